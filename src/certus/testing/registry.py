@@ -1,0 +1,117 @@
+"""Read the catalog: what certus is to contain, and what realises each item.
+
+``catalog.toml`` lists every item with its title and section. An *object* is realised
+by a public name, empty until it exists; a *fact* is shown to hold by tests marked
+``@pytest.mark.catalog("ID")``. This module only reads and resolves names, so that
+``certus list`` stays quick; the tests in ``tests/contract`` hold the catalog to account.
+"""
+
+import importlib
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal, NamedTuple
+
+
+class Section(NamedTuple):
+    """A chapter of the catalog; ``done`` promises a test for each of its items."""
+
+    key: str
+    number: int
+    title: str
+    count: int
+    done: bool
+
+
+class Item(NamedTuple):
+    """One row of the catalog; ``name`` is empty for facts and what is yet to come."""
+
+    id: str
+    title: str
+    section: str
+    kind: Literal["object", "fact"]
+    name: str
+
+
+@cache
+def _read() -> dict[str, Any]:
+    return tomllib.loads(
+        files("certus.testing").joinpath("catalog.toml").read_text(encoding="utf-8")
+    )
+
+
+@cache
+def sections() -> tuple[Section, ...]:
+    """Return the sections of the catalog in order.
+
+    Examples
+    --------
+    >>> from certus.testing import sections
+    >>> sections()[3].title
+    'Regression'
+    """
+    return tuple(Section(**row) for row in _read()["section"])
+
+
+@cache
+def catalog() -> tuple[Item, ...]:
+    """Return every item of the catalog in order.
+
+    Examples
+    --------
+    >>> from certus.testing import catalog
+    >>> len(catalog())
+    603
+    >>> next(item.title for item in catalog() if item.id == "REG-22")
+    'Lasso'
+    """
+    return tuple(Item(**row) for row in _read()["item"])
+
+
+def resolve(name: str) -> Any:
+    """Return the object that a dotted public name stands for.
+
+    Parameters
+    ----------
+    name : str
+        For example ``"certus.linear.Lasso"``. Only names below ``certus`` are
+        looked up.
+
+    Returns
+    -------
+    object
+        The module, class or function of that name.
+
+    Raises
+    ------
+    LookupError
+        If there is no such public name.
+
+    Examples
+    --------
+    >>> from certus.testing import resolve
+    >>> resolve("certus.terms.Squared").__name__
+    'Squared'
+    """
+    parts = name.split(".")
+    if parts[0] != "certus" or any(part.startswith("_") for part in parts):
+        raise LookupError(f"{name!r} is not a public name of certus.")
+    found: Any = importlib.import_module("certus")
+    for module, part in _steps(parts):
+        if not hasattr(found, part):
+            try:
+                importlib.import_module(module)
+            except ModuleNotFoundError as error:
+                if error.name != module:  # the module exists, a dependency does not
+                    raise
+        if not hasattr(found, part):
+            raise LookupError(f"certus has no public name {name!r}.")
+        found = getattr(found, part)
+    return found
+
+
+def _steps(parts: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield each dotted prefix below the root with its last part."""
+    for end in range(2, len(parts) + 1):
+        yield ".".join(parts[:end]), parts[end - 1]
