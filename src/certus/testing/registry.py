@@ -3,12 +3,11 @@
 ``catalog.toml`` lists every item with its title and section. An *object* is realised
 by a public name, empty until it exists; a *fact* is shown to hold by tests marked
 ``@pytest.mark.catalog("ID")``. This module only reads and resolves names, so that
-``certus list`` stays quick; the tests in ``tests/contract`` hold the catalog to account.
+``certus list`` stays quick; ``tests/contract`` holds the catalog to account.
 """
 
 import importlib
 import tomllib
-from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, NamedTuple
@@ -98,20 +97,15 @@ def resolve(name: str) -> Any:
     if parts[0] != "certus" or any(part.startswith("_") for part in parts):
         raise LookupError(f"{name!r} is not a public name of certus.")
     found: Any = importlib.import_module("certus")
-    for module, part in _steps(parts):
+    for end, part in enumerate(parts[1:], start=2):
         if not hasattr(found, part):
+            module = ".".join(parts[:end])
             try:
-                importlib.import_module(module)
+                found = importlib.import_module(module)
             except ModuleNotFoundError as error:
-                if error.name != module:  # the module exists, a dependency does not
-                    raise
-        if not hasattr(found, part):
-            raise LookupError(f"certus has no public name {name!r}.")
-        found = getattr(found, part)
+                if not module.startswith(error.name or "?"):
+                    raise  # the module exists, but something it needs does not
+                raise LookupError(f"certus has no public name {name!r}.") from None
+        else:
+            found = getattr(found, part)
     return found
-
-
-def _steps(parts: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield each dotted prefix below the root with its last part."""
-    for end in range(2, len(parts) + 1):
-        yield ".".join(parts[:end]), parts[end - 1]
