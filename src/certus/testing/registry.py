@@ -19,7 +19,7 @@ class Section(NamedTuple):
     key: str
     number: int
     title: str
-    count: int
+    n_items: int
     done: bool
 
 
@@ -103,7 +103,7 @@ def resolve(name: str) -> Any:
             try:
                 found = importlib.import_module(module)
             except ModuleNotFoundError as error:
-                if not module.startswith(error.name or "?"):
+                if not f"{module}.".startswith(f"{error.name}."):
                     raise  # the module exists, but something it needs does not
                 raise LookupError(f"certus has no public name {name!r}.") from None
         else:
