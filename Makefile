@@ -1,0 +1,117 @@
+# certus: every task a contributor needs. `make` alone lists them.
+#
+# Each environment is built once; a stamp named after the content of pyproject.toml
+# and constraints.txt says that it is current, so later runs start at once.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+KEY := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
+PIP_INSTALL := -m pip install -qq --disable-pip-version-check -c constraints.txt
+
+CORE := $(VENV)/.core-$(KEY)
+DEV := $(VENV)/.dev-$(KEY)
+DOCS := $(VENV)/.docs-$(KEY)
+BENCH := .venv-bench/.bench-$(KEY)
+
+# Two workers suit a laptop; one core gets one worker.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 2 --dist loadfile
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format docs pictures bench test-hostile test-upstream \
+	test-statistical clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' \
+		$(firstword $(MAKEFILE_LIST))
+
+demo: $(CORE)  ## fit on a bundled data set; shows and writes model, certificate, page
+	@mkdir -p demo
+	@$(BIN)/certus fit --out demo/diabetes.certus --html demo/diabetes.html
+
+test: lint  ## everything a change must pass: lint, types, layers, tests, doctests
+	$(PYTEST)
+
+lint: $(DEV)  ## ruff, mypy, import-linter, codespell
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+format: $(DEV)  ## let ruff sort imports and format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(DOCS)  ## build the documentation, warnings are errors
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
+pictures: $(CORE)  ## draw the README's picture anew
+	$(BIN)/python docs/pictures.py
+
+bench: $(BENCH)  ## time certus against its peers; writes the table in benchmarks/
+	.venv-bench/bin/python -m benchmarks.run
+
+test-hostile: $(DEV)  ## forged, cut and fuzzed model files (10,000 of them)
+	$(PYTEST) tests/hostile
+	$(BIN)/python tests/hostile/fuzz_files.py --count 10000
+
+test-upstream: $(DEV)  ## scikit-learn's own tests, run against our estimators
+	$(BIN)/python tests/upstream/run.py
+
+test-statistical: $(DEV)  ## repeat the bounds until their probability can be seen
+	$(PYTEST) -m slow tests/statistical
+
+clean:  ## remove environments, caches and everything built
+	rm -rf .venv .venv-bench demo dist build docs/_build docs/auto_examples
+	rm -rf docs/api/generated .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .import_linter_cache .hypothesis
+	find src tests benchmarks examples docs -name __pycache__ -prune \
+		-exec rm -rf {} +
+
+# ---- environments ----
+
+# $(call install,ENVIRONMENT,EXTRAS): an editable install, or one clear sentence.
+define install
+@echo "installing certus[$(2)] into $(1) (once, about a minute) ..."
+@$(1)/bin/python $(PIP_INSTALL) -e '.[$(2)]' || { \
+	echo "make: the installation failed; the lines above say which package." \
+		"Check the network and run the same command again." >&2; exit 1; }
+@rm -f $(@:-$(KEY)=)-*
+endef
+
+%/bin/python:
+	@for python in $(PYTHON) python3.14 python3.13 python3.12 python3.11; do \
+		if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+			2>/dev/null; then \
+			$$python -m venv $* && exit 0; rm -rf $*; exit 1; \
+		fi; \
+	done; \
+	echo "make: certus needs Python 3.11 or newer and found none." \
+		"Install one, or name it: make PYTHON=python3.12" >&2; exit 1
+
+.PRECIOUS: %/bin/python
+
+$(CORE): | $(VENV)/bin/python
+	$(call install,$(VENV),plot)
+	@touch $@
+
+$(DEV): | $(VENV)/bin/python
+	$(call install,$(VENV),dev)
+	@rm -f $(VENV)/.core-* && touch $(CORE) $@
+
+$(DOCS): | $(VENV)/bin/python
+	$(call install,$(VENV),docs)
+	@touch $@
+
+# A peer that cannot be installed is left out; the table lists it as absent.
+$(BENCH): | .venv-bench/bin/python
+	$(call install,.venv-bench,plot)
+	@.venv-bench/bin/python -c "import tomllib; print(*tomllib.load(open( \
+		'pyproject.toml', 'rb'))['project']['optional-dependencies']['bench'], \
+		sep='\n')" | while read -r peer; do \
+		echo "installing $$peer"; \
+		.venv-bench/bin/python $(PIP_INSTALL) "$$peer" || echo "absent: $$peer"; \
+	done
+	@touch $@

@@ -1,0 +1,173 @@
+"""What holds for the repository as a whole.
+
+The import is light, every file says what it is for, the library keeps to the rules it
+set itself, and nothing in the tree speaks of the machine it was written on.
+"""
+
+import ast
+import importlib
+import inspect
+import json
+import pkgutil
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import certus
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "certus"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+BINARY = {".certus", ".png", ".parquet", ".feather", ".gz", ".npz", ".ico"}
+
+# Written so that this file does not match itself.
+MACHINE = re.compile(
+    r"/wor[k]/|/hom[e]/\w|/User[s]/\w|/roo[t]/|/op[t]/|/tm[p]/\w"
+    r"|\b[A-Z]:\\User[s]\\"
+    r"|inde[x]-url|find-lin[k]s|artifactor[y]|jfro[g]|devp[i]|nexu[s]\b"
+    r"|pythonhoste[d]|pypi-[m]ore",
+    re.IGNORECASE,
+)
+
+
+def tracked() -> list[Path]:
+    """Every text file under version control, or all of them outside a checkout."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False
+    )
+    if listed.returncode == 0 and listed.stdout:
+        paths = [ROOT / name for name in listed.stdout.decode().split("\0") if name]
+    else:
+        places = ("src", "tests", "docs", "examples", "benchmarks")
+        paths = [*ROOT.glob("*"), *(p for d in places for p in (ROOT / d).rglob("*"))]
+    return [path for path in paths if path.is_file() and path.suffix not in BINARY]
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Yield the module of every import statement, also those inside functions."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def run(code: str) -> str:
+    """Run code in a fresh interpreter and return what it prints."""
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+
+
+def packages() -> list[ModuleType]:
+    """Certus and every public package below it."""
+    return [certus] + [
+        importlib.import_module(found.name)
+        for found in pkgutil.walk_packages(certus.__path__, "certus.")
+        if found.ispkg and "._" not in found.name
+    ]
+
+
+def by_path(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_the_pattern_for_machine_paths_can_fail() -> None:
+    assert MACHINE.search("see /" + "home/ada/data.csv")
+    assert MACHINE.search("pip --" + "index-url x")
+    assert not MACHINE.search("the working set, and the index of a column")
+
+
+def test_no_file_speaks_of_a_machine() -> None:
+    found = [
+        f"{by_path(path)}: {match.group()}"
+        for path in tracked()
+        if (match := MACHINE.search(path.read_text(encoding="utf-8")))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=by_path)
+def test_source_file_keeps_the_house_rules(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert ast.get_docstring(tree(path)), "a file opens with what it is for"
+    assert text.count("\n") <= 700, "split the file"
+    assert not re.search(r"\b(TODO|FIXME|XXX)\b", text)
+    if "cli" not in path.relative_to(PACKAGE).parts:
+        calls = [node for node in ast.walk(tree(path)) if isinstance(node, ast.Call)]
+        printed = [c.lineno for c in calls if ast.unparse(c.func) == "print"]
+        assert printed == [], "the library never prints"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=by_path)
+def test_source_file_imports_nothing_private_or_unsafe(path: Path) -> None:
+    for module in imported(path):
+        root, *parts = module.split(".")
+        assert root not in {"pickle", "cloudpickle", "dill"}, module
+        assert root != "sklearn" or not any(p.startswith("_") for p in parts), module
+
+
+def test_import_is_lazy() -> None:
+    code = "import certus, sys, json; print(json.dumps(sorted(sys.modules)))"
+    loaded = set(json.loads(run(code)))
+    assert loaded & {"torch", "numba", "sklearn", "polars", "matplotlib"} == set()
+
+
+def test_import_is_quick() -> None:
+    """Under 50 ms beyond numpy; the quickest of several, as machines are busy."""
+    code = (
+        "import numpy, time; start = time.perf_counter(); import certus; "
+        "print(time.perf_counter() - start)"
+    )
+    assert min(float(run(code)) for _ in range(7)) < 0.050
+
+
+def test_public_names_resolve() -> None:
+    for package in packages():
+        for name in getattr(package, "__all__", ()):
+            assert getattr(package, name) is not None, f"{package.__name__}.{name}"
+            assert name in dir(package), f"{package.__name__}.{name}"
+
+
+def test_unknown_names_are_attribute_errors() -> None:
+    with pytest.raises(AttributeError, match="no_such_name"):
+        certus.no_such_name  # noqa: B018
+
+
+def test_no_public_function_shares_its_name_with_a_module() -> None:
+    """``certus.certify`` is only ever the function, whatever was imported before."""
+    clashes = [
+        f"{package.__name__}.{name}"
+        for package in packages()
+        for name in set(getattr(package, "__all__", ()))
+        & {found.name for found in pkgutil.iter_modules(package.__path__)}
+        if inspect.isroutine(getattr(package, name))
+    ]
+    assert clashes == []
+
+
+def test_types_are_shipped() -> None:
+    assert files("certus").joinpath("py.typed").is_file()
+
+
+def test_versions_agree() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = re.search(r"^## \[(\d[^\]]*)\]", changelog, flags=re.MULTILINE)
+    assert newest is not None
+    assert newest.group(1) == project["project"]["version"] == version("certus")
+    assert certus.__version__ == version("certus")
