@@ -36,7 +36,7 @@ lint: $(DEV)  ## ruff, mypy, import-linter, codespell
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/codespell
 
 format: $(DEV)  ## let ruff sort imports and format
