@@ -1,0 +1,101 @@
+"""The Markdown table of a benchmark run: one line per row, and what was absent."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.rows import Row
+
+HEADER = (
+    "| row | ours, s | of it certificate, s | our gap | best peer | its s | its gap "
+    "| peer ÷ ours | target | met |\n|---|---|---|---|---|---|---|---|---|---|\n"
+)
+
+
+def best_peer(found: dict[str, Any]) -> str | None:
+    """The fastest peer that reached the gap; if none did, the one that came nearest."""
+    ran = {k: r for k, r in found.items() if r["kind"] == "peer" and "seconds" in r}
+    reached = {k: r for k, r in ran.items() if r["reached"]}
+    if reached:
+        return min(reached, key=lambda k: reached[k]["seconds"])
+    return min(ran, key=lambda k: ran[k]["gap"], default=None)
+
+
+def line(row: Row, found: dict[str, Any]) -> str:
+    """One row of the table."""
+    us, best = found.get("certus", {}), best_peer(found)
+    peer = found.get(best, {}) if best else {}
+    ratios, wanted, met = [], [], []
+    for who, ratio in row.targets:
+        name = best if who == "best" else who
+        other = found.get(name, {}) if name else {}
+        wanted.append(f"≥ {ratio:g}" + ("" if who == "best" else f" of {who}"))
+        if "seconds" not in us or "seconds" not in other:
+            ratios.append("–")
+            met.append(None)
+            continue
+        value = other["seconds"] / us["seconds"]
+        # Beating a peer that fell short of the gap is marked, not hidden.
+        ratios.append(f"{value:.2f}" + ("" if other["reached"] else "*"))
+        met.append(bool(us["reached"]) and value >= ratio)
+    verdict = "–" if None in met else ("yes" if all(met) else "no")
+    cells = [
+        row.name + (f" ({row.note})" if row.note else ""),
+        _number(us.get("seconds"), ".3f"),
+        _number(us.get("certificate_seconds"), ".3f"),
+        _number(us.get("gap"), ".1e"),
+        best or "–",
+        _number(peer.get("seconds"), ".3f"),
+        _number(peer.get("gap"), ".1e"),
+        "; ".join(ratios),
+        "; ".join(wanted),
+        verdict,
+    ]
+    return "| " + " | ".join(cells) + " |\n"
+
+
+def write_table(results: dict[str, Any], rows: Sequence[Row], path: Path) -> None:
+    """Write the table, the starts, and the peers that are missing."""
+    machine = results["machine"]
+    text = "# Benchmarks\n\n"
+    text += (
+        f"{machine['cpu']}, {machine['cores']} cores, threads: {machine['threads']}, "
+    )
+    text += f"Python {machine['python']}. "
+    text += ", ".join(f"{k} {v}" for k, v in machine["versions"].items()) + ".\n\n"
+    text += "All at the row's gap, measured by `certus.verify.check`; warm, best of 3. "
+    text += "A star marks a peer that did not reach the gap: its time to its best gap "
+    text += "counts. Ratios under 1.25 are within the machine's noise.\n\n" + HEADER
+    for row in rows:
+        if row.name in results["rows"]:
+            text += line(row, results["rows"][row.name])
+    text += (
+        "\n## Every contender\n\n| row | who | s | gap | tol |\n|---|---|---|---|---|\n"
+    )
+    for row in rows:
+        for who, r in results["rows"].get(row.name, {}).items():
+            text += f"| {row.name} | {who}{_kind(r)} | " + _outcome(r) + " |\n"
+    if "startup" in results:
+        text += "\n## Starting up\n\n| what | s | limit | met |\n|---|---|---|---|\n"
+        for name, r in results["startup"].items():
+            met = {True: "yes", False: "no", None: "failed"}[r.get("met")]
+            seconds = _number(r.get("seconds"), ".3f")
+            text += f"| {name} | {seconds} | < {r['limit']} | {met} |\n"
+    path.write_text(text)
+
+
+def _number(value: float | None, form: str) -> str:
+    return "–" if value is None else format(value, form)
+
+
+def _kind(r: dict[str, Any]) -> str:
+    return " (reference)" if r["kind"] == "reference" else ""
+
+
+def _outcome(r: dict[str, Any]) -> str:
+    if "absent" in r:
+        return "absent | – | –"
+    if "seconds" not in r:
+        return "failed | – | –" if "error" in r else "no result | – | –"
+    star = "" if r["reached"] else "*"
+    return f"{r['seconds']:.3f}{star} | {r['gap']:.1e} | {r['tol']:.0e}"
