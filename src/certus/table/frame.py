@@ -1,0 +1,237 @@
+"""Any table to a list of named polars columns of a few plain types.
+
+Data frames are read through narwhals, so that pandas, polars and pyarrow tables
+give the same columns; two-dimensional arrays give columns ``x0, x1, …``. After this
+module only five types exist: numbers, booleans, text, dates, and nothing at all.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import numbers
+from collections import Counter
+from typing import Any, NamedTuple
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+
+from certus.table.errors import TableError, quoted
+
+__all__ = ["Column", "Table", "column_from_numpy", "is_frame", "table_from_frame"]
+
+_MICROSECONDS_PER_DAY = 86_400e6
+
+
+class Column(NamedTuple):
+    """One column: its values, and whether its owner declared it to be categories."""
+
+    name: str
+    values: pl.Series
+    declared: bool = False
+    mixed: bool = False
+
+    @property
+    def kind(self) -> str:
+        """One of number, boolean, text, date, empty."""
+        dtype = self.values.dtype
+        if dtype == pl.Null or self.values.null_count() == len(self.values):
+            return "empty"
+        if dtype == pl.Boolean:
+            return "boolean"
+        if dtype == pl.String:
+            return "text"
+        return "number" if dtype.is_numeric() else "date"
+
+
+class Table(NamedTuple):
+    """The columns of a table; ``named`` is false for a bare array."""
+
+    columns: list[Column]
+    named: bool
+    height: int
+
+
+def is_frame(X: Any) -> bool:
+    """Tell a data frame from an array, by whether narwhals knows it."""
+    native = nw.from_native(X, pass_through=True, allow_series=True)
+    if isinstance(native, nw.LazyFrame):
+        raise TableError("The table is lazy. Call its collect() first.")
+    if isinstance(native, nw.Series):
+        raise TableError(
+            "Expected 2D array, got 1D array instead: a single column. "
+            "Pass a data frame, for example frame[[name]]."
+        )
+    return isinstance(native, nw.DataFrame)
+
+
+def table_from_frame(X: Any) -> Table:
+    """Turn a data frame that narwhals reads into a table of plain columns."""
+    try:
+        frame = nw.from_native(X, eager_only=True)
+        labels = list(frame.columns)
+    except nw.exceptions.DuplicateError:
+        labels = list(X.columns if hasattr(X, "columns") else [])
+        labels = list(getattr(X, "column_names", labels))
+    names = [_plain_name(label) for label in labels]
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise TableError(f"More than one column is named {quoted(twice)}. Rename one.")
+    if frame.implementation.is_pyarrow():
+        frame = nw.from_native(frame.to_polars(), eager_only=True)
+    polars = frame.implementation.is_polars()
+    columns = [
+        _from_polars(name, values.to_native())
+        if polars
+        else _from_narwhals(name, values)
+        for name, values in zip(names, frame.iter_columns())
+    ]
+    return Table(columns, True, len(frame))
+
+
+def _plain_name(label: Any) -> str:
+    if isinstance(label, tuple):
+        return "_".join(str(part) for part in label)
+    return str(label)
+
+
+def _from_polars(name: str, values: pl.Series) -> Column:
+    dtype = values.dtype
+    if isinstance(dtype, pl.Decimal):
+        return Column(name, values.cast(pl.Float64))
+    if dtype.is_numeric() or dtype in (pl.Boolean, pl.String, pl.Null, pl.Date):
+        return Column(name, values)
+    if isinstance(dtype, pl.Datetime):
+        return Column(name, values.dt.cast_time_unit("us"))
+    if isinstance(dtype, pl.Categorical | pl.Enum):
+        return Column(name, values.cast(pl.String), declared=True)
+    if dtype == pl.Time:
+        return Column(name, values.to_physical().cast(pl.Float64) / 1e9)
+    if isinstance(dtype, pl.Duration):
+        days = values.dt.total_microseconds() / _MICROSECONDS_PER_DAY
+        return Column(name, days)
+    if dtype == pl.Object:
+        return _from_objects(name, values.to_numpy())
+    raise _unusable(name, str(dtype))
+
+
+def _from_narwhals(name: str, values: nw.Series[Any]) -> Column:
+    dtype = values.dtype
+    if isinstance(dtype, nw.Categorical | nw.Enum):
+        text = _text(values.cast(nw.String).to_numpy(), values.is_null().to_numpy())
+        return Column(name, text, declared=True)
+    if dtype == nw.String:
+        return Column(name, _text(values.to_numpy(), values.is_null().to_numpy()))
+    if isinstance(dtype, nw.Datetime) and dtype.time_zone is not None:
+        utc = values.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+        stamps = pl.Series(utc.to_numpy().astype("datetime64[us]"))
+        zoned = stamps.dt.replace_time_zone("UTC").dt.convert_time_zone(dtype.time_zone)
+        return Column(name, zoned)
+    if dtype.is_decimal():
+        values = values.cast(nw.Float64())
+    if dtype.is_nested():
+        raise _unusable(name, str(dtype))
+    return column_from_numpy(name, values.to_numpy())
+
+
+def _text(array: Any, missing: Any) -> pl.Series:
+    objects = np.array(array, dtype=object)
+    objects[np.asarray(missing, dtype=bool)] = None
+    return pl.Series(objects.tolist(), dtype=pl.String)
+
+
+def column_from_numpy(name: str, array: Any) -> Column:
+    """Turn one column of an array into a plain column."""
+    kind = array.dtype.kind
+    if kind in "iub":
+        return Column(name, pl.Series(np.ascontiguousarray(array)))
+    if kind == "f":
+        return Column(name, pl.Series(np.ascontiguousarray(array, dtype=np.float64)))
+    if kind == "M":
+        return Column(name, pl.Series(array.astype("datetime64[us]")))
+    if kind == "m":
+        span = pl.Series(array.astype("timedelta64[us]"))
+        return _from_polars(name, span)
+    if kind in "UT":
+        return Column(name, pl.Series(array.tolist(), dtype=pl.String))
+    if kind == "O":
+        return _from_objects(name, array)
+    raise _unusable(name, str(array.dtype))
+
+
+def _is_missing(value: Any) -> bool:
+    # pandas marks missing objects by NA and NaT; it need not be installed here.
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float | np.floating) and value != value
+
+
+_missing_objects = np.frompyfunc(_is_missing, 1, 1)
+
+
+def _from_objects(name: str, array: Any) -> Column:
+    """Find the one type that a column of Python objects holds, or read it as text."""
+    missing = _missing_objects(array).astype(bool)
+    objects = np.array(array, dtype=object)
+    objects[missing] = None
+    types: set[type] = set(map(type, objects[~missing]))
+
+    def all_are(*kinds: type) -> bool:
+        return all(issubclass(t, kinds) for t in types)
+
+    if not types:
+        return Column(name, pl.Series([None] * len(objects), dtype=pl.Null))
+    if all_are(str):
+        return Column(name, pl.Series(objects.tolist(), dtype=pl.String))
+    if all_are(bool, np.bool_):
+        return Column(name, pl.Series(objects.tolist(), dtype=pl.Boolean))
+    if all_are(numbers.Real, decimal.Decimal, np.bool_):
+        return Column(name, _object_numbers(name, objects, missing, types))
+    if all_are(dt.date, np.datetime64):
+        return Column(name, _object_dates(name, objects))
+    if any(issubclass(t, list | tuple | dict | set | np.ndarray) for t in types):
+        raise _unusable(name, "lists or records")
+    if any(issubclass(t, complex | np.complexfloating) for t in types):
+        raise _unusable(name, "complex numbers")
+    text = np.array(objects, dtype=object)
+    text[~missing] = list(map(str, objects[~missing]))
+    mixed = len(types) > 1
+    return Column(name, pl.Series(text.tolist(), dtype=pl.String), mixed=mixed)
+
+
+def _object_numbers(name: str, objects: Any, missing: Any, types: set[type]) -> Any:
+    try:
+        if not missing.any() and all(issubclass(t, numbers.Integral) for t in types):
+            try:
+                return pl.Series(objects.astype(np.int64))
+            except OverflowError:
+                pass
+        floats = np.full(len(objects), np.nan)
+        floats[~missing] = objects[~missing].astype(np.float64)
+    except OverflowError:
+        raise TableError(
+            f'Column "{name}" holds integers beyond 1.8e308, which no float can hold. '
+            "Rescale it, or turn it into text."
+        ) from None
+    return pl.Series(floats)
+
+
+def _object_dates(name: str, objects: Any) -> pl.Series:
+    try:
+        values = pl.Series(objects.tolist(), strict=False)
+        if values.dtype == pl.Object:
+            values = pl.Series(objects.astype("datetime64[us]"))
+    except (pl.exceptions.PolarsError, TypeError, ValueError):
+        raise TableError(
+            f'Column "{name}" mixes dates that cannot be compared, such as with and '
+            "without a time zone. Give them one type."
+        ) from None
+    return values if values.dtype == pl.Date else values.dt.cast_time_unit("us")
+
+
+def _unusable(name: str, found: str) -> TableError:
+    return TableError(
+        f'Column "{name}" holds {found}, which are not single numbers, words or dates. '
+        "Split it into plain columns, or drop it."
+    )
