@@ -1,0 +1,543 @@
+"""Checks of linear models with a convex objective.
+
+P(w, b) = Σ sᵢ ℓ(yᵢ, xᵢᵀw + b) / Σ s + Ω(w). A dual point u = ℓ'(z), repaired so that it
+is feasible, gives D(u) ≤ min P, hence P − min P ≤ P − D: the duality gap, whatever
+produced (w, b). Problems without a penalty have no finite gap: least squares claims a
+backward error instead, other losses the size of the gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from certus import terms as t
+from certus.certificate import Claim, Evidence, Status, Strength
+from certus.verify import data
+from certus.verify.data import Array
+from certus.verify.formulas import (
+    LOSSES,
+    describe,
+    one_hot,
+    penalty_conjugate,
+    penalty_value,
+    split_penalty,
+)
+from certus.verify.separation import separates, separating_direction
+
+EPS = float(np.finfo(np.float64).eps)
+#: Beyond this much rounding, relative to the constant model, nothing can be said.
+UNTELLABLE = 1e-3
+
+
+class Problem(NamedTuple):
+    """One convex problem and the point to judge."""
+
+    loss: t.Loss
+    penalty: t.Penalty
+    X: Any
+    y: Array
+    s: Array
+    w: Array
+    b: Any
+    intercept: str  # "none" | "free" | "penalised"
+    scale: float = 1.0  # of the constant column when the intercept is penalised
+    dual: Array | None = None
+
+
+class Found(NamedTuple):
+    """A number, the rounding granted to it, and which claim it is."""
+
+    value: float
+    allowance: float
+
+
+def scores(p: Problem) -> Array:
+    """The scores z = Xw + b."""
+    return data.dot(p.X, p.w) + p.b
+
+
+def duality_gap(p: Problem, z: Array) -> Found:
+    """(P − D) relative to the best constant model."""
+    formulas, total = LOSSES[type(p.loss)], p.s.sum()
+    with np.errstate(over="ignore", invalid="ignore"):
+        losses = formulas.value(p.loss, p.y, z)
+        u = formulas.derivative(p.loss, p.y, z) if p.dual is None else p.dual
+        if p.intercept == "free":
+            u = formulas.centre(p.loss, p.y, u, p.s)
+        v = data.t_dot(p.X, _weighted(p.s, u)) / total
+        w = p.w
+        if p.intercept == "penalised":
+            v = np.concatenate([v, np.atleast_1d(p.scale * (p.s @ u) / total)])
+            w = np.concatenate([w, np.atleast_1d(p.b / p.scale)])
+        l1, l2 = split_penalty(p.penalty)
+        top = np.abs(v).max(initial=0.0)
+        if l2 == 0.0 and top > l1:
+            u, v = u * (l1 / top), v * (l1 / top)
+        conjugates = formulas.conjugate(p.loss, p.y, u)
+        omega, omega_star = penalty_value(p.penalty, w), penalty_conjugate(p.penalty, v)
+        primal = (p.s @ losses) / total + omega
+        dual = -(p.s @ conjugates) / total - omega_star
+        gap = float(primal - dual)
+        reference = constant_value(p)
+    if not np.isfinite(gap):
+        return Found(np.inf, 0.0)
+    size = (p.s @ (np.abs(losses) + np.abs(conjugates))) / total + omega + omega_star
+    rounding = EPS * (8 * float(size) + _rounding(p, z, u, w))
+    return Found(*_relative(gap, rounding, reference))
+
+
+def _rounding(p: Problem, z: Array, u: Array, w: Array) -> float:
+    """Rounding of Xw and Xᵀu, in units of eps; float32 parameters count as such."""
+    columns = data.magnitudes(p.X)
+    if len(w) > len(columns):
+        columns = np.append(columns, p.scale)
+    reach = float(np.sum(columns @ np.abs(w)))
+    if p.intercept == "free":
+        reach += float(np.abs(p.b).max(initial=0.0)) if np.ndim(p.b) else abs(p.b)
+    size_u = float(np.sqrt(np.mean(np.square(u))))
+    unit = 1.0
+    if p.w.dtype == np.float32:
+        unit = float(np.finfo(np.float32).eps) / EPS
+    return 8 * unit * reach * size_u
+
+
+def _relative(gap: float, rounding: float, reference: float) -> tuple[float, float]:
+    if reference <= 0.0:
+        return (0.0 if gap <= rounding else np.inf), 0.0
+    return max(gap, 0.0) / reference, rounding / reference
+
+
+def _weighted(s: Array, u: Array) -> Array:
+    return s * u if u.ndim == 1 else s[:, None] * u
+
+
+def constant_value(p: Problem) -> float:
+    """P of the best model that ignores X (b = 0 unless the intercept is free)."""
+    value = LOSSES[type(p.loss)].value
+    n, total = len(p.y), p.s.sum()
+    if isinstance(p.loss, t.Softmax):
+        share = np.bincount(p.y, weights=p.s, minlength=p.loss.n_classes) / total
+        if p.intercept != "free":
+            return float(np.log(p.loss.n_classes))
+        return float(-(share[share > 0] @ np.log(share[share > 0])))
+    if p.intercept != "free":
+        return float((p.s @ value(p.loss, p.y, np.zeros(n))) / total)
+    b = _best_constant(p)
+    if not np.isfinite(b):
+        return 0.0
+    best = float((p.s @ value(p.loss, p.y, np.full(n, b))) / total)
+    if isinstance(p.loss, t.Squared) and best <= (4 * EPS * np.abs(p.y).max()) ** 2:
+        return 0.0
+    return best
+
+
+def _best_constant(p: Problem) -> float:
+    mean = (p.s @ p.y) / p.s.sum()
+    with np.errstate(divide="ignore"):
+        if isinstance(p.loss, t.Squared):
+            return float(mean)
+        if isinstance(p.loss, t.Poisson):
+            return float(np.log(mean))
+        if isinstance(p.loss, t.Logistic):
+            return float(np.log1p(mean) - np.log1p(-mean))
+    # Any other loss: the derivative in b is monotone, so bisect.
+    slope = LOSSES[type(p.loss)].derivative
+    reach = 2 + 2 * float(np.abs(p.y).max())
+    low, high = -reach, reach
+    for _ in range(60):
+        b = (low + high) / 2
+        if p.s @ slope(p.loss, p.y, np.full(len(p.y), b)) > 0:
+            high = b
+        else:
+            low = b
+    return (low + high) / 2
+
+
+def backward_error(p: Problem, z: Array) -> Found:
+    """Smallest of two relative perturbations of X for which (w, b) is exact.
+
+    E = −r(rᵀX)/‖r‖² makes w stationary, E = r wᵀ/‖w‖² makes it interpolate; with an
+    intercept both act on the centred problem, and b must be the mean residual.
+    """
+    u = LOSSES[type(p.loss)].derivative(p.loss, p.y, z)
+    total = p.s.sum()
+    # In units of the largest entry, so that squares neither overflow nor vanish.
+    unit = float(np.abs(u).max(initial=0.0)) or 1.0
+    u, w = u / unit, p.w / unit
+    offset = float(np.abs(p.s @ u).max()) / total if p.intercept == "free" else 0.0
+    if p.intercept == "free":
+        u = u - (p.s @ u) / total
+    mean = (
+        data.t_dot(p.X, p.s) / total
+        if p.intercept == "free"
+        else np.zeros(p.w.shape[0])
+    )
+    norm_X = data.frobenius(p.X, p.s, mean)
+    norm_u = float(np.sqrt(np.sum(_weighted(p.s, u) * u)))
+    if norm_X == 0.0:
+        return Found(offset, EPS)
+    gradient = np.linalg.norm(data.t_dot(p.X, _weighted(p.s, u)))
+    stationary = gradient / (norm_X * norm_u) if norm_u > 0 else 0.0
+    norm_w = float(np.linalg.norm(w))
+    interpolating = norm_u / (norm_X * norm_w) if norm_w > 0 else np.inf
+    scale_y = float(np.sqrt((p.s @ np.square(p.y / unit)).max() / total))
+    drift = offset / scale_y if scale_y > 0 else 0.0
+    columns = data.magnitudes(p.X)
+    lift = np.sqrt(total) * float(np.linalg.norm(columns)) / norm_X
+    rounding = EPS * 8 * max(1.0, lift)
+    if p.w.dtype == np.float32:
+        rounding *= float(np.finfo(np.float32).eps) / EPS
+    squared = isinstance(p.loss, t.Squared)
+    smallest = min(stationary, interpolating) if squared else stationary
+    return Found(float(max(smallest, drift)), rounding)
+
+
+def newton_decrement(p: Problem, z: Array) -> float:
+    """½ gᵀH⁻¹g: what the quadratic model says is left to gain (logistic, softmax)."""
+    n, total = len(p.y), p.s.sum()
+    d = p.X.shape[1]
+    ones = np.ones((n, 1)) if p.intercept == "free" else np.empty((n, 0))
+    X = p.X.toarray() if hasattr(p.X, "toarray") else np.asarray(p.X, dtype=float)
+    A = np.hstack([X, ones])
+    u = LOSSES[type(p.loss)].derivative(p.loss, p.y, z)
+    if isinstance(p.loss, t.Softmax):
+        P = u + one_hot(p.y, p.loss.n_classes)
+        k, m = p.loss.n_classes, d + ones.shape[1]
+        H = np.zeros((k, m, k, m))
+        for a in range(k):
+            for c in range(k):
+                h = p.s * (P[:, a] * ((a == c) - P[:, c]))
+                H[a, :, c, :] = (A * h[:, None]).T @ A
+        hessian = H.reshape(k * m, k * m) / total
+        gradient = (A.T @ _weighted(p.s, u) / total).T.ravel()
+    else:
+        h = p.s * np.abs(u) * (1 - np.abs(u))
+        hessian = (A * h[:, None]).T @ A / total
+        gradient = A.T @ (p.s * u) / total
+    step = np.linalg.lstsq(hessian, gradient, rcond=None)[0]
+    return float(gradient @ step / 2)
+
+
+# -- the checker ------------------------------------------------------------------
+
+
+def check_linear(
+    model: Any, evidence: Evidence, X: Any, y: Any, sample_weight: Any, level: str
+) -> tuple[list[Claim], Status, dict[str, Any]]:
+    """Judge ``coef_`` and ``intercept_`` of a linear model; the first claim is primary.
+
+    ``evidence.params``: target ("numbers", "signs", "one_vs_rest", "codes"), intercept
+    ("none", "free", "penalised"), intercept_scale, class_weight, class_counts,
+    class_weight_on ("rows", "positives"), alphas, penalty_of, tol, fix.
+    """
+    X = data.as_matrix(X)
+    problems, s, y_used = _problems(model, evidence, X, y, sample_weight)
+    marks = data.fingerprint(X, y_used, s)
+    tol = float(evidence.params.get("tol", 1e-6))
+    fix = str(evidence.params.get("fix", ""))
+    if not np.all(np.isfinite(model.coef_)) or not np.all(
+        np.isfinite(model.intercept_)
+    ):
+        claim = Claim(
+            "duality_gap",
+            Strength.PROVED,
+            np.inf,
+            tol,
+            met=False,
+            detail="the coefficients hold NaN or infinite values",
+            fix="standardise the columns",
+        )
+        return [claim], Status.DIVERGED, marks
+    primary, status = _primary_claim(problems, evidence, tol, fix, level)
+    claims = [primary]
+    if level == "full":
+        claims += _full_claims(problems, evidence)
+    claims.append(_shape_claim(model, X, s, level, evidence))
+    return claims, status, marks
+
+
+def _problems(
+    model: Any, evidence: Evidence, X: Any, y: Any, sample_weight: Any
+) -> tuple[list[Problem], Array, Array]:
+    """The model as one or several problems with a single score each, or one softmax."""
+    n, params = X.shape[0], evidence.params
+    target = params.get("target", "numbers")
+    coef = np.asarray(model.coef_)
+    if coef.shape[-1] != X.shape[1]:
+        raise ValueError(
+            f"X has {X.shape[1]} columns and the model was fitted on {coef.shape[-1]}."
+        )
+    classes = None if target == "numbers" else np.asarray(model.classes_)
+    if classes is None:
+        labels = data.numbers(y, n)
+    else:
+        labels = data.codes(y, classes)
+        if len(labels) != n:
+            raise ValueError(f"y has {len(labels)} rows and X has {n}.")
+    class_weight = params.get("class_weight")
+    counts = params.get("class_counts", "weights")
+    on_positives = params.get("class_weight_on") == "positives"
+    positives = class_weight is not None and on_positives
+    on_rows = None if positives else class_weight
+    s = data.weights(sample_weight, on_rows, labels, classes, n, counts)
+    free = params.get("intercept", "free")
+    loss, penalty = evidence.terms
+    common = (free, float(params.get("intercept_scale", 1.0)))
+    intercept = np.asarray(model.intercept_, dtype=float)
+    if target == "codes":
+        b = intercept if intercept.ndim else np.full(coef.shape[0], float(intercept))
+        penalty = _penalty_of(penalty, params, 0, s)
+        problem = Problem(loss, penalty, X, labels, s, coef.T, b, *common)
+        return [problem], s, labels.astype(float)
+    if target == "signs":
+        targets = np.where(labels == 1, 1.0, -1.0)[:, None]
+    elif target == "one_vs_rest":
+        targets = (
+            2 * one_hot(labels, len(classes)) - 1 if classes is not None else labels
+        )
+    else:
+        targets = labels.reshape(n, -1)
+    coefs = coef.reshape(targets.shape[1], -1)
+    intercepts = np.broadcast_to(intercept.ravel(), (targets.shape[1],))
+    problems = []
+    for k in range(targets.shape[1]):
+        y_k = np.ascontiguousarray(targets[:, k])
+        s_k = s
+        if positives and classes is not None:
+            each = data.class_weights(class_weight, s, labels, classes, counts)
+            s_k = np.where(labels == k, s * each[k], s)
+        omega = _penalty_of(penalty, params, k, s_k)
+        problem = Problem(
+            loss, omega, X, y_k, s_k, coefs[k], float(intercepts[k]), *common
+        )
+        problems.append(problem)
+    return problems, s, labels.astype(float)
+
+
+def _penalty_of(
+    penalty: t.Penalty, params: Mapping[str, Any], k: int, s: Array
+) -> t.Penalty:
+    """Ω of problem k, for a loss that is a weighted mean.
+
+    ``alphas``: one L2 level per target, as scikit-learn's Ridge allows. ``penalty_of``:
+    whether Ω was stated beside the "mean", the "sum" or, as SGD does, Σ sℓ/n ("rows").
+    """
+    alphas = params.get("alphas")
+    if alphas is not None:
+        penalty = t.L2(float(alphas[k]))
+    stated = params.get("penalty_of", "mean")
+    if stated == "mean":
+        return penalty
+    factor = (1.0 if stated == "sum" else len(s)) / float(s.sum())
+    return type(penalty)(*(level * factor for level in penalty))
+
+
+def _primary_claim(
+    problems: list[Problem], evidence: Evidence, tol: float, fix: str, level: str
+) -> tuple[Claim, Status]:
+    zs = [scores(p) for p in problems]
+    found = []
+    for p, z in zip(problems, zs):
+        penalised = sum(split_penalty(p.penalty)) > 0
+        if isinstance(p.loss, t.Logistic | t.Softmax) and not penalised:
+            objective = describe(p.loss, p.penalty, p.intercept)
+            refusal = _no_minimiser(p, z, evidence, level, objective)
+            if refusal is not None:
+                return refusal, Status.NO_MINIMISER
+        found.append((duality_gap if penalised else backward_error)(p, z))
+    worst = max(range(len(found)), key=lambda k: found[k].value - found[k].allowance)
+    p, result = problems[worst], found[worst]
+    objective = describe(p.loss, p.penalty, p.intercept)
+    if sum(split_penalty(p.penalty)) > 0:
+        claim = _gap_claim(result, tol, objective, fix, len(problems))
+    elif isinstance(p.loss, t.Squared):
+        claim = _backward_claim(result, tol, objective, fix, len(problems))
+    else:
+        return _stationarity_claim(result, tol, objective, evidence)
+    solved = claim.strength is not Strength.REFUSED and claim.met
+    return claim, Status.SOLVED if solved else Status.TOL_NOT_REACHED
+
+
+def _met(found: Found, tol: float) -> bool:
+    return bool(found.value <= tol + found.allowance)
+
+
+def _gap_claim(found: Found, tol: float, objective: str, fix: str, k: int) -> Claim:
+    note = f"duality gap of  {objective}"
+    if k > 1:
+        note += f"  (the worst of {k} targets)"
+    if found.allowance > UNTELLABLE and np.isfinite(found.value):
+        return Claim(
+            "duality_gap",
+            Strength.REFUSED,
+            found.value,
+            tol,
+            objective=note,
+            allowance=found.allowance,
+            detail=f"rounding alone may be {found.allowance:.1e} of the objective: the "
+            "columns are too badly scaled to tell",
+            fix="centre and scale the columns (StandardScaler)",
+        )
+    met = _met(found, tol)
+    asked = f"(asked for {tol:.0e})"
+    if met:
+        detail = f"within {found.value:.1e} of the minimum {asked}"
+    else:
+        detail = f"may be {found.value:.2g} above the minimum {asked}"
+    return Claim(
+        "duality_gap",
+        Strength.PROVED,
+        found.value,
+        tol,
+        met,
+        note,
+        "weak duality: P(w, b) − min P ≤ P(w, b) − D(u) for every feasible u; as a "
+        "share of P(best constant model)",
+        (),
+        None,
+        found.allowance,
+        detail,
+        "" if met else fix,
+    )
+
+
+def _backward_claim(
+    found: Found, tol: float, objective: str, fix: str, k: int
+) -> Claim:
+    note = f"backward error of  {objective}"
+    if k > 1:
+        note += f"  (the worst of {k} targets)"
+    if found.allowance > UNTELLABLE:
+        return Claim(
+            "backward_error",
+            Strength.REFUSED,
+            found.value,
+            tol,
+            objective=note,
+            allowance=found.allowance,
+            detail=f"rounding alone may be {found.allowance:.1e} of X: its columns are "
+            "nearly constant",
+            fix="centre and scale the columns (StandardScaler)",
+        )
+    met = _met(found, tol)
+    if met:
+        detail = (
+            f"exact for data within {found.value:.1e} of yours (asked for {tol:.0e})"
+        )
+    else:
+        detail = (
+            f"exact only for data {found.value:.2g} away from yours "
+            f"(asked for {tol:.0e})"
+        )
+    return Claim(
+        "backward_error",
+        Strength.PROVED,
+        found.value,
+        tol,
+        met,
+        note,
+        "the coefficients are the exact least-squares solution for X + E with "
+        "‖E‖ ≤ value·‖X‖",
+        (),
+        None,
+        found.allowance,
+        detail,
+        "" if met else fix,
+    )
+
+
+def _stationarity_claim(
+    found: Found, tol: float, objective: str, evidence: Evidence
+) -> tuple[Claim, Status]:
+    claim = Claim(
+        "stationarity",
+        Strength.MEASURED,
+        found.value,
+        tol,
+        objective=f"gradient of  {objective}",
+        theorem="a convex function is minimal where its gradient vanishes",
+        allowance=found.allowance,
+        detail=f"gradient is {found.value:.1e} of its natural size "
+        f"(asked for {tol:.0e})",
+        fix="" if _met(found, tol) else str(evidence.params.get("fix", "")),
+    )
+    refuted = "direction" in evidence.arrays  # a witness was stated and does not hold
+    if refuted:
+        return claim, Status.REFUTED
+    return claim, Status.SOLVED if _met(found, tol) else Status.TOL_NOT_REACHED
+
+
+def _no_minimiser(
+    p: Problem, z: Array, evidence: Evidence, level: str, objective: str
+) -> Claim | None:
+    """A direction along which every row's loss falls or stays, if one can be shown."""
+    witness = evidence.arrays.get("direction")
+    candidates = [] if witness is None else [np.asarray(witness, dtype=float)]
+    free = p.intercept == "free"
+    candidates.append(np.vstack([p.w.reshape(p.X.shape[1], -1), np.atleast_2d(p.b)]))
+    if level == "full":
+        used = p.s > 0
+        candidates += separating_direction(p.X[used], p.y[used], p.loss, free)
+    for direction in candidates:
+        if not free and np.any(direction[-1] != 0):
+            continue  # it moves an intercept that the model does not have
+        if separates(p.X, p.y, p.s, p.loss, direction):
+            shown = direction[:, 0] if direction.shape[1] == 1 else direction[:-1].T
+            text = np.array2string(
+                np.asarray(shown).ravel()[:4] / max(np.abs(shown).max(), 1e-300),
+                precision=2,
+                separator=", ",
+            )
+            return Claim(
+                "stationarity",
+                Strength.REFUSED,
+                objective=objective,
+                theorem="along a direction that separates the classes the likelihood "
+                "rises for ever, so it has no maximum",
+                detail="no minimiser exists: the classes are separated along "
+                f"(w, b) ∝ {text}{'…' if np.size(shown) > 4 else ''}",
+                fix="any finite C",
+            )
+    return None
+
+
+def _shape_claim(model: Any, X: Any, s: Array, level: str, evidence: Evidence) -> Claim:
+    coef = np.asarray(model.coef_)
+    d = coef.shape[-1]
+    used = int(np.count_nonzero(np.abs(coef.reshape(-1, d)).max(axis=0)))
+    detail = f"{used:,} of {d:,} coefficients non-zero"
+    if level == "full" and d <= 2000 and not hasattr(X, "toarray"):
+        centred = evidence.params.get("intercept", "free") == "free"
+        A = np.asarray(X, dtype=float) * np.sqrt(s)[:, None]
+        if centred:
+            A = A - np.outer(np.sqrt(s), s @ np.asarray(X, dtype=float) / s.sum())
+        sizes = np.linalg.svd(A, compute_uv=False)
+        rank = int(np.sum(sizes > sizes.max(initial=0.0) * max(A.shape) * EPS))
+        if rank:
+            detail += (
+                f", rank {rank}, condition number {sizes[0] / sizes[rank - 1]:.2g}"
+            )
+        return Claim("shape", Strength.MEASURED, float(rank), detail=detail)
+    return Claim("shape", Strength.MEASURED, float(used), detail=detail)
+
+
+def _full_claims(problems: list[Problem], evidence: Evidence) -> list[Claim]:
+    p = problems[0]
+    penalised = sum(split_penalty(p.penalty)) > 0
+    if penalised or not isinstance(p.loss, t.Logistic | t.Softmax):
+        return []
+    if p.X.shape[1] > 2000:
+        return []
+    left = newton_decrement(p, scores(p))
+    return [
+        Claim(
+            "newton_decrement",
+            Strength.MEASURED,
+            left,
+            detail=f"one more Newton step would gain {left:.1e}",
+            objective="½ gᵀH⁻¹g",
+        )
+    ]

@@ -1,0 +1,221 @@
+"""How the verifier reads data: matrices, labels, weights and a fingerprint.
+
+Everything is computed in float64. Dense blocks of another dtype are cast a block at a
+time, so checking never doubles the memory of X; sparse X is never densified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_BLOCK = 1 << 21  # elements cast at a time
+
+
+def as_matrix(X: Any) -> Any:
+    """X as a numeric 2-D array or CSR/CSC matrix, or an error that says what to do."""
+    if sparse.issparse(X):
+        X = X if X.format in ("csr", "csc") else X.tocsr()
+        values = X.data
+    else:
+        X = np.asarray(X)
+        if X.dtype.kind not in "fiub":
+            try:
+                X = X.astype(np.float64)
+            except (TypeError, ValueError) as error:
+                raise ValueError(
+                    f"X is not numeric ({error}). Encode text and categories first, "
+                    "or pass the whole pipeline."
+                ) from None
+        if X.ndim != 2:
+            raise ValueError(f"X has shape {X.shape}; pass rows × columns.")
+        values = X
+    if X.shape[0] == 0:
+        raise ValueError("X has no rows.")
+    if values.dtype.kind == "f" and not np.isfinite(_sum(values)):
+        bad = values.size - int(np.isfinite(values).sum())
+        if bad:
+            raise ValueError(
+                f"X holds {bad} NaN or infinite values. Fill or drop them."
+            )
+    return X
+
+
+def _sum(values: Array) -> float:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(values.sum(dtype=np.float64 if values.itemsize < 8 else None))
+
+
+def dot(X: Any, w: Array) -> Array:
+    """X @ w in float64."""
+    if sparse.issparse(X) or X.dtype == np.float64:
+        return np.asarray(X @ w, dtype=np.float64)
+    out = np.empty((X.shape[0], *w.shape[1:]))
+    rows = max(1, _BLOCK // max(1, X.shape[1]))
+    for i in range(0, X.shape[0], rows):
+        out[i : i + rows] = X[i : i + rows].astype(np.float64) @ w
+    return out
+
+
+def t_dot(X: Any, u: Array) -> Array:
+    """Xᵀ @ u in float64."""
+    if sparse.issparse(X):
+        return np.asarray(X.T @ u, dtype=np.float64)
+    if X.dtype == np.float64:
+        return np.asarray(u @ X if u.ndim == 1 else (u.T @ X).T)
+    out = np.zeros((X.shape[1], *u.shape[1:]))
+    rows = max(1, _BLOCK // max(1, X.shape[1]))
+    for i in range(0, X.shape[0], rows):
+        out += X[i : i + rows].astype(np.float64).T @ u[i : i + rows]
+    return out
+
+
+def magnitudes(X: Any) -> Array:
+    """Root mean square of each column, estimated on at most 512 evenly spaced rows.
+
+    Only rounding allowances use it, so an estimate serves.
+    """
+    n, d = X.shape
+    if sparse.issparse(X):
+        square = float(np.mean(np.square(X.data, dtype=np.float64))) if X.nnz else 0.0
+        return np.full(d, np.sqrt(square * X.nnz / max(1, n * d)))
+    rows = X[np.unique(np.linspace(0, n - 1, min(n, 512)).astype(int))]
+    return np.asarray(np.sqrt(np.mean(np.square(rows, dtype=np.float64), axis=0)))
+
+
+def frobenius(X: Any, s: Array, mean: Array) -> float:
+    """‖√s(X − 1 meanᵀ)‖_F; one pass, the mean removed algebraically."""
+    n, d = X.shape
+    if sparse.issparse(X):
+        square = X.multiply(X).T @ s
+    elif X.dtype == np.float64 and X.flags.c_contiguous and np.all(s == s[0]):
+        square = np.full(1, s[0] * np.vdot(X.ravel(), X.ravel()))
+    else:
+        square = np.zeros(d)
+        rows = max(1, _BLOCK // max(1, d))
+        for i in range(0, n, rows):
+            block = X[i : i + rows].astype(np.float64, copy=False)
+            square += np.einsum("ij,ij,i->j", block, block, s[i : i + rows])
+    total = float(np.sum(square)) - float(s.sum() * (mean @ mean))
+    return float(np.sqrt(max(total, 0.0)))
+
+
+def weights(
+    sample_weight: Any,
+    class_weight: Any,
+    y: Array,
+    classes: Array | None,
+    n: int,
+    counts: str = "weights",
+) -> Array:
+    """Non-negative row weights; ``class_weight`` multiplies, as in scikit-learn."""
+    s = np.ones(n) if sample_weight is None else np.asarray(sample_weight, float)
+    if s.ndim == 0:
+        s = np.full(n, float(s))
+    if s.shape != (n,):
+        raise ValueError(f"sample_weight has shape {s.shape}; expected ({n},).")
+    if not np.all(np.isfinite(s)) or s.min() < 0 or s.sum() <= 0:
+        raise ValueError("sample_weight must be finite, non-negative, not all zero.")
+    if class_weight is None or classes is None:
+        return s
+    return np.asarray(s * class_weights(class_weight, s, y, classes, counts)[y])
+
+
+def class_weights(
+    class_weight: Any, s: Array, y: Array, classes: Array, counts: str = "weights"
+) -> Array:
+    """One weight per class; "balanced" counts weights or, if told so, rows."""
+    if not isinstance(class_weight, str):
+        return np.array([_lookup(class_weight, label) for label in classes])
+    share = s if counts == "weights" else np.ones(len(y))
+    sizes = np.bincount(y, weights=share, minlength=len(classes))
+    present = sizes > 0
+    each = share.sum() / (present.sum() * np.where(present, sizes, 1))
+    return np.where(present, each, 0.0)
+
+
+def _lookup(class_weight: Mapping[Any, float], label: Any) -> float:
+    if label in class_weight:
+        return float(class_weight[label])
+    plain = label.item() if isinstance(label, np.generic) else label
+    return float(class_weight.get(plain, 1.0))
+
+
+def codes(y: Any, classes: Array) -> Array:
+    """Position of each label among the (sorted) ``classes`` of the model."""
+    y = np.asarray(y)
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim != 1:
+        raise ValueError(f"y has shape {y.shape}; pass one label per row.")
+    try:
+        found = np.searchsorted(classes, y)
+        found = np.minimum(found, len(classes) - 1)
+        known = classes[found] == y
+    except TypeError:
+        known = np.zeros(len(y), dtype=bool)
+        found = known.astype(int)
+    if not np.all(known):
+        strange = y[np.flatnonzero(~np.asarray(known))[0]]
+        raise ValueError(
+            f"y holds the label {strange!r}, which the model was not fitted on "
+            f"(it knows {list(classes[:5])}{'...' if len(classes) > 5 else ''})."
+        )
+    return np.asarray(found, dtype=np.int64)
+
+
+def numbers(y: Any, n: int) -> Array:
+    """Targets as float64, shape (n,) or (n, k)."""
+    y = np.asarray(y)
+    try:
+        y = y.astype(np.float64)
+    except (TypeError, ValueError):
+        raise ValueError("y is not numeric; this model is a regressor.") from None
+    if y.shape[0] != n:
+        raise ValueError(f"y has {y.shape[0]} rows and X has {n}.")
+    if not np.all(np.isfinite(y)):
+        raise ValueError("y holds NaN or infinite values. Fill or drop those rows.")
+    return y
+
+
+def fingerprint(X: Any, y: Array, s: Array) -> dict[str, Any]:
+    """Shape, dtype, Σs, and projections on fixed irrational sequences.
+
+    Detects mistakes (other rows, changed cells, another order), not adversaries.
+    """
+    n, d = X.shape
+    row = _sequence(n, 0.6180339887498949)
+    # As numbers of order one, so that tiny and huge columns both leave a trace.
+    with np.errstate(over="ignore", invalid="ignore"):
+        projected = dot(X, _sequence(d, 0.7548776662466927))
+        x_mark = float(row @ projected)
+        y_mark = float(np.sum(row @ y))
+    return {
+        "shape": [int(n), int(d)],
+        "dtype": str(X.dtype),
+        "weight": float(s.sum()),
+        "x": x_mark if np.isfinite(x_mark) else 0.0,
+        "x_scale": float(np.abs(projected).max(initial=0.0)),
+        "y": y_mark,
+    }
+
+
+def _sequence(n: int, step: float) -> Array:
+    return np.modf(np.arange(1, n + 1) * step)[0] - 0.5
+
+
+def same_data(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    """Whether two fingerprints agree, up to the rounding of another machine."""
+    if not a or not b or list(a["shape"]) != list(b["shape"]):
+        return False
+    scale = max(1e-300, abs(float(a["x_scale"])) * float(np.sqrt(a["shape"][0])))
+    return (
+        abs(a["x"] - b["x"]) <= 1e-10 * scale
+        and abs(a["y"] - b["y"]) <= 1e-10 * max(1e-300, abs(a["y"]), abs(b["y"]))
+        and abs(a["weight"] - b["weight"]) <= 1e-10 * abs(a["weight"])
+    )

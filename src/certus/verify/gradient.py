@@ -1,0 +1,307 @@
+"""Networks of scikit-learn: whether they were trained with the gradient of their loss.
+
+    L(θ) = Σ sᵢ ℓ(yᵢ, f(xᵢ; θ)) / Σ s + ½·alpha·‖W‖² / Σ s
+
+The loss is computed here, by a forward pass of our own in float64; the gradient comes
+from the library. Along a direction d the two must agree: gᵀd = dL/dt, the latter by
+central differences. They are compared a little off the fitted weights, because at a
+minimum both sides vanish and any factor between them would hide in rounding.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import expit, logsumexp, xlogy
+
+from certus.certificate import Claim, Evidence, Status, Strength
+from certus.verify import data
+from certus.verify.data import Array
+
+ROWS = 2048
+TARGET = 1e-4
+DIRECTIONS = 5
+#: Beyond this uncertainty of the finite difference the ratio says nothing.
+UNTELLABLE = 1e-2
+
+_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "identity": lambda z: z,
+    "logistic": expit,
+    "tanh": np.tanh,
+    "relu": lambda z: np.maximum(z, 0.0),
+}
+
+
+class Network(NamedTuple):
+    """What the stated loss depends on besides the weights."""
+
+    shapes: list[tuple[int, int]]
+    activation: str
+    output: str
+    loss: str
+    average_outputs: bool
+    alpha: float
+    X: Any
+    y: Array
+    s: Array
+
+
+class Compared(NamedTuple):
+    """Ratio of the two derivatives, its uncertainty, and the gradient's size."""
+
+    ratio: float
+    allowance: float
+    norm: float
+
+
+def check_gradient(
+    model: Any, evidence: Evidence, X: Any, y: Any, sample_weight: Any, level: str
+) -> tuple[list[Claim], Status, dict[str, Any]]:
+    """Compare directional derivatives on at most 2,048 rows; the ratio is primary."""
+    X = data.as_matrix(X)
+    if X.shape[1] != model.coefs_[0].shape[0]:
+        raise ValueError(
+            f"X has {X.shape[1]} columns and the model was fitted on "
+            f"{model.coefs_[0].shape[0]}."
+        )
+    targets = _targets(model, y, X.shape[0])
+    s = data.weights(sample_weight, None, targets, None, X.shape[0])
+    marks = data.fingerprint(X, targets, s)
+    network = _network(model, evidence, X, targets, s)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        try:
+            found = compare(model, network)
+        except Exception as error:  # the library's own method: anything may happen
+            return (
+                [_refused(f"the library's gradient is out of reach ({error})")],
+                (Status.TOL_NOT_REACHED),
+                marks,
+            )
+    if not np.isfinite(found.ratio) or found.allowance > UNTELLABLE:
+        reason = "the finite difference is too uncertain to compare with"
+        return [_refused(reason)], Status.TOL_NOT_REACHED, marks
+    claim = _ratio_claim(found, network)
+    norm = Claim(
+        "gradient_norm",
+        Strength.MEASURED,
+        found.norm,
+        detail=f"gradient norm {found.norm:.1e} at the fitted weights, "
+        f"on {network.X.shape[0]:,} rows",
+    )
+    status = Status.SOLVED if claim.met else Status.TOL_NOT_REACHED
+    return [claim, norm], status, marks
+
+
+def compare(model: Any, network: Network) -> Compared:
+    """Median over directions of (library's derivative) ÷ (finite difference)."""
+    rng = np.random.default_rng(0)
+    theta = _pack(model.coefs_, model.intercepts_)
+    norm = float(np.linalg.norm(_library_gradient(model, network, theta)))
+    scale = np.concatenate(
+        [np.full(w.size, np.sqrt(np.mean(np.square(w)))) for w in _parts(model)]
+    )
+    point = theta + 0.1 * scale * rng.standard_normal(theta.size)
+    gradient = _library_gradient(model, network, point)
+    size = float(np.linalg.norm(gradient))
+    if not np.isfinite(size) or size == 0.0:
+        return Compared(np.nan, np.inf, norm)
+    step = 1e-6 * max(1.0, float(np.linalg.norm(point)))
+    ratios, doubts = [], []
+    for _ in range(DIRECTIONS):
+        # Half along the gradient, so that a wrong factor shows; half random, so that
+        # a wrong component does.
+        d = gradient / size + _unit(rng, theta.size)
+        d /= np.linalg.norm(d)
+        slope, doubt = _slope(network, point, d, step)
+        ratios.append(float(gradient @ d) / slope if slope else np.nan)
+        doubts.append(doubt / abs(slope) if slope else np.inf)
+    middle = int(np.argsort(ratios)[DIRECTIONS // 2])
+    ratio = ratios[middle]
+    return Compared(ratio, abs(ratio) * doubts[middle], norm)
+
+
+def _slope(network: Network, point: Array, d: Array, h: float) -> tuple[float, float]:
+    """Central difference with one Richardson step, and how far to trust it."""
+
+    def central(t: float) -> tuple[float, float]:
+        up, down = (stated_loss(network, point + sign * t * d) for sign in (1, -1))
+        return (up - down) / (2 * t), abs(up) + abs(down)
+
+    fine, size = central(h)
+    coarse, _ = central(2 * h)
+    rounding = 64 * float(np.finfo(float).eps) * size / h
+    return (4 * fine - coarse) / 3, abs(fine - coarse) + rounding
+
+
+def stated_loss(network: Network, theta: Array) -> float:
+    """L(θ) by our own forward pass."""
+    weights, biases = _unpack(network.shapes, theta)
+    z = network.X
+    for k, (W, b) in enumerate(zip(weights, biases)):
+        z = np.asarray(z @ W) + b
+        if k < len(weights) - 1:
+            z = _ACTIVATIONS[network.activation](z)
+    total = network.s.sum()
+    losses = network.s @ _losses(network, z) / total
+    penalty = sum(float(np.vdot(W, W)) for W in weights)
+    return float(losses + network.alpha * penalty / (2 * total))
+
+
+def _losses(network: Network, z: Array) -> Array:
+    """Loss of each row from the scores before the output activation."""
+    y = network.y
+    if network.loss == "squared_error":
+        squares = np.square(y - z) / 2
+        return np.asarray(
+            squares.mean(1) if network.average_outputs else squares.sum(1)
+        )
+    if network.loss == "poisson":
+        return np.asarray((np.exp(z) - y * z + xlogy(y, y) - y).sum(1))
+    if network.output == "softmax":
+        return np.asarray(logsumexp(z, axis=1) - (y * z).sum(1))
+    return np.asarray((np.logaddexp(0.0, z) - y * z).sum(1))
+
+
+# -- reading the model ------------------------------------------------------------
+
+
+def _targets(model: Any, y: Any, n: int) -> Array:
+    """The targets as the network's output layer sees it, one column per output."""
+    if not hasattr(model, "classes_"):
+        return data.numbers(y, n).reshape(n, -1)
+    if model.out_activation_ == "logistic" and model.n_outputs_ > 1:
+        return data.numbers(y, n).reshape(n, -1)
+    codes = data.codes(y, np.asarray(model.classes_))
+    if len(codes) != n:
+        raise ValueError(f"y has {len(codes)} rows and X has {n}.")
+    if model.out_activation_ == "logistic":
+        return codes[:, None].astype(float)
+    return np.eye(len(model.classes_))[codes]
+
+
+def _network(model: Any, evidence: Evidence, X: Any, y: Array, s: Array) -> Network:
+    """At most 2,048 evenly spaced rows of positive weight, and alpha for so many."""
+    if y.shape[1] != model.n_outputs_:
+        raise ValueError(
+            f"y has {y.shape[1]} columns and the model predicts {model.n_outputs_}."
+        )
+    used = np.flatnonzero(s > 0)
+    rows = used[
+        np.unique(np.linspace(0, len(used) - 1, min(len(used), ROWS)).astype(int))
+    ]
+    solver = str(evidence.params.get("solver", model.solver))
+    # A batch of B rows is penalised by alpha/B, so that is the penalty of its epochs.
+    batch = len(s)
+    if solver != "lbfgs":
+        batch = min(200 if model.batch_size == "auto" else model.batch_size, len(s))
+    share = s[rows].sum() / (s.sum() * batch / len(s))
+    X = X[rows] if hasattr(X, "toarray") else X[rows].astype(np.float64)
+    return Network(
+        [W.shape for W in model.coefs_],
+        model.activation,
+        model.out_activation_,
+        str(evidence.params.get("loss", model.loss)),
+        # lbfgs searches along the line with a loss averaged over outputs; sgd and adam
+        # use the gradient alone, which is that of the documented sum over outputs.
+        solver == "lbfgs",
+        float(evidence.params.get("alpha", model.alpha)) * float(share),
+        X,
+        y[rows],
+        s[rows],
+    )
+
+
+def _library_gradient(model: Any, network: Network, theta: Array) -> Array:
+    """The library's gradient at ``theta``, computed on a copy of the model."""
+    twin = copy.deepcopy(model)
+    weights, biases = _unpack(network.shapes, theta)
+    twin.coefs_, twin.intercepts_ = weights, biases
+    twin.alpha = network.alpha
+    # Only lbfgs leaves the layout of the packed vector behind.
+    twin._coef_indptr, twin._intercept_indptr, start = [], [], 0
+    for W in weights:
+        twin._coef_indptr.append((start, start + W.size, W.shape))
+        start += W.size
+    for b in biases:
+        twin._intercept_indptr.append((start, start + b.size))
+        start += b.size
+    empty: list[Any] = [None] * len(weights)
+    _, gradient = twin._loss_grad_lbfgs(
+        theta.copy(),
+        network.X,
+        network.y,
+        network.s,
+        [network.X, *empty],
+        list(empty),
+        list(empty),
+        list(empty),
+    )
+    return np.asarray(gradient, dtype=np.float64)
+
+
+def _parts(model: Any) -> list[Array]:
+    return [*model.coefs_, *model.intercepts_]
+
+
+def _pack(weights: list[Array], biases: list[Array]) -> Array:
+    return np.concatenate([np.ravel(part) for part in (*weights, *biases)]).astype(
+        float
+    )
+
+
+def _unpack(
+    shapes: list[tuple[int, int]], theta: Array
+) -> tuple[list[Array], list[Array]]:
+    sizes = [rows * columns for rows, columns in shapes] + [c for _, c in shapes]
+    parts = np.split(theta, np.cumsum(sizes)[:-1])
+    weights = [part.reshape(shape) for part, shape in zip(parts, shapes)]
+    return weights, parts[len(shapes) :]
+
+
+def _unit(rng: np.random.Generator, n: int) -> Array:
+    d = rng.standard_normal(n)
+    return np.asarray(d / np.linalg.norm(d))
+
+
+# -- claims -----------------------------------------------------------------------
+
+
+def _refused(reason: str) -> Claim:
+    return Claim("gradient_ratio", Strength.REFUSED, detail=reason)
+
+
+def _ratio_claim(found: Compared, network: Network) -> Claim:
+    value = abs(found.ratio - 1)
+    met = bool(value <= TARGET + found.allowance)
+    outputs = network.y.shape[1]
+    times = f"{found.ratio:.4f}" if met else f"{found.ratio:.2f}"
+    detail = f"the gradient used in training is {times} times that of the stated loss"
+    known = network.loss == "squared_error" and network.average_outputs and outputs > 1
+    fix = ""
+    if not met:
+        fix = "use another solver, and report this to the library"
+    if not met and known:
+        detail += " (scikit-learn#8349)"
+        fix = "solver='adam' or one model per output"
+    name = {"squared_error": "½(y − f)²", "poisson": "Poisson deviance"}
+    over = "rows and outputs" if network.average_outputs and outputs > 1 else "rows"
+    if network.loss != "squared_error":
+        over = "rows"
+    return Claim(
+        "gradient_ratio",
+        Strength.PROVED,
+        value,
+        TARGET,
+        met,
+        f"mean over {over} of {name.get(network.loss, 'log loss')} "
+        f"+ ½·{network.alpha / network.s.sum():.3g}·‖W‖²",
+        "a gradient g satisfies gᵀd = dL(θ + td)/dt for every direction d",
+        ("compared at the fitted weights moved by 10 %",),
+        None,
+        found.allowance,
+        detail,
+        fix,
+    )
