@@ -1,0 +1,469 @@
+"""The codecs: how each supported type is written, and checked when read.
+
+Arrays become tensors bit for bit. Fixed-width text is stored as its code points and
+complex numbers as pairs, so that no array can claim more memory than its file has.
+Whatever compiled code would trust blindly is checked here: indices of sparse matrices,
+positions inside a random generator's state, bytes of a boolean, code points of text.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from certus.certificate import Certificate, Claim, Evidence, Status, Strength
+from certus.persist.encoding import (
+    Decoder,
+    Encoder,
+    expect,
+    malformed,
+    register,
+)
+from certus.terms import TERMS
+
+# --------------------------------------------------------------- plain Python values
+
+_SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+
+
+def _float(_: Decoder, value: Any) -> float:
+    return _SPECIAL[value]
+
+
+register("float", (float,), ("value",), lambda v, e: [str(v)], _float)
+
+
+def _unpack_items(kind: Callable[[Any], Any]) -> Callable[[Decoder, Any], Any]:
+    return lambda d, items: kind(d.get(expect(items, list, "items")))
+
+
+for _kind in (tuple, set, frozenset):
+    register(
+        _kind.__name__,
+        (_kind,),
+        ("items",),
+        lambda v, e: [e.put_all(v)],
+        _unpack_items(_kind),
+    )
+
+
+def _pack_dict(value: dict[Any, Any], e: Encoder) -> list[Any]:
+    return [[[e.inside("key", k), e.inside(k, v)] for k, v in value.items()]]
+
+
+def _unpack_dict(d: Decoder, items: Any) -> dict[Any, Any]:
+    pairs = [(d.get(k), d.get(v)) for k, v in expect(items, list, "a dict's items")]
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise malformed("holds a dict with a repeated key")
+    return found
+
+
+register("dict", (dict,), ("items",), _pack_dict, _unpack_dict)
+register(
+    "bytes", (bytes,), ("hex",), lambda v, e: [v.hex()], lambda d, v: bytes.fromhex(v)
+)
+register(
+    "complex",
+    (complex,),
+    ("real", "imag"),
+    lambda v, e: [e.put(v.real), e.put(v.imag)],
+    lambda d, re_, im: complex(
+        expect(d.get(re_), float, "a number"), expect(d.get(im), float, "a number")
+    ),
+)
+register(
+    "range",
+    (range,),
+    ("start", "stop", "step"),
+    lambda v, e: [v.start, v.stop, v.step],
+    lambda d, *bounds: range(*bounds),
+)
+
+# ---------------------------------------------------------------------- dates, times
+
+
+def _pack_time(value: dt.datetime | dt.time, e: Encoder) -> list[Any]:
+    if value.tzinfo is not None and type(value.tzinfo) is not dt.timezone:
+        raise e.refusal("its time zone has rules of its own. Convert it to UTC")
+    return [value.isoformat()]
+
+
+register(
+    "datetime",
+    (dt.datetime,),
+    ("value",),
+    _pack_time,
+    lambda d, v: dt.datetime.fromisoformat(v),
+)
+register(
+    "time", (dt.time,), ("value",), _pack_time, lambda d, v: dt.time.fromisoformat(v)
+)
+register(
+    "date",
+    (dt.date,),
+    ("value",),
+    lambda v, e: [v.isoformat()],
+    lambda d, v: dt.date.fromisoformat(v),
+)
+register(
+    "timedelta",
+    (dt.timedelta,),
+    ("days", "seconds", "microseconds"),
+    lambda v, e: [v.days, v.seconds, v.microseconds],
+    lambda d, *parts: dt.timedelta(*(expect(p, int, "a duration") for p in parts)),
+)
+
+# --------------------------------------------------------- NumPy dtypes and scalars
+
+_UNIT = r"\[(?:Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\]"
+_DTYPE = re.compile(
+    r"[<>|](?:b1|[iu][1248]|f[248]|c8|c16|[US][1-9]\d{0,8}|[mM]8(?:" + _UNIT + ")?)"
+)
+_TYPES = {
+    **{kind.__name__: kind for kind in (bool, int, float, complex, str, bytes, object)},
+    **{
+        f"numpy.{np.dtype(code).name}": np.dtype(code).type
+        for code in ("?", *"bhilBHILefdFD")
+    },
+}
+_TYPE_NAMES = {kind: name for name, kind in _TYPES.items()}
+
+
+def _pack_dtype(value: np.dtype[Any], e: Encoder) -> list[Any]:
+    if value.kind != "O" and not _DTYPE.fullmatch(value.str):
+        raise e.refusal(f"a model file cannot hold the dtype {value}")
+    return [value.str]
+
+
+def _unpack_dtype(_: Decoder, name: Any) -> np.dtype[Any]:
+    expect(name, str, "a dtype")
+    if name != "|O" and not _DTYPE.fullmatch(name):
+        raise malformed(f"holds the unknown dtype {name[:80]!r}")
+    dtype: np.dtype[Any] = np.dtype(name)
+    return dtype
+
+
+def _pack_type(value: type, e: Encoder) -> list[Any]:
+    if value not in _TYPE_NAMES:
+        label = f"{value.__module__}.{value.__qualname__}"
+        raise e.refusal(
+            f"it is the class {label}, and a model file holds data, never code. "
+            "Use a named option instead, or keep the model with joblib"
+        )
+    return [_TYPE_NAMES[value]]
+
+
+def _pack_scalar(value: np.generic, e: Encoder) -> list[Any]:
+    if isinstance(value, np.str_):
+        return ["U", str(value)]
+    if isinstance(value, np.bytes_):
+        return ["S", value.hex()]
+    (name,) = _pack_dtype(value.dtype, e)
+    if value.dtype.kind in "biuf":
+        return [name, e.put(value.item())]
+    return [name, value.tobytes().hex()]
+
+
+def _unpack_scalar(d: Decoder, name: Any, data: Any) -> Any:
+    if name == "U":
+        return np.str_(expect(data, str, "text"))
+    if name == "S":
+        return np.bytes_(bytes.fromhex(data))
+    dtype = _unpack_dtype(d, name)
+    if dtype.kind in "biuf":
+        kind = {"b": bool, "f": float}.get(dtype.kind, int)
+        with np.errstate(over="raise"):
+            return dtype.type(expect(d.get(data), kind, "a number"))
+    (value,) = np.frombuffer(bytes.fromhex(data), dtype)
+    return value
+
+
+register("dtype", (np.dtype,), ("name",), _pack_dtype, _unpack_dtype)
+register("type", (type,), ("name",), _pack_type, lambda d, name: _TYPES[name])
+register("scalar", (np.generic,), ("dtype", "value"), _pack_scalar, _unpack_scalar)
+
+# --------------------------------------------------------------------- NumPy arrays
+
+#: How a kind of array is laid out in a tensor: its element there, by dtype kind.
+_CELLS = {"U": "u4", "S": "u1", "M": "i8", "m": "i8"}
+_LAST_CODE_POINT = 0x10FFFF
+
+
+def _cell(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    if dtype.kind == "c":
+        return np.dtype(f"f{dtype.itemsize // 2}")
+    return np.dtype(_CELLS.get(dtype.kind, dtype.newbyteorder("=")))
+
+
+def _pack_array(value: np.ndarray, e: Encoder) -> list[Any]:
+    value = np.asarray(value)
+    if value.dtype.str[1:] in ("U0", "S0"):
+        value = value.astype(value.dtype.str[:2] + "1")
+    if value.dtype.kind == "O":
+        return ["|O", list(value.shape), e.put_all(value.ravel().tolist())]
+    (name,) = _pack_dtype(value.dtype, e)
+    order = "F" if value.flags.fnc else "C"
+    native = np.asarray(
+        value.T if order == "F" else value, value.dtype.newbyteorder("="), order="C"
+    )
+    cell = _cell(native.dtype)
+    if native.dtype.kind in "USc":  # one more axis: the parts of an element
+        native = native.reshape((*native.shape, 1))
+    return [name, order, e.add_tensor(native.view(cell))]
+
+
+def _unpack_array(d: Decoder, name: Any, order: Any, tensor: Any) -> np.ndarray:
+    if name == "|O":
+        return _unpack_objects(d, order, tensor)
+    dtype = _unpack_dtype(d, name)
+    native, cell = dtype.newbyteorder("="), _cell(dtype)
+    if order not in ("C", "F"):
+        raise malformed(f"holds an array in the unknown order {str(order)[:80]!r}")
+    data = d.take(tensor)
+    if data.dtype != cell:
+        raise malformed(f"holds an array of {data.dtype} stated to be {dtype}")
+    if data.dtype == bool and data.view(np.uint8).max(initial=0) > 1:
+        raise malformed("holds a boolean that is neither true nor false")
+    if dtype.kind == "U" and data.max(initial=0) > _LAST_CODE_POINT:
+        raise malformed("holds text with an impossible character")
+    if dtype.kind in "USc":
+        if data.ndim == 0 or data.shape[-1] * cell.itemsize != dtype.itemsize:
+            raise malformed(f"holds an array of {data.shape} stated to be {dtype}")
+        data = data.view(native).reshape(data.shape[:-1])
+    array = data.view(native).astype(dtype, copy=False)
+    return array.T if order == "F" else array
+
+
+def _unpack_objects(d: Decoder, shape: Any, items: Any) -> np.ndarray:
+    values = d.get(expect(items, list, "an array's items"))
+    if math.prod(expect(shape, list, "a shape")) != len(values):
+        raise malformed("holds an array whose shape is unlike its size")
+    flat = np.empty(len(values), dtype=object)
+    for i, value in enumerate(values):  # item by item: lists must stay lists
+        flat[i] = value
+    return flat.reshape(tuple(shape))
+
+
+register(
+    "array",
+    (np.ndarray, np.memmap),
+    ("dtype", "order", "tensor"),
+    _pack_array,
+    _unpack_array,
+)
+
+# ------------------------------------------------------------------ sparse matrices
+
+_SPARSE = {
+    kind.__name__: kind
+    for kind in (
+        sp.csr_array,
+        sp.csc_array,
+        sp.coo_array,
+        sp.csr_matrix,
+        sp.csc_matrix,
+        sp.coo_matrix,
+    )
+}
+
+
+def _pack_sparse(value: Any, e: Encoder) -> list[Any]:
+    parts = (
+        [value.data, *value.coords]
+        if value.format == "coo"
+        else [value.data, value.indices, value.indptr]
+    )
+    return [type(value).__name__, list(map(int, value.shape)), e.put_all(parts)]
+
+
+def _unpack_sparse(d: Decoder, name: Any, shape: Any, parts: Any) -> Any:
+    kind = _SPARSE[name]
+    data, *index = (
+        expect(d.get(p), np.ndarray, "a sparse matrix's part") for p in parts
+    )
+    if any(i.dtype.kind not in "iu" or i.ndim != 1 for i in index):
+        raise malformed("holds a sparse matrix whose indices are not integers")
+    size = tuple(expect(s, int, "a shape") for s in expect(shape, list, "a shape"))
+    if kind in (sp.coo_array, sp.coo_matrix):
+        if any((i < 0).any() or (i >= s).any() for i, s in zip(index, size)):
+            raise malformed("holds a sparse matrix with an index out of range")
+        return kind((data, tuple(index)), shape=size)
+    matrix = kind((data, *index), shape=size)
+    matrix.check_format(full_check=True)  # compiled code would trust the indices
+    return matrix
+
+
+register(
+    "sparse",
+    tuple(_SPARSE.values()),
+    ("class", "shape", "parts"),
+    _pack_sparse,
+    _unpack_sparse,
+)
+
+# -------------------------------------------------------------------- random states
+
+_BITS = {
+    kind.__name__: kind
+    for kind in (
+        np.random.MT19937,
+        np.random.PCG64,
+        np.random.PCG64DXSM,
+        np.random.Philox,
+        np.random.SFC64,
+    )
+}
+
+
+def _pack_random(value: Any, e: Encoder) -> list[Any]:
+    if isinstance(value, np.random.RandomState):
+        state, seed = value.get_state(legacy=False), None
+    else:
+        bits = value.bit_generator
+        state = bits.state
+        source = bits.seed_seq
+        seed = source.state if type(source) is np.random.SeedSequence else None
+    if state["bit_generator"] not in _BITS:
+        raise e.refusal(f"its bit generator {state['bit_generator']} is not NumPy's")
+    return [type(value).__name__, e.inside("state", state), e.inside("seed", seed)]
+
+
+def _unpack_random(d: Decoder, name: Any, state: Any, seed: Any) -> Any:
+    state = expect(d.get(state), dict, "a random state")
+    seed = expect(d.get(seed), (dict, type(None)), "a random seed")
+    # Compiled generators read at these positions without checking them.
+    position = state["state"].get("pos", 0), state.get("buffer_pos", 0)
+    if not (0 <= position[0] <= 624 and 0 <= position[1] <= 4):
+        raise malformed("holds a random state that points outside itself")
+    if seed and not 4 <= seed["pool_size"] <= 64:
+        raise malformed("holds a random seed with an impossible pool")
+    bits = _BITS[state["bit_generator"]](
+        np.random.SeedSequence(**seed) if seed else np.random.SeedSequence(0)
+    )
+    if name == "RandomState":
+        legacy = np.random.RandomState(bits)
+        legacy.set_state(state)
+        return legacy
+    if name != "Generator":
+        raise malformed(f"holds the unknown random state {str(name)[:80]!r}")
+    bits.state = state
+    return np.random.Generator(bits)
+
+
+register(
+    "random",
+    (np.random.RandomState, np.random.Generator),
+    ("class", "state", "seed"),
+    _pack_random,
+    _unpack_random,
+)
+
+# --------------------------------------------------------- terms, claims, certificate
+
+_ENUMS = {kind.__name__: kind for kind in (Status, Strength)}
+_NUMBER = (int, float, type(None))
+_CLAIM_TYPES = {
+    **dict.fromkeys(("name", "objective", "theorem", "detail", "fix"), str),
+    **dict.fromkeys(("value", "target", "delta"), _NUMBER),
+    "allowance": (int, float),
+    "met": (bool, type(None)),
+}
+_CERTIFICATE_TYPES = {
+    **dict.fromkeys(("model", "primary", "level", "origin"), str),
+    **dict.fromkeys(("params", "fingerprint", "versions"), dict),
+    **dict.fromkeys(("n_samples", "n_features", "threads"), int),
+    "seconds": (int, float),
+    "fit_seconds": _NUMBER,
+}
+
+
+def _checked_term(term: Any) -> Any:
+    for value in term:
+        expect(value, (int, float), f"a number of {type(term).__name__}")
+    return term
+
+
+def _unpack_term(d: Decoder, name: Any, values: Any) -> Any:
+    return _checked_term(TERMS[name](*d.get(values)))
+
+
+def _pack_certificate(value: Certificate, e: Encoder) -> list[Any]:
+    arrays = {} if value.evidence is None else dict(value.evidence.arrays)
+    return [value.to_dict(), e.put(arrays)]
+
+
+def _unpack_certificate(d: Decoder, data: Any, arrays: Any) -> Certificate:
+    found = Certificate.from_dict(data)
+    if found.evidence is not None:
+        evidence = _unpack_evidence(d, data["evidence"], arrays)
+        found = replace(found, evidence=evidence)
+    _check_fields(found, _CERTIFICATE_TYPES)
+    for claim in found.claims:
+        _check_fields(claim, _CLAIM_TYPES)
+        for assumption in claim.assumptions:
+            expect(assumption, str, "an assumption")
+    if found.primary not in found:
+        raise malformed("holds a certificate without its primary claim")
+    return replace(found, origin="file")
+
+
+def _unpack_evidence(d: Decoder, data: Any, arrays: Any) -> Evidence:
+    witnesses: dict[str, np.ndarray] = expect(d.get(arrays), dict, "evidence")
+    for name, array in witnesses.items():
+        expect(name, str, "the name of evidence")
+        expect(array, np.ndarray, "evidence")
+    evidence = Evidence.from_dict(data, witnesses)
+    _check_fields(evidence, {"kind": str, "params": dict})
+    for term in evidence.terms:
+        _checked_term(term)
+    return evidence
+
+
+def _check_fields(record: Any, types: dict[str, Any]) -> None:
+    for name, kind in types.items():
+        expect(getattr(record, name), kind, f"a certificate's {name}")
+
+
+def _unpack_claim(_: Decoder, data: Any) -> Claim:
+    claim = Claim.from_dict(data)
+    _check_fields(claim, _CLAIM_TYPES)
+    return claim
+
+
+register(
+    "term",
+    tuple(TERMS.values()),
+    ("class", "values"),
+    lambda v, e: [type(v).__name__, e.put_all(v)],
+    _unpack_term,
+)
+register(
+    "enum",
+    tuple(_ENUMS.values()),
+    ("class", "value"),
+    lambda v, e: [type(v).__name__, v.value],
+    lambda d, name, value: _ENUMS[name](value),
+)
+register("claim", (Claim,), ("value",), lambda v, e: [v.to_dict()], _unpack_claim)
+register(
+    "evidence",
+    (Evidence,),
+    ("value", "arrays"),
+    lambda v, e: [v.to_dict(), e.put(dict(v.arrays))],
+    _unpack_evidence,
+)
+register(
+    "certificate",
+    (Certificate,),
+    ("value", "arrays"),
+    _pack_certificate,
+    _unpack_certificate,
+)
