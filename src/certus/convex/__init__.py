@@ -1,0 +1,1 @@
+"""Convex problems: a datafit and a penalty over a design, and the solvers for them."""

@@ -1,0 +1,10 @@
+"""Linear models with scikit-learn's names, parameters and attributes.
+
+Least squares, ridge, lasso, elastic net and logistic regression; each fit leaves a
+``certificate_`` that says whether it is solved.
+"""
+
+from certus.linear.least_squares import LinearRegression, Ridge, RidgeClassifier
+from certus.linear.ridge_cv import RidgeCV
+
+__all__ = ["LinearRegression", "Ridge", "RidgeCV", "RidgeClassifier"]

@@ -1,0 +1,436 @@
+"""Least squares and ridge regression, and ridge as a classifier.
+
+Objective, in scikit-learn's units: ‖y − Xw − b‖² + alpha·‖w‖², with weights
+Σ sᵢ(·)². Inside, everything is divided by 2Σs. Solved directly; see
+``certus.convex.least_squares``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
+
+from certus.base import Fitted, certified_fit, check_choice, check_number
+from certus.callbacks import Monitor
+from certus.certificate import Evidence
+from certus.convex import least_squares
+from certus.convex.design import Array, Design
+from certus.linear.common import (
+    RESCALE,
+    LinearClassifierBase,
+    LinearRegressorBase,
+    centred_target,
+    class_weights,
+    store_linear,
+)
+from certus.linear.summary import least_squares_summary
+from certus.terms import L2, NoPenalty, Squared
+
+#: Solver names scikit-learn's Ridge accepts; iterative ones are solved directly.
+RIDGE_SOLVERS = (
+    "auto",
+    "cholesky",
+    "svd",
+    "lsqr",
+    "sparse_cg",
+    "sag",
+    "saga",
+    "lbfgs",
+)
+
+
+def refuse_positive(model: Any) -> None:
+    """``positive=True`` is scikit-learn's; say where to go."""
+    if model.positive:
+        raise NotImplementedError(
+            f"{type(model).__name__}(positive=True) is not available. Use "
+            f"sklearn.linear_model.{type(model).__name__}(positive=True)."
+        )
+
+
+class LinearRegression(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
+    """Ordinary least squares.
+
+    Objective
+    ---------
+    ½·mean (y − Xw − b)², weighted by ``sample_weight``. Rank-deficient problems and
+    those with fewer rows than columns give the solution of minimum norm.
+
+    Certificate
+    -----------
+    ``backward_error`` (PROVED): w is the exact solution for an X changed by that share.
+    Costs two passes over the data.
+
+    Parameters
+    ----------
+    fit_intercept : bool, default=True
+        Whether to fit b.
+    copy_X : bool, default=True
+        Accepted for scikit-learn's sake; X is never overwritten.
+    tol : float, default=1e-6
+        Target of the certificate's backward error.
+    n_jobs : int, optional
+        Accepted for scikit-learn's sake; products use the process's threads.
+    positive : bool, default=False
+        Not available; raises ``NotImplementedError`` naming the alternative.
+    solver : {"auto", "cholesky", "qr", "svd"}, default="auto"
+        ``auto`` is Cholesky on the Gram matrix where its condition number allows, else
+        the singular value decomposition.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
+        Coefficients.
+    intercept_ : float or ndarray of shape (n_targets,)
+        Constant.
+    rank_ : int
+        Rank of the centred data; -1 where an iterative method did not reveal it.
+    singular_ : ndarray
+        Singular values, where ``solver_`` is "svd".
+    solver_ : str
+        The method used.
+    certificate_ : Certificate
+        What the verifier found.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from certus.linear import LinearRegression
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = LinearRegression().fit(X, y)
+    >>> model.certificate_.met, round(model.score(X, y), 3)
+    (True, 0.518)
+    """
+
+    def __init__(
+        self,
+        *,
+        fit_intercept: bool = True,
+        copy_X: bool = True,
+        tol: float = 1e-6,
+        n_jobs: int | None = None,
+        positive: bool = False,
+        solver: str = "auto",
+    ) -> None:
+        self.fit_intercept = fit_intercept
+        self.copy_X = copy_X
+        self.tol = tol
+        self.n_jobs = n_jobs
+        self.positive = positive
+        self.solver = solver
+
+    @certified_fit
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Fit to data.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Training rows.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets)
+            Targets.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights; an integer weight equals repetition.
+        """
+        check_number("tol", self.tol)
+        check_choice("solver", self.solver, ("auto", "cholesky", "qr", "svd"))
+        refuse_positive(self)
+        X, y, s = self._validate_X_y(
+            X, y, sample_weight, multi_output=True, y_numeric=True
+        )
+        monitor = Monitor(self, X, y)
+        solution = _solve_into(self, X, y, s, np.zeros(1), self.solver)
+        self.rank_, self.solver_ = solution.rank, solution.method
+        if solution.singular.size:
+            self.singular_ = solution.singular * np.sqrt(_total(X, s))
+        monitor.close({"coef_": self.coef_, "intercept_": self.intercept_})
+        evidence = Evidence("linear", (Squared(), NoPenalty()), _params(self))
+        return Fitted(evidence, X, y, s)
+
+    def summary(self, X: Any, y: Any, sample_weight: Any = None, alpha: float = 0.05) -> Any:
+        """Standard errors, t, p and confidence intervals.
+
+        Parameters
+        ----------
+        X, y : array-like
+            The training data.
+        sample_weight : array-like, optional
+            Taken as frequencies: a weight of two is two rows.
+        alpha : float, default=0.05
+            One minus the level of the intervals.
+
+        Returns
+        -------
+        Summary
+            A table that prints; refuses with a reason where the theory does not hold.
+        """
+        return least_squares_summary(self, X, y, sample_weight, alpha)
+
+
+class Ridge(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
+    """Least squares with a squared-norm penalty.
+
+    Objective
+    ---------
+    ‖y − Xw − b‖² + alpha·‖w‖². The certificate divides by 2n (weights: 2Σs).
+
+    Certificate
+    -----------
+    ``duality_gap`` (PROVED), relative to the best constant model; with ``alpha=0``
+    ``backward_error``. Costs two passes over the data.
+
+    Parameters
+    ----------
+    alpha : float or array of shape (n_targets,), default=1.0
+        Strength of the penalty.
+    fit_intercept : bool, default=True
+        Whether to fit b, which is not penalised.
+    copy_X : bool, default=True
+        Accepted for scikit-learn's sake; X is never overwritten.
+    max_iter : int, optional
+        Accepted for scikit-learn's sake; the method is direct.
+    tol : float, default=1e-6
+        Target of the certificate's gap.
+    solver : str, default="auto"
+        "auto", "cholesky" or "svd". The names of scikit-learn's iterative solvers are
+        accepted and solved directly as well.
+    positive : bool, default=False
+        Not available; raises ``NotImplementedError`` naming the alternative.
+    random_state : int, optional
+        Accepted for scikit-learn's sake; nothing is random.
+
+    Attributes
+    ----------
+    coef_, intercept_ : ndarray, float or ndarray
+        As in :class:`LinearRegression`.
+    n_iter_ : None
+        The method is direct.
+    solver_ : str
+        The method used.
+    certificate_ : Certificate
+        What the verifier found.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from certus.linear import Ridge
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> Ridge(alpha=0.1).fit(X, y).certificate_.met
+    True
+    """
+
+    def __init__(
+        self,
+        alpha: Any = 1.0,
+        *,
+        fit_intercept: bool = True,
+        copy_X: bool = True,
+        max_iter: int | None = None,
+        tol: float = 1e-6,
+        solver: str = "auto",
+        positive: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.copy_X = copy_X
+        self.max_iter = max_iter
+        self.tol = tol
+        self.solver = solver
+        self.positive = positive
+        self.random_state = random_state
+
+    @certified_fit
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Fit to data.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Training rows.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets)
+            Targets.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights; an integer weight equals repetition.
+        """
+        X, y, s = self._validate_X_y(
+            X, y, sample_weight, multi_output=True, y_numeric=True
+        )
+        evidence = fit_ridge(self, X, y, s)
+        return Fitted(evidence, X, y, s)
+
+
+class RidgeClassifier(ClassifierMixin, LinearClassifierBase):
+    """Classification by ridge regression on ±1 targets, one per class.
+
+    Objective
+    ---------
+    ‖y − Xw − b‖² + alpha·‖w‖² with y = ±1, for two classes once, else once per class.
+
+    Certificate
+    -----------
+    ``duality_gap`` (PROVED) of the worst of these problems.
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+        Strength of the penalty.
+    fit_intercept : bool, default=True
+        Whether to fit b, which is not penalised.
+    copy_X : bool, default=True
+        Accepted for scikit-learn's sake; X is never overwritten.
+    max_iter : int, optional
+        Accepted for scikit-learn's sake; the method is direct.
+    tol : float, default=1e-6
+        Target of the certificate's gap.
+    class_weight : dict or "balanced", optional
+        Multiplies the row weights.
+    solver : str, default="auto"
+        As in :class:`Ridge`.
+    positive : bool, default=False
+        Not available; raises ``NotImplementedError`` naming the alternative.
+    random_state : int, optional
+        Accepted for scikit-learn's sake; nothing is random.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        Labels.
+    coef_, intercept_ : ndarray
+        One row per class; one row for two classes.
+    certificate_ : Certificate
+        What the verifier found.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from certus.linear import RidgeClassifier
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> RidgeClassifier().fit(X, y).certificate_.met
+    True
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        copy_X: bool = True,
+        max_iter: int | None = None,
+        tol: float = 1e-6,
+        class_weight: Any = None,
+        solver: str = "auto",
+        positive: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.copy_X = copy_X
+        self.max_iter = max_iter
+        self.tol = tol
+        self.class_weight = class_weight
+        self.solver = solver
+        self.positive = positive
+        self.random_state = random_state
+
+    @certified_fit
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Fit to labelled data.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Training rows.
+        y : array-like of shape (n_samples,)
+            Labels.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights.
+        """
+        X, y, s = self._validate_X_y(X, y, sample_weight)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"y holds one class only ({self.classes_[0]!r}); classification needs "
+                "two."
+            )
+        k = len(self.classes_)
+        signs = 2.0 * (codes[:, None] == np.arange(k)) - 1 if k > 2 else None
+        target = np.where(codes == 1, 1.0, -1.0)[:, None] if signs is None else signs
+        rows = class_weights(s, self.class_weight, codes, self.classes_)
+        evidence = fit_ridge(self, X, target, rows)
+        self.coef_ = np.atleast_2d(self.coef_)
+        self.intercept_ = np.atleast_1d(self.intercept_)
+        if not self.fit_intercept:
+            self.intercept_ = np.zeros(self.coef_.shape[0], dtype=self.coef_.dtype)
+        params = {
+            **evidence.params,
+            "target": "signs" if k == 2 else "one_vs_rest",
+            "class_weight": self.class_weight,
+        }
+        return Fitted(Evidence("linear", evidence.terms, params), X, y, s)
+
+
+def fit_ridge(model: Any, X: Any, y: Array, s: Array | None) -> Evidence:
+    """Solve a ridge problem into ``model``; the evidence speaks of numeric targets."""
+    check_number("tol", model.tol)
+    check_choice("solver", model.solver, RIDGE_SOLVERS)
+    check_number("max_iter", model.max_iter, 1, integer=True, none=True)
+    refuse_positive(model)
+    n_targets = 1 if y.ndim == 1 else y.shape[1]
+    alphas = ridge_alphas(model.alpha, n_targets)
+    monitor = Monitor(model, X, y)
+    total = _total(X, s)
+    method = model.solver if model.solver in ("cholesky", "svd") else "auto"
+    solution = _solve_into(model, X, y, s, alphas / total, method)
+    model.n_iter_, model.solver_ = None, solution.method
+    monitor.close({"coef_": model.coef_, "intercept_": model.intercept_})
+    params = _params(model)
+    if np.ptp(alphas) > 0:
+        params["alphas"] = [float(a) for a in alphas / total]
+    level = float(alphas.max())
+    penalty = L2(level / total) if level > 0 else NoPenalty()
+    return Evidence("linear", (Squared(), penalty), params)
+
+
+def ridge_alphas(alpha: Any, n_targets: int) -> Array:
+    """One level per target."""
+    if np.ndim(alpha) == 0:
+        check_number("alpha", alpha)
+        return np.full(n_targets, float(alpha))
+    alphas = np.asarray(alpha, dtype=float).ravel()
+    if len(alphas) not in (1, n_targets):
+        raise ValueError(
+            f"Number of targets and number of penalties do not correspond: "
+            f"{len(alphas)} != {n_targets}. Pass one alpha, or one per target."
+        )
+    if not (np.isfinite(alphas).all() and alphas.min() >= 0):
+        raise ValueError("alpha must be finite and at least 0.")
+    return np.broadcast_to(alphas, (n_targets,)).copy()
+
+
+def _total(X: Any, s: Array | None) -> float:
+    return float(X.shape[0] if s is None else s.sum())
+
+
+def _params(model: Any) -> dict[str, Any]:
+    return {
+        "target": "numbers",
+        "intercept": "free" if model.fit_intercept else "none",
+        "tol": float(model.tol),
+        "fix": f"solver='svd', or {RESCALE}",
+    }
+
+
+def _solve_into(
+    model: Any, X: Any, y: Array, s: Array | None, l2: Array, method: str
+) -> least_squares.LinearSolution:
+    design = Design(X, s, centre=bool(model.fit_intercept))
+    Y, mean = centred_target(design, y, bool(model.fit_intercept))
+    levels = np.broadcast_to(l2, (Y.shape[1],))
+    solution = least_squares.solve(design, Y, levels, method)
+    store_linear(model, solution.coef, mean, design, y, X.dtype)
+    return solution

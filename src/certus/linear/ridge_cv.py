@@ -1,0 +1,256 @@
+"""Ridge regression with its strength chosen by leave-one-out, in closed form.
+
+One decomposition AᵀSA/Σs = VΛVᵀ serves every alpha: with Z = AV the fit is
+ŷ = Z(Λ + a)⁻¹Zᵀy and the leverages are hᵢ = Σₖ Zᵢₖ²/(λₖ + a), a = alpha/Σs, so each
+leave-one-out error is (yᵢ − ŷᵢ)/(1 − hᵢ). Rows are visited in blocks: n·d² flops in
+all, no copy of X. Wide problems use the n × n matrix AAᵀ instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.metrics import get_scorer
+from sklearn.model_selection import GridSearchCV
+
+from certus.base import Fitted, certified_fit, check_choice, check_number
+from certus.convex.design import Array, Design
+from certus.linear.common import LinearRegressorBase, centred_target
+from certus.linear.least_squares import Ridge, fit_ridge
+
+_BLOCK = 1 << 19
+
+
+class RidgeCV(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
+    """Ridge regression that chooses ``alpha`` by leave-one-out cross-validation.
+
+    Objective
+    ---------
+    As :class:`Ridge`, at the alpha with the least mean squared leave-one-out error.
+
+    Certificate
+    -----------
+    ``duality_gap`` (PROVED) of the final fit at ``alpha_``.
+
+    Parameters
+    ----------
+    alphas : array-like, default=(0.1, 1.0, 10.0)
+        Strengths to compare.
+    fit_intercept : bool, default=True
+        Whether to fit b, which is not penalised.
+    scoring : str or callable, optional
+        Judge of the leave-one-out predictions; default mean squared error.
+    cv : int or splitter, optional
+        Folds instead of leave-one-out; then every alpha is fitted on every fold.
+    gcv_mode : {None, "auto", "svd", "eigen"}, default=None
+        Accepted for scikit-learn's sake; one eigendecomposition serves all.
+    store_cv_results : bool, default=False
+        Keep ``cv_results_``.
+    alpha_per_target : bool, default=False
+        Choose alpha for each target by itself.
+
+    Attributes
+    ----------
+    alpha_ : float or ndarray
+        The chosen strength.
+    best_score_ : float or ndarray
+        Its score.
+    cv_results_ : ndarray of shape (n_samples[, n_targets], n_alphas)
+        Squared errors (or predictions, with ``scoring``), if stored.
+    coef_, intercept_ : ndarray, float or ndarray
+        As in :class:`Ridge`.
+    certificate_ : Certificate
+        What the verifier found.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from certus.linear import RidgeCV
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> RidgeCV(alphas=[1e-3, 1e-2, 1e-1, 1]).fit(X, y).alpha_
+    0.01
+    """
+
+    # Attributes rather than parameters: scikit-learn's RidgeCV has none of these.
+    tol = 1e-6
+    max_iter = None
+    solver = "auto"
+    positive = False
+
+    def __init__(
+        self,
+        alphas: Any = (0.1, 1.0, 10.0),
+        *,
+        fit_intercept: bool = True,
+        scoring: Any = None,
+        cv: Any = None,
+        gcv_mode: str | None = None,
+        store_cv_results: bool = False,
+        alpha_per_target: bool = False,
+    ) -> None:
+        self.alphas = alphas
+        self.fit_intercept = fit_intercept
+        self.scoring = scoring
+        self.cv = cv
+        self.gcv_mode = gcv_mode
+        self.store_cv_results = store_cv_results
+        self.alpha_per_target = alpha_per_target
+
+    @property
+    def alpha(self) -> Any:
+        """The chosen strength, under the name :class:`Ridge` uses."""
+        return self.alpha_
+
+    @certified_fit
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> Any:
+        """Choose alpha and fit.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Training rows.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets)
+            Targets.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights.
+        **params : dict
+            Passed to the search when ``cv`` is given.
+        """
+        check_choice("gcv_mode", self.gcv_mode, (None, "auto", "svd", "eigen"))
+        alphas = np.atleast_1d(np.asarray(self.alphas, dtype=float))
+        for i, alpha in enumerate(alphas):
+            name = f"alphas[{i}]"
+            check_number(name, float(alpha), open_low=self.cv is None)
+        if alphas.size == 0:
+            raise ValueError("alphas is empty; pass at least one strength.")
+        X, y, s = self._validate_X_y(
+            X, y, sample_weight, multi_output=True, y_numeric=True
+        )
+        if self.cv is None:
+            self._leave_one_out(X, y, s, alphas)
+        else:
+            self._search(X, y, s, alphas, params)
+        return Fitted(fit_ridge(self, X, y, s), X, y, s)
+
+    def _leave_one_out(self, X: Any, y: Array, s: Array | None, alphas: Array) -> None:
+        design = Design(X, s, centre=self.fit_intercept)
+        Y, mean = centred_target(design, y, self.fit_intercept)
+        keep = self.store_cv_results or self.scoring is not None
+        total = np.zeros((Y.shape[1], len(alphas)))
+        stored = np.empty((design.n, Y.shape[1], len(alphas))) if keep else None
+        for rows, errors in _loo_errors(design, Y, alphas / design.total):
+            weight = 1.0 if s is None else s[rows][:, None, None]
+            total += (weight * np.square(errors)).sum(axis=0)
+            if stored is not None:
+                stored[rows] = errors
+        scores = -total / design.n  # as scikit-learn: weighted squares over n
+        if self.scoring is not None and stored is not None:
+            scores = self._scores(y, Y + mean, stored)
+        if self.store_cv_results and stored is not None:
+            self.cv_results_ = self._results(y, s, Y + mean, stored)
+        if self.alpha_per_target and Y.shape[1] > 1:
+            best = scores.argmax(axis=1)
+            self.alpha_ = alphas[best]
+            self.best_score_ = scores[np.arange(len(best)), best]
+        else:
+            pooled = scores.mean(axis=0)
+            self.alpha_ = float(alphas[pooled.argmax()])
+            self.best_score_ = float(pooled.max())
+
+    def _scores(self, y: Array, Y: Array, errors: Array) -> Array:
+        scorer = self.scoring if callable(self.scoring) else get_scorer(self.scoring)
+        out = np.empty(errors.shape[1:])
+        for a in range(errors.shape[2]):
+            predicted = Y - errors[:, :, a]
+            if self.alpha_per_target and Y.shape[1] > 1:
+                for k in range(Y.shape[1]):
+                    out[k, a] = scorer(_Identity(), predicted[:, k], Y[:, k])
+            else:
+                flat = predicted.ravel() if y.ndim == 1 else predicted
+                out[:, a] = scorer(_Identity(), flat, y)
+        return out
+
+    def _results(self, y: Array, s: Array | None, Y: Array, errors: Array) -> Array:
+        if self.scoring is not None:
+            kept = Y[:, :, None] - errors
+        else:
+            weight = 1.0 if s is None else s[:, None, None]
+            kept = weight * np.square(errors)
+        return kept[:, 0] if y.ndim == 1 else kept
+
+    def _search(
+        self, X: Any, y: Array, s: Array | None, alphas: Array, params: dict[str, Any]
+    ) -> None:
+        if self.store_cv_results or self.alpha_per_target:
+            raise ValueError(
+                "cv!=None and store_cv_results=True or alpha_per_target=True are "
+                "incompatible; leave cv=None."
+            )
+        search = GridSearchCV(
+            Ridge(fit_intercept=self.fit_intercept),
+            {"alpha": alphas},
+            cv=self.cv,
+            scoring=self.scoring,
+            refit=False,
+        )
+        if s is not None:
+            params = {**params, "sample_weight": s}
+        search.fit(X, y, **params)
+        self.alpha_ = float(search.best_params_["alpha"])
+        self.best_score_ = float(search.best_score_)
+
+
+class _Identity(RegressorMixin):
+    """Lets a scorer judge predictions that are already there."""
+
+    def predict(self, X: Array) -> Array:
+        return X
+
+
+def _loo_errors(
+    design: Design, Y: Array, levels: Array
+) -> Iterator[tuple[slice, Array]]:
+    """Blocks of rows with errors of shape (rows, targets, levels)."""
+    if design.n <= design.d and not (design.sparse and design.n > 4000):
+        yield slice(0, design.n), _wide_errors(design, Y, levels)
+        return
+    values, V = np.linalg.eigh(design.gram())
+    values = np.maximum(values, 0.0)
+    shrink = 1.0 / (values[:, None] + levels)
+    B = V.T @ design.t_dot(Y)
+    C = np.concatenate([shrink * B[:, [k]] for k in range(Y.shape[1])], axis=1)
+    offset = design.mean @ V
+    share = np.full(design.n, 1.0) if design.s is None else design.s
+    share = share / design.total
+    X = design.X.tocsr() if design.sparse else design.X
+    rows = max(64, _BLOCK // max(1, design.d))
+    for i in range(0, design.n, rows):
+        cut = slice(i, min(i + rows, design.n))
+        Z = np.asarray(X[cut] @ V)
+        if design.centred:
+            Z -= offset
+        fitted = (Z @ C).reshape(len(Z), Y.shape[1], len(levels))
+        np.square(Z, out=Z)
+        leverage = share[cut, None] * (Z @ shrink + (1.0 if design.centred else 0.0))
+        yield cut, (Y[cut, :, None] - fitted) / (1 - leverage)[:, None, :]
+
+
+def _wide_errors(design: Design, Y: Array, levels: Array) -> Array:
+    """c/diag((K + a)⁻¹) with c = (K + a)⁻¹y, the direction of the intercept removed."""
+    X = design.X.toarray() if design.sparse else design.X
+    root = np.sqrt((np.ones(design.n) if design.s is None else design.s) / design.total)
+    A = (np.asarray(X, dtype=np.float64) - design.mean) * root[:, None]
+    values, Q = np.linalg.eigh(A @ A.T)
+    values = np.maximum(values, 0.0)
+    QtY = Q.T @ (root[:, None] * Y)
+    out = np.empty((design.n, Y.shape[1], len(levels)))
+    for a, level in enumerate(levels):
+        inverse = 1.0 / (values + level)
+        diagonal = np.square(Q) @ inverse
+        if design.centred:  # the weighted constant is an eigenvector with value 0
+            diagonal = diagonal - np.square(root) / level
+        out[:, :, a] = Q @ (inverse[:, None] * QtY) / diagonal[:, None]
+    return out / np.where(root > 0, root, 1.0)[:, None, None]
