@@ -14,22 +14,19 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import polars as pl
-from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_consistent_length, estimator_html_repr
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from certus.table.column import Encoded, encode_column, feature_labels, plan_column
+from certus.table.apply import Encoded, encode_column
 from certus.table.errors import TableError, did_you_mean, quoted
-from certus.table.frame import (
-    Column,
-    Table,
-    column_from_numpy,
-    is_frame,
-    table_from_frame,
-)
+from certus.table.frame import Table, is_frame, table_from_array, table_from_frame
+from certus.table.matrix import dense_matrix, distinct, sparse_matrix
+from certus.table.plan import Plan, feature_labels, is_used, plan_column
 
 __all__ = ["ColumnView", "TableEncoder"]
+
+_ARRAY_CHECKS: dict[str, Any] = {"dtype": None, "ensure_all_finite": False}
 
 # Below this many columns a dense matrix costs little; above it, a matrix of which
 # fewer than a fifth of the entries differ from zero is cheaper to keep sparse.
@@ -62,9 +59,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 earliest training date, each treated as a number
     ==========  ==============================================================
 
-    Left out, with a note: constant and empty columns, free text, and identifiers (text
-    with one value per row; integers with one value per row in a column named like an
-    identifier). Cast a column to a categorical or float type to keep it.
+    Left out, with a note: constant and empty columns, free text (long and mostly
+    distinct), and identifiers: text with nearly one value per row, and whole numbers with
+    one value per row in a column named like an identifier. To keep text, cast it to a
+    categorical type; to keep a number, rename it.
 
     Parameters
     ----------
@@ -208,7 +206,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             array = validate_data(self, _keep_types(X), **_ARRAY_CHECKS)
             names = [f"x{i}" for i in range(array.shape[1])]
             self.named_ = False
-            return _table_from_array(array, names)
+            return table_from_array(array, names)
         table = table_from_frame(X)
         width = len(table.columns)
         if width == 0 or table.height == 0:
@@ -223,8 +221,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self.feature_names_in_ = np.array(names, dtype=object)
         return table
 
-    def _used(self) -> list[dict[str, Any]]:
-        return [plan for plan in self.plans_ if plan["treatment"] != "left out"]
+    def _used(self) -> list[Plan]:
+        return [plan for plan in self.plans_ if is_used(plan)]
 
     def _choose_sparse(self) -> bool:
         if self.sparse_output != "auto":
@@ -274,7 +272,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         names = [plan["name"] for plan in self.plans_]
         if not is_frame(X):
             array = validate_data(self, _keep_types(X), reset=False, **_ARRAY_CHECKS)
-            return _table_from_array(array, names)
+            return table_from_array(array, names)
         table = table_from_frame(X)
         if table.height == 0:
             raise TableError(
@@ -323,7 +321,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def _assemble(self, table: Table, remarks: list[str]) -> Any:
         encoded = self._encode(table, remarks)
         widths = [len(feature_labels(plan)) for plan in self._used()]
-        build = _sparse_matrix if self.sparse_ else _dense_matrix
+        build = sparse_matrix if self.sparse_ else dense_matrix
         return build(encoded, widths, table.height)
 
     # --- looking at it --------------------------------------------------------
@@ -361,9 +359,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                     f"({len(plans)}), got {len(given)}"
                 )
             plans = [plan | {"name": name} for plan, name in zip(plans, given)]
-        used = [plan for plan in plans if plan["treatment"] != "left out"]
-        labels = [label for plan in used for label in feature_labels(plan)]
-        return np.array(_distinct(labels), dtype=object)
+        labels = [
+            label for plan in plans if is_used(plan) for label in feature_labels(plan)
+        ]
+        return np.array(distinct(labels), dtype=object)
 
     def summary(self) -> str:
         """Count the columns by kind, in one line.
@@ -385,7 +384,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         gaps = sum(bool(plan["missing"]) for plan in self._used())
         if gaps:
             text += f"; {gaps:,} column{'s have' if gaps > 1 else ' has'} gaps"
-        aside = [p["name"] for p in self.plans_ if p["treatment"] == "left out"]
+        aside = [plan["name"] for plan in self.plans_ if not is_used(plan)]
         return text + (f"; set aside: {quoted(aside)}" if aside else "")
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
@@ -428,24 +427,14 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return tags
 
 
-_ARRAY_CHECKS: dict[str, Any] = {"dtype": None, "ensure_all_finite": False}
-
-
 def _keep_types(X: Any) -> Any:
     """Nested lists as objects: NumPy would turn [1, "a"] into two strings."""
-    if isinstance(X, list | tuple):
-        try:
-            return np.array(X, dtype=object)
-        except ValueError:
-            raise TableError("The rows differ in length. Give each the same.") from None
-    return X
-
-
-def _table_from_array(array: Any, names: list[str]) -> Table:
-    columns: list[Column] = [
-        column_from_numpy(name, array[:, i]) for i, name in enumerate(names)
-    ]
-    return Table(columns, False, array.shape[0])
+    if not isinstance(X, list | tuple):
+        return X
+    array = np.array(X, dtype=object)
+    if array.ndim == 1 and any(isinstance(row, list | tuple) for row in X):
+        raise TableError("The rows of the table differ in length.")
+    return array
 
 
 def _checked_weight(sample_weight: Any, n: int) -> Any | None:
@@ -460,58 +449,3 @@ def _checked_weight(sample_weight: Any, n: int) -> Any | None:
     if not weight.any():
         raise ValueError("Sample weights must not be all zero: no row would count.")
     return weight
-
-
-def _distinct(labels: list[str]) -> list[str]:
-    """Number repeated labels: a column may be called like a level of another."""
-    seen: Counter[str] = Counter()
-    taken = set(labels)
-    result = []
-    for label in labels:
-        seen[label] += 1
-        if seen[label] > 1:
-            candidate = f"{label} ({seen[label]})"
-            while candidate in taken:
-                seen[label] += 1
-                candidate = f"{label} ({seen[label]})"
-            taken.add(candidate)
-            label = candidate
-        result.append(label)
-    return result
-
-
-def _dense_matrix(encoded: list[Encoded], widths: list[int], n: int) -> Any:
-    # Fortran order: every column is written, and later read, in one run.
-    Z = np.zeros((n, sum(widths)), order="F")
-    start = 0
-    for block, width in zip(encoded, widths):
-        for offset, values in enumerate(block.dense):
-            Z[:, start + offset] = values
-        if block.codes is not None:
-            rows = np.flatnonzero(block.codes >= 0)
-            Z[rows, start + block.codes[rows]] = 1.0
-        start += width
-    return Z
-
-
-def _sparse_matrix(encoded: list[Encoded], widths: list[int], n: int) -> Any:
-    """One entry per row for each dense column and each category, then no zeros."""
-    entries = sum(len(b.dense) + (b.codes is not None) for b in encoded)
-    data = np.empty((n, entries))
-    indices = np.zeros((n, entries), dtype=np.int32)
-    start = at = 0
-    for block, width in zip(encoded, widths):
-        for offset, values in enumerate(block.dense):
-            data[:, at] = values
-            indices[:, at] = start + offset
-            at += 1
-        if block.codes is not None:
-            data[:, at] = block.codes >= 0
-            indices[:, at] = start + np.maximum(block.codes, 0)
-            at += 1
-        start += width
-    pointers = np.arange(n + 1, dtype=np.int64) * entries
-    shape = (n, sum(widths))
-    Z = sparse.csr_matrix((data.ravel(), indices.ravel(), pointers), shape=shape)
-    Z.eliminate_zeros()
-    return Z

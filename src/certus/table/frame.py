@@ -19,7 +19,18 @@ import polars as pl
 
 from certus.table.errors import TableError, quoted
 
-__all__ = ["Column", "Table", "column_from_numpy", "is_frame", "table_from_frame"]
+__all__ = [
+    "Column",
+    "Table",
+    "date_parts",
+    "epoch_days",
+    "finite",
+    "is_frame",
+    "missing_objects",
+    "table_from_array",
+    "table_from_frame",
+    "wall_clock",
+]
 
 _MICROSECONDS_PER_DAY = 86_400e6
 
@@ -55,7 +66,11 @@ class Table(NamedTuple):
 
 def is_frame(X: Any) -> bool:
     """Tell a data frame from an array, by whether narwhals knows it."""
-    native = nw.from_native(X, pass_through=True, allow_series=True)
+    try:
+        native = nw.from_native(X, pass_through=True, allow_series=True)
+    except nw.exceptions.DuplicateError:
+        labels = getattr(X, "column_names", None) or list(X.columns)
+        raise _repeated([_plain_name(label) for label in labels]) from None
     if isinstance(native, nw.LazyFrame):
         raise TableError("The table is lazy. Call its collect() first.")
     if isinstance(native, nw.Series):
@@ -68,16 +83,10 @@ def is_frame(X: Any) -> bool:
 
 def table_from_frame(X: Any) -> Table:
     """Turn a data frame that narwhals reads into a table of plain columns."""
-    try:
-        frame = nw.from_native(X, eager_only=True)
-        labels = list(frame.columns)
-    except nw.exceptions.DuplicateError:
-        labels = list(X.columns if hasattr(X, "columns") else [])
-        labels = list(getattr(X, "column_names", labels))
-    names = [_plain_name(label) for label in labels]
-    twice = [name for name, times in Counter(names).items() if times > 1]
-    if twice:
-        raise TableError(f"More than one column is named {quoted(twice)}. Rename one.")
+    frame = nw.from_native(X, eager_only=True)
+    names = [_plain_name(label) for label in frame.columns]
+    if len(set(names)) < len(names):
+        raise _repeated(names)
     if frame.implementation.is_pyarrow():
         frame = nw.from_native(frame.to_polars(), eager_only=True)
     polars = frame.implementation.is_polars()
@@ -96,10 +105,17 @@ def _plain_name(label: Any) -> str:
     return str(label)
 
 
+def _repeated(names: list[str]) -> TableError:
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    return TableError(f"More than one column is named {quoted(twice)}. Rename one.")
+
+
 def _from_polars(name: str, values: pl.Series) -> Column:
     dtype = values.dtype
     if isinstance(dtype, pl.Decimal):
         return Column(name, values.cast(pl.Float64))
+    if dtype.is_float():
+        return Column(name, values.fill_nan(None))
     if dtype.is_numeric() or dtype in (pl.Boolean, pl.String, pl.Null, pl.Date):
         return Column(name, values)
     if isinstance(dtype, pl.Datetime):
@@ -119,8 +135,7 @@ def _from_polars(name: str, values: pl.Series) -> Column:
 def _from_narwhals(name: str, values: nw.Series[Any]) -> Column:
     dtype = values.dtype
     if isinstance(dtype, nw.Categorical | nw.Enum):
-        text = _text(values.cast(nw.String).to_numpy(), values.is_null().to_numpy())
-        return Column(name, text, declared=True)
+        return Column(name, _category_text(values.to_native()), declared=True)
     if dtype == nw.String:
         return Column(name, _text(values.to_numpy(), values.is_null().to_numpy()))
     if isinstance(dtype, nw.Datetime) and dtype.time_zone is not None:
@@ -132,7 +147,13 @@ def _from_narwhals(name: str, values: nw.Series[Any]) -> Column:
         values = values.cast(nw.Float64())
     if dtype.is_nested():
         raise _unusable(name, str(dtype))
-    return column_from_numpy(name, values.to_numpy())
+    return _from_numpy(name, values.to_numpy())
+
+
+def _category_text(native: Any) -> pl.Series:
+    """Labels of a pandas categorical; the code −1 stands for a missing value."""
+    labels = np.array([*map(str, native.cat.categories), None], dtype=object)
+    return pl.Series(labels[native.cat.codes.to_numpy()].tolist(), dtype=pl.String)
 
 
 def _text(array: Any, missing: Any) -> pl.Series:
@@ -141,13 +162,13 @@ def _text(array: Any, missing: Any) -> pl.Series:
     return pl.Series(objects.tolist(), dtype=pl.String)
 
 
-def column_from_numpy(name: str, array: Any) -> Column:
-    """Turn one column of an array into a plain column."""
+def _from_numpy(name: str, array: Any) -> Column:
     kind = array.dtype.kind
     if kind in "iub":
         return Column(name, pl.Series(np.ascontiguousarray(array)))
     if kind == "f":
-        return Column(name, pl.Series(np.ascontiguousarray(array, dtype=np.float64)))
+        floats = np.ascontiguousarray(array, dtype=np.float64)
+        return Column(name, pl.Series(floats, nan_to_null=True))
     if kind == "M":
         return Column(name, pl.Series(array.astype("datetime64[us]")))
     if kind == "m":
@@ -160,6 +181,14 @@ def column_from_numpy(name: str, array: Any) -> Column:
     raise _unusable(name, str(array.dtype))
 
 
+def table_from_array(array: Any, names: list[str]) -> Table:
+    """Turn a checked two-dimensional array into a table of plain columns."""
+    columns: list[Column] = [
+        _from_numpy(name, array[:, i]) for i, name in enumerate(names)
+    ]
+    return Table(columns, False, array.shape[0])
+
+
 def _is_missing(value: Any) -> bool:
     # pandas marks missing objects by NA and NaT; it need not be installed here.
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
@@ -167,12 +196,12 @@ def _is_missing(value: Any) -> bool:
     return isinstance(value, float | np.floating) and value != value
 
 
-_missing_objects = np.frompyfunc(_is_missing, 1, 1)
+missing_objects = np.frompyfunc(_is_missing, 1, 1)
 
 
 def _from_objects(name: str, array: Any) -> Column:
     """Find the one type that a column of Python objects holds, or read it as text."""
-    missing = _missing_objects(array).astype(bool)
+    missing = missing_objects(array).astype(bool)
     objects = np.array(array, dtype=object)
     objects[missing] = None
     types: set[type] = set(map(type, objects[~missing]))
@@ -214,7 +243,7 @@ def _object_numbers(name: str, objects: Any, missing: Any, types: set[type]) -> 
             f'Column "{name}" holds integers beyond 1.8e308, which no float can hold. '
             "Rescale it, or turn it into text."
         ) from None
-    return pl.Series(floats)
+    return pl.Series(floats, nan_to_null=True)
 
 
 def _object_dates(name: str, objects: Any) -> pl.Series:
@@ -235,3 +264,45 @@ def _unusable(name: str, found: str) -> TableError:
         f'Column "{name}" holds {found}, which are not single numbers, words or dates. '
         "Split it into plain columns, or drop it."
     )
+
+
+def finite(name: str, values: pl.Series) -> Any:
+    """Numbers as float64, gaps as NaN; infinities are refused."""
+    x = values.cast(pl.Float64).to_numpy()
+    if np.isinf(x).any():
+        row = int(np.flatnonzero(np.isinf(x))[0])
+        raise TableError(
+            f'Column "{name}" has an infinite value (row {row:,}, counted from 0). '
+            "Replace it by a number, or leave the cell empty."
+        )
+    return x
+
+
+def wall_clock(values: pl.Series, zone: str | None) -> pl.Series:
+    """Dates as the clock of ``zone`` shows them, without a zone."""
+    if values.dtype == pl.Date:
+        return values.cast(pl.Datetime("us"))
+    if getattr(values.dtype, "time_zone", None) is not None:
+        if zone is not None:
+            values = values.dt.convert_time_zone(zone)
+        values = values.dt.replace_time_zone(None)
+    return values
+
+
+def epoch_days(clock: pl.Series) -> Any:
+    """Days since 1970, with their fraction; gaps as NaN."""
+    return clock.to_physical().cast(pl.Float64).to_numpy() / _MICROSECONDS_PER_DAY
+
+
+def date_parts(clock: pl.Series, origin: float) -> dict[str, Any]:
+    """Year, month, weekday and days since the origin, as numbers."""
+
+    def numbers(part: pl.Series) -> Any:
+        return part.cast(pl.Float64).to_numpy()
+
+    return {
+        "year": numbers(clock.dt.year()),
+        "month": numbers(clock.dt.month()),
+        "weekday": numbers(clock.dt.weekday()),
+        "days": epoch_days(clock) - origin,
+    }

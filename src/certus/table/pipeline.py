@@ -7,6 +7,8 @@ The objective is the model's, on the encoded columns.
 
 from __future__ import annotations
 
+import decimal
+import numbers
 from typing import Any, Self
 
 import narwhals as nw
@@ -18,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from certus.table.encoder import TableEncoder
 from certus.table.errors import TableError
+from certus.table.frame import missing_objects
 
 __all__ = ["TablePipeline", "guess_task"]
 
@@ -73,6 +76,10 @@ def _target(y: Any) -> tuple[Any, str | None]:
             array = native.to_numpy()
     else:
         array = np.asarray(y)
+    if array.dtype.kind in "mM":
+        raise TableError(
+            "The target is a date. Turn it into a number, such as the days since one."
+        )
     if array.dtype.kind in "UT":
         array = array.astype(object)
     if array.dtype.kind == "O":
@@ -84,11 +91,15 @@ def _target(y: Any) -> tuple[Any, str | None]:
 
 def _plain_objects(array: Any) -> tuple[Any, int]:
     """Objects that all are numbers or booleans as such; count the missing ones."""
-    missing = sum(value is None or value != value for value in array.ravel().tolist())
-    if not missing:
-        types = set(map(type, array.ravel().tolist()))
-        if types <= {bool} or types <= {int, float}:
-            return np.array(array.tolist()), 0
+    missing = int(missing_objects(array).sum())
+    types: set[type] = set(map(type, array.ravel()))
+    if not missing and types:
+        if all(issubclass(t, bool | np.bool_) for t in types):
+            return array.astype(bool), 0
+        if all(issubclass(t, numbers.Integral) for t in types):
+            return array.astype(np.int64), 0
+        if all(issubclass(t, numbers.Real | decimal.Decimal) for t in types):
+            return array.astype(np.float64), 0
     return array, missing
 
 
@@ -294,7 +305,7 @@ class TablePipeline(BaseEstimator):
 
 def _default_model(target: Any) -> Any:
     # Loaded here, because reading a table should not load the solvers.
-    from certus.linear import LogisticRegression, Ridge
+    from certus import linear
 
     labels = guess_task(target) == "classification"
-    return LogisticRegression() if labels else Ridge()
+    return linear.LogisticRegression() if labels else linear.Ridge()

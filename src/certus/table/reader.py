@@ -15,7 +15,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 import polars as pl
 
@@ -135,7 +135,8 @@ def _reader_for(path: Path) -> Callable[[Path], pl.DataFrame]:
 
 
 def _open_bytes(path: Path) -> IO[bytes]:
-    return gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb")
+    packed = path.suffix.lower() == ".gz"
+    return cast("IO[bytes]", gzip.open(path)) if packed else path.open("rb")
 
 
 def _head_as_text(path: Path, size: int = 1 << 16) -> str:
@@ -258,7 +259,7 @@ def _read_arrow(path: Path) -> pl.DataFrame:
     with path.open("rb") as file:
         magic = file.read(6)
     if magic == b"ARROW1":
-        return pl.read_ipc(path, memory_map=False)
+        return pl.read_ipc(io.BytesIO(path.read_bytes()))
     return pl.read_ipc_stream(path)
 
 
