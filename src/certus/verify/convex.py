@@ -439,8 +439,8 @@ def _backward_claim(
         tol,
         met,
         note,
-        "the coefficients are the exact least-squares solution for X + E with "
-        "‖E‖ ≤ value·‖X‖",
+        "the coefficients are the exact least-squares solution for X + E and y + e, "
+        "where ‖E‖ ≤ value·‖X‖ (columns centred) and e is a constant, ‖e‖ ≤ value·‖y‖",
         (),
         None,
         found.allowance,

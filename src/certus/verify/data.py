@@ -53,6 +53,7 @@ def _sum(values: Array) -> float:
 
 def dot(X: Any, w: Array) -> Array:
     """X @ w in float64."""
+    w = np.asarray(w, dtype=np.float64)
     if sparse.issparse(X) or X.dtype == np.float64:
         return np.asarray(X @ w, dtype=np.float64)
     out = np.empty((X.shape[0], *w.shape[1:]))

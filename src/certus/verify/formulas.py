@@ -67,6 +67,8 @@ def _mix_classes(term: t.Softmax, y: Array, u: Array, s: Array) -> Array:
     if mix == 0.0:
         return u
     q = np.maximum((observed - (1 - mix) * predicted) / (mix * s.sum()), 0.0)
+    if q.sum() == 0.0:  # the shares differ by rounding alone
+        return u
     return (1 - mix) * P + mix * (q / q.sum()) - one_hot(y, n_classes)
 
 
