@@ -60,9 +60,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     ==========  ==============================================================
 
     Left out, with a note: constant and empty columns, free text (long and mostly
-    distinct), and identifiers: text with nearly one value per row, and whole numbers with
-    one value per row in a column named like an identifier. To keep text, cast it to a
-    categorical type; to keep a number, rename it.
+    distinct), and identifiers: text with nearly one value per row, and whole numbers
+    with one value per row in a column named like an identifier. To keep text, cast it
+    to a categorical type; to keep a number, rename it.
 
     Parameters
     ----------

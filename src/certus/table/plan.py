@@ -141,19 +141,19 @@ def _plan_date(column: Column, weight: Any | None, scale: bool) -> Plan:
     clock = wall_clock(column.values, zone)
     origin = float(np.nanmin(epoch_days(clock)))
     missing = clock.null_count() > 0
-    parts = [
+    learnt = [
         _plan_part(label, x, weight, scale)
         for label, x in date_parts(clock, origin).items()
     ]
-    parts = [part for part in parts if part is not None]
+    parts = [part for part in learnt if part is not None]
     if not parts and not missing:
         return _left_out(column, "constant", "always the same date")
-    labels = [part["label"] for part in parts]
-    treatment = ", ".join(labels) + ", standardised" * (scale and bool(parts))
+    steps = [part["label"] for part in parts]
+    steps += ["standardised"] * (scale and bool(parts)) + ["gaps marked"] * missing
     return {
         "name": column.name,
         "kind": "date",
-        "treatment": treatment + ", gaps marked" * missing,
+        "treatment": ", ".join(steps),
         "note": "",
         "parts": parts,
         "missing": missing,

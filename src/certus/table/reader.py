@@ -34,7 +34,7 @@ SUPPORTED = ".csv .tsv .csv.gz .tsv.gz .parquet .feather .arrow .ipc .jsonl .ndj
 # Polars reports some damaged files by a panic, which is no ordinary exception.
 _READ_ERRORS = (
     *(pl.exceptions.PolarsError, pl.exceptions.PanicException),
-    *(OSError, EOFError, ValueError, RuntimeError),
+    *(OSError, EOFError, ValueError, RuntimeError, csv.Error),
 )
 
 
@@ -142,16 +142,16 @@ def _open_bytes(path: Path) -> IO[bytes]:
 def _head_as_text(path: Path, size: int = 1 << 16) -> str:
     """Decode the start of a text file; refuse other encodings and binary files."""
     with _open_bytes(path) as file:
-        head = file.read(size)
+        # To the end of a line, lest a name or a letter be cut in two.
+        head = file.read(size) + file.readline(1 << 24)
     if not head.strip():
         raise TableError(f"{path.name} is empty: it holds only white space.")
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise TableError(f"{path.name} is UTF-16 text. Save it as UTF-8 and try again.")
     if b"\0" in head:
         raise TableError(f"{path.name} holds binary data, not a text table.")
-    decoder = codecs.getincrementaldecoder("utf-8-sig")()
     try:
-        return decoder.decode(head)
+        return head.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = head[: error.start].count(b"\n") + 1
         raise TableError(
@@ -164,9 +164,8 @@ def _read_delimited(path: Path, separator: str | None) -> pl.DataFrame:
     head = _head_as_text(path)
     if separator is None:
         separator = _guess_separator(head)
-    names = next(
-        row for row in csv.reader(head.splitlines(), delimiter=separator) if row
-    )
+    rows = csv.reader(io.StringIO(head, newline=""), delimiter=separator)
+    names = next((row for row in rows if row), [])
     repeated = [name for name, times in Counter(names).items() if times > 1 and name]
     if repeated:
         raise TableError(
@@ -195,7 +194,7 @@ def _read_delimited(path: Path, separator: str | None) -> pl.DataFrame:
 
 def _guess_separator(head: str) -> str:
     """Return the comma unless the header has none and another separator instead."""
-    header = next(line for line in head.splitlines() if line.strip())
+    header = head.lstrip().partition("\n")[0]
     if "," in header:
         return ","
     return max(",;\t|", key=header.count)
