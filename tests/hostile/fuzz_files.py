@@ -168,8 +168,8 @@ def hostile_values(draw: random.Random) -> object:
             "C", "|O", "<U999999999", "f8,f8", CANARY, f"{CANARY}.fly", "os.system",
             "__class__", "__reduce__", "predict", "Everything", "\ud800", "\0",
             [], {}, [[]], [0, 2**62], deep, {"~": None}, {"~": "estimator"},
-            {"~": "array", "dtype": "|O", "order": [2**40], "tensor": []},
-            {"~": "array", "dtype": "|O", "order": [0, 2**62, 9], "tensor": []},
+            {"~": "objects", "shape": [2**40], "items": []},
+            {"~": "objects", "shape": [0, 2**62, 9], "items": []},
             {"~": "array", "dtype": "<f8", "order": "C", "tensor": "coef_"},
             {"~": "type", "name": f"{CANARY}.fly"},
             {"~": "estimator", "class": CANARY, "params": {}, "attributes": {}},
@@ -312,13 +312,13 @@ def run(count: int, seed: int, folder: Path, models: list | None = None) -> Coun
 
 def real_models() -> list:
     """Two fitted models as users save them."""
-    from certus.linear import LogisticRegression, Ridge
+    from certus.linear import Ridge, RidgeClassifier
 
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 4))
     y = X @ [1.0, -2.0, 0.0, 0.5] + rng.normal(size=60)
     labels = np.where(y > 0, "up", "down")
-    return [Ridge().fit(X, y), LogisticRegression().fit(X, labels)]
+    return [Ridge().fit(X, y), RidgeClassifier().fit(X, labels)]
 
 
 def main() -> None:

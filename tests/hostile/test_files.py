@@ -390,7 +390,7 @@ def test_unknown_parameters(name, forged):
     forged(setting("params", name, to=1), "which Everything does not have")
 
 
-HUGE = {"~": "array", "dtype": "|O", "order": [2**40], "tensor": []}
+HUGE = {"~": "objects", "shape": [2**40], "items": []}
 
 
 @pytest.mark.parametrize(
@@ -427,9 +427,9 @@ HUGE = {"~": "array", "dtype": "|O", "order": [2**40], "tensor": []}
         ),
         ({"~": "array", "dtype": "<f8", "order": "C", "tensor": 3}, "'3', which is"),
         (HUGE, "shape is unlike its size"),
-        ({**HUGE, "order": [0, 2**62, 2**62]}, "cannot be rebuilt"),
-        ({**HUGE, "order": [-1, -1], "tensor": [0]}, "cannot be rebuilt"),
-        ({**HUGE, "order": ["a"], "tensor": ["b"]}, "cannot be rebuilt|unlike"),
+        ({**HUGE, "shape": [0, 2**62, 2**62]}, "cannot be rebuilt"),
+        ({**HUGE, "shape": [-1, -1], "items": [0]}, "cannot be rebuilt"),
+        ({**HUGE, "shape": ["a"], "items": ["b"]}, "cannot be rebuilt|unlike"),
         (
             {"~": "estimator", "class": "Everything", "params": [], "attributes": {}},
             "list as parameters",
@@ -483,6 +483,7 @@ def test_tensors_of_another_type(forged):
     forged(attribute("coef_", "dtype", "<U9999999"), "stated to be")
     forged(attribute("names_", "dtype", "<U9999999"), "stated to be <U9999999")
     forged(attribute("coef_", "dtype", "O"), "unknown dtype 'O'")
+    forged(attribute("coef_", "dtype", "|O"), "float64 stated to be object")
     forged(attribute("coef_", "dtype", "V8"), "unknown dtype 'V8'")
     forged(attribute("coef_", "order", "A"), "unknown order 'A'")
 
@@ -533,11 +534,6 @@ def test_random_states_may_not_point_outside_themselves(position, forged):
         (("n_samples",), "many"),
         (("seconds",), None),
         (("params",), [1]),
-        (("evidence",), 3),
-        (("evidence", "kind"), None),
-        (("evidence", "params"), None),
-        (("evidence", "terms"), [["os.system", {}]]),
-        (("evidence", "terms"), [["L1", {"alpha": "x"}]]),
         (("fingerprint",), {"float": "x"}),
     ],
 )
@@ -553,8 +549,23 @@ def test_a_forged_origin_is_overruled(blob, tmp_path):
     assert load(path).certificate_.origin == "file"
 
 
-def test_evidence_must_be_arrays(forged):
-    forged(setting("certificate", "arrays", "dual", to=[1.0]), "as evidence|dual")
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ((), 3),
+        ((), {"~": "tuple", "items": []}),
+        (("kind",), None),
+        (("params",), None),
+        (("arrays", "dual"), [1.0]),
+        (("arrays",), []),
+        (("terms",), 3),
+        (("terms", 0), "Squared"),
+        (("terms", 0, "class"), "os.system"),
+        (("terms", 1, "values"), ["x"]),
+    ],
+)
+def test_forged_evidence(path, value, forged):
+    forged(setting("certificate", "evidence", *path, to=value), "is not valid")
 
 
 # ----------------------------------------------------------------------- many of them

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from certus.persist import codecs  # noqa: F401 - fills the table of codecs
+from certus.persist import arrays, values  # noqa: F401 - the table of codecs
 from certus.persist.container import (
     ModelFileError,
     seal,
@@ -94,11 +94,17 @@ def save(model: Any, path: str | os.PathLike[str], *, split: Any = None) -> Path
 
     Examples
     --------
-    >>> from certus.persist import save
-    >>> save(print, "model.certus")
-    Traceback (most recent call last):
-    certus.persist.ModelFileError: cannot save builtin_function_or_method:
-    only certus models can be saved, ...
+    >>> import pathlib, tempfile
+    >>> from certus.linear import Ridge
+    >>> from certus.persist import load, save
+    >>> model = Ridge(alpha=2.0).fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = save(model, pathlib.Path(folder) / "line.certus")
+    ...     again = load(path)
+    >>> again.predict([[3.0]]) == model.predict([[3.0]])
+    array([ True])
+    >>> again.certificate_.origin
+    'file'
     """
     path = Path(path)
     cls = type(model)

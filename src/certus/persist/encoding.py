@@ -142,7 +142,8 @@ class Encoder:
             # NumPy's scalars and dtypes are families of classes; elsewhere a
             # subclass may carry more than its base and is not the same value.
             if codec and (kind is type(value) or codec.tag in ("scalar", "dtype")):
-                return codec
+                objects = codec.tag == "array" and value.dtype.kind == "O"
+                return BY_TAG["objects"] if objects else codec
         if is_registered(type(value)):
             return BY_TAG["estimator"]
         raise self.refusal(_why_refused(value))

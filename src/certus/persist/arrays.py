@@ -1,4 +1,4 @@
-"""The codecs: how each supported type is written, and checked when read.
+"""Codecs of NumPy and SciPy: dtypes, scalars, arrays, sparse matrices, randomness.
 
 Arrays become tensors bit for bit. Fixed-width text is stored as its code points and
 complex numbers as pairs, so that no array can claim more memory than its file has.
@@ -8,118 +8,14 @@ positions inside a random generator's state, bytes of a boolean, code points of 
 
 from __future__ import annotations
 
-import datetime as dt
 import math
 import re
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from certus.certificate import Certificate, Claim, Evidence, Status, Strength
-from certus.persist.encoding import (
-    Decoder,
-    Encoder,
-    expect,
-    malformed,
-    register,
-)
-from certus.terms import TERMS
-
-# --------------------------------------------------------------- plain Python values
-
-_SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
-
-
-def _float(_: Decoder, value: Any) -> float:
-    return _SPECIAL[value]
-
-
-register("float", (float,), ("value",), lambda v, e: [str(v)], _float)
-
-
-def _unpack_items(kind: Callable[[Any], Any]) -> Callable[[Decoder, Any], Any]:
-    return lambda d, items: kind(d.get(expect(items, list, "items")))
-
-
-for _kind in (tuple, set, frozenset):
-    register(
-        _kind.__name__,
-        (_kind,),
-        ("items",),
-        lambda v, e: [e.put_all(v)],
-        _unpack_items(_kind),
-    )
-
-
-def _pack_dict(value: dict[Any, Any], e: Encoder) -> list[Any]:
-    return [[[e.inside("key", k), e.inside(k, v)] for k, v in value.items()]]
-
-
-def _unpack_dict(d: Decoder, items: Any) -> dict[Any, Any]:
-    pairs = [(d.get(k), d.get(v)) for k, v in expect(items, list, "a dict's items")]
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise malformed("holds a dict with a repeated key")
-    return found
-
-
-register("dict", (dict,), ("items",), _pack_dict, _unpack_dict)
-register(
-    "bytes", (bytes,), ("hex",), lambda v, e: [v.hex()], lambda d, v: bytes.fromhex(v)
-)
-register(
-    "complex",
-    (complex,),
-    ("real", "imag"),
-    lambda v, e: [e.put(v.real), e.put(v.imag)],
-    lambda d, re_, im: complex(
-        expect(d.get(re_), float, "a number"), expect(d.get(im), float, "a number")
-    ),
-)
-register(
-    "range",
-    (range,),
-    ("start", "stop", "step"),
-    lambda v, e: [v.start, v.stop, v.step],
-    lambda d, *bounds: range(*bounds),
-)
-
-# ---------------------------------------------------------------------- dates, times
-
-
-def _pack_time(value: dt.datetime | dt.time, e: Encoder) -> list[Any]:
-    if value.tzinfo is not None and type(value.tzinfo) is not dt.timezone:
-        raise e.refusal("its time zone has rules of its own. Convert it to UTC")
-    return [value.isoformat()]
-
-
-register(
-    "datetime",
-    (dt.datetime,),
-    ("value",),
-    _pack_time,
-    lambda d, v: dt.datetime.fromisoformat(v),
-)
-register(
-    "time", (dt.time,), ("value",), _pack_time, lambda d, v: dt.time.fromisoformat(v)
-)
-register(
-    "date",
-    (dt.date,),
-    ("value",),
-    lambda v, e: [v.isoformat()],
-    lambda d, v: dt.date.fromisoformat(v),
-)
-register(
-    "timedelta",
-    (dt.timedelta,),
-    ("days", "seconds", "microseconds"),
-    lambda v, e: [v.days, v.seconds, v.microseconds],
-    lambda d, *parts: dt.timedelta(*(expect(p, int, "a duration") for p in parts)),
-)
+from certus.persist.encoding import Decoder, Encoder, expect, malformed, register
 
 # --------------------------------------------------------- NumPy dtypes and scalars
 
@@ -207,8 +103,6 @@ def _pack_array(value: np.ndarray, e: Encoder) -> list[Any]:
     value = np.asarray(value)
     if value.dtype.str[1:] in ("U0", "S0"):
         value = value.astype(value.dtype.str[:2] + "1")
-    if value.dtype.kind == "O":
-        return ["|O", list(value.shape), e.put_all(value.ravel().tolist())]
     (name,) = _pack_dtype(value.dtype, e)
     order = "F" if value.flags.fnc else "C"
     native = np.asarray(
@@ -221,8 +115,6 @@ def _pack_array(value: np.ndarray, e: Encoder) -> list[Any]:
 
 
 def _unpack_array(d: Decoder, name: Any, order: Any, tensor: Any) -> np.ndarray:
-    if name == "|O":
-        return _unpack_objects(d, order, tensor)
     dtype = _unpack_dtype(d, name)
     native, cell = dtype.newbyteorder("="), _cell(dtype)
     if order not in ("C", "F"):
@@ -242,6 +134,10 @@ def _unpack_array(d: Decoder, name: Any, order: Any, tensor: Any) -> np.ndarray:
     return array.T if order == "F" else array
 
 
+def _pack_objects(value: np.ndarray, e: Encoder) -> list[Any]:
+    return [list(value.shape), e.put_all(value.ravel().tolist())]
+
+
 def _unpack_objects(d: Decoder, shape: Any, items: Any) -> np.ndarray:
     values = d.get(expect(items, list, "an array's items"))
     if math.prod(expect(shape, list, "a shape")) != len(values):
@@ -259,6 +155,7 @@ register(
     _pack_array,
     _unpack_array,
 )
+register("objects", (), ("shape", "items"), _pack_objects, _unpack_objects)
 
 # ------------------------------------------------------------------ sparse matrices
 
@@ -364,106 +261,4 @@ register(
     ("class", "state", "seed"),
     _pack_random,
     _unpack_random,
-)
-
-# --------------------------------------------------------- terms, claims, certificate
-
-_ENUMS = {kind.__name__: kind for kind in (Status, Strength)}
-_NUMBER = (int, float, type(None))
-_CLAIM_TYPES = {
-    **dict.fromkeys(("name", "objective", "theorem", "detail", "fix"), str),
-    **dict.fromkeys(("value", "target", "delta"), _NUMBER),
-    "allowance": (int, float),
-    "met": (bool, type(None)),
-}
-_CERTIFICATE_TYPES = {
-    **dict.fromkeys(("model", "primary", "level", "origin"), str),
-    **dict.fromkeys(("params", "fingerprint", "versions"), dict),
-    **dict.fromkeys(("n_samples", "n_features", "threads"), int),
-    "seconds": (int, float),
-    "fit_seconds": _NUMBER,
-}
-
-
-def _checked_term(term: Any) -> Any:
-    for value in term:
-        expect(value, (int, float), f"a number of {type(term).__name__}")
-    return term
-
-
-def _unpack_term(d: Decoder, name: Any, values: Any) -> Any:
-    return _checked_term(TERMS[name](*d.get(values)))
-
-
-def _pack_certificate(value: Certificate, e: Encoder) -> list[Any]:
-    arrays = {} if value.evidence is None else dict(value.evidence.arrays)
-    return [value.to_dict(), e.put(arrays)]
-
-
-def _unpack_certificate(d: Decoder, data: Any, arrays: Any) -> Certificate:
-    found = Certificate.from_dict(data)
-    if found.evidence is not None:
-        evidence = _unpack_evidence(d, data["evidence"], arrays)
-        found = replace(found, evidence=evidence)
-    _check_fields(found, _CERTIFICATE_TYPES)
-    for claim in found.claims:
-        _check_fields(claim, _CLAIM_TYPES)
-        for assumption in claim.assumptions:
-            expect(assumption, str, "an assumption")
-    if found.primary not in found:
-        raise malformed("holds a certificate without its primary claim")
-    return replace(found, origin="file")
-
-
-def _unpack_evidence(d: Decoder, data: Any, arrays: Any) -> Evidence:
-    witnesses: dict[str, np.ndarray] = expect(d.get(arrays), dict, "evidence")
-    for name, array in witnesses.items():
-        expect(name, str, "the name of evidence")
-        expect(array, np.ndarray, "evidence")
-    evidence = Evidence.from_dict(data, witnesses)
-    _check_fields(evidence, {"kind": str, "params": dict})
-    for term in evidence.terms:
-        _checked_term(term)
-    return evidence
-
-
-def _check_fields(record: Any, types: dict[str, Any]) -> None:
-    for name, kind in types.items():
-        expect(getattr(record, name), kind, f"a certificate's {name}")
-
-
-def _unpack_claim(_: Decoder, data: Any) -> Claim:
-    claim = Claim.from_dict(data)
-    _check_fields(claim, _CLAIM_TYPES)
-    return claim
-
-
-register(
-    "term",
-    tuple(TERMS.values()),
-    ("class", "values"),
-    lambda v, e: [type(v).__name__, e.put_all(v)],
-    _unpack_term,
-)
-register(
-    "enum",
-    tuple(_ENUMS.values()),
-    ("class", "value"),
-    lambda v, e: [type(v).__name__, v.value],
-    lambda d, name, value: _ENUMS[name](value),
-)
-register("claim", (Claim,), ("value",), lambda v, e: [v.to_dict()], _unpack_claim)
-register(
-    "evidence",
-    (Evidence,),
-    ("value", "arrays"),
-    lambda v, e: [v.to_dict(), e.put(dict(v.arrays))],
-    _unpack_evidence,
-)
-register(
-    "certificate",
-    (Certificate,),
-    ("value", "arrays"),
-    _pack_certificate,
-    _unpack_certificate,
 )

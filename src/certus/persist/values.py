@@ -1,0 +1,231 @@
+"""Codecs of Python's own values, of terms, claims, evidence and certificates.
+
+A certificate that comes out of a file says so: its origin is ``"file"``, whatever the
+file states. Types of its fields are checked, since nothing else would before printing.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from certus.certificate import Certificate, Claim, Evidence, Status, Strength
+from certus.persist.encoding import Decoder, Encoder, expect, malformed, register
+from certus.terms import TERMS
+
+# --------------------------------------------------------------- plain Python values
+
+_SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+
+
+def _float(_: Decoder, value: Any) -> float:
+    return _SPECIAL[value]
+
+
+register("float", (float,), ("value",), lambda v, e: [str(v)], _float)
+
+
+def _unpack_items(kind: Callable[[Any], Any]) -> Callable[[Decoder, Any], Any]:
+    return lambda d, items: kind(d.get(expect(items, list, "items")))
+
+
+for _kind in (tuple, set, frozenset):
+    register(
+        _kind.__name__,
+        (_kind,),
+        ("items",),
+        lambda v, e: [e.put_all(v)],
+        _unpack_items(_kind),
+    )
+
+
+def _pack_dict(value: dict[Any, Any], e: Encoder) -> list[Any]:
+    return [[[e.inside("key", k), e.inside(k, v)] for k, v in value.items()]]
+
+
+def _unpack_dict(d: Decoder, items: Any) -> dict[Any, Any]:
+    pairs = [(d.get(k), d.get(v)) for k, v in expect(items, list, "a dict's items")]
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise malformed("holds a dict with a repeated key")
+    return found
+
+
+register("dict", (dict,), ("items",), _pack_dict, _unpack_dict)
+register(
+    "bytes", (bytes,), ("hex",), lambda v, e: [v.hex()], lambda d, v: bytes.fromhex(v)
+)
+register(
+    "complex",
+    (complex,),
+    ("real", "imag"),
+    lambda v, e: [e.put(v.real), e.put(v.imag)],
+    lambda d, re_, im: complex(
+        expect(d.get(re_), float, "a number"), expect(d.get(im), float, "a number")
+    ),
+)
+register(
+    "range",
+    (range,),
+    ("start", "stop", "step"),
+    lambda v, e: [v.start, v.stop, v.step],
+    lambda d, *bounds: range(*bounds),
+)
+
+# ---------------------------------------------------------------------- dates, times
+
+
+def _pack_time(value: dt.datetime | dt.time, e: Encoder) -> list[Any]:
+    if value.tzinfo is not None and type(value.tzinfo) is not dt.timezone:
+        raise e.refusal("its time zone has rules of its own. Convert it to UTC")
+    return [value.isoformat()]
+
+
+register(
+    "datetime",
+    (dt.datetime,),
+    ("value",),
+    _pack_time,
+    lambda d, v: dt.datetime.fromisoformat(v),
+)
+register(
+    "time", (dt.time,), ("value",), _pack_time, lambda d, v: dt.time.fromisoformat(v)
+)
+register(
+    "date",
+    (dt.date,),
+    ("value",),
+    lambda v, e: [v.isoformat()],
+    lambda d, v: dt.date.fromisoformat(v),
+)
+register(
+    "timedelta",
+    (dt.timedelta,),
+    ("days", "seconds", "microseconds"),
+    lambda v, e: [v.days, v.seconds, v.microseconds],
+    lambda d, *parts: dt.timedelta(*(expect(p, int, "a duration") for p in parts)),
+)
+
+# --------------------------------------------------------- terms, claims, certificate
+
+_ENUMS = {kind.__name__: kind for kind in (Status, Strength)}
+_TERMS = tuple(TERMS.values())
+_NUMBER = (int, float, type(None))
+_CLAIM_TYPES = {
+    **dict.fromkeys(("name", "objective", "theorem", "detail", "fix"), str),
+    **dict.fromkeys(("value", "target", "delta"), _NUMBER),
+    "allowance": (int, float),
+    "met": (bool, type(None)),
+}
+_CERTIFICATE_TYPES = {
+    **dict.fromkeys(("model", "primary", "level", "origin"), str),
+    **dict.fromkeys(("params", "fingerprint", "versions"), dict),
+    **dict.fromkeys(("n_samples", "n_features", "threads"), int),
+    "seconds": (int, float),
+    "fit_seconds": _NUMBER,
+}
+
+
+def _unpack_term(d: Decoder, name: Any, values: Any) -> Any:
+    term = TERMS[name](*d.get(values))
+    for value in term:
+        expect(value, (int, float), f"a number of {name}")
+    return term
+
+
+def _pack_evidence(value: Evidence, e: Encoder) -> list[Any]:
+    # Not by its to_dict, which is made for reading: the verifier needs typed keys.
+    return [
+        value.kind,
+        e.inside("terms", list(value.terms)),
+        e.inside("params", dict(value.params)),
+        e.inside("arrays", dict(value.arrays)),
+    ]
+
+
+def _unpack_evidence(
+    d: Decoder, kind: Any, terms: Any, params: Any, arrays: Any
+) -> Evidence:
+    witnesses = expect(d.get(arrays), dict, "evidence")
+    for name, array in witnesses.items():
+        expect(name, str, "the name of evidence")
+        expect(array, np.ndarray, "evidence")
+    return Evidence(
+        expect(kind, str, "a kind of evidence"),
+        tuple(expect(d.get(term), _TERMS, "a term") for term in terms),
+        expect(d.get(params), dict, "evidence"),
+        witnesses,
+    )
+
+
+def _pack_certificate(value: Certificate, e: Encoder) -> list[Any]:
+    bare = replace(value, evidence=None)
+    return [bare.to_dict(), e.inside("evidence", value.evidence)]
+
+
+def _unpack_certificate(d: Decoder, data: Any, evidence: Any) -> Certificate:
+    found = replace(
+        Certificate.from_dict({**data, "evidence": None}),
+        origin="file",
+        evidence=expect(d.get(evidence), (Evidence, type(None)), "evidence"),
+    )
+    _check_fields(found, _CERTIFICATE_TYPES)
+    for claim in found.claims:
+        _check_claim(claim)
+    if found.primary not in found:
+        raise malformed("holds a certificate without its primary claim")
+    return found
+
+
+def _check_claim(claim: Claim) -> Claim:
+    _check_fields(claim, _CLAIM_TYPES)
+    for assumption in claim.assumptions:
+        expect(assumption, str, "an assumption")
+    return claim
+
+
+def _check_fields(record: Any, types: dict[str, Any]) -> None:
+    for name, kind in types.items():
+        expect(getattr(record, name), kind, f"a certificate's {name}")
+
+
+register(
+    "term",
+    _TERMS,
+    ("class", "values"),
+    lambda v, e: [type(v).__name__, e.put_all(v)],
+    _unpack_term,
+)
+register(
+    "enum",
+    tuple(_ENUMS.values()),
+    ("class", "value"),
+    lambda v, e: [type(v).__name__, v.value],
+    lambda d, name, value: _ENUMS[name](value),
+)
+register(
+    "claim",
+    (Claim,),
+    ("value",),
+    lambda v, e: [v.to_dict()],
+    lambda d, data: _check_claim(Claim.from_dict(data)),
+)
+register(
+    "evidence",
+    (Evidence,),
+    ("kind", "terms", "params", "arrays"),
+    _pack_evidence,
+    _unpack_evidence,
+)
+register(
+    "certificate",
+    (Certificate,),
+    ("value", "evidence"),
+    _pack_certificate,
+    _unpack_certificate,
+)
