@@ -70,8 +70,9 @@ def duality_gap(p: Problem, z: Array) -> Found:
         v = data.t_dot(p.X, _weighted(p.s, u)) / total
         w = p.w
         if p.intercept == "penalised":
-            v = np.concatenate([v, np.atleast_1d(p.scale * (p.s @ u) / total)])
-            w = np.concatenate([w, np.atleast_1d(p.b / p.scale)])
+            row = (1, *p.w.shape[1:])
+            v = np.concatenate([v, np.reshape(p.scale * (p.s @ u) / total, row)])
+            w = np.concatenate([w, np.reshape(p.b / p.scale, row)])
         l1, l2 = split_penalty(p.penalty)
         top = np.abs(v).max(initial=0.0)
         if l2 == 0.0 and top > l1:
