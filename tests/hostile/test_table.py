@@ -170,6 +170,28 @@ def test_csv_types_are_inferred_over_the_whole_file(tmp_path):
     assert frame.null_count().row(0) == (0, 1, 1, 5000, 0)
 
 
+@pytest.mark.parametrize(
+    ("cells", "dtype"),
+    [
+        (["2020-01-02", "2020-01-03 10:00"], pl.Datetime("us")),
+        (["2020-01-02T10:00:00Z", "NA"], pl.Datetime("us", "UTC")),
+        (["15/02/2020", "01/02/2020"], pl.Date),
+        (["2020-01-02", "2020-02-30"], pl.String),
+        (["TRUE", "False"], pl.Boolean),
+        (["+5", " -6"], pl.Int64),
+        (["99999999999999999999", "1"], pl.Float64),
+        (["1e5", "inf"], pl.Float64),
+        (["1"] * 200 + ["one"], pl.String),
+        (["20200102", "20200103"], pl.Int64),
+        (["?", "NA"], pl.String),
+    ],
+)
+def test_type_of_a_csv_column(tmp_path, cells, dtype):
+    text = "a,b\n" + "".join(f"{cell},1\n" for cell in cells)
+    (tmp_path / "a.csv").write_text(text)
+    assert read_table(tmp_path / "a.csv")["a"].dtype == dtype
+
+
 def test_csv_of_other_habits(tmp_path):
     file = tmp_path / "a.csv"
     file.write_bytes(b"a;b\r\n1;x,y\r\n2;z\r\n")

@@ -11,7 +11,6 @@ import codecs
 import csv
 import gzip
 import io
-import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -174,8 +173,7 @@ def _read_delimited(path: Path, separator: str | None) -> pl.DataFrame:
     frame = pl.read_csv(
         path,
         separator=separator,
-        infer_schema_length=None,
-        try_parse_dates=True,
+        infer_schema=False,
         null_values=list(MISSING_MARKERS),
         glob=False,
     )
@@ -189,7 +187,7 @@ def _read_delimited(path: Path, separator: str | None) -> pl.DataFrame:
         frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))
     if frame.columns[0] == "" and "index" not in frame.columns:
         frame = frame.rename({"": "index"})
-    return _numbers_with_spaces(frame)
+    return pl.DataFrame([_typed(column) for column in frame.iter_columns()])
 
 
 def _guess_separator(head: str) -> str:
@@ -220,37 +218,59 @@ def _ragged_line(path: Path, separator: str) -> str:
     return ""
 
 
-def _numbers_with_spaces(frame: pl.DataFrame) -> pl.DataFrame:
-    """Read columns such as ``" 3"`` as numbers if all their cells are numbers."""
-    columns = []
-    for column in frame.iter_columns():
-        if column.dtype == pl.String:
-            stripped = column.str.strip_chars()
-            stripped = stripped.set(stripped.is_in(MISSING_MARKERS), None)
-            # A glance at one value spares most text columns the full attempt.
-            probe = stripped.drop_nulls().head(1)
-            if len(probe) and probe.cast(pl.Float64, strict=False).null_count() == 0:
-                numbers = stripped.cast(pl.Float64, strict=False)
-                if numbers.null_count() == stripped.null_count():
-                    column = numbers
-        columns.append(column)
-    return pl.DataFrame(columns)
+def _booleans(text: pl.Series) -> pl.Series:
+    lower = text.str.to_lowercase()
+    return lower.replace_strict(["true", "false"], [True, False], default=None)
+
+
+def _as_type(dtype: type[pl.DataType]) -> Callable[[pl.Series], pl.Series]:
+    return lambda text: text.cast(dtype, strict=False)
+
+
+_DATES: list[Callable[[pl.Series], pl.Series]] = [
+    lambda text: text.str.to_date(strict=False),
+    lambda text: text.str.to_datetime(strict=False, time_unit="us"),
+]
+_TYPES = [_booleans, _as_type(pl.Int64), _as_type(pl.Float64), *_DATES]
+
+
+def _typed(text: pl.Series) -> pl.Series:
+    """Give a column of text the first type that all of its cells have."""
+    # Polars can infer types itself, but dates over a whole file take it minutes.
+    stripped = text.str.strip_chars()
+    stripped = stripped.set(stripped.is_in(MISSING_MARKERS), None)
+    return _converted(stripped, _TYPES, otherwise=text)
+
+
+def _converted(
+    text: pl.Series,
+    conversions: Sequence[Callable[[pl.Series], pl.Series]],
+    otherwise: pl.Series,
+) -> pl.Series:
+    # A glance at a few cells spares most columns most of the full attempts.
+    probe = text.drop_nulls().head(100)
+    if len(probe) == 0:
+        return otherwise
+    for convert in conversions:
+        try:
+            if convert(probe).null_count():
+                continue
+            values = convert(text)
+        except pl.exceptions.PolarsError:
+            continue
+        if values.null_count() == text.null_count():
+            return values
+    return otherwise
 
 
 def _read_json_lines(path: Path) -> pl.DataFrame:
     _head_as_text(path)
     with _open_bytes(path) as file:
         frame = pl.read_ndjson(file.read(), infer_schema_length=None)
-    columns = []
-    for column in frame.iter_columns():
-        if column.dtype == pl.String:
-            for parse in (column.str.to_date, column.str.to_datetime):
-                try:
-                    column = parse(strict=True)
-                    break
-                except pl.exceptions.PolarsError:
-                    continue
-        columns.append(column)
+    columns = [
+        _converted(column, _DATES, column) if column.dtype == pl.String else column
+        for column in frame.iter_columns()
+    ]
     return pl.DataFrame(columns)
 
 
@@ -268,13 +288,13 @@ def _explain(path: Path, error: BaseException) -> str:
     lower = text.lower()
     if isinstance(error, PermissionError):
         return f"{name} cannot be opened: permission denied."
-    if "utf-8" in lower or "utf8" in lower:
-        return (
-            f"{name} is not UTF-8 text. Save it as UTF-8, or convert it: "
-            f"iconv -f latin1 -t utf8 {name}"
-        )
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if ".csv" in suffixes or ".tsv" in suffixes:
+        if "utf-8" in lower or "utf8" in lower:
+            return (
+                f"{name} is not UTF-8 text. Save it as UTF-8, or convert it: "
+                f"iconv -f latin1 -t utf8 {name}"
+            )
         if "empty" in lower:
             return f"{name} is empty."
         if path.suffix.lower() == ".gz" and isinstance(error, OSError | EOFError):
@@ -283,5 +303,7 @@ def _explain(path: Path, error: BaseException) -> str:
         found = _ragged_line(path, "\t" if ".tsv" in suffixes else separator)
         if found:
             return found
-    first = next(itertools.chain(text.strip().splitlines(), [type(error).__name__]))
-    return f"{name} is damaged, cut short or not what its name says: {first[:120]}"
+    lines = text.strip().splitlines()
+    panic = isinstance(error, pl.exceptions.PanicException)
+    reason = f": {lines[0][:120]}" if lines and not panic else "."
+    return f"{name} is damaged, cut short or not what its name says{reason}"
