@@ -1,0 +1,100 @@
+"""The command ``certus``: fit, predict, certify, list.
+
+This module holds only the entry point and turns whatever happens into one or two
+lines and an exit code: 0 done, 1 data or model error, 2 usage, 3 certificate missed
+or refused, 4 refuted, 130 interrupted. Everything heavy is imported by the commands.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+
+__all__ = ["main"]
+
+DONE, FAILED, USAGE, MISSED, REFUTED, INTERRUPTED = 0, 1, 2, 3, 4, 130
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    Parameters
+    ----------
+    args : sequence of str, optional
+        The arguments; those of the process if None.
+
+    Returns
+    -------
+    int
+        0 done, 1 data or model error, 2 usage, 3 certificate missed or refused,
+        4 refuted, 130 interrupted.
+
+    Examples
+    --------
+    >>> from certus.cli import main
+    >>> main(["--version"])  # doctest: +ELLIPSIS
+    certus ...
+    0
+    """
+    from certus.cli import screen
+
+    screen.tolerate_any_encoding()
+    try:
+        # The certificate says what a warning would say.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            code = _run(args)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # The reader has left, as `head` does; no complaint at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+
+
+def _run(args: Sequence[str] | None) -> int:
+    import typer
+
+    from certus.cli.app import app
+    from certus.cli.screen import Stop, complain
+
+    usage_error: type[Exception] = typer.BadParameter.__mro__[1]
+    try:
+        code = app(args, prog_name="certus", standalone_mode=False)
+    except Stop as stop:
+        complain(str(stop))
+        return stop.code
+    except usage_error as error:
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context is not None else "certus"
+        text = error.format_message()  # type: ignore[attr-defined]
+        complain(f"{text.rstrip('.')}. Try: {path} --help")
+        return USAGE
+    except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        if os.environ.get("CERTUS_DEBUG"):
+            raise
+        complain(_sentence(error))
+        return FAILED
+    if code == INTERRUPTED:
+        complain("interrupted; nothing was written.")
+    return int(code or DONE)
+
+
+def _sentence(error: Exception) -> str:
+    """What went wrong, for a person. Only surprises are called by their type."""
+    text = " ".join(str(error).split())
+    if isinstance(error, MemoryError):
+        return "out of memory. Try fewer rows or columns, or a larger machine."
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror}."
+    if isinstance(error, ValueError | TypeError | NotImplementedError) and text:
+        return text
+    what = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"unexpected {what}. CERTUS_DEBUG=1 shows where; please report it."

@@ -1,0 +1,179 @@
+"""The commands and their options; what they do is in the modules beside this one.
+
+Those modules are imported inside the commands, so that ``certus --help`` is quick.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+)
+
+_Json = Annotated[bool, typer.Option("--json", help="Write JSON to stdout.")]
+_ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A .certus file.")]
+_Table = Annotated[
+    Path,
+    typer.Argument(metavar="DATA", help="CSV, TSV, Parquet, Feather or JSON lines."),
+]
+
+
+class Level(StrEnum):
+    """How much a check may cost."""
+
+    quick = "quick"
+    full = "full"
+
+
+@app.callback(invoke_without_command=True)
+def entry(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Say which one.")] = False,
+) -> None:
+    """Machine learning that shows its proof.
+
+    Exit codes: 0 done, 1 data or model error, 2 usage, 3 certificate missed or
+    refused, 4 refuted, 130 interrupted.
+    """
+    if version:
+        from certus import __version__
+
+        typer.echo(f"certus {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def fit(
+    data: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[DATA]", help="A table; the bundled example if left out."
+        ),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column to predict.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="See certus list. Default: ridge, or logistic."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Model file. Default: DATA's name.certus"),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Page. Default: beside the model file."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A model parameter; repeat."),
+    ] = None,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="A column to leave out; repeat."),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, max=2**32 - 1, help="For folds and model. Default: 0."),
+    ] = None,
+    no_files: Annotated[bool, typer.Option("--no-files", help="Write none.")] = False,
+    as_json: _Json = False,
+) -> int:
+    """Fit a model to a table; show and write its certificate.
+
+    The model is fitted on all rows; its error is measured on 5 folds. Writes a model
+    file and a page about it.
+    """
+    from certus.cli import fitting
+
+    return fitting.run(
+        path=data,
+        target=target,
+        model_name=model,
+        settings=settings or [],
+        drop=drop or [],
+        seed=seed,
+        out_path=out,
+        html_path=html,
+        keep_files=not no_files,
+        as_json=as_json,
+    )
+
+
+@app.command()
+def predict(
+    model: _ModelFile,
+    data: _Table,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="CSV file. Default: stdout.")
+    ] = None,
+    proba: Annotated[
+        bool, typer.Option("--proba", help="A column for each label's probability.")
+    ] = False,
+    as_json: _Json = False,
+) -> int:
+    """Predict the rows of a table with a fitted model.
+
+    Columns may come in any order. Extra columns are ignored and unknown categories
+    count as none of the known; both are said on stderr. A missing column is an error.
+    """
+    from certus.cli import applying
+
+    return applying.predict(model, data, out, proba, as_json)
+
+
+@app.command()
+def certify(
+    model: _ModelFile,
+    data: _Table,
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Default: the one in the model file."),
+    ] = None,
+    level: Annotated[
+        Level, typer.Option(help="full may cost as much as a fit.")
+    ] = Level.quick,
+    as_json: _Json = False,
+) -> int:
+    """Recompute a model's certificate on a table.
+
+    Exit code 3 if it misses its target or is refused, 4 if the data is that of the
+    fit and the certificate's statement is not true of it.
+    """
+    from certus.cli import applying
+
+    return applying.certify(model, data, target, level.value, as_json)
+
+
+@app.command("list")
+def list_(
+    models: Annotated[
+        bool, typer.Option("--models", help="The models of certus fit (default).")
+    ] = False,
+    catalog: Annotated[
+        str | None,
+        typer.Option(metavar="SECTION", help="A section of the catalog, or all."),
+    ] = None,
+    as_json: _Json = False,
+) -> int:
+    """List the models, or what the catalog holds."""
+    from certus.cli import listing
+
+    if catalog is not None and models:
+        raise typer.BadParameter("use either --models or --catalog")
+    if catalog is not None:
+        return listing.catalog(catalog, as_json)
+    return listing.models(as_json)

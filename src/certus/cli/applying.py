@@ -1,0 +1,158 @@
+"""``certus predict`` and ``certus certify``: a model file meets a table.
+
+Columns may come in any order and more of them than needed; what is ignored, filled or
+unknown is said on stderr. A column the model needs and the table lacks is an error.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from certus.cli import files
+from certus.cli.data import split_target
+from certus.cli.fitting import exit_code
+from certus.cli.machine import say_json
+from certus.cli.screen import Stop, progress, remark, say, say_certificate, shorten
+
+_REMARKS = 10
+
+
+def predict(
+    model_path: Path, path: Path, out_path: Path | None, proba: bool, as_json: bool
+) -> int:
+    """Predictions as CSV on stdout, in a file, or as JSON; returns the exit code."""
+    if out_path is not None:
+        files.check_place(out_path, [model_path, path], "--out")
+    with progress(3) as step:
+        model, frame = _read(model_path, path, step)
+        X, remarks = _columns(model, frame)
+        step("predicting")
+        table = {"prediction": model.predict(X)}
+        if proba:
+            table |= _probabilities(model, X, model_path)
+    if as_json:
+        say_json({"rows": frame.height, "remarks": remarks, **_for_json(table, proba)})
+    else:
+        for text in remarks[:_REMARKS]:
+            remark(text)
+        if len(remarks) > _REMARKS:
+            remark(f"{len(remarks) - _REMARKS:,} more remarks; --json has all of them.")
+        if out_path is None:
+            say_csv(table)
+    if out_path is not None:
+        files.write(out_path, _csv(table))
+        if not as_json:
+            say(f"wrote {out_path}: {frame.height:,} predictions")
+    return 0
+
+
+def certify(
+    model_path: Path, path: Path, target: str | None, level: str, as_json: bool
+) -> int:
+    """Recompute the certificate on the table; returns the exit code."""
+    from certus.verify import certify as recompute
+    from certus.verify.data import same_data
+
+    with progress(3) as step:
+        model, frame = _read(model_path, path, step)
+        name = target or getattr(model, "target_name_", None)
+        if name is None:
+            raise Stop(
+                f"{model_path.name} does not say which column is its target. Name it: "
+                "--target COLUMN",
+                code=2,
+            )
+        frame, y, _ = split_target(frame, name, path.name)
+        X, remarks = _columns(model, frame)
+        step("checking")
+        stated = getattr(model, "certificate_", None)
+        found = recompute(model, X, y.to_numpy(), level=level)
+    same = stated is not None and same_data(stated.fingerprint, found.fingerprint)
+    code = exit_code(found)
+    if as_json:
+        report = {"certificate": found.to_dict(), "same_data": same}
+        say_json(report | {"remarks": remarks, "exit_code": code})
+        return code
+    for text in remarks[:_REMARKS]:
+        remark(text)
+    say_certificate(found)
+    say(
+        "the data is that of the fit (by its fingerprint)"
+        if same
+        else "! this is not the data of the fit (by its fingerprint)",
+        indent=2,
+    )
+    return code
+
+
+def _read(model_path: Path, path: Path, step: Any) -> tuple[Any, Any]:
+    from certus import persist
+    from certus.table import read_table
+
+    step(f"reading {model_path.name}")
+    try:
+        model = persist.load(model_path)
+    except persist.ModelFileError as error:
+        raise Stop(str(error)) from None
+    if not hasattr(model, "predict"):
+        raise Stop(f"{model_path.name} holds a {type(model).__name__}, not a model.")
+    step(f"reading {path.name}")
+    return model, read_table(path)
+
+
+def _columns(model: Any, frame: Any) -> tuple[Any, list[str]]:
+    """What the model is to see of the table, and what to remark about it."""
+    remarks: list[str] = []
+    target = getattr(model, "target_name_", None)
+    if target is not None and target in frame.columns:
+        frame = frame.drop(target)
+        remarks.append(f'"{shorten(target)}" is the target; it was not used.')
+    if frame.width == 0:
+        raise Stop("the table has no columns to predict from.")
+    if hasattr(model, "encoder_"):
+        return frame, remarks + list(model.encoder_.check(frame))
+    names = getattr(model, "feature_names_in_", None)
+    if names is None:
+        return frame.to_numpy(), remarks
+    absent = [name for name in names if name not in frame.columns]
+    if absent:
+        raise Stop(f'the table has no column "{absent[0]}", which the model needs.')
+    return frame.select(list(names)), remarks
+
+
+def _probabilities(model: Any, X: Any, model_path: Path) -> dict[str, Any]:
+    if not hasattr(model, "predict_proba"):
+        raise Stop(
+            f"{model_path.name} gives no probabilities; logistic models do. "
+            "Leave out --proba.",
+            code=2,
+        )
+    shares = model.predict_proba(X)
+    return {f"probability of {c}": shares[:, i] for i, c in enumerate(model.classes_)}
+
+
+def _csv(table: dict[str, Any]) -> str:
+    import polars as pl
+
+    columns = {name: values.tolist() for name, values in table.items()}
+    return pl.DataFrame(columns).write_csv()
+
+
+def say_csv(table: dict[str, Any]) -> None:
+    """Write the predictions to stdout as CSV, to be piped on."""
+    import sys
+
+    sys.stdout.write(_csv(table))
+
+
+def _for_json(table: dict[str, Any], proba: bool) -> dict[str, Any]:
+    result: dict[str, Any] = {"predictions": table["prediction"]}
+    if proba:
+        prefix = "probability of "
+        result["probabilities"] = {
+            name.removeprefix(prefix): values
+            for name, values in table.items()
+            if name.startswith(prefix)
+        }
+    return result

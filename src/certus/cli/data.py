@@ -1,0 +1,140 @@
+"""A table and its target, checked before anything is fitted.
+
+What would make a fit meaningless (no such column, no values, one value, a date) is
+said here in words about the user's own file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from certus.cli.screen import Stop, number, shorten
+
+__all__ = ["Data", "read_training", "split_target"]
+
+
+class Data(NamedTuple):
+    """A table without its target, the target, and where they came from."""
+
+    name: str
+    X: Any
+    y: Any
+    target: str
+    task: str
+    gaps: int
+
+    @property
+    def headline(self) -> str:
+        """File, size, task and range of the target."""
+        size = f"{self.X.height:,} rows × {self.X.width + 1:,} columns"
+        return (
+            f"{shorten(self.name)}  {size} → {self.task} on "
+            f'"{shorten(self.target)}" ({self.spread})'
+        )
+
+    @property
+    def spread(self) -> str:
+        """Range of the numbers, or counts of the labels."""
+        if self.task == "regression":
+            return f"{number(self.y.min(), 4)} … {number(self.y.max(), 4)}"
+        counts = self.y.value_counts(sort=True)
+        pairs = [(shorten(str(label), 20), n) for label, n in counts.iter_rows()]
+        shown = ", ".join(f"{label} {n:,}" for label, n in pairs[:4])
+        more = len(pairs) - 4
+        return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def read_training(
+    path: Path | None, target: str | None, drop: Sequence[str], labels: bool | None
+) -> Data:
+    """The training table; the bundled example if there is no path.
+
+    ``labels`` says whether the model wants labels; None lets the target decide.
+    """
+    from certus.table import load_example, read_table
+
+    if path is None:
+        frame, usual = load_example()
+        name, target = "diabetes", target or usual
+    else:
+        frame, name = read_table(path), path.name
+    if target is None:
+        raise Stop(
+            f"say which column to predict: --target COLUMN. {shorten(name)} has "
+            f"{_names(frame)}.",
+            code=2,
+        )
+    for column in drop:
+        _require(frame, column, name)
+    if target in drop:
+        raise Stop(f'"{target}" is both --target and --drop. Remove one.', code=2)
+    X, y, gaps = split_target(frame, target, name)
+    if X.drop(drop).width == 0:
+        raise Stop(f'{name} has no column besides "{target}" to predict it from.')
+    task = _task(y, target, labels)
+    return Data(name, X.drop(drop), y, target, task, gaps)
+
+
+def split_target(frame: Any, target: str, name: str) -> tuple[Any, Any, int]:
+    """Columns, target, and how many rows were left out for want of a target."""
+    _require(frame, target, name)
+    kept = frame.filter(frame[target].is_not_null())
+    if frame[target].dtype.is_float():
+        kept = kept.filter(kept[target].is_not_nan())
+    if kept.height == 0:
+        raise Stop(f'column "{shorten(target)}" of {name} has no value in any row.')
+    return kept.drop(target), kept[target], frame.height - kept.height
+
+
+def _require(frame: Any, column: str, name: str) -> None:
+    if column not in frame.columns:
+        from certus.table.errors import did_you_mean
+
+        hint = did_you_mean(column, frame.columns) or f" It has {_names(frame)}."
+        raise Stop(f'{shorten(name)} has no column "{shorten(column)}".{hint}')
+
+
+def _names(frame: Any) -> str:
+    from certus.table.errors import quoted
+
+    return quoted([shorten(column, 20) for column in frame.columns], limit=4)
+
+
+def _task(y: Any, target: str, labels: bool | None) -> str:
+    """Regression or classification; a target that can be neither is refused."""
+    from certus.table import guess_task
+
+    what = f'column "{shorten(target)}"'
+    numeric, distinct = y.dtype.is_numeric(), y.n_unique()
+    if y.dtype.is_temporal() or y.dtype.is_nested():
+        raise Stop(f"{what} holds {y.dtype}; a target must be numbers or labels.")
+    if numeric and not math.isfinite(y.min() + 0.0 * y.max()):
+        raise Stop(f"{what} holds infinite values. Correct or remove those rows.")
+    if distinct == 1:
+        raise Stop(
+            f"{what} is {shorten(str(y[0]), 20)} in every row: there is nothing to "
+            "predict. Choose another --target."
+        )
+    task = guess_task(y)
+    if labels is False and not numeric:
+        raise Stop(
+            f"{what} holds labels, and this model predicts numbers. "
+            "Use --model logistic or ridge-classifier."
+        )
+    fractions = y.dtype.is_float() and not (y == y.round()).all()
+    if labels is True and fractions:
+        raise Stop(
+            f"{what} holds {distinct:,} different numbers, and this model predicts "
+            "labels. Use --model ridge or lasso."
+        )
+    if labels is not None:
+        task = "classification" if labels else "regression"
+    if task == "classification" and distinct > max(2, len(y) // 2):
+        raise Stop(
+            f"{what} has {distinct:,} different labels in {len(y):,} rows: too few "
+            "of each to learn from. Choose another --target."
+        )
+    return task

@@ -1,0 +1,75 @@
+"""Where the commands write: checked before the work, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from certus.cli.screen import Stop
+
+#: Marks a page as ours, so that nobody else's page is overwritten unasked.
+GENERATOR = '<meta name="generator" content="certus'
+
+_SUFFIXES = (".gz", ".csv", ".tsv", ".parquet", ".feather", ".arrow", ".ipc", ".jsonl")
+
+
+def stem(path: Path) -> str:
+    """A file's name without the endings of a table.
+
+    Examples
+    --------
+    >>> stem(Path("data/houses.csv.gz"))
+    'houses'
+    """
+    name = path.name
+    for suffix in (*_SUFFIXES, ".ndjson"):
+        if name.lower().endswith(suffix) and len(name) > len(suffix):
+            name = name[: -len(suffix)]
+    return name
+
+
+def check_place(path: Path, inputs: Iterable[Path | None], option: str) -> None:
+    """Refuse, before any work, a place that cannot or should not be written."""
+    for source in inputs:
+        if source is not None and _same(path, source):
+            raise Stop(
+                f"{option} {path} would overwrite the input. Name another file.", code=2
+            )
+    folder = path.parent
+    if path.is_dir():
+        raise Stop(f"{path} is a folder. Name a file: {option} {path / 'NAME'}")
+    if not folder.is_dir():
+        raise Stop(f"there is no folder {folder}. Create it, or change {option}.")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise Stop(f"{path} cannot be written: permission denied. Change {option}.")
+
+
+def check_page(path: Path) -> None:
+    """Refuse to replace a page that certus did not write."""
+    if path.is_file():
+        with path.open("rb") as file:
+            head = file.read(1000)
+        if GENERATOR.encode() not in head:
+            raise Stop(
+                f"{path} exists and is not a page of certus. Name another place for "
+                "the page: --html FILE"
+            )
+
+
+def _same(a: Path, b: Path) -> bool:
+    try:
+        return a.samefile(b)
+    except OSError:
+        return Path(os.path.abspath(a)) == Path(os.path.abspath(b))
+
+
+def write(path: Path, content: str) -> None:
+    """Write text whole or not at all."""
+    from certus.persist import ModelFileError
+    from certus.persist.container import write_atomically
+
+    try:
+        write_atomically(path, content.encode("utf-8", "replace"))
+    except ModelFileError as error:
+        raise Stop(f"{path} {error}") from None

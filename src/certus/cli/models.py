@@ -1,0 +1,111 @@
+"""Which models the command line knows, and how their parameters are set.
+
+Names resolve to classes of ``certus.linear`` on use, so that listing them loads no
+solver. A misspelt name or parameter gets the nearest right one as a suggestion.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from certus.cli.screen import Stop
+
+__all__ = ["MODELS", "Model", "build", "default_model", "find_model"]
+
+
+class Model(NamedTuple):
+    """A name on the command line, its class, what it predicts, and a line on it."""
+
+    name: str
+    cls: str
+    predicts: str
+    line: str
+
+
+MODELS = (
+    Model("linear", "LinearRegression", "numbers", "least squares, no penalty"),
+    Model("ridge", "Ridge", "numbers", "least squares + squared penalty"),
+    Model("ridge-cv", "RidgeCV", "numbers", "ridge, penalty by leave-one-out"),
+    Model("lasso", "Lasso", "numbers", "least squares + absolute penalty: few columns"),
+    Model("lasso-cv", "LassoCV", "numbers", "lasso, penalty by cross-validation"),
+    Model("elastic-net", "ElasticNet", "numbers", "both penalties, mixed by l1_ratio"),
+    Model("elastic-net-cv", "ElasticNetCV", "numbers", "penalty by cross-validation"),
+    Model("logistic", "LogisticRegression", "labels", "logistic or softmax regression"),
+    Model(
+        "logistic-cv",
+        "LogisticRegressionCV",
+        "labels",
+        "penalty by cross-validation",
+    ),
+    Model("ridge-classifier", "RidgeClassifier", "labels", "ridge on ±1 per label"),
+)
+
+
+def default_model(task: str) -> Model:
+    """The model that is fitted when none is named."""
+    return find_model("logistic" if task == "classification" else "ridge")
+
+
+def find_model(name: str) -> Model:
+    """The model of that name; its class name will do as well."""
+    from certus.table.errors import did_you_mean
+
+    wanted = name.lower().replace("_", "-")
+    for model in MODELS:
+        if wanted in (model.name, model.cls.lower()):
+            return model
+    known = [model.name for model in MODELS]
+    hint = did_you_mean(name, known) or f" Choose one of {', '.join(known)}."
+    raise Stop(f'there is no model "{name}".{hint}', code=2)
+
+
+def load_class(model: Model) -> type | None:
+    """The model's class, or None where this version lacks it."""
+    return getattr(importlib.import_module("certus.linear"), model.cls, None)
+
+
+def build(model: Model, settings: Sequence[str], seed: int | None) -> Any:
+    """An unfitted estimator with the parameters given as ``name=value``."""
+    cls = load_class(model)
+    if cls is None:
+        raise Stop(f"{model.name} is not in this version. See: certus list", code=2)
+    known = [name for name in inspect.signature(cls).parameters]
+    params: dict[str, Any] = {}
+    if seed is not None and "random_state" in known:
+        params["random_state"] = seed
+    for setting in settings:
+        name, value = _parse(setting)
+        if name not in known:
+            raise Stop(_unknown_parameter(model, name, known), code=2)
+        params[name] = value
+    return cls(**params)
+
+
+def _unknown_parameter(model: Model, name: str, known: list[str]) -> str:
+    from certus.table.errors import did_you_mean
+
+    hint = did_you_mean(name, known) or f" It has: {', '.join(known)}."
+    return f'{model.name} has no parameter "{name}".{hint}'
+
+
+_WORDS = {"true": True, "false": False, "none": None}
+
+
+def _parse(setting: str) -> tuple[str, Any]:
+    """Split ``name=value``; numbers, lists and true/false/none by their meaning."""
+    name, equals, text = setting.partition("=")
+    if not equals or not name.strip():
+        raise Stop(f'--set takes name=value, as in alpha=0.1; got "{setting}".', 2)
+    text = text.strip()
+    if text.lower() in _WORDS:
+        return name.strip(), _WORDS[text.lower()]
+    if text.lower() in ("inf", "+inf", "-inf"):
+        return name.strip(), float(text)
+    try:
+        return name.strip(), ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return name.strip(), text

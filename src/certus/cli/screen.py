@@ -1,0 +1,248 @@
+"""What the commands write, and where: results to stdout, the rest to stderr.
+
+Plain text of at most 80 columns; colour repeats what words and marks already say.
+Names from a user's file are shown with their control characters escaped, and a
+terminal that lacks a character gets its nearest plain form.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from certus.certificate import Certificate
+
+WIDTH = 80
+
+# What stands for a character that a terminal lacks.
+_PLAIN = {
+    **{
+        "✓": "+",
+        "✗": "x",
+        "·": "*",
+        "–": "-",
+        "—": "-",
+        "−": "-",
+        "×": "x",
+        "…": "...",
+    },
+    **{"→": "->", "±": "+-", "½": "1/2", "²": "^2", "‖": "||", "₁": "_1", "₂": "_2"},
+    **{"Σ": "sum ", "≤": "<=", "≥": ">=", "ᵀ": "'", "“": '"', "”": '"', "’": "'"},
+    **{"ᵢ": "_i", "θ": "theta", "λ": "lambda", "α": "alpha", "∞": "inf"},
+}
+
+
+class Stop(Exception):
+    """Ends a command: one or two sentences for stderr, and the exit code."""
+
+    def __init__(self, text: str, code: int = 1) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+# ---- streams -------------------------------------------------------------------
+
+
+def tolerate_any_encoding() -> None:
+    """Write what the terminal cannot show in plain letters, instead of failing."""
+    codecs.register_error("certus-plain", _plain_form)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="certus-plain")
+
+
+def _plain_form(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lost = error.object[error.start : error.end]
+    return "".join(_PLAIN.get(char, "?") for char in lost), error.end
+
+
+def out() -> Console:
+    """Where results go."""
+    return _console(sys.stdout)
+
+
+def err() -> Console:
+    """Where progress, remarks and errors go."""
+    return _console(sys.stderr)
+
+
+def _console(stream: Any) -> Console:
+    from rich.console import Console
+
+    console = Console(file=stream, highlight=False, markup=False, emoji=False)
+    if console.width > WIDTH:
+        console = Console(
+            file=stream, highlight=False, markup=False, emoji=False, width=WIDTH
+        )
+    return console
+
+
+# ---- text ----------------------------------------------------------------------
+
+
+def clean(text: str) -> str:
+    r"""Escape control characters: a column name must not steer the terminal.
+
+    Examples
+    --------
+    >>> clean("price\x1b[31m")
+    'price\\x1b[31m'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char == "\n" else ascii(char)[1:-1]
+        for char in text
+    )
+
+
+def shorten(text: str, room: int = 40) -> str:
+    """Cut a long name in its middle.
+
+    Examples
+    --------
+    >>> shorten("a" * 50, 11)
+    'aaaaa…aaaaa'
+    """
+    text = clean(text)
+    half = (room - 1) // 2
+    return text if len(text) <= room else f"{text[:half]}…{text[-half:]}"
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number with a few significant digits, as people write it.
+
+    Examples
+    --------
+    >>> number(24123.4), number(54.3219), number(0.01234), number(1.5e-16, 2)
+    ('24,100', '54.3', '0.0123', '1.5e-16')
+    """
+    rounded = float(f"{value:.{digits - 1}e}")
+    if abs(rounded) >= 10 ** (digits - 1) and abs(rounded) < 1e9:
+        return f"{rounded:,.0f}"
+    return f"{rounded:.{digits}g}"
+
+
+def say(text: str = "", *, style: str = "", indent: int = 0, hang: int = 0) -> None:
+    """Write a paragraph to stdout, wrapped; a style never carries the meaning."""
+    _paragraph(out(), text, style, indent, hang)
+
+
+def remark(text: str) -> None:
+    """Write a remark to stderr, in the manner of an error."""
+    _paragraph(err(), f"certus: {text}", "", 0, 8)
+
+
+def complain(text: str) -> None:
+    """Write an error to stderr: what happened and what to do."""
+    first, _, rest = text.partition(" ")
+    if first in _ORDINARY:
+        text = f"{first.lower()} {rest}"
+    _paragraph(err(), f"certus: {text}", "", 0, 8)
+
+
+# Words that open a sentence; anything else may be a name and keeps its capital.
+_ORDINARY = {
+    *("A", "An", "The", "There", "This", "These", "Those", "No", "More", "Expected"),
+    *("Column", "Columns", "Input", "Found", "Invalid", "Missing", "Got", "Unknown"),
+    *("Could", "Cannot", "Sample", "Only", "Ignored"),
+}
+
+
+def _paragraph(console: Console, text: str, style: str, indent: int, hang: int) -> None:
+    from rich.text import Text
+
+    wrapper = textwrap.TextWrapper(
+        console.width,
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + hang),
+        break_on_hyphens=False,
+    )
+    for line in clean(text).splitlines() or [""]:
+        for piece in wrapper.wrap(line) or [""]:
+            console.print(Text(piece, style=style), soft_wrap=True)
+
+
+_CLAIM = re.compile(r"^  ([✓✗·–!]) (.{1,11}) ")
+_COLOURS = {"✓": "green", "✗": "red", "–": "yellow", "!": "yellow", "·": "dim"}
+
+
+def say_certificate(certificate: Certificate) -> None:
+    """Write a certificate; the words are those of ``str(certificate)``."""
+    from rich.text import Text
+
+    from certus.certificate import Strength
+
+    bases = {claim.basis for claim in certificate.claims if claim.basis}
+    bases |= {strength.value for strength in Strength}
+    console = out()
+    for at, line in enumerate(clean(str(certificate)).splitlines()):
+        text = Text(line)
+        found = _CLAIM.match(line)
+        if found:
+            colour = _COLOURS[found[1]]
+            text.stylize(colour, 2, 3)
+            text.stylize(f"bold {colour}" if found[1] in "✓✗–" else colour, 4, 14)
+            for basis in bases:
+                if line.endswith(f" {basis}"):
+                    text.stylize("dim", len(line) - len(basis))
+        elif line.startswith(" " * 15):
+            text.stylize("dim")
+        elif at < 3 and not line.startswith("  !"):
+            text.stylize("bold")
+        console.print(text, soft_wrap=True)
+
+
+# ---- progress ------------------------------------------------------------------
+
+Step = Callable[[str], None]
+
+
+@contextmanager
+def progress(steps: int) -> Iterator[Step]:
+    """Show a bar on stderr once the work has taken a second; none in a pipe.
+
+    Yields a function that opens the next step by its name.
+    """
+    from rich import progress as bars
+
+    console = err()
+    bar = bars.Progress(
+        bars.TextColumn("  {task.description}"),
+        bars.BarColumn(30),
+        bars.MofNCompleteColumn(),
+        bars.TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+        disable=not console.is_terminal or console.is_dumb_terminal,
+    )
+    task = bar.add_task("", total=steps)
+    opened = 0
+
+    def step(name: str) -> None:
+        nonlocal opened
+        bar.update(task, description=shorten(name), completed=opened)
+        opened += 1
+
+    timer = threading.Timer(1.0, bar.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield step
+    finally:
+        timer.cancel()
+        timer.join()
+        bar.stop()
