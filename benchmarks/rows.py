@@ -114,7 +114,7 @@ def _lasso_contenders(kind: Any) -> tuple[Contender, ...]:
     return (
         ours(kind("certus"), LASSO_GAP),
         Contender("skglm", kind("skglm"), ladder(-1, -9)),
-        Contender("celer", kind("celer"), ladder(-2, -9)),
+        Contender("celer", kind("celer"), ladder(-2, -11)),
         Contender("sklearn", kind("sklearn"), ladder(-3, -9)),
     )
 
@@ -133,7 +133,7 @@ def _l1_logistic_contenders() -> tuple[Contender, ...]:
         Contender(
             "sklearn saga",
             peers.logistic("sklearn", l1=True, solver="saga"),
-            ladder(-3, -6),
+            ladder(-3, -8),
         ),
     )
 

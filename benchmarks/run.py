@@ -28,11 +28,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from rich.console import Console
+from scipy.special import logsumexp
 
 from benchmarks.peers import Fit, Problem, quietly
 from benchmarks.report import write_table
 from benchmarks.rows import ROWS, Contender, Row
 from benchmarks.startup import measure_startup
+from certus.terms import L1, L2, Logistic, Squared
 
 LONG_FIT = 10.0
 PACKAGES = (
@@ -57,6 +59,35 @@ def measured_gap(p: Problem, fit: Fit, gap: float) -> float:
         return one(p.terms, fit.coef)
     coefs = np.asarray(fit.coef)
     return max(one(p.terms(a), coefs[:, k]) for k, a in enumerate(p.alphas))
+
+
+def objective(p: Problem, fit: Fit) -> float | None:
+    """P at the fit, so that suboptimality can be shown beside the gap; no paths."""
+    if p.alphas is not None:
+        return None
+    loss, penalty = p.terms
+    w = np.asarray(fit.coef)
+    z = p.X @ w.T + (fit.intercept or 0.0)
+    if isinstance(loss, Squared):
+        mean = 0.5 * np.mean((p.y - z) ** 2)
+    elif isinstance(loss, Logistic):
+        mean = np.mean(np.logaddexp(0, -p.y * z))
+    else:
+        mean = np.mean(logsumexp(z, axis=1) - z[np.arange(len(z)), p.y])
+    if isinstance(penalty, L1):
+        mean += penalty.alpha * np.abs(w).sum()
+    elif isinstance(penalty, L2):
+        mean += 0.5 * penalty.alpha * np.sum(w**2)
+    return float(mean)
+
+
+def busy() -> float | None:
+    """Per cent of the machine that others use just before a contender starts."""
+    try:
+        import psutil
+    except ImportError:
+        return None
+    return float(psutil.cpu_percent(interval=0.5))
 
 
 def prepared(p: Problem, layout: str) -> Problem:
@@ -103,6 +134,7 @@ def work(
                 "seconds": seconds,
                 "gap": value,
                 "reached": bool(reached),
+                "objective": objective(p, fit),
                 "certificate_seconds": fit.certificate_seconds,
                 "alpha": fit.alpha,
             }
@@ -129,6 +161,7 @@ def run_contender(
         str(args.budget),
     ]
     command += ["--small"] if args.small else []
+    result: dict[str, Any] = {"kind": contender.kind, "busy": busy(), "rungs": []}
     worker = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -140,7 +173,6 @@ def run_contender(
         target=lambda: errors.extend(worker.stderr or ()), daemon=True
     )
     reader.start()
-    result: dict[str, Any] = {"kind": contender.kind, "rungs": []}
     state, start = "loading data", time.monotonic()
     with console.status("") as status:
         while True:
