@@ -366,11 +366,17 @@ def _met(found: Found, tol: float) -> bool:
     return bool(found.value <= tol + found.allowance)
 
 
+def _untellable(found: Found) -> bool:
+    """Rounding is large, and the value does not stand out from it."""
+    hidden = found.value <= 10 * found.allowance
+    return bool(np.isfinite(found.value) and found.allowance > UNTELLABLE and hidden)
+
+
 def _gap_claim(found: Found, tol: float, objective: str, fix: str, k: int) -> Claim:
     note = f"duality gap of  {objective}"
     if k > 1:
         note += f"  (the worst of {k} targets)"
-    if found.allowance > UNTELLABLE and np.isfinite(found.value):
+    if _untellable(found):
         return Claim(
             "duality_gap",
             Strength.REFUSED,
@@ -411,7 +417,7 @@ def _backward_claim(
     note = f"backward error of  {objective}"
     if k > 1:
         note += f"  (the worst of {k} targets)"
-    if found.allowance > UNTELLABLE:
+    if _untellable(found):
         return Claim(
             "backward_error",
             Strength.REFUSED,

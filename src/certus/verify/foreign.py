@@ -316,6 +316,9 @@ def _sgd(model: Any) -> tuple[Evidence, str]:
         params["class_weight"] = model.class_weight
         params["class_counts"] = "rows"
         params["class_weight_on"] = "rows" if binary else "positives"
+    if model.average and ratio:
+        # scikit-learn's average of the weights leaves out the steps of the L1 part.
+        params["fix"] = "average=False"
     return _linear(model, loss, penalty, _counterpart(loss, penalty), **params)
 
 
