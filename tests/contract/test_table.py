@@ -16,6 +16,8 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import certus
+from certus import linear, persist
 from certus.table import (
     TableEncoder,
     TableError,
@@ -27,6 +29,7 @@ from certus.table import (
 CHECKED = [
     TableEncoder(),
     TablePipeline(model=Ridge()),
+    TablePipeline(model=linear.Ridge()),
     TablePipeline(model=RidgeClassifier()),
     TablePipeline(model=LogisticRegression(solver="newton-cholesky", tol=1e-12)),
 ]
@@ -86,6 +89,23 @@ def test_default_model_for_amounts_is_certified(example):
     assert type(pipeline.model_).__module__.startswith("certus.linear")
     assert pipeline.certificate_.met is True
     assert is_regressor(pipeline)
+
+
+def test_saved_and_certified_as_one(example, tmp_path):
+    X, y = example
+    X = X.with_columns(
+        visit=pl.date(2020, 1, 1) + pl.duration(days=pl.int_range(pl.len()) % 90),
+        glucose=pl.when(pl.col("glucose") < 80).then(None).otherwise("glucose"),
+        ward=pl.when(pl.col("age") > 60).then(None).otherwise(pl.lit("day")),
+    )
+    pipeline = TablePipeline().fit(X, y)
+    persist.save(pipeline, tmp_path / "model.certus")
+    twin = persist.load(tmp_path / "model.certus")
+    np.testing.assert_array_equal(twin.predict(X), pipeline.predict(X))
+    assert twin.encoder_.columns_ == pipeline.encoder_.columns_
+    assert twin.target_name_ == "progression"
+    assert certus.certify(twin, X, y).met is True
+    assert certus.certify(twin, X, y + X["age"]).met is not True
 
 
 @pytest.mark.parametrize("form", ["text", "boolean", "integer", "categorical"])

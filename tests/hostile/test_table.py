@@ -421,6 +421,51 @@ def test_new_gaps_and_levels_are_remarked():
     assert '"town" has 1 row without a value' in remarks
 
 
+CELLS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(10**25), 10**25),
+    st.floats(allow_nan=True, allow_infinity=True),
+    st.text(max_size=3),
+    st.dates(),
+    st.datetimes(),
+    st.decimals(allow_nan=False, allow_infinity=False, places=2),
+    st.just([1]),
+)
+COLUMNS = st.one_of(
+    st.lists(CELLS, min_size=12, max_size=12),
+    *(
+        st.lists(st.one_of(st.none(), cells), min_size=12, max_size=12)
+        for cells in (
+            *(st.booleans(), st.floats(), st.integers(0, 5), st.dates()),
+            *(
+                st.datetimes(),
+                st.sampled_from("abc"),
+                st.sampled_from(["1", "2020-01-01"]),
+            ),
+        )
+    ),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(train=COLUMNS, new=COLUMNS)
+def test_any_column_gives_finite_numbers_or_a_clear_error(train, new):
+    def frame(cells):
+        column = pd.Series(cells, dtype=object)
+        return pd.DataFrame({"a": column, "b": range(len(cells))})
+
+    try:
+        encoder = TableEncoder().fit(frame(train))
+        Z = encoder.transform(frame(new))
+        encoder.check(frame(new))
+    except TableError as error:
+        assert '"a"' in str(error)
+        return
+    assert np.isfinite(Z).all()
+    assert Z.shape == (12, len(encoder.get_feature_names_out()))
+
+
 def test_missing_column_suggests_its_new_name():
     encoder = TableEncoder().fit(TRAIN)
     renamed = TRAIN.rename({"rooms": "Room"})
