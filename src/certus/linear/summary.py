@@ -219,9 +219,10 @@ def least_squares_summary(
             "per column of y."
         )
     rows, y, s = _used(X, y.ravel(), s)
-    p, total = start.shape[0] - (not _intercept(model)), float(s.sum())
+    free, total = bool(getattr(model, "fit_intercept", True)), float(s.sum())
+    p = X.shape[1] + free
     _check_size(p, total, sample_weight)
-    basis = _Basis.of(rows, s, _intercept(model), _names(model, X.shape[1]))
+    basis = _Basis.of(rows, s, free, _names(model, X.shape[1]))
     unit = float(np.abs(y).max()) or 1.0  # so that squares neither over- nor underflow
     theta = basis.coordinates(start / unit)
     theta, excess, factor, rss = _least_squares(basis, y / unit, s, theta)
@@ -232,8 +233,7 @@ def least_squares_summary(
         )
     variance = rss / (total - p)
     rounding = np.finfo(np.result_type(model.coef_, np.float32)).eps
-    if excess > max(0.01 * p * variance, rounding * total):
-        _refuse_rows()
+    _check_rows(excess, max(0.01 * p * variance, rounding * total))
     errors = unit * np.sqrt(variance) * _errors(basis, factor, 1)
     top = -0.5 * total * (np.log(2 * np.pi * rss / total) + 1 + 2 * np.log(unit))
     notes = _weight_notes(sample_weight, s)
@@ -286,15 +286,14 @@ def logistic_summary(
     start, k = _raw(model), len(classes) - 1
     if start.shape[1] > 1:  # softmax scores are equal up to a shift: fix the first at 0
         start = start[:, 1:] - start[:, :1]
-    total = float(s.sum())
-    _check_size(k * (start.shape[0] - (not _intercept(model))), total, sample_weight)
-    basis = _Basis.of(rows, s, _intercept(model), _names(model, X.shape[1]))
+    free, total = bool(getattr(model, "fit_intercept", True)), float(s.sum())
+    _check_size(k * (X.shape[1] + free), total, sample_weight)
+    basis = _Basis.of(rows, s, free, _names(model, X.shape[1]))
     likelihood = _Softmax(basis, codes, s, k)
     top, before = _maximise(likelihood, basis.coordinates(start), rows)
     sizes = np.bincount(codes, weights=s)
     entropy = -float(sizes @ np.log(sizes / total))
-    if before - top.loss > max(0.01 * top.theta.size, 1e-4 * entropy):
-        _refuse_rows()
+    _check_rows(before - top.loss, max(0.01 * top.theta.size, 1e-4 * entropy))
     notes = _weight_notes(sample_weight, s)
     if k > 1:
         notes = (f"Each class is set against class {classes[0]}.", *notes)
@@ -417,7 +416,8 @@ class _Softmax(NamedTuple):
             others = ((share @ rest) / size[:, None])[:, 1:]
             share = (share / size[:, None])[:, 1:]
             loss += float(s @ (np.log(size) - own))
-            g += Q.T @ (s[:, None] * ((code[:, None] == np.arange(1, k + 1)) - share))
+            mine = code[:, None] == np.arange(1, k + 1)
+            g += Q.T @ (s[:, None] * np.where(mine, others, -share))
             for a in range(k):
                 for b in range(a, k):
                     d = share[:, a] * (others[:, a] if a == b else -share[:, b])
@@ -441,6 +441,7 @@ def _maximise(likelihood: _Softmax, start: Array, X: Any) -> tuple[_Point, float
 def _newton(likelihood: _Softmax, now: _Point) -> tuple[_Point, bool]:
     """Newton steps with halving until gᵀH⁻¹g is small enough and proves a maximum."""
     reach = likelihood.basis.reach * (1.0 if likelihood.k == 1 else np.sqrt(2.0))
+    noise = 64 * np.finfo(float).eps * reach * float(likelihood.s.sum())  # of ‖g‖
     for _ in range(60):
         g = now.g.T.ravel()
         if not (np.isfinite(now.loss) and np.all(np.isfinite(now.H))):
@@ -451,8 +452,8 @@ def _newton(likelihood: _Softmax, now: _Point) -> tuple[_Point, bool]:
             return now, False
         decrement = float(g @ step)
         if decrement <= _DECREMENT:
-            flattest = float(np.linalg.eigvalsh(now.H)[0])
-            if 4 * reach**2 * decrement <= flattest:
+            least = np.sqrt(max(0.0, float(np.linalg.eigvalsh(now.H)[0])))
+            if 2 * reach * (np.sqrt(decrement) * least + noise) <= least**2:
                 return now, True
         move, t = step.reshape(now.theta.T.shape).T, 1.0
         trial = likelihood.at(now.theta + move)
@@ -599,10 +600,6 @@ def _names(model: Any, d: int) -> tuple[str, ...]:
     return tuple(f"x{j}" for j in range(d)) if given is None else tuple(map(str, given))
 
 
-def _intercept(model: Any) -> bool:
-    return bool(getattr(model, "fit_intercept", True))
-
-
 def _raw(model: Any) -> Array:
     """(intercept, coefficients) as columns: shape (d + 1, number of scores)."""
     coef = np.atleast_2d(np.asarray(model.coef_, dtype=np.float64))
@@ -691,9 +688,10 @@ def _check_size(n_params: int, total: float, sample_weight: Any) -> None:
         )
 
 
-def _refuse_rows() -> NoReturn:
-    _refuse(
-        "These are not the rows (or weights) the model was fitted on, or its fit "
-        "stopped early: the coefficients are far from the best on them. Fit it on "
-        "these rows first."
-    )
+def _check_rows(above: float, allowed: float) -> None:
+    """``above`` is what the model's loss exceeds the least by, on the rows passed."""
+    if above > allowed:
+        _refuse(
+            "These are not the rows (or weights) the model was fitted on, or its fit "
+            "is not solved: other coefficients do far better. Fit it on these rows."
+        )
