@@ -103,7 +103,7 @@ def test_a_converged_fit_passes() -> None:
     model = fit(classifier(solver="lbfgs", **smooth), TWO)
     found = certify(model, X, TWO)
     assert_passes(found)
-    assert found["gradient_norm"].value < 1e-4
+    assert found["gradient_norm"].value < 1e-3
 
 
 def test_single_precision_sparse_and_pipelines() -> None:

@@ -100,7 +100,6 @@ REGRESSORS = [
 ]
 
 
-@pytest.mark.catalog("REG-04", "REG-18", "REG-22")
 @both_weightings
 @pytest.mark.parametrize("model", REGRESSORS, ids=str)
 def test_regressors(model: Any, s: Array | None) -> None:

@@ -301,6 +301,11 @@ def _problems(
         )
     else:
         targets = labels.reshape(n, -1)
+    outputs = coef.size // X.shape[1]
+    if outputs != targets.shape[1]:
+        raise ValueError(
+            f"y has {targets.shape[1]} columns and the model predicts {outputs}."
+        )
     coefs = coef.reshape(targets.shape[1], -1)
     intercepts = np.broadcast_to(intercept.ravel(), (targets.shape[1],))
     problems = []

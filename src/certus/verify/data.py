@@ -141,15 +141,18 @@ def class_weights(
 
 
 def _lookup(class_weight: Mapping[Any, float], label: Any) -> float:
-    if label in class_weight:
-        return float(class_weight[label])
     plain = label.item() if isinstance(label, np.generic) else label
-    return float(class_weight.get(plain, 1.0))
+    for key in (plain, str(plain)):  # a certificate's file turns keys into text
+        if key in class_weight:
+            return float(class_weight[key])
+    return 1.0
 
 
 def codes(y: Any, classes: Array) -> Array:
     """Position of each label among the (sorted) ``classes`` of the model."""
     y = np.asarray(y)
+    if y.ndim == 0:
+        raise ValueError("y is missing: pass the labels the model was fitted on.")
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim != 1:
@@ -173,6 +176,8 @@ def codes(y: Any, classes: Array) -> Array:
 def numbers(y: Any, n: int) -> Array:
     """Targets as float64, shape (n,) or (n, k)."""
     y = np.asarray(y)
+    if y.ndim not in (1, 2):
+        raise ValueError("y is missing: pass the targets the model was fitted on.")
     try:
         y = y.astype(np.float64)
     except (TypeError, ValueError):
