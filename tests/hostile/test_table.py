@@ -151,7 +151,7 @@ def test_forbidden_file(tmp_path, monkeypatch):
 
 
 def test_wide_header_is_read_whole(tmp_path):
-    names = [f"column_{i}" for i in range(20_000)]
+    names = [f"column_{i}" for i in range(7_000)]
     text = ",".join(names) + "\n" + ",".join("1" for _ in names) + "\n"
     (tmp_path / "a.csv").write_text(text)
     assert read_table(tmp_path / "a.csv").columns == names

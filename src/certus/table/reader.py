@@ -187,7 +187,7 @@ def _read_delimited(path: Path, separator: str | None) -> pl.DataFrame:
         frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))
     if frame.columns[0] == "" and "index" not in frame.columns:
         frame = frame.rename({"": "index"})
-    return pl.DataFrame([_typed(column) for column in frame.iter_columns()])
+    return _typed(frame)
 
 
 def _guess_separator(head: str) -> str:
@@ -231,15 +231,17 @@ _DATES: list[Callable[[pl.Series], pl.Series]] = [
     lambda text: text.str.to_date(strict=False),
     lambda text: text.str.to_datetime(strict=False, time_unit="us"),
 ]
-_TYPES = [_booleans, _as_type(pl.Int64), _as_type(pl.Float64), *_DATES]
+_TYPES = [_as_type(pl.Int64), _as_type(pl.Float64), _booleans, *_DATES]
 
 
-def _typed(text: pl.Series) -> pl.Series:
-    """Give a column of text the first type that all of its cells have."""
-    # Polars can infer types itself, but dates over a whole file take it minutes.
-    stripped = text.str.strip_chars()
-    stripped = stripped.set(stripped.is_in(MISSING_MARKERS), None)
-    return _converted(stripped, _TYPES, otherwise=text)
+def _typed(frame: pl.DataFrame) -> pl.DataFrame:
+    """Give each column of text the first type that all of its cells have."""
+    # Polars can infer types itself, but is slow at dates over a whole file.
+    stripped = pl.all().str.strip_chars()
+    missing = stripped.is_in(MISSING_MARKERS)
+    cells = frame.select(pl.when(~missing).then(stripped).name.keep())
+    columns = zip(cells.iter_columns(), frame.iter_columns())
+    return pl.DataFrame([_converted(text, _TYPES, column) for text, column in columns])
 
 
 def _converted(
