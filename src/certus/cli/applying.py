@@ -67,6 +67,9 @@ def certify(
         X, remarks = _columns(model, frame)
         step("checking")
         stated = getattr(model, "certificate_", None)
+        if hasattr(model, "encoder_"):
+            # Encoded here, so that columns may come in any order, as in predict.
+            model, X = model.model_, model.encoder_.transform(X)
         found = recompute(model, X, y.to_numpy(), level=level)
     same = stated is not None and same_data(stated.fingerprint, found.fingerprint)
     code = exit_code(found)

@@ -226,8 +226,8 @@ def _places(
 ) -> tuple[Path, Path]:
     """Where model and page go; both are refused now rather than after the fit."""
     place = out_path or Path(f"{files.stem(path) if path else 'diabetes'}.certus")
-    page = html_path or place.with_suffix(".html")
     files.check_place(place, [path], "--out")
+    page = html_path or place.with_suffix(".html")
     files.check_place(page, [path, place], "--html")
     files.check_page(page)
     return place, page

@@ -1,0 +1,420 @@
+"""The command line under bad input: one or two lines on stderr, never a traceback.
+
+Damaged files, meaningless targets, places that cannot be written, a full disk, Ctrl-C,
+a closed pipe, and names made to upset a terminal.
+"""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import certus
+from certus.cli import fitting, main, screen
+from certus.linear import Ridge
+
+LABELS = "ridge-classifier"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("COLUMNS", "FORCE_COLOR", "CERTUS_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def table(name: str = "t.csv", n: int = 40, **columns: Any) -> str:
+    x = np.arange(float(n))
+    data = {"x": x, "y": x + np.sin(7 * x)} | columns
+    pl.DataFrame(data).write_csv(name)
+    return name
+
+
+def fails(
+    args: list[str], text: str, capsys: pytest.CaptureFixture[str], code: int = 1
+) -> str:
+    """The command ends with this code and a short sentence; nothing on stdout."""
+    capsys.readouterr()
+    assert main(args) == code
+    shown = capsys.readouterr()
+    found = shown.err.splitlines()
+    assert shown.err.startswith("certus: ") and len(found) <= 4, shown.err
+    assert all(len(line) <= 80 for line in found)
+    joined = " ".join(line.strip() for line in found)
+    assert text in joined, joined
+    assert "Traceback" not in joined
+    return joined
+
+
+# ---- tables --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"", "is empty"),
+        (b"\n\n", "is empty"),
+        (b"x,y\n", "no rows"),
+        (b"x,y\n1,2\n3,4,5\n", "line 3"),
+        (b"\xff\xfex\x00,\x00y\x00", "UTF-16"),
+        (b"x,y\n1,caf\xe9\n2,b\n", "UTF-8"),
+        (b"\x00\x01\x02\x03", "binary"),
+        (b"y\n1\n2\n3\n", "no column besides"),
+        (b"x,y\n1,2\n", "nothing to predict"),
+        (b"x,x,y\n1,2,3\n", "more than one column"),
+    ],
+)
+def test_damaged_tables(
+    content: bytes, text: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("t.csv").write_bytes(content)
+    fails(["fit", "t.csv", "--target", "y"], text, capsys)
+    assert [path.name for path in folder.iterdir()] == ["t.csv"]
+
+
+def test_missing_files(capsys: pytest.CaptureFixture[str]) -> None:
+    table("houses.csv")
+    fails(["fit", "house.csv", "--target", "y"], 'Did you mean "houses.csv"?', capsys)
+    fails(["fit", ".", "--target", "y"], "is a folder", capsys)
+    fails(["fit", "t.xlsx", "--target", "y"], "There is no file".lower(), capsys)
+    fails(["predict", "m.certus", "houses.csv"], "m.certus does not exist", capsys)
+    fails(["certify", "m.certus", "houses.csv"], "m.certus does not exist", capsys)
+
+
+def test_a_target_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+    said = fails(["fit", table()], "--target COLUMN", capsys, code=2)
+    assert '"x", "y"' in said
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ([None] * 40, "no value in any row"),
+        ([3.5] * 40, "is 3.5 in every row"),
+        (["same"] * 40, "is same in every row"),
+        ([float("inf"), *range(39)], "infinite"),
+        ([float("-inf"), *range(39)], "infinite"),
+        ([f"name {i}" for i in range(40)], "40 different labels"),
+        ([f"2020-01-{1 + i % 28:02d}" for i in range(40)], "must be numbers or labels"),
+        ([True] * 40, "in every row"),
+    ],
+    ids=["missing", "constant", "one class", "inf", "-inf", "names", "dates", "true"],
+)
+def test_meaningless_targets(
+    values: list[Any], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fails(["fit", table(y=values), "--target", "y"], text, capsys)
+    fails(["fit", "t.csv", "--target", "y", "--model", LABELS], text, capsys)
+
+
+def test_no_usable_column(capsys: pytest.CaptureFixture[str]) -> None:
+    fails(["fit", table(x=[1] * 40), "--target", "y"], "no column can be used", capsys)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 9])
+def test_tiny_tables(n: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """Few rows are fitted; where an error cannot be measured, that is said."""
+    assert main(["fit", table(n=n), "--target", "y", "--json"]) in (0, 3)
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["reason"] or len(error["model"]["folds"]) == min(5, n // 2)
+
+
+def test_rare_labels(capsys: pytest.CaptureFixture[str]) -> None:
+    """A label met once cannot be in two folds; the fit goes on."""
+    labels = ["a"] * 20 + ["b"] * 19 + ["c"]
+    assert main(["fit", table(y=labels), "--target", "y", "--model", LABELS]) == 0
+    assert "c 1" in capsys.readouterr().out
+    # Two rows of one of the labels: each fold still knows both.
+    labels = ["a"] * 38 + ["b"] * 2
+    assert main(["fit", table(y=labels), "--target", "y", "--model", LABELS]) == 0
+
+
+def test_a_label_unknown_to_the_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        main(["fit", table(y=["a", "b"] * 20), "--target", "y", "--model", LABELS]) == 0
+    )
+    table("new.csv", y=["a", "z"] * 20)
+    capsys.readouterr()
+    code = main(["certify", "t.certus", "new.csv"])
+    shown = capsys.readouterr()
+    assert code in (1, 3), shown
+    assert "Traceback" not in shown.err
+
+
+def test_many_columns_and_rows_of_one_value(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """More columns than rows: solved all the same, and everything fits the screen."""
+    generator = np.random.default_rng(0)
+    columns = {f"column number {i:03d}": generator.normal(size=40) for i in range(120)}
+    assert main(["fit", table(**columns), "--target", "y"]) == 0
+    assert all(len(line) <= 80 for line in capsys.readouterr().out.splitlines())
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e150])
+def test_extreme_scales(scale: float, capsys: pytest.CaptureFixture[str]) -> None:
+    x = np.arange(40.0)
+    code = main(["fit", table(x=scale * x, y=scale * (x + np.sin(x))), "--target", "y"])
+    shown = capsys.readouterr()
+    assert code in (0, 1, 3)
+    assert (code == 1) == shown.err.startswith("certus: ")
+
+
+# ---- names made to upset -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "\x1b[31mred\x1b[0m",
+        "[bold]not markup[/bold]",
+        ":smile:",
+        "tab\there",
+        "n" * 300,
+        "größe 価格 🙂",
+        "-rf",
+        "$(id)",
+        "",
+    ],
+    ids=ascii,
+)
+def test_odd_names(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Control characters are escaped; markup, emoji codes and shell text stay text."""
+    x = np.arange(40.0)
+    pl.DataFrame({"x": x, name or "y": x + np.sin(x)}).write_parquet("t.parquet")
+    args = ["fit", "t.parquet", f"--target={name or 'y'}"]
+    assert main(args) == 0
+    text = capsys.readouterr().out
+    assert "\x1b" not in text and "\t" not in text
+    assert all(
+        len(line) <= 80 for line in text.splitlines() if "certus fit" not in line
+    )
+    if name.startswith(("[", ":")):
+        assert name in text
+    assert main(["certify", "t.certus", "t.parquet"]) == 0
+
+
+def test_file_names_that_are_not_text() -> None:
+    shown = program(b"fit", b"\xff\xfe.csv", b"--target", b"y")
+    assert shown.returncode == 1
+    assert shown.stderr.startswith(b"certus: ") and b"Traceback" not in shown.stderr
+
+
+# ---- model files ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["predict", "certify"])
+def test_what_is_not_a_model_file(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table()
+    Path("m.certus").write_bytes(b"PK\x03\x04 not a model at all")
+    fails([command, "m.certus", "t.csv"], "m.certus", capsys)
+    Path("m.certus").write_bytes(b"")
+    fails([command, "m.certus", "t.csv"], "m.certus", capsys)
+    assert main(["fit", "t.csv", "--target", "y"]) == 0
+    whole = Path("t.certus").read_bytes()
+    Path("m.certus").write_bytes(whole[:-100])
+    fails([command, "m.certus", "t.csv"], "m.certus", capsys)
+    at = len(whole) - 5
+    Path("m.certus").write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    fails([command, "m.certus", "t.csv"], "m.certus", capsys)
+
+
+def test_a_model_that_was_never_fitted(capsys: pytest.CaptureFixture[str]) -> None:
+    certus.save(Ridge(), "bare.certus")
+    table()
+    fails(["predict", "bare.certus", "t.csv"], "not fitted", capsys)
+    fails(["certify", "bare.certus", "t.csv", "--target", "y"], "not fitted", capsys)
+
+
+def test_types_that_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", table(), "--target", "y"]) == 0
+    pl.DataFrame({"x": ["three", "four"]}).write_csv("new.csv")
+    fails(["predict", "t.certus", "new.csv"], '"x"', capsys)
+    pl.DataFrame({"z": [1.0, 2.0]}).write_csv("new.csv")
+    fails(["predict", "t.certus", "new.csv"], 'no column "x"', capsys)
+
+
+# ---- places --------------------------------------------------------------------
+
+
+def test_the_input_is_never_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
+    before = Path(table()).read_bytes()
+    base = ["fit", "t.csv", "--target", "y"]
+    fails([*base, "--out", "t.csv"], "would overwrite the input", capsys, code=2)
+    fails([*base, "--out", "./t.csv"], "would overwrite the input", capsys, code=2)
+    fails([*base, "--html", "t.csv"], "would overwrite the input", capsys, code=2)
+    fails([*base, "--out", "a.html", "--html", "a.html"], "overwrite", capsys, code=2)
+    assert main(base) == 0
+    for place in ("t.csv", "t.certus"):
+        args = ["predict", "t.certus", "t.csv", "--out", place]
+        fails(args, "would overwrite the input", capsys, code=2)
+    assert Path("t.csv").read_bytes() == before
+
+
+def test_places_that_cannot_be_written(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = ["fit", table(), "--target", "y"]
+    fails([*base, "--out", "no/such/m.certus"], "there is no folder", capsys)
+    fails([*base, "--out", "."], "is a folder", capsys)
+    fails([*base, "--html", "no/such/m.html"], "there is no folder", capsys)
+    assert [path.name for path in folder.iterdir()] == ["t.csv"]
+
+
+def test_full_disk(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old files stay whole, no fragments remain, and a sentence says so."""
+    assert main(["fit", table(), "--target", "y"]) == 0
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        said = fails(["fit", "t.csv", "--target", "y", "--json"], "No space", capsys)
+        assert "t.certus" in said
+        args = ["predict", "t.certus", "t.csv", "--out", "p.csv"]
+        capsys.readouterr()
+        assert main(args) == 1
+        assert "p.csv could not be written" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_full_standard_output() -> None:
+    with open("/dev/full", "wb") as full:
+        shown = program(b"list", stdout=full)
+    assert shown.returncode == 1
+    assert b"Traceback" not in shown.stderr and b"certus: " in shown.stderr
+
+
+# ---- endings -------------------------------------------------------------------
+
+
+def interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_interrupt_before_there_is_a_model(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table()
+    monkeypatch.setattr(Ridge, "fit", interrupt)
+    assert main(["fit", "t.csv", "--target", "y"]) == 130
+    assert "interrupted; nothing was written" in capsys.readouterr().err
+    assert [path.name for path in folder.iterdir()] == ["t.csv"]
+
+
+def test_interrupt_while_measuring_keeps_the_model(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fitting, "_measure", interrupt)
+    assert main(["fit", table(), "--target", "y"]) == 130
+    shown = capsys.readouterr()
+    assert "interrupted; the model so far was written" in shown.err
+    assert certus.load("t.certus").certificate_.met is True
+    assert "not known: interrupted" in Path("t.html").read_text(encoding="utf-8")
+
+
+def test_interrupted_fit_is_written_with_its_status(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A solver that completes the model after Ctrl-C: it is kept, and says so."""
+    import dataclasses
+
+    whole = Ridge.fit
+
+    def stopped(self: Ridge, *args: object, **kwargs: object) -> Ridge:
+        whole(self, *args, **kwargs)
+        status = certus.Status.INTERRUPTED
+        self.certificate_ = dataclasses.replace(self.certificate_, status=status)
+        return self
+
+    monkeypatch.setattr(Ridge, "fit", stopped)
+    assert main(["fit", table(), "--target", "y"]) == 130
+    shown = capsys.readouterr()
+    assert "! interrupted; this is the model as far as it got" in shown.out
+    assert certus.load("t.certus").certificate_.status is certus.Status.INTERRUPTED
+
+
+def test_surprises_are_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def surprise(*_: object, **__: object) -> None:
+        raise KeyError("deep inside")
+
+    monkeypatch.setattr(fitting, "_fit", surprise)
+    assert main(["fit"]) == 1
+    shown = capsys.readouterr()
+    assert "unexpected KeyError" in shown.err and "CERTUS_DEBUG=1" in shown.err
+    assert "Traceback" not in shown.err
+    monkeypatch.setenv("CERTUS_DEBUG", "1")
+    with pytest.raises(KeyError):
+        main(["fit"])
+
+
+def test_out_of_memory(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def greedy(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Ridge, "fit", greedy)
+    assert main(["fit"]) == 1
+    assert "out of memory" in capsys.readouterr().err
+
+
+def program(
+    *args: bytes, stdout: Any = subprocess.PIPE
+) -> subprocess.CompletedProcess[bytes]:
+    code = "import sys; from certus.cli import main; sys.exit(main())"
+    return subprocess.run(
+        [os.fsencode(sys.executable), b"-c", code.encode(), *args],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+
+
+def test_reader_that_leaves_early() -> None:
+    """As ``certus list | head -0`` does: no traceback, no complaint at exit."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        shown = program(b"list", b"--json", stdout=writing)
+    finally:
+        os.close(writing)
+    assert shown.returncode == 1 and shown.stderr == b""
+
+
+def test_progress_appears_late_and_only_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with screen.progress(2) as step:
+        step("one")
+    assert capsys.readouterr().err == ""
+    import time
+
+    from rich.console import Console
+
+    console = Console(file=sys.stderr, force_terminal=True, width=80)
+    monkeypatch.setattr(screen, "err", lambda: console)
+    with screen.progress(2) as step:
+        step("quick")
+    assert capsys.readouterr().err == ""
+    with screen.progress(2) as step:
+        step("reading a long file")
+        time.sleep(1.3)
+    assert "reading a long file" in capsys.readouterr().err
