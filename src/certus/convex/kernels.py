@@ -152,3 +152,53 @@ def descend_columns(
         if largest <= tol:
             break
     return largest, done
+
+
+@kernel
+def descend_softmax(
+    penalty: Any,
+    X: Any,
+    penalised: Any,
+    P: Any,
+    s: Any,
+    curvature: Any,
+    g0: Any,
+    W: Any,
+    D: Any,
+    M: Any,
+    epochs: int,
+    tol: float,
+) -> Any:
+    """Descent on the softmax's quadratic model over columns × classes.
+
+    The model is g₀ᵀΔ + ½Σ sᵢ dᵢᵀ(diag pᵢ − pᵢpᵢᵀ)dᵢ with D = XΔ and M = Σₖ P∘D, both
+    kept current; one coordinate costs two passes over its column.
+    """
+    n, m = X.shape
+    n_classes = P.shape[1]
+    largest, done = 0.0, 0
+    for _ in range(epochs):
+        largest = 0.0
+        done += 1
+        for j in range(m):
+            for k in range(n_classes):
+                if curvature[j, k] <= 0.0:
+                    continue
+                slope = g0[j, k]
+                for i in range(n):
+                    slope += s[i] * X[i, j] * P[i, k] * (D[i, k] - M[i])
+                step = 1.0 / curvature[j, k]
+                new = W[j, k] - slope * step
+                if penalised[j]:
+                    new = prox(penalty, new, step)
+                change = new - W[j, k]
+                if change != 0.0:
+                    W[j, k] = new
+                    for i in range(n):
+                        moved = change * X[i, j]
+                        D[i, k] += moved
+                        M[i] += P[i, k] * moved
+                    largest = max(largest, abs(change) * curvature[j, k])
+        if largest <= tol:
+            break
+    return largest, done

@@ -12,6 +12,7 @@ the Gram matrix. Memory: X, plus the square of the working set; sets beyond
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -189,20 +190,24 @@ class QuadraticSolver:
         members = self.members
         if not members.size:
             return False
-        penalty: Any = ElasticNet(l1, l2) if l2 > 0 else L1(l1)
         w = self.w[members].copy()
         if not self.G.size:
-            moved = self._descend_on_columns(penalty, w, target)
+            moved = self._descend_on_columns(l1, l2, w, target)
         else:
             c = self.correlation[members]
-            moved = solve_on_gram(
-                self.G, c, w, penalty, l1, l2, self.reference, target
-            )
+
+            def done(w: Array, g: Array) -> bool:
+                return _gram_gap(c, w, g, l1, l2, self.reference) <= target
+
+            moved = solve_on_gram(self.G, c, w, l1, l2, done)
         self.w[members] = w
         return moved
 
-    def _descend_on_columns(self, penalty: Any, w: Array, target: float) -> bool:
+    def _descend_on_columns(
+        self, l1: float, l2: float, w: Array, target: float
+    ) -> bool:
         design, members = self.design, self.members
+        penalty: Any = ElasticNet(l1, l2) if l2 > 0 else L1(l1)
         X = self.columns.toarray() if design.sparse else self.columns
         mean = design.mean[members]
         h = (np.ones(design.n) if design.s is None else design.s) / design.total
@@ -231,17 +236,16 @@ def solve_on_gram(
     G: Array,
     c: Array,
     w: Array,
-    penalty: Any,
     l1: float,
     l2: float,
-    reference: float,
-    target: float,
+    done: Callable[[Array, Array], bool],
 ) -> bool:
-    """Minimise ½wᵀGw − cᵀw + Ω(w) in place until its duality gap is ``target``.
+    """Minimise ½wᵀGw − cᵀw + Ω(w) in place until ``done(w, Gw − c)``.
 
     Coordinate descent finds signs; once they repeat, one linear system is exact for
     them. Returns whether anything moved.
     """
+    penalty: Any = ElasticNet(l1, l2) if l2 > 0 else L1(l1)
     size = len(w)
     g = G @ w - c
     floor = 1e-15 * max(l1, float(np.abs(c).max(initial=0.0)))
@@ -249,12 +253,12 @@ def solve_on_gram(
     for _ in range(500):
         change, _ = descend_gram(penalty, G, w, g, size, EPOCHS, floor)
         moved = moved or change > 0
-        if change <= floor or _gram_gap(c, w, g, l1, l2, reference) <= target:
+        if change <= floor or done(w, g):
             break
         now = np.sign(w)
         if np.array_equal(now, signs) and _settle(G, c, w, g, l1, l2):
             np.subtract(G @ w, c, out=g)
-            if _gram_gap(c, w, g, l1, l2, reference) <= target:
+            if done(w, g):
                 break
             now = np.sign(w)
         signs = now

@@ -4,7 +4,17 @@ Least squares, ridge, lasso, elastic net and logistic regression; each fit leave
 ``certificate_`` that says whether it is solved.
 """
 
+from certus.linear.lasso import ElasticNet, Lasso, enet_path, lasso_path
 from certus.linear.least_squares import LinearRegression, Ridge, RidgeClassifier
 from certus.linear.ridge_cv import RidgeCV
 
-__all__ = ["LinearRegression", "Ridge", "RidgeCV", "RidgeClassifier"]
+__all__ = [
+    "ElasticNet",
+    "Lasso",
+    "LinearRegression",
+    "Ridge",
+    "RidgeCV",
+    "RidgeClassifier",
+    "enet_path",
+    "lasso_path",
+]
