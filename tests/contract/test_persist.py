@@ -74,6 +74,8 @@ def alike(a, b):
                 else a.tobytes() == b.tobytes()
             )
         )
+    if isinstance(a, np.floating) and np.isnan(a):
+        return bool(np.isnan(b))  # a scalar NaN has no sign or payload to keep
     if isinstance(a, np.generic):
         return a.dtype == b.dtype and a.tobytes() == b.tobytes()
     if isinstance(a, float):

@@ -408,7 +408,7 @@ HUGE = {"~": "objects", "shape": [2**40], "items": []}
         ({"~": "dict", "items": [[1]]}, "cannot be rebuilt"),
         ({"~": "bytes", "hex": "zz"}, "cannot be rebuilt"),
         ({"~": "date", "value": "2024-13-01"}, "cannot be rebuilt"),
-        ({"~": "datetime", "value": 3}, "cannot be rebuilt"),
+        ({"~": "datetime", "value": 3, "offset": None}, "cannot be rebuilt"),
         ({"~": "timedelta", "days": 10**30, "seconds": 0, "microseconds": 0}, "reb"),
         ({"~": "complex", "real": "1", "imag": 0.0}, "str as a number"),
         ({"~": "range", "start": 0, "stop": 1, "step": 0}, "cannot be rebuilt"),

@@ -83,19 +83,26 @@ register(
 def _pack_time(value: dt.datetime | dt.time, e: Encoder) -> list[Any]:
     if value.tzinfo is not None and type(value.tzinfo) is not dt.timezone:
         raise e.refusal("its time zone has rules of its own. Convert it to UTC")
-    return [value.isoformat()]
+    return [value.replace(tzinfo=None).isoformat(), e.put(value.utcoffset())]
 
 
-register(
-    "datetime",
-    (dt.datetime,),
-    ("value",),
-    _pack_time,
-    lambda d, v: dt.datetime.fromisoformat(v),
-)
-register(
-    "time", (dt.time,), ("value",), _pack_time, lambda d, v: dt.time.fromisoformat(v)
-)
+def _unpack_time(kind: Any) -> Callable[[Decoder, Any, Any], Any]:
+    def unpack(d: Decoder, value: Any, offset: Any) -> Any:
+        moved = d.get(offset)
+        zone = None if moved is None else dt.timezone(moved)
+        return kind.fromisoformat(value).replace(tzinfo=zone)
+
+    return unpack
+
+
+for _clock in (dt.datetime, dt.time):
+    register(
+        _clock.__name__,
+        (_clock,),
+        ("value", "offset"),
+        _pack_time,
+        _unpack_time(_clock),
+    )
 register(
     "date",
     (dt.date,),
