@@ -219,6 +219,18 @@ def test_gap_bounds_the_distance_to_the_minimum(
     assert at_optimum.allowance <= 1e-10
 
 
+@pytest.mark.parametrize("penalty", PENALTIES, ids=name)
+@pytest.mark.parametrize("loss", SMOOTH, ids=name)
+def test_an_intercept_left_out_is_noticed(loss: t.Loss, penalty: t.Penalty) -> None:
+    """The best w for b = 0 looks solved to a dual point that is not centred."""
+    p = make(loss, penalty, "free")
+    w, b, without = smooth_optimum(p._replace(intercept="none"))
+    _, _, best = smooth_optimum(p)
+    assert without - best > 1e-3
+    gap, rounding = absolute(p._replace(w=w, b=b))
+    assert gap >= without - best - rounding - 1e-12
+
+
 @pytest.mark.parametrize("intercept", INTERCEPTS)
 @pytest.mark.parametrize("penalty", PENALTIES, ids=name)
 @pytest.mark.parametrize("loss", KINKED, ids=name)
