@@ -227,6 +227,15 @@ def test_terms(name, data):
     assert alike(tuple(back), tuple(values))
 
 
+def test_what_a_solver_may_leave_in_evidence_is_saved():
+    term = L1(np.float32(0.5))
+    made = Evidence("convex", (term,), {"tol": np.float64(1e-6)}, {"dual": [1.0, 2.0]})
+    back = through_json(made)
+    assert back.terms == (term,)
+    assert type(back.params["tol"]) is np.float64
+    np.testing.assert_array_equal(back.arrays["dual"], [1.0, 2.0])
+
+
 def make_certificate():
     claims = (
         Claim("duality_gap", Strength.PROVED, 1e-9, 1e-6, True, "½‖r‖²", "weak"),

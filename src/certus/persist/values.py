@@ -141,17 +141,18 @@ _CERTIFICATE_TYPES = {
 def _unpack_term(d: Decoder, name: Any, values: Any) -> Any:
     term = TERMS[name](*d.get(values))
     for value in term:
-        expect(value, (int, float), f"a number of {name}")
+        expect(value, (int, float, np.number), f"a number of {name}")
     return term
 
 
 def _pack_evidence(value: Evidence, e: Encoder) -> list[Any]:
     # Not by its to_dict, which is made for reading: the verifier needs typed keys.
+    arrays = {name: np.asarray(array) for name, array in value.arrays.items()}
     return [
         value.kind,
         e.inside("terms", list(value.terms)),
         e.inside("params", dict(value.params)),
-        e.inside("arrays", dict(value.arrays)),
+        e.inside("arrays", arrays),
     ]
 
 
