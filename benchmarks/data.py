@@ -69,7 +69,12 @@ def lasso_text(scale: int = 1) -> tuple[sp.csc_matrix, Array]:
     norms = np.sqrt(X.multiply(X).sum(axis=1).A1)
     norms[norms == 0] = 1.0
     X = sp.csc_matrix(sp.diags(1 / norms) @ X)
-    return X, _sparse_response(X, 500 // scale, rng, among=5000 // scale)
+    k, w = 500 // scale, np.zeros(d)
+    words = rng.choice(5000 // scale, k, False)  # drawn before their coefficients
+    w[words] = rng.standard_normal(k)
+    y = X @ w
+    y += rng.standard_normal(n) * y.std() / 3
+    return X, y
 
 
 @lru_cache(maxsize=2)
@@ -98,13 +103,11 @@ def softmax(scale: int = 1) -> tuple[Array, NDArray[np.int64]]:
     return X, (Z + rng.gumbel(size=Z.shape)).argmax(axis=1)
 
 
-def _sparse_response(
-    X: Array | sp.csc_matrix, k: int, rng: Generator, among: int | None = None
-) -> Array:
+def _sparse_response(X: Array | sp.csc_matrix, k: int, rng: Generator) -> Array:
     """A response from k random coefficients, noise a third of the signal."""
     n, d = X.shape
     w = np.zeros(d)
-    w[rng.choice(among or d, k, False)] = rng.standard_normal(k)
+    w[rng.choice(d, k, False)] = rng.standard_normal(k)
     y = X @ w
     y += rng.standard_normal(n) * y.std() / 3
     return y
