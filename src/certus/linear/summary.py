@@ -30,7 +30,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 _BLOCK = 1 << 20  # elements of Q held at a time
 _DECREMENT = 1e-12  # gᵀH⁻¹g in total log-likelihood at which polishing ends
-_PROGRAMME = 1 << 23  # elements of the largest linear programme tried
+_PROGRAMME = 1 << 20  # elements of the largest linear programme tried
 _WIDTH = 80
 
 
@@ -187,12 +187,8 @@ def least_squares_summary(
     Returns
     -------
     Summary
-        With σ² = RSS/(n − p) and Student's t on n − p degrees of freedom.
-
-    Raises
-    ------
-    SummaryRefused
-        Where the theory does not hold, with the reason.
+        With σ² = RSS/(n − p) and Student's t on n − p degrees of freedom. Where the
+        theory does not hold, ``SummaryRefused`` is raised with the reason.
 
     Examples
     --------
@@ -280,7 +276,7 @@ def logistic_summary(
     present = np.bincount(codes, minlength=len(classes)) > 0
     if not present.all():
         _refuse(
-            f"Class {classes[~present][0]!r} has no rows here, so its coefficients "
+            f"Class {classes[~present][0]} has no rows here, so its coefficients "
             "have no estimate. Pass the rows the model was fitted on."
         )
     start, k = _raw(model), len(classes) - 1
@@ -446,6 +442,8 @@ def _newton(likelihood: _Softmax, now: _Point) -> tuple[_Point, bool]:
         g = now.g.T.ravel()
         if not (np.isfinite(now.loss) and np.all(np.isfinite(now.H))):
             return now, False
+        if now.loss < np.log(2) * likelihood.s.min():  # every row above one half
+            return now, False
         try:
             step = cho_solve((np.linalg.cholesky(now.H), True), g)
         except np.linalg.LinAlgError:
@@ -455,6 +453,8 @@ def _newton(likelihood: _Softmax, now: _Point) -> tuple[_Point, bool]:
             least = np.sqrt(max(0.0, float(np.linalg.eigvalsh(now.H)[0])))
             if 2 * reach * (np.sqrt(decrement) * least + noise) <= least**2:
                 return now, True
+            if 2 * reach * noise > least**2:  # too flat to tell from no curvature
+                return now, False
         move, t = step.reshape(now.theta.T.shape).T, 1.0
         trial = likelihood.at(now.theta + move)
         sure = decrement <= 1e-8 * now.loss  # the loss itself would only show rounding
@@ -478,10 +478,11 @@ def _refuse_maximum(likelihood: _Softmax, last: _Point, X: Any) -> NoReturn:
     y = 2 * codes - 1 if k == 1 else codes
     if k > 1:
         direction = np.column_stack([np.zeros(len(direction)), direction])
-    found = [direction]
-    if X.shape[0] * X.shape[1] * k <= _PROGRAMME:
-        found += separating_direction(X, y, loss, basis.intercept)
-    if any(separates(X, y, likelihood.s, loss, d) for d in found):
+    proved = separates(X, y, likelihood.s, loss, direction)
+    if not proved and X.shape[0] * X.shape[1] * k <= _PROGRAMME:
+        found = separating_direction(X, y, loss, basis.intercept)
+        proved = any(separates(X, y, likelihood.s, loss, d) for d in found)
+    if proved:
         _refuse(
             "The classes are separable, so the likelihood has no maximum and the "
             "coefficients no standard errors. Set a finite C, or drop the columns that "
