@@ -57,7 +57,9 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(_DIRECTORY)
     try:
-        compiled = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+        compiled = numba.njit(
+            cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"}
+        )(function)
     finally:
         numba.config.CACHE_DIR = before
     seen: set[Any] = set()

@@ -171,22 +171,27 @@ def descend_softmax(
 ) -> Any:
     """Descent on the softmax's quadratic model over columns × classes.
 
-    The model is g₀ᵀΔ + ½Σ sᵢ dᵢᵀ(diag pᵢ − pᵢpᵢᵀ)dᵢ with D = XΔ and M = Σₖ P∘D, both
-    kept current; one coordinate costs two passes over its column.
+    The model is g₀ᵀΔ + ½Σ sᵢ dᵢᵀ(diag pᵢ − pᵢpᵢᵀ)dᵢ with D = (XΔ)ᵀ and M = Σₖ P∘D, both
+    kept current and stored by class; one coordinate costs two passes over its column.
+    Every sixth epoch visits all coordinates, the others those that are not zero.
     """
     n, m = X.shape
-    n_classes = P.shape[1]
+    n_classes = P.shape[0]
     largest, done = 0.0, 0
-    for _ in range(epochs):
-        largest = 0.0
+    for epoch in range(epochs):
+        every = epoch % 6 == 0
+        change_of_epoch = 0.0
         done += 1
         for j in range(m):
             for k in range(n_classes):
                 if curvature[j, k] <= 0.0:
                     continue
-                slope = g0[j, k]
+                if not every and penalised[j] and W[j, k] == 0.0:
+                    continue
+                slope = 0.0
                 for i in range(n):
-                    slope += s[i] * X[i, j] * P[i, k] * (D[i, k] - M[i])
+                    slope += s[i] * X[i, j] * P[k, i] * (D[k, i] - M[i])
+                slope += g0[j, k]
                 step = 1.0 / curvature[j, k]
                 new = W[j, k] - slope * step
                 if penalised[j]:
@@ -196,9 +201,12 @@ def descend_softmax(
                     W[j, k] = new
                     for i in range(n):
                         moved = change * X[i, j]
-                        D[i, k] += moved
-                        M[i] += P[i, k] * moved
-                    largest = max(largest, abs(change) * curvature[j, k])
-        if largest <= tol:
+                        D[k, i] += moved
+                        M[i] += P[k, i] * moved
+                    size = abs(change) * curvature[j, k]
+                    change_of_epoch = max(change_of_epoch, size)
+        if every:
+            largest = change_of_epoch
+        if change_of_epoch <= tol:
             break
     return largest, done

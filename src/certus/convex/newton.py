@@ -20,7 +20,7 @@ from scipy import linalg, sparse
 
 from certus.certificate import Status
 from certus.convex.design import Array
-from certus.convex.losses import apply_curvature, evaluate, mean_curvature
+from certus.convex.losses import Slopes, apply_curvature, evaluate, mean_curvature
 from certus.convex.problem import OnStep, Solution, keep_going
 from certus.terms import Logistic
 
@@ -53,6 +53,7 @@ class Point(NamedTuple):
     objective: float
     gradient: Array
     state: Array
+    sides: Array
 
 
 class NewtonProblem:
@@ -95,7 +96,16 @@ class NewtonProblem:
         objective += self.l2 * float(np.vdot(W[:-1], W[:-1])) / 2
         gradient = self.pull(slopes.slope)
         gradient[:-1] += self.l2 * W[:-1]
-        return Point(W, z, objective, gradient, slopes.state)
+        return Point(W, z, objective, gradient, slopes.state, self.sides(slopes))
+
+    def sides(self, slopes: Slopes) -> Array:
+        """What an intercept's repair is measured against: half of mean abs slope for
+        two classes, else the predicted share of each class.
+        """
+        if self.k == 1:
+            size = float(self.rows.s @ np.abs(slopes.slope[:, 0]))
+            return np.array([size / (2 * self.rows.total)])
+        return np.asarray(self.rows.s @ slopes.state) / self.rows.total
 
     def value(self, W: Array, z: Array) -> float:
         """Objective alone."""
@@ -182,7 +192,7 @@ def _gap(problem: NewtonProblem, point: Point, reference: float) -> float:
     g, b = point.gradient, point.W[-1]
     square = float(np.vdot(g[:-1], g[:-1]))
     if problem.l2 > 0:
-        offset = float(np.abs(b * g[-1]).sum())
+        offset = intercept_cost(b, g[-1], point.sides)
         return (square / (2 * problem.l2) + offset) / reference
     slopes = evaluate(problem.loss, problem.rows.y, point.z).slope
     s = problem.rows.s
@@ -193,6 +203,14 @@ def _gap(problem: NewtonProblem, point: Point, reference: float) -> float:
     total = problem.rows.total
     inside = np.sqrt(square) * total / (norm * size / np.sqrt(total))
     return float(max(inside, np.abs(g[-1]).max() * np.sqrt(total) / (size / np.sqrt(total))))
+
+
+def intercept_cost(b: Array, g_b: Array, sides: Array) -> float:
+    """Gap that repairing Σ s u = 0 adds: first order b·g_b, and the entropy of the
+    share that is moved (t·log t, with t far above float64's smallest probabilities).
+    """
+    share = float((np.abs(g_b) / np.maximum(sides, 1e-300)).max(initial=0.0))
+    return float(np.abs(b * g_b).sum()) + 40 * share
 
 
 def _separated(problem: NewtonProblem, point: Point) -> bool:

@@ -21,7 +21,7 @@ from certus.convex.design import Array
 from certus.convex.kernels import descend_softmax
 from certus.convex.lasso import solve_on_gram
 from certus.convex.losses import evaluate
-from certus.convex.newton import NewtonProblem, Rows
+from certus.convex.newton import NewtonProblem, Rows, intercept_cost
 from certus.convex.problem import OnStep, Solution, keep_going
 from certus.terms import L1, ElasticNet, Logistic
 
@@ -73,7 +73,9 @@ class SparseProblem(NewtonProblem):
         elif top > self.l1:
             t = self.l1 / top
         dual = -float(s @ _entropy(self.loss, self.rows.y, slopes.slope, t)) / total
-        gap = primal - dual + conjugate + float(np.abs(b * g_b).sum())
+        gap = primal - dual + conjugate
+        if self.intercept:
+            gap += intercept_cost(b, g_b, self.sides(slopes))
         return primal, max(gap, 0.0)
 
 
@@ -267,15 +269,15 @@ def _model_softmax(
     h = s[:, None] * state * (1 - state)
     curvature = np.square(C).T @ h
     penalty: Any = ElasticNet(problem.l1, problem.l2) if problem.l2 else L1(problem.l1)
-    D, M = np.zeros((problem.n, k)), np.zeros(problem.n)
-    state = np.ascontiguousarray(state)
-    first = np.inf
+    D, M = np.zeros((k, problem.n)), np.zeros(problem.n)
+    P = np.ascontiguousarray(state.T)
+    first = 0.0
     for _ in range(20):
         change, _ = descend_softmax(
-            penalty, C, penalised, state, s, curvature, g0, V, D, M, 5, 0.0
+            penalty, C, penalised, P, s, curvature, g0, V, D, M, 6, 0.0
         )
-        first = min(first, change) if np.isfinite(first) else change
-        if change <= 0.02 * max(first, 1e-300) or change <= 1e-14 * problem.l1:
+        first = first or change
+        if change <= 0.02 * first or change <= 1e-14 * problem.l1:
             break
     step_b = V[-1] - before[-1] if problem.intercept else np.zeros(k)
     return V[: len(W)], b + step_b

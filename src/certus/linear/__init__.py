@@ -6,12 +6,14 @@ Least squares, ridge, lasso, elastic net and logistic regression; each fit leave
 
 from certus.linear.lasso import ElasticNet, Lasso, enet_path, lasso_path
 from certus.linear.least_squares import LinearRegression, Ridge, RidgeClassifier
+from certus.linear.logistic import LogisticRegression
 from certus.linear.ridge_cv import RidgeCV
 
 __all__ = [
     "ElasticNet",
     "Lasso",
     "LinearRegression",
+    "LogisticRegression",
     "Ridge",
     "RidgeCV",
     "RidgeClassifier",

@@ -1,0 +1,377 @@
+"""Logistic regression: two classes or softmax; L2, L1, elastic net or no penalty.
+
+Objective, in scikit-learn's units:
+
+    C·Σ sᵢ ℓ(yᵢ, xᵢᵀw + b) + l1_ratio·‖w‖₁ + ½·(1 − l1_ratio)·‖w‖²
+
+Inside, everything is divided by C·Σs. Smooth penalties run preconditioned Newton-CG
+(``certus.convex.newton``), L1 parts proximal Newton (``certus.convex.prox_newton``).
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, log_expit, log_softmax, softmax
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+
+from certus.base import Fitted, certified_fit, check_choice, check_number
+from certus.callbacks import Monitor
+from certus.certificate import Evidence, Status
+from certus.convex import newton, prox_newton
+from certus.convex.design import Array
+from certus.convex.problem import Solution
+from certus.linear.common import RESCALE, LinearClassifierBase, class_weights
+from certus.linear.lasso import penalty_term
+from certus.linear.summary import logistic_summary
+from certus.terms import Logistic, Softmax
+from certus.verify.separation import separating_direction
+
+#: scikit-learn's solver names; the method is chosen from the problem.
+SOLVERS = (
+    "auto",
+    "lbfgs",
+    "liblinear",
+    "newton-cg",
+    "newton-cholesky",
+    "sag",
+    "saga",
+)
+#: Largest linear programme (rows × other classes) run to prove separation.
+SEPARATION_ROWS = 50_000
+
+
+class ProbabilisticClassifier(LinearClassifierBase):
+    """``predict_proba`` of a logistic model."""
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probability of each class, columns in the order of ``classes_``.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Rows to predict.
+        """
+        z = self.decision_function(X)
+        if z.ndim == 1:
+            p = expit(z)
+            return np.column_stack([1 - p, p])
+        return np.asarray(softmax(z, axis=1))
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Logarithm of :meth:`predict_proba`, exact for tiny probabilities.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Rows to predict.
+        """
+        z = self.decision_function(X)
+        if z.ndim == 1:
+            return np.column_stack([log_expit(-z), log_expit(z)])
+        return np.asarray(log_softmax(z, axis=1))
+
+
+class LogisticRegression(ClassifierMixin, ProbabilisticClassifier):
+    """Logistic regression, binary or softmax.
+
+    Objective
+    ---------
+    C·Σ ℓ(y, Xw + b) + l1_ratio·‖w‖₁ + ½·(1 − l1_ratio)·‖w‖². The intercept is never
+    penalised.
+
+    Certificate
+    -----------
+    ``duality_gap`` (PROVED), relative to the best constant model. With ``C=inf``
+    ``stationarity`` (MEASURED), or REFUSED with a separating direction as witness where
+    the likelihood has no maximum. Costs two passes over the data.
+
+    Parameters
+    ----------
+    penalty : {"l1", "l2", "elasticnet", None}, deprecated
+        Use ``l1_ratio`` and ``C`` instead, as in scikit-learn 1.8 and later.
+    C : float, default=1.0
+        Inverse strength of the penalty; ``inf`` for none.
+    l1_ratio : float, default=0.0
+        Share of the L1 penalty, in [0, 1].
+    dual : bool, default=False
+        Accepted for scikit-learn's sake.
+    tol : float, default=1e-6
+        Target of the certificate's primary claim.
+    fit_intercept : bool, default=True
+        Whether to fit b.
+    intercept_scaling : float, default=1
+        Accepted for scikit-learn's sake; the intercept is never penalised.
+    class_weight : dict or "balanced", optional
+        Multiplies the row weights.
+    random_state : int, optional
+        Accepted for scikit-learn's sake; nothing is random.
+    solver : str, default="auto"
+        scikit-learn's names are accepted; the method is chosen from the problem and
+        named in ``solver_``.
+    max_iter : int, default=100
+        Most Newton steps (rounds of the working set, with an L1 part).
+    verbose : int, default=0
+        Accepted for scikit-learn's sake; use callbacks.
+    warm_start : bool, default=False
+        Start from the last fit.
+    n_jobs : int, optional
+        Accepted for scikit-learn's sake; products use the process's threads.
+    max_time : float, optional
+        Seconds after which the fit stops with what it has.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        Labels.
+    coef_ : ndarray of shape (1 or n_classes, n_features)
+        Coefficients.
+    intercept_ : ndarray of shape (1 or n_classes,)
+        Constants.
+    n_iter_ : ndarray of shape (1,)
+        Steps used.
+    solver_ : str
+        The method used.
+    history_ : dict
+        Objective, gap and seconds after each step.
+    certificate_ : Certificate
+        What the verifier found.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from certus.linear import LogisticRegression
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = LogisticRegression().fit(X, y)
+    >>> model.certificate_.met, round(model.score(X, y), 2)
+    (True, 0.97)
+    """
+
+    def __init__(
+        self,
+        penalty: Any = "deprecated",
+        *,
+        C: float = 1.0,
+        l1_ratio: float | None = 0.0,
+        dual: bool = False,
+        tol: float = 1e-6,
+        fit_intercept: bool = True,
+        intercept_scaling: float = 1,
+        class_weight: Any = None,
+        random_state: Any = None,
+        solver: str = "auto",
+        max_iter: int = 100,
+        verbose: int = 0,
+        warm_start: bool = False,
+        n_jobs: int | None = None,
+        max_time: float | None = None,
+    ) -> None:
+        self.penalty = penalty
+        self.C = C
+        self.l1_ratio = l1_ratio
+        self.dual = dual
+        self.tol = tol
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.class_weight = class_weight
+        self.random_state = random_state
+        self.solver = solver
+        self.max_iter = max_iter
+        self.verbose = verbose
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.max_time = max_time
+
+    @certified_fit
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Fit to labelled data.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Training rows.
+        y : array-like of shape (n_samples,)
+            Labels.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights; an integer weight equals repetition.
+        """
+        C, l1_ratio = penalty_parameters(self.penalty, self.C, self.l1_ratio)
+        check_number("C", C, open_low=True)
+        check_number("l1_ratio", l1_ratio, 0, 1)
+        check_number("tol", self.tol)
+        check_number("max_iter", self.max_iter, 0, integer=True)
+        check_number("max_time", self.max_time, none=True)
+        check_choice("solver", self.solver, SOLVERS)
+        X, y, s = self._validate_X_y(X, y, sample_weight)
+        check_classification_targets(y)
+        warm = self.warm_start and hasattr(self, "coef_")
+        previous = (self.coef_, self.intercept_) if warm else None
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"y holds one class only ({self.classes_[0]!r}); classification needs "
+                "samples of at least 2 classes."
+            )
+        return _fit(self, X, y, codes, s, C, l1_ratio, previous)
+
+    def summary(self, X: Any, y: Any, sample_weight: Any = None, alpha: float = 0.05) -> Any:
+        """Standard errors from the Fisher information, z, p and intervals.
+
+        Parameters
+        ----------
+        X, y : array-like
+            The training data.
+        sample_weight : array-like, optional
+            Taken as frequencies: a weight of two is two rows.
+        alpha : float, default=0.05
+            One minus the level of the intervals.
+
+        Returns
+        -------
+        Summary
+            A table that prints; refuses with a reason where the theory does not hold.
+        """
+        return logistic_summary(self, X, y, sample_weight, alpha)
+
+
+def penalty_parameters(penalty: Any, C: Any, l1_ratio: Any) -> tuple[Any, Any]:
+    """``C`` and ``l1_ratio``, with the deprecated ``penalty`` translated."""
+    if isinstance(penalty, str) and penalty == "deprecated":
+        return C, 0.0 if l1_ratio is None else l1_ratio
+    check_choice("penalty", penalty, ("l1", "l2", "elasticnet", None))
+    warnings.warn(
+        "'penalty' is deprecated, as in scikit-learn: use l1_ratio=1 for 'l1', "
+        "l1_ratio=0 for 'l2', 0 < l1_ratio < 1 for 'elasticnet' and C=inf for None.",
+        FutureWarning,
+        stacklevel=4,
+    )
+    if penalty is None:
+        return np.inf, 0.0
+    if penalty == "elasticnet" and l1_ratio is None:
+        raise ValueError("penalty='elasticnet' needs l1_ratio in [0, 1].")
+    return C, {"l1": 1.0, "l2": 0.0, "elasticnet": l1_ratio}[penalty]
+
+
+def _fit(
+    model: Any,
+    X: Any,
+    y: Array,
+    codes: Array,
+    s: Array | None,
+    C: float,
+    l1_ratio: float,
+    previous: tuple[Array, Array] | None,
+) -> Fitted:
+    weight = class_weights(s, model.class_weight, codes, model.classes_)
+    monitor = Monitor(model, X, y, None, model.max_time)
+    k = len(model.classes_)
+    shape = (X.shape[1] + 1, 1 if k == 2 else k)
+    start = np.zeros(shape)
+    if previous is not None and previous[0].shape == (shape[1], X.shape[1]):
+        start = np.vstack([previous[0].T, previous[1]]).astype(np.float64)
+
+    def on_step(objective: float, gap: float, W: Array) -> Status | None:
+        return monitor.step(objective, gap, lambda: _attributes(W, X.dtype))
+
+    rows = make_rows(X, codes, k, weight)
+    if rows.s[rows.s > 0].size == 0:
+        raise ValueError("class_weight leaves no row with a positive weight.")
+    solution, levels, name = solve_logistic(
+        rows,
+        k,
+        C,
+        l1_ratio,
+        bool(model.fit_intercept),
+        start,
+        float(model.tol),
+        int(model.max_iter),
+        on_step,
+    )
+    for key, value in _attributes(solution.primal, X.dtype).items():
+        setattr(model, key, value)
+    model.n_iter_ = np.array([solution.n_iter], dtype=np.int32)
+    model.solver_, model.history_ = name, monitor.history
+    monitor.close({"coef_": model.coef_, "intercept_": model.intercept_})
+    arrays = {}
+    if solution.status is Status.NO_MINIMISER:
+        arrays["direction"] = solution.extra.get("direction", solution.primal)
+    evidence = Evidence(
+        "linear",
+        (Logistic() if k == 2 else Softmax(k), penalty_term(*levels)),
+        {
+            "target": "signs" if k == 2 else "codes",
+            "intercept": "free" if model.fit_intercept else "none",
+            "class_weight": model.class_weight,
+            "tol": float(model.tol),
+            "fix": f"raise max_iter (now {model.max_iter}), or {RESCALE}",
+        },
+        arrays,
+    )
+    return Fitted(evidence, X, y, s, solution.status)
+
+
+def make_rows(X: Any, codes: Array, k: int, weight: Array | None) -> newton.Rows:
+    """Labels as the losses want them, weights always present, CSR if sparse."""
+    target = np.where(codes == 1, 1.0, -1.0) if k == 2 else codes
+    s = np.ones(X.shape[0]) if weight is None else weight
+    return newton.Rows(X, target, s, float(s.sum()))
+
+
+def _attributes(W: Array, dtype: Any) -> dict[str, Array]:
+    return {
+        "coef_": np.ascontiguousarray(W[:-1].T).astype(dtype),
+        "intercept_": W[-1].astype(dtype),
+    }
+
+
+def solve_logistic(
+    rows: newton.Rows,
+    k: int,
+    C: float,
+    l1_ratio: float,
+    intercept: bool,
+    start: Array,
+    tol: float,
+    max_iter: int,
+    on_step: Any,
+) -> tuple[Solution, tuple[float, float], str]:
+    """Choose the method from the penalty; the solution, its (l1, l2) and its name."""
+    loss: Any = Logistic() if k == 2 else Softmax(k)
+    level = 0.0 if np.isinf(C) else 1.0 / (C * rows.total)
+    l1, l2 = level * l1_ratio, level * (1 - l1_ratio)
+    if l1 > 0:
+        sparse_problem = prox_newton.SparseProblem(rows, loss, l1, l2, intercept)
+        solution = prox_newton.solve_sparse(
+            sparse_problem, start, tol, max_iter, on_step
+        )
+        return solution, (l1, l2), "proximal Newton"
+    problem = newton.NewtonProblem(rows, loss, l2, intercept)
+    solution = newton.solve(problem, start, tol, max_iter, on_step)
+    if l2 == 0.0 and solution.status in (
+        Status.SOLVED,
+        Status.MAX_ITER,
+        Status.TOL_NOT_REACHED,
+    ):
+        solution = _look_for_separation(problem, solution)
+    return solution, (l1, l2), "Newton-CG"
+
+
+def _look_for_separation(problem: Any, solution: Solution) -> Solution:
+    """Scores that ran away may hide a quasi-complete separation: prove it or not."""
+    z = problem.scores(solution.primal)
+    rows = problem.rows
+    size = len(rows.y) * max(1, problem.k - 1)
+    if np.abs(z).max(initial=0.0) < 12 or size > SEPARATION_ROWS:
+        return solution
+    used = rows.s > 0
+    found = separating_direction(
+        rows.X[used], rows.y[used], problem.loss, problem.intercept
+    )
+    if not found:
+        return solution
+    return solution._replace(
+        status=Status.NO_MINIMISER, extra={"direction": found[0]}
+    )
