@@ -4,9 +4,11 @@ Commands run inside this process through ``certus.cli.main``, which returns the 
 code; a few run as a program of their own, where the terminal matters.
 """
 
+import doctest
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -568,3 +570,38 @@ def test_exit_codes_are_distinct_and_documented() -> None:
     codes = (cli.DONE, cli.FAILED, cli.USAGE, cli.MISSED, cli.REFUTED, cli.INTERRUPTED)
     assert codes == (0, 1, 2, 3, 4, 130)
     assert fitting.MISSED == 3
+
+
+# ---- the README ----------------------------------------------------------------
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_readme_runs() -> None:
+    """Its Python examples give what they show, one after the other."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = re.sub(r"^```.*$", "", text, flags=re.MULTILINE)
+    examples = doctest.DocTestParser().get_doctest(text, {}, "README", None, 0)
+    failed, tried = doctest.DocTestRunner().run(examples)
+    assert tried >= 7 and failed == 0
+
+
+def test_the_readme_links_to_what_exists() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#]+)\)", text)
+    missing = [x for x in links if "://" not in x and not (ROOT / x).exists()]
+    assert links and missing == []
+
+
+def test_the_commands_of_the_readme_exist(houses: Path) -> None:
+    """The command-line block, run as it stands on a table of that name."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    commands = [
+        shlex.split(line, comments=True)[1:]
+        for line in text.splitlines()
+        if line.startswith("certus ")
+    ]
+    pl.read_csv(houses).drop("price").write_csv("new.csv")
+    assert len(commands) >= 5
+    for args in commands:
+        assert main(args) == 0, args
