@@ -58,7 +58,10 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     numba.config.CACHE_DIR = str(_DIRECTORY)
     try:
         compiled = numba.njit(
-            cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"}
+            cache=True,
+            nogil=True,
+            error_model="numpy",
+            fastmath={"reassoc", "contract"},
         )(function)
     finally:
         numba.config.CACHE_DIR = before

@@ -99,7 +99,9 @@ class Design:
             return self.X[:, index]
         return np.asfortranarray(self.X[:, index], dtype=np.float64)
 
-    def cross(self, left: Any, left_mean: Array, right: Any, right_mean: Array) -> Array:
+    def cross(
+        self, left: Any, left_mean: Array, right: Any, right_mean: Array
+    ) -> Array:
         """AₗᵀSAᵣ/Σs for two sets of raw columns."""
         weighted = right if self.s is None else _scale_rows(right, self.s)
         product = left.T @ weighted

@@ -17,7 +17,7 @@ from certus.terms import L1, L2, ElasticNet, NoPenalty
 
 
 def prox(penalty: Any, x: float, step: float) -> float:
-    """argmin over v of Ω(v) + (v − x)²/(2·step), for one coordinate."""
+    """Argmin over v of Ω(v) + (v − x)²/(2·step), for one coordinate."""
     if isinstance(penalty, L2):
         return x / (1 + step * penalty.alpha)
     if isinstance(penalty, NoPenalty):

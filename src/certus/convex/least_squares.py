@@ -106,7 +106,7 @@ def _factor(G: Array, size: Array, l2: float) -> tuple[Any, Array, float] | None
 
 
 def _dual(design: Design, Y: Array, l2: Array) -> LinearSolution | None:
-    """w = Aᵀ(AAᵀ + Σs·l2)⁻¹y for wide problems with a penalty."""
+    """W = Aᵀ(AAᵀ + Σs·l2)⁻¹y for wide problems with a penalty."""
     if np.any(l2 <= 0) or (design.sparse and design.n > DENSE_SIDE):
         return None
     A, B, scale = _rows(design, Y)
@@ -134,7 +134,9 @@ def _rows(design: Design, Y: Array) -> tuple[Array, Array, float]:
         A -= design.average(A)
     root = np.sqrt((np.ones(design.n) if design.s is None else design.s) / design.total)
     top = float(np.abs(A).max(initial=0.0))
-    scale = 1.0 if top == 0.0 or 1e-100 < top < 1e100 else 2.0 ** -np.round(np.log2(top))
+    scale = (
+        1.0 if top == 0.0 or 1e-100 < top < 1e100 else 2.0 ** -np.round(np.log2(top))
+    )
     A *= scale
     A *= root[:, None]
     return A, Y * (root[:, None] * scale), scale

@@ -202,7 +202,9 @@ def _gap(problem: NewtonProblem, point: Point, reference: float) -> float:
         return 0.0
     total = problem.rows.total
     inside = np.sqrt(square) * total / (norm * size / np.sqrt(total))
-    return float(max(inside, np.abs(g[-1]).max() * np.sqrt(total) / (size / np.sqrt(total))))
+    return float(
+        max(inside, np.abs(g[-1]).max() * np.sqrt(total) / (size / np.sqrt(total)))
+    )
 
 
 def intercept_cost(b: Array, g_b: Array, sides: Array) -> float:
@@ -280,9 +282,7 @@ def _search(
 # -- preconditioners --------------------------------------------------------------
 
 
-def _preconditioner(
-    problem: NewtonProblem, point: Point
-) -> Callable[[Array], Array]:
+def _preconditioner(problem: NewtonProblem, point: Point) -> Callable[[Array], Array]:
     p = (problem.d + 1) * problem.k
     if problem.k == 1 and p <= EXACT_BINARY:
         return _exact(problem, point)
@@ -293,7 +293,9 @@ def _preconditioner(
     return _diagonal(problem, point)
 
 
-def _sample(problem: NewtonProblem, point: Point, rows: int) -> tuple[Any, Array, Array]:
+def _sample(
+    problem: NewtonProblem, point: Point, rows: int
+) -> tuple[Any, Array, Array]:
     """Evenly spaced rows of X, of the curvature state and of the weights."""
     step = max(1, problem.n // max(rows, 1))
     if problem.sparse and problem.rows.X.format != "csr":
@@ -387,9 +389,11 @@ def _diagonal(problem: NewtonProblem, point: Point) -> Callable[[Array], Array]:
         squares = np.zeros((problem.d, problem.k))
         block = 1 + (1 << 20) // max(1, problem.d)
         for i in range(0, problem.n, block):
-            squares += np.square(X[i : i + block], dtype=np.float64).T @ h[i : i + block]
+            squares += (
+                np.square(X[i : i + block], dtype=np.float64).T @ h[i : i + block]
+            )
     D = np.vstack([squares + problem.l2, h.sum(axis=0)])
-    D[D <= 1e-12 * D.max()] = np.inf
+    D[1e-12 * D.max() >= D] = np.inf
     return lambda V: V / D
 
 

@@ -165,7 +165,9 @@ def _solve_members(
     for _ in range(50):
         slopes = evaluate(problem.loss, problem.rows.y, z)
         sU = s[:, None] * slopes.slope
-        pull = np.vstack([problem.columns.T @ sU, sU.sum(axis=0, keepdims=True)]) / total
+        pull = (
+            np.vstack([problem.columns.T @ sU, sU.sum(axis=0, keepdims=True)]) / total
+        )
         if not problem.intercept:
             pull[-1] = 0.0
         objective, gap = problem.gap(W, b, z, pull)
@@ -281,4 +283,3 @@ def _model_softmax(
             break
     step_b = V[-1] - before[-1] if problem.intercept else np.zeros(k)
     return V[: len(W)], b + step_b
-

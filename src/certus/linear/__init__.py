@@ -5,15 +5,20 @@ Least squares, ridge, lasso, elastic net and logistic regression; each fit leave
 """
 
 from certus.linear.lasso import ElasticNet, Lasso, enet_path, lasso_path
+from certus.linear.lasso_cv import ElasticNetCV, LassoCV
 from certus.linear.least_squares import LinearRegression, Ridge, RidgeClassifier
 from certus.linear.logistic import LogisticRegression
+from certus.linear.logistic_cv import LogisticRegressionCV
 from certus.linear.ridge_cv import RidgeCV
 
 __all__ = [
     "ElasticNet",
+    "ElasticNetCV",
     "Lasso",
+    "LassoCV",
     "LinearRegression",
     "LogisticRegression",
+    "LogisticRegressionCV",
     "Ridge",
     "RidgeCV",
     "RidgeClassifier",

@@ -60,7 +60,9 @@ class LinearClassifierBase(Estimator):
         return np.asarray(self.classes_[index])
 
 
-def centred_target(design: Design, y: Array, fit_intercept: bool) -> tuple[Array, Array]:
+def centred_target(
+    design: Design, y: Array, fit_intercept: bool
+) -> tuple[Array, Array]:
     """Targets as (n, k) float64 with their weighted mean removed, and that mean."""
     Y = np.asarray(y, dtype=np.float64).reshape(design.n, -1)
     mean = np.atleast_1d(design.average(Y)) if fit_intercept else np.zeros(Y.shape[1])

@@ -150,7 +150,9 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
         evidence = Evidence("linear", (Squared(), NoPenalty()), _params(self))
         return Fitted(evidence, X, y, s)
 
-    def summary(self, X: Any, y: Any, sample_weight: Any = None, alpha: float = 0.05) -> Any:
+    def summary(
+        self, X: Any, y: Any, sample_weight: Any = None, alpha: float = 0.05
+    ) -> Any:
         """Standard errors, t, p and confidence intervals.
 
         Parameters
@@ -206,8 +208,8 @@ class Ridge(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
     ----------
     coef_, intercept_ : ndarray, float or ndarray
         As in :class:`LinearRegression`.
-    n_iter_ : None
-        The method is direct.
+    n_iter_ : int
+        Always 1: the method is direct.
     solver_ : str
         The method used.
     certificate_ : Certificate
@@ -386,7 +388,7 @@ def fit_ridge(model: Any, X: Any, y: Array, s: Array | None) -> Evidence:
     total = _total(X, s)
     method = model.solver if model.solver in ("cholesky", "svd") else "auto"
     solution = _solve_into(model, X, y, s, alphas / total, method)
-    model.n_iter_, model.solver_ = None, solution.method
+    model.n_iter_, model.solver_ = 1, solution.method
     monitor.close({"coef_": model.coef_, "intercept_": model.intercept_})
     params = _params(model)
     if np.ptp(alphas) > 0:

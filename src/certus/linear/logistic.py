@@ -215,9 +215,11 @@ class LogisticRegression(ClassifierMixin, ProbabilisticClassifier):
                 f"y holds one class only ({self.classes_[0]!r}); classification needs "
                 "samples of at least 2 classes."
             )
-        return _fit(self, X, y, codes, s, C, l1_ratio, previous)
+        return fit_logistic(self, X, y, codes, s, C, l1_ratio, previous)
 
-    def summary(self, X: Any, y: Any, sample_weight: Any = None, alpha: float = 0.05) -> Any:
+    def summary(
+        self, X: Any, y: Any, sample_weight: Any = None, alpha: float = 0.05
+    ) -> Any:
         """Standard errors from the Fisher information, z, p and intervals.
 
         Parameters
@@ -255,7 +257,7 @@ def penalty_parameters(penalty: Any, C: Any, l1_ratio: Any) -> tuple[Any, Any]:
     return C, {"l1": 1.0, "l2": 0.0, "elasticnet": l1_ratio}[penalty]
 
 
-def _fit(
+def fit_logistic(
     model: Any,
     X: Any,
     y: Array,
@@ -265,6 +267,7 @@ def _fit(
     l1_ratio: float,
     previous: tuple[Array, Array] | None,
 ) -> Fitted:
+    """Solve into ``model`` and say what is to be verified."""
     weight = class_weights(s, model.class_weight, codes, model.classes_)
     monitor = Monitor(model, X, y, None, model.max_time)
     k = len(model.classes_)
@@ -290,8 +293,7 @@ def _fit(
         int(model.max_iter),
         on_step,
     )
-    for key, value in _attributes(solution.primal, X.dtype).items():
-        setattr(model, key, value)
+    store_logistic(model, solution.primal, X.dtype)
     model.n_iter_ = np.array([solution.n_iter], dtype=np.int32)
     model.solver_, model.history_ = name, monitor.history
     monitor.close({"coef_": model.coef_, "intercept_": model.intercept_})
@@ -325,6 +327,12 @@ def _attributes(W: Array, dtype: Any) -> dict[str, Array]:
         "coef_": np.ascontiguousarray(W[:-1].T).astype(dtype),
         "intercept_": W[-1].astype(dtype),
     }
+
+
+def store_logistic(model: Any, W: Array, dtype: Any) -> None:
+    """Set ``coef_`` and ``intercept_``."""
+    for key, value in _attributes(W, dtype).items():
+        setattr(model, key, value)
 
 
 def solve_logistic(
@@ -372,6 +380,4 @@ def _look_for_separation(problem: Any, solution: Solution) -> Solution:
     )
     if not found:
         return solution
-    return solution._replace(
-        status=Status.NO_MINIMISER, extra={"direction": found[0]}
-    )
+    return solution._replace(status=Status.NO_MINIMISER, extra={"direction": found[0]})

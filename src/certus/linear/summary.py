@@ -480,8 +480,7 @@ def _refuse_maximum(likelihood: _Softmax, last: _Point, X: Any) -> NoReturn:
         direction = np.column_stack([np.zeros(len(direction)), direction])
     proved = separates(X, y, likelihood.s, loss, direction)
     if not proved and X.shape[0] * X.shape[1] * k <= _PROGRAMME:
-        found = separating_direction(X, y, loss, basis.intercept)
-        proved = any(separates(X, y, likelihood.s, loss, d) for d in found)
+        proved = bool(separating_direction(X, y, loss, basis.intercept))
     if proved:
         _refuse(
             "The classes are separable, so the likelihood has no maximum and the "

@@ -1,0 +1,192 @@
+"""What every estimator shares: a certified fit, validation, saving, an HTML view.
+
+``fit`` keeps its own honest signature and returns a :class:`Fitted`; the decorator
+:func:`certified_fit` hands that to the verifier, stores ``certificate_``, applies the
+user's policy for missed targets and for Ctrl-C, and returns ``self``.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import numbers
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import validate_data
+
+from certus import config, persist
+from certus.callbacks import CallbackSupport, with_callbacks
+from certus.certificate import Certificate, Evidence, Status
+from certus.verify import judge
+from certus.verify.data import weights
+
+Fit = TypeVar("Fit", bound=Callable[..., Any])
+
+
+class UncertifiedWarning(ConvergenceWarning):
+    """The certificate of a fit misses its target."""
+
+
+class UncertifiedError(RuntimeError):
+    """As :class:`UncertifiedWarning`, where ``on_uncertified="raise"``."""
+
+
+class Fitted(NamedTuple):
+    """What a ``fit`` hands to the verifier."""
+
+    evidence: Evidence
+    X: Any
+    y: Any
+    sample_weight: Any = None
+    status: Status = Status.SOLVED
+
+
+def certified_fit(fit: Fit) -> Fit:
+    """Turn a ``fit`` that returns :class:`Fitted` into one that certifies itself."""
+
+    @functools.wraps(fit)
+    def run(self: Any, X: Any, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+        start = time.perf_counter()
+        done = fit(self, X, y, *args, **kwargs)
+        spent = time.perf_counter() - start
+        self.certificate_ = judge(
+            self,
+            done.evidence,
+            done.X,
+            done.y,
+            done.sample_weight,
+            ended=done.status,
+            fit_seconds=spent,
+            threads=thread_budget(),
+        )
+        if done.status is Status.INTERRUPTED:
+            if config.get_config()["on_interrupt"] == "raise":
+                raise KeyboardInterrupt
+            return self
+        _apply_policy(self.certificate_)
+        return self
+
+    return with_callbacks(run)  # type: ignore[no-any-return]
+
+
+def _apply_policy(certificate: Certificate) -> None:
+    fine = certificate.status in (Status.SOLVED, Status.STOPPED)
+    if fine and certificate.met is not False:
+        return
+    policy = config.get_config()["on_uncertified"]
+    if policy == "ignore":
+        return
+    claim = certificate[certificate.primary]
+    text = f"{certificate.model}: {claim.detail}"
+    if certificate.ending:
+        text += f" ({certificate.ending})"
+    if claim.fix:
+        text += f". Fix: {claim.fix}"
+    if policy == "raise":
+        raise UncertifiedError(text)
+    warnings.warn(text, UncertifiedWarning, stacklevel=4)
+
+
+@functools.lru_cache(maxsize=1)
+def _pools() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def thread_budget() -> int:
+    """Threads compiled code may use: the smallest limit of the loaded BLAS pools."""
+    limits = [pool["num_threads"] for pool in _pools().info()]
+    return max(1, min(limits, default=1))
+
+
+class Estimator(CallbackSupport, BaseEstimator):
+    """Base of all estimators; abstract. Subclasses define ``__init__`` and ``fit``."""
+
+    def _validate_X_y(
+        self, X: Any, y: Any, sample_weight: Any, **options: Any
+    ) -> tuple[Any, Any, Any]:
+        """Validated X (dense, CSR or CSC; float64 or float32), y and weights or None."""
+        X, y = validate_data(
+            self,
+            X,
+            y,
+            accept_sparse=["csc", "csr"],
+            dtype=[np.float64, np.float32],
+            **options,
+        )
+        if sample_weight is not None:
+            sample_weight = weights(sample_weight, None, y, None, X.shape[0])
+        return X, y, sample_weight
+
+    def _validate_X(self, X: Any) -> Any:
+        return validate_data(
+            self,
+            X,
+            accept_sparse=["csr", "csc"],
+            dtype=[np.float64, np.float32],
+            reset=False,
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _html_repr(self) -> str:
+        certificate = getattr(self, "certificate_", None)
+        extra = certificate._repr_html_() if certificate is not None else ""
+        return str(super()._html_repr()) + extra
+
+    def save(self, path: str | Path) -> Path:
+        """Write the fitted model, with its certificate, to a ``.certus`` file.
+
+        Parameters
+        ----------
+        path : str or Path
+            Where to; the write is atomic. Read it back with :func:`certus.load`.
+        """
+        return persist.save(self, path)
+
+
+# -- parameter checks -------------------------------------------------------------
+
+
+def check_number(
+    name: str,
+    value: Any,
+    low: float = 0.0,
+    high: float = math.inf,
+    *,
+    open_low: bool = False,
+    integer: bool = False,
+    none: bool = False,
+) -> None:
+    """Raise a sentence unless ``value`` is a number in the interval."""
+    if none and value is None:
+        return
+    kind = numbers.Integral if integer else numbers.Real
+    what = "an integer" if integer else "a number"
+    if not isinstance(value, kind) or isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be {what}, got {value!r}.")
+    number = float(value)
+    inside = low < number <= high if open_low else low <= number <= high
+    if not inside:  # NaN lands here too
+        bound = f"{'above' if open_low else 'at least'} {low:g}"
+        if high < math.inf:
+            bound += f" and at most {high:g}"
+        raise ValueError(f"{name} must be {what} {bound}, got {value!r}.")
+
+
+def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    """Raise a sentence unless ``value`` is one of ``choices``."""
+    if not any(value is c or value == c for c in choices):
+        shown = ", ".join(repr(c) for c in choices)
+        raise ValueError(f"{name} must be one of {shown}, got {value!r}.")

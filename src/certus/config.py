@@ -1,0 +1,115 @@
+"""Global settings, and what is installed.
+
+Three choices a user may make once: what happens when a certificate misses its target,
+what Ctrl-C does to a fit, and the default seconds a fit may take.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+_DEFAULTS: dict[str, Any] = {"on_uncertified": "warn", "on_interrupt": "raise"}
+_CHOICES = {
+    "on_uncertified": ("warn", "raise", "ignore"),
+    "on_interrupt": ("raise", "return"),
+}
+_state = threading.local()
+
+
+def get_config() -> dict[str, Any]:
+    """The current settings.
+
+    Examples
+    --------
+    >>> import certus
+    >>> certus.get_config()
+    {'on_uncertified': 'warn', 'on_interrupt': 'raise'}
+    """
+    return dict(getattr(_state, "config", _DEFAULTS))
+
+
+def set_config(
+    *, on_uncertified: str | None = None, on_interrupt: str | None = None
+) -> None:
+    """Change settings for this thread.
+
+    Parameters
+    ----------
+    on_uncertified : {"warn", "raise", "ignore"}, optional
+        When the primary claim of a fit misses its target.
+    on_interrupt : {"raise", "return"}, optional
+        After Ctrl-C the estimator is completed with what it has; then the
+        ``KeyboardInterrupt`` is raised again, or ``fit`` returns.
+
+    Examples
+    --------
+    >>> import certus
+    >>> with certus.config_context(on_uncertified="raise"):
+    ...     certus.get_config()["on_uncertified"]
+    'raise'
+    """
+    config = get_config()
+    given = {"on_uncertified": on_uncertified, "on_interrupt": on_interrupt}
+    for name, value in given.items():
+        if value is None:
+            continue
+        if value not in _CHOICES[name]:
+            raise ValueError(f"{name}={value!r}; choose one of {_CHOICES[name]}.")
+        config[name] = value
+    _state.config = config
+
+
+@contextlib.contextmanager
+def config_context(**settings: Any) -> Iterator[None]:
+    """Settings that hold inside a ``with`` block.
+
+    Parameters
+    ----------
+    **settings
+        As in :func:`set_config`.
+
+    Examples
+    --------
+    >>> import certus
+    >>> with certus.config_context(on_interrupt="return"):
+    ...     certus.get_config()["on_interrupt"]
+    'return'
+    """
+    before = get_config()
+    set_config(**settings)
+    try:
+        yield
+    finally:
+        _state.config = before
+
+
+def show_versions() -> dict[str, str]:
+    """Versions of certus, Python and what they stand on; put it in bug reports.
+
+    Examples
+    --------
+    >>> import certus
+    >>> sorted(certus.show_versions())[:3]
+    ['certus', 'numba', 'numpy']
+    """
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    names = (
+        "numpy",
+        "scipy",
+        "scikit-learn",
+        "numba",
+        "polars",
+        "safetensors",
+        "torch",
+    )
+    found = {"certus": version("certus"), "python": platform.python_version()}
+    for name in names:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    found["platform"] = platform.platform()
+    return found

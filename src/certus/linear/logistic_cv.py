@@ -1,0 +1,250 @@
+"""Logistic regression with its strength chosen by cross-validation.
+
+On each fold the strengths are visited from weak to strong likelihood, each fit started
+from the last; the pair (C, l1_ratio) with the best mean score is fitted on all rows,
+and that fit is certified.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.metrics import check_scoring
+from sklearn.model_selection import check_cv
+from sklearn.utils.multiclass import check_classification_targets
+
+from certus.base import certified_fit, check_choice, check_number
+from certus.callbacks import Monitor
+from certus.convex.design import Array
+from certus.convex.problem import keep_going
+from certus.linear.common import class_weights
+from certus.linear.logistic import (
+    SOLVERS,
+    LogisticRegression,
+    ProbabilisticClassifier,
+    fit_logistic,
+    make_rows,
+    solve_logistic,
+    store_logistic,
+)
+
+
+class LogisticRegressionCV(ClassifierMixin, ProbabilisticClassifier):
+    """Logistic regression that chooses ``C`` and ``l1_ratio`` by cross-validation.
+
+    Objective
+    ---------
+    As :class:`LogisticRegression`, at the pair with the best mean score on the folds.
+
+    Certificate
+    -----------
+    As :class:`LogisticRegression`, of the final fit.
+
+    Parameters
+    ----------
+    Cs : int or array-like, default=10
+        How many inverse strengths between 1e-4 and 1e4, or which.
+    l1_ratios : list of float, optional
+        Shares of the L1 penalty to compare; default 0 (L2 alone).
+    fit_intercept : bool, default=True
+        Whether to fit b, which is not penalised.
+    cv : int, splitter or iterable, optional
+        Folds; five, stratified, by default.
+    dual, penalty, solver, n_jobs, verbose, intercept_scaling, random_state
+        Accepted for scikit-learn's sake, as in :class:`LogisticRegression`.
+    scoring : str or callable, optional
+        Judge of the folds; accuracy by default.
+    tol : float, default=1e-6
+        Target of the certificate, and of every fit on the folds.
+    max_iter : int, default=100
+        Most Newton steps of each fit.
+    class_weight : dict or "balanced", optional
+        Multiplies the row weights.
+    refit : bool, default=True
+        Must be True: the certificate speaks of one fit on all rows.
+    use_legacy_attributes : bool, default=False
+        Must be False: attributes have scikit-learn 1.9's new shapes.
+    max_time : float, optional
+        Seconds after which the final fit stops with what it has.
+
+    Attributes
+    ----------
+    C_, l1_ratio_ : float
+        The choice.
+    Cs_, l1_ratios_ : ndarray
+        What was compared.
+    scores_ : ndarray of shape (n_folds, n_l1_ratios, n_Cs)
+        Scores.
+    coefs_paths_ : ndarray of shape (n_folds, n_l1_ratios, n_Cs, 1 or n_classes, \
+n_features + 1)
+        Coefficients of every fit; the last column is the intercept, if there is one.
+    classes_, coef_, intercept_, n_iter_, history_, certificate_
+        As in :class:`LogisticRegression`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from certus.linear import LogisticRegressionCV
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = LogisticRegressionCV(Cs=4, cv=3).fit(X, y)
+    >>> model.certificate_.met, model.scores_.shape
+    (True, (3, 1, 4))
+    """
+
+    def __init__(
+        self,
+        *,
+        Cs: Any = 10,
+        l1_ratios: Any = None,
+        fit_intercept: bool = True,
+        cv: Any = None,
+        dual: bool = False,
+        penalty: Any = "deprecated",
+        scoring: Any = None,
+        solver: str = "auto",
+        tol: float = 1e-6,
+        max_iter: int = 100,
+        class_weight: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        refit: bool = True,
+        intercept_scaling: float = 1.0,
+        random_state: Any = None,
+        use_legacy_attributes: bool = False,
+        max_time: float | None = None,
+    ) -> None:
+        self.Cs = Cs
+        self.l1_ratios = l1_ratios
+        self.fit_intercept = fit_intercept
+        self.cv = cv
+        self.dual = dual
+        self.penalty = penalty
+        self.scoring = scoring
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.class_weight = class_weight
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.refit = refit
+        self.intercept_scaling = intercept_scaling
+        self.random_state = random_state
+        self.use_legacy_attributes = use_legacy_attributes
+        self.max_time = max_time
+
+    @certified_fit
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> Any:
+        """Choose the strength and fit.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Training rows.
+        y : array-like of shape (n_samples,)
+            Labels.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights, used in fitting and in the scores.
+        **params : dict
+            ``groups``, passed to the splitter.
+        """
+        self._check_parameters()
+        X, y, s = self._validate_X_y(X, y, sample_weight)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"y holds one class only ({self.classes_[0]!r}); classification needs "
+                "samples of at least 2 classes."
+            )
+        self.Cs_, self.l1_ratios_ = self._grid(), self._ratios()
+        X_rows = X.tocsr() if hasattr(X, "tocsr") else X
+        folds = list(check_cv(self.cv, y, classifier=True).split(X, y, **params))
+        weight = class_weights(s, self.class_weight, codes, self.classes_)
+        scorer = check_scoring(LogisticRegression(), self.scoring)
+        k = len(self.classes_)
+        width = X.shape[1] + bool(self.fit_intercept)
+        shape = (len(folds), len(self.l1_ratios_), len(self.Cs_))
+        self.scores_ = np.empty(shape)
+        self.coefs_paths_ = np.empty((*shape, 1 if k == 2 else k, width))
+        monitor = Monitor(self, X, y, max_iter=len(folds))
+        for f, (train, test) in enumerate(folds):
+            with monitor.task("fold"):
+                self._fold(f, X_rows, y, codes, weight, s, train, test, scorer)
+        mean = self.scores_.mean(axis=0)
+        best_ratio, best_C = np.unravel_index(mean.argmax(), mean.shape)
+        self.C_ = float(self.Cs_[best_C])
+        self.l1_ratio_ = float(self.l1_ratios_[best_ratio])
+        return fit_logistic(self, X, y, codes, s, self.C_, self.l1_ratio_, None)
+
+    def _check_parameters(self) -> None:
+        check_number("tol", self.tol)
+        check_number("max_iter", self.max_iter, 0, integer=True)
+        check_choice("solver", self.solver, SOLVERS)
+        if not self.refit:
+            raise NotImplementedError(
+                "refit=False is not available: a certificate speaks of one fit on all "
+                "rows. Use sklearn.linear_model.LogisticRegressionCV."
+            )
+        if self.use_legacy_attributes is True:
+            raise NotImplementedError(
+                "use_legacy_attributes=True is not available; attributes have "
+                "scikit-learn 1.9's new shapes."
+            )
+
+    def _grid(self) -> Array:
+        if np.ndim(self.Cs) == 0:
+            check_number("Cs", self.Cs, 1, integer=True)
+            return np.logspace(-4, 4, int(self.Cs))
+        grid = np.asarray(self.Cs, dtype=float)
+        for value in grid:
+            check_number("Cs", float(value), open_low=True)
+        return grid
+
+    def _ratios(self) -> Array:
+        given = 0.0 if self.l1_ratios is None else self.l1_ratios
+        if self.penalty == "l1":
+            given = 1.0
+        ratios = np.atleast_1d(np.asarray(given, dtype=float))
+        for value in ratios:
+            check_number("l1_ratios", float(value), 0, 1)
+        return ratios
+
+    def _fold(
+        self,
+        f: int,
+        X: Any,
+        y: Array,
+        codes: Array,
+        weight: Array | None,
+        s: Array | None,
+        train: Array,
+        test: Array,
+        scorer: Any,
+    ) -> None:
+        k = len(self.classes_)
+        part = None if weight is None else weight[train]
+        rows = make_rows(X[train], codes[train], k, part)
+        judge = LogisticRegression()
+        judge.classes_, judge.n_features_in_ = self.classes_, X.shape[1]
+        options = {} if s is None else {"sample_weight": s[test]}
+        for r, ratio in enumerate(self.l1_ratios_):
+            W = np.zeros((X.shape[1] + 1, 1 if k == 2 else k))
+            for c in np.argsort(self.Cs_):
+                solution, _, _ = solve_logistic(
+                    rows,
+                    k,
+                    float(self.Cs_[c]),
+                    float(ratio),
+                    bool(self.fit_intercept),
+                    W,
+                    float(self.tol),
+                    int(self.max_iter),
+                    keep_going,
+                )
+                W = solution.primal
+                store_logistic(judge, W, X.dtype)
+                self.scores_[f, r, c] = scorer(judge, X[test], y[test], **options)
+                kept = W.T if self.fit_intercept else W[:-1].T
+                self.coefs_paths_[f, r, c] = kept

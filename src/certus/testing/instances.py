@@ -1,0 +1,35 @@
+"""The instances that scikit-learn's estimator checks run on.
+
+Only ``tol``, ``max_iter``, ``random_state``, ``batch_size`` and required constructor
+arguments may differ from the defaults. Weights are compared with repetitions to seven
+digits, so iterative solvers are asked for more than their default here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def instances() -> list[Any]:
+    """One estimator of each public class.
+
+    Examples
+    --------
+    >>> from certus.testing.instances import instances
+    >>> len({type(e).__name__ for e in instances()}) == len(instances())
+    True
+    """
+    from certus import linear
+
+    return [
+        linear.LinearRegression(),
+        linear.Ridge(),
+        linear.RidgeCV(),
+        linear.RidgeClassifier(),
+        linear.Lasso(tol=1e-12),
+        linear.LassoCV(tol=1e-12),
+        linear.ElasticNet(tol=1e-12),
+        linear.ElasticNetCV(tol=1e-12),
+        linear.LogisticRegression(tol=1e-12),
+        linear.LogisticRegressionCV(tol=1e-12),
+    ]

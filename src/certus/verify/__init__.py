@@ -1,0 +1,252 @@
+"""The verifier: small, plain NumPy float64, with its own formulas.
+
+It imports no solver, no estimator family and no compiled kernel. From the fitted
+parameters, the evidence and the data it recomputes each claim; a bug in a solver, a
+stale kernel or swapped data can make a certificate fail, never lie.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from certus import terms as t
+from certus.certificate import Certificate, Claim, Evidence, Status, Strength
+from certus.verify import foreign
+from certus.verify.convex import check_linear
+from certus.verify.data import same_data
+from certus.verify.gradient import check_gradient
+
+__all__ = ["CHECKERS", "certify", "check", "judge"]
+
+Checked = tuple[list[Claim], Status, dict[str, Any]]
+
+#: One checker per kind of evidence; families register nothing here.
+CHECKERS: dict[str, Callable[..., Checked]] = {
+    "linear": check_linear,
+    "gradient": check_gradient,
+    "refused": foreign.check_refused,
+}
+
+
+def certify(
+    model: Any,
+    X: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    level: str = "quick",
+) -> Certificate:
+    """Recompute what can be said about a fitted model on the data you pass.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        One of ours, or one that scikit-learn fitted; pipelines are applied up to their
+        last step, searches are judged by their best estimator.
+    X, y : array-like
+        The training data.
+    sample_weight : array-like, optional
+        The weights used in ``fit``.
+    level : {"quick", "full"}
+        ``"quick"`` takes at most two passes over the data; ``"full"`` may cost as much
+        as a fit.
+
+    Returns
+    -------
+    Certificate
+
+    Examples
+    --------
+    >>> import certus
+    >>> from sklearn.datasets import load_diabetes
+    >>> from sklearn.linear_model import Lasso
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> certus.certify(Lasso(alpha=0.1, tol=1e-8).fit(X, y), X, y).met
+    True
+    """
+    if level not in ("quick", "full"):
+        raise ValueError(f"level is {level!r}; use 'quick' or 'full'.")
+    model, X = foreign.unwrap(model, X)
+    stated = getattr(model, "certificate_", None)
+    if isinstance(stated, Certificate) and stated.evidence is not None:
+        found = judge(
+            model, stated.evidence, X, y, sample_weight, level=level, origin="certify"
+        )
+        return _compare(stated, found)
+    evidence, note = foreign.evidence(model, X, sample_weight)
+    return judge(
+        model, evidence, X, y, sample_weight, level=level, origin="certify", note=note
+    )
+
+
+def check(
+    terms: tuple[t.Loss, t.Penalty],
+    X: Any,
+    y: Any,
+    coef: Any,
+    intercept: Any = None,
+    sample_weight: Any = None,
+    *,
+    fit_intercept: bool | None = None,
+    tol: float = 1e-6,
+    level: str = "quick",
+) -> Certificate:
+    """Judge bare coefficients on the objective given by ``terms``.
+
+    Parameters
+    ----------
+    terms : (loss, penalty)
+        From ``certus.terms``; the loss is averaged over rows, see the module's formula.
+    X, y : array-like
+        Data. Labels of classification losses may be any two (softmax: k) values.
+    coef, intercept : array-like
+        The point to judge.
+    sample_weight : array-like, optional
+        Row weights.
+    fit_intercept : bool, optional
+        Whether the intercept is free; by default, whether one is given.
+    tol : float
+        Target of the primary claim.
+    level : {"quick", "full"}
+        As in :func:`certify`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from certus.terms import L1, Squared
+    >>> from certus.verify import check
+    >>> X, y = np.eye(3), np.array([3.0, 0.1, -2.0])
+    >>> exact = np.array([3 - 0.9, 0.0, -2 + 0.9])  # soft threshold by n·alpha
+    >>> check((Squared(), L1(0.3)), X, y, exact).met
+    True
+    """
+    loss, penalty = terms
+    free = intercept is not None if fit_intercept is None else fit_intercept
+    b = 0.0 if intercept is None else intercept
+    model = SimpleNamespace(coef_=np.asarray(coef), intercept_=np.asarray(b))
+    target = "numbers"
+    if isinstance(loss, t.Softmax):
+        target, model.classes_ = "codes", np.unique(y)
+    elif isinstance(loss, t.Logistic | t.Hinge | t.SquaredHinge | t.ModifiedHuber):
+        target, model.classes_ = "signs", np.unique(y)
+    params = {"target": target, "intercept": "free" if free else "none", "tol": tol}
+    evidence = Evidence("linear", (loss, penalty), params)
+    return judge(model, evidence, X, y, sample_weight, level=level, origin="certify")
+
+
+def judge(
+    model: Any,
+    evidence: Evidence,
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    *,
+    level: str = "quick",
+    origin: str = "fit",
+    ended: Status | None = None,
+    fit_seconds: float | None = None,
+    threads: int | None = None,
+    note: str = "",
+) -> Certificate:
+    """Run the checker of ``evidence.kind`` and date, size and sign the result.
+
+    ``ended`` is how a solver stopped; it stands unless the target is met or refuted.
+    """
+    start = time.perf_counter()
+    claims, status, marks = CHECKERS[evidence.kind](
+        model, evidence, X, y, sample_weight, level
+    )
+    if note and claims[0].strength is not Strength.REFUSED and claims[0].met is False:
+        claims[0] = dataclasses.replace(claims[0], assumptions=(note,))
+    keep = (Status.TOL_NOT_REACHED, Status.SOLVED)
+    if ended is not None and ended is not Status.SOLVED and status in keep:
+        early = ended in (Status.INTERRUPTED, Status.STOPPED, Status.TIME_LIMIT)
+        if early or status is Status.TOL_NOT_REACHED:
+            status = ended
+    shape = marks.get("shape") or [0, 0]
+    return Certificate(
+        model=_name(model),
+        params=_params(model),
+        claims=tuple(claims),
+        primary=claims[0].name,
+        status=status,
+        origin=origin,
+        n_samples=int(shape[0]),
+        n_features=int(shape[1]),
+        fingerprint=marks,
+        level=level,
+        seconds=time.perf_counter() - start,
+        fit_seconds=fit_seconds,
+        threads=threads or len(os.sched_getaffinity(0)),
+        versions=_versions(),
+        evidence=evidence,
+    )
+
+
+def _compare(stated: Certificate, found: Certificate) -> Certificate:
+    """REFUTED where the same data no longer shows what the certificate stated."""
+    same = same_data(stated.fingerprint, found.fingerprint)
+    claim = found[found.primary]
+    if same and stated.met and found.met is False:
+        return dataclasses.replace(found, status=Status.REFUTED)
+    if same and stated.status is Status.NO_MINIMISER is not found.status:
+        return dataclasses.replace(found, status=Status.REFUTED)
+    if not same and claim.met is False:
+        note = "for the data and weights you passed, which are not those of the fit"
+        changed = dataclasses.replace(claim, assumptions=(note,))
+        claims = tuple(changed if c is claim else c for c in found.claims)
+        return dataclasses.replace(found, claims=claims)
+    return found
+
+
+def _name(model: Any) -> str:
+    cls = type(model)
+    if cls is SimpleNamespace:
+        return "coefficients"
+    library = cls.__module__.split(".")[0]
+    return cls.__name__ if library == "certus" else f"{library} {cls.__name__}"
+
+
+def _params(model: Any) -> dict[str, Any]:
+    """The parameters that differ from the defaults, for the headline."""
+    if not hasattr(model, "get_params"):
+        return {}
+    import inspect
+
+    defaults = inspect.signature(type(model).__init__).parameters
+    changed = {}
+    for name, value in model.get_params(deep=False).items():
+        default = defaults[name].default if name in defaults else None
+        if not (value is default or _equal(value, default)):
+            plain = isinstance(value, bool | int | float | str) or value is None
+            changed[name] = value if plain else _short(value)
+    return changed
+
+
+def _equal(a: Any, b: Any) -> bool:
+    try:
+        return bool(a == b)
+    except ValueError:
+        return False
+
+
+def _short(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _versions() -> dict[str, str]:
+    names = ("certus", "numpy", "scipy", "sklearn", "numba")
+    return {
+        name: str(sys.modules[name].__version__)
+        for name in names
+        if name in sys.modules
+    }
