@@ -65,7 +65,7 @@ def fails(
         (b"x,y\n", "no rows"),
         (b"x,y\n1,2\n3,4,5\n", "line 3"),
         (b"\xff\xfex\x00,\x00y\x00", "UTF-16"),
-        (b"x,y\n1,caf\xe9\n2,b\n", "UTF-8"),
+        (b"x,y\n1,M\xfcnchen\n2,b\n", "UTF-8"),
         (b"\x00\x01\x02\x03", "binary"),
         (b"y\n1\n2\n3\n", "no column besides"),
         (b"x,y\n1,2\n", "nothing to predict"),

@@ -48,6 +48,11 @@ class Error(NamedTuple):
             return "share of wrong labels"
         return "root mean square of prediction − truth"
 
+    @property
+    def beats_constant(self) -> bool:
+        """Whether the model errs less than the best constant, on average."""
+        return sum(self.model) < sum(self.constant)
+
     def text(self, values: Sequence[float]) -> str:
         """Mean ± standard deviation over the folds."""
         if not values:
@@ -303,6 +308,8 @@ def _say_result(result: Result) -> None:
     error = result.error
     note = f"error: {error.measure}; mean ± deviation, measured"
     say(error.reason or note, style="dim", indent=2, hang=2)
+    if error.model and not error.beats_constant:
+        say("! no better than the constant on rows it has not seen", indent=2, hang=2)
     say()
     say_certificate(result.pipeline.certificate_)
     say()

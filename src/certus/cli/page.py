@@ -73,8 +73,7 @@ def verdict(result: Result) -> list[str]:
     claim = certificate[certificate.primary]
     name, target = result.model.name, f"“{shorten(result.data.target)}”"
     if claim.strength is Strength.REFUSED:
-        first = f"Nothing can be promised about this {name} model of {target}: "
-        first += f"{claim.detail}."
+        first = f"Nothing can be promised about this {name} model of {target}."
     elif claim.met is False:
         first = f"The {name} model of {target} is not solved to the accuracy asked for."
     elif claim.met:
@@ -93,7 +92,7 @@ def _error_sentence(result: Result) -> str:
         return f"How well it predicts is not known: {error.reason}."
     ours = sum(error.model) / len(error.model)
     theirs = sum(error.constant) / len(error.constant)
-    better = "better" if ours < theirs else "no better"
+    better = "better" if error.beats_constant else "no better"
     if error.task == "classification":
         return (
             f"On rows held out in turn it was wrong in {100 * ours:.1f} % of cases, "
@@ -147,7 +146,9 @@ def _meaning(result: Result) -> str:
         what = f"Change of the score for “{label}”"
     else:
         what = "Size of the change of the scores, over all labels,"
+    total = len(result.pipeline.encoder_.get_feature_names_out())
+    shown = f" The {_MOST_BARS} largest of {total:,}." if total > _MOST_BARS else ""
     return (
         f"{what} when a number rises by one standard deviation, or a category or mark "
-        "applies, all else equal."
+        f"applies, all else equal.{shown}"
     )

@@ -220,8 +220,8 @@ def progress(steps: int) -> Iterator[Step]:
     console = err()
     bar = bars.Progress(
         bars.TextColumn("  {task.description}"),
-        bars.BarColumn(30),
-        bars.MofNCompleteColumn(),
+        bars.BarColumn(30, complete_style="cyan", finished_style="cyan"),
+        bars.TextColumn("{task.completed:.0f}/{task.total:.0f}", style="dim"),
         bars.TimeElapsedColumn(),
         console=console,
         transient=True,
