@@ -12,7 +12,7 @@ import math
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from certus.terms import TERMS
 WIDTH = 80
 
 
-class Strength(str, Enum):
+class Strength(StrEnum):
     """How much a claim may be relied on."""
 
     PROVED = "proved"
@@ -31,7 +31,7 @@ class Strength(str, Enum):
     REFUSED = "refused"
 
 
-class Status(str, Enum):
+class Status(StrEnum):
     """How a fit, or the check of one, ended."""
 
     SOLVED = "solved"

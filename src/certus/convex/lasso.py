@@ -3,8 +3,8 @@
     min over w:  ½·Σ sᵢ(yᵢ − aᵢᵀw)²/Σs + l1·‖w‖₁ + ½·l2·‖w‖²
 
 A pass over all columns gives the gradient and the duality gap; the columns that
-violate optimality most join the working set, whose problem is solved on its Gram matrix:
-coordinate descent to find the support and signs, then one linear system that is exact
+violate optimality most join the working set, whose problem is solved on its Gram
+matrix: coordinate descent to find the support and signs, then one linear system that is exact
 for that support (the objective is quadratic there). Paths are warm-started and keep
 the Gram matrix. Memory: X, plus the square of the working set; sets beyond
 ``GRAM_SIDE`` columns run coordinate descent on the columns themselves.

@@ -76,6 +76,7 @@ class NewtonProblem:
         self.n, self.d = rows.X.shape
         self.k = 1 if isinstance(loss, Logistic) else loss.n_classes
         self.sparse = sparse.issparse(rows.X)
+        self.moments: Any = None  # eigenpairs of the second moments, once computed
 
     def scores(self, W: Array) -> Array:
         """XW + b."""
@@ -99,8 +100,9 @@ class NewtonProblem:
         return Point(W, z, objective, gradient, slopes.state, self.sides(slopes))
 
     def sides(self, slopes: Slopes) -> Array:
-        """What an intercept's repair is measured against: half of mean abs slope for
-        two classes, else the predicted share of each class.
+        """What an intercept's repair is measured against.
+
+        Half of the mean abs slope for two classes, else each class's predicted share.
         """
         if self.k == 1:
             size = float(self.rows.s @ np.abs(slopes.slope[:, 0]))
@@ -208,8 +210,10 @@ def _gap(problem: NewtonProblem, point: Point, reference: float) -> float:
 
 
 def intercept_cost(b: Array, g_b: Array, sides: Array) -> float:
-    """Gap that repairing Σ s u = 0 adds: first order b·g_b, and the entropy of the
-    share that is moved (t·log t, with t far above float64's smallest probabilities).
+    """Gap that repairing Σ s u = 0 adds.
+
+    First order b·g_b, and the entropy of the share that is moved: t·log t, with t far
+    above float64's smallest probabilities.
     """
     share = float((np.abs(g_b) / np.maximum(sides, 1e-300)).max(initial=0.0))
     return float(np.abs(b * g_b).sum()) + 40 * share
@@ -355,7 +359,12 @@ def _bordered_gram(X: Any, h: Array, intercept: bool) -> Array:
         block = 1 + (1 << 20) // max(1, d)
         for i in range(0, len(h), block):
             rows = X[i : i + block].astype(np.float64, copy=False)
-            out[:-1, :-1] += rows.T @ (rows * h[i : i + block, None])
+            part = h[i : i + block, None]
+            if part.min(initial=0.0) < 0:
+                out[:-1, :-1] += rows.T @ (rows * part)
+            else:  # a symmetric update costs half
+                scaled = rows * np.sqrt(part)
+                out[:-1, :-1] += scaled.T @ scaled
         border = _t_product(X, h[:, None])[:, 0]
     if intercept:
         out[:-1, -1] = out[-1, :-1] = border
@@ -366,9 +375,10 @@ def _bordered_gram(X: Any, h: Array, intercept: bool) -> Array:
 def _kronecker(problem: NewtonProblem, point: Point) -> Callable[[Array], Array]:
     """(mean curvature) ⊗ (second moments of X) + l2, inverted by eigenvectors."""
     X, state, s = _sample(problem, point, max(PRECONDITIONER_ROWS, 40 * problem.d))
-    weight = s / s.sum()
-    moments = _bordered_gram(X, weight, problem.intercept)
-    outer, Q = np.linalg.eigh(moments)
+    if problem.moments is None:  # they do not change with the iterate
+        weight = s / s.sum()
+        problem.moments = np.linalg.eigh(_bordered_gram(X, weight, problem.intercept))
+    outer, Q = problem.moments
     inner, R = np.linalg.eigh(mean_curvature(problem.loss, state, s))
     grid = np.outer(np.maximum(outer, 0.0), np.maximum(inner, 0.0)) + problem.l2
     grid[grid <= 1e-12 * grid.max()] = np.inf  # directions without curvature
@@ -404,7 +414,9 @@ def _product(X: Any, W: Array) -> Array:
     if sparse.issparse(X) or X.dtype == np.float64:
         if W.shape[1] == 1:
             return np.asarray(X @ W[:, 0])[:, None]
-        return np.asarray(X @ W)
+        if sparse.issparse(X):
+            return np.asarray(X @ W)
+        return np.asarray(W.T @ X.T).T  # class-major: BLAS is 1.7 times faster so
     block = 1 + (1 << 20) // max(1, X.shape[1])
     parts = [X[i : i + block].astype(np.float64) @ W for i in range(0, len(X), block)]
     return np.concatenate(parts)
@@ -416,7 +428,7 @@ def _t_product(X: Any, U: Array) -> Array:
     if X.dtype == np.float64:
         if U.shape[1] == 1:
             return np.asarray(U[:, 0] @ X)[:, None]
-        return np.asarray(X.T @ U)
+        return np.asarray(U.T @ X).T
     out = np.zeros((X.shape[1], U.shape[1]))
     block = 1 + (1 << 20) // max(1, X.shape[1])
     for i in range(0, len(X), block):
