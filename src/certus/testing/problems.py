@@ -227,7 +227,7 @@ def known_softmax(
     """
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d))
-    W = rng.normal(size=(d, k))
+    W = rng.normal(size=(d, k)) / 2
     W -= W.mean(axis=1, keepdims=True)
     b = np.linspace(-0.5, 0.5, k) if intercept else np.zeros(k)
     P = softmax(X @ W + b, axis=1)
