@@ -371,7 +371,7 @@ def test_fields_of_the_wrong_type(value, forged):
 @pytest.mark.parametrize(
     "name",
     ["__class__", "__dict__", "__init__", "predict", "fit", "get_params", "twice",
-     "alpha", "a b", "", "1", "a.b", "_skl_callbacks", "__sklearn_tags__"],
+     "alpha", "a b", "", "1", "a.b", "_skl_callbacks", "__array__"],
 )  # fmt: skip
 def test_attributes_may_not_replace_behaviour(name, forged):
     words = "no fitted attribute of"
