@@ -178,7 +178,7 @@ def known_logistic(
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d))
     w, subgradient = _signed_point(d, l1, None, rng)
-    w /= 2  # scores of order one leave room for the penalty
+    w *= 2 / np.abs(X @ w).max()  # moderate scores leave room for the penalty
     b = 0.4 if intercept else 0.0
     p = expit(X @ w + b)
     P, pull = np.column_stack([1 - p, p]), l1 * subgradient + l2 * w
@@ -227,8 +227,9 @@ def known_softmax(
     """
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d))
-    W = rng.normal(size=(d, k)) / 2
+    W = rng.normal(size=(d, k))
     W -= W.mean(axis=1, keepdims=True)
+    W *= 2 / np.abs(X @ W).max()  # moderate scores leave room for the penalty
     b = np.linspace(-0.5, 0.5, k) if intercept else np.zeros(k)
     P = softmax(X @ W + b, axis=1)
     q = P + _moved(X, intercept, P, l2 * W)
