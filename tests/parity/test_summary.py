@@ -18,7 +18,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_
 from sklearn.exceptions import NotFittedError
 from sklearn.preprocessing import scale
 
-from certus.linear import LinearRegression, Ridge
+from certus.linear import LinearRegression, LogisticRegression, Ridge
 from certus.linear.summary import (
     Summary,
     SummaryRefused,
@@ -239,7 +239,10 @@ def test_logistic_equals_statsmodels(name, intercept):
     found = logistic_summary(unpenalised(X, y, intercept=intercept), X, y)
     second = (y == np.unique(y)[1]).astype(int)
     reference = sm.Logit(second, design(X, intercept))
-    agree(found, reference.fit(disp=0, method="newton", tol=1e-10, maxiter=100))
+    reference = reference.fit(disp=0, method="newton", tol=1e-10, maxiter=100)
+    agree(found, reference)
+    own = LogisticRegression(C=INF, fit_intercept=intercept).fit(X, y)
+    agree(own.summary(X, y), reference)
     assert found.kind == "z"
 
 
@@ -271,7 +274,10 @@ def test_multinomial_equals_statsmodels(name, intercept):
     found = logistic_summary(unpenalised(X, y, intercept=intercept), X, y)
     classes, codes = np.unique(y, return_inverse=True)
     reference = sm.MNLogit(codes, design(X, intercept))
-    agree(found, reference.fit(disp=0, method="newton", tol=1e-10, maxiter=100))
+    reference = reference.fit(disp=0, method="newton", tol=1e-10, maxiter=100)
+    agree(found, reference)
+    own = LogisticRegression(C=INF, fit_intercept=intercept).fit(X, y)
+    agree(own.summary(X, y), reference)
     p = X.shape[1] + intercept
     assert found.classes == tuple(str(c) for c in classes[1:].repeat(p))
     assert f"against class {classes[0]}" in str(found)
@@ -284,7 +290,10 @@ def test_logistic_weights_are_frequencies(classes):
     counts = np.random.default_rng(2).integers(0, 4, len(y))
     found = logistic_summary(unpenalised(X, y, weight=counts), X, y, counts)
     rows = design(X, True).repeat(counts, axis=0)
-    agree(found, sm.MNLogit(y.repeat(counts), rows).fit(disp=0, tol=1e-10))
+    reference = sm.MNLogit(y.repeat(counts), rows).fit(disp=0, tol=1e-10)
+    agree(found, reference)
+    own = LogisticRegression(C=INF).fit(X, y, sample_weight=counts)
+    agree(own.summary(X, y, sample_weight=counts), reference)
     assert any("frequencies" in note for note in found.notes)
 
 
@@ -402,6 +411,8 @@ def test_penalised_or_reweighted_logistic_is_refused():
     X, y = binary_data("cancer standardised")
     with pytest.raises(SummaryRefused, match=r"C=1.0\) is penalised.*C=inf"):
         logistic_summary(sk.LogisticRegression().fit(X, y), X, y)
+    with pytest.raises(SummaryRefused, match="is penalised"):
+        LogisticRegression(C=10.0, l1_ratio=1.0).fit(X, y).summary(X, y)
     model = sk.LogisticRegression(C=INF, class_weight="balanced").fit(X, y)
     with pytest.raises(SummaryRefused, match="class_weight=None"):
         logistic_summary(model, X, y)
