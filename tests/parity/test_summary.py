@@ -169,6 +169,7 @@ def test_extreme_units():
         found = least_squares_summary(model, X * c, y * 1e150)
     errors = sm.OLS(y, design(X, True)).fit().bse * 1e150 / np.array([1, *c])
     np.testing.assert_allclose(found.standard_errors, errors, rtol=1e-6)
+    assert all(len(line.split()) == 7 for line in str(found).splitlines()[2:])
 
 
 @pytest.mark.parametrize("form", [sparse.csr_array, sparse.csc_array, sparse.coo_array])

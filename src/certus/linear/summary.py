@@ -121,7 +121,8 @@ class Summary:
         test = f"{self.statistic[i]:{'.3f' if size < 1e3 else '.2g'}}"
         p = "<0.001" if self.p_values[i] < 5e-4 else f"{self.p_values[i]:.3f}"
         coef, error, low, high = (
-            f"{v:.4g}" for v in (self.coef[i], self.standard_errors[i], low, high)
+            f"{v:.4g}" if len(f"{v:.4g}") < 11 else f"{v:.3g}"  # columns stay apart
+            for v in (self.coef[i], self.standard_errors[i], low, high)
         )
         return coef, error, test, p, low, high
 
