@@ -171,12 +171,7 @@ def backward_error(p: Problem, z: Array) -> Found:
     offset = float(np.abs(p.s @ u).max()) / total if p.intercept == "free" else 0.0
     if p.intercept == "free":
         u = u - (p.s @ u) / total
-    mean = (
-        data.t_dot(p.X, p.s) / total
-        if p.intercept == "free"
-        else np.zeros(p.w.shape[0])
-    )
-    norm_X = data.frobenius(p.X, p.s, mean)
+    norm_X = data.spread(p.X, p.s, p.intercept == "free")
     norm_u = float(np.sqrt(np.sum(_weighted(p.s, u) * u)))
     if norm_X == 0.0:
         return Found(offset, EPS)

@@ -14,7 +14,8 @@ from scipy import sparse
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_BLOCK = 1 << 21  # elements cast at a time
+_BLOCK = 1 << 18  # elements handled at a time, so that they stay in cache
+_SPREAD_ROWS = 20_000
 
 
 def as_matrix(X: Any) -> Any:
@@ -54,6 +55,10 @@ def _sum(values: Array) -> float:
 def dot(X: Any, w: Array) -> Array:
     """X @ w in float64."""
     w = np.asarray(w, dtype=np.float64)
+    by_column = X.format == "csc" if sparse.issparse(X) else X.flags.f_contiguous
+    used = np.flatnonzero(w) if by_column and w.ndim == 1 else None
+    if used is not None and 4 * len(used) < len(w):
+        X, w = X[:, used], w[used]  # a sparse model touches few columns
     if sparse.issparse(X) or X.dtype == np.float64:
         return np.asarray(X @ w, dtype=np.float64)
     out = np.empty((X.shape[0], *w.shape[1:]))
@@ -77,7 +82,7 @@ def t_dot(X: Any, u: Array) -> Array:
 
 
 def magnitudes(X: Any) -> Array:
-    """Root mean square of each column, estimated on at most 512 evenly spaced rows.
+    """Root mean square of each column, estimated on a few evenly spaced rows.
 
     Only rounding allowances use it, so an estimate serves.
     """
@@ -85,24 +90,32 @@ def magnitudes(X: Any) -> Array:
     if sparse.issparse(X):
         square = float(np.mean(np.square(X.data, dtype=np.float64))) if X.nnz else 0.0
         return np.full(d, np.sqrt(square * X.nnz / max(1, n * d)))
-    rows = X[np.unique(np.linspace(0, n - 1, min(n, 512)).astype(int))]
+    few = min(n, 512, max(32, (1 << 20) // max(1, d)))
+    rows = X[np.unique(np.linspace(0, n - 1, few).astype(int))]
     return np.asarray(np.sqrt(np.mean(np.square(rows, dtype=np.float64), axis=0)))
 
 
-def frobenius(X: Any, s: Array, mean: Array) -> float:
-    """‖√s(X − 1 meanᵀ)‖_F; one pass, the mean removed algebraically."""
-    n, d = X.shape
+def spread(X: Any, s: Array, centred: bool) -> float:
+    """‖√s(X − 1mᵀ)‖_F, or a lower bound from evenly spaced rows when there are many.
+
+    Rows left out, and centring the others at their own mean, only lower it; so a value
+    divided by it is an upper bound.
+    """
+    step = max(1, X.shape[0] // _SPREAD_ROWS)
     if sparse.issparse(X):
-        square = X.multiply(X).T @ s
-    elif X.dtype == np.float64 and X.flags.c_contiguous and np.all(s == s[0]):
-        square = np.full(1, s[0] * np.vdot(X.ravel(), X.ravel()))
+        square = np.asarray(X.multiply(X).T @ s, dtype=np.float64)
+        mean = t_dot(X, s) / s.sum() if centred else np.zeros(X.shape[1])
+        total = square.sum() - s.sum() * (mean @ mean)
     else:
-        square = np.zeros(d)
-        rows = max(1, _BLOCK // max(1, d))
-        for i in range(0, n, rows):
-            block = X[i : i + rows].astype(np.float64, copy=False)
-            square += np.einsum("ij,ij,i->j", block, block, s[i : i + rows])
-    total = float(np.sum(square)) - float(s.sum() * (mean @ mean))
+        X, s = X[::step], s[::step]
+        mean = t_dot(X, s) / max(s.sum(), 1e-300) if centred else None
+        total = 0.0
+        rows = max(1, _BLOCK // max(1, X.shape[1]))
+        for i in range(0, X.shape[0], rows):
+            block = X[i : i + rows].astype(np.float64, copy=mean is not None)
+            if mean is not None:
+                block -= mean
+            total += float(np.einsum("ij,ij,i->", block, block, s[i : i + rows]))
     return float(np.sqrt(max(total, 0.0)))
 
 
