@@ -73,7 +73,7 @@ def certified_fit(fit: Fit) -> Fit:
         _apply_policy(self.certificate_)
         return self
 
-    return with_callbacks(run)  # type: ignore[no-any-return]
+    return with_callbacks(run)
 
 
 def _apply_policy(certificate: Certificate) -> None:

@@ -54,8 +54,9 @@ _DIRECTORY = cache_root() / source_digest()
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """``numba.njit`` with the digest's cache directory, announcing long compiles."""
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(_DIRECTORY)
+    config: Any = numba.config
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(_DIRECTORY)
     try:
         compiled = numba.njit(
             cache=True,
@@ -64,7 +65,7 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
             fastmath={"reassoc", "contract"},
         )(function)
     finally:
-        numba.config.CACHE_DIR = before
+        config.CACHE_DIR = before
     seen: set[Any] = set()
 
     def call(*args: Any) -> Any:

@@ -106,16 +106,16 @@ class QuadraticSolver:
         """P − D at the current point, with D from the rescaled residual."""
         square = float(self.design.average(self.residual**2))
         w = self.w
-        omega = l1 * np.abs(w).sum() + l2 * (w @ w) / 2
+        omega = float(l1 * np.abs(w).sum() + l2 * (w @ w) / 2)
         primal = square / 2 + omega
         # The dual point −t·r needs Σ s y r, which is cheap and exact.
         cross = float(self.design.average(self.residual * self.y))
         size = np.abs(self.gradient)
         if l2 > 0:
             over = np.maximum(size - l1, 0.0)
-            dual = cross - square / 2 - (over @ over) / (2 * l2)
+            dual = cross - square / 2 - float(over @ over) / (2 * l2)
         else:
-            top = size.max(initial=0.0)
+            top = float(size.max(initial=0.0))
             t = 1.0 if top <= l1 else l1 / top
             dual = t * cross - t * t * square / 2
         gap = max(primal - dual, 0.0)

@@ -134,9 +134,8 @@ def _rows(design: Design, Y: Array) -> tuple[Array, Array, float]:
         A -= design.average(A)
     root = np.sqrt((np.ones(design.n) if design.s is None else design.s) / design.total)
     top = float(np.abs(A).max(initial=0.0))
-    scale = (
-        1.0 if top == 0.0 or 1e-100 < top < 1e100 else 2.0 ** -np.round(np.log2(top))
-    )
+    ordinary = top == 0.0 or 1e-100 < top < 1e100
+    scale = 1.0 if ordinary else float(2.0 ** -np.round(np.log2(top)))
     A *= scale
     A *= root[:, None]
     return A, Y * (root[:, None] * scale), scale

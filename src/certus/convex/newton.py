@@ -141,13 +141,17 @@ def solve(
 ) -> Solution:
     """Minimise to a relative gap (stationarity, if unpenalised) of ``tol``."""
     W, status, steps = start.copy(), Status.MAX_ITER, 0
+    point, gap = None, np.inf
     try:
         step = _coarse_step(problem)
         if step > 1 and not start.any():
             coarse = NewtonProblem(
                 problem.rows.take(step), problem.loss, problem.l2, problem.intercept
             )
-            W = solve(coarse, W, 1e-4, 20).primal
+            first = solve(coarse, W, 1e-4, 20)
+            W = first.primal
+            if first.status is Status.INTERRUPTED:
+                return first
         reference = problem.constant_objective() or 1.0
         point = problem.at(W, problem.scores(W))
         precondition, shrink = None, 0.0
@@ -170,12 +174,12 @@ def solve(
             if new is None:
                 status = Status.TOL_NOT_REACHED
                 break
-            before = np.linalg.norm(point.gradient)
-            shrink = float(np.linalg.norm(new.gradient) / max(before, 1e-300))
+            before = float(np.linalg.norm(point.gradient))
+            shrink = float(np.linalg.norm(new.gradient)) / max(before, 1e-300)
             point = new
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
-    return Solution(point.W, gap, status, steps)
+    return Solution(W if point is None else point.W, gap, status, steps)
 
 
 def _coarse_step(problem: NewtonProblem) -> int:

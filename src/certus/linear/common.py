@@ -18,6 +18,9 @@ RESCALE = "standardise the columns (StandardScaler)"
 class LinearRegressorBase(Estimator):
     """``predict`` from ``coef_`` and ``intercept_``."""
 
+    coef_: Array
+    intercept_: Any
+
     def predict(self, X: Any) -> Array:
         """Predicted values.
 
@@ -33,6 +36,10 @@ class LinearRegressorBase(Estimator):
 
 class LinearClassifierBase(Estimator):
     """``decision_function`` and ``predict`` from ``coef_`` and ``intercept_``."""
+
+    classes_: Array
+    coef_: Array
+    intercept_: Array
 
     def decision_function(self, X: Any) -> Array:
         """Scores: one per row for two classes, else one per row and class.

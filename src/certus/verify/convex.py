@@ -391,7 +391,8 @@ def _gap_claim(found: Found, tol: float, objective: str, fix: str, k: int) -> Cl
     met = _met(found, tol)
     asked = f"(asked for {tol:.0e})"
     if met:
-        detail = f"within {found.value:.1e} of the minimum {asked}"
+        close = f"{found.value:.1e}" if found.value >= 1e-16 else "rounding"
+        detail = f"within {close} of the minimum {asked}"
     else:
         detail = f"may be {found.value:.2g} above the minimum {asked}"
     return Claim(

@@ -48,15 +48,15 @@ def unwrap(model: Any, X: Any) -> tuple[Any, Any]:
     if name is not None and name.endswith("SearchCV"):
         return unwrap(_best_of(model, name), X)
     _check_fitted(model)
+    ours = type(model).__module__.partition(".")[0] == "certus"
+    if ours and hasattr(model, "encoder_") and hasattr(model, "model_"):
+        return unwrap(model.model_, model.encoder_.transform(X))  # knows its columns
     _check_columns(model, X)
     if name == "Pipeline":
         last = model.steps[-1][1]
         if last is None or isinstance(last, str):
             raise ValueError("The pipeline ends in 'passthrough': nothing to certify.")
         return unwrap(last, model[:-1].transform(X) if len(model.steps) > 1 else X)
-    ours = type(model).__module__.partition(".")[0] == "certus"
-    if ours and hasattr(model, "encoder_") and hasattr(model, "model_"):
-        return unwrap(model.model_, model.encoder_.transform(X))
     return model, X
 
 

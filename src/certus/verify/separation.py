@@ -18,15 +18,22 @@ from certus.verify import data
 from certus.verify.data import Array
 
 
-def margins(X: Any, y: Array, loss: t.Loss, direction: Array) -> Array:
-    """Margin of each row along ``direction`` of shape (d + 1, k), the last row b."""
+def margins(X: Any, y: Array, loss: t.Loss, direction: Array) -> tuple[Array, Array]:
+    """Smallest and largest margin of each row along ``direction``.
+
+    ``direction`` has shape (d + 1, k), the last row b. Two classes have one margin;
+    softmax has z_y − z_k for every other class k.
+    """
     z = data.dot(X, direction[:-1]) + direction[-1]
     if not isinstance(loss, t.Softmax):
-        return np.asarray(y * z.ravel())
+        m = np.asarray(y * z.ravel())
+        return m, m
     rows = np.arange(len(y))
     own = z[rows, y].copy()
     z[rows, y] = -np.inf
-    return np.asarray(own - z.max(axis=1))
+    smallest = own - z.max(axis=1)
+    z[rows, y] = np.inf
+    return smallest, own - z.min(axis=1)
 
 
 def separates(X: Any, y: Array, s: Array, loss: t.Loss, direction: Array) -> bool:
@@ -35,11 +42,11 @@ def separates(X: Any, y: Array, s: Array, loss: t.Loss, direction: Array) -> boo
         return False
     used = s > 0
     with np.errstate(over="ignore", invalid="ignore"):
-        m = margins(X, y, loss, direction)[used]
+        m, most = (part[used] for part in margins(X, y, loss, direction))
         reach = data.magnitudes(X) @ np.abs(direction[:-1]).max(axis=1)
     unit = 64 * float(np.finfo(float).eps)
     slack = unit * float(reach + np.abs(direction[-1]).max())
-    if not (np.isfinite(m).all() and m.min() >= -slack and m.max() > 1e3 * slack):
+    if not (np.isfinite(m).all() and m.min() >= -slack and most.max() > 1e3 * slack):
         return False
     # Rounding excuses a negative margin only up to the size of its own row.
     below = np.flatnonzero(used)[m < 0]
@@ -66,7 +73,7 @@ def separating_direction(X: Any, y: Array, loss: t.Loss, free: bool) -> list[Arr
         -np.asarray(M.sum(axis=0)).ravel(),
         A_ub=-M,
         b_ub=np.zeros(M.shape[0]),
-        bounds=(-1, 1),
+        bounds=([(-1, 1)] * d + [(-1, 1) if free else (0, 0)]) * k,
         method="highs",
     )
     if found.x is None or not -found.fun > 1e-9:
