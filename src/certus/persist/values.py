@@ -69,13 +69,6 @@ register(
         expect(d.get(re_), float, "a number"), expect(d.get(im), float, "a number")
     ),
 )
-register(
-    "range",
-    (range,),
-    ("start", "stop", "step"),
-    lambda v, e: [v.start, v.stop, v.step],
-    lambda d, *bounds: range(*bounds),
-)
 
 # ---------------------------------------------------------------------- dates, times
 
@@ -139,7 +132,7 @@ _CERTIFICATE_TYPES = {
 
 
 def _unpack_term(d: Decoder, name: Any, values: Any) -> Any:
-    term = TERMS[name](*d.get(values))
+    term = TERMS[name](*d.get(expect(values, list, "a term's numbers")))
     for value in term:
         expect(value, (int, float, np.number), f"a number of {name}")
     return term
