@@ -1,0 +1,170 @@
+"""scikit-learn's own tests, run against our estimators: ``make test-upstream``.
+
+The installed test files of scikit-learn's linear models are copied to a temporary
+directory with one change: names that ``certus.linear`` has are imported from there. Of
+these copies the tests that concern our estimators run (see ``plugin.py``), except those
+listed with a reason in ``deselected.toml``. The share that passes is taken of all of
+them, the deselected included, and must reach 85 %; any other failure is an error.
+
+    python tests/upstream/run.py               the table
+    python tests/upstream/run.py --deselected  run the deselected ones as well
+    python tests/upstream/run.py -- -k ridge   further options go to pytest
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import collections
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import sklearn
+from rich.console import Console
+from rich.table import Table
+
+import certus.linear
+
+HERE = Path(__file__).parent
+UPSTREAM = Path(sklearn.__file__).parent / "linear_model" / "tests"
+FILES = (
+    "test_base.py",
+    "test_common.py",
+    "test_coordinate_descent.py",
+    "test_logistic.py",
+    "test_ridge.py",
+    "test_sparse_coordinate_descent.py",
+)
+LEAST = 85.0
+Line = dict[str, Any]
+NAMES = frozenset(certus.linear.__all__)
+
+
+def replace_imports(source: str) -> str:
+    """``from sklearn.linear_model import ...`` with our names taken from us.
+
+    Every line keeps its number, so that a traceback points into scikit-learn's file.
+    """
+    lines = source.splitlines()
+    for node in ast.walk(ast.parse(source)):
+        if (
+            not isinstance(node, ast.ImportFrom)
+            or node.module != "sklearn.linear_model"
+        ):
+            continue
+        ours = [a for a in node.names if a.name in NAMES]
+        theirs = [a for a in node.names if a.name not in NAMES]
+        parts = [
+            f"from {module} import {', '.join(ast.unparse(a) for a in aliases)}"
+            for module, aliases in ((node.module, theirs), ("certus.linear", ours))
+            if aliases
+        ]
+        end = node.end_lineno or node.lineno
+        blank = [""] * (end - node.lineno)
+        lines[node.lineno - 1 : end] = [
+            " " * node.col_offset + "; ".join(parts),
+            *blank,
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def run_tests(extra: list[str], run_all: bool) -> list[Line]:
+    """Run pytest on the changed copies and return its report, one dict per line."""
+    with tempfile.TemporaryDirectory(prefix="certus-upstream-") as folder:
+        root = Path(folder)
+        (root / "pytest.ini").write_text("[pytest]\naddopts = -p sklearn.conftest\n")
+        for name in FILES:
+            source = (UPSTREAM / name).read_text(encoding="utf-8")
+            (root / name).write_text(replace_imports(source), encoding="utf-8")
+        report = root / "report.jsonl"
+        report.touch()
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(
+                [str(HERE), os.environ.get("PYTHONPATH", "")]
+            ),
+            "UPSTREAM_REPORT": str(report),
+            "UPSTREAM_RUN_ALL": "1" if run_all else "",
+        }
+        options = ["-p", "plugin", "-n", "2", "-q", "--tb=short", "-W", "ignore"]
+        command = [sys.executable, "-m", "pytest", *options, *extra]
+        done = subprocess.run(command, cwd=root, env=environment, check=False)
+        if done.returncode not in (0, 1):
+            sys.exit(f"pytest ended with code {done.returncode}; see above.")
+        return [json.loads(line) for line in report.read_text().splitlines()]
+
+
+def count(report: list[Line]) -> dict[str, collections.Counter[str]]:
+    """Outcomes per file. A test listed as deselected counts as such, whatever it did."""
+    counts: dict[str, collections.Counter[str]] = {
+        name: collections.Counter() for name in FILES
+    }
+    for line in report:
+        if "test" in line:
+            outcome = "deselected" if line["reason"] else line["outcome"]
+            # What scikit-learn expects to fail and does not is a pass.
+            outcome = "passed" if outcome == "xpassed" else outcome
+            counts[line["test"].partition("::")[0]][outcome] += 1
+    return counts
+
+
+def share(c: collections.Counter[str]) -> float:
+    """Percentage passed of all that could run: passed, failed and deselected."""
+    tried = c["passed"] + c["failed"] + c["deselected"]
+    return 100.0 * c["passed"] / tried if tried else 100.0
+
+
+def show(report: list[Line], console: Console) -> collections.Counter[str]:
+    """Print the table by file and the reasons; return the total."""
+    counts = count(report)
+    total = sum(counts.values(), collections.Counter())
+    columns = ("passed", "failed", "deselected", "skipped", "xfailed")
+    table = Table("file", "collected", *columns, "passed of all")
+    for name, c in [*counts.items(), ("all", total)]:
+        if name == "all":
+            table.add_section()
+        numbers = [str(c[column]) for column in columns]
+        table.add_row(name, str(c.total()), *numbers, f"{share(c):.1f} %")
+    console.print(table)
+    reasons = collections.Counter(r["reason"] for r in report if r.get("reason"))
+    for reason, number in reasons.most_common():
+        console.print(f"deselected, {reason}: {number}", highlight=False)
+    run = total["passed"] + total["failed"]
+    if run:
+        console.print(f"of those run, {100 * total['passed'] / run:.1f} % passed")
+    return total
+
+
+def main() -> int:
+    """Run, report, judge."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--deselected", action="store_true")
+    parser.add_argument("--report", type=Path, help="write every outcome, JSON lines")
+    parser.add_argument("pytest", nargs="*", help="options for pytest, after --")
+    options = parser.parse_args()
+    report = run_tests(options.pytest, options.deselected)
+    if options.report:
+        options.report.write_text("".join(json.dumps(r) + "\n" for r in report))
+    console = Console(width=100)
+    total = show(report, console)
+    for line in report:
+        if "unused" in line and not options.pytest:
+            console.print(f"listed, but no such test: {line['unused']}", markup=False)
+        if options.deselected and line.get("reason") and line["outcome"] == "passed":
+            console.print(f"deselected, but passes: {line['test']}", markup=False)
+    if total["failed"]:
+        console.print("Failures above are not listed in deselected.toml.")
+        return 1
+    if share(total) < LEAST:
+        console.print(f"Below {LEAST:g} %.")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
