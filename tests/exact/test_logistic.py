@@ -22,7 +22,7 @@ from certus.verify.formulas import LOSSES
 from certus.verify.separation import separates
 
 Array = np.ndarray
-TIGHT = 1e-10
+TIGHT = 1e-12
 
 
 def slope(f: Any, x: Array, step: float = 1e-5) -> Array:
@@ -44,7 +44,8 @@ def fitted(p: Known) -> Any:
         C=1 / (level * p.s.sum()) if level else np.inf,
         l1_ratio=0.0 if isinstance(penalty, t.L2 | t.NoPenalty) else penalty[0] / level,
         fit_intercept=p.intercept is not None,
-        tol=TIGHT,
+        # Without curvature of its own, L1 leaves more to rounding.
+        tol=1e-10 if isinstance(penalty, t.L1) else TIGHT,
     )
     return model.fit(p.X, p.y, sample_weight=p.s)
 
@@ -62,8 +63,9 @@ def test_logistic_finds_the_known_optimum(
     p = known_logistic(l1=l1, l2=l2, intercept=intercept, seed=seed)
     model = fitted(p)
     assert model.certificate_.status is Status.SOLVED
-    np.testing.assert_allclose(model.coef_[0], p.coef, atol=1e-5)
-    np.testing.assert_allclose(model.intercept_[0], p.intercept or 0.0, atol=1e-5)
+    near = 1e-4 if l1 else 1e-5
+    np.testing.assert_allclose(model.coef_[0], p.coef, atol=near)
+    np.testing.assert_allclose(model.intercept_[0], p.intercept or 0.0, atol=near)
     if l1:
         assert np.array_equal(model.coef_[0] != 0, p.coef != 0)
 
@@ -77,7 +79,7 @@ def test_softmax_finds_the_known_optimum(seed: int, l2: float, b: bool) -> None:
     z = p.X @ p.coef.T + (0.0 if p.intercept is None else p.intercept)
     np.testing.assert_allclose(model.predict_proba(p.X), softmax(z, axis=1), atol=1e-6)
     if l2:
-        np.testing.assert_allclose(model.coef_, p.coef, atol=1e-5)
+        np.testing.assert_allclose(model.coef_, p.coef, atol=2e-5)
         np.testing.assert_allclose(model.coef_.sum(axis=0), 0.0, atol=1e-6)
 
 
@@ -244,7 +246,7 @@ def test_softmax_gradient_and_rule() -> None:
     np.testing.assert_allclose(slope(risk, W), expected, atol=1e-7)
     model = LogisticRegression(C=0.7, tol=TIGHT, fit_intercept=False).fit(X, y)
     error = softmax(X @ model.coef_.T, axis=1) - np.eye(4)[y]
-    np.testing.assert_allclose(0.7 * error.T @ X, -model.coef_, atol=1e-4)
+    np.testing.assert_allclose(0.7 * error.T @ X, -model.coef_, atol=1e-5)
     P = model.predict_proba(X)
     np.testing.assert_allclose(P, softmax(X @ model.coef_.T, axis=1), rtol=1e-10)
     assert np.array_equal(model.predict(X), P.argmax(axis=1))
