@@ -4,10 +4,10 @@
 
 A pass over all columns gives the gradient and the duality gap; the columns that
 violate optimality most join the working set, whose problem is solved on its Gram
-matrix: coordinate descent to find the support and signs, then one linear system that is exact
-for that support (the objective is quadratic there). Paths are warm-started and keep
-the Gram matrix. Memory: X, plus the square of the working set; sets beyond
-``GRAM_SIDE`` columns run coordinate descent on the columns themselves.
+matrix: coordinate descent to find the support and signs, then one linear system that
+is exact for that support (the objective is quadratic there). Paths are warm-started
+and keep the Gram matrix. Memory: X, the columns of the working set and the square of
+its size; sets beyond ``GRAM_SIDE`` run coordinate descent on the columns themselves.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import linalg
+from scipy import linalg, sparse
 
 from certus.certificate import Status
 from certus.convex.design import Array, Design
@@ -55,10 +55,7 @@ class QuadraticSolver:
         self.w = np.zeros(design.d)
         self.residual = y.copy()
         self.gradient = -self.correlation  # of the loss, at w
-        self.members = np.empty(0, dtype=np.intp)  # working set, in order of arrival
-        self.position = np.full(design.d, -1, dtype=np.intp)
-        self.columns: Any = None
-        self.G = np.empty((0, 0))
+        self.set = WorkingSet(design)
 
     def start_from(self, w: Array) -> None:
         """Begin at ``w`` instead of zero."""
@@ -91,7 +88,7 @@ class QuadraticSolver:
                 steps += 1
                 before = found.objective
                 self._admit(l1, l2)
-                aim = max(0.3 * found.relative if len(self.members) else 0.0, 0.3 * tol)
+                aim = max(self._patience() * found.relative, 0.3 * tol)
                 stalled = not self._solve_members(l1, l2, aim * self.reference)
                 self._refresh()
                 found = self.gap(l1, l2)
@@ -121,77 +118,52 @@ class QuadraticSolver:
         gap = max(primal - dual, 0.0)
         return Gap(primal, gap / self.reference if self.reference > 0 else 0.0)
 
+    def _patience(self) -> float:
+        """How far to solve on the working set before the next pass over all columns.
+
+        Small sets are nearly free beside a pass, large ones are not.
+        """
+        cheap = 100 * len(self.set.members) ** 2 < self.design.n * self.design.d
+        return 0.03 if cheap else 0.3
+
     def _refresh(self) -> None:
         """Residual and gradient at w: one pass over the support, one over all."""
-        members = self.members
-        values = self.w[members]
-        on = np.flatnonzero(values)
-        if self.columns is not None and on.size:
-            z = self.columns[:, on] @ values[on]
-            if self.design.centred:
-                z = z - self.design.mean[members[on]] @ values[on]
-            self.residual = self.y - z
-        else:
-            self.residual = self.y.copy()
+        on = np.flatnonzero(self.w[self.set.members])
+        self.residual = self.y - self.set.dot(on, self.w[self.set.members[on]])
         self.gradient = -self.design.t_dot(self.residual)
 
     def _admit(self, l1: float, l2: float) -> None:
         """Grow the working set by the columns that violate optimality most."""
         support = np.flatnonzero(self.w)
         violation = np.abs(self.gradient + l2 * self.w) - l1
-        outside = self.position < 0
-        missing = support[outside[support]]
+        outside = ~self.set.inside
         candidates = np.flatnonzero(outside & (violation > 0))
-        room = max(64, len(support))
+        # Forming the Gram matrix of 2√d columns costs about one pass over X.
+        room = max(64, len(support), int(2 * np.sqrt(self.design.d)))
         if len(candidates) > room:
             best = np.argpartition(violation[candidates], -room)[-room:]
             candidates = candidates[best]
-        new = np.union1d(missing, candidates)
+        new = np.union1d(support[outside[support]], candidates)
         if not new.size:
             return
-        if len(self.members) > 2 * max(256, len(support)) and self.G.size:
-            self._forget(support)
-        self._append(new)
+        if len(self.set.members) > 2 * max(256, len(support)):
+            self._forget()
+        self.set.append(new)
 
-    def _forget(self, support: Array) -> None:
-        """Drop members that are zero and far from entering; keeps paths lean."""
-        size = np.abs(self.gradient[self.members])
-        cut = np.quantile(size, 0.5)
-        keep = (self.w[self.members] != 0) | (size >= cut)
-        self.position[self.members[~keep]] = -1
-        self.members = self.members[keep]
-        self.position[self.members] = np.arange(len(self.members))
-        self.columns = self.columns[:, np.flatnonzero(keep)]
-        if self.G.size:
-            self.G = np.ascontiguousarray(self.G[np.ix_(keep, keep)])
-
-    def _append(self, new: Array) -> None:
-        design = self.design
-        fresh = design.columns(new)
-        mean_new, mean_old = design.mean[new], design.mean[self.members]
-        k, m = len(self.members), len(new)
-        if k + m <= GRAM_SIDE and (k == 0 or self.G.size):
-            G = np.empty((k + m, k + m))
-            G[:k, :k] = self.G
-            if k:
-                G[k:, :k] = design.cross(fresh, mean_new, self.columns, mean_old)
-                G[:k, k:] = G[k:, :k].T
-            G[k:, k:] = design.cross(fresh, mean_new, fresh, mean_new)
-            self.G = G
-        else:
-            self.G = np.empty((0, 0))
-        self.columns = fresh if k == 0 else _beside(self.columns, fresh)
-        self.members = np.concatenate([self.members, new])
-        self.position[new] = np.arange(k, k + m)
+    def _forget(self) -> None:
+        """Drop the half of the zero members that are farthest from entering."""
+        members = self.set.members
+        size = np.abs(self.gradient[members])
+        self.set.keep((self.w[members] != 0) | (size >= np.median(size)))
 
     # -- the problem on the working set -----------------------------------------
 
     def _solve_members(self, l1: float, l2: float, target: float) -> bool:
-        members = self.members
+        members = self.set.members
         if not members.size:
             return False
         w = self.w[members].copy()
-        if not self.G.size:
+        if self.set.G is None:
             moved = self._descend_on_columns(l1, l2, w, target)
         else:
             c = self.correlation[members]
@@ -199,16 +171,16 @@ class QuadraticSolver:
             def done(w: Array, g: Array) -> bool:
                 return _gram_gap(c, w, g, l1, l2, self.reference) <= target
 
-            moved = solve_on_gram(self.G, c, w, l1, l2, done)
+            moved = solve_on_gram(self.set.G, c, w, l1, l2, done)
         self.w[members] = w
         return moved
 
     def _descend_on_columns(
         self, l1: float, l2: float, w: Array, target: float
     ) -> bool:
-        design, members = self.design, self.members
+        design, members = self.design, self.set.members
         penalty: Any = ElasticNet(l1, l2) if l2 > 0 else L1(l1)
-        X = self.columns.toarray() if design.sparse else self.columns
+        X = self.set.dense()
         mean = design.mean[members]
         h = (np.ones(design.n) if design.s is None else design.s) / design.total
         curvature = np.einsum("ij,ij,i->j", X, X, h) - mean**2 * design.centred
@@ -224,12 +196,93 @@ class QuadraticSolver:
         return True
 
 
-def _beside(left: Any, right: Any) -> Any:
-    if hasattr(left, "toarray"):
-        from scipy import sparse
+class WorkingSet:
+    """Columns of a design and their Gram matrix, in buffers that grow by doubling.
 
-        return sparse.hstack([left, right], format="csc")
-    return np.concatenate([left.T, right.T]).T  # stays Fortran-ordered
+    Parameters
+    ----------
+    design : Design
+        Where the columns come from.
+    """
+
+    def __init__(self, design: Design) -> None:
+        self.design = design
+        self.members = np.empty(0, dtype=np.intp)  # in order of arrival
+        self.inside = np.zeros(design.d, dtype=bool)
+        self._gram: Array | None = np.empty((0, 0))
+        self._columns: Any = None if design.sparse else np.empty((0, design.n))
+
+    @property
+    def G(self) -> Array | None:
+        """Gram matrix of the members, or None where there are too many."""
+        k = len(self.members)
+        return None if self._gram is None else self._gram[:k, :k]
+
+    def dense(self) -> Array:
+        """The members' columns, Fortran-ordered."""
+        if self.design.sparse:
+            return np.asfortranarray(self._columns.toarray())
+        return self._columns[: len(self.members)].T
+
+    def dot(self, which: Array, values: Array) -> Array:
+        """Centred columns at positions ``which``, times ``values``."""
+        if not which.size:
+            return np.zeros(self.design.n)
+        if self.design.sparse:
+            z = self._columns[:, which] @ values
+        else:
+            z = values @ self._columns[which]
+        return np.asarray(z) - self.design.mean[self.members[which]] @ values
+
+    def append(self, new: Array) -> None:
+        """Add columns and their inner products with the members."""
+        design, k, m = self.design, len(self.members), len(new)
+        fresh = design.columns(new)
+        if k + m > GRAM_SIDE:
+            self._gram = None
+        if self._gram is not None:
+            mean_new, mean_old = design.mean[new], design.mean[self.members]
+            old = self._columns if design.sparse else self._columns[:k].T
+            self._gram = G = _grown(self._gram, k, (k + m, k + m))
+            if k:
+                G[k : k + m, :k] = design.cross(fresh, mean_new, old, mean_old)
+                G[:k, k : k + m] = G[k : k + m, :k].T
+            G[k : k + m, k : k + m] = design.cross(fresh, mean_new, fresh, mean_new)
+        if design.sparse:
+            parts = [fresh] if self._columns is None else [self._columns, fresh]
+            self._columns = sparse.hstack(parts, format="csc")
+        else:
+            self._columns = _grown(self._columns, k, (k + m, design.n))
+            self._columns[k : k + m] = fresh.T
+        self.members = np.concatenate([self.members, new])
+        self.inside[new] = True
+
+    def keep(self, which: Array) -> None:
+        """Keep the members marked in ``which``."""
+        on = np.flatnonzero(which)
+        self.inside[self.members[~which]] = False
+        self.members = self.members[on]
+        k = len(on)
+        if self._gram is not None:
+            self._gram[:k, :k] = self._gram[np.ix_(on, on)]
+        if self.design.sparse:
+            self._columns = self._columns[:, on]
+        else:
+            self._columns[:k] = self._columns[on]
+
+
+def _grown(buffer: Array, used: int, shape: tuple[int, int]) -> Array:
+    """A buffer of at least ``shape``, with the ``used`` rows (and columns) copied."""
+    if shape[0] <= len(buffer):
+        return buffer
+    side = max(shape[0], 2 * len(buffer), 256)
+    square = shape[0] == shape[1]
+    out = np.empty((side, side if square else shape[1]))
+    if square:
+        out[:used, :used] = buffer[:used, :used]
+    else:
+        out[:used] = buffer[:used]
+    return out
 
 
 def solve_on_gram(
@@ -242,7 +295,7 @@ def solve_on_gram(
 ) -> bool:
     """Minimise ½wᵀGw − cᵀw + Ω(w) in place until ``done(w, Gw − c)``.
 
-    Coordinate descent finds signs; once they repeat, one linear system is exact for
+    Coordinate descent finds signs; once they settle, one linear system is exact for
     them. Returns whether anything moved.
     """
     penalty: Any = ElasticNet(l1, l2) if l2 > 0 else L1(l1)
@@ -250,13 +303,16 @@ def solve_on_gram(
     g = G @ w - c
     floor = 1e-15 * max(l1, float(np.abs(c).max(initial=0.0)))
     signs, moved = np.zeros(size), False
+    # An epoch costs size², the linear system support³/3: fewer epochs on large sets.
+    epochs = max(3, EPOCHS * 300 // max(300, size))
     for _ in range(500):
-        change, _ = descend_gram(penalty, G, w, g, size, EPOCHS, floor)
+        change, _ = descend_gram(penalty, G, w, g, size, epochs, floor)
         moved = moved or change > 0
         if change <= floor or done(w, g):
             break
         now = np.sign(w)
-        if np.array_equal(now, signs) and _settle(G, c, w, g, l1, l2):
+        flipped = np.count_nonzero(now != signs)
+        if 20 * flipped <= np.count_nonzero(now) and _settle(G, c, w, g, l1, l2):
             np.subtract(G @ w, c, out=g)
             if done(w, g):
                 break
