@@ -143,7 +143,10 @@ class Estimator(CallbackSupport, BaseEstimator):
     def _html_repr(self) -> str:
         certificate = getattr(self, "certificate_", None)
         extra = certificate._repr_html_() if certificate is not None else ""
-        return str(super()._html_repr()) + extra
+        with warnings.catch_warnings():
+            # Its reader of docstrings does not know our sections and says so.
+            warnings.filterwarnings("ignore", "Unknown section", UserWarning)
+            return str(super()._html_repr()) + extra
 
     def save(self, path: str | Path) -> Path:
         """Write the fitted model, with its certificate, to a ``.certus`` file.

@@ -28,6 +28,13 @@ __all__ = ["CHECKERS", "certify", "check", "judge"]
 
 Checked = tuple[list[Claim], Status, dict[str, Any]]
 
+#: What helps a fit that was ended from outside: neither iterations nor scaling.
+_EARLY_FIX = {
+    Status.TIME_LIMIT: "raise max_time",
+    Status.STOPPED: "fit without the callback that stopped it",
+    Status.INTERRUPTED: "fit again without interrupting",
+}
+
 #: One checker per kind of evidence; families register nothing here.
 CHECKERS: dict[str, Callable[..., Checked]] = {
     "linear": check_linear,
@@ -171,6 +178,8 @@ def judge(
         early = ended in (Status.INTERRUPTED, Status.STOPPED, Status.TIME_LIMIT)
         if early or status is Status.TOL_NOT_REACHED:
             status = ended
+        if claims[0].met is False and ended in _EARLY_FIX:
+            claims[0] = dataclasses.replace(claims[0], fix=_EARLY_FIX[ended])
     shape = marks.get("shape") or [0, 0]
     return Certificate(
         model=_name(model),

@@ -1,0 +1,314 @@
+"""Named checks for certified estimators: what must hold for each of them.
+
+In the manner of scikit-learn's estimator checks: :func:`checks` yields small functions
+that take an unfitted estimator. They ask whether the certificate is there and right,
+whether it notices a changed coefficient or other data, and whether the fit respects the
+symmetries of its objective (order of rows, repeated rows, storage of X).
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import clone, is_classifier
+from sklearn.exceptions import ConvergenceWarning
+
+import certus
+from certus.certificate import Certificate, Status, Strength
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Check = Callable[[Any], None]
+
+__all__ = ["Check", "checks", "example"]
+
+
+def example(estimator: Any, *, seed: int = 0, n: int = 60) -> tuple[Array, Array]:
+    """Data an estimator can fit: three overlapping classes, or a noisy linear target.
+
+    Examples
+    --------
+    >>> from certus.linear import Ridge
+    >>> from certus.testing.checks import example
+    >>> X, y = example(Ridge())
+    >>> X.shape, y.shape
+    ((60, 4), (60,))
+    """
+    rng = np.random.default_rng(seed)
+    X = rng.normal(0.2, 1.0, (n, 4))
+    if is_classifier(estimator):
+        y = np.argmax(X[:, :3] + rng.gumbel(size=(n, 3)), axis=1)
+        y[:3] = range(3)
+        return X, y
+    return X, X @ [1.0, -2.0, 0.0, 0.5] + 0.7 + rng.normal(size=n)
+
+
+def checks() -> Iterator[Check]:
+    """Yield every check; each raises ``AssertionError`` with a sentence.
+
+    Examples
+    --------
+    >>> from certus.linear import Ridge
+    >>> from certus.testing.checks import checks
+    >>> for check in checks():
+    ...     check(Ridge())
+    """
+    yield check_certificate_is_met
+    yield check_certificate_can_be_repeated
+    yield check_changed_coefficient_is_refuted
+    yield check_swapped_data_are_reported
+    yield check_not_a_number_is_not_met
+    yield check_copies_keep_the_certificate
+    yield check_saved_model_is_stated_not_rechecked
+    yield check_order_of_rows
+    yield check_integer_weight_is_repetition
+    yield check_zero_weight_is_removal
+    yield check_stacked_rows
+    yield check_order_of_columns
+    yield check_zero_column
+    yield check_single_precision
+    yield check_sparse_equals_dense
+    yield check_memory_order
+    yield check_data_are_left_alone
+
+
+# -- the certificate --------------------------------------------------------------
+
+
+def _fit(estimator: Any, X: Any, y: Any, **options: Any) -> Any:
+    return clone(estimator).fit(X, y, **options)
+
+
+def check_certificate_is_met(estimator: Any) -> None:
+    """``fit`` leaves a certificate of its own data that meets its target."""
+    X, y = example(estimator)
+    model = _fit(estimator, X, y)
+    found = model.certificate_
+    assert isinstance(found, Certificate), "fit leaves no certificate_."
+    assert found.status is Status.SOLVED, f"status is {found.status}."
+    assert found.met is not False, f"not met: {found}"
+    assert found.origin == "fit" and found.evidence is not None
+    assert (found.n_samples, found.n_features) == X.shape
+    assert found.model == type(estimator).__name__
+    assert all(len(line) <= 80 for line in str(found).splitlines())
+
+
+def check_certificate_can_be_repeated(estimator: Any) -> None:
+    """``certify`` finds the same numbers on the same data, at both levels."""
+    X, y = example(estimator)
+    model = _fit(estimator, X, y)
+    stated = model.certificate_
+    for level in ("quick", "full"):
+        found = certus.certify(model, X, y, level=level)
+        assert found.origin == "certify" and found.level == level
+        assert found.status is stated.status, f"{found.status} at level {level}."
+        assert found.value == stated.value, "the same check gives another number."
+
+
+def check_changed_coefficient_is_refuted(estimator: Any) -> None:
+    """One coefficient off by a hundredth: the statement is refuted."""
+    X, y = example(estimator)
+    model = _fit(estimator, X, y)
+    stated = model.certificate_[model.certificate_.primary]
+    model.coef_ = model.coef_.copy()
+    model.coef_.flat[0] += 0.01
+    found = certus.certify(model, X, y)
+    claim = found[found.primary]
+    assert claim.value > 1e-6, f"a change of 0.01 left a value of {claim.value}."
+    if stated.strength is Strength.PROVED:
+        assert found.status is Status.REFUTED, f"status is {found.status}."
+        assert found.met is False
+
+
+def check_swapped_data_are_reported(estimator: Any) -> None:
+    """Other data: unmet, with a note that they are not those of the fit."""
+    X, y = example(estimator)
+    model = _fit(estimator, X, y)
+    found = certus.certify(model, *example(estimator, seed=1))
+    claim = found[found.primary]
+    if claim.strength is Strength.PROVED:
+        assert found.met is False, "other data meet the target."
+        assert any("not those of the fit" in note for note in claim.assumptions)
+    assert found.status is not Status.SOLVED, f"status is {found.status}."
+    assert found.status is not Status.REFUTED, "other data refute nothing."
+
+
+def check_not_a_number_is_not_met(estimator: Any) -> None:
+    """A NaN or infinite coefficient is never certified."""
+    X, y = example(estimator)
+    for bad in (np.nan, np.inf):
+        model = _fit(estimator, X, y)
+        model.coef_ = model.coef_.copy()
+        model.coef_.flat[0] = bad
+        found = certus.certify(model, X, y)
+        assert found.met is False and found.status is not Status.SOLVED
+
+
+def check_copies_keep_the_certificate(estimator: Any) -> None:
+    """Pickle and deepcopy keep the certificate and the evidence behind it."""
+    X, y = example(estimator)
+    model = _fit(estimator, X, y)
+    for other in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        assert other.certificate_.to_dict() == model.certificate_.to_dict()
+        assert certus.certify(other, X, y).status is model.certificate_.status
+
+
+def check_saved_model_is_stated_not_rechecked(estimator: Any) -> None:
+    """A model read from a file says so, and can be checked again."""
+    X, y = example(estimator)
+    model = _fit(estimator, X, y)
+    with tempfile.TemporaryDirectory() as folder:
+        other = certus.load(model.save(Path(folder) / "model.certus"))
+    assert other.certificate_.origin == "file"
+    assert "stated, not rechecked" in str(other.certificate_).replace("\n    ", " ")
+    assert other.certificate_.claims == model.certificate_.claims
+    assert np.array_equal(other.predict(X), model.predict(X))
+    assert certus.certify(other, X, y).value == model.certificate_.value
+
+
+# -- symmetries of the objective --------------------------------------------------
+
+
+def _same(a: Any, b: Any, X: Array, digits: float = 1e-5) -> None:
+    """Equal predictions (probabilities, scores) to rounding and tolerance."""
+    for name in ("predict_proba", "decision_function", "predict"):
+        if hasattr(a, name):
+            found, expected = getattr(a, name)(X), getattr(b, name)(X)
+            if name == "decision_function" and hasattr(a, "predict_proba"):
+                continue  # a constant added to every score means the same
+            np.testing.assert_allclose(found, expected, rtol=digits, atol=digits)
+            return
+
+
+def _chooses(estimator: Any) -> bool:
+    """Whether folds of rows matter, so that row symmetries cannot hold exactly."""
+    return hasattr(estimator, "cv")
+
+
+def check_order_of_rows(estimator: Any) -> None:
+    """Permuting the rows changes nothing."""
+    if _chooses(estimator):
+        return
+    X, y = example(estimator)
+    order = np.random.default_rng(1).permutation(len(y))
+    _same(_fit(estimator, X[order], y[order]), _fit(estimator, X, y), X)
+
+
+def check_integer_weight_is_repetition(estimator: Any) -> None:
+    """A weight of three equals three copies of the row."""
+    if _chooses(estimator):
+        return
+    X, y = example(estimator)
+    s = np.random.default_rng(2).integers(1, 4, len(y))
+    repeated = _fit(estimator, np.repeat(X, s, axis=0), np.repeat(y, s))
+    weighted = _fit(estimator, X, y, sample_weight=s)
+    _same(weighted, repeated, X)
+    value, other = weighted.certificate_, repeated.certificate_
+    assert value[value.primary].objective == other[other.primary].objective
+
+
+def check_zero_weight_is_removal(estimator: Any) -> None:
+    """A row of weight zero might as well be absent, whatever it holds."""
+    if _chooses(estimator):
+        return
+    X, y = example(estimator)
+    s = np.ones(len(y))
+    s[::5] = 0.0
+    wild = X.copy()
+    wild[::5] *= 1e3
+    used = s > 0
+    _same(
+        _fit(estimator, wild, y, sample_weight=s), _fit(estimator, X[used], y[used]), X
+    )
+
+
+def check_stacked_rows(estimator: Any) -> None:
+    """Two copies of the data weigh as much as weights of two."""
+    if _chooses(estimator):
+        return
+    X, y = example(estimator)
+    twice = _fit(estimator, np.vstack([X, X]), np.concatenate([y, y]))
+    _same(twice, _fit(estimator, X, y, sample_weight=np.full(len(y), 2.0)), X)
+
+
+def check_order_of_columns(estimator: Any) -> None:
+    """Permuting the columns permutes the coefficients."""
+    X, y = example(estimator)
+    order = np.array([2, 0, 3, 1])
+    moved, plain = _fit(estimator, X[:, order], y), _fit(estimator, X, y)
+    np.testing.assert_allclose(
+        moved.coef_, np.take(plain.coef_, order, axis=-1), rtol=1e-4, atol=1e-4
+    )
+
+
+def check_zero_column(estimator: Any) -> None:
+    """A column of zeros gets a coefficient of zero and changes nothing else."""
+    X, y = example(estimator)
+    wide = np.column_stack([X, np.zeros(len(y))])
+    padded, plain = _fit(estimator, wide, y), _fit(estimator, X, y)
+    assert np.abs(padded.coef_[..., -1]).max() <= 1e-9
+    np.testing.assert_allclose(
+        padded.coef_[..., :-1], plain.coef_, rtol=1e-4, atol=1e-4
+    )
+
+
+# -- storage ----------------------------------------------------------------------
+
+
+def check_single_precision(estimator: Any) -> None:
+    """float32 data give float32 attributes, near those of float64."""
+    X, y = example(estimator)
+    with warnings.catch_warnings():
+        # A tolerance below the precision of the data may be out of reach.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = _fit(estimator, X.astype(np.float32), y)
+    plain = _fit(estimator, X, y)
+    assert model.coef_.dtype == np.float32, f"coef_ is {model.coef_.dtype}."
+    assert np.asarray(model.intercept_).dtype == np.float32
+    np.testing.assert_allclose(model.coef_, plain.coef_, rtol=1e-3, atol=1e-3)
+    value = model.certificate_.value
+    assert value is not None and value < 1e-5, f"the value is {value}."
+
+
+def check_sparse_equals_dense(estimator: Any) -> None:
+    """CSR and CSC, matrix and array, give what dense data give."""
+    X, y = example(estimator)
+    X[np.random.default_rng(3).uniform(size=X.shape) < 0.4] = 0.0
+    plain = _fit(estimator, X, y)
+    for form in ("csr_matrix", "csc_matrix", "csr_array", "csc_array"):
+        S = getattr(sparse, form)(X)
+        model = _fit(estimator, S, y)
+        assert model.certificate_.met is not False, f"{form} is not solved."
+        np.testing.assert_allclose(model.coef_, plain.coef_, rtol=1e-4, atol=1e-4)
+        _same(model, plain, X)
+        found = certus.certify(model, S, y)
+        assert found.status is model.certificate_.status
+
+
+def check_memory_order(estimator: Any) -> None:
+    """C, Fortran and strided storage give the same model."""
+    X, y = example(estimator)
+    plain = _fit(estimator, X, y)
+    spread = np.repeat(X, 2, axis=0)[::2]
+    for other in (np.asfortranarray(X), spread, X[::-1][::-1]):
+        _same(_fit(estimator, other, y), plain, X)
+
+
+def check_data_are_left_alone(estimator: Any) -> None:
+    """X, y and weights are read, never written; read-only data are fine."""
+    X, y = example(estimator)
+    s = np.linspace(0.5, 2.0, len(y))
+    before = (X.copy(), y.copy(), s.copy())
+    for array in (X, y, s):
+        array.flags.writeable = False
+    model = _fit(estimator, X, y, sample_weight=s)
+    certus.certify(model, X, y, s)
+    for array, kept in zip((X, y, s), before):
+        assert np.array_equal(array, kept)
