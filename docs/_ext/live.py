@@ -1,0 +1,105 @@
+"""Keeps the prose true: its examples are run, and command-line output is captured.
+
+Every ``>>>`` example in a Markdown page is run as a doctest, one namespace per page;
+a difference is a warning, and warnings are errors. Durations and tiny numbers differ
+between machines and are not compared. What the command line prints is written to
+``api/generated/cli`` for the pages to include.
+"""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from sphinx.util import logging
+
+logger = logging.getLogger(__name__)
+
+_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_VARYING = re.compile(r"\d+(?:\.\d+)?\s+m?s\b|\d\.\de[-+]\d\d")
+_FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+_COMMANDS = {
+    "help": ["--help"],
+    "fit": ["fit", "--no-files"],
+    "fit-help": ["fit", "--help"],
+    "predict-help": ["predict", "--help"],
+    "certify-help": ["certify", "--help"],
+    "list": ["list"],
+    "list-help": ["list", "--help"],
+}
+
+
+class _Checker(doctest.OutputChecker):
+    def check_output(self, want: str, got: str, flags: int) -> bool:
+        want, got = (_VARYING.sub("#", text) for text in (want, got))
+        return super().check_output(want, got, flags)
+
+
+def run_examples(app: Any) -> None:
+    """Run the examples of every page as one doctest per page."""
+    source = Path(app.srcdir)
+    here = Path.cwd()
+    for page in sorted(source.rglob("*.md")):
+        if {"_build", "auto_examples"} & set(page.relative_to(source).parts):
+            continue
+        text = page.read_text(encoding="utf-8")
+        blank = [
+            "\n" * text.count("\n", last, match.start(1)) + match.group(1)
+            for last, match in _blocks(text)
+        ]
+        test = doctest.DocTestParser().get_doctest(
+            "".join(blank), {}, str(page), str(page), 0
+        )
+        report: list[str] = []
+        runner = doctest.DocTestRunner(_Checker(), verbose=False, optionflags=_FLAGS)
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)  # examples may write files
+            try:
+                runner.run(test, out=report.append)
+            finally:
+                os.chdir(here)
+        if report:
+            logger.warning("an example does not hold:\n%s", "".join(report))
+
+
+def _blocks(text: str) -> Any:
+    """Each fenced block with the end of the one before, so line numbers are kept."""
+    last = 0
+    for match in _BLOCK.finditer(text):
+        yield last, match
+        last = match.end(1)
+
+
+def capture_commands(app: Any) -> None:
+    """Write what the command line prints, at 80 columns and without colour."""
+    folder = Path(app.srcdir) / "api" / "generated" / "cli"
+    folder.mkdir(parents=True, exist_ok=True)
+    command = Path(sys.executable).with_name("certus")
+    environment = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb"}
+    for name, arguments in _COMMANDS.items():
+        done = subprocess.run(
+            [command, *arguments],
+            capture_output=True,
+            text=True,
+            env=environment,
+            check=False,
+        )
+        if done.returncode:
+            logger.warning("certus %s failed: %s", " ".join(arguments), done.stderr)
+        lines = [line.rstrip() for line in done.stdout.splitlines()]
+        typed = f"$ certus {' '.join(arguments)}"
+        text = "\n".join([typed, *lines]).rstrip() + "\n"
+        (folder / f"{name}.txt").write_text(text, encoding="utf-8")
+
+
+def setup(app: Any) -> dict[str, Any]:
+    """Run before pages are read."""
+    app.connect("builder-inited", capture_commands)
+    app.connect("builder-inited", run_examples)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,112 @@
+"""How the documentation is built.
+
+Pages are MyST Markdown, the reference is made from the docstrings, the gallery runs
+``examples/``. Nothing is fetched while building, and the pages load nothing from
+elsewhere: formulas become MathML (see ``_ext/mathml.py``).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import warnings
+from importlib.metadata import version as installed
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_ext"))
+
+project = "certus"
+author = "The certus developers"
+copyright = "The certus developers, BSD-3-Clause"
+release = version = installed("certus")
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx_gallery.gen_gallery",
+    "mathml",
+    "live",
+]
+exclude_patterns = ["_build", "_ext", "_templates", "auto_examples/**.ipynb"]
+templates_path = ["_templates"]
+language = "en_GB"
+html_math_renderer = "mathml"
+
+myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
+myst_heading_anchors = 3
+
+# The docstrings are numpydoc's, with two sections of ours.
+napoleon_google_docstring = False
+napoleon_custom_sections = ["Objective", "Certificate"]
+napoleon_use_param = False
+napoleon_use_ivar = True
+napoleon_use_rtype = False
+autosummary_generate = True
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+add_module_names = False
+toc_object_entries_show_parents = "hide"
+default_role = "code"
+
+sphinx_gallery_conf: dict[str, Any] = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "auto_examples",
+    "backreferences_dir": "api/generated/backreferences",
+    "doc_module": ("certus",),
+    "filename_pattern": r"/plot_",
+    "within_subsection_order": "ExampleTitleSortKey",
+    "abort_on_example_error": True,
+    "download_all_examples": False,
+    "show_memory": False,
+    "show_signature": False,
+    "min_reported_time": 60,
+    "write_computation_times": False,
+    "remove_config_comments": True,
+    "copyfile_regex": "",
+    "image_srcset": ["2x"],
+}
+suppress_warnings = ["config.cache"]
+
+html_theme = "pydata_sphinx_theme"
+html_title = "certus"
+html_static_path = ["_static"]
+html_css_files = ["custom.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_sidebars = {"changelog": [], "index": []}
+html_theme_options: dict[str, Any] = {
+    "logo": {"text": "certus"},
+    "navbar_align": "left",
+    "navbar_end": ["theme-switcher"],
+    "navbar_persistent": ["search-button"],
+    "header_links_before_dropdown": 7,
+    "show_prev_next": False,
+    "show_toc_level": 2,
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
+
+warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive")
+
+_REQUEST = re.compile(r"set_\w+_request$")
+
+
+def _skip(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> Any:
+    """Leave out what scikit-learn documents, and the fields of NamedTuples."""
+    inner = getattr(obj, "fget", obj)
+    module = str(getattr(inner, "__module__", "") or "")
+    field = type(obj).__name__ == "_tuplegetter"
+    if module.startswith("sklearn.") or _REQUEST.match(name) or field:
+        return True
+    return None
+
+
+def setup(app: Any) -> None:
+    """Register what needs a function."""
+    app.connect("autodoc-skip-member", _skip)
