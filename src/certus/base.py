@@ -113,7 +113,7 @@ class Estimator(CallbackSupport, BaseEstimator):
     def _validate_X_y(
         self, X: Any, y: Any, sample_weight: Any, **options: Any
     ) -> tuple[Any, Any, Any]:
-        """Validated X (dense, CSR or CSC; float64 or float32), y and weights or None."""
+        """Checked X (dense, CSR or CSC; float64 or float32), y and weights or None."""
         X, y = validate_data(
             self,
             X,
