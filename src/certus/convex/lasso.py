@@ -123,7 +123,7 @@ class QuadraticSolver:
 
         Small sets are nearly free beside a pass, large ones are not.
         """
-        cheap = 100 * len(self.set.members) ** 2 < self.design.n * self.design.d
+        cheap = 25 * len(self.set.members) ** 2 < self.design.n * self.design.d
         return 0.03 if cheap else 0.3
 
     def _refresh(self) -> None:

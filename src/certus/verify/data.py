@@ -22,7 +22,6 @@ def as_matrix(X: Any) -> Any:
     """X as a numeric 2-D array or CSR/CSC matrix, or an error that says what to do."""
     if sparse.issparse(X):
         X = X if X.format in ("csr", "csc") else X.tocsr()
-        values = X.data
     else:
         X = np.asarray(X)
         if X.dtype.kind not in "fiub":
@@ -35,21 +34,9 @@ def as_matrix(X: Any) -> Any:
                 ) from None
         if X.ndim != 2:
             raise ValueError(f"X has shape {X.shape}; pass rows × columns.")
-        values = X
     if X.shape[0] == 0:
         raise ValueError("X has no rows.")
-    if values.dtype.kind == "f" and not np.isfinite(_sum(values)):
-        bad = values.size - int(np.isfinite(values).sum())
-        if bad:
-            raise ValueError(
-                f"X holds {bad} NaN or infinite values. Fill or drop them."
-            )
     return X
-
-
-def _sum(values: Array) -> float:
-    with np.errstate(over="ignore", invalid="ignore"):
-        return float(values.sum(dtype=np.float64 if values.itemsize < 8 else None))
 
 
 def dot(X: Any, w: Array) -> Array:
@@ -205,7 +192,8 @@ def numbers(y: Any, n: int) -> Array:
 def fingerprint(X: Any, y: Array, s: Array) -> dict[str, Any]:
     """Shape, dtype, Σs, and projections on fixed irrational sequences.
 
-    Detects mistakes (other rows, changed cells, another order), not adversaries.
+    Detects mistakes (other rows, changed cells, another order), not adversaries. Every
+    cell enters with a weight that is not zero, so NaN and inf are found on the way.
     """
     n, d = X.shape
     row = _sequence(n, 0.6180339887498949)
@@ -214,6 +202,13 @@ def fingerprint(X: Any, y: Array, s: Array) -> dict[str, Any]:
         projected = dot(X, _sequence(d, 0.7548776662466927))
         x_mark = float(row @ projected)
         y_mark = float(np.sum(row @ y))
+    if not np.isfinite(projected).all():
+        values = X.data if sparse.issparse(X) else X
+        bad = values.size - int(np.isfinite(values).sum())
+        if bad:
+            raise ValueError(
+                f"X holds {bad} NaN or infinite values. Fill or drop them."
+            )
     return {
         "shape": [int(n), int(d)],
         "dtype": str(X.dtype),
