@@ -41,9 +41,12 @@ myst_heading_anchors = 3
 
 # The docstrings are numpydoc's, with two sections of ours.
 napoleon_google_docstring = False
-napoleon_custom_sections = ["Objective", "Certificate"]
+napoleon_custom_sections = [
+    "Objective",
+    "Certificate",
+    ("Attributes", "params_style"),  # several names may share one line
+]
 napoleon_use_param = False
-napoleon_use_ivar = True
 napoleon_use_rtype = False
 autosummary_generate = True
 autodoc_typehints = "none"
@@ -58,7 +61,7 @@ sphinx_gallery_conf: dict[str, Any] = {
     "backreferences_dir": "api/generated/backreferences",
     "doc_module": ("certus",),
     "filename_pattern": r"/plot_",
-    "within_subsection_order": "ExampleTitleSortKey",
+    "within_subsection_order": "FileNameSortKey",
     "abort_on_example_error": True,
     "download_all_examples": False,
     "show_memory": False,
@@ -107,6 +110,15 @@ def _skip(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) ->
     return None
 
 
+def _sentence(
+    app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
+    """Keep napoleon from reading "word: text" in a property as a type."""
+    if what in ("property", "attribute"):
+        lines.insert(0, "")
+
+
 def setup(app: Any) -> None:
     """Register what needs a function."""
+    app.connect("autodoc-process-docstring", _sentence, priority=400)
     app.connect("autodoc-skip-member", _skip)

@@ -6,6 +6,8 @@ A fit leaves ``certificate_``: the claims that the verifier recomputed from the
 coefficients and the data. Here one is read, drawn and then broken on purpose.
 """
 
+import textwrap
+
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_diabetes
@@ -25,7 +27,7 @@ claim = model.certificate_["duality_gap"]
 print(f"strength   {claim.strength.value}")
 print(f"value      {claim.value:.1e}, asked for {claim.target:.0e}")
 print(f"objective  {claim.objective}")
-print(f"because    {claim.theorem}")
+print(textwrap.fill(f"because    {claim.theorem}", 80, subsequent_indent=" " * 11))
 
 # %%
 # The number bounds the distance to the minimum, which nobody knows. To see that it
@@ -57,13 +59,23 @@ ax.semilogy(rounds, bound, "o-", color="tab:blue", label="certified: at most thi
 seen = truth > 1e-14
 ax.semilogy(rounds[seen], truth[seen], "s--", color="tab:orange", label="in truth")
 ax.axhline(1e-6, color="0.5", lw=1, ls="--")
-ax.annotate("default target, 1e-06", (rounds[-1], 1e-6), (0, 4), ha="right",
-            textcoords="offset points", color="0.35", fontsize=9)  # fmt: skip
+ax.annotate(
+    "default target, 1e-06",
+    (rounds[-1], 1e-6),
+    (0, 4),
+    ha="right",
+    textcoords="offset points",
+    color="0.35",
+    fontsize=9,
+)
 ax.set_xticks(rounds)
 ax.set_xlabel("rounds allowed (max_iter)")
 ax.set_ylabel("distance to the minimum ÷\nloss of the best constant model")
-ax.set_title("Does the certificate bound the truth?  442 patients, 65 columns",
-             loc="left", fontsize=11)  # fmt: skip
+ax.set_title(
+    "Does the certificate bound the truth?  442 patients, 65 columns",
+    loc="left",
+    fontsize=11,
+)
 ax.legend(frameon=False)
 plt.show()
 

@@ -43,8 +43,14 @@ for name, colour in zip(columns, ("tab:red", "tab:blue")):
         warned = found[name, k][1]
         ax.plot(k, gap, "o", color=colour, mfc="white" if warned else colour)
 ax.axhline(1e-6, color="0.5", lw=1, ls="--")
-ax.annotate("certus's default target, 1e-06", (5, 1e-6), (0, 4),
-            textcoords="offset points", color="0.35", fontsize=9)  # fmt: skip
+ax.annotate(
+    "certus's default target, 1e-06",
+    (5, 1e-6),
+    (0, 4),
+    textcoords="offset points",
+    color="0.35",
+    fontsize=9,
+)
 ax.plot([], [], "o", color="0.3", mfc="white", label="with a ConvergenceWarning")
 ax.plot([], [], "o", color="0.3", label="without")
 ax.set_xlabel("iterations allowed (max_iter)")

@@ -21,11 +21,16 @@ models = {
     "Lasso, alpha = top/10": (Lasso(alpha=top / 10, tol=1e-8), X, y),
     "Lasso, alpha = top/100": (Lasso(alpha=top / 100, tol=1e-8), X, y),
     "ElasticNet, alpha = top/100": (
-        ElasticNet(alpha=top / 100, l1_ratio=0.9, tol=1e-8), X, y),
+        ElasticNet(alpha=top / 100, l1_ratio=0.9, tol=1e-8),
+        X,
+        y,
+    ),
     "LogisticRegression, L2": (LogisticRegression(tol=1e-8), *labelled),
     "LogisticRegression, L1": (
-        LogisticRegression(C=0.1, l1_ratio=1.0, tol=1e-8), *labelled),
-}  # fmt: skip
+        LogisticRegression(C=0.1, l1_ratio=1.0, tol=1e-8),
+        *labelled,
+    ),
+}
 
 # %%
 # Each is fitted twice: the first fit in a process may load or compile kernels.
@@ -41,11 +46,21 @@ for name, (model, data, target) in models.items():
     found = model.certificate_
     print(f"{name:<28} {len(gaps):>3} steps, verified gap {found.value:.1e}")
 ax.axhline(1e-8, color="0.5", lw=1, ls="--")
-ax.annotate("asked for: 1e-08", (0.01, 1e-8), (0, 4), textcoords="offset points",
-            color="0.35", fontsize=9, xycoords=("axes fraction", "data"))  # fmt: skip
+ax.annotate(
+    "asked for: 1e-08",
+    (0.01, 1e-8),
+    (0, 4),
+    textcoords="offset points",
+    color="0.35",
+    fontsize=9,
+    xycoords=("axes fraction", "data"),
+)
 ax.set_xlabel("time since the start of the fit (ms)")
 ax.set_ylabel("relative gap, as the solver measured it")
-ax.set_title("How soon is it solved?  regression 500 × 2,000, labels 4,000 × 50",
-             loc="left", fontsize=11)  # fmt: skip
+ax.set_title(
+    "How soon is it solved?  regression 500 × 2,000, labels 4,000 × 50",
+    loc="left",
+    fontsize=11,
+)
 ax.legend(frameon=False, fontsize=9)
 plt.show()

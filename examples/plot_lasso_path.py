@@ -35,8 +35,14 @@ lowest = -np.inf
 for j in np.argsort(coefs[:, -1]):
     (line,) = top.semilogx(alphas, coefs[j], lw=1.5)
     lowest = max(coefs[j, -1], lowest + 60)  # room for one label above the last
-    top.annotate(data.feature_names[j], (alphas[-1] / 1.08, lowest), va="center",
-                 color=line.get_color(), fontsize=9, annotation_clip=False)  # fmt: skip
+    top.annotate(
+        data.feature_names[j],
+        (alphas[-1] / 1.08, lowest),
+        va="center",
+        color=line.get_color(),
+        fontsize=9,
+        annotation_clip=False,
+    )
 top.axhline(0, color="0.8", lw=0.8, zorder=0)
 top.set_ylabel("coefficient")
 top.set_title("Which columns enter first?  442 patients, 10 columns", loc="left")
@@ -48,8 +54,14 @@ middle.set_yticks([0, 5, 10])
 gaps = np.array([c.value for c in certificates])
 bottom.loglog(alphas, np.maximum(gaps, 1e-16), ".", color="tab:blue")
 bottom.axhline(1e-8, color="0.5", lw=1, ls="--")
-bottom.annotate("target", (alphas[0], 1e-8), (0, 4), textcoords="offset points",
-                color="0.35", fontsize=9)  # fmt: skip
+bottom.annotate(
+    "target",
+    (alphas[0], 1e-8),
+    (0, 4),
+    textcoords="offset points",
+    color="0.35",
+    fontsize=9,
+)
 bottom.set_ylim(1e-17, 1e-6)
 bottom.set_ylabel("relative gap")
 bottom.set_xlabel("alpha (penalty strength)")

@@ -44,8 +44,10 @@ brute = np.array([np.sqrt(np.mean(left_out_errors(alpha) ** 2)) for alpha in few
 by_definition = time.perf_counter() - start
 difference = np.max(np.abs(brute / curve[::12] - 1))
 print(f"closed form: {len(alphas)} strengths in {1000 * closed:.1f} ms")
-print(f"definition:  {len(few)} strengths, {len(few) * len(y)} fits,"
-      f" in {by_definition:.1f} s")  # fmt: skip
+print(
+    f"definition:  {len(few)} strengths, {len(few) * len(y)} fits,"
+    f" in {by_definition:.1f} s"
+)
 print(f"largest relative difference {difference:.1e}")
 
 # %%
@@ -54,8 +56,14 @@ fig, ax = plt.subplots(figsize=(6.4, 4), layout="constrained")
 ax.semilogx(alphas, curve, color="tab:blue", label="closed form (RidgeCV)")
 ax.semilogx(few, brute, "o", color="tab:orange", label="by definition, one fit a row")
 ax.axvline(model.alpha_, color="0.5", lw=1, ls="--")
-ax.annotate(f"chosen: alpha = {model.alpha_:.2g}", (model.alpha_, curve.max()), (6, -4),
-            textcoords="offset points", color="0.35", fontsize=9)  # fmt: skip
+ax.annotate(
+    f"chosen: alpha = {model.alpha_:.2g}",
+    (model.alpha_, curve.max()),
+    (6, -4),
+    textcoords="offset points",
+    color="0.35",
+    fontsize=9,
+)
 ax.set_xlabel("alpha (penalty strength)")
 ax.set_ylabel("leave-one-out error (root mean square,\nunits of the target)")
 ax.set_title("How strong a penalty?  150 patients, 10 columns", loc="left")

@@ -62,8 +62,12 @@ left.set_title(f"What separates the classes?  {len(y)} rows", loc="left", fontsi
 left.legend(frameon=False, loc="lower left")
 
 right.loglog(lengths, losses, color="tab:red", label="C = inf: loss alone")
-right.loglog(lengths, losses + lengths**2 / (2 * len(y)), color="tab:blue",
-             label="C = 1: loss + penalty")  # fmt: skip
+right.loglog(
+    lengths,
+    losses + lengths**2 / (2 * len(y)),
+    color="tab:blue",
+    label="C = 1: loss + penalty",
+)
 right.set_ylim(1e-6, 10)
 right.set_xlabel("length of w along the witness")
 right.set_ylabel("objective (mean log loss, + penalty)")
