@@ -100,7 +100,7 @@ def run_tests(extra: list[str], run_all: bool) -> list[Line]:
 
 
 def count(report: list[Line]) -> dict[str, collections.Counter[str]]:
-    """Outcomes per file. A test listed as deselected counts as such, whatever it did."""
+    """Outcomes per file; a test listed as deselected counts as that."""
     counts: dict[str, collections.Counter[str]] = {
         name: collections.Counter() for name in FILES
     }

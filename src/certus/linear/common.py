@@ -1,13 +1,16 @@
-"""What the linear estimators share: scores, labels, and how targets are centred."""
+"""What the linear estimators share: scores, labels, grids, and centred targets."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from scipy import sparse
+from sklearn import get_config
+from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.validation import check_is_fitted
 
-from certus.base import Estimator
+from certus.base import Estimator, check_number
 from certus.convex.design import Array, Design
 from certus.verify.data import weights
 
@@ -51,7 +54,9 @@ class LinearClassifierBase(Estimator):
         """
         check_is_fitted(self)
         X = self._validate_X(X)
-        z = np.asarray(X @ self.coef_.T + self.intercept_)
+        z = X @ self.coef_.T
+        z = z.toarray() if sparse.issparse(z) else z  # after sparsify()
+        z = np.asarray(z + self.intercept_)
         return z.ravel() if z.ndim == 2 and z.shape[1] == 1 else z
 
     def predict(self, X: Any) -> Array:
@@ -90,13 +95,53 @@ def class_weights(
     return weights(sample_weight, class_weight, codes, classes, len(codes))
 
 
+def number_array(name: str, values: Any, **bounds: Any) -> Array:
+    """One number or several as float64, each checked under its own name."""
+    items = [values] if np.ndim(values) == 0 else list(values)
+    if not items:
+        raise ValueError(f"{name} is empty; pass at least one number.")
+    for i, value in enumerate(items):
+        check_number(f"{name}[{i}]", value, **bounds)
+    return np.array(items, dtype=np.float64)
+
+
+def routing_enabled() -> bool:
+    """Whether scikit-learn routes metadata."""
+    return bool(get_config()["enable_metadata_routing"])
+
+
+def route_metadata(
+    model: Any, params: dict[str, Any], method: str = "fit", **own: Any
+) -> Any:
+    """Where further arguments of a method go; without routing, an error or None."""
+    if routing_enabled():
+        return process_routing(model, method, **own, **params)
+    if params:
+        raise ValueError(
+            f"Passing {', '.join(params)} to {type(model).__name__}.{method} is only "
+            "supported if enable_metadata_routing=True; see sklearn.set_config."
+        )
+    return None
+
+
 def store_linear(
-    model: Any, coef: Array, mean_y: Array, design: Design, y: Array, dtype: Any
+    model: Any,
+    coef: Array,
+    mean_y: Array,
+    design: Design,
+    y: Array,
+    dtype: Any,
+    *,
+    keep_row: bool = False,
 ) -> None:
-    """Set ``coef_`` and ``intercept_`` in scikit-learn's shapes and X's dtype."""
+    """Set ``coef_`` and ``intercept_`` in scikit-learn's shapes and X's dtype.
+
+    A target of one column gives a flat ``coef_``, unless ``keep_row``.
+    """
     intercept = mean_y - coef @ design.mean
     flat = np.ndim(y) == 1
-    model.coef_ = (coef[0] if flat else coef).astype(dtype)
+    row = flat or (len(coef) == 1 and not keep_row)
+    model.coef_ = (coef[0] if row else coef).astype(dtype)
     if not model.fit_intercept:
         model.intercept_ = 0.0
     else:

@@ -26,6 +26,7 @@ from certus.linear.common import (
     RESCALE,
     LinearRegressorBase,
     centred_target,
+    number_array,
     store_linear,
 )
 from certus.linear.least_squares import refuse_positive
@@ -282,11 +283,12 @@ def fit_elastic_net(
         if solution.status is Status.INTERRUPTED:
             break
     store_linear(model, coef, mean, design, y, X.dtype)
-    model.n_iter_ = max(steps[0], 1) if y.ndim == 1 else steps
+    single = len(coef) == 1
+    model.n_iter_ = steps[0] if single else steps
     model.history_ = monitor.history
     monitor.close({"coef_": model.coef_, "intercept_": model.intercept_})
     worst = next((s for s in statuses if s is not Status.SOLVED), Status.SOLVED)
-    model.dual_gap_ = gaps[0] if y.ndim == 1 else np.array(gaps)
+    model.dual_gap_ = gaps[0] if single else np.array(gaps)
     params = {
         "target": "numbers",
         "intercept": "free" if model.fit_intercept else "none",
@@ -311,8 +313,9 @@ def alpha_grid(
     """From the smallest alpha that zeroes everything down to ``eps`` times it."""
     if l1_ratio == 0:
         raise ValueError(
-            "Automatic alpha grid generation is not supported for l1_ratio=0. Pass "
-            "alphas, or use RidgeCV."
+            "Automatic alpha grid generation is not supported for l1_ratio=0. Please "
+            "supply a grid by providing your estimator with the appropriate `alphas=` "
+            "argument."
         )
     top = float(np.abs(design.t_dot(y)).max(initial=0.0)) / l1_ratio
     if top <= np.finfo(float).resolution:
@@ -435,9 +438,7 @@ def enet_path(
         check_number("alphas", alphas, 1, integer=True)
         grid = alpha_grid(design, target, l1_ratio, eps, int(alphas))
     else:
-        grid = np.sort(np.asarray(alphas, dtype=float))[::-1]
-        for value in grid:
-            check_number("alphas", float(value))
+        grid = np.sort(number_array("alphas", alphas))[::-1]
     start = None if coef_init is None else np.asarray(coef_init, dtype=float)
     coefs, gaps, rounds = elastic_net_path(
         design, target, grid, l1_ratio, tol, max_iter, start

@@ -11,11 +11,17 @@ from typing import Any
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.model_selection import check_cv
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 
 from certus.base import certified_fit, check_number
 from certus.callbacks import Monitor
 from certus.convex.design import Array, Design
-from certus.linear.common import LinearRegressorBase, centred_target
+from certus.linear.common import (
+    LinearRegressorBase,
+    centred_target,
+    number_array,
+    route_metadata,
+)
 from certus.linear.lasso import alpha_grid, elastic_net_path, fit_elastic_net
 from certus.linear.least_squares import refuse_positive
 
@@ -62,7 +68,7 @@ class ElasticNetCV(RegressorMixin, LinearRegressorBase):
     alpha_, l1_ratio_ : float
         The choice.
     alphas_ : ndarray
-        Strengths compared, one row per ``l1_ratio``.
+        Strengths compared; one row per ``l1_ratio`` if these have grids of their own.
     mse_path_ : ndarray of shape ([n_l1_ratio,] n_alphas, n_folds)
         Mean squared errors.
     coef_, intercept_, dual_gap_, n_iter_, history_, certificate_
@@ -125,17 +131,18 @@ class ElasticNetCV(RegressorMixin, LinearRegressorBase):
         sample_weight : array-like of shape (n_samples,), optional
             Row weights, used in fitting and in the errors.
         **params : dict
-            ``groups``, passed to the splitter.
+            ``groups``, passed to the splitter where scikit-learn's metadata routing
+            is enabled.
         """
-        ratios = [float(r) for r in np.atleast_1d(self.l1_ratio)]
-        for ratio in ratios:
-            check_number("l1_ratio", ratio, 0, 1)
+        ratios = number_array("l1_ratio", self.l1_ratio, low=0, high=1).tolist()
         check_number("eps", self.eps, open_low=True)
         check_number("tol", self.tol)
         check_number("max_iter", self.max_iter, 1, integer=True)
         refuse_positive(self)
         X, y, s = self._validate_X_y(X, y, sample_weight, y_numeric=True)
-        folds = list(check_cv(self.cv).split(X, y, **params))
+        routed = route_metadata(self, params, sample_weight=sample_weight)
+        options = routed.splitter.split if routed else {}
+        folds = list(check_cv(self.cv).split(X, y, **options))
         grids = [self._grid(X, y, s, ratio) for ratio in ratios]
         self.mse_path_ = np.empty((len(ratios), len(grids[0]), len(folds)))
         monitor = Monitor(self, X, y, max_iter=len(folds))
@@ -145,24 +152,30 @@ class ElasticNetCV(RegressorMixin, LinearRegressorBase):
                     self.mse_path_[r, :, f] = self._errors(
                         X, y, s, train, test, grids[r], ratio
                     )
-        weights = None
-        if s is not None:
-            weights = [s[test].sum() for _, test in folds]
-        mean = np.average(self.mse_path_, axis=2, weights=weights)
+        mean = self.mse_path_.mean(axis=2)
         best_ratio, best_alpha = np.unravel_index(mean.argmin(), mean.shape)
         self.alpha_ = float(grids[best_ratio][best_alpha])
         self.l1_ratio_ = ratios[best_ratio]
-        self.alphas_ = np.array(grids) if np.ndim(self.l1_ratio) else grids[0]
+        same = len(ratios) == 1 or np.ndim(self.alphas) > 0
+        self.alphas_ = grids[0] if same else np.array(grids)
         if len(ratios) == 1:
             self.mse_path_ = self.mse_path_[0]
         return fit_elastic_net(self, X, y, s, self.alpha_, self.l1_ratio_)
 
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Tell scikit-learn which arguments of ``fit`` go to the splitter."""
+        return (
+            MetadataRouter(owner=self)
+            .add_self_request(self)
+            .add(
+                splitter=check_cv(self.cv),
+                method_mapping=MethodMapping().add(caller="fit", callee="split"),
+            )
+        )
+
     def _grid(self, X: Any, y: Array, s: Array | None, ratio: float) -> Array:
         if np.ndim(self.alphas) > 0:
-            grid = np.sort(np.asarray(self.alphas, dtype=float))[::-1]
-            for alpha in grid:
-                check_number("alphas", float(alpha))
-            return grid
+            return np.sort(number_array("alphas", self.alphas))[::-1]
         check_number("alphas", self.alphas, 1, integer=True)
         design = Design(X, s, centre=self.fit_intercept)
         Y, _ = centred_target(design, y, self.fit_intercept)

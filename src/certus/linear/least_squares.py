@@ -142,7 +142,7 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
             X, y, sample_weight, multi_output=True, y_numeric=True
         )
         monitor = Monitor(self, X, y)
-        solution = _solve_into(self, X, y, s, np.zeros(1), self.solver)
+        solution = _solve_into(self, X, y, s, np.zeros(1), self.solver, keep_row=True)
         self.rank_, self.solver_ = solution.rank, solution.method
         if solution.singular.size:
             self.singular_ = solution.singular * np.sqrt(_total(X, s))
@@ -347,18 +347,13 @@ class RidgeClassifier(ClassifierMixin, LinearClassifierBase):
         X : array-like or sparse matrix of shape (n_samples, n_features)
             Training rows.
         y : array-like of shape (n_samples,)
-            Labels.
+            Labels; a single one is predicted always, as in scikit-learn.
         sample_weight : array-like of shape (n_samples,), optional
             Row weights.
         """
         X, y, s = self._validate_X_y(X, y, sample_weight)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"y holds one class only ({self.classes_[0]!r}); classification needs "
-                "two."
-            )
         k = len(self.classes_)
         signs = 2.0 * (codes[:, None] == np.arange(k)) - 1 if k > 2 else None
         target = np.where(codes == 1, 1.0, -1.0)[:, None] if signs is None else signs
@@ -370,7 +365,7 @@ class RidgeClassifier(ClassifierMixin, LinearClassifierBase):
             self.intercept_ = np.zeros(self.coef_.shape[0], dtype=self.coef_.dtype)
         params = {
             **evidence.params,
-            "target": "signs" if k == 2 else "one_vs_rest",
+            "target": "signs" if k <= 2 else "one_vs_rest",
             "class_weight": self.class_weight,
         }
         return Fitted(Evidence("linear", evidence.terms, params), X, y, s)
@@ -428,11 +423,18 @@ def _params(model: Any) -> dict[str, Any]:
 
 
 def _solve_into(
-    model: Any, X: Any, y: Array, s: Array | None, l2: Array, method: str
+    model: Any,
+    X: Any,
+    y: Array,
+    s: Array | None,
+    l2: Array,
+    method: str,
+    *,
+    keep_row: bool = False,
 ) -> least_squares.LinearSolution:
     design = Design(X, s, centre=bool(model.fit_intercept))
     Y, mean = centred_target(design, y, bool(model.fit_intercept))
     levels = np.broadcast_to(l2, (Y.shape[1],))
     solution = least_squares.solve(design, Y, levels, method)
-    store_linear(model, solution.coef, mean, design, y, X.dtype)
+    store_linear(model, solution.coef, mean, design, y, X.dtype, keep_row=keep_row)
     return solution

@@ -14,9 +14,11 @@ import warnings
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
 
 from certus.base import Fitted, certified_fit, check_choice, check_number
 from certus.callbacks import Monitor
@@ -217,6 +219,19 @@ class LogisticRegression(ClassifierMixin, ProbabilisticClassifier):
             )
         return fit_logistic(self, X, y, codes, s, C, l1_ratio, previous)
 
+    def sparsify(self) -> Any:
+        """Store ``coef_`` as a sparse matrix; pays where most of it is zero."""
+        check_is_fitted(self)
+        self.coef_ = sparse.csr_matrix(self.coef_)
+        return self
+
+    def densify(self) -> Any:
+        """Store ``coef_`` as an array again."""
+        check_is_fitted(self)
+        if sparse.issparse(self.coef_):
+            self.coef_ = self.coef_.toarray()
+        return self
+
     def summary(
         self, X: Any, y: Any, sample_weight: Any = None, alpha: float = 0.05
     ) -> Any:
@@ -244,17 +259,36 @@ def penalty_parameters(penalty: Any, C: Any, l1_ratio: Any) -> tuple[Any, Any]:
     if isinstance(penalty, str) and penalty == "deprecated":
         return C, 0.0 if l1_ratio is None else l1_ratio
     check_choice("penalty", penalty, ("l1", "l2", "elasticnet", None))
+    warn_penalty()
+    if penalty is None:
+        if C != 1.0:
+            warnings.warn(
+                "Setting penalty=None will ignore the C and l1_ratio parameters.",
+                stacklevel=4,
+            )
+        return np.inf, 0.0
+    if penalty == "elasticnet":
+        if l1_ratio is None:
+            raise ValueError("penalty='elasticnet' needs l1_ratio in [0, 1].")
+        return C, l1_ratio
+    implied = {"l1": 1.0, "l2": 0.0}[penalty]
+    if l1_ratio != implied:
+        warnings.warn(
+            f"Inconsistent values: penalty={penalty} with l1_ratio={l1_ratio}; the "
+            f"penalty is used. Leave it out and pass l1_ratio={implied:g}.",
+            stacklevel=4,
+        )
+    return C, implied
+
+
+def warn_penalty() -> None:
+    """``penalty`` goes the way scikit-learn's does."""
     warnings.warn(
-        "'penalty' is deprecated, as in scikit-learn: use l1_ratio=1 for 'l1', "
+        "'penalty' was deprecated by scikit-learn 1.8: use l1_ratio=1 for 'l1', "
         "l1_ratio=0 for 'l2', 0 < l1_ratio < 1 for 'elasticnet' and C=inf for None.",
         FutureWarning,
-        stacklevel=4,
+        stacklevel=5,
     )
-    if penalty is None:
-        return np.inf, 0.0
-    if penalty == "elasticnet" and l1_ratio is None:
-        raise ValueError("penalty='elasticnet' needs l1_ratio in [0, 1].")
-    return C, {"l1": 1.0, "l2": 0.0, "elasticnet": l1_ratio}[penalty]
 
 
 def fit_logistic(
@@ -355,7 +389,7 @@ def solve_logistic(
         solution = prox_newton.solve_sparse(
             sparse_problem, start, tol, max_iter, on_step
         )
-        return solution, (l1, l2), "proximal Newton"
+        return _symmetric(solution, k, l1), (l1, l2), "proximal Newton"
     problem = newton.NewtonProblem(rows, loss, l2, intercept)
     solution = newton.solve(problem, start, tol, max_iter, on_step)
     if l2 == 0.0 and solution.status in (
@@ -364,7 +398,21 @@ def solve_logistic(
         Status.TOL_NOT_REACHED,
     ):
         solution = _look_for_separation(problem, solution)
-    return solution, (l1, l2), "Newton-CG"
+    return _symmetric(solution, k, l1), (l1, l2), "Newton-CG"
+
+
+def _symmetric(solution: Solution, k: int, l1: float) -> Solution:
+    """Softmax scores are free up to a constant per row: choose the one of mean zero.
+
+    The loss does not see it, an L2 penalty falls; an L1 penalty fixes it for ``coef_``,
+    so that only the intercepts are moved.
+    """
+    if k == 2:
+        return solution
+    W = solution.primal.copy()
+    free = slice(-1, None) if l1 > 0 else slice(None)
+    W[free] -= W[free].mean(axis=1, keepdims=True)
+    return solution._replace(primal=W)
 
 
 def _look_for_separation(problem: Any, solution: Solution) -> Solution:

@@ -7,19 +7,27 @@ and that fit is certified.
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from sklearn import config_context
 from sklearn.base import ClassifierMixin
-from sklearn.metrics import check_scoring
+from sklearn.metrics import get_scorer
 from sklearn.model_selection import check_cv
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from sklearn.utils.multiclass import check_classification_targets
 
 from certus.base import certified_fit, check_choice, check_number
 from certus.callbacks import Monitor
 from certus.convex.design import Array
 from certus.convex.problem import keep_going
-from certus.linear.common import class_weights
+from certus.linear.common import (
+    class_weights,
+    number_array,
+    route_metadata,
+)
 from certus.linear.logistic import (
     SOLVERS,
     LogisticRegression,
@@ -28,6 +36,7 @@ from certus.linear.logistic import (
     make_rows,
     solve_logistic,
     store_logistic,
+    warn_penalty,
 )
 
 
@@ -80,7 +89,9 @@ class LogisticRegressionCV(ClassifierMixin, ProbabilisticClassifier):
     coefs_paths_ : ndarray of shape (n_folds, n_l1_ratios, n_Cs, 1 or n_classes, \
 n_features + 1)
         Coefficients of every fit; the last column is the intercept, if there is one.
-    classes_, coef_, intercept_, n_iter_, history_, certificate_
+    n_iter_ : ndarray of shape (n_folds, n_l1_ratios, n_Cs)
+        Steps of every fit.
+    classes_, coef_, intercept_, history_, certificate_
         As in :class:`LogisticRegression`.
 
     Examples
@@ -147,9 +158,12 @@ n_features + 1)
         sample_weight : array-like of shape (n_samples,), optional
             Row weights, used in fitting and in the scores.
         **params : dict
-            ``groups``, passed to the splitter.
+            ``groups`` and the scorer's metadata, where scikit-learn's metadata routing
+            is enabled.
         """
         self._check_parameters()
+        self.Cs_, self.l1_ratios_ = self._grid(), self._ratios()
+        routed = route_metadata(self, params, sample_weight=sample_weight)
         X, y, s = self._validate_X_y(X, y, sample_weight)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
@@ -158,25 +172,67 @@ n_features + 1)
                 f"y holds one class only ({self.classes_[0]!r}); classification needs "
                 "samples of at least 2 classes."
             )
-        self.Cs_, self.l1_ratios_ = self._grid(), self._ratios()
         X_rows = X.tocsr() if hasattr(X, "tocsr") else X
-        folds = list(check_cv(self.cv, y, classifier=True).split(X, y, **params))
+        options = routed.splitter.split if routed else {}
+        folds = list(check_cv(self.cv, y, classifier=True).split(X, y, **options))
+        metadata: dict[str, Any] = {} if s is None else {"sample_weight": s}
+        metadata = routed.scorer.score if routed and self.scoring else metadata
         weight = class_weights(s, self.class_weight, codes, self.classes_)
-        scorer = check_scoring(LogisticRegression(), self.scoring)
         k = len(self.classes_)
         width = X.shape[1] + bool(self.fit_intercept)
         shape = (len(folds), len(self.l1_ratios_), len(self.Cs_))
-        self.scores_ = np.empty(shape)
+        self.scores_, steps = np.empty(shape), np.empty(shape, dtype=np.int32)
         self.coefs_paths_ = np.empty((*shape, 1 if k == 2 else k, width))
         monitor = Monitor(self, X, y, max_iter=len(folds))
         for f, (train, test) in enumerate(folds):
             with monitor.task("fold"):
-                self._fold(f, X_rows, y, codes, weight, s, train, test, scorer)
+                judge = self._judge(X_rows, y, metadata, test)
+                steps[f] = self._fold(f, X_rows, codes, weight, train, judge)
         mean = self.scores_.mean(axis=0)
         best_ratio, best_C = np.unravel_index(mean.argmax(), mean.shape)
         self.C_ = float(self.Cs_[best_C])
         self.l1_ratio_ = float(self.l1_ratios_[best_ratio])
-        return fit_logistic(self, X, y, codes, s, self.C_, self.l1_ratio_, None)
+        done = fit_logistic(self, X, y, codes, s, self.C_, self.l1_ratio_, None)
+        self.n_iter_ = steps
+        return done
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> float:
+        """Score by ``scoring``; accuracy by default.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Rows to predict.
+        y : array-like of shape (n_samples,)
+            True labels.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights.
+        **params : dict
+            The scorer's metadata, where scikit-learn's metadata routing is enabled.
+        """
+        own = {} if sample_weight is None else {"sample_weight": sample_weight}
+        routed = route_metadata(self, params, "score", **own)
+        options = routed.scorer.score if routed else own
+        return float(self._scorer()(self, X, y, **options))
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Tell scikit-learn which arguments go to the splitter and the scorer."""
+        to_scorer = MethodMapping().add(caller="score", callee="score")
+        return (
+            MetadataRouter(owner=self)
+            .add_self_request(self)
+            .add(
+                splitter=check_cv(self.cv),
+                method_mapping=MethodMapping().add(caller="fit", callee="split"),
+            )
+            .add(
+                scorer=self._scorer(),
+                method_mapping=to_scorer.add(caller="fit", callee="score"),
+            )
+        )
+
+    def _scorer(self) -> Any:
+        return get_scorer("accuracy" if self.scoring is None else self.scoring)
 
     def _check_parameters(self) -> None:
         check_number("tol", self.tol)
@@ -197,38 +253,52 @@ n_features + 1)
         if np.ndim(self.Cs) == 0:
             check_number("Cs", self.Cs, 1, integer=True)
             return np.logspace(-4, 4, int(self.Cs))
-        grid = np.asarray(self.Cs, dtype=float)
-        for value in grid:
-            check_number("Cs", float(value), open_low=True)
-        return grid
+        return number_array("Cs", self.Cs, open_low=True)
 
     def _ratios(self) -> Array:
         given = 0.0 if self.l1_ratios is None else self.l1_ratios
-        if self.penalty == "l1":
-            given = 1.0
-        ratios = np.atleast_1d(np.asarray(given, dtype=float))
-        for value in ratios:
-            check_number("l1_ratios", float(value), 0, 1)
-        return ratios
+        if not (isinstance(self.penalty, str) and self.penalty == "deprecated"):
+            check_choice("penalty", self.penalty, ("l1", "l2", "elasticnet"))
+            warn_penalty()
+            if self.penalty == "elasticnet" and self.l1_ratios is None:
+                raise ValueError("penalty='elasticnet' needs l1_ratios in [0, 1].")
+            given = {"l1": 1.0, "l2": 0.0}.get(self.penalty, given)
+        return number_array("l1_ratios", given, low=0, high=1)
+
+    def _judge(
+        self, X: Any, y: Array, metadata: dict[str, Any], test: Array
+    ) -> Callable[[Array], float]:
+        """Score coefficients on the rows ``test``, which may lack some classes."""
+        model = LogisticRegression()
+        model.classes_, model.n_features_in_ = self.classes_, X.shape[1]
+        scorer = self._scorer()
+        options = label_options(scorer, self.classes_)
+        for key, value in metadata.items():
+            by_row = np.ndim(value) > 0 and len(value) == X.shape[0]
+            options[key] = np.asarray(value)[test] if by_row else value
+
+        def judge(W: Array) -> float:
+            store_logistic(model, W, X.dtype)
+            # Routing lets a scorer take the labels; it moves nothing else here.
+            with config_context(enable_metadata_routing=True):
+                return float(scorer(model, X[test], y[test], **options))
+
+        return judge
 
     def _fold(
         self,
         f: int,
         X: Any,
-        y: Array,
         codes: Array,
         weight: Array | None,
-        s: Array | None,
         train: Array,
-        test: Array,
-        scorer: Any,
-    ) -> None:
+        judge: Callable[[Array], float],
+    ) -> Array:
+        """Fit and score every pair on one fold; the steps each fit took."""
         k = len(self.classes_)
         part = None if weight is None else weight[train]
         rows = make_rows(X[train], codes[train], k, part)
-        judge = LogisticRegression()
-        judge.classes_, judge.n_features_in_ = self.classes_, X.shape[1]
-        options = {} if s is None else {"sample_weight": s[test]}
+        steps = np.empty((len(self.l1_ratios_), len(self.Cs_)), dtype=np.int32)
         for r, ratio in enumerate(self.l1_ratios_):
             W = np.zeros((X.shape[1] + 1, 1 if k == 2 else k))
             for c in np.argsort(self.Cs_):
@@ -244,7 +314,20 @@ n_features + 1)
                     keep_going,
                 )
                 W = solution.primal
-                store_logistic(judge, W, X.dtype)
-                self.scores_[f, r, c] = scorer(judge, X[test], y[test], **options)
+                self.scores_[f, r, c], steps[r, c] = judge(W), solution.n_iter
                 kept = W.T if self.fit_intercept else W[:-1].T
                 self.coefs_paths_[f, r, c] = kept
+        return steps
+
+
+def label_options(scorer: Any, classes: Array) -> dict[str, Any]:
+    """Labels for metrics that take them, since a fold may lack some classes."""
+    metric = getattr(scorer, "_score_func", None)
+    if metric is None:
+        return {}
+    known = inspect.signature(metric).parameters.keys()
+    free = known - getattr(scorer, "_kwargs", {}).keys()
+    options = {"labels": classes} if "labels" in free else {}
+    if options and "pos_label" in free and len(classes) == 2:
+        options["pos_label"] = classes[1]
+    return options

@@ -8,17 +8,26 @@ all, no copy of X. Wide problems use the n × n matrix AAᵀ instead.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from sklearn.base import MultiOutputMixin, RegressorMixin
+from scipy import sparse
+from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.metrics import get_scorer
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, check_cv
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 
-from certus.base import Fitted, certified_fit, check_choice, check_number
+from certus.base import Fitted, certified_fit, check_choice
 from certus.convex.design import Array, Design
-from certus.linear.common import LinearRegressorBase, centred_target
+from certus.linear.common import (
+    LinearRegressorBase,
+    centred_target,
+    number_array,
+    route_metadata,
+    routing_enabled,
+)
 from certus.linear.least_squares import Ridge, fit_ridge
 
 _BLOCK = 1 << 19
@@ -46,7 +55,8 @@ class RidgeCV(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
     cv : int or splitter, optional
         Folds instead of leave-one-out; then every alpha is fitted on every fold.
     gcv_mode : {None, "auto", "svd", "eigen"}, default=None
-        Accepted for scikit-learn's sake; one eigendecomposition serves all.
+        Accepted for scikit-learn's sake; one eigendecomposition serves all. "svd" with
+        sparse X warns, as scikit-learn does.
     store_cv_results : bool, default=False
         Keep ``cv_results_``.
     alpha_per_target : bool, default=False
@@ -117,25 +127,61 @@ class RidgeCV(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
         sample_weight : array-like of shape (n_samples,), optional
             Row weights.
         **params : dict
-            Passed to the search when ``cv`` is given.
+            Passed to the search when ``cv`` is given and scikit-learn's metadata
+            routing is enabled.
         """
+        own = {} if sample_weight is None else {"sample_weight": sample_weight}
+        routed = route_metadata(self, params, **own)
         check_choice("gcv_mode", self.gcv_mode, (None, "auto", "svd", "eigen"))
-        alphas = np.atleast_1d(np.asarray(self.alphas, dtype=float))
-        for i, alpha in enumerate(alphas):
-            name = f"alphas[{i}]"
-            check_number(name, float(alpha), open_low=self.cv is None)
-        if alphas.size == 0:
-            raise ValueError("alphas is empty; pass at least one strength.")
+        alphas = number_array("alphas", self.alphas, open_low=self.cv is None)
         X, y, s = self._validate_X_y(
             X, y, sample_weight, multi_output=True, y_numeric=True
         )
+        if self.gcv_mode == "svd" and sparse.issparse(X):
+            warnings.warn(
+                "The 'svd' mode is not supported for sparse X; an eigendecomposition "
+                "is used. scikit-learn 1.11 will refuse it: leave gcv_mode=None.",
+                FutureWarning,
+                stacklevel=4,
+            )
         if self.cv is None:
-            self._leave_one_out(X, y, s, alphas)
+            options = routed.scorer.score if routed else own
+            self._leave_one_out(X, y, s, alphas, options)
         else:
             self._search(X, y, s, alphas, params)
         return Fitted(fit_ridge(self, X, y, s), X, y, s)
 
-    def _leave_one_out(self, X: Any, y: Array, s: Array | None, alphas: Array) -> None:
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Tell scikit-learn which arguments of ``fit`` go to splitter and scorer."""
+        return (
+            MetadataRouter(owner=self)
+            .add_self_request(self)
+            .add(
+                scorer=self._scorer(),
+                method_mapping=MethodMapping().add(caller="fit", callee="score"),
+            )
+            .add(
+                splitter=check_cv(self.cv),
+                method_mapping=MethodMapping().add(caller="fit", callee="split"),
+            )
+        )
+
+    def _scorer(self) -> Any:
+        if self.scoring is not None:
+            return get_scorer(self.scoring)
+        scorer = get_scorer("neg_mean_squared_error")
+        if routing_enabled():  # weights always reach the default
+            scorer.set_score_request(sample_weight=True)
+        return scorer
+
+    def _leave_one_out(
+        self,
+        X: Any,
+        y: Array,
+        s: Array | None,
+        alphas: Array,
+        options: dict[str, Any],
+    ) -> None:
         design = Design(X, s, centre=self.fit_intercept)
         Y, mean = centred_target(design, y, self.fit_intercept)
         keep = self.store_cv_results or self.scoring is not None
@@ -148,7 +194,7 @@ class RidgeCV(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
                 stored[rows] = errors
         scores = -total / design.n  # as scikit-learn: weighted squares over n
         if self.scoring is not None and stored is not None:
-            scores = self._scores(y, Y + mean, stored)
+            scores = self._scores(y, Y + mean, stored, options)
         if self.store_cv_results and stored is not None:
             self.cv_results_ = self._results(y, s, Y + mean, stored)
         if self.alpha_per_target and Y.shape[1] > 1:
@@ -160,17 +206,21 @@ class RidgeCV(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
             self.alpha_ = float(alphas[pooled.argmax()])
             self.best_score_ = float(pooled.max())
 
-    def _scores(self, y: Array, Y: Array, errors: Array) -> Array:
-        scorer = self.scoring if callable(self.scoring) else get_scorer(self.scoring)
+    def _scores(
+        self, y: Array, Y: Array, errors: Array, options: dict[str, Any]
+    ) -> Array:
+        """Scores of shape (targets, alphas); ``options`` go to the scorer."""
+        scorer = self._scorer()
+        judge = _Identity()
         out = np.empty(errors.shape[1:])
         for a in range(errors.shape[2]):
             predicted = Y - errors[:, :, a]
             if self.alpha_per_target and Y.shape[1] > 1:
                 for k in range(Y.shape[1]):
-                    out[k, a] = scorer(_Identity(), predicted[:, k], Y[:, k])
+                    out[k, a] = scorer(judge, predicted[:, k], Y[:, k], **options)
             else:
                 flat = predicted.ravel() if y.ndim == 1 else predicted
-                out[:, a] = scorer(_Identity(), flat, y)
+                out[:, a] = scorer(judge, flat, y, **options)
         return out
 
     def _results(self, y: Array, s: Array | None, Y: Array, errors: Array) -> Array:
@@ -184,13 +234,16 @@ class RidgeCV(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
     def _search(
         self, X: Any, y: Array, s: Array | None, alphas: Array, params: dict[str, Any]
     ) -> None:
-        if self.store_cv_results or self.alpha_per_target:
-            raise ValueError(
-                "cv!=None and store_cv_results=True or alpha_per_target=True are "
-                "incompatible; leave cv=None."
-            )
+        for name in ("store_cv_results", "alpha_per_target"):
+            if getattr(self, name):
+                raise ValueError(
+                    f"cv!=None and {name}=True are incompatible; leave cv=None."
+                )
+        ridge = Ridge(fit_intercept=self.fit_intercept)
+        if routing_enabled():
+            ridge.set_fit_request(sample_weight=True)
         search = GridSearchCV(
-            Ridge(fit_intercept=self.fit_intercept),
+            ridge,
             {"alpha": alphas},
             cv=self.cv,
             scoring=self.scoring,
@@ -203,7 +256,7 @@ class RidgeCV(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
         self.best_score_ = float(search.best_score_)
 
 
-class _Identity(RegressorMixin):
+class _Identity(RegressorMixin, BaseEstimator):
     """Lets a scorer judge predictions that are already there."""
 
     def predict(self, X: Array) -> Array:
@@ -243,14 +296,18 @@ def _wide_errors(design: Design, Y: Array, levels: Array) -> Array:
     X = design.X.toarray() if design.sparse else design.X
     root = np.sqrt((np.ones(design.n) if design.s is None else design.s) / design.total)
     A = (np.asarray(X, dtype=np.float64) - design.mean) * root[:, None]
-    values, Q = np.linalg.eigh(A @ A.T)
+    K = A @ A.T
+    # Centring makes √s an eigenvector of value 0. Raised to the size of K it can be
+    # taken out again below without cancellation, however small the level.
+    lift = max(float(np.trace(K)), np.finfo(float).tiny) if design.centred else 0.0
+    values, Q = np.linalg.eigh(K + lift * np.outer(root, root))
     values = np.maximum(values, 0.0)
     QtY = Q.T @ (root[:, None] * Y)
     out = np.empty((design.n, Y.shape[1], len(levels)))
     for a, level in enumerate(levels):
         inverse = 1.0 / (values + level)
         diagonal = np.square(Q) @ inverse
-        if design.centred:  # the weighted constant is an eigenvector with value 0
-            diagonal = diagonal - np.square(root) / level
+        if design.centred:
+            diagonal = diagonal - np.square(root) / (lift + level)
         out[:, :, a] = Q @ (inverse[:, None] * QtY) / diagonal[:, None]
     return out / np.where(root > 0, root, 1.0)[:, None, None]
