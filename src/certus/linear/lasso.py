@@ -208,7 +208,7 @@ random_state, selection, max_time
     >>> X, y = load_diabetes(return_X_y=True)
     >>> model = Lasso(alpha=0.5).fit(X, y)
     >>> model.certificate_.met, int((model.coef_ != 0).sum())
-    (True, 3)
+    (True, 4)
     """
 
     def __init__(
@@ -464,6 +464,6 @@ def lasso_path(X: Any, y: Any, **options: Any) -> Any:
     >>> X, y = load_diabetes(return_X_y=True)
     >>> alphas, coefs, gaps = lasso_path(X, y - y.mean(), alphas=10)
     >>> [int(k) for k in (coefs != 0).sum(axis=0)]
-    [0, 2, 3, 4, 6, 7, 7, 9, 10, 10]
+    [0, 3, 4, 5, 7, 7, 8, 10, 9, 10]
     """
     return enet_path(X, y, l1_ratio=1.0, **options)
