@@ -115,7 +115,7 @@ def _sentence(
 ) -> None:
     """Keep napoleon from reading "word: text" in a property as a type."""
     if what in ("property", "attribute"):
-        lines.insert(0, "")
+        lines[:0] = ["..", ""]  # an empty comment
 
 
 def setup(app: Any) -> None:

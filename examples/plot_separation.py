@@ -15,7 +15,6 @@ from certus.linear import LogisticRegression
 
 rng = np.random.default_rng(0)
 X = np.vstack([rng.normal([-1.3, -0.7], 0.6, (40, 2)), rng.normal(1, 0.6, (40, 2))])
-y = np.repeat([-1, 1], 40)
 X = X[np.abs(X.sum(axis=1)) > 0.5]
 y = np.sign(X.sum(axis=1)).astype(int)
 
