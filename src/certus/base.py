@@ -37,7 +37,7 @@ class UncertifiedWarning(ConvergenceWarning):
 
 
 class UncertifiedError(RuntimeError):
-    """As :class:`UncertifiedWarning`, where ``on_uncertified="raise"``."""
+    """As :class:`certus.base.UncertifiedWarning`, where ``on_uncertified="raise"``."""
 
 
 class Fitted(NamedTuple):

@@ -192,7 +192,7 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
     dict
         ``schema``, ``class``, ``versions`` and ``sha256`` as they stand;
         ``feature_names`` (a list or None), ``split`` and ``certificate`` decoded;
-        ``params`` and ``attributes`` in the encoding of :func:`encode`.
+        ``params`` and ``attributes`` in the encoding of ``encode``.
 
     Examples
     --------

@@ -123,7 +123,7 @@ def check(
     tol : float
         Target of the primary claim.
     level : {"quick", "full"}
-        As in :func:`certify`.
+        As in :func:`certus.certify`.
 
     Examples
     --------
@@ -204,16 +204,19 @@ def _compare(stated: Certificate, found: Certificate) -> Certificate:
     """REFUTED where the same data no longer shows what the certificate stated."""
     same = same_data(stated.fingerprint, found.fingerprint)
     claim = found[found.primary]
-    if same and stated.met and found.met is False:
-        return dataclasses.replace(found, status=Status.REFUTED)
+    lost = stated.met and found.met is False
     if same and stated.status is Status.NO_MINIMISER is not found.status:
-        return dataclasses.replace(found, status=Status.REFUTED)
-    if not same and claim.met is False:
+        lost = True
+    if not (lost if same else claim.met is False):
+        return found
+    if same:
+        changed = dataclasses.replace(claim, fix="refit, or restore the model file")
+        found = dataclasses.replace(found, status=Status.REFUTED)
+    else:
         note = "for the data and weights you passed, which are not those of the fit"
         changed = dataclasses.replace(claim, assumptions=(note,))
-        claims = tuple(changed if c is claim else c for c in found.claims)
-        return dataclasses.replace(found, claims=claims)
-    return found
+    claims = tuple(changed if c is claim else c for c in found.claims)
+    return dataclasses.replace(found, claims=claims)
 
 
 def _name(model: Any) -> str:
@@ -248,6 +251,8 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _short(value: Any) -> str:
+    if np.ndim(value) and np.size(value) > 6:
+        return f"{np.size(value)} values"
     text = " ".join(repr(value).split())
     return text if len(text) <= 60 else text[:57] + "..."
 

@@ -493,12 +493,9 @@ def _no_minimiser(
         if not free and np.any(direction[-1] != 0):
             continue  # it moves an intercept that the model does not have
         if separates(p.X, p.y, p.s, p.loss, direction):
-            shown = direction[:, 0] if direction.shape[1] == 1 else direction[:-1].T
-            text = np.array2string(
-                np.asarray(shown).ravel()[:4] / max(np.abs(shown).max(), 1e-300),
-                precision=2,
-                separator=", ",
-            )
+            shown = direction.T.ravel() / max(float(np.abs(direction).max()), 1e-300)
+            text = ", ".join(f"{v:.2g}" for v in shown[:4])
+            more = ", …" if shown.size > 4 else ""
             return Claim(
                 "stationarity",
                 Strength.REFUSED,
@@ -506,7 +503,7 @@ def _no_minimiser(
                 theorem="along a direction that separates the classes the likelihood "
                 "rises for ever, so it has no maximum",
                 detail="no minimiser exists: the classes are separated along "
-                f"(w, b) ∝ {text}{'…' if np.size(shown) > 4 else ''}",
+                f"(w, b) ∝ ({text}{more})",
                 fix="any finite C",
             )
     return None
