@@ -35,6 +35,7 @@ REASONS = (
     "array API",
     "legacy attributes",
     "multi-task",
+    "refit=False",
 )
 
 
