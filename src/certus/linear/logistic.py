@@ -210,7 +210,7 @@ class LogisticRegression(ClassifierMixin, ProbabilisticClassifier):
         X, y, s = self._validate_X_y(X, y, sample_weight)
         check_classification_targets(y)
         warm = self.warm_start and hasattr(self, "coef_")
-        previous = (self.coef_, self.intercept_) if warm else None
+        previous = (self.densify().coef_, self.intercept_) if warm else None
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(
@@ -222,7 +222,7 @@ class LogisticRegression(ClassifierMixin, ProbabilisticClassifier):
     def sparsify(self) -> Any:
         """Store ``coef_`` as a sparse matrix; pays where most of it is zero."""
         check_is_fitted(self)
-        self.coef_ = sparse.csr_matrix(self.coef_)
+        self.coef_: Any = sparse.csr_matrix(self.coef_)
         return self
 
     def densify(self) -> Any:
