@@ -3,6 +3,10 @@
 A design stands for A = X − 1mᵀ (m = 0 without centring) and the weighted mean
 normalisation: ``t_dot(u)`` is Aᵀ(s∘u)/Σs and ``gram`` is AᵀSA/Σs. X is never copied to
 be centred, and sparse X is never densified; products are taken in float64.
+
+NumPy and SciPy each bring a BLAS with its own threads, and the idle threads of one spin
+while the other works: alternating them made a fit 1.7 times slower. Everything large
+here and in the solvers therefore goes through NumPy's.
 """
 
 from __future__ import annotations
@@ -11,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg.blas import dsyrk
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -32,7 +35,7 @@ class Design:
     """
 
     def __init__(self, X: Any, s: Array | None, centre: bool) -> None:
-        self.sparse = sparse.issparse(X)
+        self.sparse, self.dtype = sparse.issparse(X), X.dtype
         if self.sparse:
             X = X.tocsc() if X.format != "csc" else X
             if X.dtype != np.float64:
@@ -41,6 +44,7 @@ class Design:
         self.n, self.d = X.shape
         self.total = float(self.n if s is None else s.sum())
         self.centred = centre
+        self._gram: Array | None = None
         self.mean = np.zeros(self.d)
         if centre:
             ones = np.ones(self.n) if s is None else s
@@ -110,20 +114,24 @@ class Design:
         return out - np.outer(left_mean, right_mean) if self.centred else out
 
     def gram(self) -> Array:
-        """AᵀSA/Σs, symmetric, by one rank-n update; for d small enough to hold d²."""
+        """AᵀSA/Σs, computed once and kept; for d small enough to hold d²."""
+        if self._gram is None:
+            self._gram = self._compute_gram()
+        return self._gram
+
+    def _compute_gram(self) -> Array:
         if self.sparse:
             every = np.arange(self.d)
             return self.cross(self.X, self.mean[every], self.X, self.mean[every])
-        G = np.zeros((self.d, self.d), order="F")
+        G = np.zeros((self.d, self.d))
         rows = _gram_rows(self.n, self.d, self.s is None, self.X.dtype)
         root = None if self.s is None else np.sqrt(self.s)
         for i in range(0, self.n, rows):
             block = self.X[i : i + rows].astype(np.float64, copy=False)
             if root is not None:
                 block = block * root[i : i + rows, None]
-            G = _syrk(block, G)
+            G += block.T @ block  # NumPy recognises the symmetric update
         G /= self.total
-        G = np.triu(G) + np.triu(G, 1).T
         return G - np.outer(self.mean, self.mean) if self.centred else G
 
 
@@ -132,12 +140,6 @@ def _gram_rows(n: int, d: int, plain: bool, dtype: Any) -> int:
     if plain and dtype == np.float64:
         return n
     return max(256, _BLOCK // max(1, d))
-
-
-def _syrk(block: Array, G: Array) -> Array:
-    if block.flags.c_contiguous:
-        return np.asarray(dsyrk(1.0, block.T, beta=1.0, c=G, overwrite_c=1))
-    return np.asarray(dsyrk(1.0, block, trans=1, beta=1.0, c=G, overwrite_c=1))
 
 
 def _scale_rows(A: Any, s: Array) -> Any:

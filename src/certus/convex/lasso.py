@@ -347,11 +347,14 @@ def _settle(G: Array, c: Array, w: Array, g: Array, l1: float, l2: float) -> boo
     if not support.size:
         return False
     current, sign = w[support], np.sign(w[support])
-    M = G[np.ix_(support, support)].T  # symmetric; Fortran order for LAPACK
+    M = G[np.ix_(support, support)]
     M.flat[:: len(M) + 1] += l2
-    factor, info = linalg.lapack.dpotrf(M, lower=0, overwrite_a=1, clean=0)
+    try:
+        factor = np.linalg.cholesky(M).T  # upper, Fortran order
+    except np.linalg.LinAlgError:
+        return False
     diagonal = np.diag(factor)
-    if info != 0 or diagonal.min() <= 1e-7 * diagonal.max():
+    if diagonal.min() <= 1e-7 * diagonal.max():
         return False
     goal, _ = linalg.lapack.dpotrs(factor, c[support] - l1 * sign, lower=0)
     flips = goal * sign <= 0

@@ -96,8 +96,9 @@ def _factor(G: Array, size: Array, l2: float) -> tuple[Any, Array, float] | None
     M *= scale
     M.flat[:: len(M) + 1] = 1.0
     norm = float(np.abs(M).sum(axis=0).max(initial=0.0))
-    chol, info = linalg.lapack.dpotrf(M, lower=0, overwrite_a=1, clean=0)
-    if info != 0:
+    try:
+        chol = np.linalg.cholesky(M).T
+    except np.linalg.LinAlgError:
         return None
     reciprocal, _ = linalg.lapack.dpocon(chol, norm)
     if reciprocal * GRAM_LIMIT < 1.0:
@@ -119,8 +120,8 @@ def _dual(design: Design, Y: Array, l2: Array) -> LinearSolution | None:
         M = K.copy()
         M.flat[:: len(M) + 1] += value / scale**2
         try:
-            U = linalg.cho_solve(linalg.cho_factor(M), B[:, which])
-        except linalg.LinAlgError:
+            U = linalg.cho_solve((np.linalg.cholesky(M), True), B[:, which])
+        except np.linalg.LinAlgError:
             return None
         coef[which] = (A.T @ U).T
     return LinearSolution(coef, min(design.n, design.d), np.empty(0), "cholesky")

@@ -341,11 +341,14 @@ def _inverse(H: Array) -> Callable[[Array], Array]:
     diagonal = np.diag(H).copy()
     scale = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
     M = H * scale[:, None] * scale
-    M.flat[:: len(M) + 1] = np.where(diagonal > 0, 1.0, 1.0)
-    factor, info = linalg.lapack.dpotrf(M, lower=0, clean=0)
-    pivots = np.diag(factor)
-    if info == 0 and pivots.min() > 1e-6 * pivots.max():
-        return lambda v: scale * linalg.lapack.dpotrs(factor, scale * v, lower=0)[0]
+    M.flat[:: len(M) + 1] = 1.0
+    try:
+        factor = np.linalg.cholesky(M).T
+        pivots = np.diag(factor)
+        if pivots.min() > 1e-6 * pivots.max():
+            return lambda v: scale * linalg.lapack.dpotrs(factor, scale * v)[0]
+    except np.linalg.LinAlgError:
+        pass
     values, Q = np.linalg.eigh(M)
     keep = values > 1e-13 * values.max()
     Q, values = Q[:, keep], values[keep]

@@ -142,7 +142,8 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
             X, y, sample_weight, multi_output=True, y_numeric=True
         )
         monitor = Monitor(self, X, y)
-        solution = _solve_into(self, X, y, s, np.zeros(1), self.solver, keep_row=True)
+        design = Design(X, s, centre=bool(self.fit_intercept))
+        solution = _solve_into(self, design, y, np.zeros(1), self.solver, keep_row=True)
         self.rank_, self.solver_ = solution.rank, solution.method
         if solution.singular.size:
             self.singular_ = solution.singular * np.sqrt(_total(X, s))
@@ -371,8 +372,13 @@ class RidgeClassifier(ClassifierMixin, LinearClassifierBase):
         return Fitted(Evidence("linear", evidence.terms, params), X, y, s)
 
 
-def fit_ridge(model: Any, X: Any, y: Array, s: Array | None) -> Evidence:
-    """Solve a ridge problem into ``model``; the evidence speaks of numeric targets."""
+def fit_ridge(
+    model: Any, X: Any, y: Array, s: Array | None, design: Design | None = None
+) -> Evidence:
+    """Solve a ridge problem into ``model``; the evidence speaks of numeric targets.
+
+    ``design`` is that of X, y's centring and s, if it is at hand already.
+    """
     check_number("tol", model.tol)
     check_choice("solver", model.solver, RIDGE_SOLVERS)
     check_number("max_iter", model.max_iter, 1, integer=True, none=True)
@@ -382,7 +388,9 @@ def fit_ridge(model: Any, X: Any, y: Array, s: Array | None) -> Evidence:
     monitor = Monitor(model, X, y)
     total = _total(X, s)
     method = model.solver if model.solver in ("cholesky", "svd") else "auto"
-    solution = _solve_into(model, X, y, s, alphas / total, method)
+    if design is None:
+        design = Design(X, s, centre=bool(model.fit_intercept))
+    solution = _solve_into(model, design, y, alphas / total, method)
     model.n_iter_, model.solver_ = 1, solution.method
     monitor.close({"coef_": model.coef_, "intercept_": model.intercept_})
     params = _params(model)
@@ -424,17 +432,15 @@ def _params(model: Any) -> dict[str, Any]:
 
 def _solve_into(
     model: Any,
-    X: Any,
+    design: Design,
     y: Array,
-    s: Array | None,
     l2: Array,
     method: str,
     *,
     keep_row: bool = False,
 ) -> least_squares.LinearSolution:
-    design = Design(X, s, centre=bool(model.fit_intercept))
     Y, mean = centred_target(design, y, bool(model.fit_intercept))
     levels = np.broadcast_to(l2, (Y.shape[1],))
     solution = least_squares.solve(design, Y, levels, method)
-    store_linear(model, solution.coef, mean, design, y, X.dtype, keep_row=keep_row)
+    store_linear(model, solution.coef, mean, design, y, design.dtype, keep_row=keep_row)
     return solution

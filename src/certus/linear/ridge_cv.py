@@ -144,12 +144,13 @@ class RidgeCV(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
                 FutureWarning,
                 stacklevel=4,
             )
+        design = Design(X, s, centre=self.fit_intercept)
         if self.cv is None:
             options = routed.scorer.score if routed else own
-            self._leave_one_out(X, y, s, alphas, options)
+            self._leave_one_out(design, y, s, alphas, options)
         else:
             self._search(X, y, s, alphas, params)
-        return Fitted(fit_ridge(self, X, y, s), X, y, s)
+        return Fitted(fit_ridge(self, X, y, s, design), X, y, s)
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Tell scikit-learn which arguments of ``fit`` go to splitter and scorer."""
@@ -176,13 +177,12 @@ class RidgeCV(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
 
     def _leave_one_out(
         self,
-        X: Any,
+        design: Design,
         y: Array,
         s: Array | None,
         alphas: Array,
         options: dict[str, Any],
     ) -> None:
-        design = Design(X, s, centre=self.fit_intercept)
         Y, mean = centred_target(design, y, self.fit_intercept)
         keep = self.store_cv_results or self.scoring is not None
         total = np.zeros((Y.shape[1], len(alphas)))
