@@ -152,7 +152,7 @@ def main() -> int:
     report = run_tests(options.pytest, options.deselected)
     if options.report:
         options.report.write_text("".join(json.dumps(r) + "\n" for r in report))
-    console = Console(width=100)
+    console = Console(width=120)
     total = show(report, console)
     for line in report:
         if "unused" in line and not options.pytest:
