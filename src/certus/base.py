@@ -97,7 +97,8 @@ def _apply_policy(certificate: Certificate) -> None:
 
 
 @functools.lru_cache(maxsize=1)
-def _pools() -> Any:
+def thread_pools() -> Any:
+    """The thread pools of the loaded BLAS and OpenMP libraries, to read or limit."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
@@ -105,7 +106,7 @@ def _pools() -> Any:
 
 def thread_budget() -> int:
     """Threads compiled code may use: the smallest limit of the loaded BLAS pools."""
-    limits = [pool["num_threads"] for pool in _pools().info()]
+    limits = [pool["num_threads"] for pool in thread_pools().info()]
     return max(1, min(limits, default=1))
 
 

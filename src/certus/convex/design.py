@@ -4,9 +4,9 @@ A design stands for A = X − 1mᵀ (m = 0 without centring) and the weighted me
 normalisation: ``t_dot(u)`` is Aᵀ(s∘u)/Σs and ``gram`` is AᵀSA/Σs. X is never copied to
 be centred, and sparse X is never densified; products are taken in float64.
 
-NumPy and SciPy each bring a BLAS with its own threads, and the idle threads of one spin
-while the other works: alternating them made a fit 1.7 times slower. Everything large
-here and in the solvers therefore goes through NumPy's.
+Large products go through NumPy's BLAS alone: SciPy brings another one, and the idle
+threads of one spin while the other works (alternating them made a fit 1.7 times
+slower).
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ import numpy as np
 from scipy import linalg, sparse
 
 from certus.certificate import Status
+from certus.convex.blas import cholesky
 from certus.convex.design import Array, Design
 from certus.convex.kernels import descend_columns, descend_gram
 from certus.convex.problem import OnStep, Solution, keep_going
@@ -243,7 +244,7 @@ class WorkingSet:
         if self._gram is not None:
             mean_new, mean_old = design.mean[new], design.mean[self.members]
             old = self._columns if design.sparse else self._columns[:k].T
-            self._gram = G = _grown(self._gram, k, (k + m, k + m))
+            self._gram = G = _grown(self._gram, k, k + m)
             if k:
                 G[k : k + m, :k] = design.cross(fresh, mean_new, old, mean_old)
                 G[:k, k : k + m] = G[k : k + m, :k].T
@@ -252,7 +253,7 @@ class WorkingSet:
             parts = [fresh] if self._columns is None else [self._columns, fresh]
             self._columns = sparse.hstack(parts, format="csc")
         else:
-            self._columns = _grown(self._columns, k, (k + m, design.n))
+            self._columns = _grown(self._columns, k, k + m, design.n)
             self._columns[k : k + m] = fresh.T
         self.members = np.concatenate([self.members, new])
         self.inside[new] = True
@@ -271,17 +272,14 @@ class WorkingSet:
             self._columns[:k] = self._columns[on]
 
 
-def _grown(buffer: Array, used: int, shape: tuple[int, int]) -> Array:
-    """A buffer of at least ``shape``, with the ``used`` rows (and columns) copied."""
-    if shape[0] <= len(buffer):
+def _grown(buffer: Array, used: int, rows: int, width: int | None = None) -> Array:
+    """A buffer of at least ``rows`` rows; square unless a ``width`` is given."""
+    if rows <= len(buffer):
         return buffer
-    side = max(shape[0], 2 * len(buffer), 256)
-    square = shape[0] == shape[1]
-    out = np.empty((side, side if square else shape[1]))
-    if square:
-        out[:used, :used] = buffer[:used, :used]
-    else:
-        out[:used] = buffer[:used]
+    side = max(rows, 2 * len(buffer), 256)
+    out = np.empty((side, side if width is None else width))
+    columns = used if width is None else width
+    out[:used, :columns] = buffer[:used, :columns]
     return out
 
 
@@ -305,14 +303,14 @@ def solve_on_gram(
     signs, moved = np.zeros(size), False
     # An epoch costs size², the linear system support³/3: fewer epochs on large sets.
     epochs = max(3, EPOCHS * 300 // max(300, size))
-    for _ in range(500):
+    for turn in range(500):
         change, _ = descend_gram(penalty, G, w, g, size, epochs, floor)
         moved = moved or change > 0
         if change <= floor or done(w, g):
             break
         now = np.sign(w)
-        flipped = np.count_nonzero(now != signs)
-        if 20 * flipped <= np.count_nonzero(now) and _settle(G, c, w, g, l1, l2):
+        settled = np.array_equal(now, signs) or turn % 10 == 9
+        if settled and _settle(G, c, w, g, l1, l2):
             np.subtract(G @ w, c, out=g)
             if done(w, g):
                 break
@@ -349,9 +347,8 @@ def _settle(G: Array, c: Array, w: Array, g: Array, l1: float, l2: float) -> boo
     current, sign = w[support], np.sign(w[support])
     M = G[np.ix_(support, support)]
     M.flat[:: len(M) + 1] += l2
-    try:
-        factor = np.linalg.cholesky(M).T  # upper, Fortran order
-    except np.linalg.LinAlgError:
+    factor = cholesky(M)
+    if factor is None:
         return False
     diagonal = np.diag(factor)
     if diagonal.min() <= 1e-7 * diagonal.max():

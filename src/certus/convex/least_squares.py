@@ -17,6 +17,7 @@ import numpy as np
 from scipy import linalg
 from scipy.sparse.linalg import LinearOperator, lsmr
 
+from certus.convex.blas import cholesky
 from certus.convex.design import Array, Design
 
 EPS = float(np.finfo(np.float64).eps)
@@ -96,9 +97,8 @@ def _factor(G: Array, size: Array, l2: float) -> tuple[Any, Array, float] | None
     M *= scale
     M.flat[:: len(M) + 1] = 1.0
     norm = float(np.abs(M).sum(axis=0).max(initial=0.0))
-    try:
-        chol = np.linalg.cholesky(M).T
-    except np.linalg.LinAlgError:
+    chol = cholesky(M)
+    if chol is None:
         return None
     reciprocal, _ = linalg.lapack.dpocon(chol, norm)
     if reciprocal * GRAM_LIMIT < 1.0:
@@ -119,10 +119,10 @@ def _dual(design: Design, Y: Array, l2: Array) -> LinearSolution | None:
         which = np.flatnonzero(l2 == value)
         M = K.copy()
         M.flat[:: len(M) + 1] += value / scale**2
-        try:
-            U = linalg.cho_solve((np.linalg.cholesky(M), True), B[:, which])
-        except np.linalg.LinAlgError:
+        chol = cholesky(M)
+        if chol is None:
             return None
+        U = linalg.cho_solve((chol, False), B[:, which])
         coef[which] = (A.T @ U).T
     return LinearSolution(coef, min(design.n, design.d), np.empty(0), "cholesky")
 

@@ -19,6 +19,7 @@ import numpy as np
 from scipy import linalg, sparse
 
 from certus.certificate import Status
+from certus.convex.blas import cholesky
 from certus.convex.design import Array
 from certus.convex.losses import Slopes, apply_curvature, evaluate, mean_curvature
 from certus.convex.problem import OnStep, Solution, keep_going
@@ -342,13 +343,11 @@ def _inverse(H: Array) -> Callable[[Array], Array]:
     scale = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
     M = H * scale[:, None] * scale
     M.flat[:: len(M) + 1] = 1.0
-    try:
-        factor = np.linalg.cholesky(M).T
+    factor = cholesky(M)
+    if factor is not None:
         pivots = np.diag(factor)
         if pivots.min() > 1e-6 * pivots.max():
             return lambda v: scale * linalg.lapack.dpotrs(factor, scale * v)[0]
-    except np.linalg.LinAlgError:
-        pass
     values, Q = np.linalg.eigh(M)
     keep = values > 1e-13 * values.max()
     Q, values = Q[:, keep], values[keep]

@@ -251,8 +251,8 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _short(value: Any) -> str:
-    if np.ndim(value) and np.size(value) > 6:
-        return f"{np.size(value)} values"
+    if isinstance(value, np.ndarray | list | tuple) and len(value) > 6:
+        return f"{len(value)} values"
     text = " ".join(repr(value).split())
     return text if len(text) <= 60 else text[:57] + "..."
 

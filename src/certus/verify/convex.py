@@ -234,7 +234,7 @@ def check_linear(
     marks = data.fingerprint(X, y_used, s)
     tol = float(evidence.params.get("tol", 1e-6))
     fix = str(evidence.params.get("fix", ""))
-    if not np.all(np.isfinite(model.coef_)) or not np.all(
+    if not np.all(np.isfinite(data.plain(model.coef_))) or not np.all(
         np.isfinite(model.intercept_)
     ):
         claim = Claim(
@@ -261,7 +261,7 @@ def _problems(
     """The model as one or several problems with a single score each, or one softmax."""
     n, params = X.shape[0], evidence.params
     target = params.get("target", "numbers")
-    coef = np.asarray(model.coef_)
+    coef = data.plain(model.coef_)
     if coef.shape[-1] != X.shape[1]:
         raise ValueError(
             f"X has {X.shape[1]} columns and the model was fitted on {coef.shape[-1]}."
@@ -510,7 +510,7 @@ def _no_minimiser(
 
 
 def _shape_claim(model: Any, X: Any, s: Array, level: str, evidence: Evidence) -> Claim:
-    coef = np.asarray(model.coef_)
+    coef = data.plain(model.coef_)
     d = coef.shape[-1]
     used = int(np.count_nonzero(np.abs(coef.reshape(-1, d)).max(axis=0)))
     detail = f"{used:,} of {d:,} coefficients non-zero"

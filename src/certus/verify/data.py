@@ -39,6 +39,11 @@ def as_matrix(X: Any) -> Any:
     return X
 
 
+def plain(coef: Any) -> Array:
+    """Coefficients as an array; scikit-learn's ``sparsify`` makes them sparse."""
+    return np.asarray(coef.toarray() if sparse.issparse(coef) else coef)
+
+
 def dot(X: Any, w: Array) -> Array:
     """X @ w in float64."""
     w = np.asarray(w, dtype=np.float64)
