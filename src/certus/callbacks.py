@@ -55,7 +55,12 @@ class Monitor:
         if metadata:
             self._data["metadata"] = metadata
         self._start, self._max_time = time.perf_counter(), max_time
-        self._context = estimator._init_callback_context(max_subtasks=max_iter)
+        # A fit has one root: the final fit after a cross-validation is a task of it.
+        self._root = getattr(estimator, "_callback_fit_ctx", None)
+        if self._root is None:
+            self._context = estimator._init_callback_context(max_subtasks=max_iter)
+        else:
+            self._context = self._root.subcontext("final fit", max_subtasks=max_iter)
         self._watched = bool(getattr(estimator, "_skl_callbacks", None))
         if self._watched:
             self._context.call_on_fit_task_begin(estimator=estimator, **self._data)
@@ -89,12 +94,36 @@ class Monitor:
 
     def close(self, state: dict[str, Any]) -> None:
         """End the fit's own task; ``state`` are the fitted attributes."""
-        if self._watched:
-            self._context.call_on_fit_task_end(
-                estimator=self._estimator,
-                **self._data,
-                reconstruction_attributes=state,
-            )
+        if not self._watched:
+            return
+        for context in (self._context, self._root):
+            if context is not None:
+                context.call_on_fit_task_end(
+                    estimator=self._estimator,
+                    **self._data,
+                    reconstruction_attributes=state,
+                )
+
+    def run_folds(
+        self, n_folds: int, work: Callable[[int], None], max_time: float | None
+    ) -> tuple[int, Status | None]:
+        """Run ``work(fold)`` for each fold, as many as Ctrl-C and ``max_time`` allow.
+
+        Returns how many are complete and, if not all, why. Without a single complete
+        fold there is nothing to choose from, and the interrupt is raised again.
+        """
+        for fold in range(n_folds):
+            try:
+                with self.task("fold"):
+                    work(fold)
+            except KeyboardInterrupt:
+                if fold == 0:
+                    raise
+                return fold, Status.INTERRUPTED
+            elapsed = time.perf_counter() - self._start
+            if max_time is not None and elapsed > max_time and fold + 1 < n_folds:
+                return fold + 1, Status.TIME_LIMIT
+        return n_folds, None
 
     @contextmanager
     def task(self, name: str) -> Iterator[Any]:

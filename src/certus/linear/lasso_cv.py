@@ -61,7 +61,7 @@ class ElasticNetCV(RegressorMixin, LinearRegressorBase):
     positive : bool, default=False
         Not available; raises ``NotImplementedError`` naming the alternative.
     max_time : float, optional
-        Seconds after which the final fit stops with what it has.
+        Seconds after which no further fold is begun, and the final fit stops.
 
     Attributes
     ----------
@@ -146,12 +146,15 @@ class ElasticNetCV(RegressorMixin, LinearRegressorBase):
         grids = [self._grid(X, y, s, ratio) for ratio in ratios]
         self.mse_path_ = np.empty((len(ratios), len(grids[0]), len(folds)))
         monitor = Monitor(self, X, y, max_iter=len(folds))
-        for f, (train, test) in enumerate(folds):
-            with monitor.task("fold"):
-                for r, ratio in enumerate(ratios):
-                    self.mse_path_[r, :, f] = self._errors(
-                        X, y, s, train, test, grids[r], ratio
-                    )
+
+        def work(f: int) -> None:
+            train, test = folds[f]
+            for r, ratio in enumerate(ratios):
+                errors = self._errors(X, y, s, train, test, grids[r], ratio)
+                self.mse_path_[r, :, f] = errors
+
+        done, ended = monitor.run_folds(len(folds), work, self.max_time)
+        self.mse_path_ = self.mse_path_[:, :, :done]
         mean = self.mse_path_.mean(axis=2)
         best_ratio, best_alpha = np.unravel_index(mean.argmin(), mean.shape)
         self.alpha_ = float(grids[best_ratio][best_alpha])
@@ -160,7 +163,8 @@ class ElasticNetCV(RegressorMixin, LinearRegressorBase):
         self.alphas_ = grids[0] if same else np.array(grids)
         if len(ratios) == 1:
             self.mse_path_ = self.mse_path_[0]
-        return fit_elastic_net(self, X, y, s, self.alpha_, self.l1_ratio_)
+        fitted = fit_elastic_net(self, X, y, s, self.alpha_, self.l1_ratio_)
+        return fitted if ended is None else fitted._replace(status=ended)
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Tell scikit-learn which arguments of ``fit`` go to the splitter."""

@@ -21,6 +21,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from certus.base import certified_fit, check_choice, check_number
 from certus.callbacks import Monitor
+from certus.certificate import Status
 from certus.convex.design import Array
 from certus.convex.problem import keep_going
 from certus.linear.common import (
@@ -76,7 +77,7 @@ class LogisticRegressionCV(ClassifierMixin, ProbabilisticClassifier):
     use_legacy_attributes : bool, default=False
         Must be False: attributes have scikit-learn 1.9's new shapes.
     max_time : float, optional
-        Seconds after which the final fit stops with what it has.
+        Seconds after which no further fold is begun, and the final fit stops.
 
     Attributes
     ----------
@@ -184,17 +185,22 @@ n_features + 1)
         self.scores_, steps = np.empty(shape), np.empty(shape, dtype=np.int32)
         self.coefs_paths_ = np.empty((*shape, 1 if k == 2 else k, width))
         monitor = Monitor(self, X, y, max_iter=len(folds))
-        for f, (train, test) in enumerate(folds):
-            with monitor.task("fold"):
-                judge = self._judge(X_rows, y, metadata, test)
-                steps[f] = self._fold(f, X_rows, codes, weight, train, judge)
+
+        def work(f: int) -> None:
+            train, test = folds[f]
+            judge = self._judge(X_rows, y, metadata, test)
+            steps[f] = self._fold(f, X_rows, codes, weight, train, judge)
+
+        count, ended = monitor.run_folds(len(folds), work, self.max_time)
+        self.scores_, steps = self.scores_[:count], steps[:count]
+        self.coefs_paths_ = self.coefs_paths_[:count]
         mean = self.scores_.mean(axis=0)
         best_ratio, best_C = np.unravel_index(mean.argmax(), mean.shape)
         self.C_ = float(self.Cs_[best_C])
         self.l1_ratio_ = float(self.l1_ratios_[best_ratio])
         done = fit_logistic(self, X, y, codes, s, self.C_, self.l1_ratio_, None)
         self.n_iter_ = steps
-        return done
+        return done if ended is None else done._replace(status=ended)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> float:
         """Score by ``scoring``; accuracy by default.
@@ -313,6 +319,8 @@ n_features + 1)
                     int(self.max_iter),
                     keep_going,
                 )
+                if solution.status is Status.INTERRUPTED:
+                    raise KeyboardInterrupt
                 W = solution.primal
                 self.scores_[f, r, c], steps[r, c] = judge(W), solution.n_iter
                 kept = W.T if self.fit_intercept else W[:-1].T
