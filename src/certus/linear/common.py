@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from certus.base import Estimator, check_number
 from certus.convex.design import Array, Design
+from certus.linear.summary import least_squares_summary
 from certus.verify.data import weights
 
 #: Suggested when a linear fit misses its target.
@@ -35,6 +36,27 @@ class LinearRegressorBase(Estimator):
         check_is_fitted(self)
         X = self._validate_X(X)
         return np.asarray(X @ self.coef_.T + self.intercept_)
+
+    def summary(
+        self, X: Any, y: Any, sample_weight: Any = None, alpha: float = 0.05
+    ) -> Any:
+        """Standard errors, t, p and confidence intervals.
+
+        Parameters
+        ----------
+        X, y : array-like
+            The training data.
+        sample_weight : array-like, optional
+            Taken as frequencies: a weight of two is two rows.
+        alpha : float, default=0.05
+            One minus the level of the intervals.
+
+        Returns
+        -------
+        Summary
+            A table that prints; refuses with a reason where the theory does not hold.
+        """
+        return least_squares_summary(self, X, y, sample_weight, alpha)
 
 
 class LinearClassifierBase(Estimator):

@@ -26,7 +26,6 @@ from certus.linear.common import (
     class_weights,
     store_linear,
 )
-from certus.linear.summary import least_squares_summary
 from certus.terms import L2, NoPenalty, Squared
 
 #: Solver names scikit-learn's Ridge accepts; iterative ones are solved directly.
@@ -150,27 +149,6 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
         monitor.close({"coef_": self.coef_, "intercept_": self.intercept_})
         evidence = Evidence("linear", (Squared(), NoPenalty()), _params(self))
         return Fitted(evidence, X, y, s)
-
-    def summary(
-        self, X: Any, y: Any, sample_weight: Any = None, alpha: float = 0.05
-    ) -> Any:
-        """Standard errors, t, p and confidence intervals.
-
-        Parameters
-        ----------
-        X, y : array-like
-            The training data.
-        sample_weight : array-like, optional
-            Taken as frequencies: a weight of two is two rows.
-        alpha : float, default=0.05
-            One minus the level of the intervals.
-
-        Returns
-        -------
-        Summary
-            A table that prints; refuses with a reason where the theory does not hold.
-        """
-        return least_squares_summary(self, X, y, sample_weight, alpha)
 
 
 class Ridge(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
