@@ -30,7 +30,8 @@ class Monitor:
     X, y : array-like
         What callbacks may score on.
     max_iter : int or None
-        Number of steps a progress bar should expect.
+        Number of folds a progress bar should expect before the final fit; None for a
+        single fit, whose number of steps nobody knows.
     max_time : float or None
         Seconds after which the fit is stopped.
     metadata : dict, optional
@@ -58,9 +59,10 @@ class Monitor:
         # A fit has one root: the final fit after a cross-validation is a task of it.
         self._root = getattr(estimator, "_callback_fit_ctx", None)
         if self._root is None:
-            self._context = estimator._init_callback_context(max_subtasks=max_iter)
+            tasks = None if max_iter is None else max_iter + 1
+            self._context = estimator._init_callback_context(max_subtasks=tasks)
         else:
-            self._context = self._root.subcontext("final fit", max_subtasks=max_iter)
+            self._context = self._root.subcontext("final fit", max_subtasks=None)
         self._watched = bool(getattr(estimator, "_skl_callbacks", None))
         if self._watched:
             self._context.call_on_fit_task_begin(estimator=estimator, **self._data)
