@@ -147,15 +147,21 @@ class QuadraticSolver:
         new = np.union1d(support[outside[support]], candidates)
         if not new.size:
             return
-        if len(self.set.members) > 2 * max(256, len(support)):
-            self._forget()
+        if 2 * len(self.set.members) > 3 * max(512, len(support)):
+            self._forget(max(64, len(support) // 4))
         self.set.append(new)
 
-    def _forget(self) -> None:
-        """Drop the half of the zero members that are farthest from entering."""
+    def _forget(self, spare: int) -> None:
+        """Drop zero members but for the ``spare`` ones nearest to entering.
+
+        Every member lengthens every step of coordinate descent.
+        """
         members = self.set.members
-        size = np.abs(self.gradient[members])
-        self.set.keep((self.w[members] != 0) | (size >= np.median(size)))
+        used = self.w[members] != 0
+        size = np.where(used, 0.0, np.abs(self.gradient[members]))
+        near = np.argpartition(size, -spare)[-spare:]
+        used[near] = True
+        self.set.keep(used)
 
     # -- the problem on the working set -----------------------------------------
 
