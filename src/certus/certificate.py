@@ -353,6 +353,8 @@ def _claim_lines(claim: Claim) -> list[str]:
     indent, label = 15, f"  {claim.mark} {claim.label:<10} "
     room = WIDTH - indent - (len(claim.basis) + 2 if claim.basis else 0)
     body = textwrap.wrap(claim.detail, room, break_on_hyphens=False) or [""]
+    if len(label) > indent:  # a long name has a line of its own
+        body.insert(0, "")
     first = label.ljust(indent) + body[0]
     if claim.basis:
         first = first.ljust(WIDTH - len(claim.basis)) + claim.basis

@@ -126,6 +126,14 @@ def test_every_status_and_strength_renders() -> None:
         assert made.mark in "✓·–" and (made.basis or strength is Strength.REFUSED)
 
 
+def test_long_names_have_a_line_of_their_own() -> None:
+    claim = Claim("a_claim_with_a_long_name", Strength.PROVED, detail="word " * 40)
+    made = Certificate("M" * 90, {}, (claim,), claim.name, Status.SOLVED)
+    lines = str(made).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.split()[1:] == [*claim.label.split(), "proved"] for line in lines)
+
+
 # -- meaning ------------------------------------------------------------------------
 
 
