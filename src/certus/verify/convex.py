@@ -164,8 +164,9 @@ def backward_error(p: Problem, z: Array) -> Found:
     intercept both act on the centred problem, and b must be the mean residual.
     """
     u = LOSSES[type(p.loss)].derivative(p.loss, p.y, z)
-    total = p.s.sum()
-    # In units of the largest entry, so that squares neither overflow nor vanish.
+    # Weights as shares and residuals in units of the largest entry, so that squares
+    # neither overflow nor vanish.
+    p, total = p._replace(s=p.s / p.s.sum()), 1.0
     unit = float(np.abs(u).max(initial=0.0)) or 1.0
     u, w = u / unit, p.w / unit
     offset = float(np.abs(p.s @ u).max()) / total if p.intercept == "free" else 0.0
