@@ -1,0 +1,186 @@
+"""Compiled kernels are cached once per source, and a wrong one is found out.
+
+The cache directory carries a digest of every source a kernel is made of; a second
+process loads what the first compiled. A kernel that computes something else (stale, or
+broken) may spoil a fit but never its certificate.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from certus.base import UncertifiedWarning
+from certus.certificate import Status
+from certus.convex import cache, kernels, lasso
+from certus.linear import ElasticNet, Lasso
+
+PACKAGE = Path(cache.__file__).parent
+SOURCES = [PACKAGE.parent / "terms.py", *sorted(PACKAGE.glob("*.py"))]
+
+
+@pytest.fixture
+def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The sources, copied to where they may be edited."""
+    paths = [Path(shutil.copy(path, tmp_path)) for path in SOURCES]
+    monkeypatch.setattr(cache, "_sources", lambda: paths)
+    return paths
+
+
+def test_every_source_counts() -> None:
+    assert cache._sources() == SOURCES
+    assert {"terms.py", "kernels.py", "cache.py", "design.py"} <= {
+        path.name for path in SOURCES
+    }
+
+
+def test_the_digest_is_of_the_text_alone(copies: list[Path]) -> None:
+    before = cache.source_digest()
+    assert len(before) == 16
+    for path in copies:
+        os.utime(path, (0, 0))
+    assert cache.source_digest() == before
+
+
+@pytest.mark.parametrize("index", range(len(SOURCES)), ids=[p.name for p in SOURCES])
+def test_an_edit_anywhere_changes_the_digest(copies: list[Path], index: int) -> None:
+    before = cache.source_digest()
+    text = copies[index].read_text()
+    copies[index].write_text(text + "\n# another line\n")
+    assert cache.source_digest() != before
+    copies[index].write_text(text)
+    assert cache.source_digest() == before
+
+
+def test_another_numba_changes_the_digest(
+    copies: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = cache.source_digest()
+    monkeypatch.setattr(cache.numba, "__version__", "0.0.1")
+    assert cache.source_digest() != before
+
+
+def test_kernels_are_kept_in_the_digest_directory() -> None:
+    found = {
+        name: value
+        for name, value in vars(kernels).items()
+        if hasattr(value, "compiled") and callable(value)
+    }
+    assert {"descend_gram", "descend_columns", "descend_softmax"} <= set(found)
+    for value in found.values():
+        where = Path(value.compiled.stats.cache_path)
+        assert where.is_relative_to(cache._DIRECTORY)
+        assert cache.source_digest() in where.parts
+
+
+# -- wrong kernels ------------------------------------------------------------------
+
+
+def broken_sign(penalty: Any, G: Any, w: Any, g: Any, size: int, *rest: Any) -> Any:
+    w[:size] += 0.1  # walks away, and says that it has arrived
+    return 0.0, 1
+
+
+def does_nothing(penalty: Any, G: Any, w: Any, g: Any, size: int, *rest: Any) -> Any:
+    return 0.0, 1
+
+
+def not_a_number(penalty: Any, G: Any, w: Any, g: Any, size: int, *rest: Any) -> Any:
+    w[:size] = np.nan
+    return 0.0, 1
+
+
+@pytest.mark.parametrize("kernel", [broken_sign, does_nothing, not_a_number])
+@pytest.mark.parametrize("estimator", [Lasso(0.05), ElasticNet(0.05)])
+def test_a_stale_kernel_is_found_out(
+    estimator: Any, kernel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 30))
+    y = X[:, :5].sum(axis=1) + rng.normal(size=80)
+    assert estimator.fit(X, y).certificate_.met
+    monkeypatch.setattr(lasso, "descend_gram", kernel)
+    estimator.set_params(max_iter=20)
+    with pytest.warns(UncertifiedWarning):
+        estimator.fit(X, y)
+    found = estimator.certificate_
+    assert found.met is False and found.status is not Status.SOLVED
+
+
+# -- processes ----------------------------------------------------------------------
+
+FIT = (
+    "import numpy as np; from certus.linear import Lasso; "
+    "X = np.random.default_rng(0).normal(size=(40, 10)); "
+    "print(Lasso(0.1).fit(X, X[:, 0]).certificate_.met)"
+)
+
+
+def run(**environment: str) -> subprocess.CompletedProcess[str]:
+    """Fit a lasso in a new process."""
+    done = subprocess.run(
+        [sys.executable, "-c", FIT],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1", **environment},
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "True"
+    return done
+
+
+def test_the_second_process_compiles_nothing(tmp_path: Path) -> None:
+    run(CERTUS_CACHE=str(tmp_path))
+
+    def files() -> dict[str, int]:
+        return {
+            str(p): p.stat().st_mtime_ns
+            for p in tmp_path.rglob("*.nb?")  # indices and machine code
+        }
+
+    first = files()
+    assert any(name.endswith(".nbi") for name in first)
+    assert any(name.endswith(".nbc") for name in first)
+    assert all(cache.source_digest() in name for name in first)
+    again = run(CERTUS_CACHE=str(tmp_path))
+    assert files() == first
+    assert "compiling" not in again.stderr
+
+
+def test_an_unwritable_cache_is_replaced_by_a_temporary_one(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    run(CERTUS_CACHE=str(blocked), TMPDIR=str(temporary))
+    assert list(temporary.rglob("*.nbi"))
+    assert blocked.read_text() == "not a folder"
+
+
+def test_a_damaged_cache_does_not_stop_a_fit(tmp_path: Path) -> None:
+    run(CERTUS_CACHE=str(tmp_path))
+    for path in tmp_path.rglob("*.nbc"):
+        path.unlink()
+    run(CERTUS_CACHE=str(tmp_path))
+
+
+def test_a_long_compile_is_announced_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    import time
+
+    monkeypatch.setattr(cache, "PATIENCE", 0.01)
+    monkeypatch.setattr(
+        cache.numba, "njit", lambda **options: lambda f: lambda *a: time.sleep(0.2)
+    )
+    slow = cache.kernel(lambda x: x)
+    slow(1)
+    slow(1)
+    time.sleep(0.05)
+    assert capsys.readouterr().err.count("once per installation") == 1
