@@ -56,7 +56,15 @@ def certified_fit(fit: Fit) -> Fit:
     @functools.wraps(fit)
     def run(self: Any, X: Any, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         start = time.perf_counter()
-        done = fit(self, X, y, *args, **kwargs)
+        try:
+            # Overflow shows up as inf and the verifier says so; no warning on the way.
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                done = fit(self, X, y, *args, **kwargs)
+        except (np.linalg.LinAlgError, OverflowError) as error:
+            raise ValueError(
+                f"{type(self).__name__} ran out of float64's range ({error}). "
+                "Standardise the columns (StandardScaler)."
+            ) from error
         spent = time.perf_counter() - start
         self.certificate_ = judge(
             self,

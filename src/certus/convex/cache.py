@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import sys
 import tempfile
 import threading
@@ -46,7 +47,16 @@ def cache_root() -> Path:
             return root
     except OSError:
         pass
-    return Path(tempfile.gettempdir()) / f"certus-{os.getuid()}"
+    # numba unpickles what it finds, so a shared folder must be ours alone.
+    private = Path(tempfile.gettempdir()) / f"certus-{os.getuid()}"
+    try:
+        private.mkdir(mode=0o700, exist_ok=True)
+        found = private.lstat()
+        if found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) == 0o700:
+            return private
+    except OSError:
+        pass
+    return Path(tempfile.mkdtemp(prefix="certus-"))
 
 
 _DIRECTORY = cache_root() / source_digest()

@@ -139,8 +139,10 @@ class QuadraticSolver:
         violation = np.abs(self.gradient + l2 * self.w) - l1
         outside = ~self.set.inside
         candidates = np.flatnonzero(outside & (violation > 0))
-        # Forming the Gram matrix of 2√d columns costs about one pass over X.
-        room = max(64, len(support), int(2 * np.sqrt(self.design.d)))
+        # Forming the Gram matrix of 2√d columns costs about one pass over X; beyond
+        # that the set may double, but a support has no more than n columns.
+        double = min(len(support), max(0, self.design.n - len(support)))
+        room = max(64, double, int(2 * np.sqrt(self.design.d)))
         if len(candidates) > room:
             best = np.argpartition(violation[candidates], -room)[-room:]
             candidates = candidates[best]

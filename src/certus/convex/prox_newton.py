@@ -207,7 +207,7 @@ def _line_search(
     for _ in range(30):
         values = evaluate(problem.loss, problem.rows.y, z + t * pushed).value
         new = float(s @ values) / problem.rows.total + problem.penalty(W + t * step)
-        if new <= objective + 1e-3 * t * slope + 1e-15 * abs(objective):
+        if new <= objective + 1e-3 * t * slope + 1e-14 * abs(objective):
             return t
         t /= 2
     return 0.0
@@ -222,8 +222,12 @@ def _model_logistic(
     if problem.sparse:
         G = (C.T @ (sparse.diags_array(h) @ C)).toarray()
     else:
-        scaled = C * np.sqrt(h)[:, None]
-        G = scaled.T @ scaled
+        G = np.zeros((C.shape[1], C.shape[1]))
+        root = np.sqrt(h)[:, None]
+        block = max(1024, (1 << 22) // max(1, C.shape[1]))
+        for i in range(0, problem.n, block):
+            scaled = C[i : i + block] * root[i : i + block]
+            G += scaled.T @ scaled
     total_h = float(h.sum())
     lean = np.asarray(C.T @ h) / total_h if problem.intercept else np.zeros(len(G))
     g_b = float(pull[-1, 0])

@@ -104,9 +104,16 @@ def centred_target(
 
 
 def class_weights(
-    sample_weight: Array | None, class_weight: Any, codes: Array, classes: Array
+    sample_weight: Array | None,
+    class_weight: Any,
+    codes: Array,
+    classes: Array,
+    counts: str = "weights",
 ) -> Array | None:
-    """Row weights with ``class_weight`` multiplied in; None when all are one."""
+    """Row weights with ``class_weight`` multiplied in; None when all are one.
+
+    "balanced" counts ``"weights"`` or, as scikit-learn's RidgeClassifier, ``"rows"``.
+    """
     if class_weight is None:
         return sample_weight
     if isinstance(class_weight, str) and class_weight != "balanced":
@@ -114,7 +121,7 @@ def class_weights(
             f"class_weight={class_weight!r}; use 'balanced', a dict from label to "
             "weight, or None."
         )
-    return weights(sample_weight, class_weight, codes, classes, len(codes))
+    return weights(sample_weight, class_weight, codes, classes, len(codes), counts)
 
 
 def number_array(name: str, values: Any, **bounds: Any) -> Array:

@@ -13,7 +13,7 @@ from sklearn.base import RegressorMixin
 from sklearn.model_selection import check_cv
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 
-from certus.base import certified_fit, check_number
+from certus.base import certified_fit, check_choice, check_number
 from certus.callbacks import Monitor
 from certus.convex.design import Array, Design
 from certus.linear.common import (
@@ -138,6 +138,8 @@ class ElasticNetCV(RegressorMixin, LinearRegressorBase):
         check_number("eps", self.eps, open_low=True)
         check_number("tol", self.tol)
         check_number("max_iter", self.max_iter, 1, integer=True)
+        check_number("max_time", self.max_time, none=True)
+        check_choice("selection", self.selection, ("cyclic", "random"))
         refuse_positive(self)
         X, y, s = self._validate_X_y(X, y, sample_weight, y_numeric=True)
         routed = route_metadata(self, params, sample_weight=sample_weight)

@@ -280,8 +280,10 @@ class RidgeClassifier(ClassifierMixin, LinearClassifierBase):
     ----------
     classes_ : ndarray
         Labels.
-    coef_, intercept_ : ndarray
-        One row per class; one row for two classes.
+    coef_ : ndarray of shape (n_features,) or (n_classes, n_features)
+        One row per class; flat for two classes.
+    intercept_ : ndarray or float
+        One constant per row of ``coef_``; 0.0 without an intercept.
     certificate_ : Certificate
         What the verifier found.
 
@@ -336,26 +338,29 @@ class RidgeClassifier(ClassifierMixin, LinearClassifierBase):
         k = len(self.classes_)
         signs = 2.0 * (codes[:, None] == np.arange(k)) - 1 if k > 2 else None
         target = np.where(codes == 1, 1.0, -1.0)[:, None] if signs is None else signs
-        rows = class_weights(s, self.class_weight, codes, self.classes_)
-        evidence = fit_ridge(self, X, target, rows)
-        self.coef_ = np.atleast_2d(self.coef_)
-        self.intercept_ = np.atleast_1d(self.intercept_)
-        if not self.fit_intercept:
-            self.intercept_ = np.zeros(self.coef_.shape[0], dtype=self.coef_.dtype)
+        rows = class_weights(s, self.class_weight, codes, self.classes_, "rows")
+        evidence = fit_ridge(self, X, target, rows, labels=y)
         params = {
             **evidence.params,
             "target": "signs" if k <= 2 else "one_vs_rest",
             "class_weight": self.class_weight,
+            "class_counts": "rows",  # as scikit-learn: "balanced" counts rows here
         }
         return Fitted(Evidence("linear", evidence.terms, params), X, y, s)
 
 
 def fit_ridge(
-    model: Any, X: Any, y: Array, s: Array | None, design: Design | None = None
+    model: Any,
+    X: Any,
+    y: Array,
+    s: Array | None,
+    design: Design | None = None,
+    labels: Array | None = None,
 ) -> Evidence:
     """Solve a ridge problem into ``model``; the evidence speaks of numeric targets.
 
-    ``design`` is that of X, y's centring and s, if it is at hand already.
+    ``design`` is that of X, y's centring and s, if it is at hand already; ``labels``
+    is what callbacks see as y, if not the numeric targets.
     """
     check_number("tol", model.tol)
     check_choice("solver", model.solver, RIDGE_SOLVERS)
@@ -363,7 +368,7 @@ def fit_ridge(
     refuse_positive(model)
     n_targets = 1 if y.ndim == 1 else y.shape[1]
     alphas = ridge_alphas(model.alpha, n_targets)
-    monitor = Monitor(model, X, y)
+    monitor = Monitor(model, X, y if labels is None else labels)
     total = _total(X, s)
     method = model.solver if model.solver in ("cholesky", "svd") else "auto"
     if design is None:

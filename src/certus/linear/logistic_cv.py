@@ -243,6 +243,7 @@ n_features + 1)
     def _check_parameters(self) -> None:
         check_number("tol", self.tol)
         check_number("max_iter", self.max_iter, 0, integer=True)
+        check_number("max_time", self.max_time, none=True)
         check_choice("solver", self.solver, SOLVERS)
         if not self.refit:
             raise NotImplementedError(
