@@ -1,4 +1,4 @@
-"""Settings shared by all tests: how hypothesis draws its examples.
+"""Settings shared by all tests: how hypothesis draws its examples, array API checks.
 
 On a build server (``CI`` set) the examples are the same in every run, so that a red
 build can be repeated; elsewhere each run explores new ones. There is no deadline: the
@@ -7,7 +7,10 @@ first call of a compiled kernel takes as long as its compilation.
 
 import os
 
-from hypothesis import HealthCheck, settings
+# Read when SciPy is first imported; without it scikit-learn skips its array API checks.
+os.environ.setdefault("SCIPY_ARRAY_API", "1")
+
+from hypothesis import HealthCheck, settings  # noqa: E402
 
 settings.register_profile(
     "local",
