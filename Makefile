@@ -14,8 +14,10 @@ DEV := $(VENV)/.dev-$(KEY)
 DOCS := $(VENV)/.docs-$(KEY)
 BENCH := .venv-bench/.bench-$(KEY)
 
-# Two workers suit a laptop; one core gets one worker.
-PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 2 --dist loadfile
+# Two workers suit a laptop; one core gets one worker. Each keeps to one BLAS thread:
+# two workers with two threads each would spend their time waiting for one another.
+PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
+	$(BIN)/python -m pytest -n auto --maxprocesses 2 --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint format docs pictures bench test-hostile test-upstream \
@@ -60,8 +62,8 @@ test-hostile: $(DEV)  ## forged, cut and fuzzed model files (10,000 of them)
 test-upstream: $(DEV)  ## scikit-learn's own tests, run against our estimators
 	$(BIN)/python tests/upstream/run.py
 
-test-statistical: $(DEV)  ## repeat the bounds until their probability can be seen
-	$(PYTEST) -m slow tests/statistical
+test-statistical: $(DEV)  ## the tests that take minutes: repetitions, memory
+	$(PYTEST) -m slow
 
 clean:  ## remove environments, caches and everything built
 	rm -rf .venv .venv-bench demo dist build docs/_build docs/auto_examples

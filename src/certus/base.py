@@ -122,9 +122,12 @@ class Estimator(CallbackSupport, BaseEstimator):
     """Base of all estimators; abstract. Subclasses define ``__init__`` and ``fit``."""
 
     def _validate_X_y(
-        self, X: Any, y: Any, sample_weight: Any, **options: Any
+        self, X: Any, y: Any, sample_weight: Any, finite: bool = True, **options: Any
     ) -> tuple[Any, Any, Any]:
-        """Checked X (dense, CSR or CSC; float64 or float32), y and weights or None."""
+        """Checked X (dense, CSR or CSC; float64 or float32), y and weights or None.
+
+        ``finite=False`` leaves NaN and inf to a ``Design``, which finds them for free.
+        """
         X, y = validate_data(
             self,
             X,
@@ -134,7 +137,8 @@ class Estimator(CallbackSupport, BaseEstimator):
             ensure_all_finite=False,
             **options,
         )
-        require_finite(X, type(self).__name__)
+        if finite:
+            require_finite(X, type(self).__name__)
         if sample_weight is not None:
             sample_weight = weights(sample_weight, None, y, None, X.shape[0])
         return X, y, sample_weight
@@ -172,7 +176,7 @@ class Estimator(CallbackSupport, BaseEstimator):
         return persist.save(self, path)
 
 
-def require_finite(X: Any, name: str) -> None:
+def require_finite(X: Any, name: str | None = None) -> None:
     """Raise scikit-learn's error for NaN and inf; one threaded product finds none.
 
     A finite X·1 proves that every cell is finite; only if it is not are they looked at.

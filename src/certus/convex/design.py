@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from certus.base import require_finite
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _BLOCK = 1 << 21
@@ -49,6 +51,9 @@ class Design:
         if centre:
             ones = np.ones(self.n) if s is None else s
             self.mean = self._t_raw(ones) / self.total
+        # Finite means prove that every cell is finite; without them one pass does.
+        if not centre or not np.isfinite(self.mean).all():
+            require_finite(X)
 
     # -- full passes -----------------------------------------------------------
 

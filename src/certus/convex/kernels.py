@@ -155,6 +155,51 @@ def descend_columns(
 
 
 @kernel
+def descend_sparse(
+    penalty: Any,
+    values: Any,
+    weighted: Any,
+    rows: Any,
+    starts: Any,
+    mean: Any,
+    curvature: Any,
+    w: Any,
+    r: Any,
+    shift: float,
+    epochs: int,
+) -> Any:
+    """Cyclic descent on ½Σ hᵢ(yᵢ − aᵢᵀw)² + Ω(w) over CSC columns of A = X − 1mᵀ.
+
+    ``weighted`` are the values times their row's h. The residual is ``r + shift``, kept
+    current without touching the zeros of X; it has mean zero where the columns are
+    centred, and Σ hᵢxᵢⱼ is the column's mean. The first epoch visits all columns, the
+    others those that are not zero.
+    """
+    largest, done = 0.0, 0
+    for epoch in range(epochs):
+        largest = 0.0
+        done += 1
+        for j in range(len(w)):
+            if curvature[j] <= 0.0 or (epoch > 0 and w[j] == 0.0):
+                continue
+            slope = shift * mean[j]
+            for p in range(starts[j], starts[j + 1]):
+                slope += weighted[p] * r[rows[p]]
+            step = 1.0 / curvature[j]
+            new = prox(penalty, w[j] + slope * step, step)
+            change = new - w[j]
+            if change != 0.0:
+                w[j] = new
+                for p in range(starts[j], starts[j + 1]):
+                    r[rows[p]] -= change * values[p]
+                shift += change * mean[j]
+                largest = max(largest, abs(change) * curvature[j])
+        if largest == 0.0:
+            break
+    return largest, done, shift
+
+
+@kernel
 def descend_softmax(
     penalty: Any,
     X: Any,

@@ -21,7 +21,7 @@ from scipy import linalg, sparse
 from certus.certificate import Status
 from certus.convex.blas import cholesky
 from certus.convex.design import Array, Design
-from certus.convex.kernels import descend_columns, descend_gram
+from certus.convex.kernels import descend_columns, descend_gram, descend_sparse
 from certus.convex.problem import OnStep, Solution, keep_going
 from certus.terms import L1, ElasticNet
 
@@ -108,22 +108,16 @@ class QuadraticSolver:
         primal = square / 2 + omega
         # The dual point −t·r needs Σ s y r, which is cheap and exact.
         cross = float(self.design.average(self.residual * self.y))
-        size = np.abs(self.gradient)
-        if l2 > 0:
-            over = np.maximum(size - l1, 0.0)
-            dual = cross - square / 2 - float(over @ over) / (2 * l2)
-        else:
-            top = float(size.max(initial=0.0))
-            t = 1.0 if top <= l1 else l1 / top
-            dual = t * cross - t * t * square / 2
-        gap = max(primal - dual, 0.0)
+        gap = max(_gap(square, cross, w, self.gradient, l1, l2), 0.0)
         return Gap(primal, gap / self.reference if self.reference > 0 else 0.0)
 
     def _patience(self) -> float:
         """How far to solve on the working set before the next pass over all columns.
 
-        Small sets are nearly free beside a pass, large ones are not.
+        Small dense sets are nearly free beside a pass, large ones are not.
         """
+        if self.design.sparse:
+            return 0.1
         cheap = 25 * len(self.set.members) ** 2 < self.design.n * self.design.d
         return 0.03 if cheap else 0.3
 
@@ -172,33 +166,55 @@ class QuadraticSolver:
         if not members.size:
             return False
         w = self.w[members].copy()
-        if self.set.G is None:
-            moved = self._descend_on_columns(l1, l2, w, target)
-        else:
+        if self.set.G is not None:
             c = self.correlation[members]
 
             def done(w: Array, g: Array) -> bool:
-                return _gram_gap(c, w, g, l1, l2, self.reference) <= target
+                cross = 2 * self.reference - float(c @ w)
+                return _gap(cross + float(w @ g), cross, w, g, l1, l2) <= target
 
             moved = solve_on_gram(self.set.G, c, w, l1, l2, done)
+        elif self.design.sparse:
+            moved = self._descend_sparse(l1, l2, w, target)
+        else:
+            moved = self._descend_dense(l1, l2, w, target)
         self.w[members] = w
         return moved
 
-    def _descend_on_columns(
-        self, l1: float, l2: float, w: Array, target: float
-    ) -> bool:
-        design, members = self.design, self.set.members
+    def _descend_sparse(self, l1: float, l2: float, w: Array, target: float) -> bool:
+        """Coordinate descent on CSC columns; a set that stays slow gets its Gram."""
+        design, held = self.design, self.set
         penalty: Any = ElasticNet(l1, l2) if l2 > 0 else L1(l1)
-        X = self.set.dense()
-        mean = design.mean[members]
+        C, mean = held.columns, design.mean[held.members]
         h = (np.ones(design.n) if design.s is None else design.s) / design.total
-        curvature = np.einsum("ij,ij,i->j", X, X, h) - mean**2 * design.centred
-        g0 = self.gradient[members].copy()
+        weighted = C.data * h[C.indices]
+        r, shift = self.residual.copy(), 0.0
+        for _ in range(20):
+            _, _, shift = descend_sparse(
+                *(penalty, C.data, weighted, C.indices, C.indptr, mean),
+                *(held.curvature, w, r, shift, 6),
+            )
+            true = r + shift
+            g = -np.asarray(C.T @ (h * true)) + mean * float(h @ true)
+            square, cross = float(h @ true**2), float(h @ (true * self.y))
+            if _gap(square, cross, w, g, l1, l2) <= target:
+                return True
+        held.form_gram()
+        return True
+
+    def _descend_dense(self, l1: float, l2: float, w: Array, target: float) -> bool:
+        """Coordinate descent on dense columns, for sets without a Gram matrix."""
+        design, held = self.design, self.set
+        penalty: Any = ElasticNet(l1, l2) if l2 > 0 else L1(l1)
+        mean = design.mean[held.members]
+        h = (np.ones(design.n) if design.s is None else design.s) / design.total
+        g0 = self.gradient[held.members].copy()
         delta = np.zeros(design.n)
-        order = np.arange(len(members))
+        order = np.arange(len(held.members))
         for _ in range(20):
             change, _ = descend_columns(
-                penalty, X, mean, h, curvature, g0, w, delta, order, 5, 0.0
+                *(penalty, held.dense(), mean, h, held.curvature),
+                *(g0, w, delta, order, 5, 0.0),
             )
             if change * np.abs(w).max(initial=0.0) <= 0.01 * target:
                 break
@@ -218,8 +234,11 @@ class WorkingSet:
         self.design = design
         self.members = np.empty(0, dtype=np.intp)  # in order of arrival
         self.inside = np.zeros(design.d, dtype=bool)
-        self._gram: Array | None = np.empty((0, 0))
-        self._columns: Any = None if design.sparse else np.empty((0, design.n))
+        # Sparse columns are cheap to descend on; their Gram matrix comes if need be.
+        self._gram: Array | None = None if design.sparse else np.empty((0, 0))
+        self.columns: Any = None if design.sparse else np.empty((0, design.n))
+        self.curvature = np.empty(0)
+        self._h = (np.ones(design.n) if design.s is None else design.s) / design.total
 
     @property
     def G(self) -> Array | None:
@@ -228,19 +247,23 @@ class WorkingSet:
         return None if self._gram is None else self._gram[:k, :k]
 
     def dense(self) -> Array:
-        """The members' columns, Fortran-ordered."""
-        if self.design.sparse:
-            return np.asfortranarray(self._columns.toarray())
-        return self._columns[: len(self.members)].T
+        """The members' dense columns, Fortran-ordered."""
+        return self.columns[: len(self.members)].T
+
+    def form_gram(self) -> None:
+        """Gram matrix of all members, kept from now on, where it is small enough."""
+        if len(self.members) <= GRAM_SIDE:
+            mean = self.design.mean[self.members]
+            self._gram = self.design.cross(self.columns, mean, self.columns, mean)
 
     def dot(self, which: Array, values: Array) -> Array:
         """Centred columns at positions ``which``, times ``values``."""
         if not which.size:
             return np.zeros(self.design.n)
         if self.design.sparse:
-            z = self._columns[:, which] @ values
+            z = self.columns[:, which] @ values
         else:
-            z = values @ self._columns[which]
+            z = values @ self.columns[which]
         return np.asarray(z) - self.design.mean[self.members[which]] @ values
 
     def append(self, new: Array) -> None:
@@ -251,18 +274,21 @@ class WorkingSet:
             self._gram = None
         if self._gram is not None:
             mean_new, mean_old = design.mean[new], design.mean[self.members]
-            old = self._columns if design.sparse else self._columns[:k].T
+            old = self.columns if design.sparse else self.columns[:k].T
             self._gram = G = _grown(self._gram, k, k + m)
             if k:
                 G[k : k + m, :k] = design.cross(fresh, mean_new, old, mean_old)
                 G[:k, k : k + m] = G[k : k + m, :k].T
             G[k : k + m, k : k + m] = design.cross(fresh, mean_new, fresh, mean_new)
         if design.sparse:
-            parts = [fresh] if self._columns is None else [self._columns, fresh]
-            self._columns = sparse.hstack(parts, format="csc")
+            parts = [fresh] if self.columns is None else [self.columns, fresh]
+            self.columns = sparse.hstack(parts, format="csc")
         else:
-            self._columns = _grown(self._columns, k, k + m, design.n)
-            self._columns[k : k + m] = fresh.T
+            self.columns = _grown(self.columns, k, k + m, design.n)
+            self.columns[k : k + m] = fresh.T
+        squares = fresh.multiply(fresh).T if design.sparse else np.square(fresh).T
+        size = np.asarray(squares @ self._h) - design.mean[new] ** 2 * design.centred
+        self.curvature = np.concatenate([self.curvature, size])
         self.members = np.concatenate([self.members, new])
         self.inside[new] = True
 
@@ -270,14 +296,14 @@ class WorkingSet:
         """Keep the members marked in ``which``."""
         on = np.flatnonzero(which)
         self.inside[self.members[~which]] = False
-        self.members = self.members[on]
+        self.members, self.curvature = self.members[on], self.curvature[on]
         k = len(on)
         if self._gram is not None:
             self._gram[:k, :k] = self._gram[np.ix_(on, on)]
         if self.design.sparse:
-            self._columns = self._columns[:, on]
+            self.columns = self.columns[:, on]
         else:
-            self._columns[:k] = self._columns[on]
+            self.columns[:k] = self.columns[on]
 
 
 def _grown(buffer: Array, used: int, rows: int, width: int | None = None) -> Array:
@@ -327,20 +353,18 @@ def solve_on_gram(
     return moved
 
 
-def _gram_gap(
-    c: Array, w: Array, g: Array, l1: float, l2: float, reference: float
+def _gap(
+    square: float, cross: float, w: Array, g: Array, l1: float, l2: float
 ) -> float:
-    """Duality gap of the problem on the working set, from its gradient g = Gw − c."""
-    cross = 2 * reference - c @ w
-    square = cross + w @ g
-    primal = square / 2 + l1 * np.abs(w).sum() + l2 * (w @ w) / 2
+    """P − D from the mean of r², the mean of ry, w and the gradient of the loss."""
+    primal = square / 2 + l1 * float(np.abs(w).sum()) + l2 * float(w @ w) / 2
     size = np.abs(g)
     if l2 > 0:
         over = np.maximum(size - l1, 0.0)
-        return float(primal - (cross - square / 2 - (over @ over) / (2 * l2)))
-    top = size.max(initial=0.0)
+        return primal - (cross - square / 2 - float(over @ over) / (2 * l2))
+    top = float(size.max(initial=0.0))
     t = 1.0 if top <= l1 else l1 / top
-    return float(primal - (t * cross - t * t * square / 2))
+    return primal - (t * cross - t * t * square / 2)
 
 
 def _settle(G: Array, c: Array, w: Array, g: Array, l1: float, l2: float) -> bool:

@@ -165,7 +165,7 @@ class ElasticNet(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
         check_choice("selection", self.selection, ("cyclic", "random"))
         refuse_positive(self)
         X, y, s = self._validate_X_y(
-            X, y, sample_weight, multi_output=True, y_numeric=True
+            X, y, sample_weight, finite=False, multi_output=True, y_numeric=True
         )
         start = getattr(self, "coef_", None) if self.warm_start else None
         return fit_elastic_net(self, X, y, s, self.alpha, self.l1_ratio, start)

@@ -138,7 +138,7 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
         check_choice("solver", self.solver, ("auto", "cholesky", "qr", "svd"))
         refuse_positive(self)
         X, y, s = self._validate_X_y(
-            X, y, sample_weight, multi_output=True, y_numeric=True
+            X, y, sample_weight, finite=False, multi_output=True, y_numeric=True
         )
         monitor = Monitor(self, X, y)
         design = Design(X, s, centre=bool(self.fit_intercept))
@@ -238,7 +238,7 @@ class Ridge(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
             Row weights; an integer weight equals repetition.
         """
         X, y, s = self._validate_X_y(
-            X, y, sample_weight, multi_output=True, y_numeric=True
+            X, y, sample_weight, finite=False, multi_output=True, y_numeric=True
         )
         evidence = fit_ridge(self, X, y, s)
         return Fitted(evidence, X, y, s)
@@ -332,7 +332,7 @@ class RidgeClassifier(ClassifierMixin, LinearClassifierBase):
         sample_weight : array-like of shape (n_samples,), optional
             Row weights.
         """
-        X, y, s = self._validate_X_y(X, y, sample_weight)
+        X, y, s = self._validate_X_y(X, y, sample_weight, finite=False)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         k = len(self.classes_)

@@ -135,7 +135,7 @@ class RidgeCV(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
         check_choice("gcv_mode", self.gcv_mode, (None, "auto", "svd", "eigen"))
         alphas = number_array("alphas", self.alphas, open_low=self.cv is None)
         X, y, s = self._validate_X_y(
-            X, y, sample_weight, multi_output=True, y_numeric=True
+            X, y, sample_weight, finite=False, multi_output=True, y_numeric=True
         )
         if self.gcv_mode == "svd" and sparse.issparse(X):
             warnings.warn(
@@ -282,13 +282,19 @@ def _loo_errors(
     rows = max(64, _BLOCK // max(1, design.d))
     for i in range(0, design.n, rows):
         cut = slice(i, min(i + rows, design.n))
-        Z = np.asarray(X[cut] @ V)
+        # Transposed, (d, rows): BLAS is faster on few rows than on few columns.
+        Z = np.asarray((X[cut] @ V).T if design.sparse else V.T @ X[cut].T)
         if design.centred:
-            Z -= offset
-        fitted = (Z @ C).reshape(len(Z), Y.shape[1], len(levels))
+            Z -= offset[:, None]
+        errors = (C.T @ Z).reshape(Y.shape[1], len(levels), -1)
         np.square(Z, out=Z)
-        leverage = share[cut, None] * (Z @ shrink + (1.0 if design.centred else 0.0))
-        yield cut, (Y[cut, :, None] - fitted) / (1 - leverage)[:, None, :]
+        kept = shrink.T @ Z  # (levels, rows): the leverages, then what they leave
+        kept += 1.0 if design.centred else 0.0
+        kept *= -share[cut]
+        kept += 1.0
+        np.subtract(Y[cut].T[:, None, :], errors, out=errors)
+        errors /= kept
+        yield cut, errors.transpose(2, 0, 1)
 
 
 def _wide_errors(design: Design, Y: Array, levels: Array) -> Array:
