@@ -81,6 +81,8 @@ class NewtonProblem:
 
     def scores(self, W: Array) -> Array:
         """XW + b."""
+        if not W[:-1].any():
+            return np.tile(W[-1], (self.n, 1))
         return _product(self.rows.X, W[:-1]) + W[-1]
 
     def pull(self, U: Array) -> Array:
