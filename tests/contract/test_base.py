@@ -237,4 +237,8 @@ def test_unfitted_models_say_so() -> None:
 def test_pickles_are_small() -> None:
     X, y = example(LogisticRegression(), n=5000)
     model = LogisticRegression().fit(X, y)
-    assert len(pickle.dumps(model)) < 20_000, "a certificate must not hold the data"
+    text = pickle.dumps(model)
+    assert len(text) < 20_000, "a certificate must not hold the data"
+    other = pickle.loads(text)
+    assert other.certificate_.to_dict() == model.certificate_.to_dict()
+    assert certus.certify(other, X, y).met

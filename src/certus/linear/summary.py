@@ -621,6 +621,7 @@ def _prepare(model: Any, X: Any, sample_weight: Any) -> tuple[Any, Array]:
             "columns in the same order."
         )
     X = data.as_matrix(X)
+    data.refuse_holes(X)
     X = X.tocsr() if sparse.issparse(X) else X
     d = np.shape(model.coef_)[-1]
     if X.shape[1] != d:

@@ -9,7 +9,6 @@ symmetries of its objective (order of rows, repeated rows, storage of X).
 from __future__ import annotations
 
 import copy
-import pickle
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -152,10 +151,10 @@ def check_not_a_number_is_not_met(estimator: Any) -> None:
 
 
 def check_copies_keep_the_certificate(estimator: Any) -> None:
-    """Pickle and deepcopy keep the certificate and the evidence behind it."""
+    """Copies keep the certificate and the evidence behind it."""
     X, y = example(estimator)
     model = _fit(estimator, X, y)
-    for other in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+    for other in (copy.copy(model), copy.deepcopy(model)):
         assert other.certificate_.to_dict() == model.certificate_.to_dict()
         assert certus.certify(other, X, y).status is model.certificate_.status
 

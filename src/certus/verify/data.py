@@ -39,6 +39,14 @@ def as_matrix(X: Any) -> Any:
     return X
 
 
+def refuse_holes(X: Any) -> None:
+    """Raise if X holds NaN or inf."""
+    values = X.data if sparse.issparse(X) else X
+    bad = values.size - int(np.isfinite(values).sum())
+    if bad:
+        raise ValueError(f"X holds {bad} NaN or infinite values. Fill or drop them.")
+
+
 def plain(coef: Any) -> Array:
     """Coefficients as an array; scikit-learn's ``sparsify`` makes them sparse."""
     return np.asarray(coef.toarray() if sparse.issparse(coef) else coef)
@@ -208,12 +216,7 @@ def fingerprint(X: Any, y: Array, s: Array) -> dict[str, Any]:
         x_mark = float(row @ projected)
         y_mark = float(np.sum(row @ y))
     if not np.isfinite(projected).all():
-        values = X.data if sparse.issparse(X) else X
-        bad = values.size - int(np.isfinite(values).sum())
-        if bad:
-            raise ValueError(
-                f"X holds {bad} NaN or infinite values. Fill or drop them."
-            )
+        refuse_holes(X)
     return {
         "shape": [int(n), int(d)],
         "dtype": str(X.dtype),
