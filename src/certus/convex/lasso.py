@@ -27,6 +27,8 @@ from certus.terms import L1, ElasticNet
 
 #: Largest working set that keeps its Gram matrix (side² · 8 bytes).
 GRAM_SIDE = 6_000
+#: Sparse working sets up to this size keep one from the start: exact, and cheap.
+SMALL = 256
 #: Coordinate-descent epochs between two exact solves.
 EPOCHS = 10
 
@@ -166,6 +168,8 @@ class QuadraticSolver:
         if not members.size:
             return False
         w = self.w[members].copy()
+        if self.set.G is None and len(members) <= SMALL:
+            self.set.form_gram()
         if self.set.G is not None:
             c = self.correlation[members]
 
