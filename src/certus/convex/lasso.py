@@ -118,7 +118,7 @@ class QuadraticSolver:
 
         Small dense sets are nearly free beside a pass, large ones are not.
         """
-        if self.design.sparse:
+        if self.design.sparse and len(self.set.members) > SMALL:
             return 0.1
         cheap = 25 * len(self.set.members) ** 2 < self.design.n * self.design.d
         return 0.03 if cheap else 0.3
