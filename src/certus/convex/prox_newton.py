@@ -45,7 +45,11 @@ class SparseProblem(NewtonProblem):
             parts = [fresh] if self.columns is None else [self.columns, fresh]
             self.columns = sparse.hstack(parts, format="csc")
         else:
-            fresh = np.asfortranarray(X[:, new], dtype=np.float64)
+            rows = np.empty((len(new), self.n))
+            block = max(1024, (1 << 20) // len(new))
+            for i in range(0, self.n, block):  # no second copy of X on the way
+                rows[:, i : i + block] = X[i : i + block, new].T
+            fresh = rows.T
             if self.columns is not None:
                 fresh = np.concatenate([self.columns.T, fresh.T]).T
             self.columns = fresh
