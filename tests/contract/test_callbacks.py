@@ -260,6 +260,10 @@ SCRIPT = """
     z = X @ rng.normal(size={d}) + rng.normal(size=400)
     y = (z > 0).astype(int) if {classes} else z
     model = {name}({options})
+    # Python exits as if killed once an interrupt has left an exec(), even a caught one,
+    # and imports and compiles run some: they are over after a first fit.
+    model.set_params(tol=1e-3).fit(X, y)
+    model = {name}({options})
     certus.set_config(on_interrupt={policy!r})
 
     class Ready:  # says when the solver has begun, and goes on
