@@ -30,7 +30,7 @@ from certus.linear.common import (
 )
 from certus.linear.least_squares import Ridge, fit_ridge
 
-_BLOCK = 1 << 19
+_BLOCK = 1 << 20
 
 
 class RidgeCV(MultiOutputMixin, RegressorMixin, LinearRegressorBase):

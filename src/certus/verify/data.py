@@ -88,8 +88,8 @@ def magnitudes(X: Any) -> Array:
     """
     n, d = X.shape
     if sparse.issparse(X):
-        square = float(np.mean(np.square(X.data, dtype=np.float64))) if X.nnz else 0.0
-        return np.full(d, np.sqrt(square * X.nnz / max(1, n * d)))
+        values = X.data.astype(np.float64, copy=False)
+        return np.full(d, np.sqrt(float(values @ values) / max(1, n * d)))
     few = min(n, 512, max(32, (1 << 20) // max(1, d)))
     rows = X[np.unique(np.linspace(0, n - 1, few).astype(int))]
     return np.asarray(np.sqrt(np.mean(np.square(rows, dtype=np.float64), axis=0)))
