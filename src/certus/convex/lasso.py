@@ -27,6 +27,9 @@ from certus.terms import L1, ElasticNet
 
 #: Largest working set that keeps its Gram matrix (side² · 8 bytes).
 GRAM_SIDE = 6_000
+#: Working sets from this size on descend on a float32 copy, unless columns are so
+#: small or large that float32 could not hold their squares.
+HALF_SIDE, TINY, HUGE = 1_000, 1e-30, 1e30
 #: Sparse working sets up to this size keep one from the start: exact, and cheap.
 SMALL = 256
 #: Coordinate-descent epochs between two exact solves.
@@ -123,7 +126,7 @@ class QuadraticSolver:
         if self.design.sparse and len(self.set.members) > SMALL:
             return 0.1
         cheap = 25 * len(self.set.members) ** 2 < self.design.n * self.design.d
-        return 0.03 if cheap else 0.3
+        return 0.03 if cheap else 0.15
 
     def _refresh(self) -> None:
         """Residual and gradient at w: one pass over the support, one over all."""
@@ -179,7 +182,7 @@ class QuadraticSolver:
                 cross = 2 * self.reference - float(c @ w)
                 return _gap(cross + float(w @ g), cross, w, g, l1, l2) <= target
 
-            moved = solve_on_gram(self.set.G, c, w, l1, l2, done)
+            moved = solve_on_gram(self.set.G, c, w, l1, l2, done, self.set.rows)
         elif self.design.sparse:
             moved = self._descend_sparse(l1, l2, w, target)
         else:
@@ -192,7 +195,7 @@ class QuadraticSolver:
         design, held = self.design, self.set
         penalty: Any = ElasticNet(l1, l2) if l2 > 0 else L1(l1)
         C, mean = held.columns, design.mean[held.members]
-        share = (1.0 if design.s is None else design.s) / design.total
+        share: Any = (1.0 if design.s is None else design.s) / design.total
         by_entry = share if design.s is None else share[C.indices]
         weighted = C.data * by_entry
         r, shift = self.residual.copy(), 0.0
@@ -243,6 +246,7 @@ class WorkingSet:
         self.inside = np.zeros(design.d, dtype=bool)
         # Sparse columns are cheap to descend on; their Gram matrix comes if need be.
         self._gram: Array | None = None if design.sparse else np.empty((0, 0))
+        self._half, self._halved = np.empty((0, 0), dtype=np.float32), 0
         self.columns: Any = None if design.sparse else np.empty((0, design.n))
         self.curvature = np.empty(0)
         self._h = (np.ones(design.n) if design.s is None else design.s) / design.total
@@ -253,6 +257,23 @@ class WorkingSet:
         k = len(self.members)
         return None if self._gram is None else self._gram[:k, :k]
 
+    @property
+    def rows(self) -> Array:
+        """Contiguous rows to descend along, which begin with those of ``G``.
+
+        In float32 for large sets: descent waits for memory there.
+        """
+        k, old, size = len(self.members), self._halved, self.curvature
+        assert self._gram is not None
+        if k < HALF_SIDE or size.min() < TINY or size.max() > HUGE:
+            return self._gram
+        if old < k:
+            self._half = H = _grown(self._half, old, k)
+            H[old:k, :k] = self._gram[old:k, :k]
+            H[:old, old:k] = H[old:k, :old].T
+            self._halved = k
+        return self._half
+
     def dense(self) -> Array:
         """The members' dense columns, Fortran-ordered."""
         return self.columns[: len(self.members)].T
@@ -262,6 +283,7 @@ class WorkingSet:
         if len(self.members) <= GRAM_SIDE:
             mean = self.design.mean[self.members]
             self._gram = self.design.cross(self.columns, mean, self.columns, mean)
+            self._halved = 0
 
     def dot(self, which: Array, values: Array) -> Array:
         """Centred columns at positions ``which``, times ``values``."""
@@ -304,7 +326,7 @@ class WorkingSet:
         on = np.flatnonzero(which)
         self.inside[self.members[~which]] = False
         self.members, self.curvature = self.members[on], self.curvature[on]
-        k = len(on)
+        k, self._halved = len(on), 0
         if self._gram is not None:
             self._gram[:k, :k] = self._gram[np.ix_(on, on)]
         if self.design.sparse:
@@ -318,7 +340,7 @@ def _grown(buffer: Array, used: int, rows: int, width: int | None = None) -> Arr
     if rows <= len(buffer):
         return buffer
     side = max(rows, 2 * len(buffer), 256)
-    out = np.empty((side, side if width is None else width))
+    out = np.empty((side, side if width is None else width), dtype=buffer.dtype)
     columns = used if width is None else width
     out[:used, :columns] = buffer[:used, :columns]
     return out
@@ -331,21 +353,26 @@ def solve_on_gram(
     l1: float,
     l2: float,
     done: Callable[[Array, Array], bool],
+    rows: Array | None = None,
 ) -> bool:
     """Minimise ½wᵀGw − cᵀw + Ω(w) in place until ``done(w, Gw − c)``.
 
     Coordinate descent finds signs; once they settle, one linear system is exact for
-    them. Returns whether anything moved.
+    them. ``rows`` begin with G's, contiguous and perhaps in float32: the gradient then
+    drifts by the rounding of the steps taken, and is taken from G itself now and again.
+    Returns whether anything moved.
     """
     penalty: Any = ElasticNet(l1, l2) if l2 > 0 else L1(l1)
-    size = len(w)
+    size, rows = len(w), np.ascontiguousarray(G) if rows is None else rows
     g = G @ w - c
     floor = 1e-15 * max(l1, float(np.abs(c).max(initial=0.0)))
     signs, moved = np.zeros(size), False
     # An epoch costs size², the linear system support³/3: fewer epochs on large sets.
     epochs = max(3, EPOCHS * 300 // max(300, size))
     for turn in range(500):
-        change, _ = descend_gram(penalty, G, w, g, size, epochs, floor)
+        if turn % 10 == 9:
+            np.subtract(G @ w, c, out=g)
+        change, _ = descend_gram(penalty, rows, w, g, size, epochs, floor)
         moved = moved or change > 0
         if change <= floor or done(w, g):
             break
