@@ -242,3 +242,24 @@ def test_pickles_are_small() -> None:
     other = pickle.loads(text)
     assert other.certificate_.to_dict() == model.certificate_.to_dict()
     assert certus.certify(other, X, y).met
+
+
+@pytest.mark.parametrize(
+    ("model", "columns", "name", "reason"),
+    [
+        (LinearRegression(), 4, "cholesky", "condition number"),
+        (LinearRegression(), 60, "svd", "fewer rows than columns"),
+        (LinearRegression(solver="qr"), 4, "qr", "as asked"),
+        (Ridge(), 60, "cholesky", "more columns than rows"),
+        (LogisticRegression(l1_ratio=1), 4, "proximal Newton", "L1"),
+        (LogisticRegression(), 4, "Newton-CG", "smooth"),
+    ],
+)
+def test_the_solver_is_named_with_its_reason(
+    model: Any, columns: int, name: str, reason: str
+) -> None:
+    X = np.random.default_rng(0).normal(size=(40, columns))
+    y = X[:, 0] > 0 if isinstance(model, LogisticRegression) else X[:, 0]
+    model = clone(model).fit(X, y)
+    assert model.solver_ == name
+    assert reason in model.solver_reason_

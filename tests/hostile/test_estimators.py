@@ -332,7 +332,11 @@ MEMORY = """
         ("RidgeClassifier", ""),
         ("Lasso", "0.01"),
         ("ElasticNet", "0.01"),
+        ("LassoCV", "cv=3"),
+        ("ElasticNetCV", "cv=3"),
         ("LogisticRegression", ""),
+        ("LogisticRegression", "l1_ratio=0.5, C=0.01"),
+        ("LogisticRegressionCV", "cv=3, Cs=3, use_legacy_attributes=False"),
     ],
 )
 def test_a_million_rows_fit_in_three_times_their_memory(

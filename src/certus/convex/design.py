@@ -102,12 +102,6 @@ class Design:
 
     # -- columns ---------------------------------------------------------------
 
-    def columns(self, index: Array) -> Any:
-        """Raw columns of X in float64: Fortran-ordered, or CSC."""
-        if self.sparse:
-            return self.X[:, index]
-        return np.asfortranarray(self.X[:, index], dtype=np.float64)
-
     def cross(
         self, left: Any, left_mean: Array, right: Any, right_mean: Array
     ) -> Array:
@@ -145,6 +139,13 @@ def _gram_rows(n: int, d: int, plain: bool, dtype: Any) -> int:
     if plain and dtype == np.float64:
         return n
     return max(256, _BLOCK // max(1, d))
+
+
+def copy_columns(X: Array, index: Array, out: Array) -> None:
+    """Columns of dense X into the rows of ``out``, without a second copy on the way."""
+    block = max(1024, _BLOCK // max(1, len(index)))
+    for i in range(0, len(X), block):
+        out[:, i : i + block] = X[i : i + block, index].T
 
 
 def _scale_rows(A: Any, s: Array) -> Any:

@@ -20,7 +20,7 @@ from scipy import linalg, sparse
 
 from certus.certificate import Status
 from certus.convex.blas import cholesky
-from certus.convex.design import Array, Design
+from certus.convex.design import Array, Design, copy_columns
 from certus.convex.kernels import descend_columns, descend_gram, descend_sparse
 from certus.convex.problem import OnStep, Solution, keep_going
 from certus.terms import L1, ElasticNet
@@ -268,7 +268,7 @@ class WorkingSet:
         if k < HALF_SIDE or size.min() < TINY or size.max() > HUGE:
             return self._gram
         if old < k:
-            self._half = H = _grown(self._half, old, k)
+            self._half = H = grown(self._half, old, k)
             H[old:k, :k] = self._gram[old:k, :k]
             H[:old, old:k] = H[old:k, :old].T
             self._halved = k
@@ -298,13 +298,18 @@ class WorkingSet:
     def append(self, new: Array) -> None:
         """Add columns and their inner products with the members."""
         design, k, m = self.design, len(self.members), len(new)
-        fresh = design.columns(new)
+        if design.sparse:
+            fresh = design.X[:, new]
+        else:
+            self.columns = grown(self.columns, k, k + m, design.n)
+            fresh = self.columns[k : k + m].T
+            copy_columns(design.X, new, fresh.T)
         if k + m > GRAM_SIDE:
             self._gram = None
         if self._gram is not None:
             mean_new, mean_old = design.mean[new], design.mean[self.members]
             old = self.columns if design.sparse else self.columns[:k].T
-            self._gram = G = _grown(self._gram, k, k + m)
+            self._gram = G = grown(self._gram, k, k + m)
             if k:
                 G[k : k + m, :k] = design.cross(fresh, mean_new, old, mean_old)
                 G[:k, k : k + m] = G[k : k + m, :k].T
@@ -312,11 +317,11 @@ class WorkingSet:
         if design.sparse:
             parts = [fresh] if self.columns is None else [self.columns, fresh]
             self.columns = sparse.hstack(parts, format="csc")
+        if design.sparse:
+            size = np.asarray(fresh.multiply(fresh).T @ self._h)
         else:
-            self.columns = _grown(self.columns, k, k + m, design.n)
-            self.columns[k : k + m] = fresh.T
-        squares = fresh.multiply(fresh).T if design.sparse else np.square(fresh).T
-        size = np.asarray(squares @ self._h) - design.mean[new] ** 2 * design.centred
+            size = np.einsum("ij,ij,j->i", fresh.T, fresh.T, self._h)
+        size = size - design.mean[new] ** 2 * design.centred
         self.curvature = np.concatenate([self.curvature, size])
         self.members = np.concatenate([self.members, new])
         self.inside[new] = True
@@ -335,8 +340,11 @@ class WorkingSet:
             self.columns[:k] = self.columns[on]
 
 
-def _grown(buffer: Array, used: int, rows: int, width: int | None = None) -> Array:
-    """A buffer of at least ``rows`` rows; square unless a ``width`` is given."""
+def grown(buffer: Array, used: int, rows: int, width: int | None = None) -> Array:
+    """A buffer of at least ``rows`` rows; square unless a ``width`` is given.
+
+    Memory that is not written to costs nothing, so the first is generous.
+    """
     if rows <= len(buffer):
         return buffer
     side = max(rows, 2 * len(buffer), 256)

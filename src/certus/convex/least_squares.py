@@ -28,16 +28,33 @@ GRAM_LIMIT = 1e12
 
 
 class LinearSolution(NamedTuple):
-    """Coefficients, one row per target, and how they were found."""
+    """Coefficients, one row per target, how they were found and why so."""
 
     coef: Array
     rank: int
     singular: Array
     method: str
+    why: str = ""
 
 
 def solve(design: Design, Y: Array, l2: Array, method: str = "auto") -> LinearSolution:
     """Solve for each column of the (centred) targets ``Y`` with its own ``l2``."""
+    found = _choose(design, Y, l2, method)
+    if found.method == method:
+        return found._replace(why="as asked")
+    return found._replace(why=found.why or _reason(design, l2))
+
+
+def _reason(design: Design, l2: Array) -> str:
+    """Why not the Gram matrix."""
+    if design.sparse:
+        return f"sparse: no Gram matrix of side {min(design.n, design.d)} is formed"
+    if design.n < design.d and np.all(l2 == 0):
+        return "fewer rows than columns: the solution of minimum norm"
+    return "a rank-deficient or ill-conditioned Gram matrix is not trusted"
+
+
+def _choose(design: Design, Y: Array, l2: Array, method: str) -> LinearSolution:
     wide = design.n < design.d
     if method == "auto" and design.sparse and min(design.n, design.d) > DENSE_SIDE:
         return _lsmr(design, Y, l2)
@@ -70,12 +87,14 @@ def _cholesky(design: Design, Y: Array, l2: Array) -> LinearSolution | None:
     if design.centred and np.any(size < 1e-12 * np.square(design.mean)):
         return None  # nearly constant columns: centre explicitly instead
     coef = np.empty((Y.shape[1], design.d))
+    worst = 1.0
     for value in np.unique(l2):
         which = np.flatnonzero(l2 == value)
         factor = _factor(G, size, value)
         if factor is None:
             return None
         (chol, scale, condition) = factor
+        worst = max(worst, condition)
 
         def apply(V: Array, chol: Any = chol, scale: Any = scale) -> Array:
             return scale[:, None] * linalg.cho_solve(chol, scale[:, None] * V)
@@ -85,7 +104,8 @@ def _cholesky(design: Design, Y: Array, l2: Array) -> LinearSolution | None:
             for _ in range(2):
                 W = W + apply(design.t_dot(Y[:, which] - design.dot(W)) - value * W)
         coef[which] = W.T
-    return LinearSolution(coef, design.d, np.empty(0), "cholesky")
+    why = f"the scaled Gram matrix has a condition number near {worst:.0e}"
+    return LinearSolution(coef, design.d, np.empty(0), "cholesky", why)
 
 
 def _factor(G: Array, size: Array, l2: float) -> tuple[Any, Array, float] | None:
@@ -124,7 +144,8 @@ def _dual(design: Design, Y: Array, l2: Array) -> LinearSolution | None:
             return None
         U = linalg.cho_solve((chol, False), B[:, which])
         coef[which] = (A.T @ U).T
-    return LinearSolution(coef, min(design.n, design.d), np.empty(0), "cholesky")
+    why = "more columns than rows: the matrix of inner products of rows is the smaller"
+    return LinearSolution(coef, design.n, np.empty(0), "cholesky", why)
 
 
 def _rows(design: Design, Y: Array) -> tuple[Array, Array, float]:

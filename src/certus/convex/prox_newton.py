@@ -17,9 +17,9 @@ from scipy import sparse
 from scipy.special import xlogy
 
 from certus.certificate import Status
-from certus.convex.design import Array
+from certus.convex.design import Array, copy_columns
 from certus.convex.kernels import descend_softmax
-from certus.convex.lasso import solve_on_gram
+from certus.convex.lasso import grown, solve_on_gram
 from certus.convex.losses import evaluate
 from certus.convex.newton import NewtonProblem, Rows, intercept_cost
 from certus.convex.problem import OnStep, Solution, keep_going
@@ -36,6 +36,7 @@ class SparseProblem(NewtonProblem):
         self.l1 = l1
         self.members = np.empty(0, dtype=np.intp)
         self.columns: Any = None
+        self._buffer = np.empty((0, self.n))
 
     def admit(self, new: Array) -> None:
         """Add columns to the working set, as a dense or CSC block."""
@@ -45,14 +46,10 @@ class SparseProblem(NewtonProblem):
             parts = [fresh] if self.columns is None else [self.columns, fresh]
             self.columns = sparse.hstack(parts, format="csc")
         else:
-            rows = np.empty((len(new), self.n))
-            block = max(1024, (1 << 20) // len(new))
-            for i in range(0, self.n, block):  # no second copy of X on the way
-                rows[:, i : i + block] = X[i : i + block, new].T
-            fresh = rows.T
-            if self.columns is not None:
-                fresh = np.concatenate([self.columns.T, fresh.T]).T
-            self.columns = fresh
+            k, m = len(self.members), len(new)
+            self._buffer = grown(self._buffer, k, k + m, self.n)
+            copy_columns(X, new, self._buffer[k : k + m])
+            self.columns = self._buffer[: k + m].T
         self.members = np.concatenate([self.members, new])
 
     def scores_of(self, W: Array, b: Array) -> Array:

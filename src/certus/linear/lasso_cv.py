@@ -208,12 +208,18 @@ class ElasticNetCV(RegressorMixin, LinearRegressorBase):
         coefs, _, _ = elastic_net_path(
             design, Y[:, 0], grid, ratio, float(self.tol), int(self.max_iter)
         )
-        held = X.tocsr()[test] if hasattr(X, "tocsr") else X[test]
         offset = mean[0] - design.mean @ coefs
-        squares = np.square(held @ coefs + offset - y[test][:, None])
-        if s is None:
-            return np.asarray(squares.mean(axis=0))
-        return np.asarray(np.average(squares, axis=0, weights=s[test]))
+        del design, rows
+        total = np.zeros(len(grid))
+        weight = np.ones(len(test)) if s is None else s[test]
+        block = max(1, (1 << 20) // len(grid))  # predictions are rows × alphas
+        for i in range(0, len(test), block):
+            cut = test[i : i + block]
+            held = X.tocsr()[cut] if hasattr(X, "tocsr") else X[cut]
+            errors = held @ coefs
+            errors += offset - y[cut][:, None]
+            total += weight[i : i + block] @ np.square(errors, out=errors)
+        return np.asarray(total / weight.sum())
 
 
 class LassoCV(ElasticNetCV):

@@ -89,8 +89,8 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
         Rank of the centred data; -1 where an iterative method did not reveal it.
     singular_ : ndarray
         Singular values, where ``solver_`` is "svd".
-    solver_ : str
-        The method used.
+    solver_, solver_reason_ : str
+        The method used, and why.
     certificate_ : Certificate
         What the verifier found.
 
@@ -143,7 +143,8 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
         monitor = Monitor(self, X, y)
         design = Design(X, s, centre=bool(self.fit_intercept))
         solution = _solve_into(self, design, y, np.zeros(1), self.solver, keep_row=True)
-        self.rank_, self.solver_ = solution.rank, solution.method
+        self.rank_ = solution.rank
+        self.solver_, self.solver_reason_ = solution.method, solution.why
         if solution.singular.size:
             self.singular_ = solution.singular * np.sqrt(_total(X, s))
         monitor.close({"coef_": self.coef_, "intercept_": self.intercept_})
@@ -189,8 +190,8 @@ class Ridge(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
         As in :class:`LinearRegression`.
     n_iter_ : int
         Always 1: the method is direct.
-    solver_ : str
-        The method used.
+    solver_, solver_reason_ : str
+        The method used, and why.
     certificate_ : Certificate
         What the verifier found.
 
@@ -374,7 +375,8 @@ def fit_ridge(
     if design is None:
         design = Design(X, s, centre=bool(model.fit_intercept))
     solution = _solve_into(model, design, y, alphas / total, method)
-    model.n_iter_, model.solver_ = 1, solution.method
+    model.solver_, model.solver_reason_ = solution.method, solution.why
+    model.n_iter_ = 1
     monitor.close({"coef_": model.coef_, "intercept_": model.intercept_})
     params = _params(model)
     if np.ptp(alphas) > 0:

@@ -135,8 +135,8 @@ class LogisticRegression(ClassifierMixin, ProbabilisticClassifier):
         Constants.
     n_iter_ : ndarray of shape (1,)
         Steps used.
-    solver_ : str
-        The method used.
+    solver_, solver_reason_ : str
+        The method used, and why.
     history_ : dict
         Objective, gap and seconds after each step.
     certificate_ : Certificate
@@ -291,6 +291,13 @@ def warn_penalty() -> None:
     )
 
 
+#: Why a method is chosen.
+REASONS = {
+    "proximal Newton": "an L1 part: few columns stay in the model",
+    "Newton-CG": "without an L1 part the objective is smooth",
+}
+
+
 def fit_logistic(
     model: Any,
     X: Any,
@@ -330,6 +337,7 @@ def fit_logistic(
     store_logistic(model, solution.primal, X.dtype)
     model.n_iter_ = np.array([solution.n_iter], dtype=np.int32)
     model.solver_, model.history_ = name, monitor.history
+    model.solver_reason_ = REASONS[name]
     monitor.close({"coef_": model.coef_, "intercept_": model.intercept_})
     arrays = {}
     if solution.status is Status.NO_MINIMISER:
