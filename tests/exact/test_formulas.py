@@ -14,6 +14,7 @@ from certus import terms as t
 from certus.verify.formulas import (
     LOSSES,
     describe,
+    into_domain,
     one_hot,
     penalty_conjugate,
     penalty_value,
@@ -158,6 +159,17 @@ def test_conjugate_is_infinite_outside_its_domain(
     conjugate = LOSSES[type(loss)].conjugate
     for u in outside:
         assert conjugate(loss, np.array([y]), np.array([u])) == np.inf
+
+
+@pytest.mark.parametrize("loss", SCALAR, ids=name)
+@given(raw=FINITE, z=FINITE, u=FINITE)
+def test_any_dual_point_is_moved_into_the_domain(
+    loss: t.Loss, raw: float, z: float, u: float
+) -> None:
+    f, y = LOSSES[type(loss)], target(loss, raw)
+    assert np.isfinite(f.conjugate(loss, y, into_domain(loss, y, np.array([u])))).all()
+    slope = f.derivative(loss, y, np.array([z]))  # lies in the domain: stays
+    np.testing.assert_array_equal(into_domain(loss, y, slope), slope)
 
 
 @pytest.mark.catalog("LOSS-17")

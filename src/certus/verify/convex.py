@@ -20,6 +20,7 @@ from certus.verify.data import Array
 from certus.verify.formulas import (
     LOSSES,
     describe,
+    into_domain,
     one_hot,
     penalty_conjugate,
     penalty_value,
@@ -44,7 +45,7 @@ class Problem(NamedTuple):
     b: Any
     intercept: str  # "none" | "free" | "penalised"
     scale: float = 1.0  # of the constant column when the intercept is penalised
-    dual: Array | None = None
+    dual: Array | None = None  # u, where the slopes at a kink do not tell it
 
 
 class Found(NamedTuple):
@@ -64,7 +65,10 @@ def duality_gap(p: Problem, z: Array) -> Found:
     formulas, total = LOSSES[type(p.loss)], p.s.sum()
     with np.errstate(over="ignore", invalid="ignore"):
         losses = formulas.value(p.loss, p.y, z)
-        u = formulas.derivative(p.loss, p.y, z) if p.dual is None else p.dual
+        if p.dual is None:
+            u = formulas.derivative(p.loss, p.y, z)
+        else:
+            u = into_domain(p.loss, p.y, p.dual)
         if p.intercept == "free":
             u = formulas.centre(p.loss, p.y, u, p.s)
         v = data.t_dot(p.X, _weighted(p.s, u)) / total
@@ -229,6 +233,7 @@ def check_linear(
     ``evidence.params``: target ("numbers", "signs", "one_vs_rest", "codes"), intercept
     ("none", "free", "penalised"), intercept_scale, class_weight, class_counts,
     class_weight_on ("rows", "positives"), alphas, penalty_of, tol, fix.
+    ``evidence.arrays``: ``dual``, one u per row (and problem), for losses with kinks.
     """
     X = data.as_matrix(X)
     problems, s, y_used = _problems(model, evidence, X, y, sample_weight)
@@ -304,6 +309,7 @@ def _problems(
         )
     coefs = coef.reshape(targets.shape[1], -1)
     intercepts = np.broadcast_to(intercept.ravel(), (targets.shape[1],))
+    duals = _duals(evidence, targets.shape)
     problems = []
     for k in range(targets.shape[1]):
         y_k = np.ascontiguousarray(targets[:, k])
@@ -313,10 +319,19 @@ def _problems(
             s_k = np.where(labels == k, s * each[k], s)
         omega = _penalty_of(penalty, params, k, s_k)
         problem = Problem(
-            loss, omega, X, y_k, s_k, coefs[k], float(intercepts[k]), *common
+            *(loss, omega, X, y_k, s_k, coefs[k], float(intercepts[k]), *common),
+            dual=duals[k],
         )
         problems.append(problem)
     return problems, s, labels.astype(float)
+
+
+def _duals(evidence: Evidence, shape: tuple[int, ...]) -> list[Array | None]:
+    """Column k of the evidence's ``dual`` for problem k; None where it cannot fit."""
+    dual = evidence.arrays.get("dual")
+    if dual is None or np.size(dual) != np.prod(shape) or not np.isfinite(dual).all():
+        return [None] * shape[1]
+    return list(np.asarray(dual, dtype=float).reshape(shape).T)
 
 
 def _penalty_of(

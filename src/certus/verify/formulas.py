@@ -131,6 +131,27 @@ def _softmax_conjugate(term: t.Softmax, y: Array, u: Array) -> Array:
     return _within(xlogy(P, P).sum(1), inside)
 
 
+def into_domain(term: t.Loss, y: Array, u: Array) -> Array:
+    """The nearest dual point with a finite conjugate, for losses of one score.
+
+    A dual point that a solver hands over is feasible up to its rounding.
+    """
+    low, high = np.full(len(y), -np.inf), np.full(len(y), np.inf)
+    match term:
+        case t.Huber(delta):
+            low, high = low.clip(min=-delta), high.clip(max=delta)
+        case t.Quantile(q):
+            low, high = low.clip(min=-q), high.clip(max=1 - q)
+        case t.EpsilonInsensitive():
+            low, high = low.clip(min=-1.0), high.clip(max=1.0)
+        case t.Poisson():
+            low = -y
+        case t.Logistic() | t.Hinge() | t.SquaredHinge() | t.ModifiedHuber():
+            top = {t.SquaredHinge: np.inf, t.ModifiedHuber: 4.0}.get(type(term), 1.0)
+            low, high = np.where(y > 0, -top, 0.0), np.where(y > 0, 0.0, top)
+    return np.clip(u, low, high)
+
+
 # -- values and derivatives -------------------------------------------------------
 
 
