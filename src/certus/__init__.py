@@ -25,7 +25,7 @@ _WHERE = {
     "Status": "certus.certificate",
     "Strength": "certus.certificate",
 }
-_PACKAGES = ("linear", "table", "terms", "testing", "verify")
+_PACKAGES = ("kernel", "linear", "losses", "table", "terms", "testing", "verify")
 
 __all__ = ["__version__", *sorted(_WHERE), *_PACKAGES]
 

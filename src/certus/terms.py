@@ -1,4 +1,4 @@
-"""Losses and penalties as data.
+"""Losses, penalties and kernels as data.
 
 A term says *what* is minimised and carries no code. The verifier's formulas live in
 ``certus.verify.formulas``, the solvers' compiled ones in ``certus.convex``; a test
@@ -9,15 +9,26 @@ compares the two on random input. Inside certus there is one normalisation:
 Estimators keep scikit-learn's ``alpha`` and ``C`` outside and translate in one place.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 
 class Squared(NamedTuple):
-    """½(y − z)²."""
+    """½(y − z)². With labels ±1 it is half the squared margin loss (1 − yz)²."""
+
+
+class Absolute(NamedTuple):
+    """abs(y − z)."""
 
 
 class Huber(NamedTuple):
     """½e² where abs(e) ≤ delta, else delta·abs(e) − ½delta²."""
+
+    delta: float
+
+
+class Tukey(NamedTuple):
+    """Bisquare, not convex: (delta²/6)(1 − (1 − e²/delta²)³), constant beyond delta."""
 
     delta: float
 
@@ -58,12 +69,33 @@ class ModifiedHuber(NamedTuple):
     """max(0, 1 − yz)² where yz ≥ −1, else −4yz; y = ±1."""
 
 
+class ExponentialMargin(NamedTuple):
+    """exp(−yz), y = ±1: what boosting minimises."""
+
+
+class ZeroOne(NamedTuple):
+    """1 where yz ≤ 0, else 0; y = ±1. Not convex."""
+
+
+class Binomial(NamedTuple):
+    """trials·log(1 + exp(z)) − yz (deviance form adds c(y)), 0 ≤ y ≤ trials.
+
+    One trial: the logistic loss with labels 0 and 1.
+    """
+
+    trials: int = 1
+
+
+class Exponential(NamedTuple):
+    """y·exp(−z) + z (deviance form: − log y − 1): exponential y > 0 of mean exp(z)."""
+
+
 class Poisson(NamedTuple):
     """exp(z) − yz (deviance form adds y log y − y), y ≥ 0."""
 
 
 class Softmax(NamedTuple):
-    """log Σₖ exp(zₖ) − z_y over n_classes scores."""
+    """log Σₖ exp(zₖ) − z_y over n_classes scores; where z = log p it is −log p_y."""
 
     n_classes: int
 
@@ -91,9 +123,97 @@ class ElasticNet(NamedTuple):
     l2: float
 
 
+# -- kernels ----------------------------------------------------------------------
+
+
+class Linear(NamedTuple):
+    """xᵀx'."""
+
+
+class Polynomial(NamedTuple):
+    """(gamma·xᵀx' + coef0)^degree; degree 2 and coef0 0: homogeneous quadratic."""
+
+    degree: int = 2
+    coef0: float = 1.0
+    gamma: float = 1.0
+
+
+class Gaussian(NamedTuple):
+    """exp(−gamma·‖x − x'‖²); gamma = 1/σ where it is written exp(−‖·‖²/σ)."""
+
+    gamma: float = 1.0
+
+
+class Laplace(NamedTuple):
+    """exp(−gamma·‖x − x'‖) with the Euclidean norm, or norm=1 as in scikit-learn."""
+
+    gamma: float = 1.0
+    norm: int = 2
+
+
+class Sigmoid(NamedTuple):
+    """tanh(gamma·xᵀx' + coef0). Not positive semidefinite for most parameters."""
+
+    gamma: float = 1.0
+    coef0: float = 0.0
+
+
+class Precomputed(NamedTuple):
+    """The matrix passed in place of X."""
+
+
+class Given(NamedTuple):
+    """function(X, X'), the user's own."""
+
+    function: Callable[..., Any]
+
+
+class Sum(NamedTuple):
+    """k₁ + k₂: feature maps side by side."""
+
+    left: Any
+    right: Any
+
+
+class Product(NamedTuple):
+    """k₁·k₂: tensor product of the feature maps."""
+
+    left: Any
+    right: Any
+
+
+class Scaled(NamedTuple):
+    """factor·k, factor ≥ 0."""
+
+    factor: float
+    kernel: Any
+
+
+class Exponentiated(NamedTuple):
+    """exp(k)."""
+
+    kernel: Any
+
+
+class Weighted(NamedTuple):
+    """f(x)·k(x, x')·f(x'); the function takes rows and gives one number for each."""
+
+    kernel: Any
+    function: Callable[..., Any]
+
+
+class Composed(NamedTuple):
+    """k(g(x), g(x')); the feature map takes rows and gives rows."""
+
+    kernel: Any
+    map: Callable[..., Any]
+
+
 Loss = (
     Squared
+    | Absolute
     | Huber
+    | Tukey
     | Quantile
     | EpsilonInsensitive
     | SquaredEpsilonInsensitive
@@ -101,13 +221,33 @@ Loss = (
     | Hinge
     | SquaredHinge
     | ModifiedHuber
+    | ExponentialMargin
+    | ZeroOne
+    | Binomial
+    | Exponential
     | Poisson
     | Softmax
 )
 Penalty = NoPenalty | L1 | L2 | ElasticNet
-Term = Loss | Penalty
+Kernel = (
+    Linear
+    | Polynomial
+    | Gaussian
+    | Laplace
+    | Sigmoid
+    | Precomputed
+    | Given
+    | Sum
+    | Product
+    | Scaled
+    | Exponentiated
+    | Weighted
+    | Composed
+)
+Term = Loss | Penalty | Kernel
 
 #: Every term by name: how a file's manifest names it.
 TERMS: dict[str, type] = {
-    cls.__name__: cls for cls in (*Loss.__args__, *Penalty.__args__)
+    cls.__name__: cls
+    for cls in (*Loss.__args__, *Penalty.__args__, *Kernel.__args__)
 }

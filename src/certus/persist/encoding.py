@@ -38,6 +38,24 @@ REGISTRY: dict[str, tuple[str, str]] = {
             "ElasticNetCV",
             "LogisticRegression",
             "LogisticRegressionCV",
+            "RobustRegressor",
+            "HuberRegressor",
+            "QuantileRegressor",
+            "GeneralizedLinearModel",
+            "PoissonRegressor",
+            "LinearSVC",
+            "LinearSVR",
+            "Perceptron",
+        )
+    },
+    **{
+        name: ("certus.kernel", name)
+        for name in (
+            "KernelLogisticRegression",
+            "KernelPerceptron",
+            "KernelRidge",
+            "SVC",
+            "SVR",
         )
     },
     **{name: ("certus.table", name) for name in ("TableEncoder", "TablePipeline")},

@@ -133,8 +133,8 @@ _CERTIFICATE_TYPES = {
 
 def _unpack_term(d: Decoder, name: Any, values: Any) -> Any:
     term = TERMS[name](*d.get(expect(values, list, "a term's numbers")))
-    for value in term:
-        expect(value, (int, float, np.number), f"a number of {name}")
+    for value in term:  # a kernel may be built of kernels
+        expect(value, (int, float, np.number, *_TERMS), f"a number of {name}")
     return term
 
 

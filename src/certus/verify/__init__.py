@@ -21,8 +21,13 @@ from certus import terms as t
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
 from certus.verify import foreign
 from certus.verify.convex import check_linear
+from certus.verify.curvature import MARGIN
 from certus.verify.data import same_data
 from certus.verify.gradient import check_gradient
+from certus.verify.huber import check_huber
+from certus.verify.kernel import check_kernel
+from certus.verify.margin import check_margin
+from certus.verify.online import check_perceptron
 
 __all__ = ["CHECKERS", "certify", "check", "judge"]
 
@@ -39,6 +44,10 @@ _EARLY_FIX = {
 CHECKERS: dict[str, Callable[..., Checked]] = {
     "linear": check_linear,
     "gradient": check_gradient,
+    "huber": check_huber,
+    "kernel": check_kernel,
+    "margin": check_margin,
+    "perceptron": check_perceptron,
     "refused": foreign.check_refused,
 }
 
@@ -142,7 +151,7 @@ def check(
     target = "numbers"
     if isinstance(loss, t.Softmax):
         target, model.classes_ = "codes", np.unique(y)
-    elif isinstance(loss, t.Logistic | t.Hinge | t.SquaredHinge | t.ModifiedHuber):
+    elif isinstance(loss, MARGIN):
         target, model.classes_ = "signs", np.unique(y)
     params = {"target": target, "intercept": "free" if free else "none", "tol": tol}
     evidence = Evidence("linear", (loss, penalty), params)

@@ -1,0 +1,174 @@
+"""What the kernel machines share: which kernel, on which rows, and their scores.
+
+A machine takes a kernel as scikit-learn does, by name, as a function or as
+"precomputed", or as a kernel of ``certus.terms``; all become one term, kept in
+``kernel_``, which solver and verifier evaluate each in its own way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import linalg, sparse
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from certus import terms as t
+from certus.base import Estimator, check_number, require_finite
+from certus.convex.design import Array
+from certus.kernel.evaluate import evaluate, is_positive
+from certus.kernel.rows import as_rows, multiply
+from certus.verify.data import weights
+
+#: Rows up to which a matrix of unknown sign is looked into by ``fit``.
+LOOK = 2_000
+NAMES = ("linear", "poly", "rbf", "laplacian", "sigmoid", "precomputed")
+
+
+def gamma_value(gamma: Any, X: Any) -> float:
+    """scikit-learn's "scale" and "auto" as numbers."""
+    if isinstance(gamma, str):
+        if gamma not in ("scale", "auto"):
+            raise ValueError(f"gamma={gamma!r}; use 'scale', 'auto' or a number.")
+        if gamma == "auto":
+            return 1.0 / X.shape[1]
+        if sparse.issparse(X):
+            variance = float(X.multiply(X).mean() - X.mean() ** 2)
+        else:
+            variance = float(np.var(X, dtype=np.float64))
+        return 1.0 / (X.shape[1] * variance) if variance > 0 else 1.0
+    check_number("gamma", gamma)
+    return float(gamma)
+
+
+def kernel_term(
+    kernel: Any, X: Any, gamma: Any = "scale", degree: Any = 3, coef0: Any = 0.0
+) -> t.Kernel:
+    """The term that a constructor's ``kernel`` and its parameters stand for."""
+    if isinstance(kernel, t.Kernel):
+        return kernel
+    if callable(kernel):
+        return t.Given(kernel)
+    if kernel not in NAMES:
+        shown = ", ".join(repr(name) for name in NAMES)
+        raise ValueError(
+            f"kernel={kernel!r}; use one of {shown}, a function of two sets of rows, "
+            "or a kernel of certus.terms."
+        )
+    if kernel == "precomputed":
+        return t.Precomputed()
+    check_number("degree", degree)
+    check_number("coef0", coef0, -np.inf)
+    if kernel == "linear":
+        return t.Linear()
+    scale = gamma_value(gamma, X)
+    match kernel:
+        case "poly":
+            return t.Polynomial(degree, float(coef0), scale)
+        case "rbf":
+            return t.Gaussian(scale)
+        case "laplacian":
+            return t.Laplace(scale, 1)
+    return t.Sigmoid(scale, float(coef0))
+
+
+class KernelMachine(Estimator):
+    """Base of the kernel machines; abstract."""
+
+    kernel: Any
+    kernel_: Any
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        own = isinstance(self.kernel, str) and self.kernel == "precomputed"
+        own = own or isinstance(self.kernel, t.Precomputed)
+        tags.input_tags.pairwise = own
+        tags.input_tags.sparse = not own
+        return tags
+
+    def _own_function(self) -> bool:
+        return callable(self.kernel) and not isinstance(self.kernel, t.Kernel)
+
+    def _read(self, X: Any, y: Any, sample_weight: Any, **options: Any) -> Any:
+        """Checked X, y and weights; with a user's function X is taken as it is."""
+        if not self._own_function():
+            if sparse.issparse(X) and not self.__sklearn_tags__().input_tags.sparse:
+                raise TypeError("Sparse precomputed kernels are not supported.")
+            return self._validate_X_y(X, y, sample_weight, **options)
+        if hasattr(X, "shape") or _numeric(X):
+            return self._validate_X_y(X, y, sample_weight, **options)
+        y = np.asarray(y)
+        if len(X) != len(y):
+            raise ValueError(f"X has {len(X)} rows and y has {len(y)}: inconsistent.")
+        if sample_weight is not None:
+            sample_weight = weights(sample_weight, None, y, None, len(y))
+        return X, y, sample_weight
+
+    def _training(self, X: Any) -> tuple[t.Kernel, Any]:
+        """The kernel and rows a solver works on; a user's function gives a matrix."""
+        kernel = self.kernel_
+        if isinstance(kernel, t.Given):
+            self._rows = X
+            return t.Precomputed(), evaluate(kernel, X, X)
+        if isinstance(kernel, t.Precomputed):
+            if X.shape[0] != X.shape[1]:
+                raise ValueError(
+                    "Precomputed matrix must be a square matrix. Input is a "
+                    f"{X.shape[0]}x{X.shape[1]} matrix."
+                )
+            require_finite(X)
+        return kernel, as_rows(X)
+
+    def _query(self, X: Any) -> Any:
+        """Rows to predict, checked."""
+        check_is_fitted(self)
+        if self._own_function() and not (hasattr(X, "shape") or _numeric(X)):
+            return X
+        X = validate_data(
+            self,
+            X,
+            accept_sparse=["csr", "csc"],
+            dtype=[np.float64, np.float32],
+            reset=False,
+        )
+        return as_rows(X)
+
+    def _sums(self, X: Any, base: Any, index: Array, coef: Array) -> Array:
+        """Σ coef·k(x, base) for every row of X; ``index`` says which training rows."""
+        kernel = self.kernel_
+        if isinstance(kernel, t.Given):
+            return evaluate(kernel, X, self._rows)[:, index] @ coef
+        if isinstance(kernel, t.Precomputed):
+            return np.asarray(X[:, index] @ coef)
+        return multiply(kernel, X, as_rows(base), coef)
+
+
+def _numeric(X: Any) -> bool:
+    try:
+        return np.asarray(X).dtype.kind in "fiub"
+    except ValueError:
+        return False
+
+
+def take(kernel: t.Kernel, X: Any, rows: Array) -> Any:
+    """The training data of a part of the rows."""
+    if isinstance(kernel, t.Precomputed):
+        return X[np.ix_(rows, rows)]
+    return X[rows]
+
+
+def negative_direction(kernel: t.Kernel, X: Any) -> dict[str, Array]:
+    """As evidence: an eigenvector with vᵀKv < 0, where the kernel's form allows one."""
+    if is_positive(kernel) or X.shape[0] > LOOK:
+        return {}
+    K = X if isinstance(kernel, t.Precomputed) else evaluate(kernel, X, X)
+    value, vector = smallest_eigenpair(np.asarray(K, dtype=np.float64))
+    trace = float(np.abs(np.diagonal(K)).sum())
+    return {"eigenvector": vector} if value < -1e-10 * trace else {}
+
+
+def smallest_eigenpair(K: Array) -> tuple[float, Array]:
+    """Smallest eigenvalue of the symmetric part of K, with its unit eigenvector."""
+    K = (K + K.T) / 2
+    values, vectors = linalg.eigh(K, subset_by_index=[0, 0], check_finite=False)
+    return float(values[0]), vectors[:, 0]

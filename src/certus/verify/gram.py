@@ -1,0 +1,188 @@
+"""The verifier's own kernel formulas, in plain NumPy float64.
+
+``gram`` is the matrix of kernel values of two sets of rows, ``products`` its product
+with coefficients, block by block, ``diagonal`` the values k(x, x). Whether a kernel is
+positive semidefinite is read off its form where that suffices, else looked into.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from scipy import linalg, sparse
+from scipy.spatial.distance import cdist
+from threadpoolctl import threadpool_info
+
+from certus import terms as t
+from certus.verify.data import Array
+
+#: Kernel values held at a time by one thread.
+_BLOCK = 1 << 19
+#: Above this gamma·‖x‖² inner products lose too many digits of a distance.
+_CANCELS = 1e4
+
+
+def gram(kernel: t.Kernel, A: Any, B: Any) -> Array:
+    """k(a, b) for all rows a of A and b of B."""
+    match kernel:
+        case t.Linear():
+            return _inner(A, B)
+        case t.Polynomial(degree, coef0, gamma):
+            return np.asarray(np.power(_inner(A, B) * gamma + coef0, degree))
+        case t.Sigmoid(gamma, coef0):
+            return np.tanh(_inner(A, B) * gamma + coef0)
+        case t.Gaussian(gamma):
+            return _gaussian(A, B, float(gamma))
+        case t.Laplace(gamma, norm):
+            return np.exp(-gamma * _distance(A, B, int(norm)))
+        case t.Sum(left, right):
+            return gram(left, A, B) + gram(right, A, B)
+        case t.Product(left, right):
+            return gram(left, A, B) * gram(right, A, B)
+        case t.Scaled(factor, inner):
+            return gram(inner, A, B) * factor
+        case t.Exponentiated(inner):
+            return np.exp(gram(inner, A, B))
+        case t.Weighted(inner, function):
+            left = np.asarray(function(A), dtype=float).reshape(-1, 1)
+            right = np.asarray(function(B), dtype=float).reshape(1, -1)
+            return left * gram(inner, A, B) * right
+        case t.Composed(inner, feature_map):
+            mapped = [feature_map(M) for M in (A, B)]
+            dense = [m if sparse.issparse(m) else np.asarray(m, float) for m in mapped]
+            return gram(inner, *dense)
+    raise TypeError(f"no formula for the kernel {kernel!r}")
+
+
+def _inner(A: Any, B: Any) -> Array:
+    if sparse.issparse(A) or sparse.issparse(B):
+        G = A @ B.T
+        return np.asarray(G.toarray() if sparse.issparse(G) else G, dtype=float)
+    return np.asarray(A, dtype=float) @ np.asarray(B, dtype=float).T
+
+
+def _square(A: Any) -> Array:
+    if sparse.issparse(A):
+        return np.asarray(A.power(2).sum(axis=1), dtype=float).ravel()
+    return np.asarray((A * A).sum(axis=1), dtype=float)
+
+
+def _gaussian(A: Any, B: Any, gamma: float) -> Array:
+    if not (sparse.issparse(A) or sparse.issparse(B)):
+        origin = np.asarray(B, dtype=float).mean(axis=0)
+        A, B = np.asarray(A, dtype=float) - origin, np.asarray(B, dtype=float) - origin
+    a, b = _square(A), _square(B)
+    dense = not sparse.issparse(A)
+    if dense and gamma * max(a.max(initial=0.0), b.max(initial=0.0)) > _CANCELS:
+        return np.exp(-gamma * cdist(A, B, "sqeuclidean"))
+    K = _inner(A, B)
+    K *= 2 * gamma
+    K -= (gamma * a)[:, None]
+    K -= gamma * b
+    np.minimum(K, 0.0, out=K)
+    return np.exp(K, out=K)
+
+
+def _distance(A: Any, B: Any, norm: int) -> Array:
+    if not (sparse.issparse(A) or sparse.issparse(B)):
+        metric = {1: "cityblock", 2: "euclidean"}[norm]
+        return np.asarray(cdist(np.asarray(A, float), np.asarray(B, float), metric))
+    if norm == 1:
+        raise ValueError("the Laplace kernel with norm=1 needs dense rows")
+    a, b = _square(A)[:, None], _square(B)
+    square = a + b - 2 * _inner(A, B)
+    return np.sqrt(np.where(square <= 8 * np.finfo(float).eps * (a + b), 0.0, square))
+
+
+def diagonal(kernel: t.Kernel, X: Any) -> Array:
+    """k(x, x) for every row."""
+    if isinstance(kernel, t.Precomputed):
+        return np.asarray(X.diagonal() if sparse.issparse(X) else np.diagonal(X), float)
+    if isinstance(kernel, t.Gaussian | t.Laplace):
+        return np.ones(X.shape[0])
+    out = np.empty(X.shape[0])
+    for i in range(0, X.shape[0], 256):
+        rows = X[i : i + 256]
+        out[i : i + 256] = np.diagonal(gram(kernel, rows, rows))
+    return out
+
+
+def products(kernel: t.Kernel, X: Any, support: Array, coef: Array) -> Array:
+    """K[:, support] @ coef, a block of rows at a time, on the threads allowed."""
+    n, m = X.shape[0], len(support)
+    out = np.zeros((n, coef.shape[1]))
+    if m == 0:
+        return out
+    X = X.tocsr() if sparse.issparse(X) else X
+    own = isinstance(kernel, t.Precomputed)
+    base = X[:, support] if own else X[support]
+    step = max(1, _BLOCK // m)
+
+    def work(first: int) -> None:
+        rows = slice(first, first + step)
+        K = base[rows] if own else gram(kernel, X[rows], base)
+        out[rows] = np.asarray(K @ coef, dtype=float)
+
+    starts = range(0, n, step)
+    threads = min(len(starts), _threads())
+    if threads <= 1:
+        for first in starts:
+            work(first)
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(work, starts))
+    return out
+
+
+def _threads() -> int:
+    limits = [int(pool["num_threads"]) for pool in threadpool_info()]
+    return max(1, min([*limits, len(os.sched_getaffinity(0))]))
+
+
+def given_matrix(kernel: t.Given, X: Any) -> Array:
+    """The whole matrix of a kernel that is a user's function."""
+    K = kernel.function(X, X)
+    K = np.asarray(K.toarray() if sparse.issparse(K) else K, dtype=float)
+    if K.ndim != 2 or K.shape[0] != K.shape[1]:
+        raise ValueError(f"the kernel function returned shape {K.shape}, not a square")
+    return K
+
+
+def positive_by_form(kernel: t.Kernel) -> bool:
+    """Whether the closure properties of kernels alone show it."""
+    match kernel:
+        case t.Linear():
+            return True
+        case t.Polynomial(degree, coef0, gamma):
+            whole = float(degree) == int(degree) and degree >= 0
+            return bool(whole and coef0 >= 0 and gamma >= 0)
+        case t.Gaussian(gamma) | t.Laplace(gamma, _):
+            return bool(gamma >= 0)
+        case t.Sum(left, right) | t.Product(left, right):
+            return positive_by_form(left) and positive_by_form(right)
+        case t.Scaled(factor, inner):
+            return bool(factor >= 0 and positive_by_form(inner))
+        case t.Exponentiated(inner) | t.Weighted(inner, _) | t.Composed(inner, _):
+            return positive_by_form(inner)
+    return False
+
+
+def smallest_eigenpair(kernel: t.Kernel, X: Any, slack: float) -> tuple[float, float]:
+    """Smallest eigenvalue (0 if a Cholesky factor shows ≥ −slack) and the asymmetry."""
+    if isinstance(kernel, t.Precomputed):
+        K = np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=float)
+    else:
+        K = gram(kernel, X, X)
+    asymmetry = float(np.abs(K - K.T).max(initial=0.0))
+    K = (K + K.T) / 2
+    lifted = K.copy()
+    lifted.flat[:: len(K) + 1] += max(slack, np.finfo(float).tiny)
+    try:
+        linalg.cholesky(lifted, check_finite=False, overwrite_a=True)
+        return 0.0, asymmetry
+    except linalg.LinAlgError:
+        values = linalg.eigvalsh(K, subset_by_index=[0, 0], check_finite=False)
+        return float(values[0]), asymmetry
