@@ -6,7 +6,8 @@ demands. For a penalty Ω: value, conjugate Ω*, and the level α of its L1 part
 here is shared with a solver; a test compares both sides on random input.
 
 Scores ``z`` and dual points ``u`` have shape (n,), for softmax (n, n_classes). Labels
-of margin losses are ±1, of softmax integer codes.
+of margin losses are ±1, of softmax integer codes or rows of probabilities. Losses that
+are not convex have conjugates too: the bounds they give hold, but are never tight.
 """
 
 from __future__ import annotations
@@ -55,6 +56,13 @@ def _rescale_means(term: t.Loss, y: Array, u: Array, s: Array) -> Array:
     return mean * ((s @ y) / total) - y if total > 0 else u
 
 
+def _rescale_ratios(term: t.Loss, y: Array, u: Array, s: Array) -> Array:
+    """The same for u = 1 − y/mean, whose ratios must average one."""
+    ratio = 1.0 - u
+    total = s @ ratio
+    return 1.0 - ratio * (s.sum() / total) if total > 0 else u
+
+
 def _mix_classes(term: t.Softmax, y: Array, u: Array, s: Array) -> Array:
     """P ← (1 − t)P + t·1qᵀ with the smallest t that leaves q ≥ 0."""
     n_classes = term.n_classes
@@ -73,7 +81,9 @@ def _mix_classes(term: t.Softmax, y: Array, u: Array, s: Array) -> Array:
 
 
 def one_hot(y: Array, n_classes: int) -> Array:
-    """Rows of the identity picked by integer codes."""
+    """Rows of the identity picked by integer codes; distributions stay as they are."""
+    if y.ndim == 2:
+        return np.asarray(y, dtype=float)
     out = np.zeros((len(y), n_classes))
     out[np.arange(len(y)), y] = 1.0
     return out
@@ -118,6 +128,29 @@ def _quantile_conjugate(term: t.Quantile, y: Array, u: Array) -> Array:
     return _within(u * y, (u >= -term.q - slack) & (u <= 1 - term.q + slack))
 
 
+def _bounded_conjugate(_: t.Loss, y: Array, u: Array) -> Array:
+    """A bounded loss lies above horizontal lines alone; the highest of them is 0."""
+    return _within(np.zeros(np.shape(u)), u == 0)
+
+
+def _exponential_margin_conjugate(_: t.Loss, y: Array, u: Array) -> Array:
+    v, inside = _margin(u, y, np.inf)
+    return _within(xlogy(v, v) - v, inside)
+
+
+def _binomial_conjugate(term: t.Binomial, y: Array, u: Array) -> Array:
+    n = term.trials
+    mean, slack = np.clip(u + y, 0.0, n), 1e-12 * n
+    value = xlogy(mean, mean) + xlogy(n - mean, n - mean)
+    value = value - xlogy(y, y) - xlogy(n - y, n - y)
+    return _within(value, (u + y >= -slack) & (u + y <= n + slack))
+
+
+def _exponential_conjugate(_: t.Exponential, y: Array, u: Array) -> Array:
+    ratio = np.maximum(1.0 - u, 0.0)
+    return _within(u * np.log(y) + xlogy(ratio, ratio) + u, u <= 1 + 1e-12)
+
+
 def _poisson_conjugate(_: t.Poisson, y: Array, u: Array) -> Array:
     mean = np.maximum(u + y, 0.0)
     value = xlogy(mean, mean) - mean - xlogy(y, y) + y
@@ -142,10 +175,18 @@ def into_domain(term: t.Loss, y: Array, u: Array) -> Array:
             low, high = low.clip(min=-delta), high.clip(max=delta)
         case t.Quantile(q):
             low, high = low.clip(min=-q), high.clip(max=1 - q)
-        case t.EpsilonInsensitive():
+        case t.Absolute() | t.EpsilonInsensitive():
             low, high = low.clip(min=-1.0), high.clip(max=1.0)
+        case t.Tukey() | t.ZeroOne():
+            low, high = np.zeros(len(y)), np.zeros(len(y))
         case t.Poisson():
             low = -y
+        case t.Binomial(trials):
+            low, high = -y, trials - y
+        case t.Exponential():
+            high = high.clip(max=1.0)
+        case t.ExponentialMargin():
+            low, high = np.where(y > 0, low, 0.0), np.where(y > 0, 0.0, high)
         case t.Logistic() | t.Hinge() | t.SquaredHinge() | t.ModifiedHuber():
             top = {t.SquaredHinge: np.inf, t.ModifiedHuber: 4.0}.get(type(term), 1.0)
             low, high = np.where(y > 0, -top, 0.0), np.where(y > 0, 0.0, top)
@@ -160,18 +201,42 @@ def _huber_value(term: t.Huber, y: Array, z: Array) -> Array:
     return np.where(e <= term.delta, e * e / 2, term.delta * (e - term.delta / 2))
 
 
+def _tukey_value(term: t.Tukey, y: Array, z: Array) -> Array:
+    x = np.minimum(np.abs(y - z) / term.delta, 1.0) ** 2
+    # 1 − (1 − x)³, without the cancellation
+    return np.asarray(term.delta**2 / 6 * x * (3 - 3 * x + x * x))
+
+
+def _tukey_derivative(term: t.Tukey, y: Array, z: Array) -> Array:
+    e = np.where(np.abs(z - y) < term.delta, z - y, 0.0)
+    return np.asarray(e * (1 - (e / term.delta) ** 2) ** 2)
+
+
+def _binomial_value(term: t.Binomial, y: Array, z: Array) -> Array:
+    n = term.trials
+    constant = xlogy(y, y / n) + xlogy(n - y, (n - y) / n)
+    loss = y * np.logaddexp(0.0, -z) + (n - y) * np.logaddexp(0.0, z)
+    return np.asarray(loss + constant)
+
+
 def _modified_huber_value(_: t.ModifiedHuber, y: Array, z: Array) -> Array:
     m = y * z
     return np.where(m >= -1, np.maximum(0.0, 1 - m) ** 2, -4 * m)
 
 
 def _softmax_value(_: t.Softmax, y: Array, z: Array) -> Array:
-    return np.asarray(logsumexp(z, axis=1) - z[np.arange(len(y)), y])
+    if y.ndim == 2:  # soft targets; 0·log 0 counts as 0
+        own = np.multiply(y, z, where=y > 0, out=np.zeros(z.shape)).sum(axis=1)
+    else:
+        own = z[np.arange(len(y)), y]
+    return np.asarray(logsumexp(z, axis=1) - own)
 
 
 def _softmax_derivative(term: t.Softmax, y: Array, z: Array) -> Array:
     P = np.exp(z - z.max(1, keepdims=True))
     P /= P.sum(1, keepdims=True)
+    if y.ndim == 2:
+        return np.asarray(P - y)
     P[np.arange(len(y)), y] -= 1.0
     return P
 
@@ -189,6 +254,13 @@ LOSSES: dict[type, LossFormulas] = {
         _centre,
         "½·mean (y − z)²",
     ),
+    t.Absolute: LossFormulas(
+        lambda _, y, z: np.abs(y - z),
+        lambda _, y, z: np.sign(z - y),
+        lambda _, y, u: _within(u * y, np.abs(u) <= 1 + 1e-12),
+        _shrink_heavier_side,
+        "mean |y − z|",
+    ),
     t.Huber: LossFormulas(
         _huber_value,
         lambda term, y, z: np.clip(z - y, -term.delta, term.delta),
@@ -197,6 +269,13 @@ LOSSES: dict[type, LossFormulas] = {
         ),
         _shrink_heavier_side,
         "mean Huber_{delta:.3g}(y − z)",
+    ),
+    t.Tukey: LossFormulas(
+        _tukey_value,
+        _tukey_derivative,
+        _bounded_conjugate,
+        _shrink_heavier_side,
+        "mean Tukey_{delta:.3g}(y − z)",
     ),
     t.Quantile: LossFormulas(
         lambda term, y, z: np.maximum(term.q * (y - z), (term.q - 1) * (y - z)),
@@ -248,6 +327,34 @@ LOSSES: dict[type, LossFormulas] = {
         _modified_huber_conjugate,
         _shrink_heavier_side,
         "mean modified Huber(y·z)",
+    ),
+    t.ExponentialMargin: LossFormulas(
+        lambda _, y, z: np.exp(-y * z),
+        lambda _, y, z: -y * np.exp(-y * z),
+        _exponential_margin_conjugate,
+        _shrink_heavier_side,
+        "mean exp(−y·z)",
+    ),
+    t.ZeroOne: LossFormulas(
+        lambda _, y, z: np.where(y * z <= 0, 1.0, 0.0),
+        lambda _, y, z: np.zeros(np.shape(z)),
+        _bounded_conjugate,
+        _shrink_heavier_side,
+        "mean 1[y·z ≤ 0]",
+    ),
+    t.Binomial: LossFormulas(
+        _binomial_value,
+        lambda term, y, z: term.trials * expit(z) - y,
+        _binomial_conjugate,
+        _shrink_heavier_side,
+        "mean [{trials:g}·log(1 + exp(z)) − y·z + c(y)]",
+    ),
+    t.Exponential: LossFormulas(
+        lambda _, y, z: y * np.exp(-z) + z - np.log(y) - 1,
+        lambda _, y, z: 1 - y * np.exp(-z),
+        _exponential_conjugate,
+        _rescale_ratios,
+        "mean [y·exp(−z) + z − log y − 1]",
     ),
     t.Poisson: LossFormulas(
         lambda _, y, z: np.exp(z) - y * z + xlogy(y, y) - y,

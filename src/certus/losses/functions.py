@@ -1,0 +1,367 @@
+"""The public functions of a loss: the verifier's formulas behind a check of the input.
+
+Every function takes the term first. What is refused: terms that are not losses,
+parameters and targets outside the loss's domain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.special import gammaln
+
+from certus import terms as t
+from certus.verify import curvature as shapes
+from certus.verify.formulas import LOSSES
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def value(loss: t.Loss, y: Any, z: Any) -> Array:
+    """Return ℓ(y, z) for each score.
+
+    Parameters
+    ----------
+    loss : term of ``certus.terms``
+        For example ``Huber(1.0)``.
+    y : array-like
+        Targets: numbers, ±1 for losses of the margin, counts for ``Binomial`` and
+        ``Poisson``, codes or probabilities for ``Softmax``. Broadcast against ``z``.
+    z : array-like
+        Scores.
+
+    Returns
+    -------
+    ndarray
+        One loss per score (per row of scores for ``Softmax``).
+
+    Examples
+    --------
+    >>> from certus import losses
+    >>> from certus.terms import Hinge, Huber
+    >>> losses.value(Huber(1.0), 0.0, [0.5, 3.0]).tolist()
+    [0.125, 2.5]
+    >>> losses.value(Hinge(), [1, -1], [0.25, 2.0]).tolist()
+    [0.75, 3.0]
+    """
+    return _apply(LOSSES[check_loss(loss)].value, loss, y, z)
+
+
+def gradient(loss: t.Loss, y: Any, z: Any) -> Array:
+    """Return ∂ℓ/∂z, at a kink a subgradient.
+
+    Parameters
+    ----------
+    loss : term of ``certus.terms``
+        The loss.
+    y, z : array-like
+        Targets and scores, as in :func:`value`.
+
+    Returns
+    -------
+    ndarray
+        Same shape as the scores. At its kink the hinge has the slope of its left side,
+        so that steps from w = 0 move; other losses have 0 there.
+
+    Examples
+    --------
+    >>> from certus import losses
+    >>> from certus.terms import Absolute, Hinge
+    >>> losses.gradient(Absolute(), 1.0, [0.0, 1.0, 5.0]).tolist()
+    [-1.0, 0.0, 1.0]
+    >>> losses.gradient(Hinge(), 1, [0.9, 1.0, 1.1]).tolist()
+    [-1.0, -1.0, -0.0]
+    """
+    check_loss(loss)
+    if isinstance(loss, t.Hinge):
+        return _apply(lambda term, y, z: -y * (y * z <= term.margin), loss, y, z)
+    return _apply(LOSSES[type(loss)].derivative, loss, y, z)
+
+
+def curvature(loss: t.Loss, y: Any, z: Any) -> Array:
+    """Return ∂²ℓ/∂z².
+
+    Parameters
+    ----------
+    loss : term of ``certus.terms``
+        The loss.
+    y, z : array-like
+        Targets and scores, as in :func:`value`.
+
+    Returns
+    -------
+    ndarray
+        Where the curvature jumps, the larger of its two sides; where the slope jumps,
+        ``inf``. For ``Softmax`` a matrix per row.
+
+    Examples
+    --------
+    >>> from certus import losses
+    >>> from certus.terms import Logistic, Tukey
+    >>> losses.curvature(Logistic(), 1, 0.0).tolist()
+    0.25
+    >>> losses.curvature(Tukey(1.0), 0.0, [0.0, 0.5, 2.0]).tolist()
+    [1.0, -0.1875, 0.0]
+    """
+    check_loss(loss)
+    return _apply(shapes.curvature, loss, y, z)
+
+
+def conjugate(loss: t.Loss, y: Any, u: Any) -> Array:
+    """Return ℓ*(y, u) = sup over z of u·z − ℓ(y, z), infinite outside its domain.
+
+    Parameters
+    ----------
+    loss : term of ``certus.terms``
+        The loss.
+    y : array-like
+        Targets, as in :func:`value`.
+    u : array-like
+        Slopes.
+
+    Returns
+    -------
+    ndarray
+        ℓ(y, z) + ℓ*(y, u) ≥ u·z, with equality where u is the slope at z. A bounded
+        loss (``Tukey``, ``ZeroOne``) has a finite conjugate at u = 0 alone.
+
+    Examples
+    --------
+    >>> from certus import losses
+    >>> from certus.terms import Hinge
+    >>> losses.conjugate(Hinge(), 1, [-1.5, -1.0, -0.5, 0.5]).tolist()
+    [inf, -1.0, -0.5, inf]
+    """
+    return _apply(LOSSES[check_loss(loss)].conjugate, loss, y, u)
+
+
+def smoothness(loss: t.Loss) -> float:
+    """Return the Lipschitz constant L of the slope, ``inf`` if there is none.
+
+    Parameters
+    ----------
+    loss : term of ``certus.terms``
+        The loss.
+
+    Returns
+    -------
+    float
+        The supremum of abs(ℓ''), over all targets. Gradient descent on the mean of the
+        losses may use steps of 1/(L·‖X‖²/n), ‖X‖ the largest singular value.
+
+    Examples
+    --------
+    >>> from certus import losses
+    >>> from certus.terms import Logistic, Poisson
+    >>> losses.smoothness(Logistic()), losses.smoothness(Poisson())
+    (0.25, inf)
+    """
+    check_loss(loss)
+    return shapes.smoothness(loss)
+
+
+def is_convex(loss: t.Loss) -> bool:
+    """Return whether ℓ(y, z) is convex in z for every target.
+
+    Parameters
+    ----------
+    loss : term of ``certus.terms``
+        The loss.
+
+    Examples
+    --------
+    >>> from certus import losses
+    >>> from certus.terms import Huber, Tukey
+    >>> losses.is_convex(Huber(1.0)), losses.is_convex(Tukey(1.0))
+    (True, False)
+    """
+    check_loss(loss)
+    return shapes.is_convex(loss)
+
+
+def is_calibrated(loss: t.Loss) -> bool:
+    """Return whether minimising the expected loss yields the Bayes classifier.
+
+    With φ the loss as a function of the margin yz and η = P(y = 1 | x) ≠ ½, the
+    infimum of ηφ(a) + (1 − η)φ(−a) over scores a of the wrong sign (zero counts as
+    wrong) must be larger than over all scores. A convex φ has this property if and
+    only if it is differentiable at 0 with φ'(0) < 0 (Bartlett, Jordan and McAuliffe).
+    Losses of the residual count with labels ±1, where y − z = y(1 − yz).
+
+    Parameters
+    ----------
+    loss : term of ``certus.terms``
+        A loss of the margin, or a symmetric loss of the residual.
+
+    Raises
+    ------
+    TypeError
+        If the loss is not a function of the margin.
+
+    Examples
+    --------
+    >>> from certus import losses
+    >>> from certus.terms import Hinge
+    >>> losses.is_calibrated(Hinge()), losses.is_calibrated(Hinge(margin=0.0))
+    (True, False)
+    """
+    check_loss(loss)
+    match loss:
+        case t.Hinge(margin):
+            return margin > 0
+        case t.EpsilonInsensitive(epsilon) | t.SquaredEpsilonInsensitive(epsilon):
+            return epsilon < 1
+        case t.Quantile(0.5):
+            return True
+        case t.Quantile() | t.Softmax() | t.Binomial() | t.Exponential() | t.Poisson():
+            raise TypeError(
+                f"{loss!r} is not a function of the margin yz; calibration is defined "
+                "for those, such as Logistic() or Hinge()."
+            )
+    return True  # φ'(0) < 0; Tukey and 0-1, not convex, satisfy the definition itself
+
+
+def log_likelihood(loss: t.Loss, y: Any, z: Any, scale: float = 1.0) -> Array:
+    """Return log p(y | z) under the distribution whose likelihood the loss is.
+
+    Minimising the loss maximises this: the two differ by constants in z and the factor
+    ``scale``. ``Squared``: Gaussian of mean z and standard deviation ``scale``.
+    ``Absolute``: Laplace of median z and mean absolute deviation ``scale``.
+    ``Logistic``: Bernoulli, y = ±1, P(y = 1) = σ(z). ``Binomial``: y successes, each of
+    probability σ(z). ``Poisson``, ``Exponential``: mean exp(z). ``Softmax``: class y.
+
+    Parameters
+    ----------
+    loss : term of ``certus.terms``
+        One of those above.
+    y, z : array-like
+        Targets and scores, as in :func:`value`.
+    scale : float, default=1.0
+        Of ``Squared`` and ``Absolute``; the others have none.
+
+    Returns
+    -------
+    ndarray
+        Logarithms of densities, or of probabilities.
+
+    Examples
+    --------
+    >>> from certus import losses
+    >>> from certus.terms import Poisson, Squared
+    >>> losses.log_likelihood(Squared(), 1.0, 0.0, scale=2.0).round(4).tolist()
+    -1.7371
+    >>> losses.log_likelihood(Poisson(), [0, 3], 0.0).round(4).tolist()
+    [-1.0, -2.7918]
+    """
+    check_loss(loss)
+    if not (np.isfinite(scale) and scale > 0):
+        raise ValueError(f"scale is {scale!r}; it must be positive and finite.")
+    if scale != 1 and not isinstance(loss, t.Squared | t.Absolute):
+        raise ValueError(f"{loss!r} has no scale; leave it at 1.")
+
+    if isinstance(loss, t.Poisson | t.Binomial) and np.any(np.mod(y, 1) != 0):
+        raise ValueError(f"{loss!r} gives whole numbers a probability; y holds others.")
+    return _apply(lambda term, y, z: _log_density(term, y, z, scale), loss, y, z)
+
+
+def _log_density(loss: t.Loss, y: Array, z: Array, scale: float) -> Array:
+    match loss:
+        case t.Squared():
+            e = (y - z) / scale
+            return np.asarray(-e * e / 2 - np.log(scale) - np.log(2 * np.pi) / 2)
+        case t.Absolute():
+            return np.asarray(-np.abs(y - z) / scale - np.log(2 * scale))
+        case t.Binomial(n):
+            ways = gammaln(n + 1) - gammaln(y + 1) - gammaln(n - y + 1)
+            hits, misses = y * np.logaddexp(0.0, -z), (n - y) * np.logaddexp(0.0, z)
+            return np.asarray(ways - hits - misses)
+        case t.Poisson():
+            return np.asarray(y * z - np.exp(z) - gammaln(y + 1))
+        case t.Exponential():
+            return np.asarray(-z - y * np.exp(-z))
+        case t.Logistic() | t.Softmax():
+            return -LOSSES[type(loss)].value(loss, y, z)
+    raise TypeError(
+        f"{loss!r} is not the likelihood of a distribution that certus knows; Squared, "
+        "Absolute, Logistic, Binomial, Poisson, Exponential and Softmax are."
+    )
+
+
+# -- input ------------------------------------------------------------------------
+
+
+def check_loss(loss: Any) -> type:
+    """The loss's type, its parameters checked."""
+    if type(loss) not in LOSSES:
+        raise TypeError(
+            f"{loss!r} is not a loss; pass a term such as certus.terms.Huber(1.0)."
+        )
+    for name, number in loss._asdict().items():
+        good, want = {
+            "delta": (number > 0, "positive"),
+            "q": (0 < number < 1, "between 0 and 1"),
+            "epsilon": (number >= 0, "0 or more"),
+            "trials": (number >= 1, "1 or more"),
+            "n_classes": (number >= 2, "2 or more"),
+        }.get(name, (np.isfinite(number), "finite"))
+        if not good:
+            raise ValueError(
+                f"{name} of {type(loss).__name__} is {number!r}; it must be {want}."
+            )
+    return type(loss)
+
+
+def _apply(formula: Callable[..., Array], loss: t.Loss, y: Any, z: Any) -> Array:
+    """The formula on checked arrays, in the shape that went in."""
+    z = np.asarray(z, dtype=float)
+    if isinstance(loss, t.Softmax):
+        return _apply_to_rows(formula, loss, np.asarray(y), z)
+    y, z = np.broadcast_arrays(np.asarray(y, dtype=float), z)
+    _check_targets(loss, y)
+    # exp of a large score is infinite, and so is the loss.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(formula(loss, y, z), dtype=float)
+
+
+def _apply_to_rows(
+    formula: Callable[..., Array], loss: t.Softmax, y: Array, z: Array
+) -> Array:
+    k = loss.n_classes
+    if z.ndim == 0 or z.shape[-1] != k:
+        raise ValueError(f"scores have shape {z.shape}; {loss!r} needs (..., {k}).")
+    lead = z.shape[:-1]
+    if y.shape == z.shape:
+        if not (np.all(y >= 0) and np.allclose(y.sum(axis=-1), 1.0, atol=1e-9)):
+            raise ValueError("rows of y must be probabilities that sum to 1.")
+        rows = y.reshape(-1, k).astype(float)
+    else:
+        whole = np.issubdtype(y.dtype, np.integer)
+        if not (whole and np.all((y >= 0) & (y < k))):
+            raise ValueError(
+                f"labels must be integers from 0 to {k - 1}, or probabilities in the "
+                "shape of the scores."
+            )
+        rows = np.broadcast_to(y, lead).ravel()
+    found = formula(loss, rows, z.reshape(-1, k))
+    return np.asarray(found).reshape(*lead, *found.shape[1:])
+
+
+def _check_targets(loss: t.Loss, y: Array) -> None:
+    """One sentence about labels that the loss is not defined for."""
+    good, want = np.isfinite(y), "finite numbers"
+    if isinstance(loss, shapes.MARGIN):
+        good, want = np.abs(y) == 1, "+1 or −1 (2y − 1 turns 0 and 1 into these)"
+    elif isinstance(loss, t.Poisson):
+        good, want = good & (y >= 0), "counts, 0 or more"
+    elif isinstance(loss, t.Exponential):
+        good, want = good & (y > 0), "positive"
+    elif isinstance(loss, t.Binomial):
+        good = (y >= 0) & (y <= loss.trials)
+        want = f"between 0 and trials = {loss.trials}"
+    if not np.all(good):
+        bad = y[~good].flat[0]
+        raise ValueError(
+            f"y holds {bad:g}; targets of {type(loss).__name__} must be {want}."
+        )
