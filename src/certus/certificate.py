@@ -179,10 +179,14 @@ class Claim:
 _LABELS = {
     "duality_gap": ("solved", "not solved"),
     "backward_error": ("solved", "not solved"),
+    "backward_gap": ("solved", "not solved"),
     "stationarity": ("stationary", "stationary"),
     "newton_decrement": ("decrement", "decrement"),
     "gradient_ratio": ("gradient", "gradient"),
     "gradient_norm": ("norm", "norm"),
+    "nearest_neighbours": ("nearest", "too far"),
+    "training_rows": ("rows kept", "other rows"),
+    "leave_one_out": ("left out", "left out"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Logistic and softmax regression with an L2 penalty or none: preconditioned Newton-CG.
+"""Smooth losses with an L2 penalty or none: preconditioned Newton-CG.
 
     min over W, b:  Σ sᵢ ℓ(yᵢ, xᵢᵀW + b)/Σs + ½·l2·‖W‖²
 
@@ -7,7 +7,7 @@ preconditioner makes that one or two steps: the exact Hessian, taken on a subsam
 the rows when there are many (nk ≤ EXACT_SIDE); the Kronecker product of the mean
 curvature and the second moments of X (many classes); or a diagonal (many columns).
 Large problems first solve themselves on an eighth of their rows. Memory: X and a few
-(n, k) arrays.
+(n, k) arrays. Losses: those of ``certus.convex.losses``.
 """
 
 from __future__ import annotations
@@ -21,12 +21,18 @@ from scipy import linalg, sparse
 from certus.certificate import Status
 from certus.convex.blas import cholesky
 from certus.convex.design import Array
-from certus.convex.losses import Slopes, apply_curvature, evaluate, mean_curvature
+from certus.convex.losses import (
+    Slopes,
+    apply_curvature,
+    constant_loss,
+    evaluate,
+    mean_curvature,
+)
 from certus.convex.problem import OnStep, Solution, keep_going
-from certus.terms import Logistic
+from certus.terms import Logistic, Softmax
 
 EXACT_SIDE = 700  # parameters up to which the whole Hessian is formed, for softmax
-EXACT_BINARY = 3_000  # and for logistic, whose Hessian is one weighted Gram matrix
+EXACT_BINARY = 3_000  # and for one score, whose Hessian is one weighted Gram matrix
 KRONECKER_SIDE = 3_000
 #: Rows that a preconditioner looks at, at least.
 PRECONDITIONER_ROWS = 20_000
@@ -64,8 +70,8 @@ class NewtonProblem:
     ----------
     rows : Rows
         Data.
-    loss : Logistic or Softmax
-        Term.
+    loss : term
+        One of those that ``certus.convex.losses`` knows.
     l2 : float
         Level of ½·l2·‖W‖².
     intercept : bool
@@ -75,9 +81,11 @@ class NewtonProblem:
     def __init__(self, rows: Rows, loss: Any, l2: float, intercept: bool) -> None:
         self.rows, self.loss, self.l2, self.intercept = rows, loss, l2, intercept
         self.n, self.d = rows.X.shape
-        self.k = 1 if isinstance(loss, Logistic) else loss.n_classes
+        self.k = loss.n_classes if isinstance(loss, Softmax) else 1
+        self.classifies = isinstance(loss, Logistic | Softmax)
         self.sparse = sparse.issparse(rows.X)
         self.moments: Any = None  # eigenpairs of the second moments, once computed
+        self._norm: float | None = None
 
     def scores(self, W: Array) -> Array:
         """XW + b."""
@@ -95,7 +103,7 @@ class NewtonProblem:
 
     def at(self, W: Array, z: Array) -> Point:
         """Value and gradient at W with scores z."""
-        slopes = evaluate(self.loss, self.rows.y, z)
+        slopes = evaluate(self.loss, self.rows.y, z, self.rows.s)
         objective = float(self.rows.s @ slopes.value) / self.rows.total
         objective += self.l2 * float(np.vdot(W[:-1], W[:-1])) / 2
         gradient = self.pull(slopes.slope)
@@ -114,7 +122,7 @@ class NewtonProblem:
 
     def value(self, W: Array, z: Array) -> float:
         """Objective alone."""
-        values = evaluate(self.loss, self.rows.y, z).value
+        values = evaluate(self.loss, self.rows.y, z, self.rows.s).value
         penalty = self.l2 * float(np.vdot(W[:-1], W[:-1])) / 2
         return float(self.rows.s @ values) / self.rows.total + penalty
 
@@ -127,12 +135,25 @@ class NewtonProblem:
     def constant_objective(self) -> float:
         """Objective of the best model that ignores X; what gaps are relative to."""
         s, y = self.rows.s, self.rows.y
+        if not self.classifies:
+            return constant_loss(self.loss, y, s, self.intercept)
         if not self.intercept:
             return float(np.log(2.0 if self.k == 1 else self.k))
         codes = (y > 0).astype(int) if self.k == 1 else y
         share = np.bincount(codes, weights=s) / s.sum()
         share = share[share > 0]
         return float(-(share @ np.log(share)))
+
+    def norm(self) -> float:
+        """‖√s X‖_F, of centred columns where the verifier will centre them."""
+        if self._norm is None:
+            X, s = self.rows.X, self.rows.s
+            self._norm = _frobenius(X, s)
+            if self.intercept and not self.classifies:
+                mean = _t_product(X, s[:, None])[:, 0] / self.rows.total
+                left = self._norm**2 - self.rows.total * float(mean @ mean)
+                self._norm = float(np.sqrt(max(left, 1e-16 * self._norm**2)))
+        return self._norm
 
 
 def solve(
@@ -147,7 +168,7 @@ def solve(
     point, gap = None, np.inf
     try:
         step = _coarse_step(problem)
-        if step > 1 and not start.any():
+        if step > 1 and not start[:-1].any():
             coarse = NewtonProblem(
                 problem.rows.take(step), problem.loss, problem.l2, problem.intercept
             )
@@ -201,12 +222,15 @@ def _gap(problem: NewtonProblem, point: Point, reference: float) -> float:
     g, b = point.gradient, point.W[-1]
     square = float(np.vdot(g[:-1], g[:-1]))
     if problem.l2 > 0:
-        offset = intercept_cost(b, g[-1], point.sides)
+        if problem.classifies:
+            offset = intercept_cost(b, g[-1], point.sides)
+        else:
+            offset = _offset_cost(problem, point)
         return (square / (2 * problem.l2) + offset) / reference
-    slopes = evaluate(problem.loss, problem.rows.y, point.z).slope
+    slopes = evaluate(problem.loss, problem.rows.y, point.z, problem.rows.s).slope
     s = problem.rows.s
     size = np.sqrt(float(s @ np.square(slopes).sum(axis=1)) * problem.rows.total)
-    norm = _frobenius(problem.rows.X, s)
+    norm = problem.norm()
     if size == 0.0 or norm == 0.0:
         return 0.0
     total = problem.rows.total
@@ -226,9 +250,20 @@ def intercept_cost(b: Array, g_b: Array, sides: Array) -> float:
     return float(np.abs(b * g_b).sum()) + 40 * share
 
 
+def _offset_cost(problem: NewtonProblem, point: Point) -> float:
+    """As ``intercept_cost`` for a loss of numbers.
+
+    Moving u by the share that Σ s u = 0 asks for costs its residual, and moves Xᵀu.
+    """
+    g_b = float(np.abs(point.gradient[-1, 0]))
+    residual = abs(point.objective) / max(2 * float(point.sides[0]), 1e-300)
+    moved = g_b * problem.norm() / np.sqrt(problem.rows.total)
+    return g_b * residual + moved**2 / (2 * problem.l2)
+
+
 def _separated(problem: NewtonProblem, point: Point) -> bool:
     """Without a penalty: whether the scores already put every row on its side."""
-    if problem.l2 > 0 or not point.W.any():
+    if problem.l2 > 0 or not point.W.any() or not problem.classifies:
         return False
     y, z = problem.rows.y, point.z
     used = problem.rows.s > 0
@@ -326,7 +361,7 @@ def _exact(problem: NewtonProblem, point: Point) -> Callable[[Array], Array]:
                 h = state[:, 0] * weight
             else:
                 h = weight * state[:, a] * ((a == c) - state[:, c])
-            H[a, :, c, :] = _bordered_gram(X, h, problem.intercept)
+            H[a, :, c, :] = bordered_gram(X, h, problem.intercept)
             H[c, :, a, :] = H[a, :, c, :].T
     H = H.reshape(k * m, k * m)
     penalty = np.tile(np.append(np.full(problem.d, problem.l2), 0.0), k)
@@ -356,7 +391,7 @@ def _inverse(H: Array) -> Callable[[Array], Array]:
     return lambda v: scale * (Q @ ((Q.T @ (scale * v)) / values))
 
 
-def _bordered_gram(X: Any, h: Array, intercept: bool) -> Array:
+def bordered_gram(X: Any, h: Array, intercept: bool) -> Array:
     """[X 1]ᵀ diag(h) [X 1]; without an intercept the border is zero."""
     d = X.shape[1]
     out = np.zeros((d + 1, d + 1))
@@ -385,7 +420,7 @@ def _kronecker(problem: NewtonProblem, point: Point) -> Callable[[Array], Array]
     X, state, s = _sample(problem, point, max(PRECONDITIONER_ROWS, 40 * problem.d))
     if problem.moments is None:  # they do not change with the iterate
         weight = s / s.sum()
-        problem.moments = np.linalg.eigh(_bordered_gram(X, weight, problem.intercept))
+        problem.moments = np.linalg.eigh(bordered_gram(X, weight, problem.intercept))
     outer, Q = problem.moments
     inner, R = np.linalg.eigh(mean_curvature(problem.loss, state, s))
     grid = np.outer(np.maximum(outer, 0.0), np.maximum(inner, 0.0)) + problem.l2
@@ -398,7 +433,8 @@ def _kronecker(problem: NewtonProblem, point: Point) -> Callable[[Array], Array]
 
 
 def _diagonal(problem: NewtonProblem, point: Point) -> Callable[[Array], Array]:
-    curvature = point.state if problem.k == 1 else point.state * (1 - point.state)
+    one = problem.k == 1
+    curvature = point.state[:, :1] if one else point.state * (1 - point.state)
     h = problem.rows.s[:, None] * curvature / problem.rows.total
     X = problem.rows.X
     if problem.sparse:

@@ -58,6 +58,10 @@ REGISTRY: dict[str, tuple[str, str]] = {
             "SVR",
         )
     },
+    **{
+        name: ("certus.neighbors", name)
+        for name in ("KNeighborsClassifier", "KNeighborsRegressor")
+    },
     **{name: ("certus.table", name) for name in ("TableEncoder", "TablePipeline")},
 }
 

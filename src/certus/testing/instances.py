@@ -32,4 +32,12 @@ def instances() -> list[Any]:
         linear.ElasticNetCV(tol=1e-12),
         linear.LogisticRegression(tol=1e-12),
         linear.LogisticRegressionCV(tol=1e-12),
+        linear.RobustRegressor(tol=1e-12),
+        linear.HuberRegressor(tol=1e-12),
+        linear.QuantileRegressor(tol=1e-12),
+        linear.GeneralizedLinearModel(),
+        linear.PoissonRegressor(tol=1e-12),
+        linear.LinearSVC(tol=1e-12),
+        linear.LinearSVR(tol=1e-12),
+        linear.Perceptron(),
     ]

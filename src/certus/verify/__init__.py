@@ -27,6 +27,7 @@ from certus.verify.gradient import check_gradient
 from certus.verify.huber import check_huber
 from certus.verify.kernel import check_kernel
 from certus.verify.margin import check_margin
+from certus.verify.neighbors import check_neighbors
 from certus.verify.online import check_perceptron
 
 __all__ = ["CHECKERS", "certify", "check", "judge"]
@@ -47,6 +48,7 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
     "huber": check_huber,
     "kernel": check_kernel,
     "margin": check_margin,
+    "neighbors": check_neighbors,
     "perceptron": check_perceptron,
     "refused": foreign.check_refused,
 }

@@ -16,6 +16,16 @@ import numpy as np
 from certus import terms as t
 from certus.certificate import Claim, Evidence, Status, Strength
 from certus.verify import data
+from certus.verify.claims import (
+    EPS,
+    Found,
+    backward_claim,
+    backward_gap_claim,
+    gap_claim,
+    shape_claim,
+    stationarity_claim,
+)
+from certus.verify.curvature import curvature
 from certus.verify.data import Array
 from certus.verify.formulas import (
     LOSSES,
@@ -26,11 +36,15 @@ from certus.verify.formulas import (
     penalty_value,
     split_penalty,
 )
+from certus.verify.kinks import changed, kink_dual, steepness
+from certus.verify.recession import refuse_counts
 from certus.verify.separation import separates, separating_direction
+from certus.verify.slopes import sharpen
 
-EPS = float(np.finfo(np.float64).eps)
-#: Beyond this much rounding, relative to the constant model, nothing can be said.
-UNTELLABLE = 1e-3
+#: Losses whose dual points are bounded: without a penalty they still have a bound.
+LIPSCHITZ = (t.Absolute, t.Huber, t.Quantile, t.EpsilonInsensitive)
+#: Losses whose slopes near a kink the verifier chooses itself.
+SLOPED = (t.Hinge, t.EpsilonInsensitive)
 
 
 class Problem(NamedTuple):
@@ -48,13 +62,6 @@ class Problem(NamedTuple):
     dual: Array | None = None  # u, where the slopes at a kink do not tell it
 
 
-class Found(NamedTuple):
-    """A number, the rounding granted to it, and which claim it is."""
-
-    value: float
-    allowance: float
-
-
 def scores(p: Problem) -> Array:
     """The scores z = Xw + b."""
     return data.dot(p.X, p.w) + p.b
@@ -65,12 +72,7 @@ def duality_gap(p: Problem, z: Array) -> Found:
     formulas, total = LOSSES[type(p.loss)], p.s.sum()
     with np.errstate(over="ignore", invalid="ignore"):
         losses = formulas.value(p.loss, p.y, z)
-        if p.dual is None:
-            u = formulas.derivative(p.loss, p.y, z)
-        else:
-            u = into_domain(p.loss, p.y, p.dual)
-        if p.intercept == "free":
-            u = formulas.centre(p.loss, p.y, u, p.s)
+        u = dual_point(p, z)
         v = data.t_dot(p.X, _weighted(p.s, u)) / total
         w = p.w
         if p.intercept == "penalised":
@@ -92,6 +94,53 @@ def duality_gap(p: Problem, z: Array) -> Found:
     size = (p.s @ (np.abs(losses) + np.abs(conjugates))) / total + omega + omega_star
     rounding = EPS * (8 * float(size) + _rounding(p, z, u, w))
     return Found(*_relative(gap, rounding, reference))
+
+
+def dual_point(p: Problem, z: Array) -> Array:
+    """The stated u, or the slopes at z, repaired for a free intercept."""
+    formulas, free = LOSSES[type(p.loss)], p.intercept == "free"
+    if p.dual is not None:
+        u = into_domain(p.loss, p.y, p.dual)
+    elif isinstance(p.loss, t.Absolute | t.Quantile) and p.intercept != "penalised":
+        u = kink_dual(p.loss, p.penalty, p.X, p.y, p.s, p.w, z, free)
+    else:
+        u = sharper_slopes(p, z, "quick")
+    return formulas.centre(p.loss, p.y, u, p.s) if free else u
+
+
+def sharper_slopes(p: Problem, z: Array, level: str) -> Array:
+    """The slopes at z; near the kinks of hinge and tube, better ones."""
+    u = LOSSES[type(p.loss)].derivative(p.loss, p.y, z)
+    l1, l2 = split_penalty(p.penalty)
+    if not isinstance(p.loss, SLOPED) or l1 or not l2:
+        return u
+    constant = {"none": 0.0, "free": np.inf}.get(p.intercept, p.scale)
+    return sharpen(p.loss, l2, p.X, p.y, p.s, z, u, constant, level)
+
+
+def backward_gap(p: Problem, z: Array) -> Found:
+    """The larger of two shares: the change of X that makes u feasible, and its gap."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        u = dual_point(p, z)
+        free = p.intercept == "free"
+        found = changed(p.loss, p.X, p.y, p.s, p.w.astype(float), z, u, free)
+        gap = found.primal - found.dual
+        rounding = EPS * (8 * found.size + _rounding(p, z, u, p.w))
+        base = constant_value(p)
+    if not np.isfinite(gap):
+        return Found(np.inf, 0.0)
+    value, allowance = _relative(gap, rounding, base)
+    unit = float(np.finfo(np.float32).eps) if p.w.dtype == np.float32 else EPS
+    return Found(max(value, found.share), allowance + 8 * unit * found.lift)
+
+
+def stationarity(p: Problem, z: Array) -> Found:
+    """The gradient's share of its natural size, for losses that are not convex."""
+    slope, drift = steepness(p.loss, p.penalty, p.X, p.y, p.s, p.w.astype(float), z)
+    unit = float(np.finfo(np.float32).eps) if p.w.dtype == np.float32 else EPS
+    reach = float(np.abs(z).max(initial=0.0)) / max(getattr(p.loss, "delta", 1.0), EPS)
+    free = p.intercept == "free"
+    return Found(max(slope, drift) if free else slope, 8 * unit * max(1.0, reach))
 
 
 def _rounding(p: Problem, z: Array, u: Array, w: Array) -> float:
@@ -144,10 +193,13 @@ def _best_constant(p: Problem) -> float:
     with np.errstate(divide="ignore"):
         if isinstance(p.loss, t.Squared):
             return float(mean)
-        if isinstance(p.loss, t.Poisson):
+        if isinstance(p.loss, t.Poisson | t.Exponential):
             return float(np.log(mean))
-        if isinstance(p.loss, t.Logistic):
-            return float(np.log1p(mean) - np.log1p(-mean))
+        if isinstance(p.loss, t.Binomial):
+            return float(np.log(mean) - np.log(p.loss.trials - mean))
+        if isinstance(p.loss, t.Logistic | t.ExponentialMargin):
+            odds = np.log1p(mean) - np.log1p(-mean)
+            return float(odds / 2 if isinstance(p.loss, t.ExponentialMargin) else odds)
     # Any other loss: the derivative in b is monotone, so bisect.
     slope = LOSSES[type(p.loss)].derivative
     reach = 2 + 2 * float(np.abs(p.y).max())
@@ -197,7 +249,7 @@ def backward_error(p: Problem, z: Array) -> Found:
 
 
 def newton_decrement(p: Problem, z: Array) -> float:
-    """½ gᵀH⁻¹g: what the quadratic model says is left to gain (logistic, softmax)."""
+    """½ gᵀH⁻¹g: what the quadratic model says is left to gain (a likelihood)."""
     n, total = len(p.y), p.s.sum()
     d = p.X.shape[1]
     ones = np.ones((n, 1)) if p.intercept == "free" else np.empty((n, 0))
@@ -215,7 +267,7 @@ def newton_decrement(p: Problem, z: Array) -> float:
         hessian = H.reshape(k * m, k * m) / total
         gradient = (A.T @ _weighted(p.s, u) / total).T.ravel()
     else:
-        h = p.s * np.abs(u) * (1 - np.abs(u))
+        h = p.s * curvature(p.loss, p.y, z)
         hessian = (A * h[:, None]).T @ A / total
         gradient = A.T @ (p.s * u) / total
     step = np.linalg.lstsq(hessian, gradient, rcond=None)[0]
@@ -235,8 +287,13 @@ def check_linear(
     class_weight_on ("rows", "positives"), alphas, penalty_of, tol, fix.
     ``evidence.arrays``: ``dual``, one u per row (and problem), for losses with kinks.
     """
+    if isinstance(evidence.terms[0], t.ZeroOne):
+        raise ValueError(
+            "The 0-1 loss cannot be judged: its slope vanishes almost everywhere. "
+            "Judge a convex loss of the margin, such as Logistic() or Hinge()."
+        )
     X = data.as_matrix(X)
-    problems, s, y_used = _problems(model, evidence, X, y, sample_weight)
+    problems, s, y_used = problems_of(model, evidence, X, y, sample_weight)
     marks = data.fingerprint(X, y_used, s)
     tol = float(evidence.params.get("tol", 1e-6))
     fix = str(evidence.params.get("fix", ""))
@@ -257,11 +314,11 @@ def check_linear(
     claims = [primary]
     if level == "full":
         claims += _full_claims(problems, evidence)
-    claims.append(_shape_claim(model, X, s, level, evidence))
+    claims.append(shape_claim(model, X, s, level, evidence))
     return claims, status, marks
 
 
-def _problems(
+def problems_of(
     model: Any, evidence: Evidence, X: Any, y: Any, sample_weight: Any
 ) -> tuple[list[Problem], Array, Array]:
     """The model as one or several problems with a single score each, or one softmax."""
@@ -364,134 +421,43 @@ def _primary_claim(
             refusal = _no_minimiser(p, z, evidence, level, objective)
             if refusal is not None:
                 return refusal, Status.NO_MINIMISER
-        found.append((duality_gap if penalised else backward_error)(p, z))
+        if isinstance(p.loss, t.Poisson | t.Binomial):
+            refusal = refuse_counts(
+                *(p.X, p.y, p.s, p.loss, p.intercept == "free", penalised),
+                *(evidence.arrays.get("direction"), level == "full"),
+                describe(p.loss, p.penalty, p.intercept),
+            )
+            if refusal is not None:
+                return refusal, Status.NO_MINIMISER
+        if level == "full" and p.dual is None and isinstance(p.loss, SLOPED):
+            p = p._replace(dual=sharper_slopes(p, z, level))
+        found.append(_measure(p)(p, z))
     worst = max(range(len(found)), key=lambda k: found[k].value - found[k].allowance)
     p, result = problems[worst], found[worst]
     objective = describe(p.loss, p.penalty, p.intercept)
+    if isinstance(p.loss, t.Tukey):
+        far = np.abs(p.y - zs[worst]) >= p.loss.delta
+        note = f"; {int(far.sum()):,} of {len(far):,} rows have no influence"
+        return stationarity_claim(result, tol, objective, evidence, note, convex=False)
     if sum(split_penalty(p.penalty)) > 0:
-        claim = _gap_claim(result, tol, objective, fix, len(problems))
+        claim = gap_claim(result, tol, objective, fix, len(problems))
     elif isinstance(p.loss, t.Squared):
-        claim = _backward_claim(result, tol, objective, fix, len(problems))
+        claim = backward_claim(result, tol, objective, fix, len(problems))
+    elif isinstance(p.loss, LIPSCHITZ):
+        claim = backward_gap_claim(result, tol, objective, fix, len(problems))
     else:
-        return _stationarity_claim(result, tol, objective, evidence)
+        return stationarity_claim(result, tol, objective, evidence)
     solved = claim.strength is not Strength.REFUSED and claim.met
     return claim, Status.SOLVED if solved else Status.TOL_NOT_REACHED
 
 
-def _met(found: Found, tol: float) -> bool:
-    return bool(found.value <= tol + found.allowance)
-
-
-def _untellable(found: Found) -> bool:
-    """Rounding is large, and the value does not stand out from it."""
-    hidden = found.value <= 10 * found.allowance
-    return bool(np.isfinite(found.value) and found.allowance > UNTELLABLE and hidden)
-
-
-def _gap_claim(found: Found, tol: float, objective: str, fix: str, k: int) -> Claim:
-    note = f"duality gap of  {objective}"
-    if k > 1:
-        note += f"  (the worst of {k} targets)"
-    if _untellable(found):
-        return Claim(
-            "duality_gap",
-            Strength.REFUSED,
-            found.value,
-            tol,
-            objective=note,
-            allowance=found.allowance,
-            detail=f"rounding alone may be {found.allowance:.1e} of the objective: the "
-            "columns are too badly scaled to tell",
-            fix="centre and scale the columns (StandardScaler)",
-        )
-    met = _met(found, tol)
-    asked = f"(asked for {tol:.0e})"
-    if met:
-        close = f"{found.value:.1e}" if found.value >= 1e-16 else "rounding"
-        detail = f"within {close} of the minimum {asked}"
-    else:
-        detail = f"may be {found.value:.2g} above the minimum {asked}"
-    return Claim(
-        "duality_gap",
-        Strength.PROVED,
-        found.value,
-        tol,
-        met,
-        note,
-        "weak duality: P(w, b) − min P ≤ P(w, b) − D(u) for every feasible u; as a "
-        "share of P(best constant model)",
-        (),
-        None,
-        found.allowance,
-        detail,
-        "" if met else fix,
-    )
-
-
-def _backward_claim(
-    found: Found, tol: float, objective: str, fix: str, k: int
-) -> Claim:
-    note = f"backward error of  {objective}"
-    if k > 1:
-        note += f"  (the worst of {k} targets)"
-    if _untellable(found):
-        return Claim(
-            "backward_error",
-            Strength.REFUSED,
-            found.value,
-            tol,
-            objective=note,
-            allowance=found.allowance,
-            detail=f"rounding alone may be {found.allowance:.1e} of X: its columns are "
-            "nearly constant",
-            fix="centre and scale the columns (StandardScaler)",
-        )
-    met = _met(found, tol)
-    if met:
-        detail = (
-            f"exact for data within {found.value:.1e} of yours (asked for {tol:.0e})"
-        )
-    else:
-        detail = (
-            f"exact only for data {found.value:.2g} away from yours "
-            f"(asked for {tol:.0e})"
-        )
-    return Claim(
-        "backward_error",
-        Strength.PROVED,
-        found.value,
-        tol,
-        met,
-        note,
-        "the coefficients are the exact least-squares solution for X + E and y + e, "
-        "where ‖E‖ ≤ value·‖X‖ (columns centred) and e is a constant, ‖e‖ ≤ value·‖y‖",
-        (),
-        None,
-        found.allowance,
-        detail,
-        "" if met else fix,
-    )
-
-
-def _stationarity_claim(
-    found: Found, tol: float, objective: str, evidence: Evidence
-) -> tuple[Claim, Status]:
-    claim = Claim(
-        "stationarity",
-        Strength.MEASURED,
-        found.value,
-        tol,
-        objective=f"gradient of  {objective}",
-        theorem="a convex function is minimal where its gradient vanishes",
-        allowance=found.allowance,
-        detail=f"gradient is {found.value:.1e} of its natural size "
-        f"(asked for {tol:.0e})",
-        fix="" if _met(found, tol) else str(evidence.params.get("fix", "")),
-    )
-    refuted = "direction" in evidence.arrays  # a witness was stated and does not hold
-    if refuted:
-        return claim, Status.REFUTED
-    return claim, Status.SOLVED if _met(found, tol) else Status.TOL_NOT_REACHED
+def _measure(p: Problem) -> Any:
+    """What is computed for a loss and penalty."""
+    if isinstance(p.loss, t.Tukey):
+        return stationarity
+    if sum(split_penalty(p.penalty)) > 0:
+        return duality_gap
+    return backward_gap if isinstance(p.loss, LIPSCHITZ) else backward_error
 
 
 def _no_minimiser(
@@ -525,30 +491,13 @@ def _no_minimiser(
     return None
 
 
-def _shape_claim(model: Any, X: Any, s: Array, level: str, evidence: Evidence) -> Claim:
-    coef = data.plain(model.coef_)
-    d = coef.shape[-1]
-    used = int(np.count_nonzero(np.abs(coef.reshape(-1, d)).max(axis=0)))
-    detail = f"{used:,} of {d:,} coefficients non-zero"
-    if level == "full" and d <= 2000 and not hasattr(X, "toarray"):
-        centred = evidence.params.get("intercept", "free") == "free"
-        A = np.asarray(X, dtype=float) * np.sqrt(s)[:, None]
-        if centred:
-            A = A - np.outer(np.sqrt(s), s @ np.asarray(X, dtype=float) / s.sum())
-        sizes = np.linalg.svd(A, compute_uv=False)
-        rank = int(np.sum(sizes > sizes.max(initial=0.0) * max(A.shape) * EPS))
-        if rank:
-            detail += (
-                f", rank {rank}, condition number {sizes[0] / sizes[rank - 1]:.2g}"
-            )
-        return Claim("shape", Strength.MEASURED, float(rank), detail=detail)
-    return Claim("shape", Strength.MEASURED, float(used), detail=detail)
-
-
 def _full_claims(problems: list[Problem], evidence: Evidence) -> list[Claim]:
     p = problems[0]
+    if isinstance(p.loss, t.Tukey):
+        return [_curvature_claim(p)] if p.X.shape[1] <= 2000 else []
     penalised = sum(split_penalty(p.penalty)) > 0
-    if penalised or not isinstance(p.loss, t.Logistic | t.Softmax):
+    likelihood = t.Logistic | t.Softmax | t.Poisson | t.Binomial | t.Exponential
+    if penalised or not isinstance(p.loss, likelihood):
         return []
     if p.X.shape[1] > 2000:
         return []
@@ -562,3 +511,25 @@ def _full_claims(problems: list[Problem], evidence: Evidence) -> list[Claim]:
             objective="½ gᵀH⁻¹g",
         )
     ]
+
+
+def _curvature_claim(p: Problem) -> Claim:
+    """Smallest eigenvalue of the Hessian, columns in units of their own size."""
+    X = p.X.toarray() if hasattr(p.X, "toarray") else np.asarray(p.X, dtype=float)
+    A = np.hstack([X, np.ones((len(p.y), 1))]) if p.intercept == "free" else X
+    size = np.sqrt(p.s @ np.square(A) / p.s.sum())
+    scale = np.where(size > 0, size, 1.0)
+    A = A / scale
+    h = p.s * curvature(p.loss, p.y, scores(p))
+    H = (A * h[:, None]).T @ A / p.s.sum()
+    d = p.X.shape[1]
+    H[range(d), range(d)] += split_penalty(p.penalty)[1] / np.square(scale[:d])
+    least = float(np.linalg.eigvalsh(H)[0])
+    word = "a strict local minimum" if least > 0 else "not shown to be a local minimum"
+    return Claim(
+        "curvature",
+        Strength.MEASURED,
+        least,
+        detail=f"smallest curvature {least:.2g} (columns scaled): {word}",
+        objective="smallest eigenvalue of the Hessian",
+    )

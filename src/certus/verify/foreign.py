@@ -277,6 +277,33 @@ def _l1_ratio(model: Any) -> float | None:
     return 0.0 if ratio is None else float(ratio)
 
 
+def _huber(model: Any) -> tuple[Evidence, str]:
+    """Σ s[σ + σ·H((y − z)/σ)] + alpha·‖w‖², jointly in w, b and σ."""
+    params = {
+        "epsilon": float(model.epsilon),
+        "alpha": float(model.alpha),
+        "intercept": "free" if model.fit_intercept else "none",
+        "tol": TOL,
+        "fix": _fix(model, "HuberRegressor"),
+    }
+    return Evidence("huber", params=params), NOTE
+
+
+def _quantile(model: Any) -> tuple[Evidence, str]:
+    """mean pinball(y − z) + alpha·‖w‖₁; the verifier finds a dual point itself."""
+    penalty = _penalty(float(model.alpha), 0.0)
+    loss = t.Quantile(float(model.quantile))
+    return _linear(model, loss, penalty, "QuantileRegressor")
+
+
+def _poisson(model: Any) -> tuple[Evidence, str]:
+    """Half the mean deviance + ½·alpha·‖w‖²; Gamma's is the exponential family's."""
+    poisson = _sklearn_name(model) == "PoissonRegressor"
+    loss = t.Poisson() if poisson else t.Exponential()
+    ours = "PoissonRegressor" if poisson else "GeneralizedLinearModel"
+    return _linear(model, loss, _penalty(0.0, float(model.alpha)), ours)
+
+
 _SGD_LOSSES: dict[str, Callable[[Any], t.Loss]] = {
     "hinge": lambda _: t.Hinge(1.0),
     "perceptron": lambda _: t.Hinge(0.0),
@@ -347,6 +374,63 @@ def _network(model: Any) -> tuple[Evidence, str]:
     return Evidence("gradient", params=params), ""
 
 
+def _linear_svc(model: Any) -> tuple[Evidence, str]:
+    """C·Σ s·hinge + ½‖w, b/κ‖² or ‖w, b/κ‖₁: liblinear's, for each class."""
+    if model.multi_class == "crammer_singer":
+        raise _Refusal(
+            "multi_class='crammer_singer' has no stated bound", "multi_class='ovr'"
+        )
+    level = 1 / float(model.C)
+    binary = len(model.classes_) == 2
+    params = {
+        **_liblinear(model),
+        "target": "signs" if binary else "one_vs_rest",
+        "class_weight": model.class_weight,
+        "class_weight_on": "rows" if binary else "positives",
+    }
+    loss: t.Loss = t.Hinge() if model.loss == "hinge" else t.SquaredHinge()
+    penalty: t.Penalty = t.L1(level) if model.penalty == "l1" else t.L2(level)
+    return _linear(model, loss, penalty, "LinearSVC", **params)
+
+
+def _linear_svr(model: Any) -> tuple[Evidence, str]:
+    """C·Σ s·max(0, |y − z| − epsilon) + ½‖w, b/κ‖², or with the square."""
+    squared = model.loss.startswith("squared")
+    kind = t.SquaredEpsilonInsensitive if squared else t.EpsilonInsensitive
+    penalty = t.L2(1 / float(model.C))
+    loss: t.Loss = kind(float(model.epsilon))
+    return _linear(model, loss, penalty, "LinearSVR", **_liblinear(model))
+
+
+def _liblinear(model: Any) -> dict[str, Any]:
+    """Liblinear counts the intercept among the weights."""
+    params: dict[str, Any] = {"penalty_of": "sum"}
+    if model.fit_intercept:
+        params["intercept"] = "penalised"
+        params["intercept_scale"] = float(model.intercept_scaling)
+    return params
+
+
+def _perceptron(model: Any) -> tuple[Evidence, str]:
+    """What the weights show; scikit-learn keeps no record of its mistakes."""
+    params = {
+        "target": "signs" if len(model.classes_) == 2 else "one_vs_rest",
+        "intercept": bool(model.fit_intercept),
+        "fix": "certus.linear.Perceptron",
+    }
+    return Evidence("perceptron", params=params), NOTE
+
+
+def _neighbors(model: Any) -> tuple[Evidence, str]:
+    """Which distance the neighbours are nearest by."""
+    metric, params = model.effective_metric_, model.effective_metric_params_
+    name = metric if isinstance(metric, str) else getattr(metric, "__name__", "?")
+    w = params.get("w")
+    weights = None if w is None else [float(v) for v in np.asarray(w)]
+    stated = {"metric": name, "p": params.get("p"), "w": weights}
+    return Evidence("neighbors", params=stated), NOTE
+
+
 _STATEMENTS: dict[str, Callable[[Any], tuple[Evidence, str]]] = {
     "LinearRegression": _least_squares,
     "Ridge": _ridge,
@@ -359,8 +443,17 @@ _STATEMENTS: dict[str, Callable[[Any], tuple[Evidence, str]]] = {
     "ElasticNetCV": _lasso,
     "LogisticRegression": _logistic,
     "LogisticRegressionCV": _logistic,
+    "HuberRegressor": _huber,
+    "QuantileRegressor": _quantile,
+    "PoissonRegressor": _poisson,
+    "GammaRegressor": _poisson,
     "SGDClassifier": _sgd,
     "SGDRegressor": _sgd,
+    "LinearSVC": _linear_svc,
+    "LinearSVR": _linear_svr,
+    "Perceptron": _perceptron,
+    "KNeighborsClassifier": _neighbors,
+    "KNeighborsRegressor": _neighbors,
     "MLPClassifier": _network,
     "MLPRegressor": _network,
 }

@@ -1,0 +1,401 @@
+"""Quantile, absolute and Huber regression on raw data: what surrounds the solver.
+
+    min over w, b:  Σ sᵢ ℓ(yᵢ − xᵢᵀw − b)/Σs + l1·‖w‖₁ + ½·l2·‖w‖²
+
+Columns are centred and scaled, the target is measured in its own spread. With many rows
+the fit of a sample tells most residuals' signs (Portnoy and Koenker, 1997): rows above
+and below a band become one row each, the band is solved, and rows whose sign was wrong
+join it. With many columns and an L1 part, columns join when they violate optimality.
+More columns than rows and no L1 part: the problem is solved in the span of the rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from certus.certificate import Status
+from certus.convex.design import Array
+from certus.convex.interior import FLAT, Kinked, KinkedProblem, Kinks, solve_kinked
+from certus.convex.losses import constant_loss
+from certus.convex.newton import Rows
+from certus.convex.problem import OnStep, Solution, keep_going
+from certus.terms import Huber
+
+#: Rows from which a sample is solved first, and the share of rows in the band.
+MANY_ROWS, SAMPLE, BAND = 20_000, 8, 0.15
+#: Columns from which a working set is used, if there is an L1 part.
+MANY_COLUMNS = 400
+#: Largest side of the dense matrix that each step factorises.
+LARGEST_SIDE = 6_000
+
+
+class Units(NamedTuple):
+    """The target is ``unit`` times the solver's, plus ``shift``."""
+
+    shift: float
+    unit: float
+    reference: float  # loss of the best constant, in the target's units
+
+
+class _Task(NamedTuple):
+    """One problem in the target's own units; all weights are positive."""
+
+    X: Any
+    y: Array
+    s: Array
+    total: float
+    loss: Kinked
+    l1: float
+    l2: float
+    intercept: bool
+    units: Units
+    tol: float
+    max_iter: int
+    on_step: OnStep
+
+
+class _Found(NamedTuple):
+    """w with b last, g for each row, and how it ended."""
+
+    W: Array
+    g: Array
+    gap: float
+    status: Status
+    n_iter: int
+
+
+def solve(
+    rows: Rows,
+    loss: Kinked,
+    l1: float,
+    l2: float,
+    intercept: bool,
+    tol: float,
+    max_iter: int,
+    on_step: OnStep = keep_going,
+) -> Solution:
+    """Minimise to a relative gap of ``tol``; ``extra["dual"]`` is u = dℓ/dz."""
+    used = rows.s > 0
+    every = bool(used.all())
+    X, y, s = (
+        (rows.X, rows.y, rows.s)
+        if every
+        else (rows.X[used], rows.y[used], rows.s[used])
+    )
+    n, d = X.shape
+    units = _units(y, s, loss, intercept)
+    dual = np.zeros(len(rows.y))
+    if units.unit == 0.0:
+        W = np.append(np.zeros(d), units.shift)
+        on_step(0.0, 0.0, W)
+        return Solution(W, 0.0, Status.SOLVED, 0, {"dual": dual})
+    task = _Task(
+        *(X, y, s, float(s.sum()), loss, float(l1), float(l2), intercept, units),
+        *(float(tol), max_iter, on_step),
+    )
+    if l1 > 0 and d > MANY_COLUMNS:
+        found = _by_columns(task)
+    else:
+        _check_side(n, d, l1)
+        found = _by_rows(task)
+    dual[used] = -found.g
+    return Solution(found.W, found.gap, found.status, found.n_iter, {"dual": dual})
+
+
+def _check_side(n: int, d: int, l1: float) -> None:
+    side = d if l1 > 0 else min(n, d)
+    if side > LARGEST_SIDE:
+        raise ValueError(
+            f"{n:,} rows and {d:,} columns need a dense matrix of side {side:,} in "
+            f"every step; the limit is {LARGEST_SIDE:,}. Use an L1 penalty "
+            "(QuantileRegressor with alpha > 0), or fewer columns."
+        )
+
+
+def _units(y: Array, s: Array, loss: Kinked, intercept: bool) -> Units:
+    shift = 0.0
+    total = float(s.sum())
+    if intercept:
+        order = np.argsort(y)
+        mass = np.cumsum(s[order])
+        at = loss.up / (loss.up + loss.down) * mass[-1]
+        shift = float(y[order[min(np.searchsorted(mass, at), len(y) - 1)]])
+    reference = float(s @ loss.value(y - shift)) / total
+    if loss.bend:
+        reference = constant_loss(Huber(loss.up), y, s, intercept)
+    return Units(shift, float(s @ np.abs(y - shift)) / total, reference)
+
+
+# -- units ------------------------------------------------------------------------
+
+
+class _Scaled(NamedTuple):
+    """A problem in the solver's units, and how to go back."""
+
+    problem: KinkedProblem
+    reference: float
+    keep: Array
+    scale: Array
+    mean: Array
+    task: _Task
+
+    def back(self, x: Array) -> Array:
+        """The solver's x as w with b last."""
+        units = self.task.units
+        W = np.zeros(self.task.X.shape[1] + 1)
+        W[:-1][self.keep] = x[:-1] * units.unit / self.scale
+        if self.task.intercept:
+            b = x[-1] * units.unit + units.shift
+            W[-1] = b - float(self.mean @ W[:-1][self.keep])
+        return W
+
+    def forth(self, W: Array) -> Array:
+        """W with b last as the solver's x."""
+        units = self.task.units
+        w = W[:-1][self.keep]
+        b = (W[-1] + float(self.mean @ w) - units.shift) / units.unit
+        return np.append(w * self.scale / units.unit, b if self.task.intercept else 0.0)
+
+
+def _scaled(task: _Task) -> _Scaled:
+    X, s, units = task.X, task.s, task.units
+    mean, spread, size = _columns(X, s, task.intercept)
+    keep = spread > FLAT * size
+    scale = np.ones(len(spread)) if task.l2 > 0 else np.where(keep, spread, 1.0)
+    if sparse.issparse(X):
+        A = X[:, keep].astype(np.float64) @ sparse.diags_array(1 / scale[keep])
+        A = sparse.csr_array(A)
+        mean = np.zeros(len(mean))
+    else:
+        A = np.ascontiguousarray(X[:, keep] if not keep.all() else X, dtype=np.float64)
+        A = (A - mean[keep]) / scale[keep]
+    unit, loss = units.unit, task.loss
+    power = unit if not loss.bend else unit**2
+    if loss.bend:
+        loss = Kinked(loss.up / unit, loss.down / unit, 1.0)
+    problem = KinkedProblem(
+        A,
+        (task.y - units.shift) / unit,
+        s,
+        task.total,
+        loss,
+        task.l1 * unit / (scale[keep] * power),
+        task.l2 * unit**2 / power,
+        task.intercept,
+    )
+    reference = units.reference / power
+    return _Scaled(problem, reference, keep, scale[keep], mean[keep], task)
+
+
+def _columns(X: Any, s: Array, centre: bool) -> tuple[Array, Array, Array]:
+    """Mean, spread about it (about 0 without centring) and size of each column."""
+    share = s / s.sum()
+    if sparse.issparse(X):
+        size = np.sqrt(np.asarray(X.multiply(X).T @ share, dtype=np.float64)).ravel()
+        return np.zeros(len(size)), size, size
+    top = np.maximum(np.abs(X).max(axis=0).astype(np.float64), 1e-300)
+    mean = share @ X if centre else np.zeros(X.shape[1])
+    square = np.zeros(X.shape[1])
+    raw = np.zeros(X.shape[1])
+    block = 1 + (1 << 20) // max(1, X.shape[1])
+    for i in range(0, len(X), block):
+        part = X[i : i + block]
+        square += share[i : i + block] @ np.square((part - mean) / top)
+        raw += share[i : i + block] @ np.square(part / top)
+    return np.asarray(mean, dtype=np.float64), top * np.sqrt(square), top * np.sqrt(raw)
+
+
+# -- many rows --------------------------------------------------------------------
+
+
+def _by_rows(task: _Task) -> _Found:
+    n, d = task.X.shape
+    if n < MANY_ROWS or n < 40 * (d + 1) or task.loss.bend:
+        return _plain(task)
+    plain = sparse.issparse(task.X) and task.X.format != "csr"
+    if plain:
+        task = task._replace(X=task.X.tocsr())
+    s = task.s[::SAMPLE]
+    sample = task._replace(
+        X=task.X[::SAMPLE],
+        y=task.y[::SAMPLE],
+        s=s,
+        total=float(s.sum()),
+        tol=1e-4,
+    )
+    first = _plain(sample)
+    if first.status in (Status.INTERRUPTED, Status.TIME_LIMIT, Status.STOPPED):
+        return first._replace(g=np.zeros(n), gap=np.inf)
+    r = _residual(task, first.W)
+    width = np.quantile(np.abs(r), BAND)
+    band = np.abs(r) <= width
+    found = first
+    for _ in range(8):
+        found, r = _solve_band(task, band, r > 0, found)
+        if found.status not in (Status.SOLVED, Status.MAX_ITER, Status.TOL_NOT_REACHED):
+            return found
+        up, down = task.loss.up, task.loss.down
+        wrong = ~band & np.where(found.g >= (up - down) / 2, r < 0, r > 0)
+        if not wrong.any():
+            return found._replace(gap=_gap(task, found, r))
+        band |= wrong
+        if band.sum() > n / 2:
+            break
+    return _plain(task, found.W)
+
+
+def _residual(task: _Task, W: Array) -> Array:
+    X = task.X
+    if not sparse.issparse(X) and X.dtype != np.float64:
+        block = 1 + (1 << 20) // max(1, X.shape[1])
+        parts = [
+            X[i : i + block].astype(np.float64) @ W[:-1]
+            for i in range(0, len(X), block)
+        ]
+        return task.y - np.concatenate(parts) - W[-1]
+    return np.asarray(task.y - X @ W[:-1] - W[-1])
+
+
+def _solve_band(
+    task: _Task, band: Array, above: Array, last: _Found
+) -> tuple[_Found, Array]:
+    """Solve the band and, as one row each, what lies above and below it."""
+    sides = [~band & above, ~band & ~above]
+    inside = np.flatnonzero(band)
+    mass = np.array([float(task.s[side].sum()) for side in sides])
+    present = [k for k in (0, 1) if mass[k] > 0]
+    weighted = np.stack([np.where(sides[k], task.s, 0.0) / mass[k] for k in present])
+    globs = np.asarray((task.X.T @ weighted.T).T, dtype=np.float64)
+    if sparse.issparse(task.X):
+        X: Any = sparse.vstack([task.X[inside], sparse.csr_array(globs)], format="csr")
+    else:
+        X = np.vstack([task.X[inside], globs])
+    part = task._replace(
+        X=X,
+        y=np.concatenate([task.y[inside], weighted @ task.y]),
+        s=np.concatenate([task.s[inside], mass[present]]),
+    )
+    found = _plain(part, last.W, last.n_iter)
+    g = np.empty(len(task.y))
+    g[inside] = found.g[: len(inside)]
+    for row, k in enumerate(present):
+        g[sides[k]] = found.g[len(inside) + row]
+    r = _residual(task, found.W)
+    return found._replace(g=g), r
+
+
+def _gap(task: _Task, found: _Found, r: Array) -> float:
+    """Relative P − D on all rows, with g scaled into an L1 penalty's dual ball."""
+    s, total, w = task.s, task.total, found.W[:-1]
+    v = np.asarray(task.X.T @ (s * found.g)) / total
+    top = float(np.abs(v).max(initial=0.0))
+    g = found.g
+    if task.l2 == 0 and top > task.l1 > 0:
+        g = g * (task.l1 / top)
+    dual = float(s @ (g * (task.y - task.units.shift))) / total
+    primal = float(s @ task.loss.value(r)) / total + task.l1 * float(np.abs(w).sum())
+    if task.l2 > 0:
+        over = np.maximum(np.abs(v) - task.l1, 0.0)
+        dual -= float(over @ over) / (2 * task.l2)
+        primal += task.l2 * float(w @ w) / 2
+    return max(primal - dual, 0.0) / task.units.reference
+
+
+# -- all at once ------------------------------------------------------------------
+
+
+def _plain(task: _Task, start: Array | None = None, done: int = 0) -> _Found:
+    n, d = task.X.shape
+    if d > n and task.l1 == 0:
+        return _in_span_of_rows(task, done)
+    scaled = _scaled(task)
+
+    def on_step(objective: float, gap: float, x: Array) -> Status | None:
+        power = task.units.unit ** (2 if task.loss.bend else 1)
+        return task.on_step(objective * power, gap, scaled.back(x))
+
+    found = solve_kinked(
+        scaled.problem,
+        scaled.reference,
+        task.tol,
+        max(task.max_iter - done, 0),
+        on_step,
+        None if start is None else scaled.forth(start),
+    )
+    return _finish(scaled.back(found.x), found, done)
+
+
+def _finish(W: Array, found: Kinks, done: int) -> _Found:
+    return _Found(W, found.g, found.gap, found.status, found.n_iter + done)
+
+
+def _in_span_of_rows(task: _Task, done: int) -> _Found:
+    """D > n: w = Aᵀc loses nothing, and A's row space has at most n dimensions."""
+    scaled = _scaled(task)
+    q = scaled.problem
+    K = q.A @ q.A.T
+    values, U = np.linalg.eigh(K.toarray() if sparse.issparse(K) else K)
+    on = values > 1e-12 * max(float(values.max(initial=0.0)), 1e-300)
+    root = np.sqrt(values[on])
+    lift = np.asarray(q.A.T @ (U[:, on] / root))  # (d, r), orthonormal columns
+    small = q._replace(A=U[:, on] * root, l1=np.zeros(int(on.sum())))
+
+    def back(x: Array) -> Array:
+        return scaled.back(np.append(lift @ x[:-1], x[-1]))
+
+    def on_step(objective: float, gap: float, x: Array) -> Status | None:
+        power = task.units.unit ** (2 if task.loss.bend else 1)
+        return task.on_step(objective * power, gap, back(x))
+
+    steps = max(task.max_iter - done, 0)
+    found = solve_kinked(small, scaled.reference, task.tol, steps, on_step)
+    return _finish(back(found.x), found, done)
+
+
+# -- many columns -----------------------------------------------------------------
+
+
+def _by_columns(task: _Task) -> _Found:
+    """Solve on a working set of columns; violators of |Xᵀ(sg)|/Σs ≤ l1 join."""
+    d = task.X.shape[1]
+    X = task.X.tocsc() if sparse.issparse(task.X) else task.X
+    r = task.y - task.units.shift
+    g = np.where(r > 0, task.loss.up, np.where(r < 0, -task.loss.down, 0.0))
+    found = _Found(np.zeros(d + 1), g, np.inf, Status.MAX_ITER, 0)
+    members = np.empty(0, dtype=np.intp)
+    W = np.zeros(d + 1)
+    while True:
+        v = np.abs(np.asarray(X.T @ (task.s * found.g))) / task.total
+        v[members] = 0.0
+        wrong = np.flatnonzero(v > task.l1 * (1 + 0.1 * task.tol))
+        room = max(100, len(members))
+        if len(wrong) > room:
+            wrong = wrong[np.argpartition(v[wrong], -room)[-room:]]
+        if members.size and not wrong.size:
+            gap = _gap(task, found._replace(W=W), _residual(task, W))
+            return found._replace(W=W, gap=gap)
+        members = np.union1d(members, wrong)
+        if not members.size:
+            members = np.array([int(np.argmax(v))])
+        _check_side(len(task.y), len(members), task.l1)
+
+        def on_step(
+            objective: float, gap: float, part: Array, members: Array = members
+        ) -> Status | None:
+            return task.on_step(objective, gap, _spread(part, members, d))
+
+        block = X[:, members]
+        block = block.tocsr() if sparse.issparse(block) else block
+        found = _by_rows(task._replace(X=block, on_step=on_step))
+        W = _spread(found.W, members, d)
+        if found.status not in (Status.SOLVED, Status.TOL_NOT_REACHED):
+            return found._replace(W=W)
+
+
+def _spread(part: Array, members: Array, d: int) -> Array:
+    W = np.zeros(d + 1)
+    W[members], W[-1] = part[:-1], part[-1]
+    return W

@@ -1,0 +1,469 @@
+"""Generalised linear models: the exponential families of the notes.
+
+Each family has a link that makes its negative log-likelihood convex in the score
+z = Xw + b. Divided by the number of rows, up to terms that only depend on y:
+
+    Gaussian ½(y − z)² · Laplace abs(y − z) · Bernoulli log(1 + eᶻ) − yz
+    binomial m·log(1 + eᶻ) − yz · Poisson eᶻ − yz · exponential y·e⁻ᶻ + z
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from certus.base import Estimator, Fitted, certified_fit, check_choice, check_number
+from certus.certificate import Evidence, Status
+from certus.convex import least_squares, newton, quantile
+from certus.convex.design import Array, Design
+from certus.convex.interior import Kinked
+from certus.convex.losses import constant_loss, evaluate
+from certus.convex.problem import Solution
+from certus.linear.common import RESCALE, centred_target
+from certus.linear.robust import Watched, check_common, make_rows, start_from
+from certus.terms import (
+    L2,
+    Absolute,
+    Binomial,
+    Exponential,
+    NoPenalty,
+    Poisson,
+    Squared,
+)
+from certus.verify.recession import free_rows, recedes, receding_direction
+
+FAMILIES = ("gaussian", "laplace", "bernoulli", "binomial", "poisson", "exponential")
+#: Scores beyond this suggest that they run away.
+RUNAWAY = 12.0
+#: scikit-learn's solver names, accepted.
+SOLVERS = ("auto", "lbfgs", "newton-cholesky")
+
+
+class GeneralizedLinearModel(RegressorMixin, Estimator):
+    """Maximum likelihood for an exponential family, with an optional penalty.
+
+    Objective
+    ---------
+    mean ℓ(y, Xw + b) + ½·alpha·‖w‖², weighted by ``sample_weight``; ℓ is the family's
+    negative log-likelihood up to what depends on y alone (half the deviance).
+
+    Certificate
+    -----------
+    ``duality_gap`` (PROVED) with ``alpha > 0``, relative to the best constant model.
+    Without a penalty: Gaussian ``backward_error`` (PROVED), Laplace ``backward_gap``
+    (PROVED), the others ``stationarity`` (MEASURED), or REFUSED with a direction as
+    witness where the likelihood has no maximum. Two passes over the data.
+
+    Parameters
+    ----------
+    family : str, default="gaussian"
+        ============= ==================== ============ =======================
+        family        y                    mean         link
+        ============= ==================== ============ =======================
+        gaussian      any number           z            identity
+        laplace       any number           median z     identity
+        bernoulli     0, 1 or between      expit(z)     logit (canonical)
+        binomial      0 … n_trials         m·expit(z)   logit (canonical)
+        poisson       at least 0           exp(z)       log (canonical)
+        exponential   above 0              exp(z)       log
+        ============= ==================== ============ =======================
+    n_trials : int, default=1
+        Trials of each row of the binomial family. For trials that differ by row, pass
+        shares y/m to "bernoulli" with ``sample_weight=m``.
+    alpha : float, default=0.0
+        Strength of the squared-norm penalty; the intercept is never penalised.
+    fit_intercept : bool, default=True
+        Whether to fit b.
+    tol : float, default=1e-6
+        Target of the certificate's primary claim.
+    max_iter : int, default=100
+        Most Newton (Laplace: interior point) steps.
+    warm_start : bool, default=False
+        Start from the last fit.
+    max_time : float, optional
+        Seconds after which the fit stops with what it has.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        Coefficients.
+    intercept_ : float
+        Constant.
+    n_iter_ : int
+        Steps used.
+    solver_, solver_reason_ : str
+        The method used, and why.
+    history_ : dict
+        Objective, gap and seconds after each step.
+    certificate_ : Certificate
+        What the verifier found.
+
+    Notes
+    -----
+    The exponential family's canonical link, −1/mean, would confine the scores to
+    z < 0; with the logarithm the loss is convex for every z.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from certus.linear import GeneralizedLinearModel
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(200, 2))
+    >>> y = rng.poisson(np.exp(X @ [0.5, -1.0] + 1))
+    >>> model = GeneralizedLinearModel("poisson", alpha=0.01).fit(X, y)
+    >>> model.coef_.round(1), model.certificate_.met
+    (array([ 0.5, -1. ]), True)
+    """
+
+    def __init__(
+        self,
+        family: str = "gaussian",
+        *,
+        n_trials: int = 1,
+        alpha: float = 0.0,
+        fit_intercept: bool = True,
+        tol: float = 1e-6,
+        max_iter: int = 100,
+        warm_start: bool = False,
+        max_time: float | None = None,
+    ) -> None:
+        self.family = family
+        self.n_trials = n_trials
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.max_time = max_time
+
+    @certified_fit
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Fit to data.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Training rows.
+        y : array-like of shape (n_samples,)
+            Targets, within the family's range.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights; an integer weight equals repetition.
+        """
+        check_choice("family", self.family, FAMILIES)
+        check_number("n_trials", self.n_trials, 1, integer=True)
+        check_common(self)
+        X, y, s = self._validate_X_y(X, y, sample_weight, y_numeric=True)
+        return fit_family(self, X, y, s, family_loss(self.family, self.n_trials))
+
+    def predict(self, X: Any) -> Array:
+        """Predicted means (the Laplace family's are medians).
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Rows to predict.
+        """
+        check_is_fitted(self)
+        z = np.asarray(self._validate_X(X) @ self.coef_ + self.intercept_)
+        return mean_of(family_loss(self.family, self.n_trials), z)
+
+    def deviance_share(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Share of the deviance explained (D²), 1 at best.
+
+        Parameters
+        ----------
+        X, y : array-like
+            Data to judge the predictions on.
+        sample_weight : array-like, optional
+            Row weights.
+        """
+        loss = family_loss(self.family, self.n_trials)
+        return explained(self, loss, X, y, sample_weight)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = self.family not in ("gaussian", "laplace")
+        return tags
+
+
+class PoissonRegressor(RegressorMixin, Estimator):
+    """Poisson regression of counts, with a logarithmic link.
+
+    Objective
+    ---------
+    mean [exp(z) − y·z + y·log y − y] + ½·alpha·‖w‖², z = Xw + b: half the mean deviance
+    and a penalty, weighted by ``sample_weight``.
+
+    Certificate
+    -----------
+    ``duality_gap`` (PROVED) with ``alpha > 0``, relative to the best constant model.
+    With ``alpha=0`` ``stationarity`` (MEASURED), or REFUSED with a direction as witness
+    where no minimiser exists: a cell of zero counts. Two passes over the data.
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+        Strength of the squared-norm penalty; the intercept is never penalised.
+    fit_intercept : bool, default=True
+        Whether to fit b.
+    solver : str, default="auto"
+        scikit-learn's names are accepted; the method is Newton's.
+    max_iter : int, default=100
+        Most Newton steps.
+    tol : float, default=1e-6
+        Target of the certificate's primary claim.
+    warm_start : bool, default=False
+        Start from the last fit.
+    verbose : int, default=0
+        Accepted for scikit-learn's sake; use callbacks.
+    max_time : float, optional
+        Seconds after which the fit stops with what it has.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        Coefficients.
+    intercept_ : float
+        Constant.
+    n_iter_ : int
+        Steps used.
+    solver_, solver_reason_ : str
+        The method used, and why.
+    history_ : dict
+        Objective, gap and seconds after each step.
+    certificate_ : Certificate
+        What the verifier found.
+
+    Examples
+    --------
+    >>> from certus.linear import PoissonRegressor
+    >>> X = [[1, 2], [2, 3], [3, 4], [4, 3]]
+    >>> model = PoissonRegressor().fit(X, [12, 17, 22, 21])
+    >>> model.coef_.round(3), model.certificate_.met
+    (array([0.121, 0.158]), True)
+    """
+
+    def __init__(
+        self,
+        *,
+        alpha: float = 1.0,
+        fit_intercept: bool = True,
+        solver: str = "auto",
+        max_iter: int = 100,
+        tol: float = 1e-6,
+        warm_start: bool = False,
+        verbose: int = 0,
+        max_time: float | None = None,
+    ) -> None:
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.max_time = max_time
+
+    @certified_fit
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Fit to counts.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Training rows.
+        y : array-like of shape (n_samples,)
+            Counts, or any numbers of at least 0.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights; an integer weight equals repetition.
+        """
+        check_choice("solver", self.solver, SOLVERS)
+        check_common(self)
+        X, y, s = self._validate_X_y(X, y, sample_weight, y_numeric=True)
+        return fit_family(self, X, y, s, Poisson())
+
+    def predict(self, X: Any) -> Array:
+        """Predicted means exp(Xw + b).
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Rows to predict.
+        """
+        check_is_fitted(self)
+        return np.exp(np.asarray(self._validate_X(X) @ self.coef_ + self.intercept_))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Share of the deviance explained (D²), 1 at best.
+
+        Parameters
+        ----------
+        X, y : array-like
+            Data to judge the predictions on.
+        sample_weight : array-like, optional
+            Row weights.
+        """
+        return explained(self, Poisson(), X, y, sample_weight)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        return tags
+
+
+# -- families ---------------------------------------------------------------------
+
+
+def family_loss(family: str, n_trials: int) -> Any:
+    """The term of a family's name."""
+    terms = {
+        "gaussian": Squared(),
+        "laplace": Absolute(),
+        "bernoulli": Binomial(1),
+        "binomial": Binomial(int(n_trials)),
+        "poisson": Poisson(),
+        "exponential": Exponential(),
+    }
+    return terms[family]
+
+
+def mean_of(loss: Any, z: Array) -> Array:
+    """The mean that a score stands for."""
+    if isinstance(loss, Squared | Absolute):
+        return z
+    if isinstance(loss, Binomial):
+        return np.asarray(loss.trials * expit(z))
+    return np.exp(z)
+
+
+def check_range(loss: Any, y: Array) -> None:
+    """Raise a sentence where y is outside the family's range."""
+    low = float(np.min(y))
+    if isinstance(loss, Poisson) and low < 0:
+        raise ValueError(
+            f"y holds {low:g}; some value(s) of y are out of the valid range of the "
+            "Poisson loss, which needs y ≥ 0."
+        )
+    if isinstance(loss, Exponential) and low <= 0:
+        raise ValueError(f"y holds {low:g}; the exponential family needs y > 0.")
+    if isinstance(loss, Binomial) and (low < 0 or np.max(y) > loss.trials):
+        raise ValueError(
+            f"y ranges from {low:g} to {np.max(y):g}; this family needs 0 ≤ y ≤ "
+            f"{loss.trials}. Set n_trials, or code the outcomes as 0 and 1."
+        )
+
+
+def explained(model: Any, loss: Any, X: Any, y: Any, sample_weight: Any) -> float:
+    """1 − deviance/deviance of the best constant, on the data passed."""
+    check_is_fitted(model)
+    X = model._validate_X(X)
+    y = np.asarray(y, dtype=np.float64)
+    check_range(loss, y)
+    s = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, float)
+    z = np.asarray(X @ model.coef_ + model.intercept_, dtype=np.float64)
+    if isinstance(loss, Squared | Absolute):
+        power = 2 if isinstance(loss, Squared) else 1
+        middle = float(s @ y) / s.sum() if power == 2 else _median(y, s)
+        left, base = np.abs(y - z) ** power, np.abs(y - middle) ** power
+        return 1.0 - float(s @ left) / float(s @ base)
+    left = evaluate(loss, y, z[:, None]).value
+    return 1.0 - float(s @ left) / float(s.sum()) / constant_loss(loss, y, s, True)
+
+
+def _median(y: Array, s: Array) -> float:
+    order = np.argsort(y)
+    mass = np.cumsum(s[order])
+    return float(y[order[np.searchsorted(mass, mass[-1] / 2)]])
+
+
+# -- fitting ----------------------------------------------------------------------
+
+
+def fit_family(model: Any, X: Any, y: Array, s: Array | None, loss: Any) -> Fitted:
+    """Solve into ``model`` and say what is to be verified."""
+    y = np.asarray(y, dtype=np.float64)
+    check_range(loss, y)
+    rows, watch = make_rows(X, y, s), Watched(model, X, y, s)
+    alpha, free = float(model.alpha), bool(model.fit_intercept)
+    if isinstance(loss, Squared):
+        solution = _least_squares(model, rows, s, watch)
+    elif isinstance(loss, Absolute):
+        solution = quantile.solve(
+            *(rows, Kinked(1.0, 1.0), 0.0, alpha, free),
+            *(float(model.tol), int(model.max_iter), watch),
+        )
+        model.solver_, model.solver_reason_ = "interior point", "a kink at 0"
+    else:
+        solution = _likelihood(model, rows, loss, watch)
+        model.solver_, model.solver_reason_ = "Newton-CG", "the loss is smooth"
+    watch.close(solution)
+    arrays = {
+        key: solution.extra[key]
+        for key in ("dual", "direction")
+        if key in solution.extra
+    }
+    penalty = L2(alpha) if alpha > 0 else NoPenalty()
+    params = {
+        "target": "numbers",
+        "intercept": "free" if free else "none",
+        "tol": float(model.tol),
+        "fix": f"raise max_iter (now {model.max_iter}), or {RESCALE}",
+    }
+    evidence = Evidence("linear", (loss, penalty), params, arrays)
+    return Fitted(evidence, X, y, s, solution.status)
+
+
+def _least_squares(
+    model: Any, rows: newton.Rows, s: Array | None, watch: Watched
+) -> Solution:
+    """The Gaussian family is solved directly."""
+    design = Design(rows.X, s, centre=bool(model.fit_intercept))
+    Y, mean = centred_target(design, rows.y, bool(model.fit_intercept))
+    found = least_squares.solve(design, Y, np.array([float(model.alpha)]), "auto")
+    model.solver_, model.solver_reason_ = found.method, found.why
+    w = np.asarray(found.coef, dtype=np.float64).reshape(-1)
+    b = float(mean[0] - design.mean @ w)
+    residual = Y[:, 0] - design.dot(w)
+    objective = float(design.average(residual**2)) / 2 + model.alpha * float(w @ w) / 2
+    W = np.append(w, b if model.fit_intercept else 0.0)
+    stop = watch(objective, 0.0, W)
+    return Solution(W, 0.0, stop or Status.SOLVED, 1)
+
+
+def _likelihood(model: Any, rows: newton.Rows, loss: Any, watch: Watched) -> Solution:
+    """Newton's method; without a penalty, a look for directions that recede."""
+    alpha, free = float(model.alpha), bool(model.fit_intercept)
+    start = start_from(model, rows, loss)
+    problem = newton.NewtonProblem(rows, loss, alpha, free)
+    found = newton.solve(problem, start, float(model.tol), int(model.max_iter), watch)
+    if isinstance(loss, Exponential):
+        return found
+    fall, rise = (r[rows.s > 0].all() for r in free_rows(loss, rows.y))
+    if free and (fall or rise):  # only the intercept moves, and it never arrives
+        direction = np.zeros(rows.X.shape[1] + 1)
+        direction[-1] = -1.0 if fall else 1.0
+    else:
+        direction = _receding(rows, loss, free, alpha, problem.scores(found.primal))
+    if direction is None:
+        return found
+    return found._replace(
+        status=Status.NO_MINIMISER, extra={"direction": direction[:, None]}
+    )
+
+
+def _receding(
+    rows: newton.Rows, loss: Any, free: bool, alpha: float, z: Array
+) -> Array | None:
+    """A direction along which the likelihood rises for ever, where scores hint at it."""
+    fall, rise = free_rows(loss, rows.y)
+    away = (fall & (z[:, 0] < -RUNAWAY)) | (rise & (z[:, 0] > RUNAWAY))
+    if alpha > 0 or not away[rows.s > 0].any():
+        return None
+    for direction in receding_direction(rows.X, rows.y, rows.s, loss, free):
+        if recedes(rows.X, rows.y, rows.s, loss, direction):
+            return direction
+    return None

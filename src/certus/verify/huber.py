@@ -1,0 +1,206 @@
+"""Huber regression with its scale, as scikit-learn's HuberRegressor states it.
+
+    P(w, b, σ) = σ + (1/S)·Σ sᵢ φ(rᵢ, σ) + (alpha/S)·‖w‖²,   r = y − Xw − b, σ ≥ 0
+
+with φ(r, σ) = r²/σ where abs(r) ≤ epsilon·σ, else 2·epsilon·abs(r) − epsilon²·σ: the
+perspective of Huber's loss, so jointly convex. φ is the supremum of a·r − σa²/4 over
+abs(a) ≤ 2·epsilon. Hence for every such a with Σ sa = 0 and (1/S)·Σ sa² ≤ 4
+
+    D(a) = (1/S)·Σ sᵢaᵢyᵢ − S·‖v‖²/(4·alpha) ≤ min P,   v = Xᵀ(s∘a)/S.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from certus.certificate import Claim, Evidence, Status, Strength
+from certus.verify import data
+from certus.verify.claims import EPS, Found, backward_gap_claim, gap_claim, shape_claim
+from certus.verify.data import Array
+
+
+def perspective(r: Array, scale: float, epsilon: float) -> Array:
+    """φ(r, σ); its limit 2·epsilon·abs(r) at σ = 0."""
+    size = np.abs(r)
+    if scale == 0.0:
+        return 2 * epsilon * size
+    far = 2 * epsilon * size - epsilon**2 * scale
+    return np.where(size <= epsilon * scale, size * (size / scale), far)
+
+
+def dual_point(r: Array, scale: float, epsilon: float) -> Array:
+    """A = ∂φ/∂r; at σ = 0 one of its limits."""
+    if scale > 0.0:
+        return np.clip(2 * r / scale, -2 * epsilon, 2 * epsilon)
+    return 2 * epsilon * np.sign(r)
+
+
+def feasible(a: Array, s: Array, epsilon: float, free: bool) -> Array:
+    """Into the box; onto Σ sa = 0 by shrinking the heavier side; into the ball."""
+    a = np.clip(a, -2 * epsilon, 2 * epsilon)
+    if free:
+        up, down = float(s @ np.maximum(a, 0)), float(s @ np.maximum(-a, 0))
+        if up > down:
+            a = np.where(a > 0, a * (down / up), a)
+        elif down > up:
+            a = np.where(a < 0, a * (up / down), a)
+    square = float(s @ (a * a)) / float(s.sum())
+    return a if square <= 4 else a * (2 / np.sqrt(square))
+
+
+def best_scale(r: Array, s: Array, epsilon: float) -> float:
+    """The σ that minimises P for given residuals, by sorting them."""
+    order = np.argsort(np.abs(r))
+    square, weight = np.square(r[order]), s[order]
+    inside = np.cumsum(weight * square)
+    room = s.sum() - epsilon**2 * (s.sum() - np.cumsum(weight))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        guess = np.where(room > 0, inside / np.maximum(room, 1e-300), 0.0)
+    next_square = np.append(square[1:], np.inf)
+    limit = epsilon**2 * guess
+    fits = (room > 0) & (square <= limit * (1 + 1e-12)) & (limit <= next_square)
+    if not fits.any():
+        return 0.0
+    return float(np.sqrt(guess[np.argmax(fits)]))
+
+
+def reference(y: Array, s: Array, epsilon: float, free: bool) -> float:
+    """P of the median (of 0 without an intercept) with its own best scale."""
+    b = 0.0
+    if free:
+        order = np.argsort(y)
+        mass = np.cumsum(s[order])
+        b = float(y[order[np.searchsorted(mass, mass[-1] / 2)]])
+    unit = float(np.abs(y - b).max(initial=0.0))
+    if unit <= 4 * EPS * abs(b):
+        return 0.0
+    r = (y - b) / unit
+    scale = best_scale(r, s, epsilon)
+    return unit * (scale + float(s @ perspective(r, scale, epsilon)) / float(s.sum()))
+
+
+def joint_gap(
+    X: Any,
+    y: Array,
+    s: Array,
+    w: Array,
+    b: float,
+    scale: float,
+    epsilon: float,
+    alpha: float,
+    free: bool,
+    dual: Array | None = None,
+    single: bool = False,
+) -> tuple[Found, float]:
+    """(P − D) over P of the median, and ‖E‖/‖X‖ where alpha is 0 (else 0).
+
+    Without a penalty D needs v = 0: it is that of X + E, E = −a(aᵀSX)/‖a‖².
+    """
+    total = float(s.sum())
+    r = y - data.dot(X, w) - b
+    a = dual_point(r, scale, epsilon) if dual is None else -dual
+    a = feasible(a, s, epsilon, free)
+    v = data.t_dot(X, s * a) / total
+    share = lift = 0.0
+    penalty = alpha * float(w @ w) / total
+    cost = total * float(v @ v) / (4 * alpha) if alpha > 0 else 0.0
+    if alpha == 0:
+        square = float((s * a) @ a)
+        norm_X = data.spread(X, s, free)
+        if square > 0 and norm_X > 0:
+            share = float(np.linalg.norm(v)) * total / (norm_X * float(np.sqrt(square)))
+            size = float(np.linalg.norm(data.magnitudes(X)))
+            lift = max(1.0, float(np.sqrt(total)) * size / norm_X)
+            r = r + a * (total * float(v @ w) / square)
+    losses = perspective(r, scale, epsilon)
+    primal = scale + float(s @ losses) / total + penalty
+    earned = a * (y - b)  # Σ sa = 0 where b is free, and b = 0 elsewhere
+    bound = float(s @ earned) / total - cost
+    size = scale + float(s @ (np.abs(losses) + np.abs(earned))) / total + penalty + cost
+    unit = float(np.finfo(np.float32).eps) / EPS if single else 1.0
+    reach = float(data.magnitudes(X) @ np.abs(w)) + abs(b)
+    pulled = float(np.sqrt(s @ (a * a) / total))
+    rounding = EPS * (8 * size + 8 * unit * reach * pulled)
+    zero = reference(y, s, epsilon, free)
+    gap = primal - bound
+    if not np.isfinite(gap) or scale < 0:
+        return Found(np.inf, 0.0), share
+    if zero <= 0:
+        return Found(0.0 if gap <= rounding else np.inf, 0.0), share
+    allowance = rounding / zero + (8 * EPS * unit * lift if alpha == 0 else 0.0)
+    return Found(max(gap, 0.0) / zero, allowance), share
+
+
+def check_huber(
+    model: Any, evidence: Evidence, X: Any, y: Any, sample_weight: Any, level: str
+) -> tuple[list[Claim], Status, dict[str, Any]]:
+    """Judge ``coef_``, ``intercept_`` and ``scale_`` on the joint objective.
+
+    ``evidence.params``: epsilon, alpha, intercept ("free", "none"), tol, fix.
+    ``evidence.arrays``: ``dual``, u = −a for each row, where the scale is 0.
+    """
+    X = data.as_matrix(X)
+    n, params = X.shape[0], evidence.params
+    y = data.numbers(y, n).reshape(n, -1)[:, 0]
+    s = data.weights(sample_weight, None, y, None, n)
+    marks = data.fingerprint(X, y, s)
+    w, b = data.plain(model.coef_), float(model.intercept_)
+    if w.shape != (X.shape[1],):
+        raise ValueError(
+            f"X has {X.shape[1]} columns and the model was fitted on {w.shape[-1]}."
+        )
+    epsilon, alpha = float(params["epsilon"]), float(params["alpha"])
+    tol, fix = float(params.get("tol", 1e-6)), str(params.get("fix", ""))
+    free, scale = params.get("intercept", "free") == "free", float(model.scale_)
+    sound = np.isfinite(w).all() and np.isfinite([b, scale]).all() and scale >= 0
+    if not sound or (b != 0 and not free):
+        return [_broken(tol)], Status.DIVERGED, marks
+    dual = evidence.arrays.get("dual")
+    if dual is not None and (np.shape(dual) != (n,) or not np.isfinite(dual).all()):
+        dual = None
+    with np.errstate(over="ignore", invalid="ignore"):
+        found, share = joint_gap(
+            *(X, y, s, w.astype(float), b, scale, epsilon, alpha, free, dual),
+            single=w.dtype == np.float32,
+        )
+    objective = _describe(epsilon, alpha, float(s.sum()), free)
+    if alpha > 0:
+        claim = gap_claim(found, tol, objective, fix, 1, "P(the median)")
+    else:
+        found = Found(max(found.value, share), found.allowance)
+        claim = backward_gap_claim(found, tol, objective, fix, 1)
+    r = np.abs(y - data.dot(X, w) - b)
+    far = int(np.sum(r > epsilon * scale))
+    outliers = Claim(
+        "outliers",
+        Strength.MEASURED,
+        far / n,
+        detail=f"{far:,} of {n:,} rows lie beyond {epsilon:g} times the scale "
+        f"{scale:.4g}",
+    )
+    solved = claim.strength is not Strength.REFUSED and claim.met
+    status = Status.SOLVED if solved else Status.TOL_NOT_REACHED
+    return [claim, outliers, shape_claim(model, X, s, level, evidence)], status, marks
+
+
+def _broken(tol: float) -> Claim:
+    return Claim(
+        "duality_gap",
+        Strength.PROVED,
+        np.inf,
+        tol,
+        met=False,
+        detail="the coefficients hold NaN or infinite values, the scale is negative, "
+        "or there is an intercept where none was asked for",
+        fix="standardise the columns",
+    )
+
+
+def _describe(epsilon: float, alpha: float, total: float, free: bool) -> str:
+    score = "Xw + b" if free else "Xw"
+    text = f"σ + mean σ·H_{epsilon:.3g}((y − z)/σ)"
+    if alpha > 0:
+        text += f" + {alpha / total:.4g}·‖w‖²"
+    return f"{text},  z = {score}"
