@@ -1,0 +1,136 @@
+"""The constants L and m: as given, or estimated from the curvature at a point.
+
+An estimate looks at one point; the theorems want a constant for the whole space. So an
+estimate is said to be one, and the path of the run is checked against it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.sparse.linalg import LinearOperator, eigsh
+
+from certus.optimize.loop import Path
+from certus.optimize.objective import Array, Objective, as_objective, as_start
+from certus.optimize.record import Known
+
+#: Up to this many variables the Hessian is formed column by column.
+SMALL = 60
+
+
+def estimate_constants(f: Any, x: Any) -> tuple[float, float]:
+    """Curvature at ``x``: the largest in absolute value, and the smallest.
+
+    Parameters
+    ----------
+    f : callable or Objective
+        Value and gradient; a ``hessian`` is used if it has one.
+    x : array-like of shape (d,)
+        Where to look.
+
+    Returns
+    -------
+    L, m : float
+        Estimates of the smoothness and strong-convexity constants. On a quadratic they
+        are exact up to differencing; elsewhere they describe ``x`` only.
+
+    Notes
+    -----
+    Differences of gradients: 2d evaluations for d ≤ 60, Lanczos iterations beyond.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from certus.optimize import estimate_constants
+    >>> L, m = estimate_constants(lambda x: (x @ [1, 4] * x @ x, x * [2, 8]), [1., 1.])
+    >>> round(L, 6), round(m, 6)
+    (8.0, 2.0)
+    """
+    objective, x = as_objective(f), as_start(x)
+    d = x.size
+    if objective.hessian is not None:
+        eigenvalues = np.linalg.eigvalsh(np.asarray(objective.hessian(x)))
+        return float(np.abs(eigenvalues).max()), float(eigenvalues.min())
+    h = np.finfo(float).eps ** (1 / 3) * (1 + float(np.abs(x).max()))
+
+    def product(v: Array) -> Array:
+        v = np.asarray(v).ravel()
+        size = float(np.linalg.norm(v))
+        if size == 0:
+            return np.zeros(d)
+        along = (h / size) * v
+        ahead = objective.evaluate(x + along)[1]
+        behind = objective.evaluate(x - along)[1]
+        return (ahead - behind) * (size / (2 * h))
+
+    if d <= SMALL:
+        H = np.array([product(column) for column in np.eye(d)])
+        eigenvalues = np.linalg.eigvalsh((H + H.T) / 2)
+        return float(np.abs(eigenvalues).max()), float(eigenvalues.min())
+    operator = LinearOperator((d, d), matvec=product, dtype=np.float64)
+    start = np.random.default_rng(0).normal(size=d)
+    settings = {"k": 1, "v0": start, "tol": 1e-4, "return_eigenvectors": False}
+    largest = eigsh(operator, which="LM", **settings)
+    smallest = eigsh(operator, which="SA", **settings)
+    return float(abs(largest[0])), float(smallest[0])
+
+
+def find_constants(
+    objective: Objective, x0: Array, need_L: bool = True
+) -> dict[str, Known]:
+    """L and m with their source; L is estimated where a method needs it."""
+    known: dict[str, Known] = {}
+    wanted = {
+        "L": objective.L == "estimate" or (need_L and objective.L is None),
+        "m": objective.m == "estimate",
+    }
+    estimates: dict[str, float] = {}
+    if any(wanted.values()):
+        L, m = estimate_constants(objective, x0)
+        estimates = {"L": L, "m": max(m, 0.0)}
+    for name in ("L", "m"):
+        given = getattr(objective, name)
+        if wanted[name]:
+            known[name] = Known(estimates[name], "estimated")
+        elif given is not None and not isinstance(given, str):
+            known[name] = Known(float(given), "given")
+    for name in ("pl", "hessian_lipschitz", "L_terms"):
+        given = getattr(objective, name)
+        if given is not None:
+            known[name] = Known(float(given), "given")
+    return known
+
+
+def smoothness(constants: dict[str, Known]) -> float:
+    """L for a default step, or an error that says what to give."""
+    L = constants["L"].value if "L" in constants else 0.0
+    if not (np.isfinite(L) and L > 0):
+        raise ValueError(
+            f"the curvature at x0 is {L:g}, which gives no step: pass step=, or "
+            "Objective(f, L=...)."
+        )
+    return L
+
+
+def contradictions(
+    path: Path | None, constants: dict[str, Known], convex: bool
+) -> tuple[str, ...]:
+    """Promises about f that the path of a run contradicts."""
+    if path is None:
+        return ()
+    found = []
+    L, m = constants.get("L"), constants.get("m")
+    if L is not None and path.steepest > L.value * (1 + 1e-6):
+        found.append(
+            f"L = {L.value:.4g} ({L.source}) is too small: between two iterates the "
+            f"gradient turned by {path.steepest:.4g} per unit"
+        )
+    if m is not None and path.flattest < m.value * (1 - 1e-6):
+        found.append(
+            f"m = {m.value:.4g} ({m.source}) is too large: between two iterates the "
+            f"curvature is {path.flattest:.4g}"
+        )
+    if convex and path.below > 1e-9:
+        found.append("f is not convex: an iterate lies below the tangent at another")
+    return tuple(found)

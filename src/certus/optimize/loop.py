@@ -1,0 +1,282 @@
+"""The loop that every method shares: evaluate, record, ask whether to stop, move.
+
+A method is a function ``advance(k, x, gradient) -> Move``. The loop keeps what the
+theorems need: iterates, values, gradient norms, step lengths, and how the gradient
+changed along the path, by which a wrong constant is found out.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from certus.certificate import Status
+from certus.config import get_config
+from certus.optimize.objective import ALL, Array, Objective
+from certus.optimize.stopping import MaxTime, Moment, as_rules
+
+#: Beyond this a run has diverged: squares still fit into a float64.
+HUGE = 1e100
+
+
+def norm(v: Array) -> float:
+    """Euclidean length; quicker than NumPy's on short vectors."""
+    return math.sqrt(float(v @ v))
+
+
+class Move(NamedTuple):
+    """Where a method goes next, and by what step.
+
+    ``measure`` is what ``tol`` bounds, where it is not the gradient norm; ``sizes`` is
+    the squared length of the gradient that was followed.
+    """
+
+    x: Array
+    step: float
+    measure: float | None = None
+    sizes: float = 0.0
+
+
+Advance = Callable[[int, Array, Array], Move]
+
+
+@dataclass
+class Trace:
+    """What one run left behind; rows are the steps at which f was evaluated in full."""
+
+    steps: list[int] = field(default_factory=list)
+    iterates: list[Array] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    gradient_norms: list[float] = field(default_factory=list)
+    measures: list[float] = field(default_factory=list)
+    step_sizes: list[float] = field(default_factory=list)
+    sizes: list[float] = field(default_factory=list)
+    averages: list[Array] = field(default_factory=list)
+    status: Status = Status.MAX_ITER
+    reason: str = ""
+    seconds: float = 0.0
+    evaluations: int = 0
+    path: Path | None = None
+
+    @property
+    def points(self) -> Array:
+        """The iterates as rows of a matrix."""
+        return np.array(self.iterates)
+
+
+@dataclass
+class Path:
+    """Curvature seen between neighbouring records: what L and m must agree with."""
+
+    steepest: float = 0.0  # largest ‖Δg‖/‖Δx‖
+    flattest: float = np.inf  # smallest ΔgᵀΔx/‖Δx‖²
+    below: float = 0.0  # largest violation of f(y) ≥ f(x) + gᵀ(y − x), relative
+    last: tuple[Array, float, Array] | None = None
+
+    def add(self, x: Array, value: float, gradient: Array) -> None:
+        """Compare with the previous record."""
+        if self.last is not None:
+            y, old, slope = self.last
+            move, turn = x - y, gradient - slope
+            length, along = norm(move), float(slope @ move)
+            # Below this the difference of two gradients is mostly rounding.
+            if length > 1e-6 * (1e-6 + norm(x)):
+                bend = float(turn @ move)
+                self.steepest = max(self.steepest, norm(turn) / length)
+                self.flattest = min(self.flattest, bend / length**2)
+                scale = abs(old) + abs(value) + length * norm(slope)
+                excess = max(old + along - value, value - along - bend - old)
+                self.below = max(self.below, excess / (scale + 1e-300))
+        self.last = (x, value, gradient)
+
+
+def run(
+    objective: Objective,
+    x0: Array,
+    advance: Advance,
+    *,
+    max_iter: int,
+    tol: float,
+    stop: Any = (),
+    sample: Callable[[Array], Array] | None = None,
+    every: int = 1,
+    average: bool = False,
+    measure: str = "",
+    value: Callable[[Array], float] | None = None,
+) -> Trace:
+    """Iterate until a rule, ``tol`` or ``max_iter`` says so.
+
+    ``sample`` draws the gradient that is followed, so that f is evaluated in full only
+    every ``every`` steps; ``value`` adds a part that is not differentiated (a penalty);
+    ``measure`` names what ``tol`` bounds where the method supplies it; else the
+    gradient norm decides before the method is asked to move.
+    """
+    if max_iter < 0:
+        raise ValueError(f"max_iter={max_iter!r} must not be negative.")
+    if not tol >= 0:
+        raise ValueError(f"tol={tol!r} must not be negative.")
+    rules = as_rules(stop)
+    memory: list[list[float]] = [[] for _ in rules]
+    deadline = min((r.seconds for r in rules if isinstance(r, MaxTime)), default=np.inf)
+    trace, start = Trace(path=Path()), time.perf_counter()
+    x, mean, weight = x0, x0, 0.0
+    trace.reason = f"max_iter of {max_iter:,} reached"
+    try:
+        for k in range(max_iter + 1):
+            late = time.perf_counter() - start > deadline
+            due = k % every == 0 or k == max_iter or late
+            gradient = None
+            if due:
+                gradient = _record(trace, objective, k, x, value)
+                if gradient is None:
+                    break
+                if average:
+                    trace.averages.append(mean)
+            elif not np.isfinite(x).all():
+                trace.status, trace.reason = Status.DIVERGED, f"diverged at step {k}"
+                break
+            if due and not measure:
+                over = _finished(trace, tol, rules, memory, start)
+                if over or k == max_iter:
+                    break
+            with np.errstate(all="ignore"):
+                move = advance(k, x, gradient if sample is None else sample(x))
+            if due and measure:
+                trace.measures.append(move.measure or 0.0)
+                if _finished(trace, tol, rules, memory, start, measure):
+                    break
+            if k == max_iter:
+                break
+            if average:
+                weight += move.step
+                mean = mean + (move.step / weight) * (x - mean)
+            trace.step_sizes.append(move.step)
+            trace.sizes.append(move.sizes)
+            x = move.x
+    except KeyboardInterrupt:
+        if get_config()["on_interrupt"] == "raise" or not trace.values:
+            raise
+        trace.status, trace.reason = Status.INTERRUPTED, "interrupted"
+    _square(trace)
+    trace.seconds = time.perf_counter() - start
+    return trace
+
+
+def _record(
+    trace: Trace,
+    objective: Objective,
+    k: int,
+    x: Array,
+    value: Callable[[Array], float] | None,
+) -> Array | None:
+    """Evaluate f at ``x`` into a new row; None where the run has diverged."""
+    smooth, gradient = objective.evaluate(x)
+    trace.evaluations += 1
+    found = smooth + (value(x) if value is not None else 0.0)
+    with np.errstate(all="ignore"):
+        slope = norm(gradient)
+    if not (abs(found) < HUGE and slope < HUGE):  # also where one of them is NaN
+        if k == 0:
+            raise ValueError("f or its gradient is not finite at x0; start elsewhere.")
+        trace.status, trace.reason = Status.DIVERGED, f"diverged at step {k}"
+        return None
+    trace.steps.append(k)
+    trace.iterates.append(x)
+    trace.values.append(found)
+    trace.gradient_norms.append(slope)
+    if trace.path is not None:
+        trace.path.add(x, smooth, gradient)
+    return gradient
+
+
+def _finished(
+    trace: Trace,
+    tol: float,
+    rules: tuple[Any, ...],
+    memory: list[list[float]],
+    start: float,
+    measure: str = "",
+) -> bool:
+    """Whether the newest row ends the run; status and reason are set if so."""
+    found = trace.measures[-1] if measure else trace.gradient_norms[-1]
+    if found <= tol:
+        trace.status = Status.SOLVED
+        trace.reason = f"{measure or 'gradient norm'} {found:.2g} ≤ tol {tol:g}"
+        return True
+    seconds = time.perf_counter() - start
+    for rule, remembered in zip(rules, memory):
+        moment = Moment(seconds, trace.values, trace.iterates[-1], remembered)
+        if (reason := rule.check(moment)) is not None:
+            trace.status, trace.reason = reason
+            return True
+    return False
+
+
+def _square(trace: Trace) -> None:
+    """Bring all columns to the same number of rows after an early end."""
+    rows = len(trace.values)
+    trace.measures += trace.gradient_norms[len(trace.measures) : rows]
+    moves = trace.steps[-1]
+    del trace.step_sizes[moves:], trace.sizes[moves:]
+    del trace.averages[rows:]
+
+
+class Sampler:
+    """Draws mini-batches of a finite sum and evaluates their gradient.
+
+    With all rows and no replacement the rows are taken in order, so that the result is
+    bit for bit the full gradient.
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        batch_size: int,
+        replace: bool,
+        random_state: Any,
+    ) -> None:
+        n = objective.n_terms or 0
+        if not 1 <= batch_size <= n and not (replace and batch_size >= 1):
+            raise ValueError(f"batch_size={batch_size!r} must lie between 1 and {n}.")
+        self.objective, self.n = objective, n
+        self.batch_size, self.replace = batch_size, replace
+        self.rng = np.random.default_rng(random_state)
+
+    def rows(self) -> Any:
+        """The rows of the next batch."""
+        if self.replace:
+            return self.rng.integers(self.n, size=self.batch_size)
+        if self.batch_size == self.n:
+            return ALL
+        return self.rng.choice(self.n, self.batch_size, replace=False, shuffle=False)
+
+    def __call__(self, x: Array) -> Array:
+        """Gradient of the next batch at ``x``."""
+        return self.objective.evaluate(x, self.rows())[1]
+
+    @property
+    def variance_factor(self) -> float:
+        """Variance of a batch's gradient, relative to that of one term."""
+        if self.replace:
+            return 1 / self.batch_size
+        rest = (self.n - self.batch_size) / max(1, self.n - 1)
+        return rest / self.batch_size
+
+
+def as_sampler(
+    objective: Objective, batch_size: int | None, random_state: Any
+) -> tuple[Sampler | None, int]:
+    """A sampler and the steps per epoch, or (None, 1) for full gradients."""
+    if batch_size is None:
+        return None, 1
+    if objective.n_terms is None:
+        raise ValueError(
+            "batch_size needs a finite sum: give Objective(function, n_terms=n)."
+        )
+    sampler = Sampler(objective, batch_size, False, random_state)
+    return sampler, max(1, objective.n_terms // batch_size)

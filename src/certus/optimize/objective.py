@@ -1,0 +1,216 @@
+"""What is minimised, and what is known about it.
+
+A function is given as NumPy code that returns value and (sub)gradient, or as a torch
+function wrapped by :func:`from_torch`. :class:`Objective` adds what a theorem needs:
+smoothness L, strong convexity m, a minimiser. Nothing is required: what is not known
+is estimated, or the theorem that needs it is not used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+#: The rows that mean "all terms of a finite sum", without copying anything.
+ALL = slice(None)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A function with the facts that theorems about it rest on.
+
+    Every fact is a promise of yours; a run checks it along its own path and says so
+    where it fails (``Record.refutations``).
+
+    Parameters
+    ----------
+    function : callable
+        ``function(x) -> (value, gradient)``. With ``n_terms``, a mean of terms:
+        ``function(x, rows) -> (value, gradient)`` of the mean over ``rows``, an index
+        array or ``slice(None)``.
+    L : float, "estimate" or None
+        Lipschitz constant of the gradient. Estimated where a method needs it.
+    m : float, "estimate" or None
+        Strong convexity: f − (m/2)‖x‖² is convex. Only estimated when asked.
+    convex : bool
+        Whether f is convex; implied by m > 0.
+    pl : float or None
+        Polyak–Łojasiewicz constant: ½‖∇f‖² ≥ pl·(f − f*). f need not be convex.
+    quadratic : bool
+        Whether f is a quadratic.
+    hessian_lipschitz : float or None
+        Lipschitz constant of the Hessian, for Newton's method.
+    lipschitz : float or None
+        Lipschitz constant of f itself, for grid search.
+    optimum : array-like or None
+        A minimiser.
+    minimum : float or None
+        The least value; follows from ``optimum``.
+    hessian : callable or None
+        ``hessian(x)``, for Newton's method.
+    n_terms : int or None
+        How many terms the mean has.
+    L_terms : float or None
+        Largest smoothness constant of a single term; each term is convex.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from certus.optimize import Objective
+    >>> f = Objective(lambda x: (x @ x / 2, x), L=1.0, m=1.0, optimum=np.zeros(2))
+    >>> f.evaluate(np.array([3.0, 4.0]))
+    (12.5, array([3., 4.]))
+    """
+
+    function: Callable[..., Any]
+    L: float | str | None = None
+    m: float | str | None = None
+    convex: bool = False
+    pl: float | None = None
+    quadratic: bool = False
+    hessian_lipschitz: float | None = None
+    lipschitz: float | None = None
+    optimum: Any = None
+    minimum: float | None = None
+    hessian: Callable[[Array], Any] | None = None
+    n_terms: int | None = None
+    L_terms: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("L", "m"):
+            value = getattr(self, name)
+            if isinstance(value, str) and value != "estimate":
+                raise ValueError(f"{name}={value!r}: give a number or 'estimate'.")
+        for name in ("L", "m", "pl", "hessian_lipschitz", "lipschitz", "L_terms"):
+            value = getattr(self, name)
+            if value is None or isinstance(value, str):
+                continue
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{name}={value!r} must be finite and not negative.")
+        if self.n_terms is not None and self.n_terms < 1:
+            raise ValueError(f"n_terms={self.n_terms!r} must be at least 1.")
+
+    def evaluate(self, x: Array, rows: Any = ALL) -> tuple[float, Array]:
+        """Value and gradient at ``x``; of the mean over ``rows`` in a finite sum.
+
+        Parameters
+        ----------
+        x : ndarray of shape (d,)
+            Where.
+        rows : index array or slice
+            Which terms; ignored when f is not a sum.
+
+        Returns
+        -------
+        value : float
+        gradient : ndarray of shape (d,)
+        """
+        with np.errstate(all="ignore"):
+            if self.n_terms is None:
+                found = self.function(x)
+            else:
+                found = self.function(x, rows)
+        return _value_and_gradient(found, x)
+
+    @property
+    def is_convex(self) -> bool:
+        """Whether convexity was promised, by itself or through m > 0."""
+        strong = not isinstance(self.m, str) and bool(self.m)
+        return self.convex or strong
+
+
+def _value_and_gradient(found: Any, x: Array) -> tuple[float, Array]:
+    if not (isinstance(found, tuple) and len(found) == 2):
+        raise TypeError(
+            "f must return (value, gradient). A torch function is wrapped by "
+            "certus.optimize.from_torch."
+        )
+    value, gradient = np.asarray(found[0]), np.asarray(found[1], dtype=np.float64)
+    if value.size != 1:
+        raise ValueError(f"f returned a value of shape {value.shape}; it must be one.")
+    if gradient.size != x.size:
+        raise ValueError(
+            f"f returned a gradient of shape {gradient.shape} at a point of shape "
+            f"{x.shape}; they must agree."
+        )
+    return float(value.reshape(())), gradient.reshape(x.shape)
+
+
+def as_objective(f: Any) -> Objective:
+    """``f`` itself, or a bare function about which nothing is known."""
+    if isinstance(f, Objective):
+        return f
+    if not callable(f):
+        raise TypeError(
+            "f must be a function x -> (value, gradient) or an Objective, not "
+            f"{type(f).__name__}."
+        )
+    return Objective(f)
+
+
+def as_sum(f: Any, method: str) -> Objective:
+    """As :func:`as_objective`, for methods that draw terms."""
+    objective = as_objective(f)
+    if objective.n_terms is None:
+        raise ValueError(
+            f"{method} draws terms of a mean: give Objective(function, n_terms=n) with "
+            "function(x, rows) -> (value, gradient) of the mean over rows."
+        )
+    return objective
+
+
+def as_start(x0: Any) -> Array:
+    """``x0`` as a finite vector of its own."""
+    x = np.array(x0, dtype=np.float64, ndmin=1)
+    if x.ndim != 1 or x.size == 0:
+        raise ValueError(f"x0 has shape {x.shape}; give a vector with ravel().")
+    if not np.isfinite(x).all():
+        raise ValueError("x0 contains NaN or infinity; give a finite start.")
+    return x
+
+
+def from_torch(function: Callable[..., Any]) -> Callable[..., tuple[float, Array]]:
+    """Value and gradient of a torch function, as NumPy code in float64.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(x) -> scalar tensor`` of a float64 tensor ``x`` of shape (d,); for a
+        finite sum ``function(x, rows)``, where ``rows`` is a tensor of indices or
+        ``slice(None)``.
+
+    Returns
+    -------
+    callable
+        ``x -> (value, gradient)``, ready for :class:`Objective` or any method.
+
+    Notes
+    -----
+    torch is imported on the first evaluation; it is an optional dependency.
+
+    Examples
+    --------
+    >>> from certus.optimize import from_torch, gradient_descent
+    >>> f = from_torch(lambda x: ((x - 1) ** 2).sum())
+    >>> record = gradient_descent(f, [0.0, 3.0])  # doctest: +SKIP
+    """
+
+    def value_and_gradient(x: Array, rows: Any = None) -> tuple[float, Array]:
+        import torch
+
+        point = torch.tensor(x, dtype=torch.float64, requires_grad=True)
+        if rows is None:
+            value = function(point)
+        else:
+            chosen = rows if isinstance(rows, slice) else torch.as_tensor(rows)
+            value = function(point, chosen)
+        (gradient,) = torch.autograd.grad(value, point)
+        return float(value.detach()), gradient.numpy()
+
+    return value_and_gradient

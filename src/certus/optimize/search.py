@@ -1,0 +1,239 @@
+"""Searches that need no derivative: a grid of points, and bisection of an interval.
+
+A grid of p points per axis costs p^d evaluations and, without knowing how fast f can
+change, promises nothing. Bisection finds the root of an increasing function and gains
+one binary digit per step.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from certus.certificate import Status
+from certus.optimize.objective import Objective
+from certus.optimize.record import Bound, Known, Record, Theorem
+
+
+def grid_search(f: Any, axes: Sequence[Any]) -> Record:
+    """Evaluate f at every point of a lattice and keep the best.
+
+    Parameters
+    ----------
+    f : callable or Objective
+        ``f(x) -> value`` or ``(value, gradient)``; the gradient is not used.
+    axes : sequence of array-like
+        The points along each of the d axes.
+
+    Returns
+    -------
+    Record
+        All points in ``iterates``; the product of the axes' lengths is evaluated.
+
+    Objective
+    ---------
+    ``min f(x)`` over the lattice
+
+    Certificate
+    -----------
+    With ``Objective(f, lipschitz=G)``: the minimum over the box that the axes span is
+    at most G·(half the longest cell diagonal) below the best point. Otherwise none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from certus.optimize import grid_search
+    >>> record = grid_search(lambda x: (x[0] - 1) ** 2 + x[1] ** 2,
+    ...     [np.linspace(-2, 2, 5)] * 2)
+    >>> record.x, record.evaluations
+    (array([1., 0.]), 25)
+    """
+    lines = [np.sort(np.asarray(axis, dtype=np.float64).ravel()) for axis in axes]
+    if not lines or any(line.size == 0 for line in lines):
+        raise ValueError("axes needs at least one point along each axis.")
+    objective = f if isinstance(f, Objective) else None
+    function = objective.function if objective is not None else f
+    start = time.perf_counter()
+    points = np.array(list(itertools.product(*lines)))
+    values = np.array([_value(function(x)) for x in points])
+    if not np.isfinite(values).any():
+        raise ValueError("f is finite at no point of the grid.")
+    best = int(np.nanargmin(values))
+    steps = np.arange(values.size)
+    bounds: tuple[Bound, ...] = ()
+    refused, constants = "without a Lipschitz constant of f nothing is promised", {}
+    if objective is not None and objective.lipschitz is not None:
+        bounds, refused = (_grid_bound(objective, lines, values, best),), ""
+        constants = {"lipschitz": Known(objective.lipschitz, "given")}
+    return Record(
+        method="grid_search",
+        x=points[best],
+        value=float(values[best]),
+        steps=steps,
+        iterates=points,
+        values=values,
+        gradient_norms=np.full(values.size, np.nan),
+        step_sizes=np.empty(0),
+        status=Status.SOLVED,
+        reason=f"all {values.size:,} points evaluated",
+        n_iter=values.size,
+        evaluations=values.size,
+        constants=constants,
+        bounds=bounds,
+        refused=refused,
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _value(found: Any) -> float:
+    return float(found[0] if isinstance(found, tuple) else found)
+
+
+def _grid_bound(
+    objective: Objective, lines: list[Any], values: Any, best: int
+) -> Bound:
+    """The best value against the minimum, if that is known."""
+    widths = [float(np.diff(line).max(initial=0.0)) for line in lines]
+    radius = math.sqrt(sum(width**2 for width in widths)) / 2
+    least = objective.minimum
+    if least is None and objective.optimum is not None:
+        least = _value(objective.function(np.atleast_1d(objective.optimum)))
+    gap = 0.0 if least is None else float(values[best]) - least
+    assert objective.lipschitz is not None
+    return Bound(
+        Theorem(
+            "exact",
+            "f(best) − min ≤ G·half the longest cell diagonal",
+            (
+                f"G = {objective.lipschitz:.4g} (given), minimum inside the box",
+                "minimum given" if least is not None else "minimum not given",
+            ),
+        ),
+        "f(best) − f_*",
+        np.array([values.size - 1]),
+        np.array([gap]),
+        np.array([objective.lipschitz * radius]),
+    )
+
+
+def bisection(
+    g: Callable[[float], float],
+    low: float,
+    high: float,
+    *,
+    target: float = 0.0,
+    tol: float = 1e-12,
+    max_iter: int = 200,
+) -> Record:
+    """Solve g(x) = target for an increasing (or decreasing) g by halving.
+
+    Parameters
+    ----------
+    g : callable
+        ``g(x) -> float``, monotone, continuous.
+    low, high : float
+        An interval at whose ends g − target has different signs.
+    target : float, default=0
+        The value to reach.
+    tol : float, default=1e-12
+        Stop when the remaining half-width is at most this.
+    max_iter : int, default=200
+        Most halvings.
+
+    Returns
+    -------
+    Record
+        ``x`` is the midpoint of the last interval, ``iterates`` all midpoints.
+
+    Objective
+    ---------
+    ``g(x) = target``
+
+    Certificate
+    -----------
+    After k halvings the midpoint is within (high − low)·2^{−(k + 1)} of the root.
+
+    Examples
+    --------
+    >>> from certus.optimize import bisection
+    >>> bisection(lambda x: x**3, 0.0, 2.0, target=2.0).x
+    array([1.25992105])
+    """
+    if not (np.isfinite([low, high]).all() and low < high):
+        raise ValueError(f"low={low!r} and high={high!r} must be finite, low < high.")
+    start = time.perf_counter()
+    at_low, at_high = float(g(low)) - target, float(g(high)) - target
+    if not at_low * at_high <= 0:
+        raise ValueError(
+            f"g − target is {at_low:.4g} at low and {at_high:.4g} at high: no change "
+            "of sign, so that no root is certain. Widen the interval."
+        )
+    rising, width = at_low <= at_high, high - low
+    ends = {low: at_low, high: at_high}
+    middles, values = [(low + high) / 2], [float(g((low + high) / 2)) - target]
+    status, reason = Status.MAX_ITER, f"max_iter of {max_iter} reached"
+    for k in range(max_iter + 1):
+        half = width / 2 ** (k + 1)
+        if values[-1] == 0 or half <= tol:
+            status, reason = Status.SOLVED, f"root within {half:.2g} ≤ tol {tol:g}"
+            if values[-1] == 0:
+                reason = "root hit exactly"
+            break
+        if k == max_iter or middles[-1] in (low, high):
+            break
+        if (values[-1] < 0) == rising:
+            low = middles[-1]
+        else:
+            high = middles[-1]
+        middles.append((low + high) / 2)
+        values.append(float(g(middles[-1])) - target)
+    zeros = [end for end, value in ends.items() if value == 0]
+    root = zeros[0] if zeros else middles[-1]
+    return _bisection_record(
+        middles, values, width, root, status, reason, time.perf_counter() - start
+    )
+
+
+def _bisection_record(
+    middles: list[float],
+    values: list[float],
+    width: float,
+    root: float,
+    status: Status,
+    reason: str,
+    seconds: float,
+) -> Record:
+    points, k = np.array(middles), np.arange(len(middles))
+    bound = Bound(
+        Theorem(
+            "exact",
+            "|x_k − root| ≤ (high − low)·2^{−(k + 1)}",
+            ("g continuous and monotone", "against the last midpoint, or the root"),
+        ),
+        "|x_k − root|",
+        k,
+        np.abs(points - root),
+        width / 2.0 ** (k + 1),
+        4 * np.finfo(float).eps * float(np.abs(points).max()),
+    )
+    return Record(
+        method="bisection",
+        x=points[-1:],
+        value=values[-1],
+        steps=k,
+        iterates=points[:, None],
+        values=np.array(values),
+        gradient_norms=np.full(k.size, np.nan),
+        step_sizes=width / 2.0 ** (k[1:] + 1),
+        status=status,
+        reason=reason,
+        n_iter=k.size - 1,
+        evaluations=k.size + 2,
+        bounds=(bound,),
+        seconds=seconds,
+    )

@@ -1,0 +1,225 @@
+"""Projected and proximal gradient descent: a gradient step, then a simple map.
+
+min f(x) over a convex set C:   x ← P_C(x − t∇f(x));
+min f(x) + h(x), h convex:      x ← prox_{th}(x − t∇f(x)),
+prox_{th}(w) = argmin_v h(v) + ‖v − w‖²/(2t). The first is the second with h the
+indicator of C. Both maps never stretch distances, so the rates of gradient descent
+carry over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from certus.optimize.constants import find_constants, smoothness
+from certus.optimize.loop import Move, run
+from certus.optimize.objective import Array, Objective, as_objective, as_start
+from certus.optimize.record import Record
+from certus.optimize.schedules import as_schedule, length
+from certus.optimize.theorems import Constants, descent, make_record
+
+
+class L1Norm(NamedTuple):
+    """alpha·‖x‖₁, whose proximal map shrinks each entry towards zero.
+
+    Examples
+    --------
+    >>> from certus.optimize import L1Norm
+    >>> L1Norm(1.0).prox([3.0, -0.5], 1.0)
+    array([ 2., -0.])
+    """
+
+    alpha: float
+
+    def value(self, x: Array) -> float:
+        """alpha·‖x‖₁."""
+        return self.alpha * float(np.abs(x).sum())
+
+    def prox(self, w: Any, t: float) -> Array:
+        """The entries shrunk by t·alpha."""
+        w = np.asarray(w, dtype=np.float64)
+        return np.sign(w) * np.maximum(np.abs(w) - t * self.alpha, 0.0)
+
+
+def projected_gradient(
+    f: Any,
+    x0: Any,
+    constraint: Any,
+    *,
+    step: Any = None,
+    max_iter: int = 1000,
+    tol: float = 1e-8,
+    stop: Any = (),
+) -> Record:
+    """Projected gradient descent; every iterate is feasible.
+
+    Parameters
+    ----------
+    f : callable or Objective
+        ``f(x) -> (value, gradient)``; an ``optimum`` that is not one
+        of the constrained problem is left aside.
+    x0 : array-like of shape (d,)
+        Start; projected first.
+    constraint : set
+        ``Ball, Box, Simplex, HalfSpace, Intersection``, or anything with ``project``.
+    step : float or schedule, optional
+        t, by default 1/L.
+    max_iter : int, default=1000
+        Most steps.
+    tol : float, default=1e-8
+        Stop where ‖x − P(x − t∇f(x))‖/t ≤ tol; it is 0 exactly at stationary points.
+    stop : rule or tuple of rules, optional
+        As in :func:`gradient_descent`.
+
+    Returns
+    -------
+    Record
+
+    Objective
+    ---------
+    ``min f(x)`` over the set
+
+    Certificate
+    -----------
+    As :func:`gradient_descent`: distances (strongly convex, with a minimiser given),
+    ``f − f* ≤ ‖x_0 − x*‖²/(2 Σt)`` (convex), and the smallest projected gradient
+    otherwise.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from certus.optimize import Ball, projected_gradient, quadratic_objective
+    >>> f = quadratic_objective(np.eye(2), np.array([3.0, 4.0]))
+    >>> projected_gradient(f, [0.0, 0.0], Ball(1.0)).x.round(6)
+    array([0.6, 0.8])
+    """
+    if not hasattr(constraint, "project"):
+        raise TypeError("constraint needs a method project(w); see certus.optimize.")
+
+    def backward(w: Array, t: float) -> Array:
+        return constraint.project(w)
+
+    start = backward(as_start(x0), 1.0)
+    return _forward_backward(
+        "projected_gradient", f, start, backward, None, step, max_iter, tol, stop
+    )
+
+
+def proximal_gradient(
+    f: Any,
+    x0: Any,
+    penalty: Any,
+    *,
+    step: Any = None,
+    max_iter: int = 1000,
+    tol: float = 1e-8,
+    stop: Any = (),
+) -> Record:
+    """Proximal gradient descent on f + h.
+
+    Parameters
+    ----------
+    f : callable or Objective
+        The smooth part; an ``optimum`` that is not one of the sum is left aside.
+    x0 : array-like of shape (d,)
+        Start.
+    penalty : object
+        h, with ``value(x)`` and ``prox(w, t)``; for example :class:`L1Norm`.
+    step : float or schedule, optional
+        t, by default 1/L.
+    max_iter : int, default=1000
+        Most steps.
+    tol : float, default=1e-8
+        Stop where ‖x − prox(x − t∇f(x))‖/t ≤ tol.
+    stop : rule or tuple of rules, optional
+        As in :func:`gradient_descent`.
+
+    Returns
+    -------
+    Record
+        ``values`` are those of f + h.
+
+    Objective
+    ---------
+    ``min f(x) + h(x)``
+
+    Certificate
+    -----------
+    As :func:`projected_gradient`, for f + h.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from certus.optimize import L1Norm, proximal_gradient, quadratic_objective
+    >>> f = quadratic_objective(np.eye(2), np.array([3.0, 0.5]))
+    >>> proximal_gradient(f, [0.0, 0.0], L1Norm(1.0)).x
+    array([2., 0.])
+    """
+    missing = [name for name in ("value", "prox") if not hasattr(penalty, name)]
+    if missing:
+        raise TypeError(f"penalty needs the method {missing[0]}; see L1Norm.")
+    return _forward_backward(
+        "proximal_gradient",
+        f,
+        as_start(x0),
+        penalty.prox,
+        penalty.value,
+        step,
+        max_iter,
+        tol,
+        stop,
+    )
+
+
+def _forward_backward(
+    method: str,
+    f: Any,
+    x: Array,
+    backward: Callable[[Array, float], Array],
+    value: Callable[[Array], float] | None,
+    step: Any,
+    max_iter: int,
+    tol: float,
+    stop: Any,
+) -> Record:
+    objective = as_objective(f)
+    constants = find_constants(objective, x)
+    objective = _constrained(objective, constants, backward)
+    schedule = as_schedule(1 / smoothness(constants) if step is None else step)
+
+    def advance(k: int, x: Array, g: Array) -> Move:
+        t = length(schedule, k)
+        ahead = backward(x - t * g, t)
+        return Move(ahead, t, float(np.linalg.norm(ahead - x)) / t)
+
+    trace = run(
+        objective,
+        x,
+        advance,
+        max_iter=max_iter,
+        tol=tol,
+        stop=stop,
+        measure="projected gradient" if value is None else "proximal gradient",
+        value=value,
+    )
+    verdict = descent(trace, objective, constants, composite=True, value=value)
+    return make_record(method, trace, objective, constants, verdict)
+
+
+def _constrained(
+    objective: Objective,
+    constants: Constants,
+    backward: Callable[[Array, float], Array],
+) -> Objective:
+    """Forget a minimiser of f alone: the theorems speak of the whole problem."""
+    if objective.optimum is None:
+        return objective
+    x, t = as_start(objective.optimum), 1 / smoothness(constants)
+    rest = x - backward(x - t * objective.evaluate(x)[1], t)
+    if np.linalg.norm(rest) <= 1e-6 * (1 + np.linalg.norm(x)):
+        return objective
+    return replace(objective, optimum=None, minimum=None)

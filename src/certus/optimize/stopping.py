@@ -1,0 +1,119 @@
+"""When to stop, beyond ``max_iter`` and the gradient tolerance ``tol``.
+
+Each rule looks at the newest recorded point and answers with a reason or None; the
+reason ends up in the record. Rules are passed as ``stop=(Static(), MaxTime(2.0))`` and
+may be used for several runs: what they remember lives in the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from certus.certificate import Status
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Moment(NamedTuple):
+    """What a rule sees: seconds, values and iterates so far, the rule's own memory."""
+
+    seconds: float
+    values: list[float]
+    x: Array
+    memory: list[float]
+
+
+class MaxTime(NamedTuple):
+    """Stop after so many seconds.
+
+    Examples
+    --------
+    >>> from certus.optimize import MaxTime, gradient_descent
+    >>> f = lambda x: (x @ x, 2 * x)
+    >>> gradient_descent(f, [1.0], step=1e-9, max_iter=10**6, stop=MaxTime(0.01)).status
+    <Status.TIME_LIMIT: 'time_limit'>
+    """
+
+    seconds: float
+
+    def check(self, moment: Moment) -> tuple[Status, str] | None:
+        """The reason to stop now, or None."""
+        if moment.seconds < self.seconds:
+            return None
+        return Status.TIME_LIMIT, f"max_time of {self.seconds:g} s reached"
+
+
+class Static(NamedTuple):
+    """Stop when the training value fell by less than ``tol`` over ``patience`` records.
+
+    Examples
+    --------
+    >>> from certus.optimize import Static, gradient_descent
+    >>> f = lambda x: (x @ x, 2 * x)
+    >>> gradient_descent(f, [1.0], tol=0, step=0.4, stop=Static(1e-6)).reason
+    'training value static: fell by less than 1e-06 in 5 records'
+    """
+
+    tol: float = 1e-10
+    patience: int = 5
+
+    def check(self, moment: Moment) -> tuple[Status, str] | None:
+        """The reason to stop now, or None."""
+        values = moment.values
+        if len(values) <= self.patience:
+            return None
+        if min(values[: -self.patience]) - min(values) >= self.tol:
+            return None
+        return Status.STOPPED, (
+            f"training value static: fell by less than {self.tol:g} in "
+            f"{self.patience} records"
+        )
+
+
+class Validation(NamedTuple):
+    """Stop when ``error(x)`` has not fallen for ``patience`` records.
+
+    ``error`` is for example the error on held-out rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from certus.optimize import Validation, gradient_descent
+    >>> f = lambda x: (x @ x, 2 * x)
+    >>> held_out = Validation(lambda x: abs(x[0] - 0.5), patience=3)
+    >>> gradient_descent(f, [1.0], step=0.1, stop=held_out).reason
+    'validation error has not fallen for 3 records (best 0.012)'
+    """
+
+    error: Callable[[Array], float]
+    patience: int = 5
+
+    def check(self, moment: Moment) -> tuple[Status, str] | None:
+        """The reason to stop now, or None."""
+        moment.memory.append(float(self.error(moment.x)))
+        since = len(moment.memory) - 1 - int(np.argmin(moment.memory))
+        if since < self.patience:
+            return None
+        return Status.STOPPED, (
+            f"validation error has not fallen for {self.patience} records "
+            f"(best {min(moment.memory):g})"
+        )
+
+
+Rule = MaxTime | Static | Validation
+
+
+def as_rules(stop: Any) -> tuple[Rule, ...]:
+    """One rule, several, or none, as a tuple."""
+    if isinstance(stop, Rule):
+        return (stop,)
+    rules = tuple(stop)
+    for rule in rules:
+        if not hasattr(rule, "check"):
+            raise TypeError(
+                f"stop contains {rule!r}; use MaxTime, Static or Validation."
+            )
+    return rules

@@ -1,0 +1,306 @@
+"""The convergence theorems, as bounds on what a run observed.
+
+Each function takes the trace of a run and returns bounds, or a sentence that says why
+no theorem applies. Where a minimiser is given the bounds speak of it. Where it is not,
+they are stated against the best iterate in a form that stays true: convex theorems
+hold for any point of comparison, strong convexity and PL say how far the optimum can
+be from a point whose gradient is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from certus.optimize.constants import contradictions
+from certus.optimize.loop import Trace
+from certus.optimize.objective import Array, Objective
+from certus.optimize.record import Bound, Known, Record, Theorem
+
+Constants = dict[str, Known]
+Verdict = tuple[Bound, ...] | str
+EPS = 1e3 * np.finfo(float).eps
+
+
+class Reference(NamedTuple):
+    """The point that gaps and distances are measured against.
+
+    ``given`` says whether it is a minimiser; otherwise it is the best iterate, and
+    ``gradient`` is the gradient norm there.
+    """
+
+    x: Array
+    value: float
+    given: bool
+    gradient: float
+
+    @property
+    def word(self) -> str:
+        """Its subscript in the name of a quantity."""
+        return "*" if self.given else "best"
+
+
+def reference(
+    trace: Trace,
+    objective: Objective,
+    value: Callable[[Array], float] | None = None,
+) -> Reference:
+    """The given minimiser, or the best iterate of the run."""
+    if objective.optimum is not None:
+        x = np.array(objective.optimum, dtype=np.float64, ndmin=1)
+        if x.shape != trace.iterates[0].shape:
+            raise ValueError(
+                f"optimum has shape {x.shape}, x0 has {trace.iterates[0].shape}."
+            )
+        found = objective.evaluate(x)[0] + (value(x) if value else 0.0)
+        return Reference(x, found, True, 0.0)
+    best = int(np.argmin(trace.values))
+    return Reference(
+        trace.iterates[best], trace.values[best], False, trace.gradient_norms[best]
+    )
+
+
+def value_allowance(trace: Trace, ref: Reference) -> float:
+    """Rounding of a difference of two values of f."""
+    return float(EPS * max(abs(trace.values[0]), abs(ref.value), 1e-300))
+
+
+def sums(steps: Array, terms: Array) -> Array:
+    """Σ over the moves made before each row."""
+    return np.concatenate([[0.0], np.cumsum(terms)])[steps]
+
+
+def products(steps: Array, factors: Array) -> Array:
+    """Product over the moves made before each row."""
+    return np.concatenate([[1.0], np.cumprod(factors)])[steps]
+
+
+def sources(constants: Constants, *names: str) -> tuple[str, ...]:
+    """The line that says which constants were used and where they come from."""
+    used = [
+        f"{name} = {constants[name].value:.4g} ({constants[name].source})"
+        for name in names
+        if name in constants
+    ]
+    return (", ".join(used),) if used else ()
+
+
+def of(constants: Constants, name: str) -> float:
+    """A constant's value, 0 where it is not known."""
+    return constants[name].value if name in constants else 0.0
+
+
+def against(ref: Reference) -> tuple[str, ...]:
+    """The line that says what gaps are measured against."""
+    if ref.given:
+        return ("against the given minimiser",)
+    return ("no minimiser given: against the best iterate",)
+
+
+def descent(
+    trace: Trace,
+    objective: Objective,
+    constants: Constants,
+    composite: bool = False,
+    value: Callable[[Array], float] | None = None,
+) -> Verdict:
+    """Gradient, projected and proximal gradient descent with any sequence of steps."""
+    L, t = of(constants, "L"), np.array(trace.step_sizes)
+    if t.size == 0:
+        return "no step was taken"
+    if L * t.max() >= 2 * (1 + 1e-12):
+        return (
+            f"the step {t.max():.4g} is not below 2/L = {2 / L:.4g}: descent is not "
+            "guaranteed"
+        )
+    ref = reference(trace, objective, value)
+    convex = objective.is_convex or of(constants, "m") > 0
+    short = L * t.max() <= 1 + 1e-12
+    if of(constants, "m") > 0 and (ref.given or not composite):
+        return _strongly_convex(trace, constants, ref, composite)
+    if of(constants, "pl") > 0 and not composite:
+        return _polyak_lojasiewicz(trace, objective, constants, ref)
+    if convex and short:
+        return (_convex(trace, constants, ref),)
+    return (_stationary(trace, objective, constants, ref),)
+
+
+def _strongly_convex(
+    trace: Trace, constants: Constants, ref: Reference, composite: bool
+) -> Verdict:
+    L, m, t = of(constants, "L"), of(constants, "m"), np.array(trace.step_sizes)
+    steps = np.array(trace.steps)
+    # x ↦ x − t∇f(x) shrinks distances by this factor; projections and proximal maps
+    # never stretch them.
+    P = products(steps, np.maximum(np.abs(1 - t * m), np.abs(1 - t * L)))
+    away = 0.0 if ref.given else ref.gradient / m  # how far x* can be from ref
+    R = float(np.linalg.norm(trace.iterates[0] - ref.x)) + away
+    distance = np.linalg.norm(trace.points - ref.x, axis=1)
+    size = float(np.linalg.norm(ref.x)) + R
+    lines = (*sources(constants, "L", "m"), *against(ref))
+    kind = "strongly convex"
+    bounds = [
+        Bound(
+            Theorem(kind, "‖x_k − x*‖ ≤ Π max(|1 − tm|, |1 − tL|)·‖x_0 − x*‖", lines),
+            f"‖x_k − x_{ref.word}‖",
+            steps,
+            distance,
+            P * R + away,
+            EPS * size * max(1.0, L / m),
+        )
+    ]
+    if not composite:
+        bounds.append(
+            Bound(
+                Theorem(kind, "f(x_k) − f* ≤ (L/2)·Π max(…)²·‖x_0 − x*‖²", lines),
+                f"f(x_k) − f_{ref.word}",
+                steps,
+                np.array(trace.values) - ref.value,
+                L / 2 * (P * R) ** 2,
+                value_allowance(trace, ref),
+            )
+        )
+    return tuple(bounds)
+
+
+def _polyak_lojasiewicz(
+    trace: Trace, objective: Objective, constants: Constants, ref: Reference
+) -> Verdict:
+    L, mu, t = of(constants, "L"), of(constants, "pl"), np.array(trace.step_sizes)
+    steps = np.array(trace.steps)
+    least = ref.value
+    if objective.minimum is not None:
+        least, ref = (
+            objective.minimum,
+            ref._replace(value=objective.minimum, given=True),
+        )
+    elif not ref.given:
+        least = ref.value - ref.gradient**2 / (2 * mu)
+    P = products(steps, 1 - mu * t * (2 - L * t))
+    bound = Bound(
+        Theorem(
+            "PL",
+            "f(x_k) − f* ≤ Π (1 − μt(2 − Lt))·(f(x_0) − f*)",
+            (*sources(constants, "L", "pl"), *against(ref)),
+        ),
+        f"f(x_k) − f_{ref.word}",
+        steps,
+        np.array(trace.values) - ref.value,
+        P * (trace.values[0] - least),
+        value_allowance(trace, ref),
+    )
+    return (bound,)
+
+
+def _convex(trace: Trace, constants: Constants, ref: Reference) -> Bound:
+    steps = np.array(trace.steps)
+    T = sums(steps, np.array(trace.step_sizes))
+    R2 = float(np.sum((trace.iterates[0] - ref.x) ** 2))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bound = np.where(T > 0, R2 / (2 * T), np.inf)
+    return Bound(
+        Theorem(
+            "convex",
+            "f(x_k) − f* ≤ ‖x_0 − x*‖²/(2 Σt), t ≤ 1/L",
+            (*sources(constants, "L"), *against(ref)),
+        ),
+        f"f(x_k) − f_{ref.word}",
+        steps,
+        np.array(trace.values) - ref.value,
+        bound,
+        value_allowance(trace, ref),
+    )
+
+
+def _stationary(
+    trace: Trace, objective: Objective, constants: Constants, ref: Reference
+) -> Bound:
+    L, t = of(constants, "L"), np.array(trace.step_sizes)
+    steps = np.array(trace.steps)
+    drop = t * (1 - L * t / 2)  # f falls by at least drop·‖g‖² in each step
+    least = ref.value if objective.minimum is None else objective.minimum
+    total = sums(steps, drop)
+    if ref.given or objective.minimum is not None:
+        # The step that would follow the last record also falls, to f* at the least.
+        total = total + np.append(drop, drop[-1])[steps]
+    gap = trace.values[0] - least + value_allowance(trace, ref)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bound = np.where(total > 0, np.sqrt(gap / total), np.inf)
+    norms = np.array(trace.measures)
+    return Bound(
+        Theorem(
+            "non-convex",
+            "min ‖∇f(x_i)‖ ≤ √((f(x_0) − f*)/Σ t(1 − Lt/2)); "
+            "√(2L(f(x_0) − f*)/(k + 1)) at t = 1/L",
+            (*sources(constants, "L"), *against(ref)),
+        ),
+        "min ‖∇f(x_i)‖, i ≤ k",
+        steps,
+        np.minimum.accumulate(norms),
+        bound,
+        EPS * float(norms[0]),
+    )
+
+
+def subgradient(trace: Trace, objective: Objective) -> Verdict:
+    """Best value so far of a (projected) subgradient method, for any steps."""
+    if not objective.is_convex:
+        return "the subgradient theorem needs a convex f: Objective(f, convex=True)"
+    if not trace.step_sizes:
+        return "no step was taken"
+    ref = reference(trace, objective)
+    steps = np.array(trace.steps)
+    t = np.append(trace.step_sizes, trace.step_sizes[-1:])
+    squares = np.append(trace.sizes, trace.gradient_norms[-1] ** 2)[: t.size]
+    total, noise = np.cumsum(t)[steps], np.cumsum(t**2 * squares)[steps]
+    R2 = float(np.sum((trace.iterates[0] - ref.x) ** 2))
+    return (
+        Bound(
+            Theorem(
+                "convex",
+                "min f(x_i) − f* ≤ (‖x_0 − x*‖² + Σ t²‖g‖²)/(2 Σt)",
+                against(ref),
+            ),
+            f"min f(x_i) − f_{ref.word}, i ≤ k",
+            steps,
+            np.minimum.accumulate(trace.values) - ref.value,
+            (R2 + noise) / (2 * total),
+            value_allowance(trace, ref),
+        ),
+    )
+
+
+def make_record(
+    method: str,
+    trace: Trace,
+    objective: Objective,
+    constants: Constants,
+    verdict: Verdict,
+    x: Array | None = None,
+    value: float | None = None,
+    extra: Mapping[str, Any] | None = None,
+) -> Record:
+    """Put trace and verdict together; ``x`` is the last iterate unless said."""
+    refused = verdict if isinstance(verdict, str) else ""
+    return Record(
+        method=method,
+        x=trace.iterates[-1] if x is None else x,
+        value=trace.values[-1] if value is None else value,
+        steps=np.array(trace.steps),
+        iterates=trace.points,
+        values=np.array(trace.values),
+        gradient_norms=np.array(trace.gradient_norms),
+        step_sizes=np.array(trace.step_sizes),
+        status=trace.status,
+        reason=trace.reason,
+        n_iter=trace.steps[-1],
+        evaluations=trace.evaluations,
+        constants=constants,
+        bounds=() if isinstance(verdict, str) else verdict,
+        refused=refused,
+        refutations=contradictions(trace.path, constants, objective.is_convex),
+        seconds=trace.seconds,
+        extra=dict(extra or {}),
+    )
