@@ -25,7 +25,17 @@ _WHERE = {
     "Status": "certus.certificate",
     "Strength": "certus.certificate",
 }
-_PACKAGES = ("kernel", "linear", "losses", "table", "terms", "testing", "verify")
+_PACKAGES = (
+    "kernel",
+    "linear",
+    "losses",
+    "neighbors",
+    "optimize",
+    "table",
+    "terms",
+    "testing",
+    "verify",
+)
 
 __all__ = ["__version__", *sorted(_WHERE), *_PACKAGES]
 
