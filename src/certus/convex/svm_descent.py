@@ -1,0 +1,145 @@
+"""Support vector machines on large sparse data: dual descent, one row at a time.
+
+With β = −s∘u/(l2·Σs) the minimum has w = Σ βᵢxᵢ, and the dual is a quadratic over a
+box. A sweep costs two passes over the stored values; rows that sit firmly at a corner
+leave until the others are solved. Every so often the duality gap of the whole problem
+decides. Memory: X by rows, and a few numbers per row and column.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from certus.certificate import Status
+from certus.convex.design import Array
+from certus.convex.problem import OnStep, Solution, keep_going
+from certus.convex.svm import SvmProblem
+from certus.convex.svm_kernels import descend
+
+#: Stored values after which a sweep returns, so that Ctrl-C and time limits are obeyed.
+CHUNK = 20_000_000
+
+
+def gap_of(problem: SvmProblem, z: Array, u: Array) -> tuple[float, float]:
+    """Mean loss at z, and the mean of ℓ(z) + ℓ*(u) − uz: P − D where w is Σ βx."""
+    box, s = problem.box, problem.rows.s
+    r = z - box.t
+    over = np.maximum(np.abs(r) - box.epsilon, 0.0)
+    side = np.where(r > 0, box.high, -box.low)
+    part = u * r - box.epsilon * np.abs(u)
+    if box.width:
+        loss = np.where(side > 0, over * over, 0.0)
+        part -= 0.5 * box.width * u * u
+    else:
+        loss = over * side
+    total = problem.rows.total
+    return float(s @ loss) / total, float(s @ (loss - part)) / total
+
+
+class _Descent:
+    """State of one solve: who is active, and what the last sweeps found."""
+
+    def __init__(self, problem: SvmProblem) -> None:
+        rows, box = problem.rows, problem.box
+        self.problem = problem
+        X = rows.X
+        self.csr = (X.indptr, X.indices, X.data.astype(np.float64, copy=False))
+        share = rows.s / (problem.l2 * rows.total)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            self.low = np.where(share > 0, -share * box.high, 0.0)
+            self.high = np.where(share > 0, -share * box.low, 0.0)
+            self.width = np.where(share > 0, box.width / share, 0.0)
+        self.share, self.square = share, rows.squares()
+        self.beta, self.w = np.zeros(rows.n), np.zeros(rows.d + 1)
+        self.every = np.flatnonzero(share > 0)
+        self.active = self.every
+        self.random = np.random.default_rng(0)
+        self.sizes = np.diff(X.indptr) + 1
+        self.cut = np.inf
+
+    def sweep(self) -> tuple[float, float]:
+        """Visit the active rows in random order; largest violation, and the work."""
+        order = self.random.permutation(self.active)
+        keep = np.ones(len(order), dtype=np.bool_)
+        ends = np.searchsorted(
+            np.cumsum(self.sizes[order]), np.arange(1, 1 + self._pieces(order)) * CHUNK
+        )
+        worst, start = 0.0, 0
+        for end in [*ends[:-1], len(order)]:
+            part = slice(start, int(end))
+            worst = max(worst, self._visit(order[part], keep[part]))
+            start = int(end)
+        self.active = order[keep]
+        self.cut = worst if worst > 0 else np.inf
+        return worst, float(self.sizes[order].sum())
+
+    def _pieces(self, order: Array) -> int:
+        return 1 + int(self.sizes[order].sum()) // CHUNK
+
+    def _visit(self, order: Array, keep: Array) -> float:
+        box = self.problem.box
+        return float(
+            descend(
+                *(*self.csr, order, box.t, self.low, self.high, box.epsilon),
+                *(self.width, self.square, self.problem.rows.scale),
+                *(self.beta, self.w, self.cut, keep),
+            )
+        )
+
+    def dual(self) -> Array:
+        """U = −β·l2·Σs/s."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where(self.share > 0, -self.beta / self.share, 0.0)
+
+    def restore(self) -> None:
+        """All rows take part again."""
+        self.active, self.cut = self.every, np.inf
+
+
+def descend_rows(
+    problem: SvmProblem,
+    tol: float,
+    max_iter: int,
+    on_step: OnStep = keep_going,
+) -> Solution:
+    """Minimise to a relative gap of ``tol``; X must be CSR, the intercept not free."""
+    state, status, sweeps = _Descent(problem), Status.MAX_ITER, 0
+    reference, gap, work = problem.reference() or 1.0, np.inf, 0.0
+    everything = float(state.sizes.sum())
+    level = 0.3 * float(np.abs(problem.box.t).max(initial=0.0) or 1.0)
+    try:
+        while sweeps < max_iter:
+            sweeps += 1
+            worst, done = state.sweep()
+            work += done
+            reached = worst <= level or not len(state.active)
+            if not reached and work < 6 * everything:
+                continue
+            gap, objective = _measure(problem, state, reference)
+            work = 0.0
+            stop = on_step(objective, gap, state.w)
+            if gap <= 0.5 * tol:
+                status = Status.SOLVED
+                break
+            if stop is not None:
+                status = stop
+                break
+            if worst == 0.0 and len(state.active) == len(state.every):
+                status = Status.TOL_NOT_REACHED
+                break
+            if reached:
+                level = min(level, max(worst, 1e-300)) * 0.3
+                state.restore()
+    except KeyboardInterrupt:
+        status = Status.INTERRUPTED
+    return Solution(state.w, gap, status, sweeps, {"u": state.dual(), "delta": 1e-3})
+
+
+def _measure(problem: SvmProblem, state: Any, reference: float) -> tuple[float, float]:
+    u = state.dual()
+    state.w = -problem.rows.pull(u) / problem.l2  # without the drift of many updates
+    loss, gap = gap_of(problem, problem.rows.dot(state.w), u)
+    objective = loss + problem.l2 * float(state.w @ state.w) / 2
+    return max(gap, 0.0) / reference, objective

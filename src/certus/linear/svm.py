@@ -1,0 +1,605 @@
+"""Linear support vector machines, for labels and for numbers.
+
+Objective, in scikit-learn's units, with κ = ``intercept_scaling``:
+
+    C·Σ sᵢ ℓ(yᵢ, xᵢᵀw + b) + ½(‖w‖² + (b/κ)²)
+
+κ = inf leaves the intercept unpenalised, C = inf asks for the hard margin. Inside,
+everything is divided by C·Σs. The methods are those of ``certus.convex.svm`` (Newton
+steps on the rows near a kink), ``svm_descent`` (sparse data with many columns),
+``svm_hard`` and, for an L1 penalty, ``prox_newton``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from certus.base import Fitted, certified_fit, check_choice, check_number
+from certus.callbacks import Monitor
+from certus.certificate import Evidence, Status
+from certus.convex import svm, svm_descent, svm_hard, svm_sparse
+from certus.convex.design import Array
+from certus.convex.problem import OnStep, Solution
+from certus.linear.common import (
+    RESCALE,
+    LinearClassifierBase,
+    LinearRegressorBase,
+    class_weights,
+)
+from certus.terms import (
+    L1,
+    L2,
+    EpsilonInsensitive,
+    Hinge,
+    NoPenalty,
+    SquaredEpsilonInsensitive,
+    SquaredHinge,
+)
+from certus.verify import data
+
+#: Why a method is chosen.
+REASONS = {
+    "Newton on active rows": "the loss is smooth, and curved on the active rows alone",
+    "multipliers": "the loss has kinks: few rows lie on them at the minimum",
+    "dual descent": "sparse rows and many columns: one row at a time",
+    "proximal Newton": "an L1 penalty: few columns stay in the model",
+    "hard margin": "C = inf leaves no row on the wrong side",
+}
+#: How several problems ended, the worst first.
+_WORST = (
+    Status.INTERRUPTED,
+    Status.TIME_LIMIT,
+    Status.STOPPED,
+    Status.NO_MINIMISER,
+    Status.MAX_ITER,
+    Status.TOL_NOT_REACHED,
+    Status.SOLVED,
+)
+
+
+class SparseCoefficients:
+    """``sparsify`` and ``densify``, as in scikit-learn."""
+
+    coef_: Any
+
+    def sparsify(self) -> Any:
+        """Store ``coef_`` as a sparse matrix; pays where most of it is zero."""
+        check_is_fitted(self)
+        self.coef_ = sparse.csr_matrix(self.coef_)
+        return self
+
+    def densify(self) -> Any:
+        """Store ``coef_`` as an array again."""
+        check_is_fitted(self)
+        if sparse.issparse(self.coef_):
+            self.coef_ = self.coef_.toarray()
+        return self
+
+
+class LinearSVC(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
+    """Linear support vector classification, one problem per class if more than two.
+
+    Objective
+    ---------
+    C·Σ ℓ(y·(Xw + b)) + ½(‖w‖² + (b/κ)²) with ℓ(m) = max(0, 1 − m) or its square and
+    κ = ``intercept_scaling``; ``penalty="l1"`` has ‖w‖₁ + abs(b/κ) instead. ``C=inf``:
+    ½(‖w‖² + (b/κ)²) subject to y·(Xw + b) ≥ 1.
+
+    Certificate
+    -----------
+    ``duality_gap`` (PROVED), the dual point as evidence; relative to the loss of w = 0,
+    for the hard margin to ½‖w‖². Where no hard margin exists: REFUSED, with convex
+    combinations of the two classes that are the same point as witness. Costs two passes
+    over the data. A step of the solver costs two passes and the Gram matrix of the rows
+    near the margin.
+
+    Parameters
+    ----------
+    penalty : {"l2", "l1"}, default="l2"
+        Norm in the penalty; "l1" with the squared hinge alone.
+    loss : {"squared_hinge", "hinge"}, default="squared_hinge"
+        Loss of a row.
+    dual : bool or "auto", default="auto"
+        Accepted for scikit-learn's sake; the method is chosen from the problem.
+    tol : float, default=1e-6
+        Target of the relative duality gap.
+    C : float, default=1.0
+        Weight of the loss; ``inf`` for the hard margin.
+    multi_class : {"ovr"}, default="ovr"
+        Each class against the rest. "crammer_singer" raises ``NotImplementedError``.
+    fit_intercept : bool, default=True
+        Whether to fit b.
+    intercept_scaling : float, default=1
+        κ: how lightly b is penalised; ``inf`` for not at all.
+    class_weight : dict or "balanced", optional
+        Multiplies C for the rows of a class.
+    verbose : int, default=0
+        Accepted for scikit-learn's sake; use callbacks.
+    random_state : int, optional
+        Accepted for scikit-learn's sake; nothing random is left in the answer.
+    max_iter : int, default=1000
+        Most steps (sweeps of dual descent), for each class.
+    max_time : float, optional
+        Seconds after which the fit stops with what it has.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        Labels.
+    coef_ : ndarray of shape (1 or n_classes, n_features)
+        Coefficients.
+    intercept_ : ndarray of shape (1 or n_classes,)
+        Constants.
+    dual_ : ndarray of shape (1 or n_classes, n_samples)
+        Dual point α ≥ 0 with w = Σ αᵢyᵢxᵢ (L2 penalty); at most C times the row's
+        weight for the hinge.
+    support_ : ndarray
+        Rows with α > 0 for some class; ``X[support_]`` are the support vectors.
+    margin_ : ndarray of shape (1 or n_classes,)
+        1/‖w‖: distance from the hyperplane to the lines y·f = 1.
+    n_iter_ : int
+        Most steps used for a class.
+    solver_, solver_reason_ : str
+        The method used, and why.
+    history_ : dict
+        Objective, gap and seconds after each step.
+    certificate_ : Certificate
+        What the verifier found.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from certus.linear import LinearSVC
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = LinearSVC(loss="hinge").fit(X, y)
+    >>> model.certificate_.met, round(model.score(X, y), 2)
+    (True, 0.93)
+    """
+
+    def __init__(
+        self,
+        penalty: str = "l2",
+        loss: str = "squared_hinge",
+        *,
+        dual: Any = "auto",
+        tol: float = 1e-6,
+        C: float = 1.0,
+        multi_class: str = "ovr",
+        fit_intercept: bool = True,
+        intercept_scaling: float = 1,
+        class_weight: Any = None,
+        verbose: int = 0,
+        random_state: Any = None,
+        max_iter: int = 1000,
+        max_time: float | None = None,
+    ) -> None:
+        self.penalty = penalty
+        self.loss = loss
+        self.dual = dual
+        self.tol = tol
+        self.C = C
+        self.multi_class = multi_class
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.class_weight = class_weight
+        self.verbose = verbose
+        self.random_state = random_state
+        self.max_iter = max_iter
+        self.max_time = max_time
+
+    @certified_fit
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Fit to labelled data.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Training rows.
+        y : array-like of shape (n_samples,)
+            Labels.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights; an integer weight equals repetition.
+        """
+        check_machine(self)
+        check_choice("penalty", self.penalty, ("l2", "l1"))
+        check_choice("loss", self.loss, ("squared_hinge", "hinge"))
+        _check_combination(self)
+        X, y, s = self._validate_X_y(X, y, sample_weight)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"y holds one class only ({self.classes_[0]!r}); classification needs "
+                "samples of at least 2 classes."
+            )
+        solver = machine_solver(self, X)
+        problems = _label_problems(self, codes, s)
+        monitor = Monitor(self, X, y, None, self.max_time)
+        solved = _solve_each(self, X, problems, solver, monitor)
+        _store_classifier(self, solved, problems, X.dtype)
+        self.history_ = monitor.history
+        monitor.close({"coef_": self.coef_, "intercept_": self.intercept_})
+        evidence = _classifier_evidence(self, solved)
+        return Fitted(evidence, X, y, s, _ending(solved))
+
+
+class LinearSVR(RegressorMixin, LinearRegressorBase):
+    """Linear support vector regression.
+
+    Objective
+    ---------
+    C·Σ ℓ(y − Xw − b) + ½(‖w‖² + (b/κ)²) with ℓ(e) = max(0, abs(e) − epsilon) or its
+    square and κ = ``intercept_scaling``.
+
+    Certificate
+    -----------
+    ``duality_gap`` (PROVED), the dual point as evidence, relative to the loss of w = 0.
+    Costs two passes over the data.
+
+    Parameters
+    ----------
+    epsilon : float, default=0.0
+        Half the width of the tube in which errors cost nothing.
+    tol : float, default=1e-6
+        Target of the relative duality gap.
+    C : float, default=1.0
+        Weight of the loss.
+    loss : {"epsilon_insensitive", "squared_epsilon_insensitive"}
+        Loss of a row; the first is the default.
+    fit_intercept : bool, default=True
+        Whether to fit b.
+    intercept_scaling : float, default=1.0
+        κ: how lightly b is penalised; ``inf`` for not at all.
+    dual : bool or "auto", default="auto"
+        Accepted for scikit-learn's sake; the method is chosen from the problem.
+    verbose : int, default=0
+        Accepted for scikit-learn's sake; use callbacks.
+    random_state : int, optional
+        Accepted for scikit-learn's sake; nothing random is left in the answer.
+    max_iter : int, default=1000
+        Most steps (sweeps of dual descent).
+    max_time : float, optional
+        Seconds after which the fit stops with what it has.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        Coefficients.
+    intercept_ : ndarray of shape (1,)
+        Constant.
+    dual_ : ndarray of shape (n_samples,)
+        Dual point β with w = Σ βᵢxᵢ; its sign is that of the residual.
+    support_ : ndarray
+        Rows with β ≠ 0: those outside the tube, or on its edge.
+    n_iter_ : int
+        Steps used.
+    solver_, solver_reason_ : str
+        The method used, and why.
+    history_ : dict
+        Objective, gap and seconds after each step.
+    certificate_ : Certificate
+        What the verifier found.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from certus.linear import LinearSVR
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = LinearSVR(epsilon=10.0, C=100.0).fit(X, y)
+    >>> model.certificate_.met, len(model.support_) < len(y)
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 0.0,
+        tol: float = 1e-6,
+        C: float = 1.0,
+        loss: str = "epsilon_insensitive",
+        fit_intercept: bool = True,
+        intercept_scaling: float = 1.0,
+        dual: Any = "auto",
+        verbose: int = 0,
+        random_state: Any = None,
+        max_iter: int = 1000,
+        max_time: float | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.tol = tol
+        self.C = C
+        self.loss = loss
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.dual = dual
+        self.verbose = verbose
+        self.random_state = random_state
+        self.max_iter = max_iter
+        self.max_time = max_time
+
+    @certified_fit
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Fit to numbers.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Training rows.
+        y : array-like of shape (n_samples,)
+            Targets.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights; an integer weight equals repetition.
+        """
+        check_machine(self)
+        check_number("epsilon", self.epsilon)
+        names = ("epsilon_insensitive", "squared_epsilon_insensitive")
+        check_choice("loss", self.loss, names)
+        if np.isinf(self.C):
+            raise ValueError(
+                "C must be finite: a tube that holds every row may not be."
+            )
+        X, y, s = self._validate_X_y(X, y, sample_weight, y_numeric=True)
+        squared = self.loss == names[1]
+        target = np.asarray(y, dtype=np.float64)
+        s_used = np.ones(len(target)) if s is None else s
+        box = svm.tube_box(target, float(self.epsilon), squared)
+        monitor = Monitor(self, X, y, None, self.max_time)
+        solved = _solve_each(
+            self, X, [_Part(target, s_used, box)], machine_solver(self, X), monitor
+        )
+        solution = solved[0].solution
+        W = _attributes(self, [solution.primal], X.dtype)
+        self.coef_, self.intercept_ = W["coef_"][0], W["intercept_"]
+        self.dual_ = -float(self.C) * s_used * solution.extra["u"]
+        self.support_ = np.flatnonzero(self.dual_)
+        _store_solver(self, solved)
+        self.history_ = monitor.history
+        monitor.close({"coef_": self.coef_, "intercept_": self.intercept_})
+        kind = SquaredEpsilonInsensitive if squared else EpsilonInsensitive
+        evidence = Evidence(
+            "linear",
+            (kind(float(self.epsilon)), L2(1 / float(self.C))),
+            {**_common_params(self), "target": "numbers"},
+            _witness(self, solved),
+        )
+        return Fitted(evidence, X, y, s, _ending(solved))
+
+
+# -- what both share --------------------------------------------------------------
+
+
+class _Part(NamedTuple):
+    """One problem of a fit: targets, weights, and the loss as a box."""
+
+    y: Array
+    s: Array
+    box: svm.Box
+
+
+class _Solved(NamedTuple):
+    solution: Solution
+    method: str
+
+
+Solver = Callable[[_Part, OnStep], _Solved]
+
+
+def check_machine(model: Any) -> None:
+    """Raise a sentence for parameters that make no sense."""
+    check_number("C", model.C, open_low=True)
+    check_number("tol", model.tol)
+    check_number("intercept_scaling", model.intercept_scaling, open_low=True)
+    check_number("max_iter", model.max_iter, 0, integer=True)
+    check_number("max_time", model.max_time, none=True)
+    check_choice("dual", model.dual, (True, False, "auto"))
+
+
+def _check_combination(model: Any) -> None:
+    check_choice("multi_class", model.multi_class, ("ovr", "crammer_singer"))
+    if model.multi_class == "crammer_singer":
+        raise NotImplementedError(
+            "multi_class='crammer_singer' is not implemented; use 'ovr', "
+            "LogisticRegression (softmax), or scikit-learn's LinearSVC."
+        )
+    if model.penalty == "l1" and model.loss == "hinge":
+        raise ValueError(
+            "The combination of penalty='l1' and loss='hinge' is not supported; use "
+            "loss='squared_hinge'."
+        )
+    if model.penalty == "l1" and np.isinf(model.C):
+        raise ValueError("C=inf needs penalty='l2'; use a finite C for penalty='l1'.")
+    if model.penalty == "l1" and np.isinf(model.intercept_scaling):
+        raise ValueError(
+            "penalty='l1' needs a finite intercept_scaling; a large one penalises the "
+            "intercept as little as you like."
+        )
+
+
+def _scale_of(model: Any) -> tuple[float, bool]:
+    """Size of the constant column, and whether it escapes the penalty."""
+    if not model.fit_intercept:
+        return 0.0, False
+    free = bool(np.isinf(model.intercept_scaling))
+    return (1.0 if free else float(model.intercept_scaling)), free
+
+
+def machine_solver(model: Any, X: Any) -> Solver:
+    """The method for this model's problem and shape."""
+    X = X.tocsr() if sparse.issparse(X) and X.format != "csr" else X
+    scale, free = _scale_of(model)
+    C, tol, max_iter = float(model.C), float(model.tol), int(model.max_iter)
+
+    def hard(part: _Part, on_step: OnStep) -> _Solved:
+        rows = svm.Rows(X, part.s, scale)
+        found = svm_hard.solve_hard(rows, part.y, free, tol, max_iter, on_step)
+        return _Solved(found, "hard margin")
+
+    def lasso(part: _Part, on_step: OnStep) -> _Solved:
+        level = 1 / (C * float(part.s.sum()))
+        found = svm_sparse.solve_l1(
+            *(X, part.y, part.s, scale, level, tol, max_iter, on_step)
+        )
+        return _Solved(found, "proximal Newton")
+
+    def plain(part: _Part, on_step: OnStep) -> _Solved:
+        rows = svm.Rows(X, part.s, scale)
+        l2 = 1 / (C * rows.total)
+        problem = svm.SvmProblem(rows, part.box, l2, free)
+        start, centre = np.zeros(rows.d + 1), None
+        if rows.sparse and rows.d > svm.PRIMAL_SIDE and not free:
+            found = svm_descent.descend_rows(problem, tol, max_iter, on_step)
+            if found.status is not Status.TOL_NOT_REACHED:
+                return _Solved(found, "dual descent")
+            start, centre = found.primal, found.extra["u"]
+        found = svm.solve(problem, start, tol, max_iter, on_step, centre)
+        smooth = part.box.width > 0
+        return _Solved(found, "Newton on active rows" if smooth else "multipliers")
+
+    if np.isinf(C):
+        return hard
+    return lasso if getattr(model, "penalty", "l2") == "l1" else plain
+
+
+def _solve_each(
+    model: Any, X: Any, parts: list[_Part], solver: Solver, monitor: Monitor
+) -> list[_Solved]:
+    """Solve the problems one after another; Ctrl-C leaves the rest at zero."""
+    points = [np.zeros(X.shape[1] + 1) for _ in parts]
+    solved: list[_Solved] = []
+    for k, part in enumerate(parts):
+        if solved and solved[-1].solution.status is Status.INTERRUPTED:
+            extra = {"u": np.zeros(len(part.y)), "a": np.zeros(len(part.y))}
+            nothing = Solution(points[k], np.inf, Status.INTERRUPTED, 0, extra)
+            solved.append(_Solved(nothing, solved[-1].method))
+            continue
+
+        def on_step(
+            objective: float, gap: float, w: Array, k: int = k
+        ) -> Status | None:
+            points[k] = w
+            return monitor.step(
+                objective, gap, lambda: _attributes(model, points, X.dtype)
+            )
+
+        solved.append(solver(part, on_step))
+        points[k] = solved[-1].solution.primal
+    return solved
+
+
+def _ending(solved: list[_Solved]) -> Status:
+    return min((one.solution.status for one in solved), key=_WORST.index)
+
+
+def _attributes(model: Any, points: list[Array], dtype: Any) -> dict[str, Any]:
+    W = np.vstack(points)
+    scale, _ = _scale_of(model)
+    intercept: Any = (scale * W[:, -1]).astype(dtype) if scale else 0.0
+    return {"coef_": W[:, :-1].astype(dtype), "intercept_": intercept}
+
+
+def _store_solver(model: Any, solved: list[_Solved]) -> None:
+    model.n_iter_ = max(one.solution.n_iter for one in solved)
+    model.solver_ = solved[0].method
+    model.solver_reason_ = REASONS[model.solver_]
+
+
+def _common_params(model: Any) -> dict[str, Any]:
+    scale, free = _scale_of(model)
+    kind = "free" if free else ("penalised" if scale else "none")
+    return {
+        "intercept": kind,
+        "intercept_scale": scale or 1.0,
+        "penalty_of": "sum",
+        "tol": float(model.tol),
+        "fix": f"raise max_iter (now {model.max_iter}), or {RESCALE}",
+    }
+
+
+# -- labels -----------------------------------------------------------------------
+
+
+def _label_problems(model: Any, codes: Array, s: Array | None) -> list[_Part]:
+    """One problem for two classes, else each class against the rest.
+
+    As in liblinear, a class's weight applies where it is the positive one.
+    """
+    k, n = len(model.classes_), len(codes)
+    plain = np.ones(n) if s is None else s
+    squared = model.loss == "squared_hinge"
+    if k == 2:
+        weight = class_weights(s, model.class_weight, codes, model.classes_)
+        weight = plain if weight is None else weight
+        targets = [(np.where(codes == 1, 1.0, -1.0), weight)]
+    else:
+        each = np.ones(k)
+        if model.class_weight is not None:
+            class_weights(s, model.class_weight, codes, model.classes_)  # checks it
+            each = data.class_weights(model.class_weight, plain, codes, model.classes_)
+        targets = [
+            (
+                np.where(codes == j, 1.0, -1.0),
+                np.where(codes == j, plain * each[j], plain),
+            )
+            for j in range(k)
+        ]
+    for _, weight in targets:
+        if not (weight > 0).any():
+            raise ValueError("class_weight leaves no row with a positive weight.")
+    return [_Part(y, w, svm.hinge_box(y, squared)) for y, w in targets]
+
+
+def _store_classifier(
+    model: Any, solved: list[_Solved], parts: list[_Part], dtype: Any
+) -> None:
+    W = _attributes(model, [one.solution.primal for one in solved], dtype)
+    model.coef_, model.intercept_ = W["coef_"], W["intercept_"]
+    hard = np.isinf(model.C)
+    rows = [
+        one.solution.extra["a"]
+        if hard
+        else float(model.C) * part.s * np.abs(one.solution.extra["u"])
+        for one, part in zip(solved, parts)
+    ]
+    model.dual_ = np.vstack(rows)
+    model.support_ = np.flatnonzero(model.dual_.any(axis=0))
+    norms = np.linalg.norm(np.vstack([o.solution.primal[:-1] for o in solved]), axis=1)
+    with np.errstate(divide="ignore"):
+        model.margin_ = 1 / norms
+    _store_solver(model, solved)
+
+
+def _classifier_evidence(model: Any, solved: list[_Solved]) -> Evidence:
+    binary = len(model.classes_) == 2
+    params = {
+        **_common_params(model),
+        "target": "signs" if binary else "one_vs_rest",
+        "class_weight": model.class_weight,
+        "class_weight_on": "rows" if binary else "positives",
+    }
+    if np.isinf(model.C):
+        arrays = {"dual": np.column_stack([o.solution.extra["a"] for o in solved])}
+        for k, one in enumerate(solved):
+            if "combination" in one.solution.extra:
+                arrays["combination"] = one.solution.extra["combination"]
+                params["which"] = k
+                break
+        return Evidence("margin", (Hinge(), NoPenalty()), params, arrays)
+    level = 1 / float(model.C)
+    penalty: Any = L1(level) if model.penalty == "l1" else L2(level)
+    loss = SquaredHinge() if model.loss == "squared_hinge" else Hinge()
+    return Evidence("linear", (loss, penalty), params, _witness(model, solved))
+
+
+def _witness(model: Any, solved: list[_Solved]) -> dict[str, Array]:
+    """The dual point, unless it is the slope of a smooth loss at the solution."""
+    smooth = model.loss.startswith("squared") and model.solver_ != "dual descent"
+    if smooth:
+        return {}
+    return {"dual": np.column_stack([one.solution.extra["u"] for one in solved])}

@@ -1,0 +1,184 @@
+"""Hyperplanes and margins: facts of the notes that belong to no estimator."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import linprog, minimize
+from sklearn.preprocessing import PolynomialFeatures
+
+from certus.bounds import cover_count
+from certus.linear import LinearSVC, LogisticRegression
+from certus.testing.toys import xor_table
+from certus.verify.margin import coinciding_combination, combination_holds
+
+
+def separable_by_a_line(X, y, intercept=True):
+    """Whether some (w, b) has y(Xw + b) ≥ 1, by a linear programme."""
+    A = y[:, None] * (np.column_stack([X, np.ones(len(y))]) if intercept else X)
+    found = linprog(
+        np.zeros(A.shape[1]), A_ub=-A, b_ub=-np.ones(len(y)), bounds=(None, None)
+    )
+    return found.status == 0
+
+
+@pytest.mark.catalog("CLS-01")
+@given(st.floats(1e-3, 1e3))
+def test_a_classifier_is_its_direction(c):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 3))
+    model = LinearSVC().fit(X, X[:, 0] > 0.1)
+    before = model.predict(X)
+    model.coef_, model.intercept_ = c * model.coef_, c * model.intercept_
+    np.testing.assert_array_equal(model.predict(X), before)
+
+
+@pytest.mark.catalog("CLS-01")
+def test_a_score_of_zero_is_the_negative_class():
+    model = LinearSVC().fit([[-1.0], [1.0]], [-1, 1])
+    assert model.decision_function([[0.0]])[0] == pytest.approx(0, abs=1e-12)
+    model.intercept_ = np.zeros(1)
+    assert model.predict([[0.0]])[0] == -1
+
+
+@pytest.mark.catalog("CLS-02")
+@pytest.mark.parametrize("seed", range(5))
+def test_distance_to_a_hyperplane(seed):
+    rng = np.random.default_rng(seed)
+    w, b, x = rng.normal(size=3), rng.normal(), rng.normal(size=3)
+    nearest = minimize(
+        lambda v: np.sum((v - x) ** 2),
+        -b * w / (w @ w),
+        constraints={"type": "eq", "fun": lambda v: v @ w + b},
+        options={"ftol": 1e-15},
+    ).x
+    signed = (x @ w + b) / np.linalg.norm(w)
+    assert abs(signed) == pytest.approx(np.linalg.norm(x - nearest), rel=1e-4)
+    one, two = (rng.normal(size=3) for _ in range(2))
+    one, two = (v - (v @ w + b) * w / (w @ w) for v in (one, two))
+    assert (one - two) @ w == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.catalog("CLS-03")
+@given(st.floats(1e-3, 1e3), st.integers(0, 50))
+def test_the_margin_has_no_scale_and_its_sign_tells(c, seed):
+    rng = np.random.default_rng(seed)
+    X, w, b = rng.normal(size=(12, 2)), rng.normal(size=2), 0.3 * rng.normal()
+    y = np.where(rng.uniform(size=12) < 0.1, -1, 1) * np.sign(X @ w + b)
+
+    def margin(w, b):
+        return float(np.min(y * (X @ w + b)) / np.linalg.norm(w))
+
+    assert margin(c * w, c * b) == pytest.approx(margin(w, b), rel=1e-9)
+    assert (margin(w, b) > 0) == np.all(np.sign(X @ w + b) == y)
+
+
+@pytest.mark.catalog("CLS-03")
+def test_the_certificate_states_the_margin():
+    X = np.array([[0.0, 0.0], [0.0, 1.0], [3.0, 0.0], [3.0, 2.0]])
+    y = np.array([-1, -1, 1, 1])
+    model = LinearSVC(C=np.inf, intercept_scaling=np.inf).fit(X, y)
+    assert model.margin_[0] == pytest.approx(1.5, rel=1e-6)
+    assert model.certificate_["margin"].value == pytest.approx(1.5, rel=1e-6)
+
+
+@pytest.mark.catalog("CLS-19")
+@pytest.mark.parametrize("seed", range(10))
+def test_no_surrogate_beats_the_best_threshold(seed):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=40)
+    y = np.where(x + rng.normal(size=40) > 0, 1, -1)
+    y[:2] = (-1, 1)
+    cuts = np.concatenate([[-np.inf], np.sort(x), [np.inf]])
+    risks = [
+        np.mean(side * np.where(x > c, 1, -1) != y) for c in cuts for side in (1, -1)
+    ]
+    for model in (LinearSVC(), LinearSVC(loss="hinge"), LogisticRegression()):
+        assert min(risks) <= 1 - model.fit(x[:, None], y).score(x[:, None], y) + 1e-12
+
+
+@pytest.mark.catalog("CLS-13")
+def test_a_linear_programme_finds_no_line_for_xor():
+    X, y = xor_table()
+    assert not separable_by_a_line(X, y)
+    a = coinciding_combination(X, y.astype(float), True)
+    np.testing.assert_allclose(a, 0.5)  # both diagonals meet in the centre
+    assert combination_holds(X, y.astype(float), np.ones(4), a, True)
+    assert not combination_holds(
+        X, y.astype(float), np.ones(4), a + [1e-9, 0, 0, 0], True
+    )
+
+
+def rings(n=60, seed=0):
+    rng = np.random.default_rng(seed)
+    y = np.where(np.arange(n) % 2, 1, -1)
+    radius = np.where(y > 0, 2.0, 1.0) + rng.uniform(-0.3, 0.3, n)
+    angle = rng.uniform(0, 2 * np.pi, n)
+    return radius[:, None] * np.column_stack([np.cos(angle), np.sin(angle)]), y
+
+
+@pytest.mark.catalog("CLS-43", "CLS-44")
+@pytest.mark.parametrize("data", [rings, xor_table])
+def test_degree_two_features_separate_rings_and_xor(data):
+    X, y = data()
+    assert not separable_by_a_line(X, y)
+    lift = PolynomialFeatures(2, include_bias=False)
+    assert separable_by_a_line(lift.fit_transform(X), y)
+    model = LinearSVC(C=np.inf).fit(lift.transform(X), y)
+    assert model.score(lift.transform(X), y) == 1.0 and model.certificate_.met
+
+
+@pytest.mark.catalog("CLS-43")
+@pytest.mark.parametrize("data", [rings, xor_table])
+def test_a_quadratic_classifier_is_linear_in_its_features(data):
+    """f(x) = ⟨x, Qx⟩ + √2⟨x, p⟩ + b is ⟨φ(x), w⟩, φ of the kernel (⟨x, x'⟩ + 1)²."""
+    X, y = data()
+    d = X.shape[1]
+
+    def phi(X):
+        outer = np.einsum("ni,nj->nij", X, X).reshape(len(X), -1)
+        return np.column_stack([outer, np.sqrt(2) * X, np.ones(len(X))])
+
+    np.testing.assert_allclose(phi(X) @ phi(X).T, (X @ X.T + 1) ** 2, atol=1e-12)
+    model = LinearSVC(C=np.inf, fit_intercept=False, tol=1e-8).fit(phi(X), y)
+    w = model.coef_[0]
+    Q, p, b = w[: d * d].reshape(d, d), w[d * d : -1], w[-1]
+    np.testing.assert_allclose(Q, Q.T, atol=1e-6)
+    f = np.einsum("ni,ij,nj->n", X, Q, X) + np.sqrt(2) * X @ p + b
+    np.testing.assert_allclose(f, model.decision_function(phi(X)), atol=1e-9)
+    np.testing.assert_array_equal(np.sign(f), y)
+
+
+# -- counting -------------------------------------------------------------------------
+
+
+@pytest.mark.catalog("THY-05")
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_cover_counts_the_labellings_a_hyperplane_realises(n):
+    rng = np.random.default_rng(n)
+    for s in range(1, 6):
+        X = rng.normal(size=(s, n))
+        labels = [
+            np.array([1.0 if k >> i & 1 else -1.0 for i in range(s)])
+            for k in range(2**s)
+        ]
+        count = sum(separable_by_a_line(X, y, intercept=False) for y in labels)
+        assert count == cover_count(s, n)
+
+
+@pytest.mark.catalog("THY-06", "THY-07")
+@given(st.integers(1, 40), st.integers(1, 40))
+def test_cover_recurrence_and_corollaries(s, n):
+    assert cover_count(s + 1, n) == cover_count(s, n) + cover_count(s, n - 1)
+    assert cover_count(n, n) == 2**n and cover_count(n + 1, n) < 2 ** (n + 1)
+    assert cover_count(2 * n, n) == 2 ** (2 * n - 1)
+    if s <= n:
+        assert cover_count(s, n) == 2**s
+
+
+def test_cover_count_refuses_nonsense():
+    for s, n in ((0, 1), (1, -1)):
+        with pytest.raises(ValueError, match="at least"):
+            cover_count(s, n)
+    with pytest.raises(TypeError):
+        cover_count(2.5, 1)
