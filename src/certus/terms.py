@@ -248,6 +248,5 @@ Term = Loss | Penalty | Kernel
 
 #: Every term by name: how a file's manifest names it.
 TERMS: dict[str, type] = {
-    cls.__name__: cls
-    for cls in (*Loss.__args__, *Penalty.__args__, *Kernel.__args__)
+    cls.__name__: cls for cls in (*Loss.__args__, *Penalty.__args__, *Kernel.__args__)
 }

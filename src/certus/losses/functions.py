@@ -335,7 +335,7 @@ def _apply_to_rows(
     if y.shape == z.shape:
         if not (np.all(y >= 0) and np.allclose(y.sum(axis=-1), 1.0, atol=1e-9)):
             raise ValueError("rows of y must be probabilities that sum to 1.")
-        rows = y.reshape(-1, k).astype(float)
+        rows: Array = y.reshape(-1, k).astype(float)
     else:
         whole = np.issubdtype(y.dtype, np.integer)
         if not (whole and np.all((y >= 0) & (y < k))):
@@ -345,7 +345,7 @@ def _apply_to_rows(
             )
         rows = np.broadcast_to(y, lead).ravel()
     found = formula(loss, rows, z.reshape(-1, k))
-    return np.asarray(found).reshape(*lead, *found.shape[1:])
+    return np.asarray(found).reshape((*lead, *found.shape[1:]))
 
 
 def _check_targets(loss: t.Loss, y: Array) -> None:

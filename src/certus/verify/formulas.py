@@ -188,7 +188,8 @@ def into_domain(term: t.Loss, y: Array, u: Array) -> Array:
         case t.ExponentialMargin():
             low, high = np.where(y > 0, low, 0.0), np.where(y > 0, 0.0, high)
         case t.Logistic() | t.Hinge() | t.SquaredHinge() | t.ModifiedHuber():
-            top = {t.SquaredHinge: np.inf, t.ModifiedHuber: 4.0}.get(type(term), 1.0)
+            tops: dict[type, float] = {t.SquaredHinge: np.inf, t.ModifiedHuber: 4.0}
+            top = tops.get(type(term), 1.0)
             low, high = np.where(y > 0, -top, 0.0), np.where(y > 0, 0.0, top)
     return np.clip(u, low, high)
 

@@ -1,0 +1,68 @@
+"""
+Losses, their slopes and what they promise
+==========================================
+
+A loss decides what a model is punished for. Here are those of regression and of
+classification, each with its slope, which is the pull that one row has on the fit.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from certus import losses
+from certus.terms import (
+    Absolute,
+    ExponentialMargin,
+    Hinge,
+    Huber,
+    Logistic,
+    Squared,
+    Tukey,
+    ZeroOne,
+)
+
+robust = [Squared(), Absolute(), Huber(1.0), Tukey(2.0)]
+figure = losses.plot(robust, ["value", "gradient"])
+figure.suptitle("How far does one residual pull?", x=0.02, ha="left", fontsize=11)
+plt.show()
+
+# %%
+# The squared error pulls without limit. The absolute error and Huber's loss stop at
+# one, and Tukey's returns to zero: beyond ``delta`` a row has no influence at all. The
+# price is convexity.
+
+for loss in robust:
+    slope = np.abs(losses.gradient(loss, [1.0, 1e3, 1e6], 0.0))
+    print(f"{loss!s:18} convex {losses.is_convex(loss)!s:6} pulls {slope}")
+
+# %%
+# Losses of the margin stand in for the number of mistakes, which cannot be minimised
+# directly. The hinge and the exponential loss lie above it everywhere; the logistic
+# loss does once it is divided by log 2.
+
+margins = [ZeroOne(), Hinge(), Hinge(0.0), Logistic(), ExponentialMargin()]
+figure = losses.plot(margins, ["value", "gradient"], reach=2.0)
+figure.suptitle("What replaces the number of mistakes?", x=0.02, ha="left", fontsize=11)
+plt.show()
+
+# %%
+# Is a substitute faithful? Where the positive class has probability η, the expected
+# loss of a score a is ηφ(a) + (1 − η)φ(−a). It should be lowest at a score of the
+# right sign. The perceptron's loss, ``Hinge(0.0)``, is lowest at 0 whatever η is.
+
+scores, eta = np.linspace(-2, 2, 401), 0.7
+fig, ax = plt.subplots(figsize=(5.6, 3.6), layout="constrained")
+for loss in margins[1:]:
+    up, down = losses.value(loss, 1, scores), losses.value(loss, -1, scores)
+    expected = eta * up + (1 - eta) * down
+    best = scores[expected.argmin()]
+    word = "calibrated" if losses.is_calibrated(loss) else "not calibrated"
+    (line,) = ax.plot(scores, expected, lw=1.6, label=f"{loss!s}: {word}")
+    ax.plot(best, expected.min(), "o", color=line.get_color(), ms=6)
+ax.axvline(0.0, color="0.8", lw=0.8, zorder=0)
+ax.set_ylim(0, 2.5)
+ax.set_xlabel("score a")
+ax.set_ylabel("expected loss at η = 0.7")
+ax.set_title("Which score is best?", loc="left", fontsize=11)
+ax.legend(frameon=False, fontsize=9, loc="upper center")
+plt.show()
