@@ -60,7 +60,7 @@ for loss in margins[1:]:
     (line,) = ax.plot(scores, expected, lw=1.6, label=f"{loss!s}: {word}")
     ax.plot(best, expected.min(), "o", color=line.get_color(), ms=6)
 ax.axvline(0.0, color="0.8", lw=0.8, zorder=0)
-ax.set_ylim(0, 2.5)
+ax.set_ylim(0, 3.2)
 ax.set_xlabel("score a")
 ax.set_ylabel("expected loss at η = 0.7")
 ax.set_title("Which score is best?", loc="left", fontsize=11)

@@ -4,6 +4,8 @@ Each is exact, or a simulation with a fixed seed whose tolerance is several stan
 errors.
 """
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,6 +17,12 @@ from sklearn.preprocessing import PolynomialFeatures
 from certus import losses
 from certus import terms as t
 from certus.linear import LinearRegression, Ridge
+from certus.optimize import (
+    Ball,
+    least_squares_objective,
+    projected_gradient,
+    stochastic_gradient_descent,
+)
 
 Array = np.ndarray
 SEEDS = st.integers(0, 10**6)
@@ -175,6 +183,14 @@ def test_the_lms_rule() -> None:
         slope = losses.gradient(t.Squared(), target, x @ by_gradient)
         by_gradient = by_gradient - step * slope * x
         np.testing.assert_array_equal(by_gradient, by_rule)
+    objective = least_squares_objective(X, y)
+    record = stochastic_gradient_descent(
+        objective, np.zeros(3), step=step, every=1, random_state=0, max_iter=200
+    )
+    for before, after in itertools.pairwise(record.iterates):
+        each = step * (y - X @ before)[:, None] * X  # what the rule does at each row
+        assert np.abs(after - before - each).max(axis=1).min() < 1e-14
+    assert len(record.iterates) == 201
     # In the mean the error is multiplied by I − ηH: it shrinks iff η < 2/λ_max.
     H = X.T @ X / 300
     best = LinearRegression(fit_intercept=False).fit(X, y).coef_
@@ -194,11 +210,10 @@ def test_a_ball_is_a_penalty() -> None:
     free = LinearRegression(fit_intercept=False).fit(X, y).coef_
 
     def projected(radius: float) -> Array:
-        w, step = np.zeros(4), 40 / np.linalg.norm(X, 2) ** 2
-        for _ in range(3000):
-            w = w - step * X.T @ losses.gradient(t.Squared(), y, X @ w) / 40
-            w *= min(1.0, radius / max(np.linalg.norm(w), 1e-300))
-        return w
+        objective = least_squares_objective(X, y)
+        return projected_gradient(
+            objective, np.zeros(4), Ball(radius), tol=1e-12, max_iter=5000
+        ).x
 
     def ridge(alpha: float) -> Array:
         return Ridge(alpha, fit_intercept=False).fit(X, y).coef_
@@ -206,6 +221,7 @@ def test_a_ball_is_a_penalty() -> None:
     radius = 0.6 * np.linalg.norm(free)
     multiplier = brentq(lambda a: np.linalg.norm(ridge(a)) - radius, 1e-9, 1e6)
     np.testing.assert_allclose(projected(radius), ridge(multiplier), atol=1e-8)
+    assert np.linalg.norm(projected(radius)) == pytest.approx(radius, rel=1e-12)
     for slack in (1.0 + 1e-9, 3.0):  # a ball that holds the optimum does nothing
         bound = slack * np.linalg.norm(free)
         np.testing.assert_allclose(projected(bound), free, atol=1e-8)
