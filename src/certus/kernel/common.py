@@ -25,24 +25,43 @@ LOOK = 2_000
 NAMES = ("linear", "poly", "rbf", "laplacian", "sigmoid", "precomputed")
 
 
-def gamma_value(gamma: Any, X: Any) -> float:
-    """scikit-learn's "scale" and "auto" as numbers."""
+def gamma_value(gamma: Any, X: Any, s: Array | None = None) -> float:
+    """scikit-learn's "scale" and "auto" as numbers; weights count as repetitions."""
     if isinstance(gamma, str):
         if gamma not in ("scale", "auto"):
             raise ValueError(f"gamma={gamma!r}; use 'scale', 'auto' or a number.")
         if gamma == "auto":
             return 1.0 / X.shape[1]
-        if sparse.issparse(X):
-            variance = float(X.multiply(X).mean() - X.mean() ** 2)
-        else:
-            variance = float(np.var(X, dtype=np.float64))
+        variance = _variance(X, s)
         return 1.0 / (X.shape[1] * variance) if variance > 0 else 1.0
     check_number("gamma", gamma)
     return float(gamma)
 
 
+def _variance(X: Any, s: Array | None) -> float:
+    """Variance of all cells, each row counted by its weight."""
+    if s is not None:
+        share = s / s.sum()
+        mean = (
+            float(share @ np.asarray(X.sum(axis=1), dtype=float).ravel()) / X.shape[1]
+        )
+        if sparse.issparse(X):
+            square = X.multiply(X).sum(axis=1)
+            return float(share @ np.ravel(square)) / X.shape[1] - mean**2
+        spread = np.square(X - mean, dtype=np.float64).sum(axis=1)
+        return float(share @ spread) / X.shape[1]
+    if sparse.issparse(X):
+        return float(X.multiply(X).mean() - X.mean() ** 2)
+    return float(np.var(X, dtype=np.float64))
+
+
 def kernel_term(
-    kernel: Any, X: Any, gamma: Any = "scale", degree: Any = 3, coef0: Any = 0.0
+    kernel: Any,
+    X: Any,
+    gamma: Any = "scale",
+    degree: Any = 3,
+    coef0: Any = 0.0,
+    s: Array | None = None,
 ) -> t.Kernel:
     """The term that a constructor's ``kernel`` and its parameters stand for."""
     if isinstance(kernel, t.Kernel):
@@ -61,7 +80,7 @@ def kernel_term(
     check_number("coef0", coef0, -np.inf)
     if kernel == "linear":
         return t.Linear()
-    scale = gamma_value(gamma, X)
+    scale = gamma_value(gamma, X, s)
     match kernel:
         case "poly":
             return t.Polynomial(degree, float(coef0), scale)

@@ -16,45 +16,6 @@ from certus.convex.cache import kernel
 
 
 @kernel
-def gaussian_rows(
-    G: Any, a: Any, b: Any, gamma: float, out: Any, slots: Any, offset: int
-) -> None:
-    """Row slots[i] of out, from column offset on: exp(−gamma·(a[i] + b − 2G[i])).
-
-    G holds inner products, a and b squared norms.
-    The exponential is a polynomial after range reduction, accurate to a few units in
-    the last place: written out, it is vectorised, which a call would not be.
-    """
-    m, n = G.shape
-    log2e = 1.4426950408889634
-    high, low = 0.6931471803691238, 1.9082149292705877e-10
-    two = 2.0 * gamma
-    for i in range(m):
-        shift = gamma * a[i]
-        for j in range(n):
-            x = two * G[i, j] - shift - gamma * b[j]
-            x = min(x, 0.0)
-            x = max(x, -700.0)
-            k = np.floor(x * log2e + 0.5)
-            r = (x - k * high) - k * low
-            p = 2.08767569878681e-09
-            p = p * r + 2.505210838544172e-08
-            p = p * r + 2.755731922398589e-07
-            p = p * r + 2.7557319223985893e-06
-            p = p * r + 2.48015873015873e-05
-            p = p * r + 0.0001984126984126984
-            p = p * r + 0.001388888888888889
-            p = p * r + 0.008333333333333333
-            p = p * r + 0.041666666666666664
-            p = p * r + 0.16666666666666666
-            p = p * r + 0.5
-            p = p * r + 1.0
-            p = p * r + 1.0
-            scale = np.int64((np.int64(k) + 1023) << 52).view(np.float64)
-            out[slots[i], offset + j] = p * scale
-
-
-@kernel
 def add_rows(rows: Any, slots: Any, change: Any, f: Any, start: int, stop: int) -> None:
     """f[start:stop] += Σ_k change[k]·rows[slots[k], start:stop], four rows at a time.
 
@@ -155,8 +116,9 @@ def run_epoch(
 ) -> Any:
     """One pass of the kernel perceptron, from ``start`` until a row is missing.
 
-    ``constant`` is added to the kernel. ``slot[i]`` is where row i of the kernel is kept, −1 if nowhere. Returns the place
-    in ``order`` where it stopped and the mistakes made.
+    ``constant`` is added to the kernel. ``slot[i]`` is where row i of the kernel is
+    kept, −1 if nowhere. Returns the place in ``order`` where it stopped and the
+    mistakes made.
     """
     mistakes = 0
     for p in range(start, len(order)):

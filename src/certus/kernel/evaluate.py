@@ -2,7 +2,7 @@
 
 ``evaluate(kernel, A, B)`` is k(a, b) for all pairs of rows, float64, for dense or sparse
 rows. The Gaussian kernel, which most machines use, has a path of its own: one matrix
-product, then one compiled pass for the exponential, on as many threads as allowed. The
+product that gives the exponents, then the exponential, on as many threads as allowed. The
 verifier has its own formulas; a test compares the two.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from threading import get_ident
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,6 @@ from scipy.spatial.distance import cdist
 from certus import terms as t
 from certus.base import thread_budget, thread_pools
 from certus.convex.design import Array
-from certus.kernel.compiled import gaussian_rows
 
 #: Entries of a block handled at a time: its inner products stay in the second cache.
 BLOCK = 1 << 18
@@ -28,6 +28,8 @@ BLOCK = 1 << 18
 MANY = 1 << 19
 #: Beyond this gamma·‖x‖², distances are taken by differences: cancellation would show.
 STEEP = 1e4
+#: Up to this gamma·‖x‖² exponents are accurate enough in single precision.
+MILD = 32.0
 
 
 def evaluate(kernel: t.Kernel, A: Any, B: Any) -> Array:
@@ -145,7 +147,11 @@ class Centred(NamedTuple):
 
 
 class Points:
-    """Rows against which Gaussian kernels are evaluated again and again."""
+    """Rows against which Gaussian kernels are evaluated again and again.
+
+    The exponent is one inner product, of rows lengthened by two: (√2γ·x, −γ‖x‖², 1)
+    with (√2γ·z, 1, −γ‖z‖²).
+    """
 
     def __init__(self, B: Any, gamma: float) -> None:
         self.gamma = float(gamma)
@@ -154,8 +160,9 @@ class Points:
             B = _double(B)
             self.centre = B.mean(axis=0)
         self.rows = self.like(B)
-        largest = float(self.rows.norms.max(initial=0.0))
-        self.steep = self.centre is not None and self.gamma * largest > STEEP
+        self.largest = self.gamma * float(self.rows.norms.max(initial=0.0))
+        self.steep = self.centre is not None and self.largest > STEEP
+        self._right: dict[Any, Any] = {}
 
     def like(self, A: Any) -> Centred:
         """Other rows, prepared in the same way."""
@@ -181,20 +188,88 @@ class Points:
         if self.steep:
             out[slots] = np.exp(-self.gamma * cdist(A.X, self.rows.X, "sqeuclidean"))
             return
-        slots = np.ascontiguousarray(slots, dtype=np.int64)
-        width = max(64, BLOCK // max(1, min(m, 512)))
+        # Single precision where the result is single and its exponent small.
+        dtype = out.dtype if self.largest <= MILD else np.dtype(np.float64)
+        left, right = self._left(A, dtype), self._columns(dtype)
+        tall = min(m, 512)
+        width = max(64, BLOCK // tall)
+        buffers: dict[int, Array] = {}
 
         def work(start: int) -> None:
             stop = min(start + width, n)
-            b = np.ascontiguousarray(self.rows.norms[start:stop])
-            columns = self.rows.X[start:stop]
-            for first in range(0, m, 512):
-                last = min(first + 512, m)
-                G = dot(A.X[first:last], columns)
-                a, where = A.norms[first:last], slots[first:last]
-                gaussian_rows(np.ascontiguousarray(G), a, b, self.gamma, out, where, start)
+            own = buffers.setdefault(get_ident(), np.empty(tall * width, dtype))
+            for first in range(0, m, tall):
+                last = min(first + tall, m)
+                shape = (last - first, stop - start)
+                E = own[: shape[0] * shape[1]].reshape(shape)
+                exponents(left, right, first, last, start, stop, E)
+                np.exp(E, out=E)
+                out[slots[first:last], start:stop] = E
 
         spread(work, range(0, n, width), m * n)
+
+    def times(self, A: Centred, coef: Array) -> Array:
+        """The same times ``coef``, block by block: the matrix is never held."""
+        m, n = A.X.shape[0], self.rows.X.shape[0]
+        out = np.zeros((m, *coef.shape[1:]))
+        if self.steep or m == 0 or n == 0:
+            for first in range(0, m, max(1, BLOCK // max(n, 1))):
+                rows = slice(first, first + max(1, BLOCK // n))
+                K = np.exp(-self.gamma * cdist(A.X[rows], self.rows.X, "sqeuclidean"))
+                out[rows] = K @ coef
+            return out
+        dtype = np.dtype(np.float64)
+        left, right = self._left(A, dtype), self._columns(dtype)
+        wide = min(n, 1024)
+        tall = max(16, BLOCK // wide)
+        buffers: dict[int, Array] = {}
+
+        def work(first: int) -> None:
+            last = min(first + tall, m)
+            own = buffers.setdefault(get_ident(), np.empty(tall * wide))
+            for start in range(0, n, wide):
+                stop = min(start + wide, n)
+                shape = (last - first, stop - start)
+                E = own[: shape[0] * shape[1]].reshape(shape)
+                exponents(left, right, first, last, start, stop, E)
+                np.exp(E, out=E)
+                out[first:last] += E @ coef[start:stop]
+
+        spread(work, range(0, m, tall), m * n)
+        return out
+
+    def _left(self, A: Centred, dtype: Any) -> Any:
+        ones = np.ones(len(A.norms))
+        return _lengthen(A.X, self.gamma, (-self.gamma * A.norms, ones), dtype)
+
+    def _columns(self, dtype: Any) -> Any:
+        """The rows, lengthened and transposed, kept for the next call."""
+        if dtype not in self._right:
+            rows, ones = self.rows, np.ones(len(self.rows.norms))
+            wide = _lengthen(
+                rows.X, self.gamma, (ones, -self.gamma * rows.norms), dtype
+            )
+            sparse_rows = sparse.issparse(wide)
+            self._right[dtype] = wide if sparse_rows else np.ascontiguousarray(wide.T)
+        return self._right[dtype]
+
+
+def _lengthen(X: Any, gamma: float, more: tuple[Array, Array], dtype: Any) -> Any:
+    scaled = X * np.sqrt(2 * gamma)
+    if sparse.issparse(X):
+        tail = sparse.csr_array(np.column_stack(more))
+        return sparse.hstack([scaled, tail], format="csr", dtype=np.float64)
+    return np.column_stack([scaled, *more]).astype(dtype)
+
+
+def exponents(
+    left: Any, right: Any, first: int, last: int, start: int, stop: int, out: Array
+) -> None:
+    """Inner products of rows first:last with rows start:stop, into ``out``."""
+    if sparse.issparse(right):
+        out[...] = (left[first:last] @ right[start:stop].T).toarray()
+    else:
+        np.matmul(left[first:last], right[:, start:stop], out=out)
 
 
 def spread(work: Callable[[int], None], starts: Any, entries: int) -> None:

@@ -158,7 +158,9 @@ class KernelLogisticRegression(ClassifierMixin, KernelMachine):
         weight = weights(s, self.class_weight, codes, self.classes_, len(codes))
         if np.count_nonzero(np.bincount(codes, weights=weight)) < 2:
             raise ValueError("Only one class has a positive weight; give 2 classes.")
-        self.kernel_ = kernel_term(self.kernel, X, self.gamma, self.degree, self.coef0)
+        self.kernel_ = kernel_term(
+            self.kernel, X, self.gamma, self.degree, self.coef0, s
+        )
         kernel, rows = self._training(X)
         status = self._solve(kernel, rows, X, y, codes, weight)
         binary = len(self.classes_) == 2
@@ -319,7 +321,9 @@ def _objective(at: Iterate, y: Array, cost: Array) -> float:
 def _gap(at: Iterate, y: Array, cost: Array, intercept: bool) -> float:
     """The sum of Fenchel–Young excesses at the dual point −c/cost; inf outside it."""
     v = at.c * y / cost  # between zero and one at every dual point
-    balanced = not intercept or abs(at.c.sum()) <= 1e-9 * max(np.abs(at.c).sum(), 1e-300)
+    balanced = not intercept or abs(at.c.sum()) <= 1e-9 * max(
+        np.abs(at.c).sum(), 1e-300
+    )
     if v.min() < 0 or v.max() > 1 or not balanced:
         return np.inf
     m = y * (at.g + at.b)

@@ -135,7 +135,9 @@ class KernelPerceptron(ClassifierMixin, KernelMachine):
             )
         self.kernel_ = kernel_term(self.kernel, X, self.gamma, self.degree, self.coef0)
         kernel, rows = self._training(X)
-        status = self._run(KernelRows(kernel, rows, float(self.cache_size)), X, y, codes)
+        status = self._run(
+            KernelRows(kernel, rows, float(self.cache_size)), X, y, codes
+        )
         binary = len(self.classes_) == 2
         evidence = Evidence(
             "kernel",

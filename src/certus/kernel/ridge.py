@@ -193,9 +193,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
             coef = _primal(kernel, X, Y, s, alphas)
             if coef is not None:
                 self.solver_ = "primal"
-                self.solver_reason_ = (
-                    f"{length:,} features are fewer than {n:,} rows"
-                )
+                self.solver_reason_ = f"{length:,} features are fewer than {n:,} rows"
                 return coef
         system = KernelSystem(kernel, X)
         self.solver_ = system.method
@@ -231,7 +229,9 @@ def _primal(
         Phi = X
     else:
         Phi = feature_map(kernel, X)
-    scaled = Phi.multiply(s[:, None]).tocsr() if sparse.issparse(Phi) else Phi * s[:, None]
+    scaled = (
+        Phi.multiply(s[:, None]).tocsr() if sparse.issparse(Phi) else Phi * s[:, None]
+    )
     gram = scaled.T @ Phi
     gram = gram.toarray() if sparse.issparse(gram) else np.asarray(gram)
     right = np.asarray(scaled.T @ Y)

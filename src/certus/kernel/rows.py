@@ -3,7 +3,7 @@
 A solver asks for rows of the n × n kernel matrix by number. Those at hand are served,
 the others are computed together, in one matrix product, and take the places of the rows
 unused for longest. The store never exceeds its budget; it holds float64 where the whole
-matrix fits, float32 otherwise (exact sums are then taken by :meth:`product`).
+matrix is small, float32 otherwise (exact sums are then taken by :meth:`product`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from certus.kernel.compiled import add_rows
 
 #: Rows of an exact product computed at a time.
 CHUNK = 1 << 21
+#: Bytes up to which a whole matrix is kept in float64.
+SMALL = 128e6
 #: The store holds at least this many rows, whatever the budget.
 FEWEST = 1_024
 
@@ -40,13 +42,15 @@ class KernelRows:
     def __init__(self, kernel: t.Kernel, X: Any, megabytes: float = 1000.0) -> None:
         self.kernel, self.X, self.n = kernel, X, X.shape[0]
         self.whole = isinstance(kernel, t.Precomputed)
-        self._points = ev.Points(X, kernel.gamma) if type(kernel) is t.Gaussian else None
+        self._points = (
+            ev.Points(X, kernel.gamma) if type(kernel) is t.Gaussian else None
+        )
         if self.whole:
             self.store = np.ascontiguousarray(X, dtype=np.float64)
             self.slot = np.arange(self.n)
             return
         budget = megabytes * 1e6
-        single = 8.0 * self.n * self.n > budget
+        single = 8.0 * self.n * self.n > min(budget, SMALL)
         dtype = np.float32 if single else np.float64
         width = np.dtype(dtype).itemsize * self.n
         capacity = int(min(self.n, max(min(FEWEST, self.n), budget // max(1, width))))
@@ -95,7 +99,9 @@ class KernelRows:
 
     def add(self, index: Array, change: Array, f: Array) -> None:
         """F += Σ change·K[index], from rows of the store."""
-        slots = self.fetch(index)
+        self._accumulate(self.fetch(index), change, f)
+
+    def _accumulate(self, slots: Array, change: Array, f: Array) -> None:
         change = np.ascontiguousarray(change)
         half = max(1 << 12, -(-self.n // 4))
 
@@ -103,7 +109,7 @@ class KernelRows:
             stop = min(start + half, self.n)
             add_rows(self.store, slots, change, f, start, stop)
 
-        ev.spread(work, range(0, self.n, half), len(index) * self.n)
+        ev.spread(work, range(0, self.n, half), len(slots) * self.n)
 
     def square(self, index: Array) -> Array:
         """K[index, index] in float64, computed anew."""
@@ -115,11 +121,12 @@ class KernelRows:
 
     def product(self, index: Array, coef: Array) -> Array:
         """K[:, index] @ coef in float64, block by block, nothing kept."""
+        if self.exact and coef.ndim == 1 and np.all(self.slot[index] >= 0):
+            f = np.zeros(self.n)
+            self._accumulate(np.ascontiguousarray(self.slot[index]), coef, f)
+            return f
         if self.whole:
             return np.asarray(coef.T @ self.store[index]).T
-        known = self.slot[index]
-        if self.exact and np.all(known >= 0):
-            return np.asarray(coef.T @ self.store[known]).T
         return multiply(self.kernel, self.X, self.X[index], coef)
 
 
@@ -129,15 +136,14 @@ def multiply(kernel: t.Kernel, A: Any, B: Any, coef: Array) -> Array:
     out = np.zeros((n, *coef.shape[1:]))
     if m == 0 or n == 0:
         return out
-    points = ev.Points(B, kernel.gamma) if type(kernel) is t.Gaussian else None
+    if type(kernel) is t.Gaussian:
+        points = ev.Points(B, kernel.gamma)
+        return points.times(points.like(A), coef)
     step = max(1, CHUNK // m)
     for first in range(0, n, step):
-        rows = A[first : first + step]
-        if points is None:
-            block = ev.evaluate(kernel, rows, B)
-        else:
-            block = points.block(points.like(rows))
-        out[first : first + step] = block @ coef
+        out[first : first + step] = (
+            ev.evaluate(kernel, A[first : first + step], B) @ coef
+        )
     return out
 
 

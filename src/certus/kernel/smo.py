@@ -144,7 +144,7 @@ def solve(
     unit = 0.0 if own_unit else unit
     size = m if m <= SMALL else min(WORKING, rows.capacity)
     last, steps, fresh = np.empty(0, dtype=np.int64), 0, True
-    polished, stale = np.inf, 0
+    polished, stale = look(box, beta, f, unit).violation, 0
     status = Status.SOLVED
     try:
         while True:
@@ -164,7 +164,7 @@ def solve(
                 improved = polish(box, beta, f, unit, point)
                 if improved is not None:
                     beta, f = improved
-                    fresh = True
+                    fresh = rows.exact
                     continue
             before = point.violation
             work = choose(box, beta, box.target - f[box.row], last, size)
@@ -217,13 +217,18 @@ def _move(
     done, _ = minimise_block(K, new, v, low, high, eps, limit)
     delta = new - old
     beta[work] = new
-    coef = np.bincount(
-        np.searchsorted(index, box.row[work]), weights=delta, minlength=len(index)
-    )
-    moved = np.flatnonzero(coef)
-    if len(moved):
-        box.rows.add(index[moved], coef[moved], f)
+    _add(box, work, delta, f)
     return int(done), float(np.abs(delta).sum())
+
+
+def _add(box: Box, work: Array, delta: Array, f: Array) -> None:
+    """F += K δ for a change of the variables ``work``, from rows of the store."""
+    coef = np.bincount(box.row[work], weights=delta, minlength=box.rows.n)
+    index = np.flatnonzero(coef)
+    # In portions that fit the store beside each other.
+    for part in np.array_split(index, max(1, -(-len(index) // box.rows.capacity))):
+        if len(part):
+            box.rows.add(part, coef[part], f)
 
 
 # -- the exact solve on the free variables ------------------------------------------
@@ -250,10 +255,15 @@ def polish(
         step = min(1.0, float(ratio.min()))
         hit = ratio <= step * (1 + 1e-12)
         bound = np.where(direction > 0, box.high[free], box.low[free])
+        before = new[free]
         moved = np.where(hit, bound, new[free] + step * direction)
         new[free] = np.clip(moved, box.low[free], box.high[free])
         _rebalance(box, new, free)
-        scores = total_scores(box, new)
+        if box.rows.exact:
+            scores = total_scores(box, new)
+        else:
+            scores = scores.copy()
+            _add(box, free, new[free] - before, scores)
         if step == 1.0:
             break
     after = look(box, new, scores, unit)

@@ -183,7 +183,9 @@ class SVC(ClassifierMixin, SupportVectorMachine):
                 f"({self.classes_[0]!r})."
             )
         s_used = self._weights(codes, s)
-        self.kernel_ = kernel_term(self.kernel, X, self.gamma, self.degree, self.coef0)
+        self.kernel_ = kernel_term(
+            self.kernel, X, self.gamma, self.degree, self.coef0, s
+        )
         parts, status, arrays = self._solve(X, y, codes, s_used)
         self.n_iter_ = np.array([p.n_iter for p in parts], dtype=np.int32)
         self.fit_status_ = int(status is Status.MAX_ITER)

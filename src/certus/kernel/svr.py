@@ -141,7 +141,9 @@ class SVR(RegressorMixin, SupportVectorMachine):
             raise ValueError("C must be finite in SVR; choose a large number.")
         X, y, s = self._read(X, y, sample_weight, y_numeric=True)
         target = np.asarray(y, dtype=np.float64)
-        self.kernel_ = kernel_term(self.kernel, X, self.gamma, self.degree, self.coef0)
+        self.kernel_ = kernel_term(
+            self.kernel, X, self.gamma, self.degree, self.coef0, s
+        )
         kernel, rows = self._training(X)
         monitor = Monitor(self, X, y, None, self.max_time)
         n = len(target)

@@ -15,6 +15,7 @@ import numpy as np
 
 from certus import terms as t
 from certus.certificate import Claim, Evidence, Status, Strength
+from certus.verify import foreign_kernel
 
 TOL = 1e-6
 NOTE = "for the data and weights you passed"
@@ -456,4 +457,7 @@ _STATEMENTS: dict[str, Callable[[Any], tuple[Evidence, str]]] = {
     "KNeighborsRegressor": _neighbors,
     "MLPClassifier": _network,
     "MLPRegressor": _network,
+    "SVC": foreign_kernel.svc,
+    "SVR": foreign_kernel.svr,
+    "KernelRidge": foreign_kernel.kernel_ridge,
 }

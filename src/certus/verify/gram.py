@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from certus import terms as t
 from certus.verify.data import Array
 
 #: Kernel values held at a time by one thread.
-_BLOCK = 1 << 19
+_BLOCK = 1 << 18
 #: Above this gamma·‖x‖² inner products lose too many digits of a distance.
 _CANCELS = 1e4
 
@@ -120,10 +121,16 @@ def products(kernel: t.Kernel, X: Any, support: Array, coef: Array) -> Array:
     own = isinstance(kernel, t.Precomputed)
     base = X[:, support] if own else X[support]
     step = max(1, _BLOCK // m)
+    gaussian = _Gaussian(base, kernel.gamma) if _fast(kernel, X) else None
+    buffers: dict[int, Array] = {}
 
     def work(first: int) -> None:
         rows = slice(first, first + step)
-        K = base[rows] if own else gram(kernel, X[rows], base)
+        if gaussian is not None:
+            room = buffers.setdefault(get_ident(), np.empty(step * m))
+            K = gaussian.block(X[rows], room)
+        else:
+            K = base[rows] if own else gram(kernel, X[rows], base)
         out[rows] = np.asarray(K @ coef, dtype=float)
 
     starts = range(0, n, step)
@@ -135,6 +142,33 @@ def products(kernel: t.Kernel, X: Any, support: Array, coef: Array) -> Array:
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(work, starts))
     return out
+
+
+def _fast(kernel: t.Kernel, X: Any) -> bool:
+    return isinstance(kernel, t.Gaussian) and not sparse.issparse(X)
+
+
+class _Gaussian:
+    """As :func:`_gaussian`, with what belongs to B computed once and room reused."""
+
+    def __init__(self, B: Any, gamma: float) -> None:
+        self.gamma = float(gamma)
+        self.B = np.asarray(B, dtype=float)
+        self.origin = self.B.mean(axis=0)
+        shifted = self.B - self.origin
+        self.b = self.gamma * _square(shifted)
+        self.columns = np.ascontiguousarray(2 * self.gamma * shifted.T)
+
+    def block(self, A: Any, room: Array) -> Array:
+        A = np.asarray(A, dtype=float) - self.origin
+        a = self.gamma * _square(A)
+        if max(a.max(initial=0.0), self.b.max(initial=0.0)) > _CANCELS:
+            return _gaussian(A + self.origin, self.B, self.gamma)
+        K = room[: len(A) * len(self.b)].reshape(len(A), len(self.b))
+        np.matmul(A, self.columns, out=K)
+        K -= self.b
+        K -= a[:, None]
+        return np.exp(K, out=K)
 
 
 def _threads() -> int:

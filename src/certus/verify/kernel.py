@@ -82,7 +82,10 @@ def check_kernel(
         )
     machines, s, labels, support = _machines(model, evidence, X, y, sample_weight)
     marks = data.fingerprint(X, labels, s)
-    tol, fix = float(evidence.params.get("tol", 1e-6)), str(evidence.params.get("fix", ""))
+    tol, fix = (
+        float(evidence.params.get("tol", 1e-6)),
+        str(evidence.params.get("fix", "")),
+    )
     refusal = _not_positive(kernel, X, evidence, level)
     if refusal is not None:
         return [refusal], Status.NO_MINIMISER, marks
@@ -130,17 +133,18 @@ def _machines(
     if len(labels) != n:
         raise ValueError(f"y has {len(labels)} rows and X has {n}.")
     counts = params.get("class_counts", "weights")
-    s = data.weights(sample_weight, params.get("class_weight"), labels, classes, n, counts)
+    s = data.weights(
+        sample_weight, params.get("class_weight"), labels, classes, n, counts
+    )
     coef = data.plain(model.dual_coef_).astype(float)
     support = np.asarray(getattr(model, "support_", np.arange(n)))
     if target == "numbers":
         coef = coef.T if coef.ndim == 2 and not hasattr(model, "support_") else coef
-    coef = coef.reshape(-1, len(support)) if len(support) else coef.reshape(-1, 0)
-    if len(support) and support.max() >= n or (
-        not hasattr(model, "support_") and coef.shape[1] != n
-    ):
-        raise ValueError(f"X has {n} rows, fewer than the model was fitted on.")
     b = np.ravel(np.asarray(getattr(model, "intercept_", 0.0), dtype=float))
+    known = int(getattr(model, "shape_fit_", (len(support),))[0])
+    if support.max(initial=-1) >= n or len(support) > n or known != n != len(support):
+        raise ValueError(f"X has {n} rows and the model was fitted on {known}.")
+    coef = coef.reshape(-1, len(support)) if len(support) else np.zeros((len(b), 0))
     free = params.get("intercept", "free") == "free"
     parts = _parts(target, labels, classes, coef, support)
     alphas = params.get("alphas")
@@ -201,7 +205,11 @@ def _dual_point(p: Machine, support: Array, n: int) -> tuple[Array, Array]:
 
 
 def _scores(
-    kernel: t.Kernel, X: Any, machines: list[Machine], support: Array, other: list[Array]
+    kernel: t.Kernel,
+    X: Any,
+    machines: list[Machine],
+    support: Array,
+    other: list[Array],
 ) -> list[Scores]:
     """Kernel sums of all problems in one pass."""
     coef = np.column_stack([*(p.c for p in machines), *other])
@@ -211,7 +219,9 @@ def _scores(
         z, w = Z[:, k], Z[:, len(machines) + k]
         d = p.c - other[k]
         square, apart = p.c @ z[support], d @ (z - w)[support]
-        found.append(Scores(z[p.rows], w[p.rows], float(square), max(float(apart), 0.0)))
+        found.append(
+            Scores(z[p.rows], w[p.rows], float(square), max(float(apart), 0.0))
+        )
     return found
 
 
@@ -233,8 +243,7 @@ def _gaps(
     scores = _scores(kernel, X, machines, support, [c for _, c in points])
     largest = float(np.sqrt(np.abs(diagonal(kernel, X)).max(initial=0.0))) or 1.0
     found = [
-        _gap(p, u, score, largest)
-        for p, (u, _), score in zip(machines, points, scores)
+        _gap(p, u, score, largest) for p, (u, _), score in zip(machines, points, scores)
     ]
     worst = max(range(len(found)), key=lambda k: found[k].value - found[k].allowance)
     objective = describe(machines[worst], kernel)
@@ -247,7 +256,10 @@ def _gap(p: Machine, u: Array, score: Scores, largest: float) -> Found:
     """(P − D) relative to the best constant model, and the rounding granted."""
     formulas, total = LOSSES[type(p.loss)], float(p.s.sum())
     z = score.z + p.b
-    losses, conjugates = formulas.value(p.loss, p.y, z), formulas.conjugate(p.loss, p.y, u)
+    losses, conjugates = (
+        formulas.value(p.loss, p.y, z),
+        formulas.conjugate(p.loss, p.y, u),
+    )
     excess = losses + conjugates - u * z
     gap = float(p.s @ excess) / total + p.level / total * score.apart / 2
     size = float(p.s @ (np.abs(losses) + np.abs(conjugates) + np.abs(u * z))) / total
@@ -391,7 +403,9 @@ def _hulls_meet(
                 continue
             c = plus / plus.sum() - minus / minus.sum()
             used = np.flatnonzero(c)
-            square = float(c[used] @ products(kernel, X, used, c[used][:, None])[used, 0])
+            square = float(
+                c[used] @ products(kernel, X, used, c[used][:, None])[used, 0]
+            )
             if square > COINCIDE * top:
                 continue
             apart = np.sqrt(max(square, EPS * top))
