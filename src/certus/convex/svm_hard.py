@@ -19,14 +19,9 @@ from scipy.optimize import linprog
 from certus.certificate import Status
 from certus.convex.design import Array
 from certus.convex.problem import OnStep, Solution, keep_going
-from certus.convex.svm import (
-    Point,
-    Rows,
-    Smoothed,
-    SvmProblem,
-    hinge_box,
-    newton_direction,
-)
+from certus.convex.svm import Point, Smoothed
+from certus.convex.svm_problem import Rows, SvmProblem, hinge_box
+from certus.convex.svm_systems import newton_direction
 
 #: Rows that a linear programme may hold.
 PROGRAMME_ROWS = 20_000
@@ -130,7 +125,9 @@ class _Hard:
             if self.steps >= self.max_iter:
                 break
             self.steps += 1
-            p = newton_direction(self.problem, point, model.delta, 1e-6)
+            p = newton_direction(
+                self.problem, point.inside, point.gradient, model.delta, 1e-6
+            )
             q = self.problem.rows.dot(p)
             length = model.search(point, p, q) if np.isfinite(p).all() else 0.0
             if length == 0.0:

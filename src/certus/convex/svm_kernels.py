@@ -105,6 +105,16 @@ def along(
 
 
 @kernel
+def row_squares(indptr: Any, values: Any, out: Any) -> None:
+    """‖x‖² of each CSR row."""
+    for i in range(len(out)):
+        total = 0.0
+        for j in range(indptr[i], indptr[i + 1]):
+            total += values[j] * values[j]
+        out[i] = total
+
+
+@kernel
 def descend(
     indptr: Any,
     indices: Any,
@@ -125,6 +135,7 @@ def descend(
     """One sweep of dual descent over the CSR rows in ``order``.
 
     Minimises ½‖Σ βᵢxᵢ‖² − Σ βᵢtᵢ + epsilon·Σ|βᵢ| + ½·Σ widthᵢβᵢ² over low ≤ β ≤ high;
+    ``indices`` are unsigned, which spares a test for negative ones at each value.
     ``w`` is Σ βᵢxᵢ, its last entry that of a constant column of size ``scale``. Rows
     that are at a corner by more than ``cut`` are marked for leaving. Returns the
     largest violation met.

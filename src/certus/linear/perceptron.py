@@ -25,7 +25,7 @@ from certus.certificate import Evidence, Status
 from certus.convex.design import Array
 from certus.convex.online import Run, Schedule, Visitor, run_perceptron
 from certus.linear.common import LinearClassifierBase, class_weights
-from certus.linear.svm import SparseCoefficients
+from certus.linear.margins import SparseCoefficients
 from certus.verify import data
 
 _WORST = (
@@ -122,7 +122,7 @@ class Perceptron(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
     >>> X, y = [[0, 0], [1, 0], [0, 1], [1, 1]], [-1, 1, 1, 1]
     >>> model = Perceptron(shuffle=False, tol=None).fit(X, y)
     >>> model.score(X, y), int(model.mistakes_.sum())
-    (1.0, 5)
+    (1.0, 9)
     """
 
     def __init__(
@@ -265,8 +265,10 @@ def _signs(codes: Array, k: int, multi_class: str) -> list[Array]:
 
 
 def _steps(model: Perceptron, codes: Array, problems: int) -> list[Array]:
-    """Size of each row's update; as in scikit-learn a class's weight applies where it
-    is the positive one, or to both of two.
+    """Size of each row's update.
+
+    As in scikit-learn a class's weight applies where it is the positive one, or to both
+    of two.
     """
     eta, k = float(model.eta0), len(model.classes_)
     if model.class_weight is None:

@@ -7,31 +7,39 @@ Objective, in scikit-learn's units, with κ = ``intercept_scaling``:
 κ = inf leaves the intercept unpenalised, C = inf asks for the hard margin. Inside,
 everything is divided by C·Σs. The methods are those of ``certus.convex.svm`` (Newton
 steps on the rows near a kink), ``svm_descent`` (sparse data with many columns),
-``svm_hard`` and, for an L1 penalty, ``prox_newton``.
+``svm_hard`` and, for an L1 penalty, ``svm_sparse``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
 
 from certus.base import Fitted, certified_fit, check_choice, check_number
 from certus.callbacks import Monitor
-from certus.certificate import Evidence, Status
-from certus.convex import svm, svm_descent, svm_hard, svm_sparse
+from certus.certificate import Evidence
 from certus.convex.design import Array
-from certus.convex.problem import OnStep, Solution
+from certus.convex.svm_problem import hinge_box, tube_box
 from certus.linear.common import (
-    RESCALE,
     LinearClassifierBase,
     LinearRegressorBase,
     class_weights,
+)
+from certus.linear.margins import (
+    Part,
+    Solved,
+    SparseCoefficients,
+    attributes_of,
+    check_machine,
+    common_params,
+    dual_evidence,
+    machine_solver,
+    solve_each,
+    store_solver,
+    worst_status,
 )
 from certus.terms import (
     L1,
@@ -43,44 +51,6 @@ from certus.terms import (
     SquaredHinge,
 )
 from certus.verify import data
-
-#: Why a method is chosen.
-REASONS = {
-    "Newton on active rows": "the loss is smooth, and curved on the active rows alone",
-    "multipliers": "the loss has kinks: few rows lie on them at the minimum",
-    "dual descent": "sparse rows and many columns: one row at a time",
-    "proximal Newton": "an L1 penalty: few columns stay in the model",
-    "hard margin": "C = inf leaves no row on the wrong side",
-}
-#: How several problems ended, the worst first.
-_WORST = (
-    Status.INTERRUPTED,
-    Status.TIME_LIMIT,
-    Status.STOPPED,
-    Status.NO_MINIMISER,
-    Status.MAX_ITER,
-    Status.TOL_NOT_REACHED,
-    Status.SOLVED,
-)
-
-
-class SparseCoefficients:
-    """``sparsify`` and ``densify``, as in scikit-learn."""
-
-    coef_: Any
-
-    def sparsify(self) -> Any:
-        """Store ``coef_`` as a sparse matrix; pays where most of it is zero."""
-        check_is_fitted(self)
-        self.coef_ = sparse.csr_matrix(self.coef_)
-        return self
-
-    def densify(self) -> Any:
-        """Store ``coef_`` as an array again."""
-        check_is_fitted(self)
-        if sparse.issparse(self.coef_):
-            self.coef_ = self.coef_.toarray()
-        return self
 
 
 class LinearSVC(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
@@ -160,7 +130,7 @@ class LinearSVC(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
     >>> X, y = load_iris(return_X_y=True)
     >>> model = LinearSVC(loss="hinge").fit(X, y)
     >>> model.certificate_.met, round(model.score(X, y), 2)
-    (True, 0.93)
+    (True, 0.94)
     """
 
     def __init__(
@@ -222,12 +192,12 @@ class LinearSVC(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
         solver = machine_solver(self, X)
         problems = _label_problems(self, codes, s)
         monitor = Monitor(self, X, y, None, self.max_time)
-        solved = _solve_each(self, X, problems, solver, monitor)
+        solved = solve_each(self, X, problems, solver, monitor)
         _store_classifier(self, solved, problems, X.dtype)
         self.history_ = monitor.history
         monitor.close({"coef_": self.coef_, "intercept_": self.intercept_})
         evidence = _classifier_evidence(self, solved)
-        return Fitted(evidence, X, y, s, _ending(solved))
+        return Fitted(evidence, X, y, s, worst_status(solved))
 
 
 class LinearSVR(RegressorMixin, LinearRegressorBase):
@@ -349,56 +319,27 @@ class LinearSVR(RegressorMixin, LinearRegressorBase):
         squared = self.loss == names[1]
         target = np.asarray(y, dtype=np.float64)
         s_used = np.ones(len(target)) if s is None else s
-        box = svm.tube_box(target, float(self.epsilon), squared)
+        box = tube_box(target, float(self.epsilon), squared)
         monitor = Monitor(self, X, y, None, self.max_time)
-        solved = _solve_each(
-            self, X, [_Part(target, s_used, box)], machine_solver(self, X), monitor
+        solved = solve_each(
+            self, X, [Part(target, s_used, box)], machine_solver(self, X), monitor
         )
         solution = solved[0].solution
-        W = _attributes(self, [solution.primal], X.dtype)
+        W = attributes_of(self, [solution.primal], X.dtype)
         self.coef_, self.intercept_ = W["coef_"][0], W["intercept_"]
         self.dual_ = -float(self.C) * s_used * solution.extra["u"]
         self.support_ = np.flatnonzero(self.dual_)
-        _store_solver(self, solved)
+        store_solver(self, solved)
         self.history_ = monitor.history
         monitor.close({"coef_": self.coef_, "intercept_": self.intercept_})
         kind = SquaredEpsilonInsensitive if squared else EpsilonInsensitive
         evidence = Evidence(
             "linear",
             (kind(float(self.epsilon)), L2(1 / float(self.C))),
-            {**_common_params(self), "target": "numbers"},
-            _witness(self, solved),
+            {**common_params(self), "target": "numbers"},
+            dual_evidence(self, solved),
         )
-        return Fitted(evidence, X, y, s, _ending(solved))
-
-
-# -- what both share --------------------------------------------------------------
-
-
-class _Part(NamedTuple):
-    """One problem of a fit: targets, weights, and the loss as a box."""
-
-    y: Array
-    s: Array
-    box: svm.Box
-
-
-class _Solved(NamedTuple):
-    solution: Solution
-    method: str
-
-
-Solver = Callable[[_Part, OnStep], _Solved]
-
-
-def check_machine(model: Any) -> None:
-    """Raise a sentence for parameters that make no sense."""
-    check_number("C", model.C, open_low=True)
-    check_number("tol", model.tol)
-    check_number("intercept_scaling", model.intercept_scaling, open_low=True)
-    check_number("max_iter", model.max_iter, 0, integer=True)
-    check_number("max_time", model.max_time, none=True)
-    check_choice("dual", model.dual, (True, False, "auto"))
+        return Fitted(evidence, X, y, s, worst_status(solved))
 
 
 def _check_combination(model: Any) -> None:
@@ -422,110 +363,7 @@ def _check_combination(model: Any) -> None:
         )
 
 
-def _scale_of(model: Any) -> tuple[float, bool]:
-    """Size of the constant column, and whether it escapes the penalty."""
-    if not model.fit_intercept:
-        return 0.0, False
-    free = bool(np.isinf(model.intercept_scaling))
-    return (1.0 if free else float(model.intercept_scaling)), free
-
-
-def machine_solver(model: Any, X: Any) -> Solver:
-    """The method for this model's problem and shape."""
-    X = X.tocsr() if sparse.issparse(X) and X.format != "csr" else X
-    scale, free = _scale_of(model)
-    C, tol, max_iter = float(model.C), float(model.tol), int(model.max_iter)
-
-    def hard(part: _Part, on_step: OnStep) -> _Solved:
-        rows = svm.Rows(X, part.s, scale)
-        found = svm_hard.solve_hard(rows, part.y, free, tol, max_iter, on_step)
-        return _Solved(found, "hard margin")
-
-    def lasso(part: _Part, on_step: OnStep) -> _Solved:
-        level = 1 / (C * float(part.s.sum()))
-        found = svm_sparse.solve_l1(
-            *(X, part.y, part.s, scale, level, tol, max_iter, on_step)
-        )
-        return _Solved(found, "proximal Newton")
-
-    def plain(part: _Part, on_step: OnStep) -> _Solved:
-        rows = svm.Rows(X, part.s, scale)
-        l2 = 1 / (C * rows.total)
-        problem = svm.SvmProblem(rows, part.box, l2, free)
-        start, centre = np.zeros(rows.d + 1), None
-        if rows.sparse and rows.d > svm.PRIMAL_SIDE and not free:
-            found = svm_descent.descend_rows(problem, tol, max_iter, on_step)
-            if found.status is not Status.TOL_NOT_REACHED:
-                return _Solved(found, "dual descent")
-            start, centre = found.primal, found.extra["u"]
-        found = svm.solve(problem, start, tol, max_iter, on_step, centre)
-        smooth = part.box.width > 0
-        return _Solved(found, "Newton on active rows" if smooth else "multipliers")
-
-    if np.isinf(C):
-        return hard
-    return lasso if getattr(model, "penalty", "l2") == "l1" else plain
-
-
-def _solve_each(
-    model: Any, X: Any, parts: list[_Part], solver: Solver, monitor: Monitor
-) -> list[_Solved]:
-    """Solve the problems one after another; Ctrl-C leaves the rest at zero."""
-    points = [np.zeros(X.shape[1] + 1) for _ in parts]
-    solved: list[_Solved] = []
-    for k, part in enumerate(parts):
-        if solved and solved[-1].solution.status is Status.INTERRUPTED:
-            extra = {"u": np.zeros(len(part.y)), "a": np.zeros(len(part.y))}
-            nothing = Solution(points[k], np.inf, Status.INTERRUPTED, 0, extra)
-            solved.append(_Solved(nothing, solved[-1].method))
-            continue
-
-        def on_step(
-            objective: float, gap: float, w: Array, k: int = k
-        ) -> Status | None:
-            points[k] = w
-            return monitor.step(
-                objective, gap, lambda: _attributes(model, points, X.dtype)
-            )
-
-        solved.append(solver(part, on_step))
-        points[k] = solved[-1].solution.primal
-    return solved
-
-
-def _ending(solved: list[_Solved]) -> Status:
-    return min((one.solution.status for one in solved), key=_WORST.index)
-
-
-def _attributes(model: Any, points: list[Array], dtype: Any) -> dict[str, Any]:
-    W = np.vstack(points)
-    scale, _ = _scale_of(model)
-    intercept: Any = (scale * W[:, -1]).astype(dtype) if scale else 0.0
-    return {"coef_": W[:, :-1].astype(dtype), "intercept_": intercept}
-
-
-def _store_solver(model: Any, solved: list[_Solved]) -> None:
-    model.n_iter_ = max(one.solution.n_iter for one in solved)
-    model.solver_ = solved[0].method
-    model.solver_reason_ = REASONS[model.solver_]
-
-
-def _common_params(model: Any) -> dict[str, Any]:
-    scale, free = _scale_of(model)
-    kind = "free" if free else ("penalised" if scale else "none")
-    return {
-        "intercept": kind,
-        "intercept_scale": scale or 1.0,
-        "penalty_of": "sum",
-        "tol": float(model.tol),
-        "fix": f"raise max_iter (now {model.max_iter}), or {RESCALE}",
-    }
-
-
-# -- labels -----------------------------------------------------------------------
-
-
-def _label_problems(model: Any, codes: Array, s: Array | None) -> list[_Part]:
+def _label_problems(model: Any, codes: Array, s: Array | None) -> list[Part]:
     """One problem for two classes, else each class against the rest.
 
     As in liblinear, a class's weight applies where it is the positive one.
@@ -552,13 +390,13 @@ def _label_problems(model: Any, codes: Array, s: Array | None) -> list[_Part]:
     for _, weight in targets:
         if not (weight > 0).any():
             raise ValueError("class_weight leaves no row with a positive weight.")
-    return [_Part(y, w, svm.hinge_box(y, squared)) for y, w in targets]
+    return [Part(y, w, hinge_box(y, squared)) for y, w in targets]
 
 
 def _store_classifier(
-    model: Any, solved: list[_Solved], parts: list[_Part], dtype: Any
+    model: Any, solved: list[Solved], parts: list[Part], dtype: Any
 ) -> None:
-    W = _attributes(model, [one.solution.primal for one in solved], dtype)
+    W = attributes_of(model, [one.solution.primal for one in solved], dtype)
     model.coef_, model.intercept_ = W["coef_"], W["intercept_"]
     hard = np.isinf(model.C)
     rows = [
@@ -572,13 +410,13 @@ def _store_classifier(
     norms = np.linalg.norm(np.vstack([o.solution.primal[:-1] for o in solved]), axis=1)
     with np.errstate(divide="ignore"):
         model.margin_ = 1 / norms
-    _store_solver(model, solved)
+    store_solver(model, solved)
 
 
-def _classifier_evidence(model: Any, solved: list[_Solved]) -> Evidence:
+def _classifier_evidence(model: Any, solved: list[Solved]) -> Evidence:
     binary = len(model.classes_) == 2
     params = {
-        **_common_params(model),
+        **common_params(model),
         "target": "signs" if binary else "one_vs_rest",
         "class_weight": model.class_weight,
         "class_weight_on": "rows" if binary else "positives",
@@ -594,12 +432,4 @@ def _classifier_evidence(model: Any, solved: list[_Solved]) -> Evidence:
     level = 1 / float(model.C)
     penalty: Any = L1(level) if model.penalty == "l1" else L2(level)
     loss = SquaredHinge() if model.loss == "squared_hinge" else Hinge()
-    return Evidence("linear", (loss, penalty), params, _witness(model, solved))
-
-
-def _witness(model: Any, solved: list[_Solved]) -> dict[str, Array]:
-    """The dual point, unless it is the slope of a smooth loss at the solution."""
-    smooth = model.loss.startswith("squared") and model.solver_ != "dual descent"
-    if smooth:
-        return {}
-    return {"dual": np.column_stack([one.solution.extra["u"] for one in solved])}
+    return Evidence("linear", (loss, penalty), params, dual_evidence(model, solved))
