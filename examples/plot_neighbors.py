@@ -1,0 +1,92 @@
+"""
+The nearest neighbour and the best rule
+=======================================
+
+Three Gaussian classes in the plane, so the best possible classifier is known. The
+nearest neighbour alone comes within a factor of two of its error; the vote of many
+neighbours, more of them as the data grow, comes as near as one likes.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from scipy.stats import multivariate_normal
+
+from certus.neighbors import BayesClassifier, KNeighborsClassifier
+
+means = [[0.0, 0.0], [1.8, 0.0], [0.0, 1.8]]
+best = BayesClassifier(
+    [0.4, 0.3, 0.3], [multivariate_normal(mean, 0.7) for mean in means]
+)
+risk, limit = best.risk(random_state=0), best.neighbor_risk(random_state=0)
+bound = risk.value * (2 - 1.5 * risk.value)
+print(f"Bayes risk                    {risk.value:.3f}")
+print(f"nearest neighbour, in the end {limit.value:.3f}")
+print(f"Cover and Hart's bound        {bound:.3f}")
+
+# %%
+# Error on fresh rows as the training data grow.
+
+test_X, test_y = best.sample(20_000, random_state=1)
+sizes = np.unique(np.logspace(1.5, 4.5, 13).astype(int))
+one, many = [], []
+for n in sizes:
+    X, y = best.sample(int(n), random_state=int(n))
+    one.append(1 - KNeighborsClassifier(1).fit(X, y).score(test_X, test_y))
+    k = max(1, int(n**0.6))
+    many.append(1 - KNeighborsClassifier(k).fit(X, y).score(test_X, test_y))
+
+fig, (left, right) = plt.subplots(1, 2, figsize=(9.6, 4.2), layout="constrained")
+left.semilogx(sizes, one, "o-", color="tab:orange", label="1 neighbour")
+left.semilogx(sizes, many, "o-", color="tab:blue", label="n$^{0.6}$ neighbours")
+left.axhline(risk.value, color="0.2", lw=1)
+left.axhspan(risk.value, bound, color="tab:orange", alpha=0.12, lw=0)
+left.annotate(
+    "best possible",
+    (sizes[-1], risk.value),
+    (-4, -12),
+    textcoords="offset points",
+    ha="right",
+    color="0.2",
+    fontsize=9,
+)
+left.annotate(
+    "Cover and Hart: at most this, in the end",
+    (sizes[0], bound),
+    (2, 4),
+    textcoords="offset points",
+    color="tab:orange",
+    fontsize=9,
+)
+left.set_ylim(0.9 * risk.value, None)
+left.set_xlabel("training rows")
+left.set_ylabel("share of wrong labels on 20,000 fresh rows")
+left.set_title("Error against data", loc="left")
+left.legend(frameon=False)
+
+# %%
+# What the rules look like: the vote of many neighbours against the best boundary.
+
+X, y = best.sample(1500, random_state=2)
+model = KNeighborsClassifier(41).fit(X, y)
+print(model.certificate_)
+axis = np.linspace(-2.2, 4, 240)
+grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+colours = np.array(["tab:blue", "tab:orange", "tab:green"])
+right.scatter(*X.T, s=4, c=colours[y], alpha=0.5, lw=0)
+for rule, style, width in ((model, "solid", 1.2), (best, "dashed", 1.8)):
+    labels = rule.predict(grid).reshape(240, 240)
+    for label in range(3):
+        right.contour(
+            axis,
+            axis,
+            labels == label,
+            levels=[0.5],
+            colors="0.45" if rule is model else "black",
+            linestyles=style,
+            linewidths=width,
+        )
+right.set_aspect("equal")
+right.set_xlabel("first column")
+right.set_ylabel("second column")
+right.set_title("41 neighbours (grey), the best rule (dashed)", loc="left")
+plt.show()

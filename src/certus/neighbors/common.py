@@ -1,0 +1,301 @@
+"""What the two estimators share: keeping the rows, and finding the nearest ones.
+
+Fitting keeps a copy of the rows; all the work is in the queries. The k-d tree, where
+there is one, is not part of the model: it is built again after a model was copied or
+read from a file.
+"""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+import weakref
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn import get_config
+from sklearn.base import MultiOutputMixin
+from sklearn.utils.validation import (
+    check_is_fitted,
+    check_non_negative,
+    validate_data,
+)
+
+from certus.base import Estimator, Fitted, check_choice, check_number
+from certus.callbacks import Monitor
+from certus.certificate import Evidence
+from certus.convex.design import Array
+from certus.neighbors.metrics import Metric, resolve
+from certus.neighbors.search import limits, search
+from certus.neighbors.tree import build
+from certus.persist.encoding import TRANSIENT
+
+#: Up to so many columns a tree beats products.
+TREE_COLUMNS = 8
+#: Fewer rows are compared sooner than a tree is built.
+TREE_ROWS = 200
+_ALGORITHMS = ("auto", "ball_tree", "kd_tree", "brute")
+#: The trees of fitted models, each with the rows it was built on.
+_TREES: weakref.WeakKeyDictionary[Any, tuple[Any, Any]] = weakref.WeakKeyDictionary()
+
+
+class NeighborsBase(MultiOutputMixin, Estimator):
+    """``kneighbors`` and ``kneighbors_graph``; abstract."""
+
+    n_neighbors: int
+    weights: Any
+    algorithm: str
+    leaf_size: int
+    p: Any
+    metric: Any
+    metric_params: Any
+
+    def _keep(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Check parameters and data, store the rows, choose how to search."""
+        check_number("n_neighbors", self.n_neighbors, 1, integer=True)
+        check_choice("algorithm", self.algorithm, _ALGORITHMS)
+        check_number("leaf_size", self.leaf_size, 1, integer=True)
+        if not callable(self.weights):
+            check_choice("weights", self.weights, ("uniform", "distance", None))
+        if not isinstance(self.metric_params, dict | None):
+            raise TypeError(
+                f"metric_params must be a dict, got {self.metric_params!r}."
+            )
+        X, y = validate_data(
+            self,
+            X,
+            y,
+            accept_sparse="csr",
+            multi_output=True,
+            order="C",
+            dtype=None if self._pairwise() else [np.float64, np.float32],
+            ensure_all_finite="allow-nan" if self._allows_nan() else True,
+        )
+        if sparse.issparse(y):
+            raise ValueError("y is sparse; pass y.toarray().")
+        found = resolve(self.metric, self.p, self.metric_params, X.shape[1])
+        metric, self.effective_metric_, self.effective_metric_params_ = found
+        if metric.precomputed:
+            check_non_negative(X, "precomputed distance matrix")
+            if X.shape[0] != X.shape[1]:
+                raise ValueError(
+                    "Precomputed matrix must be square. Input is a "
+                    f"{X.shape[0]}x{X.shape[1]} matrix."
+                )
+        self._fit_X = _own_copy(X)
+        self._limits = limits(X)
+        self.n_samples_fit_ = X.shape[0]
+        self.algorithm_ = self._choose_algorithm(metric)
+        self._tree()
+        return X, y
+
+    def _pairwise(self) -> bool:
+        return isinstance(self.metric, str) and self.metric == "precomputed"
+
+    def _allows_nan(self) -> bool:
+        return isinstance(self.metric, str) and self.metric == "nan_euclidean"
+
+    def _fitted(self, X: Any, y: Any) -> Fitted:
+        """Hand the statement to the verifier: these rows, their nearest."""
+        monitor = Monitor(self, X, y)
+        unlearned = {*self.get_params(), "certificate_", *TRANSIENT}
+        learned = {k: v for k, v in vars(self).items() if k not in unlearned}
+        monitor.close(learned)
+        return Fitted(Evidence("neighbors", params=statement(self)), X, y)
+
+    def _metric(self) -> Metric:
+        params = self.effective_metric_params_
+        return resolve(self.effective_metric_, None, params, self.n_features_in_)[0]
+
+    def _choose_algorithm(self, metric: Metric) -> str:
+        """``"kd_tree"`` where it applies and pays or is asked for, else "brute"."""
+        X = self._fit_X
+        _check_algorithm(self.algorithm, metric, sparse.issparse(X))
+        applies = metric.code is not None and metric.p >= 1 and metric.weights is None
+        if sparse.issparse(X) or not applies:
+            return "brute"
+        if self.algorithm == "auto":
+            few = X.shape[1] <= TREE_COLUMNS and X.shape[0] >= TREE_ROWS
+            return "kd_tree" if few and self.n_neighbors < X.shape[0] // 2 else "brute"
+        return "brute" if self.algorithm == "brute" else "kd_tree"
+
+    def _tree(self) -> Any:
+        """The tree of the stored rows, built if there is none; None without one."""
+        if self.algorithm_ != "kd_tree":
+            return None
+        rows, tree = _TREES.get(self, (None, None))
+        if rows is not self._fit_X:
+            tree = build(self._fit_X, int(self.leaf_size))
+            _TREES[self] = (self._fit_X, tree)
+        return tree
+
+    def kneighbors(
+        self,
+        X: Any = None,
+        n_neighbors: int | None = None,
+        return_distance: bool = True,
+    ) -> Any:
+        """The nearest training rows, ordered by distance, then by row number.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_queries, n_features), optional
+            Queries; by default the training rows, none of which is its own neighbour.
+        n_neighbors : int, optional
+            How many; by default that of the constructor.
+        return_distance : bool, default=True
+            Whether to return the distances as well.
+
+        Returns
+        -------
+        distances : ndarray of shape (n_queries, n_neighbors)
+            In float64; only if ``return_distance``.
+        rows : ndarray of shape (n_queries, n_neighbors)
+            Numbers of training rows.
+        """
+        check_is_fitted(self)
+        k = self.n_neighbors if n_neighbors is None else n_neighbors
+        if n_neighbors is not None:
+            _check_k(n_neighbors)
+        own = None
+        if X is None:
+            X, own = self._fit_X, np.arange(self.n_samples_fit_)
+        else:
+            X = self._validate_queries(X)
+        if k > self.n_samples_fit_ - (own is not None):
+            sign = "<" if own is not None else "<="
+            raise ValueError(
+                f"Expected n_neighbors {sign} n_samples_fit, but n_neighbors = {k}, "
+                f"n_samples_fit = {self.n_samples_fit_}, n_samples = {X.shape[0]}"
+            )
+        tree = self._tree()
+        place = (own, tree, self._limits)
+        found = search(self._fit_X, X, int(k), self._metric(), *place)
+        return found if return_distance else found[1]
+
+    def _validate_queries(self, X: Any) -> Any:
+        X = validate_data(
+            self,
+            X,
+            accept_sparse="csr",
+            order="C",
+            dtype=None if self._pairwise() else [np.float64, np.float32],
+            ensure_all_finite="allow-nan" if self._allows_nan() else True,
+            reset=False,
+        )
+        if self._pairwise():
+            check_non_negative(X, "precomputed distance matrix")
+        return X
+
+    def kneighbors_graph(
+        self, X: Any = None, n_neighbors: int | None = None, mode: str = "connectivity"
+    ) -> Any:
+        """The neighbours of each query as a sparse matrix, queries × training rows.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_queries, n_features), optional
+            Queries; by default the training rows, none of which is its own neighbour.
+        n_neighbors : int, optional
+            How many; by default that of the constructor.
+        mode : {"connectivity", "distance"}, default="connectivity"
+            Whether entries are ones or distances.
+
+        Returns
+        -------
+        graph : CSR matrix of shape (n_queries, n_samples_fit)
+            With scikit-learn's setting ``sparse_interface="sparray"`` a CSR array.
+        """
+        if mode not in ("connectivity", "distance"):
+            raise ValueError(
+                "Unsupported mode, must be one of 'connectivity' or 'distance' but got "
+                f"{mode!r} instead."
+            )
+        distances, rows = self.kneighbors(X, n_neighbors)
+        values = distances if mode == "distance" else np.ones(rows.shape)
+        starts = np.arange(0, rows.size + 1, rows.shape[1])
+        arrays = get_config().get("sparse_interface") == "sparray"
+        form = sparse.csr_array if arrays else sparse.csr_matrix
+        shape = (len(rows), self.n_samples_fit_)
+        return form((values.ravel(), rows.ravel(), starts), shape=shape)
+
+    def _weigh(self, distances: Array) -> Array | None:
+        """Votes of the neighbours; None if all are equal."""
+        if self.weights in (None, "uniform"):
+            return None
+        if callable(self.weights):
+            return np.asarray(self.weights(distances))
+        with np.errstate(divide="ignore"):
+            votes = 1.0 / distances
+        met = np.isinf(votes)
+        some = met.any(axis=1)
+        votes[some] = met[some]  # a query that equals a row listens to it alone
+        return votes
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self._pairwise()
+        tags.input_tags.positive_only = self._pairwise()
+        tags.input_tags.allow_nan = self._allows_nan()
+        return tags
+
+
+def statement(model: Any) -> dict[str, Any]:
+    """What is to be verified: which distance, as data."""
+    name, params = model.effective_metric_, model.effective_metric_params_
+    weights = params.get("w")
+    return {
+        "metric": name if isinstance(name, str) else getattr(name, "__name__", "?"),
+        "p": params.get("p"),
+        "w": None if weights is None else [float(w) for w in np.asarray(weights)],
+    }
+
+
+def _own_copy(X: Any) -> Any:
+    """Rows that later changes of the caller's array do not reach."""
+    X = X.copy()
+    if sparse.issparse(X):
+        X.sum_duplicates()
+    return X
+
+
+def _check_k(k: Any) -> None:
+    if not isinstance(k, numbers.Integral):
+        raise TypeError(
+            f"n_neighbors does not take {type(k)} value, enter integer value"
+        )
+    if k <= 0:
+        raise ValueError(f"Expected n_neighbors > 0. Got {k}")
+
+
+def _check_algorithm(algorithm: str, metric: Metric, is_sparse: bool) -> None:
+    """Refuse a tree that cannot serve; say where brute force is used instead."""
+    semi = metric.code is not None and metric.p < 1
+    if algorithm in ("kd_tree", "ball_tree"):
+        if is_sparse:
+            warnings.warn(
+                "cannot use tree with sparse input: using brute force", stacklevel=6
+            )
+        elif semi:
+            raise ValueError(
+                f'algorithm="{algorithm}" does not support 0 < p < 1 for the '
+                "Minkowski metric. To resolve this problem either set p >= 1 or "
+                'algorithm="brute".'
+            )
+        elif algorithm == "kd_tree" and metric.weights is not None:
+            raise ValueError(
+                "algorithm='kd_tree' is not valid for metric='minkowski' with a weight "
+                "parameter 'w': use algorithm='brute'."
+            )
+        elif algorithm == "kd_tree" and metric.code is None:
+            raise ValueError(
+                f"kd_tree does not support the metric {metric.name!r}: use "
+                "algorithm='brute'."
+            )
+    if semi and not (is_sparse and algorithm != "brute"):
+        warnings.warn(
+            "Mind that for 0 < p < 1, Minkowski metrics are not distance metrics. "
+            "Continuing the execution with `algorithm='brute'`.",
+            stacklevel=6,
+        )
