@@ -29,7 +29,13 @@ from certus.linear import (
     RobustRegressor,
 )
 from certus.verify import judge
-from certus.verify.huber import best_scale, feasible, joint_gap, perspective
+from certus.verify.huber import (
+    Point,
+    best_scale,
+    feasible,
+    joint_gap,
+    perspective,
+)
 
 Array = np.ndarray
 
@@ -420,7 +426,7 @@ def test_the_joint_bound_holds_at_any_point(
     X, y = rng.normal(size=(n, d)), rng.standard_t(3, size=n)
     s = rng.uniform(0.2, 2, n)
     w, b = rng.normal(size=d), float(rng.normal())
-    found, _ = joint_gap(X, y, s, w, b, scale, epsilon, alpha, True)
+    found = joint_gap(Point(X, y, s, w, b, scale, epsilon, alpha, True))
     model = HuberRegressor(epsilon=epsilon, alpha=alpha).fit(X, y, s)
     best = joint(
         np.array([*model.coef_, model.intercept_, model.scale_]),
@@ -469,7 +475,8 @@ def test_both_formulas_of_the_scale_agree(
     r, s = rng.standard_t(2, size=30), rng.uniform(0.1, 2, 30)
     r[:zeros] = 0.0
     found = huber_scale(r, s, epsilon)
-    assert found == pytest.approx(best_scale(r, s, epsilon), rel=1e-9, abs=1e-300)
+    if epsilon > 1.001:  # at 1 every σ below the smallest residual is as good
+        assert found == pytest.approx(best_scale(r, s, epsilon), rel=1e-9, abs=1e-300)
     if found > 0:
         assert s @ np.minimum((r / found) ** 2, epsilon**2) == pytest.approx(s.sum())
 

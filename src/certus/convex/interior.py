@@ -20,17 +20,20 @@ from scipy import linalg, sparse
 from certus.certificate import Status
 from certus.convex.blas import cholesky
 from certus.convex.design import Array
+from certus.convex.losses import middle
 from certus.convex.newton import bordered_gram
 from certus.convex.problem import OnStep
 
 #: Most unknowns of the linear system that makes a vertex exact.
 POLISH_SIDE = 1_200
+#: A gap this small is a vertex. Below the target, so many more steps are spent on one.
+EXACT, MORE_STEPS = 1e-13, 8
 #: Columns whose spread is below this share of their size are constant.
 FLAT = 1e-13
 
 
 class Kinked(NamedTuple):
-    """ℓ(r): slopes up (r > 0) and down (r < 0), and 1 in ``bend`` for Huber's bowl."""
+    """ℓ(r): slopes up (r > 0) and down (r < 0); ``bend`` rounds the kink, as Huber."""
 
     up: float
     down: float
@@ -40,14 +43,15 @@ class Kinked(NamedTuple):
         """ℓ of each residual."""
         if not self.bend:
             return np.maximum(self.up * r, -self.down * r)
-        g = np.clip(r, -self.down, self.up)
-        return g * (r - g / 2)
+        g = np.clip(r / self.bend, -self.down, self.up)
+        return np.asarray(g * (r - self.bend * g / 2))
 
 
 class KinkedProblem(NamedTuple):
     """Data in the solver's units; ``A`` is (n, d), with a free constant if asked for.
 
-    ``s`` sums to ``total``; ``l1`` has one level for each column.
+    ``s`` sums to ``total``; ``l1`` has one level for each column. ``linear`` is
+    subtracted from the objective, times x: rows whose g is known.
     """
 
     A: Any
@@ -58,6 +62,7 @@ class KinkedProblem(NamedTuple):
     l1: Array
     l2: float
     intercept: bool
+    linear: Array
 
     def dot(self, x: Array) -> Array:
         """Scores; the constant is last in x."""
@@ -117,7 +122,7 @@ def _scores(q: KinkedProblem, rows: _Rows, x: Array) -> Array:
 
 
 def _pull(q: KinkedProblem, rows: _Rows, v: Array) -> Array:
-    """All rows' Aᵀ(weight∘v)."""
+    """All rows' Aᵀ(weight∘v), without the linear part."""
     n, weighted = len(q.y), rows.weight * v
     out = q.t_dot(weighted[:n])
     out[rows.columns] += weighted[n:]
@@ -131,25 +136,32 @@ def solve_kinked(
     max_iter: int,
     on_step: OnStep,
     start: Array | None = None,
+    slopes: Array | None = None,
 ) -> Kinks:
-    """Minimise to a gap of ``tol`` times ``reference``, the loss of a constant."""
+    """Minimise to a gap of ``tol`` times ``reference``, the loss of a constant.
+
+    ``start`` and ``slopes`` are x and g of the rows to begin with.
+    """
     rows = _rows(q)
     null = _null_space(q)
-    d = q.A.shape[1]
     x = _least_squares(q, rows, null) if start is None else start
-    state = _first(q, rows, x)
-    best, best_gap = state, _gap(q, rows, state)[1] / reference
-    status, steps = Status.MAX_ITER, 0
-    stalled = 0
+    state = _first(q, rows, x, slopes)
+    best, best_gap = state, np.inf
+    status, steps, stalled, more = Status.MAX_ITER, 0, 0, MORE_STEPS
+    goal, least = max(0.5 * tol, 1e-15), np.inf
     try:
         while True:
-            objective, gap = _gap(q, rows, state)
-            relative = gap / reference
-            stalled = 0 if relative < 0.9 * best_gap else stalled + 1
-            if relative <= best_gap:
-                best, best_gap = state, relative
+            objective, gap = _gap(q, rows, state, reference)
+            stalled = 0 if gap < 0.9 * least else stalled + 1
+            least = min(least, gap)
+            for other in _candidates(q, rows, state, gap, tol):
+                found = _gap(q, rows, other, reference)[1]
+                if found <= best_gap:
+                    best, best_gap = other, found
             stop = on_step(objective, best_gap, best.x)
-            if best_gap <= max(0.5 * tol, 1e-15) or stalled > 6:
+            if best_gap <= goal:
+                more = more - 1 if best_gap > EXACT and tol < 1e-5 else 0
+            if (best_gap <= goal and more <= 0) or stalled > 6:
                 status = Status.SOLVED if best_gap <= tol else Status.TOL_NOT_REACHED
                 break
             if stop is not None:
@@ -158,51 +170,71 @@ def solve_kinked(
             if steps >= max_iter:
                 break
             steps += 1
-            if relative <= max(1e-4, 10 * tol) and not q.loss.bend:
-                exact = _polish(q, rows, state)
-                polished = np.inf if exact is None else _gap(q, rows, exact)[1]
-                if exact is not None and polished / reference <= 0.5 * best_gap:
-                    best, best_gap = exact, polished / reference
-                    if best_gap <= max(0.5 * tol, 1e-15):
-                        continue
             state = _step(q, rows, state, null)
             if not np.isfinite(state.x).all():
                 status = Status.TOL_NOT_REACHED
                 break
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
-    x = best.x if len(best.x) == d + 1 else np.zeros(d + 1)
-    return Kinks(x, best.g[: len(q.y)], best_gap, status, steps)
+    return Kinks(best.x, best.g[: len(q.y)], best_gap, status, steps)
 
 
-def _first(q: KinkedProblem, rows: _Rows, x: Array) -> Iterate:
-    """Strictly inside: g as near its bounds as the residuals are far from zero."""
+def _candidates(
+    q: KinkedProblem, rows: _Rows, state: Iterate, gap: float, tol: float
+) -> list[Iterate]:
+    """The iterate, and near the end the vertex or face that it points to."""
+    if q.loss.bend or gap > max(1e-4, 10 * tol):
+        return [state]
+    exact = _polish(q, rows, state)
+    return [state] if exact is None else [state, exact]
+
+
+def _first(q: KinkedProblem, rows: _Rows, x: Array, slopes: Array | None) -> Iterate:
+    """Strictly inside: p and m apart by the residuals, g = 0 unless it is known."""
     r = rows.y - _scores(q, rows, x)
-    mean = float(rows.weight @ np.abs(r)) / float(rows.weight.sum())
-    slack = 0.1 * mean + 1e-12
-    return Iterate(
-        x, np.maximum(r, 0.0) + slack, np.maximum(-r, 0.0) + slack, np.zeros(len(r))
-    )
+    size = np.abs(r)
+    typical = middle(size, rows.weight)
+    if typical == 0.0:
+        typical = float(rows.weight @ size) / float(rows.weight.sum())
+    slack = 0.1 * typical + 1e-12
+    g = np.zeros(len(r))
+    if slopes is not None:
+        width = rows.up + rows.down
+        known = np.append(slopes, np.zeros(len(r) - len(slopes)))
+        g = np.clip(known, -rows.down + 0.02 * width, rows.up - 0.02 * width)
+    r = r - rows.bend * g
+    return Iterate(x, np.maximum(r, 0.0) + slack, np.maximum(-r, 0.0) + slack, g)
 
 
-def _gap(q: KinkedProblem, rows: _Rows, state: Iterate) -> tuple[float, float]:
-    """Mean objective and P − D, what infeasible g would cost included."""
+def _gap(
+    q: KinkedProblem, rows: _Rows, state: Iterate, reference: float
+) -> tuple[float, float]:
+    """Mean objective, and P − D over ``reference``, infeasible g included.
+
+    Without a penalty also the share of Aᵀ(s∘g), which must vanish, in its largest size.
+    """
     x, g = state.x, state.g
     n = len(q.y)
     r = rows.y - _scores(q, rows, x)
     primal = float(rows.weight[:n] @ q.loss.value(r[:n]))
     primal += float(rows.weight[n:] @ np.abs(r[n:]))
-    primal += q.total * q.l2 * float(x[:-1] @ x[:-1]) / 2
-    pulled = _pull(q, rows, g)
+    primal += q.total * q.l2 * float(x[:-1] @ x[:-1]) / 2 - float(q.linear @ x)
+    pulled = _pull(q, rows, g) + q.linear
     dual = float(rows.weight @ (g * rows.y - rows.bend * g * g / 2))
-    level = q.total * q.l2
+    level, share = q.total * q.l2, 0.0
     if level > 0:
         dual -= float(pulled[:-1] @ pulled[:-1]) / (2 * level)
         off = abs(float(pulled[-1] * x[-1])) + abs(float(pulled[-1]))
     else:
         off = float(np.abs(pulled) @ np.abs(x)) + float(np.abs(pulled).max())
-    gap = abs(primal - dual) + off
-    return primal / q.total, gap / q.total
+        size = float(np.sqrt(q.total * (rows.weight @ (g * g))))
+        if not len(rows.columns) and size > 0:
+            share = float(np.abs(pulled).max()) / size
+    gap = (abs(primal - dual) + off) / (q.total * reference)
+    alone = not q.linear.any()
+    if alone and primal <= gap * q.total * reference:  # g = 0 does better
+        return primal / q.total, max(primal, 0.0) / (q.total * reference)
+    return primal / q.total, max(gap, share)
 
 
 def _step(q: KinkedProblem, rows: _Rows, state: Iterate, null: Array | None) -> Iterate:
@@ -211,7 +243,7 @@ def _step(q: KinkedProblem, rows: _Rows, state: Iterate, null: Array | None) -> 
     a, c = rows.up - g, rows.down + g
     level = np.append(np.full(len(x) - 1, q.total * q.l2), 0.0)
     miss = rows.y - _scores(q, rows, x) - p + m - rows.bend * g
-    lean = _pull(q, rows, g) - level * x
+    lean = _pull(q, rows, g) + q.linear - level * x
     theta = 1.0 / (rows.bend + p / a + m / c)
     solve = _factor(q, rows, theta, level, null)
 
@@ -337,8 +369,8 @@ def _polish(q: KinkedProblem, rows: _Rows, state: Iterate) -> Iterate | None:
     a, c = rows.up - g, rows.down + g
     on = np.flatnonzero((p < a) & (m < c))
     d1 = len(x)
-    if len(on) + d1 > POLISH_SIDE:
-        return None
+    if len(on) + d1 > min(POLISH_SIDE, 5 * d1 + 50):
+        return None  # too early to tell
     g = np.where(p >= a, rows.up, np.where(m >= c, -rows.down, g))
     n = len(q.y)
     data, extra = on[on < n], on[on >= n] - n
@@ -350,7 +382,7 @@ def _polish(q: KinkedProblem, rows: _Rows, state: Iterate) -> Iterate | None:
     A[len(data) + np.arange(len(extra)), rows.columns[extra]] = 1.0
     weight = rows.weight[on]
     level = np.append(np.full(d1 - 1, q.total * q.l2), 0.0)
-    lean = level * x - _pull(q, rows, g)
+    lean = level * x - _pull(q, rows, g) - q.linear
     miss = rows.y[on] - A @ x
     # Weighted unknowns √s·Δg make the least-norm split the same for s and s copies.
     root = np.sqrt(weight)

@@ -220,7 +220,7 @@ CONSTANT_ROWS = 10_000
 def best_constant(loss: Any, y: Array, s: Array) -> float:
     """The b that minimises Σ s ℓ(y, b): where to start, and what gaps compare with."""
     if isinstance(loss, Huber | HuberScale | Tukey):
-        return _middle(y, s)
+        return middle(y, s)
     mean = float(s @ y) / float(s.sum())
     if isinstance(loss, Binomial):
         share = min(max(mean / loss.trials, 1e-300), 1 - 1e-16)
@@ -246,7 +246,7 @@ def constant_loss(loss: Any, y: Array, s: Array, intercept: bool) -> float:
     return float(s @ value) / float(s.sum())
 
 
-def _middle(y: Array, s: Array) -> float:
+def middle(y: Array, s: Array) -> float:
     """A weighted median."""
     order = np.argsort(y)
     mass = np.cumsum(s[order])

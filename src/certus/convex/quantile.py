@@ -3,8 +3,8 @@
     min over w, b:  Σ sᵢ ℓ(yᵢ − xᵢᵀw − b)/Σs + l1·‖w‖₁ + ½·l2·‖w‖²
 
 Columns are centred and scaled, the target is measured in its own spread. With many rows
-the fit of a sample tells most residuals' signs (Portnoy and Koenker, 1997): rows above
-and below a band become one row each, the band is solved, and rows whose sign was wrong
+the fit of a sample tells most residuals' signs (Portnoy and Koenker, 1997): the loss of
+rows above and below a band is linear, the band is solved, and rows whose sign was wrong
 join it. With many columns and an L1 part, columns join when they violate optimality.
 More columns than rows and no L1 part: the problem is solved in the span of the rows.
 """
@@ -19,13 +19,15 @@ from scipy import sparse
 from certus.certificate import Status
 from certus.convex.design import Array
 from certus.convex.interior import FLAT, Kinked, KinkedProblem, Kinks, solve_kinked
-from certus.convex.losses import constant_loss
+from certus.convex.losses import constant_loss, middle
 from certus.convex.newton import Rows
 from certus.convex.problem import OnStep, Solution, keep_going
 from certus.terms import Huber
 
 #: Rows from which a sample is solved first, and the share of rows in the band.
 MANY_ROWS, SAMPLE, BAND = 20_000, 8, 0.15
+#: Endings from outside.
+EARLY = (Status.INTERRUPTED, Status.TIME_LIMIT, Status.STOPPED)
 #: Columns from which a working set is used, if there is an L1 part.
 MANY_COLUMNS = 400
 #: Largest side of the dense matrix that each step factorises.
@@ -55,6 +57,7 @@ class _Task(NamedTuple):
     tol: float
     max_iter: int
     on_step: OnStep
+    linear: Array | None = None  # Σ s·g·(x, 1) of rows that are left out, g known
 
 
 class _Found(NamedTuple):
@@ -124,9 +127,12 @@ def _units(y: Array, s: Array, loss: Kinked, intercept: bool) -> Units:
         at = loss.up / (loss.up + loss.down) * mass[-1]
         shift = float(y[order[min(np.searchsorted(mass, at), len(y) - 1)]])
     reference = float(s @ loss.value(y - shift)) / total
-    if loss.bend:
-        reference = constant_loss(Huber(loss.up), y, s, intercept)
-    return Units(shift, float(s @ np.abs(y - shift)) / total, reference)
+    if loss.bend:  # ℓ(r) = Huber(r)/bend, with the threshold up·bend
+        huber = Huber(loss.up * loss.bend)
+        reference = constant_loss(huber, y, s, intercept) / loss.bend
+    far = np.abs(y - shift)
+    # The median distance: outliers must not make the others look like rounding.
+    return Units(shift, middle(far, s) or float(s @ far) / total, reference)
 
 
 # -- units ------------------------------------------------------------------------
@@ -173,21 +179,24 @@ def _scaled(task: _Task) -> _Scaled:
         A = np.ascontiguousarray(X[:, keep] if not keep.all() else X, dtype=np.float64)
         A = (A - mean[keep]) / scale[keep]
     unit, loss = units.unit, task.loss
-    power = unit if not loss.bend else unit**2
-    if loss.bend:
-        loss = Kinked(loss.up / unit, loss.down / unit, 1.0)
+    loss = Kinked(loss.up, loss.down, loss.bend / unit)
+    linear = np.zeros(int(keep.sum()) + 1)
+    if task.linear is not None:
+        pull, sum_g = task.linear[:-1][keep], float(task.linear[-1])
+        linear[:-1] = (pull - sum_g * mean[keep]) / scale[keep]
+        linear[-1] = sum_g if task.intercept else 0.0
     problem = KinkedProblem(
         A,
         (task.y - units.shift) / unit,
         s,
         task.total,
         loss,
-        task.l1 * unit / (scale[keep] * power),
-        task.l2 * unit**2 / power,
+        task.l1 / scale[keep],
+        task.l2 * unit,
         task.intercept,
+        linear,
     )
-    reference = units.reference / power
-    return _Scaled(problem, reference, keep, scale[keep], mean[keep], task)
+    return _Scaled(problem, units.reference / unit, keep, scale[keep], mean[keep], task)
 
 
 def _columns(X: Any, s: Array, centre: bool) -> tuple[Array, Array, Array]:
@@ -227,23 +236,27 @@ def _by_rows(task: _Task) -> _Found:
         tol=1e-4,
     )
     first = _plain(sample)
-    if first.status in (Status.INTERRUPTED, Status.TIME_LIMIT, Status.STOPPED):
+    if first.status in EARLY:
         return first._replace(g=np.zeros(n), gap=np.inf)
     r = _residual(task, first.W)
-    width = np.quantile(np.abs(r), BAND)
+    width = float(np.quantile(np.abs(r), BAND))
     band = np.abs(r) <= width
     found = first
+    up, down = task.loss.up, task.loss.down
     for _ in range(8):
-        found, r = _solve_band(task, band, r > 0, found)
-        if found.status not in (Status.SOLVED, Status.MAX_ITER, Status.TOL_NOT_REACHED):
-            return found
-        up, down = task.loss.up, task.loss.down
-        wrong = ~band & np.where(found.g >= (up - down) / 2, r < 0, r > 0)
+        fixed = np.where(r > 0, up, -down)
+        found = _solve_band(task, band, fixed, found, r / max(width, 1e-300))
+        if found.status not in (Status.SOLVED, Status.MAX_ITER):
+            break
+        r = _residual(task, found.W)
+        wrong = ~band & (r * fixed < 0)
         if not wrong.any():
             return found._replace(gap=_gap(task, found, r))
         band |= wrong
         if band.sum() > n / 2:
             break
+    if found.status in EARLY:
+        return found
     return _plain(task, found.W)
 
 
@@ -260,31 +273,28 @@ def _residual(task: _Task, W: Array) -> Array:
 
 
 def _solve_band(
-    task: _Task, band: Array, above: Array, last: _Found
-) -> tuple[_Found, Array]:
-    """Solve the band and, as one row each, what lies above and below it."""
-    sides = [~band & above, ~band & ~above]
+    task: _Task, band: Array, fixed: Array, last: _Found, place: Array
+) -> _Found:
+    """Solve the band; the other rows' g is known, up to what the caller checks.
+
+    ``place`` in [−1, 1] is where a row lies in the band, and a guess of its g.
+    """
     inside = np.flatnonzero(band)
-    mass = np.array([float(task.s[side].sum()) for side in sides])
-    present = [k for k in (0, 1) if mass[k] > 0]
-    weighted = np.stack([np.where(sides[k], task.s, 0.0) / mass[k] for k in present])
-    globs = np.asarray((task.X.T @ weighted.T).T, dtype=np.float64)
-    if sparse.issparse(task.X):
-        X: Any = sparse.vstack([task.X[inside], sparse.csr_array(globs)], format="csr")
-    else:
-        X = np.vstack([task.X[inside], globs])
+    known = np.where(band, 0.0, task.s * fixed)
+    pulled = np.asarray(task.X.T @ known, dtype=np.float64)
     part = task._replace(
-        X=X,
-        y=np.concatenate([task.y[inside], weighted @ task.y]),
-        s=np.concatenate([task.s[inside], mass[present]]),
+        X=task.X[inside],
+        y=task.y[inside],
+        s=task.s[inside],
+        linear=np.append(pulled, known.sum()),
     )
-    found = _plain(part, last.W, last.n_iter)
-    g = np.empty(len(task.y))
-    g[inside] = found.g[: len(inside)]
-    for row, k in enumerate(present):
-        g[sides[k]] = found.g[len(inside) + row]
-    r = _residual(task, found.W)
-    return found._replace(g=g), r
+    middle_g = (task.loss.up - task.loss.down) / 2
+    half = (task.loss.up + task.loss.down) / 2
+    slopes = middle_g + half * np.clip(place[inside], -1.0, 1.0)
+    found = _plain(part, last.W, last.n_iter, slopes)
+    g = fixed.copy()
+    g[inside] = found.g
+    return found._replace(g=g)
 
 
 def _gap(task: _Task, found: _Found, r: Array) -> float:
@@ -307,15 +317,19 @@ def _gap(task: _Task, found: _Found, r: Array) -> float:
 # -- all at once ------------------------------------------------------------------
 
 
-def _plain(task: _Task, start: Array | None = None, done: int = 0) -> _Found:
+def _plain(
+    task: _Task,
+    start: Array | None = None,
+    done: int = 0,
+    slopes: Array | None = None,
+) -> _Found:
     n, d = task.X.shape
     if d > n and task.l1 == 0:
         return _in_span_of_rows(task, done)
     scaled = _scaled(task)
 
     def on_step(objective: float, gap: float, x: Array) -> Status | None:
-        power = task.units.unit ** (2 if task.loss.bend else 1)
-        return task.on_step(objective * power, gap, scaled.back(x))
+        return task.on_step(objective * task.units.unit, gap, scaled.back(x))
 
     found = solve_kinked(
         scaled.problem,
@@ -324,6 +338,7 @@ def _plain(task: _Task, start: Array | None = None, done: int = 0) -> _Found:
         max(task.max_iter - done, 0),
         on_step,
         None if start is None else scaled.forth(start),
+        slopes,
     )
     return _finish(scaled.back(found.x), found, done)
 
@@ -341,14 +356,14 @@ def _in_span_of_rows(task: _Task, done: int) -> _Found:
     on = values > 1e-12 * max(float(values.max(initial=0.0)), 1e-300)
     root = np.sqrt(values[on])
     lift = np.asarray(q.A.T @ (U[:, on] / root))  # (d, r), orthonormal columns
-    small = q._replace(A=U[:, on] * root, l1=np.zeros(int(on.sum())))
+    zeros = np.zeros(int(on.sum()))
+    small = q._replace(A=U[:, on] * root, l1=zeros, linear=np.append(zeros, 0.0))
 
     def back(x: Array) -> Array:
         return scaled.back(np.append(lift @ x[:-1], x[-1]))
 
     def on_step(objective: float, gap: float, x: Array) -> Status | None:
-        power = task.units.unit ** (2 if task.loss.bend else 1)
-        return task.on_step(objective * power, gap, back(x))
+        return task.on_step(objective * task.units.unit, gap, back(x))
 
     steps = max(task.max_iter - done, 0)
     found = solve_kinked(small, scaled.reference, task.tol, steps, on_step)

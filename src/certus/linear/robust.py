@@ -19,8 +19,9 @@ from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.convex import newton, quantile
 from certus.convex.design import Array
+from certus.convex.huber import solve_joint
 from certus.convex.interior import Kinked
-from certus.convex.losses import HuberScale, best_constant, huber_scale
+from certus.convex.losses import HuberScale, best_constant
 from certus.convex.problem import Solution
 from certus.linear.common import RESCALE
 from certus.terms import L2, Absolute, Huber, NoPenalty, Tukey
@@ -405,9 +406,14 @@ class HuberRegressor(RegressorMixin, ScoreRegressor):
         check_common(self)
         X, y, s = self._validate_X_y(X, y, sample_weight, y_numeric=True)
         rows, watch = make_rows(X, y, s), Watched(self, X, y, s)
-        solution, scale = _solve_scaled(self, rows, watch)
+        loss = HuberScale(float(self.epsilon))
+        solution = solve_joint(
+            *(rows, loss, float(self.alpha), bool(self.fit_intercept)),
+            *(start_from(self, rows, loss), float(self.tol), int(self.max_iter), watch),
+        )
         watch.close(solution)
-        self.scale_ = scale
+        self.scale_ = float(solution.extra["scale"])
+        self.solver_, self.solver_reason_ = solution.extra["method"]
         far = np.abs(residuals(self, X, y)) > self.scale_ * self.epsilon
         self.outliers_ = far
         params = {
@@ -422,39 +428,3 @@ class HuberRegressor(RegressorMixin, ScoreRegressor):
         }
         evidence = Evidence("huber", (), params, arrays)
         return Fitted(evidence, X, y, s, solution.status)
-
-
-def _solve_scaled(
-    model: HuberRegressor, rows: newton.Rows, watch: Watched
-) -> tuple[Solution, float]:
-    """Newton's method with σ at its best; absolute errors where σ = 0 is best."""
-    epsilon, free = float(model.epsilon), bool(model.fit_intercept)
-    loss, l2 = HuberScale(epsilon), 2 * float(model.alpha) / rows.total
-    problem = newton.NewtonProblem(rows, loss, l2, free)
-    start = start_from(model, rows, loss)
-    tol, steps = float(model.tol), int(model.max_iter)
-    found = newton.solve(problem, start, tol, steps, watch)
-    model.solver_ = "Newton-CG"
-    model.solver_reason_ = "smooth, with the scale at its best for the residuals"
-    scale, size = _scale_of(rows, found.primal, epsilon)
-    collapsed = scale <= 1e-7 * max(size, float(np.abs(rows.y).max(initial=0.0)))
-    if collapsed or found.status is Status.TOL_NOT_REACHED:
-        value = problem.value(found.primal, problem.scores(found.primal))
-        kinked = Kinked(2 * epsilon, 2 * epsilon)
-        other = quantile.solve(rows, kinked, 0.0, l2, free, tol, steps, watch)
-        W = other.primal[:, None]
-        if problem.value(W, problem.scores(W)) <= value * (1 + 1e-12):
-            model.solver_ = "interior point"
-            model.solver_reason_ = "the residuals leave no scale: absolute errors"
-            scale, size = _scale_of(rows, W, epsilon)
-            if scale <= 1e-9 * float(np.abs(rows.y).max(initial=0.0)):
-                return other._replace(n_iter=found.n_iter + other.n_iter), 0.0
-            return Solution(W, other.gap, other.status, other.n_iter), scale
-    return found, scale
-
-
-def _scale_of(rows: newton.Rows, W: Array, epsilon: float) -> tuple[float, float]:
-    """σ for these coefficients, and the mean absolute residual."""
-    z = np.asarray(rows.X @ W[:-1, 0]) + W[-1, 0]
-    r = rows.y - z
-    return huber_scale(r, rows.s, epsilon), float(rows.s @ np.abs(r)) / rows.total

@@ -11,7 +11,7 @@ abs(a) ≤ 2·epsilon. Hence for every such a with Σ sa = 0 and (1/S)·Σ sa² 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -81,56 +81,79 @@ def reference(y: Array, s: Array, epsilon: float, free: bool) -> float:
     return unit * (scale + float(s @ perspective(r, scale, epsilon)) / float(s.sum()))
 
 
-def joint_gap(
-    X: Any,
-    y: Array,
-    s: Array,
-    w: Array,
-    b: float,
-    scale: float,
-    epsilon: float,
-    alpha: float,
-    free: bool,
-    dual: Array | None = None,
-    single: bool = False,
-) -> tuple[Found, float]:
-    """(P − D) over P of the median, and ‖E‖/‖X‖ where alpha is 0 (else 0).
+class Point(NamedTuple):
+    """What is judged: data, weights and parameters of the objective."""
 
-    Without a penalty D needs v = 0: it is that of X + E, E = −a(aᵀSX)/‖a‖².
+    X: Any
+    y: Array
+    s: Array
+    w: Array
+    b: float
+    scale: float
+    epsilon: float
+    alpha: float
+    free: bool  # whether the intercept is
+    dual: Array | None = None
+
+
+def joint_gap(p: Point) -> Found:
+    """(P − D) over P of the median; without a penalty, see ``_without_penalty``."""
+    if p.scale < 0:
+        return Found(np.inf, 0.0)
+    total, w = float(p.s.sum()), p.w.astype(float)
+    r = p.y - data.dot(p.X, w) - p.b
+    a = dual_point(r, p.scale, p.epsilon) if p.dual is None else -p.dual
+    a = feasible(a, p.s, p.epsilon, p.free)
+    v = data.t_dot(p.X, p.s * a) / total
+    base = reference(p.y, p.s, p.epsilon, p.free)
+    reach = float(data.magnitudes(p.X) @ np.abs(w)) + abs(p.b)
+    unit = float(np.finfo(np.float32).eps) if p.w.dtype == np.float32 else EPS
+    lean = 8 * unit * reach * float(np.sqrt(p.s @ (a * a) / total))
+    if p.alpha == 0:
+        return _without_penalty(p, r, a, v, base, lean, unit)
+    extra = p.alpha * float(w @ w) / total + total * float(v @ v) / (4 * p.alpha)
+    gap, size = _gap(p, r, a)
+    return _relative(gap + extra, 8 * EPS * (size + extra) + lean, base)
+
+
+def _gap(p: Point, r: Array, a: Array) -> tuple[float, float]:
+    """σ + mean φ(r, σ) − mean a·y, and the size of what was added up."""
+    total = float(p.s.sum())
+    losses = perspective(r, p.scale, p.epsilon)
+    earned = a * (p.y - p.b)  # Σ sa = 0 where b is free, and b = 0 elsewhere
+    gap = p.scale + float(p.s @ losses - p.s @ earned) / total
+    return gap, p.scale + float(p.s @ (np.abs(losses) + np.abs(earned))) / total
+
+
+def _without_penalty(
+    p: Point, r: Array, a: Array, v: Array, base: float, lean: float, unit: float
+) -> Found:
+    """D needs v = 0: it is that of X + E, E = −a(aᵀSX)/‖a‖². Or a = 0, whose D is 0.
+
+    The value is the larger of the gap and ‖E‖/‖X‖.
     """
-    total = float(s.sum())
-    r = y - data.dot(X, w) - b
-    a = dual_point(r, scale, epsilon) if dual is None else -dual
-    a = feasible(a, s, epsilon, free)
-    v = data.t_dot(X, s * a) / total
+    total, square = float(p.s.sum()), float((p.s * a) @ a)
+    norm_X = data.spread(p.X, p.s, p.free)
     share = lift = 0.0
-    penalty = alpha * float(w @ w) / total
-    cost = total * float(v @ v) / (4 * alpha) if alpha > 0 else 0.0
-    if alpha == 0:
-        square = float((s * a) @ a)
-        norm_X = data.spread(X, s, free)
-        if square > 0 and norm_X > 0:
-            share = float(np.linalg.norm(v)) * total / (norm_X * float(np.sqrt(square)))
-            size = float(np.linalg.norm(data.magnitudes(X)))
-            lift = max(1.0, float(np.sqrt(total)) * size / norm_X)
-            r = r + a * (total * float(v @ w) / square)
-    losses = perspective(r, scale, epsilon)
-    primal = scale + float(s @ losses) / total + penalty
-    earned = a * (y - b)  # Σ sa = 0 where b is free, and b = 0 elsewhere
-    bound = float(s @ earned) / total - cost
-    size = scale + float(s @ (np.abs(losses) + np.abs(earned))) / total + penalty + cost
-    unit = float(np.finfo(np.float32).eps) / EPS if single else 1.0
-    reach = float(data.magnitudes(X) @ np.abs(w)) + abs(b)
-    pulled = float(np.sqrt(s @ (a * a) / total))
-    rounding = EPS * (8 * size + 8 * unit * reach * pulled)
-    zero = reference(y, s, epsilon, free)
-    gap = primal - bound
-    if not np.isfinite(gap) or scale < 0:
-        return Found(np.inf, 0.0), share
-    if zero <= 0:
-        return Found(0.0 if gap <= rounding else np.inf, 0.0), share
-    allowance = rounding / zero + (8 * EPS * unit * lift if alpha == 0 else 0.0)
-    return Found(max(gap, 0.0) / zero, allowance), share
+    at_zero, size = _gap(p, r, np.zeros(len(r)))
+    least = _relative(at_zero, 8 * EPS * size + lean, base)
+    if square > 0 and norm_X > 0:
+        share = float(np.linalg.norm(v)) * total / (norm_X * float(np.sqrt(square)))
+        columns = float(np.linalg.norm(data.magnitudes(p.X)))
+        lift = max(1.0, float(np.sqrt(total)) * columns / norm_X)
+        r = r + a * (total * float(v @ p.w) / square)
+    gap, size = _gap(p, r, a)
+    found = _relative(gap, 8 * EPS * size + lean, base)
+    found = Found(max(found.value, share), found.allowance + 8 * unit * lift)
+    return min(found, least, key=lambda f: f.value - f.allowance)
+
+
+def _relative(gap: float, rounding: float, base: float) -> Found:
+    if not np.isfinite(gap):
+        return Found(np.inf, 0.0)
+    if base <= 0:
+        return Found(0.0 if gap <= rounding else np.inf, 0.0)
+    return Found(max(gap, 0.0) / base, rounding / base)
 
 
 def check_huber(
@@ -161,15 +184,12 @@ def check_huber(
     if dual is not None and (np.shape(dual) != (n,) or not np.isfinite(dual).all()):
         dual = None
     with np.errstate(over="ignore", invalid="ignore"):
-        found, share = joint_gap(
-            *(X, y, s, w.astype(float), b, scale, epsilon, alpha, free, dual),
-            single=w.dtype == np.float32,
-        )
+        point = Point(X, y, s, w, b, scale, epsilon, alpha, free, dual)
+        found = joint_gap(point)
     objective = _describe(epsilon, alpha, float(s.sum()), free)
     if alpha > 0:
         claim = gap_claim(found, tol, objective, fix, 1, "P(the median)")
     else:
-        found = Found(max(found.value, share), found.allowance)
         claim = backward_gap_claim(found, tol, objective, fix, 1)
     r = np.abs(y - data.dot(X, w) - b)
     far = int(np.sum(r > epsilon * scale))

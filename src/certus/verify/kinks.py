@@ -77,6 +77,7 @@ class Changed(NamedTuple):
 
     primal: float  # mean loss of (w, b) on X + E
     dual: float  # lower bound of its minimum
+    unchanged: float  # mean loss of (w, b) on X; no loss is below 0
     size: float  # of what was added up, for rounding
     share: float  # ‖E‖/‖X‖, columns centred where the intercept is free
     lift: float  # rounding of that share, in units of eps
@@ -91,6 +92,7 @@ def changed(
     square = float((s * u) @ u)
     norm_X = data.spread(X, s, free)
     share = lift = 0.0
+    unchanged = float(s @ formulas.value(loss, y, z)) / total
     if square > 0 and norm_X > 0:
         share = float(np.linalg.norm(v)) / (norm_X * float(np.sqrt(square)))
         columns = float(np.linalg.norm(data.magnitudes(X)))
@@ -101,6 +103,7 @@ def changed(
     return Changed(
         float(s @ losses) / total,
         -float(s @ conjugates) / total,
+        unchanged,
         float(s @ (np.abs(losses) + np.abs(conjugates))) / total,
         share,
         lift,
