@@ -1,9 +1,9 @@
 """Kernel matrices, in blocks, through BLAS: the solvers' side.
 
-``evaluate(kernel, A, B)`` is k(a, b) for all pairs of rows, float64, for dense or sparse
-rows. The Gaussian kernel, which most machines use, has a path of its own: one matrix
-product that gives the exponents, then the exponential, on as many threads as allowed. The
-verifier has its own formulas; a test compares the two.
+``evaluate(kernel, A, B)`` is k(a, b) for all pairs of rows, in float64, of dense or
+sparse rows. The Gaussian kernel, which most machines use, has a path of its own: one
+matrix product that gives the exponents, then the exponential, on as many threads as
+allowed. The verifier has its own formulas; a test compares the two.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def evaluate(kernel: t.Kernel, A: Any, B: Any) -> Array:
     >>> import numpy as np
     >>> from certus.kernel.evaluate import evaluate
     >>> from certus.terms import Polynomial
-    >>> evaluate(Polynomial(2, coef0=1.0), np.array([[1.0, 2.0]]), np.array([[3.0, 0.5]]))
+    >>> A, B = np.array([[1.0, 2.0]]), np.array([[3.0, 0.5]])
+    >>> evaluate(Polynomial(2, coef0=1.0), A, B)
     array([[25.]])
     """
     match kernel:

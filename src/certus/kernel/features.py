@@ -1,9 +1,9 @@
 """Explicit feature maps, where they are finite: Φ with ΦΦᵀ = K.
 
 A kernel has many: (x₁², √2x₁x₂, x₂²) and (x₁², x₁x₂, x₂x₁, x₂²) give the same inner
-products. ``form="monomials"`` lists each monomial once, ``form="tensor"`` writes out the
-tensor powers in row-major order: longer, but plain. The kernel needs d multiplications
-where the map has C(d + p, p) or dᵖ entries.
+products. ``form="monomials"`` lists each monomial once, ``form="tensor"`` writes out
+the tensor powers in row-major order: longer, but plain. The kernel needs d
+multiplications where the map has C(d + p, p) or dᵖ entries.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Logistic regression in the space of a kernel.
 
 Objective, for each class against the rest: C·Σ sᵢ log(1 + exp(−yᵢ(f(xᵢ) + b))) + ½‖f‖².
-By the representer theorem f = Σ cᵢ k(·, xᵢ); Newton's method on c and b is a sequence of
-weighted kernel ridge regressions.
+By the representer theorem f = Σ cᵢ k(·, xᵢ); Newton's method on c and b is a sequence
+of weighted kernel ridge regressions.
 """
 
 from __future__ import annotations
@@ -152,8 +152,8 @@ class KernelLogisticRegression(ClassifierMixin, KernelMachine):
             )
         if isinstance(self.class_weight, str) and self.class_weight != "balanced":
             raise ValueError(
-                f"class_weight={self.class_weight!r}; use 'balanced', a dict from label "
-                "to weight, or None."
+                f"class_weight={self.class_weight!r}; use 'balanced', a dict from "
+                "label to weight, or None."
             )
         weight = weights(s, self.class_weight, codes, self.classes_, len(codes))
         if np.count_nonzero(np.bincount(codes, weights=weight)) < 2:
@@ -334,7 +334,7 @@ def _gap(at: Iterate, y: Array, cost: Array, intercept: bool) -> float:
 def _target(
     system: KernelSystem, at: Iterate, y: Array, cost: Array, intercept: bool
 ) -> Iterate:
-    """The minimum of the quadratic model: (K + D)c + b = z − u/h with D = 1/(cost·h)."""
+    """The quadratic model's minimum: (K + D)c + b = z − u/h with D = 1/(cost·h)."""
     z = at.g + at.b
     p = expit(-y * z)
     h = np.maximum(p * (1 - p), 1e-10)

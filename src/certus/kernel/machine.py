@@ -1,8 +1,8 @@
 """One support vector problem: soft or hard margin, classifier or regressor.
 
-The hard margin is the soft one with a cost that no variable reaches. Where the variables
-run into every cost there is none, and the reason is a point that both classes share: a
-convex combination of the rows of one that equals one of the other.
+The hard margin is the soft one with a cost that no variable reaches. Where the
+variables run into every cost there is none, and the reason is a point that both classes
+share: a convex combination of the rows of one that equals one of the other.
 """
 
 from __future__ import annotations

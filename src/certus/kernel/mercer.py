@@ -1,8 +1,8 @@
 """Gram matrices, and whether a function of two rows is a kernel at all.
 
-Mercer's condition: k is a kernel, an inner product k(x, z) = ⟨φ(x), φ(z)⟩ in some space,
-exactly if every matrix of its values is symmetric and positive semidefinite. One vector
-v with vᵀKv < 0 on one set of rows disproves it.
+Mercer's condition: k is a kernel, an inner product k(x, z) = ⟨φ(x), φ(z)⟩ in some
+space, exactly if every matrix of its values is symmetric and positive semidefinite. One
+vector v with vᵀKv < 0 on one set of rows disproves it.
 """
 
 from __future__ import annotations

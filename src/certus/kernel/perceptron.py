@@ -37,8 +37,8 @@ class KernelPerceptron(ClassifierMixin, KernelMachine):
 
     Certificate
     -----------
-    ``mistake_bound`` (PROVED) once all rows are separated: the mistakes made, as a share
-    of R²/γ² at the margin γ that f itself shows. Otherwise the mistakes so far
+    ``mistake_bound`` (PROVED) once all rows are separated: the mistakes made, as a
+    share of R²/γ² at the margin γ that f itself shows. Otherwise the mistakes so far
     (MEASURED). Costs one pass over the kernel values of all rows with those mistaken.
 
     Parameters

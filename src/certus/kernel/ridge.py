@@ -222,7 +222,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
 def _primal(
     kernel: t.Kernel, X: Any, Y: Array, s: Array, alphas: Array
 ) -> Array | None:
-    """c = S(y − Φw)/alpha from the primal weights; None if too much cancels."""
+    """From the primal weights c = S(y − Φw)/alpha; None if too much cancels."""
     if sparse.issparse(X):
         if not isinstance(kernel, t.Linear):
             return None

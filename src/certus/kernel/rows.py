@@ -71,7 +71,7 @@ class KernelRows:
         return len(self.store)
 
     def fetch(self, index: Array) -> Array:
-        """Places in ``store`` of the rows ``index`` (distinct, at most ``capacity``)."""
+        """Places in ``store`` of distinct rows ``index``, at most ``capacity``."""
         if self.whole:
             return np.ascontiguousarray(self.slot[index])
         self._clock += 1

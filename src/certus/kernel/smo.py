@@ -99,7 +99,7 @@ def reference(box: Box) -> float:
 
 
 def look(box: Box, beta: Array, f: Array, unit: float, careful: bool = True) -> Point:
-    """Objective, gap (relative to ``unit``, or to itself) and violation at β, f = Kβ."""
+    """Objective, gap (relative to ``unit``, else to it) and violation, f = Kβ."""
     v = box.target - f[box.row]
     rising, falling = beta < box.high, beta > box.low
     top = float(np.max(v, where=rising, initial=-np.inf))
@@ -271,7 +271,7 @@ def polish(
 
 
 def _newton(box: Box, free: Array, f: Array) -> Array | None:
-    """d with K d + b = t − f on the free variables and Σd = 0."""
+    """The d with K d + b = t − f on the free variables and Σd = 0."""
     K = box.rows.square(box.row[free])
     v = box.target[free] - f[box.row[free]]
     level = float(np.trace(K)) / len(K)
@@ -304,7 +304,7 @@ def _rebalance(box: Box, beta: Array, free: Array) -> None:
 
 
 def as_variables(y: Array, cost: Array, epsilon: float | None) -> dict[str, Any]:
-    """Rows, targets and bounds: of a classifier (y = ±1), or with epsilon a regressor."""
+    """Rows, targets, bounds: a classifier (y = ±1) or, with epsilon, a regressor."""
     n = len(y)
     if epsilon is None:
         high, low = np.where(y > 0, cost, 0.0), np.where(y > 0, 0.0, -cost)

@@ -40,8 +40,8 @@ class SVC(ClassifierMixin, SupportVectorMachine):
     ``duality_gap`` (PROVED), relative to the best constant model, the worst of the
     pairs. Hard margin: relative to ½‖f‖²; where there is none, REFUSED with two equal
     convex combinations of the classes as witness. A kernel matrix that is not positive
-    semidefinite is REFUSED with an eigenvector. Costs one pass over the kernel values of
-    all rows with the support vectors.
+    semidefinite is REFUSED with an eigenvector. Costs one pass over the kernel values
+    of all rows with the support vectors.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """Linear systems (K + diag d) x = r, the core of kernel ridge and kernel logistic.
 
-Up to ``DIRECT`` rows the matrix is held and factored. Beyond, it is never held: products
-are formed block by block, and conjugate gradients are preconditioned by the kernel on a
-few hundred landmark rows (Nyström): time is that of some dozen kernel matrices.
+Up to ``DIRECT`` rows the matrix is held and factored. Beyond, it is never held:
+products are formed block by block, and conjugate gradients are preconditioned by the
+kernel on a few hundred landmark rows (Nyström): the time of some dozen kernel matrices.
 """
 
 from __future__ import annotations
@@ -63,10 +63,8 @@ class KernelSystem:
         M.flat[:: self.n + 1] += d
         upper = cholesky(M)
         if upper is None:  # singular, or not positive: least squares, shortest x
-            M = K.copy()
-            M.flat[:: self.n + 1] += d
-            return lambda r: np.asarray(linalg.lstsq(M, r, check_finite=False)[0])
-        del M
+            whole = K + np.diag(d)
+            return lambda r: np.asarray(linalg.lstsq(whole, r, check_finite=False)[0])
 
         def solve(r: Array) -> Array:
             x = linalg.cho_solve((upper, False), r, check_finite=False)

@@ -19,7 +19,7 @@ def instances() -> list[Any]:
     >>> len({type(e).__name__ for e in instances()}) == len(instances())
     True
     """
-    from certus import linear
+    from certus import kernel, linear
 
     return [
         linear.LinearRegression(),
@@ -40,4 +40,9 @@ def instances() -> list[Any]:
         linear.LinearSVC(tol=1e-12),
         linear.LinearSVR(tol=1e-12),
         linear.Perceptron(),
+        kernel.SVC(tol=1e-12),
+        kernel.SVR(tol=1e-12),
+        kernel.KernelRidge(),
+        kernel.KernelLogisticRegression(tol=1e-12),
+        kernel.KernelPerceptron(),
     ]

@@ -68,10 +68,10 @@ def check_kernel(
 
     ``evidence.terms``: loss, penalty (beside the sum of losses), kernel.
     ``evidence.params``: machine ("gap", "perceptron"), target ("numbers", "signs",
-    "one_vs_one", "one_vs_rest"), intercept ("free", "none"), class_weight, class_counts,
-    alphas, tol, fix. ``evidence.arrays``: ``eigenvector``, ``hulls``.
+    "one_vs_one", "one_vs_rest"), intercept ("free", "none"), class_weight,
+    class_counts, alphas, tol, fix. ``evidence.arrays``: ``eigenvector``, ``hulls``.
     """
-    loss, penalty, kernel = evidence.terms
+    kernel = evidence.terms[2]
     if isinstance(kernel, t.Given):
         X, kernel = given_matrix(kernel, X), t.Precomputed()
     X = data.as_matrix(X)
@@ -191,7 +191,7 @@ def _parts(
 
 
 def _dual_point(p: Machine, support: Array, n: int) -> tuple[Array, Array]:
-    """U on the rows of the problem, repaired, and the coefficients that belong to it."""
+    """U on the rows of the problem, repaired, and the coefficients that go with it."""
     everywhere = np.bincount(support, weights=p.c, minlength=n)
     c = everywhere[p.rows]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -489,7 +489,7 @@ def _perceptron(
         mistakes += int(made)
         open_rows += int(np.count_nonzero(margins <= 0))
         least = float(margins.min())
-        if not honest or made > 0 and square <= 0:
+        if not honest or (made > 0 and square <= 0):
             worst = np.inf
         elif least > 0:
             worst = max(worst, made * least**2 / (square * radius))
