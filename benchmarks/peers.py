@@ -23,6 +23,8 @@ class Problem:
     fit_intercept: bool = False
     alpha: float = 0.0  # as the penalty in ``terms`` has it
     alphas: Any = None  # a path's grid or a cross-validation's candidates
+    queries: Any = None  # points to predict
+    judge: Any = None  # (problem, fit) -> gap, where coefficients alone do not tell
 
 
 class Fit(NamedTuple):

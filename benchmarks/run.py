@@ -30,6 +30,7 @@ import scipy.sparse as sp
 from rich.console import Console
 from scipy.special import logsumexp
 
+from benchmarks import machines
 from benchmarks.peers import Fit, Problem, quietly
 from benchmarks.report import write_table
 from benchmarks.rows import ROWS, Contender, Row
@@ -37,6 +38,8 @@ from benchmarks.startup import measure_startup
 from certus.terms import L1, L2, Logistic, Squared
 
 LONG_FIT = 10.0
+EVERY: tuple[Row, ...] = (*ROWS, *machines.ROWS)
+
 PACKAGES = (
     *("numpy", "scipy", "scikit-learn", "numba"),
     *("scikit-learn-intelex", "skglm", "celer", "glum", "statsmodels"),
@@ -46,6 +49,9 @@ PACKAGES = (
 def measured_gap(p: Problem, fit: Fit, gap: float) -> float:
     """The verifier's number for one fit; the worst point of a path."""
     from certus.verify import check
+
+    if p.judge is not None:
+        return float(p.judge(p, fit))
 
     def one(terms: Any, coef: Any) -> float:
         found = check(
@@ -63,7 +69,7 @@ def measured_gap(p: Problem, fit: Fit, gap: float) -> float:
 
 def objective(p: Problem, fit: Fit) -> float | None:
     """P at the fit, so that suboptimality can be shown beside the gap; no paths."""
-    if p.alphas is not None:
+    if p.alphas is not None or p.judge is not None:
         return None
     loss, penalty = p.terms
     w = np.asarray(fit.coef)
@@ -277,7 +283,7 @@ def main() -> None:
     """Run what was asked for and write results.json and table.md."""
     args = parse()
     if args.worker:
-        row = next(r for r in ROWS if r.name == args.worker[0])
+        row = next(r for r in EVERY if r.name == args.worker[0])
         contender = next(c for c in row.contenders if c.name == args.worker[1])
         return work(row, contender, args.small, args.repeat, args.budget)
     console = Console()
@@ -287,7 +293,7 @@ def main() -> None:
     store = out / "results.json"
     results = json.loads(store.read_text()) if store.exists() else {"rows": {}}
     results["machine"] = machine()
-    for row in (r for r in ROWS if matches(r.name, args.rows)):
+    for row in (r for r in EVERY if matches(r.name, args.rows)):
         console.print(f"[bold]{row.name}[/] · gap {row.gap:.0e}")
         kept = results["rows"].setdefault(row.name, {})
         for contender in row.contenders:
@@ -299,7 +305,7 @@ def main() -> None:
     if args.rows == "*":
         results["startup"] = measure_startup()
     store.write_text(json.dumps(results, indent=1) + "\n")
-    write_table(results, ROWS, out / "table.md")
+    write_table(results, EVERY, out / "table.md")
     console.print(f"Wrote {out / 'table.md'} and {store}.")
     return None
 

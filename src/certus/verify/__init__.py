@@ -114,6 +114,7 @@ def check(
     sample_weight: Any = None,
     *,
     fit_intercept: bool | None = None,
+    dual: Any = None,
     tol: float = 1e-6,
     level: str = "quick",
 ) -> Certificate:
@@ -131,6 +132,10 @@ def check(
         Row weights.
     fit_intercept : bool, optional
         Whether the intercept is free; by default, whether one is given.
+    dual : array-like of shape (n_samples,), optional
+        A dual point u, the slopes dℓ/dz at a minimum, for losses with kinks, where the
+        slopes at ``coef`` do not tell it. It need not belong to ``coef``: each makes
+        the gap true, a good one makes it small.
     tol : float
         Target of the primary claim.
     level : {"quick", "full"}
@@ -156,7 +161,8 @@ def check(
     elif isinstance(loss, MARGIN):
         target, model.classes_ = "signs", np.unique(y)
     params = {"target": target, "intercept": "free" if free else "none", "tol": tol}
-    evidence = Evidence("linear", (loss, penalty), params)
+    arrays = {} if dual is None else {"dual": np.asarray(dual, dtype=float)}
+    evidence = Evidence("linear", (loss, penalty), params, arrays)
     return judge(model, evidence, X, y, sample_weight, level=level, origin="certify")
 
 
