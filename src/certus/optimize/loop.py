@@ -95,6 +95,27 @@ class Path:
         self.last = (x, value, gradient)
 
 
+class _Plan(NamedTuple):
+    """The settings of one run, and what its stopping rules remember."""
+
+    max_iter: int
+    tol: float
+    rules: tuple[Any, ...]
+    memory: list[list[float]]
+    start: float
+    deadline: float
+    sample: Callable[[Array], Array] | None
+    every: int
+    average: bool
+    measure: str
+    value: Callable[[Array], float] | None
+
+    def due(self, k: int) -> bool:
+        """Whether f is evaluated in full at step ``k``."""
+        late = time.perf_counter() - self.start > self.deadline
+        return late or k % self.every == 0 or k == self.max_iter
+
+
 def run(
     objective: Objective,
     x0: Array,
@@ -120,51 +141,65 @@ def run(
         raise ValueError(f"max_iter={max_iter!r} must not be negative.")
     if not tol >= 0:
         raise ValueError(f"tol={tol!r} must not be negative.")
+    if every < 1:
+        raise ValueError(f"every={every!r} must be at least 1.")
     rules = as_rules(stop)
-    memory: list[list[float]] = [[] for _ in rules]
-    deadline = min((r.seconds for r in rules if isinstance(r, MaxTime)), default=np.inf)
-    trace, start = Trace(path=Path()), time.perf_counter()
-    x, mean, weight = x0, x0, 0.0
-    trace.reason = f"max_iter of {max_iter:,} reached"
+    start = time.perf_counter()
+    plan = _Plan(
+        max_iter,
+        tol,
+        rules,
+        [[] for _ in rules],
+        start,
+        min((r.seconds for r in rules if isinstance(r, MaxTime)), default=np.inf),
+        sample,
+        every,
+        average,
+        measure,
+        value,
+    )
+    trace = Trace(path=Path(), reason=f"max_iter of {max_iter:,} reached")
     try:
-        for k in range(max_iter + 1):
-            late = time.perf_counter() - start > deadline
-            due = k % every == 0 or k == max_iter or late
-            gradient = None
-            if due:
-                gradient = _record(trace, objective, k, x, value)
-                if gradient is None:
-                    break
-                if average:
-                    trace.averages.append(mean)
-            elif not np.isfinite(x).all():
-                trace.status, trace.reason = Status.DIVERGED, f"diverged at step {k}"
-                break
-            if due and not measure:
-                over = _finished(trace, tol, rules, memory, start)
-                if over or k == max_iter:
-                    break
-            with np.errstate(all="ignore"):
-                move = advance(k, x, gradient if sample is None else sample(x))
-            if due and measure:
-                trace.measures.append(move.measure or 0.0)
-                if _finished(trace, tol, rules, memory, start, measure):
-                    break
-            if k == max_iter:
-                break
-            if average:
-                weight += move.step
-                mean = mean + (move.step / weight) * (x - mean)
-            trace.step_sizes.append(move.step)
-            trace.sizes.append(move.sizes)
-            x = move.x
+        with np.errstate(all="ignore"):
+            _iterate(trace, objective, x0, advance, plan)
     except KeyboardInterrupt:
-        if get_config()["on_interrupt"] == "raise" or not trace.values:
+        if get_config()["on_interrupt"] == "raise" or not trace.gradient_norms:
             raise
         trace.status, trace.reason = Status.INTERRUPTED, "interrupted"
     _square(trace)
     trace.seconds = time.perf_counter() - start
     return trace
+
+
+def _iterate(
+    trace: Trace, objective: Objective, x: Array, advance: Advance, plan: _Plan
+) -> None:
+    mean, weight = x, 0.0
+    for k in range(plan.max_iter + 1):
+        due, gradient = plan.due(k), None
+        if due:
+            gradient = _record(trace, objective, k, x, plan.value)
+            if gradient is None:
+                return
+            if plan.average:
+                trace.averages.append(mean)
+            if not plan.measure and (_finished(trace, plan) or k == plan.max_iter):
+                return
+        elif not norm(x) < HUGE:  # also where it is NaN
+            trace.status, trace.reason = Status.DIVERGED, f"diverged at step {k}"
+            return
+        followed = gradient if plan.sample is None else plan.sample(x)
+        move = advance(k, x, followed)  # type: ignore[arg-type]
+        if due and plan.measure:
+            trace.measures.append(move.measure or 0.0)
+            if _finished(trace, plan) or k == plan.max_iter:
+                return
+        if plan.average:
+            weight += move.step
+            mean = mean + (move.step / weight) * (x - mean)
+        trace.step_sizes.append(move.step)
+        trace.sizes.append(move.sizes)
+        x = move.x
 
 
 def _record(
@@ -178,8 +213,7 @@ def _record(
     smooth, gradient = objective.evaluate(x)
     trace.evaluations += 1
     found = smooth + (value(x) if value is not None else 0.0)
-    with np.errstate(all="ignore"):
-        slope = norm(gradient)
+    slope = norm(gradient)
     if not (abs(found) < HUGE and slope < HUGE):  # also where one of them is NaN
         if k == 0:
             raise ValueError("f or its gradient is not finite at x0; start elsewhere.")
@@ -194,22 +228,16 @@ def _record(
     return gradient
 
 
-def _finished(
-    trace: Trace,
-    tol: float,
-    rules: tuple[Any, ...],
-    memory: list[list[float]],
-    start: float,
-    measure: str = "",
-) -> bool:
+def _finished(trace: Trace, plan: _Plan) -> bool:
     """Whether the newest row ends the run; status and reason are set if so."""
-    found = trace.measures[-1] if measure else trace.gradient_norms[-1]
-    if found <= tol:
+    found = trace.measures[-1] if plan.measure else trace.gradient_norms[-1]
+    if found <= plan.tol:
+        name = plan.measure or "gradient norm"
         trace.status = Status.SOLVED
-        trace.reason = f"{measure or 'gradient norm'} {found:.2g} ≤ tol {tol:g}"
+        trace.reason = f"{name} {found:.2g} ≤ tol {plan.tol:g}"
         return True
-    seconds = time.perf_counter() - start
-    for rule, remembered in zip(rules, memory):
+    seconds = time.perf_counter() - plan.start
+    for rule, remembered in zip(plan.rules, plan.memory):
         moment = Moment(seconds, trace.values, trace.iterates[-1], remembered)
         if (reason := rule.check(moment)) is not None:
             trace.status, trace.reason = reason
@@ -219,11 +247,12 @@ def _finished(
 
 def _square(trace: Trace) -> None:
     """Bring all columns to the same number of rows after an early end."""
-    rows = len(trace.values)
+    rows = len(trace.gradient_norms)
+    for column in (trace.steps, trace.iterates, trace.values, trace.averages):
+        del column[rows:]
     trace.measures += trace.gradient_norms[len(trace.measures) : rows]
     moves = trace.steps[-1]
     del trace.step_sizes[moves:], trace.sizes[moves:]
-    del trace.averages[rows:]
 
 
 class Sampler:
