@@ -23,7 +23,7 @@ import certus
 from certus import linear
 from certus.base import UncertifiedWarning
 from certus.certificate import Status, Strength
-from certus.testing.checks import example
+from certus.testing.checks import example, takes_weights
 
 Array = np.ndarray
 DEFAULTS = [
@@ -137,7 +137,7 @@ def test_unusable_y(estimator: Any) -> None:
 def test_unusable_weights(estimator: Any, s: Any) -> None:
     X, y = example(estimator)
     with pytest.raises((ValueError, TypeError)):
-        clone(estimator).fit(X, y, sample_weight=s)
+        clone(estimator).fit(X, y, sample_weight=s)  # or refuses weights altogether
 
 
 @every
@@ -155,7 +155,8 @@ def test_one_class_and_one_row(estimator: Any) -> None:
         return  # folds of one row: scikit-learn's splitter says so
     else:
         model = fit_honestly(estimator, X[:1], y[:1])
-        assert model.predict(X[:1]) == pytest.approx(y[:1])
+        if type(estimator).__name__ != "LinearSVR":  # it penalises its intercept
+            assert model.predict(X[:1]) == pytest.approx(y[:1])
 
 
 # -- degenerate, but solvable -------------------------------------------------------
@@ -186,7 +187,7 @@ def test_nothing_but_zeros(estimator: Any) -> None:
     X, y = example(estimator)
     model = fit_honestly(estimator, np.zeros_like(X), y)
     assert np.abs(model.coef_).max() < 1e-12
-    if not is_classifier(estimator):
+    if not is_classifier(estimator) and type(estimator).__name__ != "LinearSVR":
         np.testing.assert_allclose(model.predict(X), y.mean())
 
 
@@ -197,7 +198,8 @@ def test_a_constant_target(estimator: Any, level: float) -> None:
         return
     X, _ = example(estimator)
     model = fit_honestly(estimator, X, np.full(60, level))
-    np.testing.assert_allclose(model.predict(X), level, rtol=1e-9)
+    if type(estimator).__name__ != "LinearSVR" or abs(level) < 60:  # b ≤ n·C there
+        np.testing.assert_allclose(model.predict(X), level, rtol=1e-9)
     assert model.certificate_.met
 
 
@@ -288,6 +290,8 @@ def test_columns_of_mixed_scales(estimator: Any, powers: list[int]) -> None:
 @single
 @pytest.mark.parametrize("size", [1e-200, 1e-12, 1e12, 1e200])
 def test_weights_of_any_size(estimator: Any, size: float) -> None:
+    if not takes_weights(estimator):
+        return
     X, y = example(estimator)
     fit_honestly(estimator, X, y, sample_weight=np.full(60, size))
 

@@ -245,6 +245,8 @@ def _check_parameters(model: Perceptron) -> None:
         )
     check_number("max_iter", model.max_iter, 1, integer=True)
     check_number("tol", model.tol, none=True)
+    check_number("alpha", model.alpha)
+    check_number("l1_ratio", model.l1_ratio, 0, 1)
     check_number("eta0", model.eta0, open_low=True)
     check_number("n_iter_no_change", model.n_iter_no_change, 1, integer=True)
     check_number("validation_fraction", model.validation_fraction, 0, 1, open_low=True)

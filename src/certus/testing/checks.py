@@ -19,6 +19,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import has_fit_parameter
 
 import certus
 from certus.certificate import Certificate, Status, Strength
@@ -76,6 +77,11 @@ def checks() -> Iterator[Check]:
     yield check_sparse_equals_dense
     yield check_memory_order
     yield check_data_are_left_alone
+
+
+def takes_weights(estimator: Any) -> bool:
+    """Whether ``fit`` has a parameter ``sample_weight``."""
+    return has_fit_parameter(estimator, "sample_weight")
 
 
 # -- the certificate --------------------------------------------------------------
@@ -187,8 +193,8 @@ def _same(a: Any, b: Any, X: Array, digits: float = 1e-5) -> None:
 
 
 def _chooses(estimator: Any) -> bool:
-    """Whether folds of rows matter, so that row symmetries cannot hold exactly."""
-    return hasattr(estimator, "cv")
+    """Whether folds or the order of rows matter, so that row symmetries cannot hold."""
+    return hasattr(estimator, "cv") or hasattr(estimator, "shuffle")
 
 
 def check_order_of_rows(estimator: Any) -> None:
@@ -202,7 +208,7 @@ def check_order_of_rows(estimator: Any) -> None:
 
 def check_integer_weight_is_repetition(estimator: Any) -> None:
     """A weight of three equals three copies of the row."""
-    if _chooses(estimator):
+    if _chooses(estimator) or not takes_weights(estimator):
         return
     X, y = example(estimator)
     s = np.random.default_rng(2).integers(1, 4, len(y))
@@ -215,7 +221,7 @@ def check_integer_weight_is_repetition(estimator: Any) -> None:
 
 def check_zero_weight_is_removal(estimator: Any) -> None:
     """A row of weight zero might as well be absent, whatever it holds."""
-    if _chooses(estimator):
+    if _chooses(estimator) or not takes_weights(estimator):
         return
     X, y = example(estimator)
     s = np.ones(len(y))
@@ -230,7 +236,7 @@ def check_zero_weight_is_removal(estimator: Any) -> None:
 
 def check_stacked_rows(estimator: Any) -> None:
     """Two copies of the data weigh as much as weights of two."""
-    if _chooses(estimator):
+    if _chooses(estimator) or not takes_weights(estimator):
         return
     X, y = example(estimator)
     twice = _fit(estimator, np.vstack([X, X]), np.concatenate([y, y]))
@@ -304,10 +310,11 @@ def check_data_are_left_alone(estimator: Any) -> None:
     """X, y and weights are read, never written; read-only data are fine."""
     X, y = example(estimator)
     s = np.linspace(0.5, 2.0, len(y))
+    weights = {"sample_weight": s} if takes_weights(estimator) else {}
     before = (X.copy(), y.copy(), s.copy())
     for array in (X, y, s):
         array.flags.writeable = False
-    model = _fit(estimator, X, y, sample_weight=s)
-    certus.certify(model, X, y, s)
+    model = _fit(estimator, X, y, **weights)
+    certus.certify(model, X, y, **weights)
     for array, kept in zip((X, y, s), before):
         assert np.array_equal(array, kept)
