@@ -465,10 +465,10 @@ def test_alternating_minimisation_never_rises() -> None:
         A = x[W].reshape(8, 2)
         return np.concatenate([x[W], np.linalg.lstsq(A, R, rcond=None)[0].ravel()])
 
-    als = alternating_minimization(loss, rng.normal(size=28), [left, right])
-    assert als.holds
+    factors = alternating_minimization(loss, rng.normal(size=28), [left, right])
+    assert factors.holds
     s = np.linalg.svd(R, compute_uv=False)
-    assert als.value == pytest.approx(np.sum(s[2:] ** 2), rel=1e-3)
+    assert factors.value == pytest.approx(np.sum(s[2:] ** 2), rel=1e-3)
     worse = alternating_minimization(
         loss, rng.normal(size=28), [left, lambda x: right(x) * 1.1], max_iter=5
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 Schedule = Callable[[int], float]
 
@@ -122,7 +122,7 @@ def as_schedule(step: Any) -> Schedule:
         ) from None
     if not (math.isfinite(eta) and eta > 0):
         raise ValueError(f"step={step!r} must be positive and finite.")
-    return Constant(eta)
+    return cast(Schedule, Constant(eta))
 
 
 def length(schedule: Schedule, k: int) -> float:

@@ -139,7 +139,7 @@ class HalfSpace(NamedTuple):
     def contains(self, w: Any, tol: float = 1e-10) -> bool:
         """Whether ``w`` is in the half-space, up to ``tol``."""
         a = _vector(self.a)
-        return bool(a @ _vector(w) <= self.b + tol * max(1.0, np.linalg.norm(a)))
+        return bool(a @ _vector(w) <= self.b + tol * max(1.0, float(np.linalg.norm(a))))
 
 
 class Intersection(NamedTuple):
