@@ -94,6 +94,27 @@ def test_curvature_is_the_change_of_the_slope(loss: Any) -> None:
         np.testing.assert_allclose(found, (up - down) / (2 * h), rtol=1e-7, atol=1e-7)
 
 
+@pytest.mark.parametrize(
+    "loss, at, larger",
+    [
+        (t.Huber(0.7), 0.7, 1.0),
+        (t.SquaredEpsilonInsensitive(0.4), 0.4, 2.0),
+        (t.SquaredHinge(), 1.0, 2.0),
+        (t.ModifiedHuber(), -1.0, 2.0),
+        (t.Absolute(), 0.0, np.inf),
+        (t.Quantile(0.3), 0.0, np.inf),
+        (t.EpsilonInsensitive(0.4), 0.4, np.inf),
+        (t.Hinge(), 1.0, np.inf),
+    ],
+    ids=name,
+)
+def test_curvature_where_it_jumps(loss: Any, at: float, larger: float) -> None:
+    y = 1.0 if isinstance(loss, MARGIN) else 0.0
+    sides = [losses.curvature(loss, y, at + h) for h in (-1e-6, 1e-6)]
+    assert losses.curvature(loss, y, at) == larger >= max(sides)
+    assert larger == np.inf or sorted(sides) == [0.0, larger]
+
+
 @pytest.mark.parametrize("loss", SCALAR, ids=name)
 def test_smoothness_is_the_largest_curvature(loss: Any) -> None:
     kinks = [-1.0, -0.4, 0.0, 0.4, 1.0, 0.8, 0.8 - 0.4, 0.8 + 0.4, 60.0, -60.0]
