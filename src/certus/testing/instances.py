@@ -19,7 +19,7 @@ def instances() -> list[Any]:
     >>> len({type(e).__name__ for e in instances()}) == len(instances())
     True
     """
-    from certus import kernel, linear
+    from certus import kernel, linear, neighbors
 
     return [
         linear.LinearRegression(),
@@ -45,4 +45,6 @@ def instances() -> list[Any]:
         kernel.KernelRidge(),
         kernel.KernelLogisticRegression(tol=1e-12),
         kernel.KernelPerceptron(),
+        neighbors.KNeighborsClassifier(),
+        neighbors.KNeighborsRegressor(),
     ]
