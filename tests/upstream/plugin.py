@@ -21,9 +21,13 @@ import pytest
 from sklearn.base import BaseEstimator
 
 import certus.linear
+import certus.neighbors
 
-NAMES = frozenset(certus.linear.__all__)
-OURS = tuple(getattr(certus.linear, name) for name in sorted(NAMES))
+OURS = tuple(
+    getattr(package, name)
+    for package in (certus.linear, certus.neighbors)
+    for name in sorted(package.__all__)
+)
 LIST = Path(__file__).with_name("deselected.toml")
 REASONS = (
     "private API",

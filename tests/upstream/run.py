@@ -1,10 +1,11 @@
 """scikit-learn's own tests, run against our estimators: ``make test-upstream``.
 
-The installed test files of scikit-learn's linear models are copied to a temporary
-directory with one change: names that ``certus.linear`` has are imported from there. Of
-these copies the tests that concern our estimators run (see ``plugin.py``), except those
-listed with a reason in ``deselected.toml``. The share that passes is taken of all of
-them, the deselected included, and must reach 85 %; any other failure is an error.
+The installed test files of some families of scikit-learn are copied to a temporary
+directory with one change: names that ours has (see ``FAMILIES``) are imported from
+there. Of these copies the tests that concern our estimators run (see ``plugin.py``),
+except those listed with a reason in ``deselected.toml``. The share that passes is taken
+of all of them, the deselected included, and must reach 85 %; any other failure is an
+error.
 
     python tests/upstream/run.py               the table
     python tests/upstream/run.py --deselected  run the deselected ones as well
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import ast
 import collections
+import importlib
 import json
 import os
 import subprocess
@@ -28,49 +30,91 @@ import sklearn
 from rich.console import Console
 from rich.table import Table
 
-import certus.linear
-
 HERE = Path(__file__).parent
-UPSTREAM = Path(sklearn.__file__).parent / "linear_model" / "tests"
-FILES = (
-    "test_base.py",
-    "test_common.py",
-    "test_coordinate_descent.py",
-    "test_logistic.py",
-    "test_ridge.py",
-    "test_sparse_coordinate_descent.py",
+UPSTREAM = Path(sklearn.__file__).parent
+#: scikit-learn's package, ours, and the test files there; their names must differ.
+FAMILIES = (
+    (
+        "sklearn.linear_model",
+        "certus.linear",
+        (
+            "test_base.py",
+            "test_common.py",
+            "test_coordinate_descent.py",
+            "test_logistic.py",
+            "test_ridge.py",
+            "test_sparse_coordinate_descent.py",
+        ),
+    ),
+    (
+        "sklearn.neighbors",
+        "certus.neighbors",
+        ("test_neighbors.py", "test_neighbors_pipeline.py"),
+    ),
 )
+FILES = tuple(name for *_, names in FAMILIES for name in names)
 LEAST = 85.0
 Line = dict[str, Any]
-NAMES = frozenset(certus.linear.__all__)
+NAMES = {
+    theirs: (ours, frozenset(importlib.import_module(ours).__all__))
+    for theirs, ours, _ in FAMILIES
+}
 
 
 def replace_imports(source: str) -> str:
     """``from sklearn.linear_model import ...`` with our names taken from us.
 
-    Every line keeps its number, so that a traceback points into scikit-learn's file.
+    So are those written ``neighbors.X`` after ``from sklearn import neighbors``. Every
+    line keeps its number, so that a traceback points into scikit-learn's file.
     """
     lines = source.splitlines()
-    for node in ast.walk(ast.parse(source)):
-        if (
-            not isinstance(node, ast.ImportFrom)
-            or node.module != "sklearn.linear_model"
-        ):
+    nodes = list(ast.walk(ast.parse(source)))
+    dotted = _replace_attributes(lines, nodes)
+    for node in nodes:
+        if not isinstance(node, ast.ImportFrom):
             continue
-        ours = [a for a in node.names if a.name in NAMES]
-        theirs = [a for a in node.names if a.name not in NAMES]
-        parts = [
-            f"from {module} import {', '.join(ast.unparse(a) for a in aliases)}"
-            for module, aliases in ((node.module, theirs), ("certus.linear", ours))
-            if aliases
-        ]
-        end = node.end_lineno or node.lineno
-        blank = [""] * (end - node.lineno)
-        lines[node.lineno - 1 : end] = [
-            " " * node.col_offset + "; ".join(parts),
-            *blank,
-        ]
+        if node.module == "sklearn":
+            here = {f"sklearn.{alias.name}" for alias in node.names}
+            wanted = [f"from {m} import {n}" for t, m, n in sorted(dotted) if t in here]
+            _rewrite(lines, node, [ast.unparse(node), *wanted])
+        elif node.module in NAMES:
+            package, names = NAMES[node.module]
+            ours = [a for a in node.names if a.name in names]
+            theirs = [a for a in node.names if a.name not in names]
+            parts = [
+                f"from {module} import {', '.join(ast.unparse(a) for a in aliases)}"
+                for module, aliases in ((node.module, theirs), (package, ours))
+                if aliases
+            ]
+            _rewrite(lines, node, parts)
     return "\n".join(lines) + "\n"
+
+
+def _rewrite(lines: list[str], node: ast.stmt, parts: list[str]) -> None:
+    """Put the parts on the statement's first line and blanks on its others."""
+    end = node.end_lineno or node.lineno
+    blank = [""] * (end - node.lineno)
+    lines[node.lineno - 1 : end] = [" " * node.col_offset + "; ".join(parts), *blank]
+
+
+def _replace_attributes(
+    lines: list[str], nodes: list[ast.AST]
+) -> set[tuple[str, str, str]]:
+    """Write ``neighbors.X`` as ``X`` where X is ours; what must be imported for it."""
+    found = set()
+    places = [n for n in nodes if isinstance(n, ast.Attribute)]
+    for node in sorted(places, key=lambda n: (n.lineno, -n.col_offset)):
+        if not isinstance(node.value, ast.Name):
+            continue
+        theirs = f"sklearn.{node.value.id}"
+        package, names = NAMES.get(theirs, ("", frozenset()))
+        if node.attr in names and node.lineno == node.end_lineno:
+            line = lines[node.lineno - 1].encode()
+            start, stop = node.col_offset, node.end_col_offset
+            changed = line[:start] + node.attr.encode() + line[stop:]
+            lines[node.lineno - 1] = changed.decode()
+            found.add((theirs, package, node.attr))
+    return found
 
 
 def run_tests(extra: list[str], run_all: bool) -> list[Line]:
@@ -78,9 +122,11 @@ def run_tests(extra: list[str], run_all: bool) -> list[Line]:
     with tempfile.TemporaryDirectory(prefix="certus-upstream-") as folder:
         root = Path(folder)
         (root / "pytest.ini").write_text("[pytest]\naddopts = -p sklearn.conftest\n")
-        for name in FILES:
-            source = (UPSTREAM / name).read_text(encoding="utf-8")
-            (root / name).write_text(replace_imports(source), encoding="utf-8")
+        for theirs, _, names in FAMILIES:
+            tests = UPSTREAM / theirs.partition(".")[2] / "tests"
+            for name in names:
+                source = (tests / name).read_text(encoding="utf-8")
+                (root / name).write_text(replace_imports(source), encoding="utf-8")
         report = root / "report.jsonl"
         report.touch()
         environment = {
