@@ -2,10 +2,10 @@
 
     min over w, b, σ ≥ 0:  σ + (1/S)·Σ sᵢ σ·H(rᵢ/σ) + (alpha/S)·‖w‖²
 
-With σ at its best for the residuals the problem is smooth in (w, b), and Newton's method
-solves it (``certus.convex.newton``). Where so many residuals vanish that σ goes to 0,
-or nearly, the function of σ alone, convex with slope 1 − mean a²/4 at the dual point a
-of the problem for that σ, is searched instead; each σ takes one interior point solve.
+With σ at its best for the residuals the problem is smooth in (w, b), and Newton's
+method solves it (``certus.convex.newton``). Where so many residuals vanish that σ
+nearly does, the function of σ alone is searched instead: it is convex with the slope
+1 − mean a²/4, a the dual point for that σ, which takes one interior point solve.
 """
 
 from __future__ import annotations

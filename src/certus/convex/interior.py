@@ -4,8 +4,8 @@
 
 with ℓ(r) = max over g in [−down, up] of g·r − ½·bend·g². Mehrotra's predictor and
 corrector on r = p − m + bend·g, p(up − g) = m(down + g) = μ; the L1 part is one more
-row for each column. A step costs one weighted Gram matrix, n·d², and a few passes; ten to
-twenty-five of them suffice. Rows of weight s count as s rows at every step, so that
+row for each column. A step costs one weighted Gram matrix, n·d², and a few passes; ten
+to twenty-five of them suffice. Rows of weight s count as s rows at every step, so that
 weights equal repetitions. The last step projects onto the face that the residuals show
 and makes a vertex exact. Memory: a scaled copy of X and a dozen arrays of n.
 """

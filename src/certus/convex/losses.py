@@ -30,6 +30,8 @@ from certus.terms import (
 
 #: Share of its reweighted curvature (slope/residual) that an outlier keeps.
 KEPT = 0.02
+#: Rows from which a scale is first looked for in every ``STRIDE``-th of them.
+MANY_ROWS, STRIDE = 20_000, 16
 
 
 class HuberScale(NamedTuple):
@@ -119,8 +121,8 @@ def _huber_scale(loss: HuberScale, y: Array, z: Array, s: Array | None) -> Slope
 def huber_scale(r: Array, s: Array, epsilon: float) -> float:
     """The best σ for residuals r: mean min(r²/σ², epsilon²) = 1, or 0.
 
-    In τ = 1/σ² the left-hand side is concave and piecewise linear; Newton's method
-    climbs to the root from the left and ends after finitely many steps.
+    In τ = 1/σ² the left-hand side is concave and piecewise linear; from its second
+    step on Newton's method climbs to the root from the left, in finitely many steps.
     """
     total = float(s.sum())
     unit = float(np.abs(r).max(initial=0.0))
@@ -128,6 +130,9 @@ def huber_scale(r: Array, s: Array, epsilon: float) -> float:
         return 0.0
     squares = np.square(r / unit)
     tau = total / float(s @ squares)
+    if len(r) > MANY_ROWS:  # a sample tells where to begin, on either side
+        guess = huber_scale(r[::STRIDE], s[::STRIDE], epsilon)
+        tau = max(tau, (unit / guess) ** 2) if guess > 0 else tau
     for _ in range(60):
         inside = squares * tau <= epsilon**2
         left = float(s @ np.where(inside, squares, 0.0))
@@ -135,7 +140,7 @@ def huber_scale(r: Array, s: Array, epsilon: float) -> float:
         if left <= 0.0 or room <= 0.0:
             return 0.0
         new = room / left
-        if new <= tau * (1 + 1e-15):
+        if abs(new - tau) <= 1e-15 * tau:
             break
         tau = new
     return unit / float(np.sqrt(tau))
@@ -214,7 +219,7 @@ def mean_curvature(loss: Any, state: Array, weight: Array) -> Array:
 # -- the best constant ------------------------------------------------------------
 
 #: Rows that the best constant of a robust loss is estimated on.
-CONSTANT_ROWS = 10_000
+CONSTANT_ROWS = 4_000
 
 
 def best_constant(loss: Any, y: Array, s: Array) -> float:

@@ -458,7 +458,7 @@ def _likelihood(model: Any, rows: newton.Rows, loss: Any, watch: Watched) -> Sol
 def _receding(
     rows: newton.Rows, loss: Any, free: bool, alpha: float, z: Array
 ) -> Array | None:
-    """A direction along which the likelihood rises for ever, where scores hint at it."""
+    """A direction along which the likelihood rises for ever, if scores hint at it."""
     fall, rise = free_rows(loss, rows.y)
     away = (fall & (z[:, 0] < -RUNAWAY)) | (rise & (z[:, 0] > RUNAWAY))
     if alpha > 0 or not away[rows.s > 0].any():

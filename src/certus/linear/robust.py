@@ -1,7 +1,7 @@
 """Regression that outliers do not lead: absolute, Huber and Tukey losses.
 
 ``RobustRegressor`` minimises the mean loss of the residuals with a given threshold
-delta; ``HuberRegressor`` fits the scale of the residuals along with the coefficients, in
+delta; ``HuberRegressor`` fits the scale of the residuals with the coefficients, in
 scikit-learn's objective. Absolute errors are solved by an interior point method, the
 smooth losses by Newton's (``certus.convex.quantile`` and ``certus.convex.newton``).
 """

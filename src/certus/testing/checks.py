@@ -19,6 +19,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import get_tags
 from sklearn.utils.validation import has_fit_parameter
 
 import certus
@@ -31,7 +32,7 @@ __all__ = ["Check", "checks", "example"]
 
 
 def example(estimator: Any, *, seed: int = 0, n: int = 60) -> tuple[Array, Array]:
-    """Data an estimator can fit: three overlapping classes, or a noisy linear target.
+    """Data an estimator can fit: three classes, counts, or a noisy linear target.
 
     Examples
     --------
@@ -47,6 +48,8 @@ def example(estimator: Any, *, seed: int = 0, n: int = 60) -> tuple[Array, Array
         y = np.argmax(X[:, :3] + rng.gumbel(size=(n, 3)), axis=1)
         y[:3] = range(3)
         return X, y
+    if get_tags(estimator).target_tags.positive_only:
+        return X, rng.poisson(np.exp(X @ [0.5, -1.0, 0.0, 0.25] + 1)).astype(float)
     return X, X @ [1.0, -2.0, 0.0, 0.5] + 0.7 + rng.normal(size=n)
 
 

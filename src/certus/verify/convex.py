@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import brentq
 
 from certus import terms as t
 from certus.certificate import Claim, Evidence, Status, Strength
@@ -203,17 +204,24 @@ def _best_constant(p: Problem) -> float:
         if isinstance(p.loss, t.Logistic | t.ExponentialMargin):
             odds = np.log1p(mean) - np.log1p(-mean)
             return float(odds / 2 if isinstance(p.loss, t.ExponentialMargin) else odds)
+    if isinstance(p.loss, t.Absolute | t.Quantile):
+        order = np.argsort(p.y)
+        mass = np.cumsum(p.s[order])
+        q = p.loss.q if isinstance(p.loss, t.Quantile) else 0.5
+        at = int(np.searchsorted(mass, q * mass[-1]))
+        return float(p.y[order[min(at, len(order) - 1)]])
     # Any other loss: the derivative in b is monotone, so bisect.
     slope = LOSSES[type(p.loss)].derivative
     reach = 2 + 2 * float(np.abs(p.y).max())
-    low, high = -reach, reach
-    for _ in range(60):
-        b = (low + high) / 2
-        if p.s @ slope(p.loss, p.y, np.full(len(p.y), b)) > 0:
-            high = b
-        else:
-            low = b
-    return (low + high) / 2
+
+    def total_slope(b: float) -> float:
+        return float(p.s @ slope(p.loss, p.y, np.full(len(p.y), b)))
+
+    if not total_slope(-reach) < 0:
+        return -reach
+    if not total_slope(reach) > 0:
+        return reach
+    return float(brentq(total_slope, -reach, reach, xtol=1e-15 * reach, maxiter=200))
 
 
 def backward_error(p: Problem, z: Array) -> Found:
