@@ -9,11 +9,14 @@ from scipy.optimize import linprog, minimize
 from sklearn.svm import SVC
 
 import certus
+from certus import terms as t
 from certus.base import UncertifiedWarning
 from certus.certificate import Evidence, Status, Strength
-from certus.linear import LinearSVC, LinearSVR
+from certus.linear import LinearSVC, LinearSVR, LogisticRegression
+from certus.optimize import RobbinsMonro, gradient_descent, subgradient_descent
 from certus.terms import L2, Hinge
-from certus.verify import check
+from certus.verify import check, judge
+from certus.verify.formulas import LOSSES
 
 FREE = {"intercept_scaling": np.inf}
 
@@ -257,8 +260,6 @@ def test_soft_becomes_hard_at_a_finite_C():
 
 @pytest.mark.catalog("CLS-41")
 def test_subgradient_descent_reaches_the_dual_value():
-    from certus.optimize import RobbinsMonro, subgradient_descent
-
     X, y = clouds(3)
     C = 0.1
     model = LinearSVC(loss="hinge", C=C, tol=1e-10, fit_intercept=False).fit(X, y)
@@ -280,8 +281,6 @@ def test_subgradient_descent_reaches_the_dual_value():
 @pytest.mark.catalog("CLS-17")
 def test_the_relaxed_objective_is_these_machines():
     """Ê ℓ(y·z) + reg(w): hinge and L2 give the machine, logistic the regression."""
-    from certus.linear import LogisticRegression
-
     X, y = clouds(4)
     level = 0.1
     C = 1 / (level * len(y))
@@ -309,9 +308,6 @@ def test_the_relaxed_objective_is_these_machines():
 @pytest.mark.catalog("CLS-42")
 @pytest.mark.parametrize("name", ["hinge", "perceptron", "logistic", "squared"])
 def test_gradients_of_regularised_margin_losses(name):
-    from certus import terms as t
-    from certus.verify.formulas import LOSSES
-
     loss = {
         "hinge": t.Hinge(),
         "perceptron": t.Hinge(0.0),
@@ -333,9 +329,14 @@ def test_gradients_of_regularised_margin_losses(name):
         w, e = rng.normal(size=2), 1e-6
         slopes = [(value(w + e * d) - value(w - e * d)) / (2 * e) for d in np.eye(2)]
         np.testing.assert_allclose(gradient(w), slopes, rtol=1e-5, atol=1e-5)
+    if name in ("logistic", "squared"):
+        record = gradient_descent(lambda w: (value(w), gradient(w)), np.zeros(2))
+        mean = (loss, t.L2(level / (C * len(y))))
+        target = y if name == "logistic" else labels
+        assert check(mean, X, target, record.x).met
 
 
-# -- exactness --------------------------------------------------------------------------
+# -- exactness ------------------------------------------------------------------------
 
 
 @given(
@@ -421,7 +422,7 @@ def test_extreme_C(data, loss, C):
     assert found.met or found[found.primary].fix
 
 
-# -- the certificate --------------------------------------------------------------------
+# -- the certificate ------------------------------------------------------------------
 
 
 def test_the_dual_point_is_evidence():
@@ -432,8 +433,6 @@ def test_the_dual_point_is_evidence():
     forged = Evidence(
         stated.kind, stated.terms, stated.params, {"dual": -stated.arrays["dual"]}
     )
-    from certus.verify import judge
-
     assert judge(model, forged, X, y).met is False  # a bad witness proves nothing
 
 

@@ -8,7 +8,9 @@ from scipy.optimize import linprog, minimize
 from sklearn.preprocessing import PolynomialFeatures
 
 from certus.bounds import cover_count
+from certus.kernel import feature_map
 from certus.linear import LinearSVC, LogisticRegression
+from certus.terms import Polynomial
 from certus.testing.toys import xor_table
 from certus.verify.margin import coinciding_combination, combination_holds
 
@@ -104,9 +106,9 @@ def test_a_linear_programme_finds_no_line_for_xor():
     a = coinciding_combination(X, y.astype(float), True)
     np.testing.assert_allclose(a, 0.5)  # both diagonals meet in the centre
     assert combination_holds(X, y.astype(float), np.ones(4), a, True)
-    assert not combination_holds(
-        X, y.astype(float), np.ones(4), a + [1e-9, 0, 0, 0], True
-    )
+    forged = a.copy()
+    forged[0] += 1e-9
+    assert not combination_holds(X, y.astype(float), np.ones(4), forged, True)
 
 
 def rings(n=60, seed=0):
@@ -122,10 +124,11 @@ def rings(n=60, seed=0):
 def test_degree_two_features_separate_rings_and_xor(data):
     X, y = data()
     assert not separable_by_a_line(X, y)
-    lift = PolynomialFeatures(2, include_bias=False)
-    assert separable_by_a_line(lift.fit_transform(X), y)
-    model = LinearSVC(C=np.inf).fit(lift.transform(X), y)
-    assert model.score(lift.transform(X), y) == 1.0 and model.certificate_.met
+    theirs = PolynomialFeatures(2, include_bias=False).fit_transform(X)
+    for lifted in (theirs, feature_map(Polynomial(2), X)):
+        assert separable_by_a_line(lifted, y)
+        model = LinearSVC(C=np.inf).fit(lifted, y)
+        assert model.score(lifted, y) == 1.0 and model.certificate_.met
 
 
 @pytest.mark.catalog("CLS-43")
@@ -147,6 +150,9 @@ def test_a_quadratic_classifier_is_linear_in_its_features(data):
     f = np.einsum("ni,ij,nj->n", X, Q, X) + np.sqrt(2) * X @ p + b
     np.testing.assert_allclose(f, model.decision_function(phi(X)), atol=1e-9)
     np.testing.assert_array_equal(np.sign(f), y)
+    other = feature_map(Polynomial(2), X)  # other features of the same kernel
+    again = LinearSVC(C=np.inf, fit_intercept=False, tol=1e-8).fit(other, y)
+    np.testing.assert_allclose(again.decision_function(other), f, rtol=1e-3, atol=1e-3)
 
 
 # -- counting -------------------------------------------------------------------------

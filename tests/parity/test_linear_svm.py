@@ -1,4 +1,4 @@
-"""LinearSVC, LinearSVR and Perceptron beside scikit-learn's, and ``certify`` of theirs."""
+"""LinearSVC, LinearSVR and Perceptron beside scikit-learn's; ``certify`` of theirs."""
 
 import warnings
 

@@ -47,8 +47,16 @@ class Smoothed:
         self.problem, self.delta, self.centre = problem, delta, centre
 
     def at(self, w: Array, z: Array) -> Point:
-        """Value, dual point and gradient at w with scores z."""
+        """Value, dual point and gradient at w with scores z.
+
+        A free intercept is moved to its best value first: its gradient is then zero,
+        and so is Σ s·u, which a feasible dual point needs.
+        """
         rows, box = self.problem.rows, self.problem.box
+        if self.problem.free:
+            shift = self._best_shift(z)
+            w, z = w.copy(), z + rows.scale * shift
+            w[-1] += shift
         u, inside = np.empty(rows.n), np.empty(rows.n, dtype=np.bool_)
         smooth, linear, loss = envelope(
             *(z, box.t, rows.s, box.low, box.high, box.epsilon),
@@ -67,6 +75,35 @@ class Smoothed:
             rest = float(g @ g) / (2 * self.problem.l2)
         objective = value / rows.total + penalty
         return Point(w, z, u, inside, gradient, objective, short, rest)
+
+    def _best_shift(self, z: Array) -> float:
+        """How far b moves to its minimum for fixed w: a root of a monotone slope."""
+        rows, box = self.problem.rows, self.problem.box
+        ones = np.full(rows.n, rows.scale)
+        low, high, step, best, least = -np.inf, np.inf, 0.0, 0.0, np.inf
+        reach = 1.0
+        for _ in range(200):
+            g, h = along(
+                *(z, ones, step, box.t, rows.s, box.low, box.high),
+                *(box.epsilon, self.delta, self.centre),
+            )
+            if abs(g) < least:
+                best, least = step, abs(g)
+            if abs(g) <= 1e-16 * rows.total:
+                break
+            low, high = (step, high) if g < 0 else (low, step)
+            step = step - g / h if h > 0 else np.nan
+            if not low < step < high:
+                reach *= 2
+                if np.isinf(high):
+                    step = low + reach
+                elif np.isinf(low):
+                    step = high - reach
+                else:
+                    step = (low + high) / 2
+                    if not low < step < high:
+                        break
+        return best
 
     def search(self, point: Point, p: Array, q: Array) -> float:
         """Step to the minimum along p, to a tenth of the slope; 0 if none is left."""

@@ -31,8 +31,11 @@ def newton_direction(
     rows = problem.rows
     members = np.flatnonzero(inside)
     h = rows.s[members] / (delta * rows.total)
-    if not members.size and not problem.free:
-        return -g / problem.l2
+    if not members.size:
+        step = -g / problem.l2
+        if problem.free:
+            step[-1] = 0.0  # nothing is curved in b, and its gradient is zero
+        return step
     few = members.size < rows.d // 2 and not problem.free
     if few and rows.d > 300 and members.size <= DUAL_SIDE:
         return _dual_direction(problem, members, h, g)
