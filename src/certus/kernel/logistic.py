@@ -189,7 +189,8 @@ class KernelLogisticRegression(ClassifierMixin, KernelMachine):
         self.dual_coef_ = np.zeros((len(problems), len(s)))
         self.intercept_ = np.zeros(len(problems))
         self.n_iter_ = np.zeros(len(problems), dtype=np.int32)
-        self.X_fit_ = X
+        # A copy: whoever changes X later does not change the model.
+        self.X_fit_ = X.copy() if hasattr(X, "copy") else X
         status = Status.SOLVED
 
         def state() -> dict[str, Any]:
@@ -343,11 +344,11 @@ def _target(
     solve = system.factor(d)
     if not intercept:
         c = solve(right)
-        return Iterate(c, 0.0, right - d * c)
+        return Iterate(c, 0.0, system.product(c))
     both = solve(np.column_stack([right, np.ones(len(y))]))
     b = float(both[:, 0].sum() / both[:, 1].sum())
     c = both[:, 0] - b * both[:, 1]
-    return Iterate(c, b, right - b - d * c)
+    return Iterate(c, b, system.product(c))
 
 
 def _search(
@@ -356,7 +357,11 @@ def _search(
     """The first of 1, ½, ¼, … that lowers the objective; None if rounding hides it."""
     step = 1.0
     for _ in range(40):
-        new = Iterate(*(a + step * (g - a) for a, g in zip(at, goal)))
+        new = Iterate(
+            at.c + step * (goal.c - at.c),
+            at.b + step * (goal.b - at.b),
+            at.g + step * (goal.g - at.g),
+        )
         found = _objective(new, y, cost)
         if found < value or (step == 1.0 and found <= value + 1e-13 * abs(value)):
             return new

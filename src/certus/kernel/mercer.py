@@ -110,7 +110,7 @@ def mercer_check(kernel: Any, X: Any) -> MercerCheck:
     """
     X = _rows(X)
     term = kernel_term(kernel, X)
-    K = X if isinstance(term, t.Precomputed) else evaluate(term, X, X)
+    K: Any = X if isinstance(term, t.Precomputed) else evaluate(term, X, X)
     K = np.asarray(K.toarray() if sparse.issparse(K) else K, dtype=np.float64)
     if K.shape[0] != K.shape[1]:
         raise ValueError(f"The kernel matrix has shape {K.shape}; it must be square.")

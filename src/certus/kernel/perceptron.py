@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 
 from certus import terms as t
@@ -37,9 +38,11 @@ class KernelPerceptron(ClassifierMixin, KernelMachine):
 
     Certificate
     -----------
-    ``mistake_bound`` (PROVED) once all rows are separated: the mistakes made, as a
-    share of R²/γ² at the margin γ that f itself shows. Otherwise the mistakes so far
-    (MEASURED). Costs one pass over the kernel values of all rows with those mistaken.
+    ``update_sum`` (PROVED): the coefficients are counts of mistakes. Once all rows are
+    separated ``mistake_bound`` (PROVED): no more of them than R²/γ², with the margin γ
+    that f itself shows; before that ``margin_limit`` (PROVED): no function separates
+    the rows by more. Costs one pass over the kernel values of all rows with those
+    mistaken.
 
     Parameters
     ----------
@@ -55,6 +58,10 @@ class KernelPerceptron(ClassifierMixin, KernelMachine):
         Whether one is added to the kernel: a constant column in its space.
     max_iter : int, default=1000
         Most passes over the rows.
+    shuffle : bool, default=False
+        Whether each pass has an order of its own.
+    random_state : int, RandomState or Generator, optional
+        Of these orders.
     cache_size : float, default=1000
         Megabytes for kernel rows.
     max_time : float, optional
@@ -99,6 +106,8 @@ class KernelPerceptron(ClassifierMixin, KernelMachine):
         coef0: float = 0.0,
         fit_intercept: bool = True,
         max_iter: int = 1000,
+        shuffle: bool = False,
+        random_state: Any = None,
         cache_size: float = 1000,
         max_time: float | None = None,
     ) -> None:
@@ -108,6 +117,8 @@ class KernelPerceptron(ClassifierMixin, KernelMachine):
         self.coef0 = coef0
         self.fit_intercept = fit_intercept
         self.max_iter = max_iter
+        self.shuffle = shuffle
+        self.random_state = random_state
         self.cache_size = cache_size
         self.max_time = max_time
 
@@ -184,10 +195,13 @@ class KernelPerceptron(ClassifierMixin, KernelMachine):
         """Passes over the rows until one is clean; ``counts`` is filled."""
         constant = 1.0 if self.fit_intercept else 0.0
         f = np.zeros(rows.n)
-        passes = 0
+        random = check_random_state(self.random_state)
+        order, passes = np.arange(rows.n), 0
         try:
             while passes < self.max_iter:
-                mistakes = _epoch(rows, sign, f, counts, constant)
+                if self.shuffle:
+                    order = random.permutation(rows.n)
+                mistakes = _epoch(rows, sign, order, f, counts, constant)
                 passes += 1
                 if mistakes == 0 and not rows.exact:
                     index = np.flatnonzero(counts)
@@ -210,6 +224,7 @@ class KernelPerceptron(ClassifierMixin, KernelMachine):
         signs = np.array([np.where(codes == k, 1.0, -1.0) for k in problems])
         support = np.flatnonzero(counts.any(axis=0))
         self.support_ = support.astype(np.int32)
+        self.shape_fit_ = getattr(X, "shape", (len(codes),))
         whole = isinstance(self.kernel_, t.Given | t.Precomputed)
         self.support_vectors_ = np.empty((0, 0)) if whole else X[support]
         self.dual_coef_ = (signs * counts)[:, support]
@@ -246,18 +261,22 @@ class KernelPerceptron(ClassifierMixin, KernelMachine):
 
 
 def _epoch(
-    rows: KernelRows, sign: Array, f: Array, counts: Array, constant: float
+    rows: KernelRows,
+    sign: Array,
+    order: Array,
+    f: Array,
+    counts: Array,
+    constant: float,
 ) -> int:
     """One pass; rows of the kernel are fetched when first mistaken."""
-    n, total = rows.n, 0
-    for first in range(0, n, STRETCH):
-        order = np.arange(first, min(first + STRETCH, n))
-        place = 0
-        while place < len(order):
+    total = 0
+    for first in range(0, rows.n, STRETCH):
+        part, place = order[first : first + STRETCH], 0
+        while place < len(part):
             place, mistakes = run_epoch(
-                rows.store, rows.slot, sign, order, f, counts, place, constant
+                rows.store, rows.slot, sign, part, f, counts, place, constant
             )
             total += mistakes
-            if place < len(order):
-                rows.fetch(order[place : place + 1])
+            if place < len(part):
+                rows.fetch(part[place : place + 1])
     return total

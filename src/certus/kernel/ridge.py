@@ -20,6 +20,7 @@ from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 
 from certus import terms as t
 from certus.base import Fitted, certified_fit, check_number
+from certus.callbacks import Monitor
 from certus.certificate import Evidence
 from certus.convex.design import Array
 from certus.kernel.common import (
@@ -132,13 +133,16 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
         alphas = self._alphas(Y.shape[1])
         self.kernel_ = self._term(X)
         kernel, rows = self._training(X)
+        monitor = Monitor(self, X, y)
         used = np.arange(len(Y)) if s is None else np.flatnonzero(s > 0)
         weight = np.ones(len(used)) if s is None else s[used]
         data = rows if len(used) == len(Y) else take(kernel, rows, used)
         coef = np.zeros_like(Y)
         coef[used] = self._solve(kernel, data, Y[used], weight, alphas)
         self.dual_coef_ = coef.ravel() if y.ndim == 1 else coef
-        self.X_fit_ = X
+        self.X_fit_ = X.copy()  # whoever changes X later does not change the model
+        names = ("dual_coef_", "X_fit_", "kernel_")
+        monitor.close({name: getattr(self, name) for name in names})
         plain = bool(np.all(alphas == 0))
         penalty = t.NoPenalty() if plain else t.L2(float(alphas[0]))
         params: dict[str, Any] = {"target": "numbers", "intercept": "none", "tol": 1e-6}

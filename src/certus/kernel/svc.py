@@ -283,8 +283,7 @@ class SVC(ClassifierMixin, SupportVectorMachine):
         self.intercept_ = np.array([part.b for part in parts])
         self._n_support = np.bincount(own, minlength=k).astype(np.int32)
         names = ("dual_coef_", "support_", "support_vectors_", "intercept_", "classes_")
-        names += ("_n_support", "kernel_")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in (*names, "_n_support", "kernel_")}
 
     def _evidence(self, parts: list[Part], arrays: dict[str, Array]) -> Evidence:
         hard = bool(np.isinf(self.C))

@@ -121,7 +121,9 @@ def products(kernel: t.Kernel, X: Any, support: Array, coef: Array) -> Array:
     own = isinstance(kernel, t.Precomputed)
     base = X[:, support] if own else X[support]
     step = max(1, _BLOCK // m)
-    gaussian = _Gaussian(base, kernel.gamma) if _fast(kernel, X) else None
+    gaussian = None
+    if isinstance(kernel, t.Gaussian) and not sparse.issparse(X):
+        gaussian = _Gaussian(base, kernel.gamma)
     buffers: dict[int, Array] = {}
 
     def work(first: int) -> None:
@@ -142,10 +144,6 @@ def products(kernel: t.Kernel, X: Any, support: Array, coef: Array) -> Array:
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(work, starts))
     return out
-
-
-def _fast(kernel: t.Kernel, X: Any) -> bool:
-    return isinstance(kernel, t.Gaussian) and not sparse.issparse(X)
 
 
 class _Gaussian:
