@@ -617,3 +617,29 @@ def test_momentum_is_a_heavy_ball_to_the_theorem() -> None:
     assert record.theorem.kind == "convex" and record.holds
     static = momentum(f, np.full(4, 3.0), max_iter=5000, tol=0, stop=Static(1e-12))
     assert "static" in static.reason
+
+
+def test_backtracking_finds_its_own_steps() -> None:
+    """From a flat start the curvature there says little about the way down."""
+    known = logistic()
+    for facts, kind in (
+        ({}, "non-convex"),
+        ({"convex": True}, "convex"),
+        ({"convex": True, "optimum": known.optimum}, "convex"),
+    ):
+        f = Objective(known.function, n_terms=known.n_terms, **facts)
+        record = gradient_descent(f, np.full(4, 9.0), max_iter=3000)
+        assert record.status.value == "solved" and record.theorem.kind == kind
+        assert record.holds and record.refutations == ()
+        assert record.constants["L"].source == "estimated"
+        np.testing.assert_allclose(record.x, known.optimum, atol=1e-4)
+        drops = record.values[:-1] - record.values[1:]
+        promised = record.step_sizes / 2 * record.gradient_norms[:-1] ** 2
+        assert (drops >= promised - 1e-13).all()
+    ridge = replace(logistic(alpha=0.2), L=None)
+    strong = gradient_descent(ridge, np.full(4, 9.0), max_iter=3000)
+    assert strong.theorem.kind == "strongly convex" and strong.holds
+    wrong = gradient_descent(replace(ridge, m=2.0), np.full(4, 9.0), max_iter=3000)
+    assert wrong.holds is False
+    hills = gradient_descent(Objective(hilly, pl=1 / 32), [15.0])
+    assert hills.theorem.kind == "PL" and hills.holds

@@ -143,7 +143,7 @@ def _regret(
             "min f(x_i) − f* ≤ Σ_j (D_j²h_j/(2η) + η√γ_j)/(k + 1)",
             ("D_j: largest distance seen in coordinate j", *against(ref)),
         ),
-        f"min f(x_i) − f_{ref.word}, i ≤ k",
+        f"min f(x_i) − {ref.least}, i ≤ k",
         k,
         np.minimum.accumulate(trace.values[:rows]) - ref.value,
         regret.sum(axis=1) / (k + 1),

@@ -2,8 +2,8 @@
 
 x ← x − t·∇f(x). With t = 1/L a step minimises the quadratic model
 f(x) + ∇f(x)ᵀ(y − x) + ‖y − x‖²/(2t), which lies above an L-smooth f, so f never rises.
-A clipped step is a shorter step in the same direction: the theorems for varying steps
-cover it.
+Where L is not given, steps are halved until f falls as that lemma says. A clipped step
+is a shorter step in the same direction: the theorems for varying steps cover it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 
 from certus.optimize.constants import find_constants, smoothness
 from certus.optimize.loop import Move, run
-from certus.optimize.objective import Array, as_objective, as_start
-from certus.optimize.record import Record
+from certus.optimize.objective import Array, Objective, as_objective, as_start
+from certus.optimize.record import Known, Record
 from certus.optimize.schedules import as_schedule, length
 from certus.optimize.theorems import descent, make_record, of
 
@@ -77,8 +77,10 @@ def gradient_descent(
         ``f(x) -> (value, gradient)``; an :class:`Objective` adds what is known of it.
     x0 : array-like of shape (d,)
         Start.
-    step : float or schedule, optional
-        Step length t. By default 2/(m + L) if strong convexity is known, else 1/L.
+    step : float, schedule or "backtracking", optional
+        Step length t. By default 2/(m + L) if L and m are given, 1/L if L is given, and
+        else "backtracking": from one over the curvature at x0, t is halved until
+        f(x − t∇f) ≤ f(x) − (t/2)‖∇f‖².
     clip : float, optional
         Longest gradient followed.
     max_iter : int, default=1000
@@ -92,7 +94,7 @@ def gradient_descent(
     -------
     Record
         Iterates and the theorem's bound beside what was observed. Memory is that of
-        ``max_iter`` points; a step costs one evaluation.
+        ``max_iter`` points; a step costs one evaluation, with backtracking two.
 
     Objective
     ---------
@@ -106,6 +108,10 @@ def gradient_descent(
     - convex, t ≤ 1/L: ``f − f* ≤ ‖x_0 − x*‖²/(2 Σt)``;
     - otherwise, t < 2/L: ``min ‖∇f‖ ≤ √((f(x_0) − f*)/Σ t(1 − Lt/2))``.
 
+    With backtracking the descent is seen, not assumed, and no L enters: strongly convex
+    and PL ``Π (1 − μt)·(f(x_0) − f*)``, convex as above, else
+    ``min ‖∇f‖ ≤ √(2(f(x_0) − f*)/Σt)``.
+
     Examples
     --------
     >>> import numpy as np
@@ -118,15 +124,36 @@ def gradient_descent(
     objective, x = as_objective(f), as_start(x0)
     constants = find_constants(objective, x)
     if step is None:
-        L = smoothness(constants)
-        m = of(constants, "m")
+        L, m = smoothness(constants), of(constants, "m")
         step = 2 / (m + L) if m > 0 else 1 / L
-    schedule = as_schedule(step)
+        if constants["L"].source == "estimated":
+            step = "backtracking"
+    search = isinstance(step, str) and step == "backtracking"
+    schedule = as_schedule(1 / smoothness(constants) if search else step)
+    shortest = length(schedule, 0)
 
     def advance(k: int, x: Array, g: Array) -> Move:
+        nonlocal shortest
         t = length(schedule, k) * clip_factor(g, clip)
+        if search:
+            t = shortest = _halve(objective, x, g, min(t, shortest))
         return Move(x - t * g, t)
 
     trace = run(objective, x, advance, max_iter=max_iter, tol=tol, stop=stop)
-    verdict = descent(trace, objective, constants)
+    if search:
+        seen = trace.path.steepest if trace.path is not None else 0.0
+        constants["L"] = Known(max(1 / shortest, seen), "estimated")
+    verdict = descent(trace, objective, constants, searched=search)
     return make_record("gradient_descent", trace, objective, constants, verdict)
+
+
+def _halve(objective: Objective, x: Array, g: Array, t: float) -> float:
+    """Halve ``t`` until a step descends as the lemma for t ≤ 1/L says."""
+    value, square = objective.evaluate(x)[0], float(g @ g)
+    # Close to the optimum the decrease is lost in rounding, which decides nothing.
+    rounding = 1e-14 * abs(value)
+    for _ in range(200):
+        if objective.evaluate(x - t * g)[0] <= value - t / 2 * square + rounding:
+            break
+        t /= 2
+    return t

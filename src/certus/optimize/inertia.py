@@ -130,7 +130,7 @@ def _ball_bounds(
                 "‖x_k − x*‖ ≤ β^{k/2}(1 + k(1 + √β))·‖x_0 − x*‖ on a quadratic",
                 (*sources(constants, "L", "m"), *against(ref)),
             ),
-            f"‖x_k − x_{ref.word}‖",
+            f"‖x_k − {ref.point}‖",
             k,
             np.linalg.norm(trace.points - ref.x, axis=1),
             root**k * (1 + k * (1 + root)) * R + away,
@@ -153,7 +153,7 @@ def _ball_bounds(
             "/(k + 1)",
             (*sources(constants, "L"), *against(ref)),
         ),
-        "min f(x_i) − f_*, i ≤ k",
+        "min f(x_i) − f*, i ≤ k",
         k,
         np.minimum.accumulate(trace.values) - ref.value,
         ((1 - beta) * R2 / (2 * eta) + beta / (1 - beta) * gap) / (k + 1),
@@ -345,7 +345,7 @@ def _nesterov_bounds(
     return (
         Bound(
             Theorem(kind, statement, lines),
-            f"f(x_k) − f_{ref.word}",
+            f"f(x_k) − {ref.least}",
             k,
             np.array(trace.values) - ref.value,
             bound,

@@ -8,13 +8,14 @@ why instead.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus.certificate import Status, format_seconds
+from certus.certificate import WIDTH, Status, format_seconds
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -173,16 +174,17 @@ class Record:
         lines = [
             f"{self.method} · {self.n_iter:,} steps in {format_seconds(self.seconds)}"
             f" · f = {self.value:.6g}",
-            f"  {mark} stopped    {self.reason}",
+            *_entry(mark, "stopped", self.reason),
         ]
         if self.constants:
             known = [f"{k} = {v.value:.4g} {v.source}" for k, v in _sorted(self)]
-            lines.append(f"  · constants  {', '.join(known)}")
+            lines += _entry("·", "constants", ", ".join(known))
         for bound in self.bounds:
             lines += _bound_lines(bound)
         if self.refused:
-            lines.append(f"  – refused    {self.refused}")
-        lines += [f"  ✗ refuted    {sentence}" for sentence in self.refutations]
+            lines += _entry("–", "refused", self.refused)
+        for sentence in self.refutations:
+            lines += _entry("✗", "refuted", sentence)
         return "\n".join(lines)
 
     def plot(self, ax: Any = None, index: int = 0) -> Any:
@@ -213,21 +215,37 @@ def _sorted(record: Record) -> list[tuple[str, Known]]:
     return sorted(record.constants.items())
 
 
+def _entry(mark: str, label: str, *texts: str) -> list[str]:
+    """Lines of one entry, laid out like those of a certificate."""
+    indent = 15
+    body = [
+        line
+        for text in texts
+        for line in textwrap.wrap(
+            text, WIDTH - indent, subsequent_indent="  ", break_on_hyphens=False
+        )
+    ]
+    first = f"  {mark} {label}".ljust(indent) + body[0]
+    return [first, *(" " * indent + line for line in body[1:])]
+
+
 def _bound_lines(bound: Bound) -> list[str]:
     mark = {True: "✓", False: "✗", None: "·"}[bound.holds]
-    lines = [f"  {mark} {bound.theorem.kind}: {bound.theorem.statement}"]
     if bound.holds is None:
-        verdict = "in expectation; one run cannot tell"
+        verdict = "one run cannot tell, the bound is on the mean"
     elif bound.holds:
-        verdict = f"respected at all {bound.steps.size:,} recorded steps"
+        verdict = f"respected at all {bound.steps.size:,} records"
     else:
-        verdict = f"EXCEEDED at {bound.violations.size:,}, first at step " + str(
-            bound.violations[0]
-        )
+        count, first = bound.violations.size, bound.violations[0]
+        verdict = f"EXCEEDED at {count:,} records, first at step {first}"
     last = f"last {bound.observed[-1]:.2g}, bound {bound.bound[-1]:.2g}"
-    lines.append(f"               {bound.quantity}: {verdict} ({last})")
-    lines += [f"               {line}" for line in bound.theorem.assumptions]
-    return lines
+    return _entry(
+        mark,
+        "theorem",
+        f"{bound.theorem.kind}: {bound.theorem.statement}",
+        f"{verdict}: {last}",
+        *bound.theorem.assumptions,
+    )
 
 
 def average_bounds(records: Sequence[Record], index: int = 0) -> Bound:

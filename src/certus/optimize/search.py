@@ -114,7 +114,7 @@ def _grid_bound(
                 "minimum given" if least is not None else "minimum not given",
             ),
         ),
-        "f(best) − f_*",
+        "f(best) − f*",
         np.array([values.size - 1]),
         np.array([gap]),
         np.array([objective.lipschitz * radius]),

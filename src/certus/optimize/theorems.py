@@ -37,9 +37,14 @@ class Reference(NamedTuple):
     gradient: float
 
     @property
-    def word(self) -> str:
-        """Its subscript in the name of a quantity."""
-        return "*" if self.given else "best"
+    def point(self) -> str:
+        """How the point is called in the name of a quantity."""
+        return "x*" if self.given else "x_best"
+
+    @property
+    def least(self) -> str:
+        """How its value is called in the name of a quantity."""
+        return "f*" if self.given else "f(x_best)"
 
 
 def reference(
@@ -92,6 +97,13 @@ def of(constants: Constants, name: str) -> float:
     return constants[name].value if name in constants else 0.0
 
 
+def descended(L: Array | float) -> tuple[str, ...]:
+    """The line for steps with a smoothness of their own."""
+    if isinstance(L, np.ndarray):
+        return ("L is 1/t in each step: f was seen to fall by (t/2)‖∇f‖²",)
+    return ()
+
+
 def against(ref: Reference) -> tuple[str, ...]:
     """The line that says what gaps are measured against."""
     if ref.given:
@@ -104,12 +116,35 @@ def descent(
     objective: Objective,
     constants: Constants,
     composite: bool = False,
+    searched: bool = False,
     value: Callable[[Array], float] | None = None,
 ) -> Verdict:
-    """Gradient, projected and proximal gradient descent with any sequence of steps."""
-    L, t = of(constants, "L"), np.array(trace.step_sizes)
+    """Gradient, projected and proximal gradient descent with any sequence of steps.
+
+    ``searched`` says that every step was seen to lower f by (t/2)‖∇f‖², which is what a
+    step of 1/L promises: each step then counts with a smoothness of its own.
+    """
+    t = np.array(trace.step_sizes)
     if t.size == 0:
         return "no step was taken"
+    if searched:
+        ref, L = reference(trace, objective), 1 / t
+        if max(of(constants, "m"), of(constants, "pl")) > 0:
+            return _polyak_lojasiewicz(trace, objective, constants, ref, L)
+        if objective.is_convex:
+            return (_convex(trace, constants, ref),)
+        return (_stationary(trace, objective, constants, ref, L),)
+    return _descent(trace, objective, constants, composite, value)
+
+
+def _descent(
+    trace: Trace,
+    objective: Objective,
+    constants: Constants,
+    composite: bool,
+    value: Callable[[Array], float] | None,
+) -> Verdict:
+    L, t = of(constants, "L"), np.array(trace.step_sizes)
     if L * t.max() >= 2 * (1 + 1e-12):
         return (
             f"the step {t.max():.4g} is not below 2/L = {2 / L:.4g}: descent is not "
@@ -121,10 +156,10 @@ def descent(
     if of(constants, "m") > 0 and (ref.given or not composite):
         return _strongly_convex(trace, constants, ref, composite)
     if of(constants, "pl") > 0 and not composite:
-        return _polyak_lojasiewicz(trace, objective, constants, ref)
+        return _polyak_lojasiewicz(trace, objective, constants, ref, L)
     if convex and short:
         return (_convex(trace, constants, ref),)
-    return (_stationary(trace, objective, constants, ref),)
+    return (_stationary(trace, objective, constants, ref, L),)
 
 
 def _strongly_convex(
@@ -144,7 +179,7 @@ def _strongly_convex(
     bounds = [
         Bound(
             Theorem(kind, "‖x_k − x*‖ ≤ Π max(|1 − tm|, |1 − tL|)·‖x_0 − x*‖", lines),
-            f"‖x_k − x_{ref.word}‖",
+            f"‖x_k − {ref.point}‖",
             steps,
             distance,
             P * R + away,
@@ -155,7 +190,7 @@ def _strongly_convex(
         bounds.append(
             Bound(
                 Theorem(kind, "f(x_k) − f* ≤ (L/2)·Π max(…)²·‖x_0 − x*‖²", lines),
-                f"f(x_k) − f_{ref.word}",
+                f"f(x_k) − {ref.least}",
                 steps,
                 np.array(trace.values) - ref.value,
                 L / 2 * (P * R) ** 2,
@@ -166,9 +201,15 @@ def _strongly_convex(
 
 
 def _polyak_lojasiewicz(
-    trace: Trace, objective: Objective, constants: Constants, ref: Reference
+    trace: Trace,
+    objective: Objective,
+    constants: Constants,
+    ref: Reference,
+    L: Array | float,
 ) -> Verdict:
-    L, mu, t = of(constants, "L"), of(constants, "pl"), np.array(trace.step_sizes)
+    """A linear rate; strong convexity implies the condition with μ = m."""
+    m, t = of(constants, "m"), np.array(trace.step_sizes)
+    mu = max(m, of(constants, "pl"))
     steps = np.array(trace.steps)
     least = ref.value
     if objective.minimum is not None:
@@ -181,11 +222,11 @@ def _polyak_lojasiewicz(
     P = products(steps, 1 - mu * t * (2 - L * t))
     bound = Bound(
         Theorem(
-            "PL",
-            "f(x_k) − f* ≤ Π (1 − μt(2 − Lt))·(f(x_0) − f*)",
-            (*sources(constants, "L", "pl"), *against(ref)),
+            "strongly convex" if m > 0 else "PL",
+            "f(x_k) − f* ≤ Π (1 − μt(2 − Lt))·(f(x_0) − f*), μ = m or the PL constant",
+            (*sources(constants, "L", "m", "pl"), *descended(L), *against(ref)),
         ),
-        f"f(x_k) − f_{ref.word}",
+        f"f(x_k) − {ref.least}",
         steps,
         np.array(trace.values) - ref.value,
         P * (trace.values[0] - least),
@@ -206,7 +247,7 @@ def _convex(trace: Trace, constants: Constants, ref: Reference) -> Bound:
             "f(x_k) − f* ≤ ‖x_0 − x*‖²/(2 Σt), t ≤ 1/L",
             (*sources(constants, "L"), *against(ref)),
         ),
-        f"f(x_k) − f_{ref.word}",
+        f"f(x_k) − {ref.least}",
         steps,
         np.array(trace.values) - ref.value,
         bound,
@@ -215,10 +256,13 @@ def _convex(trace: Trace, constants: Constants, ref: Reference) -> Bound:
 
 
 def _stationary(
-    trace: Trace, objective: Objective, constants: Constants, ref: Reference
+    trace: Trace,
+    objective: Objective,
+    constants: Constants,
+    ref: Reference,
+    L: Array | float,
 ) -> Bound:
-    L, t = of(constants, "L"), np.array(trace.step_sizes)
-    steps = np.array(trace.steps)
+    t, steps = np.array(trace.step_sizes), np.array(trace.steps)
     drop = t * (1 - L * t / 2)  # f falls by at least drop·‖g‖² in each step
     least = ref.value if objective.minimum is None else objective.minimum
     total = sums(steps, drop)
@@ -234,7 +278,7 @@ def _stationary(
             "non-convex",
             "min ‖∇f(x_i)‖ ≤ √((f(x_0) − f*)/Σ t(1 − Lt/2)); "
             "√(2L(f(x_0) − f*)/(k + 1)) at t = 1/L",
-            (*sources(constants, "L"), *against(ref)),
+            (*sources(constants, "L"), *descended(L), *against(ref)),
         ),
         "min ‖∇f(x_i)‖, i ≤ k",
         steps,
@@ -263,7 +307,7 @@ def subgradient(trace: Trace, objective: Objective) -> Verdict:
                 "min f(x_i) − f* ≤ (‖x_0 − x*‖² + Σ t²‖g‖²)/(2 Σt)",
                 against(ref),
             ),
-            f"min f(x_i) − f_{ref.word}, i ≤ k",
+            f"min f(x_i) − {ref.least}, i ≤ k",
             steps,
             np.minimum.accumulate(trace.values) - ref.value,
             (R2 + noise) / (2 * total),

@@ -172,7 +172,7 @@ def _svrg_bounds(
             f"E f(x̃_s) − f* ≤ α^s·(f(x_0) − f*), α = {alpha:.3g}",
             (*sources(constants, "m", "L_terms"), *against(ref)),
         ),
-        f"f(x̃_s) − f_{ref.word}",
+        f"f(x̃_s) − {ref.least}",
         k,
         np.array(trace.values) - ref.value,
         alpha**k * (trace.values[0] - ref.value + away),
