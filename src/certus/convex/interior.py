@@ -396,6 +396,7 @@ def _polish(q: KinkedProblem, rows: _Rows, state: Iterate) -> Iterate | None:
         found = np.linalg.lstsq(K, goal, rcond=1e-13)[0]
     except np.linalg.LinAlgError:
         return None
-    g = g.copy()
     g[on] += found[d1:] / root
-    return Iterate(x + found[:d1], p, m, np.clip(g, -rows.down, rows.up))
+    x = x + found[:d1]
+    x[rows.columns[extra]] = 0.0
+    return Iterate(x, p, m, np.clip(g, -rows.down, rows.up))

@@ -105,7 +105,25 @@ def solve(
         _check_side(n, d, l1)
         found = _by_rows(task)
     dual[used] = -found.g
+    if intercept and not loss.bend:
+        found = _centre(task, found)
     return Solution(found.W, found.gap, found.status, found.n_iter, {"dual": dual})
+
+
+def _centre(task: _Task, found: _Found) -> _Found:
+    """Move b to the middle of the best constants for w, which may fill an interval."""
+    r = _residual(task, np.append(found.W[:-1], 0.0))
+    order = np.argsort(r)
+    mass = np.cumsum(task.s[order])
+    at = task.loss.up / (task.loss.up + task.loss.down) * mass[-1]
+    ends = np.searchsorted(mass, [at - 1e-12 * mass[-1], at + 1e-12 * mass[-1]])
+    low, high = r[order[np.minimum(ends, len(r) - 1)]]
+    W = np.append(found.W[:-1], (low + high) / 2)
+    if abs(W[-1] - found.W[-1]) > 1e-9 * task.units.unit and found.status not in EARLY:
+        objective = float(task.s @ task.loss.value(r - W[-1])) / task.total
+        objective += task.l1 * float(np.abs(W[:-1]).sum())
+        task.on_step(objective + task.l2 * float(W[:-1] @ W[:-1]) / 2, found.gap, W)
+    return found._replace(W=W)
 
 
 def _check_side(n: int, d: int, l1: float) -> None:

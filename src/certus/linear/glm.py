@@ -401,11 +401,8 @@ def fit_family(model: Any, X: Any, y: Array, s: Array | None, loss: Any) -> Fitt
         solution = _likelihood(model, rows, loss, watch)
         model.solver_, model.solver_reason_ = "Newton-CG", "the loss is smooth"
     watch.close(solution)
-    arrays = {
-        key: solution.extra[key]
-        for key in ("dual", "direction")
-        if key in solution.extra
-    }
+    names = [name for name in ("dual", "direction") if name in solution.extra]
+    arrays = {str(name): solution.extra[name] for name in names}
     penalty = L2(alpha) if alpha > 0 else NoPenalty()
     params = {
         "target": "numbers",
@@ -437,12 +434,16 @@ def _least_squares(
 def _likelihood(model: Any, rows: newton.Rows, loss: Any, watch: Watched) -> Solution:
     """Newton's method; without a penalty, a look for directions that recede."""
     alpha, free = float(model.alpha), bool(model.fit_intercept)
+    used = rows.s > 0
+    if not used.all():  # what such rows hold must not overflow
+        rows = make_rows(rows.X[used], rows.y[used], rows.s[used])
     start = start_from(model, rows, loss)
     problem = newton.NewtonProblem(rows, loss, alpha, free)
     found = newton.solve(problem, start, float(model.tol), int(model.max_iter), watch)
     if isinstance(loss, Exponential):
         return found
     fall, rise = (r[rows.s > 0].all() for r in free_rows(loss, rows.y))
+    direction: Array | None
     if free and (fall or rise):  # only the intercept moves, and it never arrives
         direction = np.zeros(rows.X.shape[1] + 1)
         direction[-1] = -1.0 if fall else 1.0

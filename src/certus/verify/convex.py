@@ -423,7 +423,8 @@ def _penalty_of(
 def _primary_claim(
     problems: list[Problem], evidence: Evidence, tol: float, fix: str, level: str
 ) -> tuple[Claim, Status]:
-    zs = [scores(p) for p in problems]
+    # Rows of weight zero may hold anything, also what overflows.
+    zs = [_blank(scores(p), p.s > 0) for p in problems]
     found = []
     for p, z in zip(problems, zs):
         penalised = sum(split_penalty(p.penalty)) > 0
@@ -460,6 +461,10 @@ def _primary_claim(
         return stationarity_claim(result, tol, objective, evidence)
     solved = claim.strength is not Strength.REFUSED and claim.met
     return claim, Status.SOLVED if solved else Status.TOL_NOT_REACHED
+
+
+def _blank(z: Array, used: Array) -> Array:
+    return z if used.all() else np.where(used if z.ndim == 1 else used[:, None], z, 0.0)
 
 
 def _measure(p: Problem) -> Any:
