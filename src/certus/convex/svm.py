@@ -49,19 +49,18 @@ class Smoothed:
     def at(self, w: Array, z: Array) -> Point:
         """Value, dual point and gradient at w with scores z.
 
-        A free intercept is moved to its best value first: its gradient is then zero,
-        and so is Σ s·u, which a feasible dual point needs.
+        A free intercept is moved to its minimum where no row near a kink could tell
+        Newton's method where to go.
         """
         rows, box = self.problem.rows, self.problem.box
-        if self.problem.free:
+        smooth, linear, loss, u, inside = self._envelope(z)
+        if self.problem.free and not inside.any():
             shift = self._best_shift(z)
             w, z = w.copy(), z + rows.scale * shift
             w[-1] += shift
-        u, inside = np.empty(rows.n), np.empty(rows.n, dtype=np.bool_)
-        smooth, linear, loss = envelope(
-            *(z, box.t, rows.s, box.low, box.high, box.epsilon),
-            *(self.delta, self.centre, u, inside),
-        )
+            smooth, linear, loss, u, inside = self._envelope(z)
+        if self.problem.free and not box.width:
+            self._balance(u, inside)
         levels = self.problem.levels
         penalty = float(levels @ (w * w)) / 2
         gradient = rows.pull(u) + levels * w
@@ -75,6 +74,24 @@ class Smoothed:
             rest = float(g @ g) / (2 * self.problem.l2)
         objective = value / rows.total + penalty
         return Point(w, z, u, inside, gradient, objective, short, rest)
+
+    def _envelope(self, z: Array) -> tuple[float, float, float, Array, Array]:
+        rows, box = self.problem.rows, self.problem.box
+        u, inside = np.empty(rows.n), np.empty(rows.n, dtype=np.bool_)
+        sums = envelope(
+            *(z, box.t, rows.s, box.low, box.high, box.epsilon),
+            *(self.delta, self.centre, u, inside),
+        )
+        return (*sums, u, inside)
+
+    def _balance(self, u: Array, inside: Array) -> None:
+        """Make Σ s·u = 0 where only the rounding of z/delta is in the way."""
+        s = self.problem.rows.s
+        room = float(s[inside].sum())
+        if room > 0.0:
+            excess = float(s @ u) / room
+            if abs(excess) <= 1e-6:
+                u[inside] -= excess
 
     def _best_shift(self, z: Array) -> float:
         """How far b moves to its minimum for fixed w: a root of a monotone slope."""

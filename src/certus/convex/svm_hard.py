@@ -95,7 +95,7 @@ class _Hard:
             start = self.w if point is None else point.w
             z = self.problem.rows.dot(start) if point is None else point.z
             point = self._newton(model, model.at(start, z))
-            self.w, self.u = point.w, point.u
+            self.w, self.u = point.w, np.where(self.used, point.u, 0.0)
             if self._look(point):
                 return
             reach = self._largest_margin(point) / self.radius
@@ -139,7 +139,8 @@ class _Hard:
         """No hyperplane has a margin above ‖Σ aᵢyᵢxᵢ‖/Σ aᵢ."""
         v = point.gradient - self.problem.levels * point.w
         v = v[:-1] if self.problem.free else v
-        return float(np.linalg.norm(v)) / max(float(np.abs(point.u).sum()), 1e-300)
+        total = float(np.abs(point.u[self.used]).sum())
+        return float(np.linalg.norm(v)) / max(total, 1e-300)
 
     def _look(self, point: Point) -> bool:
         """Primal and dual value of the rescaled point; whether to stop."""
