@@ -74,8 +74,6 @@ class KNeighborsClassifier(ClassifierMixin, NeighborsBase):
         The distance used.
     effective_metric_params_ : dict
         Its parameters.
-    algorithm_ : {"kd_tree", "brute"}
-        How neighbours are found.
     n_samples_fit_ : int
         Number of stored rows.
     outputs_2d_ : bool

@@ -26,7 +26,7 @@ from certus.base import Estimator, Fitted, check_choice, check_number
 from certus.callbacks import Monitor
 from certus.certificate import Evidence
 from certus.convex.design import Array
-from certus.neighbors.metrics import Metric, resolve
+from certus.neighbors.metrics import Metric, check_sparse, resolve
 from certus.neighbors.search import limits, search
 from certus.neighbors.tree import build
 from certus.persist.encoding import TRANSIENT
@@ -50,6 +50,7 @@ class NeighborsBase(MultiOutputMixin, Estimator):
     p: Any
     metric: Any
     metric_params: Any
+    _fit_method: str
 
     def _keep(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Check parameters and data, store the rows, choose how to search."""
@@ -62,6 +63,8 @@ class NeighborsBase(MultiOutputMixin, Estimator):
             raise TypeError(
                 f"metric_params must be a dict, got {self.metric_params!r}."
             )
+        if self._pairwise():
+            _check_graph(X)
         X, y = validate_data(
             self,
             X,
@@ -76,6 +79,8 @@ class NeighborsBase(MultiOutputMixin, Estimator):
             raise ValueError("y is sparse; pass y.toarray().")
         found = resolve(self.metric, self.p, self.metric_params, X.shape[1])
         metric, self.effective_metric_, self.effective_metric_params_ = found
+        if sparse.issparse(X):
+            check_sparse(metric)
         if metric.precomputed:
             check_non_negative(X, "precomputed distance matrix")
             if X.shape[0] != X.shape[1]:
@@ -86,9 +91,14 @@ class NeighborsBase(MultiOutputMixin, Estimator):
         self._fit_X = _own_copy(X)
         self._limits = limits(X)
         self.n_samples_fit_ = X.shape[0]
-        self.algorithm_ = self._choose_algorithm(metric)
+        self._fit_method = self._choose_algorithm(metric)
         self._tree()
         return X, y
+
+    @property
+    def algorithm_(self) -> str:
+        """How neighbours are found: ``"kd_tree"`` or ``"brute"``."""
+        return self._fit_method
 
     def _pairwise(self) -> bool:
         return isinstance(self.metric, str) and self.metric == "precomputed"
@@ -122,7 +132,7 @@ class NeighborsBase(MultiOutputMixin, Estimator):
 
     def _tree(self) -> Any:
         """The tree of the stored rows, built if there is none; None without one."""
-        if self.algorithm_ != "kd_tree":
+        if self._fit_method != "kd_tree":
             return None
         rows, tree = _TREES.get(self, (None, None))
         if rows is not self._fit_X:
@@ -175,6 +185,8 @@ class NeighborsBase(MultiOutputMixin, Estimator):
         return found if return_distance else found[1]
 
     def _validate_queries(self, X: Any) -> Any:
+        if self._pairwise():
+            _check_graph(X)
         X = validate_data(
             self,
             X,
@@ -243,12 +255,12 @@ class NeighborsBase(MultiOutputMixin, Estimator):
 
 def statement(model: Any) -> dict[str, Any]:
     """What is to be verified: which distance, as data."""
-    name, params = model.effective_metric_, model.effective_metric_params_
-    weights = params.get("w")
+    metric = model._metric()
+    name, weights = metric.name, metric.weights
     return {
         "metric": name if isinstance(name, str) else getattr(name, "__name__", "?"),
-        "p": params.get("p"),
-        "w": None if weights is None else [float(w) for w in np.asarray(weights)],
+        "p": None if metric.code is None else metric.p,
+        "w": None if weights is None else [float(w) for w in weights],
     }
 
 
@@ -258,6 +270,15 @@ def _own_copy(X: Any) -> Any:
     if sparse.issparse(X):
         X.sum_duplicates()
     return X
+
+
+def _check_graph(X: Any) -> None:
+    """Refuse forms of sparse distances that drop explicit zeros."""
+    if sparse.issparse(X) and X.format not in ("csr", "csc", "coo", "lil"):
+        raise TypeError(
+            f"Sparse matrix in {X.format!r} format is not supported due to its "
+            "handling of explicit zeros. Convert it with .tocsr()."
+        )
 
 
 def _check_k(k: Any) -> None:

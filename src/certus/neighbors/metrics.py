@@ -30,6 +30,7 @@ _CODES = {
     "minkowski": MINKOWSKI,
     "p": MINKOWSKI,
 }
+_OBJECTS = {name: name for name in ("euclidean", "manhattan", "chebyshev")}
 _POWERS = {EUCLIDEAN: 2.0, MANHATTAN: 1.0, CHEBYSHEV: np.inf}
 
 
@@ -72,9 +73,12 @@ def resolve(
             SyntaxWarning,
             stacklevel=5,
         )
-    code = _CODES.get(metric) if isinstance(metric, str) else None
+    # A DistanceMetric of scikit-learn, for example EuclideanDistance64, is one of ours.
+    kind = type(metric).__name__.partition("Distance")[0].lower()
+    named = metric if isinstance(metric, str) else _OBJECTS.get(kind)
+    code = None if named is None else _CODES.get(named)
     if code is None:
-        if not callable(metric) and not _known(metric):
+        if not (callable(metric) or hasattr(metric, "pairwise") or _known(metric)):
             raise ValueError(
                 f"Metric {metric!r} not valid. Use 'euclidean', 'manhattan', "
                 "'chebyshev', 'minkowski', 'precomputed', another name of "
@@ -82,7 +86,7 @@ def resolve(
             )
         return Metric(metric, params, None, 2.0, None), metric, params
     if code != MINKOWSKI:
-        return Metric(metric, {}, code, _POWERS[code], None), metric, params
+        return Metric(named, {}, code, _POWERS[code], None), metric, params
     power = params.pop("p", p)
     check_number("p", power, open_low=True)
     weights = params.pop("w", None)
@@ -104,6 +108,16 @@ def resolve(
     codes = {2.0: EUCLIDEAN, 1.0: MANHATTAN, np.inf: CHEBYSHEV}
     code = codes.get(float(power), MINKOWSKI)
     return Metric("minkowski", {}, code, float(power), weights), metric, effective
+
+
+def check_sparse(metric: Metric) -> None:
+    """Refuse a distance that scikit-learn does not compute for sparse rows."""
+    known = metric.code is not None or metric.precomputed or metric.name == "cosine"
+    if isinstance(metric.name, str) and not known:
+        raise ValueError(
+            f"Metric {metric.name!r} not valid for sparse input. Use 'euclidean', "
+            "'manhattan', 'chebyshev', 'minkowski' or 'cosine', or pass X.toarray()."
+        )
 
 
 def _known(metric: Any) -> bool:

@@ -62,8 +62,6 @@ class KNeighborsRegressor(RegressorMixin, NeighborsBase):
         The distance used.
     effective_metric_params_ : dict
         Its parameters.
-    algorithm_ : {"kd_tree", "brute"}
-        How neighbours are found.
     n_samples_fit_ : int
         Number of stored rows.
     certificate_ : Certificate

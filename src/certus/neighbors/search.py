@@ -167,6 +167,9 @@ def _pairwise(
     value = np.empty((Q.shape[0], k))
     index = np.empty((Q.shape[0], k), dtype=np.int64)
     for part in slices(Q.shape[0], max(1, BLOCK // X.shape[0])):
-        D = pairwise_distances(Q[part], X, metric=metric.name, **metric.params)
+        if hasattr(metric.name, "pairwise"):  # scikit-learn's DistanceMetric
+            D = metric.name.pairwise(Q[part], X)
+        else:
+            D = pairwise_distances(Q[part], X, metric=metric.name, **metric.params)
         value[part], index[part] = _choose(D, k, own[part])
     return value, index
