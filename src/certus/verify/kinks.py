@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import lsq_linear
+from scipy.optimize import linprog, lsq_linear
 
 from certus import terms as t
 from certus.verify import data
@@ -51,25 +51,47 @@ def kink_dual(
         return u
     u[on] = 0.0
     l1, l2 = split_penalty(penalty)
-    used = np.flatnonzero(w) if l1 > 0 else np.arange(len(w))
-    pulled = data.t_dot(X, s * u)
-    goal = -float(s.sum()) * (l1 * np.sign(w[used]) + l2 * w[used]) - pulled[used]
-    block = X[on][:, used]
+    total = float(s.sum())
+    block = X[on]
     block = block.toarray() if hasattr(block, "toarray") else block
     A = np.asarray(block, dtype=float).T * s[on]
+    goal = -total * (l1 * np.sign(w) + l2 * w) - data.t_dot(X, s * u)
+    slack = np.where((w == 0) & (l1 > 0), total * l1, 0.0)
     if free:
         A, goal = np.vstack([A, s[on]]), np.append(goal, -float(s @ u))
+        slack = np.append(slack, 0.0)
     size = np.linalg.norm(A, axis=1)
     keep = size > 0
-    A, goal = A[keep] / size[keep, None], goal[keep] / size[keep]
-    # The smallest u: rows that are copies of one another get the same.
-    found = (
-        np.linalg.lstsq(A, goal, rcond=1e-12)[0] if keep.any() else np.zeros(len(on))
-    )
-    if found.min() < low or found.max() > high:
-        found = lsq_linear(A, goal, (low, high), method="bvls", tol=1e-14).x
-    u[on] = np.clip(found, low, high)
+    A, goal, slack = (v[keep].T / size[keep] for v in (A, goal, slack))
+    if keep.any():
+        u[on] = _between(A.T, goal, slack, low, high)
     return u
+
+
+def _between(A: Array, goal: Array, slack: Array, low: float, high: float) -> Array:
+    """A u in [low, high] with abs(Au − goal) ≤ slack, as nearly as it can be had."""
+    exact = slack == 0
+    # The smallest u: rows that are copies of one another get the same.
+    found = np.linalg.lstsq(A[exact], goal[exact], rcond=1e-12)[0]
+    inside = found.min() >= low and found.max() <= high
+    if inside and np.all(
+        np.abs(A @ found - goal) <= slack + 1e-12 * np.abs(goal).max()
+    ):
+        return np.asarray(found)
+    B, c, room = A[~exact], goal[~exact], slack[~exact]
+    programme = linprog(
+        np.zeros(A.shape[1]),
+        A_ub=np.vstack([B, -B]) if len(B) else None,
+        b_ub=np.concatenate([c + room, room - c]) if len(B) else None,
+        A_eq=A[exact] if exact.any() else None,
+        b_eq=goal[exact] if exact.any() else None,
+        bounds=(low, high),
+        method="highs",
+    )
+    if programme.x is not None:
+        return np.clip(programme.x, low, high)
+    nearest = lsq_linear(A[exact], goal[exact], (low, high), method="bvls", tol=1e-14)
+    return np.clip(nearest.x, low, high)
 
 
 class Changed(NamedTuple):
