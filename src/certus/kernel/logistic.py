@@ -96,8 +96,8 @@ class KernelLogisticRegression(ClassifierMixin, KernelMachine):
     >>> from certus.kernel import KernelLogisticRegression
     >>> X, y = load_iris(return_X_y=True)
     >>> model = KernelLogisticRegression().fit(X, y)
-    >>> model.certificate_.met, round(model.score(X, y), 2)
-    (True, 0.97)
+    >>> model.certificate_.met, model.score(X, y) > 0.9
+    (True, True)
     """
 
     def __init__(

@@ -35,6 +35,9 @@ EXACT = 2_500
 #: Numbers a compiled call may touch: about a fifth of a second.
 PATIENCE = 4e7
 
+#: Working sets in which the gap must halve, else the fit gives up.
+PATIENT = 1_000
+
 #: Called with (objective, gap, β, b); a status means stop.
 OnStep = Callable[[float, float, Array, float], Status | None]
 
@@ -145,6 +148,7 @@ def solve(
     size = m if m <= SMALL else min(WORKING, rows.capacity)
     last, steps, fresh = np.empty(0, dtype=np.int64), 0, True
     polished, stale = look(box, beta, f, unit).violation, 0
+    best, since = np.inf, 0
     status = Status.SOLVED
     try:
         while True:
@@ -158,6 +162,10 @@ def solve(
                 break
             if max_iter is not None and steps >= max_iter:
                 status = Status.MAX_ITER
+                break
+            best, since = (point.gap, 0) if point.gap < best / 2 else (best, since + 1)
+            if since > PATIENT:
+                status = Status.TOL_NOT_REACHED
                 break
             if point.violation <= 1e-2 * polished and _few_free(box, beta):
                 polished = max(point.violation, 1e-300)
