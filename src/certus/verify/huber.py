@@ -81,6 +81,10 @@ def reference(y: Array, s: Array, epsilon: float, free: bool) -> float:
     return unit * (scale + float(s @ perspective(r, scale, epsilon)) / float(s.sum()))
 
 
+#: Above this value the best b and σ are looked for, as repairs cost to first order.
+REFINE = 1e-7
+
+
 class Point(NamedTuple):
     """What is judged: data, weights and parameters of the objective."""
 
@@ -103,6 +107,30 @@ def joint_gap(p: Point) -> Found:
     total, w = float(p.s.sum()), p.w.astype(float)
     r = p.y - data.dot(p.X, w) - p.b
     a = dual_point(r, p.scale, p.epsilon) if p.dual is None else -p.dual
+    found = _bound(p, w, r, a, total)
+    if p.dual is None and REFINE < found.value < np.inf and p.scale > 0:
+        better = _bound(p, w, r, balanced(p, r), total)
+        found = min(found, better, key=lambda f: f.value)
+    return found
+
+
+def balanced(p: Point, r: Array) -> Array:
+    """Slopes at the best b and σ for w: feasible without a repair, but for rounding."""
+    shift, scale = 0.0, p.scale
+    for _ in range(12):
+        scale = best_scale(r - shift, p.s, p.epsilon)
+        if scale == 0.0:
+            break
+        t = (r - shift) / scale
+        slope = float(p.s @ np.clip(t, -p.epsilon, p.epsilon))
+        inside = float(p.s @ (np.abs(t) <= p.epsilon))
+        if not p.free or inside == 0 or abs(slope) <= 1e-15 * float(p.s.sum()):
+            break
+        shift += scale * slope / inside
+    return dual_point(r - shift, scale, p.epsilon)
+
+
+def _bound(p: Point, w: Array, r: Array, a: Array, total: float) -> Found:
     a = feasible(a, p.s, p.epsilon, p.free)
     v = data.t_dot(p.X, p.s * a) / total
     base = reference(p.y, p.s, p.epsilon, p.free)
