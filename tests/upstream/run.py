@@ -41,16 +41,22 @@ FAMILIES = (
             "test_base.py",
             "test_common.py",
             "test_coordinate_descent.py",
+            "test_huber.py",
             "test_logistic.py",
+            "test_quantile.py",
             "test_ridge.py",
             "test_sparse_coordinate_descent.py",
         ),
     ),
+    ("sklearn.linear_model._glm", "certus.linear", ("test_glm.py",)),
     (
         "sklearn.neighbors",
         "certus.neighbors",
         ("test_neighbors.py", "test_neighbors_pipeline.py"),
     ),
+    ("sklearn.svm", "certus.kernel", ("test_svm.py",)),
+    ("sklearn.svm", "certus.linear", ()),
+    ("sklearn.kernel_ridge", "certus.kernel", ("test_kernel_ridge.py",)),
 )
 FILES = tuple(name for *_, names in FAMILIES for name in names)
 #: Classes that tests ask a model's class to be derived from, and ours in their place.
@@ -62,10 +68,11 @@ BASES = {
 }
 LEAST = 85.0
 Line = dict[str, Any]
-NAMES = {
-    theirs: (ours, frozenset(importlib.import_module(ours).__all__))
-    for theirs, ours, _ in FAMILIES
-}
+#: Of each of their packages, where our names live.
+NAMES: dict[str, dict[str, str]] = {}
+for _theirs, _ours, _ in FAMILIES:
+    public = importlib.import_module(_ours).__all__
+    NAMES.setdefault(_theirs, {}).update(dict.fromkeys(public, _ours))
 
 
 def replace_imports(source: str) -> str:
@@ -87,14 +94,11 @@ def replace_imports(source: str) -> str:
         elif any((node.module, alias.name) in BASES for alias in node.names):
             _rewrite(lines, node, [_import_base(node.module, a) for a in node.names])
         elif node.module in NAMES:
-            package, names = NAMES[node.module]
-            ours = [a for a in node.names if a.name in names]
-            theirs = [a for a in node.names if a.name not in names]
-            parts = [
-                f"from {module} import {', '.join(ast.unparse(a) for a in aliases)}"
-                for module, aliases in ((node.module, theirs), (package, ours))
-                if aliases
-            ]
+            homes = collections.defaultdict(list)
+            for alias in node.names:
+                home = NAMES[node.module].get(alias.name, node.module)
+                homes[home].append(ast.unparse(alias))
+            parts = [f"from {m} import {', '.join(a)}" for m, a in homes.items()]
             _rewrite(lines, node, parts)
     return "\n".join(lines) + "\n"
 
@@ -122,8 +126,8 @@ def _replace_attributes(
         if not isinstance(node.value, ast.Name):
             continue
         theirs = f"sklearn.{node.value.id}"
-        package, names = NAMES.get(theirs, ("", frozenset()))
-        if node.attr in names and node.lineno == node.end_lineno:
+        package = NAMES.get(theirs, {}).get(node.attr)
+        if package is not None and node.lineno == node.end_lineno:
             line = lines[node.lineno - 1].encode()
             start, stop = node.col_offset, node.end_col_offset
             changed = line[:start] + node.attr.encode() + line[stop:]
@@ -138,7 +142,8 @@ def run_tests(extra: list[str], run_all: bool) -> list[Line]:
         root = Path(folder)
         (root / "pytest.ini").write_text("[pytest]\naddopts = -p sklearn.conftest\n")
         for theirs, _, names in FAMILIES:
-            tests = UPSTREAM / theirs.partition(".")[2] / "tests"
+            folder_of = UPSTREAM / theirs.partition(".")[2].replace(".", "/") / "tests"
+            tests = folder_of if folder_of.exists() else UPSTREAM / "tests"
             for name in names:
                 source = (tests / name).read_text(encoding="utf-8")
                 (root / name).write_text(replace_imports(source), encoding="utf-8")

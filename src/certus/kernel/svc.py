@@ -7,6 +7,7 @@ With C = inf the smallest ‖f‖ with all margins at least one.
 from __future__ import annotations
 
 import itertools
+import warnings
 from typing import Any
 
 import numpy as np
@@ -168,6 +169,13 @@ class SVC(ClassifierMixin, SupportVectorMachine):
         """
         self._check_settings()
         check_choice("decision_function_shape", self.decision_function_shape, SHAPES)
+        if self.probability != "deprecated":
+            warnings.warn(
+                "The parameter probability was deprecated by scikit-learn 1.9; leave it "
+                "out, and use CalibratedClassifierCV for probabilities.",
+                FutureWarning,
+                stacklevel=4,
+            )
         if self.probability not in ("deprecated", False):
             raise NotImplementedError(
                 "probability=True is deprecated in scikit-learn 1.9 and absent here. "
@@ -186,6 +194,7 @@ class SVC(ClassifierMixin, SupportVectorMachine):
         self.kernel_ = kernel_term(
             self.kernel, X, self.gamma, self.degree, self.coef0, s
         )
+        self._gamma = getattr(self.kernel_, "gamma", 0.0)
         parts, status, arrays = self._solve(X, y, codes, s_used)
         self.n_iter_ = np.array([p.n_iter for p in parts], dtype=np.int32)
         self.fit_status_ = int(status is Status.MAX_ITER)

@@ -144,6 +144,7 @@ class SVR(RegressorMixin, SupportVectorMachine):
         self.kernel_ = kernel_term(
             self.kernel, X, self.gamma, self.degree, self.coef0, s
         )
+        self._gamma = getattr(self.kernel_, "gamma", 0.0)
         kernel, rows = self._training(X)
         monitor = Monitor(self, X, y, None, self.max_time)
         n = len(target)
