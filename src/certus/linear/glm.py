@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from scipy.special import expit
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
@@ -345,8 +346,8 @@ def check_range(loss: Any, y: Array) -> None:
     low = float(np.min(y))
     if isinstance(loss, Poisson) and low < 0:
         raise ValueError(
-            f"y holds {low:g}; some value(s) of y are out of the valid range of the "
-            "Poisson loss, which needs y ≥ 0."
+            "Some value(s) of y are out of the valid range of the loss: the Poisson "
+            f"family needs y ≥ 0, and y holds {low:g}."
         )
     if isinstance(loss, Exponential) and low <= 0:
         raise ValueError(f"y holds {low:g}; the exponential family needs y > 0.")
@@ -440,6 +441,8 @@ def _likelihood(model: Any, rows: newton.Rows, loss: Any, watch: Watched) -> Sol
     start = start_from(model, rows, loss)
     problem = newton.NewtonProblem(rows, loss, alpha, free)
     found = newton.solve(problem, start, float(model.tol), int(model.max_iter), watch)
+    if alpha == 0 and not free and rows.X.shape[1] > len(rows.y):
+        found = found._replace(primal=_least_norm(rows.X, found.primal))
     if isinstance(loss, Exponential):
         return found
     fall, rise = (r[rows.s > 0].all() for r in free_rows(loss, rows.y))
@@ -454,6 +457,14 @@ def _likelihood(model: Any, rows: newton.Rows, loss: Any, watch: Watched) -> Sol
     return found._replace(
         status=Status.NO_MINIMISER, extra={"direction": direction[:, None]}
     )
+
+
+def _least_norm(X: Any, W: Array) -> Array:
+    """The smallest coefficients with the same scores, for more columns than rows."""
+    K = X @ X.T
+    K = K.toarray() if sparse.issparse(K) else np.asarray(K, dtype=np.float64)
+    c = np.linalg.lstsq(K, np.asarray(X @ W[:-1]), rcond=1e-14)[0]
+    return np.vstack([np.asarray(X.T @ c), W[-1:]])
 
 
 def _receding(
