@@ -171,8 +171,8 @@ class SVC(ClassifierMixin, SupportVectorMachine):
         check_choice("decision_function_shape", self.decision_function_shape, SHAPES)
         if self.probability != "deprecated":
             warnings.warn(
-                "The parameter probability was deprecated by scikit-learn 1.9; leave it "
-                "out, and use CalibratedClassifierCV for probabilities.",
+                "The `probability` parameter was deprecated by scikit-learn 1.9; leave "
+                "it out, and use CalibratedClassifierCV for probabilities.",
                 FutureWarning,
                 stacklevel=4,
             )
