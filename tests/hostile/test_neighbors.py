@@ -214,6 +214,23 @@ def test_a_constant_column_does_not_hide_a_tiny_one(estimator: Any) -> None:
 
 
 @every
+@pytest.mark.parametrize("algorithm", ["kd_tree", "brute"])
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
+def test_rows_of_every_size_at_once(estimator: Any, algorithm: str, form: Any) -> None:
+    """Squares of most of these differences are zero in float64."""
+    if form is not np.asarray and algorithm == "kd_tree":
+        return
+    X = np.ldexp(1.0, -np.arange(1000))[:, None]
+    y = np.arange(1000) % 3
+    model = clone(estimator).set_params(n_neighbors=3, algorithm=algorithm)
+    distances, rows = fit_right(model, form(X), y).kneighbors(form(X))
+    middle = np.arange(1, 998)  # half as far to smaller ones than to the next larger
+    assert np.array_equal(rows[1:998, 0], middle)
+    assert np.array_equal(rows[1:998, 1:], np.column_stack([middle + 1, middle + 2]))
+    np.testing.assert_allclose(distances[1:998, 1], X[1:998, 0] / 2)
+
+
+@every
 @pytest.mark.parametrize("offset", [1e6, 1e12])
 def test_a_large_offset_costs_no_neighbour(estimator: Any, offset: float) -> None:
     rng = np.random.default_rng(0)

@@ -32,6 +32,8 @@ BLOCK = 1 << 23
 FEW = 24
 #: Coordinates whose squares stay clear of the ends of float64's range.
 LARGE, SMALL = 2.0**500, 2.0**-400
+#: Squares below this have lost digits.
+TINY = 2.0**-960
 
 
 def search(
@@ -77,7 +79,29 @@ def search(
         value, index = screened(X, Q, k, metric, own)
     else:
         value, index = nearest(X, Q, k, metric, own)
-    return metric.finish(value) / half / rest, index
+    distance = metric.finish(value)
+    lost = _vanished(X, Q, value, index, metric)
+    if len(lost):
+        robust = metric._replace(code=kernels.MINKOWSKI, p=2.0)
+        found = nearest(X, Q[lost], k, robust, own[lost])
+        distance[lost], index[lost] = found
+    return distance / half / rest, index
+
+
+def _vanished(X: Any, Q: Any, value: Array, index: Array, metric: Metric) -> Array:
+    """Queries some of whose squared distances are too small to be told apart."""
+    if metric.code != kernels.EUCLIDEAN:
+        return np.empty(0, dtype=np.int64)
+    tiny = (value < TINY).nonzero()
+    if len(tiny[0]) == 0:
+        return np.empty(0, dtype=np.int64)
+    gaps = Q[tiny[0]] - X[index[tiny]]  # zero only where the row is the query
+    if sparse.issparse(gaps):
+        gaps.eliminate_zeros()
+        differ = np.diff(gaps.tocsr().indptr) > 0
+    else:
+        differ = gaps.any(axis=1)
+    return np.unique(tiny[0][differ])
 
 
 def _screens(X: Any, Q: Any, k: int, metric: Metric) -> bool:
