@@ -19,7 +19,6 @@ from certus.optimize import (
     nesterov,
     stochastic_gradient_descent,
 )
-from certus.optimize.plotting import draw_bound
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(300, 8)) * np.geomspace(1, 0.1, 8)
@@ -55,7 +54,7 @@ print(f"mean of {len(runs)} runs within the bound: {mean.holds}")
 fig, axes = plt.subplots(1, 3, figsize=(11.5, 3.8), layout="constrained")
 slow.plot(axes[0], index=1)
 quick.plot(axes[1])
-draw_bound(mean, axes[2], "SGD, mean of 25 runs")
+mean.plot(axes[2], "SGD, mean of 25 runs")
 axes[2].set_ylabel("‖x_k − x*‖²")
 plt.show()
 

@@ -626,6 +626,44 @@ def test_hostile_input_gets_a_clear_error(change, match) -> None:
         gradient_descent(**call)
 
 
+def test_a_function_may_reuse_its_buffer() -> None:
+    buffer = np.empty(3)
+
+    def f(x):
+        np.multiply(x, 2.0, out=buffer)
+        return float(x @ x), buffer
+
+    known = Objective(f, L=2.0, m=2.0, optimum=np.zeros(3))
+    record = gradient_descent(known, np.ones(3), step=0.1)
+    assert record.holds and record.refutations == ()
+
+
+def test_curvature_of_large_and_linear_functions() -> None:
+    with pytest.raises(ValueError, match="pass step="):
+        gradient_descent(lambda x: (float(x.sum()), np.ones(100)), np.zeros(100))
+    with pytest.raises(ValueError, match="not finite at x0"):
+        gradient_descent(lambda x: (0.0, np.full(2, np.nan)), np.zeros(2))
+    wide = gradient_descent(lambda x: (float(x @ x), 2 * x), np.ones(200))
+    assert wide.status.value == "solved"
+    assert wide.constants["L"].value == pytest.approx(2, rel=1e-3)
+
+
+def test_power_method_from_a_vector_without_image() -> None:
+    J = np.diag([0.0, 2.0])
+    with pytest.raises(ValueError, match="another v0"):
+        power_method(J, v0=[1.0, 0.0])
+    assert power_method(np.zeros((2, 2)), v0=[1.0, 0.0]).value == 0
+    with pytest.raises(ValueError, match="zero"):
+        power_method(J, v0=[0.0, 0.0])
+
+
+def test_grid_search_on_a_finite_sum() -> None:
+    f = least_squares_objective(np.ones((3, 1)), np.array([1.0, 2.0, 3.0]))
+    assert grid_search(f, [np.linspace(0, 4, 9)]).x[0] == 2.0
+    with pytest.raises(ValueError, match="at least one point"):
+        grid_search(f, [[]])
+
+
 def test_zero_steps_and_a_start_at_the_optimum() -> None:
     f = Objective(lambda x: (float(x @ x), 2 * x), L=2.0, m=2.0, optimum=[0.0])
     for method in ("gd", "nesterov", "heavy_ball", "momentum"):

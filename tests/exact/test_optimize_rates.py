@@ -643,3 +643,14 @@ def test_backtracking_finds_its_own_steps() -> None:
     assert wrong.holds is False
     hills = gradient_descent(Objective(hilly, pl=1 / 32), [15.0])
     assert hills.theorem.kind == "PL" and hills.holds
+
+
+def test_a_false_minimiser_is_refuted() -> None:
+    """The convex theorem holds for any point of comparison: only values can tell."""
+    f = logistic()
+    false = np.asarray(f.optimum) + 1.0
+    for facts in ({"optimum": false}, {"optimum": None, "minimum": 10.0}):
+        record = gradient_descent(replace(f, **facts), np.full(4, 9.0))
+        assert record.holds is False
+        assert any("iterate" in line for line in record.refutations)
+    assert gradient_descent(f, np.full(4, 9.0)).refutations == ()

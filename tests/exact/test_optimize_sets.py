@@ -17,6 +17,7 @@ from certus.optimize import (
     Simplex,
     gradient_descent,
     least_squares_objective,
+    logistic_objective,
     newton_method,
     projected_gradient,
     proximal_gradient,
@@ -235,3 +236,25 @@ def test_unconstrained_optimum_inside_the_set_is_found_by_both() -> None:
     free = gradient_descent(f, [1.0, 1.0])
     held = projected_gradient(f, [1.0, 1.0], Ball(5.0))
     np.testing.assert_allclose(free.x, held.x, atol=1e-7)
+
+
+def test_steps_are_found_where_L_is_not_given() -> None:
+    """Started in the flat, the curvature there is no guide to the way down."""
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(60, 4))
+    y = np.where(X @ [1, -1, 0.5, 0] + rng.normal(size=60) > 0, 1, -1)
+    known = logistic_objective(X, y)
+    bare = Objective(known.function, convex=True, n_terms=60)
+    ball = Ball(1.0)
+    exact = projected_gradient(known, np.full(4, 0.1), ball, tol=1e-10).x
+    for set_or_penalty, method in (
+        (ball, projected_gradient),
+        (L1Norm(0.05), proximal_gradient),
+    ):
+        start = np.full(4, 30.0)
+        found = method(bare, start, set_or_penalty, max_iter=5000, tol=1e-9)
+        sure = method(known, start, set_or_penalty, max_iter=5000, tol=1e-9)
+        assert found.status.value == "solved" and found.holds
+        assert found.constants["L"].source == "estimated"
+        np.testing.assert_allclose(found.x, sure.x, atol=1e-6)
+    assert np.linalg.norm(exact) == pytest.approx(1)

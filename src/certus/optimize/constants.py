@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.sparse.linalg import LinearOperator, eigsh
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from certus.optimize.loop import Path
 from certus.optimize.objective import Array, Objective, as_objective, as_start
@@ -43,15 +43,23 @@ def estimate_constants(f: Any, x: Any) -> tuple[float, float]:
     --------
     >>> import numpy as np
     >>> from certus.optimize import estimate_constants
-    >>> L, m = estimate_constants(lambda x: (x @ [1, 4] * x @ x, x * [2, 8]), [1., 1.])
+    >>> f = lambda x: (x[0] ** 2 + 4 * x[1] ** 2, x * [2, 8])
+    >>> L, m = estimate_constants(f, [1.0, 1.0])
     >>> round(L, 6), round(m, 6)
     (8.0, 2.0)
     """
     objective, x = as_objective(f), as_start(x)
+    return _curvature(objective, x, need_smallest=True)
+
+
+def _curvature(
+    objective: Objective, x: Array, need_smallest: bool
+) -> tuple[float, float]:
+    if not np.isfinite(objective.evaluate(x)[1]).all():
+        raise ValueError("f or its gradient is not finite at x0; start elsewhere.")
     d = x.size
     if objective.hessian is not None:
-        eigenvalues = np.linalg.eigvalsh(np.asarray(objective.hessian(x)))
-        return float(np.abs(eigenvalues).max()), float(eigenvalues.min())
+        return _extremes(np.asarray(objective.hessian(x), dtype=np.float64))
     h = np.finfo(float).eps ** (1 / 3) * (1 + float(np.abs(x).max()))
 
     def product(v: Array) -> Array:
@@ -65,15 +73,34 @@ def estimate_constants(f: Any, x: Any) -> tuple[float, float]:
         return (ahead - behind) * (size / (2 * h))
 
     if d <= SMALL:
-        H = np.array([product(column) for column in np.eye(d)])
-        eigenvalues = np.linalg.eigvalsh((H + H.T) / 2)
-        return float(np.abs(eigenvalues).max()), float(eigenvalues.min())
+        return _extremes(np.array([product(column) for column in np.eye(d)]))
     operator = LinearOperator((d, d), matvec=product, dtype=np.float64)
     start = np.random.default_rng(0).normal(size=d)
-    settings = {"k": 1, "v0": start, "tol": 1e-4, "return_eigenvectors": False}
-    largest = eigsh(operator, which="LM", **settings)
-    smallest = eigsh(operator, which="SA", **settings)
-    return float(abs(largest[0])), float(smallest[0])
+    if not np.any(product(start)):
+        return 0.0, 0.0
+    largest = abs(_lanczos(operator, "LM", start))
+    if not need_smallest:
+        return largest, 0.0
+    return largest, _lanczos(operator, "SA", start)
+
+
+def _lanczos(operator: LinearOperator, which: str, start: Array) -> float:
+    """One extreme eigenvalue; NaN where it does not settle."""
+    try:
+        found = eigsh(
+            operator, k=1, which=which, v0=start, tol=1e-4, return_eigenvectors=False
+        )
+    except ArpackNoConvergence as error:
+        found = error.eigenvalues
+    return float(found[0]) if len(found) else float("nan")
+
+
+def _extremes(H: Array) -> tuple[float, float]:
+    """Largest absolute and smallest eigenvalue; NaN where differences overflow."""
+    if not np.isfinite(H).all():
+        return float("nan"), float("nan")
+    eigenvalues = np.linalg.eigvalsh((H + H.T) / 2)
+    return float(np.abs(eigenvalues).max()), float(eigenvalues.min())
 
 
 def find_constants(
@@ -87,7 +114,7 @@ def find_constants(
     }
     estimates: dict[str, float] = {}
     if any(wanted.values()):
-        L, m = estimate_constants(objective, x0)
+        L, m = _curvature(objective, x0, wanted["m"])
         estimates = {"L": L, "m": max(m, 0.0)}
     for name in ("L", "m"):
         given = getattr(objective, name)

@@ -131,7 +131,8 @@ def _value_and_gradient(found: Any, x: Array) -> tuple[float, Array]:
             "f must return (value, gradient). A torch function is wrapped by "
             "certus.optimize.from_torch."
         )
-    value, gradient = np.asarray(found[0]), np.asarray(found[1], dtype=np.float64)
+    # A copy, as a function may fill one buffer again and again.
+    value, gradient = np.asarray(found[0]), np.array(found[1], dtype=np.float64)
     if value.size != 1:
         raise ValueError(f"f returned a value of shape {value.shape}; it must be one.")
     if gradient.size != x.size:

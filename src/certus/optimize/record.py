@@ -89,8 +89,26 @@ class Bound:
             return None
         return self.violations.size == 0
 
+    def plot(self, ax: Any = None, title: str = "") -> Any:
+        """Draw the bound and what was observed.
 
-@dataclass(frozen=True)
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure otherwise.
+        title : str, optional
+            Stands before the kind of the theorem.
+
+        Returns
+        -------
+        Axes
+        """
+        from certus.optimize.plotting import draw_bound
+
+        return draw_bound(self, ax, title)
+
+
+@dataclass(frozen=True, repr=False)
 class Record:
     """What a method did, why it stopped, and which theorem speaks about it.
 
@@ -168,6 +186,9 @@ class Record:
             return False
         verdicts = [b.holds for b in self.bounds if b.holds is not None]
         return all(verdicts) if verdicts else None
+
+    def __repr__(self) -> str:
+        return f"<Record of {self.method}: {self.n_iter} steps, {self.reason}>"
 
     def __str__(self) -> str:
         mark = "✓" if self.status is Status.SOLVED else "·"

@@ -57,7 +57,7 @@ def grid_search(f: Any, axes: Sequence[Any]) -> Record:
     if not lines or any(line.size == 0 for line in lines):
         raise ValueError("axes needs at least one point along each axis.")
     objective = f if isinstance(f, Objective) else None
-    function = objective.function if objective is not None else f
+    function = f if objective is None else objective.evaluate
     start = time.perf_counter()
     points = np.array(list(itertools.product(*lines)))
     values = np.array([_value(function(x)) for x in points])
@@ -68,7 +68,10 @@ def grid_search(f: Any, axes: Sequence[Any]) -> Record:
     bounds: tuple[Bound, ...] = ()
     refused, constants = "without a Lipschitz constant of f nothing is promised", {}
     if objective is not None and objective.lipschitz is not None:
-        bounds, refused = (_grid_bound(objective, lines, values, best),), ""
+        bounds, refused = (
+            (_grid_bound(objective, objective.lipschitz, lines, values, best),),
+            "",
+        )
         constants = {"lipschitz": Known(objective.lipschitz, "given")}
     return Record(
         method="grid_search",
@@ -95,29 +98,28 @@ def _value(found: Any) -> float:
 
 
 def _grid_bound(
-    objective: Objective, lines: list[Any], values: Any, best: int
+    objective: Objective, G: float, lines: list[Any], values: Any, best: int
 ) -> Bound:
     """The best value against the minimum, if that is known."""
     widths = [float(np.diff(line).max(initial=0.0)) for line in lines]
     radius = math.sqrt(sum(width**2 for width in widths)) / 2
     least = objective.minimum
     if least is None and objective.optimum is not None:
-        least = _value(objective.function(np.atleast_1d(objective.optimum)))
+        least = objective.evaluate(np.atleast_1d(objective.optimum))[0]
     gap = 0.0 if least is None else float(values[best]) - least
-    assert objective.lipschitz is not None
     return Bound(
         Theorem(
             "exact",
             "f(best) − min ≤ G·half the longest cell diagonal",
             (
-                f"G = {objective.lipschitz:.4g} (given), minimum inside the box",
+                f"G = {G:.4g} (given), minimum inside the box",
                 "minimum given" if least is not None else "minimum not given",
             ),
         ),
         "f(best) − f*",
         np.array([values.size - 1]),
         np.array([gap]),
-        np.array([objective.lipschitz * radius]),
+        np.array([G * radius]),
     )
 
 

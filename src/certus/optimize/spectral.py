@@ -83,6 +83,8 @@ def power_method(
         u = np.asarray(J @ v).ravel()
         w = np.asarray(J.T @ u).ravel()
         rho = float(u @ u)
+        if rho == 0 and v0 is not None:
+            _check_start(J)
         iterates.append(v)
         values.append(float(np.sqrt(rho)))
         rest = float(np.linalg.norm(w - rho * v))
@@ -115,6 +117,13 @@ def power_method(
         refused=refused,
         seconds=time.perf_counter() - start,
     )
+
+
+def _check_start(J: Any) -> None:
+    """A start with Jv = 0 says nothing unless J itself is zero."""
+    probe = np.random.default_rng(0).normal(size=J.shape[1])
+    if np.any(np.asarray(J @ probe)):
+        raise ValueError("J @ v0 is zero, though J is not: give another v0.")
 
 
 def _angle_bound(points: Any, ratio: float, leading: Any) -> Bound:

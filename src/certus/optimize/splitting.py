@@ -18,7 +18,7 @@ import numpy as np
 from certus.optimize.constants import find_constants, smoothness
 from certus.optimize.loop import Move, run
 from certus.optimize.objective import Array, Objective, as_objective, as_start
-from certus.optimize.record import Record
+from certus.optimize.record import Known, Record
 from certus.optimize.schedules import as_schedule, length
 from certus.optimize.theorems import Constants, descent, make_record
 
@@ -67,7 +67,8 @@ def projected_gradient(
     constraint : set
         ``Ball, Box, Simplex, HalfSpace, Intersection``, or anything with ``project``.
     step : float or schedule, optional
-        t, by default 1/L.
+        t. By default 1/L; where L is not given, t is halved until f lies below its
+        quadratic model where the step lands.
     max_iter : int, default=1000
         Most steps.
     tol : float, default=1e-8
@@ -130,7 +131,8 @@ def proximal_gradient(
     penalty : object
         h, with ``value(x)`` and ``prox(w, t)``; for example :class:`L1Norm`.
     step : float or schedule, optional
-        t, by default 1/L.
+        t. By default 1/L; where L is not given, t is halved until f lies below its
+        quadratic model where the step lands.
     max_iter : int, default=1000
         Most steps.
     tol : float, default=1e-8
@@ -189,10 +191,15 @@ def _forward_backward(
     objective = as_objective(f)
     constants = find_constants(objective, x)
     objective = _constrained(objective, constants, backward)
+    search = step is None and constants["L"].source == "estimated"
     schedule = as_schedule(1 / smoothness(constants) if step is None else step)
+    shortest = length(schedule, 0)
 
     def advance(k: int, x: Array, g: Array) -> Move:
+        nonlocal shortest
         t = length(schedule, k)
+        if search:
+            t = shortest = _halve(objective, x, g, backward, shortest)
         ahead = backward(x - t * g, t)
         return Move(ahead, t, float(np.linalg.norm(ahead - x)) / t)
 
@@ -206,8 +213,29 @@ def _forward_backward(
         measure="projected gradient" if value is None else "proximal gradient",
         value=value,
     )
-    verdict = descent(trace, objective, constants, composite=True, value=value)
-    return make_record(method, trace, objective, constants, verdict)
+    if search:
+        seen = trace.path.steepest if trace.path is not None else 0.0
+        constants["L"] = Known(max(1 / shortest, seen), "estimated")
+    verdict = descent(trace, objective, constants, True, search, value)
+    return make_record(method, trace, objective, constants, verdict, penalty=value)
+
+
+def _halve(
+    objective: Objective,
+    x: Array,
+    g: Array,
+    backward: Callable[[Array, float], Array],
+    t: float,
+) -> float:
+    """Halve ``t`` until f lies below its quadratic model where the step lands."""
+    value = objective.evaluate(x)[0]
+    for _ in range(200):
+        move = backward(x - t * g, t) - x
+        model = value + float(g @ move) + float(move @ move) / (2 * t)
+        if objective.evaluate(x + move)[0] <= model + 1e-14 * abs(value):
+            break
+        t /= 2
+    return t
 
 
 def _constrained(

@@ -62,10 +62,12 @@ class Static(NamedTuple):
 
     def check(self, moment: Moment) -> tuple[Status, str] | None:
         """The reason to stop now, or None."""
-        values = moment.values
-        if len(values) <= self.patience:
+        best = moment.memory  # the lowest value up to each record
+        newest = moment.values[-1]
+        best.append(min(newest, best[-1]) if best else newest)
+        if len(best) <= self.patience:
             return None
-        if min(values[: -self.patience]) - min(values) >= self.tol:
+        if best[-1 - self.patience] - best[-1] >= self.tol:
             return None
         return Status.STOPPED, (
             f"training value static: fell by less than {self.tol:g} in "
@@ -93,13 +95,17 @@ class Validation(NamedTuple):
 
     def check(self, moment: Moment) -> tuple[Status, str] | None:
         """The reason to stop now, or None."""
-        moment.memory.append(float(self.error(moment.x)))
-        since = len(moment.memory) - 1 - int(np.argmin(moment.memory))
-        if since < self.patience:
+        memory = moment.memory  # the best error, and how many records ago it was
+        error = float(self.error(moment.x))
+        if not memory or error < memory[0]:
+            memory[:] = [error, 0.0]
+            return None
+        memory[1] += 1
+        if memory[1] < self.patience:
             return None
         return Status.STOPPED, (
             f"validation error has not fallen for {self.patience} records "
-            f"(best {min(moment.memory):g})"
+            f"(best {memory[0]:g})"
         )
 
 

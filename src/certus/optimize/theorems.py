@@ -121,15 +121,15 @@ def descent(
 ) -> Verdict:
     """Gradient, projected and proximal gradient descent with any sequence of steps.
 
-    ``searched`` says that every step was seen to lower f by (t/2)‖∇f‖², which is what a
-    step of 1/L promises: each step then counts with a smoothness of its own.
+    ``searched`` says that the lemma for steps of 1/L was seen to hold at every step, f
+    falling by (t/2)‖∇f‖²: each step then counts with a smoothness of its own.
     """
     t = np.array(trace.step_sizes)
     if t.size == 0:
         return "no step was taken"
     if searched:
-        ref, L = reference(trace, objective), 1 / t
-        if max(of(constants, "m"), of(constants, "pl")) > 0:
+        ref, L = reference(trace, objective, value), 1 / t
+        if max(of(constants, "m"), of(constants, "pl")) > 0 and not composite:
             return _polyak_lojasiewicz(trace, objective, constants, ref, L)
         if objective.is_convex:
             return (_convex(trace, constants, ref),)
@@ -325,9 +325,11 @@ def make_record(
     x: Array | None = None,
     value: float | None = None,
     extra: Mapping[str, Any] | None = None,
+    penalty: Callable[[Array], float] | None = None,
 ) -> Record:
     """Put trace and verdict together; ``x`` is the last iterate unless said."""
     refused = verdict if isinstance(verdict, str) else ""
+    refuted = contradictions(trace.path, constants, objective.is_convex)
     return Record(
         method=method,
         x=trace.iterates[-1] if x is None else x,
@@ -344,7 +346,27 @@ def make_record(
         constants=constants,
         bounds=() if isinstance(verdict, str) else verdict,
         refused=refused,
-        refutations=contradictions(trace.path, constants, objective.is_convex),
+        refutations=(*refuted, *_undercut(trace, objective, penalty)),
         seconds=trace.seconds,
         extra=dict(extra or {}),
     )
+
+
+def _undercut(
+    trace: Trace, objective: Objective, penalty: Callable[[Array], float] | None
+) -> tuple[str, ...]:
+    """Whether an iterate lies below the minimum that was promised."""
+    found = []
+    lowest, scale = min(trace.values), 1e-9 * max(map(abs, trace.values))
+    if objective.minimum is not None and lowest < objective.minimum - scale:
+        found.append(
+            f"minimum = {objective.minimum:.6g} is not one: an iterate has {lowest:.6g}"
+        )
+    if objective.optimum is not None:
+        promised = reference(trace, objective, penalty).value
+        if lowest < promised - scale:
+            found.append(
+                f"the optimum given is none: f is {promised:.6g} there, and "
+                f"{lowest:.6g} at an iterate"
+            )
+    return tuple(found)
