@@ -93,7 +93,7 @@ class QuantileRegressor(RegressorMixin, ScoreRegressor):
     >>> X = rng.uniform(size=(500, 1))
     >>> y = X[:, 0] + rng.exponential(size=500)
     >>> model = QuantileRegressor(quantile=0.9, alpha=0).fit(X, y)
-    >>> float(np.mean(y <= model.predict(X))), model.certificate_.met
+    >>> round(float(np.mean(y <= model.predict(X))), 2), model.certificate_.met
     (0.9, True)
     """
 
