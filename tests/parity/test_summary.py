@@ -19,12 +19,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.preprocessing import scale
 
 from certus.linear import LinearRegression, LogisticRegression, Ridge
-from certus.linear.summary import (
-    Summary,
-    SummaryRefused,
-    least_squares_summary,
-    logistic_summary,
-)
+from certus.linear.summarise import least_squares_summary, logistic_summary
+from certus.linear.summary import Summary, SummaryRefused
 
 INF = float("inf")
 
@@ -193,7 +189,7 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
     X, y = regression_data("diabetes raw")
     model = LinearRegression().fit(X, y)
     whole = model.summary(X, y)
-    monkeypatch.setattr("certus.linear.summary._BLOCK", 100)
+    monkeypatch.setattr("certus.linear.likelihood._BLOCK", 100)
     parts = model.summary(X, y)
     np.testing.assert_allclose(parts.standard_errors, whole.standard_errors, rtol=1e-11)
 

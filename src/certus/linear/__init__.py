@@ -15,6 +15,7 @@ from certus.linear.perceptron import Perceptron
 from certus.linear.quantile import QuantileRegressor
 from certus.linear.ridge_cv import RidgeCV
 from certus.linear.robust import HuberRegressor, RobustRegressor
+from certus.linear.summary import Summary, SummaryRefused
 from certus.linear.svm import LinearSVC, LinearSVR
 
 __all__ = [
@@ -36,6 +37,8 @@ __all__ = [
     "RidgeCV",
     "RidgeClassifier",
     "RobustRegressor",
+    "Summary",
+    "SummaryRefused",
     "enet_path",
     "lasso_path",
 ]

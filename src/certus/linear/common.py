@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from certus.base import Estimator, check_number
 from certus.convex.design import Array, Design
-from certus.linear.summary import least_squares_summary
+from certus.linear.summarise import least_squares_summary
 from certus.verify.data import weights
 
 #: Suggested when a linear fit misses its target.

@@ -28,7 +28,7 @@ from certus.convex.design import Array
 from certus.convex.problem import Solution
 from certus.linear.common import RESCALE, LinearClassifierBase, class_weights
 from certus.linear.lasso import penalty_term
-from certus.linear.summary import logistic_summary
+from certus.linear.summarise import logistic_summary
 from certus.terms import Logistic, Softmax
 from certus.verify.separation import separating_direction
 
