@@ -47,6 +47,7 @@ REASONS = (
     "negative weights",
     "infinite C",
     "Crammer-Singer",
+    "perceptron penalty",
 )
 
 

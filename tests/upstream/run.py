@@ -43,6 +43,7 @@ FAMILIES = (
             "test_coordinate_descent.py",
             "test_huber.py",
             "test_logistic.py",
+            "test_perceptron.py",
             "test_quantile.py",
             "test_ridge.py",
             "test_sparse_coordinate_descent.py",

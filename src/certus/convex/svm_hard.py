@@ -191,6 +191,8 @@ def coinciding_combination(
 
 def _equations(X: Any, y: Array, intercept: bool) -> tuple[Any, Array]:
     """Σ a·y·x = 0 in columns of size one, and the sums that a must have."""
+    if intercept and not sparse.issparse(X):
+        X = X - X[0]  # the classes weigh alike, so that an offset cancels
     S = sparse.csr_array(X).astype(np.float64)
     sizes = abs(S).max(axis=0).toarray().ravel()
     S = S @ sparse.diags_array(1 / np.where(sizes > 0, sizes, 1.0))

@@ -2,8 +2,9 @@
 
     min over w, b:  Σ sᵢ max(0, 1 − yᵢ(xᵢᵀw + κ·b))²/Σs + l1·(‖w‖₁ + |b|)
 
-The constant column becomes a column like any other, and proximal Newton
-(``certus.convex.prox_newton``) does the rest. Memory: a copy of X with that column.
+The constant column becomes a column like any other. Dense data go to proximal Newton
+(``certus.convex.prox_newton``); sparse data, of which many columns may stay, to descent
+along one column at a time. Memory: a copy of X with the constant column.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from certus.certificate import Status
 from certus.convex.design import Array
 from certus.convex.losses import evaluate
 from certus.convex.newton import Rows
 from certus.convex.problem import OnStep, Solution
 from certus.convex.prox_newton import SparseProblem, solve_sparse
+from certus.convex.svm_kernels import descend_columns
 from certus.terms import SquaredHinge
 
 
@@ -65,12 +68,54 @@ def solve_l1(
     def flat(W: Array) -> Array:
         return np.append(W[:d, 0], W[d, 0] if scale else 0.0)
 
-    found = solve_sparse(
-        problem,
-        np.zeros((X.shape[1] + 1, 1)),
-        tol,
-        max_iter,
-        lambda objective, gap, W: on_step(objective, gap, flat(W)),
-    )
+    def step(objective: float, gap: float, W: Array) -> Status | None:
+        return on_step(objective, gap, flat(W))
+
+    if problem.sparse:
+        found = _descend(problem, tol, max_iter, step)
+    else:
+        start = np.zeros((X.shape[1] + 1, 1))
+        found = solve_sparse(problem, start, tol, max_iter, step)
     slopes = evaluate(SquaredHinge(), y, problem.scores(found.primal)).slope[:, 0]
     return found._replace(primal=flat(found.primal), extra={"u": slopes})
+
+
+def _descend(
+    problem: HingeProblem, tol: float, max_iter: int, on_step: OnStep
+) -> Solution:
+    """Sweeps over all columns, and between them over those that matter."""
+    X, y = problem.rows.X.tocsc(), problem.rows.y
+    s = problem.rows.s / problem.rows.total
+    columns = (X.indptr, X.indices, X.data.astype(np.float64, copy=False))
+    W, short = np.zeros((problem.d + 1, 1)), np.ones(problem.n)
+    w, every = W[:-1, 0], np.arange(problem.d)
+    random, status, sweeps, gap = np.random.default_rng(0), Status.MAX_ITER, 0, np.inf
+
+    def sweep(order: Array) -> tuple[float, Array]:
+        order = random.permutation(order)
+        keep = np.ones(len(order), dtype=np.bool_)
+        worst = descend_columns(*(*columns, order, y, s, problem.l1, w, short, keep))
+        return float(worst), order[keep]
+
+    try:
+        while sweeps < max_iter:
+            sweeps += 1
+            worst, active = sweep(every)
+            for _ in range(50):
+                inner, _ = sweep(active)
+                if inner <= 0.1 * worst:
+                    break
+            z = problem.scores(W)
+            short[:] = 1 - y * z[:, 0]  # without the drift of many updates
+            gradient = problem.pull(evaluate(problem.loss, y, z).slope)
+            objective, gap = problem.gap(W[:-1], W[-1], z, gradient)
+            stop = on_step(objective, gap, W)
+            if gap <= 0.9 * tol:
+                status = Status.SOLVED
+                break
+            if stop is not None:
+                status = stop
+                break
+    except KeyboardInterrupt:
+        status = Status.INTERRUPTED
+    return Solution(W, gap, status, sweeps)

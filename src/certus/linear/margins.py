@@ -29,6 +29,7 @@ REASONS = {
     "multipliers": "the loss has kinks: few rows lie on them at the minimum",
     "dual descent": "sparse rows and many columns: one row at a time",
     "proximal Newton": "an L1 penalty: few columns stay in the model",
+    "column descent": "an L1 penalty on sparse columns: one at a time",
     "hard margin": "C = inf leaves no row on the wrong side",
 }
 #: How several problems ended, the worst first.
@@ -114,7 +115,9 @@ def machine_solver(model: Any, X: Any) -> Solver:
         found = svm_sparse.solve_l1(
             *(X, part.y, part.s, scale, level, tol, max_iter, on_step)
         )
-        return Solved(found, "proximal Newton")
+        return Solved(
+            found, "column descent" if sparse.issparse(X) else "proximal Newton"
+        )
 
     def plain(part: Part, on_step: OnStep) -> Solved:
         rows = Rows(X, part.s, scale)

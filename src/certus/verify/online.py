@@ -223,7 +223,7 @@ def _claims(
         rest.append(_growth_claim(facts))
     separates = all(f.wrong == 0 and f.margin > 0 for f in facts)
     if separates:
-        bound = _bound_claim(facts, fresh, true, fix)
+        bound = _bound_claim(facts, fresh, true, fix, intercept)
         claims = [bound, *([sums] if sums else []), *rest]
         return claims, Status.SOLVED if true else Status.TOL_NOT_REACHED
     witness = _witness(pupils, evidence, X, level, intercept)
@@ -234,7 +234,7 @@ def _claims(
     if witness is not None and true:
         rest.append(_separation_claim(*witness, intercept))
     elif fresh:
-        rest.append(_limit_claim(facts))
+        rest.append(_limit_claim(facts, intercept))
     claims = [*([sums] if sums else []), *rest]
     return claims, Status.SOLVED if true else Status.TOL_NOT_REACHED
 
@@ -269,7 +269,9 @@ def _sum_claim(value: float, allowance: float, detail: str, fix: str) -> Claim:
     )
 
 
-def _bound_claim(facts: list[Facts], fresh: bool, true: bool, fix: str) -> Claim:
+def _bound_claim(
+    facts: list[Facts], fresh: bool, true: bool, fix: str, intercept: bool
+) -> Claim:
     """Novikov's bound for the worst of the problems."""
     bounds = [(f.uneven * f.radius / f.margin) ** 2 for f in facts]
     k = max(range(len(facts)), key=lambda j: facts[j].made / bounds[j])
@@ -278,7 +280,8 @@ def _bound_claim(facts: list[Facts], fresh: bool, true: bool, fix: str) -> Claim
         "Novikov: an update raises ⟨w, w*⟩ by at least γ and ‖w‖² by at most R², so "
         "mistakes ≤ R²/γ² for every hyperplane w* of margin γ; here the one found"
     )
-    note = "R²/γ², R = largest ‖(x, 1)‖, γ = smallest y⟨(x, 1), w⟩/‖w‖"
+    x = "(x, 1)" if intercept else "x"
+    note = f"R²/γ², R = largest ‖{x}‖, γ = smallest y⟨{x}, w⟩/‖w‖"
     if true and not fresh:
         return Claim(
             "mistake_bound",
@@ -336,7 +339,7 @@ def _growth_claim(facts: list[Facts]) -> Claim:
     )
 
 
-def _limit_claim(facts: list[Facts]) -> Claim:
+def _limit_claim(facts: list[Facts], intercept: bool) -> Claim:
     limit = min(f.limit for f in facts)
     return Claim(
         "margin_limit",
@@ -344,7 +347,7 @@ def _limit_claim(facts: list[Facts]) -> Claim:
         limit,
         None,
         True,
-        "‖w‖/Σ ηm on inputs (x, 1)",
+        "‖w‖/Σ ηm" + (" on inputs (x, 1)" if intercept else ""),
         "a hyperplane of margin γ has γ·Σ ηm ≤ ⟨w, w*⟩ ≤ ‖w‖",
         detail=f"no hyperplane separates the rows by more than {limit:.2g}",
     )
