@@ -599,3 +599,40 @@ def test_parameters_are_checked(model: Any, match: str) -> None:
     X, y, _ = data()
     with pytest.raises(ValueError, match=match):
         model.fit(X, y)
+
+
+def test_an_intercept_that_was_not_asked_for_proves_nothing() -> None:
+    X, y, _ = data(17)
+    for model in (
+        QuantileRegressor(alpha=0.01, fit_intercept=False),
+        RobustRegressor("huber", alpha=0.1, fit_intercept=False),
+        HuberRegressor(fit_intercept=False),
+    ):
+        model.fit(X, y)
+        assert model.certificate_.met
+        model.intercept_ = 1.0  # lowers the objective below its minimum without one
+        assert certus.certify(model, X, y).status is not Status.SOLVED
+        assert certus.certify(model, X, y).met is False
+
+
+@pytest.mark.parametrize("alpha", [1e-12, 1e-6, 1e6, 1e12])
+def test_penalties_of_any_size(alpha: float) -> None:
+    X, y, _ = data(18)
+    for model in (
+        QuantileRegressor(alpha=alpha),
+        RobustRegressor("absolute", alpha=alpha),
+        RobustRegressor("huber", alpha=alpha),
+        HuberRegressor(alpha=alpha),
+    ):
+        assert model.fit(X, y).certificate_.met, model
+    if alpha == 1e12:
+        np.testing.assert_array_equal(QuantileRegressor(alpha=alpha).fit(X, y).coef_, 0)
+
+
+def test_a_grid_search_in_two_processes() -> None:
+    from sklearn.model_selection import GridSearchCV
+
+    X, y, _ = data(19)
+    search = GridSearchCV(QuantileRegressor(), {"alpha": [0.0, 0.01]}, n_jobs=2, cv=3)
+    assert search.fit(X, y).best_estimator_.certificate_.met
+    assert certus.certify(search, X, y).met

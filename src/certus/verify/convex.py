@@ -321,6 +321,17 @@ def check_linear(
             fix="standardise the columns",
         )
         return [claim], Status.DIVERGED, marks
+    if evidence.params.get("intercept") == "none" and np.any(model.intercept_):
+        claim = Claim(
+            "duality_gap",
+            Strength.PROVED,
+            np.inf,
+            tol,
+            met=False,
+            detail="there is an intercept where none was asked for",
+            fix="set intercept_ to 0, or fit_intercept=True",
+        )
+        return [claim], Status.TOL_NOT_REACHED, marks
     primary, status = _primary_claim(problems, evidence, tol, fix, level)
     claims = [primary]
     if level == "full":
