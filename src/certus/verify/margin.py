@@ -258,8 +258,9 @@ def refusal_claim(
     plus, minus = int(np.sum(a[y > 0] > 0)), int(np.sum(a[y < 0] > 0))
     if intercept:
         detail = (
-            f"no hyperplane separates the classes: a convex combination of {plus} "
-            f"rows of one is the same point as one of {minus} rows of the other"
+            "no hyperplane separates the classes: a convex combination of "
+            f"{_rows(plus)} of one is the same point as one of {_rows(minus)} of the "
+            "other"
         )
     else:
         detail = (
@@ -276,3 +277,7 @@ def refusal_claim(
         detail=detail,
         fix="any finite C, or other columns",
     )
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count:,} rows"
