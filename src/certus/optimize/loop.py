@@ -20,6 +20,8 @@ from certus.config import get_config
 from certus.optimize.objective import ALL, Array, Objective
 from certus.optimize.stopping import MaxTime, Moment, as_rules
 
+EPS = float(np.finfo(float).eps)
+
 #: Beyond this a run has diverged: squares still fit into a float64.
 HUGE = 1e100
 
@@ -71,8 +73,13 @@ class Trace:
 
 @dataclass
 class Path:
-    """Curvature seen between neighbouring records: what L and m must agree with."""
+    """Curvature seen between neighbouring records: what L and m must agree with.
 
+    What rounding of the gradients can feign is granted: subtracted from the steepest,
+    added to the flattest.
+    """
+
+    L: float = 0.0
     steepest: float = 0.0  # largest ‖Δg‖/‖Δx‖
     flattest: float = np.inf  # smallest ΔgᵀΔx/‖Δx‖²
     below: float = 0.0  # largest violation of f(y) ≥ f(x) + gᵀ(y − x), relative
@@ -81,18 +88,31 @@ class Path:
     def add(self, x: Array, value: float, gradient: Array) -> None:
         """Compare with the previous record."""
         if self.last is not None:
-            y, old, slope = self.last
-            move, turn = x - y, gradient - slope
-            length, along = norm(move), float(slope @ move)
-            # Below this the difference of two gradients is mostly rounding.
-            if length > 1e-6 * (1e-6 + norm(x)):
-                bend = float(turn @ move)
-                self.steepest = max(self.steepest, norm(turn) / length)
-                self.flattest = min(self.flattest, bend / length**2)
-                scale = abs(old) + abs(value) + length * norm(slope)
-                excess = max(old + along - value, value - along - bend - old)
-                self.below = max(self.below, excess / (scale + 1e-300))
+            self._compare(x, value, gradient, *self.last)
         self.last = (x, value, gradient)
+
+    def _compare(
+        self,
+        x: Array,
+        value: float,
+        gradient: Array,
+        y: Array,
+        old: float,
+        slope: Array,
+    ) -> None:
+        move, turn = x - y, gradient - slope
+        length, place, steep = norm(move), norm(x) + norm(y), norm(slope)
+        # Below this the difference of two gradients is mostly rounding.
+        if length <= 1e-6 * (1e-6 + place):
+            return
+        bend, along, change = float(turn @ move), float(slope @ move), norm(turn)
+        terms = norm(gradient) + steep + max(self.L, self.steepest) * place
+        granted = 1e3 * EPS * terms / length
+        self.steepest = max(self.steepest, change / length - granted)
+        self.flattest = min(self.flattest, bend / length**2 + granted)
+        scale = abs(old) + abs(value) + length * steep
+        excess = max(old + along - value, value - along - bend - old)
+        self.below = max(self.below, excess / (scale + 1e-300))
 
 
 class _Plan(NamedTuple):
@@ -158,7 +178,8 @@ def run(
         measure,
         value,
     )
-    trace = Trace(path=Path(), reason=f"max_iter of {max_iter:,} reached")
+    L = float(objective.L) if isinstance(objective.L, int | float) else 0.0
+    trace = Trace(path=Path(L), reason=f"max_iter of {max_iter:,} reached")
     try:
         with np.errstate(all="ignore"):
             _iterate(trace, objective, x0, advance, plan)

@@ -247,7 +247,8 @@ def _constrained(
     if objective.optimum is None:
         return objective
     x, t = as_start(objective.optimum), 1 / smoothness(constants)
-    rest = x - backward(x - t * objective.evaluate(x)[1], t)
-    if np.linalg.norm(rest) <= 1e-6 * (1 + np.linalg.norm(x)):
+    move = t * objective.evaluate(x)[1]
+    rest = np.linalg.norm(x - backward(x - move, t))
+    if rest <= 1e-10 * (np.linalg.norm(x) + np.linalg.norm(move)):
         return objective
     return replace(objective, optimum=None, minimum=None)
