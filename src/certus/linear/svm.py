@@ -351,8 +351,8 @@ def _check_combination(model: Any) -> None:
         )
     if model.penalty == "l1" and model.loss == "hinge":
         raise ValueError(
-            "The combination of penalty='l1' and loss='hinge' is not supported; use "
-            "loss='squared_hinge'."
+            "Unsupported set of arguments: penalty='l1' and loss='hinge', with "
+            f"dual={model.dual}. Use loss='squared_hinge'."
         )
     if model.penalty == "l1" and np.isinf(model.C):
         raise ValueError("C=inf needs penalty='l2'; use a finite C for penalty='l1'.")
