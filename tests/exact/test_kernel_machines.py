@@ -350,7 +350,10 @@ def test_bad_parameters_are_named(change: dict[str, Any], match: str) -> None:
 
 
 def test_probability_names_the_alternative() -> None:
-    with pytest.raises(NotImplementedError, match="CalibratedClassifierCV"):
+    with (
+        pytest.warns(FutureWarning, match="deprecated"),
+        pytest.raises(NotImplementedError, match="CalibratedClassifierCV"),
+    ):
         SVC(probability=True).fit(*moons())
 
 
@@ -472,3 +475,33 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
     )
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 2e9
+
+
+@pytest.mark.parametrize("kind", [SVC, SVR])
+@pytest.mark.parametrize("kernel", ["rbf", "linear", "precomputed"])
+def test_steps_on_many_free_variables(kind: Any, kernel: str, monkeypatch: Any) -> None:
+    """The path of large problems, on one small enough to compare."""
+    from certus.kernel import face, smo
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 5))
+    y = X[:, 0] * X[:, 1] + rng.normal(size=400)
+    target = (y > 0).astype(int) if kind is SVC else y
+    data = rbf_kernel(X) if kernel == "precomputed" else X
+    options = {"C": 10.0, "kernel": kernel, "tol": 1e-8}
+    plain = kind(**options).fit(data, target)
+    used: list[bool] = []
+    step = face.face_step
+    monkeypatch.setattr(smo, "face_step", lambda *a: used.append(step(*a)) or used[-1])
+    for name, value in [
+        ("EXACT", 4),
+        ("SMALL", 50),
+        ("WORKING", 64),
+        ("FACE_EVERY", 2),
+    ]:
+        monkeypatch.setattr(smo, name, value)
+    monkeypatch.setattr(face, "LANDMARKS", 30)
+    other = kind(**options).fit(data, target)
+    assert any(used), "no step lowered the objective"
+    assert other.certificate_.met
+    np.testing.assert_allclose(other.predict(data), plain.predict(data), atol=2e-3)

@@ -24,6 +24,7 @@ from certus.certificate import Status
 from certus.convex.blas import cholesky
 from certus.convex.design import Array
 from certus.kernel.compiled import gather_square, minimise_block
+from certus.kernel.face import Face, face_step
 from certus.kernel.rows import KernelRows
 
 #: Problems up to this many variables are one working set.
@@ -32,6 +33,8 @@ SMALL = 1_000
 WORKING = 1_024
 #: Most free variables solved for exactly.
 EXACT = 2_500
+#: Working sets between two steps on all free variables, where these are many.
+FACE_EVERY = 6
 #: Numbers a compiled call may touch: about a fifth of a second.
 PATIENCE = 4e7
 
@@ -148,7 +151,8 @@ def solve(
     size = m if m <= SMALL else min(WORKING, rows.capacity)
     last, steps, fresh = np.empty(0, dtype=np.int64), 0, True
     polished, stale = look(box, beta, f, unit).violation, 0
-    best, since = np.inf, 0
+    best, since, rounds = np.inf, 0, 0
+    face: Face | None = None
     status = Status.SOLVED
     try:
         while True:
@@ -173,6 +177,11 @@ def solve(
                 if improved is not None:
                     beta, f = improved
                     fresh = rows.exact
+                    continue
+            if (rounds := rounds + 1) % FACE_EVERY == 0 and _many_free(box, beta):
+                face = Face(box) if face is None else face
+                if face_step(face, beta, f):
+                    fresh = False
                     continue
             before = point.violation
             work = choose(box, beta, box.target - f[box.row], last, size)
@@ -199,6 +208,11 @@ def _flat(box: Box) -> float:
 def _few_free(box: Box, beta: Array) -> bool:
     free = int(np.count_nonzero((beta > box.low) & (beta < box.high)))
     return 0 < free <= EXACT
+
+
+def _many_free(box: Box, beta: Array) -> bool:
+    free = int(np.count_nonzero((beta > box.low) & (beta < box.high)))
+    return EXACT < free <= box.rows.capacity
 
 
 def total_scores(box: Box, beta: Array) -> Array:
