@@ -9,8 +9,9 @@ allowed. The verifier has its own formulas; a test compares the two.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from threading import get_ident
 from typing import Any, NamedTuple
 
@@ -273,26 +274,48 @@ def exponents(
         np.matmul(left[first:last], right[:, start:stop], out=out)
 
 
-def spread(work: Callable[[int], None], starts: Any, entries: int) -> None:
-    """Run ``work(start)`` for each start, on several threads if it is worth it."""
-    starts = list(starts)
-    threads = min(thread_budget() if entries >= MANY else 1, len(starts))
-    if threads == 1:
-        for start in starts:
-            work(start)
-        return
-    # Each thread runs its own product: BLAS must not add threads of its own.
-    with thread_pools().limit(limits=1, user_api="blas"), _pool(threads) as pool:
-        list(pool.map(work, starts))
+#: The threads of the fit at hand, while :func:`own_threads` is active.
+_TEAM: ContextVar[tuple[int, ThreadPoolExecutor] | None] = ContextVar(
+    "team", default=None
+)
 
 
 @contextlib.contextmanager
-def _pool(threads: int) -> Any:
-    pool = ThreadPoolExecutor(threads)
+def own_threads() -> Iterator[None]:
+    """Keep BLAS to one thread and share the work of ``spread`` among ours instead.
+
+    Two sets of threads that wait for each other by spinning cost more than they bring.
+    """
+    if _TEAM.get() is not None:
+        yield
+        return
+    budget = thread_budget()
+    pool = ThreadPoolExecutor(budget)
+    token = _TEAM.set((budget, pool))
     try:
-        yield pool
+        with thread_pools().limit(limits=1, user_api="blas"):
+            yield
     finally:
+        _TEAM.reset(token)
         pool.shutdown(wait=True)
+
+
+def spread(work: Callable[[int], None], starts: Any, entries: int) -> None:
+    """Run ``work(start)`` for each start, on several threads if it is worth it."""
+    starts = list(starts)
+    if entries < MANY or len(starts) == 1:
+        for start in starts:
+            work(start)
+        return
+    with own_threads():
+        team = _TEAM.get()
+        assert team is not None
+        budget, pool = team
+        if budget == 1:
+            for start in starts:
+                work(start)
+        else:
+            list(pool.map(work, starts))
 
 
 def is_positive(kernel: t.Kernel) -> bool:

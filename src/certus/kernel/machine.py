@@ -17,6 +17,7 @@ from certus import terms as t
 from certus.certificate import Status
 from certus.convex.design import Array
 from certus.kernel import smo
+from certus.kernel.evaluate import own_threads
 from certus.kernel.rows import KernelRows
 
 #: Costs tried for a hard margin, in units of the mean k(x, x).
@@ -47,10 +48,11 @@ def solve_part(
     on_step: smo.OnStep,
 ) -> Part:
     """Solve for ``cost`` (C times the weights); infinite costs mean a hard margin."""
-    rows = KernelRows(kernel, X, megabytes)
-    if np.isinf(cost).any():
-        return _hard(rows, y, cost > 0, tol, max_iter, on_step)
-    return _soft(rows, y, cost, epsilon, tol, max_iter, on_step)
+    with own_threads():
+        rows = KernelRows(kernel, X, megabytes)
+        if np.isinf(cost).any():
+            return _hard(rows, y, cost > 0, tol, max_iter, on_step)
+        return _soft(rows, y, cost, epsilon, tol, max_iter, on_step)
 
 
 def _soft(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy import linalg, sparse
 from scipy.spatial.distance import cdist
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from certus import terms as t
 from certus.verify.data import Array
@@ -136,12 +136,14 @@ def products(kernel: t.Kernel, X: Any, support: Array, coef: Array) -> Array:
         out[rows] = np.asarray(K @ coef, dtype=float)
 
     starts = range(0, n, step)
-    threads = min(len(starts), _threads())
+    threads = min(len(starts), _threads()) if n * m > 4 * _BLOCK else 1
     if threads <= 1:
         for first in starts:
             work(first)
     else:
-        with ThreadPoolExecutor(threads) as pool:
+        # BLAS keeps to one thread in each of ours: two sets would wait for each other.
+        limit = threadpool_limits(limits=1, user_api="blas")
+        with limit, ThreadPoolExecutor(threads) as pool:
             list(pool.map(work, starts))
     return out
 
