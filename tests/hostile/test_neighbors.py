@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+import time
 from typing import Any
 
 import numpy as np
@@ -330,3 +332,27 @@ def test_a_million_rows_take_three_times_their_memory() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 3.0  # X itself and the model's copy included
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "manhattan"])
+def test_interrupts_are_obeyed(metric: str) -> None:
+    """Ctrl-C ends a long search between two calls of a loop."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60_000, 60))
+    model = KNeighborsRegressor(5, metric=metric, algorithm="brute").fit(X, X[:, 0])
+    model.kneighbors(X[:300])  # compiled, and imported, before the clock starts
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    start = time.perf_counter()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            model.kneighbors(X)  # half a minute or more
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert time.perf_counter() - start < 3.0  # generous: machines are busy
+    assert model.kneighbors(X[:1])[1][0, 0] == 0

@@ -160,11 +160,11 @@ class KNeighborsClassifier(ClassifierMixin, NeighborsBase):
         for k, names in enumerate(labels):
             for part in slices(len(rows), max(1, VOTES // len(names))):
                 some = codes[rows[part], k]
-                votes = np.zeros((len(some), len(names)))
-                each = np.arange(len(some))
-                for i in range(some.shape[1]):
-                    add = 1.0 if weights is None else weights[part][:, i]
-                    votes[each, some[:, i]] += add
+                each = len(names) * np.arange(len(some))[:, None] + some
+                add = None if weights is None else weights[part].ravel()
+                size = len(some) * len(names)
+                votes = np.bincount(each.ravel(), add, size).astype(float)
+                votes = votes.reshape(len(some), len(names))
                 yield part, k, names, votes
 
     def predict(self, X: Any) -> Array:

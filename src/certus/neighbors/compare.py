@@ -15,7 +15,7 @@ from scipy import sparse
 from certus.convex.design import Array
 from certus.neighbors import kernels
 from certus.neighbors.metrics import Metric
-from certus.neighbors.threads import run_blocks, slices
+from certus.neighbors.threads import Stop, run_blocks, slices
 
 #: Coordinates compared in one call of a loop: some 20 ms.
 WORK = 1 << 24
@@ -53,10 +53,12 @@ def nearest(
             size = min(size, -(-n_queries // 8))
     code = int(metric.code or 0)
 
-    def work(block: slice) -> None:
+    def work(block: slice, stopped: Stop) -> None:
         rest = (own[block], code, metric.p, value[block], index[block])
         few, q = names[block] if listed else names, Q[block]
         for part in slices(n, tile):
+            if stopped():
+                return
             where = (part.start, few, listed)
             if sparse.issparse(X):
                 starts = X.indptr[part.start : part.stop + 1]

@@ -29,7 +29,7 @@ from certus.convex.design import Array
 from certus.neighbors import kernels
 from certus.neighbors.compare import nearest
 from certus.neighbors.metrics import Metric
-from certus.neighbors.threads import run_blocks, slices
+from certus.neighbors.threads import Stop, run_blocks, slices
 
 #: Queries handled together; with their tiles this sets the memory of a search.
 SLAB = 16_384
@@ -87,7 +87,11 @@ class Dense:
             norms = np.empty((len(rows), 2))
 
             def work(
-                s: slice, rows: Array = rows, out: Array = out, norms: Array = norms
+                s: slice,
+                stopped: Stop,
+                rows: Array = rows,
+                out: Array = out,
+                norms: Array = norms,
             ) -> None:
                 place = (out[s], norms[s])
                 kernels.prepare(rows[s], self.mean, self.scale, -2.0, shrink, *place)
@@ -156,9 +160,11 @@ def _search(
     names = np.full((Q.shape[0], keep), -1, dtype=np.int64)
     for tiles in side.chunks():
 
-        def work(block: slice, tiles: Any = tiles) -> None:
+        def work(block: slice, stopped: Stop, tiles: Any = tiles) -> None:
             room = np.empty(BLOCK * TILE, dtype=side.dtype)
             for first, rows in tiles:
+                if stopped():
+                    return
                 scores = side.scores(q[block], rows, room)
                 kernels.screen(scores, first, score[block], names[block])
 
@@ -198,9 +204,11 @@ def _second(
     few = q[rows]
     for tiles in side.chunks():
 
-        def work(block: slice, tiles: Any = tiles) -> None:
+        def work(block: slice, stopped: Stop, tiles: Any = tiles) -> None:
             room = np.empty(BLOCK * TILE, dtype=side.dtype)
             for first, data in tiles:
+                if stopped():
+                    return
                 scores = side.scores(few[block], data, room)
                 place = (found[block], counts[block])
                 kernels.collect(scores, first, limit[block], *place)

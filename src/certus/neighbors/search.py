@@ -67,9 +67,10 @@ def search(
         return _from_graph(Q, k, own) if sparse.issparse(Q) else _choose(Q, k, own)
     if metric.code is None:
         return _pairwise(X, Q, k, metric, own)
-    known = metric.stretch(limits(X) if known is None else known)
     X, Q = _alike(metric.stretch(X), metric.stretch(Q))
-    half, rest = _factors(np.vstack([known, limits(Q)]))
+    if known is None or metric.weights is not None:
+        known = limits(X)
+    half, rest = _factors(np.concatenate([known, limits(Q)]))
     ordinary = half * rest == 1.0
     if not ordinary:
         X, Q = X * half * rest, Q * half * rest
@@ -107,7 +108,8 @@ def _vanished(X: Any, Q: Any, value: Array, index: Array, metric: Metric) -> Arr
 def _screens(X: Any, Q: Any, k: int, metric: Metric) -> bool:
     """Whether screening pays, and its bound holds."""
     euclidean = metric.code == kernels.EUCLIDEAN
-    many = Q.shape[0] >= FEW and X.shape[0] >= 8 * spare(k)
+    few = Q.shape[0] < FEW and not sparse.issparse(X)
+    many = not few and X.shape[0] >= 8 * spare(k)
     narrow = sparse.issparse(X) or X.shape[1] <= WIDEST
     return euclidean and many and narrow
 
@@ -126,12 +128,11 @@ def _alike(X: Any, Q: Any) -> tuple[Any, Any]:
 
 
 def limits(M: Any) -> Array:
-    """The smallest and the largest entry of each column."""
-    if sparse.issparse(M):
-        ends = (M.min(axis=0).toarray().ravel(), M.max(axis=0).toarray().ravel())
-    else:
-        ends = (M.min(axis=0), M.max(axis=0))
-    return np.array(ends, dtype=np.float64)
+    """The smallest and the largest entry."""
+    values = M.data if sparse.issparse(M) else M
+    if values.size == 0:
+        return np.zeros(2)
+    return np.array([values.min(), values.max()], dtype=np.float64)
 
 
 def _factors(ends: Array) -> tuple[float, float]:
@@ -139,10 +140,10 @@ def _factors(ends: Array) -> tuple[float, float]:
 
     They are one for ordinary data; two of them, as a single one may be out of range.
     """
-    width = float((ends.max(axis=0) / 2 - ends.min(axis=0) / 2).max())
+    width = float(max(ends.max() / 2 - ends.min() / 2, np.abs(ends).max() / 2))
     if SMALL < width < LARGE or width == 0.0:
         return 1.0, 1.0
-    power = min(-math.frexp(width)[1], 1000 - math.frexp(float(np.abs(ends).max()))[1])
+    power = -math.frexp(width)[1]
     return math.ldexp(1.0, power // 2), math.ldexp(1.0, power - power // 2)
 
 

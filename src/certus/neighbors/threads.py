@@ -1,16 +1,21 @@
-"""Blocks of work over the process's threads; Ctrl-C ends them within a block."""
+"""Blocks of work over the process's threads, which Ctrl-C ends within a step."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any
 
 from certus.base import thread_budget, thread_pools
 
+Stop = Callable[[], bool]
 
-def run_blocks(work: Callable[[Any], None], blocks: Iterable[Any]) -> None:
+
+def run_blocks(work: Callable[[Any, Stop], None], blocks: Iterable[Any]) -> None:
     """Call ``work`` on each block, in as many threads as the process may use.
+
+    Its second argument tells whether to give up, to be asked between steps.
 
     The loops release Python's lock, and BLAS keeps to one thread meanwhile: a small
     product gains nothing from two, and a block's loops then run beside it.
@@ -19,16 +24,18 @@ def run_blocks(work: Callable[[Any], None], blocks: Iterable[Any]) -> None:
     workers = min(thread_budget(), len(blocks)) if len(blocks) > 1 else 1
     if workers == 1:
         for block in blocks:
-            work(block)
+            work(block, lambda: False)
         return
+    stopped = threading.Event()
     with thread_pools().limit(limits=1, user_api="blas"):
         pool = ThreadPoolExecutor(workers)
         try:
-            futures = [pool.submit(work, block) for block in blocks]
+            futures = [pool.submit(work, block, stopped.is_set) for block in blocks]
             done, _ = wait(futures, return_when=FIRST_EXCEPTION)
             for future in done:
                 future.result()
         finally:
+            stopped.set()
             pool.shutdown(wait=True, cancel_futures=True)
 
 

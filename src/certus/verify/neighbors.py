@@ -25,7 +25,7 @@ from certus.verify.data import Array
 
 EPS = float(np.finfo(np.float64).eps)
 #: Coordinates compared at level "quick"; always at least two rows, at most so many.
-QUICK, QUICK_ROWS = 1 << 22, 64
+QUICK, QUICK_ROWS = 1 << 18, 64
 FULL, FULL_ROWS = 1 << 30, 1024
 #: Sums of powers that lost nothing to the ends of float64's range.
 SMALL, LARGE = 1e-270, 1e300
@@ -138,10 +138,13 @@ def _different_rows(stored: Any, X: Any) -> Array:
         gap = sparse.csr_matrix(stored) != sparse.csr_matrix(X).astype(stored.dtype)
         return np.asarray(np.diff(gap.tocsr().indptr) > 0)
     out = np.empty(n, dtype=bool)
-    rows = max(1, (1 << 20) // max(1, X.shape[1]))
+    rows = max(1, (1 << 17) // max(1, X.shape[1]))
     for i in range(0, n, rows):
-        a, b = np.asarray(stored[i : i + rows]), X[i : i + rows].astype(stored.dtype)
-        same = (a == b) | ((a != a) & (b != b))
+        a = np.asarray(stored[i : i + rows])
+        b = X[i : i + rows].astype(stored.dtype, copy=False)
+        same = a == b
+        if not same.all():
+            same |= (a != a) & (b != b)
         out[i : i + rows] = ~same.all(axis=1)
     return out
 
@@ -174,9 +177,10 @@ def _distances(evidence: Evidence, X: Any) -> Callable[[int], Array] | None:
 def _dense_row(X: Any, i: int, p: float, weights: Array) -> Array:
     q = np.asarray(X[i], dtype=np.float64)
     out = np.empty(X.shape[0])
-    rows = max(1, (1 << 18) // max(1, X.shape[1]))
+    rows = max(1, (1 << 16) // max(1, X.shape[1]))
     for start in range(0, X.shape[0], rows):
-        gaps = np.abs(X[start : start + rows].astype(np.float64) - q)
+        gaps = X[start : start + rows] - q
+        np.abs(gaps, out=gaps)
         out[start : start + rows] = _norms(gaps, p, weights)
     return out
 
@@ -186,8 +190,8 @@ def _norms(gaps: Array, p: float, weights: Array) -> Array:
     if np.isinf(p):
         return np.asarray((gaps * (weights > 0)).max(axis=1))
     with np.errstate(over="ignore", under="ignore"):
-        total = (gaps**p) @ weights
-        out = np.asarray(total ** (1.0 / p))
+        total = (np.square(gaps) if p == 2 else gaps**p) @ weights
+        out = np.sqrt(total) if p == 2 else np.asarray(total ** (1.0 / p))
     odd = np.flatnonzero(~((total > SMALL) & (total < LARGE)))
     if len(odd):
         largest = gaps[odd].max(axis=1)
@@ -198,7 +202,28 @@ def _norms(gaps: Array, p: float, weights: Array) -> Array:
 
 
 def _sparse_row(X: Any, i: int, p: float, weights: Array) -> Array:
-    """As :func:`_dense_row`; only blocks of differences are ever held."""
+    """As :func:`_dense_row`, for CSR rows; only blocks of differences are ever held."""
+    if np.isinf(p):
+        return _differences(X, i, p, weights)
+    q = X[[i]].toarray().ravel().astype(np.float64)
+    cells, places = X.data.astype(np.float64), q[X.indices]
+    own, w = np.abs(q) ** p @ weights, weights[X.indices]
+    with np.errstate(over="ignore", under="ignore"):
+        # Where a row has entries, the difference; where it has none, the query's own.
+        changed = np.abs(cells - places) ** p - np.abs(places) ** p
+        sums = sparse.csr_matrix((changed * w, X.indices, X.indptr), X.shape)
+        total = own + sums @ np.ones(X.shape[1])
+    fine = (total >= own / 8) & (total > SMALL) & (total < LARGE)
+    out = np.maximum(total, 0.0) ** (1.0 / p)
+    near = np.flatnonzero(~fine)  # the subtraction has cost digits here
+    if len(near):
+        both = X[np.concatenate([[i], near])]
+        out[near] = _differences(both, 0, p, weights)[1:]
+    return np.asarray(out)
+
+
+def _differences(X: Any, i: int, p: float, weights: Array) -> Array:
+    """Distances from row i, by sparse differences."""
     q = X[[i]].astype(np.float64)
     out = np.zeros(X.shape[0])
     for start in range(0, X.shape[0], 4096):
