@@ -21,7 +21,7 @@ from certus.convex.svm_problem import SvmProblem
 #: Stored values after which a sweep returns, so that Ctrl-C and time limits are obeyed.
 CHUNK = 20_000_000
 #: Rows that are visited one after another.
-RUN = 8
+RUN = 16
 
 
 def gap_of(problem: SvmProblem, z: Array, u: Array) -> tuple[float, float]:
@@ -122,7 +122,9 @@ def descend_rows(
     state, status, sweeps = _Descent(problem), Status.MAX_ITER, 0
     reference, gap, work = problem.reference() or 1.0, np.inf, 0.0
     everything = float(state.sizes.sum())
-    level = 0.3 * float(np.abs(problem.box.t).max(initial=0.0) or 1.0)
+    # A gap far above the target is not worth a pass over the data.
+    size = float(np.abs(problem.box.t).max(initial=0.0)) or 1.0
+    level = min(0.3, 30 * np.sqrt(tol)) * size
     try:
         while sweeps < max_iter:
             sweeps += 1
