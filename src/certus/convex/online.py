@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from certus.base import require_finite
 from certus.certificate import Status
 from certus.convex.cache import kernel
 from certus.convex.design import Array
@@ -27,14 +28,19 @@ CHUNK = 20_000_000
 def visit_dense(
     X: Any, y: Any, order: Any, eta: Any, constant: float, w: Any, m: Any
 ) -> Any:
-    """Visit dense rows; how many were wrong, and the sum of −y·z over them."""
+    """Visit dense rows; how many were wrong, the sum of −y·z, how many were not finite.
+
+    A cell that is NaN or infinite makes the score so, even where w is zero.
+    """
     d = X.shape[1]
-    wrong, loss = 0, 0.0
+    wrong, loss, strange = 0, 0.0, 0
     for k in range(len(order)):
         i = order[k]
         z = constant * w[d]
         for j in range(d):
             z += X[i, j] * w[j]
+        if not np.isfinite(z):
+            strange += 1
         margin = y[i] * z
         if margin <= 0.0:
             wrong += 1
@@ -44,7 +50,7 @@ def visit_dense(
             for j in range(d):
                 w[j] += step * X[i, j]
             w[d] += step * constant
-    return wrong, loss
+    return wrong, loss, strange
 
 
 @kernel
@@ -61,12 +67,14 @@ def visit_sparse(
 ) -> Any:
     """The same over CSR rows."""
     d = len(w) - 1
-    wrong, loss = 0, 0.0
+    wrong, loss, strange = 0, 0.0, 0
     for k in range(len(order)):
         i = order[k]
         z = constant * w[d]
         for j in range(indptr[i], indptr[i + 1]):
             z += values[j] * w[indices[j]]
+        if not np.isfinite(z):
+            strange += 1
         margin = y[i] * z
         if margin <= 0.0:
             wrong += 1
@@ -76,7 +84,7 @@ def visit_sparse(
             for j in range(indptr[i], indptr[i + 1]):
                 w[indices[j]] += step * values[j]
             w[d] += step * constant
-    return wrong, loss
+    return wrong, loss, strange
 
 
 class Schedule(NamedTuple):
@@ -120,6 +128,7 @@ class Visitor:
 
     def __init__(self, X: Any, y: Array, eta: Array, constant: float) -> None:
         self.y, self.eta, self.constant = y, eta, constant
+        self.data = X
         self.n, self.d = X.shape
         self.sparse = sparse.issparse(X)
         if self.sparse:
@@ -135,8 +144,12 @@ class Visitor:
         visit = visit_sparse if self.sparse else visit_dense
         for i in range(0, len(order), self.rows):
             part = order[i : i + self.rows]
-            more, extra = visit(*self.X, self.y, part, self.eta, self.constant, w, m)
+            more, extra, strange = visit(
+                *self.X, self.y, part, self.eta, self.constant, w, m
+            )
             wrong, loss = wrong + int(more), loss + float(extra)
+            if strange:  # a hole in X, or an overflow of large numbers
+                require_finite(self.data, "Perceptron")
         return wrong, loss
 
 

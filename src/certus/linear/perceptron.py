@@ -182,7 +182,8 @@ class Perceptron(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
             Labels.
         """
         _check_parameters(self)
-        X, y, _ = self._validate_X_y(X, y, None)
+        # The first epoch looks at every row that is not held out.
+        X, y, _ = self._validate_X_y(X, y, None, finite=bool(self.early_stopping))
         check_classification_targets(y)
         before = self._previous()
         self.classes_, codes = np.unique(y, return_inverse=True)
