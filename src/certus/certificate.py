@@ -410,6 +410,8 @@ def _plain(value: Any) -> Any:
         return value if math.isfinite(value) else {"float": str(value)}
     if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}
+    if type(value) in TERMS.values():
+        return {"term": [type(value).__name__, _plain(value._asdict())]}
     if isinstance(value, tuple | list):
         return [_plain(v) for v in value]
     return repr(value)
@@ -419,6 +421,9 @@ def _restore(value: Any) -> Any:
     if isinstance(value, dict):
         if set(value) == {"float"}:
             return float(value["float"])
+        if set(value) == {"term"}:  # a kernel inside a kernel
+            name, fields = value["term"]
+            return TERMS[name](**_restore(fields))
         return {k: _restore(v) for k, v in value.items()}
     if isinstance(value, list):
         return [_restore(v) for v in value]

@@ -4,6 +4,7 @@ What a certificate states is checked against quadratic programmes solved by SciP
 closed forms, and witnesses recomputed by hand.
 """
 
+import json
 import warnings
 from typing import Any
 
@@ -145,6 +146,44 @@ def test_kernel_terms_travel_with_the_file(tmp_path: Any) -> None:
     assert certus.certify(other, X, y).met
     with pytest.raises(Exception, match="function"):
         SVC(kernel=lambda A, B: A @ B.T).fit(X, y).save(tmp_path / "no.certus")
+
+
+def test_nested_kernels_survive_json() -> None:
+    X, y = moons(40)
+    kernel = t.Sum(
+        t.Scaled(0.5, t.Gaussian(1.0)), t.Product(t.Linear(), t.Laplace(0.3))
+    )
+    stated = SVC(kernel=kernel).fit(X, y).certificate_
+    other = certus.Certificate.from_dict(json.loads(json.dumps(stated.to_dict())))
+    assert other.evidence.terms == stated.evidence.terms
+    assert other.evidence.terms[2] == kernel
+
+
+@pytest.mark.parametrize("kind", [SVC, KernelLogisticRegression])
+def test_ctrl_c_leaves_a_model_with_its_certificate(
+    kind: Any, monkeypatch: Any
+) -> None:
+    from certus.callbacks import Monitor
+
+    X, y = moons(200)
+    calls: list[int] = []
+    step = Monitor.step
+
+    def press(self: Any, *args: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return step(self, *args)
+
+    monkeypatch.setattr(Monitor, "step", press)
+    model = kind(C=1e3, tol=1e-13)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    assert model.certificate_.status is Status.INTERRUPTED
+    assert model.predict(X).shape == (200,)
+    calls.clear()
+    with certus.config_context(on_interrupt="return"):
+        assert kind(C=1e3, tol=1e-13).fit(X, y).certificate_.value >= 0
 
 
 # -- hard margins -------------------------------------------------------------------

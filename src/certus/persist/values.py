@@ -133,8 +133,10 @@ _CERTIFICATE_TYPES = {
 
 def _unpack_term(d: Decoder, name: Any, values: Any) -> Any:
     term = TERMS[name](*d.get(expect(values, list, "a term's numbers")))
-    for value in term:  # a kernel may be built of kernels
-        expect(value, (int, float, np.number, *_TERMS), f"a number of {name}")
+    for field, value in zip(term._fields, term):
+        nested = field in ("left", "right", "kernel")  # a kernel built of kernels
+        kinds = _TERMS if nested else (int, float, np.number)
+        expect(value, kinds, f"a {'kernel' if nested else 'number'} of {name}")
     return term
 
 
