@@ -100,8 +100,8 @@ def _conjugate_gradients(
     D[D <= 0.0] = np.inf
 
     def curve(v: Array) -> Array:
-        hAv = h * (np.asarray(A @ v[:-1]) + rows.scale * v[-1])
-        return levels * v + np.append(A.T @ hAv, rows.scale * hAv.sum())
+        bent = h * (np.asarray(A @ v[:-1]) + rows.scale * v[-1])
+        return levels * v + np.append(A.T @ bent, rows.scale * bent.sum())
 
     x, r = np.zeros_like(g), -g
     y = r / D
