@@ -325,3 +325,24 @@ def test_average_bounds_needs_several_alike_records() -> None:
         average_bounds([run(0, 10)])
     with pytest.raises(ValueError, match="different steps"):
         average_bounds([run(0, 10), run(1, 20)])
+
+
+@pytest.mark.catalog("OPT-28")
+@pytest.mark.parametrize("batch_size", [1, 4, 40])
+def test_the_theorem_uses_the_noise_of_a_batch(batch_size) -> None:
+    f = regression()
+    V = gradient_noise(f, f.optimum)
+    for replaced, factor in ((True, 1.0), (False, (40 - batch_size) / 39)):
+        record = stochastic_gradient_descent(
+            f,
+            np.zeros(3),
+            step=0.01,
+            batch_size=batch_size,
+            replace=replaced,
+            max_iter=40,
+            random_state=0,
+        )
+        noise = record.constants["noise"].value
+        assert noise == pytest.approx(V / batch_size * factor, abs=1e-14)
+    if batch_size == 40:  # nothing is random: the bound is on this very run
+        assert record.holds is True
