@@ -49,6 +49,24 @@ def test_distances_of_the_verifier(table: Any, metric: str, form: Any) -> None:
     np.testing.assert_allclose(row(3), expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("p", [1.0, 2.0, 3.0])
+def test_tiny_sparse_distances_keep_their_digits(p: float) -> None:
+    """Near copies of a long row: nothing may be lost by subtracting its norm."""
+    from certus.certificate import Evidence
+    from certus.verify.neighbors import _distances
+
+    rng = np.random.default_rng(0)
+    base = 1e3 * rng.normal(size=40) * (rng.uniform(size=40) < 0.5)
+    X = np.tile(base, (30, 1))
+    X += 1e-6 * rng.normal(size=X.shape) * (rng.uniform(size=X.shape) < 0.3)
+    params = {"metric": "minkowski", "p": p}
+    row = _distances(Evidence("neighbors", params=params), sparse.csr_matrix(X))
+    assert row is not None
+    gaps = np.abs(X - X[7]).astype(np.longdouble)
+    exact = (gaps**p).sum(axis=1) ** (1 / np.longdouble(p))
+    np.testing.assert_allclose(row(7), exact.astype(float), rtol=1e-13)
+
+
 @pytest.mark.parametrize("p", [1.3, 3.0, 10.0])
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
 def test_weighted_minkowski_of_the_verifier(table: Any, p: float, form: Any) -> None:
