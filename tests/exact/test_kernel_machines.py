@@ -544,3 +544,10 @@ def test_steps_on_many_free_variables(kind: Any, kernel: str, monkeypatch: Any) 
     assert any(used), "no step lowered the objective"
     assert other.certificate_.met
     np.testing.assert_allclose(other.predict(data), plain.predict(data), atol=2e-3)
+
+
+@every
+def test_numbers_whose_squares_overflow_are_an_error_that_helps(model: Any) -> None:
+    X, y = moons(20)
+    with pytest.raises(ValueError, match="overflow.*StandardScaler"):
+        clone(model).fit(X * 1e200, targets(model, y, X))

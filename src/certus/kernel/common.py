@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from certus import terms as t
 from certus.base import Estimator, check_number, require_finite
 from certus.convex.design import Array
-from certus.kernel.evaluate import evaluate, is_positive
+from certus.kernel.evaluate import evaluate, is_positive, squared_norms
 from certus.kernel.rows import as_rows, multiply
 from certus.verify.data import weights
 
@@ -136,7 +136,14 @@ class KernelMachine(Estimator):
                     f"{X.shape[0]}x{X.shape[1]} matrix."
                 )
             require_finite(X)
-        return kernel, as_rows(X)
+            return kernel, as_rows(X)
+        rows = as_rows(X)
+        if not np.isfinite(squared_norms(rows)).all():
+            raise ValueError(
+                "X is too large for a kernel: squares of its rows overflow to infinity. "
+                "Standardise the columns (StandardScaler)."
+            )
+        return kernel, rows
 
     def _query(self, X: Any) -> Any:
         """Rows to predict, checked."""

@@ -39,7 +39,7 @@ FACE_EVERY = 6
 PATIENCE = 4e7
 
 #: Working sets in which the gap must halve, else the fit gives up.
-PATIENT = 1_000
+PATIENT = 300
 
 #: Called with (objective, gap, β, b); a status means stop.
 OnStep = Callable[[float, float, Array, float], Status | None]
