@@ -291,7 +291,7 @@ def _huber(model: Any) -> tuple[Evidence, str]:
 
 
 def _quantile(model: Any) -> tuple[Evidence, str]:
-    """mean pinball(y − z) + alpha·‖w‖₁; the verifier finds a dual point itself."""
+    """Mean pinball(y − z) + alpha·‖w‖₁; the verifier finds a dual point itself."""
     penalty = _penalty(float(model.alpha), 0.0)
     loss = t.Quantile(float(model.quantile))
     return _linear(model, loss, penalty, "QuantileRegressor")
