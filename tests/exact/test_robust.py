@@ -269,6 +269,14 @@ def test_tukey_is_measured_and_its_curvature_reported() -> None:
     assert certus.certify(model, X, y).status is not Status.SOLVED
 
 
+def test_a_perfect_fit_is_stationary() -> None:
+    X, _, w = data(7)
+    for loss in ("absolute", "huber", "tukey"):
+        model = RobustRegressor(loss).fit(X, X @ w + 3.0)
+        assert model.certificate_.status is Status.SOLVED, model.certificate_
+        np.testing.assert_allclose(model.coef_, w, rtol=1e-8)
+
+
 def test_huber_tends_to_least_squares_and_to_absolute_errors() -> None:
     X, y, _ = data(8, outliers=0.1)
     wide = RobustRegressor("huber", delta=1e6).fit(X, y)

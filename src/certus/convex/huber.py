@@ -52,9 +52,19 @@ def solve_joint(
     if solved or spent or found.status in quantile.EARLY:
         return found._replace(extra={"scale": scale, "method": NEWTON})
     reference = problem.constant_objective() or 1.0
-    other = _search(
-        rows, loss.epsilon, l2, intercept, tol, max_iter, reference, on_step
-    )
+    lift = None
+    if rows.X.shape[1] > rows.X.shape[0]:  # once, not for every σ
+        reduced, lift = quantile.row_space(rows.X)
+        rows = rows._replace(X=reduced)
+
+    def back(W: Array) -> Array:
+        return W if lift is None else np.append(lift @ W[:-1], W[-1])
+
+    def watch(objective: float, gap: float, W: Array) -> Status | None:
+        return on_step(objective, gap, back(W))
+
+    other = _search(rows, loss.epsilon, l2, intercept, tol, max_iter, reference, watch)
+    other = other._replace(primal=back(other.primal))
     return other._replace(n_iter=min(found.n_iter + other.n_iter, max_iter))
 
 
@@ -105,6 +115,8 @@ def _search(
         else:
             sigma = (low + high) / 2
         found, slope = at(sigma)
+        if found.status in quantile.EARLY:
+            return done(best, high)._replace(status=found.status)
         if slope >= 0:
             high, best, best_slope = sigma, found, slope
         else:

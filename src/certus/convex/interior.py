@@ -28,6 +28,8 @@ from certus.convex.problem import OnStep
 POLISH_SIDE = 1_200
 #: A gap this small is a vertex. Below the target, so many more steps are spent on one.
 EXACT, MORE_STEPS = 1e-13, 8
+#: Steps without progress after which nothing more is expected.
+STALLED = 25
 #: Columns whose spread is below this share of their size are constant.
 FLAT = 1e-13
 
@@ -161,7 +163,7 @@ def solve_kinked(
             stop = on_step(objective, best_gap, best.x)
             if best_gap <= goal:
                 more = more - 1 if best_gap > EXACT and tol < 1e-5 else 0
-            if (best_gap <= goal and more <= 0) or stalled > 6:
+            if (best_gap <= goal and more <= 0) or stalled > STALLED:
                 status = Status.SOLVED if best_gap <= tol else Status.TOL_NOT_REACHED
                 break
             if stop is not None:

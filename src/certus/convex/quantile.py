@@ -365,17 +365,23 @@ def _finish(W: Array, found: Kinks, done: int) -> _Found:
     return _Found(W, found.g, found.gap, found.status, found.n_iter + done)
 
 
+def row_space(A: Any) -> tuple[Array, Array]:
+    """A in coordinates of its row space, and these: A = (first)(second)ᵀ, (d, r)."""
+    K = A @ A.T
+    K = K.toarray() if sparse.issparse(K) else K
+    values, U = np.linalg.eigh(np.asarray(K, dtype=np.float64))
+    on = values > 1e-12 * max(float(values.max(initial=0.0)), 1e-300)
+    root = np.sqrt(values[on])
+    return U[:, on] * root, np.asarray(A.T @ (U[:, on] / root))
+
+
 def _in_span_of_rows(task: _Task, done: int) -> _Found:
     """D > n: w = Aᵀc loses nothing, and A's row space has at most n dimensions."""
     scaled = _scaled(task)
     q = scaled.problem
-    K = q.A @ q.A.T
-    values, U = np.linalg.eigh(K.toarray() if sparse.issparse(K) else K)
-    on = values > 1e-12 * max(float(values.max(initial=0.0)), 1e-300)
-    root = np.sqrt(values[on])
-    lift = np.asarray(q.A.T @ (U[:, on] / root))  # (d, r), orthonormal columns
-    zeros = np.zeros(int(on.sum()))
-    small = q._replace(A=U[:, on] * root, l1=zeros, linear=np.append(zeros, 0.0))
+    reduced, lift = row_space(q.A)
+    zeros = np.zeros(reduced.shape[1])
+    small = q._replace(A=reduced, l1=zeros, linear=np.append(zeros, 0.0))
 
     def back(x: Array) -> Array:
         return scaled.back(np.append(lift @ x[:-1], x[-1]))

@@ -143,7 +143,9 @@ def steepness(
     u = LOSSES[type(loss)].derivative(loss, y, z)
     total, l2 = float(s.sum()), split_penalty(penalty)[1]
     norm_u = float(np.sqrt((s * u) @ u))
-    if norm_u == 0.0 and l2 == 0.0:
+    reach = float(np.abs(y).max(initial=0.0) + np.abs(z).max(initial=0.0))
+    noise = 64 * float(np.finfo(float).eps) * reach * float(np.sqrt(total))
+    if norm_u <= noise and l2 == 0.0:  # the residuals are rounding
         return 0.0, 0.0
     size = data.spread(X, s, False) * norm_u / total + l2 * float(np.linalg.norm(w))
     slope = float(np.linalg.norm(data.t_dot(X, s * u) / total + l2 * w))
