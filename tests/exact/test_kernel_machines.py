@@ -549,5 +549,5 @@ def test_steps_on_many_free_variables(kind: Any, kernel: str, monkeypatch: Any) 
 @every
 def test_numbers_whose_squares_overflow_are_an_error_that_helps(model: Any) -> None:
     X, y = moons(20)
-    with pytest.raises(ValueError, match="overflow.*StandardScaler"):
+    with pytest.raises(ValueError, match=r"overflow.*StandardScaler"):
         clone(model).fit(X * 1e200, targets(model, y, X))
