@@ -140,7 +140,7 @@ class KernelMachine(Estimator):
         rows = as_rows(X)
         if not np.isfinite(squared_norms(rows)).all():
             raise ValueError(
-                "X is too large for a kernel: squares of its rows overflow to infinity. "
+                "X is too large for a kernel: squares of its rows overflow. "
                 "Standardise the columns (StandardScaler)."
             )
         return kernel, rows
