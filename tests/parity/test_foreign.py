@@ -27,7 +27,6 @@ from sklearn.linear_model import (
     LogisticRegression,
     LogisticRegressionCV,
     MultiTaskLasso,
-    Perceptron,
     Ridge,
     RidgeClassifier,
     RidgeClassifierCV,
@@ -474,7 +473,6 @@ def test_column_names_are_compared(frame: Any) -> None:
     "model, y, reason",
     [
         (RandomForestClassifier(5), TWO, "RandomForestClassifier"),
-        (Perceptron(), TWO, "Perceptron"),
         (MultiTaskLasso(), Y2, "MultiTaskLasso"),
         (LinearRegression(positive=True), Y, "positive=True"),
         (Lasso(positive=True), Y, "positive=True"),

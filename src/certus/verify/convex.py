@@ -113,9 +113,9 @@ def sharper_slopes(p: Problem, z: Array, level: str) -> Array:
     """The slopes at z; near the kinks of hinge and tube, better ones."""
     u = LOSSES[type(p.loss)].derivative(p.loss, p.y, z)
     l1, l2 = split_penalty(p.penalty)
-    if not isinstance(p.loss, SLOPED) or l1 or not l2:
+    if not isinstance(p.loss, SLOPED) or l1 or not l2 or p.intercept == "free":
         return u
-    constant = {"none": 0.0, "free": np.inf}.get(p.intercept, p.scale)
+    constant = p.scale if p.intercept == "penalised" else 0.0
     return sharpen(p.loss, l2, p.X, p.y, p.s, z, u, constant, level)
 
 

@@ -20,8 +20,6 @@ from certus.verify.data import Array
 
 #: Rows whose slopes are chosen, by level.
 ROWS = {"quick": 300, "full": 2_000}
-#: Stands for an unpenalised intercept: a constant column this much larger than X.
-_FREE = 1e3
 
 
 def _nearest(loss: Any, y: Array, z: Array) -> tuple[Array, Array, Array, Array]:
@@ -52,7 +50,8 @@ def sharpen(
 ) -> Array:
     """Replace the slopes u on the rows nearest to a kink by better ones.
 
-    ``constant`` is the size of the intercept's column: 0 for none, inf for free.
+    ``constant`` is the size of the intercept's column, 0 for none. A free intercept
+    would ask for Σ s·u = 0 as well, which this does not do.
     """
     distance, low, high, slope = _nearest(loss, y, z)
     distance = np.where(s > 0, distance, np.inf)
@@ -61,14 +60,10 @@ def sharpen(
     total = float(s.sum())
     rest = u.copy()
     rest[rows] = 0.0
-    if np.isfinite(constant):
-        scale = constant
-    else:
-        scale = _FREE * (float(data.magnitudes(X).max(initial=0.0)) or 1.0)
-    v = np.append(data.t_dot(X, s * rest), scale * float(s @ rest)) / total
+    v = np.append(data.t_dot(X, s * rest), constant * float(s @ rest)) / total
     part = X[rows]
     part = part.toarray() if hasattr(part, "toarray") else part
-    A = np.column_stack([np.asarray(part, dtype=float), np.full(count, scale)])
+    A = np.column_stack([np.asarray(part, dtype=float), np.full(count, constant)])
     A *= (s[rows] / total)[:, None]
     K = A @ A.T / l2
     c = A @ v / l2 + s[rows] * slope[rows] / total
