@@ -349,4 +349,5 @@ def test_defaults_are_solved_on_familiar_data(
         model.set_params(**({"alphas": 20} if name != "RidgeCV" else {}))
     model.fit(X, y)  # a warning is an error here
     assert model.certificate_.met
-    assert model.certificate_.value <= 1e-6
+    if name != "Perceptron":  # whose number counts mistakes
+        assert model.certificate_.value <= 1e-6
