@@ -19,7 +19,7 @@ model = SVC(C=3.0, gamma=1.5).fit(X, y)
 print(model.certificate_)
 
 # %%
-# By the coefficient α = abs(dual_coef_): none, free (0 < α < C), bounded (α = C). At
+# By the coefficient α = abs(``dual_coef_``): none, free (0 < α < C), bounded (α = C). At
 # the free ones the score is exactly ±1: the margin goes through them.
 
 alpha = np.zeros(len(y))

@@ -76,7 +76,7 @@ class KernelLogisticRegression(ClassifierMixin, KernelMachine):
     classes_ : ndarray
         Labels.
     dual_coef_ : ndarray of shape (1 or n_classes, n_samples)
-        Coefficients: f = Σ dual_coef_·k(·, x).
+        Coefficients: f = Σ ``dual_coef_``·k(·, x).
     intercept_ : ndarray of shape (1 or n_classes,)
         b of each problem.
     X_fit_ : array or sparse matrix

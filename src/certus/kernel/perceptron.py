@@ -72,7 +72,7 @@ class KernelPerceptron(ClassifierMixin, KernelMachine):
     classes_ : ndarray
         Labels.
     dual_coef_ : ndarray of shape (1 or n_classes, n_support)
-        Mistakes on each row, times its sign: f = Σ dual_coef_·k(·, x).
+        Mistakes on each row, times its sign: f = Σ ``dual_coef_``·k(·, x).
     support_ : ndarray of shape (n_support,)
         Rows mistaken at least once.
     support_vectors_ : array or sparse matrix

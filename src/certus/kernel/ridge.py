@@ -69,7 +69,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
     Attributes
     ----------
     dual_coef_ : ndarray of shape (n_samples,) or (n_samples, n_targets)
-        Coefficients: f = Σ dual_coef_·k(·, x).
+        Coefficients: f = Σ ``dual_coef_``·k(·, x).
     X_fit_ : array or sparse matrix
         The training rows.
     kernel_ : kernel of ``certus.terms``

@@ -65,7 +65,7 @@ class SVR(RegressorMixin, SupportVectorMachine):
     Attributes
     ----------
     dual_coef_ : ndarray of shape (1, n_support)
-        Coefficients: f = Σ dual_coef_·k(·, support vector).
+        Coefficients: f = Σ ``dual_coef_``·k(·, support vector).
     support_ : ndarray of shape (n_support,)
         Rows that are support vectors.
     support_vectors_ : array or sparse matrix
