@@ -19,8 +19,8 @@ model = SVC(C=3.0, gamma=1.5).fit(X, y)
 print(model.certificate_)
 
 # %%
-# By the coefficient α = abs(``dual_coef_``): none, free (0 < α < C), bounded (α = C). At
-# the free ones the score is exactly ±1: the margin goes through them.
+# By the coefficient α = abs(``dual_coef_``): none, free (0 < α < C), bounded (α = C).
+# At the free ones the score is exactly ±1: the margin goes through them.
 
 alpha = np.zeros(len(y))
 alpha[model.support_] = np.abs(model.dual_coef_[0])
