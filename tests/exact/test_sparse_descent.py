@@ -1,13 +1,15 @@
-"""Sparse working sets without a Gram matrix: descent on the columns themselves."""
+"""Working sets: descent on sparse columns, and on rows in single precision."""
 
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.linear_model import Lasso as SkLasso
 
 from certus.convex import lasso
-from certus.linear import ElasticNet
+from certus.convex.design import Design
+from certus.linear import ElasticNet, Lasso
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -40,3 +42,45 @@ def test_descent_on_sparse_columns_equals_the_dense_solution(
     assert max(calls) < 1e-10, "the residual is not that of the coefficients"
     assert ours.certificate_.met
     np.testing.assert_allclose(ours.coef_, dense.coef_, atol=1e-4)
+
+
+@pytest.mark.parametrize("sparse_columns", [False, True])
+def test_rows_in_single_precision_follow_the_working_set(
+    sparse_columns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lasso, "HALF_SIDE", 2)
+    X = np.random.default_rng(0).normal(size=(50, 12))
+    design = Design(sparse.csc_matrix(X) if sparse_columns else X, None, True)
+    held = lasso.WorkingSet(design)
+    A = X - X.mean(axis=0)
+
+    def agree() -> None:
+        if held.G is None:
+            held.form_gram()
+        k, true = len(held.members), A.T @ A / len(A)
+        assert held.rows.dtype == np.float32
+        expected = true[np.ix_(held.members, held.members)]
+        np.testing.assert_allclose(held.rows[:k, :k], expected, atol=1e-6)
+
+    held.append(np.array([7, 2, 5]))
+    agree()
+    held.append(np.array([0, 11]))  # the border must reach both ways
+    agree()
+    held.keep(np.array([True, False, True, False, True]))
+    agree()
+    held.append(np.array([4, 9]))
+    agree()
+
+
+@pytest.mark.parametrize("tol", [1e-6, 1e-12])
+def test_descent_in_single_precision_reaches_any_gap(
+    tol: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lasso, "HALF_SIDE", 2)
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(60, 200))
+    y = X[:, :5].sum(axis=1) + rng.normal(size=60)
+    model = Lasso(alpha=0.02, tol=tol).fit(X, y)
+    assert model.certificate_.met
+    reference = SkLasso(alpha=0.02, tol=1e-13, max_iter=100_000).fit(X, y)
+    np.testing.assert_allclose(model.coef_, reference.coef_, atol=10 * tol**0.5)
