@@ -13,7 +13,8 @@ from certus.cli import files
 from certus.cli.data import split_target
 from certus.cli.fitting import exit_code
 from certus.cli.machine import say_json
-from certus.cli.screen import Stop, progress, remark, say, say_certificate, shorten
+from certus.cli.screen import Stop, progress, remark, say, say_certificate
+from certus.wording import shorten
 
 _REMARKS = 10
 

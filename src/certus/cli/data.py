@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from certus.cli.screen import Stop, number, shorten
+from certus.cli.screen import Stop
+from certus.wording import number, shorten
 
 __all__ = ["Data", "read_training", "split_target"]
 

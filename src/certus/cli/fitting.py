@@ -17,15 +17,13 @@ from certus.cli.data import Data, read_training
 from certus.cli.models import Model, build, default_model, find_model, load_class
 from certus.cli.screen import (
     Stop,
-    clean,
-    number,
     out,
     progress,
     remark,
     say,
     say_certificate,
-    shorten,
 )
+from certus.wording import clean, number, shorten
 
 FOLDS = 5
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple
 
-from certus.cli.screen import clean, number, shorten
+from certus.wording import clean, number, shorten
 
 if TYPE_CHECKING:
     from certus.cli.fitting import Result

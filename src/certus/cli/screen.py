@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from certus.wording import clean, shorten
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -89,49 +91,6 @@ def _console(stream: Any) -> Console:
 
 
 # ---- text ----------------------------------------------------------------------
-
-
-def clean(text: str) -> str:
-    r"""Escape control characters: a column name must not steer the terminal.
-
-    Examples
-    --------
-    >>> clean("price\x1b[31m")
-    'price\\x1b[31m'
-    """
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() or char == "\n" else ascii(char)[1:-1]
-        for char in text
-    )
-
-
-def shorten(text: str, room: int = 40) -> str:
-    """Cut a long name in its middle.
-
-    Examples
-    --------
-    >>> shorten("a" * 50, 11)
-    'aaaaa…aaaaa'
-    """
-    text = clean(text)
-    half = (room - 1) // 2
-    return text if len(text) <= room else f"{text[:half]}…{text[-half:]}"
-
-
-def number(value: float, digits: int = 3) -> str:
-    """A number with a few significant digits, as people write it.
-
-    Examples
-    --------
-    >>> number(24123.4), number(54.3219), number(0.01234), number(1.5e-16, 2)
-    ('24,100', '54.3', '0.0123', '1.5e-16')
-    """
-    rounded = float(f"{value:.{digits - 1}e}")
-    if abs(rounded) >= 10 ** (digits - 1) and abs(rounded) < 1e9:
-        return f"{rounded:,.0f}"
-    return f"{rounded:.{digits}g}"
 
 
 def say(text: str = "", *, style: str = "", indent: int = 0, hang: int = 0) -> None:

@@ -1,0 +1,51 @@
+"""How names and numbers are written for people, in terminals and reports alike.
+
+Names come from a user's file: control characters are escaped, long ones are cut.
+"""
+
+from __future__ import annotations
+
+__all__ = ["clean", "number", "shorten"]
+
+
+def clean(text: str) -> str:
+    r"""Escape control characters: a column name must not steer the terminal.
+
+    Examples
+    --------
+    >>> clean("price\x1b[31m")
+    'price\\x1b[31m'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char == "\n" else ascii(char)[1:-1]
+        for char in text
+    )
+
+
+def shorten(text: str, room: int = 40) -> str:
+    """Cut a long name in its middle.
+
+    Examples
+    --------
+    >>> shorten("a" * 50, 11)
+    'aaaaa…aaaaa'
+    """
+    text = clean(text)
+    half = (room - 1) // 2
+    return text if len(text) <= room else f"{text[:half]}…{text[-half:]}"
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number with a few significant digits, as people write it.
+
+    Examples
+    --------
+    >>> number(24123.4), number(54.3219), number(0.01234), number(1.5e-16, 2)
+    ('24,100', '54.3', '0.0123', '1.5e-16')
+    """
+    rounded = float(f"{value:.{digits - 1}e}")
+    if abs(rounded) >= 10 ** (digits - 1) and abs(rounded) < 1e9:
+        return f"{rounded:,.0f}"
+    return f"{rounded:.{digits}g}"
