@@ -1,5 +1,27 @@
-"""Bounds and counts from the theory of learning; plain formulas, no data."""
+"""Bounds and counts from the theory of learning: plain formulas, NumPy and SciPy."""
 
 from certus.bounds.counting import cover_count
+from certus.bounds.intervals import (
+    Interval,
+    bounded_mean,
+    clopper_pearson,
+    empirical_bernstein,
+    excess_risk,
+    hoeffding,
+    hoeffding_delta,
+    hoeffding_interval,
+    hoeffding_samples,
+)
 
-__all__ = ["cover_count"]
+__all__ = [
+    "Interval",
+    "bounded_mean",
+    "clopper_pearson",
+    "cover_count",
+    "empirical_bernstein",
+    "excess_risk",
+    "hoeffding",
+    "hoeffding_delta",
+    "hoeffding_interval",
+    "hoeffding_samples",
+]
