@@ -1,5 +1,10 @@
 """Bounds and counts from the theory of learning: plain formulas, NumPy and SciPy."""
 
+from certus.bounds.conformal import (
+    conformal_quantile,
+    conformal_rank,
+    coverage_floor,
+)
 from certus.bounds.counting import cover_count
 from certus.bounds.intervals import (
     Interval,
@@ -17,7 +22,10 @@ __all__ = [
     "Interval",
     "bounded_mean",
     "clopper_pearson",
+    "conformal_quantile",
+    "conformal_rank",
     "cover_count",
+    "coverage_floor",
     "empirical_bernstein",
     "excess_risk",
     "hoeffding",
