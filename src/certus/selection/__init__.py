@@ -1,0 +1,10 @@
+"""Choosing among models honestly: splits, comparison, and what the choice costs.
+
+``Comparison`` is what a comparison of candidates leaves: one plan of folds for all of
+them, errors that are measured, and a risk stated once, on rows sealed beforehand.
+"""
+
+from certus.selection.comparison import Comparison, Row
+from certus.selection.splits import Split, make_split, sealed_rows
+
+__all__ = ["Comparison", "Row", "Split", "make_split", "sealed_rows"]

@@ -1,0 +1,261 @@
+"""What a comparison of models leaves: the table, the choice, and the sealed risk.
+
+Plain frozen data, made by :func:`certus.compare` and by nothing else. Fold errors are
+measured: no unbiased estimate of their variance exists. The statements in ``risk``
+come from the verifier, on rows that were sealed before anything was fitted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from certus.certificate import Certificate, Claim, Status, format_seconds
+from certus.selection.splits import Split
+from certus.wording import number
+
+__all__ = ["Comparison", "Row"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One candidate of a comparison: its errors fold by fold, or why there are none.
+
+    Attributes
+    ----------
+    name : str
+        For example ``"kernel ridge (Gaussian)"``.
+    kind : {"baseline", "certus", "foreign"}
+        The best constant; a model that certus can certify and save; any other.
+    model : estimator or None
+        Unfitted, as it would be fitted to all training rows if it were chosen; with
+        the parameters of the last fold where it was not.
+    errors : tuple of float
+        One error for each fold; empty if the candidate was not completed.
+    seconds : float
+        Time of its fits, choices of parameters and predictions, over all folds.
+    gap : float or None
+        Largest value of the primary claim over the folds' certificates.
+    solved : bool or None
+        Whether every fold's certificate met its target; None where none promises.
+    reason : str
+        Why it was skipped or stopped; empty if it is complete.
+    grid : tuple of (dict, float)
+        Parameters tried and their inner errors, of the last choice that was made.
+    predictions : ndarray of shape (n_rows,) or None
+        What it predicted for each row while that row's fold was held out; NaN or None
+        in rows that no fold held out, such as the sealed ones.
+    """
+
+    name: str
+    kind: str
+    model: Any = None
+    errors: tuple[float, ...] = ()
+    seconds: float = 0.0
+    gap: float | None = None
+    solved: bool | None = None
+    reason: str = ""
+    grid: tuple[tuple[Mapping[str, Any], float], ...] = ()
+    predictions: np.ndarray | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def mean(self) -> float:
+        """Mean of the fold errors; NaN if there are none."""
+        return sum(self.errors) / len(self.errors) if self.errors else math.nan
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the fold errors: measured, no promise."""
+        if len(self.errors) < 2:
+            return math.nan
+        squares = sum((error - self.mean) ** 2 for error in self.errors)
+        return math.sqrt(squares / (len(self.errors) - 1))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row as JSON-ready data, without the predictions."""
+        complete = bool(self.errors)
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "class": None if self.model is None else type(self.model).__name__,
+            "mean": self.mean if complete else None,
+            "sd": self.deviation if len(self.errors) > 1 else None,
+            "folds": list(self.errors),
+            "strength": "measured",
+            "seconds": self.seconds,
+            "gap": self.gap,
+            "solved": self.solved,
+            "reason": self.reason,
+            "grid": [{"params": dict(p), "error": error} for p, error in self.grid],
+        }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What :func:`certus.compare` found.
+
+    Attributes
+    ----------
+    task : {"regression", "binary", "multiclass"}
+        What the target was taken for.
+    target : str or None
+        Its name, if it had one.
+    measure : str
+        What an error is: root mean square of prediction − truth, or share of wrong
+        labels.
+    notes : tuple of str
+        What the inspection of the table found, one sentence each.
+    left_out : tuple of str
+        Columns that no candidate saw: they determine the target, or name the groups.
+    split : Split
+        Which rows were sealed, and the folds shared by all candidates.
+    rows : tuple of Row
+        The candidates, skipped ones included, in the order of the table.
+    chosen : str
+        Name of the certus candidate with the least mean error; ties go to the earlier
+        one. It is the model in ``model``.
+    model : TablePipeline
+        The chosen candidate, fitted to all training rows.
+    risk : tuple of Claim
+        What the sealed rows say about ``model``; opened once.
+    union : Claim
+        Hoeffding's bound over all candidates and folds at once, or why there is none.
+    status : Status
+        SOLVED, TIME_LIMIT or INTERRUPTED: whether all candidates were given their time.
+    seconds : float
+        Everything together.
+    sealed_predictions : ndarray or None
+        What ``model`` predicted for the sealed rows, in the order of ``split.sealed``.
+    """
+
+    task: str
+    target: str | None
+    measure: str
+    notes: tuple[str, ...]
+    left_out: tuple[str, ...]
+    split: Split
+    rows: tuple[Row, ...]
+    chosen: str
+    model: Any
+    risk: tuple[Claim, ...]
+    union: Claim
+    status: Status = Status.SOLVED
+    seconds: float = 0.0
+    sealed_predictions: np.ndarray | None = field(
+        default=None, repr=False, compare=False
+    )
+
+    def __getitem__(self, name: str) -> Row:
+        for row in self.rows:
+            if row.name == name:
+                return row
+        have = ", ".join(row.name for row in self.rows)
+        raise KeyError(f"no candidate {name!r}; this comparison has: {have}")
+
+    @property
+    def complete(self) -> tuple[Row, ...]:
+        """The rows that have all their fold errors."""
+        return tuple(row for row in self.rows if row.errors)
+
+    @property
+    def best(self) -> Row:
+        """The row of the chosen model."""
+        return self[self.chosen]
+
+    @property
+    def leader(self) -> Row:
+        """The row with the least mean error, whoever made it."""
+        return min(self.complete, key=lambda row: row.mean, default=self.best)
+
+    @property
+    def certificate(self) -> Certificate:
+        """Certificate of the chosen model, on the training rows."""
+        found: Certificate = self.model.certificate_
+        return found
+
+    @property
+    def beaten(self) -> bool:
+        """Whether a foreign candidate wins by more than the chosen one's deviation."""
+        ahead = self.best.mean - self.leader.mean
+        return self.leader.kind == "foreign" and ahead > self.best.deviation
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: a foreign win, or that nothing beats the constant; or empty."""
+        leader, best = self.leader, self.best
+        ahead = best.mean - leader.mean
+        if leader.kind == "foreign" and ahead > 0:
+            by = self.show(ahead)
+            if self.beaten:
+                return (
+                    f"{leader.name} is better than every certus model by {by}, more "
+                    f"than the folds scatter; the file holds {best.name}."
+                )
+            return (
+                f"{leader.name} was better by {by}, within the scatter of the folds; "
+                "it is in the table, not in the file."
+            )
+        if leader.kind == "baseline" and ahead >= 0:
+            return f"no candidate is better than {leader.name} on rows it has not seen."
+        return ""
+
+    def show(self, error: float) -> str:
+        """An error in the units of the measure."""
+        if self.task == "regression":
+            return number(error)
+        return f"{100 * error:.1f} %"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The comparison as JSON-ready data, without model, rows and predictions."""
+        return {
+            "task": self.task,
+            "target": self.target,
+            "measure": self.measure,
+            "notes": list(self.notes),
+            "left_out": list(self.left_out),
+            "split": self.split.to_dict(),
+            "candidates": [row.to_dict() for row in self.rows],
+            "chosen": self.chosen,
+            "leader": self.leader.name,
+            "verdict": self.verdict,
+            "risk": [claim.to_dict() for claim in self.risk],
+            "union": self.union.to_dict(),
+            "certificate": self.certificate.to_dict(),
+            "status": self.status.value,
+            "seconds": self.seconds,
+        }
+
+    def table(self) -> list[tuple[str, str, str, str]]:
+        """Model, error, time and solved of each row, as text."""
+        return [self._cells(row) for row in self.rows]
+
+    def _cells(self, row: Row) -> tuple[str, str, str, str]:
+        if not row.errors:
+            return row.name, f"– {row.reason}", "", ""
+        error = self.show(row.mean)
+        if len(row.errors) > 1:
+            error += f" ± {self.show(row.deviation)}"
+        return row.name, error, format_seconds(row.seconds), _solved(row)
+
+    def __str__(self) -> str:
+        width = max(len(row.name) for row in self.rows)
+        lines = [f"{self.task}: {self.measure}, {len(self.split.folds)} folds"]
+        lines += [f"! {note}" for note in self.notes]
+        for name, error, seconds, solved in self.table():
+            mark = "→" if name == self.chosen else " "
+            line = f"{mark} {name:<{width}}  {error:<20}  {seconds:<7}  {solved}"
+            lines.append(line.rstrip())
+        lines += [f"{claim.mark} {claim.detail}" for claim in self.risk]
+        return "\n".join(lines)
+
+
+def _solved(row: Row) -> str:
+    if row.kind == "foreign":
+        return "not ours"
+    if row.gap is None or row.solved is None:
+        return "–"
+    return f"{'✓' if row.solved else '✗'} {number(row.gap, 2)}"
