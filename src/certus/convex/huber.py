@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy import linalg, sparse
 
 from certus.certificate import Status
 from certus.convex import newton, quantile
@@ -39,30 +40,40 @@ def solve_joint(
     max_iter: int,
     on_step: OnStep,
 ) -> Solution:
-    """Minimise; ``extra`` holds "scale", "method" and, for small scales, "dual"."""
+    """Minimise; ``extra`` holds "scale", "method" and, for small scales, "dual".
+
+    With more columns than rows w lies in the span of the rows, so that n coordinates
+    do: from the start for dense X, for sparse X once the scale is searched.
+    """
+    wide = rows.X.shape[1] > rows.X.shape[0]
+    lift: Array | None = None
+
+    def back(W: Array) -> Array:
+        return W if lift is None else np.concatenate([lift @ W[:-1], W[-1:]])
+
+    def watch(objective: float, gap: float, W: Array) -> Status | None:
+        return on_step(objective, gap, back(W))
+
+    if wide and not sparse.issparse(rows.X):
+        lift, R = linalg.qr(rows.X.T.astype(np.float64), mode="economic")
+        rows = rows._replace(X=np.ascontiguousarray(R.T))
+        start = np.concatenate([lift.T @ start[:-1], start[-1:]])
     l2 = 2 * alpha / rows.total
     problem = newton.NewtonProblem(rows, loss, l2, intercept)
     few = min(max_iter, NEWTON_STEPS)
-    found = newton.solve(problem, start, tol, few, on_step)
+    found = newton.solve(problem, start, tol, few, watch)
     r = rows.y - problem.scores(found.primal)[:, 0]
     scale = huber_scale(r, rows.s, loss.epsilon)
     size = float(np.abs(rows.y).max(initial=0.0))
     solved = found.status is Status.SOLVED and scale > 1e-9 * size
     spent = found.status is Status.MAX_ITER and few == max_iter
     if solved or spent or found.status in quantile.EARLY:
-        return found._replace(extra={"scale": scale, "method": NEWTON})
+        extra = {"scale": scale, "method": NEWTON}
+        return found._replace(primal=back(found.primal), extra=extra)
     reference = problem.constant_objective() or 1.0
-    lift = None
-    if rows.X.shape[1] > rows.X.shape[0]:  # once, not for every σ
+    if wide and lift is None:
         reduced, lift = quantile.row_space(rows.X)
         rows = rows._replace(X=reduced)
-
-    def back(W: Array) -> Array:
-        return W if lift is None else np.append(lift @ W[:-1], W[-1])
-
-    def watch(objective: float, gap: float, W: Array) -> Status | None:
-        return on_step(objective, gap, back(W))
-
     other = _search(rows, loss.epsilon, l2, intercept, tol, max_iter, reference, watch)
     other = other._replace(primal=back(other.primal))
     return other._replace(n_iter=min(found.n_iter + other.n_iter, max_iter))
