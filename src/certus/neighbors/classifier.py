@@ -138,8 +138,9 @@ class KNeighborsClassifier(ClassifierMixin, NeighborsBase):
                 stacklevel=4,
             )
             y = y.ravel()
-        check_classification_targets(y)
         found = [np.unique(c, return_inverse=True) for c in _columns(y).T]
+        if y.dtype.kind not in "biu" or max(len(c) for c, _ in found) > len(y) / 2:
+            check_classification_targets(y)  # integers are labels; it sorts them twice
         codes = np.stack([code.ravel() for _, code in found], axis=1).astype(np.intp)
         labels = [names for names, _ in found]
         self.classes_: Any = labels if self.outputs_2d_ else labels[0]

@@ -269,3 +269,40 @@ def collect(scores: Any, first: int, bound: Any, found: Any, counts: Any) -> Non
                     if counts[i] < room:
                         found[i, counts[i]] = first + j
                     counts[i] += 1
+
+
+# -- neighbouring rows side by side -----------------------------------------------
+
+
+@kernel
+def ends(X: Any) -> tuple[Any, Any]:
+    """The smallest and the largest entry of each column."""
+    low, high = X[0].copy(), X[0].copy()
+    for i in range(X.shape[0]):
+        for j in range(X.shape[1]):
+            low[j] = min(low[j], X[i, j])
+            high[j] = max(high[j], X[i, j])
+    return low, high
+
+
+@kernel
+def by_cell(X: Any, low: Any, scale: Any, parts: int) -> Any:
+    """The rows in order of the cell they lie in: ``parts`` cells along each column."""
+    n, d = X.shape
+    cell = np.empty(n, dtype=np.int64)
+    starts = np.zeros(parts**d + 1, dtype=np.int64)
+    for i in range(n):
+        at = 0
+        for j in range(d):
+            step = int(min(max((X[i, j] - low[j]) * scale[j], 0.0), parts - 1.0))
+            at = at * parts + step
+        cell[i] = at
+        starts[at + 1] += 1
+    for c in range(1, len(starts)):
+        starts[c] += starts[c - 1]
+    order = np.empty(n, dtype=np.int64)
+    for i in range(n):
+        at = cell[i]
+        order[starts[at]] = i
+        starts[at] += 1
+    return order

@@ -57,7 +57,7 @@ def search(
         From ``certus.neighbors.metrics.resolve``.
     own : array, optional
         For each query the row that is the query itself and does not count.
-    tree : cKDTree, optional
+    tree : certus.neighbors.tree.Tree, optional
         Built on X; used where it applies.
     known : array, optional
         :func:`limits` of X, if known.

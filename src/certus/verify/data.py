@@ -202,6 +202,10 @@ def numbers(y: Any, n: int) -> Array:
     return y
 
 
+#: Up to so many columns are summed one by one.
+NARROW = 8
+
+
 def fingerprint(X: Any, y: Array, s: Array) -> dict[str, Any]:
     """Shape, dtype, Σs, and projections on fixed irrational sequences.
 
@@ -211,10 +215,16 @@ def fingerprint(X: Any, y: Array, s: Array) -> dict[str, Any]:
     n, d = X.shape
     row = _sequence(n, 0.6180339887498949)
     # As numbers of order one, so that tiny and huge columns both leave a trace.
+    # Sums without BLAS where little is summed: its threads would keep turning
+    # afterwards, and slow whatever the user does next.
     with np.errstate(over="ignore", invalid="ignore"):
-        projected = dot(X, _sequence(d, 0.7548776662466927))
-        x_mark = float(row @ projected)
-        y_mark = float(np.sum(row @ y))
+        column = _sequence(d, 0.7548776662466927)
+        if d <= NARROW and not sparse.issparse(X):
+            projected = sum((X[:, j] * column[j] for j in range(d)), np.zeros(n))
+        else:
+            projected = dot(X, column)
+        x_mark = float(np.einsum("i,i", row, projected))
+        y_mark = float(np.einsum("i,i...->", row, y))
     if not np.isfinite(projected).all():
         refuse_holes(X)
     return {

@@ -89,10 +89,21 @@ def _targets(model: Any, y: Any, n: int) -> Array:
         )
     columns = list(y.T) if several else [y]
     names = labels if several else [labels]
+    kept = np.asarray(model._y)
+    if not several and kept.shape == y.shape and _spell(labels, kept, y):
+        return kept
     codes = [data.codes(c, np.asarray(some)) for c, some in zip(columns, names)]
     if len(codes[0]) != n:
         raise ValueError(f"y has {len(codes[0])} rows and X has {n}.")
     return np.stack(codes, axis=1) if several else codes[0]
+
+
+def _spell(labels: Array, codes: Array, y: Array) -> bool:
+    """Whether the codes kept are positions of these very labels, each label once."""
+    inside = codes.dtype.kind in "iu" and codes.size > 0 and codes.min() >= 0
+    if not inside or codes.max() >= len(labels) or len(np.unique(labels)) < len(labels):
+        return False
+    return bool(np.all(labels[codes] == y))
 
 
 def _fingerprint(X: Any, targets: Array, metric: str) -> dict[str, Any]:
@@ -100,7 +111,8 @@ def _fingerprint(X: Any, targets: Array, metric: str) -> dict[str, Any]:
         X = np.nan_to_num(np.asarray(X, dtype=np.float64))
     ones = np.ones(X.shape[0])
     flat = targets.reshape(len(targets), -1).astype(np.float64)
-    return data.fingerprint(X, flat @ (1.0 + np.arange(flat.shape[1])), ones)
+    marks = flat @ (1.0 + np.arange(flat.shape[1])) if flat.shape[1] > 1 else flat[:, 0]
+    return data.fingerprint(X, marks, ones)
 
 
 def _rows_claim(model: Any, X: Any, targets: Array) -> Claim:
@@ -143,8 +155,10 @@ def _different_rows(stored: Any, X: Any) -> Array:
         a = np.asarray(stored[i : i + rows])
         b = X[i : i + rows].astype(stored.dtype, copy=False)
         same = a == b
-        if not same.all():
-            same |= (a != a) & (b != b)
+        if same.all():
+            out[i : i + rows] = False
+            continue
+        same |= (a != a) & (b != b)
         out[i : i + rows] = ~same.all(axis=1)
     return out
 
@@ -180,7 +194,8 @@ def _dense_row(X: Any, i: int, p: float, weights: Array) -> Array:
     rows = max(1, (1 << 16) // max(1, X.shape[1]))
     for start in range(0, X.shape[0], rows):
         gaps = X[start : start + rows] - q
-        np.abs(gaps, out=gaps)
+        if p != 2:
+            np.abs(gaps, out=gaps)
         out[start : start + rows] = _norms(gaps, p, weights)
     return out
 
@@ -190,13 +205,17 @@ def _norms(gaps: Array, p: float, weights: Array) -> Array:
     if np.isinf(p):
         return np.asarray((gaps * (weights > 0)).max(axis=1))
     with np.errstate(over="ignore", under="ignore"):
-        total = (np.square(gaps) if p == 2 else gaps**p) @ weights
+        if p == 2:
+            total = np.einsum("ij,ij,j->i", gaps, gaps, weights)
+        else:
+            total = gaps**p @ weights
         out = np.sqrt(total) if p == 2 else np.asarray(total ** (1.0 / p))
     odd = np.flatnonzero(~((total > SMALL) & (total < LARGE)))
     if len(odd):
-        largest = gaps[odd].max(axis=1)
+        wide = np.abs(gaps[odd])
+        largest = wide.max(axis=1)
         scale = np.where((largest > 0) & np.isfinite(largest), largest, 1.0)
-        ratios = (gaps[odd] / scale[:, None]) ** p @ weights
+        ratios = (wide / scale[:, None]) ** p @ weights
         out[odd] = scale * ratios ** (1.0 / p)
     return out
 
