@@ -1,0 +1,86 @@
+"""Model files of every linear model, of tables, and of the first version."""
+
+import datetime as dt
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.base import BaseEstimator, is_classifier
+
+import certus
+from certus import linear, persist
+from certus.persist import load, save
+from certus.table import TablePipeline
+
+
+def fit_real(name):
+    """A fitted certus model, its X and its y."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(80, 4))
+    y = X @ [1.0, -2.0, 0.0, 0.5] + 0.1 * rng.normal(size=80)
+    model = getattr(linear, name)()
+    if is_classifier(model):
+        y = np.digitize(y, [-1, 1])
+        model.set_params(class_weight={0: 1.0, 1: 2.0, 2: 1.5})
+    elif name == "PoissonRegressor":
+        y = np.round(np.exp(y / 4))
+    return model.fit(X, y), X, y
+
+
+@pytest.mark.parametrize("name", sorted(set(linear.__all__) & set(persist.REGISTRY)))
+def test_each_linear_model_predicts_the_same_and_can_be_checked(name, tmp_path):
+    model, X, y = fit_real(name)
+    back = load(save(model, tmp_path / "m.certus"))
+    assert set(vars(back)) == set(vars(model))
+    assert back.get_params() == model.get_params()
+    np.testing.assert_array_equal(back.predict(X), model.predict(X))
+    assert back.certificate_.met == model.certificate_.met
+    assert back.certificate_.evidence.params == model.certificate_.evidence.params
+    checked = certus.certify(back, X, y)
+    assert checked.met == model.certificate_.met
+    assert checked.value == pytest.approx(model.certificate_.value, abs=1e-12)
+
+
+def test_every_estimator_of_the_family_has_a_row_in_the_table():
+    estimators = {
+        name
+        for name in linear.__all__
+        if isinstance(getattr(linear, name), type)
+        and issubclass(getattr(linear, name), BaseEstimator)
+    }
+    assert estimators <= set(persist.REGISTRY)
+
+
+def test_a_table_model_comes_back(tmp_path):
+    frame = pl.DataFrame(
+        {
+            "area": [50.0, 80.0, None, 120.0, 64.0, 91.0] * 5,
+            "town": ["Bern", "Basel", "Bern", None, "Genf", "Basel"] * 5,
+            "sold": [dt.date(2024, 1, d) for d in (1, 5, 9, 11, 20, 28)] * 5,
+            "new": [True, False, True, True, False, False] * 5,
+        }
+    )
+    price = np.arange(30.0)
+    model = TablePipeline(model=linear.Ridge()).fit(frame, price)
+    back = load(save(model, tmp_path / "m.certus"))
+    np.testing.assert_array_equal(back.predict(frame), model.predict(frame))
+
+
+def test_the_first_version_loads_for_ever():
+    path = Path(__file__).parents[1] / "data" / "ridge-v1.certus"
+    known = json.loads(path.with_suffix(".json").read_text())
+    model = load(path)
+    assert type(model) is linear.Ridge
+    np.testing.assert_array_equal(model.feature_names_in_, ["area", "rooms", "age"])
+    assert model.alpha == known["alpha"]
+    np.testing.assert_allclose(model.coef_, known["coef"], rtol=1e-10)
+    np.testing.assert_allclose(model.intercept_, known["intercept"], rtol=1e-10)
+    assert model.certificate_.origin == "file"
+    assert model.certificate_.met
+    frame = pl.DataFrame(known["X"], schema=["area", "rooms", "age"], orient="row")
+    assert certus.certify(model, frame, np.array(known["y"])).met
+    np.testing.assert_array_equal(
+        persist.read_manifest(path)["split"]["sealed"], [3, 7]
+    )
