@@ -17,6 +17,15 @@ from certus.bounds.intervals import (
     hoeffding_interval,
     hoeffding_samples,
 )
+from certus.bounds.vc import (
+    growth_function,
+    labelling_count,
+    sauer_bound,
+    shattered,
+    shattering_coefficient,
+    vc_bound,
+    vc_dimension,
+)
 
 __all__ = [
     "Interval",
@@ -28,8 +37,15 @@ __all__ = [
     "coverage_floor",
     "empirical_bernstein",
     "excess_risk",
+    "growth_function",
     "hoeffding",
     "hoeffding_delta",
     "hoeffding_interval",
     "hoeffding_samples",
+    "labelling_count",
+    "sauer_bound",
+    "shattered",
+    "shattering_coefficient",
+    "vc_bound",
+    "vc_dimension",
 ]
