@@ -26,6 +26,7 @@ from sklearn.utils.validation import validate_data
 from certus import config, persist
 from certus.callbacks import CallbackSupport, with_callbacks
 from certus.certificate import Certificate, Evidence, Status
+from certus.conformal import Conformal, forget_calibration
 from certus.verify import judge
 from certus.verify.data import weights
 
@@ -55,6 +56,7 @@ def certified_fit(fit: Fit) -> Fit:
 
     @functools.wraps(fit)
     def run(self: Any, X: Any, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+        forget_calibration(self)
         start = time.perf_counter()
         try:
             # Overflow shows up as inf and the verifier says so; no warning on the way.
@@ -118,7 +120,7 @@ def thread_budget() -> int:
     return max(1, min(limits, default=1))
 
 
-class Estimator(CallbackSupport, BaseEstimator):
+class Estimator(Conformal, CallbackSupport, BaseEstimator):
     """Base of all estimators; abstract. Subclasses define ``__init__`` and ``fit``."""
 
     def _validate_X_y(

@@ -192,6 +192,7 @@ _LABELS = {
     "nearest_neighbours": ("nearest", "too far"),
     "training_rows": ("rows kept", "other rows"),
     "leave_one_out": ("left out", "left out"),
+    "coverage_floor": ("floor", "floor"),
     "error_rate": ("error", "error"),
     "mean_loss": ("loss", "loss"),
     "large_error": ("error", "error"),

@@ -18,6 +18,7 @@ from sklearn.utils import check_consistent_length, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
+from certus.conformal import Conformal, forget_calibration
 from certus.table.encoder import TableEncoder
 from certus.table.errors import TableError
 from certus.table.frame import missing_objects
@@ -118,7 +119,7 @@ def _model_has(method: str) -> Any:
     return check
 
 
-class TablePipeline(BaseEstimator):
+class TablePipeline(Conformal, BaseEstimator):
     """Encode a table, then fit a model; predict from tables with the same columns.
 
     Parameters
@@ -183,6 +184,7 @@ class TablePipeline(BaseEstimator):
             raise ValueError(
                 "TablePipeline requires y to be passed, but the target y is None."
             )
+        forget_calibration(self)
         target, name = _target(y)
         model = _default_model(target) if self.model is None else clone(self.model)
         encoder = TableEncoder() if self.encoder is None else clone(self.encoder)
@@ -199,6 +201,9 @@ class TablePipeline(BaseEstimator):
         named = {"classifier": "classification", "regressor": "regression"}
         self.task_ = named.get(kind or "") or guess_task(target)
         return self
+
+    def _predictor(self, X: Any, y: Any = None) -> tuple[Any, Any, Any]:
+        return self.model_, self._encoded(X), None if y is None else _target(y)[0]
 
     def _encoded(self, X: Any) -> Any:
         check_is_fitted(self)

@@ -20,6 +20,7 @@ import numpy as np
 from certus import terms as t
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
 from certus.verify import foreign
+from certus.verify.conformal import check_conformal
 from certus.verify.convex import check_linear
 from certus.verify.curvature import MARGIN
 from certus.verify.data import same_data
@@ -43,6 +44,7 @@ _EARLY_FIX = {
 
 #: One checker per kind of evidence; families register nothing here.
 CHECKERS: dict[str, Callable[..., Checked]] = {
+    "conformal": check_conformal,
     "linear": check_linear,
     "gradient": check_gradient,
     "huber": check_huber,
