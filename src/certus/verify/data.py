@@ -224,7 +224,7 @@ def fingerprint(X: Any, y: Array, s: Array) -> dict[str, Any]:
         else:
             projected = dot(X, column)
         x_mark = float(np.einsum("i,i", row, projected))
-        y_mark = float(np.einsum("i,i...->", row, y))
+        y_mark = float(np.einsum("i,i...", row, y).sum())
     if not np.isfinite(projected).all():
         refuse_holes(X)
     return {
