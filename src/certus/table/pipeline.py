@@ -23,7 +23,7 @@ from certus.table.encoder import TableEncoder
 from certus.table.errors import TableError
 from certus.table.frame import missing_objects
 
-__all__ = ["TablePipeline", "guess_task"]
+__all__ = ["TablePipeline", "guess_task", "read_target"]
 
 # Integers with more distinct values than this count as amounts, not as labels.
 _MOST_LABELS = 10
@@ -49,7 +49,7 @@ def guess_task(y: Any) -> str:
     >>> guess_task(["yes", "no", "no"]), guess_task([0.5, 1.5, 2.5])
     ('classification', 'regression')
     """
-    array = _target(y)[0]
+    array = read_target(y)[0]
     if array.dtype.kind not in "iuf":
         return "classification"
     if array.ndim == 2 and array.shape[1] > 1:
@@ -60,7 +60,7 @@ def guess_task(y: Any) -> str:
     return "classification" if whole and (few or len(values) <= 2) else "regression"
 
 
-def _target(y: Any) -> tuple[Any, str | None]:
+def read_target(y: Any) -> tuple[Any, str | None]:
     """Return the target as an array, with its name if it has one; no gaps allowed."""
     native = nw.from_native(y, pass_through=True, allow_series=True)
     name = None
@@ -185,7 +185,7 @@ class TablePipeline(Conformal, BaseEstimator):
                 "TablePipeline requires y to be passed, but the target y is None."
             )
         forget_calibration(self)
-        target, name = _target(y)
+        target, name = read_target(y)
         model = _default_model(target) if self.model is None else clone(self.model)
         encoder = TableEncoder() if self.encoder is None else clone(self.encoder)
         weights = {} if sample_weight is None else {"sample_weight": sample_weight}
@@ -203,7 +203,7 @@ class TablePipeline(Conformal, BaseEstimator):
         return self
 
     def _predictor(self, X: Any, y: Any = None) -> tuple[Any, Any, Any]:
-        return self.model_, self._encoded(X), None if y is None else _target(y)[0]
+        return self.model_, self._encoded(X), None if y is None else read_target(y)[0]
 
     def _encoded(self, X: Any) -> Any:
         check_is_fitted(self)
@@ -269,7 +269,7 @@ class TablePipeline(Conformal, BaseEstimator):
         """
         Z = self._encoded(X)
         weights = {} if sample_weight is None else {"sample_weight": sample_weight}
-        return float(self.model_.score(Z, _target(y)[0], **weights))
+        return float(self.model_.score(Z, read_target(y)[0], **weights))
 
     @property
     def classes_(self) -> Any:

@@ -16,13 +16,14 @@ import polars as pl
 
 from certus.table.frame import Column, date_parts, epoch_days, finite, wall_clock
 
-__all__ = ["Plan", "feature_labels", "is_used", "plan_column"]
+__all__ = ["ID_NAME", "Plan", "feature_labels", "is_used", "plan_column"]
 
 Plan = dict[str, Any]
 
 _LONG_TEXT = 40  # characters, on average
 _FEW_ROWS = 10  # below this, distinct values say nothing about identifiers
-_ID_NAME = re.compile(
+#: Names that identifiers go by.
+ID_NAME = re.compile(
     r"(?i:(^|.*[^a-z])(id|uuid|guid|key|index|row|rowid|rownum)|(id|row|index)[^a-z].*"
     r"|unnamed: 0)|.*[a-z](Id|ID)"
 )
@@ -50,7 +51,7 @@ def _left_out(column: Column, kind: str, why: str) -> Plan:
 
 
 def _is_identifier(column: Column) -> bool:
-    if not _ID_NAME.fullmatch(column.name):
+    if not ID_NAME.fullmatch(column.name):
         return False
     values = column.values.drop_nulls()
     if values.dtype.is_float() and (values != values.round(0)).any():
