@@ -1,11 +1,15 @@
-"""How names and numbers are written for people, in terminals and reports alike.
+"""How names and numbers are written, in terminals, reports and JSON alike.
 
 Names come from a user's file: control characters are escaped, long ones are cut.
 """
 
 from __future__ import annotations
 
-__all__ = ["clean", "number", "shorten"]
+import math
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["clean", "number", "plain", "shorten"]
 
 
 def clean(text: str) -> str:
@@ -49,3 +53,24 @@ def number(value: float, digits: int = 3) -> str:
     if abs(rounded) >= 10 ** (digits - 1) and abs(rounded) < 1e9:
         return f"{rounded:,.0f}"
     return f"{rounded:.{digits}g}"
+
+
+def plain(value: Any) -> Any:
+    """JSON-ready copy: NumPy by value, what is not finite as null.
+
+    Examples
+    --------
+    >>> plain({"gap": float("inf"), "size": (2, 3)})
+    {'gap': None, 'size': [2, 3]}
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    return repr(value)
