@@ -162,7 +162,8 @@ def vc_dimension(predictions: Any) -> int:
     (1, 1)
     """
     table = _table(predictions)
-    size, found = 0, [()]  # the empty set is shattered by any classifier
+    size = 0
+    found: list[tuple[int, ...]] = [()]  # any classifier shatters the empty set
     while found and 2 ** (size + 1) <= len(table):
         larger = [
             (*points, x)
@@ -280,7 +281,7 @@ def _rank(rows: list[list[int]]) -> int:
 
 def _directions(points: list[Point]) -> list[Point]:
     """The distinct lines through the origin that the vectors span."""
-    found = {}
+    found: dict[Point, None] = {}
     for point in points:
         scale = math.gcd(*point)
         if next(value for value in point if value) < 0:

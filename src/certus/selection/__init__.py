@@ -4,7 +4,25 @@
 them, errors that are measured, and a risk stated once, on rows sealed beforehand.
 """
 
+from certus.selection.comparing import compare
 from certus.selection.comparison import Comparison, Row
+from certus.selection.decomposition import (
+    BiasVariance,
+    bias_variance,
+    generalisation_gap,
+    ridge_bias_variance,
+)
 from certus.selection.splits import Split, make_split, sealed_rows
 
-__all__ = ["Comparison", "Row", "Split", "make_split", "sealed_rows"]
+__all__ = [
+    "BiasVariance",
+    "Comparison",
+    "Row",
+    "Split",
+    "bias_variance",
+    "compare",
+    "generalisation_gap",
+    "make_split",
+    "ridge_bias_variance",
+    "sealed_rows",
+]
