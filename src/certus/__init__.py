@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 #: Where each public name lives.
 _WHERE = {
     "certify": "certus.verify",
+    "compare": "certus.selection",
     "load": "certus.persist",
     "save": "certus.persist",
     "set_config": "certus.config",
@@ -31,6 +32,7 @@ _PACKAGES = (
     "losses",
     "neighbors",
     "optimize",
+    "selection",
     "table",
     "terms",
     "testing",

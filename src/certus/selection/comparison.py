@@ -90,7 +90,7 @@ class Row:
             "gap": self.gap,
             "solved": self.solved,
             "reason": self.reason,
-            "grid": [{"params": dict(p), "error": error} for p, error in self.grid],
+            "grid": [{"params": _plain(p), "error": error} for p, error in self.grid],
         }
 
 
@@ -251,6 +251,13 @@ class Comparison:
             lines.append(line.rstrip())
         lines += [f"{claim.mark} {claim.detail}" for claim in self.risk]
         return "\n".join(lines)
+
+
+def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value if isinstance(value, bool | int | float | str) else repr(value)
+        for name, value in params.items()
+    }
 
 
 def _solved(row: Row) -> str:

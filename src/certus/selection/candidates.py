@@ -1,0 +1,253 @@
+"""Which models are compared, and how each chooses its parameters.
+
+One short list for amounts and one for labels, from the simplest to the most flexible.
+A choice of parameters sees training rows only: it is made anew inside every fold, on
+inner folds, by the paths of the ``*CV`` estimators or by a grid whose fits start from
+one another.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import clone, is_classifier
+
+__all__ = ["Candidate", "Choice", "foreign_candidate", "list_candidates"]
+
+#: Kernel machines beyond this many rows, and neighbours beyond this many cells, are
+#: left out: their cost grows with the square of the rows.
+KERNEL_ROWS = 10_000
+NEIGHBOUR_CELLS = 10**7
+#: Rows on which the costly machines choose their parameters.
+FEW_ROWS = 2_000
+
+Inner = Sequence[tuple[np.ndarray, np.ndarray]]
+
+
+class Choice(NamedTuple):
+    """An unfitted model with its parameters chosen, and what was tried."""
+
+    model: Any
+    grid: tuple[tuple[dict[str, Any], float], ...] = ()
+
+
+class Candidate(NamedTuple):
+    """A name, an unfitted model, how it chooses parameters, and what it may cost.
+
+    ``choose(model, Z, y, inner, plain)`` returns a :class:`Choice`; ``plain`` says that
+    rows are independent, so that leave-one-out is fair. ``rows`` caps the rows it is
+    given. ``weight`` is a guess of its share of the time, for the progress bar.
+    """
+
+    name: str
+    kind: str
+    model: Any
+    choose: Callable[[Any, Any, Any, Inner, bool], Choice] | None = None
+    rows: int | None = None
+    weight: float = 1.0
+    reason: str = ""
+
+
+def list_candidates(task: str, n: int, d: int, seed: int) -> list[Candidate]:
+    """The candidates for a task; those too costly for n rows, d columns have a reason.
+
+    The reference, which is not ours, comes last.
+    """
+    few = f"only up to {KERNEL_ROWS:,} rows" if n > KERNEL_ROWS else ""
+    near = f"only up to {NEIGHBOUR_CELLS:,} cells" if n * d > NEIGHBOUR_CELLS else ""
+    make = _for_amounts if task == "regression" else _for_labels
+    return make(seed, few, near)
+
+
+def _for_amounts(seed: int, few: str, near: str) -> list[Candidate]:
+    from sklearn.dummy import DummyRegressor
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    from certus.kernel import KernelRidge
+    from certus.linear import HuberRegressor, Lasso, Ridge
+    from certus.neighbors import KNeighborsRegressor
+
+    reference = HistGradientBoostingRegressor(random_state=seed)
+    return [
+        Candidate("always the mean", "baseline", DummyRegressor(), weight=0.1),
+        Candidate("ridge", "certus", Ridge(), _choose_ridge, weight=0.5),
+        Candidate("lasso", "certus", Lasso(), _choose_lasso),
+        Candidate("robust (Huber)", "certus", HuberRegressor(), _choose_huber),
+        Candidate(
+            "kernel ridge (Gaussian)",
+            "certus",
+            KernelRidge(),
+            _choose_kernel_ridge,
+            FEW_ROWS,
+            4.0,
+            few,
+        ),
+        Candidate(
+            "k nearest neighbours",
+            "certus",
+            KNeighborsRegressor(),
+            _choose_neighbours,
+            FEW_ROWS,
+            reason=near,
+        ),
+        Candidate("gradient boosting (ref)", "foreign", reference, weight=4.0),
+    ]
+
+
+def _for_labels(seed: int, few: str, near: str) -> list[Candidate]:
+    from sklearn.dummy import DummyClassifier
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    from certus.kernel import SVC
+    from certus.linear import LogisticRegression, Perceptron
+    from certus.neighbors import KNeighborsClassifier
+
+    constant = DummyClassifier(strategy="most_frequent")
+    sparse_model = LogisticRegression(l1_ratio=1.0)
+    online = Perceptron(random_state=seed)
+    reference = HistGradientBoostingClassifier(random_state=seed)
+    return [
+        Candidate("always the commonest", "baseline", constant, weight=0.1),
+        Candidate("logistic", "certus", LogisticRegression(), _choose_logistic),
+        Candidate("logistic, few columns", "certus", sparse_model, _choose_logistic),
+        Candidate(
+            "support vectors (Gaussian)", "certus", SVC(), _choose_svc, FEW_ROWS, 2, few
+        ),
+        Candidate(
+            "k nearest neighbours",
+            "certus",
+            KNeighborsClassifier(),
+            _choose_neighbours,
+            FEW_ROWS,
+            reason=near,
+        ),
+        Candidate("perceptron", "certus", online, weight=0.3),
+        Candidate("gradient boosting (ref)", "foreign", reference, weight=4.0),
+    ]
+
+
+def foreign_candidate(model: Any, taken: Iterable[str]) -> Candidate:
+    """Any estimator that follows scikit-learn, by the name of its class."""
+    from certus.persist.encoding import is_registered
+
+    name = type(model).__name__
+    number = 2
+    while name in set(taken):
+        name = f"{type(model).__name__} {number}"
+        number += 1
+    kind = "certus" if is_registered(type(model)) else "foreign"
+    return Candidate(name, kind, model, weight=3.0)
+
+
+# ---- paths -------------------------------------------------------------------------
+
+
+def _choose_ridge(model: Any, Z: Any, y: Any, inner: Inner, plain: bool) -> Choice:
+    """Leave-one-out in closed form; inner folds where rows belong together."""
+    from certus.linear import RidgeCV
+
+    alphas = len(y) * np.logspace(-6, 1, 15)
+    search = RidgeCV(alphas, cv=None if plain else inner).fit(Z, y)
+    return Choice(clone(model).set_params(alpha=search.alpha_))
+
+
+def _choose_lasso(model: Any, Z: Any, y: Any, inner: Inner, plain: bool) -> Choice:
+    from certus.linear import LassoCV
+
+    search = LassoCV(alphas=30, cv=inner).fit(Z, y)
+    errors = np.sqrt(search.mse_path_.mean(axis=-1))
+    grid = tuple(
+        ({"alpha": float(a)}, float(e)) for a, e in zip(search.alphas_, errors)
+    )
+    return Choice(clone(model).set_params(alpha=float(search.alpha_)), grid)
+
+
+def _choose_logistic(model: Any, Z: Any, y: Any, inner: Inner, plain: bool) -> Choice:
+    """By the likelihood of the inner rows, which moves where the labels do not."""
+    from certus.linear import LogisticRegressionCV
+
+    ratio = model.l1_ratio
+    Cs = np.logspace(-3, 3, 7) if ratio == 0 else np.logspace(-2, 2, 7)
+    search = LogisticRegressionCV(
+        Cs=Cs, l1_ratios=(ratio,), cv=inner, scoring="neg_log_loss", tol=1e-4
+    ).fit(Z, y)
+    errors = -search.scores_.mean(axis=0)[0]
+    grid = tuple(({"C": float(C)}, float(e)) for C, e in zip(search.Cs_, errors))
+    return Choice(clone(model).set_params(C=search.C_), grid)
+
+
+# ---- grids -------------------------------------------------------------------------
+
+
+def _choose_huber(model: Any, Z: Any, y: Any, inner: Inner, plain: bool) -> Choice:
+    alphas = len(y) * np.logspace(0, -6, 4)
+    return _search(model, [{"alpha": float(a)} for a in alphas], Z, y, inner)
+
+
+def _choose_kernel_ridge(
+    model: Any, Z: Any, y: Any, inner: Inner, plain: bool
+) -> Choice:
+    """A Gaussian beside a plane, whose offset is large enough to count as free."""
+    from certus.terms import Gaussian, Polynomial, Sum
+
+    gamma = _gamma(Z)
+    plane = Polynomial(1, 1000.0, gamma)
+    grid = [
+        {"kernel": Sum(Gaussian(float(gamma * factor)), plane), "alpha": alpha}
+        for factor, alpha in itertools.product((0.3, 1.0, 3.0), (1.0, 0.1, 0.01))
+    ]
+    return _search(model, grid, Z, y, inner)
+
+
+def _choose_svc(model: Any, Z: Any, y: Any, inner: Inner, plain: bool) -> Choice:
+    gamma = _gamma(Z)
+    grid = [
+        {"gamma": float(gamma * factor), "C": C}
+        for factor, C in itertools.product((0.2, 1.0), (0.3, 3.0, 30.0))
+    ]
+    return _search(model, grid, Z, y, inner)
+
+
+def _choose_neighbours(model: Any, Z: Any, y: Any, inner: Inner, plain: bool) -> Choice:
+    most = min(len(train) for train, _ in inner)
+    numbers = [k for k in (50, 25, 12, 6, 3) if k <= most] or [1]
+    return _search(model, [{"n_neighbors": k} for k in numbers], Z, y, inner)
+
+
+def _gamma(Z: Any) -> float:
+    """1/(columns × variance): squared distances of order one."""
+    squares = Z.multiply(Z).mean() if sparse.issparse(Z) else np.square(Z).mean()
+    variance = float(squares - Z.mean() ** 2)
+    return 1.0 / (Z.shape[1] * variance) if variance > 0 else 1.0
+
+
+def _search(
+    model: Any, grid: list[dict[str, Any]], Z: Any, y: Any, inner: Inner
+) -> Choice:
+    """Least mean error over the inner folds; ties go to the earlier, the smoother."""
+    errors = np.zeros(len(grid))
+    for train, test in inner:
+        trial = clone(model)
+        if "warm_start" in trial.get_params(deep=False):
+            trial.set_params(warm_start=True)
+        for at, params in enumerate(grid):
+            guess = trial.set_params(**params).fit(Z[train], y[train]).predict(Z[test])
+            errors[at] += error_of(guess, y[test], is_classifier(model)) / len(inner)
+    best = grid[int(errors.argmin())]
+    tried = tuple((params, float(error)) for params, error in zip(grid, errors))
+    return Choice(clone(model).set_params(**best), tried)
+
+
+def error_of(guess: Any, truth: Any, labels: bool) -> float:
+    """Share of wrong labels, or root mean square error."""
+    if labels:
+        return float(np.mean(np.asarray(guess) != truth))
+    residual = np.asarray(guess, dtype=float) - truth
+    scale = float(np.abs(residual).max(initial=0.0))
+    if not 0 < scale < np.inf:
+        return scale
+    return scale * float(np.sqrt(np.mean(np.square(residual / scale))))

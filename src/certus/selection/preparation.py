@@ -1,0 +1,229 @@
+"""From a raw table to what candidates may see: sealed rows first, then a look.
+
+What is found is said in notes: copies of rows, which stay on one side; columns that
+determine the target, which are left out; groups that share rows; times out of order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from certus.selection import inspection
+from certus.selection.splits import Split, make_split
+from certus.table import TableError, guess_task
+from certus.table.frame import Column
+from certus.table.pipeline import read_target
+from certus.wording import shorten
+
+__all__ = ["Prepared", "prepare"]
+
+
+class Prepared(NamedTuple):
+    """A table ready to be compared on: what candidates may see, and the plan."""
+
+    X: Any
+    y: np.ndarray
+    task: str
+    split: Split
+    times: np.ndarray | None
+    notes: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+    @property
+    def labels(self) -> bool:
+        """Whether the target holds labels."""
+        return self.task != "regression"
+
+
+def prepare(
+    X: Any,
+    y: Any,
+    task: str | None,
+    groups: Any,
+    time: Any,
+    keep: Sequence[str],
+    fraction: float,
+    folds: int,
+    seed: int,
+) -> Prepared:
+    """Seal rows, deal the others into folds, and look at their columns."""
+    columns = inspection.columns_of(X)
+    target = _checked_target(y, len(columns[0].values))
+    task = _task(target, task)
+    _require_names(keep, columns)
+    notes: list[str] = []
+    order = _order(X, columns, target, groups, time, notes)
+    plan = make_split(
+        target,
+        labels=task != "regression" and groups is None,
+        fraction=fraction,
+        folds=folds,
+        seed=seed,
+        units=order.units,
+        time=order.times,
+    )
+    split = dataclasses.replace(plan, groups=order.groups, time=order.time)
+    _check_sides(split)
+    hidden = [order.groups] if isinstance(groups, str) else []
+    seen = [
+        column._replace(values=column.values[split.training])
+        for column in columns
+        if column.name not in hidden
+    ]
+    hidden += _leaking(seen, target[split.training], task != "regression", keep, notes)
+    if groups is None and time is None:
+        notes += inspection.hints([c for c in seen if c.name not in hidden])
+    X = inspection.without(X, hidden) if hidden else X
+    return Prepared(X, target, task, split, order.times, tuple(notes), tuple(hidden))
+
+
+def _checked_target(y: Any, n: int) -> np.ndarray:
+    target = np.asarray(read_target(y)[0])
+    if target.ndim == 2 and target.shape[1] == 1:
+        target = target[:, 0]
+    if target.shape != (n,):
+        raise ValueError(
+            f"y has shape {target.shape} and X has {n:,} rows; pass one target per row."
+        )
+    if target.dtype.kind == "f" and not np.isfinite(target).all():
+        raise TableError("The target holds infinite values. Correct those rows.")
+    if len(set(target[:1000].tolist())) == 1 and len(set(target.tolist())) == 1:
+        raise TableError("The target is the same in every row: nothing to predict.")
+    return target
+
+
+def _task(target: np.ndarray, task: str | None) -> str:
+    if task not in (None, "regression", "classification"):
+        raise ValueError(f"task={task!r}; use 'regression' or 'classification'.")
+    if (task or guess_task(target)) == "regression":
+        if target.dtype.kind not in "iufb":
+            raise TableError("The target holds labels; a regression needs amounts.")
+        return "regression"
+    return "binary" if len(np.unique(target)) == 2 else "multiclass"
+
+
+def _require_names(keep: Sequence[str], columns: list[Column]) -> None:
+    names = {column.name for column in columns}
+    for name in keep:
+        if name not in names:
+            raise TableError(f'There is no column "{name}" to keep.')
+
+
+# ---- which rows belong together ------------------------------------------------------
+
+
+class _Order(NamedTuple):
+    """Units and times of the rows, and the names of the columns they came from."""
+
+    units: np.ndarray | None = None
+    times: np.ndarray | None = None
+    groups: str | None = None
+    time: str | None = None
+
+
+def _order(
+    X: Any,
+    columns: list[Column],
+    y: np.ndarray,
+    groups: Any,
+    time: Any,
+    notes: list[str],
+) -> _Order:
+    if groups is not None and time is not None:
+        raise ValueError("groups and time cannot both be respected. Choose one.")
+    if groups is not None:
+        column = inspection.take_column(X, groups, "groups")
+        others = [c for c in columns if c.name != groups]
+        return _by_groups(column, others, y, notes)
+    same, extra = inspection.copies(columns, y)
+    if time is not None:
+        column = inspection.take_column(X, time, "time")
+        if column.kind not in ("number", "date"):
+            raise TableError(
+                f'"{shorten(column.name)}" holds {column.kind}, not dates or numbers '
+                "to order rows by."
+            )
+        times = column.values.to_physical().cast(float).to_numpy()
+        if extra:
+            notes.append(f"{_rows(extra)} equal to another, perhaps at another time.")
+        notes.append(f'rows are judged in the order of "{shorten(column.name)}".')
+        return _Order(None, times, None, column.name)
+    if extra:
+        notes.append(f"{_rows(extra)} equal to another: copies stay on one side.")
+    return _Order(same)
+
+
+def _by_groups(
+    column: Column, others: list[Column], y: np.ndarray, notes: list[str]
+) -> _Order:
+    name = shorten(column.name)
+    units = column.values.rank("dense").to_numpy().astype(np.int64) - 1
+    sizes = np.bincount(units)
+    if len(sizes) < 3:
+        raise TableError(
+            f'"{name}" has {len(sizes)} groups: too few to seal one and compare on the '
+            "others. Choose another column, or none."
+        )
+    notes.append(f'"{name}" names {len(sizes):,} groups, each kept on one side.')
+    if sizes.max() > len(y) / 2:
+        notes.append(f"one group holds {sizes.max():,} of {len(y):,} rows.")
+    same, _ = inspection.copies(others, y)
+    if same is not None:
+        overlap = int(np.count_nonzero(units != units[same]))
+        if overlap:
+            notes.append(f"{_rows(overlap)} equal to one of another group.")
+    return _Order(units, None, column.name, None)
+
+
+def _rows(count: int) -> str:
+    return "1 row is" if count == 1 else f"{count:,} rows are"
+
+
+def _check_sides(split: Split) -> None:
+    if len(split.training) < 2:
+        where = f' "{shorten(split.time)}"' if split.time else ""
+        raise TableError(
+            f"Sealing {100 * split.fraction:.0f} % of the rows by{where} leaves fewer "
+            "than 2 to learn from: too many rows are equal there."
+        )
+
+
+# ---- columns that tell too much ------------------------------------------------------
+
+
+def _leaking(
+    columns: list[Column],
+    y: np.ndarray,
+    labels: bool,
+    keep: Sequence[str],
+    notes: list[str],
+) -> list[str]:
+    """Names of the columns to leave out; what is said about them goes to notes."""
+    leaks = inspection.find_leaks(columns, y, labels)
+    certain = [leak for leak in leaks if leak.strength >= inspection.DETERMINES]
+    out = [leak.column for leak in certain if leak.column not in keep]
+    alone = len(out) == len(columns)
+    for leak in leaks:
+        name = f'"{shorten(leak.column)}"'
+        if leak.column in keep:
+            continue
+        if leak.column not in out:
+            notes.append(
+                f"{name} nearly determines the target ({leak.what}): drop it if it is "
+                "known only afterwards."
+            )
+        elif alone:
+            notes.append(
+                f"{name} determines the target ({leak.what}); used, as nothing else is "
+                "there."
+            )
+        else:
+            notes.append(
+                f"{name} determines the target ({leak.what}): left out. "
+                "--keep to use it."
+            )
+    return [] if alone else out

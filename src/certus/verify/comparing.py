@@ -1,0 +1,73 @@
+"""What fold errors of several candidates promise together, and where nothing does.
+
+In each fold every model is fixed before the fold's rows are seen, so Hoeffding's bound
+holds for each of the K·F errors; a union bound makes it hold for all of them at once:
+
+    |error − risk| ≤ √(ln(2KF/δ) / 2n),   n rows (or groups) in the smallest fold.
+"""
+
+from __future__ import annotations
+
+from certus.bounds import hoeffding
+from certus.certificate import Claim, Strength
+
+__all__ = ["no_sealed_rows", "union_claim"]
+
+
+def union_claim(
+    n: int, models: int, folds: int, *, delta: float = 0.05, reason: str = ""
+) -> Claim:
+    """Hoeffding's bound over all candidates and folds at once.
+
+    Parameters
+    ----------
+    n : int
+        Independent rows, or groups, of the smallest fold.
+    models, folds : int
+        How many candidates were compared on how many folds.
+    delta : float, default=0.05
+        Probability that any of the errors is further from its risk.
+    reason : str
+        Why there is no bound; the claim is REFUSED then.
+
+    Examples
+    --------
+    >>> from certus.verify.comparing import union_claim
+    >>> round(union_claim(200, 6, 5).value, 3)
+    0.133
+    """
+    if reason or models == 0 or folds == 0:
+        why = reason or "no candidate was measured on folds"
+        return Claim("union_bound", Strength.REFUSED, detail=why)
+    half = hoeffding(n, delta, models=models * folds)
+    return Claim(
+        "union_bound",
+        Strength.STATISTICAL,
+        half,
+        met=True,
+        objective=f"max |error − risk| over {models} candidates × {folds} folds",
+        theorem="Hoeffding's inequality and the union bound",
+        assumptions=("rows (or groups) drawn independently from one distribution",),
+        delta=delta,
+        detail=f"all {models} candidates and {folds} folds at once: errors within "
+        f"± {100 * half:.2g} % of the risks",
+    )
+
+
+def no_sealed_rows(n: int, fewest: int) -> Claim:
+    """The risk of a model for which no rows were sealed.
+
+    Parameters
+    ----------
+    n : int
+        Rows of the table.
+    fewest : int
+        How many are needed for rows to be sealed.
+    """
+    few = f"{n:,} rows are too few to seal some" if n < fewest else "no row was sealed"
+    return Claim(
+        "risk",
+        Strength.REFUSED,
+        detail=f"nothing is said about new rows: {few}",
+        fix=f"a table of at least {fewest} rows, and a fraction above 0",
+    )
