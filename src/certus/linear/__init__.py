@@ -15,6 +15,7 @@ from certus.linear.perceptron import Perceptron
 from certus.linear.quantile import QuantileRegressor
 from certus.linear.ridge_cv import RidgeCV
 from certus.linear.robust import HuberRegressor, RobustRegressor
+from certus.linear.stochastic import StochasticLinearClassifier
 from certus.linear.summary import Summary, SummaryRefused
 from certus.linear.svm import LinearSVC, LinearSVR
 
@@ -37,6 +38,7 @@ __all__ = [
     "RidgeCV",
     "RidgeClassifier",
     "RobustRegressor",
+    "StochasticLinearClassifier",
     "Summary",
     "SummaryRefused",
     "enet_path",

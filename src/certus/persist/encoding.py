@@ -46,6 +46,7 @@ REGISTRY: dict[str, tuple[str, str]] = {
             "LinearSVC",
             "LinearSVR",
             "Perceptron",
+            "StochasticLinearClassifier",
         )
     },
     **{

@@ -306,8 +306,13 @@ def check_single_precision(estimator: Any) -> None:
         np.testing.assert_allclose(model.coef_, plain.coef_, rtol=1e-3, atol=1e-3)
     else:
         assert _agree(model.predict(X), plain.predict(X), 1e-3)
-    value = model.certificate_.value
-    assert value is not None and value < 1e-5, f"the value is {value}."
+    found = model.certificate_
+    value = found.value
+    assert value is not None
+    if found[found.primary].strength is Strength.STATISTICAL:  # a risk, not a gap
+        assert abs(value - plain.certificate_.value) < 1e-3, f"the value is {value}."
+        return
+    assert value < 1e-5, f"the value is {value}."
 
 
 def check_sparse_equals_dense(estimator: Any) -> None:

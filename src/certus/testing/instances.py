@@ -40,6 +40,7 @@ def instances() -> list[Any]:
         linear.LinearSVC(tol=1e-12),
         linear.LinearSVR(tol=1e-12),
         linear.Perceptron(),
+        linear.StochasticLinearClassifier(random_state=0),
         kernel.SVC(tol=1e-12),
         kernel.SVR(tol=1e-12),
         kernel.KernelRidge(),

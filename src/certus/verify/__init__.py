@@ -30,6 +30,7 @@ from certus.verify.kernel import check_kernel
 from certus.verify.margin import check_margin
 from certus.verify.neighbors import check_neighbors
 from certus.verify.online import check_perceptron
+from certus.verify.pac_bayes import check_pac_bayes
 
 __all__ = ["CHECKERS", "certify", "check", "judge"]
 
@@ -51,6 +52,7 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
     "kernel": check_kernel,
     "margin": check_margin,
     "neighbors": check_neighbors,
+    "pac_bayes": check_pac_bayes,
     "perceptron": check_perceptron,
     "refused": foreign.check_refused,
 }
