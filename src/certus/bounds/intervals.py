@@ -158,6 +158,8 @@ def hoeffding_samples(
     (18445, 41471)
     """
     ratio = check_range(low, high) / _check_width(width)
+    if ratio > 1e100:
+        raise ValueError(f"width is {width!r}, too small for any number of rows.")
     guess = math.ceil(ratio * ratio * _log(2.0, delta, models) / 2)
     # Rounding may put the guess one off; the definition decides.
     for n in (guess - 1, guess):

@@ -192,7 +192,11 @@ def sauer_bound(n: int, dimension: int) -> int:
     [8, 15, 176, 166751]
     """
     n, dimension = check_count("n", n), check_count("dimension", dimension, 0)
-    return sum(math.comb(n, i) for i in range(min(n, dimension) + 1))
+    total = term = 1
+    for i in range(min(n, dimension)):
+        term = term * (n - i) // (i + 1)  # binom(n, i + 1), from the one before
+        total += term
+    return total
 
 
 def vc_bound(
