@@ -20,7 +20,7 @@ import pytest
 
 import certus
 from certus.cli import fitting, main
-from certus.cli.models import MODELS, find_model, load_class
+from certus.cli.models import MODELS
 from certus.table import TablePipeline, load_example
 
 LABELS = "ridge-classifier"
@@ -227,15 +227,6 @@ def test_exit_code_of_a_certificate(
     claim = certus.Claim("gap", certus.Strength(strength), met=met)
     found = certus.Certificate("M", {}, (claim,), "gap", certus.Status(status))
     assert fitting.exit_code(found) == code
-
-
-@pytest.mark.parametrize("name", [model.name for model in MODELS])
-def test_every_listed_model_fits(name: str, houses: Path) -> None:
-    target = "dear" if find_model(name).predicts == "labels" else "price"
-    other = "price" if target == "dear" else "dear"
-    args = ["fit", str(houses), "--target", target, "--drop", other, "--model", name]
-    assert main(args) == 0
-    assert certus.load("houses.certus").certificate_.met is not False
 
 
 def test_labels_get_logistic_by_default(
@@ -447,7 +438,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert "ridge-classifier" in text and "labels" in text
     assert main(["list", "--models", "--json"]) == 0
     names = [row["name"] for row in json.loads(capsys.readouterr().out)]
-    assert "ridge" in names and all(load_class(m) for m in MODELS if m.name in names)
+    assert names == [model.name for model in MODELS]
 
 
 def test_list_catalog(capsys: pytest.CaptureFixture[str]) -> None:

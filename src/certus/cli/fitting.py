@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from certus.cli import INTERRUPTED, MISSED, files
 from certus.cli.data import Data, read_training
-from certus.cli.models import Model, build, default_model, find_model, load_class
+from certus.cli.models import Model, build, default_model, find_model
 from certus.cli.screen import (
     Stop,
     out,
@@ -323,7 +323,11 @@ def _say_result(result: Result) -> None:
 _OTHER = {
     **{"linear": "ridge", "ridge": "lasso-cv", "ridge-cv": "lasso-cv"},
     **{"lasso": "lasso-cv", "elastic-net": "elastic-net-cv", "lasso-cv": "ridge-cv"},
-    **{"logistic": "logistic-cv", "ridge-classifier": "logistic"},
+    **{"robust": "huber", "huber": "ridge", "quantile": "huber", "poisson": "ridge"},
+    **{"glm": "ridge", "linear-svr": "ridge", "svr": "ridge", "kernel-ridge": "ridge"},
+    **{"knn-regressor": "kernel-ridge", "knn-classifier": "svc", "svc": "logistic"},
+    **{"logistic": "logistic-cv", "ridge-classifier": "logistic", "svm": "logistic"},
+    **{"perceptron": "svm", "kernel-perceptron": "svc", "kernel-logistic": "logistic"},
 }
 
 
@@ -338,7 +342,7 @@ def next_steps(result: Result) -> list[str]:
     source = shlex.quote(str(result.source))
     steps.append(f"certus certify {model} {source}")
     other = _OTHER.get(result.model.name)
-    if other and load_class(find_model(other)) is not None:
+    if other:
         aim = shlex.quote(result.data.target)
         steps.append(f"certus fit {source} --target {aim} --model {other}")
     return steps

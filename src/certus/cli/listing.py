@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from certus.cli.machine import say_json
-from certus.cli.models import MODELS, load_class
+from certus.cli.models import MODELS
 from certus.cli.screen import Stop, out, say
 
 
 def models(as_json: bool) -> int:
-    """List the models that this version has."""
-    have = [model for model in MODELS if load_class(model) is not None]
+    """List the models by name."""
     if as_json:
-        say_json([model._asdict() for model in have])
+        say_json([model._asdict() for model in MODELS])
         return 0
     table = _table("model", "predicts", "how")
-    for model in have:
+    for model in MODELS:
         table.add_row(model.name, model.predicts, model.line)
     out().print(table)
     say()

@@ -1,7 +1,7 @@
 """Which models the command line knows, and how their parameters are set.
 
-Names resolve to classes of ``certus.linear`` on use, so that listing them loads no
-solver. A misspelt name or parameter gets the nearest right one as a suggestion.
+Names resolve to classes on use, so that listing them loads no solver. A misspelt name
+or parameter gets the nearest right one as a suggestion.
 """
 
 from __future__ import annotations
@@ -18,31 +18,64 @@ __all__ = ["MODELS", "Model", "build", "default_model", "find_model"]
 
 
 class Model(NamedTuple):
-    """A name on the command line, its class, what it predicts, and a line on it."""
+    """A name on the command line, where its class is, what it predicts, and how."""
 
     name: str
     cls: str
     predicts: str
     line: str
+    module: str
 
 
-MODELS = (
-    Model("linear", "LinearRegression", "numbers", "least squares, no penalty"),
-    Model("ridge", "Ridge", "numbers", "least squares + squared penalty"),
-    Model("ridge-cv", "RidgeCV", "numbers", "ridge, penalty by leave-one-out"),
-    Model("lasso", "Lasso", "numbers", "least squares + absolute penalty: few columns"),
-    Model("lasso-cv", "LassoCV", "numbers", "lasso, penalty by cross-validation"),
-    Model("elastic-net", "ElasticNet", "numbers", "both penalties, mixed by l1_ratio"),
-    Model("elastic-net-cv", "ElasticNetCV", "numbers", "penalty by cross-validation"),
-    Model("logistic", "LogisticRegression", "labels", "logistic or softmax regression"),
-    Model(
-        "logistic-cv",
-        "LogisticRegressionCV",
-        "labels",
-        "penalty by cross-validation",
+_ROWS = {
+    "certus.linear": (
+        ("linear", "LinearRegression", "numbers", "least squares, no penalty"),
+        ("ridge", "Ridge", "numbers", "least squares + squared penalty"),
+        ("ridge-cv", "RidgeCV", "numbers", "ridge, penalty by leave-one-out"),
+        ("lasso", "Lasso", "numbers", "least squares + absolute penalty: few columns"),
+        ("lasso-cv", "LassoCV", "numbers", "lasso, penalty by cross-validation"),
+        ("elastic-net", "ElasticNet", "numbers", "both penalties, mixed by l1_ratio"),
+        ("elastic-net-cv", "ElasticNetCV", "numbers", "penalty by cross-validation"),
+        ("robust", "RobustRegressor", "numbers", "errors beyond delta count less"),
+        ("huber", "HuberRegressor", "numbers", "outliers count less, scale fitted"),
+        ("quantile", "QuantileRegressor", "numbers", "the median or another quantile"),
+        ("poisson", "PoissonRegressor", "numbers", "counts, by a logarithmic link"),
+        ("glm", "GeneralizedLinearModel", "numbers", "likelihood of a chosen family"),
+        ("linear-svr", "LinearSVR", "numbers", "errors within epsilon are free"),
+        ("logistic", "LogisticRegression", "labels", "logistic or softmax regression"),
+        (
+            "logistic-cv",
+            "LogisticRegressionCV",
+            "labels",
+            "penalty by cross-validation",
+        ),
+        ("ridge-classifier", "RidgeClassifier", "labels", "ridge on ±1 per label"),
+        ("svm", "LinearSVC", "labels", "linear support vector machine"),
+        ("perceptron", "Perceptron", "labels", "learns from its mistakes, row by row"),
     ),
-    Model("ridge-classifier", "RidgeClassifier", "labels", "ridge on ±1 per label"),
-)
+    "certus.kernel": (
+        ("kernel-ridge", "KernelRidge", "numbers", "ridge with a kernel"),
+        ("svr", "SVR", "numbers", "linear-svr with a kernel"),
+        ("svc", "SVC", "labels", "svm with a kernel"),
+        (
+            "kernel-logistic",
+            "KernelLogisticRegression",
+            "labels",
+            "logistic regression with a kernel",
+        ),
+        ("kernel-perceptron", "KernelPerceptron", "labels", "perceptron with a kernel"),
+    ),
+    "certus.neighbors": (
+        ("knn-regressor", "KNeighborsRegressor", "numbers", "mean of the nearest rows"),
+        (
+            "knn-classifier",
+            "KNeighborsClassifier",
+            "labels",
+            "vote of the nearest rows",
+        ),
+    ),
+}
+MODELS = tuple(Model(*row, module) for module, rows in _ROWS.items() for row in rows)
 
 
 def default_model(task: str) -> Model:
@@ -63,16 +96,14 @@ def find_model(name: str) -> Model:
     raise Stop(f'there is no model "{name}".{hint}', code=2)
 
 
-def load_class(model: Model) -> type | None:
-    """The model's class, or None where this version lacks it."""
-    return getattr(importlib.import_module("certus.linear"), model.cls, None)
+def load_class(model: Model) -> Any:
+    """The model's class."""
+    return getattr(importlib.import_module(model.module), model.cls)
 
 
 def build(model: Model, settings: Sequence[str], seed: int | None) -> Any:
     """An unfitted estimator with the parameters given as ``name=value``."""
     cls = load_class(model)
-    if cls is None:
-        raise Stop(f"{model.name} is not in this version. See: certus list", code=2)
     known = [name for name in inspect.signature(cls).parameters]
     params: dict[str, Any] = {}
     if seed is not None and "random_state" in known:

@@ -106,10 +106,13 @@ def _error_sentence(result: Result) -> str:
 
 
 def _bars(result: Result) -> tuple[list[Bar], int]:
-    """The largest coefficients as bars, and how many of all are zero."""
+    """The largest coefficients as bars, and how many of all are zero; or none."""
     import numpy as np
 
-    coef = np.atleast_2d(np.asarray(result.pipeline.model_.coef_, dtype=float))
+    coef = getattr(result.pipeline.model_, "coef_", None)
+    if coef is None:  # kernel machines and neighbours have none
+        return [], 0
+    coef = np.atleast_2d(np.asarray(coef, dtype=float))
     # Several classes: one bar for the size over all of them.
     values = coef[0] if len(coef) == 1 else np.linalg.norm(coef, axis=0)
     values = np.where(np.isfinite(values), values, 0.0)
@@ -140,7 +143,9 @@ def _middle(bars: list[Bar]) -> float:
 def _meaning(result: Result) -> str:
     """What a bar says, in the units of the encoded columns."""
     if result.data.task == "regression":
-        what = f"Change of the predicted “{shorten(result.data.target)}”"
+        linked = result.model.name in ("poisson", "glm")
+        score = "score behind the " if linked else ""  # on the scale of their link
+        what = f"Change of the {score}predicted “{shorten(result.data.target)}”"
     elif len(result.pipeline.classes_) == 2:
         label = shorten(str(result.pipeline.classes_[1]), 24)
         what = f"Change of the score for “{label}”"

@@ -1,0 +1,116 @@
+"""Every name of the command line fits a table, is saved, predicts and is certified."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.base import is_classifier
+from sklearn.datasets import load_iris
+
+import certus
+from certus.cli import main
+from certus.cli.models import MODELS, Model, find_model, load_class
+
+NAMES = [model.name for model in MODELS]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every test works in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def iris() -> Path:
+    """Three labels, or a width in centimetres, from four columns of numbers."""
+    found = load_iris()
+    frame = pl.DataFrame(found.data, schema=["length", "breadth", "petal", "width"])
+    names = [str(found.target_names[i]) for i in found.target]
+    frame.with_columns(pl.Series("kind", names)).write_csv("iris.csv")
+    return Path("iris.csv")
+
+
+def target(model: Model) -> str:
+    return "kind" if model.predicts == "labels" else "width"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fit_save_predict_certify(
+    name: str, iris: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = find_model(name)
+    fit = ["fit", str(iris), "--target", target(model), "--model", name, "--json"]
+    if name in ("lasso", "elastic-net", "quantile"):
+        fit += ["--set", "alpha=0.01"]  # their defaults leave no column in
+    assert main(fit) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["model"]["name"] == name and report["model"]["class"] == model.cls
+    error = report["error"]
+    assert error["model"]["mean"] < error["constant"]["mean"], "worse than a constant"
+
+    loaded = certus.load("iris.certus")
+    assert type(loaded.model_) is load_class(model)
+    assert main(["predict", "iris.certus", str(iris), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)["predictions"]
+    frame = pl.read_csv(iris).drop(target(model))
+    np.testing.assert_array_equal(shown, loaded.predict(frame))
+
+    assert main(["certify", "iris.certus", str(iris), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["same_data"]
+    stated = report["certificate"]
+    assert again["certificate"]["primary"] == stated["primary"]
+    assert again["certificate"]["status"] == stated["status"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_speaks_of_coefficients_where_there_are_some(
+    name: str, iris: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["fit", str(iris), "--target", target(find_model(name)), "--model", name])
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+    page = Path("iris.html").read_text(encoding="utf-8")
+    has = hasattr(certus.load("iris.certus").model_, "coef_")
+    assert ("Which columns move the prediction" in page) == has
+    assert ("<rect" in page) == has
+
+
+@pytest.mark.parametrize("name", [m.name for m in MODELS if m.predicts == "numbers"])
+def test_numbers_on_the_bundled_example(name: str) -> None:
+    assert main(["fit", "--model", name, "--no-files"]) == 0
+
+
+def test_what_a_name_predicts_is_what_its_class_is() -> None:
+    for model in MODELS:
+        labels = is_classifier(load_class(model)())
+        assert labels == (model.predicts == "labels"), model
+        assert (model.line and model.line[0].islower()) or model.line[0] == "±"
+    assert len(set(NAMES)) == len(NAMES)
+
+
+def test_class_names_will_do() -> None:
+    assert find_model("SVC").name == "svc"
+    assert find_model("LinearSVC").name == "svm"
+    assert find_model("KNeighborsClassifier").name == "knn-classifier"
+    assert find_model("kernel_ridge").name == "kernel-ridge"
+
+
+def test_settings_reach_every_family(
+    iris: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, setting, value in (
+        ("svc", "C", 3.5),
+        ("knn-classifier", "n_neighbors", 7),
+        ("kernel-logistic", "kernel", "linear"),
+        ("svm", "loss", "hinge"),
+    ):
+        args = ["fit", str(iris), "--target", "kind", "--model", name, "--json"]
+        assert main([*args, "--set", f"{setting}={value}"]) == 0
+        params = json.loads(capsys.readouterr().out)["model"]["params"]
+        assert params[setting] == value
+        assert main([*args, "--set", f"{setting}x={value}"]) == 2
+        hint = " ".join(capsys.readouterr().err.split())
+        assert f'Did you mean "{setting}"?' in hint
