@@ -13,10 +13,11 @@ import numpy as np
 
 from certus.optimize.constants import find_constants
 from certus.optimize.inertia import check_beta
-from certus.optimize.loop import Move, Trace, as_sampler, run
+from certus.optimize.loop import Limits, Move, Trace, as_sampler, run
 from certus.optimize.objective import Array, Objective, as_objective, as_start
 from certus.optimize.record import Bound, Record, Theorem
-from certus.optimize.schedules import as_schedule, length
+from certus.optimize.schedules import as_schedule, constant, length
+from certus.optimize.sets import as_projection
 from certus.optimize.theorems import (
     Verdict,
     against,
@@ -25,9 +26,19 @@ from certus.optimize.theorems import (
     value_allowance,
 )
 
-NO_THEOREM = (
-    "Adam has no convergence theorem that covers this: it may fail on a convex problem"
-)
+#: Why the two methods without a theorem have none.
+NO_THEOREM = {
+    "adam": "Adam has no convergence theorem that covers this: it may fail on a convex "
+    "problem",
+    "amsgrad": "AMSGrad's regret theorem needs a bounded set and steps η/√k with a "
+    "fading β₁",
+}
+
+
+def _check_delta(delta: float) -> float:
+    if not 0 <= delta < np.inf:
+        raise ValueError(f"delta={delta!r} must be finite and not negative.")
+    return float(delta)
 
 
 def adagrad(
@@ -56,12 +67,8 @@ def adagrad(
         η.
     delta : float, default=1e-10
         δ, keeps the division safe.
-    batch_size : int, optional
-        Rows drawn for each gradient, all by default.
-    random_state : int, Generator or None
-        Seed of the draws.
-    max_iter, tol, stop
-        As in :func:`gradient_descent`.
+    batch_size, random_state, max_iter, tol, stop
+        As in :func:`momentum`.
 
     Returns
     -------
@@ -86,57 +93,42 @@ def adagrad(
     'solved'
     """
     objective, x = as_objective(f), as_start(x0)
-    eta = length(as_schedule(step), 0)
+    eta, delta = constant(step), _check_delta(delta)
     sampler, every = as_sampler(objective, batch_size, random_state)
-    constants = find_constants(objective, x, need_L=False)
     seen = np.zeros_like(x)
-    before: list[Array] = []
-    after: list[Array] = []
 
     def advance(k: int, x: Array, g: Array) -> Move:
         nonlocal seen
-        if k % every == 0 or k == max_iter:
-            before.append(np.sqrt(seen))
         seen = seen + g * g
         root = np.sqrt(seen)
-        if sampler is None:
-            after.append(root)
         move = np.divide(g, root + delta, out=np.zeros_like(g), where=root > 0)
         return Move(x - eta * move, eta)
 
+    def observe(g: Array) -> tuple[Array, Array]:
+        return np.sqrt(seen), np.sqrt(seen + g * g)
+
+    limits = Limits(max_iter, tol, stop)
     trace = run(
-        objective,
-        x,
-        advance,
-        max_iter=max_iter,
-        tol=tol,
-        stop=stop,
-        sample=sampler,
-        every=every,
+        objective, x, advance, limits, sampler=sampler, every=every, observe=observe
     )
-    if len(before) < len(trace.steps):  # the last row was not moved from
-        before.append(np.sqrt(seen))
     verdict: Verdict = "the theorem is stated for full gradients"
     if sampler is None:
-        verdict = _regret(trace, objective, eta, delta, after)
-    scale = np.array(before[: len(trace.steps)]) + delta
+        verdict = _regret(trace, objective, eta, delta)
+    constants = find_constants(objective, x, need_L=False)
+    scale = np.array([before for before, _ in trace.kept]) + delta
     return make_record(
         "adagrad", trace, objective, constants, verdict, extra={"scale": scale}
     )
 
 
-def _regret(
-    trace: Trace, objective: Objective, eta: float, delta: float, roots: list[Array]
-) -> Verdict:
+def _regret(trace: Trace, objective: Objective, eta: float, delta: float) -> Verdict:
     if not objective.is_convex:
         return "AdaGrad's theorem needs a convex f: Objective(f, convex=True)"
-    if not roots:
-        return "no step was taken"
-    after = np.array(roots[: len(trace.steps)])  # √γ with row k's gradient included
-    rows = len(after)
-    ref, k = reference(trace, objective), np.array(trace.steps[:rows])
-    D = np.maximum.accumulate(np.abs(trace.points[:rows] - ref.x), axis=0)
-    regret = D**2 * (after + delta) / (2 * eta) + eta * after
+    # √γ with the row's own gradient: the bound holds though no step may follow it.
+    root = np.array([after for _, after in trace.kept])
+    ref, k = reference(trace, objective), np.array(trace.steps)
+    D = np.maximum.accumulate(np.abs(trace.points - ref.x), axis=0)
+    regret = D**2 * (root + delta) / (2 * eta) + eta * root
     bound = Bound(
         Theorem(
             "convex",
@@ -145,11 +137,40 @@ def _regret(
         ),
         f"min f(x_i) − {ref.least}, i ≤ k",
         k,
-        np.minimum.accumulate(trace.values[:rows]) - ref.value,
+        np.minimum.accumulate(trace.values) - ref.value,
         regret.sum(axis=1) / (k + 1),
         value_allowance(trace, ref),
     )
     return (bound,)
+
+
+class _Moments:
+    """Averages of the gradients and of their squares, and the step they suggest."""
+
+    def __init__(
+        self,
+        x: Array,
+        betas: tuple[float, float],
+        delta: float,
+        corrected: bool,
+        largest: bool,
+    ) -> None:
+        self.m, self.v, self.top = np.zeros_like(x), np.zeros_like(x), np.zeros_like(x)
+        self.beta1 = check_beta(betas[0], "beta1")
+        self.beta2 = check_beta(betas[1], "beta2")
+        self.delta, self.corrected = _check_delta(delta), corrected
+        self.largest = largest
+
+    def direction(self, k: int, g: Array) -> Array:
+        """Take gradient ``k`` in; the first average over the root of the second."""
+        self.m = self.beta1 * self.m + (1 - self.beta1) * g
+        self.v = self.beta2 * self.v + (1 - self.beta2) * g * g
+        self.top = np.maximum(self.top, self.v) if self.largest else self.v
+        first = 1 - self.beta1 ** (k + 1) if self.corrected else 1.0
+        second = 1 - self.beta2 ** (k + 1) if self.corrected else 1.0
+        root = np.sqrt(self.top / second) + self.delta
+        # Where no gradient was ever seen there is nothing to divide.
+        return np.divide(self.m / first, root, out=np.zeros_like(g), where=root > 0)
 
 
 def adam(
@@ -192,13 +213,9 @@ def adam(
     amsgrad : bool, default=False
         See :func:`amsgrad`.
     constraint : set, optional
-        Iterates are projected onto it; see :func:`projected_gradient`.
-    batch_size : int, optional
-        Rows drawn for each gradient, all by default.
-    random_state : int, Generator or None
-        Seed of the draws.
-    max_iter, tol, stop
-        As in :func:`gradient_descent`.
+        The start and all iterates are projected onto it.
+    batch_size, random_state, max_iter, tol, stop
+        As in :func:`momentum`.
 
     Returns
     -------
@@ -220,55 +237,31 @@ def adam(
     >>> record.x - [1e-6, 1e6]
     array([-0.0995..., -0.1   ])
     """
-    objective, x = as_objective(f), as_start(x0)
-    schedule = as_schedule(step)
-    beta1, beta2 = check_beta(beta1, "beta1"), check_beta(beta2, "beta2")
+    objective, schedule = as_objective(f), as_schedule(step)
+    project = as_projection(constraint)
+    x = project(as_start(x0))
+    moments = _Moments(x, (beta1, beta2), delta, bias_correction, amsgrad)
     sampler, every = as_sampler(objective, batch_size, random_state)
-    m, v, top = np.zeros_like(x), np.zeros_like(x), np.zeros_like(x)
-    squares: list[Array] = []
 
     def advance(k: int, x: Array, g: Array) -> Move:
-        nonlocal m, v, top
-        if k % every == 0 or k == max_iter:
-            squares.append(top)
         eta = length(schedule, k)
-        m = beta1 * m + (1 - beta1) * g
-        v = beta2 * v + (1 - beta2) * g * g
-        top = np.maximum(top, v) if amsgrad else v
-        first = 1 - beta1 ** (k + 1) if bias_correction else 1.0
-        second = 1 - beta2 ** (k + 1) if bias_correction else 1.0
-        root = np.sqrt(top / second) + delta
-        # Where no gradient was ever seen there is nothing to divide.
-        move = np.divide(m / first, root, out=np.zeros_like(m), where=root > 0)
-        ahead = x - eta * move
-        if constraint is not None:
-            ahead = constraint.project(ahead)
-        return Move(ahead, eta)
+        return Move(project(x - eta * moments.direction(k, g)), eta)
 
+    def observe(g: Array) -> Array:
+        return moments.top
+
+    limits = Limits(max_iter, tol, stop)
     trace = run(
-        objective,
-        x,
-        advance,
-        max_iter=max_iter,
-        tol=tol,
-        stop=stop,
-        sample=sampler,
-        every=every,
+        objective, x, advance, limits, sampler=sampler, every=every, observe=observe
     )
-    if len(squares) < len(trace.steps):  # the last row was not moved from
-        squares.append(top)
-    constants = find_constants(objective, x, need_L=False)
     name = "amsgrad" if amsgrad else "adam"
-    reason = (
-        "AMSGrad's regret theorem needs a bounded set and steps η/√k with a fading β₁"
-    )
     return make_record(
         name,
         trace,
         objective,
-        constants,
-        reason if amsgrad else NO_THEOREM,
-        extra={"second_moment": np.array(squares[: len(trace.steps)])},
+        find_constants(objective, x, need_L=False),
+        NO_THEOREM[name],
+        extra={"second_moment": np.array(trace.kept)},
     )
 
 

@@ -14,8 +14,12 @@ from typing import Any
 import numpy as np
 
 from certus.certificate import Status
-from certus.optimize.objective import as_start
+from certus.optimize.loop import whole
+from certus.optimize.objective import Array, as_start
 from certus.optimize.record import Bound, Record, Theorem
+
+#: Share of f by which rounding alone may lift it.
+ROUNDING = 1e3 * float(np.finfo(float).eps)
 
 
 def alternating_minimization(
@@ -69,14 +73,25 @@ def alternating_minimization(
     if not blocks:
         raise ValueError("alternating minimisation needs at least one block.")
     x, start = as_start(x0), time.perf_counter()
-    iterates, values = [x], [float(value(x))]
+    max_iter = whole("max_iter", max_iter, 0)
+    iterates, values = [x], [_finite(value, x)]
     status, reason = Status.MAX_ITER, f"max_iter of {max_iter:,} rounds reached"
     for _ in range(max_iter):
         before = values[-1]
-        for block in blocks:
-            x = np.asarray(block(x), dtype=np.float64)
+        for i, block in enumerate(blocks):
+            ahead = np.asarray(block(x.copy()), dtype=np.float64)
+            if ahead.shape != x.shape:
+                raise ValueError(
+                    f"block {i} returned shape {ahead.shape} for a point of shape "
+                    f"{x.shape}; it must return the whole point."
+                )
+            x = ahead
             iterates.append(x)
-            values.append(float(value(x)))
+            values.append(_finite(value, x))
+        rounding = ROUNDING * max(abs(before), abs(values[-1]))
+        if values[-1] > before + rounding:
+            status, reason = Status.STOPPED, "f rose: a block is not minimised"
+            break
         if before - values[-1] <= tol:
             status, reason = Status.SOLVED, f"a round lowered f by at most {tol:g}"
             break
@@ -88,7 +103,7 @@ def alternating_minimization(
         steps,
         found,
         np.concatenate([[np.inf], found[:-1]]),
-        1e3 * np.finfo(float).eps * float(np.abs(found).max()),
+        ROUNDING * float(np.abs(found).max()),
     )
     return Record(
         method="alternating_minimization",
@@ -106,3 +121,10 @@ def alternating_minimization(
         bounds=(bound,),
         seconds=time.perf_counter() - start,
     )
+
+
+def _finite(value: Callable[[Any], float], x: Array) -> float:
+    found = float(value(x.copy()))
+    if not np.isfinite(found):
+        raise ValueError(f"value is {found!r} at an iterate; it must be finite.")
+    return found

@@ -6,6 +6,7 @@ estimate is said to be one, and the path of the run is checked against it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ def _curvature(
         raise ValueError("f or its gradient is not finite at x0; start elsewhere.")
     d = x.size
     if objective.hessian is not None:
-        return _extremes(np.asarray(objective.hessian(x), dtype=np.float64))
+        return _extremes(hessian_at(objective.hessian, x))
     h = np.finfo(float).eps ** (1 / 3) * (1 + float(np.abs(x).max()))
 
     def product(v: Array) -> Array:
@@ -73,7 +74,8 @@ def _curvature(
         return (ahead - behind) * (size / (2 * h))
 
     if d <= SMALL:
-        return _extremes(np.array([product(column) for column in np.eye(d)]))
+        H = np.array([product(column) for column in np.eye(d)])
+        return _extremes((H + H.T) / 2)
     operator = LinearOperator((d, d), matvec=product, dtype=np.float64)
     start = np.random.default_rng(0).normal(size=d)
     if not np.any(product(start)):
@@ -82,6 +84,14 @@ def _curvature(
     if not need_smallest:
         return largest, 0.0
     return largest, _lanczos(operator, "SA", start)
+
+
+def hessian_at(hessian: Callable[[Array], Any], x: Array) -> Array:
+    """The Hessian at ``x``, symmetric; an error says what is wrong with it."""
+    H = np.asarray(hessian(x), dtype=np.float64)
+    if H.shape != (x.size, x.size):
+        raise ValueError(f"hessian returned shape {H.shape}; ({x.size}, {x.size}) due.")
+    return (H + H.T) / 2
 
 
 def _lanczos(operator: LinearOperator, which: str, start: Array) -> float:
@@ -99,7 +109,7 @@ def _extremes(H: Array) -> tuple[float, float]:
     """Largest absolute and smallest eigenvalue; NaN where differences overflow."""
     if not np.isfinite(H).all():
         return float("nan"), float("nan")
-    eigenvalues = np.linalg.eigvalsh((H + H.T) / 2)
+    eigenvalues = np.linalg.eigvalsh(H)
     return float(np.abs(eigenvalues).max()), float(eigenvalues.min())
 
 
@@ -119,7 +129,8 @@ def find_constants(
     for name in ("L", "m"):
         given = getattr(objective, name)
         if wanted[name]:
-            known[name] = Known(estimates[name], "estimated")
+            if np.isfinite(estimates[name]):
+                known[name] = Known(estimates[name], "estimated")
         elif given is not None and not isinstance(given, str):
             known[name] = Known(float(given), "given")
     for name in ("pl", "hessian_lipschitz", "L_terms"):
@@ -131,7 +142,7 @@ def find_constants(
 
 def smoothness(constants: dict[str, Known]) -> float:
     """L for a default step, or an error that says what to give."""
-    L = constants["L"].value if "L" in constants else 0.0
+    L = constants["L"].value if "L" in constants else float("nan")
     if not (np.isfinite(L) and L > 0):
         raise ValueError(
             f"the curvature at x0 is {L:g}, which gives no step: pass step=, or "
@@ -141,23 +152,49 @@ def smoothness(constants: dict[str, Known]) -> float:
 
 
 def contradictions(
-    path: Path | None, constants: dict[str, Known], convex: bool
+    path: Path, constants: dict[str, Known], objective: Objective
 ) -> tuple[str, ...]:
     """Promises about f that the path of a run contradicts."""
-    if path is None:
-        return ()
     found = []
     L, m = constants.get("L"), constants.get("m")
     if L is not None and path.steepest > L.value * (1 + 1e-6):
         found.append(
             f"L = {L.value:.4g} ({L.source}) is too small: between two iterates the "
-            f"gradient turned by {path.steepest:.4g} per unit"
+            f"curvature is {path.steepest:.4g}"
         )
     if m is not None and path.flattest < m.value * (1 - 1e-6):
         found.append(
             f"m = {m.value:.4g} ({m.source}) is too large: between two iterates the "
             f"curvature is {path.flattest:.4g}"
         )
-    if convex and path.below > 1e-9:
+    if objective.is_convex and path.below > 1e-9:
         found.append("f is not convex: an iterate lies below the tangent at another")
+    if objective.quadratic and path.bent > 1e-9:
+        found.append("f is not quadratic: its slope does not change evenly")
     return tuple(found)
+
+
+def slope_is_false(objective: Objective, x: Array) -> bool:
+    """Whether values of f around ``x`` contradict the gradient there.
+
+    The slope along the gradient is g·g; differences at two widths tell how far the
+    curvature of f can bend what they show.
+    """
+    value, g = objective.evaluate(x)
+    size = float(np.linalg.norm(g))
+    if not size > 0:
+        return False
+    unit = g / size
+
+    def slope(h: float) -> float:
+        ahead, behind = (
+            objective.evaluate(x + h * unit),
+            objective.evaluate(x - h * unit),
+        )
+        return (ahead[0] - behind[0]) / (2 * h)
+
+    h = 1e-5 * (1 + float(np.abs(x).max()))
+    wide, narrow = slope(h), slope(h / 2)
+    rounding = 1e3 * np.finfo(float).eps * abs(value) / h
+    granted = 1e-3 * size + 4 * abs(wide - narrow) + rounding
+    return bool(abs(narrow - size) > granted)

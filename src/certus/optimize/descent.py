@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from certus.optimize.constants import find_constants, smoothness
-from certus.optimize.loop import Move, run
+from certus.optimize.loop import Limits, Move, run
 from certus.optimize.objective import Array, Objective, as_objective, as_start
 from certus.optimize.record import Known, Record
 from certus.optimize.schedules import as_schedule, length
@@ -94,7 +94,7 @@ def gradient_descent(
     -------
     Record
         Iterates and the theorem's bound beside what was observed. Memory is that of
-        ``max_iter`` points; a step costs one evaluation, with backtracking two.
+        ``max_iter`` points; a step costs one evaluation, with backtracking three.
 
     Objective
     ---------
@@ -134,15 +134,17 @@ def gradient_descent(
 
     def advance(k: int, x: Array, g: Array) -> Move:
         nonlocal shortest
-        t = length(schedule, k) * clip_factor(g, clip)
-        if search:
-            t = shortest = _halve(objective, x, g, min(t, shortest))
+        factor = clip_factor(g, clip)
+        if not search:
+            t = length(schedule, k) * factor
+            return Move(x - t * g, t)
+        t = _halve(objective, x, g, shortest * factor)
+        shortest = t / factor  # clipping shortens this step alone
         return Move(x - t * g, t)
 
-    trace = run(objective, x, advance, max_iter=max_iter, tol=tol, stop=stop)
+    trace = run(objective, x, advance, Limits(max_iter, tol, stop))
     if search:
-        seen = trace.path.steepest if trace.path is not None else 0.0
-        constants["L"] = Known(max(1 / shortest, seen), "estimated")
+        constants["L"] = Known(max(1 / shortest, trace.path.steepest), "estimated")
     verdict = descent(trace, objective, constants, searched=search)
     return make_record("gradient_descent", trace, objective, constants, verdict)
 

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from certus.optimize.constants import find_constants, smoothness
-from certus.optimize.loop import Move, Trace, as_sampler, run
+from certus.optimize.loop import Limits, Move, Trace, as_sampler, run
 from certus.optimize.objective import Array, Objective, as_objective, as_start
 from certus.optimize.record import Bound, Record, Theorem
-from certus.optimize.schedules import as_schedule, length
+from certus.optimize.schedules import as_schedule, constant, length
 from certus.optimize.theorems import (
     EPS,
+    UNKNOWN_L,
     Constants,
     Verdict,
     against,
@@ -99,8 +100,7 @@ def heavy_ball(
     beta = check_beta(beta)
     if step is None:
         step = (1 - beta) / L
-    eta = length(as_schedule(step), 0)
-    before = x
+    eta, before = constant(step), x
 
     def advance(k: int, x: Array, g: Array) -> Move:
         nonlocal before
@@ -108,7 +108,7 @@ def heavy_ball(
         before = x
         return Move(ahead, eta)
 
-    trace = run(objective, x, advance, max_iter=max_iter, tol=tol, stop=stop)
+    trace = run(objective, x, advance, Limits(max_iter, tol, stop))
     verdict = _ball_bounds(trace, objective, constants, eta, beta)
     return make_record("heavy_ball", trace, objective, constants, verdict)
 
@@ -116,6 +116,8 @@ def heavy_ball(
 def _ball_bounds(
     trace: Trace, objective: Objective, constants: Constants, eta: float, beta: float
 ) -> Verdict:
+    if "L" not in constants:
+        return UNKNOWN_L
     L, m, root = of(constants, "L"), of(constants, "m"), math.sqrt(beta)
     ref, k = reference(trace, objective), np.array(trace.steps)
     inside = eta * m >= (1 - root) ** 2 * (1 - 1e-12) and eta * L <= (1 + root) ** 2 * (
@@ -227,20 +229,14 @@ def momentum(
         mean = beta * mean + (1 - beta) * g
         return Move(x - gamma * mean, gamma)
 
-    trace = run(
-        objective,
-        x,
-        advance,
-        max_iter=max_iter,
-        tol=tol,
-        stop=stop,
-        sample=sampler,
-        every=every,
-    )
+    limits = Limits(max_iter, tol, stop)
+    trace = run(objective, x, advance, limits, sampler=sampler, every=every)
     verdict: Verdict = "momentum on random batches: no theorem is stated"
     if sampler is None:
         lengths = set(trace.step_sizes)
-        verdict = "the theorem is for a constant step"
+        verdict = (
+            "the theorem is for a constant step" if lengths else "no step was taken"
+        )
         if len(lengths) == 1:
             eta = lengths.pop() * (1 - beta)
             verdict = _ball_bounds(trace, objective, constants, eta, beta)
@@ -298,7 +294,7 @@ def nesterov(
     """
     objective, x = as_objective(f), as_start(x0)
     constants = find_constants(objective, x)
-    t = length(as_schedule(1 / smoothness(constants) if step is None else step), 0)
+    t = constant(1 / smoothness(constants) if step is None else step)
     m = of(constants, "m")
     root = min(1.0, math.sqrt(m * t))
     before, weight = x, 1.0
@@ -317,7 +313,7 @@ def nesterov(
         slope = g if beta == 0 or k == 0 else objective.evaluate(y)[1]
         return Move(y - t * slope, t)
 
-    trace = run(objective, x, advance, max_iter=max_iter, tol=tol, stop=stop)
+    trace = run(objective, x, advance, Limits(max_iter, tol, stop))
     verdict = _nesterov_bounds(trace, objective, constants, t)
     return make_record("nesterov", trace, objective, constants, verdict)
 
@@ -326,6 +322,8 @@ def _nesterov_bounds(
     trace: Trace, objective: Objective, constants: Constants, t: float
 ) -> Verdict:
     L, m = of(constants, "L"), of(constants, "m")
+    if "L" not in constants:
+        return UNKNOWN_L
     if not (objective.is_convex or m > 0):
         return "acceleration is proved for convex functions: Objective(f, convex=True)"
     if t * L > 1 + 1e-12:

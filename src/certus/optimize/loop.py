@@ -8,6 +8,7 @@ changed along the path, by which a wrong constant is found out.
 from __future__ import annotations
 
 import math
+import operator
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -59,11 +60,12 @@ class Trace:
     step_sizes: list[float] = field(default_factory=list)
     sizes: list[float] = field(default_factory=list)
     averages: list[Array] = field(default_factory=list)
+    kept: list[Any] = field(default_factory=list)
     status: Status = Status.MAX_ITER
     reason: str = ""
     seconds: float = 0.0
     evaluations: int = 0
-    path: Path | None = None
+    path: Path = field(default_factory=lambda: Path())
 
     @property
     def points(self) -> Array:
@@ -75,14 +77,16 @@ class Trace:
 class Path:
     """Curvature seen between neighbouring records: what L and m must agree with.
 
-    What rounding of the gradients can feign is granted: subtracted from the steepest,
-    added to the flattest.
+    It shows twice: in how the gradient turned, and in how far the value is from the
+    tangent at either end. What rounding can feign is granted: subtracted from the
+    steepest, added to the flattest.
     """
 
     L: float = 0.0
-    steepest: float = 0.0  # largest ‖Δg‖/‖Δx‖
-    flattest: float = np.inf  # smallest ΔgᵀΔx/‖Δx‖²
+    steepest: float = 0.0  # largest ‖Δg‖/‖Δx‖, or 2|Δf − gᵀΔx|/‖Δx‖²
+    flattest: float = np.inf  # smallest ΔgᵀΔx/‖Δx‖², or 2(Δf − gᵀΔx)/‖Δx‖²
     below: float = 0.0  # largest violation of f(y) ≥ f(x) + gᵀ(y − x), relative
+    bent: float = 0.0  # largest |Δf − ½(g + g')ᵀΔx|, 0 on a quadratic, relative
     last: tuple[Array, float, Array] | None = None
 
     def add(self, x: Array, value: float, gradient: Array) -> None:
@@ -106,13 +110,40 @@ class Path:
         if length <= 1e-6 * (1e-6 + place):
             return
         bend, along, change = float(turn @ move), float(slope @ move), norm(turn)
-        terms = norm(gradient) + steep + max(self.L, self.steepest) * place
+        rough = max(self.L, self.steepest) * place
+        terms = norm(gradient) + steep + rough
         granted = 1e3 * EPS * terms / length
         self.steepest = max(self.steepest, change / length - granted)
         self.flattest = min(self.flattest, bend / length**2 + granted)
+        # The value above the tangent at the old point, and seen from the new one.
+        ahead, behind = value - old - along, old - value + along + bend
         scale = abs(old) + abs(value) + length * steep
-        excess = max(old + along - value, value - along - bend - old)
-        self.below = max(self.below, excess / (scale + 1e-300))
+        self.below = max(self.below, -min(ahead, behind) / (scale + 1e-300))
+        self.bent = max(self.bent, abs(ahead - behind) / 2 / (scale + 1e-300))
+        unit, granted = length**2 / 2, 1e3 * EPS * (scale + length * terms)
+        granted += 1e3 * EPS * rough * place
+        high, low = max(abs(ahead), abs(behind)), min(ahead, behind)
+        self.steepest = max(self.steepest, (high - granted) / unit)
+        self.flattest = min(self.flattest, (low + granted) / unit)
+
+
+class Limits(NamedTuple):
+    """When a run ends: after so many steps, at a tolerance, or by a rule."""
+
+    max_iter: int
+    tol: float
+    stop: Any = ()
+
+
+def whole(name: str, value: Any, least: int) -> int:
+    """``value`` as a whole number that is large enough."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}={value!r} must be a whole number.") from None
+    if number < least:
+        raise ValueError(f"{name}={value!r} must be at least {least}.")
+    return number
 
 
 class _Plan(NamedTuple):
@@ -124,11 +155,12 @@ class _Plan(NamedTuple):
     memory: list[list[float]]
     start: float
     deadline: float
-    sample: Callable[[Array], Array] | None
+    sampler: Callable[[Array], Array] | None
     every: int
     average: bool
     measure: str
     value: Callable[[Array], float] | None
+    observe: Callable[[Array], Any] | None
 
     def due(self, k: int) -> bool:
         """Whether f is evaluated in full at step ``k``."""
@@ -140,30 +172,27 @@ def run(
     objective: Objective,
     x0: Array,
     advance: Advance,
+    limits: Limits,
     *,
-    max_iter: int,
-    tol: float,
-    stop: Any = (),
-    sample: Callable[[Array], Array] | None = None,
+    sampler: Callable[[Array], Array] | None = None,
     every: int = 1,
     average: bool = False,
     measure: str = "",
     value: Callable[[Array], float] | None = None,
+    observe: Callable[[Array], Any] | None = None,
 ) -> Trace:
     """Iterate until a rule, ``tol`` or ``max_iter`` says so.
 
-    ``sample`` draws the gradient that is followed, so that f is evaluated in full only
+    ``sampler`` draws the gradient that is followed, so that f is evaluated in full only
     every ``every`` steps; ``value`` adds a part that is not differentiated (a penalty);
     ``measure`` names what ``tol`` bounds where the method supplies it; else the
-    gradient norm decides before the method is asked to move.
+    gradient norm decides before the method is asked to move. What ``observe`` makes of
+    the full gradient at each record is kept.
     """
-    if max_iter < 0:
-        raise ValueError(f"max_iter={max_iter!r} must not be negative.")
+    max_iter, tol = whole("max_iter", limits.max_iter, 0), limits.tol
     if not tol >= 0:
         raise ValueError(f"tol={tol!r} must not be negative.")
-    if every < 1:
-        raise ValueError(f"every={every!r} must be at least 1.")
-    rules = as_rules(stop)
+    every, rules = whole("every", every, 1), as_rules(limits.stop)
     start = time.perf_counter()
     plan = _Plan(
         max_iter,
@@ -172,13 +201,14 @@ def run(
         [[] for _ in rules],
         start,
         min((r.seconds for r in rules if isinstance(r, MaxTime)), default=np.inf),
-        sample,
+        sampler,
         every,
         average,
         measure,
         value,
+        observe,
     )
-    L = float(objective.L) if isinstance(objective.L, int | float) else 0.0
+    L = 0.0 if objective.L is None or objective.L == "estimate" else float(objective.L)
     trace = Trace(path=Path(L), reason=f"max_iter of {max_iter:,} reached")
     try:
         with np.errstate(all="ignore"):
@@ -204,12 +234,14 @@ def _iterate(
                 return
             if plan.average:
                 trace.averages.append(mean)
+            if plan.observe is not None:
+                trace.kept.append(plan.observe(gradient))
             if not plan.measure and (_finished(trace, plan) or k == plan.max_iter):
                 return
         elif not norm(x) < HUGE:  # also where it is NaN
             trace.status, trace.reason = Status.DIVERGED, f"diverged at step {k}"
             return
-        followed = gradient if plan.sample is None else plan.sample(x)
+        followed = gradient if plan.sampler is None else plan.sampler(x)
         move = advance(k, x, followed)  # type: ignore[arg-type]
         if due and plan.measure:
             trace.measures.append(move.measure or 0.0)
@@ -237,15 +269,19 @@ def _record(
     slope = norm(gradient)
     if not (abs(found) < HUGE and slope < HUGE):  # also where one of them is NaN
         if k == 0:
-            raise ValueError("f or its gradient is not finite at x0; start elsewhere.")
+            raise ValueError(
+                "f or its gradient is not finite at x0, or beyond 1e100; start "
+                "elsewhere."
+            )
         trace.status, trace.reason = Status.DIVERGED, f"diverged at step {k}"
+        if np.isnan(found) or np.isnan(slope):
+            trace.reason += ": f or its gradient is NaN there"
         return None
     trace.steps.append(k)
     trace.iterates.append(x)
     trace.values.append(found)
     trace.gradient_norms.append(slope)
-    if trace.path is not None:
-        trace.path.add(x, smooth, gradient)
+    trace.path.add(x, smooth, gradient)
     return gradient
 
 
@@ -268,10 +304,14 @@ def _finished(trace: Trace, plan: _Plan) -> bool:
 
 def _square(trace: Trace) -> None:
     """Bring all columns to the same number of rows after an early end."""
-    rows = len(trace.gradient_norms)
-    for column in (trace.steps, trace.iterates, trace.values, trace.averages):
+    # An interrupt may come between two columns of a row: that row is dropped.
+    filled: list[list[Any]] = [trace.gradient_norms, trace.averages]
+    filled += [trace.kept, trace.measures]
+    rows = min(len(column) for column in filled if column)
+    filled += [trace.steps, trace.iterates, trace.values]
+    for column in filled:
         del column[rows:]
-    trace.measures += trace.gradient_norms[len(trace.measures) : rows]
+    trace.measures = trace.measures or list(trace.gradient_norms)
     moves = trace.steps[-1]
     del trace.step_sizes[moves:], trace.sizes[moves:]
 
@@ -290,7 +330,7 @@ class Sampler:
         replace: bool,
         random_state: Any,
     ) -> None:
-        n = objective.n_terms or 0
+        n, batch_size = objective.n_terms or 0, whole("batch_size", batch_size, 1)
         if not 1 <= batch_size <= n and not (replace and batch_size >= 1):
             raise ValueError(f"batch_size={batch_size!r} must lie between 1 and {n}.")
         self.objective, self.n = objective, n

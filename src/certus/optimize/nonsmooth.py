@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 
 from certus.optimize.constants import find_constants
-from certus.optimize.loop import Move, run
+from certus.optimize.loop import Limits, Move, run
 from certus.optimize.objective import Array, as_objective, as_start
 from certus.optimize.record import Record
 from certus.optimize.schedules import as_schedule, length
+from certus.optimize.sets import as_projection
+from certus.optimize.splitting import inside
 from certus.optimize.theorems import make_record, subgradient
 
 
@@ -35,7 +37,8 @@ def subgradient_descent(
     Parameters
     ----------
     f : callable or Objective
-        ``f(x) -> (value, subgradient)``, convex.
+        ``f(x) -> (value, subgradient)``, convex; an ``optimum`` outside the constraint
+        set is left aside.
     x0 : array-like of shape (d,)
         Start.
     step : float or schedule
@@ -73,19 +76,16 @@ def subgradient_descent(
     >>> record.value < 0.05, record.holds
     (True, True)
     """
-    objective, x = as_objective(f), as_start(x0)
-    schedule = as_schedule(step)
-    if constraint is not None:
-        x = constraint.project(x)
+    objective, schedule = as_objective(f), as_schedule(step)
+    project = as_projection(constraint)
+    x = project(as_start(x0))
+    objective = inside(objective, lambda w, t: project(w), 0.0)
 
     def advance(k: int, x: Array, g: Array) -> Move:
         t = length(schedule, k)
-        ahead = x - t * g
-        if constraint is not None:
-            ahead = constraint.project(ahead)
-        return Move(ahead, t, None, float(g @ g))
+        return Move(project(x - t * g), t, None, float(g @ g))
 
-    trace = run(objective, x, advance, max_iter=max_iter, tol=tol, stop=stop)
+    trace = run(objective, x, advance, Limits(max_iter, tol, stop))
     constants = find_constants(objective, x, need_L=False)
     best = int(np.argmin(trace.values))
     return make_record(

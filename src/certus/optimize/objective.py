@@ -25,8 +25,9 @@ ALL = slice(None)
 class Objective:
     """A function with the facts that theorems about it rest on.
 
-    Every fact is a promise of yours; a run checks it along its own path and says so
-    where it fails (``Record.refutations``).
+    Every fact is a promise of yours. A run checks L, m, pl, convexity, quadratic, the
+    optimum and the gradient itself along its own path, and says so where one fails
+    (``Record.refutations``).
 
     Parameters
     ----------
@@ -93,8 +94,17 @@ class Objective:
                 continue
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"{name}={value!r} must be finite and not negative.")
+        for low, high in (("m", "L"), ("pl", "L"), ("m", "L_terms")):
+            least, most = getattr(self, low), getattr(self, high)
+            given = all(v is not None and v != "estimate" for v in (least, most))
+            if given and least > most * (1 + 1e-9):
+                raise ValueError(
+                    f"{low}={least!r} exceeds {high}={most!r}: no function has both."
+                )
         if self.n_terms is not None and self.n_terms < 1:
             raise ValueError(f"n_terms={self.n_terms!r} must be at least 1.")
+        if self.optimum is not None and not np.isfinite(self.optimum).all():
+            raise ValueError("optimum contains NaN or infinity; leave it out.")
 
     def evaluate(self, x: Array, rows: Any = ALL) -> tuple[float, Array]:
         """Value and gradient at ``x``; of the mean over ``rows`` in a finite sum.
@@ -111,11 +121,12 @@ class Objective:
         value : float
         gradient : ndarray of shape (d,)
         """
+        point = x.copy()  # a function may write into its argument
         with np.errstate(all="ignore"):
             if self.n_terms is None:
-                found = self.function(x)
+                found = self.function(point)
             else:
-                found = self.function(x, rows)
+                found = self.function(point, rows)
         return _value_and_gradient(found, x)
 
     @property
@@ -132,7 +143,7 @@ def _value_and_gradient(found: Any, x: Array) -> tuple[float, Array]:
             "certus.optimize.from_torch."
         )
     # A copy, as a function may fill one buffer again and again.
-    value, gradient = np.asarray(found[0]), np.array(found[1], dtype=np.float64)
+    value, gradient = _real(found[0], "value"), _real(found[1], "gradient").copy()
     if value.size != 1:
         raise ValueError(f"f returned a value of shape {value.shape}; it must be one.")
     if gradient.size != x.size:
@@ -141,6 +152,16 @@ def _value_and_gradient(found: Any, x: Array) -> tuple[float, Array]:
             f"{x.shape}; they must agree."
         )
     return float(value.reshape(())), gradient.reshape(x.shape)
+
+
+def _real(found: Any, what: str) -> Array:
+    """What f returned as real numbers."""
+    array = np.asarray(found)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(
+            f"f returned a {what} of type {array.dtype}; give real numbers."
+        )
+    return np.asarray(array, dtype=np.float64)
 
 
 def as_objective(f: Any) -> Objective:
@@ -168,8 +189,13 @@ def as_sum(f: Any, method: str) -> Objective:
 
 def as_start(x0: Any) -> Array:
     """``x0`` as a finite vector of its own."""
-    x = np.array(x0, dtype=np.float64, ndmin=1)
-    if x.ndim != 1 or x.size == 0:
+    found = np.asarray(x0.detach() if hasattr(x0, "detach") else x0)
+    if np.iscomplexobj(found):
+        raise TypeError("x0 is complex; give real numbers.")
+    x = np.array(found, dtype=np.float64, ndmin=1)
+    if x.size == 0:
+        raise ValueError("x0 is empty; give at least one number.")
+    if x.ndim != 1:
         raise ValueError(f"x0 has shape {x.shape}; give a vector with ravel().")
     if not np.isfinite(x).all():
         raise ValueError("x0 contains NaN or infinity; give a finite start.")
@@ -199,7 +225,8 @@ def from_torch(function: Callable[..., Any]) -> Callable[..., tuple[float, Array
     --------
     >>> from certus.optimize import from_torch, gradient_descent
     >>> f = from_torch(lambda x: ((x - 1) ** 2).sum())
-    >>> record = gradient_descent(f, [0.0, 3.0])  # doctest: +SKIP
+    >>> gradient_descent(f, [0.0, 3.0]).x.round(6)
+    array([1., 1.])
     """
 
     def value_and_gradient(x: Array, rows: Any = None) -> tuple[float, Array]:
@@ -211,7 +238,11 @@ def from_torch(function: Callable[..., Any]) -> Callable[..., tuple[float, Array
         else:
             chosen = rows if isinstance(rows, slice) else torch.as_tensor(rows)
             value = function(point, chosen)
-        (gradient,) = torch.autograd.grad(value, point)
+        if not isinstance(value, torch.Tensor) or value.numel() != 1:
+            raise TypeError("a torch function must return a tensor of one number.")
+        if not value.requires_grad:  # it does not depend on x
+            return float(value), np.zeros_like(x)
+        (gradient,) = torch.autograd.grad(value.sum(), point, materialize_grads=True)
         return float(value.detach()), gradient.numpy()
 
     return value_and_gradient

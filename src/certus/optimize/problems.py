@@ -39,11 +39,14 @@ def quadratic_objective(A: Any, b: Any) -> Objective:
     (array([1., 1.]), 4.0, 1.0)
     """
     A, b = np.asarray(A, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if not (np.isfinite(A).all() and np.isfinite(b).all()):
+        raise ValueError("A or b holds NaN or infinity.")
     if A.ndim != 2 or A.shape != (b.size, b.size) or not np.allclose(A, A.T):
         raise ValueError(f"A must be symmetric of shape ({b.size}, {b.size}).")
     eigenvalues, vectors = np.linalg.eigh(A)
     L, m = _outwards(eigenvalues)
-    if eigenvalues[0] < -1e-10 * max(eigenvalues[-1], 0.0):
+    rounding = L - float(eigenvalues[-1])
+    if eigenvalues[0] < -10 * rounding:
         raise ValueError("A has a negative eigenvalue: there is no minimum.")
     keep = eigenvalues > 1e-12 * max(eigenvalues[-1], 1e-300)
     optimum = vectors[:, keep] @ ((vectors[:, keep].T @ b) / eigenvalues[keep])
@@ -92,7 +95,7 @@ def least_squares_objective(X: Any, y: Any, alpha: float = 0.0) -> Objective:
     >>> f.optimum, round(f.L, 9), f.L_terms
     (array([2., 4.]), 0.5, 1.0)
     """
-    X, y = _rows(X, y)
+    X, y = _rows(X, y, alpha)
     n, d = X.shape
     L, m = _outwards(np.linalg.eigvalsh(X.T @ X / n))
     H = X.T @ X / n + alpha * np.eye(d)
@@ -149,7 +152,7 @@ def logistic_objective(X: Any, y: Any, alpha: float = 0.0) -> Objective:
     >>> round(f.evaluate(np.zeros(2))[0], 6), round(f.L, 6)
     (0.693147, 0.225)
     """
-    X, y = _rows(X, y)
+    X, y = _rows(X, y, alpha)
     if not np.isin(y, (-1, 1)).all():
         raise ValueError("labels must be −1 and 1.")
     n, d = X.shape
@@ -180,12 +183,16 @@ def logistic_objective(X: Any, y: Any, alpha: float = 0.0) -> Objective:
     )
 
 
-def _rows(X: Any, y: Any) -> tuple[Array, Array]:
+def _rows(X: Any, y: Any, alpha: float) -> tuple[Array, Array]:
+    if not 0 <= alpha < np.inf:
+        raise ValueError(f"alpha={alpha!r} must be finite and not negative.")
     X, y = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    if X.ndim != 2 or y.shape != (len(X),):
+    if X.ndim != 2 or y.shape != (len(X),) or not X.size:
         raise ValueError(
             f"X has shape {X.shape} and y {y.shape}; (n, d), (n,) are due."
         )
+    if not (np.isfinite(X).all() and np.isfinite(y).all()):
+        raise ValueError("X or y holds NaN or infinity.")
     return X, y
 
 

@@ -125,9 +125,19 @@ def as_schedule(step: Any) -> Schedule:
     return cast(Schedule, Constant(eta))
 
 
+def constant(step: Any) -> float:
+    """One length for every step, for methods whose theorem has no other."""
+    if callable(step):
+        raise TypeError("this method takes a constant step: give a positive number.")
+    return length(as_schedule(step), 0)
+
+
 def length(schedule: Schedule, k: int) -> float:
     """Length of step ``k``; an error names the step where a schedule goes wrong."""
-    eta = float(schedule(k))
+    try:
+        eta = float(schedule(k))
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise ValueError(f"the schedule fails at step {k}: {error}.") from None
     if not (math.isfinite(eta) and eta > 0):
         raise ValueError(f"the schedule gives {eta!r} at step {k}; steps are positive.")
     return eta

@@ -16,8 +16,12 @@ from typing import Any
 import numpy as np
 
 from certus.certificate import Status
+from certus.optimize.loop import whole
 from certus.optimize.objective import Objective
 from certus.optimize.record import Bound, Known, Record, Theorem
+
+#: Numbers that the points of a grid may hold: beyond this they fill the memory.
+LARGEST = 50_000_000
 
 
 def grid_search(f: Any, axes: Sequence[Any]) -> Record:
@@ -42,7 +46,9 @@ def grid_search(f: Any, axes: Sequence[Any]) -> Record:
     Certificate
     -----------
     With ``Objective(f, lipschitz=G)``: the minimum over the box that the axes span is
-    at most G·(half the longest cell diagonal) below the best point. Otherwise none.
+    at most G·(half the longest cell diagonal) below the best point, at
+    ``extra["lower_bound"]``; it is compared with a minimum that is given. Otherwise
+    none.
 
     Examples
     --------
@@ -58,6 +64,12 @@ def grid_search(f: Any, axes: Sequence[Any]) -> Record:
         raise ValueError("axes needs at least one point along each axis.")
     objective = f if isinstance(f, Objective) else None
     function = f if objective is None else objective.evaluate
+    count = math.prod(line.size for line in lines)
+    if count * len(lines) > LARGEST:
+        raise ValueError(
+            f"the grid has {count:.3g} points in {len(lines)} dimensions, all of which "
+            "are recorded: take fewer points along each axis."
+        )
     start = time.perf_counter()
     points = np.array(list(itertools.product(*lines)))
     values = np.array([_value(function(x)) for x in points])
@@ -65,14 +77,15 @@ def grid_search(f: Any, axes: Sequence[Any]) -> Record:
         raise ValueError("f is finite at no point of the grid.")
     best = int(np.nanargmin(values))
     steps = np.arange(values.size)
-    bounds: tuple[Bound, ...] = ()
-    refused, constants = "without a Lipschitz constant of f nothing is promised", {}
+    verdict: Bound | str = "without a Lipschitz constant of f nothing is promised"
+    constants, extra = {}, {}
     if objective is not None and objective.lipschitz is not None:
-        bounds, refused = (
-            (_grid_bound(objective, objective.lipschitz, lines, values, best),),
-            "",
-        )
-        constants = {"lipschitz": Known(objective.lipschitz, "given")}
+        G = objective.lipschitz
+        constants = {"lipschitz": Known(G, "given")}
+        below = float(values[best]) - G * _radius(lines)
+        verdict = _grid_bound(objective, G, lines, values, best)
+        if np.isfinite(values).all():
+            extra = {"lower_bound": below}
     return Record(
         method="grid_search",
         x=points[best],
@@ -87,10 +100,17 @@ def grid_search(f: Any, axes: Sequence[Any]) -> Record:
         n_iter=values.size,
         evaluations=values.size,
         constants=constants,
-        bounds=bounds,
-        refused=refused,
+        bounds=() if isinstance(verdict, str) else (verdict,),
+        refused=verdict if isinstance(verdict, str) else "",
         seconds=time.perf_counter() - start,
+        extra=extra,
     )
+
+
+def _radius(lines: list[Any]) -> float:
+    """Half the longest diagonal of a cell: no point of the box is farther away."""
+    widths = [float(np.diff(line).max(initial=0.0)) for line in lines]
+    return math.sqrt(sum(width**2 for width in widths)) / 2
 
 
 def _value(found: Any) -> float:
@@ -99,27 +119,32 @@ def _value(found: Any) -> float:
 
 def _grid_bound(
     objective: Objective, G: float, lines: list[Any], values: Any, best: int
-) -> Bound:
+) -> Bound | str:
     """The best value against the minimum, if that is known."""
-    widths = [float(np.diff(line).max(initial=0.0)) for line in lines]
-    radius = math.sqrt(sum(width**2 for width in widths)) / 2
+    if not np.isfinite(values).all():
+        return "f is not finite on the whole grid, so it is not Lipschitz there"
     least = objective.minimum
-    if least is None and objective.optimum is not None:
-        least = objective.evaluate(np.atleast_1d(objective.optimum))[0]
-    gap = 0.0 if least is None else float(values[best]) - least
+    if objective.optimum is not None:
+        optimum = np.atleast_1d(np.asarray(objective.optimum, dtype=np.float64))
+        if any(not line[0] <= v <= line[-1] for line, v in zip(lines, optimum)):
+            return "the optimum given is outside the box that the axes span"
+        least = objective.evaluate(optimum)[0]
+    bound = G * _radius(lines)
+    if least is None:
+        return (
+            "no minimum is given to compare with; by G it is at most "
+            f"{bound:.4g} below the best point (extra['lower_bound'])"
+        )
     return Bound(
         Theorem(
             "exact",
             "f(best) − min ≤ G·half the longest cell diagonal",
-            (
-                f"G = {G:.4g} (given), minimum inside the box",
-                "minimum given" if least is not None else "minimum not given",
-            ),
+            (f"G = {G:.4g} (given), minimum given, inside the box",),
         ),
         "f(best) − f*",
         np.array([values.size - 1]),
-        np.array([gap]),
-        np.array([G * radius]),
+        np.array([float(values[best]) - least]),
+        np.array([bound]),
     )
 
 
@@ -166,18 +191,27 @@ def bisection(
     >>> bisection(lambda x: x**3, 0.0, 2.0, target=2.0).x
     array([1.25992105])
     """
-    if not (np.isfinite([low, high]).all() and low < high):
+    if not (low < high and np.isfinite(high - low)):
         raise ValueError(f"low={low!r} and high={high!r} must be finite, low < high.")
-    start = time.perf_counter()
-    at_low, at_high = float(g(low)) - target, float(g(high)) - target
-    if not at_low * at_high <= 0:
+    max_iter, start = whole("max_iter", max_iter, 0), time.perf_counter()
+
+    def excess(x: float) -> float:
+        found = float(g(x)) - target
+        if np.isnan(found):
+            raise ValueError(
+                f"g is NaN at {x:.6g}; choose an interval where it is not."
+            )
+        return found
+
+    at_low, at_high = excess(low), excess(high)
+    if np.sign(at_low) * np.sign(at_high) > 0:
         raise ValueError(
             f"g − target is {at_low:.4g} at low and {at_high:.4g} at high: no change "
             "of sign, so that no root is certain. Widen the interval."
         )
     rising, width = at_low <= at_high, high - low
     ends = {low: at_low, high: at_high}
-    middles, values = [(low + high) / 2], [float(g((low + high) / 2)) - target]
+    middles, values = [low + width / 2], [excess(low + width / 2)]
     status, reason = Status.MAX_ITER, f"max_iter of {max_iter} reached"
     for k in range(max_iter + 1):
         half = width / 2 ** (k + 1)
@@ -192,8 +226,8 @@ def bisection(
             low = middles[-1]
         else:
             high = middles[-1]
-        middles.append((low + high) / 2)
-        values.append(float(g(middles[-1])) - target)
+        middles.append(low + (high - low) / 2)
+        values.append(excess(middles[-1]))
     zeros = [end for end, value in ends.items() if value == 0]
     root = zeros[0] if zeros else middles[-1]
     return _bisection_record(

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from certus.optimize.constants import find_constants
-from certus.optimize.loop import Move, Trace, run
+from certus.optimize.constants import find_constants, hessian_at
+from certus.optimize.loop import Limits, Move, Trace, run
 from certus.optimize.objective import Array, Objective, as_objective, as_start
 from certus.optimize.record import Bound, Record, Theorem
+from certus.optimize.schedules import constant
 from certus.optimize.theorems import EPS, Constants, Verdict, make_record, of, sources
 
 #: Share of the decrease promised by the slope that a damped step must reach.
@@ -73,18 +74,21 @@ def newton_method(
     objective, x = as_objective(f), as_start(x0)
     if objective.hessian is None:
         raise ValueError("Newton's method needs Objective(f, hessian=...).")
-    if step is not None and not step > 0:
-        raise ValueError(f"step={step!r} must be positive.")
-    hessian, lifted = objective.hessian, 0
+    fixed = None if step is None else constant(step)
+    hessian, lifted, scale = objective.hessian, 0, 0.0
 
     def advance(k: int, x: Array, g: Array) -> Move:
-        nonlocal lifted
-        direction, changed = _newton_direction(np.asarray(hessian(x)), g)
+        nonlocal lifted, scale
+        direction, changed = _newton_direction(hessian_at(hessian, x), g)
         lifted += changed
-        gamma = step or _backtrack(objective, x, g, direction)
+        if fixed is not None:
+            return Move(x + fixed * direction, fixed)
+        value = objective.evaluate(x)[0]
+        scale = max(scale, abs(value))
+        gamma = _backtrack(objective, x, value, float(g @ direction), direction, scale)
         return Move(x + gamma * direction, gamma)
 
-    trace = run(objective, x, advance, max_iter=max_iter, tol=tol, stop=stop)
+    trace = run(objective, x, advance, Limits(max_iter, tol, stop))
     constants = find_constants(objective, x, need_L=False)
     verdict = _newton_bounds(trace, objective, constants, lifted)
     return make_record(
@@ -99,9 +103,9 @@ def newton_method(
 
 def _newton_direction(H: Array, g: Array) -> tuple[Array, bool]:
     """−H⁻¹g; where H is not positive definite, a lifted one is used instead."""
-    if H.shape != (g.size, g.size):
-        raise ValueError(f"hessian returned shape {H.shape}; ({g.size}, {g.size}) due.")
-    H, lift = (H + H.T) / 2, 0.0
+    if not np.isfinite(H).all():
+        return np.full_like(g, np.nan), False  # the run ends there as diverged
+    lift = 0.0
     scale = float(np.abs(H).max()) or 1.0
     while True:
         try:
@@ -111,11 +115,16 @@ def _newton_direction(H: Array, g: Array) -> tuple[Array, bool]:
             lift = max(2 * lift, 1e-8 * scale)
 
 
-def _backtrack(objective: Objective, x: Array, g: Array, direction: Array) -> float:
+def _backtrack(
+    objective: Objective,
+    x: Array,
+    value: float,
+    slope: float,
+    direction: Array,
+    scale: float,
+) -> float:
     """Halve γ = 1 until f falls by a share of what the slope promises."""
-    value, slope = objective.evaluate(x)[0], float(g @ direction)
-    rounding = EPS * (1 + abs(value))
-    gamma = 1.0
+    gamma, rounding = 1.0, EPS * scale
     for _ in range(60):
         ahead = objective.evaluate(x + gamma * direction)[0]
         if ahead <= value + ARMIJO * gamma * slope + rounding:
@@ -188,6 +197,8 @@ def second_order_test(gradient: Any, hessian: Any, tol: float = 1e-8) -> str:
     H = np.atleast_2d(np.asarray(hessian, dtype=np.float64))
     if H.shape != (g.size, g.size):
         raise ValueError(f"hessian has shape {H.shape}; ({g.size}, {g.size}) is due.")
+    if not (np.isfinite(g).all() and np.isfinite(H).all()):
+        raise ValueError("the gradient or the Hessian holds NaN or infinity.")
     if np.linalg.norm(g) > tol:
         return "not stationary"
     eigenvalues = np.linalg.eigvalsh((H + H.T) / 2)

@@ -7,7 +7,8 @@ distances; (w − Pw)ᵀ(v − Pw) ≤ 0 for every v in the set characterises it
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -16,6 +17,15 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 def _vector(w: Any) -> Array:
     return np.asarray(w, dtype=np.float64)
+
+
+def as_projection(constraint: Any) -> Callable[[Array], Array]:
+    """The projection onto a set; the identity where there is none."""
+    if constraint is None:
+        return _vector
+    if not hasattr(constraint, "project"):
+        raise TypeError("constraint needs a method project(w); see certus.optimize.")
+    return cast(Callable[[Array], Array], constraint.project)
 
 
 class Ball(NamedTuple):

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from certus.optimize.constants import find_constants
-from certus.optimize.loop import Move, Trace, as_sampler, run
+from certus.optimize.loop import Limits, Move, Trace, as_sampler, run
 from certus.optimize.objective import Array, Objective, as_objective, as_start
 from certus.optimize.record import Bound, Record, Theorem
 from certus.optimize.schedules import as_schedule, length
 from certus.optimize.theorems import (
     EPS,
+    UNKNOWN_L,
     Constants,
     Verdict,
     against,
@@ -82,53 +83,46 @@ def sign_descent(
     schedule = as_schedule(step)
     sampler, every = as_sampler(objective, batch_size, random_state)
     constants = find_constants(objective, x, need_L=sampler is None)
-    norms: list[float] = []
 
     def advance(k: int, x: Array, g: Array) -> Move:
         gamma = length(schedule, k)
-        norms.append(float(np.abs(g).sum()))
         return Move(x - gamma * np.sign(g), gamma)
 
+    def observe(g: Array) -> float:
+        return float(np.abs(g).sum())
+
+    limits = Limits(max_iter, tol, stop)
     trace = run(
-        objective,
-        x,
-        advance,
-        max_iter=max_iter,
-        tol=tol,
-        stop=stop,
-        sample=sampler,
-        every=every,
+        objective, x, advance, limits, sampler=sampler, every=every, observe=observe
     )
     verdict: Verdict = "the sign of a random gradient is biased: no theorem"
     if sampler is None:
-        verdict = _sign_bounds(trace, objective, constants, np.array(norms))
+        verdict = _sign_bounds(trace, objective, constants)
     return make_record("sign_descent", trace, objective, constants, verdict)
 
 
-def _sign_bounds(
-    trace: Trace, objective: Objective, constants: Constants, norms: Array
-) -> Verdict:
+def _sign_bounds(trace: Trace, objective: Objective, constants: Constants) -> Verdict:
     if not trace.step_sizes:
         return "no step was taken"
+    if "L" not in constants:
+        return UNKNOWN_L
     ref, k, t = reference(trace, objective), np.array(trace.steps), trace.step_sizes
-    least = ref.value if objective.minimum is None else objective.minimum
     L, d = of(constants, "L"), trace.iterates[0].size
     total, squares = sums(k, np.array(t)), sums(k, np.array(t) ** 2)
-    gap = trace.values[0] - least + value_allowance(trace, ref)
+    gap = trace.values[0] - ref.minimum + value_allowance(trace, ref)
     with np.errstate(divide="ignore", invalid="ignore"):
         bound = np.where(total > 0, (gap + L * d / 2 * squares) / total, np.inf)
-    seen = np.minimum.accumulate(norms[: k.size])
     return (
         Bound(
             Theorem(
                 "non-convex",
                 "min ‖∇f(x_i)‖₁ ≤ (f(x_0) − f* + (Ld/2)Σγ²)/Σγ",
-                (*sources(constants, "L"), *against(ref)),
+                (*sources(constants, "L"), *against(ref, True)),
             ),
             "min ‖∇f(x_i)‖₁, i ≤ k",
-            k[: seen.size],
-            seen,
-            bound[: seen.size],
-            EPS * float(norms[0]),
+            k,
+            np.minimum.accumulate(trace.kept),
+            bound,
+            EPS * float(trace.kept[0]),
         ),
     )

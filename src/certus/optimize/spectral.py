@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from certus.certificate import Status
-from certus.optimize.objective import as_start
+from certus.optimize.loop import whole
+from certus.optimize.objective import Array, as_start
 from certus.optimize.record import Bound, Known, Record, Theorem
 
 
@@ -33,7 +34,7 @@ def power_method(
     J : array, sparse matrix or LinearOperator of shape (n, d)
         Only ``J @ v`` and ``J.T @ u`` are used.
     v0 : array-like of shape (d,), optional
-        Start; random by default.
+        Start; random by default. From a singular vector the method does not leave it.
     ratio : float, optional
         σ₂/σ₁, for the bound.
     leading : array-like of shape (d,), optional
@@ -68,31 +69,25 @@ def power_method(
     >>> round(power_method(J, random_state=0).value, 9)
     3.0
     """
-    start = time.perf_counter()
-    if v0 is None:
-        v = np.random.default_rng(random_state).normal(size=J.shape[1])
-    else:
-        v = as_start(v0)
-    size = float(np.linalg.norm(v))
-    if size == 0:
-        raise ValueError("v0 is zero, which no product can turn: give another.")
-    v = v / size
+    start, max_iter = time.perf_counter(), whole("max_iter", max_iter, 0)
+    v = _first(J, v0, random_state)
     iterates, values, residuals = [], [], []
     status, reason = Status.MAX_ITER, f"max_iter of {max_iter:,} reached"
     for _ in range(max_iter + 1):
-        u = np.asarray(J @ v).ravel()
-        w = np.asarray(J.T @ u).ravel()
-        rho = float(u @ u)
-        if rho == 0 and v0 is not None:
+        with np.errstate(all="ignore"):  # what overflows is refused
+            sigma, u = _split(J @ v)
+            size, ahead = _split(J.T @ u)
+        if sigma == 0 and v0 is not None:
             _check_start(J)
         iterates.append(v)
-        values.append(float(np.sqrt(rho)))
-        rest = float(np.linalg.norm(w - rho * v))
-        residuals.append(rest / rho if rho > 0 else 0.0)
+        values.append(sigma)
+        # ‖JᵀJv − ρv‖/ρ with JᵀJv/ρ = ahead·size/σ
+        rest = float(np.linalg.norm(ahead * (size / sigma) - v)) if sigma > 0 else 0.0
+        residuals.append(rest)
         if residuals[-1] <= tol:
             status, reason = Status.SOLVED, f"residual {residuals[-1]:.2g} ≤ {tol:g}"
             break
-        v = w / float(np.linalg.norm(w))
+        v = ahead
     points, k = np.array(iterates), np.arange(len(values))
     bounds: tuple[Bound, ...] = ()
     refused, constants = "the rate needs ratio = σ₂/σ₁ and the leading vector", {}
@@ -117,6 +112,28 @@ def power_method(
         refused=refused,
         seconds=time.perf_counter() - start,
     )
+
+
+def _first(J: Any, v0: Any, random_state: Any) -> Array:
+    """The start, of length one."""
+    if v0 is None:
+        return _split(np.random.default_rng(random_state).normal(size=J.shape[1]))[1]
+    size, v = _split(as_start(v0))
+    if size == 0:
+        raise ValueError("v0 is zero, which no product can turn: give another.")
+    return v
+
+
+def _split(found: Any) -> tuple[float, Array]:
+    """Length and direction; scaled first, so that no square overflows or vanishes."""
+    v = np.asarray(found).ravel()
+    if np.iscomplexobj(v) or not np.isfinite(v).all():
+        raise ValueError("J holds complex numbers, NaN or infinity; give a finite J.")
+    top = float(np.abs(v).max(initial=0.0))
+    if top == 0:
+        return 0.0, v
+    size = float(np.linalg.norm(v / top))
+    return top * size, v / top / size
 
 
 def _check_start(J: Any) -> None:

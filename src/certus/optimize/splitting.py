@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus.optimize.constants import find_constants, smoothness
-from certus.optimize.loop import Move, run
+from certus.optimize.loop import Limits, Move, run
 from certus.optimize.objective import Array, Objective, as_objective, as_start
 from certus.optimize.record import Known, Record
 from certus.optimize.schedules import as_schedule, length
-from certus.optimize.theorems import Constants, descent, make_record
+from certus.optimize.sets import as_projection
+from certus.optimize.theorems import descent, make_record, of
 
 
 class L1Norm(NamedTuple):
@@ -98,15 +99,14 @@ def projected_gradient(
     >>> projected_gradient(f, [0.0, 0.0], Ball(1.0)).x.round(6)
     array([0.6, 0.8])
     """
-    if not hasattr(constraint, "project"):
-        raise TypeError("constraint needs a method project(w); see certus.optimize.")
+    project = as_projection(constraint)
 
     def backward(w: Array, t: float) -> Array:
-        return constraint.project(w)
+        return project(w)
 
-    start = backward(as_start(x0), 1.0)
+    start, limits = project(as_start(x0)), Limits(max_iter, tol, stop)
     return _forward_backward(
-        "projected_gradient", f, start, backward, None, step, max_iter, tol, stop
+        "projected_gradient", f, start, backward, None, step, limits
     )
 
 
@@ -164,16 +164,9 @@ def proximal_gradient(
     missing = [name for name in ("value", "prox") if not hasattr(penalty, name)]
     if missing:
         raise TypeError(f"penalty needs the method {missing[0]}; see L1Norm.")
+    start, limits = as_start(x0), Limits(max_iter, tol, stop)
     return _forward_backward(
-        "proximal_gradient",
-        f,
-        as_start(x0),
-        penalty.prox,
-        penalty.value,
-        step,
-        max_iter,
-        tol,
-        stop,
+        "proximal_gradient", f, start, penalty.prox, penalty.value, step, limits
     )
 
 
@@ -184,15 +177,13 @@ def _forward_backward(
     backward: Callable[[Array, float], Array],
     value: Callable[[Array], float] | None,
     step: Any,
-    max_iter: int,
-    tol: float,
-    stop: Any,
+    limits: Limits,
 ) -> Record:
     objective = as_objective(f)
     constants = find_constants(objective, x)
-    objective = _constrained(objective, constants, backward)
-    search = step is None and constants["L"].source == "estimated"
+    objective = inside(objective, backward, 1 / (of(constants, "L") or 1.0))
     schedule = as_schedule(1 / smoothness(constants) if step is None else step)
+    search = step is None and constants["L"].source == "estimated"
     shortest = length(schedule, 0)
 
     def advance(k: int, x: Array, g: Array) -> Move:
@@ -203,19 +194,10 @@ def _forward_backward(
         ahead = backward(x - t * g, t)
         return Move(ahead, t, float(np.linalg.norm(ahead - x)) / t)
 
-    trace = run(
-        objective,
-        x,
-        advance,
-        max_iter=max_iter,
-        tol=tol,
-        stop=stop,
-        measure="projected gradient" if value is None else "proximal gradient",
-        value=value,
-    )
+    measure = "projected gradient" if value is None else "proximal gradient"
+    trace = run(objective, x, advance, limits, measure=measure, value=value)
     if search:
-        seen = trace.path.steepest if trace.path is not None else 0.0
-        constants["L"] = Known(max(1 / shortest, seen), "estimated")
+        constants["L"] = Known(max(1 / shortest, trace.path.steepest), "estimated")
     verdict = descent(trace, objective, constants, True, search, value)
     return make_record(method, trace, objective, constants, verdict, penalty=value)
 
@@ -238,15 +220,17 @@ def _halve(
     return t
 
 
-def _constrained(
-    objective: Objective,
-    constants: Constants,
-    backward: Callable[[Array, float], Array],
+def inside(
+    objective: Objective, backward: Callable[[Array, float], Array], t: float
 ) -> Objective:
-    """Forget a minimiser of f alone: the theorems speak of the whole problem."""
+    """Forget a minimiser of f alone: the theorems speak of the whole problem.
+
+    The minimiser of the whole is one that a step of length ``t`` leaves in place; of
+    length 0, one that lies in the set.
+    """
     if objective.optimum is None:
         return objective
-    x, t = as_start(objective.optimum), 1 / smoothness(constants)
+    x = as_start(objective.optimum)
     move = t * objective.evaluate(x)[1]
     rest = np.linalg.norm(x - backward(x - move, t))
     if rest <= 1e-10 * (np.linalg.norm(x) + np.linalg.norm(move)):

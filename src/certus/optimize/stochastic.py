@@ -14,7 +14,7 @@ import numpy as np
 
 from certus.optimize.constants import find_constants
 from certus.optimize.descent import clip_factor
-from certus.optimize.loop import Move, Sampler, Trace, run
+from certus.optimize.loop import Limits, Move, Sampler, Trace, run
 from certus.optimize.objective import Array, Objective, as_start, as_sum
 from certus.optimize.record import Bound, Known, Record, Theorem
 from certus.optimize.schedules import as_schedule, length
@@ -154,7 +154,8 @@ def stochastic_gradient_descent(
       minimiser given: ``E‖x_{k+1} − x*‖² ≤ (1 − 2ηm(1 − ηL))·E‖x_k − x*‖² + 2η²σ²``
       with σ² the gradient noise of a batch at x*; for a constant step at most
       ``A^k·‖x_0 − x*‖² + ησ²/(m(1 − ηL))``;
-    - convex: ``E f(x̄_k) − f* ≤ (‖x_0 − x*‖² + Σ η²‖g‖²)/(2 Ση)`` for the average.
+    - convex: ``E f(x̄_k) − f* ≤ (‖x_0 − x*‖² + Σ η²‖g‖²)/(2 Ση)`` for the average; the
+      minimiser must be given, or m > 0, whence ``‖x_0 − x*‖ ≤ ‖∇f(x_0)‖/m``.
 
     Examples
     --------
@@ -171,7 +172,7 @@ def stochastic_gradient_descent(
     sampler = Sampler(objective, batch_size, replace, random_state)
     schedule = as_schedule(step)
     if every is None:
-        every = max(1, (objective.n_terms or 1) // batch_size)
+        every = max(1, sampler.n // sampler.batch_size)
     clipped = False
 
     def advance(k: int, x: Array, g: Array) -> Move:
@@ -181,16 +182,9 @@ def stochastic_gradient_descent(
         eta = length(schedule, k)
         return Move(x - eta * factor * g, eta, None, float(g @ g))
 
+    limits = Limits(max_iter, tol, stop)
     trace = run(
-        objective,
-        x,
-        advance,
-        max_iter=max_iter,
-        tol=tol,
-        stop=stop,
-        sample=sampler,
-        every=every,
-        average=average,
+        objective, x, advance, limits, sampler=sampler, every=every, average=average
     )
     constants = find_constants(objective, x, need_L=False)
     verdict: Verdict = "a clipped stochastic gradient is biased: no theorem"
@@ -224,8 +218,13 @@ def _sgd_bounds(
         return (_cloud(trace, objective, constants, sampler),)
     if not (objective.is_convex or m > 0):
         return "non-convex stochastic descent: no theorem is stated"
+    if objective.optimum is None and not m > 0:
+        # The best iterate depends on the draws, so it can not stand for x* here.
+        return (
+            "the convex theorem needs a minimiser, or m > 0: Objective(f, optimum=...)"
+        )
     if trace.averages or every == 1:
-        return (_average_gap(trace, objective),)
+        return (_average_gap(trace, objective, constants),)
     return (
         "the convex theorem speaks of the average (average=True) or of the best of all "
         "iterates (every=1); the strongly convex one needs m, L_terms, a minimiser and "
@@ -261,12 +260,16 @@ def _cloud(
     )
 
 
-def _average_gap(trace: Trace, objective: Objective) -> Bound:
+def _average_gap(trace: Trace, objective: Objective, constants: Constants) -> Bound:
     """Convex: the value at the average, or the best of all iterates."""
     ref, steps = reference(trace, objective), np.array(trace.steps)
     t, squares = np.array(trace.step_sizes), np.array(trace.sizes)
     total, noise = sums(steps, t), sums(steps, t**2 * squares)
     R2 = float(np.sum((trace.iterates[0] - ref.x) ** 2))
+    lines: tuple[str, ...] = ("f convex", *against(ref))
+    if not ref.given:
+        R2 = (trace.gradient_norms[0] / of(constants, "m")) ** 2
+        lines = (*sources(constants, "m"), "‖x_0 − x*‖ ≤ ‖∇f(x_0)‖/m", *against(ref))
     if trace.averages:
         values = np.array([objective.evaluate(x)[0] for x in trace.averages])
         quantity, what = "f(x̄_k)", "E f(x̄_k)"
@@ -279,7 +282,7 @@ def _average_gap(trace: Trace, objective: Objective) -> Bound:
         Theorem(
             "stochastic",
             f"{what} − f* ≤ (‖x_0 − x*‖² + Σ η²‖g‖²)/(2 Ση)",
-            ("f convex", *against(ref)),
+            lines,
         ),
         f"{quantity} − {ref.least}",
         steps,

@@ -114,9 +114,9 @@ Rule = MaxTime | Static | Validation
 
 def as_rules(stop: Any) -> tuple[Rule, ...]:
     """One rule, several, or none, as a tuple."""
-    if isinstance(stop, Rule):
+    if hasattr(stop, "check"):
         return (stop,)
-    rules = tuple(stop)
+    rules = tuple(stop) if isinstance(stop, list | tuple) else (stop,)
     for rule in rules:
         if not hasattr(rule, "check"):
             raise TypeError(

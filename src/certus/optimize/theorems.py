@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus.optimize.constants import contradictions
+from certus.optimize.constants import contradictions, slope_is_false
 from certus.optimize.loop import Trace
 from certus.optimize.objective import Array, Objective
 from certus.optimize.record import Bound, Known, Record, Theorem
@@ -22,19 +22,23 @@ from certus.optimize.record import Bound, Known, Record, Theorem
 Constants = dict[str, Known]
 Verdict = tuple[Bound, ...] | str
 EPS = 1e3 * np.finfo(float).eps
+UNKNOWN_L = "L is not known: give Objective(f, L=...)"
 
 
 class Reference(NamedTuple):
     """The point that gaps and distances are measured against.
 
     ``given`` says whether it is a minimiser; otherwise it is the best iterate, and
-    ``gradient`` is the gradient norm there.
+    ``gradient`` is the gradient norm there. ``minimum`` is a least value of f that was
+    given, or that of the point.
     """
 
     x: Array
     value: float
     given: bool
     gradient: float
+    minimum: float
+    minimum_given: bool
 
     @property
     def point(self) -> str:
@@ -60,11 +64,14 @@ def reference(
                 f"optimum has shape {x.shape}, x0 has {trace.iterates[0].shape}."
             )
         found = objective.evaluate(x)[0] + (value(x) if value else 0.0)
-        return Reference(x, found, True, 0.0)
+        least = found if objective.minimum is None else objective.minimum
+        return Reference(x, found, True, 0.0, least, True)
     best = int(np.argmin(trace.values))
-    return Reference(
-        trace.iterates[best], trace.values[best], False, trace.gradient_norms[best]
-    )
+    found = trace.values[best]
+    known = objective.minimum is not None
+    least = objective.minimum if objective.minimum is not None else found
+    slope = trace.gradient_norms[best]
+    return Reference(trace.iterates[best], found, False, slope, least, known)
 
 
 def value_allowance(trace: Trace, ref: Reference) -> float:
@@ -104,10 +111,12 @@ def descended(L: Array | float) -> tuple[str, ...]:
     return ()
 
 
-def against(ref: Reference) -> tuple[str, ...]:
-    """The line that says what gaps are measured against."""
+def against(ref: Reference, values: bool = False) -> tuple[str, ...]:
+    """The line that says what gaps are measured against; ``values`` if only values."""
     if ref.given:
         return ("against the given minimiser",)
+    if values and ref.minimum_given:
+        return ("against the given minimum",)
     return ("no minimiser given: against the best iterate",)
 
 
@@ -130,10 +139,12 @@ def descent(
     if searched:
         ref, L = reference(trace, objective, value), 1 / t
         if max(of(constants, "m"), of(constants, "pl")) > 0 and not composite:
-            return _polyak_lojasiewicz(trace, objective, constants, ref, L)
+            return _polyak_lojasiewicz(trace, constants, ref, L)
         if objective.is_convex:
             return (_convex(trace, constants, ref),)
-        return (_stationary(trace, objective, constants, ref, L),)
+        return (_stationary(trace, constants, ref, L, composite),)
+    if "L" not in constants:
+        return UNKNOWN_L
     return _descent(trace, objective, constants, composite, value)
 
 
@@ -156,10 +167,10 @@ def _descent(
     if of(constants, "m") > 0 and (ref.given or not composite):
         return _strongly_convex(trace, constants, ref, composite)
     if of(constants, "pl") > 0 and not composite:
-        return _polyak_lojasiewicz(trace, objective, constants, ref, L)
+        return _polyak_lojasiewicz(trace, constants, ref, L)
     if convex and short:
         return (_convex(trace, constants, ref),)
-    return (_stationary(trace, objective, constants, ref, L),)
+    return (_stationary(trace, constants, ref, L, composite),)
 
 
 def _strongly_convex(
@@ -201,34 +212,26 @@ def _strongly_convex(
 
 
 def _polyak_lojasiewicz(
-    trace: Trace,
-    objective: Objective,
-    constants: Constants,
-    ref: Reference,
-    L: Array | float,
+    trace: Trace, constants: Constants, ref: Reference, L: Array | float
 ) -> Verdict:
     """A linear rate; strong convexity implies the condition with μ = m."""
     m, t = of(constants, "m"), np.array(trace.step_sizes)
     mu = max(m, of(constants, "pl"))
     steps = np.array(trace.steps)
-    least = ref.value
-    if objective.minimum is not None:
-        least, ref = (
-            objective.minimum,
-            ref._replace(value=objective.minimum, given=True),
-        )
-    elif not ref.given:
+    least = ref.minimum
+    if not ref.minimum_given:
         least = ref.value - ref.gradient**2 / (2 * mu)
-    P = products(steps, 1 - mu * t * (2 - L * t))
+    # Never negative unless a constant is false, which a bound of zero brings to light.
+    P = products(steps, np.maximum(0.0, 1 - mu * t * (2 - L * t)))
     bound = Bound(
         Theorem(
             "strongly convex" if m > 0 else "PL",
             "f(x_k) − f* ≤ Π (1 − μt(2 − Lt))·(f(x_0) − f*), μ = m or the PL constant",
-            (*sources(constants, "L", "m", "pl"), *descended(L), *against(ref)),
+            (*sources(constants, "L", "m", "pl"), *descended(L), *against(ref, True)),
         ),
-        f"f(x_k) − {ref.least}",
+        "f(x_k) − f*" if ref.minimum_given else f"f(x_k) − {ref.least}",
         steps,
-        np.array(trace.values) - ref.value,
+        np.array(trace.values) - ref.minimum,
         P * (trace.values[0] - least),
         value_allowance(trace, ref),
     )
@@ -257,19 +260,20 @@ def _convex(trace: Trace, constants: Constants, ref: Reference) -> Bound:
 
 def _stationary(
     trace: Trace,
-    objective: Objective,
     constants: Constants,
     ref: Reference,
     L: Array | float,
+    composite: bool,
 ) -> Bound:
     t, steps = np.array(trace.step_sizes), np.array(trace.steps)
     drop = t * (1 - L * t / 2)  # f falls by at least drop·‖g‖² in each step
-    least = ref.value if objective.minimum is None else objective.minimum
     total = sums(steps, drop)
-    if ref.given or objective.minimum is not None:
-        # The step that would follow the last record also falls, to f* at the least.
-        total = total + np.append(drop, drop[-1])[steps]
-    gap = trace.values[0] - least + value_allowance(trace, ref)
+    if ref.minimum_given:
+        # The step that would follow the last record also falls, to f* at the least;
+        # not where its length is unknown and matters.
+        after = 0.0 if composite or isinstance(L, np.ndarray) else drop[-1]
+        total = total + np.append(drop, after)[steps]
+    gap = trace.values[0] - ref.minimum + value_allowance(trace, ref)
     with np.errstate(divide="ignore", invalid="ignore"):
         bound = np.where(total > 0, np.sqrt(gap / total), np.inf)
     norms = np.array(trace.measures)
@@ -278,7 +282,7 @@ def _stationary(
             "non-convex",
             "min ‖∇f(x_i)‖ ≤ √((f(x_0) − f*)/Σ t(1 − Lt/2)); "
             "√(2L(f(x_0) − f*)/(k + 1)) at t = 1/L",
-            (*sources(constants, "L"), *descended(L), *against(ref)),
+            (*sources(constants, "L"), *descended(L), *against(ref, True)),
         ),
         "min ‖∇f(x_i)‖, i ≤ k",
         steps,
@@ -328,8 +332,11 @@ def make_record(
     penalty: Callable[[Array], float] | None = None,
 ) -> Record:
     """Put trace and verdict together; ``x`` is the last iterate unless said."""
+    if not isinstance(verdict, str) and not any(
+        np.isfinite(bound.bound).any() for bound in verdict
+    ):
+        verdict = "the theorem promises nothing at the steps taken"
     refused = verdict if isinstance(verdict, str) else ""
-    refuted = contradictions(trace.path, constants, objective.is_convex)
     return Record(
         method=method,
         x=trace.iterates[-1] if x is None else x,
@@ -346,10 +353,31 @@ def make_record(
         constants=constants,
         bounds=() if isinstance(verdict, str) else verdict,
         refused=refused,
-        refutations=(*refuted, *_undercut(trace, objective, penalty)),
+        refutations=_refutations(trace, objective, constants, penalty),
         seconds=trace.seconds,
         extra=dict(extra or {}),
     )
+
+
+def _refutations(
+    trace: Trace,
+    objective: Objective,
+    constants: Constants,
+    penalty: Callable[[Array], float] | None,
+) -> tuple[str, ...]:
+    """Promises about f that this run contradicts."""
+    found = list(contradictions(trace.path, constants, objective))
+    if "L" in constants and slope_is_false(objective, trace.iterates[0]):
+        found.append("the gradient at x0 is not that of f: its values change otherwise")
+    pl = of(constants, "pl")
+    if pl > 0 and penalty is None:
+        least = min(trace.values) if objective.minimum is None else objective.minimum
+        gaps = np.array(trace.values) - least - EPS * np.abs(trace.values)
+        if np.any(np.square(trace.gradient_norms) / 2 < pl * gaps * (1 - 1e-6)):
+            found.append(
+                f"pl = {pl:.4g} (given) is too large: ½‖∇f‖² is below pl·(f − f*)"
+            )
+    return (*found, *_undercut(trace, objective, penalty))
 
 
 def _undercut(

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from certus.optimize.constants import find_constants
-from certus.optimize.loop import Move, Trace, run
+from certus.optimize.loop import Limits, Move, Trace, run, whole
 from certus.optimize.objective import Array, Objective, as_start, as_sum
 from certus.optimize.record import Bound, Record, Theorem
-from certus.optimize.schedules import as_schedule, length
+from certus.optimize.schedules import constant
 from certus.optimize.theorems import (
     Constants,
     Verdict,
@@ -91,7 +91,7 @@ def svrg(
     random_state : int, Generator or None
         Seed of the draws.
     max_iter : int, default=100
-        Most epochs; an epoch costs n + 2M·batch_size terms.
+        Most epochs; an epoch costs n + M·batch_size terms on average.
     tol : float, default=1e-10
         Stop where the norm of the full gradient at a snapshot is at most this.
     stop
@@ -130,24 +130,20 @@ def svrg(
         if not L > 0:
             raise ValueError("svrg needs step=, or Objective(..., L_terms=...).")
         step = 1 / (10 * L)
-    eta = length(as_schedule(step), 0)
-    n = objective.n_terms or 1
-    M = 2 * n if epoch_length is None else int(epoch_length)
-    if M < 1 or batch_size < 1:
-        raise ValueError("epoch_length and batch_size must be at least 1.")
+    eta, n = constant(step), objective.n_terms or 1
+    M = 2 * n if epoch_length is None else whole("epoch_length", epoch_length, 1)
+    batch_size = whole("batch_size", batch_size, 1)
     rng = np.random.default_rng(random_state)
 
     def advance(k: int, snapshot: Array, full: Array) -> Move:
-        keep, x = int(rng.integers(M)), snapshot
-        chosen = x
-        for i in range(M):
-            if i == keep:
-                chosen = x
+        x = snapshot
+        # One of M inner iterates is kept: those after it need not be computed.
+        for _ in range(int(rng.integers(M))):
             rows = rng.integers(n, size=batch_size)
             x = x - eta * svrg_gradient(objective, x, snapshot, full, rows)
-        return Move(chosen, eta)
+        return Move(x, eta)
 
-    trace = run(objective, x, advance, max_iter=max_iter, tol=tol, stop=stop)
+    trace = run(objective, x, advance, Limits(max_iter, tol, stop))
     verdict = _svrg_bounds(trace, objective, constants, eta, M)
     return make_record("svrg", trace, objective, constants, verdict)
 
