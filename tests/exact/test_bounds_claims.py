@@ -1,0 +1,222 @@
+"""What is claimed about the risk: one interval, chosen by the question alone."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from certus.bounds import (
+    bounded_mean,
+    clopper_pearson,
+    empirical_bernstein,
+    hoeffding_interval,
+)
+from certus.certificate import Claim, Strength
+from certus.verify.statistical import interval_claim, risk_claims, risk_interval
+
+WRONG = np.repeat([1, 0], [4, 82])
+
+
+def ends(text: str) -> tuple[float, float]:
+    """The two numbers of "between … and …"."""
+    found = re.match(r"between (\S+)(?: %)? and (\S+)", text)
+    assert found is not None, text
+    return tuple(float(number.replace(",", "")) for number in found.groups())
+
+
+# -- which interval -------------------------------------------------------------------
+
+
+@pytest.mark.catalog("SEL-02", "SEL-07")
+@pytest.mark.parametrize("task", ["classification", "binary", "multiclass"])
+def test_classifiers_get_clopper_pearson_and_the_others_for_comparison(task):
+    (claim,) = risk_claims(WRONG, task, rows="sealed rows")
+    assert claim.name == "error_rate" and claim.strength is Strength.STATISTICAL
+    found = clopper_pearson(4, 86)
+    assert claim.value == found.high and claim.delta == 0.05 and claim.met is True
+    assert risk_interval(WRONG, task) == found
+    assert (
+        "Clopper–Pearson" in claim.theorem and "4 of 86 sealed rows" in claim.objective
+    )
+    assert "for comparison, Hoeffding 0 % to 20 %; empirical Bernstein" in claim.detail
+    assert claim.basis == "95 % sure" and claim.mark == "✓"
+    assert risk_claims(WRONG.astype(bool), task)[0].value == claim.value
+    assert Claim.from_dict(claim.to_dict()) == claim
+
+
+def test_the_stated_interval_is_not_the_smallest_of_three():
+    """Few rows that vary: Hoeffding is narrower, and is only shown."""
+    losses = np.arange(100) % 2.0
+    (claim,) = risk_claims(losses, "regression", bounds=(0, 1))
+    stated = empirical_bernstein(losses)
+    assert hoeffding_interval(losses).width < stated.width
+    assert claim.value == stated.high and "empirical Bernstein" in claim.objective
+    assert "for comparison, Hoeffding" in claim.detail
+    half = np.repeat([0, 1], 30)  # Clopper–Pearson against a narrower Hoeffding at 1
+    (claim,) = risk_claims(half, "binary", delta=0.9)
+    assert claim.value == clopper_pearson(30, 60, 0.9).high
+
+
+def test_bounds_of_the_loss_decide_whatever_the_task():
+    losses = np.random.default_rng(0).uniform(1, 3, size=400)
+    for task in ("binary", "regression"):
+        (claim,) = risk_claims(losses, task, bounds=(1, 3), delta=0.1)
+        found = bounded_mean(losses, 0.1, 1, 3)
+        assert claim.name == "mean_loss" and claim.value == found.high
+        assert risk_interval(losses, task, bounds=(1, 3), delta=0.1) == found
+        low, high = ends(claim.detail)
+        assert low <= found.low < found.high <= high
+
+
+def test_an_unbounded_mean_is_refused_and_large_errors_are_counted():
+    errors = np.abs(np.random.default_rng(1).standard_cauchy(500))
+    refused, claim = risk_claims(errors, "regression", threshold=6.25)
+    assert refused.strength is Strength.REFUSED and refused.met is None
+    assert refused.name == "mean_loss" and "cannot be bounded" in refused.detail
+    count = int((errors > 6.25).sum())
+    found = clopper_pearson(count, 500, side="upper")
+    assert claim.name == "large_error" and claim.value == found.high
+    assert f"{count} of 500" in claim.objective and "6.25" in claim.objective
+    share = re.search(r"at least (\S+) %.*within ± (\S+) of the", claim.detail)
+    assert float(share[1]) <= 100 * (1 - found.high) and float(share[2]) >= 6.25
+    assert risk_interval(errors, "regression", threshold=6.25) == found
+    (alone,) = risk_claims(errors, "regression")
+    assert alone == refused and risk_interval(errors, "regression") is None
+
+
+def test_rows_in_order_of_time_are_only_measured():
+    for losses, task, name, more in (
+        (WRONG, "binary", "error_rate", {}),
+        ([1.0, 3.0], "regression", "mean_loss", {"threshold": 2.0}),
+        ([0.5, 0.7], "regression", "mean_loss", {"bounds": (0, 1)}),
+    ):
+        (claim,) = risk_claims(losses, task, ordered=True, **more)
+        assert claim.strength is Strength.MEASURED and claim.met is None
+        assert claim.name == name and claim.value == pytest.approx(np.mean(losses))
+        assert risk_interval(losses, task, ordered=True, **more) is None
+
+
+# -- groups ---------------------------------------------------------------------------
+
+
+def test_each_group_counts_once():
+    """Copies of a row within its group change nothing."""
+    rng = np.random.default_rng(2)
+    per_group = rng.integers(0, 2, size=60)
+    copies = rng.integers(1, 9, size=60)
+    names = np.array([f"group {i}" for i in range(60)])
+    once = risk_interval(per_group, "binary", groups=names)
+    many = risk_interval(
+        np.repeat(per_group, copies), "binary", groups=np.repeat(names, copies)
+    )
+    assert once == many and once.n == 60
+    assert (once.low, once.high) == (
+        empirical_bernstein(per_group).low,
+        empirical_bernstein(per_group).high,
+    )
+    assert "groups drawn independently" in once.assumptions[0]
+
+
+def test_group_means_and_their_order():
+    losses = [1, 0, 0, 1, 1, 0]
+    groups = ["b", "a", "b", "a", "c", "b"]
+    found = risk_interval(losses, "binary", groups=groups)
+    assert found.n == 3 and found.value == pytest.approx((1 / 3 + 1 / 2 + 1) / 3)
+    assert found.method == "Hoeffding"  # three units are too few for a variance
+    (claim,) = risk_claims(losses, "binary", groups=groups)
+    assert "new groups like these" in claim.detail and "3 groups" in claim.objective
+    _, large = risk_claims(np.arange(6.0), "regression", threshold=2.5, groups=groups)
+    assert "on average over groups" in large.detail
+    mean = risk_interval(np.arange(6.0) / 5, "binary", bounds=(0, 1), groups=groups)
+    assert mean.value == pytest.approx((7 / 3 + 2 + 4) / 15)
+
+
+# -- models and targets ---------------------------------------------------------------
+
+
+@pytest.mark.catalog("SEL-09")
+def test_comparing_models_widens_the_interval():
+    (claim,) = risk_claims(WRONG, "binary", models=7)
+    assert claim.value == clopper_pearson(4, 86, 0.05 / 7).high
+    assert claim.delta == 0.05 and "7 models compared" in claim.objective
+    losses = np.linspace(0, 1, 200)
+    (claim,) = risk_claims(losses, "binary", bounds=(0, 1), models=7)
+    assert claim.value == pytest.approx(empirical_bernstein(losses, 0.05 / 7).high)
+
+
+def test_a_target_is_met_by_the_upper_end():
+    high = clopper_pearson(4, 86).high
+    for target, met, fix in (
+        (high, True, ""),
+        (high - 1e-9, False, "more held-out rows"),
+        (0.01, False, "another model"),
+    ):
+        (claim,) = risk_claims(WRONG, "binary", target=target)
+        assert claim.met is met and claim.fix.startswith(fix) and bool(claim.fix) != met
+        assert claim.target == target and claim.mark == ("✓" if met else "✗")
+
+
+def test_an_interval_of_ones_own_becomes_a_claim():
+    found = clopper_pearson(10, 100, 0.01)
+    claim = interval_claim(found, "coverage", detail="a sentence", objective="P(A)")
+    assert (claim.name, claim.detail, claim.objective) == (
+        "coverage",
+        "a sentence",
+        "P(A)",
+    )
+    assert claim.assumptions == found.assumptions and claim.basis == "99 % sure"
+
+
+# -- sentences ------------------------------------------------------------------------
+
+
+@given(st.integers(1, 5000), st.data(), st.floats(1e-6, 0.5))
+def test_rounded_ends_hold_the_interval(n, data, delta):
+    """Two digits, rounded outwards: what is read is never more than was shown."""
+    k = data.draw(st.integers(0, n))
+    losses = np.repeat([1, 0], [k, n - k])
+    (claim,) = risk_claims(losses, "binary", delta=delta)
+    low, high = ends(claim.detail)
+    found = clopper_pearson(k, n, delta)
+    slack = 1e-7
+    assert low <= 100 * found.low * (1 + slack) and 100 * found.high <= high * (
+        1 + slack
+    )
+    assert low >= 90 * found.low - 1e-300 and high <= 110.1 * found.high
+
+
+def test_no_word_of_a_mean_for_one_row():
+    (claim,) = risk_claims([0], "binary")
+    assert ends(claim.detail) == (0.0, 98.0)
+    (claim,) = risk_claims([1e-9], "regression", bounds=(0, 1))
+    assert ends(claim.detail) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: risk_claims([0, 1], "ranking"), "task is 'ranking'"),
+        (lambda: risk_claims([], "binary"), "at least one"),
+        (lambda: risk_claims([[0, 1]], "binary"), "shape"),
+        (lambda: risk_claims([0, 0.5], "binary"), "0 .right. or 1"),
+        (lambda: risk_claims([0, math.nan], "binary"), "NaN"),
+        (lambda: risk_claims([1.0, math.inf], "regression"), "infinity"),
+        (lambda: risk_claims([-1.0], "regression"), "absolute errors"),
+        (lambda: risk_claims([2.0], "regression", bounds=(0, 1)), "outside"),
+        (lambda: risk_claims([0.0], "regression", bounds=(0, math.inf)), "no bounds"),
+        (lambda: risk_claims([1.0], "regression", threshold=math.nan), "threshold"),
+        (lambda: risk_claims([0, 1], "binary", delta=0), "delta"),
+        (lambda: risk_claims([0, 1], "binary", groups=[1]), "one group per row"),
+        (lambda: risk_claims([0, 1], "binary", groups=[1.0, math.nan]), "row 1"),
+        (lambda: risk_claims([0, 1], "binary", groups=[None, "a"]), "row 0"),
+        (lambda: risk_claims([0, 1], "binary", models=0), "models"),
+    ],
+)
+def test_nonsense_is_refused_with_a_sentence(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
