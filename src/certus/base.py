@@ -27,6 +27,7 @@ from certus import config, persist
 from certus.callbacks import CallbackSupport, with_callbacks
 from certus.certificate import Certificate, Evidence, Status
 from certus.conformal import Conformal, forget_calibration
+from certus.export import to_sklearn
 from certus.verify import judge
 from certus.verify.data import weights
 
@@ -176,6 +177,25 @@ class Estimator(Conformal, CallbackSupport, BaseEstimator):
             Where to; the write is atomic. Read it back with :func:`certus.load`.
         """
         return persist.save(self, path)
+
+    def to_sklearn(self) -> Any:
+        """The fitted scikit-learn estimator of the same class and predictions.
+
+        For tools that know scikit-learn's classes only, such as converters to ONNX.
+
+        Returns
+        -------
+        estimator of scikit-learn
+            Fitted. Where scikit-learn lacks the class, ``NotImplementedError``.
+
+        Examples
+        --------
+        >>> from certus.linear import Lasso
+        >>> model = Lasso().fit([[0.0], [1.0], [5.0]], [0.0, 1.0, 5.0])
+        >>> type(model.to_sklearn()).__module__.split(".")[0]
+        'sklearn'
+        """
+        return to_sklearn(self)
 
 
 def require_finite(X: Any, name: str | None = None) -> None:

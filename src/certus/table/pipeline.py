@@ -271,6 +271,18 @@ class TablePipeline(Conformal, BaseEstimator):
         weights = {} if sample_weight is None else {"sample_weight": sample_weight}
         return float(self.model_.score(Z, read_target(y)[0], **weights))
 
+    def to_sklearn(self) -> Any:
+        """Refuse: scikit-learn has no encoder of this kind.
+
+        Returns
+        -------
+        never
+        """
+        raise NotImplementedError(
+            "scikit-learn has no TableEncoder. Export the model alone with "
+            "model_.to_sklearn(), and give it encoder_.transform(X)."
+        )
+
     @property
     def classes_(self) -> Any:
         """Labels of a fitted classifier."""

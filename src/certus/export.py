@@ -1,0 +1,205 @@
+"""Hand a fitted model to scikit-learn: the same parameters and the same predictions.
+
+What ``to_sklearn`` returns is a fitted estimator of scikit-learn's own class, for tools
+that know those classes only, such as converters to ONNX. Where its ``fit`` leaves
+private state, that state is taken from a fit of scikit-learn's on a few made-up rows,
+and what the model has learnt is put in its place.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils.validation import check_is_fitted
+
+from certus import terms as t
+
+#: Where scikit-learn keeps the classes that both libraries have.
+HOMES = {
+    **dict.fromkeys(
+        (
+            "LinearRegression",
+            "Ridge",
+            "RidgeCV",
+            "RidgeClassifier",
+            "Lasso",
+            "LassoCV",
+            "ElasticNet",
+            "ElasticNetCV",
+            "LogisticRegression",
+            "LogisticRegressionCV",
+            "HuberRegressor",
+            "QuantileRegressor",
+            "PoissonRegressor",
+            "Perceptron",
+        ),
+        "sklearn.linear_model",
+    ),
+    **dict.fromkeys(("LinearSVC", "LinearSVR", "SVC", "SVR"), "sklearn.svm"),
+    "KernelRidge": "sklearn.kernel_ridge",
+    "KNeighborsClassifier": "sklearn.neighbors",
+    "KNeighborsRegressor": "sklearn.neighbors",
+}
+
+#: Fitted attributes that mean the same in both libraries.
+ATTRIBUTES = (
+    *("n_features_in_", "feature_names_in_", "classes_", "coef_", "intercept_"),
+    *("n_iter_", "dual_gap_", "rank_", "singular_", "scale_", "outliers_", "t_"),
+    *("alpha_", "alphas_", "l1_ratio_", "l1_ratios_", "C_", "Cs_", "best_score_"),
+    *("cv_results_", "mse_path_", "scores_", "coefs_paths_"),
+    *("dual_coef_", "X_fit_", "class_weight_", "fit_status_", "shape_fit_"),
+)
+
+#: Kernels of ``certus.terms`` by scikit-learn's names.
+_KERNELS = {
+    t.Linear: "linear",
+    t.Polynomial: "poly",
+    t.Gaussian: "rbf",
+    t.Laplace: "laplacian",
+    t.Sigmoid: "sigmoid",
+    t.Precomputed: "precomputed",
+}
+_LIBSVM = ("linear", "poly", "rbf", "sigmoid", "precomputed")
+
+
+def to_sklearn(model: Any) -> Any:
+    """The fitted scikit-learn estimator of the same name, parameters and predictions.
+
+    Parameters
+    ----------
+    model : fitted estimator of certus
+
+    Examples
+    --------
+    >>> from certus.export import to_sklearn
+    >>> from certus.linear import Ridge
+    >>> model = Ridge().fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0])
+    >>> to_sklearn(model).predict([[3.0]]) == model.predict([[3.0]])
+    array([ True])
+    """
+    names = [cls.__name__ for cls in type(model).__mro__ if cls.__name__ in HOMES]
+    if not names:
+        raise NotImplementedError(
+            f"scikit-learn has no {type(model).__name__} to export to. Keep the model "
+            "itself (save, joblib): it works wherever a scikit-learn estimator does."
+        )
+    check_is_fitted(model)
+    cls = getattr(import_module(HOMES[names[0]]), names[0])
+    known = inspect.signature(cls).parameters
+    params = {k: v for k, v in _params(model).items() if k in known}
+    if names[0].startswith("KNeighbors"):
+        return _stored_rows(model, cls(**params))
+    theirs = cls(**params)
+    if names[0] in ("RidgeClassifier", "PoissonRegressor", "SVC", "SVR"):
+        vars(theirs).update(_private_state(cls, getattr(model, "classes_", None)))
+    for name in ATTRIBUTES:
+        if name in vars(model):
+            setattr(theirs, name, copy.deepcopy(vars(model)[name]))
+    if names[0] in ("SVC", "SVR"):
+        _support_vectors(model, theirs)
+    return theirs
+
+
+def _params(model: Any) -> dict[str, Any]:
+    """The parameters, in scikit-learn's words."""
+    params = model.get_params(deep=False)
+    name = type(model).__name__
+    if params.get("multi_class") == "ovo" and len(model.classes_) > 2:
+        raise NotImplementedError(
+            f"scikit-learn's {name} has no multi_class='ovo'. Fit with 'ovr'."
+        )
+    if params.get("solver") == "auto" and "alpha" not in params:  # logistic models
+        share = params.get("l1_ratio", params.get("l1_ratios"))
+        mixed = share is not None and np.any(np.asarray(share) != 0)
+        params["solver"] = "saga" if mixed else "lbfgs"
+    elif params.get("solver") == "auto" and hasattr(model, "history_"):
+        del params["solver"]  # not ridge, whose solvers have an "auto" too
+    if "kernel" in params:
+        params.update(_kernel_params(model, params["kernel"]))
+    return params
+
+
+def _kernel_params(model: Any, kernel: Any) -> dict[str, Any]:
+    """Kernels of ``certus.terms`` as a name and its parameters; names stay."""
+    params: dict[str, Any] = {}
+    if isinstance(kernel, t.Kernel):
+        name = _KERNELS.get(type(kernel))
+        if name is None or (name == "laplacian" and kernel.norm != 1):
+            raise NotImplementedError(
+                f"scikit-learn has no kernel {kernel!r}. Export a model fitted with "
+                "kernel='precomputed', or keep this one (save, joblib)."
+            )
+        params = {k: v for k, v in kernel._asdict().items() if k != "norm"}
+        params["kernel"] = kernel = name
+    libsvm = hasattr(model, "support_vectors_")
+    if libsvm and not callable(kernel) and kernel not in _LIBSVM:
+        raise NotImplementedError(
+            f"scikit-learn's {type(model).__name__} has no kernel {kernel!r}. Export a "
+            "model fitted with kernel='precomputed', or keep this one (save, joblib)."
+        )
+    degree = params.get("degree", model.degree)
+    if libsvm and kernel == "poly" and degree != int(degree):
+        raise NotImplementedError(
+            f"scikit-learn's {type(model).__name__} takes a whole degree, not {degree}."
+        )
+    return params
+
+
+def _private_state(cls: Any, classes: Any) -> dict[str, Any]:
+    """What a fit of scikit-learn's leaves, public or not, on a few made-up rows."""
+    y = np.array([0.0, 1.0]) if classes is None else classes
+    made_up = cls().fit(np.arange(len(y), dtype=float)[:, None], y)
+    return {k: v for k, v in vars(made_up).items() if k not in made_up.get_params()}
+
+
+def _stored_rows(model: Any, theirs: Any) -> Any:
+    """Nearest neighbours: the rows are the model."""
+    y = model._y.copy()
+    if hasattr(model, "classes_"):
+        several = isinstance(model.classes_, list)
+        y = (
+            np.column_stack([c[k] for c, k in zip(model.classes_, y.T)])
+            if several
+            else model.classes_[y]
+        )
+    theirs.fit(copy.deepcopy(model._fit_X), y)
+    if hasattr(model, "feature_names_in_"):
+        theirs.feature_names_in_ = model.feature_names_in_
+    return theirs
+
+
+def _support_vectors(model: Any, theirs: Any) -> None:
+    """Set what libsvm predicts from; it has the opposite sign for two classes."""
+    rows, dual = model.support_vectors_, np.array(model.dual_coef_, dtype=np.float64)
+    own_function = callable(theirs.kernel)
+    theirs._sparse = sparse.issparse(rows) and not own_function
+    theirs.support_ = model.support_.astype(np.int32)
+    theirs._n_support = np.empty_like(theirs._n_support)
+    theirs._n_support[:] = model.n_support_  # libsvm repeats it for a regressor
+    theirs._gamma = float(getattr(model.kernel_, "gamma", 0.0))
+    if theirs._sparse:
+        rows = sparse.csr_matrix(rows, dtype=np.float64, copy=True)
+        rows.sort_indices()
+        dual = _every_entry(dual)
+    else:
+        rows = np.array(rows, dtype=np.float64, order="C")
+    flipped = hasattr(model, "classes_") and len(model.classes_) == 2
+    theirs.support_vectors_, theirs.dual_coef_ = rows, dual
+    theirs._dual_coef_ = -dual if flipped else dual
+    theirs.intercept_ = np.array(model.intercept_, dtype=np.float64)
+    theirs._intercept_ = -theirs.intercept_ if flipped else theirs.intercept_.copy()
+    theirs._num_iter = np.atleast_1d(model.n_iter_).astype(np.int32)
+    if own_function:  # the name by which the base class of SVC knows them
+        theirs._BaseLibSVM__Xfit = copy.deepcopy(model._rows)
+
+
+def _every_entry(dual: Any) -> Any:
+    """A sparse matrix that stores zeros too, as libsvm counts on."""
+    k, n = dual.shape
+    index, ends = np.tile(np.arange(n), k), n * np.arange(k + 1)
+    return sparse.csr_matrix((dual.ravel(), index, ends), shape=dual.shape)
