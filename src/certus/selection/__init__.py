@@ -12,17 +12,20 @@ from certus.selection.decomposition import (
     generalisation_gap,
     ridge_bias_variance,
 )
+from certus.selection.rechecking import Recheck, recheck
 from certus.selection.splits import Split, make_split, sealed_rows
 
 __all__ = [
     "BiasVariance",
     "Comparison",
+    "Recheck",
     "Row",
     "Split",
     "bias_variance",
     "compare",
     "generalisation_gap",
     "make_split",
+    "recheck",
     "ridge_bias_variance",
     "sealed_rows",
 ]

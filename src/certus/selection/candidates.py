@@ -16,7 +16,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import clone, is_classifier
 
-__all__ = ["Candidate", "Choice", "foreign_candidate", "list_candidates"]
+__all__ = ["Candidate", "Choice", "given_candidate", "list_candidates"]
 
 #: Kernel machines beyond this many rows, and neighbours beyond this many cells, are
 #: left out: their cost grows with the square of the rows.
@@ -130,17 +130,14 @@ def _for_labels(seed: int, few: str, near: str) -> list[Candidate]:
     ]
 
 
-def foreign_candidate(model: Any, taken: Iterable[str]) -> Candidate:
-    """Any estimator that follows scikit-learn, by the name of its class."""
+def given_candidate(name: str, model: Any, taken: Iterable[str]) -> Candidate:
+    """An estimator as it was given, under a name that is still free."""
     from certus.persist.encoding import is_registered
 
-    name = type(model).__name__
-    number = 2
-    while name in set(taken):
-        name = f"{type(model).__name__} {number}"
-        number += 1
+    names = set(taken)
+    free = (name if at == 1 else f"{name} {at}" for at in itertools.count(1))
     kind = "certus" if is_registered(type(model)) else "foreign"
-    return Candidate(name, kind, model, weight=3.0)
+    return Candidate(next(n for n in free if n not in names), kind, model, weight=3.0)
 
 
 # ---- paths -------------------------------------------------------------------------

@@ -9,7 +9,7 @@ of the choice is fixed too: least mean error over the folds, ties to the simpler
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from sklearn.base import is_classifier
 from certus.base import check_number
 from certus.certificate import Claim, Status
 from certus.config import config_context, get_config
-from certus.selection.candidates import Candidate, foreign_candidate, list_candidates
+from certus.selection.candidates import Candidate, given_candidate, list_candidates
 from certus.selection.comparison import Comparison, Row
 from certus.selection.inspection import columns_of, take
 from certus.selection.preparation import Prepared, prepare
@@ -32,13 +32,16 @@ __all__ = ["compare"]
 #: Share of the out-of-fold errors below the threshold of ``large_error``.
 _LARGE = 0.9
 
+#: Estimators, by a name or by that of their class.
+Models = Sequence[Any] | Mapping[str, Any]
+
 
 def compare(
     X: Any,
     y: Any,
     *,
-    models: Sequence[Any] | None = None,
-    also: Sequence[Any] = (),
+    models: Models | None = None,
+    also: Models = (),
     task: str | None = None,
     groups: Any = None,
     time: Any = None,
@@ -73,9 +76,9 @@ def compare(
         Numbers, categories, dates, gaps: see :class:`certus.table.TableEncoder`.
     y : series or array of shape (n_samples,)
         Labels or amounts, without gaps.
-    models : sequence of estimators, optional
+    models : sequence of estimators, or mapping of names to them, optional
         Compare these, as they are, instead of the usual candidates.
-    also : sequence of estimators, optional
+    also : sequence of estimators, or mapping of names to them, optional
         Further candidates; any that follow scikit-learn.
     task : {"regression", "classification"}, optional
         What y holds; see :func:`certus.table.guess_task` if None.
@@ -139,7 +142,8 @@ def compare(
     model, rows[at] = race.finish(chosen, rows[at], y)
     if model.certificate_.status is Status.INTERRUPTED:
         status = Status.INTERRUPTED
-    guess, risk = _open(model, ready, y, rows[at], delta)
+    threshold = None if ready.labels else _threshold(rows[at], ready.y)
+    guess, risk = _open(model, ready, y, threshold, delta)
     return Comparison(
         task=ready.task,
         target=model.target_name_,
@@ -154,6 +158,7 @@ def compare(
         model=model,
         risk=risk,
         union=_union(rows, ready, delta),
+        threshold=threshold,
         status=status,
         seconds=clock.perf_counter() - start,
         sealed_predictions=guess,
@@ -161,14 +166,14 @@ def compare(
 
 
 def _lineup(
-    ready: Prepared, models: Sequence[Any] | None, also: Sequence[Any], seed: int
+    ready: Prepared, models: Models | None, also: Models, seed: int
 ) -> list[Candidate]:
     """The candidates of this comparison, in the order of the table."""
     n, d = len(ready.split.training), len(columns_of(ready.X))
     lineup = list_candidates(ready.task, n, d, seed)
     if models is not None:
         lineup = lineup[:1]
-    for model in [*(models or ()), *also]:
+    for name, model in [*_named(models or ()), *_named(also)]:
         if not hasattr(model, "fit") or not hasattr(model, "predict"):
             raise TypeError(f"{model!r} is not an estimator with fit and predict.")
         if ready.labels is not is_classifier(model):
@@ -176,10 +181,16 @@ def _lineup(
             raise ValueError(
                 f"{type(model).__name__} predicts {wants}, and the target holds {has}."
             )
-        lineup.append(foreign_candidate(model, [c.name for c in lineup]))
+        lineup.append(given_candidate(name, model, [c.name for c in lineup]))
     if not any(candidate.kind == "certus" for candidate in lineup):
         raise ValueError("no model of certus is among the candidates to choose from.")
     return lineup
+
+
+def _named(models: Models) -> list[tuple[str, Any]]:
+    if isinstance(models, Mapping):
+        return [(str(name), model) for name, model in models.items()]
+    return [(type(model).__name__, model) for model in models]
 
 
 def _choose(lineup: list[Candidate], rows: list[Row], status: Status) -> Candidate:
@@ -204,7 +215,7 @@ def _choose(lineup: list[Candidate], rows: list[Row], status: Status) -> Candida
 
 
 def _open(
-    model: Any, ready: Prepared, y: Any, row: Row, delta: float
+    model: Any, ready: Prepared, y: Any, threshold: float | None, delta: float
 ) -> tuple[np.ndarray | None, tuple[Claim, ...]]:
     """Predict the sealed rows, once, and let the verifier state the risk."""
     split, truth = ready.split, ready.y
@@ -214,12 +225,8 @@ def _open(
     X = take(ready.X, sealed)
     units = split.units[sealed] if split.groups and split.units is not None else None
     guess = np.asarray(model.predict(X))
-    if ready.labels:
-        losses, threshold = guess != truth[sealed], None
-    else:
-        losses, threshold = np.abs(guess - truth[sealed]), _threshold(row, truth)
     claims = risk_claims(
-        losses,
+        losses_of(guess, truth[sealed], ready.labels),
         ready.task,
         delta=delta,
         threshold=threshold,
@@ -231,6 +238,11 @@ def _open(
         model.calibrate(X, take_target(y, truth, sealed))
         claims += model.calibration_certificate_.claims
     return guess, claims
+
+
+def losses_of(guess: Any, truth: Any, labels: bool) -> np.ndarray:
+    """Whether each label is wrong, or how far off each amount is."""
+    return np.asarray(guess != truth if labels else np.abs(guess - truth))
 
 
 def _threshold(row: Row, y: np.ndarray) -> float | None:

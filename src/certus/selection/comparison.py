@@ -124,6 +124,9 @@ class Comparison:
         What the sealed rows say about ``model``; opened once.
     union : Claim
         Hoeffding's bound over all candidates and folds at once, or why there is none.
+    threshold : float or None
+        The error q of ``large_error``: 0.9 quantile of the chosen model's errors on the
+        rows that its folds held out.
     status : Status
         SOLVED, TIME_LIMIT or INTERRUPTED: whether all candidates were given their time.
     seconds : float
@@ -143,6 +146,7 @@ class Comparison:
     model: Any
     risk: tuple[Claim, ...]
     union: Claim
+    threshold: float | None = None
     status: Status = Status.SOLVED
     seconds: float = 0.0
     sealed_predictions: np.ndarray | None = field(
@@ -227,6 +231,15 @@ class Comparison:
             "certificate": self.certificate.to_dict(),
             "status": self.status.value,
             "seconds": self.seconds,
+        }
+
+    def record(self) -> dict[str, Any]:
+        """What a model file keeps, so that the split can be found again and checked."""
+        training = dict(self.certificate.fingerprint)
+        return self.split.record() | {
+            "task": self.task,
+            "threshold": self.threshold,
+            "training": training,
         }
 
     def table(self) -> list[tuple[str, str, str, str]]:

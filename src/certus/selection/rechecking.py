@@ -1,0 +1,122 @@
+"""A model file meets its table again: gaps on training rows, risk on sealed rows.
+
+The file keeps one bit for each row that was sealed and the fingerprint of the others.
+If the table is the one that was split, the verifier recomputes the certificate on the
+training rows and the risk on the sealed ones; if it is not, nothing is said about risk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from certus.certificate import Certificate, Claim
+from certus.selection.comparing import losses_of
+from certus.selection.inspection import columns_of, take, take_column
+from certus.selection.splits import sealed_rows
+from certus.table.pipeline import read_target
+from certus.verify import certify
+from certus.verify.data import same_data
+from certus.verify.statistical import risk_claims
+
+__all__ = ["Recheck", "recheck"]
+
+
+class Recheck(NamedTuple):
+    """A recomputed certificate, the risk on sealed rows, and whether the table is it.
+
+    ``sealed`` counts the sealed rows; ``risk`` is empty where nothing can be said.
+    """
+
+    certificate: Certificate
+    risk: tuple[Claim, ...]
+    same: bool
+    sealed: int
+
+
+def recheck(
+    model: Any,
+    split: Mapping[str, Any] | None,
+    X: Any,
+    y: Any,
+    *,
+    level: str = "quick",
+    delta: float = 0.05,
+) -> Recheck:
+    """Judge a fitted pipeline on the table it was split from.
+
+    Parameters
+    ----------
+    model : TablePipeline
+        As loaded from its file.
+    split : dict or None
+        The split in the file, see :func:`certus.persist.read_manifest`.
+    X, y : table and target
+        All rows, in the order of the file that was split.
+    level : {"quick", "full"}
+        As in :func:`certus.certify`.
+    delta : float, default=0.05
+        Failure probability of the interval of the risk.
+
+    Returns
+    -------
+    Recheck
+        If the table is not the one that was split, the certificate speaks of all its
+        rows and ``risk`` is empty.
+
+    Examples
+    --------
+    >>> import certus
+    >>> from certus.linear import Ridge
+    >>> from certus.selection import recheck
+    >>> from certus.table import load_example
+    >>> frame, target = load_example()
+    >>> X, y = frame.drop(target), frame[target]
+    >>> found = certus.compare(X, y, models=[Ridge()])
+    >>> again = recheck(found.model, found.record(), X, y)
+    >>> again.same, again.risk[1] == found.risk[1]
+    (True, True)
+    """
+    target = np.asarray(read_target(y)[0])
+    stated = model.certificate_
+    sealed = np.array([], dtype=np.intp)
+    if split is not None and int(split["rows"]) == len(target):
+        sealed = sealed_rows(split)
+    training = np.setdiff1d(np.arange(len(target)), sealed)
+    found = _certificate(model, take(X, training), target[training], level)
+    same = same_data(stated.fingerprint, found.fingerprint)
+    if not same and len(sealed):
+        found = _certificate(model, X, target, level)
+    risk: tuple[Claim, ...] = ()
+    if same and len(sealed) and split is not None:
+        risk = _risk(model, split, X, target, sealed, delta)
+    return Recheck(found, risk, same, len(sealed))
+
+
+def _certificate(model: Any, X: Any, y: Any, level: str) -> Certificate:
+    # Encoded here, so that columns may come in any order, as in predict.
+    Z = model.encoder_.transform(X)
+    return certify(model.model_, Z, y, level=level)
+
+
+def _risk(
+    model: Any, split: Mapping[str, Any], X: Any, y: Any, sealed: Any, delta: float
+) -> tuple[Claim, ...]:
+    groups = None
+    if split["groups"] is not None:
+        if split["groups"] not in {column.name for column in columns_of(X)}:
+            return ()  # the groups were given beside the table
+        column = take_column(X, split["groups"], "groups")
+        groups = column.values.rank("dense").to_numpy()[sealed]
+    labels = split["task"] != "regression"
+    return risk_claims(
+        losses_of(model.predict(take(X, sealed)), y[sealed], labels),
+        split["task"],
+        delta=delta,
+        threshold=split["threshold"],
+        groups=groups,
+        ordered=split["time"] is not None,
+        rows="sealed rows",
+    )
