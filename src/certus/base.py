@@ -21,6 +21,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import assert_all_finite
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from certus import config, persist
@@ -237,6 +238,22 @@ def check_number(
         if high < math.inf:
             bound += f" and at most {high:g}"
         raise ValueError(f"{name} must be {what} {bound}, got {value!r}.")
+
+
+def label_codes(y: Any) -> tuple[Any, Any]:
+    """The sorted labels, and the position of each row's label among them.
+
+    Integers in a narrow range are counted, which takes a tenth of the time of sorting.
+    """
+    if y.ndim == 1 and y.dtype.kind in "iu" and y.dtype != np.uint64 and len(y):
+        low, high = int(y.min()), int(y.max())
+        if high - low < min(1024, len(y) // 4):
+            places = np.subtract(y, low, dtype=np.intp, casting="unsafe")
+            seen = np.bincount(places, minlength=high - low + 1) > 0
+            classes = (np.flatnonzero(seen) + low).astype(y.dtype)
+            return classes, (np.cumsum(seen) - 1)[places]
+    check_classification_targets(y)
+    return np.unique(y, return_inverse=True)
 
 
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit, log_expit, xlogy
 from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 
 from certus import terms as t
-from certus.base import Fitted, certified_fit, check_number
+from certus.base import Fitted, certified_fit, check_number, label_codes
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.convex.design import Array
@@ -143,8 +142,7 @@ class KernelLogisticRegression(ClassifierMixin, KernelMachine):
         check_number("max_iter", self.max_iter, 0, integer=True)
         check_number("max_time", self.max_time, none=True)
         X, y, s = self._read(X, y, sample_weight)
-        check_classification_targets(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
+        self.classes_, codes = label_codes(y)
         if len(self.classes_) < 2:
             raise ValueError(
                 f"y holds one class only ({self.classes_[0]!r}); classification needs "

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
 
 from certus import terms as t
-from certus.base import Fitted, certified_fit, check_number
+from certus.base import Fitted, certified_fit, check_number, label_codes
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.convex.design import Array
@@ -137,8 +136,7 @@ class KernelPerceptron(ClassifierMixin, KernelMachine):
         check_number("max_time", self.max_time, none=True)
         check_number("cache_size", self.cache_size, open_low=True)
         X, y, _ = self._read(X, y, None)
-        check_classification_targets(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
+        self.classes_, codes = label_codes(y)
         if len(self.classes_) < 2:
             raise ValueError(
                 f"y holds one class only ({self.classes_[0]!r}); classification needs "

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils import column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from certus import terms as t
-from certus.base import Fitted, certified_fit, check_choice
+from certus.base import Fitted, certified_fit, check_choice, label_codes
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.convex.design import Array
@@ -183,8 +182,7 @@ class SVC(ClassifierMixin, SupportVectorMachine):
             )
         X, y, s = self._read(X, y, sample_weight)
         labels = column_or_1d(y, warn=True)
-        check_classification_targets(labels)
-        self.classes_, codes = np.unique(labels, return_inverse=True)
+        self.classes_, codes = label_codes(labels)
         if len(self.classes_) < 2:
             raise ValueError(
                 "The number of classes has to be greater than one; got 1 class "

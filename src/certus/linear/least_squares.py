@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets
 
-from certus.base import Fitted, certified_fit, check_choice, check_number
+from certus.base import Fitted, certified_fit, check_choice, check_number, label_codes
 from certus.callbacks import Monitor
 from certus.certificate import Evidence
 from certus.convex import least_squares
@@ -334,8 +333,7 @@ class RidgeClassifier(ClassifierMixin, LinearClassifierBase):
             Row weights.
         """
         X, y, s = self._validate_X_y(X, y, sample_weight, finite=False)
-        check_classification_targets(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
+        self.classes_, codes = label_codes(y)
         k = len(self.classes_)
         signs = 2.0 * (codes[:, None] == np.arange(k)) - 1 if k > 2 else None
         target = np.where(codes == 1, 1.0, -1.0)[:, None] if signs is None else signs

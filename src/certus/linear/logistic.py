@@ -17,10 +17,9 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from certus.base import Fitted, certified_fit, check_choice, check_number
+from certus.base import Fitted, certified_fit, check_choice, check_number, label_codes
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.convex import newton, prox_newton
@@ -208,10 +207,9 @@ class LogisticRegression(ClassifierMixin, ProbabilisticClassifier):
         check_number("max_time", self.max_time, none=True)
         check_choice("solver", self.solver, SOLVERS)
         X, y, s = self._validate_X_y(X, y, sample_weight)
-        check_classification_targets(y)
         warm = self.warm_start and hasattr(self, "coef_")
         previous = (self.densify().coef_, self.intercept_) if warm else None
-        self.classes_, codes = np.unique(y, return_inverse=True)
+        self.classes_, codes = label_codes(y)
         if len(self.classes_) < 2:
             raise ValueError(
                 f"y holds one class only ({self.classes_[0]!r}); classification needs "

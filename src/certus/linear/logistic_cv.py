@@ -17,9 +17,8 @@ from sklearn.base import ClassifierMixin
 from sklearn.metrics import get_scorer
 from sklearn.model_selection import check_cv
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
-from sklearn.utils.multiclass import check_classification_targets
 
-from certus.base import certified_fit, check_choice, check_number
+from certus.base import certified_fit, check_choice, check_number, label_codes
 from certus.callbacks import Monitor
 from certus.certificate import Status
 from certus.convex.design import Array
@@ -166,8 +165,7 @@ n_features + 1)
         self.Cs_, self.l1_ratios_ = self._grid(), self._ratios()
         routed = route_metadata(self, params, sample_weight=sample_weight)
         X, y, s = self._validate_X_y(X, y, sample_weight)
-        check_classification_targets(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
+        self.classes_, codes = label_codes(y)
         if len(self.classes_) < 2:
             raise ValueError(
                 f"y holds one class only ({self.classes_[0]!r}); classification needs "

@@ -17,9 +17,8 @@ from scipy import sparse
 from sklearn.base import ClassifierMixin
 from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
 
-from certus.base import Fitted, certified_fit, check_choice, check_number
+from certus.base import Fitted, certified_fit, check_choice, check_number, label_codes
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.convex.design import Array
@@ -184,9 +183,8 @@ class Perceptron(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
         _check_parameters(self)
         # The first epoch looks at every row that is not held out.
         X, y, _ = self._validate_X_y(X, y, None, finite=bool(self.early_stopping))
-        check_classification_targets(y)
         before = self._previous()
-        self.classes_, codes = np.unique(y, return_inverse=True)
+        self.classes_, codes = label_codes(y)
         if len(self.classes_) < 2:
             raise ValueError(
                 f"y holds one class only ({self.classes_[0]!r}); classification needs "

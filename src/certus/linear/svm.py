@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets
 
-from certus.base import Fitted, certified_fit, check_choice, check_number
+from certus.base import Fitted, certified_fit, check_choice, check_number, label_codes
 from certus.callbacks import Monitor
 from certus.certificate import Evidence
 from certus.convex.design import Array
@@ -182,8 +181,7 @@ class LinearSVC(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
         check_choice("loss", self.loss, ("squared_hinge", "hinge"))
         _check_combination(self)
         X, y, s = self._validate_X_y(X, y, sample_weight)
-        check_classification_targets(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
+        self.classes_, codes = label_codes(y)
         if len(self.classes_) < 2:
             raise ValueError(
                 f"y holds one class only ({self.classes_[0]!r}); classification needs "

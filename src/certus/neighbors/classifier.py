@@ -15,7 +15,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import check_classification_targets
 
-from certus.base import certified_fit
+from certus.base import certified_fit, label_codes
 from certus.convex.design import Array
 from certus.neighbors.common import NeighborsBase
 from certus.neighbors.threads import slices
@@ -138,9 +138,11 @@ class KNeighborsClassifier(ClassifierMixin, NeighborsBase):
                 stacklevel=4,
             )
             y = y.ravel()
-        found = [np.unique(c, return_inverse=True) for c in _columns(y).T]
-        if y.dtype.kind not in "biu" or max(len(c) for c, _ in found) > len(y) / 2:
-            check_classification_targets(y)  # integers are labels; it sorts them twice
+        if self.outputs_2d_:
+            check_classification_targets(y)
+            found = [np.unique(c, return_inverse=True) for c in y.T]
+        else:
+            found = [label_codes(y)]
         codes = np.stack([code.ravel() for _, code in found], axis=1).astype(np.intp)
         labels = [names for names, _ in found]
         self.classes_: Any = labels if self.outputs_2d_ else labels[0]

@@ -171,7 +171,7 @@ def codes(y: Any, classes: Array) -> Array:
     if y.ndim != 1:
         raise ValueError(f"y has shape {y.shape}; pass one label per row.")
     try:
-        found = np.searchsorted(classes, y)
+        found = _positions(classes, y)
         found = np.minimum(found, len(classes) - 1)
         known = classes[found] == y
     except TypeError:
@@ -184,6 +184,19 @@ def codes(y: Any, classes: Array) -> Array:
             f"(it knows {list(classes[:5])}{'...' if len(classes) > 5 else ''})."
         )
     return np.asarray(found, dtype=np.int64)
+
+
+def _positions(classes: Array, y: Array) -> Array:
+    """Where each label stands among the sorted classes, or would stand."""
+    whole = classes.dtype.kind in "iu" and y.dtype.kind in "iu" and len(classes) > 0
+    if whole and int(classes[-1]) - int(classes[0]) < 1024 <= len(y):
+        low, high = int(classes[0]), int(classes[-1])
+        if low <= int(y.min()) and int(y.max()) <= high:  # a table beats a search
+            table = np.searchsorted(classes, np.arange(low, high + 1))
+            return np.asarray(
+                table[np.subtract(y, low, dtype=np.intp, casting="unsafe")]
+            )
+    return np.searchsorted(classes, y)
 
 
 def numbers(y: Any, n: int) -> Array:

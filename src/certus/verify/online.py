@@ -145,9 +145,10 @@ def _facts(
     W = np.column_stack([p.w for p in pupils])
     one = len(pupils) == 1  # a product with a vector is the faster one
     Z = data.dot(X, W[:-1, 0] if one else W[:-1]).reshape(len(pupils[0].y), -1) + W[-1]
-    F = np.column_stack([p.y for p in pupils]) * Z
+    F = Z * (pupils[0].y[:, None] if one else np.column_stack([p.y for p in pupils]))
     sums, sizes = _sums_of(pupils, X, intercept)
-    wrong = [int(np.sum(F[p.y != 0, j] <= 0)) for j, p in enumerate(pupils)]
+    views = [F[:, j] if p.y.all() else F[p.y != 0, j] for j, p in enumerate(pupils)]
+    wrong = [int(np.count_nonzero(f <= 0)) for f in views]
     small = X.shape[0] * X.shape[1] <= SMALL
     norms = None
     if small or level == "full" or not any(wrong):
@@ -156,9 +157,9 @@ def _facts(
     for j, p in enumerate(pupils):
         seen = p.y != 0
         length = float(np.linalg.norm(p.w))
-        margin = float(F[seen, j].min()) / length if length > 0 else 0.0
+        margin = float(views[j].min()) / length if length > 0 else 0.0
         radius = np.nan if norms is None else float(np.sqrt(norms[seen].max()))
-        eta = p.eta[seen]
+        eta = p.eta if p.y.all() else p.eta[seen]
         uneven = float(eta.max() / eta.min()) if eta.min() > 0 else np.inf
         common = (wrong[j], int(seen.sum()), margin, radius)
         if p.mistakes is None or sums is None:
@@ -193,7 +194,7 @@ def _sums_of(
         columns.append(p.eta * m * p.y)
         start = 0.0 if p.start is None else float(np.linalg.norm(p.start))
         sizes.append(float((p.eta * m).sum()) * typical + start)
-    U = np.column_stack(columns)
+    U = columns[0][:, None] if len(columns) == 1 else np.column_stack(columns)
     last = U.sum(axis=0) if intercept else np.zeros(U.shape[1])
     inner = data.t_dot(X, U[:, 0] if len(pupils) == 1 else U)
     sums = np.vstack([inner.reshape(X.shape[1], -1), last])
