@@ -1,0 +1,329 @@
+"""``certus.audit``: everything that can honestly be said about one fitted model.
+
+The verifier recomputes the certificate on the training rows and states the risk on
+rows the model has not seen; curves refit on training rows only. Work is bounded in
+time, and where a cap was met the caption says so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import is_classifier, is_regressor
+
+from certus.certificate import Certificate, Claim, Strength
+from certus.config import config_context, show_versions
+from certus.report import curves, details, predictions, verdicts
+from certus.report.document import Audit, Figure
+from certus.report.rows import Array, Rows, Task, make_rows
+from certus.verify import certify
+from certus.verify.data import same_data
+from certus.verify.statistical import risk_claims
+
+__all__ = ["audit"]
+
+_QUANTILE = 0.9  # of absolute errors in cross-validation: the threshold for new rows
+
+
+def audit(
+    model: Any,
+    X: Any = None,
+    y: Any = None,
+    *,
+    X_test: Any = None,
+    y_test: Any = None,
+    comparison: Any = None,
+    sample_weight: Any = None,
+    groups: Any = None,
+    ordered: bool = False,
+    cv: Any = None,
+    target: str | None = None,
+    delta: float = 0.05,
+    max_time: float = 20.0,
+    random_state: int = 0,
+) -> Audit:
+    """Report on a fitted model: what is proved, statistical, measured and assumed.
+
+    Parameters
+    ----------
+    model : fitted classifier or regressor
+        Of certus or of scikit-learn; pipelines and searches too.
+    X, y : table and target
+        The rows the model was fitted on. With ``comparison``, all rows that were
+        compared; its split says which were sealed. May be left out for a model of
+        certus, whose stated certificate is then shown unchecked.
+    X_test, y_test : table and target, optional
+        Rows the model has never seen; the risk is stated on them.
+    comparison : Comparison, optional
+        From ``certus.compare``; its table joins the report.
+    sample_weight : array of shape (n_samples,), optional
+        The weights used in ``fit``. Refitted curves are then left out.
+    groups : array, optional
+        Group of each row of ``X_test``, if rows of a group depend on one another.
+    ordered : bool, default=False
+        Whether the rows of ``X_test`` come later in time; then nothing is promised.
+    cv : splitter or iterable of (train, test), optional
+        Folds of the training rows for the curves; five shuffled ones by default.
+    target : str, optional
+        Name of the target, if it is not in the model or in ``y``.
+    delta : float, default=0.05
+        Failure probability of the statement about new rows.
+    max_time : float, default=20.0
+        Seconds for refitting and shuffling; figures shrink or are left out to keep it.
+    random_state : int, default=0
+        For folds, shuffles and samples.
+
+    Returns
+    -------
+    Audit
+
+    Examples
+    --------
+    >>> import certus
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.linear_model import RidgeClassifier
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = RidgeClassifier().fit(X[:400], y[:400])
+    >>> report = certus.audit(model, X[:400], y[:400], X_test=X[400:], y_test=y[400:])
+    >>> [claim.name for claim in report.statistical]
+    ['error_rate']
+    >>> [figure.question for figure in report.figures][:2]
+    ['Would more rows help?', 'Is the penalty right?']
+    """
+    start = time.perf_counter()
+    if not max_time > 0:
+        raise ValueError(f"max_time must be above 0 seconds, got {max_time!r}.")
+    _check_model(model)
+    name = target or getattr(y, "name", None) or getattr(model, "target_name_", None)
+    task = Task(bool(is_classifier(model)), str(name or ""))
+    rows, unseen, cv = _divide(model, X, y, X_test, y_test, comparison, cv)
+    rng = np.random.default_rng(random_state)
+    # Warnings of refits are no news: the certificate says what they would.
+    with warnings.catch_warnings(), config_context(on_uncertified="ignore"):
+        warnings.simplefilter("ignore")
+        certificate, known = _certificate(model, rows, sample_weight)
+        why = "" if sample_weight is None else "refitting would ignore the weights"
+        found = _look(model, task, rows, unseen, cv, why, max_time, rng)
+        if comparison is not None and len(comparison.risk):
+            risk: Sequence[Claim] = comparison.risk
+        else:
+            risk = _risk(task, unseen, found, groups, ordered, delta)
+    return Audit(
+        title=verdicts.title(certificate, task),
+        verdict=verdicts.verdict(certificate, risk, found, task, comparison),
+        proved=verdicts.proved(certificate),
+        statistical=verdicts.statistical(risk),
+        measured=verdicts.measured(certificate, risk, found, task, unseen),
+        assumed=verdicts.assumed(certificate, risk, known),
+        certificate=certificate,
+        comparison=details.comparison(comparison),
+        figures=tuple(found.figures),
+        left_out=tuple(found.left_out),
+        data=details.data(model, task, rows, unseen),
+        params=details.params(model, rows or unseen),
+        versions=show_versions(),
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _check_model(model: Any) -> None:
+    if not (is_classifier(model) or is_regressor(model)):
+        raise ValueError(
+            f"{type(model).__name__} is neither a classifier nor a regressor; an "
+            "audit needs a model that predicts a target."
+        )
+
+
+# ---- rows ----------------------------------------------------------------------
+
+
+def _divide(
+    model: Any, X: Any, y: Any, X_test: Any, y_test: Any, comparison: Any, cv: Any
+) -> tuple[Rows | None, Rows | None, Any]:
+    """Training rows, rows never seen, and the folds of the former."""
+    for table, truth, names in ((X, y, "X, y"), (X_test, y_test, "X_test, y_test")):
+        if (table is None) != (truth is None):
+            raise ValueError(f"Only one of {names} was given. Pass both or neither.")
+    if comparison is not None and X is not None:
+        if X_test is not None:
+            raise ValueError("Pass either comparison or X_test: a comparison has both.")
+        return _as_compared(_columns(model, X), y, comparison)
+    rows = None if X is None else make_rows(_columns(model, X), y, "training rows")
+    unseen = None
+    if X_test is not None:
+        unseen = make_rows(_columns(model, X_test), y_test, "test rows")
+    if rows is None and unseen is None:
+        raise ValueError("Pass X, y: the rows the model was fitted on.")
+    return rows, unseen, cv
+
+
+def _as_compared(X: Any, y: Any, comparison: Any) -> tuple[Rows, Rows | None, Any]:
+    split, rows = comparison.split, make_rows(X, y, "")
+    if rows.size != split.n_rows:
+        raise ValueError(
+            f"The comparison was made on {split.n_rows:,} rows and X has "
+            f"{rows.size:,}. Pass the rows that were compared."
+        )
+    unseen = rows.take(split.sealed)._replace(kind="sealed rows")
+    # Folds speak of rows of the whole table; here they are rows of the training part.
+    place = np.full(split.n_rows, -1)
+    place[split.training] = np.arange(len(split.training))
+    folds = [(place[train], place[test]) for train, test in split.folds]
+    training = rows.take(split.training)._replace(kind="training rows")
+    return training, unseen if unseen.size else None, folds
+
+
+def _columns(model: Any, X: Any) -> Any:
+    """The columns the model knows, if the table has them and more."""
+    names = getattr(model, "feature_names_in_", None)
+    if names is None or not hasattr(X, "columns"):
+        return X
+    wanted, given = [str(name) for name in names], [str(name) for name in X.columns]
+    if len(given) <= len(wanted) or not set(wanted) <= set(given):
+        return X
+    return X[wanted]
+
+
+def _certificate(
+    model: Any, rows: Rows | None, sample_weight: Any
+) -> tuple[Certificate, bool | None]:
+    """The certificate, and whether the rows are those of the fit (None: who knows)."""
+    stated = getattr(model, "certificate_", None)
+    if rows is None:
+        if not isinstance(stated, Certificate):
+            raise ValueError(
+                f"{type(model).__name__} states no certificate. Pass X, y: the rows it "
+                "was fitted on."
+            )
+        return dataclasses.replace(stated, origin="file"), None
+    found = certify(model, rows.X, rows.y, sample_weight)
+    if not isinstance(stated, Certificate):
+        return found, None
+    return found, same_data(stated.fingerprint, found.fingerprint)
+
+
+# ---- what is looked at ---------------------------------------------------------
+
+
+class Found(NamedTuple):
+    """Figures, those left out and why, and the numbers that sentences need."""
+
+    figures: list[Figure]
+    left_out: list[str]
+    learning: curves.Learning
+    guess: Array | None  # for the rows never seen
+
+
+def _look(
+    model: Any,
+    task: Task,
+    rows: Rows | None,
+    unseen: Rows | None,
+    cv: Any,
+    why: str,
+    seconds: float,
+    rng: np.random.Generator,
+) -> Found:
+    """Draw every figure there is time and reason for."""
+    figures: list[Figure] = []
+    left_out: list[str] = []
+
+    def keep(figure: Figure | None, name: str, reason: str) -> None:
+        if figure is not None:
+            figures.append(figure)
+        elif reason:
+            left_out.append(f"{name}: {reason}")
+
+    learning = curves.Learning(None, why or "the training rows were not passed")
+    if rows is not None and not why:
+        folds = curves.splits(rows, task, cv, rng)
+        learning = curves.learning(model, rows, task, folds, 0.4 * seconds)
+        penalty = curves.penalty_of(model, rows.X)
+    keep(learning.figure, "learning curve", learning.reason)
+    if learning.errors and rows is not None and penalty is not None:
+        drawn = curves.validation(penalty, rows, task, folds, 0.35 * seconds, learning)
+        keep(drawn[0], "validation curve", drawn[1])
+    judged, guess, shares, source = _predictions(model, task, rows, unseen, learning)
+    if task.labels:
+        if shares is None:
+            left_out.append("calibration: the model gives no probabilities")
+        else:
+            classes = np.asarray(model.classes_)
+            figures.append(predictions.calibration(judged, shares, classes, source))
+        figures.append(predictions.confusion(judged, guess, source))
+    else:
+        figures.append(predictions.residuals(judged, guess, task, source, rng))
+    seen = unseen or rows
+    if seen is not None:
+        drawn = predictions.importance(model, seen, task, 0.25 * seconds, rng)
+        if drawn[0] is None:
+            drawn = predictions.coefficient_figure(model, seen, task), drawn[1]
+        keep(drawn[0], "importance of columns", drawn[1])
+    return Found(figures, left_out, learning, guess if judged is unseen else None)
+
+
+def _predictions(
+    model: Any,
+    task: Task,
+    rows: Rows | None,
+    unseen: Rows | None,
+    learning: curves.Learning,
+) -> tuple[Rows, Array, Array | None, str]:
+    """The most honest predictions there are, and what to call their rows."""
+    if unseen is None and learning.held_out is not None and learning.guess is not None:
+        source = (
+            f"{learning.held_out.kind}, each predicted by a fit that had not seen it"
+        )
+        return learning.held_out, learning.guess, learning.shares, source
+    judged = unseen or rows
+    if judged is None:
+        raise ValueError("Pass X, y: the rows the model was fitted on.")
+    guess = np.asarray(model.predict(judged.X))
+    shares = None
+    if task.labels and hasattr(model, "predict_proba"):
+        shares = np.asarray(model.predict_proba(judged.X))
+    seen = " the model was fitted on, so errors look smaller than they are"
+    return judged, guess, shares, judged.kind + (seen if unseen is None else "")
+
+
+def _risk(
+    task: Task,
+    unseen: Rows | None,
+    found: Found,
+    groups: Any,
+    ordered: bool,
+    delta: float,
+) -> tuple[Claim, ...]:
+    """What the rows never seen say about new rows; the verifier's words."""
+    kind = "classification" if task.labels else "regression"
+    if unseen is None or found.guess is None:
+        return (
+            Claim(
+                "error_rate" if task.labels else "mean_loss",
+                Strength.REFUSED,
+                detail="no promise about new rows: all rows passed were used to fit",
+                fix="keep rows from the fit and pass them as X_test, y_test",
+            ),
+        )
+    losses = task.losses(unseen.y, found.guess)
+    threshold = None
+    past = found.learning
+    if not task.labels:
+        losses = np.sqrt(losses)
+        if past.held_out is not None and past.guess is not None:
+            known = np.sqrt(task.losses(past.held_out.y, past.guess))
+            threshold = float(np.quantile(known, _QUANTILE))
+    return risk_claims(
+        losses,
+        kind,
+        delta=delta,
+        threshold=threshold,
+        groups=groups,
+        ordered=ordered,
+        rows=unseen.kind,
+    )

@@ -1,0 +1,422 @@
+"""Curves by refitting: whether more rows would help, and whether the penalty is right.
+
+Cross-validation on the training rows alone, so nothing sealed is looked at. The sizes
+of a learning curve double, so the largest costs as much as all the others; a curve
+stops where the time allowed would not do for its next point, and says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.model_selection import KFold, StratifiedKFold
+
+from certus.report.document import Figure
+from certus.report.rows import Array, Rows, Task
+from certus.verify.foreign import unwrap
+from certus.wording import number
+
+__all__ = ["Learning", "learning", "penalty_of", "splits", "validation"]
+
+FOLDS = 5
+_SIZES = 6
+_FEWEST = 10  # rows that a learning curve starts from
+_SMALL = 0.02  # a share of the error that is not worth a word
+_TESTED = 2_000  # rows that a fold is tested on, at most
+_STEPS = (1, 1 / 10, 10, 1 / 100, 100, 1 / 1000, 1000)
+_NEIGHBOURS = (1, 1 / 2, 2, 1 / 4, 4, 1 / 8, 8)
+
+Split = tuple[Array, Array]
+
+
+class Learning(NamedTuple):
+    """A learning curve, and the predictions of rows that their model had not seen."""
+
+    figure: Figure | None
+    reason: str
+    errors: tuple[float, ...] = ()  # one for each fold, at the largest size
+    constant: tuple[float, ...] = ()
+    held_out: Rows | None = None
+    guess: Array | None = None
+    shares: Array | None = None
+    size: int = 0  # the largest there was time for
+    seconds: float = 0.0  # of one fit at that size
+
+
+def splits(rows: Rows, task: Task, cv: Any, rng: np.random.Generator) -> list[Split]:
+    """The folds: those given, or five shuffled ones, stratified where possible."""
+    if cv is None:
+        folds = min(FOLDS, rows.size // 2)
+        if folds < 2:
+            return []
+        kind: Any = KFold
+        if task.labels and np.unique(rows.y, return_counts=True)[1].max() >= folds:
+            kind = StratifiedKFold
+        cv = kind(folds, shuffle=True, random_state=int(rng.integers(2**31)))
+    found = cv.split(np.zeros(rows.size), rows.y) if hasattr(cv, "split") else cv
+    # Shuffled inside, so that the first rows of a fold stand for all of them.
+    return [(rng.permutation(train), rng.permutation(test)) for train, test in found]
+
+
+def learning(
+    model: Any, rows: Rows, task: Task, folds: Sequence[Split], seconds: float
+) -> Learning:
+    """Error on held-out and on training rows as the number of training rows doubles."""
+    if not folds:
+        return Learning(None, "too few rows to hold some out")
+    full = min(len(train) for train, _ in folds)
+    sizes = [full >> k for k in range(_SIZES) if full >> k >= _FEWEST][::-1] or [full]
+    deadline, spent, last = time.perf_counter() + seconds, 0.0, 0.0
+    points: list[tuple[int, list[_Fold]]] = []
+    for size in sizes:
+        # The next size takes twice as long, or as much longer as the last one did.
+        growth = min(max(2.0, last / spent), 8.0) if spent else 2.0
+        if points and time.perf_counter() + growth * last > deadline:
+            break
+        start = time.perf_counter()
+        cut = [(train[:size], test[:_TESTED]) for train, test in folds]
+        try:
+            done = [_run(clone(model), rows, task, fold) for fold in cut]
+        except Exception as error:
+            if size == sizes[-1] and not points:
+                return Learning(None, f"refitting failed ({_first(error)})")
+            continue  # so few rows may lack a label
+        spent, last = last, time.perf_counter() - start
+        points.append((size, done))
+    if not points:
+        return Learning(None, "refitting failed on every size")
+    figure = _learning_figure(points, sizes[-1], rows, task) if points[1:] else None
+    size, best = points[-1]
+    reason = "" if figure else "too few rows, or too little time, for a second size"
+    index = np.concatenate([fold.test for fold in best])
+    shares = [fold.shares for fold in best if fold.shares is not None]
+    return Learning(
+        figure,
+        reason,
+        errors=tuple(fold.held_out for fold in best),
+        constant=tuple(fold.constant for fold in best),
+        held_out=rows.take(index),
+        guess=np.concatenate([fold.guess for fold in best]),
+        shares=np.concatenate(shares) if len(shares) == len(best) else None,
+        size=size,
+        seconds=last / len(best),
+    )
+
+
+class _Fold(NamedTuple):
+    """Errors of one refit, and what it predicted."""
+
+    training: float
+    held_out: float
+    constant: float
+    test: Array
+    guess: Array
+    shares: Array | None
+
+
+def _run(model: Any, rows: Rows, task: Task, fold: Split) -> _Fold:
+    train, test = rows.take(fold[0]), rows.take(fold[1])
+    model.fit(train.X, train.y)
+    guess = np.asarray(model.predict(test.X))
+    seen = train.take(np.arange(min(train.size, _TESTED)))
+    constant: Any = np.mean(train.y) if not task.labels else _commonest(train.y)
+    return _Fold(
+        training=task.error(seen.y, np.asarray(model.predict(seen.X))),
+        held_out=task.error(test.y, guess),
+        constant=task.error(test.y, np.full(test.size, constant)),
+        test=fold[1],
+        guess=guess,
+        shares=_shares(model, test.X, np.unique(rows.y)) if task.labels else None,
+    )
+
+
+def _commonest(y: Array) -> Any:
+    labels, counts = np.unique(y, return_counts=True)
+    return labels[np.argmax(counts)]
+
+
+def _shares(model: Any, X: Any, classes: Array) -> Array | None:
+    """Probabilities with a column for each label there is, seen in the fold or not."""
+    if not hasattr(model, "predict_proba"):
+        return None
+    found = np.asarray(model.predict_proba(X))
+    shares = np.zeros((len(found), len(classes)))
+    shares[:, np.searchsorted(classes, model.classes_)] = found
+    return shares
+
+
+def _first(error: Exception) -> str:
+    return str(error).partition("\n")[0].rstrip(".")
+
+
+def _learning_figure(
+    points: list[tuple[int, list[_Fold]]], full: int, rows: Rows, task: Task
+) -> Figure:
+    sizes = [size for size, _ in points]
+    held_out = np.array([[fold.held_out for fold in done] for _, done in points])
+    training = np.array([[fold.training for fold in done] for _, done in points])
+    constant = float(np.mean([fold.constant for fold in points[-1][1]]))
+    folds = held_out.shape[1]
+    caption = (
+        f"{folds} folds of {rows.size:,} {rows.kind}; mean and standard deviation of "
+        f"the {_measure(task)} over the folds, measured."
+    )
+    tested = max(len(fold.test) for fold in points[-1][1])
+    if tested == _TESTED:
+        caption += f" Each fold is tested on {_TESTED:,} rows."
+    if sizes[-1] < full:
+        caption += f" Stopped at {sizes[-1]:,} of {full:,} rows by the time limit."
+    return Figure(
+        "learning",
+        "Would more rows help?",
+        _learning_answer(sizes, held_out, training, task),
+        caption,
+        {
+            "measure": task.measure,
+            "labels": task.labels,
+            "sizes": sizes,
+            "held_out": _moments(held_out),
+            "training": _moments(training),
+            "constant": constant,
+            "folds": folds,
+            "rows": rows.size,
+        },
+    )
+
+
+def _measure(task: Task) -> str:
+    return "share of wrong labels" if task.labels else "root mean square error"
+
+
+def _moments(values: Array) -> dict[str, list[float]]:
+    sd = values.std(axis=1, ddof=1) if values.shape[1] > 1 else np.zeros(len(values))
+    return {"mean": values.mean(axis=1).tolist(), "sd": sd.tolist()}
+
+
+def _clear(differences: Array) -> bool:
+    """Whether a mean over folds is well above what the folds differ by."""
+    count = len(differences)
+    if count < 2:
+        return False
+    spread = differences.std(ddof=1) / count**0.5
+    return bool(differences.mean() > 2.0 * spread)
+
+
+def _learning_answer(
+    sizes: list[int], held_out: Array, training: Array, task: Task
+) -> str:
+    drop = held_out[-2] - held_out[-1]
+    now, before = float(held_out[-1].mean()), float(held_out[-2].mean())
+    step = f"from {sizes[-2]:,} to {sizes[-1]:,} rows"
+    if _clear(drop) and drop.mean() > _SMALL * before:
+        return (
+            f"Probably. Going {step} lowered the error from {task.show(before)} to "
+            f"{task.show(now)}, and the curve may still be falling."
+        )
+    answer = (
+        f"Not much, it seems. Going {step} moved the error from {task.show(before)} "
+        f"to {task.show(now)}, which is within what the folds differ by."
+    )
+    if now - training[-1].mean() < 0.1 * now:
+        answer += (
+            " Training and held-out error are close: a richer model or other columns "
+            "may help more."
+        )
+    return answer
+
+
+# ---- the penalty ---------------------------------------------------------------
+
+#: Parameters that trade fit against simplicity: the question, and the factors tried.
+_TUNED: dict[str, tuple[str, Sequence[float]]] = {
+    "alpha": ("Is the penalty right?", _STEPS),
+    "C": ("Is the penalty right?", _STEPS),
+    "n_neighbors": ("Is the number of neighbours right?", _NEIGHBOURS),
+}
+_HINTS = {
+    "alpha": "larger means simpler",
+    "C": "smaller means simpler",
+    "n_neighbors": "larger means smoother",
+}
+
+
+class _Penalty(NamedTuple):
+    """A parameter that can be varied, its value, and the model with another one."""
+
+    name: str
+    value: float
+    build: Callable[[Any], Any]
+
+
+def penalty_of(model: Any, X: Any) -> _Penalty | None:
+    """Find the parameter that trades fit against simplicity, if there is one.
+
+    A model that chose its own (``LassoCV``) is varied as the plain model it chose.
+    """
+    inner = unwrap(model, X)[0]
+    for name in _TUNED:
+        value = getattr(inner, name, None)
+        if hasattr(inner, f"{name}_") and type(inner).__name__.endswith("CV"):
+            value = np.unique(getattr(inner, f"{name}_"))
+            value = value.item() if value.size == 1 else None
+        if isinstance(value, bool) or not np.isscalar(value) or isinstance(value, str):
+            continue
+        if not 0 < float(value) < np.inf:  # type: ignore[arg-type]
+            continue
+        plain = _plain_model(inner)
+        if plain is None:
+            return None
+
+        def build(new: Any, name: str = name, plain: Any = plain) -> Any:
+            return _replaced(model, clone(plain).set_params(**{name: new}))
+
+        return _Penalty(name, float(value), build)  # type: ignore[arg-type]
+    return None
+
+
+def _plain_model(inner: Any) -> Any:
+    """The estimator without its own search for the penalty, unfitted."""
+    name = type(inner).__name__
+    if not name.endswith("CV"):
+        return clone(inner)
+    import importlib
+
+    package = ".".join(type(inner).__module__.split(".")[:2])
+    cls = getattr(importlib.import_module(package), name.removesuffix("CV"), None)
+    if cls is None:
+        return None
+    params = inner.get_params(deep=False)
+    known = cls().get_params(deep=False)
+    kept = {key: value for key, value in params.items() if key in known}
+    ratio = getattr(inner, "l1_ratio_", None)
+    if "l1_ratio" in known and ratio is not None:
+        kept["l1_ratio"] = np.unique(ratio)[0].item() if np.ndim(ratio) else ratio
+    return cls(**kept)
+
+
+def _replaced(model: Any, inner: Any) -> Any:
+    """An unfitted copy of a pipeline or search, with another last estimator."""
+    if hasattr(model, "best_estimator_"):
+        return _replaced(model.best_estimator_, inner)
+    if hasattr(model, "encoder_") and hasattr(model, "model_"):
+        return clone(model).set_params(model=inner)
+    if hasattr(model, "steps"):
+        last = _replaced(model.steps[-1][1], inner)
+        return clone(model).set_params(**{model.steps[-1][0]: last})
+    return inner
+
+
+def validation(
+    penalty: _Penalty,
+    rows: Rows,
+    task: Task,
+    folds: Sequence[Split],
+    seconds: float,
+    done: Learning,
+) -> tuple[Figure | None, str]:
+    """Error on held-out and training rows as the penalty moves by powers of ten."""
+    question, factors = _TUNED[penalty.name]
+    values = list(_values(penalty, factors))
+    budget = len(values) * len(folds) * max(done.seconds, 1e-4)
+    size = int(min(1.0, seconds / budget) * done.size)
+    if size < min(_FEWEST, done.size):
+        return None, "one fit takes too long to try other values"
+    cut = [(train[:size], test[:_TESTED]) for train, test in folds]
+    deadline = time.perf_counter() + 1.5 * seconds
+    found: dict[float, list[_Fold]] = {}
+    for value in values:
+        if time.perf_counter() > deadline:
+            break
+        try:
+            found[value] = [_run(penalty.build(value), rows, task, f) for f in cut]
+        except Exception as error:
+            if value == values[0]:
+                return None, f"refitting failed ({_first(error)})"
+    if len(found) < 3:
+        return None, "too little time to try three values"
+    return _validation_figure(question, penalty, found, size, rows, task), ""
+
+
+def _values(penalty: _Penalty, factors: Iterable[float]) -> Iterable[Any]:
+    seen = set()
+    for factor in factors:
+        value: Any = penalty.value * factor
+        if penalty.name == "n_neighbors":
+            value = max(1, round(value))
+        if value not in seen:
+            seen.add(value)
+            yield value
+
+
+def _validation_figure(
+    question: str,
+    penalty: _Penalty,
+    found: dict[float, list[_Fold]],
+    trained: int,
+    rows: Rows,
+    task: Task,
+) -> Figure:
+    values = sorted(found)
+    held_out = np.array([[fold.held_out for fold in found[v]] for v in values])
+    training = np.array([[fold.training for fold in found[v]] for v in values])
+    used = values.index(next(iter(found)))
+    best = int(np.argmin(held_out.mean(axis=1)))
+    folds = held_out.shape[1]
+    caption = (
+        f"{folds} folds of {rows.size:,} {rows.kind}, {trained:,} rows in each fit; "
+        f"{penalty.name}: {_HINTS[penalty.name]}. Mean and standard deviation over "
+        "the folds, measured."
+    )
+    if trained < 0.7 * rows.size * (folds - 1) / folds:
+        caption += " Fewer rows than there are, for the time limit; the best value can"
+        caption += " depend on their number."
+    return Figure(
+        "validation",
+        question,
+        _validation_answer(penalty, values, held_out, used, best, task),
+        caption,
+        {
+            "measure": task.measure,
+            "labels": task.labels,
+            "parameter": penalty.name,
+            "values": [float(value) for value in values],
+            "used": float(values[used]),
+            "best": float(values[best]),
+            "held_out": _moments(held_out),
+            "training": _moments(training),
+            "folds": folds,
+            "rows": rows.size,
+        },
+    )
+
+
+def _validation_answer(
+    penalty: _Penalty,
+    values: list[float],
+    held_out: Array,
+    used: int,
+    best: int,
+    task: Task,
+) -> str:
+    name, now = penalty.name, float(held_out[used].mean())
+    mine = f"{name} = {number(values[used])}"
+    other = f"{name} = {number(values[best])}"
+    if best == used:
+        return f"Yes: {mine} had the least error, {task.show(now)}, of those tried."
+    least = float(held_out[best].mean())
+    lowest = task.show(least)
+    if not _clear(held_out[used] - held_out[best]) or now - least < _SMALL * now:
+        return (
+            f"Yes, as far as the folds can tell: {other} gave {lowest} and {mine}, the "
+            f"one used, {task.show(now)}, which is no clear difference."
+        )
+    edge = best in (0, len(values) - 1)
+    more = ", and a value beyond those tried may do better still" if edge else ""
+    return (
+        f"No: {other} lowered the error from {task.show(now)} ({mine}, the one used) "
+        f"to {lowest}{more}."
+    )

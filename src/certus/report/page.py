@@ -1,0 +1,76 @@
+"""An audit as one HTML file: no script, no font, no image, nothing from elsewhere."""
+
+from __future__ import annotations
+
+import textwrap
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from certus.report.document import Audit
+from certus.report.figures import draw, table
+from certus.wording import clean, number
+
+__all__ = ["SECTIONS", "render"]
+
+#: The four lists: name, what a line in it means, and what stands there if it is empty.
+SECTIONS = (
+    ("proved", "Proved", "anyone can recheck it on these rows"),
+    ("statistical", "Statistical", "true with the probability stated, for new rows"),
+    ("measured", "Measured", "observed, no promise"),
+)
+_KINDS = {"✓": "met", "✗": "missed", "–": "refused", "·": "plain"}
+
+
+@lru_cache(maxsize=1)
+def _template() -> Any:
+    import jinja2
+
+    source = files("certus.report").joinpath("page.html").read_text(encoding="utf-8")
+    environment = jinja2.Environment(
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return environment.from_string(source)
+
+
+def render(audit: Audit) -> str:
+    """The page as HTML text."""
+    from markupsafe import Markup
+
+    from certus import __version__
+
+    lists = [
+        (title, meaning, [_line(claim, name) for claim in getattr(audit, name)])
+        for name, title, meaning in SECTIONS
+    ]
+    # The drawings escape their own text.
+    figures = [
+        (figure, Markup(draw(figure)), table(figure)) for figure in audit.figures
+    ]
+    page: str = _template().render(
+        version=__version__,
+        audit=audit,
+        title=clean(audit.title),
+        lists=lists,
+        figures=figures,
+        number=number,
+        certificate=clean(str(audit.certificate)),
+    )
+    return page
+
+
+def _line(claim: Any, section: str) -> dict[str, Any]:
+    """A claim as it stands in a list; its assumptions have a list of their own."""
+    notes = [claim.objective] if claim.objective else []
+    return {
+        "mark": claim.mark,
+        "kind": _KINDS[claim.mark],
+        "label": claim.label,
+        "text": claim.detail,
+        "basis": "" if claim.basis == section else claim.basis,
+        "notes": notes,
+        "fix": textwrap.shorten(claim.fix, 140, placeholder=" …"),
+    }

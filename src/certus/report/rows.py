@@ -1,0 +1,121 @@
+"""The rows of an audit: which they are, how to take some, how wrong a model is on them.
+
+Any table will do: array, sparse matrix, pandas or polars frame. Two errors only, both
+in units a person knows: the share of wrong labels, and the root mean square of
+prediction − truth.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import narwhals as nw
+import numpy as np
+from scipy import sparse
+
+from certus.wording import number, shorten
+
+__all__ = ["Rows", "Task", "column_names", "make_rows", "take"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Task(NamedTuple):
+    """What is predicted: labels or amounts; the target's name, if it has one."""
+
+    labels: bool
+    target: str
+
+    @property
+    def measure(self) -> str:
+        """What the error is, in words."""
+        if self.labels:
+            return "share of wrong labels"
+        return f"root mean square of prediction − truth, in units of {self.quoted}"
+
+    @property
+    def quoted(self) -> str:
+        """The target as it stands in a sentence."""
+        return f"“{shorten(self.target)}”" if self.target else "the target"
+
+    def losses(self, truth: Array, guess: Array) -> Array:
+        """Row by row: 1 where the label is wrong, or the squared residual."""
+        if self.labels:
+            return np.asarray(guess != truth, dtype=float)
+        return (np.asarray(guess, float) - np.asarray(truth, float)) ** 2
+
+    def error(self, truth: Array, guess: Array) -> float:
+        """The error on some rows."""
+        mean = float(np.mean(self.losses(truth, guess)))
+        return mean if self.labels else mean**0.5
+
+    def show(self, error: float, digits: int = 3) -> str:
+        """An error as people write it."""
+        if self.labels:
+            return f"{number(100 * error, 2)} %"
+        return number(error, digits)
+
+
+class Rows(NamedTuple):
+    """Some rows of a table and their targets; ``kind`` says which in words."""
+
+    X: Any
+    y: Array
+    kind: str = ""
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return len(self.y)
+
+    def take(self, index: Array) -> Rows:
+        """Those rows only."""
+        return Rows(take(self.X, index), self.y[index], self.kind)
+
+    def sample(self, most: int, rng: np.random.Generator) -> Rows:
+        """At most that many rows, at random but in their order."""
+        if self.size <= most:
+            return self
+        return self.take(np.sort(rng.choice(self.size, most, replace=False)))
+
+
+def make_rows(X: Any, y: Any, kind: str) -> Rows:
+    """Check that the table and the target belong together and have no holes in y."""
+    if not (sparse.issparse(X) or hasattr(X, "columns") or isinstance(X, np.ndarray)):
+        X = np.asarray(X)
+    if sparse.issparse(X):
+        X = X.tocsr()
+    elif not hasattr(X, "__getitem__") or type(X).__module__.startswith("pyarrow"):
+        X = nw.from_native(X, eager_only=True).to_polars()
+    truth = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
+    if truth.ndim == 2 and truth.shape[1] == 1:
+        truth = truth[:, 0]
+    if truth.ndim != 1:
+        raise ValueError(
+            f"y has shape {truth.shape}; an audit is about one target. Audit the "
+            "columns of y one by one."
+        )
+    if truth.dtype.kind in "UT":
+        truth = truth.astype(object)
+    if X.shape[0] != len(truth):
+        raise ValueError(
+            f"X has {X.shape[0]:,} rows and y has {len(truth):,}: they must be equal."
+        )
+    if len(truth) == 0:
+        raise ValueError("X has no rows. Pass the rows the model was fitted on.")
+    holes = sum(v is None or v != v for v in truth.tolist())
+    if holes:
+        raise ValueError(f"y has no value (NaN) in {holes:,} rows. Drop those rows.")
+    return Rows(X, truth, kind)
+
+
+def take(X: Any, index: Array) -> Any:
+    """Rows of an array, a sparse matrix or a data frame, by position."""
+    return X.iloc[index] if hasattr(X, "iloc") else X[index]
+
+
+def column_names(X: Any) -> list[str]:
+    """Names of the columns; ``x0, x1, …`` where they have none."""
+    if hasattr(X, "columns"):
+        return [str(name) for name in X.columns]
+    return [f"x{i}" for i in range(X.shape[1])]

@@ -1,0 +1,186 @@
+"""The words of an audit: the verdict, and which claim stands in which list.
+
+A sentence promises no more than the claim behind it: proofs concern the rows that were
+passed, statements about new rows carry their probability, the rest was observed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from certus.certificate import Certificate, Claim, Status, Strength
+from certus.report.rows import Rows, Task
+from certus.wording import number
+
+if TYPE_CHECKING:
+    from certus.report.auditing import Found
+
+__all__ = ["assumed", "measured", "proved", "statistical", "title", "verdict"]
+
+
+def title(certificate: Certificate, task: Task) -> str:
+    """The model and what it predicts."""
+    return f"{certificate.model} of {task.quoted}"
+
+
+def verdict(
+    certificate: Certificate,
+    risk: Sequence[Claim],
+    found: Found,
+    task: Task,
+    comparison: Any,
+) -> str:
+    """One sentence, and a second if a candidate of another library did better."""
+    subject = f"The {certificate.model} model of {task.quoted}"
+    main = f"{subject} {_solved(certificate)}, and {_error(risk, found, task)}."
+    remark = "" if comparison is None else comparison.verdict
+    if not remark:
+        return main
+    remark = remark[0].upper() + remark[1:].rstrip(".") + "."
+    return f"{remark} {main}" if comparison.beaten else f"{main} {remark}"
+
+
+def _solved(certificate: Certificate) -> str:
+    claim = certificate[certificate.primary]
+    rows = f"on {certificate.n_samples:,} rows"
+    if certificate.status is Status.REFUTED:
+        return f"is not what its certificate states: the check {rows} refutes it"
+    if certificate.status is Status.NO_MINIMISER:
+        return "has no best version, so nothing about it can be proved"
+    if claim.strength is Strength.REFUSED:
+        return "comes without a proof"
+    if certificate.origin == "file":
+        said = {True: "was stated to be solved", False: "was stated to be unsolved"}
+        word = said.get(claim.met, "was stated without a promise")  # type: ignore[arg-type]
+        return f"{word} when it was fitted, which was not checked again"
+    if claim.met is False:
+        return "is not solved to the accuracy asked for"
+    if claim.met is None:
+        return "was checked, but nothing is promised about its optimum"
+    if claim.label == "solved":
+        return f"is solved (rechecked {rows})"
+    return f"passes the verifier’s check {rows}"
+
+
+def _error(risk: Sequence[Claim], found: Found, task: Task) -> str:
+    for claim in risk:
+        if claim.strength is Strength.STATISTICAL:
+            said = claim.detail.partition(" (")[0]
+            start = "its error rate is " if said.startswith("between") else ""
+            return f"{start}{said} ({claim.basis})"
+    errors = found.learning.errors
+    if not errors:
+        return "how well it predicts new rows is not known"
+    ours = float(np.mean(errors))
+    constant = float(np.mean(found.learning.constant))
+    if task.labels:
+        start, plain = f"it is wrong for {task.show(ours)}", "most frequent label"
+    else:
+        start, plain = f"it is off by {task.show(ours)} (root mean square)", "mean"
+    better = "better" if ours < constant else "no better"
+    return (
+        f"on rows held out in turn {start}, {better} than always saying the {plain} "
+        f"({task.show(constant)})"
+    )
+
+
+# ---- the four lists ------------------------------------------------------------
+
+
+def proved(certificate: Certificate) -> tuple[Claim, ...]:
+    """What was proved or should have been: refusals stand here too."""
+    return tuple(
+        claim
+        for claim in certificate.claims
+        if claim.strength in (Strength.PROVED, Strength.REFUSED)
+    )
+
+
+def statistical(risk: Sequence[Claim]) -> tuple[Claim, ...]:
+    """What holds with a probability, or why nothing does; promises first."""
+    promises = [claim for claim in risk if claim.strength is Strength.STATISTICAL]
+    refused = [claim for claim in risk if claim.strength is Strength.REFUSED]
+    if promises:  # what a refusal suggests has been done
+        refused = [dataclasses.replace(claim, fix="") for claim in refused]
+    return (*promises, *refused)
+
+
+def measured(
+    certificate: Certificate,
+    risk: Sequence[Claim],
+    found: Found,
+    task: Task,
+    unseen: Rows | None,
+) -> tuple[Claim, ...]:
+    """Numbers without a promise."""
+    claims = [c for c in certificate.claims if c.strength is Strength.MEASURED]
+    claims += [claim for claim in risk if claim.strength is Strength.MEASURED]
+    if found.learning.errors:
+        claims.insert(0, _held_out(found, task))
+    if unseen is not None and found.guess is not None and not task.labels:
+        claims.insert(0, _amounts(unseen, found.guess, task))
+    return tuple(claims)
+
+
+def _held_out(found: Found, task: Task) -> Claim:
+    errors, constant = found.learning.errors, float(np.mean(found.learning.constant))
+    mean = float(np.mean(errors))
+    spread = float(np.std(errors, ddof=1)) if len(errors) > 1 else 0.0
+    plain = "most frequent label" if task.labels else "mean"
+    return Claim(
+        "held_out",
+        Strength.MEASURED,
+        mean,
+        objective=f"{task.measure}; mean ± deviation over {len(errors)} folds",
+        detail=f"{task.show(mean)} ± {task.show(spread, 2)} on rows held out in "
+        f"turn; always saying the {plain}: {task.show(constant)}",
+    )
+
+
+def _amounts(unseen: Rows, guess: Any, task: Task) -> Claim:
+    error = task.error(unseen.y, guess)
+    spread = float(np.var(np.asarray(unseen.y, float)))
+    share = f", R² = {number(1 - error**2 / spread, 2)}" if spread > 0 else ""
+    return Claim(
+        "test_error",
+        Strength.MEASURED,
+        error,
+        objective=task.measure,
+        detail=f"{task.show(error)} on {unseen.size:,} {unseen.kind}{share}",
+    )
+
+
+def assumed(
+    certificate: Certificate, risk: Sequence[Claim], known: bool | None
+) -> tuple[str, ...]:
+    """What the lists rest on and nobody checked."""
+    lines = []
+    if certificate.origin == "file":
+        lines.append(
+            "the certificate is as stated at the fit: the training rows were not "
+            "passed, and nothing was rechecked"
+        )
+    elif known is None:
+        lines.append(
+            "X and y are the rows the model was fitted on; the model does not say"
+        )
+    elif known:
+        lines.append(
+            "the training rows are those of the fit, by a fingerprint that detects "
+            "mistakes, not forgery"
+        )
+    else:
+        lines.append(
+            "X and y are not the rows (or weights) of the fit, by their fingerprint: "
+            "the proof is about the rows passed"
+        )
+    promises = [claim for claim in risk if claim.strength is Strength.STATISTICAL]
+    if promises:
+        lines.append("the test rows were kept from fitting and from choosing the model")
+    for claim in (*certificate.claims, *promises):
+        lines += claim.assumptions
+    return tuple(dict.fromkeys(lines))
