@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 #: Where each public name lives.
 _WHERE = {
+    "audit": "certus.report",
     "certify": "certus.verify",
     "compare": "certus.selection",
     "load": "certus.persist",
@@ -32,6 +33,7 @@ _PACKAGES = (
     "losses",
     "neighbors",
     "optimize",
+    "report",
     "selection",
     "table",
     "terms",
