@@ -19,10 +19,16 @@ from scipy import optimize, sparse
 from scipy.special import ndtr
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from certus.base import Estimator, Fitted, certified_fit, check_choice, check_number
+from certus.base import (
+    Estimator,
+    Fitted,
+    certified_fit,
+    check_choice,
+    check_number,
+    label_codes,
+)
 from certus.bounds import seeger_bound
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
@@ -81,8 +87,9 @@ class StochasticLinearClassifier(ClassifierMixin, Estimator):
     warm_start : bool, default=False
         Start from the last posterior. The prior is learnt afresh.
     random_state : int, RandomState or None, default=None
-        For the prior's rows, and the weights drawn by ``predict``: an integer draws the
-        same weights at each call.
+        For the weights that ``predict`` draws: None draws others at each call, an
+        integer the same ones; and for the prior's rows, which None leaves the same in
+        every fit, so that nobody is led to pick the split with the best bound.
     max_time : float, optional
         Seconds after which the fit stops with what it has.
 
@@ -164,8 +171,7 @@ class StochasticLinearClassifier(ClassifierMixin, Estimator):
         """
         _check_parameters(self)
         X, y, _ = self._validate_X_y(X, y, None)
-        check_classification_targets(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
+        self.classes_, codes = label_codes(y)
         if len(self.classes_) < 2:
             raise ValueError(
                 f"y holds one class only ({self.classes_[0]!r}); classification needs "
@@ -327,7 +333,8 @@ def _plan(model: StochasticLinearClassifier, X: Any, codes: Array) -> Plan:
     n_prior = min(max(1, round(model.fraction * n)), n - 1) if learnt else 0
     seed = None
     if learnt and model.shuffle:
-        seed = int(check_random_state(model.random_state).randint(2**31 - 1))
+        state = 0 if model.random_state is None else model.random_state
+        seed = int(check_random_state(state).randint(2**31 - 1))
     X = X.tocsr() if sparse.issparse(X) else X
     seen, counted = split_rows(n, n_prior, seed)
     # A factor common to all scores changes no answer. For the prior "zero" it merely
