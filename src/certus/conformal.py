@@ -65,6 +65,8 @@ class Conformal:
         on average at least 90 % of new rows lie within ±91.8 of the prediction
         """
         check_is_fitted(self)
+        if y_cal is None:
+            raise ValueError("y_cal is missing: pass the targets of the rows in X_cal.")
         model, X, y = self._predictor(X_cal, y_cal)
         kind = _score_kind(model)
         scores = calibration_scores(model, X, y, kind)
@@ -91,7 +93,8 @@ class Conformal:
         Returns
         -------
         ndarray of shape (n_samples, 2)
-            Lower and upper ends; infinite where the calibration rows are too few.
+            Lower and upper ends; infinite where the calibration rows are too few, or
+            the prediction is no finite number.
 
         Examples
         --------
@@ -109,7 +112,7 @@ class Conformal:
         q = conformal_quantile(scores, coverage, delta)
         model, X, _ = self._predictor(X)
         z, rounding = predictions(model, X)
-        whole = np.isnan(z) | np.isinf(q)
+        whole = ~np.isfinite(z) | np.isinf(q)
         centre = np.where(whole, 0.0, z)
         # Outwards by the rounding, so that what has the score q is inside.
         reach = np.where(whole, np.inf, q + rounding * np.maximum(np.abs(centre), q))

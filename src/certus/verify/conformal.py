@@ -87,30 +87,28 @@ def _behind(z: Array) -> Array:
 
 def calibration_scores(model: Any, X: Any, y: Any, kind: str) -> Array:
     """The score of each calibration row, in ascending order."""
+    if np.ndim(y) > 1 and np.shape(y)[1] > 1:
+        raise ValueError(
+            f"y_cal has shape {np.shape(y)}: conformal prediction is for one target. "
+            "Fit and calibrate a model for each."
+        )
     if kind == "residual":
         z, _ = predictions(model, X)
-        y = data.numbers(y, len(y))
-        if y.size != len(y):
-            raise ValueError(_one_target(y.shape))
-        if len(z) != len(y):
-            raise ValueError(f"y_cal has {len(y)} rows and X_cal has {len(z)}.")
+        y = data.numbers(y, len(z))
         with np.errstate(invalid="ignore"):
             scores = np.abs(y.ravel() - z)
         return np.sort(np.where(np.isnan(scores), np.inf, scores))
-    if isinstance(model.classes_, list) or (np.ndim(y) > 1 and np.shape(y)[1] > 1):
-        raise ValueError(_one_target(np.shape(y)))
-    own = data.codes(y, np.asarray(model.classes_))
+    try:
+        own = data.codes(y, np.asarray(model.classes_))
+    except ValueError as error:
+        raise ValueError(
+            f"{error} Refit with such rows, or leave them out: the coverage is then "
+            "that of known labels alone."
+        ) from None
     S, _ = label_scores(model, X, kind)
     if len(S) != len(own):
-        raise ValueError(f"y_cal has {len(own)} rows and X_cal has {len(S)}.")
+        raise ValueError(f"y has {len(own)} rows and X has {len(S)}.")
     return np.sort(S[np.arange(len(own)), own])
-
-
-def _one_target(shape: tuple[int, ...]) -> str:
-    return (
-        f"y_cal has shape {shape}: conformal prediction is for one target. Fit and "
-        "calibrate a model for each."
-    )
 
 
 def check_conformal(
