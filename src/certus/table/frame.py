@@ -90,6 +90,9 @@ def table_from_frame(X: Any) -> Table:
     if frame.implementation.is_pyarrow():
         frame = nw.from_native(frame.to_polars(), eager_only=True)
     polars = frame.implementation.is_polars()
+    if polars:  # all columns at once: polars plans a query each time
+        blank = frame.to_native().with_columns(pl.selectors.float().fill_nan(None))
+        frame = nw.from_native(blank, eager_only=True)
     columns = [
         _from_polars(name, values.to_native())
         if polars
@@ -114,8 +117,6 @@ def _from_polars(name: str, values: pl.Series) -> Column:
     dtype = values.dtype
     if isinstance(dtype, pl.Decimal):
         return Column(name, values.cast(pl.Float64))
-    if dtype.is_float():
-        return Column(name, values.fill_nan(None))
     if dtype.is_numeric() or dtype in (pl.Boolean, pl.String, pl.Null, pl.Date):
         return Column(name, values)
     if isinstance(dtype, pl.Datetime):
