@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,9 @@ from certus.certificate import Certificate, Claim, Strength
 from certus.config import config_context, show_versions
 from certus.report import curves, details, predictions, verdicts
 from certus.report.document import Audit, Figure
-from certus.report.rows import Array, Rows, Task, make_rows
+from certus.report.rows import Array, Rows, Task, column_names, make_rows
+from certus.selection import Split, make_split, recheck, sealed_rows
+from certus.selection.inspection import take_column
 from certus.verify import certify
 from certus.verify.data import same_data
 from certus.verify.statistical import risk_claims
@@ -38,9 +40,8 @@ def audit(
     X_test: Any = None,
     y_test: Any = None,
     comparison: Any = None,
+    split: Mapping[str, Any] | None = None,
     sample_weight: Any = None,
-    groups: Any = None,
-    ordered: bool = False,
     cv: Any = None,
     target: str | None = None,
     delta: float = 0.05,
@@ -54,19 +55,18 @@ def audit(
     model : fitted classifier or regressor
         Of certus or of scikit-learn; pipelines and searches too.
     X, y : table and target
-        The rows the model was fitted on. With ``comparison``, all rows that were
-        compared; its split says which were sealed. May be left out for a model of
-        certus, whose stated certificate is then shown unchecked.
+        The rows the model was fitted on; with ``comparison`` or ``split``, all rows of
+        the table, sealed ones included. May be left out for a model of certus, whose
+        stated certificate is then shown unchecked.
     X_test, y_test : table and target, optional
-        Rows the model has never seen; the risk is stated on them.
+        Rows the model has never seen, drawn independently; the risk is stated on them.
+        For rows that come in groups or in order of time use ``certus.compare``.
     comparison : Comparison, optional
-        From ``certus.compare``; its table joins the report.
+        From ``certus.compare``; its table and its risk join the report.
+    split : dict, optional
+        The split of a model file, ``certus.persist.read_manifest(path)["split"]``.
     sample_weight : array of shape (n_samples,), optional
         The weights used in ``fit``. Refitted curves are then left out.
-    groups : array, optional
-        Group of each row of ``X_test``, if rows of a group depend on one another.
-    ordered : bool, default=False
-        Whether the rows of ``X_test`` come later in time; then nothing is promised.
     cv : splitter or iterable of (train, test), optional
         Folds of the training rows for the curves; five shuffled ones by default.
     target : str, optional
@@ -101,18 +101,21 @@ def audit(
     _check_model(model)
     name = target or getattr(y, "name", None) or getattr(model, "target_name_", None)
     task = Task(bool(is_classifier(model)), str(name or ""))
-    rows, unseen, cv = _divide(model, X, y, X_test, y_test, comparison, cv)
+    parts = _divide(model, task, X, y, X_test, y_test, comparison, split, cv)
+    if sample_weight is not None:
+        parts = parts._replace(why="refitting would ignore the weights")
+    rows, unseen = parts.rows, parts.unseen
     rng = np.random.default_rng(random_state)
     # Warnings of refits are no news: the certificate says what they would.
     with warnings.catch_warnings(), config_context(on_uncertified="ignore"):
         warnings.simplefilter("ignore")
         certificate, known = _certificate(model, rows, sample_weight)
-        why = "" if sample_weight is None else "refitting would ignore the weights"
-        found = _look(model, task, rows, unseen, cv, why, max_time, rng)
-        if comparison is not None and len(comparison.risk):
-            risk: Sequence[Claim] = comparison.risk
+        found = _look(model, task, parts, max_time, rng)
+        if split is not None and unseen is not None:
+            risk = recheck(model, split, X, y, delta=delta).risk
         else:
-            risk = _risk(task, unseen, found, groups, ordered, delta)
+            risk = () if comparison is None else comparison.risk
+        risk = risk or _risk(task, unseen, found, delta)
     return Audit(
         title=verdicts.title(certificate, task),
         verdict=verdicts.verdict(certificate, risk, found, task, comparison),
@@ -142,40 +145,87 @@ def _check_model(model: Any) -> None:
 # ---- rows ----------------------------------------------------------------------
 
 
+class _Parts(NamedTuple):
+    """Training rows, rows never seen, folds of the former, or why not to refit."""
+
+    rows: Rows | None
+    unseen: Rows | None
+    cv: Any = None
+    why: str = ""
+
+
 def _divide(
-    model: Any, X: Any, y: Any, X_test: Any, y_test: Any, comparison: Any, cv: Any
-) -> tuple[Rows | None, Rows | None, Any]:
-    """Training rows, rows never seen, and the folds of the former."""
+    model: Any,
+    task: Task,
+    X: Any,
+    y: Any,
+    X_test: Any,
+    y_test: Any,
+    comparison: Any,
+    split: Mapping[str, Any] | None,
+    cv: Any,
+) -> _Parts:
+    """Which rows are which, by whatever says so."""
     for table, truth, names in ((X, y, "X, y"), (X_test, y_test, "X_test, y_test")):
         if (table is None) != (truth is None):
             raise ValueError(f"Only one of {names} was given. Pass both or neither.")
-    if comparison is not None and X is not None:
-        if X_test is not None:
-            raise ValueError("Pass either comparison or X_test: a comparison has both.")
-        return _as_compared(_columns(model, X), y, comparison)
+    if sum(part is not None for part in (comparison, split, X_test)) > 1:
+        raise ValueError("Pass one of comparison, split and X_test: each says it all.")
+    if comparison is not None or split is not None:
+        if X is None:
+            raise ValueError("Pass X, y: all rows of the table that was split.")
+        whole = make_rows(_columns(model, X), y, "")
+        if comparison is not None:
+            return _as_compared(whole, comparison.split)
+        return _as_filed(whole, X, task, split or {})
     rows = None if X is None else make_rows(_columns(model, X), y, "training rows")
     unseen = None
     if X_test is not None:
         unseen = make_rows(_columns(model, X_test), y_test, "test rows")
     if rows is None and unseen is None:
         raise ValueError("Pass X, y: the rows the model was fitted on.")
-    return rows, unseen, cv
+    return _Parts(rows, unseen, cv)
 
 
-def _as_compared(X: Any, y: Any, comparison: Any) -> tuple[Rows, Rows | None, Any]:
-    split, rows = comparison.split, make_rows(X, y, "")
-    if rows.size != split.n_rows:
-        raise ValueError(
-            f"The comparison was made on {split.n_rows:,} rows and X has "
-            f"{rows.size:,}. Pass the rows that were compared."
-        )
-    unseen = rows.take(split.sealed)._replace(kind="sealed rows")
+def _as_compared(whole: Rows, split: Split) -> _Parts:
+    """The parts and the folds of a comparison."""
+    _same_size(whole, split.n_rows)
     # Folds speak of rows of the whole table; here they are rows of the training part.
     place = np.full(split.n_rows, -1)
     place[split.training] = np.arange(len(split.training))
     folds = [(place[train], place[test]) for train, test in split.folds]
-    training = rows.take(split.training)._replace(kind="training rows")
-    return training, unseen if unseen.size else None, folds
+    return _parts(whole, split.training, split.sealed, folds)
+
+
+def _as_filed(whole: Rows, X: Any, task: Task, split: Mapping[str, Any]) -> _Parts:
+    """The parts of a model file; folds keep groups together and follow time."""
+    _same_size(whole, int(split["rows"]))
+    sealed = sealed_rows(split)
+    training = np.setdiff1d(np.arange(whole.size), sealed)
+    order: dict[str, Any] = {"units": None, "time": None}
+    for key, option in (("units", "groups"), ("time", "time")):
+        if split[option] is None:
+            continue
+        if split[option] not in column_names(X):
+            why = f"the {option} that the split respects are not in the table"
+            return _parts(whole, training, sealed, None)._replace(why=why)
+        ranks = take_column(X, split[option], option).values.rank("dense").to_numpy()
+        order[key] = ranks[training].astype(int)
+    again = make_split(whole.y[training], labels=task.labels, fraction=0.0, **order)
+    return _parts(whole, training, sealed, again.folds)
+
+
+def _parts(whole: Rows, training: Array, sealed: Array, folds: Any) -> _Parts:
+    unseen = whole.take(sealed)._replace(kind="sealed rows") if len(sealed) else None
+    return _Parts(whole.take(training)._replace(kind="training rows"), unseen, folds)
+
+
+def _same_size(whole: Rows, rows: int) -> None:
+    if whole.size != rows:
+        raise ValueError(
+            f"The table that was split has {rows:,} rows and X has {whole.size:,}. "
+            "Pass the same table, or other rows as X_test, y_test."
+        )
 
 
 def _columns(model: Any, X: Any) -> Any:
@@ -220,16 +270,10 @@ class Found(NamedTuple):
 
 
 def _look(
-    model: Any,
-    task: Task,
-    rows: Rows | None,
-    unseen: Rows | None,
-    cv: Any,
-    why: str,
-    seconds: float,
-    rng: np.random.Generator,
+    model: Any, task: Task, parts: _Parts, seconds: float, rng: np.random.Generator
 ) -> Found:
     """Draw every figure there is time and reason for."""
+    rows, unseen, cv, why = parts
     figures: list[Figure] = []
     left_out: list[str] = []
 
@@ -295,8 +339,6 @@ def _risk(
     task: Task,
     unseen: Rows | None,
     found: Found,
-    groups: Any,
-    ordered: bool,
     delta: float,
 ) -> tuple[Claim, ...]:
     """What the rows never seen say about new rows; the verifier's words."""
@@ -323,7 +365,5 @@ def _risk(
         kind,
         delta=delta,
         threshold=threshold,
-        groups=groups,
-        ordered=ordered,
         rows=unseen.kind,
     )

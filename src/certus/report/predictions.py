@@ -133,14 +133,16 @@ def _confusion_answer(
     np.fill_diagonal(single, 0)
     if other:  # pairs inside the others are not single pairs
         single[-1], single[:, -1] = 0, 0
-    total = f"{wrong:,} of {count:,} rows are wrong"
+    total = f"{wrong:,} of {count:,} rows {'is' if wrong == 1 else 'are'} wrong"
     if not single.any():
         return f"{total}, all among the rarest labels."
     true, said = np.unravel_index(np.argmax(single), single.shape)
-    return (
-        f"{total}; the commonest mistake, {single[true, said]:,} times, is to call "
-        f"“{names[true]}” “{names[said]}”."
-    )
+    pair = f"“{names[true]}” was called “{names[said]}”"
+    if wrong == 1:
+        return f"{total}: {pair}."
+    often = single[true, said]
+    times = {1: "once", 2: "twice"}.get(int(often), f"{often:,} times")
+    return f"{total}; the commonest mistake: {times} {pair}."
 
 
 def residuals(rows: Rows, guess: Array, task: Task, source: str, rng: Any) -> Figure:
