@@ -169,6 +169,43 @@ class KernelMachine(Estimator):
         return multiply(kernel, X, as_rows(base), coef)
 
 
+class OneAgainstRest(KernelMachine):
+    """Scores and labels of one function f + b, or of one for each class; abstract."""
+
+    classes_: Array
+    dual_coef_: Array
+    intercept_: Array
+
+    def _expansion(self) -> tuple[Any, Array]:
+        """The rows that f is a sum over, and their numbers among the training rows."""
+        raise NotImplementedError
+
+    def decision_function(self, X: Any) -> Array:
+        """Scores f(x) + b: one for each row with two classes, else one for each class.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Rows; with ``kernel="precomputed"`` their kernel values with all training
+            rows.
+        """
+        X = self._query(X)
+        z = self._sums(X, *self._expansion(), self.dual_coef_.T) + self.intercept_
+        return z.ravel() if z.shape[1] == 1 else z
+
+    def predict(self, X: Any) -> Array:
+        """Predicted labels.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Rows to label.
+        """
+        z = self.decision_function(X)
+        index = (z > 0).astype(int) if z.ndim == 1 else z.argmax(axis=1)
+        return np.asarray(self.classes_[index])
+
+
 def _numeric(X: Any) -> bool:
     try:
         return np.asarray(X).dtype.kind in "fiub"

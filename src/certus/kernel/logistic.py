@@ -15,11 +15,11 @@ from scipy.special import expit, log_expit, xlogy
 from sklearn.base import ClassifierMixin
 
 from certus import terms as t
-from certus.base import Fitted, certified_fit, check_number, label_codes
+from certus.base import Fitted, certified_fit, check_number, class_codes
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.convex.design import Array
-from certus.kernel.common import KernelMachine, kernel_term, negative_direction, take
+from certus.kernel.common import OneAgainstRest, kernel_term, negative_direction, take
 from certus.kernel.system import KernelSystem
 from certus.verify.data import weights
 
@@ -32,7 +32,7 @@ class Iterate(NamedTuple):
     g: Array
 
 
-class KernelLogisticRegression(ClassifierMixin, KernelMachine):
+class KernelLogisticRegression(ClassifierMixin, OneAgainstRest):
     """Logistic regression with any kernel.
 
     Objective
@@ -142,12 +142,7 @@ class KernelLogisticRegression(ClassifierMixin, KernelMachine):
         check_number("max_iter", self.max_iter, 0, integer=True)
         check_number("max_time", self.max_time, none=True)
         X, y, s = self._read(X, y, sample_weight)
-        self.classes_, codes = label_codes(y)
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"y holds one class only ({self.classes_[0]!r}); classification needs "
-                "samples of at least 2 classes."
-            )
+        self.classes_, codes = class_codes(y)
         if isinstance(self.class_weight, str) and self.class_weight != "balanced":
             raise ValueError(
                 f"class_weight={self.class_weight!r}; use 'balanced', a dict from "
@@ -223,31 +218,8 @@ class KernelLogisticRegression(ClassifierMixin, KernelMachine):
         monitor.close(state())
         return status
 
-    def decision_function(self, X: Any) -> Array:
-        """Scores f(x) + b: one for each row with two classes, else one for each class.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Rows; with ``kernel="precomputed"`` their kernel values with all training
-            rows.
-        """
-        X = self._query(X)
-        everything = np.arange(self.dual_coef_.shape[1])
-        z = self._sums(X, self.X_fit_, everything, self.dual_coef_.T) + self.intercept_
-        return z.ravel() if z.shape[1] == 1 else z
-
-    def predict(self, X: Any) -> Array:
-        """Predicted labels.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Rows to label.
-        """
-        z = self.decision_function(X)
-        index = (z > 0).astype(int) if z.ndim == 1 else z.argmax(axis=1)
-        return np.asarray(self.classes_[index])
+    def _expansion(self) -> tuple[Any, Array]:
+        return self.X_fit_, np.arange(self.dual_coef_.shape[1])
 
     def predict_proba(self, X: Any) -> Array:
         """Probability of each class; with several, those of the problems, normalised.

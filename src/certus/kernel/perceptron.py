@@ -14,11 +14,11 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 
 from certus import terms as t
-from certus.base import Fitted, certified_fit, check_number, label_codes
+from certus.base import Fitted, certified_fit, check_number, class_codes
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.convex.design import Array
-from certus.kernel.common import KernelMachine, kernel_term, negative_direction
+from certus.kernel.common import OneAgainstRest, kernel_term, negative_direction
 from certus.kernel.compiled import run_epoch
 from certus.kernel.rows import KernelRows
 
@@ -26,7 +26,7 @@ from certus.kernel.rows import KernelRows
 STRETCH = 4_096
 
 
-class KernelPerceptron(ClassifierMixin, KernelMachine):
+class KernelPerceptron(ClassifierMixin, OneAgainstRest):
     """The perceptron with any kernel.
 
     Objective
@@ -136,12 +136,7 @@ class KernelPerceptron(ClassifierMixin, KernelMachine):
         check_number("max_time", self.max_time, none=True)
         check_number("cache_size", self.cache_size, open_low=True)
         X, y, _ = self._read(X, y, None)
-        self.classes_, codes = label_codes(y)
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"y holds one class only ({self.classes_[0]!r}); classification needs "
-                "samples of at least 2 classes."
-            )
+        self.classes_, codes = class_codes(y)
         self.kernel_ = kernel_term(self.kernel, X, self.gamma, self.degree, self.coef0)
         kernel, rows = self._training(X)
         status = self._run(
@@ -231,31 +226,8 @@ class KernelPerceptron(ClassifierMixin, KernelMachine):
         names = ("dual_coef_", "support_", "support_vectors_", "intercept_", "classes_")
         return {name: getattr(self, name) for name in (*names, "kernel_")}
 
-    def decision_function(self, X: Any) -> Array:
-        """Scores: one for each row with two classes, else one for each class.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Rows; with ``kernel="precomputed"`` their kernel values with all training
-            rows.
-        """
-        X = self._query(X)
-        z = self._sums(X, self.support_vectors_, self.support_, self.dual_coef_.T)
-        z = z + self.intercept_
-        return z.ravel() if z.shape[1] == 1 else z
-
-    def predict(self, X: Any) -> Array:
-        """Predicted labels.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Rows to label.
-        """
-        z = self.decision_function(X)
-        index = (z > 0).astype(int) if z.ndim == 1 else z.argmax(axis=1)
-        return np.asarray(self.classes_[index])
+    def _expansion(self) -> tuple[Any, Array]:
+        return self.support_vectors_, self.support_
 
 
 def _epoch(

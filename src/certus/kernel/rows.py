@@ -16,7 +16,7 @@ from scipy import sparse
 from certus import terms as t
 from certus.convex.design import Array
 from certus.kernel import evaluate as ev
-from certus.kernel.compiled import add_rows
+from certus.kernel.compiled import add_rows, gather_square
 
 #: Rows of an exact product computed at a time.
 CHUNK = 1 << 21
@@ -110,6 +110,18 @@ class KernelRows:
             add_rows(self.store, slots, change, f, start, stop)
 
         ev.spread(work, range(0, self.n, half), len(slots) * self.n)
+
+    def gather(self, slots: Array, columns: Array) -> Array:
+        """Entries of rows of the store, in float64."""
+        out = np.empty((len(slots), len(columns)))
+        columns, some = np.ascontiguousarray(columns), max(1, -(-len(slots) // 4))
+
+        def work(start: int) -> None:
+            part = slice(start, start + some)
+            gather_square(self.store, slots[part], columns, out[part])
+
+        ev.spread(work, range(0, len(slots), some), out.size)
+        return out
 
     def square(self, index: Array) -> Array:
         """K[index, index] in float64, computed anew."""

@@ -14,6 +14,7 @@ support vectors, times n; memory: the store of rows (see ``rows``), a few vector
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from scipy.linalg import cho_solve
 from certus.certificate import Status
 from certus.convex.blas import cholesky
 from certus.convex.design import Array
-from certus.kernel.compiled import gather_square, minimise_block
+from certus.kernel.compiled import minimise_block
 from certus.kernel.face import Face, face_step
 from certus.kernel.rows import KernelRows
 
@@ -35,6 +36,8 @@ WORKING = 1_024
 EXACT = 2_500
 #: Working sets between two steps on all free variables, where these are many.
 FACE_EVERY = 6
+#: Working sets that cost as much as an exact solve for the free variables.
+WORTH = 30.0
 #: Numbers a compiled call may touch: about a fifth of a second.
 PATIENCE = 4e7
 
@@ -152,6 +155,7 @@ def solve(
     last, steps, fresh = np.empty(0, dtype=np.int64), 0, True
     polished, stale = look(box, beta, f, unit).violation, 0
     best, since, rounds = np.inf, 0, 0
+    gaps: deque[float] = deque(maxlen=4)
     face: Face | None = None
     status = Status.SOLVED
     try:
@@ -167,11 +171,12 @@ def solve(
             if max_iter is not None and steps >= max_iter:
                 status = Status.MAX_ITER
                 break
+            slow = _rounds_left(gaps, point.gap, tol / 2) > WORTH or m <= SMALL
             best, since = (point.gap, 0) if point.gap < best / 2 else (best, since + 1)
             if since > PATIENT:
                 status = Status.TOL_NOT_REACHED
                 break
-            if point.violation <= 1e-2 * polished and _few_free(box, beta):
+            if slow and point.violation <= 1e-2 * polished and _few_free(box, beta):
                 polished = max(point.violation, 1e-300)
                 improved = polish(box, beta, f, unit, point)
                 if improved is not None:
@@ -199,6 +204,13 @@ def solve(
         f = total_scores(box, beta)
     point = look(box, beta, f, unit)
     return DualSolution(beta, point.b, f, point.gap, status, steps)
+
+
+def _rounds_left(gaps: deque[float], gap: float, target: float) -> float:
+    """Working sets until ``target``, should the gap go on falling as it did."""
+    gaps.append(gap)
+    fall = np.log(gaps[0] / gap) / (len(gaps) - 1) if len(gaps) > 1 else 0.0
+    return float(np.log(gap / target) / fall) if fall > 0 else np.inf
 
 
 def _flat(box: Box) -> float:
@@ -230,8 +242,7 @@ def _move(
     index = np.unique(box.row[work])
     slots = box.rows.fetch(index)
     place = slots[np.searchsorted(index, box.row[work])]
-    K = np.empty((len(work), len(work)))
-    gather_square(box.rows.store, place, np.ascontiguousarray(box.row[work]), K)
+    K = box.rows.gather(place, box.row[work])
     old = beta[work]
     new, v = old.copy(), box.target[work] - f[box.row[work]]
     low, high = box.low[work], box.high[work]
