@@ -256,6 +256,17 @@ def label_codes(y: Any) -> tuple[Any, Any]:
     return np.unique(y, return_inverse=True)
 
 
+def class_codes(y: Any) -> tuple[Any, Any]:
+    """As :func:`label_codes`, for a classifier that needs two labels at least."""
+    classes, codes = label_codes(y)
+    if len(classes) < 2:
+        raise ValueError(
+            f"y holds one class only ({classes[0]!r}); classification needs samples of "
+            "at least 2 classes."
+        )
+    return classes, codes
+
+
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     """Raise a sentence unless ``value`` is one of ``choices``."""
     if not any(value is c or value == c for c in choices):

@@ -1,7 +1,8 @@
-"""What the linear estimators share: scores, labels, grids, and centred targets."""
+"""What the linear estimators share: scores, summaries, how a fit begins and ends."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,15 @@ from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.validation import check_is_fitted
 
 from certus.base import Estimator, check_number
+from certus.callbacks import Monitor
+from certus.certificate import Status
+from certus.convex import newton
 from certus.convex.design import Array, Design
+from certus.convex.losses import best_constant
+from certus.convex.problem import Solution
 from certus.linear.summarise import least_squares_summary
+from certus.linear.summary import Summary
+from certus.terms import L2, NoPenalty
 from certus.verify.data import weights
 
 #: Suggested when a linear fit misses its target.
@@ -33,14 +41,18 @@ class LinearRegressorBase(Estimator):
         X : array-like or sparse matrix of shape (n_samples, n_features)
             Rows to predict.
         """
-        check_is_fitted(self)
-        X = self._validate_X(X)
-        return np.asarray(X @ self.coef_.T + self.intercept_)
+        return linear_scores(self, X)
+
+
+class Summarised:
+    """``summary``, by the theory that a class names in ``_summarise``; a mixin."""
+
+    _summarise: Callable[..., Summary]
 
     def summary(
         self, X: Any, y: Any, sample_weight: Any = None, alpha: float = 0.05
-    ) -> Any:
-        """Standard errors, t, p and confidence intervals.
+    ) -> Summary:
+        """Standard errors, t or z, p and confidence intervals.
 
         Parameters
         ----------
@@ -56,7 +68,13 @@ class LinearRegressorBase(Estimator):
         Summary
             A table that prints; refuses with a reason where the theory does not hold.
         """
-        return least_squares_summary(self, X, y, sample_weight, alpha)
+        return self._summarise(X, y, sample_weight, alpha)
+
+
+class LeastSquaresBase(Summarised, LinearRegressorBase):
+    """``predict``, and ``summary`` where nothing is penalised."""
+
+    _summarise = least_squares_summary
 
 
 class LinearClassifierBase(Estimator):
@@ -92,6 +110,92 @@ class LinearClassifierBase(Estimator):
         z = self.decision_function(X)
         index = (z > 0).astype(int) if z.ndim == 1 else z.argmax(axis=1)
         return np.asarray(self.classes_[index])
+
+
+# -- what fits begin and end with -------------------------------------------------
+
+
+def check_limits(model: Any, least: int = 0) -> None:
+    """When to stop: ``tol``, ``max_iter`` and ``max_time``."""
+    check_number("tol", model.tol)
+    check_number("max_iter", model.max_iter, least, integer=True)
+    check_number("max_time", model.max_time, none=True)
+
+
+def make_rows(X: Any, y: Array, s: Array | None) -> newton.Rows:
+    """Rows with weights, target in float64."""
+    weight = np.ones(X.shape[0]) if s is None else s
+    y = np.ascontiguousarray(y, dtype=np.float64)
+    return newton.Rows(X, y, weight, float(weight.sum()))
+
+
+def start_from(model: Any, rows: newton.Rows, loss: Any) -> Array:
+    """The last fit if it is to be continued, else the best constant."""
+    d = rows.X.shape[1]
+    W = np.zeros((d + 1, 1))
+    warm = getattr(model, "warm_start", False) and hasattr(model, "coef_")
+    if warm and np.shape(model.coef_) == (d,):
+        W[:-1, 0], W[-1, 0] = model.coef_, model.intercept_
+        return W
+    if model.fit_intercept:
+        W[-1, 0] = best_constant(loss, rows.y, rows.s)
+    return W
+
+
+class Watched:
+    """The monitor of one fit of numbers, as solvers call it."""
+
+    def __init__(self, model: Any, X: Any, y: Array, s: Array | None) -> None:
+        metadata = None if s is None else {"sample_weight": s}
+        self.monitor = Monitor(model, X, y, None, model.max_time, metadata)
+        self.model, self.dtype = model, X.dtype
+
+    def __call__(self, objective: float, gap: float, W: Array) -> Status | None:
+        """Record a step; a status means stop."""
+        return self.monitor.step(objective, gap, lambda: self._attributes(W))
+
+    def _attributes(self, W: Array) -> dict[str, Any]:
+        """``coef_`` and ``intercept_`` from w with b last, in X's precision."""
+        W = np.asarray(W, dtype=np.float64).ravel()
+        b = W[-1] if self.model.fit_intercept else 0.0
+        return {"coef_": W[:-1].astype(self.dtype), "intercept_": self.dtype.type(b)}
+
+    def close(self, solution: Solution) -> None:
+        """Store what every fit leaves behind."""
+        found = self._attributes(solution.primal)
+        for name, value in found.items():
+            setattr(self.model, name, value)
+        self.model.n_iter_ = solution.n_iter
+        self.model.history_ = self.monitor.history
+        self.monitor.close(found)
+
+
+def stated(model: Any, **more: Any) -> dict[str, Any]:
+    """What the verifier is told of a fit to numbers, unless ``more`` says otherwise."""
+    return {
+        "target": "numbers",
+        "intercept": "free" if model.fit_intercept else "none",
+        "tol": float(model.tol),
+        "fix": f"raise max_iter (now {getattr(model, 'max_iter', None)}), or {RESCALE}",
+        **more,
+    }
+
+
+def witnesses(solution: Solution) -> dict[str, Any]:
+    """What a solver found that the verifier may use as evidence."""
+    names = ("dual", "direction")
+    return {name: solution.extra[name] for name in names if name in solution.extra}
+
+
+def level_term(alpha: float) -> L2 | NoPenalty:
+    """The term of ½·alpha·‖w‖²."""
+    return L2(alpha) if alpha > 0 else NoPenalty()
+
+
+def linear_scores(model: Any, X: Any) -> Array:
+    """Xw + b of rows that are checked first."""
+    check_is_fitted(model)
+    return np.asarray(model._validate_X(X) @ model.coef_.T + model.intercept_)
 
 
 def centred_target(

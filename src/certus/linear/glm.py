@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.special import expit
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -22,29 +21,63 @@ from certus.certificate import Evidence, Status
 from certus.convex import least_squares, newton, quantile
 from certus.convex.design import Array, Design
 from certus.convex.interior import Kinked
-from certus.convex.losses import constant_loss, evaluate
 from certus.convex.problem import Solution
-from certus.linear.common import RESCALE, centred_target
-from certus.linear.robust import Watched, check_common, make_rows, start_from
-from certus.terms import (
-    L2,
-    Absolute,
-    Binomial,
-    Exponential,
-    NoPenalty,
-    Poisson,
-    Squared,
+from certus.linear.common import (
+    Summarised,
+    Watched,
+    centred_target,
+    check_limits,
+    level_term,
+    linear_scores,
+    make_rows,
+    start_from,
+    stated,
+    witnesses,
 )
+from certus.linear.families import (
+    FAMILIES,
+    check_range,
+    explained,
+    family_loss,
+    mean_of,
+)
+from certus.linear.summarise import family_summary
+from certus.linear.summary import Summary
+from certus.terms import Absolute, Exponential, Poisson, Squared
 from certus.verify.recession import free_rows, recedes, receding_direction
 
-FAMILIES = ("gaussian", "laplace", "bernoulli", "binomial", "poisson", "exponential")
 #: Scores beyond this suggest that they run away.
 RUNAWAY = 12.0
 #: scikit-learn's solver names, accepted.
 SOLVERS = ("auto", "lbfgs", "newton-cholesky")
 
 
-class GeneralizedLinearModel(RegressorMixin, Estimator):
+class LikelihoodModel(Summarised, Estimator):
+    """``predict`` and ``summary`` of a family; abstract."""
+
+    coef_: Array
+    intercept_: Any
+
+    def _loss(self) -> Any:
+        """The family's term."""
+        raise NotImplementedError
+
+    def predict(self, X: Any) -> Array:
+        """Predicted means (the Laplace family's are medians).
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Rows to predict.
+        """
+        return mean_of(self._loss(), linear_scores(self, X))
+
+    def _summarise(self, X: Any, y: Any, sample_weight: Any, alpha: float) -> Summary:
+        check_is_fitted(self)
+        return family_summary(self, self._loss(), X, y, sample_weight, alpha)
+
+
+class GeneralizedLinearModel(RegressorMixin, LikelihoodModel):
     """Maximum likelihood for an exponential family, with an optional penalty.
 
     Objective
@@ -156,21 +189,10 @@ class GeneralizedLinearModel(RegressorMixin, Estimator):
         """
         check_choice("family", self.family, FAMILIES)
         check_number("n_trials", self.n_trials, 1, integer=True)
-        check_common(self)
+        check_number("alpha", self.alpha)
+        check_limits(self)
         X, y, s = self._validate_X_y(X, y, sample_weight, y_numeric=True)
-        return fit_family(self, X, y, s, family_loss(self.family, self.n_trials))
-
-    def predict(self, X: Any) -> Array:
-        """Predicted means (the Laplace family's are medians).
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Rows to predict.
-        """
-        check_is_fitted(self)
-        z = np.asarray(self._validate_X(X) @ self.coef_ + self.intercept_)
-        return mean_of(family_loss(self.family, self.n_trials), z)
+        return fit_family(self, X, y, s, self._loss())
 
     def deviance_share(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of the deviance explained (D²), 1 at best.
@@ -182,8 +204,10 @@ class GeneralizedLinearModel(RegressorMixin, Estimator):
         sample_weight : array-like, optional
             Row weights.
         """
-        loss = family_loss(self.family, self.n_trials)
-        return explained(self, loss, X, y, sample_weight)
+        return explained(self, self._loss(), X, y, sample_weight)
+
+    def _loss(self) -> Any:
+        return family_loss(self.family, self.n_trials)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -191,7 +215,7 @@ class GeneralizedLinearModel(RegressorMixin, Estimator):
         return tags
 
 
-class PoissonRegressor(RegressorMixin, Estimator):
+class PoissonRegressor(RegressorMixin, LikelihoodModel):
     """Poisson regression of counts, with a logarithmic link.
 
     Objective
@@ -283,20 +307,10 @@ class PoissonRegressor(RegressorMixin, Estimator):
             Row weights; an integer weight equals repetition.
         """
         check_choice("solver", self.solver, SOLVERS)
-        check_common(self)
+        check_number("alpha", self.alpha)
+        check_limits(self)
         X, y, s = self._validate_X_y(X, y, sample_weight, y_numeric=True)
-        return fit_family(self, X, y, s, Poisson())
-
-    def predict(self, X: Any) -> Array:
-        """Predicted means exp(Xw + b).
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Rows to predict.
-        """
-        check_is_fitted(self)
-        return np.exp(np.asarray(self._validate_X(X) @ self.coef_ + self.intercept_))
+        return fit_family(self, X, y, s, self._loss())
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of the deviance explained (D²), 1 at best.
@@ -308,77 +322,15 @@ class PoissonRegressor(RegressorMixin, Estimator):
         sample_weight : array-like, optional
             Row weights.
         """
-        return explained(self, Poisson(), X, y, sample_weight)
+        return explained(self, self._loss(), X, y, sample_weight)
+
+    def _loss(self) -> Any:
+        return Poisson()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.positive_only = True
         return tags
-
-
-# -- families ---------------------------------------------------------------------
-
-
-def family_loss(family: str, n_trials: int) -> Any:
-    """The term of a family's name."""
-    terms = {
-        "gaussian": Squared(),
-        "laplace": Absolute(),
-        "bernoulli": Binomial(1),
-        "binomial": Binomial(int(n_trials)),
-        "poisson": Poisson(),
-        "exponential": Exponential(),
-    }
-    return terms[family]
-
-
-def mean_of(loss: Any, z: Array) -> Array:
-    """The mean that a score stands for."""
-    if isinstance(loss, Squared | Absolute):
-        return z
-    if isinstance(loss, Binomial):
-        return np.asarray(loss.trials * expit(z))
-    return np.exp(z)
-
-
-def check_range(loss: Any, y: Array) -> None:
-    """Raise a sentence where y is outside the family's range."""
-    low = float(np.min(y))
-    if isinstance(loss, Poisson) and low < 0:
-        raise ValueError(
-            "Some value(s) of y are out of the valid range of the loss: the Poisson "
-            f"family needs y ≥ 0, and y holds {low:g}."
-        )
-    if isinstance(loss, Exponential) and low <= 0:
-        raise ValueError(f"y holds {low:g}; the exponential family needs y > 0.")
-    if isinstance(loss, Binomial) and (low < 0 or np.max(y) > loss.trials):
-        raise ValueError(
-            f"y ranges from {low:g} to {np.max(y):g}; this family needs 0 ≤ y ≤ "
-            f"{loss.trials}. Set n_trials, or code the outcomes as 0 and 1."
-        )
-
-
-def explained(model: Any, loss: Any, X: Any, y: Any, sample_weight: Any) -> float:
-    """1 − deviance/deviance of the best constant, on the data passed."""
-    check_is_fitted(model)
-    X = model._validate_X(X)
-    y = np.asarray(y, dtype=np.float64)
-    check_range(loss, y)
-    s = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, float)
-    z = np.asarray(X @ model.coef_ + model.intercept_, dtype=np.float64)
-    if isinstance(loss, Squared | Absolute):
-        power = 2 if isinstance(loss, Squared) else 1
-        middle = float(s @ y) / s.sum() if power == 2 else _median(y, s)
-        left, base = np.abs(y - z) ** power, np.abs(y - middle) ** power
-        return 1.0 - float(s @ left) / float(s @ base)
-    left = evaluate(loss, y, z[:, None]).value
-    return 1.0 - float(s @ left) / float(s.sum()) / constant_loss(loss, y, s, True)
-
-
-def _median(y: Array, s: Array) -> float:
-    order = np.argsort(y)
-    mass = np.cumsum(s[order])
-    return float(y[order[np.searchsorted(mass, mass[-1] / 2)]])
 
 
 # -- fitting ----------------------------------------------------------------------
@@ -402,16 +354,8 @@ def fit_family(model: Any, X: Any, y: Array, s: Array | None, loss: Any) -> Fitt
         solution = _likelihood(model, rows, loss, watch)
         model.solver_, model.solver_reason_ = "Newton-CG", "the loss is smooth"
     watch.close(solution)
-    names = [name for name in ("dual", "direction") if name in solution.extra]
-    arrays = {str(name): solution.extra[name] for name in names}
-    penalty = L2(alpha) if alpha > 0 else NoPenalty()
-    params = {
-        "target": "numbers",
-        "intercept": "free" if free else "none",
-        "tol": float(model.tol),
-        "fix": f"raise max_iter (now {model.max_iter}), or {RESCALE}",
-    }
-    evidence = Evidence("linear", (loss, penalty), params, arrays)
+    terms = (loss, level_term(alpha))
+    evidence = Evidence("linear", terms, stated(model), witnesses(solution))
     return Fitted(evidence, X, y, s, solution.status)
 
 

@@ -23,10 +23,11 @@ from certus.convex.design import Array, Design
 from certus.convex.lasso import QuadraticSolver
 from certus.convex.problem import Solution
 from certus.linear.common import (
-    RESCALE,
-    LinearRegressorBase,
+    LeastSquaresBase,
     centred_target,
+    check_limits,
     number_array,
+    stated,
     store_linear,
 )
 from certus.linear.least_squares import refuse_positive
@@ -48,7 +49,7 @@ def penalty_term(l1: float, l2: float) -> Penalty:
     return L2(l2) if l2 else NoPenalty()
 
 
-class ElasticNet(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
+class ElasticNet(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
     """Linear regression with an L1 and an L2 penalty.
 
     Objective
@@ -159,9 +160,7 @@ class ElasticNet(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
         """
         check_number("alpha", self.alpha)
         check_number("l1_ratio", self.l1_ratio, 0, 1)
-        check_number("tol", self.tol)
-        check_number("max_iter", self.max_iter, 1, integer=True)
-        check_number("max_time", self.max_time, none=True)
+        check_limits(self, 1)
         check_choice("selection", self.selection, ("cyclic", "random"))
         refuse_positive(self)
         X, y, s = self._validate_X_y(
@@ -289,14 +288,8 @@ def fit_elastic_net(
     monitor.close({"coef_": model.coef_, "intercept_": model.intercept_})
     worst = next((s for s in statuses if s is not Status.SOLVED), Status.SOLVED)
     model.dual_gap_ = gaps[0] if single else np.array(gaps)
-    params = {
-        "target": "numbers",
-        "intercept": "free" if model.fit_intercept else "none",
-        "tol": float(model.tol),
-        "fix": f"raise max_iter (now {model.max_iter}), or {RESCALE}",
-    }
-    evidence = Evidence("linear", (Squared(), penalty_term(l1, l2)), params)
-    return Fitted(evidence, X, y, s, worst)
+    terms = (Squared(), penalty_term(l1, l2))
+    return Fitted(Evidence("linear", terms, stated(model)), X, y, s, worst)
 
 
 def _attributes(

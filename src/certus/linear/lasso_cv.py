@@ -17,8 +17,9 @@ from certus.base import certified_fit, check_choice, check_number
 from certus.callbacks import Monitor
 from certus.convex.design import Array, Design
 from certus.linear.common import (
-    LinearRegressorBase,
+    LeastSquaresBase,
     centred_target,
+    check_limits,
     number_array,
     route_metadata,
 )
@@ -26,7 +27,7 @@ from certus.linear.lasso import alpha_grid, elastic_net_path, fit_elastic_net
 from certus.linear.least_squares import refuse_positive
 
 
-class ElasticNetCV(RegressorMixin, LinearRegressorBase):
+class ElasticNetCV(RegressorMixin, LeastSquaresBase):
     """Elastic net that chooses ``alpha`` and ``l1_ratio`` by cross-validation.
 
     Objective
@@ -136,9 +137,7 @@ class ElasticNetCV(RegressorMixin, LinearRegressorBase):
         """
         ratios = number_array("l1_ratio", self.l1_ratio, low=0, high=1).tolist()
         check_number("eps", self.eps, open_low=True)
-        check_number("tol", self.tol)
-        check_number("max_iter", self.max_iter, 1, integer=True)
-        check_number("max_time", self.max_time, none=True)
+        check_limits(self, 1)
         check_choice("selection", self.selection, ("cyclic", "random"))
         refuse_positive(self)
         X, y, s = self._validate_X_y(X, y, sample_weight, y_numeric=True)

@@ -19,10 +19,11 @@ from certus.convex import least_squares
 from certus.convex.design import Array, Design
 from certus.linear.common import (
     RESCALE,
+    LeastSquaresBase,
     LinearClassifierBase,
-    LinearRegressorBase,
     centred_target,
     class_weights,
+    stated,
     store_linear,
 )
 from certus.terms import L2, NoPenalty, Squared
@@ -49,7 +50,7 @@ def refuse_positive(model: Any) -> None:
         )
 
 
-class LinearRegression(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
+class LinearRegression(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
     """Ordinary least squares.
 
     Objective
@@ -151,7 +152,7 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
         return Fitted(evidence, X, y, s)
 
 
-class Ridge(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
+class Ridge(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
     """Least squares with a squared-norm penalty.
 
     Objective
@@ -405,12 +406,7 @@ def _total(X: Any, s: Array | None) -> float:
 
 
 def _params(model: Any) -> dict[str, Any]:
-    return {
-        "target": "numbers",
-        "intercept": "free" if model.fit_intercept else "none",
-        "tol": float(model.tol),
-        "fix": f"solver='svd', or {RESCALE}",
-    }
+    return stated(model, fix=f"solver='svd', or {RESCALE}")
 
 
 def _solve_into(

@@ -1,9 +1,10 @@
 """The likelihoods behind a summary, maximised on columns that scaling cannot spoil.
 
-Both likelihoods, Gaussian and softmax, are maximised from the model's coefficients by
-Newton steps on a copy, on columns Q = [1, (X − m)/c]R⁻¹, orthonormal under the row
-weights. That a logistic maximum exists follows from the size of the last Newton step
-(Bach, 2010, "Self-concordant analysis for logistic regression", proposition 2).
+Gaussian, softmax and other exponential families are maximised from the model's
+coefficients by Newton steps on a copy, on columns Q = [1, (X − m)/c]R⁻¹, orthonormal
+under the row weights. That a maximum exists follows from the size of the last Newton
+step (Bach, 2010, "Self-concordant analysis for logistic regression", proposition 2),
+for every loss whose third derivative is at most its second: these are.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import cho_solve, qr, solve_triangular
 
+from certus.convex.losses import best_constant, evaluate
 from certus.linear.summary import Array, refuse
-from certus.terms import Logistic, Loss, Softmax
+from certus.terms import Binomial, Exponential, Logistic, Loss, Softmax
 from certus.verify import data
+from certus.verify.recession import free_rows, recedes, receding_direction
 from certus.verify.separation import separates, separating_direction
 
 _BLOCK = 1 << 20  # elements of Q held at a time
@@ -193,28 +196,142 @@ class SoftmaxLikelihood(NamedTuple):
                 H[a, :, b] = H[b, :, a].T
         return _Point(theta, loss, g, H.reshape(k * p, k * p))
 
+    def neutral(self) -> Array:
+        """θ of equal probabilities."""
+        return np.zeros((self.basis.raw.shape[1], self.k))
 
-def maximise(
-    likelihood: SoftmaxLikelihood, start: Array, X: Any
-) -> tuple[_Point, float]:
+    def slopes(self) -> float:
+        """What the sum of the rows' abs slopes is below, to tell rounding by."""
+        return float(self.s.sum())
+
+    def separated(self, loss: float) -> bool:
+        """Whether every row's class has more than half of the probability."""
+        return bool(loss < np.log(2) * self.s.min())
+
+    def refuse_maximum(self, last: _Point, X: Any) -> NoReturn:
+        """Say why there is no maximum: separable classes, if provably so."""
+        basis, codes, k = self.basis, self.codes, self.k
+        raw = basis.raw @ last.theta
+        if not basis.intercept:
+            raw = np.vstack([np.zeros(k), raw])
+        direction = np.vstack([raw[1:], raw[:1]])
+        loss: Loss = Logistic() if k == 1 else Softmax(k + 1)
+        y = 2 * codes - 1 if k == 1 else codes
+        if k > 1:
+            direction = np.column_stack([np.zeros(len(direction)), direction])
+        proved = separates(X, y, self.s, loss, direction)
+        if not proved and X.shape[0] * X.shape[1] * k <= _PROGRAMME:
+            proved = bool(separating_direction(X, y, loss, basis.intercept))
+        if proved:
+            refuse(
+                "The classes are separable, so the likelihood has no maximum and the "
+                "coefficients no standard errors. Set a finite C, or drop the columns "
+                "that give the class away."
+            )
+        refuse(
+            "No maximum of the likelihood was found; the classes are nearly separable "
+            "or the columns nearly collinear. Standardise or drop columns, or set a "
+            "finite C."
+        )
+
+
+class FamilyLikelihood(NamedTuple):
+    """Half the deviance of an exponential family in one score."""
+
+    basis: Basis
+    loss: Any
+    y: Array
+    s: Array
+
+    @property
+    def k(self) -> int:
+        """Scores of a row."""
+        return 1
+
+    def at(self, theta: Array) -> _Point:
+        """Loss, gradient and Hessian at θ."""
+        p = len(theta)
+        loss, g, H = 0.0, np.zeros((p, 1)), np.zeros((p, p))
+        with np.errstate(over="ignore", invalid="ignore"):  # a step may go too far
+            for cut, Q in self.basis.blocks():
+                found = evaluate(self.loss, self.y[cut], Q @ theta)
+                s = self.s[cut, None]
+                loss += float(self.s[cut] @ found.value)
+                g -= Q.T @ (s * found.slope)
+                H += Q.T @ (s * found.state * Q)
+        return _Point(theta, loss, g, H)
+
+    def scores(self, theta: Array) -> Array:
+        """Qθ of every row."""
+        return np.concatenate([Q @ theta[:, 0] for _, Q in self.basis.blocks()])
+
+    def information(self, top: _Point) -> Array:
+        """Fisher's information: the expected Hessian, which H is where y drops out."""
+        if not isinstance(self.loss, Exponential):
+            return top.H
+        blocks = self.basis.blocks()
+        return np.asarray(sum(Q.T @ (self.s[cut, None] * Q) for cut, Q in blocks))
+
+    def neutral(self) -> Array:
+        """θ of the best constant."""
+        raw = np.zeros((self.basis.X.shape[1] + 1, 1))
+        if self.basis.intercept:
+            raw[0] = best_constant(self.loss, self.y, self.s)
+        return self.basis.coordinates(raw)
+
+    def slopes(self) -> float:
+        """What the sum of the rows' abs slopes is below, to tell rounding by."""
+        if isinstance(self.loss, Binomial):
+            return self.loss.trials * float(self.s.sum())
+        return 2 * float(self.s @ np.maximum(self.y, 1.0))
+
+    def separated(self, loss: float) -> bool:
+        """Left to ``refuse_maximum``."""
+        return False
+
+    def refuse_maximum(self, last: _Point, X: Any) -> NoReturn:
+        """Say why there is no maximum: a direction that recedes, if there is one."""
+        tries: list[Array] = []
+        if not isinstance(self.loss, Exponential):
+            fall, rise = (rows.all() for rows in free_rows(self.loss, self.y))
+            if self.basis.intercept and (fall or rise):
+                tries = [np.append(np.zeros(X.shape[1]), -1.0 if fall else 1.0)]
+            free = self.basis.intercept
+            tries += receding_direction(X, self.y, self.s, self.loss, free)
+        if any(recedes(X, self.y, self.s, self.loss, v) for v in tries):
+            refuse(
+                "The likelihood has no maximum: the columns tell rows whose y is at an "
+                "end of its range (for counts, a cell of zeros) from the others, and a "
+                "coefficient grows for ever. Drop those columns, or set alpha > 0."
+            )
+        refuse(
+            "No maximum of the likelihood was found; it is nearly flat, or the columns "
+            "are nearly collinear. Standardise or drop columns, or set alpha > 0."
+        )
+
+
+Likelihood = SoftmaxLikelihood | FamilyLikelihood
+
+
+def maximise(likelihood: Likelihood, start: Array, X: Any) -> tuple[_Point, float]:
     """The maximum of the likelihood and the loss at ``start``; refuses if none."""
     first = likelihood.at(start)
-    for begin in (first, likelihood.at(np.zeros_like(start))):
+    for begin in (first, likelihood.at(likelihood.neutral())):
         point, done = _newton(likelihood, begin)
         if done:
             return point, first.loss
-    _refuse_maximum(likelihood, point, X)
+    likelihood.refuse_maximum(point, X)
 
 
-def _newton(likelihood: SoftmaxLikelihood, now: _Point) -> tuple[_Point, bool]:
+def _newton(likelihood: Likelihood, now: _Point) -> tuple[_Point, bool]:
     """Newton steps with halving until gᵀH⁻¹g is small enough and proves a maximum."""
     reach = likelihood.basis.reach * (1.0 if likelihood.k == 1 else np.sqrt(2.0))
-    noise = 64 * np.finfo(float).eps * reach * float(likelihood.s.sum())  # of ‖g‖
+    noise = 64 * np.finfo(float).eps * reach * likelihood.slopes()  # of ‖g‖
     for _ in range(60):
         g = now.g.T.ravel()
         if not (np.isfinite(now.loss) and np.all(np.isfinite(now.H))):
             return now, False
-        if now.loss < np.log(2) * likelihood.s.min():  # every row above one half
+        if likelihood.separated(now.loss):
             return now, False
         try:
             step = cho_solve((np.linalg.cholesky(now.H), True), g)
@@ -237,29 +354,3 @@ def _newton(likelihood: SoftmaxLikelihood, now: _Point) -> tuple[_Point, bool]:
             trial = likelihood.at(now.theta + t * move)
         now = trial
     return now, False
-
-
-def _refuse_maximum(likelihood: SoftmaxLikelihood, last: _Point, X: Any) -> NoReturn:
-    """Say why Newton's method found no maximum: separable classes, if provably so."""
-    basis, codes, k = likelihood.basis, likelihood.codes, likelihood.k
-    raw = basis.raw @ last.theta
-    if not basis.intercept:
-        raw = np.vstack([np.zeros(k), raw])
-    direction = np.vstack([raw[1:], raw[:1]])
-    loss: Loss = Logistic() if k == 1 else Softmax(k + 1)
-    y = 2 * codes - 1 if k == 1 else codes
-    if k > 1:
-        direction = np.column_stack([np.zeros(len(direction)), direction])
-    proved = separates(X, y, likelihood.s, loss, direction)
-    if not proved and X.shape[0] * X.shape[1] * k <= _PROGRAMME:
-        proved = bool(separating_direction(X, y, loss, basis.intercept))
-    if proved:
-        refuse(
-            "The classes are separable, so the likelihood has no maximum and the "
-            "coefficients no standard errors. Set a finite C, or drop the columns that "
-            "give the class away."
-        )
-    refuse(
-        "No maximum of the likelihood was found; the classes are nearly separable or "
-        "the columns nearly collinear. Standardise or drop columns, or set a finite C."
-    )

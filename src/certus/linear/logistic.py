@@ -19,13 +19,19 @@ from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from certus.base import Fitted, certified_fit, check_choice, check_number, label_codes
+from certus.base import Fitted, certified_fit, check_choice, check_number, class_codes
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.convex import newton, prox_newton
 from certus.convex.design import Array
 from certus.convex.problem import Solution
-from certus.linear.common import RESCALE, LinearClassifierBase, class_weights
+from certus.linear.common import (
+    LinearClassifierBase,
+    Summarised,
+    check_limits,
+    class_weights,
+    stated,
+)
 from certus.linear.lasso import penalty_term
 from certus.linear.summarise import logistic_summary
 from certus.terms import Logistic, Softmax
@@ -76,7 +82,7 @@ class ProbabilisticClassifier(LinearClassifierBase):
         return np.asarray(log_softmax(z, axis=1))
 
 
-class LogisticRegression(ClassifierMixin, ProbabilisticClassifier):
+class LogisticRegression(Summarised, ClassifierMixin, ProbabilisticClassifier):
     """Logistic regression, binary or softmax.
 
     Objective
@@ -151,6 +157,8 @@ class LogisticRegression(ClassifierMixin, ProbabilisticClassifier):
     (True, 0.97)
     """
 
+    _summarise = logistic_summary
+
     def __init__(
         self,
         penalty: Any = "deprecated",
@@ -202,19 +210,12 @@ class LogisticRegression(ClassifierMixin, ProbabilisticClassifier):
         C, l1_ratio = penalty_parameters(self.penalty, self.C, self.l1_ratio)
         check_number("C", C, open_low=True)
         check_number("l1_ratio", l1_ratio, 0, 1)
-        check_number("tol", self.tol)
-        check_number("max_iter", self.max_iter, 0, integer=True)
-        check_number("max_time", self.max_time, none=True)
+        check_limits(self)
         check_choice("solver", self.solver, SOLVERS)
         X, y, s = self._validate_X_y(X, y, sample_weight)
         warm = self.warm_start and hasattr(self, "coef_")
         previous = (self.densify().coef_, self.intercept_) if warm else None
-        self.classes_, codes = label_codes(y)
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"y holds one class only ({self.classes_[0]!r}); classification needs "
-                "samples of at least 2 classes."
-            )
+        self.classes_, codes = class_codes(y)
         return fit_logistic(self, X, y, codes, s, C, l1_ratio, previous)
 
     def sparsify(self) -> Any:
@@ -229,27 +230,6 @@ class LogisticRegression(ClassifierMixin, ProbabilisticClassifier):
         if sparse.issparse(self.coef_):
             self.coef_ = self.coef_.toarray()
         return self
-
-    def summary(
-        self, X: Any, y: Any, sample_weight: Any = None, alpha: float = 0.05
-    ) -> Any:
-        """Standard errors from the Fisher information, z, p and intervals.
-
-        Parameters
-        ----------
-        X, y : array-like
-            The training data.
-        sample_weight : array-like, optional
-            Taken as frequencies: a weight of two is two rows.
-        alpha : float, default=0.05
-            One minus the level of the intervals.
-
-        Returns
-        -------
-        Summary
-            A table that prints; refuses with a reason where the theory does not hold.
-        """
-        return logistic_summary(self, X, y, sample_weight, alpha)
 
 
 def penalty_parameters(penalty: Any, C: Any, l1_ratio: Any) -> tuple[Any, Any]:
@@ -340,18 +320,10 @@ def fit_logistic(
     arrays = {}
     if solution.status is Status.NO_MINIMISER:
         arrays["direction"] = solution.extra.get("direction", solution.primal)
-    evidence = Evidence(
-        "linear",
-        (Logistic() if k == 2 else Softmax(k), penalty_term(*levels)),
-        {
-            "target": "signs" if k == 2 else "codes",
-            "intercept": "free" if model.fit_intercept else "none",
-            "class_weight": model.class_weight,
-            "tol": float(model.tol),
-            "fix": f"raise max_iter (now {model.max_iter}), or {RESCALE}",
-        },
-        arrays,
-    )
+    terms = (Logistic() if k == 2 else Softmax(k), penalty_term(*levels))
+    target = "signs" if k == 2 else "codes"
+    params = stated(model, target=target, class_weight=model.class_weight)
+    evidence = Evidence("linear", terms, params, arrays)
     return Fitted(evidence, X, y, s, solution.status)
 
 

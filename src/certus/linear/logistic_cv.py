@@ -18,12 +18,13 @@ from sklearn.metrics import get_scorer
 from sklearn.model_selection import check_cv
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 
-from certus.base import certified_fit, check_choice, check_number, label_codes
+from certus.base import certified_fit, check_choice, check_number, class_codes
 from certus.callbacks import Monitor
 from certus.certificate import Status
 from certus.convex.design import Array
 from certus.convex.problem import keep_going
 from certus.linear.common import (
+    check_limits,
     class_weights,
     number_array,
     route_metadata,
@@ -165,12 +166,7 @@ n_features + 1)
         self.Cs_, self.l1_ratios_ = self._grid(), self._ratios()
         routed = route_metadata(self, params, sample_weight=sample_weight)
         X, y, s = self._validate_X_y(X, y, sample_weight)
-        self.classes_, codes = label_codes(y)
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"y holds one class only ({self.classes_[0]!r}); classification needs "
-                "samples of at least 2 classes."
-            )
+        self.classes_, codes = class_codes(y)
         X_rows = X.tocsr() if hasattr(X, "tocsr") else X
         options = routed.splitter.split if routed else {}
         folds = list(check_cv(self.cv, y, classifier=True).split(X, y, **options))
@@ -239,9 +235,7 @@ n_features + 1)
         return get_scorer("accuracy" if self.scoring is None else self.scoring)
 
     def _check_parameters(self) -> None:
-        check_number("tol", self.tol)
-        check_number("max_iter", self.max_iter, 0, integer=True)
-        check_number("max_time", self.max_time, none=True)
+        check_limits(self)
         check_choice("solver", self.solver, SOLVERS)
         if not self.refit:
             raise NotImplementedError(

@@ -16,8 +16,14 @@ from certus.base import Fitted, certified_fit, check_choice, check_number
 from certus.certificate import Evidence
 from certus.convex import quantile
 from certus.convex.interior import Kinked
-from certus.linear.common import RESCALE
-from certus.linear.robust import ScoreRegressor, Watched, check_common, make_rows
+from certus.linear.common import (
+    LinearRegressorBase,
+    Watched,
+    check_limits,
+    make_rows,
+    stated,
+    witnesses,
+)
 from certus.terms import L1, NoPenalty, Quantile
 
 #: scikit-learn's names of SciPy's linear programmes, accepted.
@@ -31,7 +37,7 @@ SOLVERS = (
 )
 
 
-class QuantileRegressor(RegressorMixin, ScoreRegressor):
+class QuantileRegressor(RegressorMixin, LinearRegressorBase):
     """Linear regression of a conditional quantile.
 
     Objective
@@ -137,7 +143,8 @@ class QuantileRegressor(RegressorMixin, ScoreRegressor):
                 f"quantile must be strictly between 0 and 1, got {self.quantile!r}."
             )
         check_choice("solver", self.solver, SOLVERS)
-        check_common(self)
+        check_number("alpha", self.alpha)
+        check_limits(self)
         X, y, s = self._validate_X_y(X, y, sample_weight, y_numeric=True)
         q, alpha = float(self.quantile), float(self.alpha)
         rows, watch = make_rows(X, y, s), Watched(self, X, y, s)
@@ -148,13 +155,6 @@ class QuantileRegressor(RegressorMixin, ScoreRegressor):
         watch.close(solution)
         self.solver_ = "interior point"
         self.solver_reason_ = "the loss has a kink at 0"
-        params = {
-            "target": "numbers",
-            "intercept": "free" if self.fit_intercept else "none",
-            "tol": float(self.tol),
-            "fix": f"raise max_iter (now {self.max_iter}), or {RESCALE}",
-        }
-        penalty = L1(alpha) if alpha > 0 else NoPenalty()
-        arrays = {"dual": solution.extra["dual"]}
-        evidence = Evidence("linear", (Quantile(q), penalty), params, arrays)
+        terms = (Quantile(q), L1(alpha) if alpha > 0 else NoPenalty())
+        evidence = Evidence("linear", terms, stated(self), witnesses(solution))
         return Fitted(evidence, X, y, s, solution.status)

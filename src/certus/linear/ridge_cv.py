@@ -22,7 +22,7 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from certus.base import Fitted, certified_fit, check_choice
 from certus.convex.design import Array, Design
 from certus.linear.common import (
-    LinearRegressorBase,
+    LeastSquaresBase,
     centred_target,
     number_array,
     route_metadata,
@@ -33,7 +33,7 @@ from certus.linear.least_squares import Ridge, fit_ridge
 _BLOCK = 1 << 20
 
 
-class RidgeCV(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
+class RidgeCV(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
     """Ridge regression that chooses ``alpha`` by leave-one-out cross-validation.
 
     Objective

@@ -12,110 +12,34 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_is_fitted
 
-from certus.base import Estimator, Fitted, certified_fit, check_choice, check_number
-from certus.callbacks import Monitor
+from certus.base import Fitted, certified_fit, check_choice, check_number
 from certus.certificate import Evidence, Status
 from certus.convex import newton, quantile
 from certus.convex.design import Array
 from certus.convex.huber import solve_joint
 from certus.convex.interior import Kinked
-from certus.convex.losses import HuberScale, best_constant
+from certus.convex.losses import HuberScale
 from certus.convex.problem import Solution
-from certus.linear.common import RESCALE
-from certus.terms import L2, Absolute, Huber, NoPenalty, Tukey
+from certus.linear.common import (
+    LinearRegressorBase,
+    Watched,
+    check_limits,
+    level_term,
+    linear_scores,
+    make_rows,
+    start_from,
+    stated,
+    witnesses,
+)
+from certus.terms import Absolute, Huber, Tukey
 
 LOSSES = ("absolute", "huber", "tukey")
 #: How a fit may end that Newton's method leaves to the interior point method.
 UNFINISHED = (Status.MAX_ITER, Status.TOL_NOT_REACHED)
 
 
-class ScoreRegressor(Estimator):
-    """``predict`` from ``coef_`` and ``intercept_``; abstract."""
-
-    coef_: Array
-    intercept_: Any
-
-    def predict(self, X: Any) -> Array:
-        """Predicted values.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Rows to predict.
-        """
-        check_is_fitted(self)
-        return np.asarray(self._validate_X(X) @ self.coef_ + self.intercept_)
-
-
-def attributes(W: Array, dtype: Any, intercept: bool) -> dict[str, Any]:
-    """``coef_`` and ``intercept_`` from w with b last, in X's precision."""
-    W = np.asarray(W, dtype=np.float64).ravel()
-    b = W[-1] if intercept else 0.0
-    return {"coef_": W[:-1].astype(dtype), "intercept_": dtype.type(b)}
-
-
-def make_rows(X: Any, y: Array, s: Array | None) -> newton.Rows:
-    """Rows with weights, target in float64."""
-    weight = np.ones(X.shape[0]) if s is None else s
-    y = np.ascontiguousarray(y, dtype=np.float64)
-    return newton.Rows(X, y, weight, float(weight.sum()))
-
-
-def start_from(model: Any, rows: newton.Rows, loss: Any) -> Array:
-    """The last fit if it is to be continued, else the best constant."""
-    d = rows.X.shape[1]
-    W = np.zeros((d + 1, 1))
-    warm = getattr(model, "warm_start", False) and hasattr(model, "coef_")
-    if warm and np.shape(model.coef_) == (d,):
-        W[:-1, 0], W[-1, 0] = model.coef_, model.intercept_
-        return W
-    if model.fit_intercept:
-        W[-1, 0] = best_constant(loss, rows.y, rows.s)
-    return W
-
-
-class Watched:
-    """The monitor of one fit, as solvers call it."""
-
-    def __init__(self, model: Any, X: Any, y: Array, s: Array | None) -> None:
-        metadata = None if s is None else {"sample_weight": s}
-        self.monitor = Monitor(model, X, y, None, model.max_time, metadata)
-        self.model, self.dtype = model, X.dtype
-
-    def __call__(self, objective: float, gap: float, W: Array) -> Status | None:
-        """Record a step; a status means stop."""
-        free = bool(self.model.fit_intercept)
-        return self.monitor.step(
-            objective, gap, lambda: attributes(W, self.dtype, free)
-        )
-
-    def close(self, solution: Solution) -> None:
-        """Store what every fit leaves behind."""
-        model = self.model
-        found = attributes(solution.primal, self.dtype, bool(self.model.fit_intercept))
-        for name, value in found.items():
-            setattr(model, name, value)
-        model.n_iter_ = solution.n_iter
-        model.history_ = self.monitor.history
-        self.monitor.close(found)
-
-
-def residuals(model: Any, X: Any, y: Array) -> Array:
-    """Y − Xw − b of checked data."""
-    return np.asarray(y - (X @ model.coef_ + model.intercept_))
-
-
-def check_common(model: Any) -> None:
-    """Parameters that all of these estimators have."""
-    check_number("alpha", model.alpha)
-    check_number("tol", model.tol)
-    check_number("max_iter", model.max_iter, 0, integer=True)
-    check_number("max_time", model.max_time, none=True)
-
-
-class RobustRegressor(RegressorMixin, ScoreRegressor):
+class RobustRegressor(RegressorMixin, LinearRegressorBase):
     """Linear regression with a robust loss and a fixed threshold.
 
     Objective
@@ -223,7 +147,8 @@ class RobustRegressor(RegressorMixin, ScoreRegressor):
         """
         check_choice("loss", self.loss, LOSSES)
         check_number("delta", self.delta, open_low=True, none=True)
-        check_common(self)
+        check_number("alpha", self.alpha)
+        check_limits(self)
         X, y, s = self._validate_X_y(X, y, sample_weight, y_numeric=True)
         loss = loss_term(self.loss, self.delta)
         rows, watch = make_rows(X, y, s), Watched(self, X, y, s)
@@ -238,18 +163,10 @@ class RobustRegressor(RegressorMixin, ScoreRegressor):
         else:
             solution = _solve_smooth(self, rows, loss, watch)
         watch.close(solution)
-        self.weights_ = _weights(loss, residuals(self, X, y)).astype(X.dtype)
-        arrays = {
-            key: solution.extra[key] for key in ("dual",) if key in solution.extra
-        }
-        penalty = L2(alpha) if alpha > 0 else NoPenalty()
-        params = {
-            "target": "numbers",
-            "intercept": "free" if free else "none",
-            "tol": float(self.tol),
-            "fix": f"raise max_iter (now {self.max_iter}), or {RESCALE}",
-        }
-        evidence = Evidence("linear", (loss, penalty), params, arrays)
+        e = y - linear_scores(self, X)
+        self.weights_ = _weights(loss, e).astype(X.dtype)
+        terms = (loss, level_term(alpha))
+        evidence = Evidence("linear", terms, stated(self), witnesses(solution))
         return Fitted(evidence, X, y, s, solution.status)
 
 
@@ -301,7 +218,7 @@ def _weights(loss: Any, e: Array) -> Array:
     return least / np.maximum(size, least)
 
 
-class HuberRegressor(RegressorMixin, ScoreRegressor):
+class HuberRegressor(RegressorMixin, LinearRegressorBase):
     """Huber regression that fits the scale of the residuals too.
 
     Objective
@@ -403,7 +320,8 @@ class HuberRegressor(RegressorMixin, ScoreRegressor):
             Row weights; an integer weight equals repetition.
         """
         check_number("epsilon", self.epsilon, 1.0)
-        check_common(self)
+        check_number("alpha", self.alpha)
+        check_limits(self)
         X, y, s = self._validate_X_y(X, y, sample_weight, y_numeric=True)
         rows, watch = make_rows(X, y, s), Watched(self, X, y, s)
         loss = HuberScale(float(self.epsilon))
@@ -414,17 +332,8 @@ class HuberRegressor(RegressorMixin, ScoreRegressor):
         watch.close(solution)
         self.scale_ = float(solution.extra["scale"])
         self.solver_, self.solver_reason_ = solution.extra["method"]
-        far = np.abs(residuals(self, X, y)) > self.scale_ * self.epsilon
-        self.outliers_ = far
-        params = {
-            "epsilon": float(self.epsilon),
-            "alpha": float(self.alpha),
-            "intercept": "free" if self.fit_intercept else "none",
-            "tol": float(self.tol),
-            "fix": f"raise max_iter (now {self.max_iter}), or {RESCALE}",
-        }
-        arrays = {
-            key: solution.extra[key] for key in ("dual",) if key in solution.extra
-        }
-        evidence = Evidence("huber", (), params, arrays)
+        e = y - linear_scores(self, X)
+        self.outliers_ = np.abs(e) > self.scale_ * self.epsilon
+        params = stated(self, epsilon=float(self.epsilon), alpha=float(self.alpha))
+        evidence = Evidence("huber", (), params, witnesses(solution))
         return Fitted(evidence, X, y, s, solution.status)

@@ -14,8 +14,17 @@ from scipy.linalg import solve_triangular
 from sklearn.exceptions import NotFittedError
 
 from certus.base import check_number
-from certus.linear.likelihood import Basis, SoftmaxLikelihood, least_squares, maximise
+from certus.convex.losses import constant_loss
+from certus.linear.families import check_range, mean_of, saturated, variance_of
+from certus.linear.likelihood import (
+    Basis,
+    FamilyLikelihood,
+    SoftmaxLikelihood,
+    least_squares,
+    maximise,
+)
 from certus.linear.summary import Array, Summary, count, refuse
+from certus.terms import Absolute, Binomial, Squared
 from certus.verify import data
 
 
@@ -148,6 +157,89 @@ def logistic_summary(
     errors = _errors(basis, np.linalg.cholesky(top.H), k)
     return _table(
         model, basis, start, top.theta, errors, -top.loss, total, alpha, notes, labels
+    )
+
+
+def family_summary(
+    model: Any,
+    loss: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    alpha: float = 0.05,
+) -> Summary:
+    """Standard errors, tests and intervals of an unpenalised generalised linear model.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted with ``alpha=0``; has ``coef_`` and ``intercept_``.
+    loss : term
+        The family: ``Squared``, ``Poisson``, ``Binomial`` or ``Exponential``.
+    X, y, sample_weight, alpha : array-like, float
+        As in :func:`least_squares_summary`.
+
+    Returns
+    -------
+    Summary
+        Gaussian: as for least squares. Else z tests from the Fisher information, with
+        the family's own variance; a note says so where the residuals' is another.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.linear_model import PoissonRegressor
+    >>> from certus.terms import Poisson
+    >>> X, y = np.array([[0.0], [0.0], [1.0], [1.0]]), np.array([1, 3, 6, 10])
+    >>> model = PoissonRegressor(alpha=0, tol=1e-10).fit(X, y)
+    >>> found = family_summary(model, Poisson(), X, y)  # counts of 4 and 16
+    >>> np.square(found.standard_errors).round(4).tolist()  # 1/4, and 1/4 + 1/16
+    [0.25, 0.3125]
+    """
+    _check(model, alpha)
+    kind = type(model).__name__
+    if model.alpha != 0:
+        _refuse_penalty(kind, f"alpha={model.alpha}", "it with alpha=0")
+    if isinstance(loss, Squared):
+        return least_squares_summary(model, X, y, sample_weight, alpha)
+    if isinstance(loss, Absolute):
+        refuse(
+            "The likelihood of the Laplace family has a kink at every row, so it has "
+            "no curvature to take standard errors from. Bootstrap the rows."
+        )
+    X, s = _prepare(model, X, sample_weight)
+    y = data.numbers(y, len(s)).ravel()
+    check_range(loss, y)
+    rows, y, s = _used(X, y, s)
+    free, total = bool(model.fit_intercept), float(s.sum())
+    p = X.shape[1] + free
+    _check_size(p, total, sample_weight)
+    basis, start = Basis.of(rows, s, free, _names(model, X.shape[1])), _raw(model)
+    likelihood = FamilyLikelihood(basis, loss, y, s)
+    top, before = maximise(likelihood, basis.coordinates(start), rows)
+    null = total * constant_loss(loss, y, s, True)
+    _check_rows(before - top.loss, max(0.01 * p, 1e-4 * null))
+    errors = _errors(basis, np.linalg.cholesky(likelihood.information(top)), 1)
+    level = float(s @ saturated(loss, y)) - top.loss
+    notes = _spread_notes(loss, y, likelihood.scores(top.theta), s, total - p)
+    notes += _weight_notes(sample_weight, s)
+    return _table(
+        model, basis, start, top.theta, errors, level, total, alpha, notes, ()
+    )
+
+
+def _spread_notes(
+    loss: Any, y: Array, z: Array, s: Array, df: float
+) -> tuple[str, ...]:
+    """What to think of the family's variance, where the residuals' differs much."""
+    if isinstance(loss, Binomial) and loss.trials == 1:  # zeros and ones show none
+        return ()
+    ratio = float(s @ (np.square(y - mean_of(loss, z)) / variance_of(loss, z))) / df
+    if 0.5 < ratio < 2:
+        return ()
+    return (
+        f"The residuals' variance is {ratio:.3g} times the family's. Errors that allow "
+        f"for it are {np.sqrt(ratio):.3g} times these.",
     )
 
 

@@ -41,16 +41,30 @@ _TREES: weakref.WeakKeyDictionary[Any, tuple[Any, Any]] = weakref.WeakKeyDiction
 
 
 class NeighborsBase(MultiOutputMixin, Estimator):
-    """``kneighbors`` and ``kneighbors_graph``; abstract."""
+    """The parameters, ``kneighbors`` and ``kneighbors_graph``; abstract."""
 
-    n_neighbors: int
-    weights: Any
-    algorithm: str
-    leaf_size: int
-    p: Any
-    metric: Any
-    metric_params: Any
     _fit_method: str
+
+    def __init__(
+        self,
+        n_neighbors: int = 5,
+        *,
+        weights: Any = "uniform",
+        algorithm: str = "auto",
+        leaf_size: int = 30,
+        p: float = 2,
+        metric: Any = "minkowski",
+        metric_params: dict[str, Any] | None = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.weights = weights
+        self.algorithm = algorithm
+        self.leaf_size = leaf_size
+        self.p = p
+        self.metric = metric
+        self.metric_params = metric_params
+        self.n_jobs = n_jobs
 
     def _keep(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Check parameters and data, store the rows, choose how to search."""
