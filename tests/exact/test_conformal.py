@@ -27,7 +27,6 @@ from certus.certificate import Status, Strength
 from certus.conformal import Conformal
 from certus.table import TablePipeline
 from certus.testing.instances import instances
-from certus.verify import judge
 from certus.verify.conformal import label_scores
 
 SUPERVISED = instances()
@@ -307,12 +306,11 @@ def test_the_verifier_recomputes_the_scores() -> None:
     X, labels, y = rows()
     for model, t in ((linear.Ridge(), y), (linear.LogisticRegression(), labels)):
         model.fit(X[:60], t[:60]).calibrate(X[60:], t[60:])
-        stated = model.calibration_certificate_.evidence
-        again = judge(model, stated, X[60:], t[60:], level="full")
-        assert again.status is Status.SOLVED and again.met
+        again = certus.certify(model, X[60:], t[60:])
+        assert again.status is Status.SOLVED and again.met and "coverage" in again
+        assert "coverage" not in certus.certify(model, X[:60], t[:60])
         model.coef_ = 1.1 * model.coef_
-        again = judge(model, stated, X[60:], t[60:], level="full")
-        assert again.status is Status.REFUTED
+        assert certus.certify(model, X[60:], t[60:]).status is Status.REFUTED
 
 
 @pytest.mark.parametrize("model", [linear.Ridge(), linear.LogisticRegression()])
@@ -485,6 +483,7 @@ def test_table_pipelines(model: Any, tmp_path: Path) -> None:
     else:
         inside = (found[:, 0] <= y[60:]) & (y[60:] <= found[:, 1])
     assert inside.sum() == conformal_rank(60, 0.8)
+    assert certus.certify(pipeline, table[60:], column[60:])["coverage"].met
     if not isinstance(model, TheirRidgeClassifier):
         again = certus.load(certus.save(pipeline, tmp_path / "t.certus"))
         np.testing.assert_array_equal(getattr(again, predict)(table[60:], 0.8), found)

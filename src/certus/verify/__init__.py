@@ -20,7 +20,7 @@ import numpy as np
 from certus import terms as t
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
 from certus.verify import foreign
-from certus.verify.conformal import check_conformal
+from certus.verify.conformal import check_conformal, was_calibrated_on
 from certus.verify.convex import check_linear
 from certus.verify.curvature import MARGIN
 from certus.verify.data import same_data
@@ -74,7 +74,8 @@ def certify(
         One of ours, or one that scikit-learn fitted; pipelines are applied up to their
         last step, searches are judged by their best estimator.
     X, y : array-like
-        The training data.
+        The training data; or the rows that ``calibrate`` was given, for a certificate
+        of their coverage.
     sample_weight : array-like, optional
         The weights used in ``fit``.
     level : {"quick", "full"}
@@ -96,7 +97,10 @@ def certify(
     """
     if level not in ("quick", "full"):
         raise ValueError(f"level is {level!r}; use 'quick' or 'full'.")
+    calibration = getattr(model, "calibration_certificate_", None)
     model, X = foreign.unwrap(model, X)
+    if calibration is not None and was_calibrated_on(calibration, X, y):
+        return judge(model, calibration.evidence, X, y, level="full", origin="certify")
     stated = getattr(model, "certificate_", None)
     if isinstance(stated, Certificate) and stated.evidence is not None:
         found = judge(

@@ -19,7 +19,7 @@ from certus.bounds.conformal import (
     conformal_rank,
     coverage_floor,
 )
-from certus.certificate import Claim, Evidence, Status, Strength
+from certus.certificate import Certificate, Claim, Evidence, Status, Strength
 from certus.verify import data
 from certus.verify.data import Array
 
@@ -142,6 +142,14 @@ def calibration_marks(X: Any, y: Any) -> dict[str, Any]:
     numeric = y.dtype.kind in "fiub"
     target = y.astype(np.float64) if numeric else np.unique(y, return_inverse=True)[1]
     return data.fingerprint(X, np.reshape(target, -1), np.ones(X.shape[0]))
+
+
+def was_calibrated_on(stated: Certificate, X: Any, y: Any) -> bool:
+    """Whether these are the rows of that calibration."""
+    if y is None or "x" not in stated.fingerprint:
+        return False
+    marks = calibration_marks(X, y)
+    return "x" in marks and data.same_data(stated.fingerprint, marks)
 
 
 def coverage_claims(
