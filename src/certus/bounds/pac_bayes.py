@@ -18,7 +18,7 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp, rel_entr
+from scipy.special import logsumexp
 
 from certus.bounds.intervals import check_count, check_delta, check_losses
 
@@ -42,7 +42,14 @@ def binary_kl(q: float, p: float) -> float:
     (0.0367, inf)
     """
     q, p = _check_share("q", q), _check_share("p", p)
-    return max(0.0, float(rel_entr(q, p) + rel_entr(1.0 - q, 1.0 - p)))
+    return max(0.0, _relative(q, p) + _relative(1.0 - q, 1.0 - p))
+
+
+def _relative(q: float, p: float) -> float:
+    """q·ln(q/p), 0 for q = 0."""
+    if q == 0:
+        return 0.0
+    return q * (math.log(q) - math.log(p)) if p > 0 else math.inf
 
 
 def binary_kl_upper(q: float, budget: float) -> float:

@@ -238,8 +238,9 @@ class StochasticLinearClassifier(ClassifierMixin, Estimator):
         mean = np.asarray(X @ self.coef_.T, dtype=np.float64) + self.intercept_
         spread = np.asarray(squares @ np.square(self.coef_std_).T, dtype=np.float64)
         std = np.sqrt(spread + np.square(self.intercept_std_))
+        std = np.maximum(std, TINY)
         if len(self.classes_) == 2:
-            share = ndtr(mean / np.maximum(std, TINY)).ravel()
+            share = ndtr(mean / std).ravel()
             return np.stack([1 - share, share], axis=1)
         shares = np.empty(mean.shape)
         for k in range(len(self.classes_)):
@@ -382,7 +383,7 @@ def _search(
 ) -> tuple[Best, Status, int]:
     """The posterior with the least bound over the prior variances, smallest first.
 
-    Each starts from the mean found before it; two that make things worse end it.
+    Each starts from the mean found before it.
     """
     mean, std = plan.centre, None
     if previous is not None and previous[0].shape[0] == len(mean):
@@ -390,7 +391,7 @@ def _search(
         if warm[0].shape == mean.shape:
             mean, std = warm
     best: Best | None = None
-    steps = worse = 0
+    steps = 0
     for variance in plan.variances:
         root = math.sqrt(variance)
         log = np.zeros(mean.shape) if std is None else np.log(std / root)
@@ -399,8 +400,8 @@ def _search(
         steps += taken
         mean, std = found.mean, None
         better = best is None or found.bound < best.bound
-        best, worse = (found, 0) if better or best is None else (best, worse + 1)
-        if status is not Status.SOLVED or worse == 2:
+        best = found if better or best is None else best
+        if status is not Status.SOLVED:
             break
     assert best is not None  # there is at least one variance
     return best, status, steps
