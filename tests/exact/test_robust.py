@@ -187,8 +187,9 @@ def test_backward_gap_bounds_the_distance_on_the_changed_data(
     seed: int, kind: str
 ) -> None:
     """Away from the solution too: some X + E within the share is within the value."""
-    from certus.verify.convex import Problem, dual_point, scores
+    from certus.verify.gaps import dual_point
     from certus.verify.kinks import changed
+    from certus.verify.problem import Problem, scores
 
     rng = np.random.default_rng(seed)
     X, y = rng.normal(size=(15, 2)), rng.normal(size=15)

@@ -19,16 +19,10 @@ from scipy.optimize import minimize, minimize_scalar
 from certus import terms as t
 from certus.certificate import Evidence, Status, Strength
 from certus.verify import check, judge
-from certus.verify.convex import (
-    Problem,
-    backward_error,
-    constant_value,
-    duality_gap,
-    newton_decrement,
-    scores,
-)
 from certus.verify.curvature import MARGIN
 from certus.verify.formulas import LOSSES, penalty_value, split_penalty
+from certus.verify.gaps import backward_error, duality_gap, newton_decrement
+from certus.verify.problem import Problem, constant_value, scores
 from certus.verify.separation import separates, separating_direction
 
 Array = np.ndarray

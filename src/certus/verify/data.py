@@ -49,7 +49,10 @@ def refuse_holes(X: Any) -> None:
 
 def plain(coef: Any) -> Array:
     """Coefficients as an array; scikit-learn's ``sparsify`` makes them sparse."""
-    return np.asarray(coef.toarray() if sparse.issparse(coef) else coef)
+    found = np.asarray(coef.toarray() if sparse.issparse(coef) else coef)
+    if found.dtype.kind not in "fiub":
+        raise ValueError("The model's coefficients are not real numbers. Fit it again.")
+    return found
 
 
 def dot(X: Any, w: Array) -> Array:
@@ -145,7 +148,10 @@ def class_weights(
 ) -> Array:
     """One weight per class; "balanced" counts weights or, if told so, rows."""
     if not isinstance(class_weight, str):
-        return np.array([_lookup(class_weight, label) for label in classes])
+        given = np.array([_lookup(class_weight, label) for label in classes])
+        if not np.all((given >= 0) & (given < np.inf)):
+            raise ValueError("class_weight must be finite and not negative.")
+        return given
     share = s if counts == "weights" else np.ones(len(y))
     sizes = np.bincount(y, weights=share, minlength=len(classes))
     present = sizes > 0
@@ -199,6 +205,10 @@ def _positions(classes: Array, y: Array) -> Array:
     return np.searchsorted(classes, y)
 
 
+#: Targets below this have squares that a float64 cannot hold.
+TINY = 1e-153
+
+
 def numbers(y: Any, n: int) -> Array:
     """Targets as float64, shape (n,) or (n, k)."""
     y = np.asarray(y)
@@ -212,6 +222,8 @@ def numbers(y: Any, n: int) -> Array:
         raise ValueError(f"y has {y.shape[0]} rows and X has {n}.")
     if not np.all(np.isfinite(y)):
         raise ValueError("y holds NaN or infinite values. Fill or drop those rows.")
+    if 0 < np.abs(y).max(initial=0.0) < TINY:
+        raise ValueError(f"y is below {TINY:g} everywhere, too small to be squared.")
     return y
 
 

@@ -406,7 +406,9 @@ def penalty_conjugate(penalty: t.Penalty, v: Array) -> float:
     return float(np.vdot(over, over) / (2 * l2))
 
 
-def describe(loss: t.Loss, penalty: t.Penalty, intercept: str) -> str:
+def describe(
+    loss: t.Loss, penalty: t.Penalty, intercept: str, scale: float = 1.0
+) -> str:
     """The objective as one line of text."""
     fields = loss._asdict()
     score = "Xw" if intercept == "none" else "Xw + b"
@@ -415,7 +417,9 @@ def describe(loss: t.Loss, penalty: t.Penalty, intercept: str) -> str:
         residual = "y − Xw" if intercept == "none" else "y − Xw − b"
         text = f"½·mean ({residual})²"
     l1, l2 = split_penalty(penalty)
-    norm = "‖w,b‖" if intercept == "penalised" else "‖w‖"
+    norm = "‖w‖"
+    if intercept == "penalised":
+        norm = "‖w,b‖" if scale == 1 else f"‖w,b/{scale:.4g}‖"
     if l1:
         text += f" + {l1:.4g}·{norm}₁"
     if l2:

@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from certus import terms as t
 from certus.certificate import Claim, Evidence, Status, Strength
 from certus.verify import data
 from certus.verify.claims import EPS, Found, backward_gap_claim, gap_claim, shape_claim
 from certus.verify.data import Array
+from certus.verify.domains import check_level, check_terms
 
 
 def perspective(r: Array, scale: float, epsilon: float) -> Array:
@@ -251,6 +253,8 @@ def check_huber(
             f"X has {X.shape[1]} columns and the model was fitted on {w.shape[-1]}."
         )
     epsilon, alpha = float(params["epsilon"]), float(params["alpha"])
+    check_level(alpha, t.L2(alpha))
+    check_terms(t.Huber(epsilon), t.NoPenalty())
     tol, fix = float(params.get("tol", 1e-6)), str(params.get("fix", ""))
     free, scale = params.get("intercept", "free") == "free", float(model.scale_)
     sound = np.isfinite(w).all() and np.isfinite([b, scale]).all() and scale >= 0

@@ -16,9 +16,10 @@ import numpy as np
 
 from certus import terms as t
 from certus.certificate import Claim, Evidence, Status, Strength
-from certus.verify import convex, data
+from certus.verify import data
 from certus.verify.claims import Found, gap_claim
 from certus.verify.data import Array
+from certus.verify.domains import check_intercept, check_kernel_term
 from certus.verify.formulas import LOSSES, into_domain
 from certus.verify.gram import (
     diagonal,
@@ -28,7 +29,15 @@ from certus.verify.gram import (
     smallest_eigenpair,
 )
 from certus.verify.kernel_margin import hard_margin, interpolation, perceptron
-from certus.verify.machines import Machine, Scores, kernel_text, machines_of, scores_of
+from certus.verify.machines import (
+    Machine,
+    Scores,
+    kernel_text,
+    machines_of,
+    scores_of,
+    stored_otherwise,
+)
+from certus.verify.problem import Problem, constant_value
 
 EPS = float(np.finfo(np.float64).eps)
 #: Rows up to which a matrix of unknown sign is looked into at level "quick", "full".
@@ -50,8 +59,10 @@ def check_kernel(
     class_counts, alphas, tol, fix. ``evidence.arrays``: ``eigenvector``, ``hulls``.
     """
     kernel = evidence.terms[2]
-    if isinstance(kernel, t.Given):
+    looked_up = isinstance(kernel, t.Given)  # X becomes the matrix of its values
+    if looked_up:
         X, kernel = given_matrix(kernel, X), t.Precomputed()
+    check_kernel_term(kernel)
     X = data.as_matrix(X)
     if isinstance(kernel, t.Precomputed) and X.shape[0] != X.shape[1]:
         raise ValueError(
@@ -68,17 +79,21 @@ def check_kernel(
     if refusal is not None:
         return [refusal], Status.NO_MINIMISER, marks
     if not all(np.isfinite(p.c).all() and np.isfinite(p.b) for p in machines):
-        claim = Claim(
-            "duality_gap",
-            Strength.PROVED,
-            np.inf,
+        claim = _useless(
             tol,
-            met=False,
-            detail="the coefficients hold NaN or infinite values",
-            fix="scale the data, or choose a milder kernel",
+            "the coefficients hold NaN or infinite values",
+            "scale the data, or choose a milder kernel",
         )
         return [claim], Status.DIVERGED, marks
-    if evidence.params.get("machine") == "perceptron":
+    adds_up = evidence.params.get("machine") == "perceptron"  # its b is checked there
+    kind = evidence.params.get("intercept", "free")
+    other = "" if adds_up else check_intercept(kind, [p.b for p in machines])
+    if not other and not looked_up:
+        other = stored_otherwise(model, X, support, labels)
+    if other:
+        claim = _useless(tol, other, "pass the X of the fit, or fit again")
+        return [claim], Status.TOL_NOT_REACHED, marks
+    if adds_up:
         claims, status = perceptron(kernel, X, machines, support, evidence)
     else:
         claims, status = _gaps(kernel, X, machines, support, evidence, tol, fix)
@@ -89,6 +104,12 @@ def check_kernel(
     detail = f"{used:,} of {X.shape[0]:,} rows carry the model"
     claims.append(Claim("support", Strength.MEASURED, float(used), detail=detail))
     return claims, status, marks
+
+
+def _useless(tol: float, detail: str, fix: str) -> Claim:
+    """The target is missed, whatever the numbers say."""
+    values = {"met": False, "detail": detail, "fix": fix}
+    return Claim("duality_gap", Strength.PROVED, np.inf, tol, **values)  # type: ignore[arg-type]
 
 
 def _assuming(claim: Claim, note: str) -> Claim:
@@ -157,10 +178,8 @@ def _gap(p: Machine, u: Array, score: Scores, largest: float) -> Found:
     rounding = EPS * (8 * size + 8 * reach * seen)
     blank = np.zeros(0)
     intercept = "free" if p.free else "none"
-    constant = convex.Problem(
-        p.loss, t.NoPenalty(), None, p.y, p.s, blank, 0.0, intercept
-    )
-    reference = convex.constant_value(constant)
+    constant = Problem(p.loss, t.NoPenalty(), None, p.y, p.s, blank, 0.0, intercept)
+    reference = constant_value(constant)
     if not np.isfinite(gap):
         return Found(np.inf, 0.0)
     if reference <= 0.0:

@@ -15,8 +15,12 @@ from certus import terms as t
 from certus.certificate import Evidence
 from certus.verify import data
 from certus.verify.data import Array
+from certus.verify.domains import check_level, check_pair, check_targets, check_terms
 from certus.verify.formulas import one_hot
 from certus.verify.gram import products
+
+#: Rows that differ by less than this share of the largest entry are the same.
+SAME = 1e-9
 
 
 class Machine(NamedTuple):
@@ -47,8 +51,11 @@ def machines_of(
     """The model as problems with one score each; weights, labels, support rows."""
     n, params = X.shape[0], evidence.params
     loss, penalty, _ = evidence.terms
+    check_terms(loss, penalty)
     target = params.get("target", "numbers")
     classes = None if target == "numbers" else np.asarray(model.classes_)
+    if classes is not None and target == "signs":
+        check_pair(classes)
     labels = data.numbers(y, n) if classes is None else data.codes(y, classes)
     if len(labels) != n:
         raise ValueError(f"y has {len(labels)} rows and X has {n}.")
@@ -58,6 +65,8 @@ def machines_of(
     )
     coef = data.plain(model.dual_coef_).astype(float)
     support = np.asarray(getattr(model, "support_", np.arange(n)))
+    if support.dtype.kind not in "iu" or support.min(initial=0) < 0:
+        raise ValueError("support_ does not name rows by their number. Fit again.")
     if target == "numbers":
         coef = coef.T if coef.ndim == 2 and not hasattr(model, "support_") else coef
     b = np.ravel(np.asarray(getattr(model, "intercept_", 0.0), dtype=float))
@@ -71,6 +80,8 @@ def machines_of(
     machines = []
     for k, (rows, y_k, c) in enumerate(parts):
         level = float(alphas[k]) if alphas is not None else _level(penalty)
+        check_level(level, t.L2(level))
+        check_targets(loss, y_k, s[rows])
         b_k = float(b[k if len(b) > 1 else 0])
         machines.append(Machine(loss, level, rows, y_k, s[rows], c, b_k, free))
     return machines, s, labels.astype(float), support
@@ -133,3 +144,42 @@ def kernel_text(kernel: t.Kernel) -> str:
     name = type(kernel).__name__
     numbers = [f"{v:.4g}" for v in kernel if isinstance(v, int | float)]
     return f"k = {name}({', '.join(numbers)})" if numbers else f"k = {name}"
+
+
+def stored_otherwise(model: Any, X: Any, support: Array, labels: Array) -> str:
+    """What the model predicts with that is not what is judged, or nothing.
+
+    A machine predicts with rows of its own, and scikit-learn's with private copies of
+    its coefficients: those must be the rows of X and the public coefficients.
+    """
+    rows = getattr(model, "support_vectors_", None)
+    if rows is not None and np.size(rows) and not _same_rows(rows, X[support]):
+        return "support_vectors_ are not the rows of X that support_ names"
+    rows = getattr(model, "X_fit_", None)
+    if rows is not None and not _same_rows(rows, X):
+        return "X_fit_ is not the X you passed"
+    # scikit-learn turns the signs of two classes around for display.
+    sign = -1.0 if len(getattr(model, "classes_", ())) == 2 else 1.0
+    for name in ("dual_coef_", "intercept_"):
+        hidden = getattr(model, "_" + name, None)
+        if hidden is None or not hasattr(model, name):
+            continue
+        used, shown = data.plain(hidden), data.plain(getattr(model, name))
+        if not np.array_equal(sign * used, shown):
+            return f"the {name} it predicts with is not the one it shows"
+    if hasattr(model, "classes_") and hasattr(model, "_n_support"):
+        own = labels[support].astype(int)
+        counts = np.bincount(own, minlength=len(model.classes_))
+        if np.any(np.diff(own) < 0) or not np.array_equal(counts, model._n_support):
+            return "the support vectors are not in the order of their classes"
+    return ""
+
+
+def _same_rows(stored: Any, X: Any) -> bool:
+    """Whether both are equal up to the rounding of a transformation before them."""
+    if stored.shape != X.shape:
+        return False
+    if 0 in X.shape:
+        return True
+    top = float(abs(X).max())
+    return bool(abs(stored - X).max() <= SAME * top)

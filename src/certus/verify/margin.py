@@ -10,6 +10,7 @@ convex combinations, one of each class, that are the same point: nothing separat
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ from scipy.optimize import linprog
 from certus.certificate import Claim, Evidence, Status, Strength
 from certus.verify import data
 from certus.verify.claims import shape_claim
-from certus.verify.convex import Problem, problems_of, scores
 from certus.verify.data import Array
+from certus.verify.domains import check_intercept
+from certus.verify.problem import Problem, problems_of, scores
 
 EPS = float(np.finfo(np.float64).eps)
 #: Share of its terms to which a sum that should vanish may differ from zero.
@@ -45,6 +47,10 @@ def check_margin(
     finite = np.isfinite(data.plain(model.coef_)).all()
     if not finite or not np.isfinite(model.intercept_).all():
         return [_not_finite(tol)], Status.DIVERGED, marks
+    intercept = evidence.params.get("intercept", "free")
+    if wrong := check_intercept(intercept, model.intercept_):
+        claim = dataclasses.replace(_not_finite(tol), detail=wrong, fix="fit again")
+        return [claim], Status.TOL_NOT_REACHED, marks
     found = [hard_gap(p) for p in problems]
     worst = max(range(len(found)), key=lambda k: found[k][0] - found[k][1])
     p, (value, allowance) = problems[worst], found[worst]
