@@ -141,6 +141,9 @@ class GeneralizedLinearModel(RegressorMixin, LikelihoodModel):
     The exponential family's canonical link, −1/mean, would confine the scores to
     z < 0; with the logarithm the loss is convex for every z.
 
+    :meth:`summary` gives standard errors with ``alpha=0``: Student's t for the Gaussian
+    family, z from the Fisher information for the others, none for Laplace.
+
     Examples
     --------
     >>> import numpy as np
