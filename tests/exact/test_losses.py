@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
@@ -392,7 +393,6 @@ def test_log_loss_and_cross_entropy_are_softmax_at_log_probabilities() -> None:
 
 @pytest.mark.catalog("LOSS-17")
 def test_softmax_from_logits_is_torchs() -> None:
-    torch = pytest.importorskip("torch")
     rng = np.random.default_rng(7)
     z, y, Q = (
         rng.normal(0, 3, (20, 5)),

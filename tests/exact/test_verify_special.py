@@ -1,0 +1,403 @@
+"""The verifier on separable, degenerate and special problems."""
+
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+from scipy.optimize import minimize
+
+from certus import terms as t
+from certus.certificate import Evidence, Status, Strength
+from certus.verify import check, judge
+from certus.verify.curvature import MARGIN
+from certus.verify.formulas import LOSSES, penalty_value, split_penalty
+from certus.verify.gaps import duality_gap, newton_decrement
+from certus.verify.problem import Problem, scores
+from certus.verify.separation import separates, separating_direction
+
+Array = np.ndarray
+
+SMOOTH = [
+    t.Squared(),
+    t.Huber(0.7),
+    t.SquaredEpsilonInsensitive(0.2),
+    t.Logistic(),
+    t.SquaredHinge(),
+    t.ModifiedHuber(),
+    t.ExponentialMargin(),
+    t.Binomial(3),
+    t.Exponential(),
+    t.Poisson(),
+    t.Softmax(3),
+]
+KINKED = [t.Absolute(), t.Quantile(0.3), t.EpsilonInsensitive(0.2), t.Hinge()]
+
+
+def name(value: Any) -> str | None:
+    return f"{type(value).__name__}{tuple(value)}" if isinstance(value, tuple) else None
+
+
+def make(
+    loss: t.Loss,
+    penalty: t.Penalty,
+    intercept: str = "free",
+    *,
+    seed: int = 0,
+    n: int = 30,
+    d: int = 3,
+    weighted: bool = True,
+) -> Problem:
+    """Random data and a random point for one objective."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(0.3, 1, (n, d))
+    f = X @ rng.normal(size=d) + 0.5 + 0.5 * rng.normal(size=n)
+    k = loss.n_classes if isinstance(loss, t.Softmax) else 0
+    if k:
+        y = np.argmax(X @ rng.normal(size=(d, k)) + rng.gumbel(size=(n, k)), axis=1)
+        y[:k] = range(k)
+    elif isinstance(loss, MARGIN):
+        y = np.where(f + rng.normal(size=n) > 0, 1.0, -1.0)
+        y[:2] = 1, -1
+    elif isinstance(loss, t.Poisson):
+        y = rng.poisson(np.exp(0.5 * f)).astype(float)
+    elif isinstance(loss, t.Binomial):
+        y = rng.binomial(loss.trials, 1 / (1 + np.exp(-f))).astype(float)
+    elif isinstance(loss, t.Exponential):
+        y = rng.exponential(np.exp(0.5 * f + 1.0))
+    else:
+        y = f
+    s = rng.uniform(0.2, 2, n) if weighted else np.ones(n)
+    w = rng.normal(size=(d, k) if k else d)
+    b: Any = rng.normal(size=k) if k else float(rng.normal())
+    if intercept == "none":
+        b = np.zeros(k) if k else 0.0
+    scale = 2.5 if intercept == "penalised" else 1.0
+    return Problem(loss, penalty, X, y, s, w, b, intercept, scale)
+
+
+def primal(p: Problem, w: Array, b: Any) -> float:
+    """P(w, b), written down once more."""
+    z = p.X @ w + b
+    losses = LOSSES[type(p.loss)].value(p.loss, p.y, z)
+    value = float(p.s @ losses / p.s.sum()) + penalty_value(p.penalty, w)
+    if p.intercept == "penalised":
+        value += penalty_value(p.penalty, np.asarray(b) / p.scale)
+    return value
+
+
+def unravel(p: Problem, x: Array) -> tuple[Array, Any]:
+    """(p, q, b) as (w, b)."""
+    m = p.w.size
+    w = (x[:m] - x[m : 2 * m]).reshape(p.w.shape)
+    rest = x[2 * m :] if p.intercept == "free" else x[2 * m :: 2] - x[2 * m + 1 :: 2]
+    if p.intercept == "none":
+        return w, np.zeros(p.w.shape[1]) if p.w.ndim == 2 else 0.0
+    b = p.scale * rest if p.intercept == "penalised" else rest
+    return w, b if p.w.ndim == 2 else float(b[0])
+
+
+def smooth_optimum(p: Problem) -> tuple[Array, Any, float]:
+    k = p.w.shape[1] if p.w.ndim == 2 else 1
+    m, extra = p.w.size, {"none": 0, "free": k, "penalised": 2 * k}[p.intercept]
+    l1, l2 = split_penalty(p.penalty)
+    f = LOSSES[type(p.loss)]
+
+    def value(x: Array) -> tuple[float, Array]:
+        w, b = unravel(p, x)
+        z = p.X @ w + b
+        total = p.s.sum()
+        u = f.derivative(p.loss, p.y, z)
+        su = (p.s * u.T).T / total
+        gw = (p.X.T @ su + l2 * w).ravel()
+        gb = np.atleast_1d(su.sum(axis=0))
+        loss = float(p.s @ f.value(p.loss, p.y, z) / total)
+        loss += l1 * x[: 2 * m].sum() + l2 * float((w**2).sum()) / 2
+        parts = [gw + l1, -gw + l1]
+        if p.intercept == "free":
+            parts.append(gb)
+        elif p.intercept == "penalised":
+            c = np.atleast_1d(b) / p.scale
+            loss += l1 * x[2 * m :].sum() + l2 * float(c @ c) / 2
+            gc = p.scale * gb + l2 * c
+            parts.append(np.column_stack([gc + l1, -gc + l1]).ravel())
+        return loss, np.concatenate(parts)
+
+    bounds: list[tuple[float | None, None]] = [(0, None)] * (2 * m)
+    bounds += [(None if p.intercept == "free" else 0, None)] * extra
+    x = np.zeros(2 * m + extra)
+    options = {"maxiter": 20_000, "maxfun": 100_000, "ftol": 1e-16, "gtol": 1e-11}
+    for _ in range(3):
+        x = minimize(
+            value, x, jac=True, bounds=bounds, method="L-BFGS-B", options=options
+        ).x
+    w, b = unravel(p, x)
+    return w, b, primal(p, w, b)
+
+
+# -- separation -------------------------------------------------------------------
+
+LINE = np.arange(6.0)[:, None]
+
+
+def witness(X: Array, y: Array, loss: t.Loss, free: bool = True) -> list[Array]:
+    found = separating_direction(X, y, loss, free)
+    ones = np.ones(len(y))
+    return [d for d in found if separates(X, y, ones, loss, d)]
+
+
+def test_complete_separation() -> None:
+    y = np.array([-1, -1, -1, 1, 1, 1.0])
+    (direction,) = witness(LINE, y, t.Logistic())
+    margins = y * (LINE @ direction[:-1] + direction[-1]).ravel()
+    assert margins.min() > -1e-12 and margins.max() > 0.1
+
+
+def test_quasi_complete_separation() -> None:
+    X = np.array([[0.0], [1], [2], [2], [3], [4]])
+    y = np.array([-1, -1, -1, 1, 1, 1.0])
+    (direction,) = witness(X, y, t.Logistic())
+    margins = y * (X @ direction[:-1] + direction[-1]).ravel()
+    assert margins.min() == pytest.approx(0, abs=1e-12) and margins.max() > 0
+
+
+def test_xor_is_not_separable() -> None:
+    X = np.array([[0.0, 0], [1, 0], [0, 1], [1, 1]])
+    y = np.array([-1.0, 1, 1, -1])
+    assert witness(X, y, t.Logistic()) == []
+    ones = np.ones(4)
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        assert not separates(X, y, ones, t.Logistic(), rng.normal(size=(3, 1)))
+
+
+def test_without_intercept_only_directions_through_the_origin_count() -> None:
+    X, y = LINE + 1, np.array([-1, -1, -1, 1, 1, 1.0])
+    assert witness(X, y, t.Logistic(), free=True)
+    assert not witness(X, y, t.Logistic(), free=False)
+    params = {"target": "signs", "intercept": "none"}
+    forged = {"direction": np.array([[1.0], [-3.5]])}
+    evidence = Evidence("linear", (t.Logistic(), t.NoPenalty()), params, forged)
+    model = SimpleNamespace(
+        coef_=np.array([[0.1]]), intercept_=np.zeros(1), classes_=np.array([-1, 1])
+    )
+    assert judge(model, evidence, X, y).status is not Status.NO_MINIMISER
+
+
+def test_softmax_separation() -> None:
+    y = np.array([0, 0, 1, 1, 2, 2])
+    (direction,) = witness(LINE, y, t.Softmax(3))
+    z = LINE @ direction[:-1] + direction[-1]
+    own = z[np.arange(6), y]
+    assert np.all(own[:, None] - z >= -1e-12)
+    mixed = np.array([0, 1, 2, 0, 1, 2])
+    assert witness(LINE, mixed, t.Softmax(3)) == []
+
+
+@pytest.mark.parametrize("level", ["quick", "full"])
+def test_separable_data_are_refused_with_a_witness(level: str) -> None:
+    y = np.array(["no", "no", "no", "yes", "yes", "yes"])
+    terms = (t.Logistic(), t.NoPenalty())
+    found = check(terms, LINE, y, [[20.0]], [-50.0], level=level)
+    assert found.status is Status.NO_MINIMISER
+    assert found["stationarity"].strength is Strength.REFUSED
+    assert "separated" in found["stationarity"].detail
+    assert found.met is None
+
+
+def test_full_finds_a_separation_the_coefficients_do_not_show() -> None:
+    X = np.array([[0.0], [1], [2], [2], [3], [4]])
+    y = np.array([-1, -1, -1, 1, 1, 1])
+    args = ((t.Logistic(), t.NoPenalty()), X, y, [[0.7]], [-1.0])
+    assert check(*args, level="full").status is Status.NO_MINIMISER
+    assert check(*args, level="quick").status is Status.TOL_NOT_REACHED
+
+
+def test_a_forged_witness_is_refuted() -> None:
+    p = make(t.Logistic(), t.NoPenalty(), seed=1)
+    params = {"target": "signs", "intercept": "free"}
+    forged = {"direction": np.array([[1.0], [2.0], [3.0], [0.0]])}
+    evidence = Evidence("linear", (p.loss, p.penalty), params, forged)
+    model = SimpleNamespace(
+        coef_=p.w[None], intercept_=np.array([p.b]), classes_=np.array([-1, 1])
+    )
+    assert judge(model, evidence, p.X, p.y).status is Status.REFUTED
+
+
+def test_a_small_margin_on_the_wrong_side_is_not_rounding() -> None:
+    """A huge row must not excuse a negative margin of a small one."""
+    X = np.array([[1e8], [1.0], [-1e-9], [-2.0]])
+    y = np.array([1.0, 1, 1, -1])
+    direction = np.array([[1.0], [0.0]])
+    assert not separates(X, y, np.ones(4), t.Logistic(), direction)
+    assert separates(X[[0, 1, 3]], y[[0, 1, 3]], np.ones(3), t.Logistic(), direction)
+
+
+def test_rows_without_weight_do_not_hide_a_separation() -> None:
+    y = np.array([-1, 1, -1, 1, 1, 1])  # row 1 is on the wrong side
+    s = np.array([1.0, 0, 1, 1, 1, 1])
+    terms = (t.Logistic(), t.NoPenalty())
+    found = check(terms, LINE, y, [[0.1]], [0.0], s, level="full")
+    assert found.status is Status.NO_MINIMISER
+
+
+@pytest.mark.parametrize("loss", [t.Logistic(), t.Softmax(3)], ids=name)
+def test_unpenalised_likelihoods_are_measured(loss: t.Loss) -> None:
+    p = make(loss, t.NoPenalty(), n=60)
+    start = p._replace(penalty=t.L2(1e-12))
+    w, b, _ = smooth_optimum(start)
+    coef, intercept = np.atleast_2d(w.T), np.atleast_1d(b)
+    found = check((loss, p.penalty), p.X, p.y, coef, intercept, p.s, level="full")
+    assert found.primary == "stationarity" and found.met is None
+    assert found.status is Status.SOLVED and found.value < 1e-6
+    assert 0 <= found["newton_decrement"].value < 1e-12
+    q = p._replace(w=w + 1e-3, b=b)
+    left = primal(p, w + 1e-3, b) - primal(p, w, b)
+    assert newton_decrement(q, scores(q)) == pytest.approx(left, rel=0.02)
+
+
+# -- degenerate input -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_coefficients_that_are_no_numbers(bad: float) -> None:
+    X, y = np.eye(3), np.arange(3.0)
+    found = check((t.Squared(), t.L2(0.1)), X, y, [0.0, bad, 0.0], 0.0)
+    assert found.met is False and found.status is Status.DIVERGED
+
+
+@pytest.mark.parametrize("loss", [*SMOOTH, *KINKED], ids=name)
+def test_rows_of_weight_zero_do_not_count(loss: t.Loss) -> None:
+    p = make(loss, t.L2(0.3))
+    s = p.s.copy()
+    s[20:] = 0.0
+    kept = p._replace(X=p.X[:20], y=p.y[:20], s=p.s[:20])
+    spoiled = p.X.copy()
+    spoiled[20:] = 1e3
+    dropped = p._replace(X=spoiled, s=s)
+    a, b = (duality_gap(q, scores(q)).value for q in (kept, dropped))
+    assert a == pytest.approx(b, rel=1e-9)
+
+
+def test_constant_targets() -> None:
+    X, y = np.random.default_rng(0).normal(size=(20, 3)), np.full(20, 7.3)
+    exact = check((t.Squared(), t.L1(0.1)), X, y, np.zeros(3), 7.3)
+    assert exact.met and exact.value == 0.0
+    off = check((t.Squared(), t.L1(0.1)), X, y, np.full(3, 0.01), 7.3)
+    assert off.met is False
+    least = check((t.Squared(), t.NoPenalty()), X, y, np.zeros(3), 7.3)
+    assert least.met
+
+
+@pytest.mark.parametrize("loss", [t.Squared(), t.Logistic(), t.Softmax(3)], ids=name)
+def test_float32_models_get_an_allowance(loss: t.Loss) -> None:
+    p = make(loss, t.L2(0.3), n=60)
+    single = p._replace(X=p.X.astype(np.float32))
+    w, b, _ = smooth_optimum(single._replace(X=single.X.astype(float)))
+    rounded = np.asarray(w.T, dtype=np.float32)
+    found = check((loss, p.penalty), single.X, p.y, rounded, np.float32(b), p.s)
+    assert found.met
+    assert found["duality_gap"].allowance > 1e-9
+
+
+@pytest.mark.parametrize(
+    "form", [sparse.csr_matrix, sparse.csc_array, sparse.coo_array]
+)
+@pytest.mark.parametrize("loss", [t.Squared(), t.Hinge(), t.Softmax(3)], ids=name)
+def test_sparse_equals_dense(loss: t.Loss, form: Callable[[Array], Any]) -> None:
+    p = make(loss, t.ElasticNet(0.1, 0.2))
+    X = np.where(np.abs(p.X) < 0.5, 0.0, p.X)
+    coef = p.w.T if p.w.ndim == 2 else p.w
+    for penalty in (p.penalty, t.NoPenalty()):
+        a, b = (
+            check((loss, penalty), data, p.y, coef, p.b, p.s) for data in (X, form(X))
+        )
+        assert a.primary == b.primary
+        assert a.value == pytest.approx(b.value, rel=1e-12)
+
+
+def test_sparse_float32_is_read_in_float64() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 3)).astype(np.float32)
+    y = rng.normal(size=40)
+    w = rng.normal(size=3).astype(np.float32)
+    a, b = (
+        check((t.Squared(), t.L2(0.1)), data, y, w, 0.5).value
+        for data in (X, sparse.csr_array(X))
+    )
+    assert a == pytest.approx(b, rel=1e-13)
+
+
+@pytest.mark.catalog("REG-22")
+@given(seed=st.integers(0, 10_000), alpha=st.floats(0.01, 2))
+def test_lasso_on_an_orthogonal_design(seed: int, alpha: float) -> None:
+    """Soft thresholding is certified; a shifted threshold is not."""
+    rng = np.random.default_rng(seed)
+    y, n = rng.normal(0, 3, 8), 8
+    terms = (t.Squared(), t.L1(alpha / n))
+    exact = np.sign(y) * np.maximum(np.abs(y) - alpha, 0.0)
+    assert check(terms, np.eye(n), y, exact).met
+    moved = exact + 0.1
+    assert check(terms, np.eye(n), y, moved).met is False
+
+
+@pytest.mark.catalog("REG-22")
+def test_lasso_is_zero_from_the_largest_correlation_on() -> None:
+    p = make(t.Squared(), t.L1(0.0), "none", weighted=False)
+    top = float(np.abs(p.X.T @ p.y).max()) / len(p.y)
+    zero = np.zeros(3)
+    assert check((p.loss, t.L1(top)), p.X, p.y, zero).met
+    assert check((p.loss, t.L1(0.99 * top)), p.X, p.y, zero).met is False
+
+
+def test_each_target_of_several_has_its_own_penalty() -> None:
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(30, 3)), rng.normal(size=(30, 3))
+    alphas = [0.0, 1.0, 10.0]
+    coef = np.array(
+        [np.linalg.solve(X.T @ X + a * np.eye(3), X.T @ y) for a, y in zip(alphas, Y.T)]
+    )
+    params = {"alphas": alphas, "penalty_of": "sum", "intercept": "none"}
+    evidence = Evidence("linear", (t.Squared(), t.L2(1.0)), params)
+    for k in range(3):
+        model = SimpleNamespace(coef_=coef.copy(), intercept_=np.zeros(3))
+        assert judge(model, evidence, X, Y).met
+        model.coef_[k] += 0.01
+        assert judge(model, evidence, X, Y).met is False
+
+
+def test_class_weights_survive_the_certificates_file() -> None:
+    p = make(t.Logistic(), t.L2(0.3), weighted=False)
+    params = {"target": "signs", "class_weight": {-1: 3.0}}
+    evidence = Evidence("linear", (p.loss, p.penalty), params)
+    model = SimpleNamespace(
+        coef_=p.w[None], intercept_=np.array([p.b]), classes_=np.array([-1, 1])
+    )
+    read = Evidence.from_dict(json.loads(json.dumps(evidence.to_dict())))
+    values = [judge(model, e, p.X, p.y).value for e in (evidence, read)]
+    assert values[0] == values[1]
+    weights = np.where(p.y < 0, 3.0, 1.0)
+    by_hand = p._replace(s=weights)
+    assert values[0] == pytest.approx(duality_gap(by_hand, scores(by_hand)).value)
+
+
+def test_data_of_another_shape() -> None:
+    X, y = np.eye(4), np.arange(4.0)
+    terms = (t.Squared(), t.L2(0.1))
+    with pytest.raises(ValueError, match="fitted on 3"):
+        check(terms, X, y, np.zeros(3))
+    with pytest.raises(ValueError, match="y has 2 columns and the model predicts 1"):
+        check(terms, X, np.column_stack([y, y]), np.zeros(4))
+    with pytest.raises(ValueError, match="y has 3 rows"):
+        check(terms, X, y[:3], np.zeros(4))
+    with pytest.raises(ValueError, match="y is missing"):
+        check(terms, X, None, np.zeros(4))
+    with pytest.raises(ValueError, match="sample_weight"):
+        check(terms, X, y, np.zeros(4), sample_weight=-np.ones(4))
+    with pytest.raises(ValueError, match="NaN"):
+        check(terms, np.full((4, 4), np.nan), y, np.zeros(4))
