@@ -18,7 +18,7 @@ from scipy.stats import binom
 from sklearn.dummy import DummyRegressor
 from sklearn.model_selection import KFold, LeaveOneOut, cross_val_predict
 
-from certus.bounds import excess_risk, hoeffding
+from certus.bounds import bounded_mean, excess_risk, hoeffding
 from certus.linear import LinearRegression, Ridge, RidgeCV
 from certus.selection import (
     bias_variance,
@@ -137,6 +137,8 @@ def test_the_interval_for_the_gap_is_that_of_the_risk_moved():
     train, test = np.repeat([0.0, 1.0], [95, 5]), rng.binomial(1, 0.3, 500)
     found = generalisation_gap(train, test)
     assert found.value == pytest.approx(test.mean() - 0.05) and 0.25 in found
+    risk = bounded_mean(test)
+    assert (found.low, found.high) == (risk.low - 0.05, risk.high - 0.05)
     wide = generalisation_gap(3 * train, 3.0 * test, 0.05, 0, 3)
     assert wide.width == pytest.approx(3 * found.width)
     with pytest.raises(ValueError, match="outside"):
@@ -314,6 +316,21 @@ def test_the_closed_form_by_hand_and_its_limits():
     constant = ridge_bias_variance(X_train, W, 1e12, SIGMA**2, X)
     assert constant.variance < 1e-15
     assert constant.bias == pytest.approx(np.mean((X @ W) ** 2), rel=1e-9)
+
+
+@pytest.mark.catalog("SEL-14")
+def test_two_refits_give_no_bias_where_there_is_none():
+    """The scatter of the mean prediction, half the variance here, is taken off."""
+    _, X, sample = fixed_rows()
+    rng = np.random.default_rng(11)
+    model = LinearRegression(fit_intercept=False)
+    found = [
+        bias_variance(model, sample, X, X @ W, 0.0, n_repeats=2, random_state=rng)
+        for _ in range(300)
+    ]
+    bias = np.array([parts.bias for parts in found])
+    variance = np.mean([parts.variance for parts in found])
+    assert near(bias, 0.0) and not near(bias + variance / 2, 0.0)
 
 
 @pytest.mark.catalog("SEL-14")
