@@ -129,7 +129,7 @@ def _kernel_params(model: Any, kernel: Any) -> dict[str, Any]:
     params: dict[str, Any] = {}
     if isinstance(kernel, t.Kernel):
         name = _KERNELS.get(type(kernel))
-        if name is None or (name == "laplacian" and kernel.norm != 1):
+        if name is None or getattr(kernel, "norm", 1) != 1:
             raise NotImplementedError(
                 f"scikit-learn has no kernel {kernel!r}. Export a model fitted with "
                 "kernel='precomputed', or keep this one (save, joblib)."
