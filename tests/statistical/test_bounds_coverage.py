@@ -10,6 +10,7 @@ no test. Only the VC bound, four times Hoeffding's for a finite class, is cut fu
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -146,6 +147,42 @@ def test_rows_that_depend_within_groups():
     grid = np.linspace(0.05, 0.95, 19)
     assert missed(over_groups, n_groups, 1.0, grid).max() <= DELTA
     assert missed(over_rows, n_groups, 1.0, grid).max() > 0.5
+
+
+@FULL_AND_HALF
+def test_labels_dealt_evenly_between_training_and_sealed_rows(scale):
+    """A sealed fifth of each of two labels: no independent draws, yet they scatter less.
+
+    Of N rows, N₁ have label 1; of round(N₁/5) and round(N₀/5) sealed ones a share p₁
+    and p₀ is wrong. The risk is π·p₁ + (1 − π)·p₀; summed over N₁ and both counts.
+    """
+    n = 300
+    worst = 0.0
+    for share in (0.1, 0.3, 0.5):
+        first, last = binom.ppf([1e-9, 1 - 1e-9], n, share).astype(int)
+        ones = np.arange(first, last + 1)
+        weight = binom.pmf(ones, n, share)
+        for rates in ((0.0, 0.0), (0.1, 0.1), (0.0, 0.5), (0.3, 0.6), (0.5, 0.5)):
+            risk = (1 - share) * rates[0] + share * rates[1]
+            failure = 0.0
+            for count, chance in zip(ones, weight):
+                sizes = round(0.2 * (n - count)), round(0.2 * count)
+                wrong = np.convolve(
+                    *(binom.pmf(np.arange(m + 1), m, p) for m, p in zip(sizes, rates))
+                )
+                failure += chance * wrong[_misses(sum(sizes), scale, risk)].sum()
+            worst = max(worst, failure)
+    judge(worst, scale)
+
+
+@cache
+def _ends(n: int, scale: float) -> np.ndarray:
+    return np.array([narrowed(RULES["both"](k, n), scale) for k in range(n + 1)])
+
+
+def _misses(n: int, scale: float, risk: float) -> np.ndarray:
+    ends = _ends(n, scale)
+    return (risk < ends[:, 0]) | (risk > ends[:, 1])
 
 
 # -- several models -------------------------------------------------------------------
