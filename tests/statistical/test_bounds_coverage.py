@@ -151,7 +151,7 @@ def test_rows_that_depend_within_groups():
 
 @FULL_AND_HALF
 def test_labels_dealt_evenly_between_training_and_sealed_rows(scale):
-    """A sealed fifth of each of two labels: no independent draws, yet they scatter less.
+    """A sealed fifth of each of two labels: not independent, yet less scattered.
 
     Of N rows, N₁ have label 1; of round(N₁/5) and round(N₀/5) sealed ones a share p₁
     and p₀ is wrong. The risk is π·p₁ + (1 − π)·p₀; summed over N₁ and both counts.
