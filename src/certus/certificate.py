@@ -327,7 +327,7 @@ class Certificate:
         if self.ending:
             lines.append(f"  ! {self.ending}")
         for claim in self.claims:
-            lines += _claim_lines(claim)
+            lines += claim_lines(claim)
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -365,7 +365,8 @@ _ENDINGS = {
 }
 
 
-def _claim_lines(claim: Claim) -> list[str]:
+def claim_lines(claim: Claim) -> list[str]:
+    """A claim as text: mark, label, sentence and basis, then its notes."""
     indent, label = 15, f"  {claim.mark} {claim.label:<10} "
     room = WIDTH - indent - (len(claim.basis) + 2 if claim.basis else 0)
     body = textwrap.wrap(claim.detail, room, break_on_hyphens=False) or [""]

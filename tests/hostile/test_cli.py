@@ -7,8 +7,11 @@ a closed pipe, and names made to upset a terminal.
 import errno
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,8 @@ import pytest
 
 import certus
 from certus.cli import fitting, main, screen
-from certus.linear import Ridge
+from certus.kernel import KernelRidge
+from certus.linear import LassoCV, Ridge
 
 LABELS = "ridge-classifier"
 
@@ -28,7 +32,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in ("COLUMNS", "FORCE_COLOR", "CERTUS_DEBUG"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(fitting, "REPORT_SECONDS", 0.2)  # figures are tested elsewhere
     return tmp_path
+
+
+RIDGE = ["--model", "ridge"]
 
 
 def table(name: str = "t.csv", n: int = 40, **columns: Any) -> str:
@@ -123,8 +131,11 @@ def test_no_usable_column(capsys: pytest.CaptureFixture[str]) -> None:
 def test_tiny_tables(n: int, capsys: pytest.CaptureFixture[str]) -> None:
     """Few rows are fitted; where an error cannot be measured, that is said."""
     assert main(["fit", table(n=n), "--target", "y", "--json"]) in (0, 3)
-    error = json.loads(capsys.readouterr().out)["error"]
-    assert error["reason"] or len(error["model"]["folds"]) == min(5, n // 2)
+    found = json.loads(capsys.readouterr().out)["comparison"]
+    assert found["split"]["sealed_rows"] == 0
+    assert found["risk"][0]["strength"] == "refused"
+    row = next(r for r in found["candidates"] if r["name"] == found["chosen"])
+    assert row["reason"] or len(row["folds"]) == min(5, n // 2)
 
 
 def test_rare_labels(capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,7 +173,8 @@ def test_many_columns_and_rows_of_one_value(
 @pytest.mark.parametrize("scale", [1e-150, 1e150])
 def test_extreme_scales(scale: float, capsys: pytest.CaptureFixture[str]) -> None:
     x = np.arange(40.0)
-    code = main(["fit", table(x=scale * x, y=scale * (x + np.sin(x))), "--target", "y"])
+    table(x=scale * x, y=scale * (x + np.sin(x)))
+    code = main(["fit", "t.csv", "--target", "y"])
     shown = capsys.readouterr()
     assert code in (0, 1, 3)
     assert (code == 1) == shown.err.startswith("certus: ")
@@ -190,7 +202,7 @@ def test_odd_names(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Control characters are escaped; markup, emoji codes and shell text stay text."""
     x = np.arange(40.0)
     pl.DataFrame({"x": x, name or "y": x + np.sin(x)}).write_parquet("t.parquet")
-    args = ["fit", "t.parquet", f"--target={name or 'y'}"]
+    args = ["fit", "t.parquet", f"--target={name or 'y'}", *RIDGE]
     assert main(args) == 0
     text = capsys.readouterr().out
     assert "\x1b" not in text and "\t" not in text
@@ -220,7 +232,7 @@ def test_what_is_not_a_model_file(
     fails([command, "m.certus", "t.csv"], "m.certus", capsys)
     Path("m.certus").write_bytes(b"")
     fails([command, "m.certus", "t.csv"], "m.certus", capsys)
-    assert main(["fit", "t.csv", "--target", "y"]) == 0
+    assert main(["fit", "t.csv", "--target", "y", *RIDGE]) == 0
     whole = Path("t.certus").read_bytes()
     Path("m.certus").write_bytes(whole[:-100])
     fails([command, "m.certus", "t.csv"], "m.certus", capsys)
@@ -237,7 +249,7 @@ def test_a_model_that_was_never_fitted(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_types_that_changed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fit", table(), "--target", "y"]) == 0
+    assert main(["fit", table(), "--target", "y", *RIDGE]) == 0
     pl.DataFrame({"x": ["three", "four"]}).write_csv("new.csv")
     fails(["predict", "t.certus", "new.csv"], '"x"', capsys)
     pl.DataFrame({"z": [1.0, 2.0]}).write_csv("new.csv")
@@ -249,11 +261,12 @@ def test_types_that_changed(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_input_is_never_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
     before = Path(table()).read_bytes()
-    base = ["fit", "t.csv", "--target", "y"]
+    base = ["fit", "t.csv", "--target", "y", *RIDGE]
     fails([*base, "--out", "t.csv"], "would overwrite the input", capsys, code=2)
     fails([*base, "--out", "./t.csv"], "would overwrite the input", capsys, code=2)
-    fails([*base, "--html", "t.csv"], "would overwrite the input", capsys, code=2)
-    fails([*base, "--out", "a.html", "--html", "a.html"], "overwrite", capsys, code=2)
+    fails([*base, "--report", "t.csv"], "would overwrite the input", capsys, code=2)
+    fails([*base, "--out", "a.html", "--report", "a.html"], "overwrite", capsys, code=2)
+    fails([*base, "--report", "report"], ".html, .md or .json", capsys, code=2)
     assert main(base) == 0
     for place in ("t.csv", "t.certus"):
         args = ["predict", "t.certus", "t.csv", "--out", place]
@@ -267,7 +280,7 @@ def test_places_that_cannot_be_written(
     base = ["fit", table(), "--target", "y"]
     fails([*base, "--out", "no/such/m.certus"], "there is no folder", capsys)
     fails([*base, "--out", "."], "is a folder", capsys)
-    fails([*base, "--html", "no/such/m.html"], "there is no folder", capsys)
+    fails([*base, "--report", "no/such/m.html"], "there is no folder", capsys)
     assert [path.name for path in folder.iterdir()] == ["t.csv"]
 
 
@@ -275,7 +288,7 @@ def test_full_disk(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Old files stay whole, no fragments remain, and a sentence says so."""
-    assert main(["fit", table(), "--target", "y"]) == 0
+    assert main(["fit", table(), "--target", "y", *RIDGE]) == 0
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
 
     def full(*_: object) -> None:
@@ -283,7 +296,8 @@ def test_full_disk(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        said = fails(["fit", "t.csv", "--target", "y", "--json"], "No space", capsys)
+        args = ["fit", "t.csv", "--target", "y", "--json", *RIDGE]
+        said = fails(args, "No space", capsys)
         assert "t.certus" in said
         args = ["predict", "t.certus", "t.csv", "--out", "p.csv"]
         capsys.readouterr()
@@ -317,33 +331,123 @@ def test_interrupt_before_there_is_a_model(
     assert [path.name for path in folder.iterdir()] == ["t.csv"]
 
 
-def test_interrupt_while_measuring_keeps_the_model(
+def test_interrupt_keeps_complete_candidates(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fitting, "_measure", interrupt)
-    assert main(["fit", table(), "--target", "y"]) == 130
+    """Ctrl-C in the lasso: ridge is complete, is chosen, judged and written."""
+    monkeypatch.setattr(LassoCV, "fit", interrupt)
+    args = ["fit", table(n=60), "--target", "y", "--json"]
+    assert main(args) == 130
     shown = capsys.readouterr()
-    assert "interrupted; the model so far was written" in shown.err
+    assert "interrupted; what was complete was written" in shown.err
+    report = json.loads(shown.out)
+    found = report["comparison"]
+    assert found["status"] == "interrupted" and found["chosen"] == "ridge"
+    reasons = {row["name"]: row["reason"] for row in found["candidates"]}
+    assert reasons["ridge"] == "" and reasons["lasso"] == "interrupted"
+    assert reasons["gradient boosting (ref)"] == "interrupted"
+    assert found["risk"][1]["strength"] == "statistical"
     assert certus.load("t.certus").certificate_.met is True
-    assert "not known: interrupted" in Path("t.html").read_text(encoding="utf-8")
+    assert main(["certify", "t.certus", "t.csv"]) == 0
+    monkeypatch.setattr(LassoCV, "fit", interrupt)
+    assert main(["fit", "t.csv", "--target", "y", "--no-files"]) == 130
+    assert "nothing was written" in capsys.readouterr().err
+
+
+def test_a_real_interrupt_leaves_a_whole_file_or_none() -> None:
+    """The signal itself, at several moments, to a program of its own."""
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(6000, 20))
+    y = X[:, 0] * X[:, 1] + generator.normal(size=6000)
+    pl.DataFrame(X).with_columns(y=pl.Series(y)).write_parquet("big.parquet")
+    command = "import sys; from certus.cli import main; sys.exit(main())"
+    args = [sys.executable, "-c", command, "fit", "big.parquet", "--target", "y"]
+    for seconds in (1.0, 6.0):
+        with subprocess.Popen(
+            args, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as running:
+            time.sleep(seconds)
+            running.send_signal(signal.SIGINT)
+            _, said = running.communicate(timeout=60)
+        assert b"Traceback" not in said
+        if running.returncode == 0:  # it was done before the signal came
+            continue
+        assert running.returncode == 130, said
+        written = b"what was complete was written" in said
+        assert written == Path("big.certus").exists()
+        if written:
+            certus.load("big.certus")
+            Path("big.certus").unlink()
+        assert not list(Path().glob("*.tmp*"))
+
+
+def test_an_interrupted_import_is_an_interrupt(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiled modules turn Ctrl-C while they load into an ImportError."""
+
+    def swallowed(*_: object) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1)
+        except KeyboardInterrupt:
+            raise ImportError("initialization failed") from None
+
+    monkeypatch.setattr(fitting, "_compare", swallowed)
+    assert main(["fit"]) == 130
+    assert "interrupted; nothing was written" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_time_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    """Too short for anything: nothing is written. Long enough: all are compared."""
+    table(n=200)
+    args = ["fit", "t.csv", "--target", "y", "--time-limit"]
+    fails([*args, "0.000001"], "no candidate was complete within 1e-06 s", capsys)
+    assert not Path("t.certus").exists()
+    start = time.perf_counter()
+    assert main([*args, "60", "--json"]) == 0
+    spent = time.perf_counter() - start
+    found = json.loads(capsys.readouterr().out)["comparison"]
+    assert found["status"] == "solved" and spent < 60
+
+
+def test_time_limit_leaves_out_what_does_not_fit(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = KernelRidge.fit
+
+    def slow(self: KernelRidge, *args: object, **kwargs: object) -> KernelRidge:
+        time.sleep(1.0)
+        return whole(self, *args, **kwargs)
+
+    monkeypatch.setattr(KernelRidge, "fit", slow)
+    start = time.perf_counter()
+    assert main(["fit", table(n=60), "--target", "y", "--time-limit", "10"]) == 0
+    assert time.perf_counter() - start < 14  # the report comes afterwards
+    text = capsys.readouterr().out
+    assert re.search(r"kernel ridge \(Gaussian\) +– no time left", text)
+    assert "! the time limit left some candidates out" in text
+    assert certus.load("t.certus").certificate_.met is True
 
 
 def test_interrupted_fit_is_written_with_its_status(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A solver that completes the model after Ctrl-C: it is kept, and says so."""
+    """A solver that completes the final model after Ctrl-C: it is kept, and says so."""
     import dataclasses
 
     whole = Ridge.fit
 
-    def stopped(self: Ridge, *args: object, **kwargs: object) -> Ridge:
-        whole(self, *args, **kwargs)
-        status = certus.Status.INTERRUPTED
-        self.certificate_ = dataclasses.replace(self.certificate_, status=status)
+    def stopped(self: Ridge, X: Any, *args: object, **kwargs: object) -> Ridge:
+        whole(self, X, *args, **kwargs)
+        if len(X) == 32:  # all training rows of 40
+            status = certus.Status.INTERRUPTED
+            self.certificate_ = dataclasses.replace(self.certificate_, status=status)
         return self
 
     monkeypatch.setattr(Ridge, "fit", stopped)
-    assert main(["fit", table(), "--target", "y"]) == 130
+    assert main(["fit", table(), "--target", "y", *RIDGE]) == 130
     shown = capsys.readouterr()
     assert "! interrupted; this is the model as far as it got" in shown.out
     assert certus.load("t.certus").certificate_.status is certus.Status.INTERRUPTED
@@ -355,7 +459,7 @@ def test_surprises_are_one_line(
     def surprise(*_: object, **__: object) -> None:
         raise KeyError("deep inside")
 
-    monkeypatch.setattr(fitting, "_fit", surprise)
+    monkeypatch.setattr(fitting, "_compare", surprise)
     assert main(["fit"]) == 1
     shown = capsys.readouterr()
     assert "unexpected KeyError" in shown.err and "CERTUS_DEBUG=1" in shown.err
@@ -368,12 +472,16 @@ def test_surprises_are_one_line(
 def test_out_of_memory(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A candidate without memory is left out; if it is the only one, that is said."""
+
     def greedy(*_: object, **__: object) -> None:
         raise MemoryError
 
     monkeypatch.setattr(Ridge, "fit", greedy)
-    assert main(["fit"]) == 1
+    assert main(["fit", *RIDGE]) == 1
     assert "out of memory" in capsys.readouterr().err
+    assert main(["fit", table(n=60), "--target", "y"]) == 0
+    assert re.search(r"ridge +– out of memory", capsys.readouterr().out)
 
 
 def program(

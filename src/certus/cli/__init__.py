@@ -8,9 +8,12 @@ or refused, 4 refuted, 130 interrupted. Everything heavy is imported by the comm
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 
 __all__ = ["main"]
 
@@ -61,8 +64,10 @@ def _run(args: Sequence[str] | None) -> int:
     from certus.cli.screen import Stop, complain
 
     usage_error: type[Exception] = typer.BadParameter.__mro__[1]
+    pressed: list[int] = []
     try:
-        code = app(args, prog_name="certus", standalone_mode=False)
+        with _noticing(pressed):
+            code = app(args, prog_name="certus", standalone_mode=False)
     except Stop as stop:
         complain(str(stop))
         return stop.code
@@ -79,11 +84,33 @@ def _run(args: Sequence[str] | None) -> int:
     except Exception as error:
         if os.environ.get("CERTUS_DEBUG"):
             raise
-        complain(_sentence(error))
-        return FAILED
+        # Ctrl-C while a compiled module loads comes out as a failed import.
+        if not (pressed and isinstance(error, ImportError | SystemError)):
+            complain(_sentence(error))
+            return FAILED
+        code = INTERRUPTED
     if code == INTERRUPTED:
         complain("interrupted; nothing was written.")
     return int(code or DONE)
+
+
+@contextmanager
+def _noticing(pressed: list[int]) -> Iterator[None]:
+    """Note each Ctrl-C in a list, before it becomes an exception."""
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        pressed.append(number)
+        signal.default_int_handler(number, frame)
+
+    try:
+        before = signal.signal(signal.SIGINT, handler)
+    except ValueError:  # not the main thread, which alone hears signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _sentence(error: Exception) -> str:

@@ -65,52 +65,80 @@ def fit(
     ] = None,
     model: Annotated[
         str | None,
+        typer.Option(metavar="NAME", help="Fit this one only; see certus list."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Its parameters; repeat."),
+    ] = None,
+    also: Annotated[
+        list[str] | None,
         typer.Option(
-            metavar="NAME", help="See certus list. Default: ridge, or logistic."
+            "--with", metavar="MODULE:CLASS", help="Another candidate; repeat."
+        ),
+    ] = None,
+    groups: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Rows of one value stay on one side."),
+    ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Judge on rows later than those learnt."),
+    ] = None,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="A column to leave out; repeat."),
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN", help="Use it though it determines the target; repeat."
+        ),
+    ] = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS", min=0.0, help="Begin no further fit after this."
         ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Model file. Default: DATA's name.certus"),
     ] = None,
-    html: Annotated[
+    report: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Page. Default: beside the model file."),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A model parameter; repeat."),
-    ] = None,
-    drop: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="A column to leave out; repeat."),
+        typer.Option(
+            metavar="FILE",
+            help=".html, .md or .json. Default: a page.",
+        ),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, max=2**32 - 1, help="For folds and model. Default: 0."),
+        typer.Option(min=0, max=2**32 - 1, help="Of split and models. Default: 0."),
     ] = None,
     no_files: Annotated[bool, typer.Option("--no-files", help="Write none.")] = False,
     as_json: _Json = False,
 ) -> int:
-    """Fit a model to a table; show and write its certificate.
+    """Compare models on a table, keep the best, and say what can be said of it.
 
-    The model is fitted on all rows; its error is measured on 5 folds. Writes a model
-    file and a page about it.
+    A fifth of the rows is sealed first. Candidates are compared on 5 folds of the
+    others; the sealed rows are opened once, for the chosen one. Writes a model file and
+    a report. Ctrl-C keeps what is complete.
     """
     from certus.cli import fitting
 
-    return fitting.run(
-        path=data,
-        target=target,
-        model_name=model,
-        settings=settings or [],
-        drop=drop or [],
+    plan = fitting.Plan(
+        model=model,
+        settings=settings or (),
+        also=also or (),
+        drop=drop or (),
+        keep=keep or (),
+        groups=groups,
+        time=time,
         seed=seed,
-        out_path=out,
-        html_path=html,
-        keep_files=not no_files,
-        as_json=as_json,
+        time_limit=time_limit or None,
     )
+    return fitting.run(data, target, plan, out, report, not no_files, as_json)
 
 
 @app.command()
@@ -150,12 +178,41 @@ def certify(
 ) -> int:
     """Recompute a model's certificate on a table.
 
+    If the table is the one that ``certus fit`` divided, the certificate is judged on
+    its training rows and the risk on its sealed rows.
+
     Exit code 3 if it misses its target or is refused, 4 if the data is that of the
     fit and the certificate's statement is not true of it.
     """
     from certus.cli import applying
 
     return applying.certify(model, data, target, level.value, as_json)
+
+
+@app.command()
+def audit(
+    model: _ModelFile,
+    data: _Table,
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Default: the one in the model file."),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help=".html, .md or .json. Default: MODEL-audit.html"
+        ),
+    ] = None,
+    as_json: _Json = False,
+) -> int:
+    """Report on a model: what is proved, statistical, measured and assumed.
+
+    If the table is the one that ``certus fit`` divided, the proof is about its training
+    rows and the risk about its sealed rows; other rows are taken as new ones.
+    """
+    from certus.cli import auditing
+
+    return auditing.audit(model, data, target, report, as_json)
 
 
 @app.command("list")

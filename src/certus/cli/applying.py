@@ -7,13 +7,13 @@ unknown is said on stderr. A column the model needs and the table lacks is an er
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from certus.cli import files
 from certus.cli.data import split_target
 from certus.cli.fitting import exit_code
 from certus.cli.machine import say_json
-from certus.cli.screen import Stop, progress, remark, say, say_certificate
+from certus.cli.screen import Stop, progress, remark, say, say_certificate, say_claims
 from certus.wording import shorten
 
 _REMARKS = 10
@@ -51,43 +51,91 @@ def predict(
 def certify(
     model_path: Path, path: Path, target: str | None, level: str, as_json: bool
 ) -> int:
-    """Recompute the certificate on the table; returns the exit code."""
-    from certus.verify import certify as recompute
-    from certus.verify.data import same_data
-
+    """Recompute certificate and risk on the table; returns the exit code."""
     with progress(3) as step:
-        model, frame = _read(model_path, path, step)
-        name = target or getattr(model, "target_name_", None)
-        if name is None:
-            raise Stop(
-                f"{model_path.name} does not say which column is its target. Name it: "
-                "--target COLUMN",
-                code=2,
-            )
-        frame, y, _ = split_target(frame, name, path.name)
-        X, remarks = _columns(model, frame)
+        met = meet(model_path, path, target, step)
         step("checking")
-        stated = getattr(model, "certificate_", None)
-        if hasattr(model, "encoder_"):
-            # Encoded here, so that columns may come in any order, as in predict.
-            model, X = model.model_, model.encoder_.transform(X)
-        found = recompute(model, X, y.to_numpy(), level=level)
-    same = stated is not None and same_data(stated.fingerprint, found.fingerprint)
-    code = exit_code(found)
+        found = met.recheck(level)
+    code = exit_code(found.certificate)
     if as_json:
-        report = {"certificate": found.to_dict(), "same_data": same}
-        say_json(report | {"remarks": remarks, "exit_code": code})
+        say_json(
+            {
+                "certificate": found.certificate.to_dict(),
+                "risk": [claim.to_dict() for claim in found.risk],
+                "same_data": found.same,
+                "sealed_rows": found.sealed,
+                "remarks": met.remarks,
+                "exit_code": code,
+            }
+        )
         return code
-    for text in remarks[:_REMARKS]:
+    for text in met.remarks[:_REMARKS]:
         remark(text)
-    say_certificate(found)
-    say(
-        "the data is that of the fit (by its fingerprint)"
-        if same
-        else "! this is not the data of the fit (by its fingerprint)",
-        indent=2,
-    )
+    say_certificate(found.certificate)
+    _say_rows(found, met.split)
     return code
+
+
+class Meeting(NamedTuple):
+    """A model, the rows of a table, their targets, the file's split, and remarks."""
+
+    model: Any
+    X: Any
+    y: Any
+    target: str
+    split: Any
+    remarks: list[str]
+
+    def recheck(self, level: str) -> Any:
+        """Judge a pipeline by its split, and a bare model on all rows."""
+        from certus.selection import Recheck, recheck
+        from certus.verify import certify as recompute
+        from certus.verify.data import same_data
+
+        if hasattr(self.model, "encoder_"):
+            return recheck(self.model, self.split, self.X, self.y, level=level)
+        found = recompute(self.model, self.X, self.y.to_numpy(), level=level)
+        stated = getattr(self.model, "certificate_", None)
+        same = stated is not None and same_data(stated.fingerprint, found.fingerprint)
+        return Recheck(found, (), same, 0)
+
+
+def meet(model_path: Path, path: Path, target: str | None, step: Any) -> Meeting:
+    """Read a model file and a table with its target."""
+    from certus.persist import read_manifest
+
+    model, frame = _read(model_path, path, step)
+    name = target or getattr(model, "target_name_", None)
+    if name is None:
+        raise Stop(
+            f"{model_path.name} does not say which column is its target. Name it: "
+            "--target COLUMN",
+            code=2,
+        )
+    frame, y, _ = split_target(frame, name, path.name)
+    X, remarks = _columns(model, frame)
+    split = read_manifest(model_path)["split"]
+    return Meeting(model, X, y, name, split, remarks)
+
+
+def _say_rows(found: Any, split: Any) -> None:
+    """Which rows were judged, and the risk on the sealed ones."""
+    if not found.same:
+        known = ""
+        if split is not None:
+            known = f", a table of {split['rows']:,} rows; nothing is said about risk"
+        say(f"! this is not the data of the fit (by its fingerprint){known}", indent=2)
+        return
+    if not found.sealed:
+        say("the data is that of the fit (by its fingerprint)", indent=2)
+        return
+    say(
+        "the data is that of the fit (by its fingerprint): its training rows above, "
+        f"its {found.sealed:,} sealed rows here",
+        indent=2,
+        hang=2,
+    )
+    say_claims(found.risk)
 
 
 def _read(model_path: Path, path: Path, step: Any) -> tuple[Any, Any]:

@@ -32,9 +32,21 @@ class Data(NamedTuple):
         """File, size, task and range of the target."""
         size = f"{self.X.height:,} rows × {self.X.width + 1:,} columns"
         return (
-            f"{shorten(self.name)}  {size} → {self.task} on "
+            f"{shorten(self.name)}  {size} → {self.kind} on "
             f'"{shorten(self.target)}" ({self.spread})'
         )
+
+    @property
+    def kind(self) -> str:
+        """The task, and for labels whether there are two."""
+        if self.task == "regression":
+            return self.task
+        return f"{'binary' if self.y.n_unique() == 2 else 'multiclass'} {self.task}"
+
+    def require(self, column: str | None) -> None:
+        """Refuse a column that an option names and the table lacks."""
+        if column is not None:
+            _require(self.X, column, self.name)
 
     @property
     def spread(self) -> str:

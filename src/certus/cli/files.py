@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from certus.cli.screen import Stop
 
@@ -12,6 +13,9 @@ from certus.cli.screen import Stop
 GENERATOR = '<meta name="generator" content="certus'
 
 _SUFFIXES = (".gz", ".csv", ".tsv", ".parquet", ".feather", ".arrow", ".ipc", ".jsonl")
+
+
+_REPORTS = {".html": "to_html", ".md": "to_markdown", ".json": "to_json"}
 
 
 def stem(path: Path) -> str:
@@ -45,16 +49,27 @@ def check_place(path: Path, inputs: Iterable[Path | None], option: str) -> None:
         raise Stop(f"{path} cannot be written: permission denied. Change {option}.")
 
 
-def check_page(path: Path) -> None:
-    """Refuse to replace a page that certus did not write."""
-    if path.is_file():
+def check_report(path: Path) -> None:
+    """Refuse an ending that is no report's, and a page that certus did not write."""
+    if path.suffix.lower() not in _REPORTS:
+        raise Stop(
+            f"--report {path} should end in .html, .md or .json, which says what to "
+            "write.",
+            code=2,
+        )
+    if path.is_file() and path.suffix.lower() == ".html":
         with path.open("rb") as file:
             head = file.read(1000)
         if GENERATOR.encode() not in head:
             raise Stop(
                 f"{path} exists and is not a page of certus. Name another place for "
-                "the page: --html FILE"
+                "the page: --report FILE"
             )
+
+
+def write_report(path: Path, report: Any) -> None:
+    """Write an audit as its ending says: a page, Markdown or JSON."""
+    write(path, getattr(report, _REPORTS[path.suffix.lower()])())
 
 
 def _same(a: Path, b: Path) -> bool:

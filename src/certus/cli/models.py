@@ -9,12 +9,13 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from certus.cli.screen import Stop
 
-__all__ = ["MODELS", "Model", "build", "default_model", "find_model"]
+__all__ = ["MODELS", "Model", "build", "find_model", "load_foreign"]
 
 
 class Model(NamedTuple):
@@ -78,11 +79,6 @@ _ROWS = {
 MODELS = tuple(Model(*row, module) for module, rows in _ROWS.items() for row in rows)
 
 
-def default_model(task: str) -> Model:
-    """The model that is fitted when none is named."""
-    return find_model("logistic" if task == "classification" else "ridge")
-
-
 def find_model(name: str) -> Model:
     """The model of that name; its class name will do as well."""
     from certus.table.errors import did_you_mean
@@ -114,6 +110,28 @@ def build(model: Model, settings: Sequence[str], seed: int | None) -> Any:
             raise Stop(_unknown_parameter(model, name, known), code=2)
         params[name] = value
     return cls(**params)
+
+
+def load_foreign(places: Sequence[str], seed: int | None) -> dict[str, Any]:
+    """Estimators named as ``module:Class``, with their defaults, by the class."""
+    found: dict[str, Any] = {}
+    for place in places:
+        module, colon, name = place.partition(":")
+        if not (module and colon and name):
+            raise Stop(
+                f'--with takes module:Class, as in sklearn.svm:SVC; got "{place}".', 2
+            )
+        sys.path.insert(0, "")  # the user's own modules are in the folder at hand
+        try:
+            model = getattr(importlib.import_module(module), name)()
+        except (ImportError, AttributeError, TypeError, ValueError) as error:
+            raise Stop(f"--with {place} cannot be used: {error}.", code=2) from None
+        finally:
+            sys.path.remove("")
+        if "random_state" in getattr(model, "get_params", dict)():
+            model.set_params(random_state=seed or 0)
+        found[name] = model
+    return found
 
 
 def _unknown_parameter(model: Model, name: str, known: list[str]) -> str:

@@ -12,16 +12,17 @@ import re
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from certus.wording import clean, shorten
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from certus.certificate import Certificate
+    from certus.certificate import Certificate, Claim
 
 WIDTH = 80
 
@@ -139,14 +140,26 @@ _COLOURS = {"✓": "green", "✗": "red", "–": "yellow", "!": "yellow", "·": 
 
 def say_certificate(certificate: Certificate) -> None:
     """Write a certificate; the words are those of ``str(certificate)``."""
+    _say_claims(str(certificate), certificate.claims)
+
+
+def say_claims(claims: Sequence[Claim]) -> None:
+    """Write claims as a certificate would, without its headline."""
+    from certus.certificate import claim_lines
+
+    lines = [line for claim in claims for line in claim_lines(claim)]
+    _say_claims("\n".join(lines), claims, headline=False)
+
+
+def _say_claims(content: str, claims: Sequence[Claim], headline: bool = True) -> None:
     from rich.text import Text
 
     from certus.certificate import Strength
 
-    bases = {claim.basis for claim in certificate.claims if claim.basis}
+    bases = {claim.basis for claim in claims if claim.basis}
     bases |= {strength.value for strength in Strength}
     console = out()
-    for at, line in enumerate(clean(str(certificate)).splitlines()):
+    for at, line in enumerate(clean(content).splitlines()):
         text = Text(line)
         found = _CLAIM.match(line)
         if found:
@@ -158,42 +171,53 @@ def say_certificate(certificate: Certificate) -> None:
                     text.stylize("dim", len(line) - len(basis))
         elif line.startswith(" " * 15):
             text.stylize("dim")
-        elif at < 3 and not line.startswith("  !"):
+        elif headline and at < 3 and not line.startswith("  !"):
             text.stylize("bold")
         console.print(text, soft_wrap=True)
 
 
 # ---- progress ------------------------------------------------------------------
 
-Step = Callable[[str], None]
+
+class Step(Protocol):
+    """Opens a step by its name; ``share`` is how much of the work is done."""
+
+    def __call__(self, name: str, share: float | None = None) -> None:
+        """Show the name of what comes next."""
 
 
 @contextmanager
-def progress(steps: int) -> Iterator[Step]:
+def progress(steps: int = 1) -> Iterator[Step]:
     """Show a bar on stderr once the work has taken a second; none in a pipe.
 
-    Yields a function that opens the next step by its name.
+    Yields a function that opens the next step: of ``steps`` equal ones, unless it is
+    told which share of the work is done. The time left is a guess from that share.
     """
     from rich import progress as bars
 
     console = err()
     bar = bars.Progress(
         bars.TextColumn("  {task.description}"),
-        bars.BarColumn(30, complete_style="cyan", finished_style="cyan"),
-        bars.TextColumn("{task.completed:.0f}/{task.total:.0f}", style="dim"),
+        bars.BarColumn(16, complete_style="cyan", finished_style="cyan"),
+        bars.TextColumn("{task.percentage:.0f} %", style="dim"),
         bars.TimeElapsedColumn(),
+        bars.TextColumn("{task.fields[left]}", style="dim"),
         console=console,
         transient=True,
         redirect_stdout=False,
         redirect_stderr=False,
         disable=not console.is_terminal or console.is_dumb_terminal,
     )
-    task = bar.add_task("", total=steps)
+    task = bar.add_task("", total=1.0, left="")
     opened = 0
+    start = time.monotonic()
 
-    def step(name: str) -> None:
+    def step(name: str, share: float | None = None) -> None:
         nonlocal opened
-        bar.update(task, description=shorten(name), completed=opened)
+        done = opened / steps if share is None else share
+        spent = time.monotonic() - start
+        left = _left(spent / done - spent) if share and share > 0.02 else ""
+        bar.update(task, description=shorten(name), completed=done, left=left)
         opened += 1
 
     timer = threading.Timer(1.0, bar.start)
@@ -205,3 +229,10 @@ def progress(steps: int) -> Iterator[Step]:
         timer.cancel()
         timer.join()
         bar.stop()
+
+
+def _left(seconds: float) -> str:
+    """Time left, in words short enough for the end of a line."""
+    if seconds < 60:
+        return f"{max(1, round(seconds))} s left"
+    return f"{seconds / 60:.0f} min left"

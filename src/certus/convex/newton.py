@@ -297,7 +297,7 @@ def _newton_direction(
     y = precondition(r)
     p, ry = y, float(np.vdot(r, y))
     first = ry
-    forcing = min(0.1, first**0.25) ** 2
+    forcing = min(0.1, max(0.0, first) ** 0.25) ** 2  # rounding may leave first < 0
     for _ in range(200):
         if ry <= 0:
             break

@@ -16,7 +16,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import clone, is_classifier
 
-__all__ = ["Candidate", "Choice", "given_candidate", "list_candidates"]
+__all__ = ["Candidate", "Choice", "Tuning", "given_candidate", "list_candidates"]
 
 #: Kernel machines beyond this many rows, and neighbours beyond this many cells, are
 #: left out: their cost grows with the square of the rows.
@@ -25,7 +25,19 @@ NEIGHBOUR_CELLS = 10**7
 #: Rows on which the costly machines choose their parameters.
 FEW_ROWS = 2_000
 
-Inner = Sequence[tuple[np.ndarray, np.ndarray]]
+
+class Tuning(NamedTuple):
+    """What a choice of parameters may look at: training rows, in inner folds.
+
+    ``plain`` says that rows are independent, so that leave-one-out is fair; ``late()``
+    that no further fit should be begun.
+    """
+
+    Z: Any
+    y: np.ndarray
+    inner: Sequence[tuple[np.ndarray, np.ndarray]]
+    plain: bool
+    late: Callable[[], bool]
 
 
 class Choice(NamedTuple):
@@ -38,15 +50,14 @@ class Choice(NamedTuple):
 class Candidate(NamedTuple):
     """A name, an unfitted model, how it chooses parameters, and what it may cost.
 
-    ``choose(model, Z, y, inner, plain)`` returns a :class:`Choice`; ``plain`` says that
-    rows are independent, so that leave-one-out is fair. ``rows`` caps the rows it is
+    ``choose(model, tuning)`` returns a :class:`Choice`; ``rows`` caps the rows it is
     given. ``weight`` is a guess of its share of the time, for the progress bar.
     """
 
     name: str
     kind: str
     model: Any
-    choose: Callable[[Any, Any, Any, Inner, bool], Choice] | None = None
+    choose: Callable[[Any, Tuning], Choice] | None = None
     rows: int | None = None
     weight: float = 1.0
     reason: str = ""
@@ -143,19 +154,19 @@ def given_candidate(name: str, model: Any, taken: Iterable[str]) -> Candidate:
 # ---- paths -------------------------------------------------------------------------
 
 
-def _choose_ridge(model: Any, Z: Any, y: Any, inner: Inner, plain: bool) -> Choice:
+def _choose_ridge(model: Any, on: Tuning) -> Choice:
     """Leave-one-out in closed form; inner folds where rows belong together."""
     from certus.linear import RidgeCV
 
-    alphas = len(y) * np.logspace(-6, 1, 15)
-    search = RidgeCV(alphas, cv=None if plain else inner).fit(Z, y)
+    alphas = len(on.y) * np.logspace(-6, 1, 15)
+    search = RidgeCV(alphas, cv=None if on.plain else on.inner).fit(on.Z, on.y)
     return Choice(clone(model).set_params(alpha=search.alpha_))
 
 
-def _choose_lasso(model: Any, Z: Any, y: Any, inner: Inner, plain: bool) -> Choice:
+def _choose_lasso(model: Any, on: Tuning) -> Choice:
     from certus.linear import LassoCV
 
-    search = LassoCV(alphas=30, cv=inner).fit(Z, y)
+    search = LassoCV(alphas=30, cv=on.inner).fit(on.Z, on.y)
     errors = np.sqrt(search.mse_path_.mean(axis=-1))
     grid = tuple(
         ({"alpha": float(a)}, float(e)) for a, e in zip(search.alphas_, errors)
@@ -163,15 +174,15 @@ def _choose_lasso(model: Any, Z: Any, y: Any, inner: Inner, plain: bool) -> Choi
     return Choice(clone(model).set_params(alpha=float(search.alpha_)), grid)
 
 
-def _choose_logistic(model: Any, Z: Any, y: Any, inner: Inner, plain: bool) -> Choice:
+def _choose_logistic(model: Any, on: Tuning) -> Choice:
     """By the likelihood of the inner rows, which moves where the labels do not."""
     from certus.linear import LogisticRegressionCV
 
     ratio = model.l1_ratio
     Cs = np.logspace(-3, 3, 7) if ratio == 0 else np.logspace(-2, 2, 7)
     search = LogisticRegressionCV(
-        Cs=Cs, l1_ratios=(ratio,), cv=inner, scoring="neg_log_loss", tol=1e-4
-    ).fit(Z, y)
+        Cs=Cs, l1_ratios=(ratio,), cv=on.inner, scoring="neg_log_loss", tol=1e-4
+    ).fit(on.Z, on.y)
     errors = -search.scores_.mean(axis=0)[0]
     grid = tuple(({"C": float(C)}, float(e)) for C, e in zip(search.Cs_, errors))
     return Choice(clone(model).set_params(C=search.C_), grid)
@@ -180,39 +191,37 @@ def _choose_logistic(model: Any, Z: Any, y: Any, inner: Inner, plain: bool) -> C
 # ---- grids -------------------------------------------------------------------------
 
 
-def _choose_huber(model: Any, Z: Any, y: Any, inner: Inner, plain: bool) -> Choice:
-    alphas = len(y) * np.logspace(0, -6, 4)
-    return _search(model, [{"alpha": float(a)} for a in alphas], Z, y, inner)
+def _choose_huber(model: Any, on: Tuning) -> Choice:
+    alphas = len(on.y) * np.logspace(0, -6, 4)
+    return _search(model, [{"alpha": float(a)} for a in alphas], on)
 
 
-def _choose_kernel_ridge(
-    model: Any, Z: Any, y: Any, inner: Inner, plain: bool
-) -> Choice:
+def _choose_kernel_ridge(model: Any, on: Tuning) -> Choice:
     """A Gaussian beside a plane, whose offset is large enough to count as free."""
     from certus.terms import Gaussian, Polynomial, Sum
 
-    gamma = _gamma(Z)
+    gamma = _gamma(on.Z)
     plane = Polynomial(1, 1000.0, gamma)
     grid = [
         {"kernel": Sum(Gaussian(float(gamma * factor)), plane), "alpha": alpha}
         for factor, alpha in itertools.product((0.3, 1.0, 3.0), (1.0, 0.1, 0.01))
     ]
-    return _search(model, grid, Z, y, inner)
+    return _search(model, grid, on)
 
 
-def _choose_svc(model: Any, Z: Any, y: Any, inner: Inner, plain: bool) -> Choice:
-    gamma = _gamma(Z)
+def _choose_svc(model: Any, on: Tuning) -> Choice:
+    gamma = _gamma(on.Z)
     grid = [
         {"gamma": float(gamma * factor), "C": C}
         for factor, C in itertools.product((0.2, 1.0), (0.3, 3.0, 30.0))
     ]
-    return _search(model, grid, Z, y, inner)
+    return _search(model, grid, on)
 
 
-def _choose_neighbours(model: Any, Z: Any, y: Any, inner: Inner, plain: bool) -> Choice:
-    most = min(len(train) for train, _ in inner)
+def _choose_neighbours(model: Any, on: Tuning) -> Choice:
+    most = min(len(train) for train, _ in on.inner)
     numbers = [k for k in (50, 25, 12, 6, 3) if k <= most] or [1]
-    return _search(model, [{"n_neighbors": k} for k in numbers], Z, y, inner)
+    return _search(model, [{"n_neighbors": k} for k in numbers], on)
 
 
 def _gamma(Z: Any) -> float:
@@ -222,18 +231,20 @@ def _gamma(Z: Any) -> float:
     return 1.0 / (Z.shape[1] * variance) if variance > 0 else 1.0
 
 
-def _search(
-    model: Any, grid: list[dict[str, Any]], Z: Any, y: Any, inner: Inner
-) -> Choice:
+def _search(model: Any, grid: list[dict[str, Any]], on: Tuning) -> Choice:
     """Least mean error over the inner folds; ties go to the earlier, the smoother."""
     errors = np.zeros(len(grid))
-    for train, test in inner:
+    labels = is_classifier(model)
+    for train, test in on.inner:
         trial = clone(model)
         if "warm_start" in trial.get_params(deep=False):
             trial.set_params(warm_start=True)
+        Z, y = on.Z[train], on.y[train]
         for at, params in enumerate(grid):
-            guess = trial.set_params(**params).fit(Z[train], y[train]).predict(Z[test])
-            errors[at] += error_of(guess, y[test], is_classifier(model)) / len(inner)
+            if on.late():
+                raise TimeoutError
+            guess = trial.set_params(**params).fit(Z, y).predict(on.Z[test])
+            errors[at] += error_of(guess, on.y[test], labels) / len(on.inner)
     best = grid[int(errors.argmin())]
     tried = tuple((params, float(error)) for params, error in zip(grid, errors))
     return Choice(clone(model).set_params(**best), tried)

@@ -248,7 +248,8 @@ class Comparison:
 
     def _cells(self, row: Row) -> tuple[str, str, str, str]:
         if not row.errors:
-            return row.name, f"– {row.reason}", "", ""
+            reason = row.reason.partition(". ")[0].rstrip(".")
+            return row.name, f"– {reason}", "", ""
         error = self.show(row.mean)
         if len(row.errors) > 1:
             error += f" ± {self.show(row.deviation)}"

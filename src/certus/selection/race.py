@@ -18,7 +18,7 @@ from sklearn.base import clone
 
 from certus.certificate import Status
 from certus.config import config_context
-from certus.selection.candidates import Candidate, Choice, error_of
+from certus.selection.candidates import Candidate, Choice, Tuning, error_of
 from certus.selection.comparison import Row
 from certus.selection.inspection import take
 from certus.selection.preparation import Prepared
@@ -87,7 +87,7 @@ class Race:
         rest = [c for c in lineup if c not in first and c not in reference]
         return [*first, *reference, *rest]
 
-    def _late(self, needed: float) -> bool:
+    def _late(self, needed: float = 0.0) -> bool:
         """Whether a fit of that many seconds, and the final one, would be too late."""
         if self.deadline is None:
             return False
@@ -113,6 +113,8 @@ class Race:
                 choice = self._choose(candidate, Z, train)
                 model = clone(choice.model).fit(_dense_if(candidate, Z), y[train])
                 guess = np.asarray(model.predict(_dense_if(candidate, Z_test)))
+            except TimeoutError:
+                return _blank(candidate, _LATE)
             except _FAILURES as error:
                 return _blank(candidate, _sentence(error))
             spent = time.perf_counter() - start
@@ -162,7 +164,7 @@ class Race:
         if len(y) > _MANY:
             inner = inner[-1:]
         plain = split.groups is None and split.time is None
-        return candidate.choose(model, Z, y, inner, plain)
+        return candidate.choose(model, Tuning(Z, y, inner, plain, self._late))
 
     def _sample(self, candidate: Candidate, y: np.ndarray) -> np.ndarray:
         """As many rows as the candidate may choose on, labels dealt evenly."""
@@ -204,7 +206,10 @@ class Race:
         rows = self.ready.split.training
         X = take(self.ready.X, rows)
         Z = TableEncoder().fit_transform(X) if candidate.choose else None
-        choice = self._choose(candidate, Z, rows)
+        try:
+            choice = self._choose(candidate, Z, rows)
+        except (TimeoutError, *_FAILURES):  # the parameters of the last fold will do
+            choice = Choice(row.model, row.grid)
         pipeline = TablePipeline(TableEncoder(), choice.model)
         with config_context(on_uncertified="ignore", on_interrupt="return"):
             pipeline.fit(X, take_target(y, self.ready.y, rows))
@@ -223,7 +228,7 @@ def _sentence(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return "out of memory"
     text = " ".join(str(error).split()) or type(error).__name__
-    return f"failed: {text.partition('. ')[0]}"
+    return f"failed: {text}"
 
 
 def _blank(candidate: Candidate, reason: str) -> Row:

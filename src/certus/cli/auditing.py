@@ -1,0 +1,91 @@
+"""``certus audit``: the report on a model file, on a table.
+
+If the table is the one that was split, training rows serve for the proof and the curves
+and sealed rows for the risk. If it is the data of the fit without a split, nothing is
+promised about new rows. Other rows are taken as new ones: the risk is stated on them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from certus.cli import files
+from certus.cli.applying import Meeting, meet
+from certus.cli.fitting import exit_code
+from certus.cli.machine import say_json
+from certus.cli.screen import progress, remark, say, say_certificate, say_claims
+
+__all__ = ["audit"]
+
+_REMARKS = 10
+
+
+def audit(
+    model_path: Path,
+    path: Path,
+    target: str | None,
+    report_path: Path | None,
+    as_json: bool,
+) -> int:
+    """Write the report and say what is in it; returns the exit code."""
+    place = report_path or Path(f"{model_path.stem}-audit.html")
+    files.check_place(place, [model_path, path], "--report")
+    files.check_report(place)
+    with progress(4) as step:
+        met = meet(model_path, path, target, step)
+        step("checking")
+        found = met.recheck("quick")
+        step("auditing")
+        report = _report(met, found)
+    files.write_report(place, report)
+    code = exit_code(report.certificate)
+    rows = _rows(met, found)
+    if as_json:
+        more = {"rows": rows, "remarks": met.remarks, "report": str(place)}
+        say_json(report.to_dict() | more | {"exit_code": code})
+        return code
+    for text in met.remarks[:_REMARKS]:
+        remark(text)
+    say(report.verdict, style="bold")
+    say(rows, indent=2, hang=2)
+    say()
+    say_certificate(report.certificate)
+    say_claims(report.statistical)
+    say_claims([claim for claim in report.measured if claim.name in _MEASURED])
+    say()
+    for figure in report.figures:
+        say(figure.question, indent=2)
+        say(figure.answer, style="dim", indent=4)
+    say()
+    say(f"wrote {place}")
+    return code
+
+
+#: What the audit measured; the other numbers stand in the certificate.
+_MEASURED = ("test_error", "held_out")
+
+
+def _report(met: Meeting, found: Any) -> Any:
+    """The audit, by what the rows turned out to be."""
+    from certus.report import audit as report
+
+    model, X, y = met.model, met.X, met.y
+    if not found.same:
+        return report(model, X_test=X, y_test=y, target=met.target)
+    split = met.split if found.sealed else None
+    return report(model, X, y, split=split, target=met.target)
+
+
+def _rows(met: Meeting, found: Any) -> str:
+    """Which rows were judged, in a sentence."""
+    count = len(met.y)
+    if not found.same:
+        return (
+            f"! the {count:,} rows are not those of the fit (by their fingerprint): "
+            "taken as new rows, if none of them was used in the fit"
+        )
+    if not found.sealed:
+        return f"all {count:,} rows were used in the fit: none is left to judge by"
+    training = count - found.sealed
+    return f"{training:,} training rows and {found.sealed:,} sealed rows, as at the fit"
