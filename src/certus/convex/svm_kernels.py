@@ -116,7 +116,8 @@ def row_squares(indptr: Any, values: Any, out: Any) -> None:
 
 @kernel
 def descend(
-    indptr: Any,
+    starts: Any,
+    stops: Any,
     indices: Any,
     values: Any,
     order: Any,
@@ -149,7 +150,7 @@ def descend(
         if curvature <= 0.0 or high[i] <= low[i]:
             continue
         g = scale * w[last] - t[i] + width[i] * beta[i]
-        for j in range(indptr[i], indptr[i + 1]):
+        for j in range(starts[i], stops[i]):
             g += values[j] * w[indices[j]]
         b = beta[i]
         up = g + epsilon if b >= 0.0 else g - epsilon  # slope to the right
@@ -180,7 +181,7 @@ def descend(
         if change != 0.0:
             beta[i] = x
             w[last] += change * scale
-            for j in range(indptr[i], indptr[i + 1]):
+            for j in range(starts[i], stops[i]):
                 w[indices[j]] += change * values[j]
     return worst
 
