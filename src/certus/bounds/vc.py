@@ -30,7 +30,8 @@ def shattered(X: Any, affine: bool = True) -> bool:
     """Whether half-spaces realise every labelling of the rows of X; decided exactly.
 
     They do if and only if the rows are affinely independent (Radon's theorem), without
-    an offset linearly independent.
+    an offset linearly independent. Integers of full length are the price of exactness:
+    about a second for 60 points in 60 dimensions.
 
     Parameters
     ----------

@@ -72,7 +72,7 @@ def risk_claims(
     ----------
     losses : array-like of shape (n_samples,)
         One number per held-out row. Classification: whether the label is wrong (0 or 1,
-        or booleans). Regression: the absolute error |y − f(x)|. With bounds: any loss.
+        or booleans). Regression: the absolute error of each row. With bounds: any loss.
     task : {"classification", "binary", "multiclass", "regression"}
         What the model predicts; the first three mean the same here.
     delta : float, default=0.05
