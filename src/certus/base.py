@@ -162,8 +162,9 @@ class Estimator(Conformal, CallbackSupport, BaseEstimator):
         return tags
 
     def _html_repr(self) -> str:
-        certificate = getattr(self, "certificate_", None)
-        extra = certificate._repr_html_() if certificate is not None else ""
+        names = ("certificate_", "calibration_certificate_")
+        found = [getattr(self, name) for name in names if hasattr(self, name)]
+        extra = "".join(certificate._repr_html_() for certificate in found)
         with warnings.catch_warnings():
             # Its reader of docstrings does not know our sections and says so.
             warnings.filterwarnings("ignore", "Unknown section", UserWarning)

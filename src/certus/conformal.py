@@ -70,7 +70,7 @@ class Conformal:
         model, X, y = self._predictor(X_cal, y_cal)
         kind = _score_kind(model)
         scores = calibration_scores(model, X, y, kind)
-        _refuse_training_rows(model, X, y)
+        _refuse_training_rows(model, X, y, kind)
         evidence = Evidence("conformal", (), {"score": kind}, {"scores": scores})
         self.calibration_certificate_ = judge(model, evidence, X, y)
         return self
@@ -207,13 +207,18 @@ def _score_kind(model: Any) -> str:
     return "margin" if hasattr(model, "decision_function") else "label"
 
 
-def _refuse_training_rows(model: Any, X: Any, y: Any) -> None:
-    """Raise if these are the rows of the fit, whose scores are too small."""
+def _refuse_training_rows(model: Any, X: Any, y: Any, kind: str) -> None:
+    """Raise if these are the rows of the fit, whose scores are too small.
+
+    Amounts must agree too: an experiment may repeat the same X. How a fit writes
+    labels as numbers differs, so there X decides.
+    """
     stated = getattr(model, "certificate_", None)
     marks = calibration_marks(X, y)
     if stated is None or "x" not in marks or "x" not in stated.fingerprint:
         return
-    own = {name: stated.fingerprint[name] for name in ("y", "weight")}
+    ignored = ("weight",) if kind == "residual" else ("y", "weight")
+    own = {name: stated.fingerprint[name] for name in ignored}
     if same_data(stated.fingerprint, {**marks, **own}):
         raise ValueError(
             "X_cal holds the rows of the fit: they fit better than new rows will, and "

@@ -357,6 +357,14 @@ def test_weights_and_pipelines_do_not_hide_the_rows_of_the_fit() -> None:
         table.calibrate(X, labels)
 
 
+def test_a_repeated_experiment_is_not_the_fit() -> None:
+    X, _, y = rows()
+    model = linear.Ridge().fit(X, y)
+    model.calibrate(X, y + 0.1 * np.sin(np.arange(120)))
+    assert model.calibration_certificate_.met
+    assert "on average" in model._repr_html_()
+
+
 def test_not_ready() -> None:
     X, _, y = rows()
     for method in ("predict_interval", "predict_set"):
