@@ -78,7 +78,7 @@ def learning(
         if points and time.perf_counter() + growth * last > deadline:
             break
         start = time.perf_counter()
-        cut = [(train[:size], test[:_TESTED]) for train, test in folds]
+        cut = _cut(folds, size)
         try:
             done = [_run(clone(model), rows, task, fold) for fold in cut]
         except Exception as error:
@@ -107,6 +107,11 @@ def learning(
     )
 
 
+def _cut(folds: Sequence[Split], size: int) -> list[Split]:
+    """So many training rows of each fold, in the order of the table."""
+    return [(np.sort(train[:size]), np.sort(test[:_TESTED])) for train, test in folds]
+
+
 class _Fold(NamedTuple):
     """Errors of one refit, and what it predicted."""
 
@@ -122,7 +127,8 @@ def _run(model: Any, rows: Rows, task: Task, fold: Split) -> _Fold:
     train, test = rows.take(fold[0]), rows.take(fold[1])
     model.fit(train.X, train.y)
     guess = np.asarray(model.predict(test.X))
-    seen = train.take(np.arange(min(train.size, _TESTED)))
+    few = min(train.size, _TESTED)
+    seen = train.take(np.linspace(0, train.size - 1, few).astype(int))
     constant: Any = np.mean(train.y) if not task.labels else _commonest(train.y)
     return _Fold(
         training=task.error(seen.y, np.asarray(model.predict(seen.X))),
@@ -325,7 +331,7 @@ def validation(
     size = int(min(1.0, seconds / budget) * done.size)
     if size < min(_FEWEST, done.size):
         return None, "one fit takes too long to try other values"
-    cut = [(train[:size], test[:_TESTED]) for train, test in folds]
+    cut = _cut(folds, size)
     deadline = time.perf_counter() + 1.5 * seconds
     found: dict[float, list[_Fold]] = {}
     for value in values:

@@ -10,8 +10,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from certus.report.document import Figure
-from certus.report.svg import CHARACTER, Plot, Scale, nice_ticks, tick_labels
-from certus.wording import number, shorten
+from certus.report.svg import (
+    Plot,
+    Scale,
+    fit_text,
+    nice_ticks,
+    text_width,
+    tick_labels,
+)
+from certus.wording import number
 
 __all__ = ["draw", "table"]
 
@@ -48,7 +55,7 @@ def _curve(data: Data, width: float, x: Scale, ticks: list[float], name: str) ->
     values = [*ends, *starts, *seen["mean"], *([] if level is None else [level])]
     low = max(0.0, min(values)) if min(values) >= -max(values) else min(values)
     marks = nice_ticks(low, max(values), 6)
-    left = 20 + CHARACTER * max(map(len, tick_labels(marks, data["labels"])))
+    left = 10 + max(map(text_width, tick_labels(marks, data["labels"])))
     plot = Plot(width, 330, x, Scale(marks[0], marks[-1]), (48, 18, 46, left))
     plot.y_axis(marks, tick_labels(marks, data["labels"]), _unit(data, width))
     plot.x_axis(ticks, [_amount(tick) for tick in ticks], name)
@@ -74,9 +81,8 @@ def _unit(data: Data, width: float) -> str:
     if data["labels"]:
         return "error: share of wrong labels"
     target = data["measure"].rpartition("units of ")[2]
-    if width <= NARROW:
-        target = shorten(target, 12)
-    return f"error: root mean square, in units of {target}"
+    start = "error: root mean square, in units of "
+    return start + fit_text(target, max(70.0, width - text_width(start)))
 
 
 def _amount(value: float) -> str:
@@ -128,7 +134,7 @@ def _calibration(data: Data, width: float) -> Plot:
     plot = Plot(side, side * 0.86, unit, unit, (30, 18, 46, 56))
     ticks = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
     labels = tick_labels(ticks, percent=True)
-    plot.y_axis(ticks, labels, f"how often {shorten(data['label'], 26)} was true")
+    plot.y_axis(ticks, labels, f"how often {fit_text(data['label'], 170)} was true")
     plot.x_axis(ticks, labels, "probability given")
     plot.rule((plot.x(0), plot.y(0)), (plot.x(1), plot.y(1)), "line third")
     for x, low, high in zip(data["predicted"], data["low"], data["high"]):
@@ -151,9 +157,8 @@ def _calibration_table(data: Data) -> tuple[list[str], list[list[str]]]:
 def _confusion(data: Data, width: float) -> Plot:
     counts, names = data["counts"], data["labels"]
     k = len(names)
-    longest = 10 if width <= NARROW else 24
-    names = [shorten(name, longest) for name in names]
-    left = 14 + CHARACTER * max(map(len, names))
+    names = [fit_text(name, width / 4) for name in names]
+    left = 10 + max(map(text_width, names))
     cell = min(96.0, (width - left - 4) / k)
     tall = min(cell, 56.0)
     wide = left + k * cell + 4
@@ -162,8 +167,7 @@ def _confusion(data: Data, width: float) -> Plot:
     plot = Plot(*size, Scale(0, 1), Scale(0, 1), (44, 4, 0, left))
     plot.text(0, 13, "down: true label · across: predicted label", "name")
     for j, name in enumerate(names):
-        fits = max(1, int(cell / CHARACTER) - 1)
-        label = shorten(name, max(3, fits)) if len(name) > fits else name
+        label = fit_text(name, cell - 2)
         plot.text(left + (j + 0.5) * cell, 36, label, "tick", "middle")
     for i, row in enumerate(counts):
         total = sum(row)
@@ -201,10 +205,10 @@ def _residuals(data: Data, width: float) -> Plot:
     across = nice_ticks(min(xs), max(xs), 7 if width > NARROW else 4)
     ticks = nice_ticks(min([*ys, low]), max([*ys, high]), 7)
     labels = tick_labels(ticks)
-    left = 20 + CHARACTER * max(map(len, labels))
+    left = 10 + max(map(text_width, labels))
     x, y = Scale(across[0], across[-1]), Scale(ticks[0], ticks[-1])
     plot = Plot(width, 340, x, y, (30, 18, 46, left))
-    target = shorten(data["target"], 40 if width > NARROW else 16)
+    target = fit_text(data["target"], width / 3)
     plot.y_axis(ticks, labels, f"{target}: truth − prediction")
     plot.x_axis(across, tick_labels(across), f"predicted {target}")
     plot.dots(xs, ys, "point", 2.5)
@@ -230,8 +234,8 @@ def _bars(data: Data, width: float) -> Plot:
     """Horizontal bars; on a phone each name stands above its bar."""
     wide = width > NARROW
     room = 30 if wide else 38
-    names = [shorten(name, 30 if wide else 40) for name in data["names"]]
-    left = 14 + CHARACTER * max(map(len, names)) if wide else 4
+    names = [fit_text(name, width / 3 if wide else width) for name in data["names"]]
+    left = 10 + max(map(text_width, names)) if wide else 4
     means = data["mean"]
     sds = data.get("sd") or [0.0] * len(means)
     low = min(0.0, *(m - s for m, s in zip(means, sds)))

@@ -10,15 +10,50 @@ from __future__ import annotations
 import html
 import itertools
 import math
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from certus.wording import number
+from certus.wording import number, shorten
 
-__all__ = ["Plot", "Scale", "nice_ticks", "tick_labels"]
+__all__ = ["Plot", "Scale", "fit_text", "nice_ticks", "text_width", "tick_labels"]
 
-CHARACTER = 7.0  # an average width at the size of the labels
 Point = tuple[float, float]
+
+
+def text_width(text: str) -> float:
+    """Pixels that a text takes at the size of the labels, in a wide font.
+
+    Examples
+    --------
+    >>> text_width("will") < text_width("Warm") < text_width("水水水水")
+    True
+    """
+    return sum(map(_character_width, text))
+
+
+def _character_width(char: str) -> float:
+    if char in "ijltf.,:;'|!()[] ":
+        return 5.2
+    if char in "mwMW@%—…":
+        return 13.0
+    if char.isascii():
+        return 9.2 if char.isupper() else 8.4
+    return 13.0 if unicodedata.east_asian_width(char) in "WF" else 12.5
+
+
+def fit_text(text: str, room: float) -> str:
+    """Cut a text in its middle until it takes no more than so many pixels.
+
+    Examples
+    --------
+    >>> fit_text("a long name", 200.0), fit_text("a very long name indeed", 70.0)
+    ('a long name', 'a v…eed')
+    """
+    length = len(text)
+    while length > 3 and text_width(shorten(text, length)) > room:
+        length -= 1
+    return shorten(text, length)
 
 
 class Scale(NamedTuple):
@@ -184,19 +219,22 @@ class Plot:
             at = self.y(tick)
             self.rule((self.left, at), (self.wall, at), "grid")
             self.text(self.left - 8, at + 4, label, "tick", "end")
-        self.text(0, 13, name, "name")
+        self.text(0, 13, fit_text(name, self.width), "name")
 
     def x_axis(self, ticks: Sequence[float], labels: Sequence[str], name: str) -> None:
         """The horizontal axis; labels that would touch are left out."""
         self.rule((self.left, self.floor), (self.wall, self.floor), "axis")
         end = -math.inf
         for tick, label in zip(ticks, labels):
-            at, half = self.x(tick), CHARACTER * len(label) / 2
+            at, half = self.x(tick), text_width(label) / 2
             self.rule((at, self.floor), (at, self.floor + 5), "axis")
-            if at - half > end + 6:
-                self.text(at, self.floor + 19, label, "tick", "middle")
-                end = at + half
-        middle = (self.left + self.wall) / 2
+            place = min(max(at, half), self.width - half)  # stay inside the drawing
+            if place - half > end + 5:
+                self.text(place, self.floor + 19, label, "tick", "middle")
+                end = place + half
+        name = fit_text(name, self.width)
+        half = text_width(name) / 2
+        middle = min(max((self.left + self.wall) / 2, half), self.width - half)
         self.text(middle, self.height - 6, name, "name", "middle")
 
     def legend(self, entries: Sequence[tuple[str, str, str]], y: float = 33) -> None:
@@ -212,7 +250,7 @@ class Plot:
             else:
                 self.rule((x, y - 4), (x + 20, y - 4), f"line {style}")
             self.text(x + 26, y, words, "tick")
-            x += 26 + CHARACTER * len(words) + 16
+            x += 26 + text_width(words) + 16
 
     def render(self, name: str, title: str, description: str, style: str) -> str:
         """The drawing as an SVG element with a title and a description."""
