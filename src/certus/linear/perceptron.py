@@ -18,7 +18,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.utils import check_random_state
 
-from certus.base import Fitted, certified_fit, check_choice, check_number, label_codes
+from certus.base import Fitted, certified_fit, check_choice, check_number, class_codes
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.convex.design import Array
@@ -184,12 +184,7 @@ class Perceptron(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
         # The first epoch looks at every row that is not held out.
         X, y, _ = self._validate_X_y(X, y, None, finite=bool(self.early_stopping))
         before = self._previous()
-        self.classes_, codes = label_codes(y)
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"y holds one class only ({self.classes_[0]!r}); classification needs "
-                "samples of at least 2 classes."
-            )
+        self.classes_, codes = class_codes(y)
         monitor = Monitor(self, X, y, None, self.max_time)
         signs = _signs(codes, len(self.classes_), self.multi_class)
         shape = (len(signs), X.shape[1] + 1)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 
-from certus.base import Fitted, certified_fit, check_choice, check_number, label_codes
+from certus.base import Fitted, certified_fit, check_choice, check_number, class_codes
 from certus.callbacks import Monitor
 from certus.certificate import Evidence
 from certus.convex.design import Array
@@ -181,12 +181,7 @@ class LinearSVC(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
         check_choice("loss", self.loss, ("squared_hinge", "hinge"))
         _check_combination(self)
         X, y, s = self._validate_X_y(X, y, sample_weight)
-        self.classes_, codes = label_codes(y)
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"y holds one class only ({self.classes_[0]!r}); classification needs "
-                "samples of at least 2 classes."
-            )
+        self.classes_, codes = class_codes(y)
         solver = machine_solver(self, X)
         problems = _label_problems(self, codes, s)
         monitor = Monitor(self, X, y, None, self.max_time)

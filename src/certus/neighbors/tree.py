@@ -111,7 +111,7 @@ def _trusted(far: Array, p: float) -> tuple[Array, Array]:
     last = sound[:, -1].copy()
     sound[:, 0] |= far[:, 0] == 0
     apart = far[:, :-1] < far[:, 1:] * (1 - CLOSE)
-    return last, sound.all(axis=1) & apart.all(axis=1)
+    return last, np.asarray(sound.all(axis=1) & apart.all(axis=1))
 
 
 def _balls(
