@@ -445,16 +445,23 @@ def test_forged_evidence_is_refuted() -> None:
 
 
 def test_a_prior_off_its_minimum_is_paid_for() -> None:
-    """Within a tenth of a standard deviation it stands, at a larger divergence."""
+    """Within a tenth of a standard deviation it stands, but gains nothing by a shift.
+
+    Moved a little towards the posterior it would save some divergence.
+    """
     X, y = three_groups()
     model = StochasticLinearClassifier(random_state=0, alpha=0.1).fit(X, y)
     stated = model.certificate_
-    centre = stated.evidence.arrays["prior_mean"]
-    root = math.sqrt(model.prior_variance_)
-    found = certus.certify(forge(model, prior_mean=centre + 1e-3 * root), X, y)
+    evidence = stated.evidence
+    centre = evidence.arrays["prior_mean"]
+    seen, _ = split_rows(len(y), len(y) // 2, evidence.params["seed"])
+    length = math.sqrt(np.mean(np.sum(X[seen] ** 2, axis=1) + 1))
+    way = np.column_stack([model.coef_, model.intercept_]) * length - centre
+    size = 0.02 * math.sqrt(model.prior_variance_) / np.linalg.norm(way)
+    found = certus.certify(forge(model, prior_mean=centre + size * way), X, y)
     assert found.met
-    assert found["kl_divergence"].value > stated["kl_divergence"].value
-    assert found.value > stated.value
+    assert found["kl_divergence"].value >= stated["kl_divergence"].value
+    assert found.value >= stated.value
 
 
 def test_any_posterior_has_its_own_true_bound() -> None:

@@ -360,7 +360,7 @@ def _bound_claim(found: Found, delta: float) -> Claim:
             detail="the bound is 1, which says nothing",
             fix="more rows, or fewer columns",
         )
-    notes = (*IID, SETTLED)
+    notes: tuple[str, ...] = (*IID, SETTLED)
     if found.n_prior:
         notes += (f"the prior was learnt on {found.n_prior:,} other rows",)
     return Claim(
