@@ -122,7 +122,7 @@ def audit(
         proved=verdicts.proved(certificate),
         statistical=verdicts.statistical(risk),
         measured=verdicts.measured(certificate, risk, found, task, unseen),
-        assumed=verdicts.assumed(certificate, risk, known),
+        assumed=verdicts.assumed(certificate, risk, known, unseen),
         certificate=certificate,
         comparison=details.comparison(comparison),
         figures=tuple(found.figures),

@@ -65,7 +65,7 @@ def _curve(data: Data, width: float, x: Scale, ticks: list[float], name: str) ->
     if level is not None:
         at = plot.y(level)
         plot.rule((plot.left, at), (plot.wall, at), "line third")
-        constant = "commonest label" if data["labels"] else "the mean"
+        constant = "the commonest label" if data["labels"] else "the mean"
         entries.append(("third", "", f"always {constant}"))
     plot.line(xs, seen["mean"], "second")
     plot.dots(xs, seen["mean"], "second", 3)

@@ -7,6 +7,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
+from certus.certificate import Claim
 from certus.report.document import Audit
 from certus.report.figures import draw, table
 from certus.wording import clean, number
@@ -56,10 +57,17 @@ def render(audit: Audit) -> str:
         title=clean(audit.title),
         lists=lists,
         figures=figures,
+        union=_union(audit),
         number=number,
         certificate=clean(str(audit.certificate)),
     )
     return page
+
+
+def _union(audit: Audit) -> Claim | None:
+    """What holds for all candidates at once, if there was a comparison."""
+    found = (audit.comparison or {}).get("union")
+    return None if found is None else Claim.from_dict(found)
 
 
 def _line(claim: Any, section: str) -> dict[str, Any]:

@@ -155,7 +155,10 @@ def _amounts(unseen: Rows, guess: Any, task: Task) -> Claim:
 
 
 def assumed(
-    certificate: Certificate, risk: Sequence[Claim], known: bool | None
+    certificate: Certificate,
+    risk: Sequence[Claim],
+    known: bool | None,
+    unseen: Rows | None,
 ) -> tuple[str, ...]:
     """What the lists rest on and nobody checked."""
     lines = []
@@ -180,7 +183,8 @@ def assumed(
         )
     promises = [claim for claim in risk if claim.strength is Strength.STATISTICAL]
     if promises:
-        lines.append("the test rows were kept from fitting and from choosing the model")
+        kind = "test rows" if unseen is None else unseen.kind
+        lines.append(f"the {kind} were kept from fitting and from choosing the model")
     for claim in (*certificate.claims, *promises):
         lines += claim.assumptions
     return tuple(dict.fromkeys(lines))
