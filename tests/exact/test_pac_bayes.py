@@ -35,7 +35,7 @@ from certus.bounds import (
     seeger_bound,
 )
 from certus.certificate import Status, Strength
-from certus.linear import StochasticLinearClassifier, stochastic
+from certus.linear import StochasticLinearClassifier, gibbs, stochastic
 from certus.verify import pac_bayes
 from certus.verify.pac_bayes import split_rows, win_probability
 
@@ -484,12 +484,12 @@ def test_slopes_of_the_bound_by_finite_differences(classes: int) -> None:
     codes = np.minimum(codes, classes - 1)
     model = StochasticLinearClassifier(random_state=0)
     model.classes_ = np.arange(classes)
-    plan = stochastic._plan(model, X, codes)
+    problem = stochastic._plan(model, X, codes).problem
     rng = np.random.default_rng(0)
-    shape = plan.centre.shape
-    mean = plan.centre + 0.1 * rng.normal(size=shape)
+    shape = problem.centre.shape
+    mean = problem.centre + 0.1 * rng.normal(size=shape)
     log, variance = 0.3 * rng.normal(size=shape), 0.25
-    slopes = stochastic.bound_at(plan, mean, log, variance)[2]
+    slopes = gibbs.bound_at(problem, mean, log, variance)[2]
     step = 1e-5
     for which in (0, 1):
         for _ in range(6):
@@ -498,7 +498,7 @@ def test_slopes_of_the_bound_by_finite_differences(classes: int) -> None:
             for sign in (1, -1):
                 point = [mean, log]
                 point[which] = point[which] + sign * step * way
-                ends.append(stochastic.bound_at(plan, *point, variance)[0])
+                ends.append(gibbs.bound_at(problem, *point, variance)[0])
             rise = (ends[0] - ends[1]) / (2 * step)
             assert rise == pytest.approx(np.vdot(slopes[which], way), rel=1e-5)
 
@@ -624,6 +624,8 @@ def test_few_rows_and_bad_parameters() -> None:
             StochasticLinearClassifier(**{name: bad}).fit(X, y)
     with pytest.raises(ValueError, match="random_state"):
         StochasticLinearClassifier().fit(X, y).calibrate(X, y)
+    with pytest.raises(ValueError, match="no weights"):
+        certus.certify(few, X[:3], ["a", "b", "b"], np.ones(3))
     with pytest.raises(ValueError, match="shape"):
         certus.certify(few, X[:3, :2], ["a", "b", "b"])
 

@@ -4,18 +4,17 @@
 
 where Q = N(M, diag σ²) is the posterior, P = N(M₀, λI) the prior, K the number of prior
 variances λ to choose from, and R̂ the error on the n rows counted of a classifier drawn
-from Q. The scores of a row are independent normal numbers, so R̂ is a mean of integrals
-in one dimension, smooth in M and σ: the bound itself is minimised, by L-BFGS, without a
-surrogate loss and without sampling.
+from Q. The bound itself is minimised (``certus.linear.gibbs``), without a surrogate
+loss and without sampling.
 """
 
 from __future__ import annotations
 
-import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import optimize, sparse
+from scipy import sparse
 from scipy.special import ndtr
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
@@ -29,20 +28,17 @@ from certus.base import (
     check_number,
     label_codes,
 )
-from certus.bounds import seeger_bound
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.convex import newton
 from certus.convex.design import Array
 from certus.convex.problem import keep_going
+from certus.linear.gibbs import BLOCK, TINY, Point, Problem, search, several_labels
 from certus.terms import Logistic, Softmax
 from certus.verify.pac_bayes import VARIANCES, mean_length, scaled_rows, split_rows
 
-#: Nodes of the integrals while fitting, and for shares of votes.
-FIT_NODES, VOTE_NODES = 12, 40
-#: Rows whose integrals are computed at a time; they stay in cache.
-BLOCK = 512
-TINY = 1e-300
+#: Nodes of the integrals that are shares of votes.
+VOTE_NODES = 40
 
 
 class StochasticLinearClassifier(ClassifierMixin, Estimator):
@@ -177,10 +173,15 @@ class StochasticLinearClassifier(ClassifierMixin, Estimator):
                 f"y holds one class only ({self.classes_[0]!r}); classification needs "
                 "samples of at least 2 classes."
             )
-        previous = self._previous()
         monitor = Monitor(self, X, y, None, self.max_time)
         plan = _plan(self, X, codes)
-        best, status, steps = _search(self, plan, previous, monitor, X.dtype)
+
+        def on_step(point: Point) -> Status | None:
+            state = partial(_attributes, point, plan, X.dtype)
+            return monitor.step(point.bound, point.error, state)
+
+        warm = _previous(self, plan)
+        best, status, steps = search(plan.problem, warm, int(self.max_iter), on_step)
         for name, value in _attributes(best, plan, X.dtype).items():
             setattr(self, name, value)
         self.prior_variance_, self.n_iter_ = best.variance, max(1, steps)
@@ -247,8 +248,8 @@ class StochasticLinearClassifier(ClassifierMixin, Estimator):
             label = np.full(len(mean), k)
             for i in range(0, len(mean), BLOCK):
                 part = slice(i, i + BLOCK)
-                value = _several(mean[part], std[part], label[part], VOTE_NODES)
-                shares[part, k] = 1 - value.error
+                found = several_labels(mean[part], std[part], label[part], VOTE_NODES)
+                shares[part, k] = 1 - found.error
         return shares / shares.sum(axis=1, keepdims=True)
 
     def calibrate(self, X_cal: Any, y_cal: Any) -> Any:
@@ -272,11 +273,6 @@ class StochasticLinearClassifier(ClassifierMixin, Estimator):
         index = z.argmax(axis=1) if z.shape[1] > 1 else (z[:, 0] > 0).astype(int)
         return np.asarray(self.classes_[index])
 
-    def _previous(self) -> tuple[Array, ...] | None:
-        if not self.warm_start or not hasattr(self, "coef_"):
-            return None
-        return self.coef_, self.intercept_, self.coef_std_, self.intercept_std_
-
 
 def _check_parameters(model: StochasticLinearClassifier) -> None:
     check_choice("prior", model.prior, ("half", "zero"))
@@ -294,34 +290,13 @@ def _check_parameters(model: StochasticLinearClassifier) -> None:
 
 
 class Plan(NamedTuple):
-    """The rows counted, with their constant and scaled, and the prior."""
+    """The problem, and how its rows were made of those of X."""
 
-    rows: Any
-    codes: Array
-    centre: Array
-    variances: tuple[float, ...]
+    problem: Problem
     length: float
     constant: float
     n_prior: int
     seed: int | None
-    delta: float
-
-
-class Best(NamedTuple):
-    """A posterior: means and log(σ/√λ), with the bound the solver believes in."""
-
-    mean: Array
-    log: Array
-    variance: float
-    bound: float
-
-
-class Value(NamedTuple):
-    """Error of each row, and its slopes in the scores' means and deviations."""
-
-    error: Array
-    mean: Array
-    std: Array
 
 
 def _plan(model: StochasticLinearClassifier, X: Any, codes: Array) -> Plan:
@@ -345,17 +320,14 @@ def _plan(model: StochasticLinearClassifier, X: Any, codes: Array) -> Plan:
     if learnt:
         part = scaled_rows(X, seen, constant, size)
         centre = _prior_mean(part, codes[seen], len(centre), float(model.alpha))
-    return Plan(
-        rows=scaled_rows(X, counted, constant, size),
-        codes=codes[counted],
-        centre=centre,
-        variances=VARIANCES[::-1] if learnt else (1.0,),
-        length=size if learnt else 1.0,
-        constant=constant,
-        n_prior=n_prior,
-        seed=seed,
-        delta=float(model.delta),
+    problem = Problem(
+        scaled_rows(X, counted, constant, size),
+        codes[counted],
+        centre,
+        VARIANCES[::-1] if learnt else (1.0,),
+        float(model.delta),
     )
+    return Plan(problem, size if learnt else 1.0, constant, n_prior, seed)
 
 
 def _prior_mean(rows: Any, codes: Array, scores: int, alpha: float) -> Array:
@@ -371,157 +343,21 @@ def _prior_mean(rows: Any, codes: Array, scores: int, alpha: float) -> Array:
     return np.ascontiguousarray(solution.primal[:-1].T)
 
 
-# -- the search -------------------------------------------------------------------
-
-
-def _search(
-    model: StochasticLinearClassifier,
-    plan: Plan,
-    previous: tuple[Array, ...] | None,
-    monitor: Monitor,
-    dtype: Any,
-) -> tuple[Best, Status, int]:
-    """The posterior with the least bound over the prior variances, smallest first.
-
-    Each starts from the mean found before it.
-    """
-    mean, std = plan.centre, None
-    if previous is not None and previous[0].shape[0] == len(mean):
-        warm = _weights(previous[:2], plan), _weights(previous[2:], plan)
-        if warm[0].shape == mean.shape:
-            mean, std = warm
-    best: Best | None = None
-    steps = 0
-    for variance in plan.variances:
-        root = math.sqrt(variance)
-        log = np.zeros(mean.shape) if std is None else np.log(std / root)
-        descent = _Descent(plan, Best(mean, log, variance, 1.0), monitor, dtype)
-        found, status, taken = descent.run(int(model.max_iter))
-        steps += taken
-        mean, std = found.mean, None
-        better = best is None or found.bound < best.bound
-        best = found if better or best is None else best
-        if status is not Status.SOLVED:
-            break
-    assert best is not None  # there is at least one variance
-    return best, status, steps
-
-
-class _Descent:
-    """L-BFGS on the bound for one prior variance; keeps the last point it reached."""
-
-    def __init__(self, plan: Plan, start: Best, monitor: Monitor, dtype: Any) -> None:
-        self.plan, self.point, self.monitor, self.dtype = plan, start, monitor, dtype
-        self.error, self.taken = 1.0, 0
-        self.ended: Status | None = None
-
-    def run(self, max_iter: int) -> tuple[Best, Status, int]:
-        """Minimise; the point, how it ended, and how many steps it took."""
-        start = np.concatenate([self.point.mean.ravel(), self.point.log.ravel()])
-        try:
-            optimize.minimize(
-                self.value,
-                start,
-                jac=True,
-                method="L-BFGS-B",
-                callback=self.step,
-                options={"maxiter": max_iter, "ftol": 1e-8, "gtol": 1e-6},
-            )
-        except KeyboardInterrupt:
-            self.ended = Status.INTERRUPTED
-        if not self.taken:  # the start could not be improved
-            self.point = self.point._replace(bound=self.value(start)[0])
-        return self.point, self.ended or Status.SOLVED, self.taken
-
-    def value(self, theta: Array) -> tuple[float, Array]:
-        """The bound and its gradient in M and log(σ/√λ)."""
-        mean, log = theta.reshape(2, *self.plan.centre.shape)
-        bound, error, slopes = bound_at(self.plan, mean, log, self.point.variance)
-        self.error = error
-        return bound, np.concatenate([slope.ravel() for slope in slopes])
-
-    def step(self, intermediate_result: Any) -> None:
-        """Keep what was reached; raises ``StopIteration`` where the fit is to stop."""
-        mean, log = intermediate_result.x.reshape(2, *self.plan.centre.shape)
-        bound = float(intermediate_result.fun)
-        self.point = Best(mean.copy(), log.copy(), self.point.variance, bound)
-        self.taken += 1
-        self.ended = self.monitor.step(
-            bound, self.error, lambda: _attributes(self.point, self.plan, self.dtype)
-        )
-        if self.ended is not None:
-            raise StopIteration
-
-
-def bound_at(
-    plan: Plan, mean: Array, log: Array, variance: float
-) -> tuple[float, float, tuple[Array, Array]]:
-    """The bound, the error on the rows, and the bound's slopes in M and log(σ/√λ)."""
-    n = len(plan.codes)
-    ratio = np.exp(2 * np.clip(log, -300, 300))
-    shift = mean - plan.centre
-    kl = 0.5 * float(np.sum(shift * shift) / variance + np.sum(ratio - 1 - 2 * log))
-    error, by_mean, by_spread = _risk(plan, mean, variance * ratio)
-    error = min(max(error, 1e-12), 1 - 1e-12)
-    priors = len(plan.variances)
-    bound = seeger_bound(error, max(kl, 0.0), n, plan.delta, priors=priors)
-    # kl(error ‖ bound) is constant in the budget: its slopes give those of the bound.
-    inside = min(bound, 1 - 1e-12)
-    by_bound = max(inside - error, 1e-300) / (inside * (1 - inside))
-    odds = math.log(inside / (1 - inside)) - math.log(error / (1 - error))
-    per_error, per_kl = odds / by_bound, 1 / (n * by_bound)
-    slope_mean = per_error * by_mean + per_kl * shift / variance
-    slope_log = per_error * by_spread * 2 * variance * ratio + per_kl * (ratio - 1)
-    return bound, error, (slope_mean, slope_log)
-
-
-def _risk(plan: Plan, mean: Array, spread: Array) -> tuple[float, Array, Array]:
-    """Mean error over the rows, and its slopes in the weights' means and variances."""
-    n = len(plan.codes)
-    total, by_mean, by_spread = 0.0, np.zeros(mean.shape), np.zeros(mean.shape)
-    rule = _two if len(mean) == 1 else _several
-    for i in range(0, n, BLOCK):
-        block, codes = plan.rows[i : i + BLOCK], plan.codes[i : i + BLOCK]
-        squares = block.multiply(block) if sparse.issparse(block) else block * block
-        std = np.sqrt(np.maximum(np.asarray(squares @ spread.T), TINY))
-        value = rule(np.asarray(block @ mean.T), std, codes, FIT_NODES)
-        total += float(value.error.sum())
-        by_mean += np.asarray(block.T @ value.mean).T
-        by_spread += np.asarray(squares.T @ (value.std / (2 * std))).T
-    return total / n, by_mean / n, by_spread / n
-
-
-def _two(mean: Array, std: Array, codes: Array, nodes: int) -> Value:
-    """One score: label 1 where it is positive. Error Φ(−yμ/s)."""
-    y = np.where(codes == 1, 1.0, -1.0)[:, None]
-    t = y * mean / std
-    density = np.exp(-0.5 * t * t) / math.sqrt(2 * math.pi)
-    return Value(ndtr(-t)[:, 0], -y * density / std, density * t / std)
-
-
-def _several(mean: Array, std: Array, codes: Array, nodes: int) -> Value:
-    """One score per label: 1 − E ∏ Φ((μ_y − μₖ + s_y·T)/sₖ), by Gauss–Hermite."""
-    at, weight = np.polynomial.hermite_e.hermegauss(nodes)
-    weight = weight / weight.sum()
-    row = np.arange(len(codes))
-    own, size = mean[row, codes][:, None], std[row, codes][:, None]
-    ahead, steep = (own - mean) / std, size / std
-    u = ahead[:, :, None] + steep[:, :, None] * at
-    below = np.maximum(ndtr(u), TINY)
-    below[row, codes] = 1.0
-    every = below.prod(axis=1) * weight
-    density = np.exp(-0.5 * u * u) / math.sqrt(2 * math.pi) / below
-    density[row, codes] = 0.0
-    density *= every[:, None, :]
-    by_ahead, by_steep = density.sum(axis=2), density @ at
-    by_mean = by_ahead / std
-    by_std = (by_ahead * ahead + by_steep * steep) / std
-    by_mean[row, codes] = -by_mean.sum(axis=1)
-    by_std[row, codes] = -(by_steep / std).sum(axis=1)
-    return Value(1 - every.sum(axis=1), by_mean, by_std)
-
-
 # -- what is kept -----------------------------------------------------------------
+
+
+def _previous(
+    model: StochasticLinearClassifier, plan: Plan
+) -> tuple[Array, Array] | None:
+    """Means and deviations of the last fit, if they are to be used and fit."""
+    if not model.warm_start or not hasattr(model, "coef_"):
+        return None
+    shape = plan.problem.centre.shape
+    if model.coef_.shape != (shape[0], shape[1] - (plan.constant > 0)):
+        return None
+    mean = _weights((model.coef_, model.intercept_), plan)
+    std = _weights((model.coef_std_, model.intercept_std_), plan)
+    return (mean, std) if (std > 0).all() else None
 
 
 def _weights(pair: tuple[Array, ...], plan: Plan) -> Array:
@@ -532,11 +368,10 @@ def _weights(pair: tuple[Array, ...], plan: Plan) -> Array:
     return np.column_stack([coef, intercept / plan.constant]) * plan.length
 
 
-def _attributes(best: Best, plan: Plan, dtype: Any) -> dict[str, Array]:
+def _attributes(best: Point, plan: Plan, dtype: Any) -> dict[str, Array]:
     """The posterior in the units of X."""
-    std = np.exp(best.log) * math.sqrt(best.variance)
     found = {}
-    for end, weights in (("", best.mean), ("std_", std)):
+    for end, weights in (("", best.mean), ("std_", best.std)):
         weights = weights / plan.length
         last = np.zeros(len(weights))
         if plan.constant > 0:
@@ -546,14 +381,14 @@ def _attributes(best: Best, plan: Plan, dtype: Any) -> dict[str, Array]:
     return found
 
 
-def _evidence(model: StochasticLinearClassifier, plan: Plan, best: Best) -> Evidence:
+def _evidence(model: StochasticLinearClassifier, plan: Plan, best: Point) -> Evidence:
     params = {
-        "delta": plan.delta,
+        "delta": plan.problem.delta,
         "constant": plan.constant,
         "variance": best.variance,
         "alpha": float(model.alpha),
         "n_prior": plan.n_prior,
         "seed": plan.seed,
     }
-    arrays = {"prior_mean": plan.centre} if plan.n_prior else {}
+    arrays = {"prior_mean": plan.problem.centre} if plan.n_prior else {}
     return Evidence("pac_bayes", (), params, arrays)

@@ -66,6 +66,8 @@ def check_pac_bayes(
     model: Any, evidence: Evidence, X: Any, y: Any, sample_weight: Any, level: str
 ) -> tuple[list[Claim], Status, dict[str, Any]]:
     """Recompute KL(Q‖P), the error of Q on the rows counted, and the bound."""
+    if sample_weight is not None:
+        raise ValueError("a PAC-Bayes bound is about rows drawn alike: no weights.")
     X = data.as_matrix(X)
     codes = data.codes(y, np.asarray(model.classes_))
     if X.shape != (len(codes), model.n_features_in_):
