@@ -174,7 +174,7 @@ def test_many_columns_and_rows_of_one_value(
 def test_extreme_scales(scale: float, capsys: pytest.CaptureFixture[str]) -> None:
     x = np.arange(40.0)
     table(x=scale * x, y=scale * (x + np.sin(x)))
-    code = main(["fit", "t.csv", "--target", "y"])
+    code = main(["fit", "t.csv", "--target", "y", *RIDGE])
     shown = capsys.readouterr()
     assert code in (0, 1, 3)
     assert (code == 1) == shown.err.startswith("certus: ")

@@ -90,7 +90,7 @@ def _checked_target(y: Any, n: int) -> np.ndarray:
             f"y has shape {target.shape} and X has {n:,} rows; pass one target per row."
         )
     if target.dtype.kind == "f" and not np.isfinite(target).all():
-        raise TableError("The target holds infinite values. Correct those rows.")
+        raise TableError("The target holds NaN or infinite values. Correct them.")
     if len(set(target[:1000].tolist())) == 1 and len(set(target.tolist())) == 1:
         raise TableError("The target is the same in every row: nothing to predict.")
     return target
@@ -137,7 +137,8 @@ def _order(
         raise ValueError("groups and time cannot both be respected. Choose one.")
     if groups is not None:
         column = inspection.take_column(X, groups, "groups")
-        others = [c for c in columns if c.name != groups]
+        named = groups if isinstance(groups, str) else None
+        others = [c for c in columns if c.name != named]
         return _by_groups(column, others, y, notes)
     same, extra = inspection.copies(columns, y)
     if time is not None:

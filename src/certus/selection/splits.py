@@ -193,9 +193,8 @@ def _by_time(time: np.ndarray, share: float, folds: int) -> Rows:
     cut = ordered[min(n - 1, n - round(share * n))] if share else np.inf
     before, sealed = time < cut, np.flatnonzero(time >= cut)
     past = ordered[ordered < cut]
-    starts = np.unique(
-        [past[len(past) * k // (folds + 1)] for k in range(1, folds + 1)]
-    )
+    marks = [len(past) * k // (folds + 1) for k in range(1, folds + 1)]
+    starts = np.unique(past[marks] if len(past) else past)
     pairs = []
     for at, start in enumerate(starts):
         end = starts[at + 1] if at + 1 < len(starts) else cut
