@@ -26,7 +26,6 @@ from certus.linear.common import (
     Watched,
     check_limits,
     level_term,
-    linear_scores,
     make_rows,
     start_from,
     stated,
@@ -163,7 +162,7 @@ class RobustRegressor(RegressorMixin, LinearRegressorBase):
         else:
             solution = _solve_smooth(self, rows, loss, watch)
         watch.close(solution)
-        e = y - linear_scores(self, X)
+        e = y - (X @ self.coef_ + self.intercept_)
         self.weights_ = _weights(loss, e).astype(X.dtype)
         terms = (loss, level_term(alpha))
         evidence = Evidence("linear", terms, stated(self), witnesses(solution))
@@ -332,7 +331,7 @@ class HuberRegressor(RegressorMixin, LinearRegressorBase):
         watch.close(solution)
         self.scale_ = float(solution.extra["scale"])
         self.solver_, self.solver_reason_ = solution.extra["method"]
-        e = y - linear_scores(self, X)
+        e = y - (X @ self.coef_ + self.intercept_)
         self.outliers_ = np.abs(e) > self.scale_ * self.epsilon
         params = stated(self, epsilon=float(self.epsilon), alpha=float(self.alpha))
         evidence = Evidence("huber", (), params, witnesses(solution))
