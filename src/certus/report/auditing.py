@@ -29,6 +29,7 @@ from certus.verify.statistical import risk_claims
 
 __all__ = ["audit"]
 
+_JUDGED = 5_000  # rows whose probabilities are compared with what came true
 _QUANTILE = 0.9  # of absolute errors in cross-validation: the threshold for new rows
 
 
@@ -292,13 +293,12 @@ def _look(
     if learning.errors and rows is not None and penalty is not None:
         drawn = curves.validation(penalty, rows, task, folds, 0.35 * seconds, learning)
         keep(drawn[0], "validation curve", drawn[1])
-    judged, guess, shares, source = _predictions(model, task, rows, unseen, learning)
+    judged, guess, shares, source = _predictions(model, rows, unseen, learning)
     if task.labels:
-        if shares is None:
-            left_out.append("calibration: the model gives no probabilities")
+        if hasattr(model, "predict_proba"):
+            figures.append(_calibration(model, judged, shares, source, rng))
         else:
-            classes = np.asarray(model.classes_)
-            figures.append(predictions.calibration(judged, shares, classes, source))
+            left_out.append("calibration: the model gives no probabilities")
         figures.append(predictions.confusion(judged, guess, source))
     else:
         figures.append(predictions.residuals(judged, guess, task, source, rng))
@@ -312,11 +312,7 @@ def _look(
 
 
 def _predictions(
-    model: Any,
-    task: Task,
-    rows: Rows | None,
-    unseen: Rows | None,
-    learning: curves.Learning,
+    model: Any, rows: Rows | None, unseen: Rows | None, learning: curves.Learning
 ) -> tuple[Rows, Array, Array | None, str]:
     """The most honest predictions there are, and what to call their rows."""
     if unseen is None and learning.held_out is not None and learning.guess is not None:
@@ -328,11 +324,21 @@ def _predictions(
     if judged is None:
         raise ValueError("Pass X, y: the rows the model was fitted on.")
     guess = np.asarray(model.predict(judged.X))
-    shares = None
-    if task.labels and hasattr(model, "predict_proba"):
-        shares = np.asarray(model.predict_proba(judged.X))
     seen = " the model was fitted on, so errors look smaller than they are"
-    return judged, guess, shares, judged.kind + (seen if unseen is None else "")
+    return judged, guess, None, judged.kind + (seen if unseen is None else "")
+
+
+def _calibration(
+    model: Any, judged: Rows, shares: Array | None, source: str, rng: Any
+) -> Figure:
+    """Probabilities against what came true, on a sample of many rows."""
+    if shares is None:
+        if judged.size > _JUDGED:
+            source = f"of {judged.size:,} {source}"
+        judged = judged.sample(_JUDGED, rng)
+        shares = np.asarray(model.predict_proba(judged.X))
+    classes = np.asarray(model.classes_)
+    return predictions.calibration(judged, shares, classes, source)
 
 
 def _risk(

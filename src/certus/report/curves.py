@@ -7,6 +7,7 @@ stops where the time allowed would not do for its next point, and says so.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -70,26 +71,14 @@ def learning(
         return Learning(None, "too few rows to hold some out")
     full = min(len(train) for train, _ in folds)
     sizes = [full >> k for k in range(_SIZES) if full >> k >= _FEWEST][::-1] or [full]
-    deadline, spent, last = time.perf_counter() + seconds, 0.0, 0.0
-    points: list[tuple[int, list[_Fold]]] = []
-    for size in sizes:
-        # The next size takes twice as long, or as much longer as the last one did.
-        growth = min(max(2.0, last / spent), 8.0) if spent else 2.0
-        if points and time.perf_counter() + growth * last > deadline:
-            break
-        start = time.perf_counter()
-        cut = _cut(folds, size)
-        try:
-            done = [_run(clone(model), rows, task, fold) for fold in cut]
-        except Exception as error:
-            if size == sizes[-1] and not points:
-                return Learning(None, f"refitting failed ({_first(error)})")
-            continue  # so few rows may lack a label
-        spent, last = last, time.perf_counter() - start
-        points.append((size, done))
+    deadline = time.perf_counter() + seconds
+    some = folds[: _affordable(model, rows, task, folds, sizes[0], seconds)]
+    points, last, reason = _points(model, rows, task, some, sizes, deadline)
     if not points:
-        return Learning(None, "refitting failed on every size")
-    figure = _learning_figure(points, sizes[-1], rows, task) if points[1:] else None
+        return Learning(None, reason)
+    figure = None
+    if points[1:]:
+        figure = _learning_figure(points, (sizes[-1], len(folds)), rows, task)
     size, best = points[-1]
     reason = "" if figure else "too few rows, or too little time, for a second size"
     index = np.concatenate([fold.test for fold in best])
@@ -105,6 +94,49 @@ def learning(
         size=size,
         seconds=last / len(best),
     )
+
+
+def _affordable(
+    model: Any,
+    rows: Rows,
+    task: Task,
+    folds: Sequence[Split],
+    size: int,
+    seconds: float,
+) -> int:
+    """How many folds leave time for larger sizes; also warms caches of machine code."""
+    start = time.perf_counter()
+    with contextlib.suppress(Exception):  # so few rows may lack a label
+        _run(clone(model), rows, task, _cut(folds, size)[0])
+    spent = time.perf_counter() - start
+    return max(2, min(len(folds), int(0.1 * seconds / spent)))
+
+
+def _points(
+    model: Any,
+    rows: Rows,
+    task: Task,
+    folds: Sequence[Split],
+    sizes: list[int],
+    deadline: float,
+) -> tuple[list[tuple[int, list[_Fold]]], float, str]:
+    """Refits for each size there is time for, the seconds of the last, a complaint."""
+    points: list[tuple[int, list[_Fold]]] = []
+    before, last, reason = 0.0, 0.0, ""
+    for size in sizes:
+        # The next size takes as much longer as the last one did, or a little more.
+        growth = min(max(1.0, last / before), 8.0) if before else 1.5
+        start = time.perf_counter()
+        if points and start + growth * last > deadline:
+            break
+        try:
+            done = [_run(clone(model), rows, task, f) for f in _cut(folds, size)]
+        except Exception as error:  # again: try a larger size
+            reason = f"refitting failed ({_first(error)})"
+            continue
+        before, last = last, time.perf_counter() - start
+        points.append((size, done))
+    return points, last, reason
 
 
 def _cut(folds: Sequence[Split], size: int) -> list[Split]:
@@ -160,8 +192,12 @@ def _first(error: Exception) -> str:
 
 
 def _learning_figure(
-    points: list[tuple[int, list[_Fold]]], full: int, rows: Rows, task: Task
+    points: list[tuple[int, list[_Fold]]],
+    planned: tuple[int, int],
+    rows: Rows,
+    task: Task,
 ) -> Figure:
+    """What was found, and what of the sizes and folds planned there was time for."""
     sizes = [size for size, _ in points]
     held_out = np.array([[fold.held_out for fold in done] for _, done in points])
     training = np.array([[fold.training for fold in done] for _, done in points])
@@ -174,8 +210,12 @@ def _learning_figure(
     tested = max(len(fold.test) for fold in points[-1][1])
     if tested == _TESTED:
         caption += f" Each fold is tested on {_TESTED:,} rows."
-    if sizes[-1] < full:
-        caption += f" Stopped at {sizes[-1]:,} of {full:,} rows by the time limit."
+    if sizes[-1] < planned[0]:
+        caption += (
+            f" Stopped at {sizes[-1]:,} of {planned[0]:,} rows by the time limit."
+        )
+    if folds < planned[1]:
+        caption += f" Only {folds} of {planned[1]} folds, for the time limit."
     return Figure(
         "learning",
         "Would more rows help?",

@@ -36,6 +36,7 @@ _POINTS = 800  # residuals drawn
 _COLUMNS = 12  # bars drawn
 _REPEATS = 5
 _SHUFFLED = 2_000  # rows on which columns are shuffled
+_FEWEST = 200  # that say something about a column
 _LEVEL = 0.95  # of the intervals of single bins
 
 
@@ -190,10 +191,15 @@ def importance(
     """Rise of the error when a column is shuffled, or why there is no such figure."""
     if sparse.issparse(rows.X):
         return None, "the columns of a sparse matrix are not shuffled one by one"
+    names = column_names(rows.X)
+    start = time.perf_counter()
+    deadline = start + seconds
     used = rows.sample(_SHUFFLED, rng)
-    names = column_names(used.X)
-    deadline = time.perf_counter() + seconds
     base = task.error(used.y, np.asarray(model.predict(used.X)))
+    need = len(names) * _REPEATS * (time.perf_counter() - start)
+    if need > seconds:  # fewer rows, as far as they still say something
+        used = used.sample(max(_FEWEST, int(used.size * seconds / need)), rng)
+        base = task.error(used.y, np.asarray(model.predict(used.X)))
     rises: list[list[float]] = [[] for _ in names]
     for repeat in range(_REPEATS):
         for j in range(len(names)):
