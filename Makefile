@@ -29,7 +29,7 @@ help:  ## list the targets
 
 demo: $(CORE)  ## fit on a bundled data set; shows and writes model, certificate, page
 	@mkdir -p demo
-	@$(BIN)/certus fit --out demo/diabetes.certus --html demo/diabetes.html
+	@$(BIN)/certus fit --out demo/diabetes.certus --report demo/diabetes.html
 
 test: lint  ## everything a change must pass: lint, types, layers, tests, doctests
 	$(PYTEST)

@@ -381,6 +381,17 @@ def test_a_real_interrupt_leaves_a_whole_file_or_none() -> None:
         assert not list(Path().glob("*.tmp*"))
 
 
+def test_interrupt_at_the_report_leaves_the_model(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("certus.report.audit", interrupt)
+    assert main(["fit", table(), "--target", "y", *RIDGE]) == 130
+    shown = capsys.readouterr()
+    assert "what was complete was written" in shown.err
+    assert "wrote t.certus\n" in shown.out and not Path("t.html").exists()
+    assert certus.load("t.certus").certificate_.met is True
+
+
 def test_an_interrupted_import_is_an_interrupt(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,16 +81,16 @@ def run(
         code = exit_code(comparison.certificate)
         if comparison.status.value == "interrupted":
             code = INTERRUPTED
-        result = Result(data, comparison, path, *places, code)
-        _write(result, step)
+        result = Result(data, comparison, path, places[0], places[1], code)
+        result = _write(result, plan.time_limit, step)
     if as_json:
         _say_json(result)
     else:
         _say_result(result)
-    if code == INTERRUPTED:
+    if result.code == INTERRUPTED:
         kept = "what was complete was written." if places[0] else "nothing was written."
         remark(f"interrupted; {kept}")
-    return code
+    return result.code
 
 
 def _compare(data: Data, plan: Plan, models: Any, also: Any, step: Any) -> Any:
@@ -148,28 +148,35 @@ def _places(
     return place, report
 
 
-def _write(result: Result, step: Any) -> None:
-    """The model first; then the report, which may be cut short without harm."""
+def _write(result: Result, time_limit: float | None, step: Any) -> Result:
+    """The model, then the report; Ctrl-C at the report leaves the model alone."""
     from certus import persist
     from certus.report import audit
 
-    if result.out is None or result.report is None:
-        return
     found = result.comparison
+    if result.out is None or result.report is None:
+        return result
     try:
         persist.save(found.model, result.out, split=found.record())
     except persist.ModelFileError as error:
         raise Stop(str(error)) from None
     step("writing the report", 1.0)
-    report = audit(
-        found.model,
-        result.data.X,
-        result.data.y,
-        comparison=found,
-        target=result.data.target,
-        max_time=REPORT_SECONDS,
-    )
+    seconds = REPORT_SECONDS
+    if time_limit is not None:
+        seconds = max(0.1, min(seconds, time_limit - found.seconds))
+    try:
+        report = audit(
+            found.model,
+            result.data.X,
+            result.data.y,
+            comparison=found,
+            target=result.data.target,
+            max_time=seconds,
+        )
+    except KeyboardInterrupt:
+        return result._replace(report=None, code=INTERRUPTED)
     files.write_report(result.report, report)
+    return result
 
 
 # ---- reporting -----------------------------------------------------------------
@@ -193,7 +200,8 @@ def _say_result(result: Result) -> None:
     if result.out is None:
         say("wrote nothing (--no-files)")
         return
-    say(f"wrote {result.out}, {result.report}")
+    written = [str(place) for place in (result.out, result.report) if place]
+    say(f"wrote {', '.join(written)}")
     for at, line in enumerate(next_steps(result)):
         out().print(clean(f"{'next: ' if not at else '      '}{line}"), soft_wrap=True)
 

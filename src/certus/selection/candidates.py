@@ -9,7 +9,7 @@ one another.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,7 +44,7 @@ class Choice(NamedTuple):
     """An unfitted model with its parameters chosen, and what was tried."""
 
     model: Any
-    grid: tuple[tuple[dict[str, Any], float], ...] = ()
+    grid: tuple[tuple[Mapping[str, Any], float], ...] = ()
 
 
 class Candidate(NamedTuple):

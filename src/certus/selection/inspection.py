@@ -213,10 +213,9 @@ def _by_level(x: np.ndarray, y: np.ndarray, labels: bool) -> float:
     if total == 0:
         return 0.0
     frame = pl.DataFrame({"x": x, "y": y})
-    inside = frame.group_by("x").agg((pl.col("y").var(ddof=0) * pl.len()).alias("s"))[
-        "s"
-    ]
-    return float(np.sqrt(max(0.0, 1 - inside.sum() / len(y) / total)))
+    squares = frame.group_by("x").agg(s=pl.col("y").var(ddof=0) * pl.len())["s"]
+    inside = float(squares.sum()) / len(y)
+    return float(np.sqrt(max(0.0, 1 - inside / total)))
 
 
 # ---- hints -------------------------------------------------------------------------

@@ -68,7 +68,7 @@ def prepare(
     )
     split = dataclasses.replace(plan, groups=order.groups, time=order.time)
     _check_sides(split)
-    hidden = [order.groups] if isinstance(groups, str) else []
+    hidden = [groups] if isinstance(groups, str) else []
     seen = [
         column._replace(values=column.values[split.training])
         for column in columns
