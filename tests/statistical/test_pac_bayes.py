@@ -152,8 +152,11 @@ def test_digits(seed: int) -> None:
         model.fit(X[train], y[train])
         shares = model.vote_proba(X[test])
         error = 1 - shares[np.arange(1000), y[test]].mean()
-        drawn = np.mean([np.mean(model.predict(X[test]) != y[test]) for _ in range(20)])
-        assert abs(drawn - error) < 0.01
+        drawn = [
+            np.mean(model.set_params(random_state=i).predict(X[test]) != y[test])
+            for i in range(20)
+        ]
+        assert abs(np.mean(drawn) - error) < 0.02
         assert error < model.certificate_.value <= limit
         assert model.certificate_["pac_bayes_bound"].delta == DELTA
         found[prior] = model.certificate_.value

@@ -87,7 +87,13 @@ def search(
         if status is not Status.SOLVED:
             break
         mean, std = descent.point.mean, None
-    return min(found, key=lambda point: point.bound), status, steps
+    best = min(found, key=lambda point: point.bound)
+    if status is Status.SOLVED and not (best is found[-1] and descent.taken):
+        try:  # the last step shown is the one that is kept
+            status = on_step(best) or status
+        except KeyboardInterrupt:
+            status = Status.INTERRUPTED
+    return best, status, steps
 
 
 class _Descent:

@@ -170,11 +170,11 @@ def mean_length(X: Any, rows: Array, constant: float) -> float:
 
     Nothing but these rows enters, not even for scaling: a prior may depend on it.
     """
-    values = X[rows].data if sparse.issparse(X) else X[rows]
+    values = (X[rows].data if sparse.issparse(X) else X[rows]).astype(np.float64)
     top = float(np.abs(values).max(initial=0.0))
     total = 0.0
     if top > 0:
-        total = float(np.sum(np.square(values / top, dtype=np.float64)))
+        total = float(np.sum(np.square(values / top)))
     size = math.hypot(math.sqrt(total / max(1, len(rows))) * top, constant)
     return size if size > 0 else 1.0
 
