@@ -1,8 +1,8 @@
 """Draw the pictures of the README from real runs: ``make pictures``.
 
-``fit.svg`` is what ``certus fit`` prints on the bundled example; ``certify.svg`` is a
-Python session that certifies a model of scikit-learn. Nothing in them is retyped: the
-commands run here, and what they print is drawn.
+``fit.svg`` is what ``certus fit`` prints on the bundled example, ``report.png`` the
+report it writes, as Chromium shows it; ``certify.svg`` is a Python session that
+certifies a model of scikit-learn. Nothing in them is retyped: the commands run here.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -79,20 +80,19 @@ FRAME = """\
 """
 
 
-def run_command(*args: str) -> Text:
-    """Run ``certus`` in an empty folder and return what it prints, colours included."""
+def run_command(folder: str, *args: str) -> Text:
+    """Run ``certus`` in a folder and return what it prints, colours included."""
     code = "import sys; from certus.cli import main; sys.exit(main())"
     colours = {"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": str(WIDTH)}
-    with tempfile.TemporaryDirectory() as folder:
-        # Once to fill the caches, as on any day but the first.
-        for _ in range(2):
-            shown = subprocess.run(
-                [sys.executable, "-c", code, *args],
-                cwd=folder,
-                env=os.environ | colours | {"PYTHONIOENCODING": "utf-8"},
-                capture_output=True,
-                check=True,
-            )
+    # Once to fill the caches, as on any day but the first.
+    for _ in range(2):
+        shown = subprocess.run(
+            [sys.executable, "-c", code, *args],
+            cwd=folder,
+            env=os.environ | colours | {"PYTHONIOENCODING": "utf-8"},
+            capture_output=True,
+            check=True,
+        )
     return Text.from_ansi(shown.stdout.decode().rstrip())
 
 
@@ -127,11 +127,46 @@ def draw(content: RenderableType, title: str, name: str) -> None:
     (STATIC / f"{name}.svg").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+# Two views of one page side by side: its beginning, and from the comparison on.
+SPREAD = """\
+<!DOCTYPE html><meta charset="utf-8">
+<body style="margin:0;display:flex;background:#fdfdfb">
+<iframe src="PAGE" style="border:0;width:50%;height:100vh"></iframe>
+<iframe src="PAGE#comparison" style="border:0;width:50%;height:100vh"></iframe>
+"""
+
+
+def photograph(page: Path, name: str, width: int = 1520, height: int = 1066) -> None:
+    """Write a picture of a page as Chromium shows it."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser")
+    if browser is None:
+        sys.exit(f"{name}.png needs Chromium, which is not installed.")
+    spread = page.with_name("spread.html")
+    spread.write_text(SPREAD.replace("PAGE", page.name), encoding="utf-8")
+    quiet = ("--disable-gpu", "--disable-background-networking", "--hide-scrollbars")
+    subprocess.run(
+        [
+            browser,
+            "--headless",
+            "--no-sandbox",
+            *quiet,
+            f"--window-size={width},{height}",
+            f"--screenshot={STATIC / name}.png",
+            spread.as_uri(),
+        ],
+        capture_output=True,
+        check=True,
+    )
+
+
 def main() -> None:
-    """Draw both pictures."""
+    """Draw all pictures."""
     STATIC.mkdir(exist_ok=True)
     prompt = Text("$ certus fit", style="bold")
-    draw(Group(prompt, run_command("fit")), "certus fit", "fit")
+    with tempfile.TemporaryDirectory() as folder:
+        shown = run_command(folder, "fit")
+        draw(Group(prompt, shown), "certus fit", "fit")
+        photograph(Path(folder) / "diabetes.html", "report")
     code = "".join(f">>> {line}\n" for line in SESSION.splitlines())
     listing = Syntax(code.rstrip(), "pycon", theme="nord", background_color="default")
     session = Group(listing, Text(run_session(SESSION).rstrip()))

@@ -30,6 +30,7 @@ _COMMANDS = {
     "fit-help": ["fit", "--help"],
     "predict-help": ["predict", "--help"],
     "certify-help": ["certify", "--help"],
+    "audit-help": ["audit", "--help"],
     "list": ["list"],
     "list-help": ["list", "--help"],
 }

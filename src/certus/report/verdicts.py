@@ -36,7 +36,8 @@ def verdict(
 ) -> str:
     """One sentence, and a second if a candidate of another library did better."""
     subject = f"The {certificate.model} model of {task.quoted}"
-    main = f"{subject} {_solved(certificate)}, and {_error(risk, found, task)}."
+    joint = ", and" if certificate.met else ";"
+    main = f"{subject} {_solved(certificate)}{joint} {_error(risk, found, task)}."
     remark = "" if comparison is None else comparison.verdict
     if not remark:
         return main
