@@ -104,12 +104,15 @@ def _affordable(
     size: int,
     seconds: float,
 ) -> int:
-    """How many folds leave time for larger sizes; also warms caches of machine code."""
-    start = time.perf_counter()
-    with contextlib.suppress(Exception):  # so few rows may lack a label
-        _run(clone(model), rows, task, _cut(folds, size)[0])
-    spent = time.perf_counter() - start
-    return max(2, min(len(folds), int(0.1 * seconds / spent)))
+    """How many folds leave time for larger sizes: those that take a quarter of it."""
+    for _ in range(2):  # the first time may be spent on compiling
+        start = time.perf_counter()
+        with contextlib.suppress(Exception):  # so few rows may lack a label
+            _run(clone(model), rows, task, _cut(folds, size)[0])
+        count = int(0.25 * seconds / (time.perf_counter() - start))
+        if count >= len(folds):
+            break
+    return max(2, min(len(folds), count))
 
 
 def _points(
