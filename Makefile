@@ -13,6 +13,7 @@ CORE := $(VENV)/.core-$(KEY)
 DEV := $(VENV)/.dev-$(KEY)
 DOCS := $(VENV)/.docs-$(KEY)
 BENCH := .venv-bench/.bench-$(KEY)
+AUTOML := .venv-automl/.automl-$(KEY)
 
 # Two workers suit a laptop; one core gets one worker. Each keeps to one BLAS thread:
 # two workers with two threads each would spend their time waiting for one another.
@@ -20,8 +21,8 @@ PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
 	$(BIN)/python -m pytest -n auto --maxprocesses 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format docs pictures bench test-hostile test-upstream \
-	test-statistical clean
+.PHONY: help demo test lint format docs pictures bench bench-automl test-hostile \
+	test-upstream test-statistical clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' \
@@ -55,6 +56,9 @@ pictures: $(CORE)  ## draw the README's picture anew
 bench: $(BENCH)  ## time certus against its peers; writes the table in benchmarks/
 	.venv-bench/bin/python -m benchmarks.run
 
+bench-automl: $(AUTOML)  ## test scores and seconds beside FLAML and AutoGluon
+	.venv-automl/bin/python -m benchmarks.automl
+
 test-hostile: $(DEV)  ## forged, cut and fuzzed model files (10,000 of them)
 	$(PYTEST) tests/hostile
 	$(BIN)/python tests/hostile/fuzz_files.py --count 10000
@@ -66,7 +70,7 @@ test-statistical: $(DEV)  ## the tests that take minutes: repetitions, memory
 	$(PYTEST) -m slow
 
 clean:  ## remove environments, caches and everything built
-	rm -rf .venv .venv-bench demo dist build docs/_build docs/auto_examples
+	rm -rf .venv .venv-bench .venv-automl demo dist build docs/_build docs/auto_examples
 	rm -rf docs/api/generated .pytest_cache .mypy_cache .ruff_cache
 	rm -rf .import_linter_cache .hypothesis
 	find src tests benchmarks examples docs -name __pycache__ -prune \
@@ -107,13 +111,23 @@ $(DOCS): | $(VENV)/bin/python
 	$(call install,$(VENV),docs)
 	@touch $@
 
-# A peer that cannot be installed is left out; the table lists it as absent.
+# $(call peers,ENVIRONMENT,EXTRA): the packages of an extra, one by one. A peer that
+# cannot be installed is left out; the table lists it as absent.
+define peers
+@$(1)/bin/python -c "import tomllib; print(*tomllib.load(open( \
+	'pyproject.toml', 'rb'))['project']['optional-dependencies']['$(2)'], \
+	sep='\n')" | while read -r peer; do \
+	echo "installing $$peer"; \
+	$(1)/bin/python $(PIP_INSTALL) "$$peer" || echo "absent: $$peer"; \
+done
+endef
+
 $(BENCH): | .venv-bench/bin/python
 	$(call install,.venv-bench,plot)
-	@.venv-bench/bin/python -c "import tomllib; print(*tomllib.load(open( \
-		'pyproject.toml', 'rb'))['project']['optional-dependencies']['bench'], \
-		sep='\n')" | while read -r peer; do \
-		echo "installing $$peer"; \
-		.venv-bench/bin/python $(PIP_INSTALL) "$$peer" || echo "absent: $$peer"; \
-	done
+	$(call peers,.venv-bench,bench)
+	@touch $@
+
+$(AUTOML): | .venv-automl/bin/python
+	$(call install,.venv-automl,plot)
+	$(call peers,.venv-automl,automl)
 	@touch $@

@@ -98,15 +98,9 @@ def line(row: Row, found: dict[str, Any]) -> str:
 
 def write_table(results: dict[str, Any], rows: Sequence[Row], path: Path) -> None:
     """Write the table, the starts, and the peers that are missing."""
-    machine = results["machine"]
-    text = "# Benchmarks\n\n"
-    text += (
-        f"{machine['cpu']}, {machine['cores']} cores, threads: {machine['threads']}, "
-    )
-    text += f"Python {machine['python']}. "
-    text += ", ".join(f"{k} {v}" for k, v in machine["versions"].items()) + ".\n\n"
-    text += READING
-    text += _disturbed(results) + HEADER
+    text = "# Benchmarks\n\n" + describe_machine(results["machine"]) + READING
+    rows_found = results["rows"].values()
+    text += disturbed([r for found in rows_found for r in found.values()]) + HEADER
     for row in rows:
         if row.name in results["rows"]:
             text += line(row, results["rows"][row.name])
@@ -125,10 +119,18 @@ def write_table(results: dict[str, Any], rows: Sequence[Row], path: Path) -> Non
     path.write_text(text)
 
 
-def _disturbed(results: dict[str, Any]) -> str:
+def describe_machine(machine: dict[str, Any]) -> str:
+    """Processor, threads and versions, as a paragraph."""
+    text = f"{machine['cpu']}, {machine['cores']} cores, threads: {machine['threads']},"
+    text += f" Python {machine['python']}. "
+    return (
+        text + ", ".join(f"{k} {v}" for k, v in machine["versions"].items()) + ".\n\n"
+    )
+
+
+def disturbed(runs: Sequence[dict[str, Any]]) -> str:
     """A warning if others used the machine: threaded products suffer most."""
-    rows = results["rows"].values()
-    loads = [r.get("busy") or 0.0 for found in rows for r in found.values()]
+    loads = [r.get("busy") or 0.0 for r in runs]
     count = sum(load > BUSY for load in loads)
     if not count:
         return ""

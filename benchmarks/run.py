@@ -224,10 +224,10 @@ def summarise(result: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def machine() -> dict[str, Any]:
+def machine(packages: tuple[str, ...] = PACKAGES) -> dict[str, Any]:
     """What the numbers were measured on and with."""
     versions = {}
-    for name in PACKAGES:
+    for name in packages:
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
