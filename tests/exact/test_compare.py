@@ -105,6 +105,8 @@ def test_sealed_rows_are_opened_once(monkeypatch):
     X, y = labelled()
     found = certus.compare(X, y, models=[LogisticRegression(), KNeighborsClassifier()])
     assert calls == [len(found.split.sealed)] == [30]
+    share = np.mean(y == "yes")
+    assert abs(np.sum(y[found.split.sealed] == "yes") - 30 * share) <= 1  # evenly dealt
 
 
 def test_risk_is_clopper_pearson_of_the_sealed_rows():

@@ -49,6 +49,8 @@ def test_labels_are_dealt_evenly(n, seed, labels):
         assert np.isin(split.sealed, rows).sum() == round(0.2 * len(rows))
         counts = [np.isin(test, rows).sum() for _, test in split.folds]
         assert max(counts) - min(counts) <= 1
+    sizes = [len(test) for _, test in split.folds]
+    assert max(sizes) - min(sizes) <= 1  # rare labels do not all end up in one fold
 
 
 @settings(deadline=None)
