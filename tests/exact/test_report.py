@@ -32,7 +32,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import certus
-from certus.linear import Lasso, LassoCV, Ridge
+from certus.linear import Lasso, LassoCV, Perceptron, Ridge
 from certus.linear import LogisticRegression as OurLogistic
 from certus.report import Audit
 from certus.report.predictions import calibration, confusion, importance
@@ -603,6 +603,26 @@ def test_hostile_input_is_an_error_that_helps(arguments, message) -> None:
     given = {"X": X, "y": y} | arguments
     with pytest.raises(ValueError, match=message):
         certus.audit(model, **given)
+
+
+def test_huge_amounts_have_finite_errors(diabetes) -> None:
+    X, y = diabetes
+    scale = 1e200
+    with certus.config_context(on_uncertified="ignore"):  # squares overflow
+        model = Ridge().fit(X, scale * y)
+    huge = certus.audit(model, X, scale * y)
+    plain = certus.audit(Ridge().fit(X, y), X, y)
+    assert huge.to_html() and huge.to_json()
+    for part in ("mean", "sd"):
+        one, two = (a.figure("learning").data["held_out"][part] for a in (huge, plain))
+        np.testing.assert_allclose(np.array(one) / scale, two)
+
+
+def test_a_penalty_that_is_switched_off_is_not_questioned() -> None:
+    X, y = load_iris(return_X_y=True)
+    report = certus.audit(Perceptron().fit(X, y), X, y)
+    assert "validation" not in [figure.kind for figure in report.figures]
+    assert "calibration: the model gives no probabilities" in report.left_out
 
 
 def test_three_rows_are_enough_for_a_report() -> None:

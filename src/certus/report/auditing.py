@@ -361,11 +361,9 @@ def _risk(
     losses = task.losses(unseen.y, found.guess)
     threshold = None
     past = found.learning
-    if not task.labels:
-        losses = np.sqrt(losses)
-        if past.held_out is not None and past.guess is not None:
-            known = np.sqrt(task.losses(past.held_out.y, past.guess))
-            threshold = float(np.quantile(known, _QUANTILE))
+    if not task.labels and past.held_out is not None and past.guess is not None:
+        known = task.losses(past.held_out.y, past.guess)
+        threshold = float(np.quantile(known, _QUANTILE))
     return risk_claims(
         losses,
         kind,

@@ -17,7 +17,7 @@ from sklearn.base import clone
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from certus.report.document import Figure
-from certus.report.rows import Array, Rows, Task
+from certus.report.rows import Array, Rows, Task, deviation
 from certus.verify.foreign import unwrap
 from certus.wording import number
 
@@ -242,17 +242,15 @@ def _measure(task: Task) -> str:
 
 
 def _moments(values: Array) -> dict[str, list[float]]:
-    sd = values.std(axis=1, ddof=1) if values.shape[1] > 1 else np.zeros(len(values))
-    return {"mean": values.mean(axis=1).tolist(), "sd": sd.tolist()}
+    mean = values.mean(axis=1)
+    return {"mean": mean.tolist(), "sd": deviation(values).tolist()}
 
 
 def _clear(differences: Array) -> bool:
     """Whether a mean over folds is well above what the folds differ by."""
     count = len(differences)
-    if count < 2:
-        return False
-    spread = differences.std(ddof=1) / count**0.5
-    return bool(differences.mean() > 2.0 * spread)
+    spread = deviation(differences) / count**0.5
+    return count > 1 and bool(differences.mean() > 2.0 * spread)
 
 
 def _learning_answer(
@@ -312,6 +310,8 @@ def penalty_of(model: Any, X: Any) -> _Penalty | None:
         if hasattr(inner, f"{name}_") and type(inner).__name__.endswith("CV"):
             value = np.unique(getattr(inner, f"{name}_"))
             value = value.item() if value.size == 1 else None
+        if name != "n_neighbors" and getattr(inner, "penalty", "") is None:
+            continue
         if isinstance(value, bool) or not np.isscalar(value) or isinstance(value, str):
             continue
         if not 0 < float(value) < np.inf:  # type: ignore[arg-type]

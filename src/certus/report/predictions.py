@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 from certus.bounds import clopper_pearson
 from certus.report.document import Figure
-from certus.report.rows import Array, Rows, Task, column_names
+from certus.report.rows import Array, Rows, Task, column_names, deviation
 from certus.verify.data import plain
 from certus.verify.foreign import unwrap
 from certus.wording import clean, number, shorten
@@ -212,7 +212,7 @@ def importance(
     repeats = len(rises[-1])
     values = np.array([column[:repeats] for column in rises])
     mean = values.mean(axis=1)
-    sd = values.std(axis=1, ddof=1) if repeats > 1 else np.zeros(len(names))
+    sd = deviation(values)
     order = np.argsort(-mean, kind="stable")[:_COLUMNS]
     caption = (
         f"Rise of the error, {task.measure}, when a column is shuffled; mean and "
@@ -284,9 +284,15 @@ def coefficients(model: Any, rows: Rows) -> tuple[list[str], Array, Array] | Non
         return None
     scaler = StandardScaler(with_mean=not sparse.issparse(Z)).fit(Z)
     sd = np.sqrt(np.nan_to_num(scaler.var_))
-    order = np.argsort(-np.linalg.norm(coef, axis=0) * sd, kind="stable")
+    order = np.argsort(-_over_labels(coef) * sd, kind="stable")
     names = _encoded_names(model, rows.X, Z)
     return [names[i] for i in order], coef[:, order], sd[order]
+
+
+def _over_labels(coef: Array) -> Array:
+    """Size of each column of coefficients, over all labels."""
+    size = np.max(np.abs(coef)) or 1.0
+    return np.asarray(size * np.linalg.norm(coef / size, axis=0))
 
 
 def _encoded_names(model: Any, X: Any, Z: Any) -> list[str]:
@@ -311,7 +317,7 @@ def coefficient_figure(model: Any, rows: Rows, task: Task) -> Figure | None:
     names, coef, sd = found
     scaled = coef * sd
     several = len(coef) > 1
-    values = np.linalg.norm(scaled, axis=0) if several else scaled[0]
+    values = _over_labels(scaled) if several else scaled[0]
     shown = min(_COLUMNS, len(names))
     zeros = int((np.abs(scaled).max(axis=0) == 0).sum())
     what = (

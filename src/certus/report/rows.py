@@ -15,7 +15,7 @@ from scipy import sparse
 
 from certus.wording import number, shorten
 
-__all__ = ["Rows", "Task", "column_names", "make_rows", "take"]
+__all__ = ["Rows", "Task", "column_names", "deviation", "make_rows", "take"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -39,15 +39,18 @@ class Task(NamedTuple):
         return f"“{shorten(self.target)}”" if self.target else "the target"
 
     def losses(self, truth: Array, guess: Array) -> Array:
-        """Row by row: 1 where the label is wrong, or the squared residual."""
+        """Row by row: 1 where the label is wrong, or the absolute error."""
         if self.labels:
             return np.asarray(guess != truth, dtype=float)
-        return (np.asarray(guess, float) - np.asarray(truth, float)) ** 2
+        return np.abs(np.asarray(guess, float) - np.asarray(truth, float))
 
     def error(self, truth: Array, guess: Array) -> float:
         """The error on some rows."""
-        mean = float(np.mean(self.losses(truth, guess)))
-        return mean if self.labels else mean**0.5
+        losses = self.losses(truth, guess)
+        if self.labels:
+            return float(np.mean(losses))
+        size = _size(losses)
+        return float(size * np.mean((losses / size) ** 2) ** 0.5)
 
     def show(self, error: float, digits: int = 3) -> str:
         """An error as people write it."""
@@ -107,6 +110,19 @@ def make_rows(X: Any, y: Any, kind: str) -> Rows:
     if holes:
         raise ValueError(f"y has no value (NaN) in {holes:,} rows. Drop those rows.")
     return Rows(X, truth, kind)
+
+
+def deviation(values: Array) -> Array:
+    """Standard deviation along the last axis; 0 of a single value."""
+    if values.shape[-1] < 2:
+        return np.zeros(values.shape[:-1])
+    size = _size(values)
+    return np.asarray(size * np.std(values / size, axis=-1, ddof=1))
+
+
+def _size(values: Array) -> float:
+    """The largest magnitude, by which huge numbers are divided before squaring."""
+    return float(np.max(np.abs(values))) or 1.0
 
 
 def take(X: Any, index: Array) -> Any:

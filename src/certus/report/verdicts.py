@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from certus.certificate import Certificate, Claim, Status, Strength
-from certus.report.rows import Rows, Task
+from certus.report.rows import Rows, Task, deviation
 from certus.wording import number
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def measured(
 def _held_out(found: Found, task: Task) -> Claim:
     errors, constant = found.learning.errors, float(np.mean(found.learning.constant))
     mean = float(np.mean(errors))
-    spread = float(np.std(errors, ddof=1)) if len(errors) > 1 else 0.0
+    spread = float(deviation(np.array(errors)))
     plain = "most frequent label" if task.labels else "mean"
     return Claim(
         "held_out",
@@ -144,8 +144,9 @@ def _held_out(found: Found, task: Task) -> Claim:
 
 def _amounts(unseen: Rows, guess: Any, task: Task) -> Claim:
     error = task.error(unseen.y, guess)
-    spread = float(np.var(np.asarray(unseen.y, float)))
-    share = f", R² = {number(1 - error**2 / spread, 2)}" if spread > 0 else ""
+    truth = np.asarray(unseen.y, float)
+    plain = task.error(truth, np.full(unseen.size, truth.mean()))
+    share = f", R² = {number(1 - (error / plain) ** 2, 2)}" if plain > 0 else ""
     return Claim(
         "test_error",
         Strength.MEASURED,
