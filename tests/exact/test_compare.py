@@ -409,12 +409,29 @@ def test_copies_stay_on_one_side():
 
 
 def test_rows_that_repeat_by_nature_are_not_copies():
+    """Few categories, also beside a column that half of the rows lack."""
     rng = np.random.default_rng(0)
     frame = pl.DataFrame({"a": rng.integers(0, 2, 200), "b": rng.integers(0, 3, 200)})
-    found = certus.compare(
-        frame, rng.integers(0, 2, 200), models=[LogisticRegression()]
-    )
+    y = rng.integers(0, 2, 200)
+    found = certus.compare(frame, y, models=[LogisticRegression()])
     assert found.split.units is None and len(found.split.sealed) == 40
+    half = [None if i % 2 else float(v) for i, v in enumerate(rng.normal(size=200))]
+    frame = frame.with_columns(half=pl.Series(half))
+    found = certus.compare(frame, y, models=[LogisticRegression()])
+    assert found.split.units is None and len(found.split.sealed) == 40
+    whole = frame.with_columns(c=pl.Series(rng.integers(0, 1000, 200)))
+    twice = pl.concat([whole, whole[:5]])
+    found = certus.compare(twice, np.r_[y, y[:5]], models=[LogisticRegression()])
+    assert found.split.units is not None
+    assert any("5 rows are equal to another" in note for note in found.notes)
+
+
+def test_a_label_that_inner_folds_lack():
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random(120) < 0.5, "a", "b")
+    y[:3], y[3:7] = "rare", "seldom"
+    found = certus.compare(rng.normal(size=(120, 3)), y)
+    assert [row.name for row in found.rows if row.reason] == []
 
 
 def grouped(n_groups=30, each=6, seed=0):

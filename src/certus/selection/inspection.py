@@ -15,7 +15,13 @@ import polars as pl
 from scipy.stats import rankdata
 
 from certus.table.errors import TableError, did_you_mean, quoted
-from certus.table.frame import Column, is_frame, table_from_array, table_from_frame
+from certus.table.frame import (
+    Column,
+    column_names,
+    is_frame,
+    table_from_array,
+    table_from_frame,
+)
 from certus.table.plan import ID_NAME, plan_column
 from certus.wording import number, shorten
 
@@ -26,6 +32,7 @@ __all__ = [
     "copies",
     "find_leaks",
     "hints",
+    "names_of",
     "take",
     "take_column",
     "without",
@@ -35,6 +42,10 @@ __all__ = [
 DETERMINES = 0.999
 #: From here on it is remarked upon.
 NEARLY = 0.98
+#: Share of rows with an equal up to which equal rows are copies, whatever they hold;
+#: and share of distinct values from which on a column tells rows apart.
+_BY_CHANCE = 0.1
+_TELLING = 0.3
 _ROWS = 20_000  # looked at for leaks
 _FEWEST = 30  # rows, below which any column may happen to fit
 _RARE = 10  # rows outside the commonest label, likewise
@@ -61,6 +72,20 @@ def columns_of(X: Any) -> list[Column]:
     return table_from_array(array, [f"x{i}" for i in range(array.shape[1])]).columns
 
 
+def names_of(X: Any) -> list[str]:
+    """Names of the columns, without a look at them."""
+    if is_frame(X):
+        return column_names(X)
+    return [f"x{i}" for i in range(np.asarray(X).shape[1])]
+
+
+def _one_column(X: Any, at: int) -> Column:
+    """The other columns may be of types that no model could use."""
+    if is_frame(X):
+        return table_from_frame(X, [column_names(X)[at]]).columns[0]
+    return columns_of(X)[at]
+
+
 def take(X: Any, rows: Any) -> Any:
     """Some rows of a frame or array, in the order given."""
     if is_frame(X):
@@ -80,11 +105,11 @@ def without(X: Any, names: Any) -> Any:
 def take_column(X: Any, values: Any, option: str) -> Column:
     """A column of X by its name, or values given beside X."""
     if isinstance(values, str):
-        found = {column.name: column for column in columns_of(X)}
+        found = names_of(X)
         if values not in found:
             hint = did_you_mean(values, found) or f" It has {quoted(found)}."
             raise TableError(f'The table has no column "{values}".{hint}')
-        column = found[values]
+        column = _one_column(X, found.index(values))
     else:
         array = np.asarray(values)
         if array.ndim != 1:
@@ -103,25 +128,31 @@ def take_column(X: Any, values: Any, option: str) -> Column:
 # ---- copies ------------------------------------------------------------------------
 
 
-def copies(columns: list[Column], y: np.ndarray) -> tuple[np.ndarray | None, int]:
+def copies(columns: list[Column]) -> tuple[np.ndarray | None, int]:
     """Number of the first row equal to each row, and how many are copies of another.
 
-    None where rows repeat by nature: fewer than half of them are distinct. Identifiers
-    are not compared, as they would hide a copy.
+    Rows of a few categories agree by chance; to keep those on one side would set the
+    labels of a cell against one another. Equal rows count as copies if they agree in a
+    value of a column that hardly repeats, or if hardly any row of the table has an
+    equal. Identifiers are not compared, as they would hide a copy.
     """
-    named = [c.values for c in columns if not is_identifier(c)]
-    if not named or len(y) < 2:
+    compared = [c.values for c in columns if not is_identifier(c)]
+    if not compared:
         return None, 0
-    target = pl.Series(np.unique(y, return_inverse=True)[1])
-    frame = pl.DataFrame([s.alias(str(i)) for i, s in enumerate([*named, target])])
+    n = len(compared[0])
+    frame = pl.DataFrame([s.alias(str(i)) for i, s in enumerate(compared)])
     first = frame.with_row_index("row").select(
         pl.col("row").first().over(frame.columns).alias("first")
     )["first"]
     numbers = first.to_numpy().astype(np.int64)
-    extra = len(numbers) - len(np.unique(numbers))
-    if extra == 0 or extra > len(numbers) / 2:
-        return None, 0
-    return numbers, extra
+    if n - len(np.unique(numbers)) > _BY_CHANCE * n:
+        telling = np.zeros(n, dtype=bool)
+        for values in compared:
+            if values.n_unique() >= _TELLING * (n - values.null_count()):
+                telling |= values.is_not_null().to_numpy()
+        numbers = np.where(telling, numbers, np.arange(n))
+    extra = n - len(np.unique(numbers))
+    return (numbers, extra) if extra else (None, 0)
 
 
 # ---- leaks -------------------------------------------------------------------------

@@ -140,7 +140,7 @@ def _order(
         named = groups if isinstance(groups, str) else None
         others = [c for c in columns if c.name != named]
         return _by_groups(column, others, y, notes)
-    same, extra = inspection.copies(columns, y)
+    same, extra = inspection.copies(columns)
     if time is not None:
         column = inspection.take_column(X, time, "time")
         if column.kind not in ("number", "date"):
@@ -172,7 +172,7 @@ def _by_groups(
     notes.append(f'"{name}" names {len(sizes):,} groups, each kept on one side.')
     if sizes.max() > len(y) / 2:
         notes.append(f"one group holds {sizes.max():,} of {len(y):,} rows.")
-    same, _ = inspection.copies(others, y)
+    same, _ = inspection.copies(others)
     if same is not None:
         overlap = int(np.count_nonzero(units != units[same]))
         if overlap:

@@ -164,7 +164,10 @@ class Race:
         if len(y) > _MANY:
             inner = inner[-1:]
         plain = split.groups is None and split.time is None
-        return candidate.choose(model, Tuning(Z, y, inner, plain, self._late))
+        try:
+            return candidate.choose(model, Tuning(Z, y, inner, plain, self._late))
+        except _FAILURES:  # an inner fold may lack a label: the defaults will do
+            return Choice(model)
 
     def _sample(self, candidate: Candidate, y: np.ndarray) -> np.ndarray:
         """As many rows as the candidate may choose on, labels dealt evenly."""
@@ -208,7 +211,7 @@ class Race:
         Z = TableEncoder().fit_transform(X) if candidate.choose else None
         try:
             choice = self._choose(candidate, Z, rows)
-        except (TimeoutError, *_FAILURES):  # the parameters of the last fold will do
+        except TimeoutError:  # the parameters of the last fold will do
             choice = Choice(row.model, row.grid)
         pipeline = TablePipeline(TableEncoder(), choice.model)
         with config_context(on_uncertified="ignore", on_interrupt="return"):

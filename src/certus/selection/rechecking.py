@@ -14,7 +14,7 @@ import numpy as np
 
 from certus.certificate import Certificate, Claim
 from certus.selection.comparing import losses_of
-from certus.selection.inspection import columns_of, take, take_column
+from certus.selection.inspection import names_of, take, take_column
 from certus.selection.splits import sealed_rows
 from certus.table.pipeline import read_target
 from certus.verify import certify
@@ -104,7 +104,7 @@ def _risk(
 ) -> tuple[Claim, ...]:
     groups = None
     if split["groups"] is not None:
-        if split["groups"] not in {column.name for column in columns_of(X)}:
+        if split["groups"] not in names_of(X):
             return ()  # the groups were given beside the table
         column = take_column(X, split["groups"], "groups")
         groups = column.values.rank("dense").to_numpy()[sealed]
