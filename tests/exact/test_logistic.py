@@ -312,3 +312,13 @@ def test_scores_of_the_folds_equal_explicit_loops(k: int, ratio: float) -> None:
     best = model.scores_.mean(axis=0).argmax()
     assert model.Cs_[best] == model.C_ and model.l1_ratio_ == ratio
     assert model.certificate_.met
+
+
+def test_l1_path_where_a_fold_lacks_a_label():
+    """Only intercepts move at first: no column is in the working set then."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(100, 3)), rng.choice(["a", "b"], 100)
+    y[:2] = "c"
+    folds = [(np.arange(2, 70), np.arange(70, 100))]
+    model = LogisticRegressionCV(Cs=[0.01, 0.1, 1.0], l1_ratios=(1.0,), cv=folds)
+    assert model.fit(X, y).certificate_.met

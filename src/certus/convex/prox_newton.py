@@ -152,6 +152,8 @@ def _admit(problem: SparseProblem, W: Array, pull: Array) -> bool:
         best = np.argpartition(violation[candidates], -room)[-room:]
         candidates = candidates[best]
     new = np.union1d(candidates, np.flatnonzero(support & ~inside))
+    if not (new.size or inside.any()):  # only the intercept has to move
+        new = np.array([violation.argmax()])
     if new.size:
         problem.admit(new)
     return bool(new.size)
