@@ -63,12 +63,12 @@ BROKEN = {
     "gaps.csv": (b"a,b\n,\n,\n", "no rows"),
     "long.csv": (b"a,b\n1,2\n1,2,3\n", "line 3: 3 cells, but the header has 2"),
     "short.csv": (b"a,b,c\n1,2,3\n1,2\n4,5,6\n", "line 3: 2 cells"),
-    "short.tsv": (b"a\tb\n1\t2\n1\n", "line 3: 1 cells"),
+    "short.tsv": (b"a\tb\n1\t2\n1\n", "line 3: 1 cell,"),
     "twice.csv": (b"a,b,a\n1,2,3\n", 'more than one column "a"'),
     "latin.csv": ("a,b\n1,é\n".encode("latin1"), "not UTF-8 text .line 2"),
     "wide.csv": ("a,b\n1,2\n".encode("utf-16"), "UTF-16"),
     "noise.csv": (bytes(range(256)) * 4, "binary data"),
-    "quote.csv": (b'a,b\n"x,1\n2,3\n', "damaged|cells"),
+    "quote.csv": (b'a,b\n"x,1\n2,3\n', "damaged|cell"),
     "noise.parquet": (b"PAR1" + bytes(range(256)), "damaged, cut short"),
     "noise.feather": (b"ARROW1" + bytes(range(256)), "damaged, cut short"),
     "noise.arrow": (bytes(range(256)), "damaged, cut short"),
@@ -145,7 +145,7 @@ def test_forbidden_file(tmp_path, monkeypatch):
 
     write(FRAME, tmp_path / "a.csv")
     # Not by chmod: a test run as root could read the file all the same.
-    monkeypatch.setattr("certus.table.reader._open_bytes", refuse)
+    monkeypatch.setattr("certus.table.delimited.open_bytes", refuse)
     with pytest.raises(TableError, match="permission denied"):
         read_table(tmp_path / "a.csv")
 

@@ -150,7 +150,7 @@ def _read(model_path: Path, path: Path, step: Any) -> tuple[Any, Any]:
     if not hasattr(model, "predict"):
         raise Stop(f"{model_path.name} holds a {type(model).__name__}, not a model.")
     step(f"reading {path.name}")
-    return model, read_table(path)
+    return model, read_table(path, announce=remark)
 
 
 def _columns(model: Any, frame: Any) -> tuple[Any, list[str]]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from certus.cli.screen import Stop
+from certus.cli.screen import Stop, remark
 from certus.wording import number, shorten
 
 __all__ = ["Data", "read_training", "split_target"]
@@ -73,7 +73,7 @@ def read_training(
         frame, usual = load_example()
         name, target = "diabetes", target or usual
     else:
-        frame, name = read_table(path), path.name
+        frame, name = read_table(path, announce=remark), path.name
     if target is None:
         raise Stop(
             f"say which column to predict: --target COLUMN. {shorten(name)} has "
@@ -86,7 +86,10 @@ def read_training(
         raise Stop(f'"{target}" is both --target and --drop. Remove one.', code=2)
     X, y, gaps = split_target(frame, target, name)
     if X.drop(drop).width == 0:
-        raise Stop(f'{name} has no column besides "{target}" to predict it from.')
+        raise Stop(
+            f'{name} has no column besides "{shorten(target)}" to predict it from. Add '
+            "some, or check how its cells are separated."
+        )
     task = _task(y, target, labels)
     return Data(name, X.drop(drop), y, target, task, gaps)
 
@@ -99,7 +102,10 @@ def split_target(frame: Any, target: str, name: str) -> tuple[Any, Any, int]:
         kept = kept.filter(kept[target].is_not_nan())
     if kept.height == 0:
         raise Stop(f'column "{shorten(target)}" of {name} has no value in any row.')
-    return kept.drop(target), kept[target], frame.height - kept.height
+    y = kept[target]
+    if y.dtype.is_decimal():
+        y = y.cast(float)
+    return kept.drop(target), y, frame.height - kept.height
 
 
 def _require(frame: Any, column: str, name: str) -> None:
@@ -123,7 +129,10 @@ def _task(y: Any, target: str, labels: bool | None) -> str:
     what = f'column "{shorten(target)}"'
     numeric, distinct = y.dtype.is_numeric(), y.n_unique()
     if y.dtype.is_temporal() or y.dtype.is_nested():
-        raise Stop(f"{what} holds {y.dtype}; a target must be numbers or labels.")
+        raise Stop(
+            f"{what} holds {y.dtype}; a target must be numbers or labels. Turn it into "
+            "a number, such as days, or choose another --target."
+        )
     if numeric and not math.isfinite(y.min() + 0.0 * y.max()):
         raise Stop(f"{what} holds infinite values. Correct or remove those rows.")
     if distinct == 1:
@@ -146,6 +155,11 @@ def _task(y: Any, target: str, labels: bool | None) -> str:
     if labels is not None:
         task = "classification" if labels else "regression"
     if task == "classification" and distinct > max(2, len(y) // 2):
+        if str(y.dtype) == "String" and y.cast(float, strict=False).null_count() == 0:
+            raise Stop(
+                f"{what} holds numbers written as text, {distinct:,} different ones. "
+                "Store it as numbers."
+            )
         raise Stop(
             f"{what} has {distinct:,} different labels in {len(y):,} rows: too few "
             "of each to learn from. Choose another --target."

@@ -5,11 +5,12 @@ visible rules, ``TablePipeline`` joins it to a model, and ``load_example`` is a 
 try them on.
 """
 
+from certus.table.cells import MISSING_MARKERS
 from certus.table.encoder import ColumnView, TableEncoder
 from certus.table.errors import TableError
 from certus.table.example import load_example
 from certus.table.pipeline import TablePipeline, guess_task
-from certus.table.reader import MISSING_MARKERS, SUPPORTED, read_table
+from certus.table.reader import SUPPORTED, read_table
 
 __all__ = [
     "MISSING_MARKERS",

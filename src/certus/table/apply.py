@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from certus.table.cells import to_dates
 from certus.table.errors import TableError, quoted
 from certus.table.frame import Column, date_parts, finite, wall_clock
 from certus.table.plan import Plan
@@ -148,13 +149,9 @@ def _as_dates(plan: Plan, column: Column, remarks: list[str]) -> pl.Series:
     if now == "empty":
         return pl.Series([None] * len(values), dtype=pl.Datetime("us"))
     if now == "text":
-        try:
-            parsed = values.str.to_datetime(strict=False, time_unit="us")
-        except pl.exceptions.PolarsError:
-            parsed = pl.Series([None] * len(values), dtype=pl.Datetime("us"))
-        bad = values.filter(parsed.is_null() & values.is_not_null())
-        if len(bad):
-            raise _changed(plan, "text", f'"{bad[0]}"')
+        parsed = to_dates(values)
+        if parsed is None:
+            raise _changed(plan, "text", f'"{_no_date(values)}"')
         remarks.append(
             f'"{plan["name"]}" is text now, but every cell can be read as a date.'
         )
@@ -170,10 +167,18 @@ def _as_dates(plan: Plan, column: Column, remarks: list[str]) -> pl.Series:
     return wall_clock(values, plan["zone"])
 
 
+def _no_date(values: pl.Series) -> str:
+    """The first of the cells that is no date by itself, or is so in two ways."""
+    cells = values.drop_nulls().head(1000)
+    bad = (cell for cell in cells if to_dates(pl.Series([cell])) is None)
+    return str(next(bad, cells[0]))
+
+
 def _changed(plan: Plan, now: str, example: Any) -> TableError:
+    form = " (dates as 2020-12-31)" if plan["kind"] == "date" else ""
     return TableError(
         f'column "{plan["name"]}" was {_WORDS[plan["kind"]]} when the model was '
-        f"fitted and is {_WORDS[now]} now ({example}). Fix the column, or refit."
+        f"fitted and is {_WORDS[now]} now ({example}). Fix the column{form}, or refit."
     )
 
 

@@ -20,7 +20,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from certus.table.apply import Encoded, encode_column
 from certus.table.errors import TableError, did_you_mean, quoted
-from certus.table.frame import Table, is_frame, table_from_array, table_from_frame
+from certus.table.frame import (
+    Table,
+    column_names,
+    is_frame,
+    table_from_array,
+    table_from_frame,
+)
 from certus.table.matrix import dense_matrix, distinct, sparse_matrix
 from certus.table.plan import Plan, feature_labels, is_used, plan_column
 
@@ -273,23 +279,25 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if not is_frame(X):
             array = validate_data(self, _keep_types(X), reset=False, **_ARRAY_CHECKS)
             return table_from_array(array, names)
-        table = table_from_frame(X)
+        present = column_names(X)
+        used = [plan["name"] for plan in self._used()]
+        table = table_from_frame(X, used if self.named_ else None)
         if table.height == 0:
             raise TableError(
-                f"Found a table with 0 sample(s) (shape=(0, {len(table.columns)})) "
+                f"Found a table with 0 sample(s) (shape=(0, {len(present)})) "
                 "while a minimum of 1 is required."
             )
         if not self.named_:
             return self._match_by_position(table, names)
         found = {column.name: column for column in table.columns}
-        for plan in self._used():
-            if plan["name"] not in found:
-                free = [name for name in found if name not in names]
+        extra = [name for name in present if name not in set(names)]
+        for name in used:
+            if name not in found:
+                hint = did_you_mean(name, extra) or " Add it, or refit without it."
                 raise TableError(
-                    f'The table has no column "{plan["name"]}", which the model was '
-                    f"fitted on.{did_you_mean(plan['name'], free)}"
+                    f'The table has no column "{name}", which the model was fitted on.'
+                    f"{hint}"
                 )
-        extra = [name for name in found if name not in set(names)]
         if extra:
             word = "column" if len(extra) == 1 else "columns"
             remarks.append(f"Ignored {word} not seen in training: {quoted(extra)}.")

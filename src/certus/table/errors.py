@@ -22,7 +22,7 @@ class TableError(ValueError):
     ...     read_table("no_such_file.csv")
     ... except TableError as error:
     ...     print(error)
-    There is no file no_such_file.csv.
+    There is no file no_such_file.csv. Check its name and folder.
     """
 
 

@@ -11,6 +11,7 @@ import datetime as dt
 import decimal
 import numbers
 from collections import Counter
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import narwhals as nw
@@ -22,6 +23,7 @@ from certus.table.errors import TableError, quoted
 __all__ = [
     "Column",
     "Table",
+    "column_names",
     "date_parts",
     "epoch_days",
     "finite",
@@ -81,12 +83,25 @@ def is_frame(X: Any) -> bool:
     return isinstance(native, nw.DataFrame)
 
 
-def table_from_frame(X: Any) -> Table:
-    """Turn a data frame that narwhals reads into a table of plain columns."""
-    frame = nw.from_native(X, eager_only=True)
-    names = [_plain_name(label) for label in frame.columns]
+def column_names(X: Any) -> list[str]:
+    """Names of a data frame's columns, as text."""
+    names = [_plain_name(label) for label in nw.from_native(X, eager_only=True).columns]
     if len(set(names)) < len(names):
         raise _repeated(names)
+    return names
+
+
+def table_from_frame(X: Any, wanted: Collection[str] | None = None) -> Table:
+    """Turn a data frame that narwhals reads into a table of plain columns.
+
+    Of ``wanted`` columns only, if given: others may be of a type unknown here.
+    """
+    frame = nw.from_native(X, eager_only=True)
+    names = column_names(X)
+    height = len(frame)
+    if wanted is not None:
+        kept = [i for i, name in enumerate(names) if name in wanted]
+        frame, names = frame[:, kept], [names[i] for i in kept]
     if frame.implementation.is_pyarrow():
         frame = nw.from_native(frame.to_polars(), eager_only=True)
     polars = frame.implementation.is_polars()
@@ -99,7 +114,7 @@ def table_from_frame(X: Any) -> Table:
         else _from_narwhals(name, values)
         for name, values in zip(names, frame.iter_columns())
     ]
-    return Table(columns, True, len(frame))
+    return Table(columns, True, height)
 
 
 def _plain_name(label: Any) -> str:
@@ -263,7 +278,7 @@ def _object_dates(name: str, objects: Any) -> pl.Series:
 def _unusable(name: str, found: str) -> TableError:
     return TableError(
         f'Column "{name}" holds {found}, which are not single numbers, words or dates. '
-        "Split it into plain columns, or drop it."
+        "Split it into plain columns, or drop it (--drop)."
     )
 
 

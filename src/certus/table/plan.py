@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from certus.table.cells import doubt
 from certus.table.frame import Column, date_parts, epoch_days, finite, wall_clock
 
 __all__ = ["ID_NAME", "Plan", "feature_labels", "is_used", "plan_column"]
@@ -70,7 +71,8 @@ def _plan_text(column: Column, weight: Any | None, limit: int | None) -> Plan:
             return _left_out(column, "text", "free text")
         if share > 0.9:
             each = "one value" if share == 1 else "nearly one value"
-            return _left_out(column, "identifier", f"{each} per row")
+            plan = _left_out(column, "identifier", f"{each} per row")
+            return plan | {"note": plan["note"] + doubt(known)}
     missing = len(known) < len(values)
     if distinct == 1 and not missing:
         return _left_out(column, "constant", f'always "{known[0]}"')
@@ -91,13 +93,14 @@ def _plan_text(column: Column, weight: Any | None, limit: int | None) -> Plan:
             f'"{column.name}" has {distinct:,} levels: the {len(kept)} most frequent '
             "are kept, the others share one column."
         )
+        notes += [] if column.declared else [doubt(known).strip()]
     treatment = f"one-hot, {len(kept)} levels"
     treatment += " + other" * other + " + missing" * missing
     return {
         "name": column.name,
         "kind": "category",
         "treatment": treatment,
-        "note": " ".join(notes),
+        "note": " ".join(notes).strip(),
         "levels": sorted(kept.to_list()),
         "other": other,
         "missing": missing,
@@ -114,6 +117,8 @@ def _plan_numbers(column: Column, weight: Any | None, scale: bool) -> Plan:
     note = ""
     if part is None and not missing:
         value = f"{x[0]:.6g}" if kind == "number" else str(bool(x[0])).lower()
+        if abs(x[0]) >= 2.0**53:
+            value += " in the 16 digits of a float"
         return _left_out(column, "constant", f"always {value}")
     if part is None:
         note = f'"{column.name}" has a single value: only its gaps are used.'

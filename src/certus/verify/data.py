@@ -185,9 +185,11 @@ def codes(y: Any, classes: Array) -> Array:
         found = known.astype(int)
     if not np.all(known):
         strange = y[np.flatnonzero(~np.asarray(known))[0]]
+        some = ", ".join(map(str, classes[:5].tolist()))
         raise ValueError(
-            f"y holds the label {strange!r}, which the model was not fitted on "
-            f"(it knows {list(classes[:5])}{'...' if len(classes) > 5 else ''})."
+            f'y holds the label "{strange}", which the model was not fitted on (it '
+            f"knows {some}{' …' if len(classes) > 5 else ''}). Leave such rows out, "
+            "or refit."
         )
     return np.asarray(found, dtype=np.int64)
 

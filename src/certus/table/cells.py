@@ -1,0 +1,229 @@
+"""Cells of text to values: each column gets the first type that all of its cells have.
+
+Numbers may be written as 1234.5, 1,234.5, 1.234,5 or 1 234,5, and dates in the usual
+orders of day, month and year. What can be read in two ways is not guessed: 1,234
+follows the habit of the file, and 01/02/2020 stays text if no other cell decides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+import polars as pl
+
+__all__ = ["MISSING_MARKERS", "doubt", "to_dates", "typed", "typed_dates"]
+
+#: Cells of a text file that mean "no value".
+MISSING_MARKERS: tuple[str, ...] = (
+    *("", " ", "?", "NA", "N/A", "n/a", "na", "#N/A", "#NA", "<NA>"),
+    *("NaN", "nan", "-nan", "-NaN", "NaT", "NULL", "Null", "null", "None"),
+)
+
+_PROBE = 100  # cells whose glance spares most columns most of the full attempts
+
+Convert = Callable[[pl.Series], pl.Series]
+
+
+def typed(frame: pl.DataFrame, separator: str) -> pl.DataFrame:
+    """Convert the text columns of a delimited file."""
+    # Polars can infer types itself, but is slow at dates over a whole file.
+    stripped = pl.all().str.strip_chars()
+    missing = stripped.is_in(MISSING_MARKERS)
+    cells = frame.select(pl.when(~missing).then(stripped).name.keep())
+    plain = [_first(text, _PLAIN_TYPES) for text in cells.iter_columns()]
+    by_comma = any(
+        found is None and _shows_decimal_comma(text)
+        for found, text in zip(plain, cells.iter_columns())
+    )
+    columns = []
+    for found, text, column in zip(plain, cells.iter_columns(), frame.iter_columns()):
+        # Where others write 1.234,5 a column of 1.234 holds thousands.
+        if found is None or (by_comma and found.dtype == pl.Float64):
+            again = _grouped_numbers(text, separator, by_comma)
+            found = found if again is None else again
+        if found is None:
+            found = to_dates(text)
+        columns.append(column if found is None else found)
+    return pl.DataFrame(columns)
+
+
+def typed_dates(frame: pl.DataFrame) -> pl.DataFrame:
+    """Convert text columns that hold dates; other types are kept as they are."""
+    found = {
+        column.name: dates
+        for column in frame.iter_columns()
+        if column.dtype == pl.String and (dates := to_dates(column)) is not None
+    }
+    return frame.with_columns(**found)
+
+
+def _first(text: pl.Series, conversions: Iterable[Convert]) -> pl.Series | None:
+    """Result of the first conversion that understands every cell."""
+    probe = text.drop_nulls().head(_PROBE)
+    if len(probe) == 0:
+        return None
+    for convert in conversions:
+        try:
+            if convert(probe).null_count():
+                continue
+            values = convert(text)
+        except pl.exceptions.PolarsError:
+            continue
+        if values.null_count() == text.null_count():
+            return values
+    return None
+
+
+def _booleans(text: pl.Series) -> pl.Series:
+    lower = text.str.to_lowercase()
+    return lower.replace_strict(["true", "false"], [True, False], default=None)
+
+
+def _as_type(dtype: type[pl.DataType]) -> Convert:
+    return lambda text: text.cast(dtype, strict=False)
+
+
+_PLAIN_TYPES = (_as_type(pl.Int64), _as_type(pl.Float64), _booleans)
+
+# ---- numbers with commas and groups --------------------------------------------------
+
+_SPACES = " '’\u00a0\u202f"
+_PLAIN = r"\d+(?:\.\d+)?"
+#: Commas between groups of three digits, a point before decimals.
+_ENGLISH = rf"^[+-]?(?:[1-9]\d{{0,2}}(?:,\d{{3}})+(?:\.\d+)?|{_PLAIN})$"
+#: The same with spaces or apostrophes between the groups.
+_SWISS = rf"^[+-]?(?:[1-9]\d{{0,2}}(?:[{_SPACES}]\d{{3}})+(?:\.\d+)?|{_PLAIN})$"
+#: A comma before decimals; points, spaces or apostrophes between the groups.
+_COMMA = rf"^[+-]?(?:\d+|[1-9]\d{{0,2}}(?:[.{_SPACES}]\d{{3}})+)(?:,\d+)?$"
+
+
+def _all_match(text: pl.Series, pattern: str) -> bool:
+    known = text.drop_nulls()
+    return all(
+        bool(cells.str.contains(pattern).all()) for cells in (known.head(_PROBE), known)
+    )
+
+
+def _shows_decimal_comma(text: pl.Series) -> bool:
+    """Whether commas in the column can only stand before decimals."""
+    return (
+        text.null_count() < len(text)
+        and bool(text.str.contains(",", literal=True).any())
+        and _all_match(text, _COMMA)
+        and not _all_match(text, _ENGLISH)
+    )
+
+
+def _grouped_numbers(
+    text: pl.Series, separator: str, by_comma: bool
+) -> pl.Series | None:
+    """Numbers whose commas, points and spaces have one reading in this file."""
+    if text.null_count() == len(text):
+        return None
+    decimal = _all_match(text, _COMMA)
+    if decimal and not by_comma and _all_match(text, _ENGLISH):
+        # Cells such as 1,234 alone: between commas they were quoted for their groups,
+        # and semicolons serve those who write decimals with a comma.
+        if separator not in ",;":
+            return None
+        decimal = separator == ";"
+    if decimal:
+        cleaned = text.str.replace_all(f"[.{_SPACES}]", "").str.replace(",", ".")
+    elif _all_match(text, _ENGLISH) or _all_match(text, _SWISS):
+        cleaned = text.str.replace_all(f"[,{_SPACES}]", "")
+    else:
+        return None
+    return _first(cleaned, [_as_type(pl.Int64), _as_type(pl.Float64)])
+
+
+# ---- dates ---------------------------------------------------------------------------
+
+_CLOCK = r"(?:([T ]+)\d{1,2}:\d{2}(:\d{2})?( ?[AaPp][Mm])?)?"
+_YEAR_FIRST = r"^\d{4}\D"
+_YEAR_LAST = re.compile(rf"^\d{{1,2}}([/.-])\d{{1,2}}\1(\d{{4}}|\d{{2}}){_CLOCK}$")
+_MONTH = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
+_NAMED = re.compile(rf"^(?:\d{{1,2}}[ -])?(?:{_MONTH})[a-z]*[ -]\d", re.IGNORECASE)
+_NAMED_ORDERS = ("%d %B %Y", "%B %d %Y", "%d-%B-%Y", "%d-%B-%y")
+
+
+def to_dates(text: pl.Series) -> pl.Series | None:
+    """Dates or times, if every cell is one and none can be read in two ways."""
+    known = text.drop_nulls()
+    if len(known) == 0:
+        return None
+    first = known[0].strip()
+    if re.match(_YEAR_FIRST, first):
+        if not _all_match(text, r"^\s*\d{4}\D"):
+            return None
+        return _first(
+            text,
+            [
+                lambda cells: cells.str.to_date(strict=False),
+                lambda cells: cells.str.to_datetime(strict=False, time_unit="us"),
+            ],
+        )
+    if _YEAR_LAST.match(first):
+        orders = _orders(text, first)
+        return None if len(orders) != 1 else orders[0]
+    if _NAMED.match(first):
+        cells = text.str.replace_all(",", "", literal=True)
+        return _first(cells, [_by_format(order) for order in _NAMED_ORDERS])
+    return None
+
+
+def _orders(text: pl.Series, first: str) -> list[pl.Series]:
+    """What dates such as 31/12/2020 can mean: none, one, or two different things."""
+    found = _YEAR_LAST.match(first)
+    if found is None:
+        return []
+    mark, year, gap, seconds, half = found.groups()
+    digits = len(year)
+    shape = rf"^\s*\d{{1,2}}[{mark}]\d{{1,2}}[{mark}]\d{{{digits}}}(?:\D|$)"
+    if not _all_match(text, shape):
+        return []
+    last = "%Y" if digits == 4 else "%y"
+    clock = ""
+    if gap:
+        hours = ("%I:%M", "%H:%M")[half is None]
+        clock = gap + hours + ":%S" * bool(seconds)
+        clock += half.replace(half.strip(), "%p") if half else ""
+    # With points between them, the day comes first everywhere.
+    forms = ["%d{0}%m{0}{1}{2}"] + ["%m{0}%d{0}{1}{2}"] * (mark != ".")
+    readings = [
+        _first(text, [_by_format(form.format(mark, last, clock))]) for form in forms
+    ]
+    known = [reading for reading in readings if reading is not None]
+    if len(known) == 2 and known[0].equals(known[1]):
+        return known[:1]
+    return known
+
+
+def _by_format(form: str) -> Convert:
+    dtype = pl.Datetime("us") if "%M" in form else pl.Date()
+    return lambda text: text.str.strip_chars().str.strptime(dtype, form, strict=False)
+
+
+# ---- doubts --------------------------------------------------------------------------
+
+
+def doubt(known: pl.Series) -> str:
+    """Why text that looks like numbers or dates was not read so; or nothing."""
+    if len(known) == 0:
+        return ""
+    if len(_orders(known, known[0].strip())) == 2:
+        return (
+            f' Dates such as "{known[0]}" can be read in two ways: write them as '
+            "2020-12-31 to have them used as dates."
+        )
+    parsed = known.str.strip_chars().cast(pl.Float64, strict=False)
+    other = known.filter(parsed.is_null())
+    if len(other) == 0:
+        return " It holds numbers written as text: convert it to have them used."
+    if 10 * len(other) > len(known):
+        return ""
+    count = len(known) - len(other)
+    return (
+        f' {count:,} of its {len(known):,} cells are numbers, but not "{other[0][:20]}"'
+        ": empty such cells to have it used as a number."
+    )
