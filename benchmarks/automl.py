@@ -5,9 +5,8 @@
 Three data sets that scikit-learn bundles, the same splits for everyone, a quarter of
 the rows sealed; what is measured are predictions for these rows. Each fit runs in a
 process of its own. Every contender first makes an unmeasured fit to each data set with
-a quarter of the limit, so that files and compiled code are where they will be the
-second time; one whose library is missing is listed as absent. The table is written
-whatever it says.
+a tenth of the limit, so that its files have been read once; one whose library is
+missing is listed as absent. The table is written after each split, whatever it says.
 """
 
 import argparse
@@ -17,7 +16,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
@@ -205,8 +204,10 @@ def run_worker(contender: str, data: str, seed: int, limit: float) -> dict[str, 
 # ---- all of them -------------------------------------------------------------------
 
 
-def measure(names: list[str], seeds: int, limit: float, say: Any) -> dict[str, Any]:
-    """Results by data set and contender, one for each seed."""
+def measure(
+    names: list[str], seeds: int, limit: float, say: Any
+) -> Iterator[dict[str, Any]]:
+    """Yield the results so far, by data set and contender, after each split."""
     from benchmarks.run import busy
 
     results: dict[str, Any] = {data: {name: [] for name in names} for data in DATA}
@@ -215,7 +216,7 @@ def measure(names: list[str], seeds: int, limit: float, say: Any) -> dict[str, A
         for name in names:
             if name not in missing:
                 say(f"{data} · {name} · not measured")
-                found = run_worker(name, data, seeds, limit / 4)
+                found = run_worker(name, data, seeds, limit / 10)
                 missing |= {name: found["absent"]} if "absent" in found else {}
     # Seed by seed, so that a disturbance of the machine meets all contenders.
     for seed in range(seeds):
@@ -227,7 +228,7 @@ def measure(names: list[str], seeds: int, limit: float, say: Any) -> dict[str, A
                 found = run_worker(name, data, seed, limit) | {"busy": load}
                 say(f"{data} · {name} · {describe(found)}")
                 results[data][name].append(found)
-    return {"rows": results, "absent": missing}
+        yield {"rows": results, "absent": missing, "seeds": seed + 1, "limit": limit}
 
 
 def describe(found: dict[str, Any]) -> str:
@@ -246,11 +247,12 @@ def score(found: dict[str, Any]) -> str:
 
 READING = """\
 Every contender is told the task and the measure and given {limit:g} s for each fit;
-gradient boosting and the linear model make one fit with defaults and need no limit. All
+gradient boosting and the linear model are one untuned fit each and need no limit. All
 learn from the same {learn:g} % of the rows and are judged on the other {sealed:g} %,
-which none of them sees; the numbers are means over {seeds} such splits (lowest to
-highest), best first. Seconds run from before the import of the library to the
-predictions; limits count fitting alone. Memory is the peak of the process.
+which none of them sees. Scores are means over {seeds} such splits (lowest to highest),
+best first. Seconds run from before the import of the library to the predictions, while
+limits count fitting alone; scikit-learn, which makes the splits, is imported before.
+Memory is the peak of the process.
 
 The contenders keep rows for themselves. certus seals a fifth of what it is given, to
 state a risk, and its model never learns from them; AutoGluon at this preset holds rows
@@ -362,11 +364,10 @@ def main() -> None:
 
     console = Console()
     names = [name for name in CONTENDERS if matches(name, args.contenders)]
-    results = measure(names, args.seeds, args.limit, console.print)
-    results |= {"limit": args.limit, "seeds": args.seeds}
-    results |= {"machine": machine(PACKAGES)}
     args.out.mkdir(parents=True, exist_ok=True)
-    write_table(results, args.out / "automl.md")
+    about = {"machine": machine(PACKAGES)}
+    for results in measure(names, args.seeds, args.limit, console.print):
+        write_table(results | about, args.out / "automl.md")
     console.print(f"Wrote {args.out / 'automl.md'}.")
     return None
 
