@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse, stats
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.calibration import calibration_curve
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
@@ -376,6 +376,20 @@ def test_comparison_joins_the_report(compared) -> None:
     guess = found.model.predict(X[found.split.sealed])
     error = root_mean_squared_error(y[found.split.sealed].to_numpy(), guess)
     assert report.measured[0].value == pytest.approx(error)
+
+
+def test_curves_use_the_folds_of_the_comparison(compared) -> None:
+    X, y, found = compared
+    model = found.best.model
+    errors = []
+    for train, test in found.split.folds:
+        guess = clone(model).fit(X[train], y[train]).predict(X[test])
+        errors.append(root_mean_squared_error(y[test].to_numpy(), guess))
+    report = certus.audit(found.model, X, y, comparison=found)
+    ours = report.figure("learning").data["held_out"]
+    # Folds differ by a row in length, and the curve keeps to the shortest.
+    assert ours["mean"][-1] == pytest.approx(np.mean(errors), rel=2e-3)
+    assert ours["sd"][-1] == pytest.approx(np.std(errors, ddof=1), rel=0.05)
 
 
 def test_the_split_of_a_file_gives_the_same_parts(compared) -> None:
