@@ -73,7 +73,7 @@ def _curve(data: Data, width: float, x: Scale, ticks: list[float], name: str) ->
     plot.dots(xs, held["mean"], "first")
     plot.legend(entries[: 3 if width > NARROW else 2], 34)
     if level is not None and width <= NARROW:
-        plot.text(plot.wall, plot.y(level) - 5, entries[-1][2], "tick", "end")
+        plot.text(plot.wall, plot.y(level) - 5, entries[-1][2], "tick halo", "end")
     return plot
 
 
@@ -104,7 +104,7 @@ def _validation(data: Data, width: float) -> Plot:
     plot = _curve(data, width, x, values, name)
     at = plot.x(data["used"])
     plot.rule((at, plot.top), (at, plot.floor), "mark")
-    plot.text(at + 5, plot.top + 12, "used", "tick")
+    plot.text(at + 5, plot.top + 12, "used", "tick halo")
     return plot
 
 
@@ -258,7 +258,7 @@ def _bars(data: Data, width: float) -> Plot:
         if wide:
             plot.text(left - 8, y + 11, names[i], "tick", "end")
         else:
-            plot.text(left, y - 5, names[i], "tick")
+            plot.text(left, y - 5, names[i], "tick halo")
     plot.rule((zero, 4), (zero, plot.floor), "axis")
     return plot
 

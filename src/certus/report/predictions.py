@@ -68,7 +68,7 @@ def calibration(rows: Rows, shares: Array, classes: Array, source: str) -> Figur
         "calibration",
         "Can the probabilities be believed?",
         _calibration_answer(outside, len(held), away),
-        f"{rows.size:,} {source} in {len(held)} bins of about equal size; bars: "
+        f"{rows.size:,} {source}; {len(held)} bins of about equal size; bars: "
         f"{100 * _LEVEL:.0f} % Clopper–Pearson interval of each bin by itself.",
         {
             "label": what,
