@@ -18,7 +18,7 @@ from sklearn.base import is_classifier, is_regressor
 
 from certus.certificate import Certificate, Claim, Strength
 from certus.config import config_context, show_versions
-from certus.report import curves, details, predictions, verdicts
+from certus.report import curves, details, penalties, predictions, verdicts
 from certus.report.document import Audit, Figure
 from certus.report.rows import Array, Rows, Task, column_names, make_rows
 from certus.selection import Split, make_split, recheck, sealed_rows
@@ -288,10 +288,12 @@ def _look(
     if rows is not None and not why:
         folds = curves.splits(rows, task, cv, rng)
         learning = curves.learning(model, rows, task, folds, 0.4 * seconds)
-        penalty = curves.penalty_of(model, rows.X)
+        penalty = penalties.penalty_of(model, rows.X)
     keep(learning.figure, "learning curve", learning.reason)
     if learning.errors and rows is not None and penalty is not None:
-        drawn = curves.validation(penalty, rows, task, folds, 0.35 * seconds, learning)
+        drawn = penalties.validation(
+            penalty, rows, task, folds, 0.35 * seconds, learning
+        )
         keep(drawn[0], "validation curve", drawn[1])
     judged, guess, shares, source = _predictions(model, rows, unseen, learning)
     if task.labels:

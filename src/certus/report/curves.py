@@ -1,4 +1,4 @@
-"""Curves by refitting: whether more rows would help, and whether the penalty is right.
+"""Refits on the training rows: folds, and whether more rows would help.
 
 Cross-validation on the training rows alone, so nothing sealed is looked at. The sizes
 of a learning curve double, so the largest costs as much as all the others; a curve
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,18 +18,27 @@ from sklearn.model_selection import KFold, StratifiedKFold
 
 from certus.report.document import Figure
 from certus.report.rows import Array, Rows, Task, deviation
-from certus.verify.foreign import unwrap
-from certus.wording import number
 
-__all__ = ["Learning", "learning", "penalty_of", "splits", "validation"]
+__all__ = [
+    "FEWEST",
+    "SMALL",
+    "Fold",
+    "Learning",
+    "Split",
+    "cut_folds",
+    "first_line",
+    "is_clear",
+    "learning",
+    "moments",
+    "run_fold",
+    "splits",
+]
 
-FOLDS = 5
+_FOLDS = 5
 _SIZES = 6
-_FEWEST = 10  # rows that a learning curve starts from
-_SMALL = 0.02  # a share of the error that is not worth a word
+FEWEST = 10  # rows that a learning curve starts from
+SMALL = 0.02  # a share of the error that is not worth a word
 _TESTED = 2_000  # rows that a fold is tested on, at most
-_STEPS = (1, 1 / 10, 10, 1 / 100, 100, 1 / 1000, 1000)
-_NEIGHBOURS = (1, 1 / 2, 2, 1 / 4, 4, 1 / 8, 8)
 
 Split = tuple[Array, Array]
 
@@ -51,7 +60,7 @@ class Learning(NamedTuple):
 def splits(rows: Rows, task: Task, cv: Any, rng: np.random.Generator) -> list[Split]:
     """The folds: those given, or five shuffled ones, stratified where possible."""
     if cv is None:
-        folds = min(FOLDS, rows.size // 2)
+        folds = min(_FOLDS, rows.size // 2)
         if folds < 2:
             return []
         kind: Any = KFold
@@ -70,7 +79,7 @@ def learning(
     if not folds:
         return Learning(None, "too few rows to hold some out")
     full = min(len(train) for train, _ in folds)
-    sizes = [full >> k for k in range(_SIZES) if full >> k >= _FEWEST][::-1] or [full]
+    sizes = [full >> k for k in range(_SIZES) if full >> k >= FEWEST][::-1] or [full]
     deadline = time.perf_counter() + seconds
     some = folds[: _affordable(model, rows, task, folds, sizes[0], seconds)]
     points, last, reason = _points(model, rows, task, some, sizes, deadline)
@@ -108,7 +117,7 @@ def _affordable(
     for _ in range(2):  # the first time may be spent on compiling
         start = time.perf_counter()
         with contextlib.suppress(Exception):  # so few rows may lack a label
-            _run(clone(model), rows, task, _cut(folds, size)[0])
+            run_fold(clone(model), rows, task, cut_folds(folds, size)[0])
         count = int(0.25 * seconds / (time.perf_counter() - start))
         if count >= len(folds):
             break
@@ -122,9 +131,9 @@ def _points(
     folds: Sequence[Split],
     sizes: list[int],
     deadline: float,
-) -> tuple[list[tuple[int, list[_Fold]]], float, str]:
+) -> tuple[list[tuple[int, list[Fold]]], float, str]:
     """Refits for each size there is time for, the seconds of the last, a complaint."""
-    points: list[tuple[int, list[_Fold]]] = []
+    points: list[tuple[int, list[Fold]]] = []
     before, last, reason = 0.0, 0.0, ""
     for size in sizes:
         # The next size takes as much longer as the last one did, or a little more.
@@ -133,21 +142,23 @@ def _points(
         if points and start + growth * last > deadline:
             break
         try:
-            done = [_run(clone(model), rows, task, f) for f in _cut(folds, size)]
+            done = [
+                run_fold(clone(model), rows, task, f) for f in cut_folds(folds, size)
+            ]
         except Exception as error:  # again: try a larger size
-            reason = f"refitting failed ({_first(error)})"
+            reason = f"refitting failed ({first_line(error)})"
             continue
         before, last = last, time.perf_counter() - start
         points.append((size, done))
     return points, last, reason
 
 
-def _cut(folds: Sequence[Split], size: int) -> list[Split]:
+def cut_folds(folds: Sequence[Split], size: int) -> list[Split]:
     """So many training rows of each fold, in the order of the table."""
     return [(np.sort(train[:size]), np.sort(test[:_TESTED])) for train, test in folds]
 
 
-class _Fold(NamedTuple):
+class Fold(NamedTuple):
     """Errors of one refit, and what it predicted."""
 
     training: float
@@ -158,14 +169,14 @@ class _Fold(NamedTuple):
     shares: Array | None
 
 
-def _run(model: Any, rows: Rows, task: Task, fold: Split) -> _Fold:
+def run_fold(model: Any, rows: Rows, task: Task, fold: Split) -> Fold:
     train, test = rows.take(fold[0]), rows.take(fold[1])
     model.fit(train.X, train.y)
     guess = np.asarray(model.predict(test.X))
     few = min(train.size, _TESTED)
     seen = train.take(np.linspace(0, train.size - 1, few).astype(int))
     constant: Any = np.mean(train.y) if not task.labels else _commonest(train.y)
-    return _Fold(
+    return Fold(
         training=task.error(seen.y, np.asarray(model.predict(seen.X))),
         held_out=task.error(test.y, guess),
         constant=task.error(test.y, np.full(test.size, constant)),
@@ -190,12 +201,12 @@ def _shares(model: Any, X: Any, classes: Array) -> Array | None:
     return shares
 
 
-def _first(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     return str(error).partition("\n")[0].rstrip(".")
 
 
 def _learning_figure(
-    points: list[tuple[int, list[_Fold]]],
+    points: list[tuple[int, list[Fold]]],
     planned: tuple[int, int],
     rows: Rows,
     task: Task,
@@ -228,8 +239,8 @@ def _learning_figure(
             "measure": task.measure,
             "labels": task.labels,
             "sizes": sizes,
-            "held_out": _moments(held_out),
-            "training": _moments(training),
+            "held_out": moments(held_out),
+            "training": moments(training),
             "constant": constant,
             "folds": folds,
             "rows": rows.size,
@@ -241,12 +252,12 @@ def _measure(task: Task) -> str:
     return "share of wrong labels" if task.labels else "root mean square error"
 
 
-def _moments(values: Array) -> dict[str, list[float]]:
+def moments(values: Array) -> dict[str, list[float]]:
     mean = values.mean(axis=1)
     return {"mean": mean.tolist(), "sd": deviation(values).tolist()}
 
 
-def _clear(differences: Array) -> bool:
+def is_clear(differences: Array) -> bool:
     """Whether a mean over folds is well above what the folds differ by."""
     count = len(differences)
     spread = deviation(differences) / count**0.5
@@ -259,7 +270,7 @@ def _learning_answer(
     drop = held_out[-2] - held_out[-1]
     now, before = float(held_out[-1].mean()), float(held_out[-2].mean())
     step = f"from {sizes[-2]:,} to {sizes[-1]:,} rows"
-    if _clear(drop) and drop.mean() > _SMALL * before:
+    if is_clear(drop) and drop.mean() > SMALL * before:
         return (
             f"Probably. Going {step} lowered the error from {task.show(before)} to "
             f"{task.show(now)}, and the curve may still be falling."
@@ -274,198 +285,3 @@ def _learning_answer(
             "may help more."
         )
     return answer
-
-
-# ---- the penalty ---------------------------------------------------------------
-
-#: Parameters that trade fit against simplicity: the question, and the factors tried.
-_TUNED: dict[str, tuple[str, Sequence[float]]] = {
-    "alpha": ("Is the penalty right?", _STEPS),
-    "C": ("Is the penalty right?", _STEPS),
-    "n_neighbors": ("Is the number of neighbours right?", _NEIGHBOURS),
-}
-_HINTS = {
-    "alpha": "larger means simpler",
-    "C": "smaller means simpler",
-    "n_neighbors": "larger means smoother",
-}
-
-
-class _Penalty(NamedTuple):
-    """A parameter that can be varied, its value, and the model with another one."""
-
-    name: str
-    value: float
-    build: Callable[[Any], Any]
-
-
-def penalty_of(model: Any, X: Any) -> _Penalty | None:
-    """Find the parameter that trades fit against simplicity, if there is one.
-
-    A model that chose its own (``LassoCV``) is varied as the plain model it chose.
-    """
-    inner = unwrap(model, X)[0]
-    for name in _TUNED:
-        value = getattr(inner, name, None)
-        if hasattr(inner, f"{name}_") and type(inner).__name__.endswith("CV"):
-            value = np.unique(getattr(inner, f"{name}_"))
-            value = value.item() if value.size == 1 else None
-        if name != "n_neighbors" and getattr(inner, "penalty", "") is None:
-            continue
-        if isinstance(value, bool) or not np.isscalar(value) or isinstance(value, str):
-            continue
-        if not 0 < float(value) < np.inf:  # type: ignore[arg-type]
-            continue
-        plain = _plain_model(inner)
-        if plain is None:
-            return None
-
-        def build(new: Any, name: str = name, plain: Any = plain) -> Any:
-            return _replaced(model, clone(plain).set_params(**{name: new}))
-
-        return _Penalty(name, float(value), build)  # type: ignore[arg-type]
-    return None
-
-
-def _plain_model(inner: Any) -> Any:
-    """The estimator without its own search for the penalty, unfitted."""
-    name = type(inner).__name__
-    if not name.endswith("CV"):
-        return clone(inner)
-    import importlib
-
-    package = ".".join(type(inner).__module__.split(".")[:2])
-    cls = getattr(importlib.import_module(package), name.removesuffix("CV"), None)
-    if cls is None:
-        return None
-    params = inner.get_params(deep=False)
-    known = cls().get_params(deep=False)
-    kept = {key: value for key, value in params.items() if key in known}
-    ratio = getattr(inner, "l1_ratio_", None)
-    if "l1_ratio" in known and ratio is not None:
-        kept["l1_ratio"] = np.unique(ratio)[0].item() if np.ndim(ratio) else ratio
-    return cls(**kept)
-
-
-def _replaced(model: Any, inner: Any) -> Any:
-    """An unfitted copy of a pipeline or search, with another last estimator."""
-    if hasattr(model, "best_estimator_"):
-        return _replaced(model.best_estimator_, inner)
-    if hasattr(model, "encoder_") and hasattr(model, "model_"):
-        return clone(model).set_params(model=inner)
-    if hasattr(model, "steps"):
-        last = _replaced(model.steps[-1][1], inner)
-        return clone(model).set_params(**{model.steps[-1][0]: last})
-    return inner
-
-
-def validation(
-    penalty: _Penalty,
-    rows: Rows,
-    task: Task,
-    folds: Sequence[Split],
-    seconds: float,
-    done: Learning,
-) -> tuple[Figure | None, str]:
-    """Error on held-out and training rows as the penalty moves by powers of ten."""
-    question, factors = _TUNED[penalty.name]
-    values = list(_values(penalty, factors))
-    budget = len(values) * len(folds) * max(done.seconds, 1e-4)
-    size = int(min(1.0, seconds / budget) * done.size)
-    if size < min(_FEWEST, done.size):
-        return None, "one fit takes too long to try other values"
-    cut = _cut(folds, size)
-    deadline = time.perf_counter() + 1.5 * seconds
-    found: dict[float, list[_Fold]] = {}
-    for value in values:
-        if time.perf_counter() > deadline:
-            break
-        try:
-            found[value] = [_run(penalty.build(value), rows, task, f) for f in cut]
-        except Exception as error:
-            if value == values[0]:
-                return None, f"refitting failed ({_first(error)})"
-    if len(found) < 3:
-        return None, "too little time to try three values"
-    return _validation_figure(question, penalty, found, size, rows, task), ""
-
-
-def _values(penalty: _Penalty, factors: Iterable[float]) -> Iterable[Any]:
-    seen = set()
-    for factor in factors:
-        value: Any = penalty.value * factor
-        if penalty.name == "n_neighbors":
-            value = max(1, round(value))
-        if value not in seen:
-            seen.add(value)
-            yield value
-
-
-def _validation_figure(
-    question: str,
-    penalty: _Penalty,
-    found: dict[float, list[_Fold]],
-    trained: int,
-    rows: Rows,
-    task: Task,
-) -> Figure:
-    values = sorted(found)
-    held_out = np.array([[fold.held_out for fold in found[v]] for v in values])
-    training = np.array([[fold.training for fold in found[v]] for v in values])
-    used = values.index(next(iter(found)))
-    best = int(np.argmin(held_out.mean(axis=1)))
-    folds = held_out.shape[1]
-    caption = (
-        f"{folds} folds of {rows.size:,} {rows.kind}, {trained:,} rows in each fit; "
-        f"{penalty.name}: {_HINTS[penalty.name]}. Mean and standard deviation over "
-        "the folds, measured."
-    )
-    if trained < 0.7 * rows.size * (folds - 1) / folds:
-        caption += " Fewer rows than there are, for the time limit; the best value can"
-        caption += " depend on their number."
-    return Figure(
-        "validation",
-        question,
-        _validation_answer(penalty, values, held_out, used, best, task),
-        caption,
-        {
-            "measure": task.measure,
-            "labels": task.labels,
-            "parameter": penalty.name,
-            "values": [float(value) for value in values],
-            "used": float(values[used]),
-            "best": float(values[best]),
-            "held_out": _moments(held_out),
-            "training": _moments(training),
-            "folds": folds,
-            "rows": rows.size,
-        },
-    )
-
-
-def _validation_answer(
-    penalty: _Penalty,
-    values: list[float],
-    held_out: Array,
-    used: int,
-    best: int,
-    task: Task,
-) -> str:
-    name, now = penalty.name, float(held_out[used].mean())
-    mine = f"{name} = {number(values[used])}"
-    other = f"{name} = {number(values[best])}"
-    if best == used:
-        return f"Yes: {mine} had the least error, {task.show(now)}, of those tried."
-    least = float(held_out[best].mean())
-    lowest = task.show(least)
-    if not _clear(held_out[used] - held_out[best]) or now - least < _SMALL * now:
-        return (
-            f"Yes, as far as the folds can tell: {other} gave {lowest} and {mine}, the "
-            f"one used, {task.show(now)}, which is no clear difference."
-        )
-    edge = best in (0, len(values) - 1)
-    more = ", and a value beyond those tried may do better still" if edge else ""
-    return (
-        f"No: {other} lowered the error from {task.show(now)} ({mine}, the one used) "
-        f"to {lowest}{more}."
-    )
