@@ -170,6 +170,7 @@ class Fold(NamedTuple):
 
 
 def run_fold(model: Any, rows: Rows, task: Task, fold: Split) -> Fold:
+    """Fit on one part and measure errors on both, and that of the best constant."""
     train, test = rows.take(fold[0]), rows.take(fold[1])
     model.fit(train.X, train.y)
     guess = np.asarray(model.predict(test.X))
@@ -202,6 +203,7 @@ def _shares(model: Any, X: Any, classes: Array) -> Array | None:
 
 
 def first_line(error: Exception) -> str:
+    """What went wrong, without its explanation."""
     return str(error).partition("\n")[0].rstrip(".")
 
 
@@ -253,6 +255,7 @@ def _measure(task: Task) -> str:
 
 
 def moments(values: Array) -> dict[str, list[float]]:
+    """Mean and standard deviation over the folds, row by row."""
     mean = values.mean(axis=1)
     return {"mean": mean.tolist(), "sd": deviation(values).tolist()}
 
