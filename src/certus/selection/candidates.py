@@ -22,6 +22,10 @@ __all__ = ["Candidate", "Choice", "Tuning", "given_candidate", "list_candidates"
 #: left out: their cost grows with the square of the rows.
 KERNEL_ROWS = 10_000
 NEIGHBOUR_CELLS = 10**7
+#: Models that fit one score or tree for each label are left out beyond so many labels,
+#: and the slower ones, such as those that fit every pair of labels, beyond fewer.
+MOST_LABELS = 50
+FEWER_LABELS = 20
 #: Rows on which the costly machines choose their parameters.
 FEW_ROWS = 2_000
 
@@ -63,15 +67,23 @@ class Candidate(NamedTuple):
     reason: str = ""
 
 
-def list_candidates(task: str, n: int, d: int, seed: int) -> list[Candidate]:
-    """The candidates for a task; those too costly for n rows, d columns have a reason.
+def list_candidates(
+    task: str, n: int, d: int, seed: int, labels: int = 2
+) -> list[Candidate]:
+    """The candidates for a task; those too costly for its size have a reason.
 
-    The reference, which is not ours, comes last.
+    Of n rows, d columns and, if it is one of labels, so many of them. The reference,
+    which is not ours, comes last.
     """
     few = f"only up to {KERNEL_ROWS:,} rows" if n > KERNEL_ROWS else ""
     near = f"only up to {NEIGHBOUR_CELLS:,} cells" if n * d > NEIGHBOUR_CELLS else ""
-    make = _for_amounts if task == "regression" else _for_labels
-    return make(seed, few, near)
+    if task == "regression":
+        return _for_amounts(seed, few, near)
+    many, some = (
+        f"only up to {most} labels" if labels > most else ""
+        for most in (MOST_LABELS, FEWER_LABELS)
+    )
+    return _for_labels(seed, few or some, near, many, some)
 
 
 def _for_amounts(seed: int, few: str, near: str) -> list[Candidate]:
@@ -109,7 +121,9 @@ def _for_amounts(seed: int, few: str, near: str) -> list[Candidate]:
     ]
 
 
-def _for_labels(seed: int, few: str, near: str) -> list[Candidate]:
+def _for_labels(
+    seed: int, few: str, near: str, many: str, some: str
+) -> list[Candidate]:
     from sklearn.dummy import DummyClassifier
     from sklearn.ensemble import HistGradientBoostingClassifier
 
@@ -123,8 +137,16 @@ def _for_labels(seed: int, few: str, near: str) -> list[Candidate]:
     reference = HistGradientBoostingClassifier(random_state=seed)
     return [
         Candidate("always the commonest", "baseline", constant, weight=0.1),
-        Candidate("logistic", "certus", LogisticRegression(), _choose_logistic),
-        Candidate("logistic, few columns", "certus", sparse_model, _choose_logistic),
+        Candidate(
+            "logistic", "certus", LogisticRegression(), _choose_logistic, reason=many
+        ),
+        Candidate(
+            "logistic, few columns",
+            "certus",
+            sparse_model,
+            _choose_logistic,
+            reason=some,
+        ),
         Candidate(
             "support vectors (Gaussian)", "certus", SVC(), _choose_svc, FEW_ROWS, 2, few
         ),
@@ -137,7 +159,9 @@ def _for_labels(seed: int, few: str, near: str) -> list[Candidate]:
             reason=near,
         ),
         Candidate("perceptron", "certus", online, weight=0.3),
-        Candidate("gradient boosting (ref)", "foreign", reference, weight=4.0),
+        Candidate(
+            "gradient boosting (ref)", "foreign", reference, weight=4.0, reason=many
+        ),
     ]
 
 

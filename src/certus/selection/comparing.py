@@ -170,7 +170,8 @@ def _lineup(
 ) -> list[Candidate]:
     """The candidates of this comparison, in the order of the table."""
     n, d = len(ready.split.training), len(columns_of(ready.X))
-    lineup = list_candidates(ready.task, n, d, seed)
+    labels = len(np.unique(ready.y)) if ready.labels else 0
+    lineup = list_candidates(ready.task, n, d, seed, labels)
     if models is not None:
         lineup = lineup[:1]
     for name, model in [*_named(models or ()), *_named(also)]:
