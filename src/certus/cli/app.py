@@ -136,7 +136,7 @@ def fit(
         groups=groups,
         time=time,
         seed=seed,
-        time_limit=time_limit or None,
+        time_limit=time_limit,
     )
     return fitting.run(data, target, plan, out, report, not no_files, as_json)
 

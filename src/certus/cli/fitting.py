@@ -7,6 +7,7 @@ for the chosen one. ``--model`` names the only candidate.
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -175,7 +176,10 @@ def _write(result: Result, time_limit: float | None, step: Any) -> Result:
         )
     except KeyboardInterrupt:
         return result._replace(report=None, code=INTERRUPTED)
-    files.write_report(result.report, report)
+    try:
+        files.write_report(result.report, report)
+    except Stop as stop:
+        raise Stop(f"{stop} The model is in {result.out}.") from None
     return result
 
 
@@ -257,7 +261,11 @@ def _say_choice(found: Any) -> None:
     opened = f" On the {sealed:,} sealed rows, opened once:" if sealed else ""
     say(f"chosen: {found.chosen}.{opened}", hang=4)
     promised = [claim for claim in found.risk if claim.met is not None]
-    say_claims([*promised, *(c for c in found.risk if c.met is None)])
+    claims = [*promised, *(claim for claim in found.risk if claim.met is None)]
+    # What is assumed is said once; the report has it with each claim.
+    say_claims([dataclasses.replace(c, assumptions=(), fix="") for c in claims])
+    if claims[0].assumptions:
+        say(f"assumed: {claims[0].assumptions[0]}", style="dim", indent=2, hang=2)
 
 
 def next_steps(result: Result) -> list[str]:

@@ -252,7 +252,9 @@ class Comparison:
             return row.name, f"– {reason}", "", ""
         error = self.show(row.mean)
         if len(row.errors) > 1:
-            error += f" ± {self.show(row.deviation)}"
+            amounts = self.task == "regression"
+            spread = number(row.deviation, 2) if amounts else self.show(row.deviation)
+            error += f" ± {spread}"
         return row.name, error, format_seconds(row.seconds), _solved(row)
 
     def __str__(self) -> str:

@@ -276,6 +276,9 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _short(value: Any) -> str:
+    if type(value) in t.TERMS.values():
+        parts = (f"{v:.3g}" if isinstance(v, float) else _short(v) for v in value)
+        return f"{type(value).__name__}({', '.join(parts)})"
     if isinstance(value, np.ndarray | list | tuple) and len(value) > 6:
         return f"{len(value)} values"
     text = " ".join(repr(value).split())
