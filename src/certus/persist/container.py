@@ -284,7 +284,7 @@ def write_atomically(path: Path, blob: bytes) -> None:
         kept = "the file that was there is untouched" if os.path.isfile(target) else ""
         raise ModelFileError(
             f"could not be written: {error.strerror or error}; "
-            f"{kept or 'nothing was written'}."
+            f"{kept or 'no part of it was written'}."
         ) from error
     finally:
         with suppress(OSError):

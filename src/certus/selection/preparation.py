@@ -52,6 +52,9 @@ def prepare(
 ) -> Prepared:
     """Seal rows, deal the others into folds, and look at their columns."""
     columns = inspection.columns_of(X)
+    if not columns or len(columns[0].values) == 0:
+        what = "rows" if columns else "columns"
+        raise TableError(f"The table has no {what}. Pass rows × columns to learn from.")
     target = _checked_target(y, len(columns[0].values))
     task = _task(target, task)
     _require_names(keep, columns)

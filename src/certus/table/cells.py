@@ -37,14 +37,14 @@ def typed(frame: pl.DataFrame, separator: str) -> pl.DataFrame:
         for found, text in zip(plain, cells.iter_columns())
     )
     columns = []
-    for found, text, column in zip(plain, cells.iter_columns(), frame.iter_columns()):
+    for found, text in zip(plain, cells.iter_columns()):
         # Where others write 1.234,5 a column of 1.234 holds thousands.
         if found is None or (by_comma and found.dtype == pl.Float64):
             again = _grouped_numbers(text, separator, by_comma)
             found = found if again is None else again
         if found is None:
             found = to_dates(text)
-        columns.append(column if found is None else found)
+        columns.append(text if found is None else found)
     return pl.DataFrame(columns)
 
 
@@ -144,7 +144,12 @@ _YEAR_FIRST = r"^\d{4}\D"
 _YEAR_LAST = re.compile(rf"^\d{{1,2}}([/.-])\d{{1,2}}\1(\d{{4}}|\d{{2}}){_CLOCK}$")
 _MONTH = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
 _NAMED = re.compile(rf"^(?:\d{{1,2}}[ -])?(?:{_MONTH})[a-z]*[ -]\d", re.IGNORECASE)
-_NAMED_ORDERS = ("%d %B %Y", "%B %d %Y", "%d-%B-%Y", "%d-%B-%y")
+_NAMED_ORDERS = (
+    "%d %B %Y",
+    "%B %d %Y",
+    "%d-%B-%y",
+    "%d-%B-%Y",
+)  # %Y takes two digits for a year of antiquity
 
 
 def to_dates(text: pl.Series) -> pl.Series | None:
