@@ -374,6 +374,12 @@ def _exact(problem: NewtonProblem, point: Point) -> Callable[[Array], Array]:
                 h = weight * state[:, a] * ((a == c) - state[:, c])
             H[a, :, c, :] = bordered_gram(X, h, problem.intercept)
             H[c, :, a, :] = H[a, :, c, :].T
+    if k > 1:
+        # Equal changes of all classes cancel: no curvature, and no gradient either. Any
+        # curvature there leaves the direction as it is and the matrix definite.
+        each = np.arange(m)
+        free = np.einsum("ajaj->j", H) / k**2
+        H[:, each, :, each] += free[:, None, None]
     H = H.reshape(k * m, k * m)
     penalty = np.tile(np.append(np.full(problem.d, problem.l2), 0.0), k)
     H.flat[:: k * m + 1] += penalty

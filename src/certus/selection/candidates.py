@@ -26,6 +26,8 @@ NEIGHBOUR_CELLS = 10**7
 #: and the slower ones, such as those that fit every pair of labels, beyond fewer.
 MOST_LABELS = 50
 FEWER_LABELS = 20
+#: Target of the fits among which parameters are chosen.
+ROUGH = 1e-3
 #: Rows on which the costly machines choose their parameters.
 FEW_ROWS = 2_000
 
@@ -205,7 +207,7 @@ def _choose_logistic(model: Any, on: Tuning) -> Choice:
     ratio = model.l1_ratio
     Cs = np.logspace(-3, 3, 7) if ratio == 0 else np.logspace(-2, 2, 7)
     search = LogisticRegressionCV(
-        Cs=Cs, l1_ratios=(ratio,), cv=on.inner, scoring="neg_log_loss", tol=1e-4
+        Cs=Cs, l1_ratios=(ratio,), cv=on.inner, scoring="neg_log_loss", tol=ROUGH
     ).fit(on.Z, on.y)
     errors = -search.scores_.mean(axis=0)[0]
     grid = tuple(({"C": float(C)}, float(e)) for C, e in zip(search.Cs_, errors))
@@ -261,8 +263,9 @@ def _search(model: Any, grid: list[dict[str, Any]], on: Tuning) -> Choice:
     labels = is_classifier(model)
     for train, test in on.inner:
         trial = clone(model)
-        if "warm_start" in trial.get_params(deep=False):
-            trial.set_params(warm_start=True)
+        known = trial.get_params(deep=False)
+        rough = {"warm_start": True, "tol": ROUGH}
+        trial.set_params(**{k: v for k, v in rough.items() if k in known})
         Z, y = on.Z[train], on.y[train]
         for at, params in enumerate(grid):
             if on.late():

@@ -53,7 +53,7 @@ class Race:
         self.ready, self.deadline, self.step = ready, deadline, step
         self._folds: dict[int, tuple[Any, Any]] = {}
         self._done = self._total = 0.0
-        self._longest = 0.0  # seconds of the longest fit of ours so far
+        self._longest = 0.0  # seconds of the longest fit that may have to be repeated
 
     # ---- the candidates ----------------------------------------------------------
 
@@ -79,13 +79,12 @@ class Race:
         return [rows[candidate.name] for candidate in lineup], status
 
     def _in_turn(self, lineup: list[Candidate]) -> list[Candidate]:
-        """With a deadline, the reference early: it is to be there in any case."""
+        """With a deadline, cheap ones first, then the reference, then the others."""
         if self.deadline is None:
             return lineup
-        first = [c for c in lineup if c.kind != "foreign"][:2]
+        ours = sorted((c for c in lineup if c.kind != "foreign"), key=_cost)
         reference = [c for c in lineup if c.kind == "foreign"]
-        rest = [c for c in lineup if c not in first and c not in reference]
-        return [*first, *reference, *rest]
+        return [*ours[:2], *reference, *ours[2:]]
 
     def _late(self, needed: float = 0.0) -> bool:
         """Whether a fit of that many seconds, and the final one, would be too late."""
@@ -101,11 +100,12 @@ class Race:
         errors: list[float] = []
         certificates: list[Any] = []
         guesses = _unknown(y)
-        seconds, choice = 0.0, Choice(candidate.model)
+        times: list[float] = []
+        choice = Choice(candidate.model)
         for at, (train, test) in enumerate(folds):
             share = (self._done + candidate.weight * at / len(folds)) / self._total
             self.step(f"{candidate.name}, fold {at + 1} of {len(folds)}", share)
-            if self._late(seconds / at if at else 0.0):
+            if self._late(_still_needed(times, len(folds))):
                 return _blank(candidate, _LATE)
             Z, Z_test = self._encoded(at)
             start = time.perf_counter()
@@ -117,21 +117,20 @@ class Race:
                 return _blank(candidate, _LATE)
             except _FAILURES as error:
                 return _blank(candidate, _sentence(error))
-            spent = time.perf_counter() - start
-            seconds += spent
-            if candidate.kind == "certus":
-                self._longest = max(self._longest, spent)
+            times.append(time.perf_counter() - start)
             guesses[test] = guess
             errors.append(error_of(guess, y[test], self.ready.labels))
             certificates.append(getattr(model, "certificate_", None))
         if not np.isfinite(errors).all():
             return _blank(candidate, "its predictions are not finite")
+        if candidate.kind == "certus":
+            self._longest = max(self._longest, *times)
         return Row(
             candidate.name,
             candidate.kind,
             choice.model,
             tuple(errors),
-            seconds,
+            sum(times),
             *_solved(certificates),
             grid=choice.grid,
             predictions=guesses,
@@ -232,6 +231,17 @@ def _sentence(error: BaseException) -> str:
         return "out of memory"
     text = " ".join(str(error).split()) or type(error).__name__
     return f"failed: {text}"
+
+
+def _still_needed(times: list[float], folds: int) -> float:
+    """Seconds for the other folds and a final fit, at best; the first may compile."""
+    if len(times) < 2:
+        return sum(times)
+    return min(times) * (folds - len(times) + 1)
+
+
+def _cost(candidate: Candidate) -> float:
+    return candidate.weight
 
 
 def _blank(candidate: Candidate, reason: str) -> Row:
