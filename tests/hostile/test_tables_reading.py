@@ -66,6 +66,8 @@ def test_a_separator_inside_names_and_cells(tmp_path):
     found = read(tmp_path, "price, EUR;town\n1,5;Bath, Avon\n2,5;York\n")
     assert found.columns == ["price, EUR", "town"]
     assert found.rows() == [(1.5, "Bath, Avon"), (2.5, "York")]
+    found = read(tmp_path, "a;b,c\n1;2,3\n4;5,6\n")  # both agree: the comma wins
+    assert found.rows() == [("1;2", 3), ("4;5", 6)]
     found = read(tmp_path, '"a;b",c\n"x\ny;z",1\nu,2\n')
     assert found.rows() == [("x\ny;z", 1), ("u", 2)]
 
