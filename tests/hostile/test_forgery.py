@@ -323,6 +323,21 @@ def test_parts_of_a_machine_changed_together(machine) -> None:
         never_met(lambda: certify(with_changes(model, _n_support=counts), X, y))
 
 
+def test_support_vectors_of_two_classes_stand_in_any_order() -> None:
+    """As other libraries leave them; of three classes the order tells them apart."""
+    y = np.arange(len(X)) % 3
+    for labels, sound in ((y > 0, True), (y, False)):
+        model = SVC(tol=1e-8).fit(X, labels)
+        assert certify(model, X, labels).met
+        order = np.argsort(model.support_)
+        changes = {"support_": model.support_[order]}
+        changes["support_vectors_"] = model.support_vectors_[order]
+        for name in ("dual_coef_", "_dual_coef_"):
+            changes[name] = getattr(model, name)[:, order]
+        found = certify(with_changes(model, **changes), X, labels)
+        assert bool(found.met) is sound
+
+
 def test_other_rows_than_those_of_the_fit(machine) -> None:
     model, y = machine
     never_met(lambda: certify(model, X[::-1], y[::-1]))
