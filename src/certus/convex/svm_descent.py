@@ -167,8 +167,8 @@ def descend_rows(
                 break
             if reached:
                 # The gap falls as the violations do, or as their squares.
-                power = 0.4 if problem.box.width else 0.9
-                fall = min(0.7, max(0.1, (0.9 * tol / gap) ** power))
+                power = 0.25 if problem.box.width else 0.9
+                fall = min(0.75, max(0.1, (0.9 * tol / gap) ** power))
                 level = min(level, max(worst, 1e-300)) * fall
                 state.restore(z)
     except KeyboardInterrupt:
