@@ -359,6 +359,7 @@ ROWS: tuple[Row, ...] = (
         1e-4,
         _rbf_contenders(1e-4),
         (("sklearnex", 1.0), ("sklearn", 2.0)),
+        fit_alone=True,
     ),
     Row(
         "RBF SVM 30,000 × 30",
@@ -366,6 +367,7 @@ ROWS: tuple[Row, ...] = (
         1e-4,
         _rbf_contenders(1e-4),
         (("sklearnex", 1.0), ("sklearn", 4.0)),
+        fit_alone=True,
     ),
     Row(
         "RBF SVM 10,000 × 30, heavy overlap, C = 10",
@@ -373,6 +375,7 @@ ROWS: tuple[Row, ...] = (
         1e-4,
         _rbf_contenders(1e-4, C=10.0),
         (("best", 1.0),),
+        fit_alone=True,
     ),
     Row(
         "RBF SVM predict, 5,000 queries",

@@ -29,7 +29,11 @@ class Contender:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table; targets are (contender or "best", peer ÷ ours)."""
+    """One line of the table; targets are (contender or "best", peer ÷ ours).
+
+    With ``fit_alone``, ours without the certificate: a kernel machine's is a pass over
+    the kernel matrix, which the peers do not make.
+    """
 
     name: str
     problem: Callable[[int], Problem]
@@ -37,6 +41,7 @@ class Row:
     contenders: tuple[Contender, ...]
     targets: tuple[tuple[str, float], ...]
     note: str = ""
+    fit_alone: bool = False
 
 
 def ladder(first: int, last: int) -> tuple[float, ...]:
