@@ -130,8 +130,15 @@ def _paragraph(console: Console, text: str, style: str, indent: int, hang: int) 
         break_on_hyphens=False,
     )
     for line in clean(text).splitlines() or [""]:
-        for piece in wrapper.wrap(line) or [""]:
-            console.print(Text(piece, style=style), soft_wrap=True)
+        # A number stays with its percent sign; the wrapper breaks at plain blanks only.
+        whole = re.sub(r"(?<=\d) %( sure)?", _tied, line)
+        for piece in wrapper.wrap(whole) or [""]:
+            plain = piece.replace("\N{NO-BREAK SPACE}", " ")
+            console.print(Text(plain, style=style), soft_wrap=True)
+
+
+def _tied(found: re.Match[str]) -> str:
+    return found[0].replace(" ", "\N{NO-BREAK SPACE}")
 
 
 _CLAIM = re.compile(r"^  ([✓✗·–!]) (.{1,11}) ")

@@ -117,7 +117,8 @@ def _for_amounts(seed: int, few: str, near: str) -> list[Candidate]:
             KNeighborsRegressor(),
             _choose_neighbours,
             FEW_ROWS,
-            reason=near,
+            0.5,
+            near,
         ),
         Candidate("gradient boosting (ref)", "foreign", reference, weight=4.0),
     ]
@@ -158,7 +159,8 @@ def _for_labels(
             KNeighborsClassifier(),
             _choose_neighbours,
             FEW_ROWS,
-            reason=near,
+            0.5,
+            near,
         ),
         Candidate("perceptron", "certus", online, weight=0.3),
         Candidate(

@@ -279,6 +279,7 @@ def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
 def _solved(row: Row) -> str:
     if row.kind == "foreign":
         return "not ours"
-    if row.gap is None or row.solved is None:
+    if row.solved is None:
         return "–"
-    return f"{'✓' if row.solved else '✗'} {number(row.gap, 2)}"
+    mark = "✓" if row.solved else "✗"
+    return mark if row.gap is None else f"{mark} {number(row.gap, 2)}"

@@ -261,12 +261,14 @@ def _dense_if(candidate: Candidate, Z: Any) -> Any:
 
 
 def _solved(certificates: list[Any]) -> tuple[float | None, bool | None]:
-    """The largest value of the primary claims, and whether all met their targets."""
+    """The largest gap of the primary claims, and whether all met their targets."""
     found = [c for c in certificates if c is not None and c.value is not None]
     if len(found) < len(certificates) or not found:
         return None, None
     met = [c.met for c in found]
-    return max(c.value for c in found), None if None in met else all(met)
+    counts = any((c[c.primary].target or 0.0) > 1.0 for c in found)  # mistakes, say
+    gap = None if counts else max(c.value for c in found)
+    return gap, None if None in met else all(met)
 
 
 def take_target(y: Any, target: np.ndarray, rows: np.ndarray) -> Any:
