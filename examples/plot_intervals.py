@@ -31,7 +31,7 @@ def coverage(rule, n, rates):
 
 
 n, rates = 100, np.linspace(0.001, 0.5, 800)
-fig, (left, right) = plt.subplots(1, 2, figsize=(9.6, 4.2), layout="constrained")
+_, left = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
 for name, rule in INTERVALS.items():
     kept = coverage(rule, n, rates)
     left.plot(rates, kept, color=COLOURS[name], lw=1.2, label=name)
@@ -59,6 +59,7 @@ left.legend(frameon=False, loc="center right", bbox_to_anchor=(1, 0.69))
 # for classifiers. The choice is made before looking: the narrowest of three would be
 # wrong more often than it says.
 
+_, right = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
 sizes = np.unique(np.logspace(1.31, 5, 60).astype(int) // 20 * 20)
 for name, rule in INTERVALS.items():
     widths = [rule(int(n) // 20, int(n)).width for n in sizes]

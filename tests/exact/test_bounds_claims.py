@@ -82,7 +82,7 @@ def test_an_unbounded_mean_is_refused_and_large_errors_are_counted():
     found = clopper_pearson(count, 500, side="upper")
     assert claim.name == "large_error" and claim.value == found.high
     assert f"{count} of 500" in claim.objective and "6.25" in claim.objective
-    share = re.search(r"at least (\S+) %.*within ± (\S+) of the", claim.detail)
+    share = re.search(r"at least (\S+) %.*within ±(\S+) of the", claim.detail)
     assert float(share[1]) <= 100 * (1 - found.high) and float(share[2]) >= 6.25
     assert risk_interval(errors, "regression", threshold=6.25) == found
     (alone,) = risk_claims(errors, "regression")

@@ -141,9 +141,21 @@ def scores_of(
 
 def kernel_text(kernel: t.Kernel) -> str:
     """The kernel as it stands in a certificate."""
+    return f"k = {_spelt(kernel)}"
+
+
+def _spelt(kernel: t.Kernel) -> str:
+    match kernel:
+        case t.Sum(left, right):
+            return f"{_spelt(left)} + {_spelt(right)}"
+        case t.Product(left, right):
+            return " · ".join(
+                f"({_spelt(k)})" if isinstance(k, t.Sum) else _spelt(k)
+                for k in (left, right)
+            )
     name = type(kernel).__name__
     numbers = [f"{v:.4g}" for v in kernel if isinstance(v, int | float)]
-    return f"k = {name}({', '.join(numbers)})" if numbers else f"k = {name}"
+    return f"{name}({', '.join(numbers)})" if numbers else name
 
 
 def stored_otherwise(model: Any, X: Any, support: Array, labels: Array) -> str:

@@ -312,7 +312,7 @@ def _sentence(
         over = ", on average over groups" if question.grouped else ""
         kind = where.replace("groups", "rows")
         return (
-            f"at least {share} % of {kind} are within ± {near} of the prediction{over}"
+            f"at least {share} % of {kind} are within ±{near} of the prediction{over}"
         )
     show = _percent if question.name == "error_rate" else _plain
     unit = " %" if question.name == "error_rate" else ""
