@@ -368,8 +368,11 @@ def test_every_tube_is_fitted(loss, seed, epsilon):
     X, y = rng.normal(size=(n, d)), np.round(10 * rng.normal(size=n), 1)
     model = LinearSVR(loss=loss, epsilon=epsilon, C=2.0, tol=1e-8).fit(X, y)
     assert model.certificate_.met
-    w = model.dual_ @ X
-    np.testing.assert_allclose(w, model.coef_, rtol=1e-4, atol=1e-4)
+    # P − D ≥ ½‖w − Σ dual·x‖², and the gap is a share of at most the loss at zero.
+    power = 1 if loss == "epsilon_insensitive" else 2
+    gap = model.certificate_.value * 2.0 * np.sum(np.abs(y) ** power)
+    off = float(np.linalg.norm(model.dual_ @ X - model.coef_))
+    assert off <= np.sqrt(2 * gap) + 1e-7 * (1 + np.linalg.norm(model.coef_))
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])

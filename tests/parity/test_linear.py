@@ -349,5 +349,6 @@ def test_defaults_are_solved_on_familiar_data(
         model.set_params(**({"alphas": 20} if name != "RidgeCV" else {}))
     model.fit(X, y)  # a warning is an error here
     assert model.certificate_.met
-    if name != "Perceptron":  # whose number counts mistakes
+    # The numbers of these two are mistakes, and a bound on the risk.
+    if name not in ("Perceptron", "StochasticLinearClassifier"):
         assert model.certificate_.value <= 1e-6

@@ -102,8 +102,7 @@ def calibration_scores(model: Any, X: Any, y: Any, kind: str) -> Array:
         own = data.codes(y, np.asarray(model.classes_))
     except ValueError as error:
         raise ValueError(
-            f"{error} Refit with such rows, or leave them out: the coverage is then "
-            "that of known labels alone."
+            f"{error} Without them the coverage is that of known labels alone."
         ) from None
     S, _ = label_scores(model, X, kind)
     if len(S) != len(own):
