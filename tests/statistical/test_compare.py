@@ -4,15 +4,13 @@ Labels of a known distribution, so that the risk of any fitted model can be had 
 large fresh sample.
 """
 
-import time
-
 import numpy as np
 import pytest
 from scipy.stats import binom
 
 import certus
 from certus.linear import LogisticRegression
-from certus.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from certus.neighbors import KNeighborsClassifier
 from certus.verify.statistical import risk_interval
 
 pytestmark = pytest.mark.slow
@@ -64,16 +62,3 @@ def test_fold_errors_stay_within_the_union_bound():
             risk = np.mean(model.fit(X[train], y[train]).predict(fresh) != truth)
             missed += abs(error - risk) > found.union.value
     assert missed == 0  # 0.05 at most per comparison, and Hoeffding is generous
-
-
-def test_comparing_costs_the_fits_and_little_more():
-    """At most a tenth above the sum of the fits, choices and predictions."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(20_000, 20))
-    y = X[:, 0] + np.sin(X[:, 1]) + rng.normal(size=20_000)
-    certus.compare(X[:200], y[:200])  # loads what there is to load
-    start = time.perf_counter()
-    found = certus.compare(X, y, also=[KNeighborsRegressor(7)])
-    whole = time.perf_counter() - start
-    fits = sum(row.seconds for row in found.rows)
-    assert whole <= 1.1 * fits, (whole, fits)
