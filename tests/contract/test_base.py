@@ -1,10 +1,13 @@
 """What every estimator shares, by the named checks of the public test kit."""
 
 import pickle
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
@@ -14,6 +17,7 @@ from certus.base import (
     UncertifiedWarning,
     check_choice,
     check_number,
+    label_codes,
     thread_budget,
 )
 from certus.certificate import Status
@@ -265,3 +269,19 @@ def test_the_solver_is_named_with_its_reason(
     model = clone(model).fit(X, y)
     assert model.solver_ == name
     assert reason in model.solver_reason_
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int64", "uint64", "float64", "U3"])
+@given(low=st.integers(0, 100), width=st.integers(1, 90), n=st.integers(1, 2000))
+@settings(max_examples=15)
+def test_label_codes_are_those_of_unique(dtype, low, width, n):
+    rng = np.random.default_rng(n)
+    shift = 50 if dtype in ("int8", "int64") else 0  # negative labels, too
+    y = (rng.integers(0, width, n) * 3 % width + low % 20 - shift).astype(dtype)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The number of unique classes")
+        classes, codes = label_codes(y)
+    expected, places = np.unique(y, return_inverse=True)
+    np.testing.assert_array_equal(classes, expected)
+    np.testing.assert_array_equal(codes, places)
+    assert classes.dtype == y.dtype

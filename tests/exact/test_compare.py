@@ -18,6 +18,7 @@ from certus.linear import Lasso, LassoCV, LogisticRegression, Ridge
 from certus.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from certus.selection import comparing, preparation, recheck
 from certus.selection.candidates import list_candidates
+from certus.selection.race import Race, _still_needed
 from certus.table import TableError
 from certus.wording import plain
 
@@ -464,3 +465,24 @@ def test_kernel_ridge_has_an_offset():
     name = "kernel ridge (Gaussian)"
     assert isinstance(far[name].model, KernelRidge)
     assert far[name].mean == pytest.approx(near[name].mean, rel=0.1)
+
+
+def test_what_cannot_end_in_time_is_given_up_early() -> None:
+    """Seconds still needed: of the other folds and a final fit, at the best pace."""
+    assert _still_needed([], 5) == 0.0
+    assert _still_needed([5.0], 5) == 5.0  # the first may have compiled
+    assert _still_needed([5.0, 1.0], 5) == 4.0
+    assert _still_needed([2.0, 3.0, 2.5, 2.0], 5) == 4.0
+
+
+def test_under_a_deadline_cheap_candidates_come_first() -> None:
+    lineup = list_candidates("classification", 500, 10, 0)
+    turn = [c.name for c in Race(None, 1.0, None)._in_turn(lineup)]
+    assert turn[:3] == [
+        "always the commonest",
+        "perceptron",
+        "gradient boosting (ref)",
+    ]
+    assert turn.index("k nearest neighbours") < turn.index("logistic")
+    assert sorted(turn) == sorted(c.name for c in lineup)
+    assert Race(None, None, None)._in_turn(lineup) == lineup
