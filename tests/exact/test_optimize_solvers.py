@@ -11,24 +11,10 @@ from certus.optimize import (
     Objective,
     alternating_minimization,
     gradient_descent,
-    logistic_objective,
     newton_method,
-    quadratic_objective,
     subgradient_descent,
 )
-
-
-def bowl(seed=0, d=4):
-    rng = np.random.default_rng(seed)
-    B = rng.normal(size=(d + 2, d))
-    return quadratic_objective(B.T @ B, rng.normal(size=d))
-
-
-def logistic(alpha=0.1):
-    rng = np.random.default_rng(1)
-    X = rng.normal(size=(60, 4))
-    y = np.where(X @ [1, -1, 0.5, 0] + rng.normal(size=60) > 0, 1, -1)
-    return logistic_objective(X, y, alpha)
+from helpers.optimising import bowl, logistic
 
 
 @pytest.mark.catalog("OPT-47")
