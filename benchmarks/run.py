@@ -30,7 +30,7 @@ import scipy.sparse as sp
 from rich.console import Console
 from scipy.special import logsumexp
 
-from benchmarks import machines
+from benchmarks import clustering, factors, machines, ratings, texts
 from benchmarks.peers import Fit, Problem, quietly
 from benchmarks.report import write_table
 from benchmarks.rows import ROWS, Contender, Row
@@ -38,11 +38,19 @@ from benchmarks.startup import measure_startup
 from certus.terms import L1, L2, Logistic, Squared
 
 LONG_FIT = 10.0
-EVERY: tuple[Row, ...] = (*ROWS, *machines.ROWS)
+EVERY: tuple[Row, ...] = (
+    *ROWS,
+    *machines.ROWS,
+    *clustering.ROWS,
+    *factors.ROWS,
+    *ratings.ROWS,
+    *texts.ROWS,
+)
 
 PACKAGES = (
     *("numpy", "scipy", "scikit-learn", "numba"),
     *("scikit-learn-intelex", "skglm", "celer", "glum", "statsmodels"),
+    *("faiss-cpu", "scikit-surprise", "implicit", "gensim", "fasttext-wheel"),
 )
 
 

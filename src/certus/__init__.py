@@ -28,9 +28,11 @@ _WHERE = {
     "Strength": "certus.certificate",
 }
 _PACKAGES = (
+    "factor",
     "kernel",
     "linear",
     "losses",
+    "mixture",
     "neighbors",
     "optimize",
     "report",
@@ -38,6 +40,7 @@ _PACKAGES = (
     "table",
     "terms",
     "testing",
+    "text",
     "verify",
 )
 

@@ -122,7 +122,7 @@ def thread_budget() -> int:
     return max(1, min(limits, default=1))
 
 
-class Estimator(Conformal, CallbackSupport, BaseEstimator):
+class Model(CallbackSupport, BaseEstimator):
     """Base of all estimators; abstract. Subclasses define ``__init__`` and ``fit``."""
 
     def _validate_X_y(
@@ -198,6 +198,10 @@ class Estimator(Conformal, CallbackSupport, BaseEstimator):
         'sklearn'
         """
         return to_sklearn(self)
+
+
+class Estimator(Conformal, Model):
+    """Base of estimators that predict a target: intervals and sets that cover it."""
 
 
 def require_finite(X: Any, name: str | None = None) -> None:

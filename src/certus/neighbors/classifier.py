@@ -17,8 +17,8 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from certus.base import certified_fit, label_codes
 from certus.convex.design import Array
+from certus.convex.threads import slices
 from certus.neighbors.common import NeighborsBase
-from certus.neighbors.threads import slices
 
 #: Votes counted at a time.
 VOTES = 1 << 23

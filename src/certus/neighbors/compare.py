@@ -13,9 +13,9 @@ import numpy as np
 from scipy import sparse
 
 from certus.convex.design import Array
+from certus.convex.threads import Stop, run_blocks, slices
 from certus.neighbors import kernels
 from certus.neighbors.metrics import Metric
-from certus.neighbors.threads import Stop, run_blocks, slices
 
 #: Coordinates compared in one call of a loop: some 20 ms.
 WORK = 1 << 24

@@ -26,10 +26,10 @@ import numpy as np
 from scipy import sparse
 
 from certus.convex.design import Array
+from certus.convex.threads import Stop, run_blocks, slices
 from certus.neighbors import kernels
 from certus.neighbors.compare import nearest
 from certus.neighbors.metrics import Metric
-from certus.neighbors.threads import Stop, run_blocks, slices
 
 #: Queries handled together; with their tiles this sets the memory of a search.
 SLAB = 16_384

@@ -18,10 +18,10 @@ from scipy.spatial import cKDTree
 
 from certus.base import thread_budget
 from certus.convex.design import Array
+from certus.convex.threads import slices
 from certus.neighbors import kernels
 from certus.neighbors.compare import nearest
 from certus.neighbors.metrics import Metric
-from certus.neighbors.threads import slices
 
 #: Queries handled together.
 SLAB = 1 << 15

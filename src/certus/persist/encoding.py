@@ -63,6 +63,9 @@ REGISTRY: dict[str, tuple[str, str]] = {
         name: ("certus.neighbors", name)
         for name in ("KNeighborsClassifier", "KNeighborsRegressor")
     },
+    **{name: ("certus.mixture", name) for name in ()},
+    **{name: ("certus.factor", name) for name in ()},
+    **{name: ("certus.text", name) for name in ()},
     **{name: ("certus.table", name) for name in ("TableEncoder", "TablePipeline")},
 }
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from certus import terms as t
 from certus.certificate import Claim, Evidence, Status, Strength
-from certus.verify import foreign_kernel
+from certus.verify import foreign_kernel, foreign_latent
 
 TOL = 1e-6
 NOTE = "for the data and weights you passed"
@@ -460,4 +460,5 @@ _STATEMENTS: dict[str, Callable[[Any], tuple[Evidence, str]]] = {
     "SVC": foreign_kernel.svc,
     "SVR": foreign_kernel.svr,
     "KernelRidge": foreign_kernel.kernel_ridge,
+    **foreign_latent.STATEMENTS,
 }

@@ -1,0 +1,5 @@
+"""Rows for k-means and Gaussian mixtures."""
+
+from benchmarks.rows import Row
+
+ROWS: tuple[Row, ...] = ()
