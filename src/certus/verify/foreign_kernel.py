@@ -7,15 +7,14 @@ and no intercept.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from certus import terms as t
 from certus.certificate import Evidence
-
-TOL = 1e-6
-NOTE = "for the data and weights you passed"
+from certus.verify.foreign_common import NOTE, TOL
 
 
 def svc(model: Any) -> tuple[Evidence, str]:
@@ -86,3 +85,11 @@ def _named(name: Any, gamma: float, coef0: float, degree: float) -> t.Kernel | N
         case "precomputed":
             return t.Precomputed()
     return None
+
+
+#: By scikit-learn's class name.
+STATEMENTS: dict[str, Callable[[Any], tuple[Evidence, str]]] = {
+    "SVC": svc,
+    "SVR": svr,
+    "KernelRidge": kernel_ridge,
+}

@@ -10,7 +10,5 @@ from typing import Any
 
 from certus.certificate import Evidence
 
-NOTE = "for the data and weights you passed"
-
 #: By scikit-learn's class name.
 STATEMENTS: dict[str, Callable[[Any], tuple[Evidence, str]]] = {}
