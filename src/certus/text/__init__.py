@@ -1,3 +1,19 @@
 """Text as counts and vectors: words, documents, and classifiers of both."""
 
-__all__: list[str] = []
+from certus.text.corpus import (
+    Encoded,
+    LineCorpus,
+    documents,
+    encode,
+    sentences,
+    tokenize,
+)
+
+__all__ = [
+    "Encoded",
+    "LineCorpus",
+    "documents",
+    "encode",
+    "sentences",
+    "tokenize",
+]

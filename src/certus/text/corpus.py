@@ -1,0 +1,507 @@
+"""From texts to numbers: words, documents and their positions in a vocabulary.
+
+A corpus is any iterable of documents; a document is a text (``str``), which a tokenizer
+splits into words, or a sequence of words. :func:`encode` reads it once, so generators
+serve, and numbers the words by falling count: ids are the tables' rows, and memory is
+that of the vocabulary. Ids beyond a limit wait in a temporary file, not in memory.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import os
+import re
+import sys
+import tempfile
+import unicodedata
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from certus.wording import shorten
+
+__all__ = [
+    "Encoded",
+    "LineCorpus",
+    "TextInput",
+    "documents",
+    "encode",
+    "sentences",
+    "tokenize",
+]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Tokenizer = Callable[[str], Iterable[str]]
+
+#: Ids kept in memory; a longer corpus is spooled to a temporary file.
+IN_MEMORY = 1 << 25
+#: Ids handled at a time.
+CHUNK = 1 << 22
+
+_WORDS = re.compile(r"\w+(?:['’]\w+)*")
+_SENTENCE_ENDS = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+|\n\s*\n|(?<=[。！？])")
+
+
+# -- words and sentences ----------------------------------------------------------
+
+
+def tokenize(text: str) -> list[str]:
+    """Split a text into words: lower case, runs of letters, digits and underscores.
+
+    An apostrophe inside a word stays in it; other punctuation separates. Letters are
+    those of Unicode, composed (NFC) and together with their combining marks, so that
+    words of Indic scripts stay whole. Scripts without spaces need a tokenizer of
+    their own.
+
+    Parameters
+    ----------
+    text : str
+        Any text.
+
+    Returns
+    -------
+    list of str
+        The words, in order.
+
+    Examples
+    --------
+    >>> from certus.text import tokenize
+    >>> tokenize("Don't panic: x_1 isn't 42!")
+    ["don't", 'panic', 'x_1', "isn't", '42']
+    """
+    if text.isascii():
+        return _WORDS.findall(text.lower())
+    return _wide_words().findall(unicodedata.normalize("NFC", text.lower()))
+
+
+@functools.cache
+def _wide_words() -> re.Pattern[str]:
+    """Words with combining marks, which are no letters to a pattern."""
+    marks, start = [], None
+    for code in range(0x300, sys.maxunicode + 2):
+        inside = code <= sys.maxunicode and unicodedata.category(chr(code))[0] == "M"
+        if inside and start is None:
+            start = code
+        elif not inside and start is not None:
+            marks.append(f"\\U{start:08x}-\\U{code - 1:08x}")
+            start = None
+    letter = f"[\\w{''.join(marks)}]"
+    return re.compile(f"{letter}+(?:['’]{letter}+)*")
+
+
+def sentences(text: str) -> list[str]:
+    """Split a text after ``. ! ? …`` before a space, and at empty lines.
+
+    Abbreviations are not known: "e.g. this" makes two sentences.
+
+    Parameters
+    ----------
+    text : str
+        Any text.
+
+    Returns
+    -------
+    list of str
+        The sentences, without the space around them; none of them is empty.
+
+    Examples
+    --------
+    >>> from certus.text import sentences
+    >>> sentences("It works. Does it?  Version 2.1 does!")
+    ['It works.', 'Does it?', 'Version 2.1 does!']
+    """
+    parts = (part.strip() for part in _SENTENCE_ENDS.split(text))
+    return [part for part in parts if part]
+
+
+# -- documents --------------------------------------------------------------------
+
+
+def documents(
+    texts: Iterable[Any], tokenizer: str | Tokenizer | None = None
+) -> Iterator[Sequence[str]]:
+    """The words of each document, one document at a time.
+
+    Parameters
+    ----------
+    texts : iterable
+        Documents, each a str or a sequence of words.
+    tokenizer : None, "whitespace" or callable
+        How a str is split; None means :func:`tokenize`. Sequences are taken as given.
+
+    Yields
+    ------
+    sequence of str
+        The words of a document. Whether they are strings is seen by who reads them.
+
+    Examples
+    --------
+    >>> from certus.text import documents
+    >>> list(documents(["One text.", ["three", "ready", "words"]]))
+    [['one', 'text'], ['three', 'ready', 'words']]
+    """
+    split = _splitter(tokenizer)
+    _refuse_odd_corpus(texts)
+    for i, document in enumerate(texts):
+        if isinstance(document, str):
+            yield split(document)  # type: ignore[misc]
+        elif type(document) is list or type(document) is tuple:
+            yield document
+        else:
+            yield _words_of(document, i)
+
+
+def _splitter(tokenizer: str | Tokenizer | None) -> Tokenizer:
+    if tokenizer is None:
+        return tokenize
+    if isinstance(tokenizer, str) and tokenizer == "whitespace":
+        return str.split
+    if callable(tokenizer):
+        return tokenizer
+    raise ValueError(
+        f"tokenizer must be None, 'whitespace' or a function, got {tokenizer!r}."
+    )
+
+
+def _refuse_odd_corpus(texts: Any) -> None:
+    if isinstance(texts, str | bytes):
+        raise ValueError(
+            "The corpus is a single string; pass a list of documents, for example "
+            "[text], or sentences(text)."
+        )
+    if isinstance(texts, Mapping) or hasattr(texts, "columns"):
+        raise ValueError(
+            "The corpus is a table or a dictionary; pass its column of texts."
+        )
+    if getattr(texts, "ndim", 1) == 0 or not isinstance(texts, Iterable):
+        raise ValueError(
+            f"The corpus is a {type(texts).__name__}; pass an iterable of documents."
+        )
+
+
+def _words_of(document: Any, i: int) -> Sequence[str]:
+    if isinstance(document, bytes | bytearray):
+        raise ValueError(f"Document {i} is bytes; decode it, or read it as text.")
+    if isinstance(document, Mapping) or not isinstance(document, Iterable):
+        raise ValueError(
+            f"Document {i} is {shorten(repr(document))} ({type(document).__name__}); "
+            "a document is a string or a sequence of words."
+        )
+    return list(document)
+
+
+class LineCorpus:
+    r"""A text file read line by line, each line a document; it can be read again.
+
+    Parameters
+    ----------
+    path : str or Path
+        A text file in UTF-8; one that ends in ``.gz`` is decompressed on the way.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from certus.text import LineCorpus
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "lines.txt"
+    ...     _ = path.write_text("one document\nanother\n", encoding="utf-8")
+    ...     list(LineCorpus(path)), list(LineCorpus(path))[1]
+    (['one document', 'another'], 'another')
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the lines, without their ends."""
+        opener: Any = gzip.open if self.path.suffix == ".gz" else open
+        line = 0
+        try:
+            with opener(self.path, "rt", encoding="utf-8-sig", newline="\n") as handle:
+                for text in handle:
+                    line += 1
+                    yield text.rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{self.path.name} is not UTF-8 after line {line}; convert it first."
+            ) from error
+        except (gzip.BadGzipFile, EOFError) as error:
+            raise ValueError(
+                f"{self.path.name} is not whole after line {line} ({error}); "
+                "compress it again."
+            ) from error
+
+    def __repr__(self) -> str:
+        """The class and the path."""
+        return f"LineCorpus({str(self.path)!r})"
+
+
+# -- ids --------------------------------------------------------------------------
+
+
+class Encoded(NamedTuple):
+    """A corpus as numbers.
+
+    Attributes
+    ----------
+    words : list of str
+        The vocabulary, by falling count; equally frequent words by first appearance.
+    counts : ndarray of int64
+        How often each occurs.
+    ids : ndarray or memmap of int32
+        The words of all documents in a row, as positions in ``words``.
+    offsets : ndarray of int64
+        Document i is ``ids[offsets[i]:offsets[i + 1]]``.
+    n_dropped : int
+        Tokens that are not in the vocabulary: too rare, or not in the one given.
+    """
+
+    words: list[str]
+    counts: Array
+    ids: Array
+    offsets: Array
+    n_dropped: int
+
+    @property
+    def n_documents(self) -> int:
+        """Number of documents, empty ones included."""
+        return len(self.offsets) - 1
+
+
+class _Numbering(dict[str, int]):
+    """A word not seen before gets the next number."""
+
+    def __missing__(self, word: Any) -> int:
+        if not isinstance(word, str):
+            raise _NotAWord(word)
+        self[str(word)] = number = len(self)
+        return number
+
+
+class _Known(dict[str, int]):
+    """A word that is not in the vocabulary gets −1."""
+
+    def __missing__(self, word: Any) -> int:
+        if not isinstance(word, str):
+            raise _NotAWord(word)
+        return -1
+
+
+_BAD_TOKEN = (
+    "Document {} holds a token that is no string: {}. Convert its words to str, or "
+    "pass the text itself."
+)
+
+
+class _NotAWord(Exception):
+    """Raised from within a dictionary, where the document's number is unknown."""
+
+
+def encode(
+    texts: Iterable[Any],
+    *,
+    tokenizer: str | Tokenizer | None = None,
+    min_count: int = 1,
+    max_words: int | None = None,
+    vocabulary: Sequence[str] | Mapping[str, int] | None = None,
+) -> Encoded:
+    """Read a corpus once and number its words.
+
+    Parameters
+    ----------
+    texts : iterable
+        Documents, each a str or a sequence of words. A generator serves.
+    tokenizer : None, "whitespace" or callable
+        How a str is split; None means :func:`tokenize`.
+    min_count : int, default=1
+        Words that occur less often are dropped.
+    max_words : int, optional
+        Only the most frequent words are kept.
+    vocabulary : sequence of str, or dict from word to position, optional
+        Use these words in this order; others are dropped.
+
+    Returns
+    -------
+    Encoded
+        Words, counts, ids, offsets and the number of dropped tokens.
+
+    Examples
+    --------
+    >>> from certus.text import encode
+    >>> corpus = encode([["b", "a"], [], ["a", "c", "a"]], min_count=1)
+    >>> corpus.words, corpus.ids.tolist(), corpus.offsets.tolist()
+    (['a', 'b', 'c'], [1, 0, 0, 2, 0], [0, 2, 2, 5])
+    """
+    known = None if vocabulary is None else _known(vocabulary)
+    numbers: dict[str, int] = _Numbering() if known is None else known
+    ids, offsets = _read(documents(texts, tokenizer), numbers)
+    if known is None:
+        return _by_count(list(numbers), ids, offsets, min_count, max_words)
+    words = _in_order(known)
+    ids, offsets, dropped = _relabelled(ids, offsets, None)
+    return Encoded(words, _count(ids, len(words)), ids, offsets, dropped)
+
+
+def _read(texts: Iterable[Sequence[str]], numbers: dict[str, int]) -> tuple[Any, Array]:
+    """The number of each word, and where documents end; one pass."""
+    ends, chunk, done = array("q", [0]), array("i"), 0
+    get = numbers.__getitem__
+    with _Spool() as spool:
+        try:
+            for words in texts:
+                if len(chunk) > CHUNK:
+                    done += len(chunk)
+                    spool.add(chunk)
+                    chunk = array("i")
+                chunk.extend(map(get, words))
+                ends.append(done + len(chunk))
+        except _NotAWord as error:
+            word = error.args[0]
+            what = f"{shorten(repr(word))} ({type(word).__name__})"
+            raise TypeError(_BAD_TOKEN.format(len(ends) - 1, what)) from None
+        except TypeError as error:
+            if "unhashable" not in str(error):
+                raise
+            raise TypeError(_BAD_TOKEN.format(len(ends) - 1, error)) from None
+        spool.add(chunk)
+        return spool.whole(), np.frombuffer(ends, dtype=np.int64).copy()
+
+
+def _known(vocabulary: Sequence[str] | Mapping[str, int]) -> _Known:
+    if isinstance(vocabulary, _Known):
+        return vocabulary
+    if isinstance(vocabulary, Mapping):
+        return _Known(vocabulary)
+    found = _Known(zip(vocabulary, range(len(vocabulary))))
+    if len(found) < len(vocabulary):
+        seen: set[str] = set()
+        twice = next(w for w in vocabulary if w in seen or seen.add(w))  # type: ignore[func-returns-value]
+        raise ValueError(f"The vocabulary holds {twice!r} twice; list each word once.")
+    return found
+
+
+def _in_order(known: Mapping[str, int]) -> list[str]:
+    words = sorted(known, key=known.__getitem__)
+    if any(known[word] != i for i, word in enumerate(words)):
+        raise ValueError("The vocabulary must number its words 0, 1, 2, ...")
+    return words
+
+
+def _by_count(
+    words: list[str],
+    ids: Array,
+    offsets: Array,
+    min_count: int,
+    max_words: int | None,
+) -> Encoded:
+    """Number words by falling count, without the rare ones."""
+    counts = _count(ids, len(words))
+    order = np.argsort(-counts, kind="stable")
+    kept = int(np.searchsorted(-counts[order], -min_count, side="right"))
+    if max_words is not None:
+        kept = min(kept, int(max_words))
+    order = order[:kept]
+    table = np.full(len(words), -1, dtype=np.int32)
+    table[order] = np.arange(kept, dtype=np.int32)
+    ids, offsets, dropped = _relabelled(ids, offsets, table)
+    return Encoded([words[i] for i in order], counts[order], ids, offsets, dropped)
+
+
+def _count(ids: Array, n: int) -> Array:
+    counts = np.zeros(n, dtype=np.int64)
+    for i in range(0, len(ids), CHUNK):
+        part = ids[i : i + CHUNK]
+        counts += np.bincount(part[part >= 0], minlength=n)
+    return counts
+
+
+def _relabelled(
+    ids: Array, offsets: Array, table: Array | None
+) -> tuple[Array, Array, int]:
+    """Ids through a table, in place; those below zero leave, and documents shrink."""
+    kept = 0
+    moved = np.empty_like(offsets)
+    moved[0] = document = 0
+    for i in range(0, len(ids), CHUNK):
+        part = np.asarray(ids[i : i + CHUNK])
+        part = part.copy() if table is None else table[part]
+        stays = part >= 0
+        last = int(np.searchsorted(offsets, i + len(part), side="right")) - 1
+        ends = offsets[document + 1 : last + 1] - i
+        before = np.concatenate([[0], np.cumsum(stays)])
+        moved[document + 1 : last + 1] = kept + before[ends]
+        document = last
+        some = part[stays]
+        ids[kept : kept + len(some)] = some
+        kept += len(some)
+    moved[document + 1 :] = kept
+    return ids[:kept], moved, len(ids) - kept
+
+
+class _Spool:
+    """Collects chunks of ids: in memory while they are few, else in an unnamed file."""
+
+    def __init__(self) -> None:
+        self.chunks: list[array[int]] = []
+        self.size = 0
+        self.file: Any = None
+
+    def __enter__(self) -> _Spool:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self.file is not None:
+            self.file.close()  # a map keeps its own hold of it
+
+    def add(self, chunk: array[int]) -> None:
+        self.chunks.append(chunk)
+        self.size += len(chunk)
+        if self.size > IN_MEMORY:
+            if self.file is None:
+                self.file = tempfile.TemporaryFile()  # noqa: SIM115
+            try:
+                for some in self.chunks:
+                    some.tofile(self.file)
+                self.file.flush()
+            except OSError as error:
+                raise OSError(
+                    f"No room in {tempfile.gettempdir()} for the words of the corpus "
+                    f"({error.strerror or error}); set TMPDIR to a larger disk."
+                ) from error
+            self.chunks = []
+
+    def whole(self) -> Array:
+        """All ids; of a file, a map that lives as long as it is used."""
+        if self.file is not None:
+            return np.memmap(self.file, dtype=np.int32, mode="r+", shape=(self.size,))
+        ids = np.empty(self.size, dtype=np.int32)
+        at = 0
+        for chunk in self.chunks:
+            ids[at : at + len(chunk)] = chunk
+            at += len(chunk)
+        return ids
+
+
+class TextInput:
+    """What estimators of texts share: how they read, and what they tell scikit-learn.
+
+    A class that uses it has the parameter ``tokenizer``.
+    """
+
+    tokenizer: Any
+
+    def _contexts(self, texts: Iterable[Any]) -> Iterator[Sequence[str]]:
+        """The words of each document: the data that the model's claims speak of."""
+        return documents(texts, self.tokenizer)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        tags.input_tags.sparse = False
+        tags.no_validation = True
+        return tags
