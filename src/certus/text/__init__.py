@@ -3,17 +3,29 @@
 from certus.text.corpus import (
     Encoded,
     LineCorpus,
+    Vocabulary,
     documents,
     encode,
     sentences,
     tokenize,
 )
+from certus.text.vectors import (
+    PretrainedVectors,
+    UnknownWordError,
+    WordVectors,
+    load_word2vec,
+)
 
 __all__ = [
     "Encoded",
     "LineCorpus",
+    "PretrainedVectors",
+    "UnknownWordError",
+    "Vocabulary",
+    "WordVectors",
     "documents",
     "encode",
+    "load_word2vec",
     "sentences",
     "tokenize",
 ]

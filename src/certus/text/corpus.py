@@ -19,6 +19,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -28,8 +29,10 @@ __all__ = [
     "Encoded",
     "LineCorpus",
     "TextInput",
+    "Vocabulary",
     "documents",
     "encode",
+    "lookup",
     "sentences",
     "tokenize",
 ]
@@ -282,13 +285,61 @@ class _Numbering(dict[str, int]):
         return number
 
 
-class _Known(dict[str, int]):
-    """A word that is not in the vocabulary gets −1."""
+class Vocabulary(dict[str, int]):
+    """The position of each word; a word that is not in it gets −1.
+
+    Parameters
+    ----------
+    words : sequence of str, or dict from word to position
+        Each word once; positions 0, 1, 2, ...
+
+    Examples
+    --------
+    >>> from certus.text import Vocabulary
+    >>> positions = Vocabulary(["a", "b"])
+    >>> positions["b"], positions["c"], positions.words
+    (1, -1, ['a', 'b'])
+    """
+
+    def __init__(self, words: Sequence[str] | Mapping[str, int]) -> None:
+        if isinstance(words, Mapping):
+            words = _in_order(words)
+        self.words = list(words)
+        self.source: Any = None
+        super().__init__(zip(self.words, range(len(self.words))))
+        if len(self) < len(self.words):
+            seen: set[str] = set()
+            for word in self.words:
+                if word in seen:
+                    raise ValueError(
+                        f"The vocabulary holds {shorten(repr(word))} twice; list each "
+                        "word once."
+                    )
+                seen.add(word)
 
     def __missing__(self, word: Any) -> int:
         if not isinstance(word, str):
             raise _NotAWord(word)
         return -1
+
+
+def _in_order(positions: Mapping[str, int]) -> list[str]:
+    words = sorted(positions, key=positions.__getitem__)
+    if any(positions[word] != i for i, word in enumerate(words)):
+        raise ValueError("A vocabulary must number its words 0, 1, 2, ...")
+    return words
+
+
+_LOOKUPS: WeakKeyDictionary[Any, Vocabulary] = WeakKeyDictionary()
+
+
+def lookup(model: Any) -> Vocabulary:
+    """The positions of a model's ``vocabulary_``; kept beside it, never saved."""
+    found = _LOOKUPS.get(model)
+    if found is None or found.source is not model.vocabulary_:
+        found = _LOOKUPS[model] = Vocabulary(model.vocabulary_)
+        found.source = model.vocabulary_
+    return found
 
 
 _BAD_TOKEN = (
@@ -321,7 +372,7 @@ def encode(
         Words that occur less often are dropped.
     max_words : int, optional
         Only the most frequent words are kept.
-    vocabulary : sequence of str, or dict from word to position, optional
+    vocabulary : Vocabulary, sequence of str, or dict from word to position, optional
         Use these words in this order; others are dropped.
 
     Returns
@@ -336,14 +387,16 @@ def encode(
     >>> corpus.words, corpus.ids.tolist(), corpus.offsets.tolist()
     (['a', 'b', 'c'], [1, 0, 0, 2, 0], [0, 2, 2, 5])
     """
-    known = None if vocabulary is None else _known(vocabulary)
-    numbers: dict[str, int] = _Numbering() if known is None else known
-    ids, offsets = _read(documents(texts, tokenizer), numbers)
-    if known is None:
+    if vocabulary is None:
+        numbers = _Numbering()
+        ids, offsets = _read(documents(texts, tokenizer), numbers)
         return _by_count(list(numbers), ids, offsets, min_count, max_words)
-    words = _in_order(known)
+    if not isinstance(vocabulary, Vocabulary):
+        vocabulary = Vocabulary(vocabulary)
+    ids, offsets = _read(documents(texts, tokenizer), vocabulary)
     ids, offsets, dropped = _relabelled(ids, offsets, None)
-    return Encoded(words, _count(ids, len(words)), ids, offsets, dropped)
+    counts = _count(ids, len(vocabulary))
+    return Encoded(vocabulary.words, counts, ids, offsets, dropped)
 
 
 def _read(texts: Iterable[Sequence[str]], numbers: dict[str, int]) -> tuple[Any, Array]:
@@ -369,26 +422,6 @@ def _read(texts: Iterable[Sequence[str]], numbers: dict[str, int]) -> tuple[Any,
             raise TypeError(_BAD_TOKEN.format(len(ends) - 1, error)) from None
         spool.add(chunk)
         return spool.whole(), np.frombuffer(ends, dtype=np.int64).copy()
-
-
-def _known(vocabulary: Sequence[str] | Mapping[str, int]) -> _Known:
-    if isinstance(vocabulary, _Known):
-        return vocabulary
-    if isinstance(vocabulary, Mapping):
-        return _Known(vocabulary)
-    found = _Known(zip(vocabulary, range(len(vocabulary))))
-    if len(found) < len(vocabulary):
-        seen: set[str] = set()
-        twice = next(w for w in vocabulary if w in seen or seen.add(w))  # type: ignore[func-returns-value]
-        raise ValueError(f"The vocabulary holds {twice!r} twice; list each word once.")
-    return found
-
-
-def _in_order(known: Mapping[str, int]) -> list[str]:
-    words = sorted(known, key=known.__getitem__)
-    if any(known[word] != i for i, word in enumerate(words)):
-        raise ValueError("The vocabulary must number its words 0, 1, 2, ...")
-    return words
 
 
 def _by_count(
