@@ -44,6 +44,7 @@ HOMES = {
     "KernelRidge": "sklearn.kernel_ridge",
     "KNeighborsClassifier": "sklearn.neighbors",
     "KNeighborsRegressor": "sklearn.neighbors",
+    "GaussianMixture": "sklearn.mixture",
 }
 
 #: Fitted attributes that mean the same in both libraries.
@@ -53,6 +54,8 @@ ATTRIBUTES = (
     *("alpha_", "alphas_", "l1_ratio_", "l1_ratios_", "C_", "Cs_", "best_score_"),
     *("cv_results_", "mse_path_", "scores_", "coefs_paths_"),
     *("dual_coef_", "X_fit_", "class_weight_", "fit_status_", "shape_fit_"),
+    *("weights_", "means_", "covariances_", "precisions_", "precisions_cholesky_"),
+    *("converged_", "lower_bound_", "lower_bounds_"),
 )
 
 #: Kernels of ``certus.terms`` by scikit-learn's names.

@@ -63,7 +63,7 @@ REGISTRY: dict[str, tuple[str, str]] = {
         name: ("certus.neighbors", name)
         for name in ("KNeighborsClassifier", "KNeighborsRegressor")
     },
-    **{name: ("certus.mixture", name) for name in ()},
+    **{name: ("certus.mixture", name) for name in ("GaussianMixture",)},
     **{name: ("certus.factor", name) for name in ()},
     **{name: ("certus.text", name) for name in ()},
     **{name: ("certus.table", name) for name in ("TableEncoder", "TablePipeline")},

@@ -19,7 +19,7 @@ def instances() -> list[Any]:
     >>> len({type(e).__name__ for e in instances()}) == len(instances())
     True
     """
-    from certus import kernel, linear, neighbors
+    from certus import kernel, linear, mixture, neighbors
 
     return [
         linear.LinearRegression(),
@@ -48,4 +48,5 @@ def instances() -> list[Any]:
         kernel.KernelPerceptron(),
         neighbors.KNeighborsClassifier(),
         neighbors.KNeighborsRegressor(),
+        mixture.GaussianMixture(),
     ]

@@ -28,6 +28,7 @@ from certus.verify.gradient import check_gradient
 from certus.verify.huber import check_huber
 from certus.verify.kernel import check_kernel
 from certus.verify.margin import check_margin
+from certus.verify.mixture import check_mixture
 from certus.verify.neighbors import check_neighbors
 from certus.verify.online import check_perceptron
 from certus.verify.pac_bayes import check_pac_bayes
@@ -51,6 +52,7 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
     "huber": check_huber,
     "kernel": check_kernel,
     "margin": check_margin,
+    "mixture": check_mixture,
     "neighbors": check_neighbors,
     "pac_bayes": check_pac_bayes,
     "perceptron": check_perceptron,

@@ -10,5 +10,21 @@ from typing import Any
 
 from certus.certificate import Evidence
 
+NOTE = "for the data you passed"
+
+
+def _gaussian_mixture(model: Any) -> tuple[Evidence, str]:
+    params = {
+        "covariance_type": model.covariance_type,
+        "assignment": "soft",
+        "tol": float(model.tol),
+        "reg_covar": float(model.reg_covar),
+        "fix": f"raise max_iter (now {model.max_iter}), or go on with warm_start=True",
+    }
+    return Evidence("mixture", (), params), NOTE
+
+
 #: By scikit-learn's class name.
-STATEMENTS: dict[str, Callable[[Any], tuple[Evidence, str]]] = {}
+STATEMENTS: dict[str, Callable[[Any], tuple[Evidence, str]]] = {
+    "GaussianMixture": _gaussian_mixture,
+}
