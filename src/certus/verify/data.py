@@ -6,6 +6,7 @@ time, so checking never doubles the memory of X; sparse X is never densified.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -261,6 +262,27 @@ def fingerprint(X: Any, y: Array, s: Array) -> dict[str, Any]:
         "x": x_mark if np.isfinite(x_mark) else 0.0,
         "x_scale": float(np.abs(projected).max(initial=0.0)),
         "y": y_mark,
+    }
+
+
+def text_code(text: Any) -> int:
+    """Checksum of a document: a str, or its words."""
+    if not isinstance(text, str):
+        text = "\x1f".join(map(str, text))
+    return zlib.crc32(text.encode("utf-8", "surrogatepass"))
+
+
+def text_fingerprint(codes: list[int], y: Array) -> dict[str, Any]:
+    """As :func:`fingerprint`, of documents by their checksums: one column of texts."""
+    row = _sequence(len(codes), 0.6180339887498949)
+    marks = np.array(codes, dtype=np.float64) / 2**32 - 0.5
+    return {
+        "shape": [len(codes), 1],
+        "dtype": "str",
+        "weight": float(len(codes)),
+        "x": float(row @ marks),
+        "x_scale": 0.5,
+        "y": float(row @ y),
     }
 
 

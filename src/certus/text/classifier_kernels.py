@@ -1,0 +1,170 @@
+"""Compiled loops of the text classifier: document vectors and steps of SGD.
+
+A document is the mean h of the rows of Z that belong to its words and n-grams. A step
+on one document with label y, rate r and m features is that of gradient descent on
+ℓ(W·h, y), taken with the old W:
+
+    softmax       W_k += r(1{k = y} − p_k)·h for every class k
+    hierarchical  W_j += r(1{right at j} − σ(W_j·h))·h for the nodes j above the leaf y
+    both          Z_i += −r·Wᵀ(dℓ/ds)/m for each of its features i
+
+In training, rows have a multiple of 16 columns, the surplus being zero for ever.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba.extending import register_jitable
+
+from certus.convex.cache import kernel
+
+#: Documents after which a thread adds what it learnt about W to the common W. Softmax
+#: writes all of W at every step; two cores would send it to and fro each time.
+EXCHANGE = 16
+
+
+@register_jitable
+def _mean(Z: Any, features: Any, first: int, end: int, h: Any) -> None:
+    """The mean of the features' rows, 0 without any."""
+    d = len(h)
+    h[:] = 0.0
+    for p in range(first, end):
+        row = Z[features[p]]
+        for j in range(d):
+            h[j] += row[j]
+    if end > first:
+        h[:] *= h.dtype.type(1.0 / (end - first))
+
+
+@register_jitable
+def _spread(Z: Any, features: Any, first: int, end: int, g: Any) -> None:
+    """Add g/m to the row of each of the m features."""
+    d = len(g)
+    if end > first:
+        g[:] *= np.float32(1.0 / (end - first))
+    for p in range(first, end):
+        row = Z[features[p]]
+        for j in range(d):
+            row[j] += g[j]
+
+
+@register_jitable
+def _dot(a: Any, b: Any) -> Any:
+    d = (len(b) // 16) * 16  # tells the compiler that no remainder is left
+    total = np.float32(0.0)
+    for j in range(d):
+        total += a[j] * b[j]
+    return total
+
+
+@register_jitable
+def _both(w: Any, h: Any, g: Any, step: Any) -> None:
+    """Add step·w to g, then step·h to w."""
+    d = (len(h) // 16) * 16
+    for j in range(d):
+        old = w[j]
+        g[j] += step * old
+        w[j] = old + step * h[j]
+
+
+@kernel
+def document_means(Z: Any, features: Any, offsets: Any, H: Any) -> None:
+    """Mean row of each document of a block: features[offsets[i]:offsets[i + 1]]."""
+    for i in range(len(H)):
+        _mean(Z, features, offsets[i], offsets[i + 1], H[i])
+
+
+@kernel
+def train_softmax(
+    Z: Any,
+    W: Any,
+    features: Any,
+    offsets: Any,
+    labels: Any,
+    weights: Any,
+    order: Any,
+    rates: Any,
+) -> float:
+    """Steps on the documents in ``order``, its rates falling from the first to last.
+
+    Returns the sum of weighted losses, each as it was before its step.
+    """
+    n, classes, d = len(order), W.shape[0], W.shape[1]
+    h, g = np.zeros(d, dtype=np.float32), np.zeros(d, dtype=np.float32)
+    p = np.zeros(classes, dtype=np.float32)
+    own, base = W.copy(), W.copy()
+    total = 0.0
+    for t in range(n):
+        i = order[t]
+        y, s = labels[i], weights[labels[i]]
+        first, end = offsets[i], offsets[i + 1]
+        _mean(Z, features, first, end, h)
+        top = np.float32(-np.inf)
+        for k in range(classes):
+            p[k] = _dot(own[k], h)
+            top = max(top, p[k])
+        mass = np.float32(0.0)
+        score = p[y] - top
+        for k in range(classes):
+            p[k] = np.exp(p[k] - top)
+            mass += p[k]
+        total += s * (np.log(mass) - score)
+        step = np.float32(s * (rates[0] + (rates[1] - rates[0]) * t / n))
+        g[:] = 0.0
+        for k in range(classes):
+            slope = -p[k] / mass
+            if k == y:
+                slope += np.float32(1.0)
+            _both(own[k], h, g, step * slope)
+        _spread(Z, features, first, end, g)
+        if (t + 1) % EXCHANGE == 0 or t + 1 == n:
+            for k in range(classes):
+                for j in range(d):
+                    W[k, j] += own[k, j] - base[k, j]
+                    own[k, j] = W[k, j]
+                    base[k, j] = own[k, j]
+    return total
+
+
+@kernel
+def train_hierarchical(
+    Z: Any,
+    W: Any,
+    features: Any,
+    offsets: Any,
+    labels: Any,
+    weights: Any,
+    order: Any,
+    rates: Any,
+    nodes: Any,
+    sides: Any,
+    ends: Any,
+) -> float:
+    """As ``train_softmax``; leaf k hangs below ``nodes[ends[k]:ends[k + 1]]``."""
+    n, d = len(order), W.shape[1]
+    h, g = np.zeros(d, dtype=np.float32), np.zeros(d, dtype=np.float32)
+    total = 0.0
+    for t in range(n):
+        i = order[t]
+        y, s = labels[i], weights[labels[i]]
+        first, end = offsets[i], offsets[i + 1]
+        _mean(Z, features, first, end, h)
+        step = np.float32(s * (rates[0] + (rates[1] - rates[0]) * t / n))
+        g[:] = 0.0
+        loss = np.float32(0.0)
+        for q in range(ends[y], ends[y + 1]):
+            w = W[nodes[q]]
+            z = _dot(w, h)
+            right = sides[q] > 0
+            away = np.exp(-abs(z))  # σ(|z|) = 1/(1 + away)
+            loss += np.log1p(away) + max(np.float32(0.0), -z if right else z)
+            sigma = np.float32(1.0) / (np.float32(1.0) + away)
+            if z < 0:
+                sigma = away * sigma
+            slope = (np.float32(1.0) if right else np.float32(0.0)) - sigma
+            _both(w, h, g, step * slope)
+        total += s * loss
+        _spread(Z, features, first, end, g)
+    return total
