@@ -1,5 +1,7 @@
 """Text as counts and vectors: words, documents, and classifiers of both."""
 
+from certus.text.classifier import FastTextClassifier
+from certus.text.cooccurrence import Cooccurrence
 from certus.text.corpus import (
     Encoded,
     LineCorpus,
@@ -9,6 +11,7 @@ from certus.text.corpus import (
     sentences,
     tokenize,
 )
+from certus.text.counts import BagOfWords
 from certus.text.vectors import (
     PretrainedVectors,
     UnknownWordError,
@@ -17,7 +20,10 @@ from certus.text.vectors import (
 )
 
 __all__ = [
+    "BagOfWords",
+    "Cooccurrence",
     "Encoded",
+    "FastTextClassifier",
     "LineCorpus",
     "PretrainedVectors",
     "UnknownWordError",

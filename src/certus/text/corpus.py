@@ -23,6 +23,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from certus.base import check_number
 from certus.wording import shorten
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "LineCorpus",
     "TextInput",
     "Vocabulary",
+    "check_corpus",
     "documents",
     "encode",
     "lookup",
@@ -148,7 +150,7 @@ def documents(
     [['one', 'text'], ['three', 'ready', 'words']]
     """
     split = _splitter(tokenizer)
-    _refuse_odd_corpus(texts)
+    check_corpus(texts)
     for i, document in enumerate(texts):
         if isinstance(document, str):
             yield split(document)  # type: ignore[misc]
@@ -170,7 +172,8 @@ def _splitter(tokenizer: str | Tokenizer | None) -> Tokenizer:
     )
 
 
-def _refuse_odd_corpus(texts: Any) -> None:
+def check_corpus(texts: Any) -> None:
+    """Raise a sentence for what is no collection of documents."""
     if isinstance(texts, str | bytes):
         raise ValueError(
             "The corpus is a single string; pass a list of documents, for example "
@@ -522,10 +525,28 @@ class _Spool:
 class TextInput:
     """What estimators of texts share: how they read, and what they tell scikit-learn.
 
-    A class that uses it has the parameter ``tokenizer``.
+    A class that uses it has the parameters ``tokenizer``, ``min_count`` and, perhaps,
+    ``max_words``.
     """
 
     tokenizer: Any
+
+    def _read(self, texts: Any) -> Encoded:
+        """The corpus as numbers; one that is encoded already is taken as it is."""
+        if isinstance(texts, Encoded):
+            return texts
+        min_count = getattr(self, "min_count", 1)
+        max_words = getattr(self, "max_words", None)
+        check_number("min_count", min_count, 1, integer=True)
+        check_number("max_words", max_words, 1, integer=True, none=True)
+        found = encode(self._contexts(texts), min_count=min_count, max_words=max_words)
+        if not found.words:
+            rare = f"; {found.n_dropped:,} words are rarer than min_count={min_count}"
+            raise ValueError(
+                f"The corpus leaves no words: it has {found.n_documents:,} documents"
+                f"{rare if found.n_dropped else ' and all of them are empty'}."
+            )
+        return found
 
     def _contexts(self, texts: Iterable[Any]) -> Iterator[Sequence[str]]:
         """The words of each document: the data that the model's claims speak of."""

@@ -32,6 +32,7 @@ from certus.verify.mixture import check_mixture
 from certus.verify.neighbors import check_neighbors
 from certus.verify.online import check_perceptron
 from certus.verify.pac_bayes import check_pac_bayes
+from certus.verify.texts import check_cooccurrence, check_word_counts
 
 __all__ = ["CHECKERS", "certify", "check", "judge"]
 
@@ -47,6 +48,7 @@ _EARLY_FIX = {
 #: One checker per kind of evidence; families register nothing here.
 CHECKERS: dict[str, Callable[..., Checked]] = {
     "conformal": check_conformal,
+    "cooccurrence": check_cooccurrence,
     "linear": check_linear,
     "gradient": check_gradient,
     "huber": check_huber,
@@ -57,6 +59,7 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
     "pac_bayes": check_pac_bayes,
     "perceptron": check_perceptron,
     "refused": foreign.check_refused,
+    "word_counts": check_word_counts,
 }
 
 
