@@ -198,6 +198,12 @@ _LABELS = {
     "coverage_floor": ("floor", "floor"),
     "error_rate": ("error", "error"),
     "mean_loss": ("loss", "loss"),
+    "step_gain": ("at rest", "still rising"),
+    "log_likelihood": ("likelihood", "likelihood"),
+    "likelihood_gap": ("solved", "not solved"),
+    "monotone_ascent": ("ascent", "a descent"),
+    "noise_variances": ("noise", "no noise"),
+    "loss_excess": ("solved", "not solved"),
     "large_error": ("error", "error"),
 }
 

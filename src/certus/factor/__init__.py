@@ -1,3 +1,6 @@
 """Factors: few directions behind many columns, and few tastes behind many ratings."""
 
-__all__: list[str] = []
+from certus.factor.analysis import FactorAnalysis
+from certus.factor.probabilistic import ProbabilisticPCA
+
+__all__ = ["FactorAnalysis", "ProbabilisticPCA"]

@@ -64,7 +64,13 @@ REGISTRY: dict[str, tuple[str, str]] = {
         for name in ("KNeighborsClassifier", "KNeighborsRegressor")
     },
     **{name: ("certus.mixture", name) for name in ("GaussianMixture",)},
-    **{name: ("certus.factor", name) for name in ()},
+    **{
+        name: ("certus.factor", name)
+        for name in (
+            "FactorAnalysis",
+            "ProbabilisticPCA",
+        )
+    },
     **{name: ("certus.text", name) for name in ()},
     **{name: ("certus.table", name) for name in ("TableEncoder", "TablePipeline")},
 }

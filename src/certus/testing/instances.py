@@ -19,7 +19,7 @@ def instances() -> list[Any]:
     >>> len({type(e).__name__ for e in instances()}) == len(instances())
     True
     """
-    from certus import kernel, linear, mixture, neighbors
+    from certus import factor, kernel, linear, mixture, neighbors
 
     return [
         linear.LinearRegression(),
@@ -48,5 +48,7 @@ def instances() -> list[Any]:
         kernel.KernelPerceptron(),
         neighbors.KNeighborsClassifier(),
         neighbors.KNeighborsRegressor(),
+        factor.FactorAnalysis(),
+        factor.ProbabilisticPCA(),
         mixture.GaussianMixture(),
     ]

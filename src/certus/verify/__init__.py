@@ -24,6 +24,7 @@ from certus.verify.conformal import check_conformal, was_calibrated_on
 from certus.verify.convex import check_linear
 from certus.verify.curvature import MARGIN
 from certus.verify.data import same_data
+from certus.verify.gaussian_factors import check_gaussian_factors
 from certus.verify.gradient import check_gradient
 from certus.verify.huber import check_huber
 from certus.verify.kernel import check_kernel
@@ -32,6 +33,7 @@ from certus.verify.mixture import check_mixture
 from certus.verify.neighbors import check_neighbors
 from certus.verify.online import check_perceptron
 from certus.verify.pac_bayes import check_pac_bayes
+from certus.verify.text_classifier import check_text_classifier
 from certus.verify.texts import check_cooccurrence, check_word_counts
 
 __all__ = ["CHECKERS", "certify", "check", "judge"]
@@ -50,6 +52,7 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
     "conformal": check_conformal,
     "cooccurrence": check_cooccurrence,
     "linear": check_linear,
+    "gaussian_factors": check_gaussian_factors,
     "gradient": check_gradient,
     "huber": check_huber,
     "kernel": check_kernel,
@@ -60,6 +63,7 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
     "perceptron": check_perceptron,
     "refused": foreign.check_refused,
     "word_counts": check_word_counts,
+    "text_classifier": check_text_classifier,
 }
 
 

@@ -24,7 +24,19 @@ def _gaussian_mixture(model: Any) -> tuple[Evidence, str]:
     return Evidence("mixture", (), params), NOTE
 
 
+def _factor_analysis(model: Any) -> tuple[Evidence, str]:
+    params = {
+        "noise": "diagonal",
+        "tol": float(model.tol),
+        "saturated": model.n_components is None,
+        "fix": f"raise max_iter (now {model.max_iter}), svd_method='lapack', or "
+        "certus.factor.FactorAnalysis",
+    }
+    return Evidence("gaussian_factors", (), params), NOTE
+
+
 #: By scikit-learn's class name.
 STATEMENTS: dict[str, Callable[[Any], tuple[Evidence, str]]] = {
+    "FactorAnalysis": _factor_analysis,
     "GaussianMixture": _gaussian_mixture,
 }
