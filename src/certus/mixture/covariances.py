@@ -144,16 +144,21 @@ def run_pass(
     X: Array, theta: Components, hard: bool = False, about: Array | None = None
 ) -> Sums:
     """E-step at ``theta`` and the sums of the M-step, about its means by default."""
-    k, d = theta.means.shape
     about = theta.means if about is None else about
     constants = _constants(theta)
 
     def fill(block: Array, rows: slice, room: _Room) -> tuple[Array, float]:
-        R, sums = _joint(block, theta, constants, room), room.rows[: len(block)]
-        kernels.posterior(R, hard, sums)
-        return R, float(sums.sum())
+        R, level = _joint(block, theta, constants, room), room.rows[: len(block)]
+        if hard:
+            kernels.choose(R, level)
+        else:
+            kernels.subtract_top(R, level)
+            np.exp(R, out=R)
+            kernels.normalise(R, level)
+        return R, float(level.sum())
 
-    return _reduce(X, about, theta.covariances.ndim == 3, fill, k)
+    matrix = theta.covariances.ndim == 3
+    return _reduce(X, about, matrix, fill, len(theta.weights))
 
 
 def sums_of(X: Array, R: Array, about: Array, matrix: bool) -> Sums:

@@ -48,34 +48,49 @@ def joint_diag(X, means, root, constants, A):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def posterior(A, hard, rows):  # type: ignore[no-untyped-def]
-    """Turn A into responsibilities; ``rows`` gets log Σ exp A, or the largest A."""
+def subtract_top(A, tops):  # type: ignore[no-untyped-def]
+    """Subtract each row's largest value, kept in ``tops``; exp is then NumPy's.
+
+    Its exp treats eight numbers at once, which a compiled loop does not.
+    """
     n, k_all = A.shape
     for i in range(n):
         top = A[i, 0]
         for k in range(1, k_all):
             top = A[i, k] if A[i, k] > top else top
-        if hard or not np.isfinite(top):
-            best = 0
-            while A[i, best] < top:
-                best += 1
-            for k in range(k_all):
-                A[i, k] = 0.0
-            A[i, best] = 1.0
-            rows[i] = top
-            continue
-        total = 0.0
+        tops[i] = top
         for k in range(k_all):
             below = A[i, k] - top
-            share = 0.0
-            if below > FAR:
-                share = np.exp(below)
-            A[i, k] = share
-            total += share
+            A[i, k] = below if below > FAR else FAR
+
+
+@kernel
+def normalise(A, tops):  # type: ignore[no-untyped-def]
+    """Divide each row by its sum, whose logarithm is added to ``tops``."""
+    n, k_all = A.shape
+    for i in range(n):
+        total = 0.0
+        for k in range(k_all):
+            total += A[i, k]
         scale = 1.0 / total
         for k in range(k_all):
             A[i, k] *= scale
-        rows[i] = top + np.log(total)
+        tops[i] += np.log(total)
+
+
+@kernel
+def choose(A, tops):  # type: ignore[no-untyped-def]
+    """Make each row one-hot at its largest value, kept in ``tops``."""
+    n, k_all = A.shape
+    for i in range(n):
+        best = 0
+        for k in range(1, k_all):
+            if A[i, k] > A[i, best]:
+                best = k
+        tops[i] = A[i, best]
+        for k in range(k_all):
+            A[i, k] = 0.0
+        A[i, best] = 1.0
 
 
 @kernel

@@ -211,7 +211,7 @@ def gaussian_start(
     check_choice("covariance_type", covariance_type, KINDS)
     check_choice("means", means, ("k-means++", "random"))
     X = check_array(X, dtype=[np.float64, np.float32], ensure_min_samples=2)
-    n, d = X.shape
+    n = X.shape[0]
     if n < n_components:
         raise ValueError(f"{n} rows are fewer than n_components={n_components}.")
     random = check_random_state(random_state)

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -20,31 +21,20 @@ from scipy.special import logsumexp, xlogy
 from certus.certificate import Claim, Evidence, Status, Strength
 from certus.verify import data
 from certus.verify.data import Array
+from certus.verify.gaussian_step import (
+    EPS,
+    Theta,
+    level_of,
+    log_joint,
+    spread,
+    start_of,
+    take_step,
+)
 
-EPS = float(np.finfo(np.float64).eps)
-#: Numbers handled at a time, so that they stay in cache; rows asked for q.
-BLOCK, ASKED = 1 << 15, 2048
-#: Covariances whose digits were lost by a mean that moved are summed again.
-LOSS = 1e-10
+#: Rows asked for their responsibilities.
+ASKED = 2048
 #: A variance that is regularisation for the most part, or nothing beside the data's.
 FLOOR, TINY = 2.0, 1e-12
-#: A component on fewer rows is left as it is.
-DEAD = 1e-12
-
-
-class Theta(NamedTuple):
-    """π (K), μ (K, d) and U: (K, d, d), or (K, d) for diagonals."""
-
-    weights: Array
-    means: Array
-    roots: Array
-
-
-class Step(NamedTuple):
-    """One EM step: L before it, and where it leads (None: a singular covariance)."""
-
-    level: float
-    theta: Theta | None
 
 
 def check_mixture(
@@ -79,25 +69,9 @@ def check_mixture(
 # -- the parameters ---------------------------------------------------------------
 
 
-def _spread(values: Any, kind: str, k: int, d: int) -> Array:
-    """scikit-learn's shapes as K matrices, or K rows of a diagonal."""
-    values = np.asarray(values, dtype=np.float64)
-    shapes = {"full": (k, d, d), "tied": (d, d), "diag": (k, d), "spherical": (k,)}
-    if values.shape != shapes[kind]:
-        raise ValueError(
-            f"the shape {values.shape} is not that of {kind} covariances, "
-            f"{shapes[kind]}"
-        )
-    if kind == "tied":
-        return np.broadcast_to(values, (k, d, d))
-    if kind == "spherical":
-        return np.broadcast_to(values[:, None], (k, d))
-    return values
-
-
 def _theta(model: Any, kind: str) -> Theta:
     means = np.asarray(model.means_, dtype=np.float64)
-    roots = _spread(model.precisions_cholesky_, kind, *means.shape)
+    roots = spread(model.precisions_cholesky_, kind, *means.shape)
     return Theta(np.asarray(model.weights_, dtype=np.float64), means, roots)
 
 
@@ -142,9 +116,9 @@ def _inverse_error(model: Any, kind: str) -> tuple[float, float]:
     k, d = np.shape(model.means_)
     if not np.isfinite(model.means_).all():
         raise ValueError("a mean is not finite")
-    sigma = _spread(model.covariances_, kind, k, d)
-    root = _spread(model.precisions_cholesky_, kind, k, d)
-    precision = _spread(model.precisions_, kind, k, d)
+    sigma = spread(model.covariances_, kind, k, d)
+    root = spread(model.precisions_cholesky_, kind, k, d)
+    precision = spread(model.precisions_, kind, k, d)
     each = 1 if kind == "tied" else k
     worst, allowance = 0.0, 0.0
     for s, u, p in zip(sigma[:each], root[:each], precision[:each]):
@@ -179,124 +153,6 @@ def _unformed(shaped: Claim) -> Claim:
     )
 
 
-# -- E and M, in the verifier's own words -----------------------------------------
-
-
-def _log_joint(block: Array, theta: Theta) -> Array:
-    """Log π_k N(x; μ_k, Σ_k) of each row and component."""
-    d = theta.means.shape[1]
-    joint = np.empty((len(block), len(theta.weights)))
-    for k, (weight, mean, root) in enumerate(zip(*theta)):
-        away = block - mean
-        scaled = away @ root if root.ndim == 2 else away * root
-        diagonal = np.diag(root) if root.ndim == 2 else root
-        joint[:, k] = -0.5 * np.einsum("ij,ij->i", scaled, scaled)
-        joint[:, k] += np.log(diagonal).sum() - 0.5 * d * math.log(2 * math.pi)
-        joint[:, k] += np.log(weight) if weight > 0 else -np.inf
-    return joint
-
-
-def _blocks(X: Array) -> Any:
-    rows = max(64, BLOCK // max(1, X.shape[1]))
-    for i in range(0, X.shape[0], rows):
-        yield np.asarray(X[i : i + rows], dtype=np.float64)
-
-
-def _rows(joint: Array, hard: bool) -> Array:
-    return joint.max(axis=1) if hard else np.asarray(logsumexp(joint, axis=1))
-
-
-def _level(X: Array, theta: Theta, hard: bool) -> float:
-    """The mean log-likelihood, or that of rows with their best component."""
-    total = sum(float(_rows(_log_joint(b, theta), hard).sum()) for b in _blocks(X))
-    return total / X.shape[0]
-
-
-def _sums(
-    X: Array, theta: Theta, hard: bool, about: Array
-) -> tuple[float, Array, Array, Array]:
-    """L, Σ r, Σ r(x − c), Σ r(x − c)(x − c)ᵀ (diagonals: squares)."""
-    k, d = theta.means.shape
-    matrix = theta.roots.ndim == 3
-    total, sizes, first = 0.0, np.zeros(k), np.zeros((k, d))
-    second = np.zeros((k, d, d) if matrix else (k, d))
-    for block in _blocks(X):
-        joint = _log_joint(block, theta)
-        rows = _rows(joint, hard)
-        total += float(rows.sum())
-        if hard:
-            shares = np.eye(k)[joint.argmax(axis=1)]
-        else:
-            shares = np.exp(joint - rows[:, None])
-        sizes += shares.sum(axis=0)
-        for j in range(k):
-            some = np.flatnonzero(shares[:, j] > 0)
-            away, r = block[some] - about[j], shares[some, j]
-            first[j] += r @ away
-            heavy = away * r[:, None]
-            second[j] += heavy.T @ away if matrix else (heavy * away).sum(axis=0)
-    return total / X.shape[0], sizes, first, second
-
-
-def _maximum(
-    sums: tuple[float, Array, Array, Array],
-    about: Array,
-    kind: str,
-    reg: float,
-    theta: Theta,
-) -> Theta | None:
-    """The M-step, or None if a covariance of it is singular."""
-    _, sizes, first, second = sums
-    roots = np.array(theta.roots)
-    means = theta.means.copy()
-    spreads = np.zeros_like(second)
-    alive = np.flatnonzero(sizes > DEAD)
-    for j in alive:
-        shift = first[j] / sizes[j]
-        means[j] = about[j] + shift
-        square = np.outer(shift, shift) if second.ndim == 3 else shift**2
-        spreads[j] = second[j] / sizes[j] - square
-    if kind == "tied":
-        share = (sizes[alive] / sizes[alive].sum())[:, None, None]
-        spreads[:] = (share * spreads[alive]).sum(axis=0)
-    if kind == "spherical":
-        spreads[:] = spreads.mean(axis=1)[:, None]
-    d = means.shape[1]
-    for j in range(len(sizes)) if kind == "tied" else alive:
-        if second.ndim == 3:
-            try:
-                lower = np.linalg.cholesky(spreads[j] + reg * np.eye(d))
-                roots[j] = np.linalg.inv(lower).T
-            except np.linalg.LinAlgError:
-                return None
-        else:
-            if not (spreads[j] + reg > 0).all():
-                return None
-            roots[j] = 1 / np.sqrt(spreads[j] + reg)
-    weights = np.where(sizes > DEAD, sizes, 0.0)
-    return Theta(weights / weights.sum(), means, roots)
-
-
-def _step(X: Array, theta: Theta, kind: str, reg: float, hard: bool) -> Step:
-    """One EM step; sums are taken again if a mean moved by far."""
-    sums = _sums(X, theta, hard, theta.means)
-    found = _maximum(sums, theta.means, kind, reg, theta)
-    sizes = np.where(sums[1] > DEAD, sums[1], np.inf)
-    shift = sums[2] / sizes[:, None]
-    if found is not None:
-        scaled = (
-            np.einsum("ki,kij->kj", shift, found.roots)
-            if found.roots.ndim == 3
-            else shift * found.roots
-        )
-        far = float(np.square(scaled).sum(axis=1).max()) * EPS * X.shape[1]
-    if found is None or not far < LOSS:
-        about = theta.means + shift
-        again = _sums(X, theta, hard, about)
-        found = _maximum(again, about, kind, reg, theta)
-    return Step(sums[0], found)
-
-
 # -- claims -----------------------------------------------------------------------
 
 
@@ -310,7 +166,7 @@ def _gain_claim(X: Array, theta: Theta, kind: str, evidence: Evidence) -> Claim:
     params = evidence.params
     hard = params.get("assignment") == "hard"
     tol = float(params["tol"])
-    step = _step(X, theta, kind, float(params["reg_covar"]), hard)
+    step = take_step(X, theta, kind, float(params["reg_covar"]), hard)
     allowance = 64 * EPS * (1 + abs(step.level) + X.shape[1])
     fix = str(params.get("fix", ""))
     gain = math.inf
@@ -321,7 +177,7 @@ def _gain_claim(X: Array, theta: Theta, kind: str, evidence: Evidence) -> Claim:
         )
         fix = "set reg_covar above 0, lower n_components, or use fewer covariances"
     else:
-        gain = abs(_level(X, step.theta, hard) - step.level)
+        gain = abs(level_of(X, step.theta, hard) - step.level)
         detail = (
             f"one further EM step changes the mean log-likelihood {step.level:.6g} by "
             f"{gain:.1e}, {'below' if gain <= tol + allowance else 'above'} {tol:.0e}"
@@ -353,7 +209,7 @@ def _elbo_claim(model: Any, X: Array, theta: Theta) -> Claim:
         warnings.simplefilter("ignore")  # of names of columns that it misses
         q = np.asarray(model.predict_proba(X[some]))
     eps, q = _eps_of(q), q.astype(np.float64)
-    joint = _log_joint(np.asarray(X[some], dtype=np.float64), theta)
+    joint = log_joint(np.asarray(X[some], dtype=np.float64), theta)
     level = np.asarray(logsumexp(joint, axis=1))
     if q.shape != joint.shape:
         gap = np.full(len(some), np.inf)
@@ -388,7 +244,7 @@ def _collapse_claim(model: Any, kind: str, evidence: Evidence, n: int) -> Claim:
     reg = float(evidence.params["reg_covar"])
     weights = np.asarray(model.weights_, dtype=np.float64)
     means = np.asarray(model.means_, dtype=np.float64)
-    sigma = _spread(model.covariances_, kind, k, d)
+    sigma = spread(model.covariances_, kind, k, d)
     variances = sigma if sigma.ndim == 2 else np.diagonal(sigma, axis1=1, axis2=2)
     centre = weights @ means
     overall = weights @ (variances + (means - centre) ** 2)
@@ -434,19 +290,19 @@ def _monotone_claim(X: Array, theta: Theta, kind: str, evidence: Evidence) -> Cl
         detail = "the fit recorded no start, so it cannot be repeated"
         return Claim("monotone", Strength.REFUSED, detail=detail)
     hard, reg = params.get("assignment") == "hard", float(params["reg_covar"])
-    now = _start(evidence, kind)
+    now = start_of(evidence.arrays, kind)
     levels: list[float] = []
     for _ in range(int(params["n_iter"])):
-        step = _step(X, now, kind, reg, hard)
+        step = take_step(X, now, kind, reg, hard)
         levels.append(step.level)
         if step.theta is None:
             break
         now = step.theta
-    levels.append(_level(X, now, hard))
-    drop = max((a - b for a, b in zip(levels, levels[1:])), default=0.0)
+    levels.append(level_of(X, now, hard))
+    drop = max((a - b for a, b in pairwise(levels)), default=0.0)
     drop = max(0.0, drop)
     allowance = 64 * EPS * (1 + max(map(abs, levels)) + X.shape[1])
-    off = abs(levels[-1] - _level(X, theta, hard))
+    off = abs(levels[-1] - level_of(X, theta, hard))
     rises = "no step lowers it" if drop <= allowance else f"largest drop {drop:.1e}"
     return Claim(
         "monotone",
@@ -460,14 +316,3 @@ def _monotone_claim(X: Array, theta: Theta, kind: str, evidence: Evidence) -> Cl
         detail=f"{len(levels) - 1} steps repeated from the start, {levels[0]:.6g} to "
         f"{levels[-1]:.6g}: {rises}; the model is {off:.1e} from where they end",
     )
-
-
-def _start(evidence: Evidence, kind: str) -> Theta:
-    arrays = evidence.arrays
-    means = np.asarray(arrays["means_"], dtype=np.float64)
-    sigma = _spread(arrays["covariances_"], kind, *means.shape)
-    if sigma.ndim == 2:
-        roots = 1 / np.sqrt(sigma)
-    else:
-        roots = np.stack([np.linalg.inv(np.linalg.cholesky(s)).T for s in sigma])
-    return Theta(np.asarray(arrays["weights_"], dtype=np.float64), means, roots)

@@ -1,0 +1,182 @@
+"""One EM step for a mixture of Gaussians, in the verifier's own words.
+
+    r[i, k] = π_k N(xᵢ; μ_k, Σ_k) / p(xᵢ),   π = Σᵢ r / n,   μ = Σᵢ r·x / Σᵢ r,
+    Σ = Σᵢ r (x − μ)(x − μ)ᵀ / Σᵢ r + reg_covar·I
+
+Plain NumPy, block by block, by differences taken before they are squared.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+
+from certus.verify.data import Array
+
+EPS = float(np.finfo(np.float64).eps)
+#: Numbers handled at a time, so that they stay in cache.
+BLOCK = 1 << 15
+#: Covariances whose digits were lost by a mean that moved are summed again.
+LOSS = 1e-10
+#: A component on fewer rows is left as it is.
+DEAD = 1e-12
+
+
+class Theta(NamedTuple):
+    """π (K), μ (K, d) and U: (K, d, d), or (K, d) for diagonals."""
+
+    weights: Array
+    means: Array
+    roots: Array
+
+
+class Step(NamedTuple):
+    """One EM step: L before it, and where it leads (None: a singular covariance)."""
+
+    level: float
+    theta: Theta | None
+
+
+def spread(values: Any, kind: str, k: int, d: int) -> Array:
+    """scikit-learn's shapes as K matrices, or K rows of a diagonal."""
+    values = np.asarray(values, dtype=np.float64)
+    shapes = {"full": (k, d, d), "tied": (d, d), "diag": (k, d), "spherical": (k,)}
+    if values.shape != shapes[kind]:
+        raise ValueError(
+            f"the shape {values.shape} is not that of {kind} covariances, "
+            f"{shapes[kind]}"
+        )
+    if kind == "tied":
+        return np.broadcast_to(values, (k, d, d))
+    if kind == "spherical":
+        return np.broadcast_to(values[:, None], (k, d))
+    return values
+
+
+def log_joint(block: Array, theta: Theta) -> Array:
+    """Log π_k N(x; μ_k, Σ_k) of each row and component."""
+    d = theta.means.shape[1]
+    joint = np.empty((len(block), len(theta.weights)))
+    for k, (weight, mean, root) in enumerate(zip(*theta)):
+        away = block - mean
+        scaled = away @ root if root.ndim == 2 else away * root
+        diagonal = np.diag(root) if root.ndim == 2 else root
+        joint[:, k] = -0.5 * np.einsum("ij,ij->i", scaled, scaled)
+        joint[:, k] += np.log(diagonal).sum() - 0.5 * d * math.log(2 * math.pi)
+        joint[:, k] += np.log(weight) if weight > 0 else -np.inf
+    return joint
+
+
+def _blocks(X: Array) -> Any:
+    rows = max(64, BLOCK // max(1, X.shape[1]))
+    for i in range(0, X.shape[0], rows):
+        yield np.asarray(X[i : i + rows], dtype=np.float64)
+
+
+def _rows(joint: Array, hard: bool) -> Array:
+    return joint.max(axis=1) if hard else np.asarray(logsumexp(joint, axis=1))
+
+
+def level_of(X: Array, theta: Theta, hard: bool) -> float:
+    """The mean log-likelihood, or that of rows with their best component."""
+    total = sum(float(_rows(log_joint(b, theta), hard).sum()) for b in _blocks(X))
+    return total / X.shape[0]
+
+
+def _sums(
+    X: Array, theta: Theta, hard: bool, about: Array
+) -> tuple[float, Array, Array, Array]:
+    """L, Σ r, Σ r(x − c), Σ r(x − c)(x − c)ᵀ (diagonals: squares)."""
+    k, d = theta.means.shape
+    matrix = theta.roots.ndim == 3
+    total, sizes, first = 0.0, np.zeros(k), np.zeros((k, d))
+    second = np.zeros((k, d, d) if matrix else (k, d))
+    for block in _blocks(X):
+        joint = log_joint(block, theta)
+        rows = _rows(joint, hard)
+        total += float(rows.sum())
+        if hard:
+            shares = np.eye(k)[joint.argmax(axis=1)]
+        else:
+            shares = np.exp(joint - rows[:, None])
+        sizes += shares.sum(axis=0)
+        for j in range(k):
+            some = np.flatnonzero(shares[:, j] > 0)
+            away, r = block[some] - about[j], shares[some, j]
+            first[j] += r @ away
+            heavy = away * r[:, None]
+            second[j] += heavy.T @ away if matrix else (heavy * away).sum(axis=0)
+    return total / X.shape[0], sizes, first, second
+
+
+def _maximum(
+    sums: tuple[float, Array, Array, Array],
+    about: Array,
+    kind: str,
+    reg: float,
+    theta: Theta,
+) -> Theta | None:
+    """The M-step, or None if a covariance of it is singular."""
+    _, sizes, first, second = sums
+    roots = np.array(theta.roots)
+    means = theta.means.copy()
+    spreads = np.zeros_like(second)
+    alive = np.flatnonzero(sizes > DEAD)
+    for j in alive:
+        shift = first[j] / sizes[j]
+        means[j] = about[j] + shift
+        square = np.outer(shift, shift) if second.ndim == 3 else shift**2
+        spreads[j] = second[j] / sizes[j] - square
+    if kind == "tied":
+        share = (sizes[alive] / sizes[alive].sum())[:, None, None]
+        spreads[:] = (share * spreads[alive]).sum(axis=0)
+    if kind == "spherical":
+        spreads[:] = spreads.mean(axis=1)[:, None]
+    d = means.shape[1]
+    for j in range(len(sizes)) if kind == "tied" else alive:
+        if second.ndim == 3:
+            try:
+                lower = np.linalg.cholesky(spreads[j] + reg * np.eye(d))
+                roots[j] = np.linalg.inv(lower).T
+            except np.linalg.LinAlgError:
+                return None
+        else:
+            if not (spreads[j] + reg > 0).all():
+                return None
+            roots[j] = 1 / np.sqrt(spreads[j] + reg)
+    weights = np.where(sizes > DEAD, sizes, 0.0)
+    return Theta(weights / weights.sum(), means, roots)
+
+
+def take_step(X: Array, theta: Theta, kind: str, reg: float, hard: bool) -> Step:
+    """One EM step; sums are taken again if a mean moved by far."""
+    sums = _sums(X, theta, hard, theta.means)
+    found = _maximum(sums, theta.means, kind, reg, theta)
+    sizes = np.where(sums[1] > DEAD, sums[1], np.inf)
+    shift = sums[2] / sizes[:, None]
+    if found is not None:
+        scaled = (
+            np.einsum("ki,kij->kj", shift, found.roots)
+            if found.roots.ndim == 3
+            else shift * found.roots
+        )
+        far = float(np.square(scaled).sum(axis=1).max()) * EPS * X.shape[1]
+    if found is None or not far < LOSS:
+        about = theta.means + shift
+        again = _sums(X, theta, hard, about)
+        found = _maximum(again, about, kind, reg, theta)
+    return Step(sums[0], found)
+
+
+def start_of(arrays: Any, kind: str) -> Theta:
+    """The parameters a fit began with, as its evidence has them."""
+    means = np.asarray(arrays["means_"], dtype=np.float64)
+    sigma = spread(arrays["covariances_"], kind, *means.shape)
+    if sigma.ndim == 2:
+        roots = 1 / np.sqrt(sigma)
+    else:
+        roots = np.stack([np.linalg.inv(np.linalg.cholesky(s)).T for s in sigma])
+    return Theta(np.asarray(arrays["weights_"], dtype=np.float64), means, roots)
