@@ -130,17 +130,31 @@ def check_conformal(
 
 
 def calibration_marks(X: Any, y: Any) -> dict[str, Any]:
-    """Fingerprint of the rows; only their number where they are not numeric."""
+    """Fingerprint of the rows; only their number where they are not numeric or text."""
+    if isinstance(X, list | tuple) and X and isinstance(X[0], str):
+        return _text_marks(X, y)
     try:
         X = data.as_matrix(X)
-    except ValueError:  # rows of a kernel of the user's own
-        return {"shape": [len(X), 0]}
+    except ValueError:  # texts, or rows of a kernel of the user's own
+        return _text_marks(X, y)
     if not hasattr(X, "format") and X.dtype.kind == "f" and np.isnan(X).any():
         X = np.nan_to_num(X)
     y = np.asarray(y)
     numeric = y.dtype.kind in "fiub"
     target = y.astype(np.float64) if numeric else np.unique(y, return_inverse=True)[1]
     return data.fingerprint(X, np.reshape(target, -1), np.ones(X.shape[0]))
+
+
+def _text_marks(X: Any, y: Any) -> dict[str, Any]:
+    rows = list(X)
+    for row in rows:
+        words = [row] if isinstance(row, str) else row
+        if not isinstance(words, list | tuple) or not all(
+            isinstance(word, str) for word in words
+        ):
+            return {"shape": [len(rows), 0]}
+    target = np.unique(np.asarray(y), return_inverse=True)[1]
+    return data.text_fingerprint([data.text_code(row) for row in rows], target)
 
 
 def was_calibrated_on(stated: Certificate, X: Any, y: Any) -> bool:

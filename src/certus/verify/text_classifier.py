@@ -92,11 +92,13 @@ def check_text_classifier(
 
 def _read(X: Any, codes: Array, rows: Array) -> tuple[list[Any], dict[str, Any]]:
     """The texts of some rows, and the fingerprint of all."""
-    wanted, picked, seen = set(rows.tolist()), [], []
+    chosen = iter(rows.tolist())
+    wanted, picked, seen = next(chosen, -1), [], []
     for i, text in enumerate(X):
         seen.append(data.text_code(text))
-        if i in wanted:
+        if i == wanted:
             picked.append(text)
+            wanted = next(chosen, -1)
     if len(seen) != len(codes):
         raise ValueError(f"There are {len(seen)} texts and {len(codes)} labels.")
     return picked, data.text_fingerprint(seen, codes)
