@@ -24,6 +24,7 @@ from certus.verify.conformal import check_conformal, was_calibrated_on
 from certus.verify.convex import check_linear
 from certus.verify.curvature import MARGIN
 from certus.verify.data import same_data
+from certus.verify.expectation import check_em
 from certus.verify.gaussian_factors import check_gaussian_factors
 from certus.verify.gradient import check_gradient
 from certus.verify.huber import check_huber
@@ -50,6 +51,7 @@ _EARLY_FIX = {
 #: One checker per kind of evidence; families register nothing here.
 CHECKERS: dict[str, Callable[..., Checked]] = {
     "conformal": check_conformal,
+    "em": check_em,
     "cooccurrence": check_cooccurrence,
     "linear": check_linear,
     "gaussian_factors": check_gaussian_factors,
@@ -290,6 +292,8 @@ def _short(value: Any) -> str:
         return f"{type(value).__name__}({', '.join(parts)})"
     if isinstance(value, np.ndarray | list | tuple) and len(value) > 6:
         return f"{len(value)} values"
+    if callable(value) and hasattr(value, "__name__"):
+        return str(value.__name__)
     text = " ".join(repr(value).split())
     return text if len(text) <= 60 else text[:57] + "..."
 

@@ -1,0 +1,215 @@
+"""Expectation and maximisation for any model with a latent variable.
+
+    E:  q ← p(z | x, θ)          M:  θ ← argmax E_q log p(x, z | θ)
+
+Each pair of steps can only raise L(θ) = (1/n) Σᵢ log p(xᵢ | θ), because
+L(θ) = E_q log(p(x, z | θ)/q) + KL(q ‖ p(z | x, θ)), and the last term is zero after the
+E-step. The model is what you say it is: a few functions of data and parameters.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.special import logsumexp
+
+from certus.base import Fitted, Model, certified_fit, check_number
+from certus.callbacks import Monitor
+from certus.certificate import Evidence, Status
+from certus.mixture.covariances import Array
+
+
+class EM(Model):
+    """EM for a model given by its steps.
+
+    Objective
+    ---------
+    maximise (1/n) Σᵢ log p(xᵢ | θ).
+
+    Certificate
+    -----------
+    ``gain``: what one further step would change in the objective, at most ``tol``;
+    PROVED for the functions given if ``log_joint`` is among them, so that the verifier
+    computes posterior and likelihood itself, else MEASURED. ``elbo`` (PROVED): at the
+    posterior of your ``e_step`` the lower bound equals the log-likelihood. Level "full"
+    repeats the fit from its start: ``monotone`` is the largest drop. That your
+    functions describe the model you have in mind is not checked. Two E-steps and one
+    M-step.
+
+    Parameters
+    ----------
+    e_step : callable or None
+        ``e_step(X, params) -> (q, log_likelihood)``: the posterior of the latent
+        variable in whatever form ``m_step`` takes, and log p(xᵢ | params) of each row.
+        None if ``log_joint`` is given: q is then an array of rows × states.
+    m_step : callable
+        ``m_step(X, q) -> params``.
+    log_joint : callable, optional
+        ``log_joint(X, params)``: log p(xᵢ, z = k | params), rows × states, where the
+        latent variable has finitely many.
+    tol : float, default=1e-6
+        Stop when a step changes the objective by less.
+    max_iter : int, default=1000
+        Most steps.
+    max_time : float, optional
+        Seconds after which the fit stops with what it has.
+
+    Attributes
+    ----------
+    params_ : object
+        The parameters, as ``m_step`` returned them.
+    start_ : object
+        A copy of the parameters the fit began with.
+    log_likelihood_ : float
+        The objective at ``params_``.
+    n_iter_ : int
+        M-steps taken.
+    converged_ : bool
+        Whether the last step changed the objective by less than ``tol``.
+    history_ : dict
+        Objective, its change (under ``gap``) and seconds after each E-step.
+    certificate_ : Certificate
+        What the verifier found.
+
+    Notes
+    -----
+    A step costs what your functions cost. Functions cannot be written to a model file;
+    keep ``params_``.
+
+    Examples
+    --------
+    A mixture of two Poisson distributions:
+
+    >>> import numpy as np
+    >>> from scipy.stats import poisson
+    >>> from certus.mixture import EM
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.concatenate([rng.poisson(2, 3000), rng.poisson(20, 1000)])
+    >>> def log_joint(X, params):
+    ...     weights, rates = params
+    ...     return np.log(weights) + poisson.logpmf(X[:, None], rates)
+    >>> def m_step(X, q):
+    ...     return q.mean(axis=0), X @ q / q.sum(axis=0)
+    >>> model = EM(None, m_step, log_joint).fit(X, ([0.5, 0.5], [1.0, 10.0]))
+    >>> weights, rates = model.params_
+    >>> weights.round(2).tolist(), rates.round().tolist(), model.certificate_.met
+    ([0.75, 0.25], [2.0, 20.0], True)
+    """
+
+    def __init__(
+        self,
+        e_step: Callable[[Any, Any], Any] | None,
+        m_step: Callable[[Any, Any], Any],
+        log_joint: Callable[[Any, Any], Any] | None = None,
+        *,
+        tol: float = 1e-6,
+        max_iter: int = 1000,
+        max_time: float | None = None,
+    ) -> None:
+        self.e_step = e_step
+        self.m_step = m_step
+        self.log_joint = log_joint
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_time = max_time
+
+    def fit(self, X: Any, start: Any) -> Any:
+        """Climb from ``start``.
+
+        Parameters
+        ----------
+        X : object
+            The data, handed to your functions as it is.
+        start : object
+            Parameters to begin with, as ``m_step`` returns them. To go on after a fit,
+            pass ``params_``.
+        """
+        return self._climb(X, start)
+
+    @certified_fit
+    def _climb(self, X: Any, start: Any) -> Any:
+        _check_parameters(self)
+        self.start_ = copy.deepcopy(start)
+        monitor = Monitor(self, X, None, None, self.max_time)
+        params, level, steps = start, -math.inf, 0
+        status = Status.MAX_ITER
+        # Fitted from here on, whatever happens.
+        self.params_, self.log_likelihood_, self.n_iter_ = params, level, steps
+        try:
+            for steps in range(self.max_iter + 1):
+                q, rows = self.posterior(X, params)
+                found = float(rows.mean())
+                if math.isnan(found) or found == math.inf:
+                    status = Status.DIVERGED
+                    break
+                change, level = abs(found - level), found
+                self.params_, self.log_likelihood_ = params, level
+                self.n_iter_ = steps
+                stop = monitor.step(level, change, lambda: {"params_": self.params_})
+                if change < self.tol:
+                    status = Status.SOLVED
+                    break
+                if stop is not None:
+                    status = stop
+                    break
+                if steps < self.max_iter:
+                    params = self.m_step(X, q)
+        except KeyboardInterrupt:
+            status = Status.INTERRUPTED
+        self.converged_ = status is Status.SOLVED
+        self.history_ = monitor.history
+        monitor.close({"params_": self.params_})
+        fix = f"raise max_iter (now {self.max_iter}), or fit again from params_"
+        evidence = Evidence(
+            "em", (), {"tol": float(self.tol), "n_iter": self.n_iter_, "fix": fix}
+        )
+        return Fitted(evidence, X, None, None, status)
+
+    def posterior(self, X: Any, params: Any) -> tuple[Any, Array]:
+        """The E-step: the posterior, and log p(xᵢ | params) of each row.
+
+        Parameters
+        ----------
+        X : object
+            Data as in ``fit``.
+        params : object
+            Parameters, for example ``params_``.
+        """
+        if self.e_step is None:
+            if self.log_joint is None:
+                raise ValueError("EM needs e_step or log_joint; both are None.")
+            joint = np.asarray(self.log_joint(X, params), dtype=np.float64)
+            if joint.ndim != 2:
+                raise ValueError(
+                    f"log_joint returned the shape {joint.shape}; rows × states are "
+                    "needed."
+                )
+            rows = np.asarray(logsumexp(joint, axis=1))
+            return np.exp(joint - rows[:, None]), rows
+        found = self.e_step(X, params)
+        if not isinstance(found, tuple) or len(found) != 2:
+            raise TypeError(
+                "e_step must return two things: the posterior, and the log-likelihood "
+                "of each row."
+            )
+        rows = np.asarray(found[1], dtype=np.float64)
+        if rows.ndim != 1 or len(rows) == 0:
+            raise ValueError(
+                f"e_step returned a log-likelihood of shape {rows.shape}; one number "
+                "per row is needed."
+            )
+        return found[0], rows
+
+
+def _check_parameters(model: EM) -> None:
+    for name in ("e_step", "m_step", "log_joint"):
+        value = getattr(model, name)
+        if not callable(value) and (value is not None or name == "m_step"):
+            raise TypeError(f"{name} must be a function, got {value!r}.")
+    check_number("tol", model.tol)
+    check_number("max_iter", model.max_iter, 0, integer=True)
+    check_number("max_time", model.max_time, none=True)
