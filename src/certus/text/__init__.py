@@ -12,6 +12,7 @@ from certus.text.corpus import (
     tokenize,
 )
 from certus.text.counts import BagOfWords
+from certus.text.skipgram import SkipGram
 from certus.text.vectors import (
     PretrainedVectors,
     UnknownWordError,
@@ -26,6 +27,7 @@ __all__ = [
     "FastTextClassifier",
     "LineCorpus",
     "PretrainedVectors",
+    "SkipGram",
     "UnknownWordError",
     "Vocabulary",
     "WordVectors",

@@ -24,6 +24,7 @@ from certus.verify.conformal import check_conformal, was_calibrated_on
 from certus.verify.convex import check_linear
 from certus.verify.curvature import MARGIN
 from certus.verify.data import same_data
+from certus.verify.embeddings import check_negative_sampling
 from certus.verify.expectation import check_em
 from certus.verify.gaussian_factors import check_gaussian_factors
 from certus.verify.gradient import check_gradient
@@ -60,6 +61,7 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
     "kernel": check_kernel,
     "margin": check_margin,
     "mixture": check_mixture,
+    "negative_sampling": check_negative_sampling,
     "neighbors": check_neighbors,
     "pac_bayes": check_pac_bayes,
     "perceptron": check_perceptron,

@@ -1,0 +1,227 @@
+"""Negative sampling: the noise, the blocks of a corpus, epochs, a sample to judge by.
+
+    objective = mean over pairs (x, w) of −log σ(z_x·u_w) − Σⱼ log σ(−z_x·u_{nⱼ})
+
+with n₁ … n_k drawn from q(w) ∝ count(w)^power. Word vectors, subword vectors and
+document vectors differ in what x is, and share all that is here. Blocks, their seeds
+and their step sizes depend on the corpus and the parameters alone; what two threads
+write to the same row at once depends on the clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from certus.base import check_number
+from certus.callbacks import Monitor
+from certus.certificate import Evidence, Status
+from certus.convex.threads import Stop, run_blocks
+from certus.text.corpus import Array
+from certus.text.skipgram_kernels import alias_table
+
+#: Multiplications of a block: about 0.01 s, so that Ctrl-C is obeyed.
+WORK = 20_000_000
+#: Tokens of a piece: a longer text is cut, and windows do not reach across.
+PIECE = 10_000
+#: Blocks handed to the threads at a time.
+SPAN = 512
+#: Pairs of the sample by which every epoch is judged, and what they may cost.
+SAMPLE, SAMPLE_WORK = 10_000, 10_000_000
+
+
+class Noise(NamedTuple):
+    """A distribution over words, ready for drawing."""
+
+    accept: Array
+    other: Array
+    share: Array
+
+    @classmethod
+    def of(cls, counts: Array, power: float) -> Noise:
+        """Shares in proportion to a power of the counts."""
+        weights = np.asarray(counts, dtype=np.float64) ** power
+        n = len(weights)
+        accept, other = np.empty(n, dtype=np.float32), np.empty(n, dtype=np.int32)
+        alias_table(weights, accept, other)
+        return cls(accept, other, weights / weights.sum())
+
+    def draw(self, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        """Words drawn by the cumulated shares."""
+        edges = np.cumsum(self.share)
+        found = np.searchsorted(edges, random.random(shape) * edges[-1], side="right")
+        return np.minimum(found, len(edges) - 1).astype(np.int32)
+
+
+class Sample(NamedTuple):
+    """Pairs drawn once: places of the inputs and of the true words, and noise words."""
+
+    inputs: Array
+    targets: Array
+    noise: Array
+
+
+class Blocks(NamedTuple):
+    """Pieces of texts, and which of them make up each block of work."""
+
+    ends: Array  # piece p is tokens ends[p] … ends[p + 1]
+    edges: Array  # block b is pieces edges[b] … edges[b + 1]
+
+
+def keep_chances(counts: Array, subsample: float | None) -> Array:
+    """Chance of each word to stay: √(t/f) + t/f of its share f of all words, or 1."""
+    if subsample is None:
+        return np.ones(len(counts), dtype=np.float32)
+    share = counts / max(1, counts.sum())
+    with np.errstate(divide="ignore"):
+        ratio = subsample / share
+    return np.minimum(1.0, np.sqrt(ratio) + ratio).astype(np.float32)
+
+
+def cut(offsets: Array, size: int) -> Blocks:
+    """Texts in pieces, and the pieces in blocks of about ``size`` tokens."""
+    size = max(1, size)
+    most = min(PIECE, max(size, 64))
+    lengths = np.diff(offsets)
+    if len(lengths) and lengths.max() > most:
+        parts = np.maximum(1, -(-lengths // most))
+        starts = np.repeat(offsets[:-1], parts)
+        turn = np.arange(len(starts)) - np.repeat(np.cumsum(parts) - parts, parts)
+        ends = np.append(starts + turn * most, offsets[-1])
+    else:
+        ends = np.asarray(offsets, dtype=np.int64)
+    marks = np.arange(0, ends[-1], size)
+    edges = np.unique(np.append(np.searchsorted(ends, marks), len(ends) - 1))
+    return Blocks(ends, edges.astype(np.int64))
+
+
+def generator(random_state: Any) -> np.random.Generator:
+    """The one source of randomness of a fit."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
+    return np.random.default_rng(seed)
+
+
+def start_vectors(n: int, d: int, random: np.random.Generator) -> Array:
+    """Uniform between ±1/(2√d), so that their length does not depend on d."""
+    out = np.empty((n, d), dtype=np.float32)
+    random.random(out=out, dtype=np.float32)
+    out -= np.float32(0.5)
+    out /= np.float32(np.sqrt(d))
+    return out
+
+
+def sample_size(negatives: int, d: int) -> int:
+    """How many pairs the sample may hold."""
+    return int(min(SAMPLE, max(200, SAMPLE_WORK // ((negatives + 1) * d))))
+
+
+def sample_loss(H: Array, outputs: Array, true: Array, noise: Array) -> float:
+    """The objective over a sample whose inputs are the rows of H; float64."""
+    H = H.astype(np.float64)
+    total = np.logaddexp(0.0, -np.einsum("id,id->i", H, outputs[true]))
+    for j in range(noise.shape[1]):
+        total += np.logaddexp(0.0, np.einsum("id,id->i", H, outputs[noise[:, j]]))
+    return float(total.mean())
+
+
+def run_epochs(
+    model: Any,
+    monitor: Monitor,
+    n_blocks: int,
+    visit: Callable[[int, int], tuple[float, int]],
+    judge: Callable[[], float],
+    state: Callable[[], dict[str, Any]],
+) -> Status:
+    """Visit every block once an epoch, and judge the vectors after each.
+
+    ``visit(epoch, block)`` returns the sum of losses and the number of pairs. Leaves
+    ``history_`` and ``n_iter_``. Ctrl-C and ``max_time`` end an epoch between blocks.
+    """
+    begin, limit = time.perf_counter(), model.max_time
+    running: list[float] = []
+    model.n_iter_, model.n_pairs_ = 0, 0
+    status = Status.SOLVED
+    for epoch in range(int(model.n_epochs)):
+        sums, seen = np.zeros((n_blocks, 2)), np.zeros(n_blocks, dtype=bool)
+
+        def work(
+            block: int,
+            stop: Stop,
+            epoch: int = epoch,
+            sums: Array = sums,
+            seen: Array = seen,
+        ) -> None:
+            late = limit is not None and time.perf_counter() - begin > limit
+            if not (stop() or late):
+                sums[block], seen[block] = visit(epoch, block), True
+
+        try:
+            _each_block(work, n_blocks, bool(model.deterministic))
+        except KeyboardInterrupt:
+            status = Status.INTERRUPTED
+        if seen.all():
+            model.n_iter_ += 1
+        elif status is Status.SOLVED:
+            status = Status.TIME_LIMIT
+        loss, pairs = sums.sum(axis=0)
+        model.n_pairs_ += int(pairs)
+        running.append(float(loss / pairs) if pairs else np.nan)
+        objective = judge()
+        asked = monitor.step(objective, np.nan, state)
+        if not np.isfinite(objective):
+            status = Status.DIVERGED
+        elif status is Status.SOLVED and epoch + 1 < model.n_epochs:
+            status = asked or status
+        if status is not Status.SOLVED:
+            break
+    history = monitor.history
+    model.history_ = {
+        "objective": history["objective"],
+        "running_loss": running,
+        "seconds": history["seconds"],
+    }
+    return status
+
+
+def _each_block(
+    work: Callable[[int, Stop], None], n_blocks: int, in_turn: bool
+) -> None:
+    if in_turn:
+        for block in range(n_blocks):
+            work(block, lambda: False)
+        return
+    for first in range(0, n_blocks, SPAN):
+        run_blocks(work, range(first, min(first + SPAN, n_blocks)))
+
+
+def evidence(model: Any, sample: Sample, inputs: str) -> Evidence:
+    """What the verifier needs: the pairs, and the loss that the fit recorded."""
+    params = {
+        "inputs": inputs,
+        "reported": float(model.history_["objective"][-1]),
+        "fix": f"lower learning_rate (now {model.learning_rate:g})",
+    }
+    arrays = {
+        "inputs": np.asarray(sample.inputs, dtype=np.int64),
+        "targets": np.asarray(sample.targets, dtype=np.int64),
+        "noise": np.asarray(sample.noise, dtype=np.int32),
+    }
+    return Evidence("negative_sampling", (), params, arrays)
+
+
+def check_training(model: Any) -> None:
+    """Raise a sentence about the first parameter that makes no sense."""
+    check_number("n_components", model.n_components, 1, integer=True)
+    check_number("negatives", model.negatives, 1, 1000, integer=True)
+    check_number("subsample", model.subsample, open_low=True, none=True)
+    check_number("learning_rate", model.learning_rate, open_low=True)
+    check_number("min_learning_rate", model.min_learning_rate, 0, model.learning_rate)
+    check_number("n_epochs", model.n_epochs, 1, integer=True)
+    check_number("noise_power", model.noise_power, 0, 10)
+    check_number("max_time", model.max_time, none=True)
