@@ -71,7 +71,7 @@ REGISTRY: dict[str, tuple[str, str]] = {
             "ProbabilisticPCA",
         )
     },
-    **{name: ("certus.text", name) for name in ()},
+    **{name: ("certus.text", name) for name in ("FastTextClassifier",)},
     **{name: ("certus.table", name) for name in ("TableEncoder", "TablePipeline")},
 }
 

@@ -184,9 +184,9 @@ class FastTextClassifier(TextInput, ClassifierMixin, Estimator):
         """
         _check_parameters(self)
         texts = list(X) if isinstance(X, Iterator) else X
-        labels = _labels(y)
+        labels, classes, codes = _labels(y)
         before = Previous.of(self) if self.warm_start else None
-        self.classes_, codes = class_codes(labels)
+        self.classes_ = classes
         monitor = Monitor(self, texts, labels, None, self.max_time)
         training = self._prepare(texts, codes, before, monitor)
         status = training.run(int(self.n_epochs), float(self.learning_rate))
@@ -321,7 +321,8 @@ def _check_parameters(model: FastTextClassifier) -> None:
         check_number("char_ngrams[1]", high, low, 1000, integer=True)
 
 
-def _labels(y: Any) -> Array:
+def _labels(y: Any) -> tuple[Array, Array, Array]:
+    """The labels, the classes, and the class of each text."""
     if y is None:
         raise ValueError("y is missing: pass one label per text.")
     labels = column_or_1d(list(y) if isinstance(y, Iterator) else y)
@@ -330,7 +331,13 @@ def _labels(y: Any) -> Array:
         raise ValueError("y holds missing labels (NaN or None). Drop those texts.")
     if not len(labels):
         raise ValueError("There are no texts to learn from: y is empty.")
-    return labels
+    try:
+        return labels, *class_codes(labels)
+    except TypeError as error:
+        raise TypeError(
+            f"The labels in y do not compare ({error}); make them one kind, for "
+            "example by str."
+        ) from None
 
 
 def _recipe(model: FastTextClassifier) -> features.Recipe:
