@@ -37,7 +37,7 @@ def quick(**options):
         (np.linspace(0, 1, 20), ValueError, "continuous"),
         (np.zeros((20, 2)), ValueError, "1d"),
         ([], ValueError, "no texts"),
-        (np.array([1, "a"] * 10, dtype=object), TypeError, "one kind"),
+        (np.array([1, "a"] * 10, dtype=object), ValueError, "label type"),
     ],
 )
 def test_labels_that_are_none(y, error, message):

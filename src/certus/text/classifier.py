@@ -331,13 +331,7 @@ def _labels(y: Any) -> tuple[Array, Array, Array]:
         raise ValueError("y holds missing labels (NaN or None). Drop those texts.")
     if not len(labels):
         raise ValueError("There are no texts to learn from: y is empty.")
-    try:
-        return labels, *class_codes(labels)
-    except TypeError as error:
-        raise TypeError(
-            f"The labels in y do not compare ({error}); make them one kind, for "
-            "example by str."
-        ) from None
+    return labels, *class_codes(labels)
 
 
 def _recipe(model: FastTextClassifier) -> features.Recipe:
