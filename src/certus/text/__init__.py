@@ -12,7 +12,9 @@ from certus.text.corpus import (
     tokenize,
 )
 from certus.text.counts import BagOfWords
+from certus.text.glove import GloVe
 from certus.text.skipgram import SkipGram
+from certus.text.subword import FastTextVectors
 from certus.text.vectors import (
     PretrainedVectors,
     UnknownWordError,
@@ -25,6 +27,8 @@ __all__ = [
     "Cooccurrence",
     "Encoded",
     "FastTextClassifier",
+    "FastTextVectors",
+    "GloVe",
     "LineCorpus",
     "PretrainedVectors",
     "SkipGram",
