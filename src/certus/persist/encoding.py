@@ -68,7 +68,9 @@ REGISTRY: dict[str, tuple[str, str]] = {
         name: ("certus.factor", name)
         for name in (
             "FactorAnalysis",
+            "PCA",
             "ProbabilisticPCA",
+            "TruncatedSVD",
         )
     },
     **{name: ("certus.text", name) for name in ("FastTextClassifier",)},

@@ -50,5 +50,7 @@ def instances() -> list[Any]:
         neighbors.KNeighborsRegressor(),
         factor.FactorAnalysis(),
         factor.ProbabilisticPCA(),
+        factor.PCA(),
+        factor.TruncatedSVD(),
         mixture.GaussianMixture(),
     ]

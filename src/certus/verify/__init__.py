@@ -35,6 +35,7 @@ from certus.verify.mixture import check_mixture
 from certus.verify.neighbors import check_neighbors
 from certus.verify.online import check_perceptron
 from certus.verify.pac_bayes import check_pac_bayes
+from certus.verify.spectral import check_spectral
 from certus.verify.text_classifier import check_text_classifier
 from certus.verify.texts import check_cooccurrence, check_word_counts
 
@@ -66,6 +67,7 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
     "pac_bayes": check_pac_bayes,
     "perceptron": check_perceptron,
     "refused": foreign.check_refused,
+    "spectral": check_spectral,
     "word_counts": check_word_counts,
     "text_classifier": check_text_classifier,
 }

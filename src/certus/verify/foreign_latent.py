@@ -11,6 +11,7 @@ from typing import Any
 from certus.certificate import Evidence
 
 NOTE = "for the data you passed"
+TOL = 1e-6
 
 
 def _gaussian_mixture(model: Any) -> tuple[Evidence, str]:
@@ -35,8 +36,20 @@ def _factor_analysis(model: Any) -> tuple[Evidence, str]:
     return Evidence("gaussian_factors", (), params), NOTE
 
 
+def _pca(model: Any) -> tuple[Evidence, str]:
+    fix = "svd_solver='full', or certus.factor.PCA"
+    return Evidence("spectral", (), {"centred": True, "tol": TOL, "fix": fix}), NOTE
+
+
+def _truncated_svd(model: Any) -> tuple[Evidence, str]:
+    fix = "algorithm='arpack', or certus.factor.TruncatedSVD"
+    return Evidence("spectral", (), {"centred": False, "tol": TOL, "fix": fix}), NOTE
+
+
 #: By scikit-learn's class name.
 STATEMENTS: dict[str, Callable[[Any], tuple[Evidence, str]]] = {
     "FactorAnalysis": _factor_analysis,
     "GaussianMixture": _gaussian_mixture,
+    "PCA": _pca,
+    "TruncatedSVD": _truncated_svd,
 }

@@ -1,0 +1,468 @@
+"""Principal components and singular vectors: whether they are, and are the largest.
+
+A is X, or X less its column means. For each row v of ``components_`` and its singular
+value σ, one pass gives δ = ‖AᵀAv − σ²v‖. Some eigenvalue of AᵀA is within δ of σ², so
+some singular value of A is within
+
+    min(δ/σ, √δ, σ + ‖Av‖)
+
+of σ. That the k found are the *largest* no cheap test can prove; a few random
+directions orthogonal to them may disprove it. The whole spectrum, at level "full",
+settles it: the sum of the k largest squares is the most that k directions can capture.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.linalg import LinearOperator, eigsh
+
+from certus.certificate import Claim, Evidence, Status, Strength
+from certus.verify import data
+from certus.verify.data import Array
+
+EPS = float(np.finfo(np.float64).eps)
+SINGLE = float(np.finfo(np.float32).eps)
+#: Random directions that look for a variance left out.
+PROBES = 4
+#: Up to so many rows or columns the whole spectrum is computed at level "full".
+WHOLE = 2_000
+#: How far attributes may be from what is recomputed, as a share of the largest square.
+AGREE = 1e-6
+#: Singular values between these ends have squares that lose nothing.
+SMALL, LARGE = 1e-140, 1e140
+
+
+class Moments(NamedTuple):
+    """What one pass tells: means of columns, ‖A‖², AᵀA times some directions."""
+
+    mean: Array
+    squares: float
+    products: Array
+
+
+class Data(NamedTuple):
+    """The data, how they are read, and what the model says about them."""
+
+    X: Any
+    V: Array
+    sigma: Array
+    centred: bool
+    shift: Array
+    scale: float
+    single: bool
+
+
+def check_spectral(
+    model: Any, evidence: Evidence, X: Any, y: Any, sample_weight: Any, level: str
+) -> tuple[list[Claim], Status, dict[str, Any]]:
+    """Residuals, orthonormality, captured variance, and the largest variance left."""
+    X = data.as_matrix(X)
+    if sample_weight is not None:
+        raise ValueError("Principal components have no sample_weight; leave it out.")
+    marks = data.fingerprint(X, np.zeros(X.shape[0]), np.ones(X.shape[0]))
+    tol = evidence.params.get("tol")
+    target = None if tol is None else float(tol)
+    with np.errstate(all="ignore"):
+        given = _read(model, X, bool(evidence.params.get("centred")))
+        probes = _probes(given)
+        found = _moments(given, np.vstack([given.V, probes]).T)
+        claims = _claims(model, given, found, probes, target, level)
+    if any(claim.met is False for claim in claims):
+        claims.sort(key=lambda claim: claim.met is not False)
+        fix = str(evidence.params.get("fix", ""))
+        claims[0] = _with_fix(claims[0], fix)
+        return claims, Status.TOL_NOT_REACHED, marks
+    return claims, Status.SOLVED, marks
+
+
+def _with_fix(claim: Claim, fix: str) -> Claim:
+    return claim if claim.fix else Claim(**{**vars(claim), "fix": fix})
+
+
+def _read(model: Any, X: Any, centred: bool) -> Data:
+    V = np.asarray(model.components_)
+    single = V.dtype == np.float32
+    V = V.astype(np.float64)
+    sigma = np.asarray(model.singular_values_, dtype=np.float64)
+    d = X.shape[1]
+    if V.ndim != 2 or V.shape[1] != d:
+        raise ValueError(
+            f"X has {d} columns and the model was fitted on {V.shape[-1]}."
+        )
+    if sigma.shape != V.shape[:1] or not (np.isfinite(V).all() and (sigma >= 0).all()):
+        raise ValueError("The model's components make no sense. Fit it again.")
+    shift = np.zeros(d)
+    if centred:
+        shift = np.asarray(model.mean_, dtype=np.float64)
+        if shift.shape != (d,) or not np.isfinite(shift).all():
+            raise ValueError("The model's mean makes no sense. Fit it again.")
+    scale, top = 1.0, float(sigma.max(initial=0.0))
+    if top > 0 and not SMALL < top < LARGE:
+        scale = float(2.0 ** -np.round(np.log2(top)))
+        X, shift, sigma = X * scale, shift * scale, sigma * scale
+    return Data(X, V, sigma, centred, shift, scale, single)
+
+
+def _probes(given: Data) -> Array:
+    """Orthonormal rows, orthogonal to the components; none if nothing is left."""
+    V = given.V
+    k, d = V.shape
+    count = min(PROBES, d - k)
+    if count <= 0:
+        return np.zeros((0, d))
+    some = np.random.default_rng(0).standard_normal((count, d))
+    for _ in range(2):
+        some = some - np.linalg.lstsq(V.T, some.T, rcond=None)[0].T @ V if k else some
+    return np.asarray(np.linalg.qr(some.T)[0].T)
+
+
+def _moments(given: Data, P: Array) -> Moments:
+    """One pass (sparse X: two) over the rows."""
+    X, n = given.X, given.X.shape[0]
+    # Far from the origin rows are centred before they are multiplied.
+    top = float(given.sigma.max(initial=0.0))
+    far = given.centred and n * float(given.shift @ given.shift) > 10 * top**2
+    if sparse.issparse(X):
+        values = X.data.astype(np.float64, copy=False)
+        sums = np.asarray(X.T @ np.ones(n)).ravel()
+        squares = float(values @ values)
+        products = data.t_dot(X, data.dot(X, P))
+        base = np.zeros(X.shape[1])
+    else:
+        base = given.shift if far else np.zeros(X.shape[1])
+        sums, squares = np.zeros(X.shape[1]), 0.0
+        products = np.zeros(P.shape)
+        for block in _blocks(X, base if far else None):
+            products += block.T @ (block @ P)
+            sums += np.ones(len(block)) @ block
+            squares += float(np.vdot(block, block))
+    left = sums / n
+    if given.centred:  # what remains of the mean, by a correction of rank one
+        products = products - n * np.outer(left, left @ P)
+        squares -= n * float(left @ left)
+    return Moments(base + left, max(squares, 0.0), products)
+
+
+def _blocks(X: Any, shift: Array | None) -> Any:
+    rows = max(1, (1 << 18) // max(1, X.shape[1]))
+    for i in range(0, X.shape[0], rows):
+        block = X[i : i + rows].astype(np.float64, copy=False)
+        yield block if shift is None else block - shift
+
+
+# -- claims -----------------------------------------------------------------------
+
+
+def _claims(
+    model: Any,
+    given: Data,
+    found: Moments,
+    probes: Array,
+    target: float | None,
+    level: str,
+) -> list[Claim]:
+    k = len(given.V)
+    CV = found.products[:, :k]
+    kept = np.maximum(np.einsum("kd,dk->k", given.V, CV), 0.0)  # ‖Av‖²
+    top = max(float(given.sigma.max(initial=0.0)), np.sqrt(kept.max(initial=0.0)))
+    top = top if top > 0 else np.sqrt(found.squares)
+    err = _rounding(given, found, top)
+    residual, off = _residual_claim(given, CV, kept, top, err, target)
+    claims = [residual, _orthonormal_claim(given)]
+    captured = _captured(given, CV)
+    claims.append(_captured_claim(model, given, found, kept, captured, top, off + err))
+    side = min(given.X.shape)
+    if level == "full" and side <= WHOLE:
+        claims.insert(0, _best_claim(given, found, captured, err, target))
+    else:
+        outside = _outside(given, found, probes, level)
+        rest = found.squares - captured
+        claims.append(_largest_claim(kept, outside, rest, err, target, k == side))
+    return claims
+
+
+def _rounding(given: Data, found: Moments, top: float) -> float:
+    """Error of a product AᵀAv: of its sums, of a mean left in, and of the cast."""
+    d = given.X.shape[1]
+    err = 4 * EPS * (8 + np.sqrt(d)) * top**2
+    if given.centred:
+        n = given.X.shape[0]
+        err += 8 * EPS * min(n * float(found.mean @ found.mean), 10 * top**2)
+        # Subtracting a mean leaves each cell with the rounding of that mean.
+        err += 4 * top * np.sqrt(n) * EPS * float(np.linalg.norm(found.mean))
+    return float(err + (4 * SINGLE * top**2 if given.single else 0.0))
+
+
+def _nearest(delta: Array, sigma: Array, sizes: Array | None = None) -> Array:
+    """How far from σ a singular value may be, given ‖AᵀAv − σ²v‖ (and ‖Av‖)."""
+    out = np.fmin(delta / sigma, np.sqrt(delta))  # fmin: 0/0 is no bound
+    return out if sizes is None else np.fmin(out, sigma + sizes)
+
+
+def _residual_claim(
+    given: Data, CV: Array, kept: Array, top: float, err: float, target: float | None
+) -> tuple[Claim, float]:
+    norms = np.linalg.norm(given.V, axis=1)
+    norms = np.where(norms > 0, norms, 1.0)
+    delta = np.linalg.norm(CV - given.V.T * given.sigma**2, axis=0) / norms
+    each = _nearest(delta, given.sigma, np.sqrt(kept) / norms)
+    spare = _nearest(np.full(len(delta), err), given.sigma)
+    size = top if top > 0 else 1.0
+    value = float(np.nan_to_num(each / size, nan=np.inf).max(initial=0.0))
+    allowance = float((spare / size).max(initial=0.0))
+    met = None if target is None else bool(value <= target + allowance)
+    asked = "" if target is None else f" (asked for {target:.0e})"
+    detail = f"each is within {value:.1e} of σ₁ of a singular value{asked}"
+    if met is False:
+        detail = f"one may be {value:.2g} of σ₁ from any singular value{asked}"
+    claim = Claim(
+        "ritz_residual",
+        Strength.PROVED,
+        value,
+        target,
+        met,
+        "min(δ/σ, √δ, σ + ‖Av‖)/σ₁,  δ = ‖AᵀAv − σ²v‖,  the worst of "
+        f"{len(delta)}; A = X{' − 1mᵀ' if given.centred else ''}",
+        "an eigenvalue of a symmetric matrix M lies within ‖Mv − λv‖/‖v‖ of any λ",
+        allowance=allowance,
+        detail=detail,
+    )
+    return claim, float(delta.max(initial=0.0))
+
+
+def _orthonormal_claim(given: Data) -> Claim:
+    k = len(given.V)
+    value = float(np.abs(given.V @ given.V.T - np.eye(k)).max(initial=0.0))
+    allowance = 4 * (SINGLE if given.single else EPS) * np.sqrt(given.V.shape[1])
+    met = bool(value <= 1e-8 + allowance)
+    detail = f"V Vᵀ is the identity to {value:.1e}"
+    if not met:
+        detail = f"V Vᵀ is {value:.2g} away from the identity"
+    return Claim(
+        "orthonormality",
+        Strength.PROVED,
+        value,
+        1e-8,
+        met,
+        allowance=float(allowance),
+        detail=detail,
+    )
+
+
+def _captured(given: Data, CV: Array) -> float:
+    """‖AQ‖² for an orthonormal basis Q of the components."""
+    if not len(given.V):
+        return 0.0
+    return float(np.trace(np.linalg.pinv(given.V @ given.V.T) @ (given.V @ CV)))
+
+
+def _captured_claim(
+    model: Any,
+    given: Data,
+    found: Moments,
+    kept: Array,
+    captured: float,
+    top: float,
+    slack: float,
+) -> Claim:
+    """The share of ‖A‖² captured, and whether the attributes say the same."""
+    share = captured / found.squares if found.squares > 0 else 1.0
+    worst = _disagreement(model, given, found, kept, top)
+    allowance = slack / top**2 if top > 0 else 0.0
+    met = bool(worst <= AGREE + allowance)
+    what = "variance" if given.centred else "sum of squares"
+    detail = f"{100 * share:.4g} % of the {what}, recomputed; the attributes agree"
+    if not met:
+        detail = (
+            f"{100 * share:.4g} % of the {what}, recomputed; the attributes are "
+            f"{worst:.2g} off"
+        )
+    return Claim(
+        "captured_variance",
+        Strength.PROVED,
+        share,
+        None,
+        met,
+        "‖A Vᵀ‖²/‖A‖², and variances, ratios and means as the model states them",
+        allowance=float(allowance),
+        detail=detail,
+        fix="" if met else "fit again",
+    )
+
+
+def _disagreement(
+    model: Any, given: Data, found: Moments, kept: Array, top: float
+) -> float:
+    """The largest distance of an attribute from what is recomputed, to top² or 1."""
+    n, d = given.X.shape
+    k = len(kept)
+    if top == 0:
+        return 0.0
+    scale = given.scale**2
+    gaps = []
+    if given.centred:
+        unit, own, whole = n - 1.0, kept, found.squares
+        # A mean may be off by the rounding of its own size, and of its dtype.
+        eps = SINGLE if given.single else EPS
+        room = 4 * eps * np.abs(found.mean)
+        off = np.maximum(np.abs(given.shift - found.mean) - room, 0.0)
+        gaps.append(float(off.max(initial=0.0)) * np.sqrt(n) / top)
+        if k < min(n, d):
+            noise = float(model.noise_variance_) * scale * unit
+            rest = max(whole - float(kept.sum()), 0.0) / (min(n, d) - k)
+            gaps.append(abs(noise - rest) / top**2)
+    else:
+        unit = float(n)
+        own = kept - n * np.square(given.V @ found.mean)
+        whole = found.squares - n * float(found.mean @ found.mean)
+    stated = np.asarray(model.explained_variance_, dtype=np.float64) * scale * unit
+    ratios = np.asarray(model.explained_variance_ratio_, dtype=np.float64)
+    if stated.shape != own.shape or ratios.shape != own.shape:
+        return np.inf
+    if given.scale == 1.0:  # else the squares may not fit into a float64
+        gaps.append(float(np.abs(stated - own).max(initial=0.0)) / top**2)
+    if whole > EPS * n * top**2:
+        gaps.append(float(np.abs(ratios - own / whole).max(initial=0.0)))
+    worst = max(gaps, default=0.0)
+    return worst if np.isfinite(worst) else np.inf
+
+
+# -- are they the largest ----------------------------------------------------------
+
+
+def _outside(given: Data, found: Moments, probes: Array, level: str) -> float:
+    """A variance that some direction orthogonal to the components has at least."""
+    k = len(given.V)
+    if not len(probes):
+        return 0.0
+    L = found.products[:, k:]
+    L = L - given.V.T @ (given.V @ L)
+    least = float(np.linalg.norm(L, 2))
+    return max(least, _longer(given, found)) if level == "full" else least
+
+
+def _longer(given: Data, found: Moments) -> float:
+    """As :func:`_outside`, by a Lanczos iteration on the deflated operator."""
+    X, V = given.X, given.V
+    d = X.shape[1]
+    if d - len(V) < 3:
+        return 0.0
+    m = found.mean if given.centred else np.zeros(d)
+
+    def product(v: Array) -> Array:
+        v = v.ravel() - V.T @ (V @ v.ravel())
+        z = data.dot(X, v) - m @ v
+        w = data.t_dot(X, z) - m * z.sum()
+        return np.asarray(w - V.T @ (V @ w))
+
+    start = np.random.default_rng(1).standard_normal(d)
+    operator = LinearOperator((d, d), matvec=product, dtype=np.float64)
+    top = eigsh(operator, k=1, v0=start, tol=1e-3, return_eigenvectors=False)
+    return float(top[0])
+
+
+def _largest_claim(
+    kept: Array,
+    outside: float,
+    rest: float,
+    err: float,
+    target: float | None,
+    every: bool,
+) -> Claim:
+    least = float(kept.min(initial=np.inf))
+    value = outside / least if least > 0 else (0.0 if outside <= err else np.inf)
+    value = 0.0 if not np.isfinite(least) else value
+    settled = every or rest <= least
+    missed = outside > least * (1 + 1e-6) + 4 * err and not every
+    name, note = "largest", "‖(I − VᵀV) AᵀA w‖ / min ‖Av‖² over random w outside V"
+    if settled and not missed:
+        return Claim(
+            name,
+            Strength.PROVED,
+            0.0 if every else max(rest, 0.0) / least,
+            1.0,
+            True,
+            "what is left of ‖A‖² / min ‖Av‖²",
+            "no direction outside has more than all of them together",
+            detail="no direction left out has a larger variance",
+        )
+    if missed and target is not None:
+        return Claim(
+            name,
+            Strength.PROVED,
+            value,
+            1.0,
+            False,
+            note,
+            "a direction w outside V has ‖Aw‖² ≥ ‖(I − VᵀV)AᵀAw‖ for some unit w",
+            allowance=4 * err / least if least > 0 else 0.0,
+            detail=f"a direction left out has {value:.3g} times the variance of the "
+            "last one kept",
+        )
+    return Claim(
+        name,
+        Strength.MEASURED,
+        float(value),
+        1.0,
+        objective=note,
+        detail=f"a probe found at most {value:.2g} of the smallest variance kept "
+        "outside; that nothing larger was missed is not proved",
+    )
+
+
+def _best_claim(
+    given: Data, found: Moments, captured: float, err: float, target: float | None
+) -> Claim:
+    """Eckart and Young: the best k directions capture the k largest squares."""
+    spectrum = np.linalg.eigvalsh(_gram(given, found))[::-1]
+    k = len(given.V)
+    best = float(np.maximum(spectrum[:k], 0.0).sum())
+    whole = found.squares if found.squares > 0 else 1.0
+    value = max(best - captured, 0.0) / whole
+    granted = k * err + 8 * EPS * len(spectrum) * float(spectrum[0])
+    allowance = granted / whole
+    met = None if target is None else bool(value <= target + allowance)
+    detail = f"captures all that {k} directions can, to {value:.1e} of the whole"
+    if met is False:
+        detail = (
+            f"{k} other directions capture {100 * best / whole:.4g} % of the whole, "
+            f"these {100 * captured / whole:.4g} %"
+        )
+    return Claim(
+        "eckart_young",
+        Strength.PROVED,
+        value,
+        target,
+        met,
+        "(Σ of the k largest σ² − ‖A Vᵀ‖²)/‖A‖², all singular values computed",
+        "Eckart and Young: no matrix of rank k is nearer to A than A VᵀV for the k "
+        "leading singular vectors",
+        allowance=float(allowance),
+        detail=detail,
+    )
+
+
+def _gram(given: Data, found: Moments) -> Array:
+    """AᵀA, or AAᵀ if that is smaller, centred explicitly."""
+    X, (n, d) = given.X, given.X.shape
+    m = found.mean if given.centred else np.zeros(d)
+    if sparse.issparse(X):
+        X = X.astype(np.float64)
+        if n >= d:
+            return np.asarray((X.T @ X).toarray()) - n * np.outer(m, m)
+        Xm = np.asarray(X @ m).ravel()
+        return np.asarray((X @ X.T).toarray()) - Xm[:, None] - Xm + m @ m
+    if n < d:
+        A = X.astype(np.float64) - m
+        return np.asarray(A @ A.T)
+    parts: list[Array] = [block.T @ block for block in _tall(X, m)]
+    return np.asarray(sum(parts[1:], parts[0]))
+
+
+def _tall(X: Any, m: Array) -> Any:
+    rows = max(4 * X.shape[1], 1 << 14)
+    for i in range(0, X.shape[0], rows):
+        yield X[i : i + rows].astype(np.float64) - m
