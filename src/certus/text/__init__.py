@@ -35,7 +35,6 @@ __all__ = [
     "UnknownWordError",
     "Vocabulary",
     "WordVectors",
-    "documents",
     "encode",
     "load_word2vec",
     "sentences",

@@ -48,6 +48,9 @@ IN_MEMORY = 1 << 25
 CHUNK = 1 << 22
 
 _WORDS = re.compile(r"\w+(?:['’]\w+)*")
+_PLAIN = "".join(
+    c.lower() if c.isalnum() or c == "_" else " " for c in map(chr, range(128))
+)
 _SENTENCE_ENDS = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+|\n\s*\n|(?<=[。！？])")
 
 
@@ -79,6 +82,8 @@ def tokenize(text: str) -> list[str]:
     ["don't", 'panic', 'x_1', "isn't", '42']
     """
     if text.isascii():
+        if "'" not in text:
+            return text.translate(_PLAIN).split()  # a third of the pattern's time
         return _WORDS.findall(text.lower())
     return _wide_words().findall(unicodedata.normalize("NFC", text.lower()))
 
@@ -145,7 +150,7 @@ def documents(
 
     Examples
     --------
-    >>> from certus.text import documents
+    >>> from certus.text.corpus import documents
     >>> list(documents(["One text.", ["three", "ready", "words"]]))
     [['one', 'text'], ['three', 'ready', 'words']]
     """

@@ -27,6 +27,7 @@ from certus.verify.data import same_data
 from certus.verify.embeddings import check_negative_sampling
 from certus.verify.expectation import check_em
 from certus.verify.gaussian_factors import check_gaussian_factors
+from certus.verify.glove import check_glove
 from certus.verify.gradient import check_gradient
 from certus.verify.huber import check_huber
 from certus.verify.kernel import check_kernel
@@ -57,6 +58,7 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
     "cooccurrence": check_cooccurrence,
     "linear": check_linear,
     "gaussian_factors": check_gaussian_factors,
+    "glove": check_glove,
     "gradient": check_gradient,
     "huber": check_huber,
     "kernel": check_kernel,

@@ -1,0 +1,179 @@
+"""Two ways to minimise GloVe's objective ½ Σ f(n)(w_i·z_j + b_i + c_j − log n)².
+
+``Descent`` takes one stochastic step per entry. Entries are dealt into stripes of rows
+and of columns; blocks that share neither run in parallel, so the result is the same for
+any number of threads. ``Alternation`` solves each row's least squares exactly, words
+first, then contexts, and the objective never rises.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from certus.convex.threads import run_blocks, slices
+from certus.factor.rating_kernels import row_blocks, solve_rows, squared_errors
+from certus.text.corpus import Array
+from certus.text.glove_kernels import descend, descend_adaptively, errors
+
+#: Stripes of rows and of columns; fewer entries than this are visited in one go.
+STRIPES, FEW = 8, 1 << 16
+#: Multiplications after which a kernel returns.
+WORK = 1 << 25
+#: Share of a row's mean curvature that holds it where its solution is not unique.
+HOLD = 1e-8
+
+
+class Factors(NamedTuple):
+    """Words W, contexts Z, and their biases."""
+
+    W: Array
+    Z: Array
+    b: Array
+    c: Array
+
+    def copy(self) -> Factors:
+        """The same numbers, elsewhere."""
+        return Factors(*(part.copy() for part in self))
+
+
+class Entries(NamedTuple):
+    """Rows of log counts in CSR form, with their weights."""
+
+    indptr: Array
+    indices: Array
+    logs: Array
+    weights: Array
+
+
+def weigh(counts: Array, x_max: float, alpha: float) -> Array:
+    """GloVe's weights f(n) = min(1, (n/x_max)^α)."""
+    return np.minimum(1.0, (np.asarray(counts) / x_max) ** alpha)
+
+
+def entries(matrix: Any, x_max: float, alpha: float) -> Entries:
+    """Log counts and weights of a CSR matrix of counts."""
+    weights = weigh(matrix.data, x_max, alpha)
+    indptr = matrix.indptr.astype(np.int64)
+    return Entries(indptr, matrix.indices, np.log(matrix.data), weights)
+
+
+def objective(data: Entries, at: Factors) -> float:
+    """½ Σ f·e², summed block by block in a fixed order."""
+    blocks = row_blocks(data.indptr, at.W.shape[1])
+    sums = np.zeros(len(blocks))
+
+    def work(k: int, stop: Any) -> None:
+        if not stop():
+            sums[k] = squared_errors(*blocks[k], *data, *at)
+
+    run_blocks(work, range(len(blocks)))
+    return 0.5 * float(np.sum(sums))
+
+
+def constant_objective(data: Entries) -> float:
+    """The objective of the best constant in place of w·z + b + c."""
+    total = data.weights.sum()
+    mean = (data.weights @ data.logs) / total if total > 0 else 0.0
+    return 0.5 * float(data.weights @ (data.logs - mean) ** 2)
+
+
+class Descent:
+    """Stochastic steps, AdaGrad or plain."""
+
+    def __init__(
+        self,
+        data: Entries,
+        start: Factors,
+        rate: float,
+        adaptive: bool,
+        biased: bool,
+        epochs: int,
+        rng: np.random.Generator,
+    ) -> None:
+        self.data, self.at, self.biased, self.rng = data, start, biased, rng
+        self.rate, self.epochs, self.done = rate, epochs, 0
+        self.squares = tuple(np.ones_like(part) for part in start) if adaptive else None
+        self._deal()
+
+    def _deal(self) -> None:
+        """Shuffle the entries once, then sort them into blocks of stripes."""
+        m = len(self.data.indices)
+        self.stripes = P = STRIPES if m > FEW else 1
+        n_rows = len(self.data.indptr) - 1
+        rows = np.repeat(np.arange(n_rows, dtype=np.int32), np.diff(self.data.indptr))
+        order = self.rng.permutation(m)
+        # Words come by falling count: neighbours in number go to different stripes.
+        block = (rows % P * P + self.data.indices % P).astype(np.uint8)[order]
+        order = order[np.argsort(block, kind="stable")]
+        self.ends = np.concatenate(
+            [[0], np.cumsum(np.bincount(block, minlength=P * P))]
+        )
+        self.rows, self.columns = rows[order], self.data.indices[order]
+        self.logs = self.data.logs[order].astype(np.float32)
+        self.weights = self.data.weights[order].astype(np.float32)
+
+    def step(self) -> None:
+        """Visit every entry once."""
+        P = self.stripes
+        rate = self.rate
+        if self.squares is None:  # plain steps must shrink to come to rest
+            rate *= 1 - self.done / self.epochs
+        size = max(1, WORK // self.at.W.shape[1])
+
+        def work(block: int, stop: Any) -> None:
+            first, last = self.ends[block], self.ends[block + 1]
+            for part in slices(int(last - first), size):
+                if stop():
+                    return
+                self._visit(slice(first + part.start, first + part.stop), rate)
+
+        for turn in self.rng.permutation(P):
+            run_blocks(work, [k * P + (k + turn) % P for k in range(P)])
+        self.done += 1
+
+    def _visit(self, here: slice, rate: float) -> None:
+        some = (self.rows, self.columns, self.logs, self.weights)
+        part = [array[here] for array in some]
+        if self.squares is None:
+            descend(*part, *self.at, rate, self.biased)
+        else:
+            descend_adaptively(*part, *self.at, *self.squares, rate, self.biased)
+
+
+class Alternation:
+    """Exact solves: all words, then all contexts."""
+
+    def __init__(
+        self, data: Entries, transposed: Entries, start: Factors, biased: bool
+    ) -> None:
+        self.data, self.transposed = data, transposed
+        self.at, self.biased = start, biased
+
+    def step(self) -> None:
+        """Minimise over the words' rows and biases, then over the contexts'."""
+        W, Z, b, c = self.at
+        self._solve(self.data, W, Z, b, c)
+        self._solve(self.transposed, Z, W, c, b)
+
+    def _solve(self, data: Entries, W: Array, Z: Array, b: Array, c: Array) -> None:
+        """The best change of each row; a row that may lie anywhere stays near."""
+        n, K = W.shape
+        left = np.empty(len(data.logs))
+
+        def work(block: tuple[int, int], stop: Any) -> None:
+            if not stop():
+                errors(*block, data.indptr, data.indices, data.logs, W, Z, b, c, left)
+
+        run_blocks(work, row_blocks(data.indptr, K))
+        ends = np.concatenate([[0.0], np.cumsum(data.weights)])[data.indptr]
+        typical = float(np.mean(np.square(Z))) + 1e-300
+        hold = HOLD * np.maximum(np.diff(ends), 1e-300)
+        move, shift = np.zeros_like(W), np.zeros(n)
+        solve_rows(
+            *(data.indptr, data.indices, left, data.weights, Z, np.zeros(len(Z))),
+            *(np.zeros((K, K)), hold * typical, hold, self.biased, move, shift),
+        )
+        W += move
+        b += shift
