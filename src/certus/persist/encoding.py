@@ -73,7 +73,15 @@ REGISTRY: dict[str, tuple[str, str]] = {
             "TruncatedSVD",
         )
     },
-    **{name: ("certus.text", name) for name in ("FastTextClassifier",)},
+    **{
+        name: ("certus.text", name)
+        for name in (
+            "DocumentVectors",
+            "FastTextClassifier",
+            "FastTextVectors",
+            "SkipGram",
+        )
+    },
     **{name: ("certus.table", name) for name in ("TableEncoder", "TablePipeline")},
 }
 

@@ -1,18 +1,21 @@
 """Text as counts and vectors: words, documents, and classifiers of both."""
 
 from certus.text.classifier import FastTextClassifier
+from certus.text.contrastive import NoiseContrastiveFit, noise_contrastive
 from certus.text.cooccurrence import Cooccurrence
 from certus.text.corpus import (
     Encoded,
     LineCorpus,
     Vocabulary,
-    documents,
     encode,
     sentences,
     tokenize,
 )
 from certus.text.counts import BagOfWords
+from certus.text.datasets import stdlib_docstrings
+from certus.text.documents import DocumentVectors
 from certus.text.glove import GloVe
+from certus.text.glove_solvers import glove_weights
 from certus.text.skipgram import SkipGram
 from certus.text.subword import FastTextVectors
 from certus.text.vectors import (
@@ -25,18 +28,23 @@ from certus.text.vectors import (
 __all__ = [
     "BagOfWords",
     "Cooccurrence",
+    "DocumentVectors",
     "Encoded",
     "FastTextClassifier",
     "FastTextVectors",
     "GloVe",
     "LineCorpus",
+    "NoiseContrastiveFit",
     "PretrainedVectors",
     "SkipGram",
     "UnknownWordError",
     "Vocabulary",
     "WordVectors",
     "encode",
+    "glove_weights",
     "load_word2vec",
+    "noise_contrastive",
     "sentences",
+    "stdlib_docstrings",
     "tokenize",
 ]

@@ -94,7 +94,7 @@ def cut(offsets: Array, size: int) -> Blocks:
         ends = np.append(starts + turn * most, offsets[-1])
     else:
         ends = np.asarray(offsets, dtype=np.int64)
-    marks = np.arange(0, ends[-1], size)
+    marks = np.arange(ends[0], ends[-1], size)
     edges = np.unique(np.append(np.searchsorted(ends, marks), len(ends) - 1))
     return Blocks(ends, edges.astype(np.int64))
 
@@ -200,12 +200,13 @@ def _each_block(
         run_blocks(work, range(first, min(first + SPAN, n_blocks)))
 
 
-def evidence(model: Any, sample: Sample, inputs: str) -> Evidence:
+def evidence(model: Any, sample: Sample, inputs: str, **more: Any) -> Evidence:
     """What the verifier needs: the pairs, and the loss that the fit recorded."""
     params = {
         "inputs": inputs,
         "reported": float(model.history_["objective"][-1]),
         "fix": f"lower learning_rate (now {model.learning_rate:g})",
+        **more,
     }
     arrays = {
         "inputs": np.asarray(sample.inputs, dtype=np.int64),

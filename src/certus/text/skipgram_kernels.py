@@ -343,15 +343,17 @@ def train_texts(
 
     Text s has the input rows ``rows[row_ends[s]:row_ends[s + 1]]`` and predicts the
     tokens from ``spans[s, 0]`` to ``spans[s, 3]`` without those from ``spans[s, 1]`` to
-    ``spans[s, 2]``. ``rates``: step size of the first text and what it loses per text;
-    ``settings``: k, passes over each text, whether the outputs learn. Where they do
-    not, each text starts with the same seed: its vector does not depend on the others.
+    ``spans[s, 2]``. Each step moves all its rows alike, hence their mean as far: they
+    are read and written once a text. ``rates``: step size of the first text and what it
+    loses per text; ``settings``: k, whether the outputs learn. Where they do not, each
+    text begins with the same seed, and its vector does not depend on other texts.
     """
-    k, passes, learn = settings
+    k, learn = settings
     state = np.empty(1, dtype=np.uint64)
     state[0] = seed
     d = inputs.shape[1]
     mean, e = np.empty((1, d), dtype=np.float32), np.empty(d, dtype=np.float32)
+    moved = np.empty(d, dtype=np.float32)
     targets = np.empty((1, k + 1), dtype=np.int64)
     g = np.empty(k + 1, dtype=np.float32)
     most = 0
@@ -365,19 +367,22 @@ def train_texts(
             continue
         if not learn:
             state[0] = seed
-        for turn in range(passes):
-            n = _thin(tokens, spans[s, 0], spans[s, 1], keep, state, kept, 0)
-            n = _thin(tokens, spans[s, 2], spans[s, 3], keep, state, kept, n)
-            passed = s if learn else turn
-            rate = np.float32(rates[0] - rates[1] * passed)
-            for i in range(n):
-                targets[0, 0] = tokens[kept[i]]
-                _draw_noise(state, accept, other, outputs, targets, 0)
-                _gather(inputs, rows, start, stop, mean)
-                loss = _move(mean, 0, e, outputs, targets, 0, rate, table, g, learn)
-                _scatter(inputs, rows, start, stop, e)
-                total += np.float64(loss)
-                pairs += 1
+        n = _thin(tokens, spans[s, 0], spans[s, 1], keep, state, kept, 0)
+        n = _thin(tokens, spans[s, 2], spans[s, 3], keep, state, kept, n)
+        rate = np.float32(rates[0] - rates[1] * s)
+        _gather(inputs, rows, start, stop, mean)
+        for c in range(d):
+            moved[c] = 0.0
+        for i in range(n):
+            targets[0, 0] = tokens[kept[i]]
+            _draw_noise(state, accept, other, outputs, targets, 0)
+            loss = _move(mean, 0, e, outputs, targets, 0, rate, table, g, learn)
+            for c in range(d):
+                mean[0, c] += e[c]
+                moved[c] += e[c]
+            total += np.float64(loss)
+            pairs += 1
+        _scatter(inputs, rows, start, stop, moved)
     return total, pairs
 
 

@@ -1,0 +1,437 @@
+"""Document vectors trained directly: each text predicts words, its own or nearby.
+
+    objective = mean over pairs (s, w) of −log σ(h_s·u_w) − Σⱼ log σ(−h_s·u_{nⱼ})
+
+of a text s and a word w. With ``target="words"`` h_s is a vector of the text's own and
+w one of its words (paragraph vectors, distributed bag of words). ``"neighbours"``: h_s
+is the mean of its words' vectors and w a word of the texts next to it, so that
+sentences take the place of words in skip-gram. n₁ … n_k are drawn from the noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from certus.base import Fitted, Model, certified_fit, check_choice, check_number
+from certus.callbacks import Monitor
+from certus.convex.threads import run_blocks
+from certus.text import sampling
+from certus.text.corpus import Array, Encoded, TextInput, encode, lookup
+from certus.text.skipgram_kernels import compose, sigmoid_table, train_texts
+from certus.text.vectors import pool
+
+__all__ = ["DocumentVectors"]
+
+#: How often pairs are drawn for the sample before it is said that there are none.
+TRIES = 50
+TINY = float(np.finfo(np.float32).tiny)
+
+
+class DocumentVectors(TextInput, Model):
+    """Vectors of texts, trained to predict words.
+
+    Objective
+    ---------
+    mean over pairs (s, w) of −log σ(h_s·u_w) − Σⱼ log σ(−h_s·u_{nⱼ})
+
+    over texts s and words w, after frequent words are thinned out: the words of s
+    itself, or those of its neighbours. The k = ``negatives`` words nⱼ are drawn from
+    q(w) ∝ count(w)^power.
+
+    Certificate
+    -----------
+    ``reported_loss`` (PROVED): the objective over a sample of pairs, drawn once from
+    ``random_state``, is what the training reported in ``history_["objective"]``,
+    recomputed in float64. ``sample_loss``, ``gradient_norm`` and ``pairs_told_apart``
+    (MEASURED), as for :class:`certus.text.SkipGram`. Nothing is promised about other
+    pairs, or about new texts.
+
+    Parameters
+    ----------
+    n_components : int, default=100
+        Length of the vectors.
+    target : {"words", "neighbours"}, default="words"
+        A text predicts its own words, or the words of the texts next to it; the latter
+        needs texts in their order, for example the sentences of a book.
+    window : int, default=1
+        How many texts before and after are neighbours.
+    negatives : int, default=5
+        Words drawn from the noise for each pair.
+    subsample : float or None, default=1e-3
+        As for :class:`certus.text.SkipGram`; None keeps all words, which small corpora
+        need.
+    learning_rate, min_learning_rate : float, default=0.025, 1e-4
+        First and last step, in fitting and in ``transform``.
+    n_epochs : int, default=20
+        Passes over the corpus, and over each text in ``transform``.
+    min_count : int, default=2
+        Words that occur less often are dropped.
+    max_words : int, optional
+        Only the most frequent words are kept.
+    noise_power : float, default=0.75
+        Power of the counts in the noise.
+    tokenizer : None, "whitespace" or callable, default=None
+        How a str is split into words; None means :func:`certus.text.tokenize`.
+    random_state : int, RandomState, Generator or None, default=None
+        For the first vectors, the draws and the sample.
+    deterministic : bool, default=False
+        By default threads write to the common tables without locks, so that two fits
+        agree only roughly. True works on one thread. ``transform`` is always
+        deterministic.
+    max_time : float, optional
+        Seconds after which the fit stops with what it has.
+
+    Attributes
+    ----------
+    document_vectors_ : ndarray of shape (n_documents, n_components)
+        h of each training text, float32; zero for a text without known words.
+    vocabulary_ : list of str
+        The words, by falling count.
+    vectors_ : ndarray of shape (n_words, n_components)
+        Vectors of words whose means are h; only if neighbours are predicted.
+    context_vectors_ : ndarray of shape (n_words, n_components)
+        u, float32.
+    counts_ : ndarray of int64
+        Occurrences of each word.
+    n_iter_, n_pairs_ : int
+        Epochs completed, pairs visited.
+    history_ : dict
+        ``objective``, ``running_loss`` and ``seconds`` after each epoch, as for
+        :class:`certus.text.SkipGram`.
+    certificate_ : Certificate
+        What the verifier found.
+
+    Notes
+    -----
+    Time: pairs × (negatives + 1) × n_components. Memory: the tables and the corpus as
+    int32. A text in ``transform`` meets fixed u, and the search for its vector is then
+    a convex problem; the answer depends on its words and the model, not on the texts
+    beside it.
+
+    Examples
+    --------
+    >>> from certus.text import DocumentVectors
+    >>> texts = ["red green blue", "blue red", "one two three", "three one"] * 20
+    >>> model = DocumentVectors(8, subsample=None, n_epochs=50, deterministic=True,
+    ...                         random_state=0).fit(texts)
+    >>> [texts[i] for i, _ in model.most_similar("green red", n=1)][0] in texts[:2]
+    True
+    """
+
+    def __init__(
+        self,
+        n_components: int = 100,
+        *,
+        target: str = "words",
+        window: int = 1,
+        negatives: int = 5,
+        subsample: float | None = 1e-3,
+        learning_rate: float = 0.025,
+        min_learning_rate: float = 1e-4,
+        n_epochs: int = 20,
+        min_count: int = 2,
+        max_words: int | None = None,
+        noise_power: float = 0.75,
+        tokenizer: Any = None,
+        random_state: Any = None,
+        deterministic: bool = False,
+        max_time: float | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.target = target
+        self.window = window
+        self.negatives = negatives
+        self.subsample = subsample
+        self.learning_rate = learning_rate
+        self.min_learning_rate = min_learning_rate
+        self.n_epochs = n_epochs
+        self.min_count = min_count
+        self.max_words = max_words
+        self.noise_power = noise_power
+        self.tokenizer = tokenizer
+        self.random_state = random_state
+        self.deterministic = deterministic
+        self.max_time = max_time
+
+    @certified_fit
+    def fit(self, texts: Any, y: Any = None) -> Any:
+        """Learn vectors of texts.
+
+        Parameters
+        ----------
+        texts : iterable of str or of sequences of str, or Encoded
+            Documents; a generator serves.
+        y : None
+            Ignored.
+        """
+        sampling.check_training(self)
+        check_choice("target", self.target, ("words", "neighbours"))
+        check_number("window", self.window, 1, integer=True)
+        corpus = self._read(texts)
+        random = sampling.generator(self.random_state)
+        n, d = len(corpus.words), int(self.n_components)
+        own = self.target == "words"
+        inputs = sampling.start_vectors(corpus.n_documents if own else n, d, random)
+        self.context_vectors_ = np.zeros((n, d), dtype=np.float32)
+        self.vocabulary_ = corpus.words
+        self.counts_ = np.asarray(corpus.counts, dtype=np.int64)
+        self.seed_ = int(random.integers(1 << 62))
+        if own:
+            inputs[np.diff(corpus.offsets) == 0] = 0.0
+            self.document_vectors_ = inputs
+        else:
+            self.vectors_ = inputs
+        return _train(self, texts, corpus, inputs, random)
+
+    def transform(self, texts: Iterable[Any]) -> Array:
+        """Vectors of texts, new or old.
+
+        Parameters
+        ----------
+        texts : iterable
+            Documents, each a str or a sequence of words.
+
+        Returns
+        -------
+        ndarray of shape (n_documents, n_components)
+            If own words are predicted, the vector that does so best, by ``n_epochs``
+            passes of gradient descent from zero with u fixed; else the mean of the
+            words' vectors. Zero for a text without known words.
+        """
+        check_is_fitted(self, "document_vectors_")
+        corpus = encode(texts, tokenizer=self.tokenizer, vocabulary=lookup(self))
+        if self.target == "neighbours":
+            ones = np.ones(len(self.vocabulary_), dtype=np.float32)
+            return pool(corpus.ids, corpus.offsets, ones, self.vectors_)
+        return _infer(self, corpus)
+
+    def fit_transform(self, texts: Iterable[Any], y: Any = None) -> Array:
+        """Fit, and the vectors of the training texts.
+
+        Parameters
+        ----------
+        texts : iterable
+            Documents.
+        y : None
+            Ignored.
+        """
+        return self.fit(texts).document_vectors_  # type: ignore[no-any-return]
+
+    def most_similar(self, text: Any, n: int = 10) -> list[tuple[int, float]]:
+        """The training texts whose vectors have the largest cosine with that of a text.
+
+        Parameters
+        ----------
+        text : str, sequence of str, or int
+            A text, or the number of a training text, which is left out of the answer.
+        n : int, default=10
+            How many.
+
+        Returns
+        -------
+        list of (int, float)
+            Numbers of training texts and cosines, the nearest first.
+        """
+        check_is_fitted(self, "document_vectors_")
+        check_number("n", n, 1, integer=True)
+        if isinstance(text, int | np.integer):
+            check_number("text", text, 0, len(self.document_vectors_) - 1)
+            query, but = self.document_vectors_[text], {int(text)}
+        else:
+            query, but = self.transform([text])[0], set()
+        Z = self.document_vectors_
+        sizes = np.sqrt(np.einsum("ij,ij->i", Z, Z)) * max(np.linalg.norm(query), TINY)
+        cosines = Z @ query / np.where(sizes > 0, sizes, 1)
+        order = np.argsort(-cosines, kind="stable")[: n + len(but)].tolist()
+        return [(i, float(cosines[i])) for i in order if i not in but][:n]
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Names of the columns of document vectors.
+
+        Parameters
+        ----------
+        input_features : None
+            Ignored.
+        """
+        check_is_fitted(self, "document_vectors_")
+        names = [f"documentvectors{i}" for i in range(self.n_components)]
+        return np.asarray(names, dtype=object)
+
+
+def _train(
+    model: DocumentVectors,
+    texts: Any,
+    corpus: Encoded,
+    inputs: Array,
+    random: np.random.Generator,
+) -> Fitted:
+    keep = sampling.keep_chances(corpus.counts, model.subsample)
+    noise = sampling.Noise.of(corpus.counts, float(model.noise_power))
+    own, offsets, d = model.target == "words", corpus.offsets, inputs.shape[1]
+    sample = _draw_sample(model, corpus, keep, noise, random)
+    true = np.asarray(corpus.ids[sample.targets])
+    outputs, table = model.context_vectors_, sigmoid_table()
+    blocks, owner = _cut(model, offsets)
+    n_blocks, n_parts = len(blocks.edges) - 1, len(owner)
+    fall = (model.learning_rate - model.min_learning_rate) / (n_parts * model.n_epochs)
+    reach = 0 if own else int(model.window)
+
+    def visit(epoch: int, block: int) -> tuple[float, int]:
+        first, last = blocks.edges[block], blocks.edges[block + 1]
+        spans, low, high = _spans(blocks.ends, first, last, reach)
+        tokens = np.array(corpus.ids[low:high], dtype=np.int32)
+        if own:
+            rows = np.array(owner[first:last], dtype=np.int32)
+            row_ends = np.arange(len(rows) + 1, dtype=np.int64)
+        else:
+            row_ends = offsets[first : last + 1] - low
+            rows = tokens
+        rate = model.learning_rate - fall * (n_parts * epoch + first)
+        seed = np.uint64(model.seed_ + epoch * n_blocks + block)
+        return train_texts(
+            *(tokens, spans, keep, rows, row_ends, inputs, outputs),
+            *(noise.accept, noise.other, table, seed, (rate, fall)),
+            (int(model.negatives), True),
+        )
+
+    def judge() -> float:
+        if own:
+            H = inputs[sample.inputs]
+        else:
+            H = np.empty((len(true), d), dtype=np.float32)
+            compose(inputs, np.asarray(corpus.ids), offsets, sample.inputs, H)
+        return sampling.sample_loss(H, outputs, true, sample.noise)
+
+    def state() -> dict[str, Any]:
+        return {"context_vectors_": outputs}
+
+    monitor = Monitor(model, texts, None, None, model.max_time)
+    status = sampling.run_epochs(model, monitor, n_blocks, visit, judge, state)
+    if not own:
+        ones = np.ones(len(inputs), dtype=np.float32)
+        model.document_vectors_ = pool(corpus.ids, offsets, ones, inputs)
+    monitor.close(state())
+    kind = "text" if own else "mean"
+    proof = sampling.evidence(model, sample, kind, reach=int(model.window))
+    return Fitted(proof, corpus, None, None, status)
+
+
+def _cut(model: DocumentVectors, offsets: Array) -> tuple[sampling.Blocks, Array]:
+    """Blocks of work, and the text that each piece belongs to.
+
+    Own words are predicted in pieces; neighbours by whole texts.
+    """
+    if model.target == "words":
+        blocks = sampling.cut(offsets, _size(model))
+        return blocks, _owner(offsets, blocks)
+    edges = _groups(offsets, _size(model) // (2 * int(model.window)))
+    return sampling.Blocks(offsets, edges), np.arange(len(offsets) - 1)
+
+
+def _size(model: DocumentVectors) -> int:
+    """Tokens of a block."""
+    work = (int(model.negatives) + 1) * (int(model.n_components) + 64)
+    return sampling.WORK // work
+
+
+def _owner(offsets: Array, blocks: sampling.Blocks) -> Array:
+    """The text of each piece; of texts that begin at the same place, the last."""
+    return np.searchsorted(offsets[:-1], blocks.ends[:-1], side="right") - 1
+
+
+def _groups(offsets: Array, size: int) -> Array:
+    """Where blocks of whole texts begin, of about ``size`` tokens, and the end."""
+    marks = np.arange(0, max(1, offsets[-1]), max(1, size))
+    places = np.searchsorted(offsets, marks)
+    return np.unique(np.append(places, len(offsets) - 1))
+
+
+def _spans(ends: Array, first: int, last: int, reach: int) -> tuple[Array, int, int]:
+    """Which tokens each piece predicts, counted from the first; that and the end.
+
+    Without reach its own; else those of the texts around it.
+    """
+    parts, most = np.arange(first, last), len(ends) - 1
+    if reach == 0:
+        spans = ends[np.column_stack([parts, parts + 1, parts + 1, parts + 1])]
+    else:
+        before = np.maximum(parts - reach, 0)
+        after = np.minimum(parts + 1 + reach, most)
+        spans = ends[np.column_stack([before, parts, parts + 1, after])]
+    low, high = int(spans[0, 0]), int(spans[-1, 3])
+    return spans - low, low, high
+
+
+def _draw_sample(
+    model: DocumentVectors,
+    corpus: Encoded,
+    keep: Array,
+    noise: sampling.Noise,
+    random: np.random.Generator,
+) -> sampling.Sample:
+    """Pairs of a text and the place of a word, all equally likely, after thinning."""
+    most = sampling.sample_size(int(model.negatives), int(model.n_components))
+    lengths, n = np.diff(corpus.offsets), len(corpus.offsets) - 1
+    inputs, targets = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    for _ in range(TRIES):
+        places = random.integers(0, corpus.offsets[-1], 4 * most)
+        places = places[random.random(len(places)) < keep[corpus.ids[places]]]
+        home = np.searchsorted(corpus.offsets, places, side="right") - 1
+        if model.target == "neighbours":
+            steps = random.integers(1, int(model.window) + 1, len(home))
+            home += steps * random.choice([-1, 1], len(home))
+            fine = (home >= 0) & (home < n)
+            fine[fine] = lengths[home[fine]] > 0
+            home, places = home[fine], places[fine]
+        inputs, targets = np.append(inputs, home), np.append(targets, places)
+        if len(inputs) >= most:
+            break
+    if not len(inputs):
+        raise ValueError(
+            f"There are no pairs of a text and a word to learn from: {n:,} texts, "
+            f"target={model.target!r}, subsample={model.subsample}. Pass more texts, "
+            "or set subsample to None."
+        )
+    inputs, targets = inputs[:most], targets[:most]
+    drawn = noise.draw(random, (len(inputs), int(model.negatives)))
+    return sampling.Sample(inputs, targets, drawn)
+
+
+def _infer(model: DocumentVectors, corpus: Encoded) -> Array:
+    """Gradient descent from zero with u fixed, pass by pass; texts are independent."""
+    out = np.zeros((corpus.n_documents, int(model.n_components)), dtype=np.float32)
+    if not len(corpus.ids):
+        return out
+    keep = sampling.keep_chances(model.counts_, model.subsample)
+    noise = sampling.Noise.of(model.counts_, float(model.noise_power))
+    outputs = np.ascontiguousarray(model.context_vectors_, dtype=np.float32)
+    groups = _groups(corpus.offsets, _size(model))
+    table, passes = sigmoid_table(), int(model.n_epochs)
+    fall = (model.learning_rate - model.min_learning_rate) / passes
+
+    def visit(group: int, stop: Any) -> None:
+        first, last = groups[group], groups[group + 1]
+        offsets = corpus.offsets[first : last + 1]
+        blocks = sampling.cut(offsets, _size(model))
+        owner = first + _owner(offsets, blocks)
+        for turn in range(passes):
+            rates = (model.learning_rate - fall * turn, 0.0)
+            seed = np.uint64(model.seed_ + turn)
+            for start, end in zip(blocks.edges[:-1], blocks.edges[1:]):
+                if stop():
+                    return
+                spans, low, high = _spans(blocks.ends, start, end, 0)
+                tokens = np.array(corpus.ids[low:high], dtype=np.int32)
+                rows = np.array(owner[start:end], dtype=np.int32)
+                train_texts(
+                    *(tokens, spans, keep, rows, np.arange(len(rows) + 1), out),
+                    *(outputs, noise.accept, noise.other, table, seed, rates),
+                    (int(model.negatives), False),
+                )
+
+    run_blocks(visit, range(len(groups) - 1))
+    return out
