@@ -275,15 +275,17 @@ def inverse_roots(covariances: Array, tied: bool = False) -> Array:
         one = inverse_roots(covariances[:1])
         return np.repeat(one, len(covariances), axis=0)
     roots = np.empty_like(covariances)
-    unit = np.eye(covariances.shape[1])
+    d = covariances.shape[1]
     for k, covariance in enumerate(covariances):
         try:
             lower = np.linalg.cholesky(covariance)
         except np.linalg.LinAlgError:
             raise Singular(k) from None
-        roots[k] = solve_triangular(lower, unit, lower=True).T
-        if not np.isfinite(roots[k]).all():
+        # A pivot that is rounding beside its variance says that there is no inverse.
+        pivots = np.square(np.diag(lower)) / np.diag(covariance)
+        if not pivots.min() > 4 * d * EPS:
             raise Singular(k)
+        roots[k] = solve_triangular(lower, np.eye(d), lower=True).T
     return roots
 
 

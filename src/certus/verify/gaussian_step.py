@@ -138,11 +138,14 @@ def _maximum(
     d = means.shape[1]
     for j in range(len(sizes)) if kind == "tied" else alive:
         if second.ndim == 3:
+            sigma = spreads[j] + reg * np.eye(d)
             try:
-                lower = np.linalg.cholesky(spreads[j] + reg * np.eye(d))
-                roots[j] = np.linalg.inv(lower).T
+                lower = np.linalg.cholesky(sigma)
             except np.linalg.LinAlgError:
                 return None
+            if not (np.diag(lower) ** 2 > 4 * d * EPS * np.diag(sigma)).all():
+                return None  # the last pivots are rounding
+            roots[j] = np.linalg.inv(lower).T
         else:
             if not (spreads[j] + reg > 0).all():
                 return None

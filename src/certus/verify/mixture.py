@@ -175,7 +175,9 @@ def _gain_claim(X: Array, theta: Theta, kind: str, evidence: Evidence) -> Claim:
             "one further EM step ends in a singular covariance: the likelihood has no "
             "upper bound here"
         )
-        fix = "set reg_covar above 0, lower n_components, or use fewer covariances"
+        reg = float(params["reg_covar"])
+        fix = f"raise reg_covar (now {reg:g}), lower n_components, or use fewer "
+        fix += "covariances"
     else:
         gain = abs(level_of(X, step.theta, hard) - step.level)
         detail = (
