@@ -68,6 +68,8 @@ REGISTRY: dict[str, tuple[str, str]] = {
         name: ("certus.factor", name)
         for name in (
             "FactorAnalysis",
+            "ImplicitALS",
+            "MatrixFactorization",
             "PCA",
             "ProbabilisticPCA",
             "TruncatedSVD",

@@ -31,11 +31,14 @@ from certus.verify.glove import check_glove
 from certus.verify.gradient import check_gradient
 from certus.verify.huber import check_huber
 from certus.verify.kernel import check_kernel
+from certus.verify.linear_networks import check_autoencoder, check_deep_linear
 from certus.verify.margin import check_margin
 from certus.verify.mixture import check_mixture
 from certus.verify.neighbors import check_neighbors
 from certus.verify.online import check_perceptron
+from certus.verify.nonnegative import check_nonnegative
 from certus.verify.pac_bayes import check_pac_bayes
+from certus.verify.ratings import check_ratings
 from certus.verify.spectral import check_spectral
 from certus.verify.text_classifier import check_text_classifier
 from certus.verify.texts import check_cooccurrence, check_word_counts
@@ -53,10 +56,12 @@ _EARLY_FIX = {
 
 #: One checker per kind of evidence; families register nothing here.
 CHECKERS: dict[str, Callable[..., Checked]] = {
+    "autoencoder": check_autoencoder,
     "conformal": check_conformal,
     "em": check_em,
     "cooccurrence": check_cooccurrence,
     "linear": check_linear,
+    "deep_linear": check_deep_linear,
     "gaussian_factors": check_gaussian_factors,
     "glove": check_glove,
     "gradient": check_gradient,
@@ -66,9 +71,11 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
     "mixture": check_mixture,
     "negative_sampling": check_negative_sampling,
     "neighbors": check_neighbors,
+    "nonnegative": check_nonnegative,
     "pac_bayes": check_pac_bayes,
     "perceptron": check_perceptron,
     "refused": foreign.check_refused,
+    "ratings": check_ratings,
     "spectral": check_spectral,
     "word_counts": check_word_counts,
     "text_classifier": check_text_classifier,

@@ -1,0 +1,168 @@
+"""What a further half-step of alternating least squares would gain, bracketed.
+
+With one side fixed the objective is, for every row x of the other, a quadratic with
+
+    H = ρB + Σ_t s_t y_t y_tᵀ,   gradient g = Hx − Σ_t p_t y_t
+
+over its observed entries t, so that an exact solve gains ½gᵀH⁻¹g. For any step d with
+remainder r = g − Hd this is gᵀd − ½dᵀHd + ½rᵀH⁻¹r, and 0 ≤ rᵀH⁻¹r ≤ rᵀB⁻¹r/ρ: bounds
+from both sides, whatever d is. A few steps of conjugate gradients make them tight.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import solve_triangular
+
+from certus.verify.data import Array
+
+EPS = float(np.finfo(np.float64).eps)
+#: Entries handled at a time, so that their factors stay in cache.
+BLOCK = 1 << 11
+
+
+class Side(NamedTuple):
+    """One side's quadratics: entries by rows, the other side's factors, penalties.
+
+    ``penalty`` is B and ``scale`` ρ; ``curve`` and ``pull`` are s and p of each entry.
+    """
+
+    indptr: Array
+    indices: Array
+    curve: Array
+    pull: Array
+    Y: Array
+    penalty: Array
+    scale: Array
+
+    def matrix(self, values: Array) -> Any:
+        """Numbers in the places of the entries."""
+        shape = (len(self.indptr) - 1, len(self.Y))
+        return sparse.csr_matrix((values, self.indices, self.indptr), shape)
+
+    def products(self, x: Array) -> Array:
+        """x_u·y_i of each entry, a few at a time."""
+        out = np.empty(len(self.indices))
+        rows = np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+        size = min(BLOCK, len(out))
+        left, right = (np.empty((size, x.shape[1])) for _ in range(2))
+        for start in range(0, len(out), BLOCK):
+            here = slice(start, start + BLOCK)
+            n = len(out[here])
+            # Into the same memory each time; "clip" spares a copy, nothing is clipped.
+            np.take(self.Y, self.indices[here], 0, out=left[:n], mode="clip")
+            np.take(x, rows[here], 0, out=right[:n], mode="clip")
+            out[here] = np.einsum("ij,ij->i", left[:n], right[:n])
+        return out
+
+    def gradient(self, x: Array, z: Array) -> Array:
+        """Of every row, given the products z."""
+        data = self.matrix(self.curve * z - self.pull) @ self.Y
+        return np.asarray(data + self.scale[:, None] * (x @ self.penalty))
+
+
+class Gain(NamedTuple):
+    """What an exact solve for all rows gains: between ``low`` and ``high``."""
+
+    low: float
+    high: float
+
+
+def bracket(side: Side, g: Array, steps: int) -> Gain:
+    """Bounds on ½Σ gᵀH⁻¹g after ``steps`` of preconditioned conjugate gradients.
+
+    In coordinates where B = I. Without a penalty there is no upper bound.
+    """
+    if np.linalg.eigvalsh(side.penalty)[0] > 0:
+        L = np.linalg.cholesky(side.penalty)
+        Y = solve_triangular(L, side.Y.T, lower=True).T
+        g = solve_triangular(L, g.T, lower=True).T
+        scale = side.scale
+    else:
+        Y, scale = side.Y, np.zeros(len(side.scale))
+        g = g * (np.diff(side.indptr) > 0)[:, None]
+    if steps == 0:
+        return Gain(0.0, _over(np.einsum("ij,ij->i", g, g), scale))
+    # The rows' matrices are alike: ρI plus a multiple of the mean of s·y·yᵀ.
+    weight = np.bincount(side.indices, side.curve, minlength=len(Y))
+    mean = (Y * (weight / max(weight.sum(), 1e-300))[:, None]).T @ Y
+    sizes, turn = np.linalg.eigh(mean)
+    white = side._replace(Y=Y @ turn)
+    g = g @ turn
+    mass = np.asarray(side.matrix(side.curve).sum(axis=1)).ravel()
+    floor = 1e-14 * max(float(sizes[-1]), 1e-300)
+    guess = scale[:, None] + mass[:, None] * np.maximum(sizes, floor)
+    guess[guess == 0] = 1.0
+    d = _conjugate(white, scale, g, guess, steps)
+    Hd = _apply(white, scale, d)
+    low = np.einsum("ij,ij->i", g, d) - 0.5 * np.einsum("ij,ij->i", d, Hd)
+    r = g - Hd
+    rest = _over(np.einsum("ij,ij->i", r, r), scale)
+    total = float(low.sum())
+    return Gain(max(0.0, total), total + rest)
+
+
+def _over(squares: Array, scale: Array) -> float:
+    """½Σ squares/scale, infinite where a row has neither penalty nor zero remainder."""
+    if np.any((scale == 0) & (squares > 0)):
+        return np.inf
+    return 0.5 * float(np.sum(squares / np.where(scale > 0, scale, 1.0)))
+
+
+def _apply(side: Side, scale: Array, d: Array) -> Array:
+    data = side.matrix(side.curve * side.products(d)) @ side.Y
+    return np.asarray(data + scale[:, None] * d)
+
+
+def _conjugate(side: Side, scale: Array, g: Array, guess: Array, steps: int) -> Array:
+    """Approximate H⁻¹g of every row at once."""
+    d, r = np.zeros_like(g), g.copy()
+    p = r / guess
+    size = np.einsum("ij,ij->i", r, p)
+    enough = 1e-24 * size.sum()
+    for _ in range(steps):
+        Hp = _apply(side, scale, p)
+        curve = np.einsum("ij,ij->i", p, Hp)
+        move = np.divide(size, curve, out=np.zeros_like(size), where=curve > 0)
+        d += move[:, None] * p
+        r -= move[:, None] * Hp
+        fresh = r / guess
+        now = np.einsum("ij,ij->i", r, fresh)
+        if now.sum() <= enough:
+            break
+        turn = np.divide(now, size, out=np.zeros_like(now), where=size > 0)
+        p, size = fresh + turn[:, None] * p, now
+    return d
+
+
+def solve(side: Side) -> Array:
+    """The exact minimiser of every row, one after the other."""
+    out = np.zeros((len(side.indptr) - 1, side.Y.shape[1]))
+    for u in range(len(out)):
+        here = slice(side.indptr[u], side.indptr[u + 1])
+        if here.start == here.stop:
+            continue
+        Y = side.Y[side.indices[here]]
+        H = side.scale[u] * side.penalty + (Y * side.curve[here, None]).T @ Y
+        h = Y.T @ side.pull[here]
+        try:
+            np.linalg.cholesky(H)
+            out[u] = np.linalg.solve(H, h)
+        except np.linalg.LinAlgError:
+            out[u] = np.linalg.lstsq(H, h, rcond=None)[0]
+    return out
+
+
+def spectral_norm(A: Any) -> tuple[float, bool]:
+    """σ_max of a sparse matrix, and whether it was computed in full."""
+    if min(A.shape) <= 2000:
+        gram = (A.T @ A if A.shape[1] <= A.shape[0] else A @ A.T).toarray()
+        top = float(np.linalg.eigvalsh(gram)[-1])
+        slack = 8 * EPS * len(gram) * float(np.trace(gram))
+        return float(np.sqrt(max(top, 0.0) + slack)), True
+    start = np.ones(min(A.shape))
+    top = sparse.linalg.svds(A, k=1, v0=start, return_singular_vectors=False)
+    return float(top[0]), False
