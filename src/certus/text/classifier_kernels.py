@@ -20,18 +20,21 @@ from numba.extending import register_jitable
 
 from certus.convex.cache import kernel
 
-#: Documents after which a thread adds what it learnt about W to the common W. Softmax
-#: writes all of W at every step; two cores would send it to and fro each time.
-EXCHANGE = 16
+#: Rows that nearly every step writes: the vectors of the most frequent words, and W.
+#: Each thread has copies of its own, lest two cores send them to and fro at each step.
+OWN = 256
+#: Documents after which a thread adds what it learnt to the common rows.
+EXCHANGE = 64
 
 
 @register_jitable
-def _mean(Z: Any, features: Any, first: int, end: int, h: Any) -> None:
-    """The mean of the features' rows, 0 without any."""
+def _mean(Z: Any, own: Any, features: Any, first: int, end: int, h: Any) -> None:
+    """The mean of the features' rows, 0 without any; the first rows are ``own``."""
     d = len(h)
     h[:] = 0.0
     for p in range(first, end):
-        row = Z[features[p]]
+        i = features[p]
+        row = own[i] if i < len(own) else Z[i]
         for j in range(d):
             h[j] += row[j]
     if end > first:
@@ -39,15 +42,27 @@ def _mean(Z: Any, features: Any, first: int, end: int, h: Any) -> None:
 
 
 @register_jitable
-def _spread(Z: Any, features: Any, first: int, end: int, g: Any) -> None:
+def _spread(Z: Any, own: Any, features: Any, first: int, end: int, g: Any) -> None:
     """Add g/m to the row of each of the m features."""
     d = len(g)
     if end > first:
         g[:] *= np.float32(1.0 / (end - first))
     for p in range(first, end):
-        row = Z[features[p]]
+        i = features[p]
+        row = own[i] if i < len(own) else Z[i]
         for j in range(d):
             row[j] += g[j]
+
+
+@register_jitable
+def _exchange(common: Any, own: Any, base: Any) -> None:
+    """Add own − base to the common rows; both then are what these have become."""
+    for i in range(own.shape[0]):
+        for j in range(own.shape[1]):
+            new = common[i, j] + (own[i, j] - base[i, j])
+            common[i, j] = new
+            own[i, j] = new
+            base[i, j] = new
 
 
 @register_jitable
@@ -73,7 +88,7 @@ def _both(w: Any, h: Any, g: Any, step: Any) -> None:
 def document_means(Z: Any, features: Any, offsets: Any, H: Any) -> None:
     """Mean row of each document of a block: features[offsets[i]:offsets[i + 1]]."""
     for i in range(len(H)):
-        _mean(Z, features, offsets[i], offsets[i + 1], H[i])
+        _mean(Z, Z[:0], features, offsets[i], offsets[i + 1], H[i])
 
 
 @kernel
@@ -94,16 +109,18 @@ def train_softmax(
     n, classes, d = len(order), W.shape[0], W.shape[1]
     h, g = np.zeros(d, dtype=np.float32), np.zeros(d, dtype=np.float32)
     p = np.zeros(classes, dtype=np.float32)
-    own, base = W.copy(), W.copy()
+    common = Z[:OWN]
+    own, base = common.copy(), common.copy()
+    W_own, W_base = W.copy(), W.copy()
     total = 0.0
     for t in range(n):
         i = order[t]
         y, s = labels[i], weights[labels[i]]
         first, end = offsets[i], offsets[i + 1]
-        _mean(Z, features, first, end, h)
+        _mean(Z, own, features, first, end, h)
         top = np.float32(-np.inf)
         for k in range(classes):
-            p[k] = _dot(own[k], h)
+            p[k] = _dot(W_own[k], h)
             top = max(top, p[k])
         mass = np.float32(0.0)
         score = p[y] - top
@@ -117,14 +134,11 @@ def train_softmax(
             slope = -p[k] / mass
             if k == y:
                 slope += np.float32(1.0)
-            _both(own[k], h, g, step * slope)
-        _spread(Z, features, first, end, g)
+            _both(W_own[k], h, g, step * slope)
+        _spread(Z, own, features, first, end, g)
         if (t + 1) % EXCHANGE == 0 or t + 1 == n:
-            for k in range(classes):
-                for j in range(d):
-                    W[k, j] += own[k, j] - base[k, j]
-                    own[k, j] = W[k, j]
-                    base[k, j] = own[k, j]
+            _exchange(common, own, base)
+            _exchange(W, W_own, W_base)
     return total
 
 
@@ -144,18 +158,23 @@ def train_hierarchical(
 ) -> float:
     """As ``train_softmax``; leaf k hangs below ``nodes[ends[k]:ends[k + 1]]``."""
     n, d = len(order), W.shape[1]
+    common, top = Z[:OWN], W[-OWN:]  # nodes near the root have the high numbers
+    own, base = common.copy(), common.copy()
+    W_own, W_base = top.copy(), top.copy()
+    below = len(W) - len(top)
     h, g = np.zeros(d, dtype=np.float32), np.zeros(d, dtype=np.float32)
     total = 0.0
     for t in range(n):
         i = order[t]
         y, s = labels[i], weights[labels[i]]
         first, end = offsets[i], offsets[i + 1]
-        _mean(Z, features, first, end, h)
+        _mean(Z, own, features, first, end, h)
         step = np.float32(s * (rates[0] + (rates[1] - rates[0]) * t / n))
         g[:] = 0.0
         loss = np.float32(0.0)
         for q in range(ends[y], ends[y + 1]):
-            w = W[nodes[q]]
+            node = nodes[q]
+            w = W_own[node - below] if node >= below else W[node]
             z = _dot(w, h)
             right = sides[q] > 0
             away = np.exp(-abs(z))  # σ(|z|) = 1/(1 + away)
@@ -166,5 +185,8 @@ def train_hierarchical(
             slope = (np.float32(1.0) if right else np.float32(0.0)) - sigma
             _both(w, h, g, step * slope)
         total += s * loss
-        _spread(Z, features, first, end, g)
+        _spread(Z, own, features, first, end, g)
+        if (t + 1) % EXCHANGE == 0 or t + 1 == n:
+            _exchange(common, own, base)
+            _exchange(top, W_own, W_base)
     return total
