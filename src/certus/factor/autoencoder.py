@@ -268,7 +268,7 @@ class _Training:
 
     def _record(self, C: Array, D: Array, loss: float) -> Status | None:
         """Move there; a status ends the training."""
-        size = 0.5 * self.trace or 1.0
+        size, loss = 0.5 * self.trace or 1.0, max(loss, 0.0)
         above = self.loss if self.best is None else loss
         below = loss if self.best is None else self.best
         short = (above - below) / size

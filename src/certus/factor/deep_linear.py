@@ -37,6 +37,8 @@ from certus.factor.moments import Array, moments
 ABSENT = 1e-10
 #: Steps between two records of the modes.
 TICK = 10
+#: Training diverges where the loss is so many times that of the best constant.
+FAR = 1e6
 
 
 class DeepLinearNetwork(MultiOutputMixin, RegressorMixin, Estimator):
@@ -359,7 +361,7 @@ class _Training:
                 gap = parts[-1] - self.problem.gamma
                 excess = 0.5 * float(np.sum(gap * gap)) - self.floor
                 solved, last = excess <= goal, step == int(model.max_iter)
-                diverged = not excess < 1e100
+                diverged = not excess < FAR * (1 + size)
                 if step % TICK == 0 or solved or last or diverged:
                     self._record(parts[-1], step, rate)
                     loss = (excess + self.floor + self.beyond) * self.problem.unit**2

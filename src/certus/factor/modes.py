@@ -30,11 +30,11 @@ def mode_strength(t: Any, limit: float, start: float, depth: int = 2) -> Array:
     Parameters
     ----------
     t : array-like
-        Times, not negative; for more than two layers not decreasing.
+        Times, not negative.
     limit : float
         s, the singular value of the mode, above 0.
     start : float
-        Strength at t = 0, between 0 and ``limit``.
+        Strength at t = 0, above 0.
     depth : int, default=2
         Number of layers L.
 
@@ -47,7 +47,7 @@ def mode_strength(t: Any, limit: float, start: float, depth: int = 2) -> Array:
     t = np.asarray(t, dtype=np.float64)
     check_number("depth", depth, 1, integer=True)
     check_number("limit", limit, open_low=True)
-    check_number("start", start, open_low=True, high=limit)
+    check_number("start", start, open_low=True)
     if depth == 1:
         return np.asarray(limit + (start - limit) * np.exp(-t))
     if depth == 2:
@@ -59,12 +59,12 @@ def mode_strength(t: Any, limit: float, start: float, depth: int = 2) -> Array:
         a = np.exp(log)
         return np.asarray(depth * a ** (power - 1) * (limit - a))
 
-    times = np.atleast_1d(t)
-    first = [math.log(start)]
-    run = solve_ivp(
-        slope, (0, float(times.max())), first, "LSODA", times, rtol=1e-9, atol=1e-12
-    )
-    return np.asarray(np.exp(run.y[0]).reshape(t.shape))
+    times, place = np.unique(t, return_inverse=True)
+    if not times.size or times[-1] <= 0:
+        return np.full(t.shape, float(start))
+    span, first = (0.0, float(times[-1])), [math.log(start)]
+    run = solve_ivp(slope, span, first, "LSODA", times, rtol=1e-9, atol=1e-12)
+    return np.asarray(np.exp(run.y[0])[place].reshape(t.shape))
 
 
 def draw_modes(model: Any, ax: Any = None) -> Any:

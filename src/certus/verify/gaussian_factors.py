@@ -25,7 +25,7 @@ from certus.verify.data import Array
 #: Noise is not looked for below this share of a column's variance.
 FLOOR = 1e-12
 #: Columns with less noise than this share of their variance are Heywood cases.
-HEYWOOD = 1e-4
+HEYWOOD = 5e-3
 #: Rounding of a mean log-likelihood above which it tells nothing, in nats.
 BLURRED = 1e-6
 
