@@ -199,7 +199,7 @@ class MatrixFactorization(Recommender):
     def _offsets(self) -> tuple[float, Array, Array]:
         return self.mean_, self.user_biases_, self.item_biases_
 
-    def _check_unseen(self, users: Array, items: Array, X: Any) -> None:
+    def _check_unseen(self, users: Array, items: Array) -> None:
         new = int(np.count_nonzero((users < 0) | (items < 0)))
         if new and not self.biases:
             raise ValueError(

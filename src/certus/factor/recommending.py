@@ -62,14 +62,18 @@ class Recommender(Model):
         """
         check_is_fitted(self)
         users, items = self._locate_pairs(X)
-        self._check_unseen(users, items, X)
+        self._check_unseen(users, items)
+        return self._predict_places(users, items)
+
+    def _predict_places(self, users: Array, items: Array) -> Array:
+        """Scores of pairs of positions, −1 for those not seen."""
         mean, b, c = self._offsets()
         old, rated = users >= 0, items >= 0
-        out = np.full(len(users), mean, dtype=np.result_type(self.user_factors_))
+        out = np.full(len(users), mean, dtype=self.user_factors_.dtype)
         out[old] += b[users[old]]
         out[rated] += c[items[rated]]
         both = np.flatnonzero(old & rated)
-        step = max(1, BLOCK // max(1, self.user_factors_.shape[1]))
+        step = max(1, BLOCK // self.user_factors_.shape[1])
         for start in range(0, len(both), step):
             part = both[start : start + step]
             out[part] += np.einsum(
@@ -79,7 +83,7 @@ class Recommender(Model):
             )
         return out
 
-    def _check_unseen(self, users: Array, items: Array, X: Any) -> None:
+    def _check_unseen(self, users: Array, items: Array) -> None:
         """Raise if there is nothing to say about a user or item not seen."""
 
     def _locate_pairs(self, X: Any) -> tuple[Array, Array]:
