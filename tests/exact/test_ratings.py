@@ -261,11 +261,14 @@ def test_masked_als_is_dense_als_when_everything_is_observed():
 class Counted:
     """A number that counts the products and quotients it takes part in."""
 
-    __array_ufunc__ = None
     count = 0
 
     def __init__(self, value):
         self.value = float(value)
+
+    def __array_ufunc__(self, function, method, *parts):
+        cost = int(function in (np.multiply, np.true_divide))
+        return self._new(function(*map(float, parts)), cost)
 
     def _new(self, value, cost):
         Counted.count += cost
@@ -291,9 +294,6 @@ class Counted:
 
     def __gt__(self, other):
         return self.value > float(other)
-
-    def sqrt(self):
-        return Counted(self.value**0.5)
 
     __rmul__, __radd__ = __mul__, __add__
 
