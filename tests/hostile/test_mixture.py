@@ -11,7 +11,7 @@ import certus
 from certus.base import UncertifiedWarning
 from certus.certificate import Status
 from certus.mixture import GaussianMixture, gaussian_start
-from certus.mixture.covariances import BLOCK
+from certus.mixture.covariances import BLOCK, Components, em_step, inverse_roots
 
 KINDS = ["full", "tied", "diag", "spherical"]
 
@@ -174,6 +174,26 @@ def test_means_a_million_apart_with_tiny_covariances_match_long_double():
     np.testing.assert_allclose(model.score_samples(X), truth, rtol=1e-8, atol=1e-6)
     assert model.certificate_.met
     assert certus.certify(model, X, level="full")["monotone"].met
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_step_keeps_its_digits_when_a_mean_moves_far(kind):
+    X = 1e-3 * np.random.default_rng(0).standard_normal((3000, 2))
+    wide = np.full((1, 2), 1e10)
+    if kind in ("full", "tied"):
+        wide = np.diag(wide[0])[None]
+    away = Components(np.ones(1), np.full((1, 2), 1e5), wide, inverse_roots(wide))
+    found, _ = em_step(X, away, kind, 0.0)
+    exact = X.astype(np.longdouble)
+    centred = exact - exact.mean(axis=0)
+    truth = (centred.T @ centred / len(X)).astype(float)
+    variances = np.diag(truth)
+    if kind == "spherical":
+        variances = np.full(2, variances.mean())
+    kept = found.covariances[0]
+    np.testing.assert_allclose(
+        kept, truth if kept.ndim == 2 else variances, rtol=1e-8, atol=1e-14
+    )
 
 
 def _log_density(X, model, k):
