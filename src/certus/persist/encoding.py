@@ -63,11 +63,13 @@ REGISTRY: dict[str, tuple[str, str]] = {
         name: ("certus.neighbors", name)
         for name in ("KNeighborsClassifier", "KNeighborsRegressor")
     },
-    **{name: ("certus.mixture", name) for name in ("GaussianMixture",)},
+    **{name: ("certus.mixture", name) for name in ("GaussianMixture", "KMeans")},
     **{
         name: ("certus.factor", name)
         for name in (
+            "DeepLinearNetwork",
             "FactorAnalysis",
+            "LinearAutoencoder",
             "ImplicitALS",
             "MatrixFactorization",
             "PCA",
@@ -78,9 +80,13 @@ REGISTRY: dict[str, tuple[str, str]] = {
     **{
         name: ("certus.text", name)
         for name in (
+            "BagOfWords",
+            "Cooccurrence",
             "DocumentVectors",
             "FastTextClassifier",
             "FastTextVectors",
+            "GloVe",
+            "PretrainedVectors",
             "SkipGram",
         )
     },

@@ -57,8 +57,11 @@ def check_autoencoder(
     if not all(np.isfinite(part).all() for part in (C, D, mean)):
         return [_diverged(objective, evidence)], Status.DIVERGED, marks
     spread, shift = covariance_about(X, mean)
-    unit = float(np.finfo(np.asarray(model.encoder_).dtype).eps)
-    found = _autoencoder_loss(spread, shift, C, D, len(X), unit * mean)
+    # In units of the mean deviation, as squares of S may be beyond the range.
+    unit = math.sqrt(float(spread.diagonal.mean())) or 1.0
+    spread, shift = spread.scaled(np.full(d, 1 / unit)), shift / unit
+    eps = float(np.finfo(np.asarray(model.encoder_).dtype).eps)
+    found = _autoencoder_loss(spread, shift, C, D, len(X), eps * mean / unit)
     claims = [_excess_claim(found, objective, evidence), _gradient_claim(found)]
     return claims, _status(claims[0]), marks
 
@@ -75,8 +78,7 @@ def _autoencoder_loss(
     centred = S.about_the_mean(shift)
     size = 0.5 * float(centred.diagonal.sum())
     rounding = EPS * (16 + d) * (total + 2 * abs(cross) + kept)
-    # A mean kept in single precision is off by as much, at least.
-    rounding += float(cast @ cast) if np.abs(cast).max() > EPS else 0.0
+    rounding += float(cast @ cast)  # what rounding has cost the mean itself
     least = None
     if min(n, d) <= EIGEN:
         values = centred.eigen()[0]
