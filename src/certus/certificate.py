@@ -187,6 +187,8 @@ _LABELS = {
     "update_sum": ("weights", "weights"),
     "mistake_bound": ("mistakes", "mistakes"),
     "training_error": ("error", "error"),
+    "centre_shift": ("settled", "moving"),
+    "nearest_centres": ("nearest", "too far"),
     "norm_growth": ("growth", "growth"),
     "margin_limit": ("limit", "limit"),
     "nearest_neighbours": ("nearest", "too far"),

@@ -54,5 +54,6 @@ def instances() -> list[Any]:
         factor.ProbabilisticPCA(),
         factor.PCA(),
         factor.TruncatedSVD(),
+        mixture.KMeans(random_state=0),
         mixture.GaussianMixture(),
     ]

@@ -32,6 +32,7 @@ from certus.verify.gradient import check_gradient
 from certus.verify.huber import check_huber
 from certus.verify.kernel import check_kernel
 from certus.verify.linear_networks import check_autoencoder, check_deep_linear
+from certus.verify.kmeans import check_kmeans
 from certus.verify.margin import check_margin
 from certus.verify.mixture import check_mixture
 from certus.verify.neighbors import check_neighbors
@@ -67,6 +68,7 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
     "gradient": check_gradient,
     "huber": check_huber,
     "kernel": check_kernel,
+    "kmeans": check_kmeans,
     "margin": check_margin,
     "mixture": check_mixture,
     "negative_sampling": check_negative_sampling,
