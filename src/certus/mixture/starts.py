@@ -86,7 +86,8 @@ def from_responsibilities(
     """An M-step on responsibilities; components without rows begin at the mean."""
     k, d = R.shape[1], X.shape[1]
     matrix = is_matrix(kind)
-    middle = np.repeat(np.mean(X, axis=0, dtype=np.float64)[None], k, axis=0)
+    mean = np.asarray(np.mean(X, axis=0, dtype=np.float64))
+    middle = np.repeat(mean[None], k, axis=0)
     around = np.ones((k, d)) if not matrix else np.repeat(np.eye(d)[None], k, axis=0)
     nothing = Components(np.zeros(k), middle, around, around)
     means = new_means(sums_of(X, R, middle, matrix), middle)
