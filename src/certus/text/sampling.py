@@ -141,10 +141,12 @@ def run_epochs(
     """Visit every block once an epoch, and judge the vectors after each.
 
     ``visit(epoch, block)`` returns the sum of losses and the number of pairs. Leaves
-    ``history_`` and ``n_iter_``. Ctrl-C and ``max_time`` end an epoch between blocks.
+    ``history_``, ``n_iter_`` and ``n_pairs_``. Ctrl-C and ``max_time`` end an epoch
+    between blocks.
     """
     begin, limit = time.perf_counter(), model.max_time
-    running: list[float] = []
+    names = ("objective", "running_loss", "seconds")
+    model.history_ = history = {name: [] for name in names}
     model.n_iter_, model.n_pairs_ = 0, 0
     status = Status.SOLVED
     for epoch in range(int(model.n_epochs)):
@@ -161,32 +163,37 @@ def run_epochs(
             if not (stop() or late):
                 sums[block], seen[block] = visit(epoch, block), True
 
+        asked = None
         try:
             _each_block(work, n_blocks, bool(model.deterministic))
+            objective = judge()
+            asked = monitor.step(objective, np.nan, state)
         except KeyboardInterrupt:
-            status = Status.INTERRUPTED
-        if seen.all():
-            model.n_iter_ += 1
-        elif status is Status.SOLVED:
-            status = Status.TIME_LIMIT
+            status, objective = Status.INTERRUPTED, judge()
         loss, pairs = sums.sum(axis=0)
+        running = float(loss / pairs) if pairs else np.nan
+        values = (objective, running, time.perf_counter() - begin)
+        for name, value in zip(names, values):
+            history[name].append(value)
         model.n_pairs_ += int(pairs)
-        running.append(float(loss / pairs) if pairs else np.nan)
-        objective = judge()
-        asked = monitor.step(objective, np.nan, state)
-        if not np.isfinite(objective):
-            status = Status.DIVERGED
-        elif status is Status.SOLVED and epoch + 1 < model.n_epochs:
-            status = asked or status
-        if status is not Status.SOLVED:
-            break
-    history = monitor.history
-    model.history_ = {
-        "objective": history["objective"],
-        "running_loss": running,
-        "seconds": history["seconds"],
-    }
+        model.n_iter_ += int(seen.all())
+        status = _ending(status, objective, asked, bool(seen.all()))
+        if status is not Status.SOLVED and epoch + 1 < model.n_epochs:
+            return status
+        if status is Status.STOPPED or (status is Status.TIME_LIMIT and seen.all()):
+            return Status.SOLVED  # nothing was left to do
     return status
+
+
+def _ending(
+    status: Status, objective: float, asked: Status | None, whole: bool
+) -> Status:
+    """Why to stop after this epoch, or SOLVED."""
+    if not np.isfinite(objective):
+        return Status.DIVERGED
+    if status is not Status.SOLVED:
+        return status
+    return asked or (Status.SOLVED if whole else Status.TIME_LIMIT)
 
 
 def _each_block(

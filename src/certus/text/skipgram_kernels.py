@@ -127,8 +127,8 @@ def _move(
 ) -> Any:
     """One step of the outputs; ``e`` becomes that of the input. The loss before it.
 
-    Without ``learn`` the outputs stay. Scores, slopes and steps come in turn: the
-    processor then works on several at a time.
+    Without ``learn`` the outputs stay. A word drawn twice moves twice. Scores, slopes
+    and steps come in turn: the processor then works on several at a time.
     """
     d = e.shape[0]
     loss = np.float32(0.0)
@@ -290,14 +290,15 @@ def train_words(
 @kernel
 def compose(inputs: Any, rows: Any, row_ends: Any, which: Any, out: Any) -> None:
     """The input vectors of some words or texts: means of their rows, 0 without any."""
+    total = np.empty(out.shape[1], dtype=np.float64)
     for s in range(len(which)):
         start, stop = row_ends[which[s]], row_ends[which[s] + 1]
-        for c in range(out.shape[1]):
-            out[s, c] = 0.0
-            for r in range(start, stop):
-                out[s, c] += inputs[rows[r], c]
-            if stop > start:
-                out[s, c] /= np.float32(stop - start)
+        total[:] = 0.0
+        for r in range(start, stop):
+            for c in range(len(total)):
+                total[c] += inputs[rows[r], c]
+        for c in range(len(total)):
+            out[s, c] = total[c] / max(1, stop - start)
 
 
 @kernel
