@@ -45,6 +45,9 @@ HOMES = {
     "KNeighborsClassifier": "sklearn.neighbors",
     "KNeighborsRegressor": "sklearn.neighbors",
     "GaussianMixture": "sklearn.mixture",
+    "FactorAnalysis": "sklearn.decomposition",
+    "PCA": "sklearn.decomposition",
+    "TruncatedSVD": "sklearn.decomposition",
 }
 
 #: Fitted attributes that mean the same in both libraries.
@@ -56,6 +59,9 @@ ATTRIBUTES = (
     *("dual_coef_", "X_fit_", "class_weight_", "fit_status_", "shape_fit_"),
     *("weights_", "means_", "covariances_", "precisions_", "precisions_cholesky_"),
     *("converged_", "lower_bound_", "lower_bounds_"),
+    *("components_", "explained_variance_", "explained_variance_ratio_", "mean_"),
+    *("singular_values_", "n_components_", "n_samples_", "noise_variance_"),
+    "loglike_",
 )
 
 #: Kernels of ``certus.terms`` by scikit-learn's names.
@@ -122,6 +128,8 @@ def _params(model: Any) -> dict[str, Any]:
         params["solver"] = "saga" if mixed else "lbfgs"
     elif params.get("solver") == "auto" and hasattr(model, "history_"):
         del params["solver"]  # not ridge, whose solvers have an "auto" too
+    if params.get("algorithm") == "auto" and hasattr(model, "components_"):
+        del params["algorithm"]  # not neighbours, whose algorithms have an "auto" too
     if "kernel" in params:
         params.update(_kernel_params(model, params["kernel"]))
     return params

@@ -23,6 +23,8 @@ from certus.convex.threads import run_blocks, slices
 
 #: Cells of a centred block; it stays in cache.
 CELLS = 1 << 19
+#: Cells of a block whose Gram matrix is taken: larger, as that is written to memory.
+GRAM_CELLS = 1 << 21
 #: Sums of blocks that are kept apart, whatever the number of threads.
 LANES = 4
 #: Up to so many columns a lane holds a matrix of its own; then BLAS has the threads.
@@ -63,12 +65,12 @@ class Operator:
         self.sparse = bool(sparse.issparse(X))
         d = X.shape[1]
         self.rows = max(1, CELLS // max(1, d))
-        self.mean, self.scale = np.zeros(d), 1.0
+        self.mean, self.scale, self.far = np.zeros(d), 1.0, False
         self._find_scale()
         if not centre:
             require_finite(X)
             return
-        self.mean = self._column_means()
+        self._find_means()
 
     @property
     def side(self) -> int:
@@ -90,35 +92,43 @@ class Operator:
             if self.sparse:
                 self.X = self.X.astype(np.float64) * self.scale
 
-    def _column_means(self) -> Array:
-        """Means, which being finite prove that every cell is."""
+    def _find_means(self) -> None:
+        """Means, and whether they are large; finite means prove finite cells."""
         n, d = self.shape
         if self.sparse:
             mean = np.asarray(self.X.T @ np.ones(n)).ravel() / (n * self.scale)
-        elif self.X.dtype == np.float64:
-            mean = np.ones(n) @ self.X / n
         else:
             mean = self._sum(lambda p: self.X[p].sum(axis=0, dtype=np.float64), (d,))
             mean = mean / n
         if not np.isfinite(mean).all():
             require_finite(self.X)
             raise np.linalg.LinAlgError("the sum of a column overflows")
+        self.mean = mean
         if self.sparse:
-            return mean
-        spread = np.abs(self.X[:: max(1, n // 256)] - mean).max()
-        if np.abs(mean).max() < 1e3 * spread:
-            return mean
-        # Sums of large cells were rounded: add the mean of what is left.
-        left = self._sum(
-            lambda p: np.subtract(self.X[p], mean, dtype=np.float64).sum(axis=0), (d,)
-        )
-        return np.asarray(mean + left / n)
+            return
+        some = (self.X[:: max(1, n // 512)] - mean) * self.scale
+        spread, size = np.square(some).sum(axis=1).mean(), mean * self.scale
+        self.far = not size @ size <= spread
+        if size @ size > 1e4 * spread:
+            # Sums of large cells were rounded: add the mean of what is left.
+            left = self._sum(lambda p: self.block(p).sum(axis=0), (d,))
+            self.mean = mean + left / (n * self.scale)
 
-    def block(self, part: slice, dtype: Any = np.float64) -> Array:
-        """Some rows of dense A, centred in float64."""
+    @property
+    def late(self) -> Array | None:
+        """Means still to be subtracted from products of blocks."""
+        if not self.centred or (self.far and not self.sparse):
+            return None
+        return self.mean * self.scale
+
+    def block(
+        self, part: slice, dtype: Any = np.float64, centre: bool = False
+    ) -> Array:
+        """Some rows of dense X, centred if the mean is large or on demand."""
         rows = self.X[part]
-        if not self.centred and self.scale == 1.0:
-            return np.asarray(rows, dtype=dtype)
+        if not (self.far or (centre and self.centred)):
+            rows = np.asarray(rows, dtype=dtype)
+            return rows if self.scale == 1.0 else rows * self.scale
         out = np.empty(rows.shape, dtype=dtype)
         np.subtract(rows, self.mean, out=out, casting="same_kind")
         if self.scale != 1.0:
@@ -161,25 +171,24 @@ class Operator:
         B = np.ascontiguousarray(B, dtype=np.float64)
         if self.sparse:
             out = _threaded(self._csr, B)
-            return out - (self.mean * self.scale) @ B if self.centred else out
-        out = np.empty((self.shape[0], B.shape[1]))
+        else:
+            out = np.empty((self.shape[0], B.shape[1]))
 
-        def work(part: slice, stop: Any) -> None:
-            out[part] = self.block(part) @ B
+            def work(part: slice, stop: Any) -> None:
+                out[part] = self.block(part) @ B
 
-        run_blocks(work, slices(self.shape[0], self.rows))
-        return out
+            run_blocks(work, slices(self.shape[0], self.rows))
+        return out if self.late is None else out - self.late @ B
 
     def t_dot(self, U: Array) -> Array:
         """Aᵀ U."""
         U = np.ascontiguousarray(U, dtype=np.float64)
         if self.sparse:
             out = _threaded(self._csc, U)
-            if self.centred:
-                out -= np.outer(self.mean * self.scale, U.sum(axis=0))
-            return out
-        shape = (self.shape[1], U.shape[1])
-        return self._sum(lambda part: self.block(part).T @ U[part], shape)
+        else:
+            shape = (self.shape[1], U.shape[1])
+            out = self._sum(lambda part: self.block(part).T @ U[part], shape)
+        return out if self.late is None else out - np.outer(self.late, U.sum(axis=0))
 
     @cached_property
     def _csr(self) -> Any:
@@ -194,14 +203,17 @@ class Operator:
         """‖A‖² (Frobenius), the sum of all squared singular values."""
         if self.sparse:
             values = self.X.data.astype(np.float64, copy=False)
-            shift = self.mean * self.scale
-            return float(values @ values) - self.shape[0] * float(shift @ shift)
+            out = float(values @ values)
+        else:
 
-        def part(rows: slice) -> Array:
-            block = self.block(rows)
-            return np.array([np.vdot(block, block)])
+            def part(rows: slice) -> Array:
+                block = self.block(rows)
+                return np.array([np.vdot(block, block)])
 
-        return float(self._sum(part, (1,))[0])
+            out = float(self._sum(part, (1,))[0])
+        if self.late is not None:
+            out -= self.shape[0] * float(self.late @ self.late)
+        return max(out, 0.0)
 
     # -- small matrices ------------------------------------------------------------
 
@@ -223,7 +235,8 @@ class Operator:
             return np.asarray(block.T @ block)  # NumPy recognises the symmetric update
 
         lanes = LANES if d <= NARROW else 1
-        return self._sum(part, (d, d), max(self.rows, 2 * d), lanes)
+        G = self._sum(part, (d, d), max(GRAM_CELLS // d, 2 * d), lanes)
+        return G if self.late is None else G - n * np.outer(self.late, self.late)
 
     def _row_gram(self) -> Array:
         n, d = self.shape
@@ -257,7 +270,7 @@ class Operator:
             for i in range(start, end, size):
                 if stop():
                     return
-                block = self.block(slice(i, min(i + size, end)))
+                block = self.block(slice(i, min(i + size, end)), centre=True)
                 found[lane] = np.linalg.qr(np.vstack([found[lane], block]), mode="r")
 
         run_blocks(work, range(len(areas)))
@@ -265,7 +278,7 @@ class Operator:
 
     def dense(self) -> Array:
         """A itself, as a new array."""
-        return np.array(self.block(slice(None)))
+        return np.array(self.block(slice(None), centre=True))
 
 
 def _threaded(S: Any, B: Array) -> Array:

@@ -43,11 +43,11 @@ class PCA(SpectralModel):
     -----------
     With A = X − 1mᵀ: ``ritz_residual`` (PROVED): within value·σ₁ of each singular value
     reported lies one of A's. ``orthonormality`` and ``captured_variance`` (PROVED):
-    recomputed from ``components_``. ``largest`` (MEASURED): the largest variance a
-    probe found outside, as a share of the smallest inside; it cannot prove that nothing
-    was missed, but where it exceeds one it proves that something was. At level "full"
-    with at most 2,000 rows or columns ``eckart_young`` (PROVED): captured ≥ best
-    possible − value. The quick check costs two passes over X.
+    recomputed from ``components_``. ``eckart_young`` (PROVED), if there are at most 128
+    rows or columns, at level "full" at most 2,000: captured ≥ best possible − value.
+    Else ``largest`` (MEASURED): the largest variance a probe found outside, as a share
+    of the smallest inside; it cannot prove that nothing was missed, but where it
+    exceeds one it proves that something was. The quick check costs two passes over X.
 
     Parameters
     ----------
@@ -385,8 +385,9 @@ def _minka(spectrum: Array, n: int) -> int:
         i, j = np.triu_indices(d, 1)
         i, j = i[i < k], j[i < k]
         gaps = (spectrum[i] - spectrum[j]) * (inverse[j] - inverse[i])
-        with np.errstate(divide="ignore"):
-            curvature = np.log(gaps).sum() + len(gaps) * np.log(n)
+        if gaps.min(initial=1.0) <= 0:  # would keep one of two equal variances
+            continue
+        curvature = np.log(gaps).sum() + len(gaps) * np.log(n)
         volume = 0.5 * np.log(2 * np.pi) * (free + k)
         evidence = prior + fit + volume - 0.5 * curvature - 0.5 * k * np.log(n)
         if evidence > best:

@@ -30,6 +30,8 @@ BLOCK = 16
 #: Blocks of the basis between restarts beyond the wanted vectors, and its bytes.
 BLOCKS, BASIS_BYTES = 20, 1 << 30
 MAX_STEPS = 300
+#: Below this target every block is made orthogonal to the basis twice.
+CAREFUL = 1e-8
 
 Found = Callable[[], tuple[Array, Array]]
 OnStep = Callable[[float, float, Found], Status | None]
@@ -141,7 +143,7 @@ def lanczos(
     pairs so far, once there are k.
     """
     by_rows = op.shape[0] < op.shape[1]
-    basis = _Basis(op.side, k)
+    basis = _Basis(op.side, k, careful=tol < CAREFUL)
 
     def result() -> tuple[Array, Array]:
         vectors = _times(basis.Q[:, : len(found.Y)], found.Y)
@@ -150,7 +152,7 @@ def lanczos(
 
     block = basis.outside(random)
     found = _Pairs(np.zeros(0), np.zeros((0, 0)), np.inf, 0.0)
-    step, status = 0, Status.MAX_ITER
+    step, status, best, since = 0, Status.MAX_ITER, np.inf, 0
     try:
         while step < MAX_STEPS:
             step += 1
@@ -167,13 +169,18 @@ def lanczos(
                 if told is not None:
                     status = told
                     break
+                if found.residual < best:
+                    best, since = found.residual, step
+                elif step - since > 2 * BLOCKS:  # rounding lets it come no closer
+                    status = Status.TOL_NOT_REACHED
+                    break
             if block.shape[1] == 0:  # an invariant subspace; go on outside of it
                 block = basis.outside(random)
                 if block.shape[1] == 0:
                     status = Status.SOLVED
                     break
             elif basis.full:
-                basis.restart(k)
+                found = basis.restart(found, k)
     except KeyboardInterrupt:
         if not len(found.values):
             raise
@@ -195,7 +202,8 @@ class _Pairs(NamedTuple):
 class _Basis:
     """Orthonormal columns Q and T = QᵀMQ."""
 
-    def __init__(self, side: int, k: int) -> None:
+    def __init__(self, side: int, k: int, careful: bool) -> None:
+        self.careful = careful
         room = BASIS_BYTES // (8 * max(1, side))
         most = max(k + 4 * BLOCK, min(k + BLOCKS * BLOCK, room))
         self.most = int(min(side, most))
@@ -210,14 +218,14 @@ class _Basis:
     def outside(self, random: np.random.Generator) -> Array:
         """Random orthonormal columns orthogonal to the basis."""
         fresh = random.standard_normal((len(self.Q), min(BLOCK, len(self.Q))))
-        return _orthonormalise(fresh, self.Q[:, : self.size])[0]
+        return _orthonormalise(fresh, self.Q[:, : self.size], True)[0]
 
     def extend(self, block: Array, W: Array) -> tuple[Array, Array]:
         """Take in ``block``, whose product is W; return what W has outside Q."""
         a, b = self.size, self.size + block.shape[1]
         self.Q[:, a:b] = block
         self.size = b
-        block, coupling, H = _orthonormalise(W, self.Q[:, :b])
+        block, coupling, H = _orthonormalise(W, self.Q[:, :b], self.careful)
         self.T[:b, a:b] = H
         self.T[a:b, :b] = H.T
         return block, coupling
@@ -235,7 +243,7 @@ class _Basis:
         worst = float(np.nan_to_num(each).max(initial=0.0))
         return _Pairs(values, Y, worst, float(values.sum()))
 
-    def restart(self, k: int) -> None:
+    def restart(self, found: _Pairs, k: int) -> _Pairs:
         """Keep the best Ritz vectors; the block that follows stays what it is."""
         m = self.size
         keep = min(k + 2 * BLOCK, m)
@@ -244,19 +252,20 @@ class _Basis:
         self.T[:] = 0.0
         self.T[np.arange(keep), np.arange(keep)] = values[::-1][:keep]
         self.size = keep
+        return found._replace(Y=np.eye(keep)[:, :k])
 
 
-def _orthonormalise(W: Array, Q: Array) -> tuple[Array, Array, Array]:
+def _orthonormalise(W: Array, Q: Array, careful: bool) -> tuple[Array, Array, Array]:
     """B, S and H with W = Q H + B S, columns of B orthonormal and orthogonal to Q.
 
     What is null beside W is left out of B. Scaling by a Gram matrix magnifies what
-    rounding left along Q and among the columns; where it magnified much, another round
-    follows.
+    rounding left along Q and among the columns; where it magnified much, and always if
+    ``careful``, another round follows.
     """
     H, G, before = _project(W, Q)
     S = np.eye(W.shape[1])
     floor = 10 * EPS * before
-    for _ in range(4):
+    for turn in range(4):
         squares, Y = _eigh(G)
         kept = squares > max(floor**2, 1e-14 * squares[-1])
         if not kept.any():
@@ -264,7 +273,7 @@ def _orthonormalise(W: Array, Q: Array) -> tuple[Array, Array, Array]:
         root = np.sqrt(squares[kept])
         W = _times(W, Y[:, kept] / root)
         S = (Y[:, kept] * root).T @ S
-        if root[0] > 0.03 * max(before, root[-1]):
+        if root[0] > 0.03 * max(before, root[-1]) and turn >= careful:
             break
         _, G, _ = _project(W, Q)
         before, floor = 1.0, 1e-3

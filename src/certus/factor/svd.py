@@ -103,11 +103,11 @@ class TruncatedSVD(SpectralModel):
     -----------
     ``ritz_residual`` (PROVED): within value·σ₁ of each singular value reported lies one
     of X's. ``orthonormality`` and ``captured_variance`` (PROVED): recomputed from
-    ``components_``. ``largest`` (MEASURED): the largest variance a probe found outside,
-    as a share of the smallest inside; it cannot prove that nothing was missed, but
-    where it exceeds one it proves that something was. At level "full" with at most
-    2,000 rows or columns ``eckart_young`` (PROVED): captured ≥ best possible − value.
-    The quick check costs two passes over X.
+    ``components_``. ``eckart_young`` (PROVED), if there are at most 128 rows or
+    columns, at level "full" at most 2,000: captured ≥ best possible − value. Else
+    ``largest`` (MEASURED): the largest variance a probe found outside, as a share of
+    the smallest inside; it cannot prove that nothing was missed, but where it exceeds
+    one it proves that something was. The quick check costs two passes over X.
 
     Parameters
     ----------
