@@ -180,9 +180,9 @@ def _from_pairs(X: Any, y: Any, sample_weight: Any, counts: bool) -> Ratings:
     if matrix.nnz < len(values) and not counts:
         user, item = _repeated(rows, columns)
         raise ValueError(
-            f"User {users[user]!r} rates item {items[item]!r} more than once "
-            f"({len(values) - matrix.nnz:,} ratings too many). Keep one rating of each "
-            "pair, such as the last or the mean."
+            f"User {users.tolist()[user]!r} rates item {items.tolist()[item]!r} more "
+            f"than once ({len(values) - matrix.nnz:,} ratings too many). Keep one "
+            "rating of each pair, such as the last or the mean."
         )
     extra = np.empty(0, dtype=values.dtype)
     if weights is not None:

@@ -142,7 +142,7 @@ class Recommender(Model):
         n : int, default=10
             How many.
         """
-        return self._similar(self.items_, "item_factors_", item, "item", n)
+        return self._similar("item", item, n)
 
     def similar_users(self, user: Any, n: int = 10) -> Ranked:
         """The users whose factors point the same way, by cosine.
@@ -154,13 +154,14 @@ class Recommender(Model):
         n : int, default=10
             How many.
         """
-        return self._similar(self.users_, "user_factors_", user, "user", n)
+        return self._similar("user", user, n)
 
-    def _similar(self, known: Array, name: str, one: Any, what: str, n: int) -> Ranked:
+    def _similar(self, what: str, one: Any, n: int) -> Ranked:
         check_is_fitted(self)
         check_number("n", n, 1, integer=True)
+        known = getattr(self, f"{what}s_")
+        factors = getattr(self, f"{what}_factors_")
         place = self._position(known, one, what)
-        factors = getattr(self, name)
         lengths = np.sqrt(np.einsum("ij,ij->i", factors, factors))
         lengths[lengths == 0] = 1  # no ratings, no direction: alike to nothing
         scores = factors @ (factors[place] / lengths[place]) / lengths

@@ -22,6 +22,8 @@ from certus.verify.data import Array
 EPS = float(np.finfo(np.float64).eps)
 #: Entries handled at a time, so that their factors stay in cache.
 BLOCK = 1 << 11
+#: In place of a number of steps: each row's system is solved.
+EXACT = -1
 
 
 class Side(NamedTuple):
@@ -74,7 +76,8 @@ class Gain(NamedTuple):
 def bracket(side: Side, g: Array, steps: int) -> Gain:
     """Bounds on ½Σ gᵀH⁻¹g after ``steps`` of preconditioned conjugate gradients.
 
-    In coordinates where B = I. Without a penalty there is no upper bound.
+    In coordinates where B = I. ``EXACT`` solves instead, at the cost of a half-step.
+    Without a penalty there is no upper bound.
     """
     if np.linalg.eigvalsh(side.penalty)[0] > 0:
         L = np.linalg.cholesky(side.penalty)
@@ -86,18 +89,9 @@ def bracket(side: Side, g: Array, steps: int) -> Gain:
         g = g * (np.diff(side.indptr) > 0)[:, None]
     if steps == 0:
         return Gain(0.0, _over(np.einsum("ij,ij->i", g, g), scale))
-    # The rows' matrices are alike: ρI plus a multiple of the mean of s·y·yᵀ.
-    weight = np.bincount(side.indices, side.curve, minlength=len(Y))
-    mean = (Y * (weight / max(weight.sum(), 1e-300))[:, None]).T @ Y
-    sizes, turn = np.linalg.eigh(mean)
-    white = side._replace(Y=Y @ turn)
-    g = g @ turn
-    mass = np.asarray(side.matrix(side.curve).sum(axis=1)).ravel()
-    floor = 1e-14 * max(float(sizes[-1]), 1e-300)
-    guess = scale[:, None] + mass[:, None] * np.maximum(sizes, floor)
-    guess[guess == 0] = 1.0
-    d = _conjugate(white, scale, g, guess, steps)
-    Hd = _apply(white, scale, d)
+    white = side._replace(Y=Y, penalty=np.eye(Y.shape[1]), scale=scale)
+    d = solve(white, g) if steps == EXACT else _conjugate(white, g, steps)
+    Hd = _apply(white, d)
     low = np.einsum("ij,ij->i", g, d) - 0.5 * np.einsum("ij,ij->i", d, Hd)
     r = g - Hd
     rest = _over(np.einsum("ij,ij->i", r, r), scale)
@@ -112,42 +106,52 @@ def _over(squares: Array, scale: Array) -> float:
     return 0.5 * float(np.sum(squares / np.where(scale > 0, scale, 1.0)))
 
 
-def _apply(side: Side, scale: Array, d: Array) -> Array:
+def _apply(side: Side, d: Array) -> Array:
+    """Hd of every row, where B = I."""
     data = side.matrix(side.curve * side.products(d)) @ side.Y
-    return np.asarray(data + scale[:, None] * d)
+    return np.asarray(data + side.scale[:, None] * d)
 
 
-def _conjugate(side: Side, scale: Array, g: Array, guess: Array, steps: int) -> Array:
-    """Approximate H⁻¹g of every row at once."""
+def _conjugate(side: Side, g: Array, steps: int) -> Array:
+    """Approximate H⁻¹g of every row at once, where B = I.
+
+    The rows' matrices are alike, ρI plus a multiple of the mean of s·y·yᵀ: dividing by
+    it in its own axes is the preconditioner.
+    """
+    weight = np.bincount(side.indices, side.curve, minlength=len(side.Y))
+    mean = (side.Y * (weight / max(weight.sum(), 1e-300))[:, None]).T @ side.Y
+    sizes, turn = np.linalg.eigh(mean)
+    side, g = side._replace(Y=side.Y @ turn), g @ turn
+    mass = np.asarray(side.matrix(side.curve).sum(axis=1)).ravel()
+    floor = 1e-14 * max(float(sizes[-1]), 1e-300)
+    guess = side.scale[:, None] + mass[:, None] * np.maximum(sizes, floor)
+    guess[guess == 0] = 1.0
     d, r = np.zeros_like(g), g.copy()
     p = r / guess
     size = np.einsum("ij,ij->i", r, p)
-    enough = 1e-24 * size.sum()
     for _ in range(steps):
-        Hp = _apply(side, scale, p)
+        Hp = _apply(side, p)
         curve = np.einsum("ij,ij->i", p, Hp)
         move = np.divide(size, curve, out=np.zeros_like(size), where=curve > 0)
         d += move[:, None] * p
         r -= move[:, None] * Hp
         fresh = r / guess
         now = np.einsum("ij,ij->i", r, fresh)
-        if now.sum() <= enough:
-            break
-        turn = np.divide(now, size, out=np.zeros_like(now), where=size > 0)
-        p, size = fresh + turn[:, None] * p, now
-    return d
+        turned = np.divide(now, size, out=np.zeros_like(now), where=size > 0)
+        p, size = fresh + turned[:, None] * p, now
+    return np.asarray(d @ turn.T)
 
 
-def solve(side: Side) -> Array:
-    """The exact minimiser of every row, one after the other."""
+def solve(side: Side, rhs: Array | None = None) -> Array:
+    """H⁻¹ rhs of every row, one after the other; its minimiser by default."""
     out = np.zeros((len(side.indptr) - 1, side.Y.shape[1]))
     for u in range(len(out)):
         here = slice(side.indptr[u], side.indptr[u + 1])
-        if here.start == here.stop:
+        if here.start == here.stop and rhs is None:
             continue
         Y = side.Y[side.indices[here]]
         H = side.scale[u] * side.penalty + (Y * side.curve[here, None]).T @ Y
-        h = Y.T @ side.pull[here]
+        h = Y.T @ side.pull[here] if rhs is None else rhs[u]
         try:
             np.linalg.cholesky(H)
             out[u] = np.linalg.solve(H, h)

@@ -17,7 +17,7 @@ from scipy import sparse
 from certus.certificate import Claim, Evidence, Status, Strength
 from certus.verify import data
 from certus.verify.data import Array
-from certus.verify.factorisation import EPS, Side, bracket, solve, spectral_norm
+from certus.verify.factorisation import EPS, EXACT, Side, bracket, solve, spectral_norm
 from certus.verify.rating_entries import Explicit, Implicit, read
 
 #: Cells up to which a fully observed matrix is decomposed at level "full".
@@ -37,10 +37,11 @@ def check_ratings(
     total = np.full(matrix.shape[0], entries.weights.sum() / matrix.shape[0])
     print_ = data.fingerprint(matrix, marks, total)
     kind: Any = Explicit if params["form"] == "explicit" else Implicit
-    found = kind(model, params, entries)
-    claims, status = _gain_claims(found, params, level)
-    if level == "full":
-        claims += _full_claims(found, evidence)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
+        found = kind(model, params, entries)
+        claims, status = _gain_claims(found, params, level)
+        if level == "full":
+            claims += _full_claims(found, evidence)
     return claims, status, print_
 
 
@@ -87,7 +88,7 @@ def _most(
     """The most that an exact half-step could gain; the exact gain at level "full"."""
     tol = params["tol"]
     bar = ROUGH if tol is None else float(tol)
-    ladder = (sides[0].Y.shape[1] + 8,) if level == "full" else (0, 1, 3)
+    ladder = (EXACT,) if level == "full" else (0, 1, 3, EXACT)
     lows, highs = [], []
     for side, g in zip(sides, slopes):
         for steps in ladder:
@@ -125,7 +126,7 @@ def _least(
     found: Any, params: Any, sides: list[Side], slopes: list[Array], level: str
 ) -> tuple[Claim, Status]:
     """The least that solving all users exactly would gain."""
-    steps = sides[0].Y.shape[1] + 8 if level == "full" else 1
+    steps = EXACT if level == "full" else 1
     value = _share(found, bracket(sides[0], slopes[0], steps).low)
     diverged = bool(params.get("diverged"))
     detail = (
@@ -161,14 +162,16 @@ def _objective_claim(found: Any) -> Claim:
 
 def _slope_claim(found: Any, sides: list[Side], slopes: list[Array]) -> Claim:
     """The gradient, as a share of the largest that such residuals and factors allow."""
-    errors = sides[0].curve * found.z - sides[0].pull
-    size = 0.0
+    errors = np.linalg.norm(sides[0].curve * found.z - sides[0].pull)
+    sizes = []
     for k, side in enumerate(sides):
         own = side.scale[:, None] * (found.rows(k) @ side.penalty)
-        size += (np.linalg.norm(errors) * np.linalg.norm(side.Y)) ** 2
-        size += float(np.einsum("ij,ij->", own, own))
-    norm = np.sqrt(sum(float(np.einsum("ij,ij->", g, g)) for g in slopes))
-    value = float(norm / np.sqrt(size)) if size > 0 else 0.0
+        sizes += [errors * np.linalg.norm(side.Y), np.linalg.norm(own)]
+    top = max(sizes)  # as ratios, whose squares stay within float64's range
+    value = 0.0
+    if 0 < top < np.inf:
+        norm = np.linalg.norm([np.linalg.norm(g) / top for g in slopes])
+        value = float(norm / np.linalg.norm(np.array(sizes) / top))
     return Claim(
         "stationarity",
         Strength.MEASURED,
