@@ -245,8 +245,8 @@ class GloVe(WordVectors, Model):
 
     def _count(self, X: Any, params: dict[str, Any]) -> Counted:
         corpus = self._read(X)
-        settings = (params[name] for name in ("context", "window", "weighting"))
-        matrix = count_pairs(corpus, *settings, params["symmetric"])
+        names = ("context", "window", "weighting", "symmetric")
+        matrix = count_pairs(corpus, **{name: params[name] for name in names})
         if matrix.nnz == 0:
             raise ValueError(
                 "No two words keep company: every context holds one word of the "

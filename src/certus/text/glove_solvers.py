@@ -47,14 +47,36 @@ class Entries(NamedTuple):
     weights: Array
 
 
-def weigh(counts: Array, x_max: float, alpha: float) -> Array:
-    """GloVe's weights f(n) = min(1, (n/x_max)^α)."""
-    return np.minimum(1.0, (np.asarray(counts) / x_max) ** alpha)
+def glove_weights(counts: Any, x_max: float = 100.0, alpha: float = 0.75) -> Array:
+    """GloVe's weights of counts, f(n) = min(1, (n/x_max)^alpha), and f(0) = 0.
+
+    Parameters
+    ----------
+    counts : array-like
+        Counts n, not negative.
+    x_max : float, default=100.0
+        Count from which the weight is one.
+    alpha : float, default=0.75
+        Power below it.
+
+    Returns
+    -------
+    ndarray
+        Of the same shape.
+
+    Examples
+    --------
+    >>> from certus.text import glove_weights
+    >>> glove_weights([0, 1, 16, 100, 1000], x_max=16)
+    array([0.   , 0.125, 1.   , 1.   , 1.   ])
+    """
+    n = np.asarray(counts, dtype=np.float64)
+    return np.where(n > 0, np.minimum(1.0, (n / x_max) ** alpha), 0.0)
 
 
 def entries(matrix: Any, x_max: float, alpha: float) -> Entries:
     """Log counts and weights of a CSR matrix of counts."""
-    weights = weigh(matrix.data, x_max, alpha)
+    weights = glove_weights(matrix.data, x_max, alpha)
     indptr = matrix.indptr.astype(np.int64)
     return Entries(indptr, matrix.indices, np.log(matrix.data), weights)
 

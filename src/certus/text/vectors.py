@@ -69,7 +69,8 @@ class WordVectors(TextInput):
         word : str
             A word of the vocabulary; another raises ``UnknownWordError``.
         """
-        return self.vectors_[self._position(word)].copy()
+        at = self._position(word)
+        return self.vectors_[at].copy()
 
     def _position(self, word: Any) -> int:
         check_is_fitted(self, "vectors_")

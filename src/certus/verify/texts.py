@@ -261,8 +261,10 @@ def cooccurrence_rows(corpus: Corpus, params: Any, words: Array) -> Any:
     return sparse.csr_array(sparse.vstack(rows))
 
 
-def _weights(params: Any) -> Array:
-    distance = np.arange(1, params["window"] + 1)
+def _weights(corpus: Corpus, params: Any) -> Array:
+    """What a pair counts at each distance that the longest document has."""
+    longest = int(np.diff(corpus.offsets).max(initial=1))
+    distance = np.arange(1, min(params["window"], longest) + 1)
     return (
         1.0 / distance if params["weighting"] == "harmonic" else np.ones(len(distance))
     )
@@ -275,7 +277,7 @@ def _window_row(corpus: Corpus, params: Any, word: int, n: int) -> Array:
     document = np.searchsorted(offsets, at, side="right") - 1
     start, end = offsets[document], offsets[document + 1]
     row = np.zeros(n)
-    for distance, weight in enumerate(_weights(params), 1):
+    for distance, weight in enumerate(_weights(corpus, params), 1):
         near = (at + distance)[at + distance < end]
         row += weight * np.bincount(ids[near], minlength=n)
         if params["symmetric"]:
@@ -289,7 +291,7 @@ def _all_windows(corpus: Corpus, params: Any) -> Any:
     ids, n = corpus.ids, len(corpus.words)
     document = np.repeat(np.arange(len(corpus.offsets) - 1), np.diff(corpus.offsets))
     total = sparse.csr_array((n, n))
-    for distance, weight in enumerate(_weights(params), 1):
+    for distance, weight in enumerate(_weights(corpus, params), 1):
         if distance >= len(ids):
             break
         same = document[distance:] == document[:-distance]
