@@ -19,7 +19,7 @@ FAR = -70.0  # its logarithm, and a little less
 
 
 @kernel
-def joint_full(X, means, root, constants, D, Y, A):  # type: ignore[no-untyped-def]
+def joint_full(X, means, root, constants, D, Y, A):
     """Fill A for components with matrices; D and Y are room for a block of X."""
     n, d = X.shape
     for k in range(means.shape[0]):
@@ -35,7 +35,7 @@ def joint_full(X, means, root, constants, D, Y, A):  # type: ignore[no-untyped-d
 
 
 @kernel
-def joint_diag(X, means, root, constants, A):  # type: ignore[no-untyped-def]
+def joint_diag(X, means, root, constants, A):
     """Fill A for components whose columns are independent."""
     n, d = X.shape
     for i in range(n):
@@ -48,7 +48,7 @@ def joint_diag(X, means, root, constants, A):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def subtract_top(A, tops):  # type: ignore[no-untyped-def]
+def subtract_top(A, tops):
     """Subtract each row's largest value, kept in ``tops``; exp is then NumPy's.
 
     Its exp treats eight numbers at once, which a compiled loop does not.
@@ -65,7 +65,7 @@ def subtract_top(A, tops):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def normalise(A, tops):  # type: ignore[no-untyped-def]
+def normalise(A, tops):
     """Divide each row by its sum, whose logarithm is added to ``tops``."""
     n, k_all = A.shape
     for i in range(n):
@@ -79,7 +79,7 @@ def normalise(A, tops):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def choose(A, tops):  # type: ignore[no-untyped-def]
+def choose(A, tops):
     """Make each row one-hot at its largest value, kept in ``tops``."""
     n, k_all = A.shape
     for i in range(n):
@@ -94,7 +94,7 @@ def choose(A, tops):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def moments_full(X, about, R, D, sizes, first, second):  # type: ignore[no-untyped-def]
+def moments_full(X, about, R, D, sizes, first, second):
     """Add to Σ r, Σ r(x − c) and Σ r(x − c)(x − c)ᵀ, from rows that count."""
     n, d = X.shape
     for k in range(R.shape[1]):
@@ -113,7 +113,7 @@ def moments_full(X, about, R, D, sizes, first, second):  # type: ignore[no-untyp
 
 
 @kernel
-def moments_diag(X, about, R, sizes, first, second):  # type: ignore[no-untyped-def]
+def moments_diag(X, about, R, sizes, first, second):
     """As :func:`moments_full`, with squares in place of products."""
     n, d = X.shape
     for i in range(n):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_array, check_random_state
 
+from certus import config
 from certus.base import check_choice, check_number
 from certus.mixture.covariances import (
     KINDS,
@@ -27,6 +28,8 @@ from certus.mixture.covariances import (
     new_means,
     sums_of,
 )
+from certus.mixture.kmeans import KMeans
+from certus.mixture.seeding import kmeans_plusplus
 
 METHODS = ("kmeans", "k-means++", "random", "random_from_data")
 
@@ -64,20 +67,14 @@ def responsibilities(X: Array, k: int, method: str, random: Any) -> Array:
     elif method == "random_from_data":
         R[random.choice(n, size=k, replace=False), np.arange(k)] = 1.0
     else:
-        R[_spread_rows(X, k, random), np.arange(k)] = 1.0
+        R[kmeans_plusplus(X, k, random_state=random)[1], np.arange(k)] = 1.0
     return R
 
 
 def _cluster(X: Array, k: int, random: Any) -> Array:
-    from sklearn.cluster import KMeans
-
-    return np.asarray(KMeans(k, n_init=1, random_state=random).fit(X).labels_)
-
-
-def _spread_rows(X: Array, k: int, random: Any) -> Array:
-    from sklearn.cluster import kmeans_plusplus
-
-    return np.asarray(kmeans_plusplus(X, k, random_state=random)[1])
+    """Labels by k-means, whose own certificate is of no interest here."""
+    with config.config_context(on_uncertified="ignore"):
+        return np.asarray(KMeans(k, n_init=1, random_state=random).fit(X).labels_)
 
 
 def from_responsibilities(
@@ -219,7 +216,7 @@ def gaussian_start(
     if means == "random":
         rows = random.choice(n, size=n_components, replace=False)
     else:
-        rows = _spread_rows(X, n_components, random)
+        rows = kmeans_plusplus(X, n_components, random_state=random)[1]
     centred = X - np.mean(X, axis=0, dtype=np.float64)
     if is_matrix(covariance_type):
         one = (centred.T @ centred / n)[None]

@@ -136,7 +136,7 @@ def _maximum(
     if kind == "spherical":
         spreads[:] = spreads.mean(axis=1)[:, None]
     d = means.shape[1]
-    for j in range(len(sizes)) if kind == "tied" else alive:
+    for j in np.arange(len(sizes)) if kind == "tied" else alive:
         if second.ndim == 3:
             sigma = spreads[j] + reg * np.eye(d)
             try:
