@@ -219,7 +219,8 @@ class DocumentVectors(TextInput, Model):
         y : None
             Ignored.
         """
-        return self.fit(texts).document_vectors_  # type: ignore[no-any-return]
+        self.fit(texts)
+        return self.document_vectors_
 
     def most_similar(self, text: Any, n: int = 10) -> list[tuple[int, float]]:
         """The training texts whose vectors have the largest cosine with that of a text.

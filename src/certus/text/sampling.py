@@ -146,7 +146,8 @@ def run_epochs(
     """
     begin, limit = time.perf_counter(), model.max_time
     names = ("objective", "running_loss", "seconds")
-    model.history_ = history = {name: [] for name in names}
+    history: dict[str, list[float]] = {name: [] for name in names}
+    model.history_ = history
     model.n_iter_, model.n_pairs_ = 0, 0
     status = Status.SOLVED
     for epoch in range(int(model.n_epochs)):
@@ -215,7 +216,7 @@ def evidence(model: Any, sample: Sample, inputs: str, **more: Any) -> Evidence:
         "fix": f"lower learning_rate (now {model.learning_rate:g})",
         **more,
     }
-    arrays = {
+    arrays: dict[str, Array] = {
         "inputs": np.asarray(sample.inputs, dtype=np.int64),
         "targets": np.asarray(sample.targets, dtype=np.int64),
         "noise": np.asarray(sample.noise, dtype=np.int32),

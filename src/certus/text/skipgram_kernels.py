@@ -56,10 +56,10 @@ def _prefetch(typingctx: Any, array: Any, row: Any, column: Any) -> Any:
 
 
 @register_jitable(forceinline=True)
-def _fetch(table: Any, row: int) -> None:
+def _fetch(table: Any, row: Any) -> None:
     """Ask for a whole row: fetching it takes as long as a step."""
     for c in range(0, table.shape[1], 16):
-        _prefetch(table, row, c)
+        _prefetch(table, row, c)  # type: ignore[call-arg]
 
 
 @register_jitable(forceinline=True)
@@ -115,15 +115,15 @@ def _score_loss(z: Any, table: Any) -> Any:
 @register_jitable(forceinline=True)
 def _move(
     source: Any,
-    row: int,
+    row: Any,
     e: Any,
     outputs: Any,
     targets: Any,
-    turn: int,
+    turn: Any,
     rate: Any,
     table: Any,
     g: Any,
-    learn: bool,
+    learn: Any,
 ) -> Any:
     """One step of the outputs; ``e`` becomes that of the input. The loss before it.
 
@@ -203,7 +203,7 @@ def _thin(
 
 
 @register_jitable(forceinline=True)
-def _reach(window: int, varies: bool, state: Any) -> int:
+def _reach(window: int, varies: bool, state: Any) -> Any:
     """Half-width of a window: the largest, or one up to it."""
     if not varies:
         return window
@@ -270,16 +270,13 @@ def train_words(
                 _draw_noise(state, accept, other, outputs, targets, 1 - turn)
                 w = tokens[kept[j]]
                 start, stop = row_ends[w], row_ends[w + 1]
-                if stop - start == 1:
-                    loss = _move(
-                        *(inputs, rows[start], e, outputs, targets, turn),
-                        *(rate, table, g, True),
-                    )
-                else:
+                source, row = inputs, np.int64(rows[start])
+                if stop - start > 1:
                     _gather(inputs, rows, start, stop, mean)
-                    loss = _move(
-                        *(mean, 0, e, outputs, targets, turn, rate, table, g, True)
-                    )
+                    source, row = mean, np.int64(0)
+                loss = _move(
+                    *(source, row, e, outputs, targets, turn, rate, table, g, True)
+                )
                 _scatter(inputs, rows, start, stop, e)
                 total += np.float64(loss)
                 pairs += 1

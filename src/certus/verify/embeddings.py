@@ -27,6 +27,7 @@ from certus.verify.text_classifier import feature_rows
 TARGET, TARGET_MEANS = 1e-9, 1e-6
 #: Largest difference between a vector and the mean of its rows: rounding to float32.
 COMPOSITION = 1e-5
+TINY = float(np.finfo(np.float32).tiny)
 #: Words whose vectors are put together again at level "quick".
 COMPOSED = 64
 _FORMULA = "mean over sampled pairs of −log σ(h·u) − Σ log σ(−h·uⱼ), {} drawn for each"
@@ -228,7 +229,7 @@ def _composition_claim(model: Any, level: str) -> Claim:
         mean = table[rows].mean(axis=0, dtype=np.float64) if inside else np.inf
         size = float(np.abs(table[rows]).max()) if inside else 1.0
         off = np.abs(mean - model.vectors_[i]).max()
-        worst = max(worst, float(off) / max(size, np.finfo(np.float32).tiny))
+        worst = max(worst, float(off) / max(size, TINY))
     met = bool(worst <= COMPOSITION)
     detail = f"the vectors of {len(some):,} words are the means of their n-grams' rows"
     if not met:
