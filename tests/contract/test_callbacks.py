@@ -27,7 +27,7 @@ from certus.base import UncertifiedWarning
 from certus.certificate import Status
 from certus.linear import ElasticNet, Lasso, LogisticRegression
 from certus.testing.checks import example
-from certus.testing.instances import instances
+from certus.testing.instances import instances, supervised
 
 Array = np.ndarray
 ITERATIVE = (
@@ -67,7 +67,7 @@ iterative = pytest.mark.parametrize(
 )
 # RidgeClassifier is left out: it shows callbacks its ±1 targets, not the labels.
 every = pytest.mark.parametrize(
-    "estimator", [e for e in instances() if name(e) != "RidgeClassifier"], ids=name
+    "estimator", [e for e in supervised() if name(e) != "RidgeClassifier"], ids=name
 )
 
 
@@ -110,7 +110,7 @@ def test_callbacks_inside_a_search_and_a_pipeline(
     monitor = ScoringMonitor(scoring="accuracy" if is_classifier(estimator) else "r2")
     inner = make_pipeline(StandardScaler(), clone(estimator).set_callbacks(monitor))
     choices = {"fit_intercept": [True, False], "n_neighbors": [3, 5], "alpha": [1, 2]}
-    choices["C"] = [1, 2]
+    choices |= {"C": [1, 2], "start": [1e-3, 1e-2]}
     key = next(key for key in choices if key in estimator.get_params())
     grid = {f"{name(estimator).lower()}__{key}": choices[key]}
     search = GridSearchCV(inner, grid, cv=2)

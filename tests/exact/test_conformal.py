@@ -26,10 +26,10 @@ from certus.bounds import conformal_quantile, conformal_rank, coverage_floor
 from certus.certificate import Status, Strength
 from certus.conformal import Conformal
 from certus.table import TablePipeline
-from certus.testing.instances import instances
+from certus.testing.instances import supervised
 from certus.verify.conformal import label_scores
 
-SUPERVISED = instances()
+SUPERVISED = supervised()
 REGRESSORS = [m for m in SUPERVISED if not is_classifier(m)]
 CLASSIFIERS = [m for m in SUPERVISED if is_classifier(m)]
 

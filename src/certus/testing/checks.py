@@ -317,6 +317,8 @@ def check_single_precision(estimator: Any) -> None:
 
 def check_sparse_equals_dense(estimator: Any) -> None:
     """CSR and CSC, matrix and array, give what dense data give."""
+    if not get_tags(estimator).input_tags.sparse:
+        return
     X, y = example(estimator)
     X[np.random.default_rng(3).uniform(size=X.shape) < 0.4] = 0.0
     plain = _fit(estimator, X, y)

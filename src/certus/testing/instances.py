@@ -57,3 +57,17 @@ def instances() -> list[Any]:
         mixture.KMeans(random_state=0),
         mixture.GaussianMixture(),
     ]
+
+
+def supervised() -> list[Any]:
+    """Those that predict a target: not clusterings, mixtures and factors.
+
+    Examples
+    --------
+    >>> from certus.testing.instances import supervised
+    >>> any(type(e).__name__ == "FactorAnalysis" for e in supervised())
+    False
+    """
+    from sklearn.utils import get_tags
+
+    return [e for e in instances() if get_tags(e).target_tags.required]
