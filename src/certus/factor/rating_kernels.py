@@ -53,26 +53,33 @@ def visit(
     """
     K = W.shape[1]
     weighted = len(weights) > 0
+    w = np.empty(K, W.dtype)  # apart from Z, so that the loops are vectorised
     for place in range(len(order)):
         u = order[place]
-        w = W[u]
+        if starts[u] == stops[u]:
+            continue
+        for k in range(K):
+            w[k] = W[u, k]
+        own, shrink_w = b[u], keep_w[u]
         for t in range(starts[u], stops[u]):
             i = indices[t]
-            z = Z[i]
-            product = w[0] * z[0]
-            for k in range(1, K):
-                product += w[k] * z[k]
-            step = rate * (values[t] - b[u] - c[i] - product)
+            product = W.dtype.type(0)
+            for k in range(K):
+                product += w[k] * Z[i, k]
+            step = rate * (values[t] - own - c[i] - product)
             if weighted:
                 step *= weights[t]
             if biased:
-                b[u] = keep_b[u] * b[u] + step
+                own = keep_b[u] * own + step
                 c[i] = keep_c[i] * c[i] + step
-            shrink_w, shrink_z = keep_w[u], keep_z[i]
+            shrink_z = keep_z[i]
             for k in range(K):
-                old = w[k]
-                w[k] = shrink_w * old + step * z[k]
-                z[k] = shrink_z * z[k] + step * old
+                old, z = w[k], Z[i, k]
+                w[k] = shrink_w * old + step * z
+                Z[i, k] = shrink_z * z + step * old
+        b[u] = own
+        for k in range(K):
+            W[u, k] = w[k]
 
 
 @kernel
@@ -97,8 +104,8 @@ def squared_errors(
         for t in range(indptr[u], indptr[u + 1]):
             i = indices[t]
             z = Z[i]
-            product = w[0] * z[0]
-            for k in range(1, K):
+            product = W.dtype.type(0)
+            for k in range(K):
                 product += w[k] * z[k]
             e = float(values[t] - b[u] - c[i] - product)
             total += e * e * (weights[t] if weighted else 1.0)
@@ -119,8 +126,8 @@ def implicit_errors(
         w = W[u]
         for t in range(indptr[u], indptr[u + 1]):
             z = Z[indices[t]]
-            product = w[0] * z[0]
-            for k in range(1, K):
+            product = W.dtype.type(0)
+            for k in range(K):
                 product += w[k] * z[k]
             e = 1.0 - float(product)
             total += weights[t] * e * e + 2.0 * e - 1.0
@@ -278,14 +285,14 @@ def conjugate_block(
                 r[k] -= xl * gram[c, k]
         for t in range(m):
             s = weights[start + t]
-            product = x[0] * Y[t, 0]
-            for k in range(1, K):
+            product = other.dtype.type(0)
+            for k in range(K):
                 product += x[k] * Y[t, k]
             pull = s - s * product
             for k in range(K):
                 r[k] += (pull * Y[t, k]) + Y[t, k]
-        size = r[0] * r[0]
-        for k in range(1, K):
+        size = other.dtype.type(0)
+        for k in range(K):
             size += r[k] * r[k]
         for k in range(K):
             p[k] = r[k]
@@ -299,23 +306,23 @@ def conjugate_block(
                 for k in range(K):
                     Ap[k] += pl * gram[c, k]
             for t in range(m):
-                product = p[0] * Y[t, 0]
-                for k in range(1, K):
+                product = other.dtype.type(0)
+                for k in range(K):
                     product += p[k] * Y[t, k]
                 v[t] = product * weights[start + t]
             for t in range(m):
                 pull = v[t]
                 for k in range(K):
                     Ap[k] += pull * Y[t, k]
-            curve = p[0] * Ap[0]
-            for k in range(1, K):
+            curve = other.dtype.type(0)
+            for k in range(K):
                 curve += p[k] * Ap[k]
             move = size / curve
             for k in range(K):
                 x[k] += move * p[k]
                 r[k] -= move * Ap[k]
-            fresh = r[0] * r[0]
-            for k in range(1, K):
+            fresh = other.dtype.type(0)
+            for k in range(K):
                 fresh += r[k] * r[k]
             turn = fresh / size
             size = fresh
