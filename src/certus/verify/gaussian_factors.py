@@ -120,7 +120,7 @@ def _setting(
     spread: Spread, shift: Array, point: Point, varies: Array, isotropic: bool
 ) -> Setting:
     inside = np.ones_like(varies) if isotropic else varies
-    own = spread.diagonal[inside]
+    own: Array = spread.diagonal[inside]
     if isotropic:
         own = np.full_like(own, own.mean())
     units = np.sqrt(np.where(own > 0, own, 1.0))
@@ -154,9 +154,9 @@ def log_likelihood(S: Spread, point: Point) -> tuple[float, float]:
 def em_step(S: Spread, point: Point, isotropic: bool, floor: Array) -> Point:
     """One step of EM; noise at ``floor`` or below stays there."""
     W, noise = point
-    B = W / noise[:, None]
-    M = np.eye(W.shape[1]) + W.T @ B
-    B = np.linalg.solve(M, B.T).T  # Σ⁻¹W
+    scaled = W / noise[:, None]
+    M = np.eye(W.shape[1]) + W.T @ scaled
+    B = np.linalg.solve(M, scaled.T).T  # Σ⁻¹W
     SB = S.times(B)
     factors = np.eye(W.shape[1]) - W.T @ B + B.T @ SB
     new = np.linalg.lstsq(factors, SB.T, rcond=None)[0].T
@@ -273,7 +273,8 @@ def _noise_claim(point: Point, spread: Spread, varies: Array, isotropic: bool) -
     """Positive noise; and columns left without any."""
     share = point.noise[varies] / spread.diagonal[varies]
     least = float(share.min()) if len(share) else 1.0
-    met, assumptions = bool(np.all(point.noise > 0)), ()
+    met = bool(np.all(point.noise > 0))
+    assumptions: tuple[str, ...] = ()
     detail = f"the noise variance is positive, {float(point.noise.min()):.3g}"
     if not met:
         detail = "a noise variance is zero or negative"
