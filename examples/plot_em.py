@@ -2,8 +2,8 @@
 How EM climbs
 =============
 
-Each E-step makes the lower bound touch the log-likelihood, each M-step raises the bound:
-the likelihood can only go up. Where it arrives depends on where it starts.
+Each E-step makes the lower bound touch the log-likelihood, each M-step raises the
+bound: the likelihood can only go up. Where it arrives depends on where it starts.
 """
 
 import matplotlib.pyplot as plt

@@ -92,7 +92,7 @@ def draw_modes(model: Any, ax: Any = None) -> Any:
     ax.set(xlabel="time of the gradient flow", ylabel="strength of a mode")
     plural = "s" if depth > 1 else ""
     ax.set_title(f"{depth} layer{plural}, {shown} modes", loc="left")
-    ax.legend(frameon=False, fontsize=9, loc="upper right", bbox_to_anchor=(1, 0.93))
+    ax.legend(frameon=False, fontsize=9, loc="best")
     return ax
 
 
