@@ -31,7 +31,7 @@ from certus.base import (
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.convex.design import Array
-from certus.mixture.lloyd import Labelling, Rows, Run, lloyd, rows_of
+from certus.mixture.lloyd import Labelling, Rows, Run, lloyd, rows_of, sum_of
 from certus.mixture.seeding import Pool, generator_of
 from certus.verify.data import weights
 
@@ -345,7 +345,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         state.move_to(centers * factor)
         away = np.empty(rows.n)
         rows.own_distances(centers * factor, state.labels, away)
-        return state.labels, float(s @ away) / factor / factor
+        return state.labels, sum_of(s, away) / factor / factor
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -376,11 +376,18 @@ def _validated(model: KMeans, X: Any, reset: bool = False) -> Any:
         ensure_all_finite=False,
         reset=reset,
     )
-    require_finite(X, type(model).__name__)
+    if not np.isfinite(ends_of(X)).all():
+        require_finite(X, type(model).__name__)
     if sparse.issparse(X) and not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()
     return X
+
+
+def ends_of(X: Any) -> tuple[float, float]:
+    """The smallest and the largest entry; NaN if there is one."""
+    values = X.data if sparse.issparse(X) else X
+    return float(values.min(initial=0.0)), float(values.max(initial=0.0))
 
 
 def _given_centers(model: KMeans, centers: Any, X: Any) -> Array:
@@ -420,8 +427,7 @@ def _n_runs(model: KMeans) -> int:
 
 def _factor(X: Any, centers: Array | None) -> float:
     """A power of two, one for ordinary data, that brings squares into range."""
-    values = X.data if sparse.issparse(X) else X
-    top = float(max(-values.min(initial=0.0), values.max(initial=0.0)))
+    top = float(np.abs(ends_of(X)).max())
     if centers is not None:
         top = max(top, float(np.abs(centers).max(initial=0.0)))
     power = math.frexp(top)[1]

@@ -16,7 +16,7 @@ from certus.convex.cache import kernel
 #: Rows of one tile: a strip of them and a strip of sums stay in the first-level cache.
 TILE = 128
 #: Rows whose scores are compared together.
-STRIP = 256
+STRIP = 128
 # Bounds are widened by this share, far above the rounding of what they come from.
 _WIDE, _NARROW = 1.0 + 1e-9, 1.0 - 1e-6
 
@@ -179,8 +179,9 @@ def judge(
     ``lower`` bounds the distance to every other centre of a group, ``upper`` that to
     the row's own. Those too close to call are listed in ``unsure``.
     """
-    (K, m), G = scores.shape, lower.shape[0]
+    (m, K), G = scores.shape, lower.shape[0]
     size = -(-K // G)
+    lines = np.empty((K, STRIP), scores.dtype)
     firsts = np.empty((G, STRIP), scores.dtype)
     seconds = np.empty((G, STRIP), scores.dtype)
     names = np.empty((G, STRIP), np.int32)
@@ -190,11 +191,14 @@ def judge(
     for t in range(0, m, STRIP):
         e = min(m, t + STRIP)
         best[:], named[:], other[:] = np.inf, 0, np.inf
+        for r in range(e - t):
+            for k in range(K):
+                lines[k, r] = scores[t + r, k]
         for g in range(G):
             a, b, w = firsts[g], seconds[g], names[g]
             a[:], b[:] = np.inf, np.inf
             for k in range(g * size, min(K, (g + 1) * size)):
-                line, shift, name = scores[k, t:e], low[k], np.int32(k)
+                line, shift, name = lines[k], low[k], np.int32(k)
                 for r in range(e - t):
                     v, old, next_old = line[r] + shift, a[r], b[r]
                     near = v < old
@@ -305,58 +309,64 @@ def doubtful(
 
 
 @kernel
-def mark(before: Any, labels: Any, touched: Any) -> int:
-    """Mark the clusters that a row left or joined; returns how many rows moved."""
+def count_changes(before: Any, labels: Any) -> int:
+    """How many rows moved to another cluster."""
     count = 0
     for i in range(labels.shape[0]):
-        if before[i] != labels[i]:
-            if before[i] >= 0:
-                touched[before[i]] = True
-            touched[labels[i]] = True
-            count += 1
+        count += before[i] != labels[i]
     return count
 
 
 @kernel
-def add_rows(
-    X: Any, mean: Any, s: Any, labels: Any, touched: Any, sums: Any, weight: Any
+def shift_rows(
+    X: Any, mean: Any, s: Any, before: Any, labels: Any, sums: Any, weight: Any
 ) -> None:
-    """Sums of s(x − mean) and of s over the rows of each touched cluster."""
-    for k in range(touched.shape[0]):
-        if touched[k]:
-            sums[k] = 0.0
-            weight[k] = 0.0
+    """Take rows that moved out of the sums of one cluster and into another's."""
     for i in range(X.shape[0]):
-        k = labels[i]
-        if touched[k]:
+        old, new = before[i], labels[i]
+        if old != new:
             w = s[i]
-            weight[k] += w
+            weight[old] -= w
+            weight[new] += w
             for j in range(X.shape[1]):
-                sums[k, j] += w * (X[i, j] - mean[j])
+                z = w * (X[i, j] - mean[j])
+                sums[old, j] -= z
+                sums[new, j] += z
+
+
+@kernel
+def add_rows(X: Any, mean: Any, s: Any, labels: Any, sums: Any, weight: Any) -> None:
+    """Sums of s(x − mean) and of s over the rows of each cluster."""
+    sums[:] = 0.0
+    weight[:] = 0.0
+    for i in range(X.shape[0]):
+        k, w = labels[i], s[i]
+        weight[k] += w
+        for j in range(X.shape[1]):
+            sums[k, j] += w * (X[i, j] - mean[j])
 
 
 @kernel
 def add_sparse(
-    cells: Any,
-    columns: Any,
-    ends: Any,
-    s: Any,
-    labels: Any,
-    touched: Any,
-    sums: Any,
-    weight: Any,
+    cells: Any, columns: Any, ends: Any, s: Any, labels: Any, sums: Any, weight: Any
 ) -> None:
     """As :func:`add_rows`, for CSR rows and mean zero."""
-    for k in range(touched.shape[0]):
-        if touched[k]:
-            sums[k] = 0.0
-            weight[k] = 0.0
+    sums[:] = 0.0
+    weight[:] = 0.0
     for i in range(labels.shape[0]):
         k = labels[i]
-        if touched[k]:
-            weight[k] += s[i]
-            for e in range(ends[i], ends[i + 1]):
-                sums[k, columns[e]] += s[i] * cells[e]
+        weight[k] += s[i]
+        for e in range(ends[i], ends[i + 1]):
+            sums[k, columns[e]] += s[i] * cells[e]
+
+
+@kernel
+def column_sums(X: Any, s: Any, out: Any) -> None:
+    """Σ s·x of each column."""
+    out[:] = 0.0
+    for i in range(X.shape[0]):
+        for j in range(X.shape[1]):
+            out[j] += s[i] * X[i, j]
 
 
 @kernel

@@ -7,8 +7,8 @@ at m and scaled, −2x·c + ‖c‖² carries an error of at most a·(‖x‖² 
 a = 1.06·(d + 10)·2⁻²⁴, and rows whose two nearest centres come that close are compared
 directly. Once labelled, a row keeps an upper bound on the distance to its centre and a
 lower one to all others (Hamerly); while centres move less than the space between, it is
-not looked at again. Sums are taken anew for clusters that a row left or joined, never
-corrected, so no rounding piles up.
+not looked at again. Rows that change clusters are taken out of one sum and into the
+other; before the run may end, the sums are taken anew.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ SUMS = 1 << 24
 #: Share of rows too close to call in float32 beyond which products are in float64.
 BLURRED = 0.05
 
+#: Moves after which sums are taken anew.
+REFRESH = 16
 #: Groups of centres, at most, that a row keeps a bound for.
 GROUPS = 4
 
@@ -45,6 +47,11 @@ def tasks(n: int, size: int) -> list[slice]:
     parts = -(-n // max(1, size))
     parts += parts % 2 if parts > 1 else 0
     return slices(n, -(-n // parts))
+
+
+def sum_of(s: Array, values: Array) -> float:
+    """Σ s·v without BLAS, whose threads would keep turning beside ours."""
+    return float(np.einsum("i,i->", s, values))
 
 
 class Screen(NamedTuple):
@@ -63,8 +70,8 @@ class DenseRows:
     def __init__(self, X: Array, s: Array, dtype: Any = np.float32) -> None:
         self.X, self.s, (self.n, self.d) = X, s, X.shape
         self.mean = weighted_mean(X, s)
-        low, high = X.min(axis=0), X.max(axis=0)
-        reach = float(np.maximum(high - self.mean, self.mean - low).max(initial=0.0))
+        low, high = float(X.min()), float(X.max())
+        reach = max(high - float(self.mean.min()), float(self.mean.max()) - low)
         # Squares of numbers below 2⁴⁰ stay in float32's range.
         self.scale = math.ldexp(1.0, 40 - math.frexp(reach)[1]) if reach > 0 else 1.0
         self.screen_in(dtype)
@@ -83,7 +90,7 @@ class DenseRows:
             kernels.centre_rows(self.X[part], self.mean, self.scale, *place)
 
         run_blocks(work, tasks(self.n, TASK // self.d))
-        self.scatter = float(self.s @ self.norms) / self.scale**2
+        self.scatter = sum_of(self.s, self.norms) / self.scale**2
         self.spread = self.scatter  # about the mean
 
     def sharpen(self) -> None:
@@ -102,23 +109,27 @@ class DenseRows:
         )
 
     def scores(self, factor: Array, part: slice, rows: Array, desk: Desk) -> Array:
-        """−2x·c of the named rows of a part, centres × rows."""
+        """−2x·c of the named rows of a part, rows × centres."""
         block, m = self.rows[part], len(rows)
         if rows[-1] - rows[0] + 1 == m:  # consecutive
             block = block[rows[0] : rows[-1] + 1]
         else:
             room = desk.block.view(self.dtype)[: m * self.d].reshape(m, self.d)
             block = np.take(block, rows, axis=0, out=room, mode="clip")
-        out = desk.scores.view(self.dtype)[: len(factor) * m].reshape(-1, m)
-        return np.matmul(factor, block.T, out=out)
+        out = desk.scores.view(self.dtype)[: len(factor) * m].reshape(m, -1)
+        return np.matmul(block, factor.T, out=out)
 
     def settle(self, screen: Screen, part: slice, *bounds: Array) -> None:
         """Compare rows that are too close to call."""
         kernels.settle(self.X[part], screen.centers, self.scale, *bounds)
 
     def add(self, part: slice, *arrays: Array) -> None:
-        """Sums over the rows of each touched cluster, of differences to the mean."""
+        """Sums over the rows of each cluster, of differences to the mean."""
         kernels.add_rows(self.X[part], self.mean, self.s[part], *arrays)
+
+    def shift(self, part: slice, *arrays: Array) -> None:
+        """Correct those sums for the rows that changed clusters."""
+        kernels.shift_rows(self.X[part], self.mean, self.s[part], *arrays)
 
     def own_distances(self, centers: Array, labels: Array, out: Array) -> None:
         """Squared distances of all rows to their centres."""
@@ -147,7 +158,7 @@ class SparseRows:
             squares = sparse.csr_matrix((self.cells**2, X.indices, X.indptr), X.shape)
             self.norms = np.asarray(squares.sum(axis=1)).ravel()
         centre = np.asarray(X.T @ s, dtype=np.float64) / s.sum()
-        self.scatter = float(s @ self.norms)
+        self.scatter = sum_of(s, self.norms)
         self.spread = max(0.0, self.scatter - float(s.sum()) * float(centre @ centre))
 
     def screen(self, centers: Array) -> Screen:
@@ -157,14 +168,14 @@ class SparseRows:
         return Screen(centers, norms, centers, low, 2 * self.slack * norms)
 
     def scores(self, factor: Array, part: slice, rows: Array, desk: Desk) -> Array:
-        """−2x·c of the named rows of a part, centres × rows."""
+        """−2x·c of the named rows of a part, rows × centres."""
         out = np.empty((len(rows), len(factor)))
         args = (self.cells, self.X.indices, self.X.indptr[part.start :], rows)
         kernels.sparse_scores(*args, np.ascontiguousarray(factor.T), out)
-        return np.ascontiguousarray(out.T)
+        return out
 
     def add(self, part: slice, *arrays: Array) -> None:
-        """Sums over the rows of each touched cluster."""
+        """Sums over the rows of each cluster."""
         kernels.add_sparse(*self._part(part), self.s[part], *arrays)
 
     def own_distances(self, centers: Array, labels: Array, out: Array) -> None:
@@ -190,11 +201,15 @@ def rows_of(X: Any, s: Array) -> Rows:
 
 
 def weighted_mean(X: Array, s: Array) -> Array:
-    """Mean of dense rows in float64, a block at a time."""
-    total = np.zeros(X.shape[1])
-    for part in slices(len(X), max(1, (1 << 18) // X.shape[1])):
-        total += s[part] @ X[part].astype(np.float64, copy=False)
-    return np.asarray(total / s.sum())
+    """Mean of dense rows in float64."""
+    parts = tasks(len(X), max(1, TASK // X.shape[1]))
+    sums = np.empty((len(parts), X.shape[1]))
+
+    def work(p: int, stopped: Stop) -> None:
+        kernels.column_sums(X[parts[p]], s[parts[p]], sums[p])
+
+    run_blocks(work, range(len(parts)))
+    return np.asarray(sums.sum(axis=0) / s.sum())
 
 
 class Desk:
@@ -232,6 +247,10 @@ class Labelling:
         self.drift, self.group_drift = np.zeros(k), np.zeros(groups)
         self.sums = np.zeros((len(self.parts), k, rows.d))
         self.weight = np.zeros((len(self.parts), k))
+        self.stale = np.zeros(len(self.parts), dtype=bool)
+        # Differences of unequal weights might leave a little of an empty cluster.
+        self.unit = bool(np.all(rows.s == 1.0))
+        self.moves = 0
         self.centers: Array | None = None
         self.desks: list[Desk] = []  # one for each thread, used over and over
 
@@ -252,6 +271,9 @@ class Labelling:
 
         run_blocks(work, range(len(self.parts)))
         self.centers = centers
+        self.moves += 1
+        if self.moves % REFRESH == 0:
+            self.refresh()
         changed, unsure = counts.sum(axis=0)
         if isinstance(rows, DenseRows) and unsure > BLURRED * rows.n:
             rows.sharpen()  # from the next move on
@@ -271,10 +293,15 @@ class Labelling:
             drifts = (self.drift, self.group_drift, guard)
             names = names[: kernels.doubtful(*bounds, *drifts, names)]
         unsure = self._compare(part, screen, names, bounds, desk)
-        touched = np.zeros(self.k, dtype=bool)
-        changed = kernels.mark(old, labels, touched)
-        if changed:
-            rows.add(part, labels, touched, self.sums[p], self.weight[p])
+        changed = kernels.count_changes(old, labels)
+        few = 4 * changed < len(labels) and not anew
+        if few and self.unit and isinstance(rows, DenseRows):
+            if changed:
+                rows.shift(part, old, labels, self.sums[p], self.weight[p])
+                self.stale[p] = True
+        elif changed:
+            rows.add(part, labels, self.sums[p], self.weight[p])
+            self.stale[p] = False
         self.desks.append(desk)
         return changed, unsure
 
@@ -298,6 +325,17 @@ class Labelling:
                 rows.settle(screen, part, *drifts, desk.listed[:close], *bounds)
             unsure += close
         return unsure
+
+    def refresh(self) -> None:
+        """Take the sums anew where rows moved in and out, and left their rounding."""
+
+        def work(p: int, stopped: Stop) -> None:
+            part = self.parts[p]
+            place = (self.labels[part], self.sums[p], self.weight[p])
+            self.rows.add(part, *place)
+
+        run_blocks(work, np.flatnonzero(self.stale))
+        self.stale[:] = False
 
     def means(self) -> tuple[Array, Array]:
         """The weighted mean of each cluster, and its weight; empty ones keep theirs."""
@@ -364,8 +402,11 @@ def lloyd(
             _fill_empty(state, means, weight)
             shift = float(np.square(means - state.centers).sum())
             if quiet and shift <= tol:
-                status = Status.SOLVED
-                break
+                if not state.stale.any():
+                    status = Status.SOLVED
+                    break
+                state.refresh()
+                continue
             quiet = shift <= tol
             changed = state.move_to(means)
             n_iter += 1
@@ -374,8 +415,10 @@ def lloyd(
                 status = asked
                 break
             if changed == 0 and not quiet:  # the next means are the same
-                n_iter, status = min(n_iter + 1, max_iter), Status.SOLVED
-                break
+                state.refresh()
+                if state.move_to(state.means()[0]) == 0:
+                    n_iter, status = min(n_iter + 1, max_iter), Status.SOLVED
+                    break
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
     return _finish(state, start, n_iter, status, dtype)
@@ -402,5 +445,5 @@ def _finish(
         state.move_to(rounded)
     away = np.empty(rows.n)
     rows.own_distances(rounded, state.labels, away)
-    inertia = float(rows.s @ away)
+    inertia = sum_of(rows.s, away)
     return Run(rounded, state.labels, inertia, n_iter, status, start)

@@ -75,7 +75,7 @@ def check_kmeans(
     claims = [
         _shift_claim(found, centers, evidence, unit, X.shape),
         _nearest_claim(found, X.shape[0], known),
-        _inertia_claim(model, found, centers, factor, unit),
+        _inertia_claim(model, found, centers, factor, unit, X.shape[0]),
     ]
     if level == "full" and "start" in evidence.arrays:
         claims.append(_descent_claim(model, evidence, X, s, centers, factor, unit))
@@ -91,60 +91,60 @@ def check_kmeans(
 def _look(X: Any, s: Array, centers: Array, labels: Array | None, unit: float) -> Pass:
     """One pass; without labels the nearest centres are taken for them."""
     (n, d), k = X.shape, len(centers)
-    dense = not sparse.issparse(X)
-    origin = centers.mean(axis=0) if dense else np.zeros(d)
+    origin = np.zeros(d) if sparse.issparse(X) else centers.mean(axis=0)
     shifted = centers - origin
     norms = np.einsum("ij,ij->i", shifted, shifted)
-    factor = np.vstack([-2.0 * shifted.T, norms[None]])
-    nearest = np.empty(n, dtype=np.int64)
-    sums, weight = np.zeros((k, d)), np.zeros(k)
-    wrong, own, least, square = 0, 0.0, 0.0, 0.0
+    factor = np.column_stack([-2.0 * shifted, norms])
+    nearest = np.empty(n if labels is None else 0, dtype=np.int64)
+    sums, wrong, own, least, square = np.zeros((k, d + 1)), 0, 0.0, 0.0, 0.0
     slack = 8.0 * (d + 8) * unit
-    rows = max(1, CELLS // max(d + 1 if dense else 1, k))
+    rows = max(1, CELLS // max(k, 1 if sparse.issparse(X) else d + 1))
     for i in range(0, n, rows):
         part = slice(i, min(i + rows, n))
         block, x2, scores = _scores(X[part], origin, factor)
-        names = scores.argmin(axis=1)
-        nearest[part] = names
-        row = np.arange(len(names))
-        low = scores[row, names]
-        given = names if labels is None else labels[part]
-        mine = scores[row, given]
+        low, some = scores.min(axis=0), s[part]
+        if labels is None:
+            given = nearest[part] = scores.argmin(axis=0)
+        else:
+            given = labels[part]
+        mine = scores[given, np.arange(len(given))]
         doubt = np.flatnonzero(mine > low + slack * (x2 + norms[given]))
         if len(doubt):
             wrong += _count_wrong(block[doubt], given[doubt], shifted, slack)
-        some = s[part]
-        own += float(some @ np.maximum(x2 + mine, 0.0))
-        least += float(some @ np.maximum(x2 + low, 0.0))
-        square += float(some @ x2)
-        hot = sparse.csr_matrix((some, (given, row)), shape=(k, len(row)))
-        sums += np.asarray((hot @ block).toarray() if not dense else hot @ block)
-        weight += np.bincount(given, some, k)
+        own += float(np.einsum("i,i", some, np.maximum(x2 + mine, 0.0)))
+        least += float(np.einsum("i,i", some, np.maximum(x2 + low, 0.0)))
+        square += float(np.einsum("i,i", some, x2))
+        ends = np.arange(len(given) + 1)
+        hot = sparse.csc_matrix((some, given, ends), shape=(k, len(given)))
+        found = hot @ block
+        sums += found.toarray() if sparse.issparse(found) else found
+    weight = sums[:, -1].copy()
     with np.errstate(divide="ignore", invalid="ignore"):
-        means = sums / weight[:, None] + origin
-    mean = sums.sum(axis=0) / s.sum()
-    total = max(0.0, square - float(s.sum()) * float(mean @ mean))
+        means = sums[:, :-1] / weight[:, None] + origin
+    mean = sums[:, :-1].sum(axis=0) / weight.sum()
+    total = max(0.0, square - float(weight.sum()) * float(mean @ mean))
     return Pass(nearest, wrong, own, least, means, weight, total)
 
 
 def _scores(X: Any, origin: Array, factor: Array) -> tuple[Any, Array, Array]:
-    """Rows about the origin, their squared norms, and ‖c‖² − 2x·c."""
+    """Rows about the origin with a one behind, ‖x‖², and ‖c‖² − 2x·c by centre."""
     if sparse.issparse(X):
-        block = X.tocsr().astype(np.float64)
-        x2 = np.asarray(block.multiply(block).sum(axis=1)).ravel()
-        return block, x2, np.asarray(block @ factor[:-1]) + factor[-1]
-    wide = np.empty((X.shape[0], X.shape[1] + 1))
-    wide[:, -1] = 1.0
-    np.subtract(X, origin, out=wide[:, :-1])
-    block = wide[:, :-1]
-    return block, np.einsum("ij,ij->i", block, block), wide @ factor
+        rows = X.tocsr().astype(np.float64)
+        x2 = np.asarray(rows.multiply(rows).sum(axis=1)).ravel()
+        block = sparse.hstack([rows, np.ones((X.shape[0], 1))], format="csr")
+        return block, x2, np.ascontiguousarray((block @ factor.T).T)
+    block = np.empty((X.shape[0], X.shape[1] + 1))
+    block[:, -1] = 1.0
+    np.subtract(X, origin, out=block[:, :-1])
+    x2 = np.einsum("ij,ij->i", block, block) - 1.0
+    return block, x2, factor @ block.T
 
 
 def _count_wrong(block: Any, given: Array, centers: Array, slack: float) -> int:
     """How many of a few rows are nearer to another centre, by differences."""
     wrong = 0
     block = block.toarray() if sparse.issparse(block) else block
-    for x, k in zip(block, given):
+    for x, k in zip(block[:, :-1], given):
         away = np.square(x - centers).sum(axis=1)
         norm = float(x @ x) + float(centers[k] @ centers[k])
         # Labels made in float32 are judged by what float32 can tell.
@@ -166,9 +166,8 @@ def _labels(model: Any, n: int, k: int) -> Array | None:
 def _factor(X: Any, centers: Array) -> float:
     """A power of two, one for ordinary data, that brings squares into range."""
     values = X.data if sparse.issparse(X) else X
-    top = max(
-        float(np.abs(values).max(initial=0.0)), float(np.abs(centers).max(initial=0.0))
-    )
+    ends = (values.min(initial=0.0), values.max(initial=0.0), *centers.ravel())
+    top = float(np.abs(ends).max())
     power = math.frexp(top)[1]
     return 1.0 if top == 0 or abs(power) < WIDEST else math.ldexp(1.0, -power)
 
@@ -232,7 +231,7 @@ def _nearest_claim(found: Pass, n: int, unknown: str) -> Claim:
 
 
 def _inertia_claim(
-    model: Any, found: Pass, centers: Array, factor: float, unit: float
+    model: Any, found: Pass, centers: Array, factor: float, unit: float, n: int
 ) -> Claim:
     full = found.weight > 0
     mean = found.weight[full] @ found.means[full] / found.weight.sum()
@@ -244,7 +243,7 @@ def _inertia_claim(
     size = max(found.total, found.own)
     worst = max(abs(by_scatter - found.own), abs(stated - found.own))
     value = worst / size if size > 0 else worst
-    target = 64 * unit * math.sqrt(len(found.nearest)) + 1e-9
+    target = 64 * unit * math.sqrt(n) + 1e-9
     if factor != 1.0 and not math.isfinite(stated):
         value = abs(by_scatter - found.own) / size if size > 0 else 0.0
     met = bool(value <= target)
