@@ -178,10 +178,15 @@ def test_the_verifiers_step_is_em_on_the_rows():
     assert log_likelihood(spread, Point(W, noise))[0] == pytest.approx(known)
 
 
-def test_fewer_rows_than_columns_take_another_way_to_the_same_place():
-    X = factor_rows(n=40, d=300, k=2)
-    wide = FactorAnalysis(2, tol=1e-6).fit(X)
-    again = FactorAnalysis(2, tol=1e-6).fit(np.vstack([X] * 8))  # forms S
+@pytest.mark.parametrize("d", [300, 1100])
+def test_fewer_rows_than_columns_take_another_way_to_the_same_place(d):
+    """The second fit forms the covariance, and so does its verifier."""
+    X = factor_rows(n=60, d=d, k=2)
+    wide = FactorAnalysis(2, tol=1e-3).fit(X)
+    again = FactorAnalysis(2, tol=1e-3 * (d // 60 + 1)).fit(
+        np.vstack([X] * (d // 60 + 1))
+    )
+    assert wide.n_iter_ == again.n_iter_
     np.testing.assert_allclose(wide.get_covariance(), again.get_covariance(), atol=1e-4)
     assert wide.certificate_.met
     assert certus.certify(wide, X, level="full")["monotone_ascent"].met
