@@ -28,7 +28,7 @@ BLOCK, ROOM = 1024, 1 << 24
 #: A component on fewer rows than this has no mean to speak of and is left as it is.
 DEAD = 1e-12
 #: Relative error of a covariance beyond which its sums are taken again.
-LOSS = 1e-10
+LOSS = 1e-8
 
 
 class Components(NamedTuple):

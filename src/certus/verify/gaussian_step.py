@@ -12,7 +12,6 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 from certus.verify.data import Array
 
@@ -20,7 +19,9 @@ EPS = float(np.finfo(np.float64).eps)
 #: Numbers handled at a time, so that they stay in cache.
 BLOCK = 1 << 15
 #: Covariances whose digits were lost by a mean that moved are summed again.
-LOSS = 1e-10
+LOSS = 1e-8
+#: Shares below this add nothing that float64 would keep.
+NOTHING = 1e-30
 #: A component on fewer rows is left as it is.
 DEAD = 1e-12
 
@@ -60,9 +61,13 @@ def log_joint(block: Array, theta: Theta) -> Array:
     """Log π_k N(x; μ_k, Σ_k) of each row and component."""
     d = theta.means.shape[1]
     joint = np.empty((len(block), len(theta.weights)))
+    away, scaled = np.empty_like(block), np.empty_like(block)
     for k, (weight, mean, root) in enumerate(zip(*theta)):
-        away = block - mean
-        scaled = away @ root if root.ndim == 2 else away * root
+        np.subtract(block, mean, out=away)
+        if root.ndim == 2:
+            np.matmul(away, root, out=scaled)
+        else:
+            np.multiply(away, root, out=scaled)
         diagonal = np.diag(root) if root.ndim == 2 else root
         joint[:, k] = -0.5 * np.einsum("ij,ij->i", scaled, scaled)
         joint[:, k] += np.log(diagonal).sum() - 0.5 * d * math.log(2 * math.pi)
@@ -76,14 +81,23 @@ def _blocks(X: Array) -> Any:
         yield np.asarray(X[i : i + rows], dtype=np.float64)
 
 
-def _rows(joint: Array, hard: bool) -> Array:
-    return joint.max(axis=1) if hard else np.asarray(logsumexp(joint, axis=1))
+def posterior(joint: Array, hard: bool) -> tuple[Array, Array]:
+    """Log p(x) of each row (hard: with its best component), and the shares r."""
+    top = joint.max(axis=1, keepdims=True)
+    if hard:
+        shares = np.zeros_like(joint)
+        shares[np.arange(len(joint)), joint.argmax(axis=1)] = 1.0
+        return top[:, 0], shares
+    shares = np.exp(joint - top)
+    total = shares.sum(axis=1, keepdims=True)
+    shares /= total
+    return (top + np.log(total))[:, 0], shares
 
 
 def level_of(X: Array, theta: Theta, hard: bool) -> float:
     """The mean log-likelihood, or that of rows with their best component."""
-    total = sum(float(_rows(log_joint(b, theta), hard).sum()) for b in _blocks(X))
-    return total / X.shape[0]
+    rows = (posterior(log_joint(block, theta), hard)[0] for block in _blocks(X))
+    return sum(float(part.sum()) for part in rows) / X.shape[0]
 
 
 def _sums(
@@ -95,16 +109,11 @@ def _sums(
     total, sizes, first = 0.0, np.zeros(k), np.zeros((k, d))
     second = np.zeros((k, d, d) if matrix else (k, d))
     for block in _blocks(X):
-        joint = log_joint(block, theta)
-        rows = _rows(joint, hard)
+        rows, shares = posterior(log_joint(block, theta), hard)
         total += float(rows.sum())
-        if hard:
-            shares = np.eye(k)[joint.argmax(axis=1)]
-        else:
-            shares = np.exp(joint - rows[:, None])
         sizes += shares.sum(axis=0)
         for j in range(k):
-            some = np.flatnonzero(shares[:, j] > 0)
+            some = np.flatnonzero(shares[:, j] > NOTHING)
             away, r = block[some] - about[j], shares[some, j]
             first[j] += r @ away
             heavy = away * r[:, None]

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.special import logsumexp, xlogy
+from scipy.special import xlogy
 
 from certus.certificate import Claim, Evidence, Status, Strength
 from certus.verify import data
@@ -26,6 +26,7 @@ from certus.verify.gaussian_step import (
     Theta,
     level_of,
     log_joint,
+    posterior,
     spread,
     start_of,
     take_step,
@@ -212,7 +213,7 @@ def _elbo_claim(model: Any, X: Array, theta: Theta) -> Claim:
         q = np.asarray(model.predict_proba(X[some]))
     eps, q = _eps_of(q), q.astype(np.float64)
     joint = log_joint(np.asarray(X[some], dtype=np.float64), theta)
-    level = np.asarray(logsumexp(joint, axis=1))
+    level, _ = posterior(joint, hard=False)
     if q.shape != joint.shape:
         gap = np.full(len(some), np.inf)
     else:
