@@ -98,8 +98,8 @@ class Operator:
         if self.sparse:
             mean = np.asarray(self.X.T @ np.ones(n)).ravel() / (n * self.scale)
         else:
-            mean = self._sum(lambda p: self.X[p].sum(axis=0, dtype=np.float64), (d,))
-            mean = mean / n
+            ones = np.ones(n)
+            mean = self._sum(lambda p: ones[p] @ self.block(p), (d,)) / (n * self.scale)
         if not np.isfinite(mean).all():
             require_finite(self.X)
             raise np.linalg.LinAlgError("the sum of a column overflows")

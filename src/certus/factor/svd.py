@@ -38,6 +38,7 @@ class SpectralModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
     """What PCA and TruncatedSVD share; abstract."""
 
     components_: Array
+    singular_values_: Array
     random_state: Any
     max_time: float | None
     tol: float
@@ -70,6 +71,8 @@ class SpectralModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
 
     def _close(self, found: Spectrum, monitor: Monitor) -> None:
         """Store what every fit leaves behind."""
+        if not np.isfinite(self.singular_values_).all():
+            raise np.linalg.LinAlgError("its singular values overflow")
         if not monitor.history["gap"]:
             monitor.step(float(np.square(found.values).sum()), 0.0)
         self.solver_, self.solver_reason_ = found.solver, found.why

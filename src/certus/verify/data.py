@@ -234,11 +234,14 @@ def numbers(y: Any, n: int) -> Array:
 NARROW = 8
 
 
-def fingerprint(X: Any, y: Array, s: Array) -> dict[str, Any]:
+def fingerprint(
+    X: Any, y: Array, s: Array, projected: Array | None = None
+) -> dict[str, Any]:
     """Shape, dtype, Σs, and projections on fixed irrational sequences.
 
     Detects mistakes (other rows, changed cells, another order), not adversaries. Every
     cell enters with a weight that is not zero, so NaN and inf are found on the way.
+    ``projected`` is X @ direction(d), if a pass of the checker has computed it already.
     """
     n, d = X.shape
     row = _sequence(n, 0.6180339887498949)
@@ -246,8 +249,10 @@ def fingerprint(X: Any, y: Array, s: Array) -> dict[str, Any]:
     # Sums without BLAS where little is summed: its threads would keep turning
     # afterwards, and slow whatever the user does next.
     with np.errstate(over="ignore", invalid="ignore"):
-        column = _sequence(d, 0.7548776662466927)
-        if d <= NARROW and not sparse.issparse(X):
+        column = direction(d)
+        if projected is not None:
+            pass
+        elif d <= NARROW and not sparse.issparse(X):
             projected = sum((X[:, j] * column[j] for j in range(d)), np.zeros(n))
         else:
             projected = dot(X, column)
@@ -284,6 +289,11 @@ def text_fingerprint(codes: list[int], y: Array) -> dict[str, Any]:
         "x_scale": 0.5,
         "y": float(row @ y),
     }
+
+
+def direction(d: int) -> Array:
+    """The fixed direction on which rows are projected for a fingerprint."""
+    return _sequence(d, 0.7548776662466927)
 
 
 def _sequence(n: int, step: float) -> Array:

@@ -27,7 +27,7 @@ from certus.verify.data import Array
 EPS = float(np.finfo(np.float64).eps)
 SINGLE = float(np.finfo(np.float32).eps)
 #: Random directions that look for a variance left out.
-PROBES = 4
+PROBES = 3
 #: Up to so many rows or columns the whole spectrum is computed, at either level.
 WHOLE = {"quick": 128, "full": 2_000}
 #: Up to so many cells the probes take a second step: a few milliseconds.
@@ -39,11 +39,15 @@ SMALL, LARGE = 1e-140, 1e140
 
 
 class Moments(NamedTuple):
-    """What one pass tells: means of columns, ‖A‖², AᵀA times some directions."""
+    """What one pass tells: means of columns, ‖A‖², AᵀA times some directions.
+
+    And the projection of the rows that a fingerprint needs, where X is dense.
+    """
 
     mean: Array
     squares: float
     products: Array
+    projected: Array | None
 
 
 class Data(NamedTuple):
@@ -65,7 +69,7 @@ def check_spectral(
     X = data.as_matrix(X)
     if sample_weight is not None:
         raise ValueError("Principal components have no sample_weight; leave it out.")
-    marks = data.fingerprint(X, np.zeros(X.shape[0]), np.ones(X.shape[0]))
+    n = X.shape[0]
     tol = evidence.params.get("tol")
     target = None if tol is None else float(tol)
     with np.errstate(all="ignore"):
@@ -73,6 +77,8 @@ def check_spectral(
         whole = min(X.shape) <= WHOLE[level]
         probes = _probes(given, 0 if whole else PROBES)
         found = _moments(given, np.vstack([given.V, probes]))
+        seen = found.projected if given.scale == 1.0 else None
+        marks = data.fingerprint(X, np.zeros(n), np.ones(n), seen)
         claims = _claims(model, given, found, probes, target, level)
     if any(claim.met is False for claim in claims):
         claims.sort(key=lambda claim: claim.met is not False)
@@ -103,7 +109,7 @@ def _read(model: Any, X: Any, centred: bool) -> Data:
         shift = np.asarray(model.mean_, dtype=np.float64)
         if shift.shape != (d,) or not np.isfinite(shift).all():
             raise ValueError("The model's mean makes no sense. Fit it again.")
-    scale, top = 1.0, float(sigma.max(initial=0.0))
+    scale, top = 1.0, float(np.abs(np.append(sigma, shift)).max())
     if top > 0 and not SMALL < top < LARGE:
         scale = float(2.0 ** -np.round(np.log2(top)))
         X, shift, sigma = X * scale, shift * scale, sigma * scale
@@ -132,31 +138,40 @@ def _moments(given: Data, P: Array) -> Moments:
     base = given.shift if far and not sparse.issparse(X) else np.zeros(d)
     if sparse.issparse(X):
         values = X.data.astype(np.float64, copy=False)
-        squares = float(values @ values)
+        squares, projected = float(values @ values), None
         sums = np.asarray(X.T @ np.ones(n)).ravel()
         products = data.t_dot(X, data.dot(X, P.T))
     else:
-        sums, squares, products = _dense_pass(X, base if far else None, P)
+        sums, squares, products, projected = _dense_pass(X, base if far else None, P)
     left = sums / n
     if given.centred:  # what remains of the mean, by a correction of rank one
         products = products - n * np.outer(left, P @ left)
         squares -= n * float(left @ left)
-    return Moments(base + left, max(squares, 0.0), products)
+    return Moments(base + left, max(squares, 0.0), products, projected)
 
 
-def _dense_pass(X: Any, shift: Array | None, P: Array) -> tuple[Array, float, Array]:
-    """Column sums, sum of squares and BᵀBPᵀ of the rows B = X − shift, together."""
-    k, d = P.shape
+def _dense_pass(
+    X: Any, shift: Array | None, P: Array
+) -> tuple[Array, float, Array, Array]:
+    """Sums, sum of squares, BᵀBPᵀ of the rows B = X − shift, and the fingerprint's X u.
+
+    All from one product: P has u and, after it is applied, a row of ones beside it.
+    """
+    k, (n, d) = len(P), X.shape
+    u = data.direction(d)
+    P, offset = np.vstack([P, u]), 0.0 if shift is None else float(shift @ u)
     rows = max(1, (1 << 20) // max(1, d))
-    out, squares, Z = np.zeros((k + 1, d)), 0.0, np.ones((k + 1, rows))
-    for i in range(0, X.shape[0], rows):
+    out, squares, Z, projected = np.zeros((k + 1, d)), 0.0, np.ones((k + 1, rows)), []
+    for i in range(0, n, rows):
         block = X[i : i + rows].astype(np.float64, copy=False)
         block = block if shift is None else block - shift
         z = Z[:, : len(block)]
-        z[:k] = P @ block.T
+        z[:] = P @ block.T
+        projected.append(z[k] + offset)
+        z[k] = 1.0
         out += z @ block
         squares += float(np.vdot(block, block))
-    return out[k], squares, out[:k].T
+    return out[k], squares, out[:k].T, np.concatenate(projected)
 
 
 # -- claims -----------------------------------------------------------------------
