@@ -415,11 +415,13 @@ def test_one_and_two_threads_agree_to_the_last_bit(model, monkeypatch):
     from sklearn.base import clone
 
     from certus.convex import threads
+    from certus.factor import rating_solvers
 
     X = some_ratings(600, 400, 0.3)  # enough for several blocks
     found = []
     for budget in (1, 2, 4):
-        monkeypatch.setattr(threads, "thread_budget", lambda budget=budget: budget)
+        for module in (threads, rating_solvers):
+            monkeypatch.setattr(module, "thread_budget", lambda b=budget: b)
         found.append(clone(model).fit(X))
     for other in found[1:]:
         np.testing.assert_array_equal(found[0].user_factors_, other.user_factors_)

@@ -9,12 +9,16 @@ same to the last bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
+from certus.base import thread_budget
 from certus.certificate import Status
 from certus.convex.design import Array
 from certus.convex.threads import run_blocks
@@ -23,11 +27,17 @@ from certus.factor.rating_kernels import row_blocks, solve_rows, squared_errors,
 #: (entries, groups) of users and of items; it depends on the data alone, so that the
 #: result does not depend on the number of threads.
 GROUPS = ((20_000_000, 16), (50_000, 4), (0, 1))
+#: Users that stay together when their order is shuffled.
+RUN = 16
 #: An objective so many times that of the start has exploded.
 TOO_LARGE = 10.0
 
 #: Called after each round with (objective, relative gain); a status ends the run.
 OnRound = Callable[[float, float], Status | None]
+
+
+#: How blocks of work are run: ``run_blocks``, or on threads that wait for more.
+Run = Callable[[Callable[[Any, Callable[[], bool]], None], Any], None]
 
 
 class Rows(NamedTuple):
@@ -78,7 +88,7 @@ def both_sides(matrix: Any, weights: Array, values: Array) -> tuple[Rows, Rows]:
     return rows_of(matrix, weights, values), by_item
 
 
-def objective(problem: Problem, point: Point) -> float:
+def objective(problem: Problem, point: Point, run: Run = run_blocks) -> float:
     """The value of the objective, in blocks added up in a fixed order."""
     rows, (W, Z, b, c) = problem.by_user, point
     blocks = row_blocks(rows.indptr, W.shape[1])
@@ -87,7 +97,7 @@ def objective(problem: Problem, point: Point) -> float:
     def work(place: int, stop: Callable[[], bool]) -> None:
         parts[place] = squared_errors(*blocks[place], *rows, W, Z, b, c)
 
-    run_blocks(work, range(len(blocks)))
+    run(work, range(len(blocks)))
     total = float(parts.sum())
     for F, reg in zip((W, Z), problem.reg):
         total += float(reg @ np.einsum("ij,ij->i", F, F, dtype=np.float64))
@@ -199,27 +209,50 @@ def descend(
     keeps = _keeps(problem, strata.items, rate, point.W.dtype)
     done = 0
     try:
-        for done in range(1, max_iter + 1):
-            orders = [random.permutation(users) for users in strata.users]
-            try:
-                _epoch(strata, orders, moving, keeps, problem.biased, rate, done)
-            finally:
-                point.Z[strata.items], point.c[strata.items] = moving.Z, moving.c
-            value = objective(problem, point)
-            if not value <= TOO_LARGE * first:
-                _copy(kept, point)
-                return done, Status.DIVERGED
-            if value < best:
-                best = value
-                _copy(point, kept)
-            gain = (before - value) / before if before > 0 else 0.0
-            before = value
-            stop = on_round(value, gain)
-            if stop is not None:
-                return done, stop
+        with _waiting_threads(len(strata.users)) as run:
+            for done in range(1, max_iter + 1):
+                orders = [_shuffled(users, random) for users in strata.users]
+                try:
+                    _epoch(strata, orders, moving, keeps, problem.biased, rate, run)
+                finally:
+                    point.Z[strata.items], point.c[strata.items] = moving.Z, moving.c
+                value = objective(problem, point, run)
+                if not value <= TOO_LARGE * first:
+                    _copy(kept, point)
+                    return done, Status.DIVERGED
+                if value < best:
+                    best = value
+                    _copy(point, kept)
+                gain = (before - value) / before if before > 0 else 0.0
+                before = value
+                stop = on_round(value, gain)
+                if stop is not None:
+                    return done, stop
     except KeyboardInterrupt:
         return done, Status.INTERRUPTED
     return done, Status.SOLVED
+
+
+@contextmanager
+def _waiting_threads(blocks: int) -> Iterator[Run]:
+    """Threads for all epochs: starting them anew for each stratum costs as much."""
+    workers = min(thread_budget(), blocks)
+    if workers == 1:
+        yield run_blocks
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        yield lambda work, parts: deque(
+            pool.map(lambda part: work(part, lambda: False), parts), maxlen=0
+        )
+
+
+def _shuffled(users: Array, random: np.random.Generator) -> Array:
+    """Runs of neighbouring users in a random order, so that memory is read in runs."""
+    if not len(users):
+        return users
+    starts = random.permutation(np.arange(users[0], users[-1] + 1, RUN))
+    order = (starts[:, None] + np.arange(RUN)).ravel()
+    return np.asarray(order[order <= users[-1]])
 
 
 def _copy(source: Point, target: Point) -> None:
@@ -246,11 +279,11 @@ def _epoch(
     keeps: list[Array],
     biased: bool,
     rate: float,
-    turn: int,
+    run: Run,
 ) -> None:
     """Visit every entry once, a stratum of disjoint blocks after the other."""
     B, step = len(orders), point.W.dtype.type(rate)
-    for shift in range(turn, turn + B):
+    for shift in range(B):
 
         def work(p: int, stop: Callable[[], bool], shift: int = shift) -> None:
             q = (p + shift) % B
@@ -259,4 +292,4 @@ def _epoch(
                 *(*strata.rows[1:], *point, *keeps, biased, step),
             )
 
-        run_blocks(work, range(B))
+        run(work, range(B))

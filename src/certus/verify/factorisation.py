@@ -90,8 +90,11 @@ def bracket(side: Side, g: Array, steps: int) -> Gain:
     if steps == 0:
         return Gain(0.0, _over(np.einsum("ij,ij->i", g, g), scale))
     white = side._replace(Y=Y, penalty=np.eye(Y.shape[1]), scale=scale)
-    d = solve(white, g) if steps == EXACT else _conjugate(white, g, steps)
-    Hd = _apply(white, d)
+    if steps == EXACT:
+        d = solve(white, g)
+        Hd = _apply(white, d)
+    else:
+        g, d, Hd = _conjugate(white, g, steps)
     low = np.einsum("ij,ij->i", g, d) - 0.5 * np.einsum("ij,ij->i", d, Hd)
     r = g - Hd
     rest = _over(np.einsum("ij,ij->i", r, r), scale)
@@ -112,8 +115,8 @@ def _apply(side: Side, d: Array) -> Array:
     return np.asarray(data + side.scale[:, None] * d)
 
 
-def _conjugate(side: Side, g: Array, steps: int) -> Array:
-    """Approximate H⁻¹g of every row at once, where B = I.
+def _conjugate(side: Side, g: Array, steps: int) -> tuple[Array, Array, Array]:
+    """Turned axes: g, d = H⁻¹g approximately, and Hd, of every row, where B = I.
 
     The rows' matrices are alike, ρI plus a multiple of the mean of s·y·yᵀ: dividing by
     it in its own axes is the preconditioner.
@@ -126,7 +129,7 @@ def _conjugate(side: Side, g: Array, steps: int) -> Array:
     floor = 1e-14 * max(float(sizes[-1]), 1e-300)
     guess = side.scale[:, None] + mass[:, None] * np.maximum(sizes, floor)
     guess[guess == 0] = 1.0
-    d, r = np.zeros_like(g), g.copy()
+    d, Hd, r = np.zeros_like(g), np.zeros_like(g), g.copy()
     p = r / guess
     size = np.einsum("ij,ij->i", r, p)
     for _ in range(steps):
@@ -134,12 +137,14 @@ def _conjugate(side: Side, g: Array, steps: int) -> Array:
         curve = np.einsum("ij,ij->i", p, Hp)
         move = np.divide(size, curve, out=np.zeros_like(size), where=curve > 0)
         d += move[:, None] * p
-        r -= move[:, None] * Hp
+        Hp *= move[:, None]
+        Hd += Hp
+        r -= Hp
         fresh = r / guess
         now = np.einsum("ij,ij->i", r, fresh)
         turned = np.divide(now, size, out=np.zeros_like(now), where=size > 0)
         p, size = fresh + turned[:, None] * p, now
-    return np.asarray(d @ turn.T)
+    return g, d, Hd
 
 
 def solve(side: Side, rhs: Array | None = None) -> Array:

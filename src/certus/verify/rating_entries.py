@@ -136,7 +136,8 @@ class Explicit:
         self.scale = tuple(
             np.ones(len(n)) if one else np.maximum(1.0, n) for n in (users, items)
         )
-        self.z = self.side(0).products(self.rows(0))
+        self.users = self.side(0)
+        self.z = self.users.products(self.rows(0))
         self.size = 0.5 * float(s @ np.square(self.values))
         self.value = self.value_at(self.point, self.z)
 
@@ -219,7 +220,8 @@ class Implicit:
         self.extra = float(params["alpha"]) * entries.by_user.data
         self.point = _factors(model)
         self.scale = tuple(np.ones(len(F)) for F in self.point)
-        self.z = self.side(0).products(self.rows(0))
+        self.users = self.side(0)
+        self.z = self.users.products(self.rows(0))
         self.size = float(np.sum(1.0 + self.extra))
         self.value = self.value_at(self.point, self.z)
 

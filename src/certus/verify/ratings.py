@@ -49,7 +49,7 @@ def check_ratings(
 
 
 def _gain_claims(found: Any, params: Any, level: str) -> tuple[list[Claim], Status]:
-    sides = [found.side(0), found.side(1)]
+    sides = [found.users, found.side(1)]
     by_item = found.z
     if found.biased:  # an item's own number is c, where a user's is b
         b, c = found.point[2:]
