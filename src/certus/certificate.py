@@ -211,6 +211,8 @@ _LABELS = {
     "sample_loss": ("loss", "loss"),
     "pairs_told_apart": ("told apart", "told apart"),
     "composition": ("means", "no means"),
+    "word_counts": ("counts", "miscounted"),
+    "cooccurrence_counts": ("counts", "miscounted"),
     "step_gain": ("at rest", "still rising"),
     "half_step_gain": ("at rest", "not at rest"),
     "remaining_gain": ("left", "left"),

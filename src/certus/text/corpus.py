@@ -465,8 +465,8 @@ def _relabelled(
 ) -> tuple[Array, Array, int]:
     """Ids through a table, in place; those below zero leave, and documents shrink."""
     kept = 0
-    moved = np.empty_like(offsets)
-    moved[0] = document = 0
+    moved = np.zeros_like(offsets)
+    document = 0
     for i in range(0, len(ids), CHUNK):
         part = np.asarray(ids[i : i + CHUNK])
         part = part.copy() if table is None else table[part]
@@ -479,7 +479,6 @@ def _relabelled(
         some = part[stays]
         ids[kept : kept + len(some)] = some
         kept += len(some)
-    moved[document + 1 :] = kept
     return ids[:kept], moved, len(ids) - kept
 
 

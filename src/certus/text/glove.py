@@ -58,9 +58,10 @@ class GloVe(WordVectors, Model):
 
     Certificate
     -----------
-    ``row_gain`` (PROVED): what exact solves of words' rows would still gain, as a
-    share of the objective of the best constant; for ``solver="als"`` at most ``tol``,
-    for ``"sgd"`` without a promise. ``objective`` (MEASURED): the sum, recomputed.
+    ``half_step_gain`` (PROVED), for ``solver="als"``: what exact solves of the words'
+    rows would still gain, as a share of the objective of the best constant, is at most
+    ``tol``. ``"sgd"`` promises nothing and states the same number as
+    ``remaining_gain`` (PROVED). ``objective`` (MEASURED): the sum, recomputed.
     ``cooccurrence_counts`` (PROVED): counts of a sample of words, taken anew. The quick
     check looks at as many rows as a pass allows, level "full" at all. The problem is
     not convex: nothing is said about other minima.
@@ -89,8 +90,8 @@ class GloVe(WordVectors, Model):
     max_iter : int, default=50
         Epochs of ``"sgd"``, rounds of ``"als"``.
     tol : float, default=1e-4
-        ``"als"``: target of ``row_gain``. ``"sgd"`` ends early when an epoch gains
-        less than this share.
+        ``"als"``: target of ``half_step_gain``. ``"sgd"`` ends early when an epoch
+        gains less than this share.
     tokenizer, min_count, max_words
         How texts become words; by default words seen five times at least.
     warm_start : bool, default=False

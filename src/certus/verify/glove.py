@@ -148,21 +148,18 @@ def _gain_claim(found: Found, params: Any, looked: int, n: int) -> Claim:
     value = found.gain / found.constant
     which = "all rows" if looked == n else f"{looked:,} of {n:,} rows"
     met = None if tol is None else bool(value <= tol + found.allowance)
-    detail = f"exact solves of {which} for words would gain {value:.1e} of the"
-    detail += " constant's objective"
-    if tol is not None:
-        detail += f" (asked for {tol:.0e})"
+    asked = "" if tol is None else f" (asked for {tol:.0e})"
     return Claim(
-        "row_gain",
+        "remaining_gain" if tol is None else "half_step_gain",
         Strength.PROVED,
         value,
         tol,
         met,
-        f"gain of exact row solves on  {OBJECTIVE}",
-        "the objective after the solves is no less than the minimum; so much is still "
-        "to gain at least, as a share of P(best constant) of the same rows",
+        "gain of exact solves for words, as a share of P(best constant)",
+        "the objective after the solves is no less than the minimum: so much is still "
+        "to gain at least; over all rows, no round for the words gains more",
         allowance=found.allowance,
-        detail=detail,
+        detail=f"solving {which} exactly would gain {value:.1e}{asked}",
         fix=str(params["fix"]) if met is False or params.get("diverged") else "",
     )
 
