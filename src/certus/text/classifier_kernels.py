@@ -34,9 +34,12 @@ def _mean(Z: Any, own: Any, features: Any, first: int, end: int, h: Any) -> None
     h[:] = 0.0
     for p in range(first, end):
         i = features[p]
-        row = own[i] if i < len(own) else Z[i]
-        for j in range(d):
-            h[j] += row[j]
+        if i < len(own):
+            for j in range(d):
+                h[j] += own[i, j]
+        else:
+            for j in range(d):
+                h[j] += Z[i, j]
     if end > first:
         h[:] *= h.dtype.type(1.0 / (end - first))
 
@@ -49,9 +52,12 @@ def _spread(Z: Any, own: Any, features: Any, first: int, end: int, g: Any) -> No
         g[:] *= np.float32(1.0 / (end - first))
     for p in range(first, end):
         i = features[p]
-        row = own[i] if i < len(own) else Z[i]
-        for j in range(d):
-            row[j] += g[j]
+        if i < len(own):
+            for j in range(d):
+                own[i, j] += g[j]
+        else:
+            for j in range(d):
+                Z[i, j] += g[j]
 
 
 @register_jitable
