@@ -45,6 +45,7 @@ HOMES = {
     "KNeighborsClassifier": "sklearn.neighbors",
     "KNeighborsRegressor": "sklearn.neighbors",
     "GaussianMixture": "sklearn.mixture",
+    "KMeans": "sklearn.cluster",
     "FactorAnalysis": "sklearn.decomposition",
     "PCA": "sklearn.decomposition",
     "TruncatedSVD": "sklearn.decomposition",
@@ -61,7 +62,7 @@ ATTRIBUTES = (
     *("converged_", "lower_bound_", "lower_bounds_"),
     *("components_", "explained_variance_", "explained_variance_ratio_", "mean_"),
     *("singular_values_", "n_components_", "n_samples_", "noise_variance_"),
-    "loglike_",
+    *("loglike_", "cluster_centers_", "labels_", "inertia_"),
 )
 
 #: Kernels of ``certus.terms`` by scikit-learn's names.
@@ -106,6 +107,8 @@ def to_sklearn(model: Any) -> Any:
     theirs = cls(**params)
     if names[0] in ("RidgeClassifier", "PoissonRegressor", "SVC", "SVR"):
         vars(theirs).update(_private_state(cls, getattr(model, "classes_", None)))
+    elif names[0] == "KMeans":
+        vars(theirs).update(_private_state(cls, None, n_clusters=1))
     for name in ATTRIBUTES:
         if name in vars(model):
             setattr(theirs, name, copy.deepcopy(vars(model)[name]))
@@ -161,10 +164,10 @@ def _kernel_params(model: Any, kernel: Any) -> dict[str, Any]:
     return params
 
 
-def _private_state(cls: Any, classes: Any) -> dict[str, Any]:
+def _private_state(cls: Any, classes: Any, **params: Any) -> dict[str, Any]:
     """What a fit of scikit-learn's leaves, public or not, on a few made-up rows."""
     y = np.array([0.0, 1.0]) if classes is None else classes
-    made_up = cls().fit(np.arange(len(y), dtype=float)[:, None], y)
+    made_up = cls(**params).fit(np.arange(len(y), dtype=float)[:, None], y)
     return {k: v for k, v in vars(made_up).items() if k not in made_up.get_params()}
 
 

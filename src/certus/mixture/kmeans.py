@@ -204,7 +204,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         def on_step(objective: float, shift: float, centers: Array) -> Status | None:
             relative = shift / variance if variance > 0 else 0.0
             return monitor.step(
-                objective / factor**2,
+                objective / factor / factor,
                 relative,
                 lambda: {"cluster_centers_": (centers / factor).astype(X.dtype)},
             )

@@ -290,4 +290,5 @@ def _units(X: Any) -> tuple[float, Array]:
     room = 50 if X.dtype == np.float32 else 0
     power = room - math.frexp(top)[1] if top > 0 else 0
     ordinary = X.dtype == np.float64 and abs(power) < 300
-    return (1.0 if ordinary else math.ldexp(1.0, min(power, 1000))), u
+    most = 120 if X.dtype == np.float32 else 1000  # a factor that is itself in range
+    return (1.0 if ordinary else math.ldexp(1.0, min(power, most))), u

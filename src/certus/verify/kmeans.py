@@ -135,9 +135,8 @@ def _scores(X: Any, origin: Array, factor: Array) -> tuple[Any, Array, Array]:
         return block, x2, np.ascontiguousarray((block @ factor.T).T)
     block = np.empty((X.shape[0], X.shape[1] + 1))
     block[:, -1] = 1.0
-    np.subtract(X, origin, out=block[:, :-1])
-    x2 = np.einsum("ij,ij->i", block, block) - 1.0
-    return block, x2, factor @ block.T
+    rows = np.subtract(X, origin, out=block[:, :-1])
+    return block, np.einsum("ij,ij->i", rows, rows), factor @ block.T
 
 
 def _count_wrong(block: Any, given: Array, centers: Array, slack: float) -> int:
@@ -244,7 +243,7 @@ def _inertia_claim(
     worst = max(abs(by_scatter - found.own), abs(stated - found.own))
     value = worst / size if size > 0 else worst
     target = 64 * unit * math.sqrt(n) + 1e-9
-    if factor != 1.0 and not math.isfinite(stated):
+    if factor != 1.0 and not 0 < stated < math.inf:  # no number can hold it
         value = abs(by_scatter - found.own) / size if size > 0 else 0.0
     met = bool(value <= target)
     shown = found.own / factor / factor
