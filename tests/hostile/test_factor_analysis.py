@@ -181,6 +181,15 @@ def test_columns_twice(model):
     assert np.isfinite(output(fitted, np.column_stack([X, X]))).all()
 
 
+def test_columns_nearly_twice_are_said_to_be_left_out():
+    X, Y = rows()
+    near = X[:, :1] + 3e-6 * np.random.default_rng(1).normal(size=(80, 1))
+    found = fit_honestly(DeepLinearNetwork((4,)), np.column_stack([X, near]), Y)
+    notes = found.certificate_["loss_excess"].assumptions
+    assert "1 directions" in notes[0]
+    assert not DeepLinearNetwork((4,)).fit(X, Y).certificate_["loss_excess"].assumptions
+
+
 @every
 def test_nothing_varies(model):
     X = np.full((20, 4), 3.0)

@@ -36,6 +36,7 @@ class Loss(NamedTuple):
     size: float
     rounding: float
     gradient: float
+    absent: int = 0  # directions of x that vary too little to be searched
 
 
 # -- the autoencoder --------------------------------------------------------------
@@ -166,14 +167,14 @@ def _network_loss(
     spread, shift = covariance_about(X, mean)
     slope = np.outer(mean, residual.mean(axis=0)) - data.t_dot(X, residual / n)
     gradient = _layers_gradient(layers, slope.T)
-    least = None
+    least, absent = None, 0
     if min(n, d) <= EIGEN:
         S = spread.about_the_mean(shift)
         cross = data.t_dot(X, centred / n)  # d × p, as the columns of y are centred
         cross -= np.outer(mean + shift, centred.mean(axis=0))
-        explained, lost = _explained(S, cross, mean, rank)
+        explained, lost, absent = _explained(S, cross, mean, rank)
         least, rounding = max(0.0, size - 0.5 * explained), rounding + lost
-    return Loss(value, least, size, rounding + 8 * EPS * size, gradient)
+    return Loss(value, least, size, rounding + 8 * EPS * size, gradient, absent)
 
 
 def _layers_gradient(layers: list[Array], slope: Array) -> float:
@@ -188,18 +189,24 @@ def _layers_gradient(layers: list[Array], slope: Array) -> float:
     return math.sqrt(total)
 
 
-def _explained(S: Spread, cross: Array, mean: Array, rank: int) -> tuple[float, float]:
-    """Σσᵢ² over the largest ``rank`` singular values of Γ, and the rounding in it."""
+def _explained(
+    S: Spread, cross: Array, mean: Array, rank: int
+) -> tuple[float, float, int]:
+    """Σσᵢ² over the largest ``rank`` singular values of Γ, the rounding in it.
+
+    And how many directions were left out, beyond those that n rows cannot have.
+    """
     varies = S.diagonal > np.square(16 * EPS * np.abs(mean))
     if not varies.any():
-        return 0.0, 0.0
+        return 0.0, 0.0, 0
     u = 1 / np.sqrt(S.diagonal[varies])
     values, V = S.scaled(u, varies).eigen()
     used = values > ABSENT * values[0]
     G = (cross[varies] * u[:, None]).T @ (V[:, used] / np.sqrt(values[used]))
     squares = np.linalg.svd(G, compute_uv=False) ** 2
     lost = 4 * len(u) * EPS * (np.sum(G**2, axis=0) / values[used]).sum()
-    return float(squares[:rank].sum()), float(lost)
+    tiny = values[~used] > len(u) * EPS * values[0]
+    return float(squares[:rank].sum()), float(lost), int(np.count_nonzero(tiny))
 
 
 # -- claims -----------------------------------------------------------------------
@@ -255,11 +262,17 @@ def _excess_claim(found: Loss, objective: str, evidence: Evidence) -> Claim:
         met,
         objective=objective,
         theorem="Eckart and Young: no matrix of this rank has a lower loss",
-        assumptions=(),
+        assumptions=_left_out(found.absent),
         allowance=allowance,
         detail=f"the loss is {value:.1e} of that without factors above the least",
         fix="" if met else str(evidence.params.get("fix", "raise max_iter")),
     )
+
+
+def _left_out(absent: int) -> tuple[str, ...]:
+    if not absent:
+        return ()
+    return (f"{absent} directions with less than {ABSENT:g} of the variance left out",)
 
 
 def _gradient_claim(found: Loss) -> Claim:
