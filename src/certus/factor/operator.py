@@ -271,7 +271,8 @@ class Operator:
                 if stop():
                     return
                 block = self.block(slice(i, min(i + size, end)), centre=True)
-                found[lane] = np.linalg.qr(np.vstack([found[lane], block]), mode="r")
+                stacked = np.vstack([found[lane], block])
+                found[lane] = np.asarray(np.linalg.qr(stacked, mode="r"))
 
         run_blocks(work, range(len(areas)))
         return np.asarray(np.linalg.qr(np.vstack(found), mode="r"))

@@ -116,7 +116,7 @@ def factor_spectrum(op: Operator, why: str) -> Spectrum:
 def right_vectors(op: Operator, U: Array, values: Array) -> Array:
     """Rows Aᵀuᵢ/σᵢ, made orthonormal again where rounding or zeros ask for it."""
     sizes = np.where(values > 0, values * op.scale, 1.0)
-    V = (op.t_dot(U) / sizes).T
+    V = op.t_dot(U / sizes).T
     drift = np.abs(V @ V.T - np.eye(len(V))).max(initial=0.0)
     if drift < 1e-12:
         return np.asarray(V)

@@ -249,7 +249,7 @@ class TruncatedSVD(SpectralModel):
         total = op.squares() / n - float(mean @ mean)
         variance = np.square(values * scale) / n - np.square(V @ mean)
         variance = np.maximum(variance, 0.0)
-        self.components_ = V.astype(dtype)
+        self.components_ = np.ascontiguousarray(V, dtype)
         self.singular_values_ = values.astype(dtype)
         self.explained_variance_ = (variance / scale / scale).astype(dtype)
         share = variance / total if total > 0 else np.zeros(k)

@@ -39,7 +39,7 @@ SMALL, LARGE = 1e-140, 1e140
 
 
 class Moments(NamedTuple):
-    """What one pass tells: means of columns, ‖A‖², AᵀA times some directions.
+    """What one pass tells: means of columns, ‖A‖², and PAᵀA for directions P as rows.
 
     And the projection of the rows that a fingerprint needs, where X is dense.
     """
@@ -124,9 +124,11 @@ def _probes(given: Data, most: int) -> Array:
     if count <= 0:
         return np.zeros((0, d))
     some = np.random.default_rng(0).standard_normal((count, d))
+    # The components may be no orthonormal rows; their Gram matrix makes up for it.
+    solve = np.linalg.pinv(V @ V.T)
     for _ in range(2):
-        some = some - np.linalg.lstsq(V.T, some.T, rcond=None)[0].T @ V if k else some
-    return np.asarray(np.linalg.qr(some.T)[0].T)
+        some = np.linalg.qr((some - (some @ V.T @ solve) @ V).T)[0].T
+    return np.asarray(some)
 
 
 def _moments(given: Data, P: Array) -> Moments:
@@ -140,12 +142,12 @@ def _moments(given: Data, P: Array) -> Moments:
         values = X.data.astype(np.float64, copy=False)
         squares, projected = float(values @ values), None
         sums = np.asarray(X.T @ np.ones(n)).ravel()
-        products = data.t_dot(X, data.dot(X, P.T))
+        products = np.ascontiguousarray(data.t_dot(X, data.dot(X, P.T)).T)
     else:
         sums, squares, products, projected = _dense_pass(X, base if far else None, P)
     left = sums / n
     if given.centred:  # what remains of the mean, by a correction of rank one
-        products = products - n * np.outer(left, P @ left)
+        products = products - n * np.outer(P @ left, left)
         squares -= n * float(left @ left)
     return Moments(base + left, max(squares, 0.0), products, projected)
 
@@ -153,7 +155,7 @@ def _moments(given: Data, P: Array) -> Moments:
 def _dense_pass(
     X: Any, shift: Array | None, P: Array
 ) -> tuple[Array, float, Array, Array]:
-    """Sums, sum of squares, BᵀBPᵀ of the rows B = X − shift, and the fingerprint's X u.
+    """Sums, sum of squares, PBᵀB of the rows B = X − shift, and the fingerprint's X u.
 
     All from one product: P has u and, after it is applied, a row of ones beside it.
     """
@@ -171,7 +173,7 @@ def _dense_pass(
         z[k] = 1.0
         out += z @ block
         squares += float(np.vdot(block, block))
-    return out[k], squares, out[:k].T, np.concatenate(projected)
+    return out[k], squares, out[:k], np.concatenate(projected)
 
 
 # -- claims -----------------------------------------------------------------------
@@ -186,14 +188,14 @@ def _claims(
     level: str,
 ) -> list[Claim]:
     k = len(given.V)
-    CV = found.products[:, :k]
-    kept = np.maximum(np.einsum("kd,dk->k", given.V, CV), 0.0)  # ‖Av‖²
+    VC = found.products[:k]
+    kept = np.maximum(np.einsum("kd,kd->k", given.V, VC), 0.0)  # ‖Av‖²
     top = max(float(given.sigma.max(initial=0.0)), np.sqrt(kept.max(initial=0.0)))
     top = top if top > 0 else np.sqrt(found.squares)
     err = _rounding(given, found, top)
-    residual, off = _residual_claim(given, CV, kept, top, err, target)
+    residual, off = _residual_claim(given, VC, kept, top, err, target)
     claims = [residual, _orthonormal_claim(given)]
-    captured = _captured(given, CV)
+    captured = _captured(given, VC)
     claims.append(_captured_claim(model, given, found, kept, captured, top, off + err))
     side = min(given.X.shape)
     if side <= WHOLE[level]:
@@ -224,11 +226,11 @@ def _nearest(delta: Array, sigma: Array, sizes: Array | None = None) -> Array:
 
 
 def _residual_claim(
-    given: Data, CV: Array, kept: Array, top: float, err: float, target: float | None
+    given: Data, VC: Array, kept: Array, top: float, err: float, target: float | None
 ) -> tuple[Claim, float]:
     norms = np.linalg.norm(given.V, axis=1)
     norms = np.where(norms > 0, norms, 1.0)
-    delta = np.linalg.norm(CV - given.V.T * given.sigma**2, axis=0) / norms
+    delta = np.linalg.norm(VC - given.V * given.sigma[:, None] ** 2, axis=1) / norms
     each = _nearest(delta, given.sigma, np.sqrt(kept) / norms)
     spare = _nearest(np.full(len(delta), err), given.sigma)
     size = top if top > 0 else 1.0
@@ -273,11 +275,11 @@ def _orthonormal_claim(given: Data) -> Claim:
     )
 
 
-def _captured(given: Data, CV: Array) -> float:
+def _captured(given: Data, VC: Array) -> float:
     """‖AQ‖² for an orthonormal basis Q of the components."""
     if not len(given.V):
         return 0.0
-    return float(np.trace(np.linalg.pinv(given.V @ given.V.T) @ (given.V @ CV)))
+    return float(np.trace(np.linalg.pinv(given.V @ given.V.T) @ (VC @ given.V.T)))
 
 
 def _captured_claim(
@@ -361,15 +363,15 @@ def _outside(given: Data, found: Moments, probes: Array, level: str) -> float:
     k, V = len(given.V), given.V
     if not len(probes):
         return 0.0
-    L = found.products[:, k:]
-    L = L - V.T @ (V @ L)
+    L = found.products[k:]
+    L = L - (L @ V.T) @ V
     least = float(np.linalg.norm(L, 2))
-    cells = given.X.nnz if sparse.issparse(given.X) else given.X.size
+    # A cell of a sparse matrix costs about eight of a dense one.
+    cells = 8 * given.X.nnz if sparse.issparse(given.X) else given.X.size
     if level == "quick" and cells <= STEPS and least > 0:
-        W = np.linalg.qr(L)[0].T
-        W = W - (W @ V.T) @ V
-        L = _moments(given, W).products
-        return max(least, float(np.linalg.norm(L - V.T @ (V @ L), 2)))
+        W = np.linalg.qr(L.T)[0].T
+        L = _moments(given, W - (W @ V.T) @ V).products
+        return max(least, float(np.linalg.norm(L - (L @ V.T) @ V, 2)))
     return max(least, _longer(given, found)) if level == "full" else least
 
 
