@@ -314,6 +314,11 @@ def em_step(
 # -- scikit-learn's shapes --------------------------------------------------------
 
 
+def public_shape(kind: str, k: int, d: int) -> tuple[int, ...]:
+    """Of ``covariances_``, ``precisions_`` and ``precisions_cholesky_``."""
+    return {"full": (k, d, d), "tied": (d, d), "diag": (k, d), "spherical": (k,)}[kind]
+
+
 def to_public(theta: Components, kind: str, dtype: Any) -> dict[str, Array]:
     """``weights_`` … ``precisions_cholesky_`` in scikit-learn's shapes."""
     covariances, roots = theta.covariances, theta.roots

@@ -29,6 +29,7 @@ from certus.mixture.covariances import (
     em_step,
     from_public,
     log_joint,
+    public_shape,
     to_public,
 )
 from certus.mixture.starts import METHODS, first_components
@@ -186,7 +187,7 @@ class GaussianMixture(DensityMixin, Model):
                 f"{self.n_components}, n_samples = {X.shape[0]}. Lower n_components."
             )
         monitor = Monitor(self, X, None, None, self.max_time)
-        best = _best_run(self, X, monitor)
+        best, status = _best_run(self, X, monitor)
         state = to_public(best.theta, self.covariance_type, X.dtype)
         for name, value in state.items():
             setattr(self, name, value)
@@ -196,7 +197,7 @@ class GaussianMixture(DensityMixin, Model):
         self.lower_bounds_ = best.bounds
         self.history_ = monitor.history
         monitor.close(state)
-        return Fitted(_evidence(self, best), X, None, None, best.status)
+        return Fitted(_evidence(self, best), X, None, None, status)
 
     def fit_predict(self, X: Any, y: Any = None) -> Array:
         """Fit, and name the most probable component of each row.
@@ -346,11 +347,14 @@ def _check_parameters(model: GaussianMixture) -> None:
     check_number("max_time", model.max_time, none=True)
 
 
-def _best_run(model: GaussianMixture, X: Array, monitor: Monitor) -> _Run:
-    """The best of ``n_init`` starts, or the last fit carried on."""
+def _best_run(
+    model: GaussianMixture, X: Array, monitor: Monitor
+) -> tuple[_Run, Status]:
+    """The best of ``n_init`` starts, or the last fit carried on; how all that ended."""
     previous = _previous(model, X)
     if previous is not None:
-        return _climb(model, X, previous, float(model.lower_bound_), monitor)
+        run = _climb(model, X, previous, float(model.lower_bound_), monitor)
+        return run, run.status
     random = check_random_state(model.random_state)
     runs: list[_Run] = []
     for _ in range(model.n_init):
@@ -367,7 +371,7 @@ def _best_run(model: GaussianMixture, X: Array, monitor: Monitor) -> _Run:
     # A start that ran into a singular covariance has a large objective for no merit.
     best = max(runs, key=lambda run: (run.status is not Status.DIVERGED, run.bound))
     last = runs[-1].status
-    return best._replace(status=last) if last in _ENDED else best
+    return best, last if last in _ENDED else best.status
 
 
 _ENDED = (Status.INTERRUPTED, Status.TIME_LIMIT, Status.STOPPED)
@@ -376,9 +380,10 @@ _ENDED = (Status.INTERRUPTED, Status.TIME_LIMIT, Status.STOPPED)
 def _previous(model: GaussianMixture, X: Array) -> Components | None:
     if not model.warm_start or not hasattr(model, "converged_"):
         return None
-    theta = from_public(model, model.covariance_type)
-    shape = (int(model.n_components), X.shape[1])
-    return theta if theta.means.shape == shape else None
+    k, d = int(model.n_components), X.shape[1]
+    alike = np.shape(model.covariances_) == public_shape(model.covariance_type, k, d)
+    same = model.means_.shape == (k, d) and alike
+    return from_public(model, model.covariance_type) if same else None
 
 
 def _climb(

@@ -26,6 +26,7 @@ from certus.mixture.covariances import (
     is_matrix,
     maximise,
     new_means,
+    public_shape,
     sums_of,
 )
 from certus.mixture.kmeans import KMeans
@@ -117,8 +118,8 @@ def _given(model: Any, k: int, d: int) -> dict[str, Array]:
         found["means"] = _numbers("means_init", model.means_init, (k, d))
     if model.precisions_init is not None:
         kind = model.covariance_type
-        shape = {"full": (k, d, d), "tied": (d, d), "diag": (k, d), "spherical": (k,)}
-        values = _numbers("precisions_init", model.precisions_init, shape[kind])
+        shape = public_shape(kind, k, d)
+        values = _numbers("precisions_init", model.precisions_init, shape)
         found["precisions"] = expand(values, kind, k, d)
         try:
             _roots_of(found["precisions"])

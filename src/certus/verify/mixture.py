@@ -258,7 +258,7 @@ def _collapse_claim(model: Any, kind: str, evidence: Evidence, n: int) -> Claim:
     bad = sorted({*flat, *empty})
     detail = "no component has shrunk to reg_covar or lost its rows"
     if empty:
-        detail = f"{_names(empty)} on less than half a row"
+        detail = f"{_names(empty)} less than half a row"
     elif flat:
         detail = (
             f"{_names(flat)} collapsed: a variance of {min(least):.1e} in some "
