@@ -24,7 +24,7 @@ EPS = float(np.finfo(np.float64).eps)
 #: Words whose documents and neighbours are counted again at level "quick".
 SAMPLE = 16
 #: Numbers handled at a time.
-BLOCK = 1 << 20
+BLOCK = 1 << 17
 MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -164,9 +164,24 @@ def _document_counts(corpus: Corpus, words: Array) -> Array:
     """How many documents hold each of these words."""
     if len(words) > 4 * SAMPLE:
         return np.bincount(presence(corpus).indices, minlength=len(corpus.words))[words]
-    found = [np.flatnonzero(corpus.ids == word) for word in words]
-    documents = (np.searchsorted(corpus.offsets, p, side="right") for p in found)
-    return np.array([len(np.unique(document)) for document in documents])
+    counts = []
+    for at in _positions(corpus, words):
+        document = np.searchsorted(corpus.offsets, at, side="right")
+        counts.append(np.count_nonzero(np.diff(document, prepend=-1)))
+    return np.array(counts)
+
+
+def _positions(corpus: Corpus, words: Array) -> list[Array]:
+    """Where each of a few words stands, in one look at the corpus."""
+    wanted = np.zeros(len(corpus.words), dtype=bool)
+    wanted[words] = True
+    parts = []
+    for start in range(0, len(corpus.ids), BLOCK):
+        part = corpus.ids[start : start + BLOCK]
+        parts.append(start + np.flatnonzero(wanted[part]))
+    at = np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+    which = corpus.ids[at]
+    return [at[which == word] for word in words]
 
 
 def presence(corpus: Corpus) -> Any:
@@ -257,7 +272,8 @@ def cooccurrence_rows(corpus: Corpus, params: Any, words: Array) -> Any:
         return sparse.csr_array(B[:, words].T @ B)
     if everything:
         return sparse.csr_array(_all_windows(corpus, params)[words])
-    rows = [sparse.csr_array(_window_row(corpus, params, int(w), n)) for w in words]
+    found = _positions(corpus, words)
+    rows = [sparse.csr_array(_window_row(corpus, params, at, n)) for at in found]
     return sparse.csr_array(sparse.vstack(rows))
 
 
@@ -270,10 +286,9 @@ def _weights(corpus: Corpus, params: Any) -> Array:
     )
 
 
-def _window_row(corpus: Corpus, params: Any, word: int, n: int) -> Array:
+def _window_row(corpus: Corpus, params: Any, at: Array, n: int) -> Array:
     """What stands around each occurrence of a word, summed."""
     ids, offsets = corpus.ids, corpus.offsets
-    at = np.flatnonzero(ids == word)
     document = np.searchsorted(offsets, at, side="right") - 1
     start, end = offsets[document], offsets[document + 1]
     row = np.zeros(n)
