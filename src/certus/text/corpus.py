@@ -17,6 +17,7 @@ import tempfile
 import unicodedata
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -24,6 +25,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from certus.base import check_number
+from certus.text.reading import Reader
 from certus.wording import shorten
 
 __all__ = [
@@ -44,6 +46,8 @@ Tokenizer = Callable[[str], Iterable[str]]
 
 #: Ids kept in memory; a longer corpus is spooled to a temporary file.
 IN_MEMORY = 1 << 25
+#: Characters that compiled code reads at a time; it is not loaded for fewer.
+BATCH = 1 << 20
 #: Ids handled at a time.
 CHUNK = 1 << 22
 
@@ -396,9 +400,8 @@ def encode(
     (['a', 'b', 'c'], [1, 0, 0, 2, 0], [0, 2, 2, 5])
     """
     if vocabulary is None:
-        numbers = _Numbering()
-        ids, offsets = _read(documents(texts, tokenizer), numbers)
-        return _by_count(list(numbers), ids, offsets, min_count, max_words)
+        words, ids, offsets = _read_anew(texts, tokenizer)
+        return _by_count(words, ids, offsets, min_count, max_words)
     if not isinstance(vocabulary, Vocabulary):
         vocabulary = Vocabulary(vocabulary)
     ids, offsets = _read(documents(texts, tokenizer), vocabulary)
@@ -430,6 +433,52 @@ def _read(texts: Iterable[Sequence[str]], numbers: dict[str, int]) -> tuple[Any,
             raise TypeError(_BAD_TOKEN.format(len(ends) - 1, error)) from None
         spool.add(chunk)
         return spool.whole(), np.frombuffer(ends, dtype=np.int64).copy()
+
+
+def _read_anew(
+    texts: Iterable[Any], tokenizer: str | Tokenizer | None
+) -> tuple[list[str], Any, Array]:
+    """Words in the order they first appear, their numbers, and where documents end.
+
+    Many texts are split and numbered in compiled code; a few are not worth loading it.
+    """
+    check_corpus(texts)
+    rest, head, size = iter(texts), [], 0
+    for document in () if callable(tokenizer) else rest:
+        head.append(document)
+        size += len(document) if isinstance(document, str) else 0
+        if size > BATCH or not isinstance(document, str):
+            break
+    every = chain(head, rest)
+    if callable(tokenizer) or size <= BATCH:
+        numbers = _Numbering()
+        ids, offsets = _read(documents(every, tokenizer), numbers)
+        return list(numbers), ids, offsets
+    reader, done, size = Reader(_splitter(tokenizer), tokenizer), 0, 0
+    ends: list[Array] = [np.zeros(1, dtype=np.int64)]
+    with _Spool() as spool:
+        for i, document in enumerate(every):
+            if isinstance(document, str):
+                size += reader.add(document)
+            else:
+                size += reader.add_words(_checked(_words_of(document, i), i))
+            if size > BATCH:
+                ids, some = reader.numbers()
+                spool.add(ids)
+                ends.append(some + done)
+                done, size = done + len(ids), 0
+        ids, some = reader.numbers()
+        spool.add(ids)
+        ends.append(some + done)
+        return reader.words(), spool.whole(), np.concatenate(ends)
+
+
+def _checked(words: Sequence[Any], i: int) -> Sequence[str]:
+    for word in words:
+        if not isinstance(word, str):
+            what = f"{shorten(repr(word))} ({type(word).__name__})"
+            raise TypeError(_BAD_TOKEN.format(i, what))
+    return words
 
 
 def _by_count(
@@ -486,7 +535,7 @@ class _Spool:
     """Collects chunks of ids: in memory while they are few, else in an unnamed file."""
 
     def __init__(self) -> None:
-        self.chunks: list[array[int]] = []
+        self.chunks: list[Any] = []
         self.size = 0
         self.file: Any = None
 
@@ -497,7 +546,7 @@ class _Spool:
         if self.file is not None:
             self.file.close()  # a map keeps its own hold of it
 
-    def add(self, chunk: array[int]) -> None:
+    def add(self, chunk: Any) -> None:
         self.chunks.append(chunk)
         self.size += len(chunk)
         if self.size > IN_MEMORY:
