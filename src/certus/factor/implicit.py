@@ -174,7 +174,7 @@ class ImplicitALS(Recommender):
         )
 
     def _offsets(self) -> tuple[float, Array, Array]:
-        return 0.0, *(np.zeros(len(ids)) for ids in (self.users_, self.items_))
+        return 0.0, np.zeros(len(self.users_)), np.zeros(len(self.items_))
 
 
 def _check_parameters(model: ImplicitALS) -> None:
@@ -242,10 +242,13 @@ def half_step(
         n, none = len(own), np.zeros(0)
         # Σ (1 + s) z = Σ s·((1 + s)/s)·z, in the form the explicit solve takes.
         targets = 1.0 + 1.0 / rows.weights.astype(np.float64)
+        gram = gram.astype(np.float64)
         solve_rows(
             *(rows.indptr, rows.indices, targets, rows.weights),
-            *(other, np.zeros(len(other)), gram.astype(np.float64)),
-            *(np.full(n, penalty), none, False, own, none),
+            *(other, np.zeros(len(other)), gram, np.full(n, penalty), none),
+            biased=False,
+            out=own,
+            out_bias=none,
         )
         return
     gram[np.diag_indices(len(gram))] += other.dtype.type(penalty)

@@ -9,7 +9,6 @@ same to the last bit.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -241,9 +240,12 @@ def _waiting_threads(blocks: int) -> Iterator[Run]:
         yield run_blocks
         return
     with ThreadPoolExecutor(workers) as pool:
-        yield lambda work, parts: deque(
-            pool.map(lambda part: work(part, lambda: False), parts), maxlen=0
-        )
+
+        def run(work: Callable[[Any, Callable[[], bool]], None], parts: Any) -> None:
+            for _ in pool.map(lambda part: work(part, lambda: False), parts):
+                pass
+
+        yield run
 
 
 def _shuffled(users: Array, random: np.random.Generator) -> Array:

@@ -81,22 +81,22 @@ def _placed(
     model: Any, X: Any, y: Any, sample_weight: Any, shape: tuple[int, int], counts: bool
 ) -> tuple[Any, Array | None]:
     if hasattr(X, "columns"):
-        first, second = (np.asarray(X[name]) for name in X.columns)
+        columns: list[Any] = [np.asarray(X[name]) for name in X.columns]
     elif isinstance(X, np.ndarray):
-        first, second = X[:, 0], X[:, 1]
+        columns = [X[:, 0], X[:, 1]]
     else:
         pairs = list(X)
-        first, second = ([pair[k] for pair in pairs] for k in (0, 1))
-    rows = _places(model.users_, first, "user")
-    columns = _places(model.items_, second, "item")
+        columns = [[pair[k] for pair in pairs] for k in (0, 1)]
+    rows = _places(model.users_, columns[0], "user")
+    places = _places(model.items_, columns[1], "item")
     values = data.numbers(y, len(rows))
-    matrix = sparse.csr_matrix((values, (rows, columns)), shape)
+    matrix = sparse.csr_matrix((values, (rows, places)), shape)
     if matrix.nnz < len(values) and not counts:
         raise ValueError("Some pairs are rated twice. Keep one rating of each.")
     if sample_weight is None:
         return matrix, None
     given = np.asarray(sample_weight, dtype=np.float64)
-    return matrix, sparse.csr_matrix((given, (rows, columns)), shape).data
+    return matrix, sparse.csr_matrix((given, (rows, places)), shape).data
 
 
 def _places(known: Array, ids: Any, what: str) -> Array:

@@ -250,13 +250,13 @@ def _lower_bound(found: Explicit) -> tuple[float | None, bool, str]:
     w, z, b = (float(p) for p in found.params["penalties"])
     whole = matrix.nnz == n * m <= DENSE and np.ptp(found.entries.weights) == 0
     if whole and not found.biased and found.params["scale"] == "rows":
-        s = float(found.entries.weights[0])
+        each = float(found.entries.weights[0])
         sizes = np.linalg.svd(matrix.toarray(), compute_uv=False)
         kept = np.zeros(len(sizes))
         K = found.point[0].shape[1]
-        bar = np.sqrt(w * z) / s
+        bar = np.sqrt(w * z) / each
         kept[:K] = np.maximum(sizes[:K] - bar, 0.0)
-        best = s * float(np.sum(0.5 * (sizes - kept) ** 2 + bar * kept))
+        best = each * float(np.sum(0.5 * (sizes - kept) ** 2 + bar * kept))
         return best, True, "the minimum is the soft-thresholded singular values (SVD)"
     if w * z == 0 or (found.biased and b == 0):
         return None, False, "without a penalty on every part no bound is known"
