@@ -217,3 +217,42 @@ def test_a_million_words_fit_in_the_memory_of_two_tables():
     )
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 1.6
+
+
+class Stopper:
+    """A callback that asks to stop, or interrupts, after some epochs."""
+
+    def __init__(self, after, error=None):
+        self.after, self.error, self.seen = after, error, 0
+
+    def setup(self, estimator, context):
+        pass
+
+    def on_fit_task_begin(self, estimator, context):
+        pass
+
+    def on_fit_task_end(self, estimator, context, *, X=None, fitted_estimator=None):
+        if context.task_name != "step":
+            return False
+        assert fitted_estimator.transform(X).any()
+        self.seen += 1
+        if self.seen >= self.after and self.error is not None:
+            raise self.error
+        return self.seen >= self.after
+
+    def teardown(self, estimator, context):
+        pass
+
+
+@every
+def test_a_callback_may_stop_or_interrupt(model):
+    texts = [["a", "b", "c"], ["c", "b", "a", "a"], ["b", "c"]] * 4
+    stopped = clone(model).set_params(n_epochs=9).set_callbacks(Stopper(3)).fit(texts)
+    assert stopped.certificate_.status is Status.STOPPED and stopped.n_iter_ == 3
+    broken = clone(model).set_params(n_epochs=9)
+    broken.set_callbacks(Stopper(2, KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        broken.fit(texts)
+    assert broken.certificate_.status is Status.INTERRUPTED and broken.n_iter_ == 2
+    assert len(broken.history_["objective"]) == 2
+    assert certus.certify(broken, texts).met

@@ -307,15 +307,15 @@ def _train(
             compose(inputs, np.asarray(corpus.ids), offsets, sample.inputs, H)
         return sampling.sample_loss(H, outputs, true, sample.noise)
 
-    def state() -> dict[str, Any]:
-        return {"context_vectors_": outputs}
+    def state(moving: bool = True) -> dict[str, Any]:
+        if not own:
+            ones = np.ones(len(inputs), dtype=np.float32)
+            model.document_vectors_ = pool(corpus.ids, offsets, ones, inputs)
+        return sampling.fitted_state(model, moving)
 
     monitor = Monitor(model, texts, None, None, model.max_time)
     status = sampling.run_epochs(model, monitor, n_blocks, visit, judge, state)
-    if not own:
-        ones = np.ones(len(inputs), dtype=np.float32)
-        model.document_vectors_ = pool(corpus.ids, offsets, ones, inputs)
-    monitor.close(state())
+    monitor.close(state(moving=False))
     kind = "text" if own else "mean"
     proof = sampling.evidence(model, sample, kind, reach=int(model.window))
     return Fitted(proof, corpus, None, None, status)

@@ -208,6 +208,15 @@ def _each_block(
         run_blocks(work, range(first, min(first + SPAN, n_blocks)))
 
 
+def fitted_state(model: Any, moving: bool = True) -> dict[str, Any]:
+    """The fitted attributes as of now; tables that are still moving are copied."""
+    return {
+        name: value.copy() if moving and isinstance(value, np.ndarray) else value
+        for name, value in vars(model).items()
+        if name.endswith("_") and name != "certificate_"
+    }
+
+
 def evidence(model: Any, sample: Sample, inputs: str, **more: Any) -> Evidence:
     """What the verifier needs: the pairs, and the loss that the fit recorded."""
     params = {

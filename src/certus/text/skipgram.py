@@ -265,15 +265,15 @@ def train(
         compose(inputs, rows.values, rows.ends, words, H)
         return sampling.sample_loss(H, outputs, true, sample.noise)
 
-    def state() -> dict[str, Any]:
-        return {"vectors_": model.vectors_, "context_vectors_": outputs}
+    def state(moving: bool = True) -> dict[str, Any]:
+        if model.vectors_ is not inputs:
+            every = np.arange(len(model.vectors_))
+            compose(inputs, rows.values, rows.ends, every, model.vectors_)
+        return sampling.fitted_state(model, moving)
 
     monitor = Monitor(model, texts, None, None, model.max_time)
     status = sampling.run_epochs(model, monitor, n_blocks, visit, judge, state)
-    if model.vectors_ is not inputs:
-        every = np.arange(len(model.vectors_))
-        compose(inputs, rows.values, rows.ends, every, model.vectors_)
-    monitor.close(state())
+    monitor.close(state(moving=False))
     proof = sampling.evidence(model, sample, "word")
     return Fitted(proof, corpus, None, None, status)
 
