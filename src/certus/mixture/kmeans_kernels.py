@@ -47,37 +47,55 @@ def fill_tiles(X: Any, order: Any, scale: Any, tiles: Any, first: int) -> None:
 
 @kernel
 def try_dense(
-    tiles: Any, s: Any, D: Any, tried: Any, out: Any, totals: Any, first: int
+    tiles: Any,
+    norms: Any,
+    s: Any,
+    D: Any,
+    tried: Any,
+    tried_norms: Any,
+    guard: Any,
+    out: Any,
+    totals: Any,
+    first: int,
 ) -> None:
     """Squared distances to the nearest centre, were each row of ``tried`` one too.
 
     ``D`` holds them for the centres there are, ``totals`` their weighted sums by tile.
+    By ‖x‖² + ‖c‖² − 2x·c; where that has lost digits, by differences.
     """
     T, d = tiles.shape[0], tiles.shape[1]
     for t in range(T):
         here = slice((first + t) * TILE, (first + t + 1) * TILE)
-        old, weight = D[here], s[here]
+        old, weight, square = D[here], s[here], norms[here]
         for c in range(tried.shape[0]):
-            new = out[c, here]
+            new, own = out[c, here], tried_norms[c]
             for r in range(TILE):
                 new[r] = 0
             for j in range(0, d - 3, 4):  # four columns, one visit of the sums
-                x0, x1, x2, x3 = (
-                    tried[c, j],
-                    tried[c, j + 1],
-                    tried[c, j + 2],
-                    tried[c, j + 3],
-                )
+                x0, x1 = tried[c, j], tried[c, j + 1]
+                x2, x3 = tried[c, j + 2], tried[c, j + 3]
                 a0, a1 = tiles[t, j], tiles[t, j + 1]
                 a2, a3 = tiles[t, j + 2], tiles[t, j + 3]
                 for r in range(TILE):
-                    z0, z1, z2, z3 = a0[r] - x0, a1[r] - x1, a2[r] - x2, a3[r] - x3
-                    new[r] += (z0 * z0 + z1 * z1) + (z2 * z2 + z3 * z3)
+                    new[r] += (a0[r] * x0 + a1[r] * x1) + (a2[r] * x2 + a3[r] * x3)
             for j in range(d - d % 4, d):
                 x, a = tried[c, j], tiles[t, j]
                 for r in range(TILE):
-                    z = a[r] - x
-                    new[r] += z * z
+                    new[r] += a[r] * x
+            near = 0
+            for r in range(TILE):
+                both = square[r] + own
+                v = both - (new[r] + new[r])
+                new[r] = v
+                near += v < guard * both
+            if near > 0:
+                for r in range(TILE):
+                    if new[r] < guard * (square[r] + own):
+                        v = own - own
+                        for j in range(d):
+                            z = tiles[t, j, r] - tried[c, j]
+                            v += z * z
+                        new[r] = v
             total = 0.0
             for r in range(TILE):
                 v = new[r]
@@ -85,6 +103,19 @@ def try_dense(
                 new[r] = v
                 total += weight[r] * v
             totals[t, c] = total
+
+
+@kernel
+def tile_norms(tiles: Any, out: Any, first: int) -> None:
+    """Squared norms of the rows of tiles."""
+    for t in range(tiles.shape[0]):
+        norms = out[(first + t) * TILE : (first + t + 1) * TILE]
+        for r in range(TILE):
+            norms[r] = 0
+        for j in range(tiles.shape[1]):
+            a = tiles[t, j]
+            for r in range(TILE):
+                norms[r] += a[r] * a[r]
 
 
 @kernel

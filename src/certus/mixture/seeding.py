@@ -54,7 +54,7 @@ def kmeans_plusplus(
     random_state : int, RandomState or None
         Equal integers give equal centres, whatever the order of the rows.
     n_local_trials : int, optional
-        Rows drawn for each centre, of which the best is taken; 2 + ⌊ln k⌋ by default.
+        Rows drawn for each centre, of which the best is taken; 3 + ⌊ln k⌋ by default.
         With 1 the cost is at most 8(ln k + 2) times the best possible in expectation.
 
     Returns
@@ -135,7 +135,7 @@ class Pool:
 
         Once ``hurry()`` is true the rest is drawn by weight alone.
         """
-        trials = 2 + int(math.log(k)) if trials is None else int(trials)
+        trials = 3 + int(math.log(k)) if trials is None else int(trials)
         distances = (_SparseTrials if sparse.issparse(self.X) else _DenseTrials)(self)
         rows = [self._draw(self.s, self._by_tile(self.s), generator.random(1))[0]]
         D, totals = distances.of(rows, None)
@@ -214,10 +214,14 @@ class _DenseTrials:
         self.parts = tasks(pool.n_tiles, max(1, TASK // (TILE * X.shape[1])))
         self.scale = X.dtype.type(pool.scale)
         self.out: Array = np.empty((0, len(pool.s)), dtype=X.dtype)
+        self.norms = np.empty(len(pool.s), dtype=X.dtype)
+        # Below this share of the norms the product form keeps less than two digits.
+        self.guard = X.dtype.type(512 * (X.shape[1] + 4) * np.finfo(X.dtype).eps)
 
         def work(part: slice, stopped: Stop) -> None:
             place = (self.scale, self.tiles[part], part.start)
             kernels.fill_tiles(X, pool.order, *place)
+            kernels.tile_norms(self.tiles[part], self.norms, part.start)
 
         run_blocks(work, self.parts)
 
@@ -232,8 +236,9 @@ class _DenseTrials:
         totals = np.empty((pool.n_tiles, q))
 
         def work(part: slice, stopped: Stop) -> None:
+            known = (self.tiles[part], self.norms, pool.s, nearest, tried)
             place = (self.out, totals[part], part.start)
-            kernels.try_dense(self.tiles[part], pool.s, nearest, tried, *place)
+            kernels.try_dense(*known, self.norms[places], self.guard, *place)
 
         run_blocks(work, self.parts)
         return self.out, totals

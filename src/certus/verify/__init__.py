@@ -31,13 +31,13 @@ from certus.verify.glove import check_glove
 from certus.verify.gradient import check_gradient
 from certus.verify.huber import check_huber
 from certus.verify.kernel import check_kernel
-from certus.verify.linear_networks import check_autoencoder, check_deep_linear
 from certus.verify.kmeans import check_kmeans
+from certus.verify.linear_networks import check_autoencoder, check_deep_linear
 from certus.verify.margin import check_margin
 from certus.verify.mixture import check_mixture
 from certus.verify.neighbors import check_neighbors
-from certus.verify.online import check_perceptron
 from certus.verify.nonnegative import check_nonnegative
+from certus.verify.online import check_perceptron
 from certus.verify.pac_bayes import check_pac_bayes
 from certus.verify.ratings import check_ratings
 from certus.verify.spectral import check_spectral
