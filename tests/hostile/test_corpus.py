@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import tempfile
 from typing import Any
 
 import numpy as np
@@ -76,16 +77,14 @@ def test_lone_surrogates_and_controls_are_words_like_others() -> None:
 
 
 def test_a_full_disk_is_said(monkeypatch: Any) -> None:
-    import certus.text.corpus as module
-
     class Full:
         def close(self) -> None: ...
         def flush(self) -> None: ...
         def write(self, _: Any) -> None:
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "IN_MEMORY", 0)
-    monkeypatch.setattr(module.tempfile, "TemporaryFile", Full)
+    monkeypatch.setitem(encode.__globals__, "IN_MEMORY", 0)
+    monkeypatch.setattr(tempfile, "TemporaryFile", Full)
     with pytest.raises(OSError, match="set TMPDIR"):
         encode([["a", "b"]])
 

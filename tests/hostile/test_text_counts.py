@@ -83,12 +83,10 @@ def test_a_foreign_numbering_is_refused() -> None:
 
 
 def test_a_corpus_on_disk_is_counted_like_one_in_memory(monkeypatch: Any) -> None:
-    import certus.text.corpus as module
-
     texts = ["the cat drinks milk", "the dog drinks water"] * 9
     inside = Cooccurrence().fit(texts)
     rows = BagOfWords().fit_transform(texts)
-    monkeypatch.setattr(module, "IN_MEMORY", 10)
+    monkeypatch.setitem(encode.__globals__, "IN_MEMORY", 10)
     outside = Cooccurrence().fit(text for text in texts)
     assert (outside.matrix_ != inside.matrix_).nnz == 0 and outside.certificate_.met
     assert (BagOfWords().fit_transform(iter(texts)) != rows).nnz == 0

@@ -9,7 +9,7 @@ matrix is sparse and made in pieces of the corpus, so memory is that of its entr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,16 +18,10 @@ from scipy import sparse
 from certus.base import Fitted, Model, certified_fit, check_choice, check_number
 from certus.certificate import Evidence
 from certus.convex.threads import run_blocks
-from certus.text.corpus import (
-    Array,
-    Encoded,
-    TextInput,
-    check_corpus,
-    documents,
-    sentences,
-)
+from certus.text.corpus import Array, Encoded, TextInput
 from certus.text.counts import document_matrix
 from certus.text.counts_kernels import occurrences, pad, window_rows
+from certus.text.words import check_corpus, sentences
 
 __all__ = ["Cooccurrence", "count_pairs"]
 
@@ -137,17 +131,13 @@ class Cooccurrence(TextInput, Model):
         self.vocabulary_, self.counts_ = corpus.words, corpus.counts
         return Fitted(Evidence("cooccurrence", params=params), corpus, None)
 
-    def _contexts(self, texts: Iterable[Any]) -> Iterator[Sequence[str]]:
-        return contexts(texts, self.tokenizer, self.context)
+    def _sources(self, texts: Iterable[Any]) -> Iterable[Any]:
+        return in_contexts(texts, self.context)
 
 
-def contexts(
-    texts: Iterable[Any], tokenizer: Any, context: str
-) -> Iterator[Sequence[str]]:
-    """The words of each document, or of each sentence of those that are texts."""
-    if context == "sentence":
-        texts = _in_sentences(texts)
-    return documents(texts, tokenizer)
+def in_contexts(texts: Iterable[Any], context: str) -> Iterable[Any]:
+    """The documents, or the sentences of those that are texts."""
+    return _in_sentences(texts) if context == "sentence" else texts
 
 
 def _in_sentences(texts: Iterable[Any]) -> Iterator[Any]:

@@ -8,17 +8,10 @@ that of the vocabulary. Ids beyond a limit wait in a temporary file, not in memo
 
 from __future__ import annotations
 
-import functools
-import gzip
-import os
-import re
-import sys
 import tempfile
-import unicodedata
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -26,23 +19,24 @@ import numpy as np
 
 from certus.base import check_number
 from certus.text.reading import Reader
+from certus.text.words import (
+    Tokenizer,
+    check_corpus,
+    documents,
+    splitter,
+    words_of,
+)
 from certus.wording import shorten
 
 __all__ = [
     "Encoded",
-    "LineCorpus",
     "TextInput",
     "Vocabulary",
-    "check_corpus",
-    "documents",
     "encode",
     "lookup",
-    "sentences",
-    "tokenize",
 ]
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Tokenizer = Callable[[str], Iterable[str]]
 
 #: Ids kept in memory; a longer corpus is spooled to a temporary file.
 IN_MEMORY = 1 << 25
@@ -50,212 +44,6 @@ IN_MEMORY = 1 << 25
 BATCH = 1 << 20
 #: Ids handled at a time.
 CHUNK = 1 << 22
-
-_WORDS = re.compile(r"\w+(?:['’]\w+)*")
-_PLAIN = "".join(
-    c.lower() if c.isalnum() or c == "_" else " " for c in map(chr, range(128))
-)
-_SENTENCE_ENDS = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+|\n\s*\n|(?<=[。！？])")
-
-
-# -- words and sentences ----------------------------------------------------------
-
-
-def tokenize(text: str) -> list[str]:
-    """Split a text into words: lower case, runs of letters, digits and underscores.
-
-    An apostrophe inside a word stays in it; other punctuation separates. Letters are
-    those of Unicode, composed (NFC) and together with their combining marks, so that
-    words of Indic scripts stay whole. Scripts without spaces need a tokenizer of
-    their own.
-
-    Parameters
-    ----------
-    text : str
-        Any text.
-
-    Returns
-    -------
-    list of str
-        The words, in order.
-
-    Examples
-    --------
-    >>> from certus.text import tokenize
-    >>> tokenize("Don't panic: x_1 isn't 42!")
-    ["don't", 'panic', 'x_1', "isn't", '42']
-    """
-    if text.isascii():
-        if "'" not in text:
-            return text.translate(_PLAIN).split()  # a third of the pattern's time
-        return _WORDS.findall(text.lower())
-    return _wide_words().findall(unicodedata.normalize("NFC", text.lower()))
-
-
-@functools.cache
-def _wide_words() -> re.Pattern[str]:
-    """Words with combining marks, which are no letters to a pattern."""
-    marks, start = [], None
-    for code in range(0x300, sys.maxunicode + 2):
-        inside = code <= sys.maxunicode and unicodedata.category(chr(code))[0] == "M"
-        if inside and start is None:
-            start = code
-        elif not inside and start is not None:
-            marks.append(f"\\U{start:08x}-\\U{code - 1:08x}")
-            start = None
-    letter = f"[\\w{''.join(marks)}]"
-    return re.compile(f"{letter}+(?:['’]{letter}+)*")
-
-
-def sentences(text: str) -> list[str]:
-    """Split a text after ``. ! ? …`` before a space, and at empty lines.
-
-    Abbreviations are not known: "e.g. this" makes two sentences.
-
-    Parameters
-    ----------
-    text : str
-        Any text.
-
-    Returns
-    -------
-    list of str
-        The sentences, without the space around them; none of them is empty.
-
-    Examples
-    --------
-    >>> from certus.text import sentences
-    >>> sentences("It works. Does it?  Version 2.1 does!")
-    ['It works.', 'Does it?', 'Version 2.1 does!']
-    """
-    parts = (part.strip() for part in _SENTENCE_ENDS.split(text))
-    return [part for part in parts if part]
-
-
-# -- documents --------------------------------------------------------------------
-
-
-def documents(
-    texts: Iterable[Any], tokenizer: str | Tokenizer | None = None
-) -> Iterator[Sequence[str]]:
-    """The words of each document, one document at a time.
-
-    Parameters
-    ----------
-    texts : iterable
-        Documents, each a str or a sequence of words.
-    tokenizer : None, "whitespace" or callable
-        How a str is split; None means :func:`tokenize`. Sequences are taken as given.
-
-    Yields
-    ------
-    sequence of str
-        The words of a document. Whether they are strings is seen by who reads them.
-
-    Examples
-    --------
-    >>> from certus.text.corpus import documents
-    >>> list(documents(["One text.", ["three", "ready", "words"]]))
-    [['one', 'text'], ['three', 'ready', 'words']]
-    """
-    split = _splitter(tokenizer)
-    check_corpus(texts)
-    for i, document in enumerate(texts):
-        if isinstance(document, str):
-            yield split(document)  # type: ignore[misc]
-        elif type(document) is list or type(document) is tuple:
-            yield document
-        else:
-            yield _words_of(document, i)
-
-
-def _splitter(tokenizer: str | Tokenizer | None) -> Tokenizer:
-    if tokenizer is None:
-        return tokenize
-    if isinstance(tokenizer, str) and tokenizer == "whitespace":
-        return str.split
-    if callable(tokenizer):
-        return tokenizer
-    raise ValueError(
-        f"tokenizer must be None, 'whitespace' or a function, got {tokenizer!r}."
-    )
-
-
-def check_corpus(texts: Any) -> None:
-    """Raise a sentence for what is no collection of documents."""
-    if isinstance(texts, str | bytes):
-        raise ValueError(
-            "The corpus is a single string; pass a list of documents, for example "
-            "[text], or sentences(text)."
-        )
-    if isinstance(texts, Mapping) or hasattr(texts, "columns"):
-        raise ValueError(
-            "The corpus is a table or a dictionary; pass its column of texts."
-        )
-    if getattr(texts, "ndim", 1) == 0 or not isinstance(texts, Iterable):
-        raise ValueError(
-            f"The corpus is a {type(texts).__name__}; pass an iterable of documents."
-        )
-
-
-def _words_of(document: Any, i: int) -> Sequence[str]:
-    if isinstance(document, bytes | bytearray):
-        raise ValueError(f"Document {i} is bytes; decode it, or read it as text.")
-    if isinstance(document, Mapping) or not isinstance(document, Iterable):
-        raise ValueError(
-            f"Document {i} is {shorten(repr(document))} ({type(document).__name__}); "
-            "a document is a string or a sequence of words."
-        )
-    return list(document)
-
-
-class LineCorpus:
-    r"""A text file read line by line, each line a document; it can be read again.
-
-    Parameters
-    ----------
-    path : str or Path
-        A text file in UTF-8; one that ends in ``.gz`` is decompressed on the way.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> from certus.text import LineCorpus
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder) / "lines.txt"
-    ...     _ = path.write_text("one document\nanother\n", encoding="utf-8")
-    ...     list(LineCorpus(path)), list(LineCorpus(path))[1]
-    (['one document', 'another'], 'another')
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-
-    def __iter__(self) -> Iterator[str]:
-        """Yield the lines, without their ends."""
-        opener: Any = gzip.open if self.path.suffix == ".gz" else open
-        line = 0
-        try:
-            with opener(self.path, "rt", encoding="utf-8-sig", newline="\n") as handle:
-                for text in handle:
-                    line += 1
-                    yield text.rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{self.path.name} is not UTF-8 after line {line}; convert it first."
-            ) from error
-        except (gzip.BadGzipFile, EOFError) as error:
-            raise ValueError(
-                f"{self.path.name} is not whole after line {line} ({error}); "
-                "compress it again."
-            ) from error
-
-    def __repr__(self) -> str:
-        """The class and the path."""
-        return f"LineCorpus({str(self.path)!r})"
-
-
-# -- ids --------------------------------------------------------------------------
 
 
 class Encoded(NamedTuple):
@@ -454,14 +242,14 @@ def _read_anew(
         numbers = _Numbering()
         ids, offsets = _read(documents(every, tokenizer), numbers)
         return list(numbers), ids, offsets
-    reader, done, size = Reader(_splitter(tokenizer), tokenizer), 0, 0
+    reader, done, size = Reader(splitter(tokenizer), tokenizer), 0, 0
     ends: list[Array] = [np.zeros(1, dtype=np.int64)]
     with _Spool() as spool:
         for i, document in enumerate(every):
             if isinstance(document, str):
                 size += reader.add(document)
             else:
-                size += reader.add_words(_checked(_words_of(document, i), i))
+                size += reader.add_words(_checked(words_of(document, i), i))
             if size > BATCH:
                 ids, some = reader.numbers()
                 spool.add(ids)
@@ -592,7 +380,12 @@ class TextInput:
         max_words = getattr(self, "max_words", None)
         check_number("min_count", min_count, 1, integer=True)
         check_number("max_words", max_words, 1, integer=True, none=True)
-        found = encode(self._contexts(texts), min_count=min_count, max_words=max_words)
+        found = encode(
+            self._sources(texts),
+            tokenizer=self.tokenizer,
+            min_count=min_count,
+            max_words=max_words,
+        )
         if not found.words:
             rare = f"; {found.n_dropped:,} words are rarer than min_count={min_count}"
             raise ValueError(
@@ -603,7 +396,11 @@ class TextInput:
 
     def _contexts(self, texts: Iterable[Any]) -> Iterator[Sequence[str]]:
         """The words of each document: the data that the model's claims speak of."""
-        return documents(texts, self.tokenizer)
+        return documents(self._sources(texts), self.tokenizer)
+
+    def _sources(self, texts: Iterable[Any]) -> Iterable[Any]:
+        """The texts or lists of words that are contexts to the model: the documents."""
+        return texts
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # type: ignore[misc]

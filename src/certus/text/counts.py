@@ -8,7 +8,7 @@ the documents once, counts, and keeps the frequent words.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,9 @@ from sklearn.utils.validation import check_is_fitted
 from certus.base import Fitted, Model, certified_fit, check_number
 from certus.certificate import Evidence
 from certus.convex.threads import run_blocks, slices
-from certus.text.corpus import Array, Encoded, TextInput, documents, encode, lookup
+from certus.text.corpus import Array, Encoded, TextInput, encode, lookup
 from certus.text.counts_kernels import count_documents, count_once, gather
+from certus.text.words import documents
 
 __all__ = ["BagOfWords", "document_counts", "document_matrix"]
 
@@ -147,7 +148,8 @@ class BagOfWords(TextInput, Model):
         CSR matrix of shape (n_documents, n_words)
         """
         check_is_fitted(self, "vocabulary_")
-        corpus = encode(self._contexts(X), vocabulary=lookup(self))
+        sources = self._sources(X)
+        corpus = encode(sources, tokenizer=self.tokenizer, vocabulary=lookup(self))
         return document_matrix(corpus, self.binary)
 
     def inverse_transform(self, X: Any) -> list[Array]:
@@ -179,11 +181,11 @@ class BagOfWords(TextInput, Model):
         check_is_fitted(self, "vocabulary_")
         return np.asarray(self.vocabulary_, dtype=object)
 
-    def _contexts(self, texts: Iterable[Any]) -> Iterator[Sequence[str]]:
-        words = documents(texts, self.tokenizer)
+    def _sources(self, texts: Iterable[Any]) -> Iterable[Any]:
         low, high = self.ngram_range
         if (low, high) == (1, 1):
-            return words
+            return texts
+        words = documents(texts, self.tokenizer)
         return (_runs(list(document), low, high) for document in words)
 
 

@@ -9,7 +9,7 @@ convex; with one side fixed it is, and each row of the other is a least-squares 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state
 from certus.base import Fitted, Model, certified_fit, check_choice, check_number
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
-from certus.text.cooccurrence import contexts, count_pairs, pair_settings
+from certus.text.cooccurrence import count_pairs, in_contexts, pair_settings
 from certus.text.corpus import Array
 from certus.text.counts import document_counts
 from certus.text.glove_solvers import (
@@ -257,8 +257,8 @@ class GloVe(WordVectors, Model):
         self.n_documents_ = corpus.n_documents
         return Counted(corpus.words, corpus.ids, corpus.offsets, matrix)
 
-    def _contexts(self, texts: Iterable[Any]) -> Iterator[Sequence[str]]:
-        return contexts(texts, self.tokenizer, self.context)
+    def _sources(self, texts: Iterable[Any]) -> Iterable[Any]:
+        return in_contexts(texts, self.context)
 
     def _previous(self, counted: Counted) -> Factors | None:
         if not self.warm_start or not hasattr(self, "word_factors_"):

@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from certus.persist.container import ModelFileError, write_atomically
-from certus.text.corpus import Array, LineCorpus
+from certus.text.corpus import Array
+from certus.text.words import LineCorpus
 from certus.wording import shorten
 
 __all__ = ["read", "write"]
