@@ -53,6 +53,20 @@ def test_a_mixture_of_bernoullis_ends_in_a_maximum_of_its_likelihood():
     assert {c.strength for c in certificate.claims} == {Strength.PROVED}
 
 
+def test_a_fit_does_not_stop_on_a_plateau():
+    # What each step gains, in units of tol: the second one is small, the third is not.
+    gains = [4.0, 0.9, 1.5, 0.8, 0.7, 0.6]
+    levels = 1e-3 * np.cumsum([0.0, *gains])
+    model = EM(
+        lambda X, step: (step, np.full(3, levels[step])),
+        lambda X, step: step + 1,
+        tol=1e-3,
+    ).fit(np.zeros(3), 0)
+    assert (model.params_, model.n_iter_, model.converged_) == (4, 4, True)
+    assert model.certificate_.claims[0].value == pytest.approx(0.7e-3)
+    assert len(model.history_["gap"]) == 5
+
+
 @pytest.mark.catalog("LAT-14", "LAT-16")
 def test_a_mixture_of_exponentials_climbs_at_every_step():
     rng = np.random.default_rng(1)

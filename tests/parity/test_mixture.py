@@ -61,6 +61,24 @@ def test_the_same_start_takes_the_same_steps(kind):
     assert_equal(*both(X, **options), X)
 
 
+def test_a_fit_goes_on_where_theirs_stops_on_a_plateau():
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(-3, 1, 100), rng.normal(3, 1, 100)])[:, None]
+    start = {
+        "weights_init": [0.5, 0.5],
+        "means_init": [[-1.2], [1.2]],
+        "precisions_init": [[[0.1]], [[0.1]]],
+    }
+    ours, theirs = both(X, k=2, **start)
+    assert theirs.converged_ and not certus.certify(theirs, X).met
+    assert ours.converged_ and ours.certificate_.met
+    assert ours.n_iter_ == len(ours.history_["gap"]) > theirs.n_iter_
+    assert ours.score(X) > theirs.score(X) + 0.1
+    n = theirs.n_iter_
+    np.testing.assert_allclose(ours.lower_bounds_[:n], theirs.lower_bounds_)
+    np.testing.assert_allclose(np.sort(ours.means_.ravel()), [-3, 3], atol=0.2)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("method", ["random", "random_from_data"])
 def test_the_same_seed_begins_alike(kind, method):

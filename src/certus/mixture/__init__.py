@@ -1,6 +1,6 @@
 """Clusters and mixtures: k-means, Gaussian mixtures, and EM for any latent variable."""
 
-from certus.mixture.elbow import Elbow, elbow
+from certus.mixture.bend import Elbow, elbow
 from certus.mixture.em import EM
 from certus.mixture.gaussian import GaussianMixture
 from certus.mixture.kmeans import KMeans

@@ -110,6 +110,20 @@ def _plain(X: Array, rows: slice) -> Array:
     return np.ascontiguousarray(X[rows], dtype=np.float64)
 
 
+def _shares(
+    block: Array, theta: Components, constants: Array, hard: bool, room: _Room
+) -> tuple[Array, float]:
+    """Responsibilities of a block of rows, and Σ log-likelihood."""
+    R, level = _joint(block, theta, constants, room), room.rows[: len(block)]
+    if hard:
+        kernels.choose(R, level)
+    else:
+        kernels.subtract_top(R, level)
+        np.exp(R, out=R)
+        kernels.normalise(R, level)
+    return R, float(level.sum())
+
+
 def log_joint(X: Array, theta: Components) -> Array:
     """Log π_k N(x_i; μ_k, Σ_k), an array of rows × components."""
     k, d = theta.means.shape
@@ -126,6 +140,24 @@ def log_joint(X: Array, theta: Components) -> Array:
 
     run_blocks(work, _tasks(X.shape[0], 1))
     return out
+
+
+def mean_likelihood(X: Array, theta: Components, hard: bool = False) -> float:
+    """The objective at ``theta``, without the sums of an M-step."""
+    constants = _constants(theta)
+    tasks = _tasks(X.shape[0], 1)
+    totals = np.zeros(len(tasks))
+
+    def work(number: int, stop: Stop) -> None:
+        room, task = _room(*theta.means.shape), tasks[number]
+        for start in range(task.start, task.stop, BLOCK):
+            if stop():
+                return
+            block = _plain(X, slice(start, min(start + BLOCK, task.stop)))
+            totals[number] += _shares(block, theta, constants, hard, room)[1]
+
+    run_blocks(work, range(len(tasks)))
+    return float(totals.sum() / X.shape[0])
 
 
 # -- one pass ---------------------------------------------------------------------
@@ -148,14 +180,7 @@ def run_pass(
     constants = _constants(theta)
 
     def fill(block: Array, rows: slice, room: _Room) -> tuple[Array, float]:
-        R, level = _joint(block, theta, constants, room), room.rows[: len(block)]
-        if hard:
-            kernels.choose(R, level)
-        else:
-            kernels.subtract_top(R, level)
-            np.exp(R, out=R)
-            kernels.normalise(R, level)
-        return R, float(level.sum())
+        return _shares(block, theta, constants, hard, room)
 
     matrix = theta.covariances.ndim == 3
     return _reduce(X, about, matrix, fill, len(theta.weights))

@@ -52,7 +52,7 @@ class EM(Model):
         ``log_joint(X, params)``: log p(xᵢ, z = k | params), rows × states, where the
         latent variable has finitely many.
     tol : float, default=1e-6
-        Stop when a step changes the objective by less.
+        Stop when a step changes the objective by less, and the next one would, too.
     max_iter : int, default=1000
         Most steps.
     max_time : float, optional
@@ -69,7 +69,8 @@ class EM(Model):
     n_iter_ : int
         M-steps taken.
     converged_ : bool
-        Whether the last step changed the objective by less than ``tol``.
+        Whether the last step changed the objective by less than ``tol``, and the next
+        one would, too.
     history_ : dict
         Objective, its change (under ``gap``) and seconds after each E-step.
     certificate_ : Certificate
@@ -135,29 +136,31 @@ class EM(Model):
         _check_parameters(self)
         self.start_ = copy.deepcopy(start)
         monitor = Monitor(self, X, None, None, self.max_time)
-        params, level, steps = start, -math.inf, 0
+        params, level, after = start, -math.inf, start
         status = Status.MAX_ITER
         # Fitted from here on, whatever happens.
-        self.params_, self.log_likelihood_, self.n_iter_ = params, level, steps
+        self.params_, self.log_likelihood_, self.n_iter_ = params, level, 0
         try:
+            q, found = self._expect(X, start)
             for steps in range(self.max_iter + 1):
-                q, rows = self.posterior(X, params)
-                found = float(rows.mean())
                 if math.isnan(found) or found == math.inf:
                     status = Status.DIVERGED
                     break
-                change, level = abs(found - level), found
+                params, change, level = after, abs(found - level), found
                 self.params_, self.log_likelihood_ = params, level
                 self.n_iter_ = steps
                 stop = monitor.step(level, change, lambda: {"params_": self.params_})
-                if change < self.tol:
-                    status = Status.SOLVED
-                    break
                 if stop is not None:
                     status = stop
                     break
-                if steps < self.max_iter:
-                    params = self.m_step(X, q)
+                if steps == self.max_iter and not change < self.tol:
+                    break
+                # What the next step changes is what the certificate states.
+                after = self.m_step(X, q)
+                q, found = self._expect(X, after)
+                if max(change, abs(found - level)) < self.tol:
+                    status = Status.SOLVED
+                    break
         except KeyboardInterrupt:
             status = Status.INTERRUPTED
         self.converged_ = status is Status.SOLVED
@@ -168,6 +171,10 @@ class EM(Model):
             "em", (), {"tol": float(self.tol), "n_iter": self.n_iter_, "fix": fix}
         )
         return Fitted(evidence, X, None, None, status)
+
+    def _expect(self, X: Any, params: Any) -> tuple[Any, float]:
+        q, rows = self.posterior(X, params)
+        return q, float(rows.mean())
 
     def posterior(self, X: Any, params: Any) -> tuple[Any, Array]:
         """The E-step: the posterior, and log p(xᵢ | params) of each row.
