@@ -1,15 +1,22 @@
-"""Blocks of work over the process's threads, which Ctrl-C ends within a step."""
+"""Blocks of work over the process's threads, which Ctrl-C ends within a step.
+
+The threads are kept: starting them anew for each call costs as much as a small block.
+"""
 
 from __future__ import annotations
 
+import functools
+import os
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from certus.base import thread_budget, thread_pools
 
 Stop = Callable[[], bool]
+
+_inside = threading.local()
 
 
 def run_blocks(work: Callable[[Any, Stop], None], blocks: Iterable[Any]) -> None:
@@ -22,23 +29,39 @@ def run_blocks(work: Callable[[Any, Stop], None], blocks: Iterable[Any]) -> None
     """
     blocks = list(blocks)
     workers = min(thread_budget(), len(blocks)) if len(blocks) > 1 else 1
-    if workers == 1:
+    if workers == 1 or getattr(_inside, "worker", False):
         for block in blocks:
             work(block, lambda: False)
         return
     stopped = threading.Event()
     with thread_pools().limit(limits=1, user_api="blas"):
-        pool = ThreadPoolExecutor(workers)
+        futures: list[Future[None]] = []
         try:
-            futures = [pool.submit(work, block, stopped.is_set) for block in blocks]
+            pool = _threads(workers)
+            futures += [pool.submit(work, block, stopped.is_set) for block in blocks]
             done, _ = wait(futures, return_when=FIRST_EXCEPTION)
             for future in done:
                 future.result()
         finally:
             stopped.set()
-            pool.shutdown(wait=True, cancel_futures=True)
+            # Nothing may go on writing once the caller has the floor again.
+            wait([future for future in futures if not future.cancel()])
 
 
 def slices(n: int, size: int) -> list[slice]:
     """Consecutive slices of at most ``size`` that cover ``range(n)``."""
     return [slice(i, min(i + size, n)) for i in range(0, n, max(1, size))]
+
+
+@functools.lru_cache(maxsize=4)
+def _threads(workers: int) -> ThreadPoolExecutor:
+    def begin() -> None:
+        # A block that asks for blocks of its own does them itself: were all threads
+        # waiting for others, none would be left to work.
+        _inside.worker = True
+
+    return ThreadPoolExecutor(workers, "certus", begin)
+
+
+# Threads do not survive a fork; the child starts its own.
+os.register_at_fork(after_in_child=_threads.cache_clear)
