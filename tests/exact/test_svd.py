@@ -24,6 +24,18 @@ def low_rank(n, d, values, seed=0):
     return (U * values) @ V.T, V.T
 
 
+@pytest.mark.parametrize("n_iter", [0, 1, 5])
+@pytest.mark.parametrize("shape", [(60, 25), (25, 60)])
+def test_a_fixed_number_of_passes_states_what_its_components_capture(n_iter, shape):
+    X = np.random.default_rng(0).standard_normal(shape)  # flat: few passes stay far off
+    model = TruncatedSVD(4, algorithm="randomized", n_iter=n_iter, random_state=0)
+    Z = model.fit_transform(X)
+    np.testing.assert_allclose(Z.T @ Z, np.diag(model.singular_values_**2), atol=1e-10)
+    np.testing.assert_allclose(model.explained_variance_, Z.var(axis=0), rtol=1e-10)
+    V = model.components_
+    np.testing.assert_allclose(V @ V.T, np.eye(4), atol=1e-12)
+
+
 @pytest.mark.catalog("LAT-23")
 @pytest.mark.parametrize("r", [1, 3, 7])
 def test_eckart_and_young(r):

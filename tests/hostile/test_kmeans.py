@@ -36,6 +36,11 @@ def test_a_wrong_parameter_is_a_sentence(change, message):
         KMeans(**{"n_clusters": 4, **change}).fit(X)
 
 
+def test_norms_of_other_rows_are_refused():
+    with pytest.raises(ValueError, match="length of x_squared_norms"):
+        kmeans_plusplus(X, 2, x_squared_norms=np.ones(len(X) + 1))
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
 def test_holes_are_refused(bad, form):

@@ -58,6 +58,13 @@ FAMILIES = (
     ("sklearn.svm", "certus.kernel", ("test_svm.py",)),
     ("sklearn.svm", "certus.linear", ()),
     ("sklearn.kernel_ridge", "certus.kernel", ("test_kernel_ridge.py",)),
+    ("sklearn.cluster", "certus.mixture", ("test_k_means.py",)),
+    ("sklearn.mixture", "certus.mixture", ("test_gaussian_mixture.py",)),
+    (
+        "sklearn.decomposition",
+        "certus.factor",
+        ("test_factor_analysis.py", "test_pca.py", "test_truncated_svd.py"),
+    ),
 )
 FILES = tuple(name for *_, names in FAMILIES for name in names)
 #: Classes that tests ask a model's class to be derived from, and ours in their place.

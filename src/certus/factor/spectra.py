@@ -326,11 +326,14 @@ def _eigh(M: Array) -> tuple[Array, Array]:
 def randomised(
     op: Operator, k: int, extra: int, n_iter: int, random: np.random.Generator
 ) -> Spectrum:
-    """Orthonormalised power iterations on k + extra random directions."""
+    """Orthonormalised power iterations on k + extra random directions.
+
+    They end among the columns, so that ‖A·v‖ is exactly the value stated for v.
+    """
     width = min(k + extra, op.side)
-    Q = np.linalg.qr(op.dot(random.standard_normal((op.shape[1], width))))[0]
+    Q = np.linalg.qr(op.t_dot(random.standard_normal((op.shape[0], width))))[0]
     for _ in range(n_iter):
-        Q = np.linalg.qr(op.dot(np.linalg.qr(op.t_dot(Q))[0]))[0]
-    V, values, _ = np.linalg.svd(op.t_dot(Q), full_matrices=False)
-    values = values / op.scale
-    return Spectrum(values[:k], V.T[:k], "randomized", "as asked", n_iter)
+        Q = np.linalg.qr(op.t_dot(np.linalg.qr(op.dot(Q))[0]))[0]
+    _, values, W = np.linalg.svd(np.linalg.qr(op.dot(Q), mode="r"))
+    V, values = W @ Q.T, values / op.scale
+    return Spectrum(values[:k], V[:k], "randomized", "as asked", n_iter)

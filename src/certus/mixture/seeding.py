@@ -49,7 +49,7 @@ def kmeans_plusplus(
         How many.
     sample_weight : array-like of shape (n_samples,), optional
         Row weights; an integer weight is a repetition.
-    x_squared_norms : array-like, optional
+    x_squared_norms : array-like of shape (n_samples,), optional
         Accepted for scikit-learn's sake; distances are taken from differences.
     random_state : int, RandomState or None
         Equal integers give equal centres, whatever the order of the rows.
@@ -90,6 +90,11 @@ def kmeans_plusplus(
     if X.shape[0] < n_clusters:
         raise ValueError(
             f"n_samples={X.shape[0]} should be >= n_clusters={n_clusters}."
+        )
+    if x_squared_norms is not None and np.shape(x_squared_norms) != (X.shape[0],):
+        raise ValueError(
+            f"The length of x_squared_norms (shape {np.shape(x_squared_norms)}) should "
+            f"be equal to the length of n_samples {X.shape[0]}."
         )
     s = weights(sample_weight, None, X, None, X.shape[0])
     generator = generator_of(random_state)
