@@ -20,7 +20,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import assert_all_finite
+from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
@@ -236,7 +236,10 @@ def check_number(
     what = "an integer" if integer else "a number"
     if not isinstance(value, kind) or isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be {what}, got {value!r}.")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf if value > 0 else -math.inf
     inside = low < number <= high if open_low else low <= number <= high
     if not inside:  # NaN lands here too
         bound = f"{'above' if open_low else 'at least'} {low:g}"
@@ -277,3 +280,11 @@ def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     if not any(value is c or value == c for c in choices):
         shown = ", ".join(repr(c) for c in choices)
         raise ValueError(f"{name} must be one of {shown}, got {value!r}.")
+
+
+def generator_of(random_state: Any) -> np.random.Generator:
+    """The one generator of a fit, from what scikit-learn calls a random state."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
+    return np.random.default_rng(seed)

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils import check_random_state
 
-from certus.base import check_choice, check_number
+from certus.base import check_choice, check_number, generator_of
 from certus.convex.design import Array
 from certus.factor.ratings import as_csr, columns_of, encode, is_frame
 
@@ -93,9 +92,7 @@ def split_ratings(
     order = None if times is None else _ranks(times, entries.n)
     if how == "time" and order is None:
         raise ValueError('how="time" needs the times of the ratings: pass times.')
-    random = np.random.default_rng(
-        check_random_state(random_state).randint(np.iinfo(np.int32).max)
-    )
+    random = generator_of(random_state)
     held = np.zeros(entries.n, dtype=bool)
     if how == "entries":
         shuffled = _shuffled(entries, random)
@@ -152,9 +149,7 @@ def fold_ratings(
     """
     check_number("n_folds", n_folds, 2, integer=True)
     entries = _read(X, y)
-    random = np.random.default_rng(
-        check_random_state(random_state).randint(np.iinfo(np.int32).max)
-    )
+    random = generator_of(random_state)
     counts = np.bincount(entries.users)
     first = random.integers(0, n_folds, len(counts))  # where each user's deal begins
     fold = (_shuffled(entries, random) + first[entries.users]) % n_folds

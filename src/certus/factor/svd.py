@@ -13,10 +13,17 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from certus.base import Fitted, Model, certified_fit, check_choice, check_number
+from certus.base import (
+    Fitted,
+    Model,
+    certified_fit,
+    check_choice,
+    check_number,
+    generator_of,
+)
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.convex.design import Array
@@ -53,8 +60,7 @@ class SpectralModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
         return tags
 
     def _random(self) -> np.random.Generator:
-        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        return np.random.default_rng(seed)
+        return generator_of(self.random_state)
 
     def _iterate(
         self, op: Operator, k: int, tol: float, monitor: Monitor, dtype: Any

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from certus.base import (
@@ -24,6 +24,7 @@ from certus.base import (
     check_choice,
     check_number,
     class_codes,
+    generator_of,
 )
 from certus.callbacks import Monitor
 from certus.certificate import Evidence
@@ -115,8 +116,8 @@ class FastTextClassifier(TextInput, ClassifierMixin, Estimator):
         Complete epochs.
     history_ : dict
         After each epoch: ``objective``, exact, on the texts of the certificate;
-        ``error``, the share of them that is misclassified; ``seen``, the mean loss of
-        the texts of the epoch, each just before its step; ``seconds``.
+        ``error``, the share of them that is misclassified; ``running_loss``, the mean
+        loss of the texts of the epoch, each just before its step; ``seconds``.
     certificate_ : Certificate
         What the verifier found.
 
@@ -216,8 +217,7 @@ class FastTextClassifier(TextInput, ClassifierMixin, Estimator):
         if self.loss == "hierarchical":
             counts = np.bincount(codes, minlength=len(self.classes_))
             self.tree_ = huffman_tree(counts * weights)
-        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        random = np.random.default_rng(seed)
+        random = generator_of(self.random_state)
         n_rows = len(self.vocabulary_) + len(self.buckets_)
         n_outputs = len(self.classes_) - (self.tree_ is not None)
         parameters = Parameters.random(

@@ -16,7 +16,14 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from certus.base import Fitted, Model, certified_fit, check_choice, check_number
+from certus.base import (
+    Fitted,
+    Model,
+    certified_fit,
+    check_choice,
+    check_number,
+    generator_of,
+)
 from certus.callbacks import Monitor
 from certus.convex.threads import run_blocks
 from certus.text import sampling
@@ -172,7 +179,7 @@ class DocumentVectors(TextInput, Model):
         check_choice("target", self.target, ("words", "neighbours"))
         check_number("window", self.window, 1, integer=True)
         corpus = self._read(texts)
-        random = sampling.generator(self.random_state)
+        random = generator_of(self.random_state)
         n, d = len(corpus.words), int(self.n_components)
         own = self.target == "words"
         inputs = sampling.start_vectors(corpus.n_documents if own else n, d, random)

@@ -14,9 +14,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils import check_random_state
 
-from certus.base import Fitted, Model, certified_fit, check_choice, check_number
+from certus.base import (
+    Fitted,
+    Model,
+    certified_fit,
+    check_choice,
+    check_number,
+    generator_of,
+)
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.text.cooccurrence import count_pairs, in_contexts, pair_settings
@@ -319,8 +325,7 @@ def _minimise(
     model: GloVe, matrix: Any, before: Factors | None, monitor: Monitor
 ) -> Status:
     """Run epochs until the plateau, the limit, or somebody stops it."""
-    seed = check_random_state(model.random_state).randint(np.iinfo(np.int32).max)
-    rng = np.random.default_rng(seed)
+    rng = generator_of(model.random_state)
     data = entries(matrix, float(model.x_max), float(model.alpha))
     start = before or _start(matrix.shape, int(model.n_components), rng)
     biased = bool(model.biases)

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.utils import check_random_state
 
 from certus.base import check_number
 from certus.callbacks import Monitor
@@ -97,14 +96,6 @@ def cut(offsets: Array, size: int) -> Blocks:
     marks = np.arange(ends[0], ends[-1], size)
     edges = np.unique(np.append(np.searchsorted(ends, marks), len(ends) - 1))
     return Blocks(ends, edges.astype(np.int64))
-
-
-def generator(random_state: Any) -> np.random.Generator:
-    """The one source of randomness of a fit."""
-    if isinstance(random_state, np.random.Generator):
-        return random_state
-    seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
-    return np.random.default_rng(seed)
 
 
 def start_vectors(n: int, d: int, random: np.random.Generator) -> Array:

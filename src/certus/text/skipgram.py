@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus.base import Fitted, Model, certified_fit, check_number
+from certus.base import Fitted, Model, certified_fit, check_number, generator_of
 from certus.callbacks import Monitor
 from certus.text import sampling
 from certus.text.corpus import Array, Encoded
@@ -195,7 +195,7 @@ class SkipGram(WordVectors, Model):
         """
         check_pairs(self)
         corpus = self._read(texts)
-        random = sampling.generator(self.random_state)
+        random = generator_of(self.random_state)
         n, d = len(corpus.words), int(self.n_components)
         inputs = sampling.start_vectors(n, d, random)
         outputs = np.zeros((n, d), dtype=np.float32)

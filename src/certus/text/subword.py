@@ -15,7 +15,14 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from certus.base import Fitted, Model, certified_fit, check_choice, check_number
+from certus.base import (
+    Fitted,
+    Model,
+    certified_fit,
+    check_choice,
+    check_number,
+    generator_of,
+)
 from certus.text import sampling
 from certus.text.corpus import Array, encode, lookup
 from certus.text.ngrams import character_ngrams
@@ -153,7 +160,7 @@ class FastTextVectors(WordVectors, Model):
         check_number("max_n", self.max_n, self.min_n, integer=True)
         check_number("n_buckets", self.n_buckets, 1, 2**31 - 1, integer=True)
         corpus = self._read(texts)
-        random = sampling.generator(self.random_state)
+        random = generator_of(self.random_state)
         n, d = len(corpus.words), int(self.n_components)
         old = _previous(self) if self.warm_start else None
         self.ngrams_ = (1, (int(self.min_n), int(self.max_n)), int(self.n_buckets))

@@ -80,9 +80,10 @@ def _wide_words() -> re.Pattern[str]:
 
 
 def sentences(text: str) -> list[str]:
-    """Split a text after ``. ! ? …`` before a space, and at empty lines.
+    """Split a text into sentences: after a stop before a space, and at empty lines.
 
-    Abbreviations are not known: "e.g. this" makes two sentences.
+    Stops are ``. ! ? …``. Abbreviations are not known: "e.g. this" makes two
+    sentences.
 
     Parameters
     ----------
@@ -165,6 +166,8 @@ def check_corpus(texts: Any) -> None:
         raise ValueError(
             "The corpus is a table or a dictionary; pass its column of texts."
         )
+    if hasattr(texts, "tocsr"):
+        raise ValueError("The corpus is a sparse matrix; pass the texts themselves.")
     if getattr(texts, "ndim", 1) == 0 or not isinstance(texts, Iterable):
         raise ValueError(
             f"The corpus is a {type(texts).__name__}; pass an iterable of documents."
