@@ -183,7 +183,7 @@ _LABELS = {
     "stationarity": ("stationary", "stationary"),
     "newton_decrement": ("decrement", "decrement"),
     "gradient_ratio": ("gradient", "gradient"),
-    "gradient_norm": ("norm", "norm"),
+    "gradient_norm": ("gradient", "gradient"),
     "update_sum": ("weights", "weights"),
     "mistake_bound": ("mistakes", "mistakes"),
     "training_error": ("error", "error"),
@@ -196,9 +196,9 @@ _LABELS = {
     "leave_one_out": ("left out", "left out"),
     "pac_bayes_bound": ("risk", "no bound"),
     "ritz_residual": ("solved", "not solved"),
-    "orthonormality": ("orthonormal", "not orthonormal"),
+    "orthonormality": ("orthogonal", "skewed"),
     "captured_variance": ("captured", "captured"),
-    "largest": ("largest", "not largest"),
+    "largest": ("largest", "surpassed"),
     "eckart_young": ("best", "not best"),
     "components_gap": ("components", "components"),
     "weights_gap": ("weights", "weights"),
@@ -207,19 +207,22 @@ _LABELS = {
     "coverage_floor": ("floor", "floor"),
     "error_rate": ("error", "error"),
     "mean_loss": ("loss", "loss"),
+    "training_loss": ("loss", "loss"),
     "reported_loss": ("as told", "not so"),
     "sample_loss": ("loss", "loss"),
     "pairs_told_apart": ("told apart", "told apart"),
     "composition": ("means", "no means"),
     "word_counts": ("counts", "miscounted"),
     "cooccurrence_counts": ("counts", "miscounted"),
-    "step_gain": ("at rest", "still rising"),
-    "half_step_gain": ("at rest", "not at rest"),
+    "step_gain": ("at rest", "moving"),
+    "half_step_gain": ("at rest", "moving"),
     "remaining_gain": ("left", "left"),
     "global_gap": ("at most", "at most"),
     "log_likelihood": ("likelihood", "likelihood"),
     "likelihood_gap": ("solved", "not solved"),
-    "monotone_ascent": ("ascent", "a descent"),
+    "monotone": ("monotone", "not always"),
+    "elbo": ("bound", "bound"),
+    "reconstruction": ("remainder", "remainder"),
     "noise_variances": ("noise", "no noise"),
     "loss_excess": ("solved", "not solved"),
     "large_error": ("error", "error"),
@@ -328,8 +331,7 @@ class Certificate:
     @property
     def headline(self) -> str:
         """Model, size and cost in one line."""
-        size = f"{self.n_samples:,} rows × {self.n_features:,} columns"
-        parts = [f"{self.model}({_signature(self.params)})", size]
+        parts = [f"{self.model}({_signature(self.params)})", self._size]
         checked = f"checked in {format_seconds(self.seconds)}"
         if self.origin == "file":
             parts.append("stated, not rechecked")
@@ -338,6 +340,15 @@ class Certificate:
         else:
             parts.append(checked)
         return " · ".join(parts)
+
+    @property
+    def _size(self) -> str:
+        """How much data there is, in the words of its kind."""
+        kind = "" if self.evidence is None else self.evidence.kind
+        by_data = _AXES.get(str(self.fingerprint.get("dtype")), ("rows", "columns"))
+        rows, columns = _AXES.get(kind, by_data)
+        size = f"{self.n_samples:,} {rows}"
+        return f"{size} × {self.n_features:,} {columns}" if columns else size
 
     @property
     def ending(self) -> str:
@@ -377,6 +388,14 @@ class Certificate:
             f'<table style="border:0;vertical-align:top">{"".join(rows)}</table></div>'
         )
 
+
+#: What rows and columns are called: by the kind of evidence, or by what the data hold.
+_AXES = {
+    "ratings": ("users", "items"),
+    "text": ("documents", "words"),
+    "str": ("documents", ""),
+    "counts": ("words", "contexts"),
+}
 
 _ENDINGS = {
     Status.MAX_ITER: "stopped at max_iter",

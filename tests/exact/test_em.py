@@ -148,7 +148,7 @@ def test_censored_lifetimes_reach_their_closed_form():
     model = EM(e_step, m_step, tol=1e-14).fit(X, 1.0)
     exact = (X[:, 1] == 0).sum() / X[:, 0].sum()
     assert model.params_ == pytest.approx(exact, rel=1e-6)
-    gain = model.certificate_["gain"]
+    gain = model.certificate_["step_gain"]
     assert gain.strength is Strength.MEASURED
     assert gain.met is None
     assert model.certificate_["elbo"].strength is Strength.REFUSED

@@ -294,7 +294,7 @@ def test_losses_fall_and_the_loss_seen_is_that_before_each_step():
     assert model.n_iter_ == 6
     assert {len(v) for v in model.history_.values()} == {6}
     # The first loss is about log 4; what is seen trails what is reached.
-    first = model.history_["seen"][0]
+    first = model.history_["running_loss"][0]
     assert model.history_["objective"][0] < first < np.log(4) * 1.02
 
 

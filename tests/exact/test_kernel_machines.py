@@ -30,6 +30,7 @@ from certus.kernel import (
     KernelRidge,
     gram,
 )
+from helpers.interrupting import interrupt_at
 
 Array = np.ndarray
 MACHINES = [SVC(), SVR(), KernelRidge(), KernelLogisticRegression(), KernelPerceptron()]
@@ -163,16 +164,7 @@ def test_ctrl_c_leaves_a_model_with_its_certificate(
     from certus.callbacks import Monitor
 
     X, y = moons(200)
-    calls: list[int] = []
-    step = Monitor.step
-
-    def press(self: Any, *args: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return step(self, *args)
-
-    monkeypatch.setattr(Monitor, "step", press)
+    calls = interrupt_at(monkeypatch, Monitor, "step", 3)
     model = kind(C=1e3, tol=1e-13)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)

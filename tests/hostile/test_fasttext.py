@@ -11,6 +11,7 @@ from certus.base import UncertifiedWarning
 from certus.certificate import Status
 from certus.text import FastTextClassifier, LineCorpus, encode
 from certus.text import classifier_training as training
+from helpers.interrupting import interrupt_at
 
 TEXTS = ["good film", "fine acting", "bad film", "awful acting"] * 5
 Y = ["pos", "pos", "neg", "neg"] * 5
@@ -231,15 +232,7 @@ def test_the_clock_stops_within_an_epoch(monkeypatch, deterministic):
 def test_ctrl_c_within_an_epoch_leaves_a_fitted_model(monkeypatch, policy):
     monkeypatch.setattr(training, "TURN", 1e5)
     texts, y = large()
-    step, turns = training.train_softmax, []
-
-    def interrupted(*args):
-        turns.append(1)
-        if len(turns) == 20:
-            raise KeyboardInterrupt
-        return step(*args)
-
-    monkeypatch.setattr(training, "train_softmax", interrupted)
+    interrupt_at(monkeypatch, training, "train_softmax", 20)
     model = FastTextClassifier(20, deterministic=True)
     with certus.config_context(on_interrupt=policy):
         if policy == "raise":
@@ -248,7 +241,7 @@ def test_ctrl_c_within_an_epoch_leaves_a_fitted_model(monkeypatch, policy):
         else:
             model.fit(texts, y)
     assert model.certificate_.status is Status.INTERRUPTED
-    assert model.certificate_.met and np.isfinite(model.history_["seen"][0])
+    assert model.certificate_.met and np.isfinite(model.history_["running_loss"][0])
     assert np.abs(model.coef_).max() > 0
 
 

@@ -120,7 +120,7 @@ def test_their_models_that_stopped_early_are_not(name):
     assert found.met is False
     assert "max_iter" in found[found.primary].fix
     full = certus.certify(theirs, X, level="full")
-    assert "not recorded" in full["monotone_ascent"].detail
+    assert "not recorded" in full["monotone"].detail
 
 
 def test_swapped_rows_and_tampered_models():

@@ -75,7 +75,7 @@ def test_epochs_equal_those_of_a_plain_loop(loss, n_epochs):
     Z, W, seen = plain_epochs(model, texts, y, 0.8, n_epochs)
     np.testing.assert_allclose(model.vectors_, Z, atol=2e-5)
     np.testing.assert_allclose(model.coef_, W, atol=2e-5)
-    np.testing.assert_allclose(model.history_["seen"], seen, rtol=1e-5)
+    np.testing.assert_allclose(model.history_["running_loss"], seen, rtol=1e-5)
 
 
 def test_in_one_thread_turns_leave_no_trace(monkeypatch):

@@ -187,7 +187,7 @@ def test_certify_their_model_stopped_early():
     certificate = certus.certify(model, X)
     assert certificate.met is False
     assert certificate.status is Status.TOL_NOT_REACHED
-    assert "max_iter" in certificate["gain"].fix
+    assert "max_iter" in certificate["step_gain"].fix
     model.means_ = model.means_ + 0.5
     assert certus.certify(model, X).value > certificate.value
 

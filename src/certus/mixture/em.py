@@ -32,7 +32,7 @@ class EM(Model):
 
     Certificate
     -----------
-    ``gain``: what one further step would change in the objective, at most ``tol``;
+    ``step_gain``: what one further step would change in the objective, at most ``tol``;
     PROVED for the functions given if ``log_joint`` is among them, so that the verifier
     computes posterior and likelihood itself, else MEASURED. ``elbo`` (PROVED): at the
     posterior of your ``e_step`` the lower bound equals the log-likelihood. Level "full"

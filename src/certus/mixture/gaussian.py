@@ -46,13 +46,14 @@ class GaussianMixture(DensityMixin, Model):
 
     Certificate
     -----------
-    ``gain`` (PROVED): what one further EM step, taken by the verifier, would change in
-    the objective; at most ``tol``. ``elbo`` (PROVED): at the model's responsibilities
-    the lower bound equals the log-likelihood. ``parameters`` and ``collapse`` (PROVED):
-    weights, covariances and their inverses are what they should be; no component has
-    shrunk to ``reg_covar`` or lost its rows. Level "full" repeats the fit from its
-    start: ``monotone`` is the largest drop, PROVED to be none if ``reg_covar=0``, else
-    MEASURED. Two passes over the data, about as much as two or three steps.
+    ``step_gain`` (PROVED): what one further EM step, taken by the verifier, would
+    change in the objective; at most ``tol``. ``elbo`` (PROVED): at the model's
+    responsibilities the lower bound equals the log-likelihood. ``parameters`` and
+    ``collapse`` (PROVED): weights, covariances and their inverses are what they should
+    be; no component has shrunk to ``reg_covar`` or lost its rows. Level "full" repeats
+    the fit from its start: ``monotone`` is the largest drop, PROVED to be none if
+    ``reg_covar=0``, else MEASURED. Two passes over the data, about as much as two or
+    three steps.
 
     Parameters
     ----------

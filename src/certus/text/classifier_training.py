@@ -192,7 +192,7 @@ class Training:
         self.history = {
             "objective": told["objective"],
             "error": told["gap"],
-            "seen": self.losses,
+            "running_loss": self.losses,
             "seconds": told["seconds"],
         }
         return status if np.isfinite(objective) else Status.DIVERGED

@@ -65,7 +65,7 @@ def _gain_claim(model: Any, evidence: Evidence, X: Any, q: Any, rows: Array) -> 
     if verb == "LOWERS":
         fix = "see that m_step maximises E_q log p(x, z | θ): EM cannot go down"
     return Claim(
-        "gain",
+        "step_gain",
         Strength.PROVED if exact else Strength.MEASURED,
         gain,
         tol,

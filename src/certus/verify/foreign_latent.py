@@ -9,9 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from certus.certificate import Evidence
-
-NOTE = "for the data you passed"
-TOL = 1e-6
+from certus.verify.foreign_common import NOTE, TOL
 
 
 def _gaussian_mixture(model: Any) -> tuple[Evidence, str]:

@@ -336,7 +336,7 @@ def _ascent_claim(here: Setting, evidence: Evidence) -> Claim:
     d, k = len(here.inside), here.point.W.shape[1]
     if start is None or steps < 1 or np.size(start) not in (1, d):
         detail = "where the fit began was not recorded"
-        return Claim("monotone_ascent", Strength.REFUSED, detail=detail)
+        return Claim("monotone", Strength.REFUSED, detail=detail)
     W = np.zeros((d, k)) if given is None else np.asarray(given, dtype=np.float64).T
     point = here.put(W, np.broadcast_to(np.asarray(start, dtype=np.float64), d))
     drop, allowance = _replay(here, point, steps, given is None)
@@ -345,7 +345,7 @@ def _ascent_claim(here: Setting, evidence: Evidence) -> Claim:
     if not met:
         detail = f"one of {steps} steps replayed lowers the mean by {drop:.1e}"
     return Claim(
-        "monotone_ascent",
+        "monotone",
         Strength.PROVED,
         max(drop, 0.0),
         0.0,

@@ -172,8 +172,8 @@ def _objective_claim(found: Found, rows: Array, n: int) -> Claim:
         Strength.MEASURED,
         found.objective,
         objective=OBJECTIVE,
-        detail=f"objective {found.objective:.6g} {which}, {share:.1%} of that of the "
-        "best constant",
+        detail=f"objective {found.objective:.6g} {which}, {100 * share:.1f} % of that "
+        "of the best constant",
     )
 
 

@@ -144,7 +144,7 @@ def _inverse_error(model: Any, kind: str) -> tuple[float, float]:
 
 def _unformed(shaped: Claim) -> Claim:
     return Claim(
-        "gain",
+        "step_gain",
         Strength.PROVED,
         np.inf,
         0.0,
@@ -190,7 +190,7 @@ def _gain_claim(X: Array, theta: Theta, kind: str, evidence: Evidence) -> Claim:
         fix = "standardise the columns"
     met = gain <= tol + allowance
     return Claim(
-        "gain",
+        "step_gain",
         Strength.PROVED,
         float(gain),
         tol,
