@@ -148,11 +148,16 @@ def class_weights(
     class_weight: Any, s: Array, y: Array, classes: Array, counts: str = "weights"
 ) -> Array:
     """One weight per class; "balanced" counts weights or, if told so, rows."""
-    if not isinstance(class_weight, str):
+    if isinstance(class_weight, Mapping):
         given = np.array([_lookup(class_weight, label) for label in classes])
         if not np.all((given >= 0) & (given < np.inf)):
             raise ValueError("class_weight must be finite and not negative.")
         return given
+    if not isinstance(class_weight, str) or class_weight != "balanced":
+        raise ValueError(
+            f"class_weight={class_weight!r}; use 'balanced', a dict from label to "
+            "weight, or None."
+        )
     share = s if counts == "weights" else np.ones(len(y))
     sizes = np.bincount(y, weights=share, minlength=len(classes))
     present = sizes > 0

@@ -146,7 +146,7 @@ def feature_rows(model: Any, documents: Iterable[Sequence[str]]) -> Iterator[lis
                 if word not in pieces:
                     pieces[word] = _pieces(word, lengths, n_buckets, behind)
                 rows.extend(pieces[word])
-        for n in range(2, words_at_most + 1):
+        for n in range(2, min(words_at_most, len(known)) + 1):
             for i in range(len(known) - n + 1):
                 bucket = _joint_hash(known[i : i + n]) % n_buckets
                 if bucket in behind:
@@ -158,7 +158,7 @@ def _pieces(
     word: str, lengths: tuple[int, int], n_buckets: int, behind: dict[int, int]
 ) -> list[int]:
     marked, out = f"<{word}>", []
-    for n in range(lengths[0], lengths[1] + 1):
+    for n in range(lengths[0], min(lengths[1], len(marked)) + 1):
         for i in range(len(marked) - n + 1):
             alone = n == 1 and i in (0, len(marked) - 1)
             bucket = _hash(marked[i : i + n]) % n_buckets

@@ -239,12 +239,10 @@ def counts_claim(
 ) -> Claim:
     """Rows of stated co-occurrence counts against the same rows counted here."""
     n = len(corpus.words)
-    worst = np.inf
+    worst, allowance = np.inf, 0.0
     if matrix.shape == (n, n):
         again = cooccurrence_rows(corpus, params, words) if recount is None else recount
-        gap = abs(sparse.csr_array(matrix[words]) - again)
-        worst = float(gap.max() / max(1.0, again.max())) if gap.nnz else 0.0
-    allowance = 1e4 * EPS if params["weighting"] == "harmonic" else 0.0
+        worst, allowance = _farthest(matrix[words], sparse.csr_array(again), params)
     met = worst <= allowance
     detail = f"for {len(words):,} of {n:,} words, every count is that of the documents"
     if not met:
@@ -261,6 +259,22 @@ def counts_claim(
         detail=detail,
         fix="" if met else "pass the training documents, or fit again",
     )
+
+
+def _farthest(stated: Any, again: Any, params: Any) -> tuple[float, float]:
+    """The count farthest from its recount and its rounding, of the largest count.
+
+    Shares 1/distance of a count n are at most n·window many; each rounds the sum.
+    """
+    gap = abs(sparse.csr_array(stated) - again).tocoo()
+    if not gap.nnz:
+        return 0.0, 0.0
+    size = np.asarray(again[gap.row, gap.col]).ravel()
+    allowed = np.zeros(len(size))
+    if params["weighting"] == "harmonic":
+        allowed = EPS * (8 + params["window"] * size) * size
+    at, scale = int(np.argmax(gap.data - allowed)), max(1.0, float(again.max()))
+    return float(gap.data[at]) / scale, float(allowed[at]) / scale
 
 
 def cooccurrence_rows(corpus: Corpus, params: Any, words: Array) -> Any:
