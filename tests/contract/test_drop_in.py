@@ -1,0 +1,98 @@
+"""Names that we share with scikit-learn: the same parameters, attributes and methods.
+
+What we have beside theirs is listed here and told in the README's table.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn import cluster, decomposition, mixture
+from sklearn.datasets import load_iris
+
+from certus import factor
+from certus import mixture as our_mixture
+
+README = Path(__file__).parents[2] / "README.md"
+PACKAGES = ((our_mixture, cluster), (our_mixture, mixture), (factor, decomposition))
+SHARED = {
+    name: (getattr(ours, name), getattr(theirs, name))
+    for ours, theirs in PACKAGES
+    for name in set(ours.__all__) & set(theirs.__all__)
+}
+CLASSES = sorted(name for name in SHARED if inspect.isclass(SHARED[name][0]))
+#: Parameters that theirs do not have; every class may have ``max_time``.
+MORE = {"GaussianMixture": {"assignment"}, "FactorAnalysis": {"warm_start"}}
+#: Parameters whose default differs.
+CHANGED = {"TruncatedSVD": {"algorithm", "tol"}}
+#: Attributes that tell how the fit went.
+FOUND = {"certificate_", "history_", "n_iter_", "solver_", "solver_reason_"}
+X = load_iris().data
+
+
+def parameters(function: Any) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(function).parameters)
+
+
+def public(thing: Any) -> set[str]:
+    return {name for name in dir(thing) if not name.startswith("_")}
+
+
+def test_the_classes_meant_are_among_them() -> None:
+    assert {"KMeans", "GaussianMixture", "PCA", "TruncatedSVD"} <= set(CLASSES)
+    assert {"FactorAnalysis", "kmeans_plusplus"} <= set(SHARED)
+
+
+@pytest.mark.parametrize("name", sorted(SHARED))
+def test_parameters_are_theirs_in_their_order(name: str) -> None:
+    ours, theirs = (parameters(one) for one in SHARED[name])
+    more = {"max_time"} | MORE.get(name, set())
+    assert [key for key in ours if key not in more] == list(theirs)
+    for key, parameter in theirs.items():
+        assert ours[key].kind == parameter.kind, key
+        if key in CHANGED.get(name, ()):
+            assert ours[key].default != parameter.default, key
+        else:
+            assert ours[key].default == parameter.default, key
+    for key in ours.keys() - theirs.keys():
+        assert ours[key].kind is inspect.Parameter.KEYWORD_ONLY, key
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_fitted_attributes_have_their_names_shapes_and_types(name: str) -> None:
+    ours, theirs = (one(2).fit(X) for one in SHARED[name])
+    mine, other = (
+        {key for key in vars(model) if key.endswith("_") and key[0] != "_"}
+        for model in (ours, theirs)
+    )
+    assert other <= mine
+    assert mine - other <= FOUND
+    for key in other - {"loglike_", "lower_bounds_"}:  # a number for each step
+        one, two = (np.asarray(getattr(model, key)) for model in (ours, theirs))
+        assert (one.shape, one.dtype) == (two.shape, two.dtype), key
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_methods_take_what_theirs_take(name: str) -> None:
+    ours, theirs = SHARED[name]
+    assert public(theirs) <= public(ours)
+    for key in public(theirs):
+        if not inspect.isroutine(getattr(theirs, key)):
+            continue
+        mine, other = (parameters(getattr(one, key)) for one in (ours, theirs))
+        assert list(mine)[: len(other)] == list(other), key
+        for part, parameter in other.items():
+            assert mine[part].default == parameter.default, (key, part)
+
+
+@pytest.mark.parametrize("name", sorted(MORE.keys() | CHANGED.keys()))
+def test_the_readme_tells_what_differs(name: str) -> None:
+    rows = re.findall(rf"^\| [^|]*`{name}`[^|]* \|.*$", README.read_text("utf-8"), re.M)
+    assert len(rows) == 1
+    for key in MORE.get(name, set()) | CHANGED.get(name, set()):
+        assert re.search(rf"`{key}\b", rows[0]), key
