@@ -89,8 +89,9 @@ class MatrixFactorization(Recommender):
 
     Notes
     -----
-    A round of ALS costs m·K² + (n_users + n_items)·K³ operations for m ratings, an epoch
-    of SGD m·K. Memory is that of the ratings, by users and by items, and of the factors.
+    A round of ALS costs m·K² + (n_users + n_items)·K³ operations for m ratings, an
+    epoch of SGD m·K. Memory is that of the ratings, by users and by items, and of the
+    factors.
 
     A stored zero of a sparse matrix is a rating of zero; NaN of a dense matrix is
     missing. ``predict`` gives users and items not seen in ``fit`` the bias model: μ +
