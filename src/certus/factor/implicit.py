@@ -90,9 +90,9 @@ class ImplicitALS(Recommender):
     A round costs 4·cg_steps·m·K + (n_users + n_items)·K² operations with "cg", m·K²
     + (n_users + n_items)·K³ with "cholesky", for m counts; memory is that of the
     counts, by users and by items, and of the factors. The result is the same at any
-    number of threads. Repeated pairs are added up, counts of 0 are as good as none, and float32
-    counts are fitted in float32. Scores of users and items not seen are 0, which is
-    what the objective gives to those without a count.
+    number of threads. Repeated pairs are added up, counts of 0 are as good as none, and
+    float32 counts are fitted in float32. Scores of users and items not seen are 0,
+    which is what the objective gives to those without a count.
 
     Examples
     --------
