@@ -301,9 +301,9 @@ def test_time_is_kept():
 
 
 def test_a_later_start_cut_short_does_not_undo_the_best(monkeypatch):
-    from certus.mixture import gaussian
+    from certus.mixture import ascent
 
-    interrupt_at(monkeypatch, gaussian, "em_step", 60)
+    interrupt_at(monkeypatch, ascent, "em_step", 60)
     model = GaussianMixture(2, n_init=1000, random_state=0)
     with pytest.raises(KeyboardInterrupt):
         model.fit(rows())
@@ -322,9 +322,9 @@ def test_a_warm_start_of_another_shape_begins_anew():
 
 
 def test_an_interrupt_leaves_a_model(monkeypatch):
-    from certus.mixture import gaussian
+    from certus.mixture import ascent
 
-    interrupt_at(monkeypatch, gaussian, "em_step", 4)
+    interrupt_at(monkeypatch, ascent, "em_step", 4)
     model = GaussianMixture(3, tol=0.0, random_state=0)
     with pytest.raises(KeyboardInterrupt):
         model.fit(rows())

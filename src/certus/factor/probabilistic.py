@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_array
 from certus.base import Fitted, certified_fit, check_choice, check_number
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
-from certus.factor.analysis import FLOOR, GaussianFactors
+from certus.factor.gaussian import FLOOR, GaussianFactors
 from certus.factor.moments import Array, Moments, moments
 
 #: Up to so many rows or columns EM is told where the maximum is, to stop near it.

@@ -10,7 +10,7 @@ point, and the certificate says how near it is.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
@@ -21,19 +21,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from certus.base import Fitted, Model, certified_fit, check_choice, check_number
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
+from certus.mixture.ascent import Run, best_run
 from certus.mixture.covariances import (
     KINDS,
     Array,
-    Components,
-    Singular,
-    em_step,
     from_public,
     log_joint,
-    mean_likelihood,
-    public_shape,
     to_public,
 )
-from certus.mixture.starts import METHODS, first_components
+from certus.mixture.starts import METHODS
 
 
 class GaussianMixture(DensityMixin, Model):
@@ -190,7 +186,7 @@ class GaussianMixture(DensityMixin, Model):
                 f"{self.n_components}, n_samples = {X.shape[0]}. Lower n_components."
             )
         monitor = Monitor(self, X, None, None, self.max_time)
-        best, status = _best_run(self, X, monitor)
+        best, status = best_run(self, X, monitor)
         state = to_public(best.theta, self.covariance_type, X.dtype)
         for name, value in state.items():
             setattr(self, name, value)
@@ -325,19 +321,6 @@ class GaussianMixture(DensityMixin, Model):
         return total + 2 * _free_parameters(self)
 
 
-class _Run(NamedTuple):
-    """One start carried to its end."""
-
-    start: Components
-    theta: Components
-    bounds: list[float]
-    status: Status
-
-    @property
-    def bound(self) -> float:
-        return self.bounds[-1] if self.bounds else -math.inf
-
-
 def _check_parameters(model: GaussianMixture) -> None:
     check_number("n_components", model.n_components, 1, integer=True)
     check_choice("covariance_type", model.covariance_type, KINDS)
@@ -350,94 +333,6 @@ def _check_parameters(model: GaussianMixture) -> None:
     check_number("max_time", model.max_time, none=True)
 
 
-def _best_run(
-    model: GaussianMixture, X: Array, monitor: Monitor
-) -> tuple[_Run, Status]:
-    """The best of ``n_init`` starts, or the last fit carried on; how all that ended."""
-    previous = _previous(model, X)
-    if previous is not None:
-        run = _climb(model, X, previous, float(model.lower_bound_), monitor)
-        return run, run.status
-    random = check_random_state(model.random_state)
-    runs: list[_Run] = []
-    for _ in range(model.n_init):
-        try:
-            start = first_components(model, X, random)
-        except KeyboardInterrupt:
-            if not runs:
-                raise
-            runs.append(runs[-1]._replace(status=Status.INTERRUPTED))
-            break
-        runs.append(_climb(model, X, start, -math.inf, monitor))
-        if runs[-1].status in _ENDED:
-            break
-    # A start that ran into a singular covariance has a large objective for no merit.
-    best = max(runs, key=lambda run: (run.status is not Status.DIVERGED, run.bound))
-    last = runs[-1].status
-    return best, last if last in _ENDED else best.status
-
-
-_ENDED = (Status.INTERRUPTED, Status.TIME_LIMIT, Status.STOPPED)
-
-
-def _previous(model: GaussianMixture, X: Array) -> Components | None:
-    if not model.warm_start or not hasattr(model, "converged_"):
-        return None
-    k, d = int(model.n_components), X.shape[1]
-    alike = np.shape(model.covariances_) == public_shape(model.covariance_type, k, d)
-    same = model.means_.shape == (k, d) and alike
-    return from_public(model, model.covariance_type) if same else None
-
-
-def _climb(
-    model: GaussianMixture,
-    X: Array,
-    start: Components,
-    bound: float,
-    monitor: Monitor,
-) -> _Run:
-    """EM steps until one, and those after it, change the objective by less than tol."""
-    theta, bounds = start, []
-    kind, hard = model.covariance_type, model.assignment == "hard"
-    status = Status.MAX_ITER
-    try:
-        for _ in range(model.max_iter):
-            theta, found = em_step(X, theta, kind, float(model.reg_covar), hard)
-            change, bound = abs(found - bound), found
-            bounds.append(bound)
-
-            def state(now: Components = theta) -> dict[str, Any]:
-                return to_public(now, kind, X.dtype)
-
-            stop = monitor.step(bound, change, state)
-            if change < model.tol and _is_settled(model, X, theta, bound):
-                status = Status.SOLVED
-                break
-            if stop is not None:
-                status = stop
-                break
-    except Singular:
-        status = Status.DIVERGED
-    except KeyboardInterrupt:
-        status = Status.INTERRUPTED
-    return _Run(start, theta, bounds, status)
-
-
-def _is_settled(
-    model: GaussianMixture, X: Array, theta: Components, before: float
-) -> bool:
-    """Whether the step that led to ``theta`` and the next one gain less than ``tol``.
-
-    ``before`` is the objective before that step: a bound is known a step late. What the
-    next one gains is what the certificate states, and a plateau would hide it.
-    """
-    kind, hard = model.covariance_type, model.assignment == "hard"
-    after, here = em_step(X, theta, kind, float(model.reg_covar), hard)
-    if not abs(here - before) < model.tol:
-        return False
-    return abs(mean_likelihood(X, after, hard) - here) < model.tol
-
-
 def _free_parameters(model: GaussianMixture) -> int:
     k, d = model.means_.shape
     half = d * (d + 1) // 2
@@ -445,7 +340,7 @@ def _free_parameters(model: GaussianMixture) -> int:
     return covariance[model.covariance_type] + k * d + k - 1
 
 
-def _evidence(model: GaussianMixture, run: _Run) -> Evidence:
+def _evidence(model: GaussianMixture, run: Run) -> Evidence:
     params = {
         "covariance_type": model.covariance_type,
         "assignment": model.assignment,
