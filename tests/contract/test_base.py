@@ -38,6 +38,7 @@ def test_check(estimator: Any, check: Any) -> None:
 #: Checks that ask for nothing but rows.
 ROWS_ALONE = (
     "check_certificate_is_met",
+    "check_certificate_can_be_repeated",
     "check_copies_keep_the_certificate",
     "check_data_are_left_alone",
 )

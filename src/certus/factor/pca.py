@@ -221,9 +221,9 @@ class PCA(SpectralModel):
             whole = max(op.squares() / (top * op.scale) ** 2, whole)
         left = share[k:].sum() if found.complete else whole - share[:k].sum()
         variances = np.square(values / np.sqrt(n - 1))
-        rest = (
-            left / (op.side - k) * (top / np.sqrt(n - 1)) ** 2 if k < op.side else 0.0
-        )
+        rest = 0.0
+        if k < op.side:  # squared last: the square of ``top`` may overflow
+            rest = (np.sqrt(max(left, 0.0) / (op.side - k)) * top / np.sqrt(n - 1)) ** 2
         self.mean_ = op.mean.astype(dtype)
         self.n_samples_, self.n_components_ = n, k
         self.components_ = np.ascontiguousarray(fix_signs(found.vectors[:k]), dtype)
@@ -231,7 +231,7 @@ class PCA(SpectralModel):
         self.explained_variance_ = variances[:k].astype(dtype)
         ratio = share[:k] / whole if whole > 0 else share[:k]
         self.explained_variance_ratio_ = ratio.astype(dtype)
-        self.noise_variance_ = dtype.type(max(rest, 0.0) if k < op.side else 0.0)
+        self.noise_variance_ = dtype.type(rest)
 
     # -- coordinates ---------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 from certus.certificate import Claim, Evidence, Status, Strength
 from certus.verify import data
+from certus.verify.blocks import add_up, over_blocks
 from certus.verify.data import Array
 
 EPS = float(np.finfo(np.float64).eps)
@@ -32,10 +33,10 @@ PROBES = 3
 WHOLE = {"quick": 128, "full": 2_000}
 #: Up to so many cells the probes take a second step: a few milliseconds.
 STEPS = 1 << 24
-#: How far attributes may be from what is recomputed, as a share of the largest square.
+#: How far attributes may be from what is recomputed, as a share of their own size.
 AGREE = 1e-6
-#: Singular values between these ends have squares that lose nothing.
-SMALL, LARGE = 1e-140, 1e140
+#: Singular values between these ends have fourth powers that lose nothing.
+SMALL, LARGE = 1e-60, 1e60
 
 
 class Moments(NamedTuple):
@@ -102,7 +103,8 @@ def _read(model: Any, X: Any, centred: bool) -> Data:
         raise ValueError(
             f"X has {d} columns and the model was fitted on {V.shape[-1]}."
         )
-    if sigma.shape != V.shape[:1] or not (np.isfinite(V).all() and (sigma >= 0).all()):
+    sound = np.isfinite(V).all() and np.isfinite(sigma).all() and (sigma >= 0).all()
+    if sigma.shape != V.shape[:1] or not sound:
         raise ValueError("The model's components make no sense. Fit it again.")
     shift = np.zeros(d)
     if centred:
@@ -134,11 +136,9 @@ def _probes(given: Data, most: int) -> Array:
 def _moments(given: Data, P: Array) -> Moments:
     """One pass (sparse X: two) over the rows; ``P`` has a direction in each row."""
     X, (n, d) = given.X, given.X.shape
-    # Far from the origin rows are centred before they are multiplied.
-    top = float(given.sigma.max(initial=0.0))
-    far = given.centred and n * float(given.shift @ given.shift) > 10 * top**2
-    base = given.shift if far and not sparse.issparse(X) else np.zeros(d)
-    if sparse.issparse(X):
+    far = _is_far(given)
+    base = given.shift if far else np.zeros(d)
+    if sparse.issparse(X) and not far:
         values = X.data.astype(np.float64, copy=False)
         squares, projected = float(values @ values), None
         sums = np.asarray(X.T @ np.ones(n)).ravel()
@@ -152,6 +152,18 @@ def _moments(given: Data, P: Array) -> Moments:
     return Moments(base + left, max(squares, 0.0), products, projected)
 
 
+def _is_far(given: Data) -> bool:
+    """Whether rows lie so far from the origin that they are centred before products."""
+    top, n = float(given.sigma.max(initial=0.0)), given.X.shape[0]
+    return given.centred and n * float(given.shift @ given.shift) > 10 * top**2
+
+
+def _dense(block: Any) -> Array:
+    """Some rows in float64; the few of a sparse matrix that are looked at together."""
+    block = block.toarray() if sparse.issparse(block) else block
+    return np.asarray(block.astype(np.float64, copy=False))
+
+
 def _dense_pass(
     X: Any, shift: Array | None, P: Array
 ) -> tuple[Array, float, Array, Array]:
@@ -161,19 +173,21 @@ def _dense_pass(
     """
     k, (n, d) = len(P), X.shape
     u = data.direction(d)
-    P, offset = np.vstack([P, u]), 0.0 if shift is None else float(shift @ u)
-    rows = max(1, (1 << 20) // max(1, d))
-    out, squares, Z, projected = np.zeros((k + 1, d)), 0.0, np.ones((k + 1, rows)), []
-    for i in range(0, n, rows):
-        block = X[i : i + rows].astype(np.float64, copy=False)
+    P = np.vstack([P, u])
+    offset = 0.0 if shift is None else float(shift @ u)
+
+    projected = np.empty(n)
+
+    def look(part: slice) -> tuple[Array, float]:
+        block = _dense(X[part])
         block = block if shift is None else block - shift
-        z = Z[:, : len(block)]
-        z[:] = P @ block.T
-        projected.append(z[k] + offset)
+        z = P @ block.T
+        projected[part] = z[k] + offset
         z[k] = 1.0
-        out += z @ block
-        squares += float(np.vdot(block, block))
-    return out[k], squares, out[:k], np.concatenate(projected)
+        return z @ block, float(np.vdot(block, block))
+
+    out, squares = add_up(over_blocks(look, n, (1 << 20) // max(1, d)))
+    return out[k], squares, out[:k], projected
 
 
 # -- claims -----------------------------------------------------------------------
@@ -190,20 +204,21 @@ def _claims(
     k = len(given.V)
     VC = found.products[:k]
     kept = np.maximum(np.einsum("kd,kd->k", given.V, VC), 0.0)  # ‖Av‖²
-    top = max(float(given.sigma.max(initial=0.0)), np.sqrt(kept.max(initial=0.0)))
-    top = top if top > 0 else np.sqrt(found.squares)
+    # From the data: what the model states may not widen its own rounding.
+    top = float(np.sqrt(kept.max(initial=0.0)) or np.sqrt(found.squares))
     err = _rounding(given, found, top)
-    residual, off = _residual_claim(given, VC, kept, top, err, target)
+    residual, delta = _residual_claim(given, VC, kept, top, err, target)
     claims = [residual, _orthonormal_claim(given)]
     captured = _captured(given, VC)
-    claims.append(_captured_claim(model, given, found, kept, captured, top, off + err))
-    side = min(given.X.shape)
-    if side <= WHOLE[level]:
-        claims.insert(level != "full", _best_claim(given, found, captured, err, target))
+    off = _disagreement(model, given, found, kept, delta, err)
+    claims.append(_captured_claim(given, found, captured, off, err, top))
+    if min(given.X.shape) <= WHOLE[level]:
+        claims.insert(1, _best_claim(given, found, captured, err, target))
     else:
         outside = _outside(given, found, probes, level)
         rest = found.squares - captured
-        claims.append(_largest_claim(kept, outside, rest, err, target, k == side))
+        every = k == given.V.shape[1]
+        claims.append(_largest_claim(kept, outside, rest, err, target, every))
     return claims
 
 
@@ -213,7 +228,8 @@ def _rounding(given: Data, found: Moments, top: float) -> float:
     err = 4 * EPS * (8 + np.sqrt(d)) * top**2
     if given.centred:
         n = given.X.shape[0]
-        err += 8 * EPS * min(n * float(found.mean @ found.mean), 10 * top**2)
+        away = n * float(found.mean @ found.mean)
+        err += 8 * EPS * (min(away, 10 * top**2) if _is_far(given) else away)
         # Subtracting a mean leaves each cell with the rounding of that mean.
         err += 4 * top * np.sqrt(n) * EPS * float(np.linalg.norm(found.mean))
     return float(err + (4 * SINGLE * top**2 if given.single else 0.0))
@@ -227,13 +243,15 @@ def _nearest(delta: Array, sigma: Array, sizes: Array | None = None) -> Array:
 
 def _residual_claim(
     given: Data, VC: Array, kept: Array, top: float, err: float, target: float | None
-) -> tuple[Claim, float]:
+) -> tuple[Claim, Array]:
     norms = np.linalg.norm(given.V, axis=1)
     norms = np.where(norms > 0, norms, 1.0)
     delta = np.linalg.norm(VC - given.V * given.sigma[:, None] ** 2, axis=1) / norms
     each = _nearest(delta, given.sigma, np.sqrt(kept) / norms)
     spare = _nearest(np.full(len(delta), err), given.sigma)
-    size = top if top > 0 else 1.0
+    # Where nothing varies, σ is measured against the rows themselves.
+    rows = np.sqrt(given.X.shape[0]) * float(np.linalg.norm(given.shift))
+    size = top or rows or float(np.finfo(np.float64).tiny)
     value = float(np.nan_to_num(each / size, nan=np.inf).max(initial=0.0))
     allowance = float((spare / size).max(initial=0.0))
     met = None if target is None else bool(value <= target + allowance)
@@ -253,7 +271,7 @@ def _residual_claim(
         allowance=allowance,
         detail=detail,
     )
-    return claim, float(delta.max(initial=0.0))
+    return claim, delta
 
 
 def _orthonormal_claim(given: Data) -> Claim:
@@ -283,25 +301,17 @@ def _captured(given: Data, VC: Array) -> float:
 
 
 def _captured_claim(
-    model: Any,
-    given: Data,
-    found: Moments,
-    kept: Array,
-    captured: float,
-    top: float,
-    slack: float,
+    given: Data, found: Moments, captured: float, off: float, err: float, top: float
 ) -> Claim:
     """The share of ‖A‖² captured, and whether the attributes say the same."""
     share = captured / found.squares if found.squares > 0 else 1.0
-    worst = _disagreement(model, given, found, kept, top)
-    allowance = slack / top**2 if top > 0 else 0.0
-    met = bool(worst <= AGREE + allowance)
+    met = bool(off <= AGREE)
     what = "variance" if given.centred else "sum of squares"
     detail = f"{100 * share:.4g} % of the {what}, recomputed; the attributes agree"
     if not met:
         detail = (
             f"{100 * share:.4g} % of the {what}, recomputed; the attributes are "
-            f"{worst:.2g} off"
+            f"{off:.2g} off"
         )
     return Claim(
         "captured_variance",
@@ -310,49 +320,88 @@ def _captured_claim(
         None,
         met,
         "‖A Vᵀ‖²/‖A‖², and variances, ratios and means as the model states them",
-        allowance=float(allowance),
+        allowance=err / top**2 if top > 0 else 0.0,
         detail=detail,
         fix="" if met else "fit again",
     )
 
 
 def _disagreement(
-    model: Any, given: Data, found: Moments, kept: Array, top: float
+    model: Any, given: Data, found: Moments, kept: Array, room: Array, err: float
 ) -> float:
-    """The largest distance of an attribute from what is recomputed, to top² or 1."""
-    n, d = given.X.shape
-    k = len(kept)
-    if top == 0:
-        return 0.0
-    scale = given.scale * given.scale
-    gaps = []
-    if given.centred:
-        unit, own, whole = n - 1.0, kept, found.squares
-        # A mean may be off by the rounding of its own size, and of its dtype.
-        eps = SINGLE if given.single else EPS
-        room = 4 * eps * np.abs(found.mean)
-        off = np.maximum(np.abs(given.shift - found.mean) - room, 0.0)
-        gaps.append(float(off.max(initial=0.0)) * np.sqrt(n) / top)
-        if k < min(n, d):
-            noise = float(model.noise_variance_) * scale * unit
-            # scikit-learn divides by one or the other, depending on the solver.
-            rest = max(whole - float(kept.sum()), 0.0)
-            means = [rest / (size - k) for size in (min(n, d), d)]
-            gaps.append(min(abs(noise - mean) for mean in means) / top**2)
-    else:
-        unit = float(n)
-        own = kept - n * np.square(given.V @ found.mean)
-        whole = found.squares - n * float(found.mean @ found.mean)
-    stated = np.asarray(model.explained_variance_, dtype=np.float64) * scale * unit
+    """The largest distance of an attribute from what is recomputed, to its own size.
+
+    ``room`` is what its residual explains of each square, ``err`` what rounding does.
+    """
+    n, k = given.X.shape[0], len(kept)
+    stated = np.asarray(model.explained_variance_)
     ratios = np.asarray(model.explained_variance_ratio_, dtype=np.float64)
-    if stated.shape != own.shape or ratios.shape != own.shape:
+    sizes = {"n_samples_": n, "n_components_": k}
+    wrong = any(getattr(model, name, size) != size for name, size in sizes.items())
+    if stated.shape != (k,) or ratios.shape != (k,) or wrong:
         return np.inf
-    if given.scale == 1.0:  # else the squares may not fit into a float64
-        gaps.append(float(np.abs(stated - own).max(initial=0.0)) / top**2)
-    if whole > EPS * n * top**2:
-        gaps.append(float(np.abs(ratios - own / whole).max(initial=0.0)))
-    worst = max(gaps, default=0.0)
-    return worst if np.isfinite(worst) else np.inf
+    own, whole = kept, found.squares
+    if given.centred:
+        # A mean that is rounded leaves its own square in every sum about it.
+        err += n * float(np.sum(np.square(given.shift - found.mean)))
+        room = room + err
+        gaps = [_mean_gap(given, found), _noise_gap(model, given, found, kept, room)]
+        # To the square of σ, whose distance from the data is another claim.
+        gaps.append(_square_gap(stated, given.sigma / given.scale, n - 1.0))
+    else:
+        middle = n * np.square(given.V @ found.mean)
+        own, whole = kept - middle, whole - n * float(found.mean @ found.mean)
+        room = room + err + 16 * EPS * middle
+        err += 16 * EPS * found.squares
+        inside = np.abs(np.log10(kept) - 2 * np.log10(given.scale)) < 290
+        variances = stated.astype(np.float64) * given.scale * given.scale * n
+        gap = np.maximum(np.abs(variances - own) - room, 0.0) / (kept + err)
+        gaps = [np.where(inside, gap, 0.0)]  # else a float64 may not hold the squares
+    if whole > EPS * n * float(kept.max(initial=0.0)):
+        off = np.maximum(np.abs(ratios * whole - own) - room - err, 0.0)
+        gaps.append(off / whole)
+    worst = np.max(np.concatenate([np.atleast_1d(gap) for gap in gaps]), initial=0.0)
+    return float(worst) if np.isfinite(worst) else np.inf
+
+
+def _mean_gap(given: Data, found: Moments) -> Array:
+    """Distance of the mean stated, in units of the largest deviation."""
+    # It may be off by the rounding of its own size, and of its dtype.
+    room = 4 * (SINGLE if given.single else EPS) * np.abs(found.mean)
+    off = np.maximum(np.abs(given.shift - found.mean) - room, 0.0)
+    size = np.sqrt(found.squares / given.X.shape[0]) or np.abs(found.mean).max() or 1.0
+    return np.asarray(off / size)
+
+
+def _square_gap(stated: Array, sigma: Array, unit: float) -> Array:
+    """Relative distance of stated variances from σ²/unit, beyond their rounding."""
+    expected = np.square(sigma / np.sqrt(unit))
+    limits = np.finfo(stated.dtype if stated.dtype.kind == "f" else np.float64)
+    loose = 8 * float(limits.eps) * expected + float(limits.tiny)
+    off = np.maximum(np.abs(stated.astype(np.float64) - expected) - loose, 0.0)
+    over = np.isinf(stated) & (expected * unit >= float(limits.max))
+    return np.where(over | (off == 0), 0.0, off / expected)
+
+
+def _noise_gap(
+    model: Any, given: Data, found: Moments, kept: Array, room: Array
+) -> float:
+    """Relative distance of the noise from the mean of the variances left out."""
+    (n, d), k, scale = given.X.shape, len(kept), given.scale
+    noise = float(model.noise_variance_)
+    if k >= min(n, d):
+        return 0.0 if noise == 0 else np.inf
+    rest = max(found.squares - float(kept.sum()), 0.0)
+    loose = float(room.sum()) + 8 * EPS * found.squares
+    loose += 8 * SINGLE * found.squares if given.single else 0.0
+    tiny, size = float(np.finfo(np.float64).tiny), rest / scale / scale
+    most = float(np.finfo(np.float32 if given.single else np.float64).max)
+    if (size < n * tiny and np.isfinite(noise)) or (size >= most and np.isinf(noise)):
+        return 0.0  # no number can hold it
+    # scikit-learn divides by one or the other, depending on the solver.
+    sums = [noise * scale * scale * (n - 1) * (side - k) for side in (min(n, d), d)]
+    off = [abs(total - rest) - loose for total in sums]
+    return 0.0 if min(off) <= 0 else float(np.min(off)) / max(rest, tiny)
 
 
 # -- are they the largest ----------------------------------------------------------
@@ -482,20 +531,17 @@ def _gram(given: Data, found: Moments) -> Array:
     """AᵀA, or AAᵀ if that is smaller, centred explicitly."""
     X, (n, d) = given.X, given.X.shape
     m = found.mean if given.centred else np.zeros(d)
-    if sparse.issparse(X):
+    if sparse.issparse(X) and not _is_far(given):
         X = X.astype(np.float64)
         if n >= d:
             return np.asarray((X.T @ X).toarray()) - n * np.outer(m, m)
         Xm = np.asarray(X @ m).ravel()
         return np.asarray((X @ X.T).toarray()) - Xm[:, None] - Xm + m @ m
     if n < d:
-        A = X.astype(np.float64) - m
-        return np.asarray(A @ A.T)
-    parts: list[Array] = [block.T @ block for block in _tall(X, m)]
-    return np.asarray(sum(parts[1:], parts[0]))
-
-
-def _tall(X: Any, m: Array) -> Any:
-    rows = max(4 * X.shape[1], 1 << 14)
-    for i in range(0, X.shape[0], rows):
-        yield X[i : i + rows].astype(np.float64) - m
+        wide = max(4 * n, 1 << 14)
+        slabs = (slice(j, j + wide) for j in range(0, d, wide))
+        parts = [_dense(X[:, part]) - m[part] for part in slabs]
+        return np.asarray(sum((A @ A.T for A in parts), np.zeros((n, n))))
+    rows = max(4 * d, 1 << 14)
+    blocks = (_dense(X[i : i + rows]) - m for i in range(0, n, rows))
+    return np.asarray(sum((A.T @ A for A in blocks), np.zeros((d, d))))

@@ -1,0 +1,139 @@
+"""Forged clusterings, mixtures, factors and vectors: none may pass as proved.
+
+Each test changes a fitted model so that it says something untrue, and asks the
+verifier; or fits at scales where a careless verifier would see nothing, or fail.
+"""
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn import decomposition as theirs
+
+import certus
+from certus.certificate import Status, Strength
+from certus.factor import PCA, TruncatedSVD
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(120, 5)) + 3 * rng.integers(0, 3, size=(120, 1))
+LEVELS = pytest.mark.parametrize("level", ["quick", "full"])
+
+
+def changed(model: Any, **changes: Any) -> Any:
+    model = copy.copy(model)
+    for name, value in changes.items():
+        setattr(model, name, value)
+    return model
+
+
+def put(values: Any, at: int, value: float) -> Any:
+    """A copy with one number replaced."""
+    out = np.array(values, dtype=float)
+    out.flat[at] = value
+    return out
+
+
+def caught(model: Any, *data: Any, level: str = "quick", **options: Any) -> None:
+    """Certify says no, in so many words, or raises a sentence."""
+    try:
+        found = certus.certify(model, *data, level=level, **options)
+    except ValueError as error:
+        assert len(str(error)) < 250
+        return
+    assert found.met is False, found
+    assert found.status is not Status.SOLVED
+
+
+# -- principal components ---------------------------------------------------------
+
+
+@LEVELS
+@pytest.mark.parametrize("name", ["explained_variance_", "explained_variance_ratio_"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0, 0.0])
+def test_variances_that_are_no_variances(name, bad, level):
+    model = PCA(3).fit(X)
+    caught(changed(model, **{name: put(getattr(model, name), -1, bad)}), X, level=level)
+
+
+@pytest.mark.parametrize("k", [2, 5])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0, 2.5])
+def test_noise_that_is_none(k, bad):
+    caught(changed(theirs.PCA(k).fit(X), noise_variance_=bad), X)
+
+
+def test_small_variances_are_held_to_their_own_size():
+    # Whitening divides by them, and the density by the noise, however small they are.
+    Z = X * [1e4, 1e3, 1.0, 1e-2, 1e-2]
+    model = theirs.PCA(3, whiten=True).fit(Z)
+    assert certus.certify(model, Z).met
+    least = model.explained_variance_[-1]
+    assert least < 1e-7 * model.explained_variance_[0]
+    forged = put(model.explained_variance_, -1, 1.1 * least)
+    caught(changed(model, explained_variance_=forged), Z)
+    caught(changed(model, noise_variance_=1.1 * model.noise_variance_), Z)
+
+
+@pytest.mark.parametrize("cls", [theirs.PCA, theirs.TruncatedSVD, PCA, TruncatedSVD])
+@pytest.mark.parametrize("scale", [1e-150, 1e-90, 1e90, 1e150])
+def test_vectors_that_are_none_at_any_scale(cls, scale):
+    # Squares of squares vanish below 1e-81: every residual was zero there.
+    Z = X * scale
+    model = cls(2).fit(Z)
+    assert certus.certify(model, Z)["ritz_residual"].met
+    turn = np.array([[np.cos(0.3), np.sin(0.3)], [-np.sin(0.3), np.cos(0.3)]])
+    forged = changed(model, components_=turn @ model.components_)
+    assert certus.certify(forged, Z)["ritz_residual"].met is False
+
+
+def test_stated_sizes_do_not_widen_the_rounding():
+    model = theirs.PCA(2).fit(X)
+    other = np.linalg.svd(X - X.mean(axis=0))[2][[2, 4]]
+    forged = changed(model, components_=other, singular_values_=np.array([1e9, 1e8]))
+    assert certus.certify(forged, X)["eckart_young"].met is False
+
+
+def test_null_directions_are_not_all_there_are():
+    # As many components as rows, one of them outside the rows' span.
+    Z = rng.normal(size=(150, 160))
+    model = theirs.TruncatedSVD(150, algorithm="arpack")
+    _, s, Vt = np.linalg.svd(Z)
+    V = np.vstack([Vt[1:150], Vt[155]])
+    values = np.append(s[1:150], 0.0)
+    T = Z @ V.T
+    model.components_, model.singular_values_ = V, values
+    model.explained_variance_ = T.var(axis=0)
+    model.explained_variance_ratio_ = T.var(axis=0) / Z.var(axis=0).sum()
+    found = certus.certify(model, Z)
+    assert found["ritz_residual"].met and found["captured_variance"].met
+    claim = found["largest"]
+    assert not (claim.strength is Strength.PROVED and claim.met)
+
+
+def test_constant_rows_have_a_mean_and_no_variance():
+    Z = np.full((20, 3), 5.0)
+    model = PCA(2).fit(Z)
+    assert model.certificate_.met
+    caught(changed(model, mean_=np.array([5.0, 5.0, 6.0])), Z)
+    caught(changed(model, singular_values_=np.array([1e-7, 0.0])), np.zeros((20, 3)))
+    caught(changed(model, explained_variance_=np.array([1e-3, 0.0])), Z)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
+def test_components_far_from_the_origin(form):
+    Z = X * [1, 2, 3, 4, 5] + 3e6
+    model = theirs.PCA(2, svd_solver="full").fit(Z)
+    for level in ("quick", "full"):
+        found = certus.certify(model, form(Z), level=level)
+        assert found.met and found["eckart_young"].allowance < 1e-6
+    lesser = np.linalg.svd(Z - Z.mean(axis=0))[2][[0, 2]]
+    caught(changed(model, components_=lesser), form(Z))
+
+
+@pytest.mark.parametrize("model", [PCA(2), TruncatedSVD(2), theirs.PCA(2)])
+def test_both_levels_speak_of_the_same_claim(model):
+    model = model.fit(X)
+    quick, full = (certus.certify(model, X, level=k) for k in ("quick", "full"))
+    assert quick.primary == full.primary == "ritz_residual"
+    assert quick.value == full.value
