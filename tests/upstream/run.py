@@ -59,11 +59,21 @@ FAMILIES = (
     ("sklearn.svm", "certus.linear", ()),
     ("sklearn.kernel_ridge", "certus.kernel", ("test_kernel_ridge.py",)),
     ("sklearn.cluster", "certus.mixture", ("test_k_means.py",)),
-    ("sklearn.mixture", "certus.mixture", ("test_gaussian_mixture.py",)),
+    (
+        "sklearn.mixture",
+        "certus.mixture",
+        ("test_gaussian_mixture.py", "test_mixture.py"),
+    ),
     (
         "sklearn.decomposition",
         "certus.factor",
-        ("test_factor_analysis.py", "test_pca.py", "test_truncated_svd.py"),
+        (
+            "test_factor_analysis.py",
+            "test_incremental_pca.py",
+            "test_kernel_pca.py",
+            "test_pca.py",
+            "test_truncated_svd.py",
+        ),
     ),
 )
 FILES = tuple(name for *_, names in FAMILIES for name in names)
