@@ -75,7 +75,7 @@ class FactorAnalysis(GaussianFactors):
     n_iter_ : int
         Steps taken.
     history_ : dict
-        Minus the mean log-likelihood, the gain (under ``gap``) and seconds.
+        Mean log-likelihood, the gain (under ``gap``) and seconds after each step.
     certificate_ : Certificate
         What the verifier found.
 
@@ -240,7 +240,7 @@ def _climb(
         for _ in range(int(model.max_iter)):
             ascent.accept(step)
             stop = monitor.step(
-                -step[0] / ascent.found.n,
+                step[0] / ascent.found.n,
                 gain,
                 lambda: _attributes(model, ascent, dtype),
             )

@@ -75,7 +75,7 @@ class ProbabilisticPCA(GaussianFactors):
     n_iter_ : int
         Steps taken; one in closed form.
     history_ : dict
-        Minus the mean log-likelihood, what ``tol`` bounds (under ``gap``), seconds.
+        Mean log-likelihood, what ``tol`` bounds (under ``gap``) and seconds.
     certificate_ : Certificate
         What the verifier found.
 
@@ -141,7 +141,7 @@ class ProbabilisticPCA(GaussianFactors):
         arrays: dict[str, Array] = {}
         if self.method == "closed_form":
             ascent.move(*ascent.closed_form())
-            monitor.step(-ascent.loglike[-1] / found.n, 0.0)
+            monitor.step(ascent.loglike[-1] / found.n, 0.0)
             status = Status.SOLVED
         else:
             ascent.begin(before, check_random_state(self.random_state))
@@ -175,7 +175,7 @@ class ProbabilisticPCA(GaussianFactors):
                 ascent.move(*ascent.em())
                 short = ascent.gain() if best is None else best - ascent.loglike[-1]
                 stop = monitor.step(
-                    -ascent.loglike[-1] / ascent.found.n,
+                    ascent.loglike[-1] / ascent.found.n,
                     short,
                     lambda: ascent.attributes(dtype),
                 )

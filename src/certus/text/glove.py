@@ -123,7 +123,7 @@ class GloVe(WordVectors, Model):
     n_documents_ : int
         Number of documents (or sentences).
     history_ : dict
-        Objective, gain and seconds after each epoch.
+        Objective, gain (under ``gap``) and seconds after each epoch.
     n_iter_ : int
         Epochs or rounds run.
     certificate_ : Certificate
