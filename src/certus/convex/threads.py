@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
 from typing import Any
 
 from certus.base import thread_budget, thread_pools
@@ -38,7 +39,9 @@ def run_blocks(work: Callable[[Any, Stop], None], blocks: Iterable[Any]) -> None
         futures: list[Future[None]] = []
         try:
             pool = _threads(workers)
-            futures += [pool.submit(work, block, stopped.is_set) for block in blocks]
+            for block in blocks:  # each in the caller's context: np.errstate holds
+                run = copy_context().run
+                futures.append(pool.submit(run, work, block, stopped.is_set))
             done, _ = wait(futures, return_when=FIRST_EXCEPTION)
             for future in done:
                 future.result()

@@ -9,11 +9,15 @@ Plain NumPy, block by block, by differences taken before they are squared.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from certus.verify.blocks import add_up, over_blocks
 from certus.verify.data import Array
+
+T = TypeVar("T")
 
 EPS = float(np.finfo(np.float64).eps)
 #: Numbers handled at a time, so that they stay in cache.
@@ -75,10 +79,11 @@ def log_joint(block: Array, theta: Theta) -> Array:
     return joint
 
 
-def _blocks(X: Array) -> Any:
+def _over_blocks(X: Array, work: Callable[[Array], T]) -> Iterator[T]:
+    """``work`` on blocks of the rows, in float64."""
     rows = max(64, BLOCK // max(1, X.shape[1]))
-    for i in range(0, X.shape[0], rows):
-        yield np.asarray(X[i : i + rows], dtype=np.float64)
+    n = X.shape[0]
+    return over_blocks(lambda part: work(np.asarray(X[part], dtype=float)), n, rows)
 
 
 def posterior(joint: Array, hard: bool) -> tuple[Array, Array]:
@@ -96,8 +101,11 @@ def posterior(joint: Array, hard: bool) -> tuple[Array, Array]:
 
 def level_of(X: Array, theta: Theta, hard: bool) -> float:
     """The mean log-likelihood, or that of rows with their best component."""
-    rows = (posterior(log_joint(block, theta), hard)[0] for block in _blocks(X))
-    return sum(float(part.sum()) for part in rows) / X.shape[0]
+
+    def look(block: Array) -> float:
+        return float(posterior(log_joint(block, theta), hard)[0].sum())
+
+    return sum(_over_blocks(X, look)) / X.shape[0]
 
 
 def _sums(
@@ -106,18 +114,20 @@ def _sums(
     """L, Σ r, Σ r(x − c), Σ r(x − c)(x − c)ᵀ (diagonals: squares)."""
     k, d = theta.means.shape
     matrix = theta.roots.ndim == 3
-    total, sizes, first = 0.0, np.zeros(k), np.zeros((k, d))
-    second = np.zeros((k, d, d) if matrix else (k, d))
-    for block in _blocks(X):
+
+    def look(block: Array) -> tuple[float, Array, Array, Array]:
         rows, shares = posterior(log_joint(block, theta), hard)
-        total += float(rows.sum())
-        sizes += shares.sum(axis=0)
+        first = np.zeros((k, d))
+        second = np.zeros((k, d, d) if matrix else (k, d))
         for j in range(k):
             some = np.flatnonzero(shares[:, j] > NOTHING)
             away, r = block[some] - about[j], shares[some, j]
-            first[j] += r @ away
+            first[j] = r @ away
             heavy = away * r[:, None]
-            second[j] += heavy.T @ away if matrix else (heavy * away).sum(axis=0)
+            second[j] = heavy.T @ away if matrix else (heavy * away).sum(axis=0)
+        return float(rows.sum()), shares.sum(axis=0), first, second
+
+    total, sizes, first, second = add_up(_over_blocks(X, look))
     return total / X.shape[0], sizes, first, second
 
 

@@ -7,17 +7,15 @@ positive semidefinite is read off its form where that suffices, else looked into
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
 from threading import get_ident
 from typing import Any
 
 import numpy as np
 from scipy import linalg, sparse
 from scipy.spatial.distance import cdist
-from threadpoolctl import threadpool_info, threadpool_limits
 
 from certus import terms as t
+from certus.verify.blocks import over_blocks
 from certus.verify.data import Array
 
 #: Kernel values held at a time by one thread.
@@ -126,8 +124,7 @@ def products(kernel: t.Kernel, X: Any, support: Array, coef: Array) -> Array:
         gaussian = _Gaussian(base, kernel.gamma)
     buffers: dict[int, Array] = {}
 
-    def work(first: int) -> None:
-        rows = slice(first, first + step)
+    def work(rows: slice) -> None:
         if gaussian is not None:
             room = buffers.setdefault(get_ident(), np.empty(step * m))
             K = gaussian.block(X[rows], room)
@@ -135,16 +132,8 @@ def products(kernel: t.Kernel, X: Any, support: Array, coef: Array) -> Array:
             K = base[rows] if own else gram(kernel, X[rows], base)
         out[rows] = np.asarray(K @ coef, dtype=float)
 
-    starts = range(0, n, step)
-    threads = min(len(starts), _threads()) if n * m > 4 * _BLOCK else 1
-    if threads <= 1:
-        for first in starts:
-            work(first)
-    else:
-        # BLAS keeps to one thread in each of ours: two sets would wait for each other.
-        limit = threadpool_limits(limits=1, user_api="blas")
-        with limit, ThreadPoolExecutor(threads) as pool:
-            list(pool.map(work, starts))
+    for _ in over_blocks(work, n, step, alone=n * m <= 4 * _BLOCK):
+        pass
     return out
 
 
@@ -169,11 +158,6 @@ class _Gaussian:
         K -= self.b
         K -= a[:, None]
         return np.exp(K, out=K)
-
-
-def _threads() -> int:
-    limits = [int(pool["num_threads"]) for pool in threadpool_info()]
-    return max(1, min([*limits, len(os.sched_getaffinity(0))]))
 
 
 def given_matrix(kernel: t.Given, X: Any) -> Array:

@@ -1,0 +1,72 @@
+"""Blocks of rows, looked at by as many threads as the process may use.
+
+NumPy releases Python's lock inside a product or a ufunc, so that plain NumPy code gains
+from threads as it stands. Results come back in the order of the rows: sums of them do
+not depend on the threads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any, TypeVar
+
+from threadpoolctl import threadpool_info, threadpool_limits
+
+T = TypeVar("T")
+
+
+def over_blocks(
+    work: Callable[[slice], T], n: int, step: int, *, alone: bool = False
+) -> Iterator[T]:
+    """``work`` on consecutive slices of ``range(n)``, in the caller's context.
+
+    ``alone`` in the caller's thread, where others would cost more. Only a few results
+    wait to be taken, however many blocks there are.
+
+    Examples
+    --------
+    >>> from certus.verify.blocks import over_blocks
+    >>> list(over_blocks(lambda rows: rows.stop - rows.start, 10, 4))
+    [4, 4, 2]
+    """
+    step = max(1, step)
+    parts = (slice(i, min(i + step, n)) for i in range(0, n, step))
+    threads = 1 if alone or n <= step else min(-(-n // step), _threads())
+    if threads <= 1:
+        yield from map(work, parts)
+        return
+    # BLAS keeps to one thread in each of ours: two sets would wait for each other.
+    limit = threadpool_limits(limits=1, user_api="blas")
+    with limit, ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[T]] = deque()
+        for part in parts:
+            waiting.append(pool.submit(copy_context().run, work, part))
+            if len(waiting) > 2 * threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def add_up(found: Iterator[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """Sums of numbers and arrays that blocks found, place by place.
+
+    Examples
+    --------
+    >>> from certus.verify.blocks import add_up
+    >>> add_up(iter([(1, 2.0), (3, 4.0)]))
+    (4, 6.0)
+    """
+    total = list(next(found))
+    for each in found:
+        for i, value in enumerate(each):
+            total[i] += value
+    return tuple(total)
+
+
+def _threads() -> int:
+    limits = [int(pool["num_threads"]) for pool in threadpool_info()]
+    return max(1, min([*limits, len(os.sched_getaffinity(0))]))
