@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn import cluster
 from sklearn import decomposition as theirs
 
 import certus
 from certus.certificate import Status, Strength
 from certus.factor import PCA, TruncatedSVD
+from certus.mixture import KMeans
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(120, 5)) + 3 * rng.integers(0, 3, size=(120, 1))
@@ -137,3 +139,38 @@ def test_both_levels_speak_of_the_same_claim(model):
     quick, full = (certus.certify(model, X, level=k) for k in ("quick", "full"))
     assert quick.primary == full.primary == "ritz_residual"
     assert quick.value == full.value
+
+
+# -- clusters ---------------------------------------------------------------------
+
+
+@LEVELS
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0, 0.0, 1e9])
+@pytest.mark.parametrize("cls", [KMeans, cluster.KMeans])
+def test_an_inertia_of_another_clustering(cls, bad, level):
+    model = cls(3, n_init=2, random_state=0, tol=0).fit(X)
+    assert certus.certify(model, X).met
+    caught(changed(model, inertia_=bad), X, level=level)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sparse_rows_far_from_the_origin(dtype):
+    # About zero their squares drown all distances: any label passed as the nearest.
+    Z = (X + (1e5 if dtype == np.float32 else 7e7)).astype(dtype)
+    model = cluster.KMeans(3, n_init=1, random_state=0).fit(Z)
+    assert certus.certify(model, sparse.csr_matrix(Z))["nearest_centres"].met
+    labels = np.roll(model.labels_, 1)
+    found = certus.certify(changed(model, labels_=labels), sparse.csr_matrix(Z))
+    exact = certus.certify(changed(model, labels_=labels), Z)
+    assert not found["nearest_centres"].met
+    for name in ("centre_shift", "nearest_centres"):
+        assert found[name].value == pytest.approx(exact[name].value, rel=1e-6)
+
+
+def test_centres_of_single_precision_far_from_the_origin():
+    # Their rounding alone is a shift, and adds to the inertia; that is not a fault.
+    Z = (X + 1e6).astype(np.float32)
+    model = cluster.KMeans(3, n_init=1, random_state=0).fit(Z)
+    found = certus.certify(model, Z)
+    assert found.met and found["inertia"].met
+    caught(changed(model, inertia_=1.5 * model.inertia_), Z)
