@@ -69,7 +69,7 @@ def test_no_other_point_is_likelier():
 def test_em_comes_to_the_closed_form():
     X = rows()
     exact = ProbabilisticPCA(2).fit(X)
-    em = ProbabilisticPCA(2, method="em", tol=1e-9, max_iter=5000).fit(X)
+    em = ProbabilisticPCA(2, solver="em", tol=1e-9, max_iter=5000).fit(X)
     assert em.noise_variance_ == pytest.approx(exact.noise_variance_, rel=1e-5)
     np.testing.assert_allclose(em.get_covariance(), exact.get_covariance(), atol=1e-3)
     assert np.all(np.diff(em.loglike_) > -1e-9)
@@ -99,11 +99,11 @@ def test_factor_analysis_is_never_less_likely():
     assert FactorAnalysis(2, tol=1e-6).fit(X).score(X) >= shared
 
 
-@pytest.mark.parametrize("method", ["closed_form", "em"])
+@pytest.mark.parametrize("solver", ["closed_form", "em"])
 @pytest.mark.parametrize("change", ["zero", "noise", "mean", "subspace"])
-def test_changed_parameters_are_refuted(method, change):
+def test_changed_parameters_are_refuted(solver, change):
     X = rows()
-    model = ProbabilisticPCA(2, method=method).fit(X)
+    model = ProbabilisticPCA(2, solver=solver).fit(X)
     if change == "zero":  # EM is at rest here
         model.components_ = 0 * model.components_
         model.noise_variance_ = X.var(axis=0).mean()
@@ -138,7 +138,7 @@ def test_too_many_components():
 
 def test_warm_start_and_limits():
     X = rows()
-    model = ProbabilisticPCA(2, method="em", max_iter=2, warm_start=True, tol=1e-8)
+    model = ProbabilisticPCA(2, solver="em", max_iter=2, warm_start=True, tol=1e-8)
     with pytest.warns(UncertifiedWarning, match="closed_form"):
         model.fit(X)
     before = model.loglike_[-1]

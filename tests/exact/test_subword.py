@@ -149,8 +149,8 @@ def test_saved_and_read_back(fitted, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"min_n": 0}, "min_n"),
-        ({"min_n": 4, "max_n": 3}, "max_n"),
+        ({"char_ngrams": (0, 6)}, "char_ngrams"),
+        ({"char_ngrams": (4, 3)}, "char_ngrams"),
         ({"n_buckets": 0}, "n_buckets"),
         ({"negatives": 0}, "negatives"),
     ],

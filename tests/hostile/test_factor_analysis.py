@@ -25,7 +25,7 @@ from certus.factor import (
 MODELS = [
     FactorAnalysis(2),
     ProbabilisticPCA(2),
-    ProbabilisticPCA(2, method="em"),
+    ProbabilisticPCA(2, solver="em"),
     LinearAutoencoder(2),
     LinearAutoencoder(2, solver="lbfgs"),
     DeepLinearNetwork((4,)),
@@ -117,7 +117,7 @@ def test_squares_beyond_the_range(model, scale):
         (FactorAnalysis(rotation="promax"), "rotation"),
         (FactorAnalysis(noise_variance_init=[1.0, 2.0]), "noise_variance_init"),
         (FactorAnalysis(noise_variance_init=np.zeros(6)), "noise_variance_init"),
-        (ProbabilisticPCA(method="svd"), "method"),
+        (ProbabilisticPCA(solver="svd"), "solver"),
         (ProbabilisticPCA(n_components=7), "n_components"),
         (LinearAutoencoder(7), "n_components"),
         (LinearAutoencoder(solver="adam"), "solver"),

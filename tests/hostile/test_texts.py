@@ -55,7 +55,7 @@ def test_class_weights_are_a_dict_or_balanced(weight):
 
 
 def test_ngrams_longer_than_any_word_cost_nothing():
-    model = FastTextVectors(**SMALL, **SEEDED, n_buckets=100, max_n=10**12)
+    model = FastTextVectors(**SMALL, **SEEDED, n_buckets=100, char_ngrams=(3, 10**12))
     assert model.fit(TEXTS).certificate_.met
 
 

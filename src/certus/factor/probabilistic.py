@@ -46,7 +46,7 @@ class ProbabilisticPCA(GaussianFactors):
     n_components : int, optional
         Number of factors; by default all directions in which the rows vary but one,
         which is left to the noise.
-    method : {"closed_form", "em"}, default="closed_form"
+    solver : {"closed_form", "em"}, default="closed_form"
         From the eigenvectors of the covariance, or step by step.
     tol : float, default=1e-2
         How far below its maximum the log-likelihood of all rows may stay; EM stops
@@ -92,7 +92,7 @@ class ProbabilisticPCA(GaussianFactors):
     >>> from certus.factor import ProbabilisticPCA
     >>> X, _ = load_iris(return_X_y=True)
     >>> model = ProbabilisticPCA(n_components=2).fit(X)
-    >>> em = ProbabilisticPCA(n_components=2, method="em", tol=1e-8).fit(X)
+    >>> em = ProbabilisticPCA(n_components=2, solver="em", tol=1e-8).fit(X)
     >>> round(model.score(X), 4), round(em.score(X), 4)
     (-2.6998, -2.6998)
     """
@@ -101,7 +101,7 @@ class ProbabilisticPCA(GaussianFactors):
         self,
         n_components: int | None = None,
         *,
-        method: str = "closed_form",
+        solver: str = "closed_form",
         tol: float = 1e-2,
         max_iter: int = 1000,
         random_state: Any = 0,
@@ -109,7 +109,7 @@ class ProbabilisticPCA(GaussianFactors):
         max_time: float | None = None,
     ) -> None:
         self.n_components = n_components
-        self.method = method
+        self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
@@ -128,7 +128,7 @@ class ProbabilisticPCA(GaussianFactors):
             Ignored.
         """
         check_number("n_components", self.n_components, integer=True, none=True)
-        check_choice("method", self.method, ("closed_form", "em"))
+        check_choice("solver", self.solver, ("closed_form", "em"))
         check_number("tol", self.tol)
         check_number("max_iter", self.max_iter, 1, integer=True)
         check_number("max_time", self.max_time, none=True)
@@ -139,7 +139,7 @@ class ProbabilisticPCA(GaussianFactors):
         monitor = Monitor(self, X, None, None, self.max_time)
         ascent = _Ascent(found, k)
         arrays: dict[str, Array] = {}
-        if self.method == "closed_form":
+        if self.solver == "closed_form":
             ascent.move(*ascent.closed_form())
             monitor.step(ascent.loglike[-1] / found.n, 0.0)
             status = Status.SOLVED
@@ -156,7 +156,7 @@ class ProbabilisticPCA(GaussianFactors):
             "tol": float(self.tol),
             "steps": self.n_iter_ if arrays else 0,
             "log_likelihood": self.loglike_[-1],
-            "fix": f"raise max_iter (now {self.max_iter}), or method='closed_form'",
+            "fix": f"raise max_iter (now {self.max_iter}), or solver='closed_form'",
         }
         evidence = Evidence("gaussian_factors", (), params, arrays)
         return Fitted(evidence, X, None, None, status)

@@ -40,6 +40,7 @@ from certus.text.classifier_training import (
 from certus.text.corpus import Encoded, TextInput, encode, lookup
 from certus.text.huffman import huffman_tree
 from certus.text.ngrams import Lists
+from certus.text.words import character_lengths
 from certus.verify import data
 
 
@@ -310,15 +311,7 @@ def _check_parameters(model: FastTextClassifier) -> None:
     check_number("n_epochs", model.n_epochs, 1, integer=True)
     check_number("max_time", model.max_time, none=True)
     if model.char_ngrams is not None:
-        try:
-            low, high = model.char_ngrams
-        except (TypeError, ValueError):
-            raise ValueError(
-                "char_ngrams must be None or a pair (fewest, most characters), got "
-                f"{model.char_ngrams!r}."
-            ) from None
-        check_number("char_ngrams[0]", low, 1, integer=True)
-        check_number("char_ngrams[1]", high, low, 1000, integer=True)
+        character_lengths(model.char_ngrams)
 
 
 def _labels(y: Any) -> tuple[Array, Array, Array]:
@@ -338,7 +331,7 @@ def _recipe(model: FastTextClassifier) -> features.Recipe:
     lengths = model.char_ngrams
     return features.Recipe(
         int(model.word_ngrams),
-        None if lengths is None else (int(lengths[0]), int(lengths[1])),
+        None if lengths is None else character_lengths(lengths),
         int(model.n_buckets),
     )
 

@@ -29,6 +29,7 @@ from certus.text.ngrams import character_ngrams
 from certus.text.skipgram import Rows, check_pairs, train
 from certus.text.skipgram_kernels import compose
 from certus.text.vectors import WordVectors, pool
+from certus.text.words import character_lengths
 
 __all__ = ["FastTextVectors"]
 
@@ -55,7 +56,7 @@ class FastTextVectors(WordVectors, Model):
     ----------
     n_components : int, default=100
         Length of the vectors.
-    min_n, max_n : int, default=3, 6
+    char_ngrams : (int, int), default=(3, 6)
         Fewest and most characters of an n-gram of the word between < and >.
     n_buckets : int, default=2_000_000
         Buckets that n-grams are hashed into. Only those that occur take memory; more of
@@ -82,7 +83,7 @@ class FastTextVectors(WordVectors, Model):
     buckets_ : ndarray
         The buckets that occur, ascending.
     ngrams_ : tuple
-        What the rows are made of: (1, (min_n, max_n), n_buckets).
+        What the rows are made of: (1, ``char_ngrams``, ``n_buckets``).
     counts_, document_counts_, n_documents_, n_iter_, n_pairs_, history_, certificate_
         As for :class:`certus.text.SkipGram`.
 
@@ -105,8 +106,7 @@ class FastTextVectors(WordVectors, Model):
         self,
         n_components: int = 100,
         *,
-        min_n: int = 3,
-        max_n: int = 6,
+        char_ngrams: tuple[int, int] = (3, 6),
         n_buckets: int = 2_000_000,
         window: int = 5,
         negatives: int = 5,
@@ -125,8 +125,7 @@ class FastTextVectors(WordVectors, Model):
         max_time: float | None = None,
     ) -> None:
         self.n_components = n_components
-        self.min_n = min_n
-        self.max_n = max_n
+        self.char_ngrams = char_ngrams
         self.n_buckets = n_buckets
         self.window = window
         self.negatives = negatives
@@ -156,15 +155,14 @@ class FastTextVectors(WordVectors, Model):
             Ignored.
         """
         check_pairs(self)
-        check_number("min_n", self.min_n, 1, integer=True)
-        check_number("max_n", self.max_n, self.min_n, integer=True)
         check_number("n_buckets", self.n_buckets, 1, 2**31 - 1, integer=True)
+        recipe = _recipe(self)
         corpus = self._read(texts)
         random = generator_of(self.random_state)
         n, d = len(corpus.words), int(self.n_components)
         old = _previous(self) if self.warm_start else None
-        self.ngrams_ = (1, (int(self.min_n), int(self.max_n)), int(self.n_buckets))
-        grams = character_ngrams(corpus.words, *self.ngrams_[1:])
+        self.ngrams_ = recipe
+        grams = character_ngrams(corpus.words, *recipe[1:])
         self.buckets_ = np.unique(grams.values)
         rows = _rows(grams, self.buckets_, np.arange(n, dtype=np.int32), n)
         del grams
@@ -274,10 +272,14 @@ def _rows(grams: Any, buckets: Array, own: Array, n_words: int) -> Rows:
     return Rows(values, ends)
 
 
+def _recipe(model: FastTextVectors) -> tuple[int, tuple[int, int], int]:
+    """How words are cut: see ``ngrams_``."""
+    return 1, character_lengths(model.char_ngrams), int(model.n_buckets)
+
+
 def _previous(model: FastTextVectors) -> tuple[Any, ...] | None:
     """Words, buckets and tables of the last fit, if it cut words in the same way."""
-    same = (1, (int(model.min_n), int(model.max_n)), int(model.n_buckets))
-    if getattr(model, "ngrams_", None) != same:
+    if getattr(model, "ngrams_", None) != _recipe(model):
         return None
     if model.subword_vectors_.shape[1] != model.n_components:
         return None

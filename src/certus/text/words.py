@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from certus.base import check_number
 from certus.wording import shorten
 
 __all__ = ["LineCorpus", "check_corpus", "documents", "sentences", "tokenize"]
@@ -230,3 +231,16 @@ class LineCorpus:
     def __repr__(self) -> str:
         """The class and the path."""
         return f"LineCorpus({str(self.path)!r})"
+
+
+def character_lengths(pair: Any) -> tuple[int, int]:
+    """Fewest and most characters of an n-gram: the parameter ``char_ngrams``."""
+    try:
+        low, high = pair
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"char_ngrams must be a pair (fewest, most characters), got {pair!r}."
+        ) from None
+    check_number("char_ngrams[0]", low, 1, integer=True)
+    check_number("char_ngrams[1]", high, low, 2**62, integer=True)
+    return int(low), int(high)
