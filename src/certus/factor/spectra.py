@@ -9,6 +9,7 @@ and stops on its residual. ``randomised`` makes a fixed number of passes.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -30,6 +31,8 @@ BLOCK = 16
 #: Blocks of the basis between restarts beyond the wanted vectors, and its bytes.
 BLOCKS, BASIS_BYTES = 20, 1 << 30
 MAX_STEPS = 300
+#: Rows of a matrix up to which its eigenvalues take one thread.
+ONE_THREAD = 1_000
 #: Below this target every block is made orthogonal to the basis twice.
 CAREFUL = 1e-8
 
@@ -58,7 +61,7 @@ def gram_spectrum(op: Operator, why: str, single: bool = False) -> Spectrum:
     G = op.gram(single)
     if not np.isfinite(G).all():
         raise np.linalg.LinAlgError("products of its cells overflow")
-    squares, Q = np.linalg.eigh(G)
+    squares, Q = _eigh(G)
     values = np.sqrt(np.maximum(squares[::-1], 0.0)) / op.scale
     Q = Q[:, ::-1]
     if op.shape[0] >= op.shape[1]:
@@ -317,8 +320,12 @@ def _times(A: Array, B: Array) -> Array:
 
 
 def _eigh(M: Array) -> tuple[Array, Array]:
-    """Eigenvalues and vectors of a small matrix, on one thread."""
-    with thread_pools().limit(limits=1, user_api="blas"):
+    """Eigenvalues and vectors; of a small matrix on one thread.
+
+    There a second one gains nothing, and would keep turning beside what follows.
+    """
+    small = thread_pools().limit(limits=1, user_api="blas")
+    with small if len(M) <= ONE_THREAD else contextlib.nullcontext():
         values, vectors = np.linalg.eigh(M)
     return values, vectors
 
