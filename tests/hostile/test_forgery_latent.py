@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import sparse
-from sklearn import cluster
+from sklearn import cluster, mixture
 from sklearn import decomposition as theirs
 
 import certus
 from certus.certificate import Status, Strength
 from certus.factor import PCA, TruncatedSVD
-from certus.mixture import KMeans
+from certus.mixture import GaussianMixture, KMeans
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(120, 5)) + 3 * rng.integers(0, 3, size=(120, 1))
@@ -174,3 +174,55 @@ def test_centres_of_single_precision_far_from_the_origin():
     found = certus.certify(model, Z)
     assert found.met and found["inertia"].met
     caught(changed(model, inertia_=1.5 * model.inertia_), Z)
+
+
+# -- mixtures ---------------------------------------------------------------------
+
+KINDS = pytest.mark.parametrize("kind", ["full", "tied", "diag", "spherical"])
+NAMES = ("weights_", "means_", "covariances_", "precisions_", "precisions_cholesky_")
+
+
+@KINDS
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0])
+def test_mixtures_of_no_numbers(kind, name, bad):
+    model = GaussianMixture(3, covariance_type=kind, random_state=0).fit(X)
+    caught(changed(model, **{name: put(getattr(model, name), -1, bad)}), X)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", NAMES[2:])
+def test_inverses_of_long_and_thin_covariances(name, dtype):
+    # By the square of the condition, any matrix would pass for their inverse.
+    Z = (X * [1e3, 1, 1, 1, 1e-3]).astype(dtype)
+    Z[:, 1] = Z[:, 2] + 3e-2 * Z[:, 1]
+    model = mixture.GaussianMixture(2, random_state=0, reg_covar=1e-9, tol=1e-6).fit(Z)
+    assert certus.certify(model, Z)["parameters"].met
+    for at in (0, 6, -1):
+        values = np.array(getattr(model, name))
+        values.flat[at] *= 1.02
+        assert certus.certify(changed(model, **{name: values}), Z).met is False
+
+
+def test_a_root_that_is_no_triangle():
+    # Densities take its determinant from the diagonal.
+    model = GaussianMixture(2, covariance_type="tied", random_state=0).fit(X)
+    turn = np.eye(5)
+    turn[:2, :2] = [[np.cos(0.02), np.sin(0.02)], [-np.sin(0.02), np.cos(0.02)]]
+    caught(changed(model, precisions_cholesky_=model.precisions_cholesky_ @ turn), X)
+
+
+def test_responsibilities_that_are_not_the_posterior():
+    class Bold(mixture.GaussianMixture):
+        def predict_proba(self, X):
+            q = super().predict_proba(X) ** 2
+            return q / q.sum(axis=1, keepdims=True)
+
+    model = Bold(3, random_state=0, tol=1e-6, max_iter=1000).fit(X)
+    caught(model, X)
+
+
+def test_covariances_that_rounding_leaves_lopsided():
+    Z = X + 300.0
+    model = mixture.GaussianMixture(3, covariance_type="tied", random_state=0).fit(Z)
+    assert certus.certify(model, Z)["parameters"].met
