@@ -12,10 +12,10 @@ from certus.factor.rating_kernels import (
     add_entries,
     cholesky_solve,
     solve_rows,
-    visit,
 )
 from certus.factor.rating_solvers import Point, Problem, both_sides, half_step
 from certus.factor.rating_solvers import objective as value_of
+from certus.factor.rating_steps import visit
 
 
 def some_ratings(n=30, m=20, share=0.4, seed=0, dtype=float):

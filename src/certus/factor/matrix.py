@@ -18,7 +18,15 @@ from certus.base import Fitted, certified_fit, check_choice, check_number
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.convex.design import Array
-from certus.factor.rating_solvers import Point, Problem, alternate, both_sides, descend
+from certus.factor.rating_solvers import (
+    Point,
+    Problem,
+    alternate,
+    both_sides,
+    column_starts,
+    descend,
+    rows_of,
+)
 from certus.factor.ratings import Ratings, locate, read_ratings
 from certus.factor.recommending import Recommender
 
@@ -234,7 +242,11 @@ def _penalties(model: MatrixFactorization) -> tuple[float, float, float]:
 def _problem(model: MatrixFactorization, ratings: Ratings, mean: float) -> Problem:
     matrix = ratings.matrix
     values = (matrix.data - mean).astype(matrix.dtype)
-    by_user, by_item = both_sides(matrix, ratings.weights, values)
+    if model.solver == "als":
+        by_user, by_item = both_sides(matrix, ratings.weights, values)
+    else:
+        by_user = rows_of(matrix, ratings.weights, values)
+        by_item = column_starts(matrix)
     w, z, b = _penalties(model)
     counts = [np.maximum(1, np.diff(rows.indptr)) for rows in (by_user, by_item)]
     if model.penalty_scale == "rows":

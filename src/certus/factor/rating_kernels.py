@@ -1,11 +1,10 @@
-"""Compiled loops over observed ratings: one visit an entry, one solve a row.
+"""Compiled loops over observed ratings: their errors, and one solve a row.
 
-    stochastic  w_u ← w_u + η(s·e·z_i − λ_u w_u),  z_i ← z_i + η(s·e·w_u − λ_i z_i)
-    exact       (G + λI + Σ_i s_i z_i z_iᵀ) w_u = Σ_i s_i (x_i − c_i) z_i,  i ∈ Ω_u
+    (G + λI + Σ_i s_i z_i z_iᵀ) w_u = Σ_i s_i (x_i − c_i) z_i,  i ∈ Ω_u
 
-with e the error of one entry and s its weight. Rows are those of a CSR matrix; the same
-solve serves users, items (on the transpose), implicit counts (G = ZᵀZ) and any other
-weighted factorisation with biases.
+with s the weight of an entry. Rows are those of a CSR matrix; the same solve serves
+users, items (on the transpose), implicit counts (G = ZᵀZ) and any other weighted
+factorisation with biases.
 """
 
 from __future__ import annotations
@@ -28,61 +27,6 @@ SINGULAR = 1e-12
 
 
 @kernel
-def visit(
-    order: Any,
-    starts: Any,
-    stops: Any,
-    indices: Any,
-    values: Any,
-    weights: Any,
-    W: Any,
-    Z: Any,
-    b: Any,
-    c: Any,
-    keep_w: Any,
-    keep_z: Any,
-    keep_b: Any,
-    keep_c: Any,
-    biased: bool,
-    rate: float,
-) -> None:
-    """One stochastic step for each entry of the rows in ``order``.
-
-    ``values`` are centred, ``keep`` is 1 − rate·λ of each row, and ``weights`` is empty
-    if all are one. A step changes one row of W and one of Z.
-    """
-    K = W.shape[1]
-    weighted = len(weights) > 0
-    w = np.empty(K, W.dtype)  # apart from Z, so that the loops are vectorised
-    for place in range(len(order)):
-        u = order[place]
-        if starts[u] == stops[u]:
-            continue
-        for k in range(K):
-            w[k] = W[u, k]
-        own, shrink_w = b[u], keep_w[u]
-        for t in range(starts[u], stops[u]):
-            i = indices[t]
-            product = W.dtype.type(0)
-            for k in range(K):
-                product += w[k] * Z[i, k]
-            step = rate * (values[t] - own - c[i] - product)
-            if weighted:
-                step *= weights[t]
-            if biased:
-                own = keep_b[u] * own + step
-                c[i] = keep_c[i] * c[i] + step
-            shrink_z = keep_z[i]
-            for k in range(K):
-                old, z = w[k], Z[i, k]
-                w[k] = shrink_w * old + step * z
-                Z[i, k] = shrink_z * z + step * old
-        b[u] = own
-        for k in range(K):
-            W[u, k] = w[k]
-
-
-@kernel
 def squared_errors(
     first: int,
     last: int,
@@ -98,17 +42,39 @@ def squared_errors(
     """Σ s·e² over the entries of rows ``first`` to ``last``."""
     K = W.shape[1]
     weighted = len(weights) > 0
+    zero = W.dtype.type(0)
+    e = np.empty(4, W.dtype)
     total = 0.0
     for u in range(first, last):
-        w = W[u]
-        for t in range(indptr[u], indptr[u + 1]):
-            i = indices[t]
-            z = Z[i]
-            product = W.dtype.type(0)
+        end = indptr[u + 1]
+        for t in range(indptr[u], end, 4):
+            # Four entries at a time, the last one repeated, hide each other's delays.
+            i, j = indices[t], indices[min(t + 1, end - 1)]
+            p, q = indices[min(t + 2, end - 1)], indices[min(t + 3, end - 1)]
+            e0, e1, e2, e3 = zero, zero, zero, zero
             for k in range(K):
-                product += w[k] * z[k]
-            e = float(values[t] - b[u] - c[i] - product)
-            total += e * e * (weights[t] if weighted else 1.0)
+                x = W[u, k]
+                e0 += x * Z[i, k]
+                e1 += x * Z[j, k]
+                e2 += x * Z[p, k]
+                e3 += x * Z[q, k]
+            e[0], e[1], e[2], e[3] = e0, e1, e2, e3
+            for s in range(t, min(t + 4, end)):
+                error = float(values[s] - b[u] - c[indices[s]] - e[s - t])
+                total += error * error * (weights[s] if weighted else 1.0)
+    return total
+
+
+@kernel
+def squared_norms(F: Any, f: Any, reg: Any, reg_bias: Any) -> float:
+    """Σ λ‖row‖² of factors and of their biases."""
+    total = 0.0
+    for u in range(len(F)):
+        own = 0.0
+        for k in range(F.shape[1]):
+            x = float(F[u, k])
+            own += x * x
+        total += reg[u] * own + reg_bias[u] * float(f[u]) ** 2
     return total
 
 
@@ -403,6 +369,11 @@ def solve_rows(
         if biased:
             A[K, K] += reg_bias[u]
         rhs = Y.T @ (s * (values[here] - other_bias[indices[here]]))
+        if not (np.isfinite(A).all() and np.isfinite(rhs).all()):
+            raise ValueError(  # LAPACK might never return
+                "The factors are beyond float64's range. Divide the ratings by a "
+                "constant, or raise the penalty."
+            )
         found = np.linalg.lstsq(A, rhs, rcond=None)[0]
         out[u] = found[:K]
         if biased:

@@ -21,7 +21,13 @@ from certus.base import thread_budget
 from certus.certificate import Status
 from certus.convex.design import Array
 from certus.convex.threads import run_blocks
-from certus.factor.rating_kernels import row_blocks, solve_rows, squared_errors, visit
+from certus.factor.rating_kernels import (
+    row_blocks,
+    solve_rows,
+    squared_errors,
+    squared_norms,
+)
+from certus.factor.rating_steps import deal_entries, visit
 
 #: (entries, groups) of users and of items; it depends on the data alone, so that the
 #: result does not depend on the number of threads.
@@ -49,7 +55,10 @@ class Rows(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """The objective as data: entries by users and by items, and each row's penalty."""
+    """The objective as data: entries by users and by items, and each row's penalty.
+
+    Stochastic descent needs of the items no more than :func:`column_starts`.
+    """
 
     by_user: Rows
     by_item: Rows
@@ -87,6 +96,14 @@ def both_sides(matrix: Any, weights: Array, values: Array) -> tuple[Rows, Rows]:
     return rows_of(matrix, weights, values), by_item
 
 
+def column_starts(matrix: Any) -> Rows:
+    """How many entries each column has, and not which."""
+    counts = np.bincount(matrix.indices, minlength=matrix.shape[1])
+    empty = np.empty(0, dtype=matrix.dtype)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    return Rows(starts, np.empty(0, dtype=matrix.indices.dtype), empty, empty)
+
+
 def objective(problem: Problem, point: Point, run: Run = run_blocks) -> float:
     """The value of the objective, in blocks added up in a fixed order."""
     rows, (W, Z, b, c) = problem.by_user, point
@@ -98,11 +115,9 @@ def objective(problem: Problem, point: Point, run: Run = run_blocks) -> float:
 
     run(work, range(len(blocks)))
     total = float(parts.sum())
-    for F, reg in zip((W, Z), problem.reg):
-        total += float(reg @ np.einsum("ij,ij->i", F, F, dtype=np.float64))
-    if problem.biased:
-        for f, reg in zip((b, c), problem.reg_bias):
-            total += float(reg @ np.square(f, dtype=np.float64))
+    for k, (F, f) in enumerate(((W, b), (Z, c))):
+        own = problem.reg_bias[k] if problem.biased else np.zeros(len(F))
+        total += squared_norms(F, f, problem.reg[k], own)
     return 0.5 * total
 
 
@@ -167,21 +182,15 @@ def deal(problem: Problem) -> Strata:
     B = B if min(n, m) >= B else 1
     popular = np.argsort(-counts, kind="stable")
     items = np.concatenate([popular[q::B] for q in range(B)])
-    sizes = [len(popular[q::B]) for q in range(B)]
-    # Columns in their new order, then by rows again: two counting sorts.
-    places = sparse.csc_matrix(
-        (np.arange(len(rows.values)), rows.indices, rows.indptr), (m, n)
-    ).tocsr()[items]
-    places = places.tocsc()
-    order, labels = places.data, places.indices
+    label = np.empty(m, dtype=np.int32)
+    label[items] = np.arange(m)
+    edges = np.cumsum([0, *(len(popular[q::B]) for q in range(B))])
+    order = np.empty(len(rows.values), dtype=np.intp)
+    labels = np.empty(len(rows.values), dtype=np.int32)
+    ends = np.empty((B + 1, n), dtype=rows.indptr.dtype)
+    deal_entries(rows.indptr, rows.indices, label, edges, order, labels, ends)
     weights = rows.weights[order] if len(rows.weights) else rows.weights
-    dealt = Rows(places.indptr, labels, rows.values[order], weights)
-    ends = np.empty((B + 1, n), dtype=places.indptr.dtype)
-    ends[0], ends[B] = places.indptr[:-1], places.indptr[1:]
-    group = np.repeat(np.arange(B), sizes)
-    user = np.repeat(np.arange(n), np.diff(places.indptr))
-    within = np.bincount(user * B + group[labels], minlength=n * B).reshape(n, B)
-    ends[1:B] = ends[0] + np.cumsum(within, axis=1).T[:-1]
+    dealt = Rows(rows.indptr, labels, rows.values[order], weights)
     edges = np.searchsorted(rows.indptr, np.linspace(0, len(rows.values), B + 1))
     edges[0], edges[-1] = 0, n
     return Strata(
