@@ -41,6 +41,13 @@ class Elbow:
         The number where it bends most.
     models : tuple of KMeans
         The fitted models.
+
+    Examples
+    --------
+    >>> from certus.mixture import elbow
+    >>> found = elbow([[0.0], [0.1], [5.0], [5.1], [5.2]], range(1, 5), random_state=0)
+    >>> found.k, found.ks
+    (2, array([1, 2, 3, 4]))
     """
 
     ks: Array

@@ -42,6 +42,14 @@ class NoiseContrastiveFit(NamedTuple):
         Newton steps.
     status : Status
         SOLVED if ``gradient_norm`` is within ``tol``.
+
+    Examples
+    --------
+    >>> from certus.text import noise_contrastive
+    >>> x, noise, half = [[1.0], [1.0], [0.0]], [[1.0], [0.0]], np.log(0.5)
+    >>> fit = noise_contrastive(x, noise, [half] * 3, [half] * 2)
+    >>> np.exp(fit.log_density([[1.0], [0.0]])).round(3)  # two of three, one of three
+    array([0.667, 0.333])
     """
 
     coef: Array

@@ -61,6 +61,13 @@ class Encoded(NamedTuple):
         Document i is ``ids[offsets[i]:offsets[i + 1]]``.
     n_dropped : int
         Tokens that are not in the vocabulary: too rare, or not in the one given.
+
+    Examples
+    --------
+    >>> from certus.text import encode
+    >>> corpus = encode(["tea or rum", "rum"])
+    >>> corpus.words, corpus.ids.tolist(), corpus.offsets.tolist()
+    (['rum', 'tea', 'or'], [1, 2, 0, 0], [0, 3, 4])
     """
 
     words: list[str]

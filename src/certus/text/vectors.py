@@ -31,7 +31,18 @@ SIF = 1e-3
 
 
 class UnknownWordError(KeyError):
-    """A word that is not in the vocabulary; the message names near spellings."""
+    """A word that is not in the vocabulary; the message names near spellings.
+
+    Examples
+    --------
+    >>> from certus.text import GloVe, UnknownWordError
+    >>> model = GloVe(2, min_count=1, random_state=0).fit(["white wine", "red wine"])
+    >>> try:
+    ...     model["whine"]
+    ... except UnknownWordError as error:
+    ...     print("wine" in str(error))
+    True
+    """
 
     def __str__(self) -> str:
         """The message, without the quotes that a KeyError puts around it."""
@@ -45,6 +56,13 @@ class WordVectors(TextInput):
     ``vocabulary_`` (list of str) and ``vectors_`` (n_words × n_components). Weights
     "sif" need ``counts_`` (of words), weights "idf" ``document_counts_`` (documents
     that hold the word) and ``n_documents_``.
+
+    Examples
+    --------
+    >>> from certus.text import GloVe, WordVectors
+    >>> model = GloVe(2, min_count=1, random_state=0).fit(["white wine", "red wine"])
+    >>> isinstance(model, WordVectors), "wine" in model, model["wine"].shape
+    (True, True, (2,))
     """
 
     vocabulary_: list[str]
