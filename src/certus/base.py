@@ -239,7 +239,7 @@ def check_number(
     try:
         number = float(value)
     except OverflowError:
-        number = math.inf if value > 0 else -math.inf
+        number = -math.inf if value < 0 else math.inf
     inside = low < number <= high if open_low else low <= number <= high
     if not inside:  # NaN lands here too
         bound = f"{'above' if open_low else 'at least'} {low:g}"

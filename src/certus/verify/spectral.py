@@ -341,6 +341,7 @@ def _disagreement(
     if stated.shape != (k,) or ratios.shape != (k,) or wrong:
         return np.inf
     own, whole = kept, found.squares
+    gaps: list[Any]
     if given.centred:
         # A mean that is rounded leaves its own square in every sum about it.
         err += n * float(np.sum(np.square(given.shift - found.mean)))
