@@ -3,7 +3,7 @@
 from certus.text.classifier import FastTextClassifier
 from certus.text.contrastive import NoiseContrastiveFit, noise_contrastive
 from certus.text.cooccurrence import Cooccurrence
-from certus.text.corpus import Encoded, Vocabulary, encode
+from certus.text.corpus import Encoded, encode
 from certus.text.counts import BagOfWords
 from certus.text.datasets import stdlib_docstrings
 from certus.text.documents import DocumentVectors
@@ -17,6 +17,7 @@ from certus.text.vectors import (
     WordVectors,
     load_word2vec,
 )
+from certus.text.vocabulary import Vocabulary
 from certus.text.words import LineCorpus, sentences, tokenize
 
 __all__ = [

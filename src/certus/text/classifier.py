@@ -37,9 +37,10 @@ from certus.text.classifier_training import (
     document_vectors,
     log_probabilities,
 )
-from certus.text.corpus import Encoded, TextInput, encode, lookup
+from certus.text.corpus import Encoded, TextInput, encode
 from certus.text.huffman import huffman_tree
 from certus.text.ngrams import Lists
+from certus.text.vocabulary import lookup
 from certus.text.words import character_lengths
 from certus.verify import data
 

@@ -25,10 +25,10 @@ from certus.text.classifier_kernels import (
     train_hierarchical,
     train_softmax,
 )
-from certus.text.corpus import Vocabulary
 from certus.text.features import select, word_rows
 from certus.text.huffman import leaf_log_probabilities, leaf_paths
 from certus.text.ngrams import Lists
+from certus.text.vocabulary import Vocabulary
 from certus.verify.text_classifier import evaluation_rows
 
 #: Documents whose vectors are held at a time.

@@ -13,12 +13,12 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from certus.base import check_number
 from certus.text.reading import Reader
+from certus.text.vocabulary import NotAWord, Numbering, Vocabulary
 from certus.text.words import (
     Tokenizer,
     check_corpus,
@@ -28,13 +28,7 @@ from certus.text.words import (
 )
 from certus.wording import shorten
 
-__all__ = [
-    "Encoded",
-    "TextInput",
-    "Vocabulary",
-    "encode",
-    "lookup",
-]
+__all__ = ["Array", "Encoded", "TextInput", "encode"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -82,81 +76,10 @@ class Encoded(NamedTuple):
         return len(self.offsets) - 1
 
 
-class _Numbering(dict[str, int]):
-    """A word not seen before gets the next number."""
-
-    def __missing__(self, word: Any) -> int:
-        if not isinstance(word, str):
-            raise _NotAWord(word)
-        self[str(word)] = number = len(self)
-        return number
-
-
-class Vocabulary(dict[str, int]):
-    """The position of each word; a word that is not in it gets −1.
-
-    Parameters
-    ----------
-    words : sequence of str, or dict from word to position
-        Each word once; positions 0, 1, 2, ...
-
-    Examples
-    --------
-    >>> from certus.text import Vocabulary
-    >>> positions = Vocabulary(["a", "b"])
-    >>> positions["b"], positions["c"], positions.words
-    (1, -1, ['a', 'b'])
-    """
-
-    def __init__(self, words: Sequence[str] | Mapping[str, int]) -> None:
-        if isinstance(words, Mapping):
-            words = _in_order(words)
-        self.words = list(words)
-        self.source: Any = None
-        super().__init__(zip(self.words, range(len(self.words))))
-        if len(self) < len(self.words):
-            seen: set[str] = set()
-            for word in self.words:
-                if word in seen:
-                    raise ValueError(
-                        f"The vocabulary holds {shorten(repr(word))} twice; list each "
-                        "word once."
-                    )
-                seen.add(word)
-
-    def __missing__(self, word: Any) -> int:
-        if not isinstance(word, str):
-            raise _NotAWord(word)
-        return -1
-
-
-def _in_order(positions: Mapping[str, int]) -> list[str]:
-    words = sorted(positions, key=positions.__getitem__)
-    if any(positions[word] != i for i, word in enumerate(words)):
-        raise ValueError("A vocabulary must number its words 0, 1, 2, ...")
-    return words
-
-
-_LOOKUPS: WeakKeyDictionary[Any, Vocabulary] = WeakKeyDictionary()
-
-
-def lookup(model: Any) -> Vocabulary:
-    """The positions of a model's ``vocabulary_``; kept beside it, never saved."""
-    found = _LOOKUPS.get(model)
-    if found is None or found.source is not model.vocabulary_:
-        found = _LOOKUPS[model] = Vocabulary(model.vocabulary_)
-        found.source = model.vocabulary_
-    return found
-
-
 _BAD_TOKEN = (
     "Document {} holds a token that is no string: {}. Convert its words to str, or "
     "pass the text itself."
 )
-
-
-class _NotAWord(Exception):
-    """Raised from within a dictionary, where the document's number is unknown."""
 
 
 def encode(
@@ -218,7 +141,7 @@ def _read(texts: Iterable[Sequence[str]], numbers: dict[str, int]) -> tuple[Any,
                     chunk = array("i")
                 chunk.extend(map(get, words))
                 ends.append(done + len(chunk))
-        except _NotAWord as error:
+        except NotAWord as error:
             word = error.args[0]
             what = f"{shorten(repr(word))} ({type(word).__name__})"
             raise TypeError(_BAD_TOKEN.format(len(ends) - 1, what)) from None
@@ -246,7 +169,7 @@ def _read_anew(
             break
     every = chain(head, rest)
     if callable(tokenizer) or size <= BATCH:
-        numbers = _Numbering()
+        numbers = Numbering()
         ids, offsets = _read(documents(every, tokenizer), numbers)
         return list(numbers), ids, offsets
     reader, done, size = Reader(splitter(tokenizer), tokenizer), 0, 0

@@ -18,8 +18,9 @@ from sklearn.utils.validation import check_is_fitted
 from certus.base import Fitted, Model, certified_fit, check_number
 from certus.certificate import Evidence
 from certus.convex.threads import run_blocks, slices
-from certus.text.corpus import Array, Encoded, TextInput, encode, lookup
+from certus.text.corpus import Array, Encoded, TextInput, encode
 from certus.text.counts_kernels import count_documents, count_once, gather
+from certus.text.vocabulary import lookup
 from certus.text.words import documents
 
 __all__ = ["BagOfWords", "document_counts", "document_matrix"]

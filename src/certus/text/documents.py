@@ -24,9 +24,10 @@ from certus.base import (
     generator_of,
 )
 from certus.text import sampling
-from certus.text.corpus import Array, TextInput, encode, lookup
+from certus.text.corpus import Array, TextInput, encode
 from certus.text.document_training import infer, train
 from certus.text.vectors import pool
+from certus.text.vocabulary import lookup
 
 __all__ = ["DocumentVectors"]
 
