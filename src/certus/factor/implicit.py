@@ -30,6 +30,9 @@ from certus.factor.rating_solvers import Rows, both_sides
 from certus.factor.ratings import Ratings, read_ratings
 from certus.factor.recommending import Recommender
 
+#: Largest α·count, beside which the 1 of other pairs still has a digit.
+BEYOND = 1e15
+
 
 class ImplicitALS(Recommender):
     """Factors behind counts of clicks, plays or purchases.
@@ -146,6 +149,12 @@ class ImplicitALS(Recommender):
         ratings = read_ratings(X, y, counts=True)
         matrix = ratings.matrix
         extra = float(self.alpha) * matrix.data
+        if extra.max() > BEYOND:
+            raise ValueError(
+                f"alpha times the largest count is {extra.max():.0e}, beside which "
+                "pairs without events weigh nothing. Lower alpha, or pass the "
+                "logarithms of the counts."
+            )
         sides = both_sides(matrix, extra.astype(matrix.dtype), np.ones_like(extra))
         seed = int(
             check_random_state(self.random_state).randint(np.iinfo(np.int32).max)

@@ -16,6 +16,9 @@ from scipy import sparse
 
 from certus.convex.design import Array
 
+#: Rows of a dense matrix that is taken as it is, even if it looks like pairs.
+TOY = 20
+
 
 class Ratings(NamedTuple):
     """Who rated what, and how.
@@ -59,6 +62,13 @@ def read_ratings(
         raise ValueError(
             f"{bad:,} ratings are NaN or infinite. Leave missing ratings out of a "
             "sparse matrix or of the pairs."
+        )
+    with np.errstate(over="ignore"):
+        size = float(np.square(matrix.data, dtype=np.float64).sum())
+    if not np.isfinite(size):
+        raise ValueError(
+            "The squares of the ratings are beyond float64's range. Divide the ratings "
+            "by a constant."
         )
     if counts:
         if matrix.data.min() < 0:
@@ -111,6 +121,9 @@ def as_csr(X: Any, name: str = "X", repeats: bool = False) -> Any:
             raise ValueError(f"{name} has shape {X.shape}; pass users × items.")
         if X.dtype.kind not in "fiub":
             raise ValueError(f"{name} does not hold real numbers.")
+        require_indices(X, name)
+        if X.format not in ("csr", "csc", "coo"):
+            X = X.tocoo()  # a dia_matrix counts zeros as stored
         entries = X.nnz
         matrix = sparse.csr_matrix(X, dtype=_dtype(X.dtype), copy=True)
         matrix.sum_duplicates()
@@ -132,9 +145,29 @@ def as_csr(X: Any, name: str = "X", repeats: bool = False) -> Any:
             f"{name} has shape {dense.shape}; pass users × items, or pairs and ratings."
         )
     known = ~np.isnan(dense)
+    if dense.shape[1] in (2, 3) and len(dense) > TOY and known.all():
+        last = "X[:, 2]" if dense.shape[1] == 3 else "ratings"
+        raise ValueError(
+            f"{name} is dense, without gaps and {dense.shape[1]} wide, as pairs of ids "
+            f"are. Pass pairs as X[:, :2] with y={last}, a matrix as sparse."
+        )
     columns = np.nonzero(known)[1]
     starts = np.concatenate([[0], np.cumsum(known.sum(axis=1))])
     return sparse.csr_matrix((dense[known], columns, starts), dense.shape)
+
+
+def require_indices(X: Any, name: str) -> None:
+    """Raise a sentence for places outside the matrix; compiled code would trust them.
+
+    SciPy looks at them where a matrix is made, not where its arrays are changed later.
+    """
+    if X.format in ("csr", "csc") and X.indices.size:
+        width = X.shape[1] if X.format == "csr" else X.shape[0]
+        if X.indices.min() < 0 or X.indices.max() >= width:
+            raise ValueError(
+                f"{name} is damaged: its indices reach beyond its shape {X.shape}. "
+                "Build it anew."
+            )
 
 
 def _dtype(dtype: Any) -> Any:
@@ -192,6 +225,8 @@ def _from_pairs(X: Any, y: Any, sample_weight: Any, counts: bool) -> Ratings:
 
 def _numbers(y: Any, n: int) -> Array:
     values = np.asarray(y)
+    if values.dtype.kind == "c":
+        raise ValueError("The ratings are complex numbers. Pass real ones.")
     if values.dtype.kind not in "fiub":
         try:
             values = values.astype(np.float64)
