@@ -11,7 +11,7 @@ import certus
 from certus.base import UncertifiedWarning
 from certus.certificate import Status
 from certus.factor import DeepLinearNetwork, mode_strength
-from certus.factor.deep_linear import _descend, _partial_products, _whiten
+from certus.factor.deep_linear_training import descend, partial_products, whiten
 
 
 def rows(n=300, d=6, p=4, seed=0):
@@ -39,7 +39,7 @@ def loss(model, X, Y):
 @pytest.mark.catalog("NN-58")
 def test_whitened_rows_reduce_the_loss_to_a_distance():
     X, Y = rows()
-    p = _whiten(X, Y)
+    p = whiten(X, Y)
     Z, Yc = (X - p.mean) @ p.there, Y - p.centre
     np.testing.assert_allclose(Z.T @ Z / len(X), np.eye(6), atol=1e-10)
     np.testing.assert_allclose(p.gamma * p.unit, Yc.T @ Z / len(X), atol=1e-10)
@@ -60,10 +60,10 @@ def test_a_step_is_along_the_gradient(widths):
     gamma = rng.normal(size=(widths[-1], widths[0]))
 
     def value(layers):
-        return 0.5 * np.sum((_partial_products(layers)[-1] - gamma) ** 2)
+        return 0.5 * np.sum((partial_products(layers)[-1] - gamma) ** 2)
 
-    parts = _partial_products(layers)
-    moved = _descend(layers, parts, parts[-1] - gamma, 1.0)
+    parts = partial_products(layers)
+    moved = descend(layers, parts, parts[-1] - gamma, 1.0)
     for i, W in enumerate(layers):
         slope = np.zeros_like(W)
         for index in np.ndindex(W.shape):
@@ -211,7 +211,7 @@ def test_a_saddle_is_refuted():
     """Without its first mode the network is at rest, and not at its best."""
     X, Y = rows()
     model = DeepLinearNetwork((2,), tol=1e-9).fit(X, Y)
-    p = _whiten(X, Y)
+    p = whiten(X, Y)
     W1 = p.V[:, 1:3].T @ p.there.T
     W2 = p.U[:, 1:3] * p.limits[1:3] * p.unit
     model.weights_, model.coef_ = [W1, W2], W2 @ W1
