@@ -24,12 +24,16 @@ IMPLICIT = "Σ (1 + α·count)·(p − w·z)² + λ(‖W‖² + ‖Z‖²)"
 
 
 class Entries(NamedTuple):
-    """Ratings by users and by items: places, numbers and weights."""
+    """Ratings by users: places, numbers and weights."""
 
     by_user: Any
-    by_item: Any
     weights: Array
-    order: Array  # of the entries by items among those by users
+
+    def counts(self) -> tuple[Array, Array]:
+        """How many entries each user and each item has."""
+        matrix = self.by_user
+        rated = np.bincount(matrix.indices, minlength=matrix.shape[1])
+        return np.diff(matrix.indptr), rated
 
 
 # -- reading ----------------------------------------------------------------------
@@ -53,10 +57,7 @@ def read(model: Any, X: Any, y: Any, sample_weight: Any, counts: bool) -> Entrie
         matrix.eliminate_zeros()
     if weights is None:
         weights = np.ones(matrix.nnz)
-    places = sparse.csr_matrix(
-        (np.arange(matrix.nnz), matrix.indices, matrix.indptr), shape
-    ).tocsc()
-    return Entries(matrix, places, np.asarray(weights, dtype=np.float64), places.data)
+    return Entries(matrix, np.asarray(weights, dtype=np.float64))
 
 
 def _matrix(X: Any, shape: tuple[int, int]) -> Any:
@@ -131,10 +132,10 @@ class Explicit:
         )
         self.fault = self._fault()
         self.values = matrix.data - self.mean
-        users, items = np.diff(matrix.indptr), np.diff(entries.by_item.indptr)
+        self._each = np.diff(matrix.indptr)
         one = params["scale"] == "rows"
         self.scale = tuple(
-            np.ones(len(n)) if one else np.maximum(1.0, n) for n in (users, items)
+            np.ones(len(n)) if one else np.maximum(1.0, n) for n in entries.counts()
         )
         self.users = self.side(0)
         self.z = self.users.products(self.rows(0))
@@ -144,7 +145,7 @@ class Explicit:
     def _fault(self) -> str:
         """What would make ``predict`` another model than the objective's."""
         matrix, s = self.entries.by_user, self.entries.weights
-        expected = float(np.average(matrix.data, weights=s)) if self.biased else 0.0
+        expected = float(s @ matrix.data / s.sum()) if self.biased else 0.0
         if abs(self.mean - expected) > 1e-6 * max(1e-300, np.abs(matrix.data).max()):
             what = "the mean of these ratings" if self.biased else "zero"
             return f"mean_ is {self.mean:.6g}, not {what}"
@@ -163,15 +164,15 @@ class Explicit:
         other = self.rows(1 - k, point)
         penalties = self.params["penalties"]
         B = np.diag(np.full(self.point[0].shape[1], float(penalties[k])))
-        places = self.entries.by_user if k == 0 else self.entries.by_item
-        s, v = self.entries.weights, self.values
-        if k == 1:
-            s, v = s[self.entries.order], v[self.entries.order]
+        places, s, v = self.entries.by_user, self.entries.weights, self.values
         if self.biased:
-            v = v - other[places.indices, -1]
+            b, c = (self.point if point is None else point)[2:]
+            fixed = c[places.indices] if k == 0 else np.repeat(b, self._each)
+            v = v - fixed
             other = np.column_stack([other[:, :-1], np.ones(len(other))])
             B = np.diag([*np.diag(B), float(penalties[2])])
-        return Side(places.indptr, places.indices, s, s * v, other, B, self.scale[k])
+        entries = (places.indptr, places.indices, s, s * v)
+        return Side(*entries, other, B, self.scale[k], turned=k == 1)
 
     def value_at(self, point: Any, z: Array) -> float:
         """The objective, given w_u·z_i + b_u of each entry."""
@@ -233,9 +234,9 @@ class Implicit:
         """The quadratics of users (0) or items (1), the others being fixed."""
         other = self.rows(1 - k, point)
         B = other.T @ other + float(self.params["penalty"]) * np.eye(other.shape[1])
-        places = self.entries.by_user if k == 0 else self.entries.by_item
-        s = self.extra if k == 0 else self.extra[self.entries.order]
-        return Side(places.indptr, places.indices, s, 1.0 + s, other, B, self.scale[k])
+        places, s = self.entries.by_user, self.extra
+        entries = (places.indptr, places.indices, s, 1.0 + s)
+        return Side(*entries, other, B, self.scale[k], turned=k == 1)
 
     def value_at(self, point: Any, z: Array) -> float:
         """The objective over all users × items, given w_u·z_i of each entry."""
@@ -274,5 +275,5 @@ def _recorded(
         return Z, None if bias is None else np.asarray(bias, dtype=np.float64)
     random = np.random.default_rng(int(evidence.params["seed"]))
     Z = float(evidence.params["init_std"]) * random.standard_normal(shape)
-    Z[np.diff(entries.by_item.indptr) == 0] = 0.0
+    Z[entries.counts()[1] == 0] = 0.0
     return Z, None

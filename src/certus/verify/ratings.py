@@ -16,12 +16,23 @@ from scipy import sparse
 
 from certus.certificate import Claim, Evidence, Status, Strength
 from certus.verify import data
+from certus.verify.blocks import over_blocks
 from certus.verify.data import Array
-from certus.verify.factorisation import EPS, EXACT, Side, bracket, solve, spectral_norm
+from certus.verify.factorisation import (
+    EPS,
+    EXACT,
+    Side,
+    bracket,
+    least,
+    solve,
+    spectral_norm,
+)
 from certus.verify.rating_entries import Explicit, Implicit, read
 
 #: Cells up to which a fully observed matrix is decomposed at level "full".
 DENSE = 4_000_000
+#: Entries below which a second thread costs more than it gains.
+ALONE = 50_000
 #: Without a target, a bound above this share of the objective is made tighter.
 ROUGH = 0.1
 
@@ -54,8 +65,13 @@ def _gain_claims(found: Any, params: Any, level: str) -> tuple[list[Claim], Stat
     if found.biased:  # an item's own number is c, where a user's is b
         b, c = found.point[2:]
         by_item = by_item - np.repeat(b, np.diff(sides[0].indptr)) + c[sides[0].indices]
-    z = (found.z, by_item[found.entries.order])
-    slopes = [side.gradient(found.rows(k), z[k]) for k, side in enumerate(sides)]
+    z = (found.z, by_item)
+
+    def slope(one: slice) -> Array:
+        k = one.start
+        return sides[k].gradient(found.rows(k), z[k])
+
+    slopes = list(over_blocks(slope, 2, 1, alone=len(found.z) < ALONE))
     if not np.isfinite(found.value) or not all(np.isfinite(g).all() for g in slopes):
         claim = Claim(
             "half_step_gain",
@@ -126,8 +142,11 @@ def _least(
     found: Any, params: Any, sides: list[Side], slopes: list[Array], level: str
 ) -> tuple[Claim, Status]:
     """The least that solving all users exactly would gain."""
-    steps = EXACT if level == "full" else 1
-    value = _share(found, bracket(sides[0], slopes[0], steps).low)
+    if level == "full":
+        gain = bracket(sides[0], slopes[0], EXACT).low
+    else:
+        gain = least(sides[0], slopes[0])
+    value = _share(found, gain)
     diverged = bool(params.get("diverged"))
     detail = (
         f"solving all users exactly would lower the objective by {value:.1e} or more"
