@@ -40,8 +40,8 @@ class Cooccurrence(TextInput, Model):
     Objective
     ---------
     None: n_ij = number of contexts that hold words i and j. For windows, the pairs of
-    positions p ≠ q of one document, |p − q| ≤ window, with word i at p and j at q,
-    each counted as 1 or 1/|p − q|; ``symmetric=False`` counts only q > p.
+    positions p ≠ q of one document at most ``window`` apart, with word i at p and j at
+    q, each counted as 1 or as 1/distance; ``symmetric=False`` counts only q > p.
 
     Certificate
     -----------
