@@ -282,3 +282,34 @@ def test_missing_or_misfit_data_are_errors(fitted: Any) -> None:
             certus.certify(model, A, b)
     with pytest.raises(ValueError, match="level"):
         certus.certify(model, X, y, level="deep")
+
+
+def test_labels_fit_their_column():
+    from certus.certificate import _LABELS
+
+    long = [word for pair in _LABELS.values() for word in pair if len(word) > 10]
+    assert not long
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "size"),
+    [
+        ("linear", "float64", "2,000 rows × 3 columns"),
+        ("ratings", "float64", "2,000 users × 3 items"),
+        ("word_counts", "text", "2,000 documents × 3 words"),
+        ("glove", "counts", "2,000 words × 3 contexts"),
+        ("text_classifier", "str", "2,000 documents ·"),
+    ],
+)
+def test_sizes_are_told_in_the_words_of_the_data(kind, dtype, size):
+    claim = Claim("shape", Strength.MEASURED)
+    made = Certificate(
+        *("M", {}, (claim,), "shape", Status.SOLVED),
+        n_samples=2000,
+        n_features=3,
+        fingerprint={"dtype": dtype},
+        evidence=Evidence(kind),
+    )
+    assert f"M() · {size}" in made.headline
+    again = Certificate.from_dict(json.loads(json.dumps(made.to_dict())))
+    assert again.headline.startswith(made.headline.split(" · checked")[0])
