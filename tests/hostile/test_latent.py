@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from certus.factor import ImplicitALS, MatrixFactorization
+from certus.factor import (
+    ImplicitALS,
+    MatrixFactorization,
+    auc,
+    evaluate,
+    mode_strength,
+    ndcg,
+    precision_at_k,
+    split_ratings,
+)
 
 RATED = sparse.random(30, 8, 0.5, "csr", random_state=0)
 RECOMMENDERS = [MatrixFactorization(2, random_state=0), ImplicitALS(2, random_state=0)]
@@ -55,3 +64,44 @@ def test_complex_ratings_are_refused(model):
     pairs = np.column_stack(RATED.nonzero())
     with pytest.raises(ValueError, match="complex"):
         model.fit(pairs, RATED.data + 1j)
+
+
+# -- rankings and modes -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", [[1, 2], ["a", "b"], None, "ab", iter([[1]])])
+def test_rankings_are_lists_of_lists(given):
+    with pytest.raises(TypeError, match="one list for each user"):
+        precision_at_k(given, [[1], [2]])
+    with pytest.raises(TypeError, match="one list for each user"):
+        ndcg([[1], [2]], given)
+
+
+def test_a_list_of_any_length_takes_no_room():
+    ranked, relevant = [["a", "b"], ["c"]], [["b"], ["d", "c"]]
+    assert precision_at_k(ranked, relevant, 10**12) == 1e-12
+    assert ndcg(ranked, relevant, 10**12) == ndcg(ranked, relevant, 2)
+    split = split_ratings(RATED, random_state=0)
+    model = MatrixFactorization(2, random_state=0).fit(*split.train)
+    short, long = (evaluate(model, *split.test, k=k) for k in (8, 8 * 10**9))
+    assert long.precision * 1e9 == pytest.approx(short.precision)
+    assert long[1:7] == short[1:7]
+
+
+def test_what_no_ranking_can_use_is_said():
+    with pytest.raises(ValueError, match="NaN and has no rank"):
+        auc([np.nan, 0.2], [True, False])
+    model = MatrixFactorization(2, random_state=0).fit(RATED)
+    for bad, kind in (("x", TypeError), (np.nan, ValueError)):
+        with pytest.raises(kind, match="relevant_from"):
+            evaluate(model, RATED, relevant_from=bad)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_times_and_scales_that_no_mode_can_follow(depth):
+    for times in ([np.nan, 1.0], [-1.0, 1.0], [np.inf]):
+        with pytest.raises(ValueError, match="finite times"):
+            mode_strength(times, 2.0, 0.01, depth)
+    with pytest.raises(ValueError, match="other units"):
+        mode_strength([1.0], 1e300, 1e-300, depth)
+    assert mode_strength([1e9, 1e12], 1.5, 1e-5, depth) == pytest.approx([1.5, 1.5])

@@ -18,6 +18,8 @@ from certus.factor.moments import Array
 
 #: Modes drawn: the strongest.
 SHOWN = 8
+#: Decades between a mode, its start and its pace that are integrated.
+RANGE = 100.0
 
 
 def mode_strength(t: Any, limit: float, start: float, depth: int = 2) -> Array:
@@ -48,6 +50,14 @@ def mode_strength(t: Any, limit: float, start: float, depth: int = 2) -> Array:
     check_number("depth", depth, 1, integer=True)
     check_number("limit", limit, open_low=True)
     check_number("start", start, open_low=True)
+    if not (np.isfinite(t).all() and (t >= 0).all()):
+        raise ValueError("t must hold finite times that are not negative.")
+    pace = (2 - 2 / depth) * abs(math.log10(limit)) if limit < math.inf else math.inf
+    if max(pace, abs(math.log10(limit) - math.log10(start))) > RANGE:
+        raise ValueError(
+            f"limit={limit:g} and start={start:g} are too far from 1 or from each "
+            "other to be followed. Measure the modes in other units."
+        )
     if depth == 1:
         return np.asarray(limit + (start - limit) * np.exp(-t))
     if depth == 2:
@@ -63,8 +73,17 @@ def mode_strength(t: Any, limit: float, start: float, depth: int = 2) -> Array:
     if not times.size or times[-1] <= 0:
         return np.full(t.shape, float(start))
     span, first = (0.0, float(times[-1])), [math.log(start)]
-    run = solve_ivp(slope, span, first, "LSODA", times, rtol=1e-9, atol=1e-12)
-    return np.asarray(np.exp(run.y[0])[place].reshape(t.shape))
+
+    def arrived(_: float, log: Array) -> float:
+        return abs(float(log[0]) - math.log(limit)) - 1e-10
+
+    arrived.terminal = True  # type: ignore[attr-defined]
+    run = solve_ivp(
+        slope, span, first, "LSODA", times, events=arrived, rtol=1e-9, atol=1e-12
+    )
+    found = np.full(len(times), float(limit))  # there it stays
+    found[: len(run.t)] = np.exp(np.ravel(run.y))
+    return np.asarray(found[place].reshape(t.shape))
 
 
 def draw_modes(model: Any, ax: Any = None) -> Any:

@@ -10,7 +10,7 @@ item is one of the R relevant ones. Metrics are means over users with R > 0,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,8 +51,19 @@ class Evaluation(NamedTuple):
 
 
 def _hits(ranked: Sequence[Any], relevant: Sequence[Any], k: int) -> tuple[Any, Any]:
-    """H of each user's first k, and R; users without relevant items are left out."""
+    """H of each user's first k, and R; users without relevant items are left out.
+
+    H is no wider than the longest list or set: further places hold nothing.
+    """
     check_number("k", k, 1, integer=True)
+    for given in (ranked, relevant):
+        if not isinstance(given, Sequence | np.ndarray) or any(
+            isinstance(one, str) or not isinstance(one, Iterable) for one in given
+        ):
+            raise TypeError(
+                "Pass a sequence of lists of items, one list for each user; for one "
+                "user [items]."
+            )
     if len(ranked) != len(relevant):
         raise ValueError(
             f"There are {len(ranked)} rankings and {len(relevant)} sets of relevant "
@@ -63,7 +74,8 @@ def _hits(ranked: Sequence[Any], relevant: Sequence[Any], k: int) -> tuple[Any, 
     kept = [place for place, one in enumerate(sets) if one]
     if not kept:
         raise ValueError("No user has a relevant item: there is nothing to measure.")
-    hits = np.zeros((len(kept), k), dtype=bool)
+    width = min(k, max(map(len, [*lists, *sets])))
+    hits = np.zeros((len(kept), width), dtype=bool)
     for row, place in enumerate(kept):
         items = lists[place]
         if len(set(items)) < len(items):
@@ -98,7 +110,7 @@ def precision_at_k(
     0.25
     """
     hits, _ = _hits(ranked, relevant, k)
-    return float(_precision(hits).mean())
+    return float(hits.sum(axis=1).mean() / k)
 
 
 def recall_at_k(ranked: Sequence[Any], relevant: Sequence[Any], k: int = 10) -> float:
@@ -218,15 +230,13 @@ def auc(scores: Any, relevant: Any) -> float:
     chosen = np.asarray(relevant, dtype=bool)
     if scores.shape != chosen.shape or scores.ndim != 1:
         raise ValueError("Pass one score and one mark for each item of one user.")
+    if np.isnan(scores).any():
+        raise ValueError("A score is NaN and has no rank. Leave its item out.")
     good = int(chosen.sum())
     if good in (0, len(chosen)):
         raise ValueError("The area needs both relevant items and others.")
     ranks = rankdata(scores)[chosen].sum()
     return float((ranks - good * (good + 1) / 2) / (good * (len(chosen) - good)))
-
-
-def _precision(hits: Array) -> Array:
-    return np.asarray(hits.mean(axis=1))
 
 
 def _recall(hits: Array, sizes: Array) -> Array:
@@ -292,6 +302,7 @@ def evaluate(
     """
     check_is_fitted(model)
     check_number("k", k, 1, integer=True)
+    check_number("relevant_from", relevant_from, -np.inf, none=True)
     users, items, values = _held_out(model, X, y)
     rmse, mae = _errors(model, users, items, values)
     known = (users >= 0) & (items >= 0)
@@ -307,10 +318,8 @@ def evaluate(
         raise ValueError("No user that the model knows has a relevant item held out.")
     hits, areas, shown = _rank(model, truth, rows, min(int(k), shape[1]))
     sizes = np.diff(truth.indptr)[rows]
-    if hits.shape[1] < k:
-        hits = np.pad(hits, ((0, 0), (0, int(k) - hits.shape[1])))
     return Evaluation(
-        float(_precision(hits).mean()),
+        float(hits.sum(axis=1).mean() / k),
         float(_recall(hits, sizes).mean()),
         float(_average_precision(hits, sizes).mean()),
         float(_ndcg(hits, sizes).mean()),
