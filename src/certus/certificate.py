@@ -206,6 +206,7 @@ _LABELS = {
     "kl_divergence": ("divergence", "divergence"),
     "coverage_floor": ("floor", "floor"),
     "error_rate": ("error", "error"),
+    "union_bound": ("together", "together"),
     "mean_loss": ("loss", "loss"),
     "training_loss": ("loss", "loss"),
     "reported_loss": ("as told", "not so"),
@@ -364,6 +365,9 @@ class Certificate:
         for claim in self.claims:
             lines += claim_lines(claim)
         return "\n".join(lines)
+
+    def __repr__(self) -> str:  # at a prompt, the words; the data are in to_dict()
+        return str(self)
 
     def _repr_html_(self) -> str:
         rows = []

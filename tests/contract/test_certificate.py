@@ -313,3 +313,9 @@ def test_sizes_are_told_in_the_words_of_the_data(kind, dtype, size):
     assert f"M() · {size}" in made.headline
     again = Certificate.from_dict(json.loads(json.dumps(made.to_dict())))
     assert again.headline.startswith(made.headline.split(" · checked")[0])
+
+
+def test_at_a_prompt_a_certificate_shows_its_words():
+    X, y = np.arange(8.0)[:, None], np.arange(8.0)
+    certificate = Ridge().fit(X, y).certificate_
+    assert repr(certificate) == str(certificate)

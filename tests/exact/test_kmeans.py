@@ -206,6 +206,28 @@ def test_a_weight_is_a_repetition_in_any_order_of_rows(init, as_sparse):
     assert a.n_iter_ == b.n_iter_
 
 
+def test_rows_of_weight_zero_do_not_choose_the_start():
+    """Were they to set the units of the columns, the order of draws would change."""
+    for seed in range(40):
+        rng = np.random.RandomState(seed)
+        X, s = rng.rand(15, 30), rng.randint(0, 5, 15)
+        far = np.vstack([X, 100 * rng.rand(2, 30)])
+        with_zeros = kmeans_plusplus(
+            far, 4, sample_weight=[*s, 0, 0], random_state=seed
+        )
+        repeated = kmeans_plusplus(np.repeat(X, s, axis=0), 4, random_state=seed)
+        np.testing.assert_array_equal(with_zeros[0], repeated[0])
+
+
+def test_a_row_on_its_centre_is_at_distance_zero():
+    X = 1e3 + np.random.default_rng(0).random((6, 30))
+    model = KMeans(6, random_state=0).fit(np.repeat(X, 3, axis=0))
+    away = model.transform(X)
+    assert np.all(away.min(axis=1) < 1e-12)
+    direct = np.linalg.norm(X[:, None] - model.cluster_centers_, axis=2)
+    np.testing.assert_allclose(away, direct, rtol=1e-12, atol=1e-12)
+
+
 def test_sparse_rows_give_what_dense_ones_do():
     X = clouds(400, 5, 12)
     X[np.random.default_rng(0).random(X.shape) < 0.6] = 0
@@ -264,3 +286,14 @@ def test_float32_that_cannot_tell_rows_apart_is_settled_in_float64():
     np.testing.assert_array_equal(model.labels_, D.argmin(axis=1))
     assert np.bincount(model.labels_).tolist() == [250, 250, 1]
     assert model.certificate_.met
+
+
+def test_the_elbow_takes_a_data_frame_and_keeps_its_names():
+    pd = pytest.importorskip("pandas")
+    X, _ = make_blobs(60, centers=3, cluster_std=0.3, random_state=0)
+    found = elbow(pd.DataFrame(X, columns=["a", "b"]), range(1, 6))  # warns of nothing
+    assert found.k == elbow(X, range(1, 6)).k == 3
+    assert list(found.model.feature_names_in_) == ["a", "b"]
+    assert repr(found).startswith("Elbow(k=3, of 1 to 5 clusters")
+    with pytest.raises(TypeError, match="range"):
+        elbow(X, 5)

@@ -34,6 +34,58 @@ def checkerboard(n=12, m=12):
 # -- recommending -----------------------------------------------------------------
 
 
+@pytest.mark.parametrize("scale", ["rows", "ratings"])
+@pytest.mark.parametrize("biases", [True, False])
+def test_a_new_user_with_the_ratings_of_an_old_one_gets_the_same_advice(biases, scale):
+    rng = np.random.default_rng(0)
+    stars = rng.normal(3, 1, (40, 2)) @ rng.normal(0, 1, (2, 15)) + 3
+    stars[rng.random(stars.shape) < 0.4] = np.nan
+    model = MatrixFactorization(
+        2,
+        biases=biases,
+        penalty_scale=scale,
+        user_penalty=0.5,
+        bias_penalty=0.2,
+        tol=1e-12,
+        max_iter=2000,
+        random_state=0,
+    ).fit(stars)
+    for user in (0, 7):
+        given = {i: r for i, r in enumerate(stars[user]) if not np.isnan(r)}
+        new, old = model.recommend_new(given, n=4), model.recommend(user, n=4)
+        np.testing.assert_array_equal(new.ids, old.ids)
+        np.testing.assert_allclose(new.scores, old.scores, atol=1e-4)
+        assert not set(new.ids) & set(given)
+
+
+def test_a_new_user_of_counts_has_the_best_factors():
+    plays = np.random.default_rng(1).poisson(0.7, (30, 12))
+    model = ImplicitALS(3, alpha=2.0, penalty=0.3, random_state=0).fit(plays)
+    Z, counts = model.item_factors_, np.zeros(12)
+    counts[[2, 5]] = 3, 1
+    found = model.recommend_new({2: 3, 5: 1}, n=99)
+    weights, wanted = 1 + 2.0 * counts, counts > 0
+
+    def loss(w):
+        return np.sum(weights * (wanted - Z @ w) ** 2) + 0.3 * w @ w
+
+    w = np.linalg.lstsq(Z[found.ids], found.scores, rcond=None)[0]
+    for step in 1e-4 * np.vstack([np.eye(3), -np.eye(3)]):
+        assert loss(w) < loss(w + step)
+    assert len(found.ids) == 10
+
+
+@pytest.mark.parametrize("given", [{}, [1, 2], {99: 1.0}, {1: np.nan}, {1: "good"}])
+def test_a_new_user_is_refused_with_a_sentence(given):
+    model = MatrixFactorization(2, random_state=0).fit(np.arange(12.0).reshape(4, 3))
+    with pytest.raises(ValueError, match=r"dictionary|not in the data|NaN|numeric"):
+        model.recommend_new(given)
+    with pytest.raises(ValueError, match="one user id at a time"):
+        model.recommend([0, 1])
+    with pytest.raises(ValueError, match="recommend_new"):
+        model.recommend(17)
+
+
 def test_on_a_checkerboard_the_item_left_out_comes_first():
     model = ImplicitALS(4, penalty=0.01, random_state=0).fit(checkerboard())
     for user in range(12):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 
 import certus
@@ -195,3 +196,13 @@ def test_a_hundred_thousand_words_are_saved_and_loaded_quickly(tmp_path: Any) ->
     back = certus.load(model.save(tmp_path / "m.certus"))
     assert time.perf_counter() - start < 10
     assert back.vocabulary_ == model.vocabulary_
+
+
+def test_vectors_that_were_read_survive_cross_validation():
+    model = PretrainedVectors()
+    model.vocabulary_, model.vectors_ = ["good", "bad"], np.array([[1.0], [-1.0]])
+    texts, labels = ["good", "bad"] * 6, [1, 0] * 6
+    pipe = make_pipeline(model, LogisticRegression())
+    assert cross_val_score(pipe, texts, labels, cv=3).min() == 1.0
+    with pytest.raises(ValueError, match=r"one word.*model\['a'\] \+ model\['b'\]"):
+        model.most_similar(["good", "bad"])

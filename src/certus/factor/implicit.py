@@ -183,6 +183,18 @@ class ImplicitALS(Recommender):
             Evidence("ratings", (), params, arrays), matrix, None, None, status
         )
 
+    def _scores_of_new(self, places: Array, values: Array) -> Array:
+        if values.min() < 0:
+            raise ValueError("A count is negative; counts are 0 or more.")
+        Z = self.item_factors_.astype(np.float64)
+        confidence = np.ones(len(Z))
+        confidence[places] += float(self.alpha) * values
+        wanted = np.zeros(len(Z))
+        wanted[places[values > 0]] = 1
+        A = Z.T @ (confidence[:, None] * Z) + float(self.penalty) * np.eye(Z.shape[1])
+        w = np.linalg.lstsq(A, Z.T @ (confidence * wanted), rcond=None)[0]
+        return Z @ w
+
     def _offsets(self) -> tuple[float, Array, Array]:
         return 0.0, np.zeros(len(self.users_)), np.zeros(len(self.items_))
 

@@ -208,6 +208,23 @@ class MatrixFactorization(Recommender):
     def _offsets(self) -> tuple[float, Array, Array]:
         return self.mean_, self.user_biases_, self.item_biases_
 
+    def _scores_of_new(self, places: Array, values: Array) -> Array:
+        w, _, b = _penalties(self)
+        scale = 1 if self.penalty_scale == "rows" else len(places)
+        Z = self.item_factors_.astype(np.float64)
+        columns = Z[places]
+        penalties = np.full(Z.shape[1], w * scale)
+        if self.biases:
+            columns = np.column_stack([columns, np.ones(len(places))])
+            penalties = np.append(penalties, b * scale)
+        rest = values - self.mean_ - self.item_biases_[places]
+        # Least squares with the penalty as rows, which stand where a penalty is 0 too.
+        A = np.vstack([columns, np.diag(np.sqrt(penalties))])
+        target = np.append(rest, np.zeros(len(penalties)))
+        found = np.linalg.lstsq(A, target, rcond=None)[0]
+        own = found[-1] if self.biases else 0.0
+        return self.mean_ + own + self.item_biases_ + Z @ found[: Z.shape[1]]
+
     def _check_unseen(self, users: Array, items: Array) -> None:
         new = int(np.count_nonzero((users < 0) | (items < 0)))
         if new and not self.biases:

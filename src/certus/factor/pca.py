@@ -25,7 +25,13 @@ from certus.convex.design import Array
 from certus.convex.threads import slices
 from certus.factor.operator import CELLS, Operator
 from certus.factor.spectra import Spectrum, direct_spectrum, randomised
-from certus.factor.svd import NORMALIZERS, SpectralModel, fix_signs, iterates
+from certus.factor.svd import (
+    NORMALIZERS,
+    SpectralModel,
+    fix_signs,
+    iterates,
+    require_columns,
+)
 
 #: What tol=0 stands for: rounding.
 ROUNDING = 1e-10
@@ -273,6 +279,7 @@ class PCA(SpectralModel):
         """
         check_is_fitted(self)
         Z = check_array(X, dtype=[np.float64, np.float32])
+        require_columns(Z, len(self.components_))
         Z = Z * self._deviations() if self.whiten else Z
         return np.asarray(Z @ self.components_ + self.mean_)
 

@@ -6,6 +6,7 @@ at a time; a dense users × items matrix is never formed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from certus.base import Model, check_number
 from certus.convex.design import Array
 from certus.factor.ratings import Ratings, as_ids, columns_of, locate
+from certus.wording import shorten
 
 #: Scores held at a time while ranking.
 BLOCK = 1 << 22
@@ -132,6 +134,44 @@ class Recommender(Model):
         best = best[scores[best] > -np.inf]
         return Ranked(self.items_[best], scores[best])
 
+    def recommend_new(self, ratings: Any, n: int = 10) -> Ranked:
+        """The items with the highest scores for somebody who was not in ``fit``.
+
+        The items stay as they are, and the user's factors are the best for the ratings
+        given: what the next half-step of ``fit`` would make of them.
+
+        Parameters
+        ----------
+        ratings : dict
+            Ratings, or counts, by item; ``{"tea": 5, "gin": 1}``. Each item is one of
+            ``items_``, and none of them is returned.
+        n : int, default=10
+            How many; fewer are returned if there are not so many.
+
+        Returns
+        -------
+        Ranked
+            As from :meth:`recommend`.
+        """
+        check_is_fitted(self)
+        check_number("n", n, 1, integer=True)
+        if not isinstance(ratings, Mapping) or not ratings:
+            raise ValueError(
+                "Pass what the new user rated as a dictionary, {item: rating}, with at "
+                "least one item."
+            )
+        places = np.array([self._position(self.items_, i, "item") for i in ratings])
+        values = _finite(list(ratings.values()))
+        scores = self._scores_of_new(places, values)
+        scores[places] = -np.inf
+        best = top(scores, int(n))
+        best = best[scores[best] > -np.inf]
+        return Ranked(self.items_[best], scores[best])
+
+    def _scores_of_new(self, places: Array, values: Array) -> Array:
+        """Scores of all items for a user who gave items at ``places`` these values."""
+        raise NotImplementedError
+
     def similar_items(self, item: Any, n: int = 10) -> Ranked:
         """The items whose factors point the same way, by cosine.
 
@@ -170,11 +210,14 @@ class Recommender(Model):
         return Ranked(known[best], scores[best])
 
     def _position(self, known: Array, one: Any, what: str) -> int:
+        if isinstance(one, list | set | dict | np.ndarray):
+            raise ValueError(f"Pass one {what} id at a time; got {shorten(repr(one))}.")
         place = int(locate(known, as_ids([one]), what)[0])
         if place < 0:
             raise ValueError(
                 f"{what.capitalize()} {one!r} was not in the data of fit. Its "
                 f"{len(known):,} {what}s are in {what}s_."
+                + (" For a new user see recommend_new." if what == "user" else "")
             )
         return place
 
@@ -189,6 +232,17 @@ class Recommender(Model):
         scores = self.user_factors_[places] @ self.item_factors_.T
         scores += (mean + b[places])[:, None] + c
         return np.asarray(scores)
+
+
+def _finite(values: Any) -> Array:
+    """Ratings as float64."""
+    try:
+        found = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError("The ratings are not numeric.") from None
+    if found.ndim != 1 or not np.isfinite(found).all():
+        raise ValueError("The ratings hold NaN or infinite values; leave them out.")
+    return found
 
 
 def top(scores: Array, n: int) -> Array:

@@ -282,7 +282,17 @@ class TruncatedSVD(SpectralModel):
         """
         check_is_fitted(self)
         X = check_array(X, dtype=[np.float64, np.float32])
+        require_columns(X, len(self.components_))
         return np.asarray(X @ self.components_)
+
+
+def require_columns(Z: Array, k: int) -> None:
+    """Raise unless there is a coordinate for each of the k components."""
+    if Z.shape[1] != k:
+        raise ValueError(
+            f"X has {Z.shape[1]} columns and the model {k} components; pass what "
+            "transform gives."
+        )
 
 
 def _few(op: Operator) -> str:

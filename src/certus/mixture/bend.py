@@ -56,6 +56,10 @@ class Elbow:
     k: int
     models: tuple[KMeans, ...] = field(repr=False)
 
+    def __repr__(self) -> str:
+        tried = f"{self.ks[0]} to {self.ks[-1]}" if len(self.ks) else "none"
+        return f"Elbow(k={self.k}, of {tried} clusters; see plot(), model, inertias)"
+
     @property
     def model(self) -> KMeans:
         """The model with the number chosen."""
@@ -131,6 +135,10 @@ def elbow(
     >>> elbow(X, range(1, 9)).k
     4
     """
+    if not isinstance(ks, Iterable):
+        raise TypeError(
+            f"ks lists the numbers to try, for example range(1, 11); got {ks!r}."
+        )
     numbers = sorted(set(ks))
     if len(numbers) < 3:
         raise ValueError("ks needs at least three numbers: an elbow has two sides.")
@@ -156,17 +164,18 @@ def _grow(
 ) -> KMeans:
     """Fit from the centres there are and, one by one, the row farthest from them."""
     centers = before.cluster_centers_
+    rows = X if hasattr(X, "toarray") else np.asarray(X)
     away = before.transform(X).min(axis=1)
     if sample_weight is not None:
         away = np.where(np.asarray(sample_weight) > 0, away, 0.0)
     while len(centers) < k:
         i = int(np.argmax(away))
-        row = X[[i]].toarray() if hasattr(X, "toarray") else np.asarray(X)[[i]]
+        row = rows[[i]].toarray() if hasattr(X, "toarray") else rows[[i]]
         centers = np.vstack([centers, row])
         gone = KMeans(1)
         gone.cluster_centers_ = row.astype(centers.dtype)
         gone.n_features_in_ = row.shape[1]
-        away = np.minimum(away, gone.transform(X)[:, 0])
+        away = np.minimum(away, gone.transform(rows)[:, 0])
     grown = KMeans(k, init=centers, **options)
     return grown.fit(X, sample_weight=sample_weight)
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import is_classifier, is_regressor
+from sklearn.utils import get_tags
 
 from certus.certificate import Certificate, Claim, Strength
 from certus.config import config_context, show_versions
@@ -140,6 +141,11 @@ def _check_model(model: Any) -> None:
         raise ValueError(
             f"{type(model).__name__} is neither a classifier nor a regressor; an "
             "audit needs a model that predicts a target."
+        )
+    if not get_tags(model).input_tags.two_d_array:
+        raise ValueError(
+            f"{type(model).__name__} takes texts, and an audit needs a table. Its "
+            " certificate and score say what is known of it."
         )
 
 

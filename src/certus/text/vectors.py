@@ -122,8 +122,8 @@ class WordVectors(TextInput):
         query = np.asarray(word)
         if query.shape != self.vectors_.shape[1:] or query.dtype.kind not in "fiu":
             raise ValueError(
-                f"Pass a word or a vector of {self.vectors_.shape[1]} numbers; got an "
-                f"array of shape {query.shape}."
+                f"Pass one word or one vector of {self.vectors_.shape[1]} numbers, for "
+                f"example model['a'] + model['b']; got {shorten(repr(word))}."
             )
         if not np.isfinite(query).all():
             raise ValueError("The vector holds NaN or infinite values.")
@@ -301,6 +301,10 @@ class PretrainedVectors(WordVectors, Model):
 
     def __init__(self, tokenizer: Any = None) -> None:
         self.tokenizer = tokenizer
+
+    def __sklearn_clone__(self) -> PretrainedVectors:
+        # The vectors were read, not fitted: cross-validation must not lose them.
+        return self
 
     def fit(self, texts: Any = None, y: Any = None) -> PretrainedVectors:
         """Leave the vectors as they are, so that a pipeline may hold this model.
