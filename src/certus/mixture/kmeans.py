@@ -31,7 +31,18 @@ from certus.base import (
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.convex.design import Array
-from certus.mixture.lloyd import Labelling, Rows, Run, lloyd, rows_of, sum_of
+from certus.convex.threads import Stop, run_blocks
+from certus.mixture import kmeans_kernels as kernels
+from certus.mixture.lloyd import (
+    TASK,
+    Labelling,
+    Rows,
+    Run,
+    lloyd,
+    rows_of,
+    sum_of,
+    tasks,
+)
 from certus.mixture.seeding import Pool, generator_of
 from certus.verify.data import weights
 
@@ -306,6 +317,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
     def transform(self, X: Any) -> Array:
         """Distances of each row to the centres, rows × clusters.
 
+        Of dense rows by differences, so that a row on its centre is at distance zero.
+
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
@@ -315,9 +328,19 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         X = _validated(self, X)
         centers = self.cluster_centers_
         factor = _factor(X, centers)
-        if factor == 1.0:
-            return np.asarray(euclidean_distances(X, centers))
-        return np.asarray(euclidean_distances(X * factor, centers * factor)) / factor
+        if factor != 1.0:
+            X, centers = X * factor, centers * factor
+        if sparse.issparse(X):
+            out = np.asarray(euclidean_distances(X, centers))
+        else:
+            out = np.empty((X.shape[0], len(centers)), dtype=X.dtype)
+            wide = centers.astype(np.float64)
+
+            def work(part: slice, stopped: Stop) -> None:
+                kernels.all_distances(X[part], wide, out[part])
+
+            run_blocks(work, tasks(len(X), TASK // (X.shape[1] * len(centers))))
+        return out if factor == 1.0 else out / factor
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Minus the objective: −Σ s·min‖x − c‖².

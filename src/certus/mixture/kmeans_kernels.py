@@ -412,6 +412,18 @@ def own_distances(X: Any, centers: Any, labels: Any, out: Any) -> None:
 
 
 @kernel
+def all_distances(X: Any, centers: Any, out: Any) -> None:
+    """Distance of each row to each centre."""
+    for i in range(X.shape[0]):
+        for k in range(centers.shape[0]):
+            total = 0.0
+            for j in range(X.shape[1]):
+                z = X[i, j] - centers[k, j]
+                total += z * z
+            out[i, k] = np.sqrt(total)
+
+
+@kernel
 def own_sparse(
     cells: Any,
     columns: Any,

@@ -115,7 +115,8 @@ class Pool:
 
     def __init__(self, X: Any, s: Array) -> None:
         self.X = X
-        self.scale, u = _units(X)
+        # A row of weight zero is no row: the direction must not depend on it.
+        self.scale, u = _units(X if s.all() else X[s > 0])
         mark = np.empty(X.shape[0])
         if sparse.issparse(X):
             mark[:] = X.astype(np.float64) @ u
