@@ -164,7 +164,7 @@ def _grow(
 ) -> KMeans:
     """Fit from the centres there are and, one by one, the row farthest from them."""
     centers = before.cluster_centers_
-    rows = X if hasattr(X, "toarray") else np.asarray(X)
+    rows: Any = X if hasattr(X, "toarray") else np.asarray(X)
     away = before.transform(X).min(axis=1)
     if sample_weight is not None:
         away = np.where(np.asarray(sample_weight) > 0, away, 0.0)
