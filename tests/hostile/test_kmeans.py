@@ -164,7 +164,7 @@ def test_other_rows_and_another_start_are_seen():
     assert certus.certify(model, X[:50]).met is False
     evidence = model.certificate_.evidence
     evidence.arrays["start"][:] += 3.0
-    again = certus.certify(model, X, level="full")["descent"]
+    again = certus.certify(model, X, level="full")["monotone"]
     assert again.met and "apart" in again.detail
     with pytest.raises(ValueError, match="columns"):
         certus.certify(model, X[:, :1])

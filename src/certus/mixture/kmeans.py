@@ -26,6 +26,7 @@ from certus.base import (
     certified_fit,
     check_choice,
     check_number,
+    generator_of,
     require_finite,
 )
 from certus.callbacks import Monitor
@@ -43,7 +44,7 @@ from certus.mixture.lloyd import (
     sum_of,
     tasks,
 )
-from certus.mixture.seeding import Pool, generator_of
+from certus.mixture.seeding import Pool
 from certus.verify.data import weights
 
 #: Entries beyond 2^±WIDEST are scaled before they are squared.
@@ -65,7 +66,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
     share of the mean variance of the columns. ``nearest_centres`` (PROVED): no row is
     nearer to another centre. ``inertia`` (PROVED): equals the total less the
     between-cluster scatter. At level "full" the recorded start is run again and each
-    half-step must not raise the objective (``descent``). Nothing is said about other,
+    half-step must not raise the objective (``monotone``). Nothing is said about other,
     better clusterings. One pass over the data, as much as one step.
 
     Parameters

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_array
 
-from certus.base import check_number, require_finite
+from certus.base import check_number, generator_of, require_finite
 from certus.convex.design import Array
 from certus.convex.threads import Stop, run_blocks
 from certus.mixture import kmeans_kernels as kernels
@@ -101,13 +101,6 @@ def kmeans_plusplus(
     rows = Pool(X, s).draw_far(int(n_clusters), generator, n_local_trials)
     centers = X[rows].toarray() if sparse.issparse(X) else X[rows]
     return centers, rows
-
-
-def generator_of(random_state: Any) -> np.random.Generator:
-    """One NumPy generator from scikit-learn's kind of seed."""
-    return np.random.default_rng(
-        check_random_state(random_state).randint(np.iinfo(np.int32).max)
-    )
 
 
 class Pool:

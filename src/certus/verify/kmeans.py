@@ -81,7 +81,7 @@ def check_kmeans(
         _inertia_claim(model, found, centers, factor, unit, X.shape[0]),
     ]
     if level == "full" and "start" in evidence.arrays:
-        claims.append(_descent_claim(model, evidence, X, s, centers, factor, unit))
+        claims.append(_monotone_claim(model, evidence, X, s, centers, factor, unit))
     claims.sort(key=lambda claim: claim.met is not False)  # what is missed leads
     met = claims[0].met is not False
     return claims, Status.SOLVED if met else Status.TOL_NOT_REACHED, marks
@@ -313,7 +313,7 @@ def _diverged() -> Claim:
 # -- the run again ----------------------------------------------------------------
 
 
-def _descent_claim(
+def _monotone_claim(
     model: Any,
     evidence: Evidence,
     X: Any,
@@ -347,7 +347,7 @@ def _descent_claim(
     if not met:
         detail = f"run again from its start, a half-step raises it by {rise:.1e}"
     return Claim(
-        "descent",
+        "monotone",
         Strength.PROVED,
         max(rise, 0.0),
         0.0,
