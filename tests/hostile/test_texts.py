@@ -1,5 +1,9 @@
 """Texts, word vectors and text classifiers against what nobody means to pass."""
 
+import errno
+import gzip
+import os
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -13,6 +17,7 @@ from certus.text import (
     FastTextVectors,
     GloVe,
     SkipGram,
+    load_word2vec,
 )
 
 TEXTS = ["red green blue red blue green", "one two three two one three"] * 10
@@ -62,3 +67,53 @@ def test_ngrams_longer_than_any_word_cost_nothing():
 def test_a_number_beyond_floats_is_no_matter_of_scale():
     with pytest.raises(ValueError, match="word_ngrams must be an integer at least 1"):
         FastTextClassifier(3, word_ngrams=10**400).fit(TEXTS, [0, 1] * 10)
+
+
+# -- files ------------------------------------------------------------------------
+
+
+def fitted():
+    return SkipGram(**SMALL, **SEEDED).fit(TEXTS)
+
+
+def test_a_pipe_or_device_stays_what_it_is(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="a device or a pipe"):
+        fitted().to_word2vec(pipe)
+    with pytest.raises(ValueError, match="a device or a pipe"):
+        fitted().save(pipe)
+    assert pipe.is_fifo()
+
+
+def test_a_full_disk_leaves_the_vectors_that_were_there(tmp_path, monkeypatch):
+    path = tmp_path / "vectors.txt"
+    path.write_text("1 1\nold 1\n")
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"No space left.*untouched"):
+        fitted().to_word2vec(path)
+    assert path.read_text() == "1 1\nold 1\n"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_vectors_that_a_precision_cannot_hold_or_that_are_none(tmp_path):
+    path = tmp_path / "vectors.txt"
+    path.write_text("1 1\na 1e39\n")
+    with pytest.raises(ValueError, match="not finite in float32"):
+        load_word2vec(path)
+    assert load_word2vec(path, "float64").vectors_ == 1e39
+    path.write_text("0 3\n")
+    with pytest.raises(ValueError, match="holds 0 words"):
+        load_word2vec(path)
+
+
+def test_a_compressed_file_damaged_in_the_middle(tmp_path):
+    whole = gzip.compress(b"2 3\na 1 0 0\nb 0 1 0\n")
+    path = tmp_path / "vectors.txt.gz"
+    path.write_bytes(whole[:12] + b"\xff\xff" + whole[14:])
+    with pytest.raises(ValueError, match="not whole after line"):
+        load_word2vec(path)

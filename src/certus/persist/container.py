@@ -17,7 +17,7 @@ import secrets
 import shutil
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from math import prod
 from pathlib import Path
@@ -262,8 +262,8 @@ def _check_seal(prefix: bytes, header: bytes, data: bytes, text: str) -> None:
         )
 
 
-def write_atomically(path: Path, blob: bytes) -> None:
-    """Write beside the target, flush to disk, then rename over it.
+def write_atomically(path: Path, blob: bytes | Iterable[bytes]) -> None:
+    """Write bytes, or pieces of them, beside the target, then rename over it.
 
     At every moment the path holds the old content or the new one, whole.
     """
@@ -272,8 +272,11 @@ def write_atomically(path: Path, blob: bytes) -> None:
     try:
         if target.is_dir():
             raise IsADirectoryError(None, "it is a directory, give a file name")
+        if target.exists() and not target.is_file():
+            # A rename would put a file in place of the device or pipe itself.
+            raise OSError(None, "it is a device or a pipe, give a file name")
         with open(beside, "xb") as handle:
-            handle.write(blob)
+            handle.writelines([blob] if isinstance(blob, bytes) else blob)
             handle.flush()
             os.fsync(handle.fileno())
         if target.exists():

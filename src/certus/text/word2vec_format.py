@@ -8,8 +8,8 @@ by one column would still look like a vector.
 
 from __future__ import annotations
 
-import math
 from array import array
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -31,22 +31,25 @@ def write(path: str | Path, words: list[str], vectors: Array) -> Path:
                 f"The word {shorten(repr(word))} is empty or holds a space, which the "
                 "word2vec format cannot write; use save()."
             )
-    n, d = vectors.shape
-    digits = 9 if vectors.dtype.itemsize <= 4 else 17  # enough to read them back
-    line = " ".join([f"%.{digits}g"] * d)
-    blob = bytearray(f"{n} {d}\n".encode())
+        if not word.isascii() and word.encode("utf-8", "replace").decode() != word:
+            raise ValueError(
+                f"The word {shorten(repr(word))} cannot be written in UTF-8; use "
+                "save()."
+            )
     try:
-        for word, vector in zip(words, vectors):
-            blob += f"{word} {line % tuple(vector.tolist())}\n".encode()
-    except UnicodeEncodeError:
-        raise ValueError(
-            f"The word {shorten(repr(word))} cannot be written in UTF-8; use save()."
-        ) from None
-    try:
-        write_atomically(path, bytes(blob))
+        write_atomically(path, _lines(words, vectors))
     except ModelFileError as error:
         raise OSError(f"{path.name} {error}") from error.__cause__
     return path
+
+
+def _lines(words: list[str], vectors: Array) -> Iterator[bytes]:
+    n, d = vectors.shape
+    digits = 9 if vectors.dtype.itemsize <= 4 else 17  # enough to read them back
+    line = " ".join([f"%.{digits}g"] * d)
+    yield f"{n} {d}\n".encode()
+    for word, vector in zip(words, vectors):
+        yield f"{word} {line % tuple(vector.tolist())}\n".encode()
 
 
 def read(path: str | Path, dtype: str = "float32") -> tuple[list[str], Array]:
@@ -54,6 +57,7 @@ def read(path: str | Path, dtype: str = "float32") -> tuple[list[str], Array]:
     name = Path(path).name
     stated, d = None, 0
     words: dict[str, None] = {}
+    largest = float(np.finfo(dtype).max)
     values = array("f" if dtype == "float32" else "d")
     for line, text in enumerate(LineCorpus(path), 1):
         parts = text.rstrip(" ").split(" ")  # word2vec itself ends lines with a space
@@ -66,8 +70,8 @@ def read(path: str | Path, dtype: str = "float32") -> tuple[list[str], Array]:
             if d < 1 or len(parts) != d + 1 or not parts[0]:
                 raise ValueError(f"{len(parts)} entries, not a word and {d} numbers")
             vector = [float(part) for part in parts[1:]]
-            if not all(map(math.isfinite, vector)):
-                raise ValueError("a number is not finite")
+            if not all(abs(number) <= largest for number in vector):
+                raise ValueError(f"a number is not finite in {dtype}")
             if parts[0] in words:
                 raise ValueError(f"the word {shorten(repr(parts[0]))} comes twice")
         except ValueError as error:
@@ -76,7 +80,7 @@ def read(path: str | Path, dtype: str = "float32") -> tuple[list[str], Array]:
             ) from None
         words[parts[0]] = None
         values.extend(vector)
-    if d < 1 or stated not in (None, len(words)):
+    if d < 1 or not words or stated not in (None, len(words)):
         lines = "no line" if stated is None else f"a first line that states {stated:,}"
         raise ValueError(
             f"{name} holds {len(words):,} words and {lines}; it was cut, or lines were "

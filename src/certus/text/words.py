@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import unicodedata
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -222,7 +223,7 @@ class LineCorpus:
             raise ValueError(
                 f"{self.path.name} is not UTF-8 after line {line}; convert it first."
             ) from error
-        except (gzip.BadGzipFile, EOFError) as error:
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise ValueError(
                 f"{self.path.name} is not whole after line {line} ({error}); "
                 "compress it again."
