@@ -15,8 +15,18 @@ from sklearn import decomposition as theirs
 
 import certus
 from certus.certificate import Status, Strength
-from certus.factor import PCA, TruncatedSVD
+from certus.factor import (
+    PCA,
+    DeepLinearNetwork,
+    FactorAnalysis,
+    ImplicitALS,
+    LinearAutoencoder,
+    MatrixFactorization,
+    ProbabilisticPCA,
+    TruncatedSVD,
+)
 from certus.mixture import GaussianMixture, KMeans
+from certus.text import FastTextVectors, GloVe
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(120, 5)) + 3 * rng.integers(0, 3, size=(120, 1))
@@ -226,3 +236,104 @@ def test_covariances_that_rounding_leaves_lopsided():
     Z = X + 300.0
     model = mixture.GaussianMixture(3, covariance_type="tied", random_state=0).fit(Z)
     assert certus.certify(model, Z)["parameters"].met
+
+
+# -- Gaussian factors and linear networks -----------------------------------------
+
+
+@LEVELS
+@pytest.mark.parametrize("cls", [FactorAnalysis, ProbabilisticPCA])
+def test_loadings_other_than_those_stated(cls, level):
+    # A step gains little from there, but the likelihood is not the one stated.
+    model = cls(2, tol=1.0).fit(X)
+    W = put(model.components_, -1, model.components_.flat[-1] + 0.02)
+    caught(changed(model, components_=W), X, level=level)
+
+
+@pytest.mark.parametrize("cls", [FactorAnalysis, theirs.FactorAnalysis])
+def test_noise_that_is_said_to_vanish(cls):
+    # Only where factors explain a column is the likelihood unbounded.
+    model = cls(2).fit(X)
+    for noise in (1e-6, 1e-9, 1e-12):
+        caught(changed(model, noise_variance_=put(model.noise_variance_, 1, noise)), X)
+    for noise in (1e-14, 1e-100):  # nothing can be told, and that is said
+        forged = changed(model, noise_variance_=put(model.noise_variance_, 1, noise))
+        found = certus.certify(forged, X)
+        assert not found.met and "without bound" not in str(found)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0, -1.0])
+def test_the_loss_of_another_autoencoder(bad):
+    model = LinearAutoencoder(2).fit(X)
+    assert model.certificate_["reported_loss"].met
+    caught(changed(model, loss_=bad), X)
+
+
+def test_layers_that_do_not_make_the_matrix():
+    Y = X[:, :2] @ rng.normal(size=(2, 3))
+    model = DeepLinearNetwork().fit(X, Y)
+    caught(
+        changed(model, weights_=[*model.weights_[:-1], 2 * model.weights_[-1]]), X, Y
+    )
+
+
+def test_numbers_that_cancel_are_not_granted_their_rounding():
+    Z = np.column_stack([X, X[:, 0]])
+    Y = Z[:, :2] @ rng.normal(size=(2, 3)) + rng.normal(size=(120, 3))
+    model = DeepLinearNetwork().fit(Z, Y)
+    large = 1e13 * np.outer(np.ones(3), [1, 0, 0, 0, 0, -1])
+    layers = [*model.weights_[:-1], model.weights_[-1]]
+    forged = changed(model, coef_=model.coef_ + large, weights_=layers)
+    found = certus.certify(forged, Z, Y)
+    assert not found.met and found.status is not Status.SOLVED
+    assert not found["loss_excess"].met
+
+
+# -- recommenders -----------------------------------------------------------------
+
+
+def ratings():
+    some = np.random.default_rng(0)
+    known = some.random((30, 20)) < 0.5
+    known[:, 0] = known[0] = True
+    values = some.integers(1, 6, known.sum()).astype(float)
+    return sparse.csr_matrix((values, np.nonzero(known)), (30, 20))
+
+
+@pytest.mark.parametrize("cls", [MatrixFactorization, ImplicitALS])
+def test_ids_and_rows_that_are_not_those_of_the_ratings(cls):
+    R = ratings()
+    model = cls(3, random_state=0, max_iter=500, tol=1e-4).fit(R)
+    assert certus.certify(model, R).met
+    caught(changed(model, users_=model.users_[::-1]), R)
+    caught(changed(model, items_=np.zeros_like(model.items_)), R)
+    caught(changed(model, _seen_items=np.roll(model._seen_items, 1)), R)
+    for name in ("user_factors_", "item_factors_"):
+        caught(changed(model, **{name: getattr(model, name)[:-1]}), R)
+        caught(changed(model, **{name: getattr(model, name)[0]}), R)
+
+
+# -- non-negative factors and vectors ---------------------------------------------
+
+
+def test_a_factorisation_without_components_left():
+    Z = np.abs(X)
+    model = theirs.NMF(2, alpha_W=10.0, l1_ratio=1.0, tol=1e-4)
+    model.components_, model.reconstruction_err_ = np.zeros((2, 5)), 1.0
+    found = certus.certify(model, Z)
+    assert found["components_gap"].value == found["weights_gap"].value == 0.0
+
+
+DOCUMENTS = ["the cat sat on the mat", "a dog ran up the hill", "cat and dog"] * 20
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_vectors_of_no_numbers(bad):
+    model = GloVe(2, solver="als", min_count=1, random_state=0).fit(DOCUMENTS)
+    assert certus.certify(model, DOCUMENTS).met
+    for name in ("word_biases_", "context_biases_", "word_factors_"):
+        caught(changed(model, **{name: put(getattr(model, name), 0, bad)}), DOCUMENTS)
+        caught(changed(model, **{name: getattr(model, name)[:-1]}), DOCUMENTS)
+    model = FastTextVectors(2, min_count=1, n_epochs=1, random_state=0).fit(DOCUMENTS)
+    table = put(model.subword_vectors_, 0, bad).astype(np.float32)
+    caught(changed(model, subword_vectors_=table), DOCUMENTS)

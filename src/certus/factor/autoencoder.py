@@ -232,6 +232,8 @@ class _Training:
         """Both along the gradient, by L-BFGS."""
         ended: list[Status] = []
         d, k = self.D.shape
+        if k == 0:  # nothing to search
+            return self._record(self.C, self.D, 0.5 * self.trace) or Status.SOLVED
 
         def value(point: Array) -> tuple[float, Array]:
             C, D = point[: k * d].reshape(k, d), point[k * d :].reshape(d, k)

@@ -228,8 +228,10 @@ def _composition_claim(model: Any, level: str) -> Claim:
         inside = rows and max(rows) < len(table)
         mean = table[rows].mean(axis=0, dtype=np.float64) if inside else np.inf
         size = float(np.abs(table[rows]).max()) if inside else 1.0
-        off = np.abs(mean - model.vectors_[i]).max()
-        worst = max(worst, float(off) / max(size, TINY))
+        with np.errstate(invalid="ignore"):
+            off = np.abs(mean - model.vectors_[i]).max()
+        sound = np.isfinite(off) and np.isfinite(size)
+        worst = max(worst, float(off) / max(size, TINY) if sound else np.inf)
     met = bool(worst <= COMPOSITION)
     detail = f"the vectors of {len(some):,} words are the means of their n-grams' rows"
     if not met:

@@ -86,20 +86,25 @@ def check_gaussian_factors(
     value, rounding = log_likelihood(here.S, here.point)
     unit = np.finfo(np.asarray(model.components_).dtype).eps
     stated = _stated_claim(value + here.constant, evidence, n, float(unit), rounding)
-    if rounding > BLURRED and rounding * n > float(evidence.params.get("tol", 0.0)):
-        # A factor for every column is scikit-learn's default: said, not warned about.
-        quiet = evidence.params.get("saturated")
-        status = Status.SOLVED if quiet else Status.NO_MINIMISER
-        return [_refusal(here), stated, positive], status, marks
     after, more = _further(here)
-    gain = _gain_claim(n * (after - value), n * (rounding + more), evidence)
+    rise, allowance = n * (after - value), n * (rounding + more)
+    gain = _gain_claim(rise, allowance, evidence)
+    tol = float(evidence.params.get("tol", 0.0))
+    if rounding > BLURRED and rounding * n > tol:
+        flat = _is_flat(here.centred)
+        if flat or gain.met:
+            # A factor for every column is scikit-learn's default: no warning.
+            lost = Status.NO_MINIMISER if flat else Status.TOL_NOT_REACHED
+            status = Status.SOLVED if evidence.params.get("saturated") else lost
+            return [_refusal(here, flat, allowance), stated, positive], status, marks
     claims = [gain, stated, positive]
     if isotropic and min(X.shape) <= EIGEN:
         claims.insert(0, _gap_claim(here, value, n, rounding, evidence))
     if level == "full":
         claims.append(_ascent_claim(here, evidence))
-    status = Status.SOLVED if claims[0].met else Status.TOL_NOT_REACHED
-    return claims, status, marks
+    claims.sort(key=lambda claim: claim.met is not False)  # what is missed leads
+    met = claims[0].met is not False
+    return claims, Status.SOLVED if met else Status.TOL_NOT_REACHED, marks
 
 
 def _read(model: Any, X: Any) -> tuple[Array, Point]:
@@ -136,29 +141,32 @@ def _setting(
 # -- likelihood and step ----------------------------------------------------------
 
 
+def _axes(point: Point) -> tuple[Array, Array, Array]:
+    """U, f and V of Ψ^(−1/2)W = U diag(f) Vᵀ: Σ⁻¹ without squares of small noise."""
+    U, f, Vt = np.linalg.svd(point.W / np.sqrt(point.noise)[:, None], False)
+    return U, f, Vt.T
+
+
 def log_likelihood(S: Spread, point: Point) -> tuple[float, float]:
     """−½(log det Σ + tr Σ⁻¹S), and the rounding in it."""
-    W, noise = point
-    B = W / noise[:, None]
-    M = np.eye(W.shape[1]) + W.T @ B
-    values, Q = np.linalg.eigh(M)
-    values = np.maximum(values, 1.0)  # M − I is positive semidefinite
+    noise = point.noise
+    U, f, _ = _axes(point)
+    B = U / np.sqrt(noise)[:, None]
     own = S.diagonal / noise
-    inner = Q.T @ (B.T @ S.times(B)) @ Q
-    explained = float((np.diag(inner) / values).sum())
-    total = np.log(noise).sum() + np.log(values).sum() + own.sum() - explained
-    sizes = np.abs(np.log(noise)).sum() + np.log(values).sum() + own.sum() + explained
+    inner = np.einsum("ij,ij->j", B, S.times(B))
+    explained = float((inner * (f**2 / (1 + f**2))).sum())
+    logs = float(np.log1p(f**2).sum())
+    total = np.log(noise).sum() + logs + own.sum() - explained
+    sizes = np.abs(np.log(noise)).sum() + logs + own.sum() + explained
     return float(-0.5 * total), float(4 * EPS * sizes)
 
 
 def em_step(S: Spread, point: Point, isotropic: bool, floor: Array) -> Point:
     """One step of EM; noise at ``floor`` or below stays there."""
-    W, noise = point
-    scaled = W / noise[:, None]
-    M = np.eye(W.shape[1]) + W.T @ scaled
-    B = np.linalg.solve(M, scaled.T).T  # Σ⁻¹W
+    U, f, V = _axes(point)
+    B = (U / np.sqrt(point.noise)[:, None] * (f / (1 + f**2))) @ V.T  # Σ⁻¹W
     SB = S.times(B)
-    factors = np.eye(W.shape[1]) - W.T @ B + B.T @ SB
+    factors = (V / (1 + f**2)) @ V.T + B.T @ SB  # I − WᵀB + BᵀSB
     new = np.linalg.lstsq(factors, SB.T, rcond=None)[0].T
     rest = S.diagonal - np.einsum("ij,ij->i", new, SB)
     if isotropic:
@@ -247,18 +255,33 @@ def _gap_claim(
     )
 
 
-def _refusal(here: Setting) -> Claim:
+def _is_flat(S: Spread) -> bool:
+    """Whether rows lie in a subspace: without it no noise makes a density unbounded."""
+    values = S.eigen()[0]
+    few = len(values) < len(S.diagonal)
+    return bool(few or values[-1] <= len(values) * FLOOR * values[0])
+
+
+def _refusal(here: Setting, flat: bool, allowance: float) -> Claim:
     bare = np.flatnonzero(here.inside)[here.point.noise <= BLURRED * here.S.diagonal]
     detail = f"the factors explain {_columns(bare)} entirely"
     if here.isotropic:
         detail = "the factors explain all rows entirely"
+    theorem = "without noise the density of rows in a subspace is unbounded"
+    if flat:
+        detail = f"no maximum to be near: {detail}, and the likelihood grows without "
+        detail += "bound"
+    else:
+        theorem = (
+            "where noise vanishes, the likelihood is a difference of large numbers"
+        )
+        detail = f"{detail}, and rounding hides {allowance:.1e} of the log-likelihood"
     return Claim(
         "step_gain",
         Strength.REFUSED,
         objective=_OBJECTIVE,
-        theorem="without noise the density of rows in a subspace is unbounded",
-        detail=f"no maximum to be near: {detail}, and the likelihood grows without "
-        "bound",
+        theorem=theorem,
+        detail=detail,
         fix="fewer components, more rows, or only one of columns that repeat each "
         "other",
     )

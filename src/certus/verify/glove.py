@@ -50,7 +50,9 @@ def check_glove(
     else:
         rows = _affordable(matrix, model.word_factors_.shape[1], level)
         counts = sparse.csr_array(matrix[rows])
-    found = _look(model, params, rows, counts)
+    _check_shapes(model, counts.shape[1], n)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = _look(model, params, rows, counts)
     claims = [
         _gain_claim(found, params, len(rows), n),
         _objective_claim(found, rows, n),
@@ -88,6 +90,15 @@ def _data(model: Any, params: Any, X: Any, level: str) -> tuple[Any, Any]:
     matrix.sum_duplicates()
     matrix.eliminate_zeros()
     return matrix, None
+
+
+def _check_shapes(model: Any, columns: int, n: int) -> None:
+    """Raise unless there is a vector and a number for each row and column."""
+    W, Z = np.asarray(model.word_factors_), np.asarray(model.context_factors_)
+    sizes = (np.shape(model.word_biases_), np.shape(model.context_biases_))
+    fits = W.shape[:1] == (n,) and Z.shape[:1] == (columns,) and W.ndim == Z.ndim == 2
+    if not fits or W.shape[1] != Z.shape[1] or sizes != ((n,), (columns,)):
+        raise ValueError("The model's factors do not fit its words. Fit it again.")
 
 
 def _affordable(matrix: Any, K: int, level: str) -> Array:
@@ -146,8 +157,10 @@ def _row_gain(Y: Array, e: Array) -> float:
 def _gain_claim(found: Found, params: Any, looked: int, n: int) -> Claim:
     tol = params.get("tol")
     value = found.gain / found.constant
+    value = value if np.isfinite(value + found.objective) else np.inf
     which = "all rows" if looked == n else f"{looked:,} of {n:,} rows"
-    met = None if tol is None else bool(value <= tol + found.allowance)
+    low = np.isfinite(value) and value <= (tol or 0.0) + found.allowance
+    met = None if tol is None else bool(low)
     asked = "" if tol is None else f" (asked for {tol:.0e})"
     return Claim(
         "remaining_gain" if tol is None else "half_step_gain",

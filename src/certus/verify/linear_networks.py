@@ -17,6 +17,7 @@ import numpy as np
 
 from certus.certificate import Claim, Evidence, Status, Strength
 from certus.verify import data
+from certus.verify.claims import UNTELLABLE
 from certus.verify.covariance import EIGEN, EPS, Spread, covariance_about
 from certus.verify.data import Array
 
@@ -24,6 +25,8 @@ from certus.verify.data import Array
 ABSENT = 1e-10
 #: Largest relative difference between a network's matrix and its layers' product.
 PRODUCT = 1e-9
+#: How far a stated loss may be off, as a share of the loss without factors.
+STATED = 1e-9
 
 Checked = tuple[list[Claim], Status, dict[str, Any]]
 
@@ -64,6 +67,9 @@ def check_autoencoder(
     eps = float(np.finfo(np.asarray(model.encoder_).dtype).eps)
     found = _autoencoder_loss(spread, shift, C, D, len(X), eps * mean / unit)
     claims = [_excess_claim(found, objective, evidence), _gradient_claim(found)]
+    stated = float(getattr(model, "loss_", found.value * unit**2)) / unit / unit
+    claims.append(_stated_claim(found, stated, eps))
+    claims.sort(key=lambda claim: claim.met is not False)  # what is missed leads
     return claims, _status(claims[0]), marks
 
 
@@ -115,6 +121,7 @@ def check_deep_linear(
     found = _network_loss(X, Y, coef, b, layers if product.met else [coef], narrowest)
     claims = [_excess_claim(found, objective, evidence), product]
     claims.append(_gradient_claim(found))
+    claims.sort(key=lambda claim: claim.met is not False)  # what is missed leads
     return claims, _status(claims[0]), marks
 
 
@@ -217,7 +224,9 @@ def _norm(A: Array) -> float:
 
 
 def _status(primary: Claim) -> Status:
-    return Status.TOL_NOT_REACHED if primary.met is False else Status.SOLVED
+    blurred = primary.strength is Strength.REFUSED and primary.value is not None
+    missed = primary.met is False or blurred
+    return Status.TOL_NOT_REACHED if missed else Status.SOLVED
 
 
 def _diverged(objective: str, evidence: Evidence) -> Claim:
@@ -254,6 +263,18 @@ def _excess_claim(found: Loss, objective: str, evidence: Evidence) -> Claim:
         value = 0.0 if excess <= found.rounding else math.inf
     met = bool(value <= tol + allowance)
     value = max(value, 0.0)
+    if met and allowance > UNTELLABLE:
+        return Claim(
+            "loss_excess",
+            Strength.REFUSED,
+            value,
+            tol,
+            objective=objective,
+            allowance=allowance,
+            detail=f"rounding alone may be {allowance:.1e} of the loss: the numbers "
+            "cancel each other",
+            fix="centre and scale the columns (StandardScaler)",
+        )
     return Claim(
         "loss_excess",
         Strength.PROVED,
@@ -266,6 +287,27 @@ def _excess_claim(found: Loss, objective: str, evidence: Evidence) -> Claim:
         allowance=allowance,
         detail=f"the loss is {value:.1e} of that without factors above the least",
         fix="" if met else str(evidence.params.get("fix", "raise max_iter")),
+    )
+
+
+def _stated_claim(found: Loss, stated: float, eps: float) -> Claim:
+    """Whether the loss that the model states is its own."""
+    size = found.size if found.size > 0 else 1.0
+    off = abs(stated - found.value) / size
+    allowance = (found.rounding + 64 * eps * found.value) / size
+    met = bool(off <= STATED + allowance)
+    return Claim(
+        "reported_loss",
+        Strength.PROVED,
+        off if math.isfinite(off) else math.inf,
+        STATED,
+        met,
+        objective="|loss_ − loss| as a share of the loss without factors",
+        allowance=allowance,
+        detail="the loss stated is that of encoder and decoder"
+        if met
+        else "the loss stated is not that of encoder and decoder",
+        fix="" if met else "fit again",
     )
 
 

@@ -59,7 +59,10 @@ def check_nonnegative(
         )
     if (X.data if sparse.issparse(X) else X).min(initial=0.0) < 0:
         raise ValueError("X holds negative values; NMF was not fitted on these.")
-    W = _factor(model.transform(X))
+    # With no component left there is nothing to transform by.
+    W = _factor(model.transform(X) if H.any() else np.zeros((X.shape[0], len(H))))
+    if W.shape != (X.shape[0], len(H)):
+        raise ValueError("The factors do not fit together. Fit the model again.")
     params = evidence.params
     tol, fix = float(params["tol"]), str(params.get("fix", ""))
     on_W = Penalty(*params["on_W"])

@@ -42,6 +42,7 @@ class Entries(NamedTuple):
 def read(model: Any, X: Any, y: Any, sample_weight: Any, counts: bool) -> Entries:
     """The ratings passed, in the places the model gives to its users and items."""
     shape = (len(model.users_), len(model.items_))
+    _check_shapes(model, shape)
     weights = None
     if y is None:
         matrix = _matrix(X, shape)
@@ -58,6 +59,33 @@ def read(model: Any, X: Any, y: Any, sample_weight: Any, counts: bool) -> Entrie
     if weights is None:
         weights = np.ones(matrix.nnz)
     return Entries(matrix, np.asarray(weights, dtype=np.float64))
+
+
+def _check_shapes(model: Any, shape: tuple[int, int]) -> None:
+    """Raise unless every user and item has factors, and numbers where there are any."""
+    W, Z = np.shape(model.user_factors_), np.shape(model.item_factors_)
+    fits = len(W) == len(Z) == 2 and (W[0], Z[0]) == shape and W[1] == Z[1]
+    for name, size in zip(_NAMES[2:], shape):
+        fits = fits and np.shape(getattr(model, name, np.zeros(size))) == (size,)
+    if not fits:
+        raise ValueError("The model's factors do not fit its users and items.")
+
+
+def mislaid(model: Any, entries: Entries) -> str:
+    """Why ids or rows kept for recommending are not those of these ratings."""
+    for name in ("users_", "items_"):
+        ids = getattr(model, name)
+        listed = np.asarray(ids).tolist()
+        if len(set(listed)) < len(listed):
+            return f"{name} names somebody twice"
+        if ids.dtype.kind in "iufUS" and np.any(ids[1:] <= ids[:-1]):
+            return f"{name} is out of order"
+    kept = getattr(model, "_seen_starts", None), getattr(model, "_seen_items", None)
+    if kept[0] is None or kept[1] is None:
+        return ""
+    own = entries.by_user
+    same = np.array_equal(kept[0], own.indptr) and np.array_equal(kept[1], own.indices)
+    return "" if same else "the model keeps other ratings as seen"
 
 
 def _matrix(X: Any, shape: tuple[int, int]) -> Any:
@@ -123,7 +151,7 @@ class Explicit:
     twice = 1.0  # how the objective relates to the sum of the sides' quadratics
 
     def __init__(self, model: Any, params: Any, entries: Entries) -> None:
-        self.params, self.entries = params, entries
+        self.model, self.params, self.entries = model, params, entries
         self.biased = bool(params["biases"])
         matrix, s = entries.by_user, entries.weights
         self.mean = float(model.mean_)
@@ -217,7 +245,7 @@ class Implicit:
     def __init__(self, model: Any, params: Any, entries: Entries) -> None:
         if entries.by_user.nnz and entries.by_user.data.min() < 0:
             raise ValueError("X holds negative counts.")
-        self.params, self.entries = params, entries
+        self.model, self.params, self.entries = model, params, entries
         self.extra = float(params["alpha"]) * entries.by_user.data
         self.point = _factors(model)
         self.scale = tuple(np.ones(len(F)) for F in self.point)

@@ -27,7 +27,7 @@ from certus.verify.factorisation import (
     solve,
     spectral_norm,
 )
-from certus.verify.rating_entries import Explicit, Implicit, read
+from certus.verify.rating_entries import Explicit, Implicit, mislaid, read
 
 #: Cells up to which a fully observed matrix is decomposed at level "full".
 DENSE = 4_000_000
@@ -85,10 +85,11 @@ def _gain_claims(found: Any, params: Any, level: str) -> tuple[list[Claim], Stat
     claim, status = (_least if stochastic else _most)(
         found, params, sides, slopes, level
     )
-    if found.fault:
+    fault = found.fault or mislaid(found.model, found.entries)
+    if fault:
         fix = "pass the training data, or fit again"
         claim = dataclasses.replace(
-            claim, strength=Strength.PROVED, met=False, detail=found.fault, fix=fix
+            claim, strength=Strength.PROVED, met=False, detail=fault, fix=fix
         )
         status = Status.TOL_NOT_REACHED
     return [claim, _objective_claim(found), _slope_claim(found, sides, slopes)], status
