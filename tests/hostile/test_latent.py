@@ -5,8 +5,10 @@ import pytest
 from scipy import sparse
 
 from certus.factor import (
+    FactorAnalysis,
     ImplicitALS,
     MatrixFactorization,
+    ProbabilisticPCA,
     auc,
     evaluate,
     mode_strength,
@@ -64,6 +66,15 @@ def test_complex_ratings_are_refused(model):
     pairs = np.column_stack(RATED.nonzero())
     with pytest.raises(ValueError, match="complex"):
         model.fit(pairs, RATED.data + 1j)
+
+
+@pytest.mark.parametrize("scale", [1e30, 1e-30])
+@pytest.mark.parametrize("model", [FactorAnalysis(2), ProbabilisticPCA(2)])
+def test_variances_that_float32_cannot_hold(model, scale):
+    rows = np.random.default_rng(0).normal(size=(40, 4)) * scale
+    with pytest.raises(ValueError, match="beyond float32's range"):
+        model.fit(rows.astype(np.float32))
+    assert model.fit(rows).certificate_.met
 
 
 # -- rankings and modes -----------------------------------------------------------

@@ -17,7 +17,7 @@ import numpy as np
 from certus.base import Fitted, certified_fit, check_choice, check_number
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
-from certus.factor.gaussian import FLOOR, GaussianFactors
+from certus.factor.gaussian import FLOOR, GaussianFactors, in_precision
 from certus.factor.moments import Array, Moments, moments
 
 
@@ -266,7 +266,7 @@ def _attributes(model: FactorAnalysis, ascent: _Ascent, dtype: Any) -> dict[str,
         W = rotate(W, model.rotation)
     return {
         "components_": W.astype(dtype),
-        "noise_variance_": noise.astype(dtype),
+        "noise_variance_": in_precision(noise, dtype),
         "mean_": ascent.mean.astype(dtype),
         "loglike_": list(ascent.loglike),
     }

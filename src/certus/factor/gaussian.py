@@ -23,6 +23,17 @@ from certus.factor.moments import Array, DenseTransformer
 FLOOR = 1e-12
 
 
+def in_precision(noise: Any, dtype: Any) -> Any:
+    """The noise in the precision of X; a sentence if that cannot hold it."""
+    held = np.asarray(noise).astype(dtype)
+    if np.any((noise > 0) & np.isfinite(noise) & ((held <= 0) | np.isinf(held))):
+        raise ValueError(
+            f"The variances of X are beyond {np.dtype(dtype).name}'s range. "
+            "Standardise the columns (StandardScaler), or pass X in float64."
+        )
+    return held[()]
+
+
 class GaussianFactors(DenseTransformer):
     """What follows from x ~ N(m, WWᵀ + Ψ); ``components_`` is Wᵀ. Abstract."""
 

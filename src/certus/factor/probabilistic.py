@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_array
 from certus.base import Fitted, certified_fit, check_choice, check_number
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
-from certus.factor.gaussian import FLOOR, GaussianFactors
+from certus.factor.gaussian import FLOOR, GaussianFactors, in_precision
 from certus.factor.moments import Array, Moments, moments
 
 #: Up to so many rows or columns EM is told where the maximum is, to stop near it.
@@ -289,7 +289,7 @@ class _Ascent:
         """What the estimator keeps."""
         return {
             "components_": (self.W.T * math.sqrt(self.unit)).astype(dtype),
-            "noise_variance_": dtype.type(self.noise * self.unit),
+            "noise_variance_": in_precision(self.noise * self.unit, dtype),
             "mean_": self.mean.astype(dtype),
             "loglike_": list(self.loglike),
         }
