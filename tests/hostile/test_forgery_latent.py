@@ -26,7 +26,13 @@ from certus.factor import (
     TruncatedSVD,
 )
 from certus.mixture import GaussianMixture, KMeans
-from certus.text import FastTextVectors, GloVe
+from certus.text import (
+    Cooccurrence,
+    FastTextClassifier,
+    FastTextVectors,
+    GloVe,
+    SkipGram,
+)
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(120, 5)) + 3 * rng.integers(0, 3, size=(120, 1))
@@ -337,3 +343,29 @@ def test_vectors_of_no_numbers(bad):
     model = FastTextVectors(2, min_count=1, n_epochs=1, random_state=0).fit(DOCUMENTS)
     table = put(model.subword_vectors_, 0, bad).astype(np.float32)
     caught(changed(model, subword_vectors_=table), DOCUMENTS)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Cooccurrence(min_count=1),
+        GloVe(2, min_count=1, random_state=0),
+        SkipGram(2, min_count=1, n_epochs=1, random_state=0),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_counts_and_words_in_another_order(model):
+    model = model.fit(DOCUMENTS)
+    assert certus.certify(model, DOCUMENTS)["word_counts"].met
+    caught(changed(model, counts_=model.counts_ + 1), DOCUMENTS)
+    caught(changed(model, counts_=model.counts_[:-1]), DOCUMENTS)
+    words = [*model.vocabulary_[1:], model.vocabulary_[0]]
+    caught(changed(model, vocabulary_=words), DOCUMENTS)
+
+
+def test_a_text_classifier_of_another_shape():
+    y = np.arange(len(DOCUMENTS)) % 3
+    model = FastTextClassifier(2, n_epochs=1, random_state=0).fit(DOCUMENTS, y)
+    for name in ("vectors_", "coef_"):
+        caught(changed(model, **{name: getattr(model, name)[:-1]}), DOCUMENTS, y)
+        caught(changed(model, **{name: getattr(model, name)[0]}), DOCUMENTS, y)

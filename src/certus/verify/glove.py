@@ -60,6 +60,8 @@ def check_glove(
     if corpus is not None and hasattr(X, "matrix"):
         some = texts.sample(n, level)
         claims.append(texts.counts_claim(corpus, params, matrix, some))
+    if corpus is not None:
+        claims += texts.stated_counts_claims(model, corpus)
     claims.append(_vectors_claim(model))
     claims.sort(key=lambda claim: claim.met is not False)
     status = Status.TOL_NOT_REACHED if claims[0].met is False else Status.SOLVED

@@ -187,6 +187,13 @@ def _joint_hash(words: Sequence[str]) -> int:
 
 def _evaluate(model: Any, texts: list[Any], codes: Array, s: Array) -> Found:
     bag, used = _bag(model, texts)
+    sizes = np.shape(model.vectors_), np.shape(model.coef_)
+    outputs = len(model.classes_) if model.tree_ is None else len(model.tree_) // 2
+    fits = (
+        sizes[0][1:] == sizes[1][1:] and len(sizes[1]) == 2 and sizes[1][0] >= outputs
+    )
+    if not fits or sizes[0][0] <= int(used.max(initial=-1)):
+        raise ValueError("The model's vectors do not fit its words. Fit it again.")
     Z = np.asarray(model.vectors_)[used].astype(np.float64)
     W = np.asarray(model.coef_, dtype=np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
