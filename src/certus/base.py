@@ -269,7 +269,7 @@ def class_codes(y: Any) -> tuple[Any, Any]:
     classes, codes = label_codes(y)
     if len(classes) < 2:
         raise ValueError(
-            f"y holds one class only ({classes[0]!r}); classification needs samples of "
+            f"y holds one class only ({classes[0]}); classification needs samples of "
             "at least 2 classes."
         )
     return classes, codes

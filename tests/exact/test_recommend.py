@@ -334,3 +334,13 @@ def test_the_true_factors_are_found_again():
     assert evaluate(model, *split.test).rmse < 0.05
     flat = MatrixFactorization(1, user_penalty=1e6, random_state=0)
     assert evaluate(flat.fit(*split.train), *split.test).rmse > 0.5 * np.std(X)
+
+
+def test_splits_and_evaluations_print_on_a_line():
+    stars = np.random.default_rng(0).integers(1, 6, (20, 9)).astype(float)
+    split = split_ratings(stars, how="last", random_state=0)
+    assert repr(split) == "RatingSplit(train: 160 ratings, test: 20 ratings)"
+    model = MatrixFactorization(2, random_state=0).fit(*split.train)
+    found = evaluate(model, *split.test)
+    assert f"rmse={found.rmse:.4g}" in repr(found)
+    assert "n_users=20" in repr(found)

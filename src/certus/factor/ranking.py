@@ -49,6 +49,13 @@ class Evaluation(NamedTuple):
     n_users: int
     n_unknown: int
 
+    def __repr__(self) -> str:
+        named = self._asdict().items()
+        parts = (
+            f"{k}={v if isinstance(v, int) else format(v, '.4g')}" for k, v in named
+        )
+        return f"Evaluation({', '.join(parts)})"
+
 
 def _hits(ranked: Sequence[Any], relevant: Sequence[Any], k: int) -> tuple[Any, Any]:
     """H of each user's first k, and R; users without relevant items are left out.

@@ -38,6 +38,10 @@ class RatingSplit(NamedTuple):
     train_places: Array
     test_places: Array
 
+    def __repr__(self) -> str:
+        sizes = len(self.train_places), len(self.test_places)
+        return "RatingSplit(train: {:,} ratings, test: {:,} ratings)".format(*sizes)
+
 
 class _Entries(NamedTuple):
     users: Array

@@ -170,7 +170,7 @@ class StochasticLinearClassifier(ClassifierMixin, Estimator):
         self.classes_, codes = label_codes(y)
         if len(self.classes_) < 2:
             raise ValueError(
-                f"y holds one class only ({self.classes_[0]!r}); classification needs "
+                f"y holds one class only ({self.classes_[0]}); classification needs "
                 "samples of at least 2 classes."
             )
         monitor = Monitor(self, X, y, None, self.max_time)
