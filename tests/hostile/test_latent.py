@@ -16,6 +16,7 @@ from certus.factor import (
     precision_at_k,
     split_ratings,
 )
+from certus.mixture import EM, gaussian_start
 
 RATED = sparse.random(30, 8, 0.5, "csr", random_state=0)
 RECOMMENDERS = [MatrixFactorization(2, random_state=0), ImplicitALS(2, random_state=0)]
@@ -75,6 +76,22 @@ def test_variances_that_float32_cannot_hold(model, scale):
     with pytest.raises(ValueError, match="beyond float32's range"):
         model.fit(rows.astype(np.float32))
     assert model.fit(rows).certificate_.met
+
+
+def test_rows_that_no_parameters_explain_are_no_fixed_point():
+    def nowhere(X, params):
+        return np.full((len(X), 2), -np.inf)
+
+    model = EM(None, lambda X, q: params, nowhere, max_iter=3)
+    params = (np.full(2, 0.5), np.zeros(2))
+    with pytest.warns(UserWarning, match="not finite"):
+        model.fit(np.zeros(5), params)
+    assert not model.certificate_.met
+
+
+def test_a_start_for_rows_beyond_range():
+    with pytest.raises(ValueError, match="beyond float64's range"):
+        gaussian_start(np.random.default_rng(0).normal(size=(20, 2)) * 1e200, 2)
 
 
 # -- rankings and modes -----------------------------------------------------------

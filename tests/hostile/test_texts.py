@@ -18,6 +18,7 @@ from certus.text import (
     GloVe,
     SkipGram,
     load_word2vec,
+    noise_contrastive,
 )
 
 TEXTS = ["red green blue red blue green", "one two three two one three"] * 10
@@ -67,6 +68,15 @@ def test_ngrams_longer_than_any_word_cost_nothing():
 def test_a_number_beyond_floats_is_no_matter_of_scale():
     with pytest.raises(ValueError, match="word_ngrams must be an integer at least 1"):
         FastTextClassifier(3, word_ngrams=10**400).fit(TEXTS, [0, 1] * 10)
+
+
+def test_contrast_with_what_is_no_table_of_numbers():
+    rows, logs = np.random.default_rng(0).normal(size=(20, 2)), np.zeros(20)
+    for bad in (sparse.csr_array(rows), rows + 1j):
+        with pytest.raises(ValueError, match="dense and real"):
+            noise_contrastive(bad, rows, logs, logs)
+    with pytest.raises(ValueError, match="Scale the columns"):
+        noise_contrastive(rows * 1e200, rows, logs, logs)
 
 
 # -- files ------------------------------------------------------------------------

@@ -219,6 +219,11 @@ def gaussian_start(
     else:
         rows = kmeans_plusplus(X, n_components, random_state=random)[1]
     centred = X - np.mean(X, axis=0, dtype=np.float64)
+    if not np.abs(centred).max() < 1e150:
+        raise ValueError(
+            "The squares of X are beyond float64's range. Standardise the columns "
+            "(StandardScaler)."
+        )
     if is_matrix(covariance_type):
         one = (centred.T @ centred / n)[None]
     else:

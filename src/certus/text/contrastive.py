@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 from scipy.linalg import lstsq
 from scipy.special import expit
 
@@ -145,6 +146,8 @@ def _stack(
         ("data", data, log_q_data),
         ("noise", noise, log_q_noise),
     ):
+        if sparse.issparse(rows) or np.iscomplexobj(rows):
+            raise ValueError(f"{name} must be dense and real; pass rows × features.")
         rows, logs = np.asarray(rows, dtype=float), np.asarray(logs, dtype=float)
         if rows.ndim != 2 or not len(rows):
             raise ValueError(f"{name} has shape {rows.shape}; pass rows × features.")
@@ -157,6 +160,8 @@ def _stack(
                 f"{name} or its log q holds NaN or infinite values; the noise must "
                 "have a density wherever there are data."
             )
+        if max(np.abs(rows).max(initial=0), np.abs(logs).max()) > 1e100:
+            raise ValueError(f"{name} or its log q is beyond 1e100. Scale the columns.")
         parts.append((rows, logs))
     (X, log_x), (Y, log_y) = parts
     if X.shape[1] != Y.shape[1]:

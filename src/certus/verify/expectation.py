@@ -55,12 +55,16 @@ def _allowance(rows: Array) -> float:
 def _gain_claim(model: Any, evidence: Evidence, X: Any, q: Any, rows: Array) -> Claim:
     tol = float(evidence.params["tol"])
     exact = model.log_joint is not None
-    allowance = _allowance(rows)
+    seen = bool(np.isfinite(rows).all())
+    allowance = _allowance(rows) if seen else 0.0
     _, further = _posterior(model, X, model.m_step(X, q))
     change = float(further.mean() - rows.mean())
     gain = abs(change) if math.isfinite(change) else math.inf
     below = gain <= tol + allowance
     fix = str(evidence.params.get("fix", ""))
+    if not seen:
+        gain, below, change = math.inf, False, 0.0
+        fix = "start where every row has a density, or mend the functions"
     verb = "raises" if change >= -allowance else "LOWERS"
     if verb == "LOWERS":
         fix = "see that m_step maximises E_q log p(x, z | θ): EM cannot go down"
@@ -76,7 +80,9 @@ def _gain_claim(model: Any, evidence: Evidence, X: Any, q: Any, rows: Array) -> 
         assumptions=() if exact else ("the likelihood is what e_step says it is",),
         allowance=allowance,
         detail=f"one further EM step {verb} the mean log-likelihood {rows.mean():.6g} "
-        f"by {gain:.1e}, {'below' if below else 'above'} {tol:.0e}",
+        f"by {gain:.1e}, {'below' if below else 'above'} {tol:.0e}"
+        if seen
+        else "the log-likelihood of some row is not finite",
         fix="" if below and verb == "raises" else fix,
     )
 
