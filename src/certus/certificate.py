@@ -377,7 +377,7 @@ class Certificate:
                 for note in claim.notes
             )
             rows.append(
-                f'<tr><td style="padding:.15em .6em">{claim.mark}</td>'
+                f'<tr style="vertical-align:top"><td style="padding:.15em .6em">{claim.mark}</td>'
                 f'<td style="padding:.15em .6em;white-space:nowrap">'
                 f"{html.escape(claim.label)}</td>"
                 f'<td style="text-align:left;padding:.15em .6em">'
@@ -389,7 +389,7 @@ class Certificate:
         return (
             '<div class="certus-certificate" style="font-family:system-ui,sans-serif">'
             f"<div><strong>{html.escape(self.headline)}</strong></div>{ending}"
-            f'<table style="border:0;vertical-align:top">{"".join(rows)}</table></div>'
+            f'<table style="border:0">{"".join(rows)}</table></div>'
         )
 
 

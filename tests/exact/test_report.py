@@ -39,6 +39,7 @@ from certus.report.predictions import calibration, confusion, importance
 from certus.report.rows import Rows, Task
 from certus.report.svg import Scale, nice_ticks, tick_labels
 from certus.table import TablePipeline
+from certus.text import FastTextClassifier
 
 HOSTILE = "<script>alert('x')</script> & \"|*_`\x1b[31m"
 LABELS = Task(True, "label")
@@ -607,6 +608,7 @@ def test_time_is_kept_and_the_cut_is_said() -> None:
         ({"X": None, "y": None}, "Pass X, y"),
         ({"y": np.ones((3, 2))}, "one target"),
         ({"model": KMeans(1)}, "neither a classifier nor a regressor"),
+        ({"model": FastTextClassifier()}, "takes texts, and an audit needs a table"),
         ({"max_time": 0.0}, "max_time must be above 0"),
         ({"model": Ridge()}, "not fitted yet"),
     ],

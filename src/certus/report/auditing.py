@@ -145,7 +145,7 @@ def _check_model(model: Any) -> None:
     if not get_tags(model).input_tags.two_d_array:
         raise ValueError(
             f"{type(model).__name__} takes texts, and an audit needs a table. Its "
-            " certificate and score say what is known of it."
+            "certificate and score say what is known of it."
         )
 
 

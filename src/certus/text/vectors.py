@@ -325,7 +325,8 @@ def load_word2vec(path: str | Path, dtype: str = "float32") -> PretrainedVectors
     ----------
     path : str or Path
         One word and its numbers per line, UTF-8; ``.gz`` is decompressed. A first line
-        with the number of words and of components may precede.
+        with the number of words and of components may precede. Binary files must be
+        written as text first (gensim: ``save_word2vec_format(path, binary=False)``).
     dtype : {"float32", "float64"}, default="float32"
         Precision to keep.
 
