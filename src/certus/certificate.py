@@ -377,7 +377,8 @@ class Certificate:
                 for note in claim.notes
             )
             rows.append(
-                f'<tr style="vertical-align:top"><td style="padding:.15em .6em">{claim.mark}</td>'
+                '<tr style="vertical-align:top">'
+                f'<td style="padding:.15em .6em">{claim.mark}</td>'
                 f'<td style="padding:.15em .6em;white-space:nowrap">'
                 f"{html.escape(claim.label)}</td>"
                 f'<td style="text-align:left;padding:.15em .6em">'
