@@ -178,6 +178,8 @@ def count_pairs(
     """The matrix n_ij of a corpus, a piece of it at a time."""
     total = _Total(len(corpus.words))
     if context == "window":
+        longest = int(np.diff(corpus.offsets).max(initial=1))
+        window = min(window, max(1, longest))  # nothing lies farther
         distance = np.arange(1, window + 1, dtype=np.float64)
         weights = 1 / distance if weighting == "harmonic" else np.ones(window)
         work = np.diff(corpus.offsets)
