@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from certus.config import config_context
 from certus.factor import (
     FactorAnalysis,
     ImplicitALS,
@@ -35,6 +36,13 @@ def test_places_outside_a_matrix_are_no_crash(model, place, form):
         X.indices[3] = -1
     with pytest.raises(ValueError, match="indices reach beyond its shape"):
         model.fit(X)
+
+
+def test_a_penalty_of_nothing_at_all_is_no_crash():
+    model = MatrixFactorization(2, max_iter=5, random_state=0, user_penalty=1e-320)
+    with config_context(on_uncertified="ignore"):
+        model.fit(sparse.random(8, 6, 0.7, "csr", random_state=0))
+    assert np.isfinite(model.user_factors_).all()
 
 
 def test_diagonals_hold_no_rating_twice():

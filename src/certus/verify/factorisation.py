@@ -176,6 +176,8 @@ def _axes(side: Side, g: Array) -> tuple[Side, Array, Array]:
     rows, others = side.places()
     weight = np.bincount(others, side.curve, minlength=len(side.Y))
     mean = (side.Y * (weight / max(weight.sum(), 1e-300))[:, None]).T @ side.Y
+    if not np.isfinite(mean).all():  # factors too large to be squared
+        return side, g, np.ones_like(g)
     sizes, turn = np.linalg.eigh(mean)
     mass = np.bincount(rows, side.curve, minlength=len(g))
     floor = 1e-14 * max(float(sizes[-1]), 1e-300)
