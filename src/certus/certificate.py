@@ -214,7 +214,7 @@ _LABELS = {
     "pairs_told_apart": ("told apart", "told apart"),
     "composition": ("means", "no means"),
     "word_counts": ("counts", "miscounted"),
-    "cooccurrence_counts": ("counts", "miscounted"),
+    "cooccurrence_counts": ("pairs", "miscounted"),
     "step_gain": ("at rest", "moving"),
     "half_step_gain": ("at rest", "moving"),
     "remaining_gain": ("left", "left"),
