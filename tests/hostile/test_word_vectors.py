@@ -78,7 +78,7 @@ def test_questions_that_make_no_sense() -> None:
             ask()
     model.vocabulary_, model.vectors_ = ["a", "b"], np.eye(2)
     for query in (np.ones(3), np.ones((2, 2)), np.array(["x", "y"])):
-        with pytest.raises(ValueError, match="a vector of 2 numbers"):
+        with pytest.raises(ValueError, match="one vector of 2 numbers"):
             model.most_similar(query)
     with pytest.raises(ValueError, match="NaN or infinite"):
         model.most_similar([np.nan, 1.0])
