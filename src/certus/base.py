@@ -20,9 +20,8 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import assert_all_finite, check_random_state
+from sklearn.utils import assert_all_finite, check_random_state, validation
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 
 from certus import config, persist
 from certus.callbacks import CallbackSupport, with_callbacks
@@ -202,6 +201,30 @@ class Model(CallbackSupport, BaseEstimator):
 
 class Estimator(Conformal, Model):
     """Base of estimators that predict a target: intervals and sets that cover it."""
+
+
+def validate_data(estimator: Any, X: Any, *args: Any, **options: Any) -> Any:
+    """scikit-learn's validation, after a look at the places of a sparse matrix."""
+    require_indices(X)
+    return validation.validate_data(estimator, X, *args, **options)
+
+
+def require_indices(X: Any, name: str = "X") -> None:
+    """Raise a sentence for places outside the matrix; compiled code would trust them.
+
+    SciPy looks at them where a matrix is made, not where its arrays are changed later.
+    """
+    if sparse.issparse(X) and X.format in ("csr", "csc"):
+        width = X.shape[1] if X.format == "csr" else X.shape[0]
+        ends, size = X.indptr, min(len(X.indices), len(X.data))
+        sound = ends[0] == 0 and ends[-1] <= size and bool(np.all(np.diff(ends) >= 0))
+        if sound and size:
+            sound = X.indices.min() >= 0 and X.indices.max() < width
+        if not sound:
+            raise ValueError(
+                f"{name} is damaged: its indices reach beyond its shape {X.shape}. "
+                "Build it anew."
+            )
 
 
 def require_finite(X: Any, name: str | None = None) -> None:

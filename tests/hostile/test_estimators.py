@@ -17,6 +17,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 from sklearn.base import clone, is_classifier
 from sklearn.utils import get_tags
 
@@ -25,6 +26,7 @@ from certus import linear
 from certus.base import UncertifiedWarning
 from certus.certificate import Status, Strength
 from certus.testing.checks import example, takes_weights
+from certus.testing.instances import instances
 
 Array = np.ndarray
 CLASSES = [getattr(linear, name) for name in linear.__all__]
@@ -364,3 +366,25 @@ def test_a_million_rows_fit_in_three_times_their_memory(
     )
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 3.0  # X itself included, loaded libraries not
+
+
+@pytest.mark.parametrize(
+    "model", [e for e in instances() if get_tags(e).input_tags.sparse], ids=repr
+)
+@pytest.mark.parametrize("damage", ["beyond", "negative", "ends"])
+def test_a_damaged_sparse_matrix_is_refused_before_compiled_code_reads_it(
+    model, damage
+):
+    X = sparse.random(40, 6, 0.5, format="csr", random_state=0)
+    y = np.arange(40) % 2
+    good = clone(model).fit(X, y)
+    bad = X.copy()
+    if damage == "ends":
+        bad.indptr[-1] = 10**6
+    else:
+        bad.indices[3] = 10**6 if damage == "beyond" else -5
+    with pytest.raises(ValueError, match="damaged"):
+        clone(model).fit(bad, y)
+    ask = getattr(good, "predict", None) or good.transform
+    with pytest.raises(ValueError, match="damaged"):
+        ask(bad)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from certus.base import (
     Estimator,
@@ -24,6 +24,7 @@ from certus.base import (
     check_choice,
     check_number,
     require_finite,
+    validate_data,
 )
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import eigh
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import validate_data
 
-from certus.base import Model, require_finite
+from certus.base import Model, require_finite, validate_data
 
 Array = np.ndarray[Any, np.dtype[Any]]
 EPS = float(np.finfo(np.float64).eps)

@@ -16,9 +16,9 @@ import numpy as np
 from scipy import sparse
 from scipy.special import gammaln
 from sklearn.utils import check_array
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from certus.base import Fitted, certified_fit, check_choice, check_number
+from certus.base import Fitted, certified_fit, check_choice, check_number, validate_data
 from certus.callbacks import Monitor
 from certus.certificate import Evidence
 from certus.convex.design import Array

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from certus.base import require_indices
 from certus.convex.design import Array
 
 #: Rows of a dense matrix that is taken as it is, even if it looks like pairs.
@@ -154,20 +155,6 @@ def as_csr(X: Any, name: str = "X", repeats: bool = False) -> Any:
     columns = np.nonzero(known)[1]
     starts = np.concatenate([[0], np.cumsum(known.sum(axis=1))])
     return sparse.csr_matrix((dense[known], columns, starts), dense.shape)
-
-
-def require_indices(X: Any, name: str) -> None:
-    """Raise a sentence for places outside the matrix; compiled code would trust them.
-
-    SciPy looks at them where a matrix is made, not where its arrays are changed later.
-    """
-    if X.format in ("csr", "csc") and X.indices.size:
-        width = X.shape[1] if X.format == "csr" else X.shape[0]
-        if X.indices.min() < 0 or X.indices.max() >= width:
-            raise ValueError(
-                f"{name} is damaged: its indices reach beyond its shape {X.shape}. "
-                "Build it anew."
-            )
 
 
 def _dtype(dtype: Any) -> Any:

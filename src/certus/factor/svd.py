@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_array
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from certus.base import (
     Fitted,
@@ -23,6 +23,7 @@ from certus.base import (
     check_choice,
     check_number,
     generator_of,
+    validate_data,
 )
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 from scipy import linalg, sparse
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from certus import terms as t
-from certus.base import Estimator, check_number, require_finite
+from certus.base import Estimator, check_number, require_finite, validate_data
 from certus.convex.design import Array
 from certus.kernel.evaluate import evaluate, is_positive, squared_norms
 from certus.kernel.rows import as_rows, multiply

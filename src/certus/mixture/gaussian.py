@@ -16,9 +16,16 @@ import numpy as np
 from scipy.special import logsumexp
 from sklearn.base import DensityMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from certus.base import Fitted, Model, certified_fit, check_choice, check_number
+from certus.base import (
+    Fitted,
+    Model,
+    certified_fit,
+    check_choice,
+    check_number,
+    validate_data,
+)
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.mixture.ascent import Run, best_run

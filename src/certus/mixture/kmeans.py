@@ -18,7 +18,7 @@ from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import check_array
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from certus.base import (
     Fitted,
@@ -28,6 +28,7 @@ from certus.base import (
     check_number,
     generator_of,
     require_finite,
+    validate_data,
 )
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status

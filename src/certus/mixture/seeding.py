@@ -18,7 +18,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import check_array
 
-from certus.base import check_number, generator_of, require_finite
+from certus.base import check_number, generator_of, require_finite, require_indices
 from certus.convex.design import Array
 from certus.convex.threads import Stop, run_blocks
 from certus.mixture import kmeans_kernels as kernels
@@ -79,6 +79,7 @@ def kmeans_plusplus(
     """
     check_number("n_clusters", n_clusters, 1, integer=True)
     check_number("n_local_trials", n_local_trials, 1, integer=True, none=True)
+    require_indices(X)
     X = check_array(
         X,
         accept_sparse="csr",

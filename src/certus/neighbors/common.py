@@ -19,10 +19,9 @@ from sklearn.base import MultiOutputMixin
 from sklearn.utils.validation import (
     check_is_fitted,
     check_non_negative,
-    validate_data,
 )
 
-from certus.base import Estimator, Fitted, check_choice, check_number
+from certus.base import Estimator, Fitted, check_choice, check_number, validate_data
 from certus.callbacks import Monitor
 from certus.certificate import Evidence
 from certus.convex.design import Array

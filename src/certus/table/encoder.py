@@ -16,8 +16,9 @@ import numpy as np
 import polars as pl
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_consistent_length, estimator_html_repr
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
+from certus.base import validate_data
 from certus.table.apply import Encoded, encode_column
 from certus.table.errors import TableError, did_you_mean, quoted
 from certus.table.frame import (

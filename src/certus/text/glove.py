@@ -22,6 +22,7 @@ from certus.base import (
     check_choice,
     check_number,
     generator_of,
+    require_indices,
 )
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
@@ -311,6 +312,7 @@ def _check_parameters(model: GloVe) -> dict[str, Any]:
 
 
 def _check_counts(matrix: Any) -> Any:
+    require_indices(matrix, "The matrix of counts")
     counts = sparse.csr_matrix(matrix, dtype=np.float64, copy=True)
     counts.sum_duplicates()
     counts.eliminate_zeros()
