@@ -7,7 +7,7 @@ from threadpoolctl import threadpool_limits
 import certus
 from certus.factor import PCA
 from certus.mixture import GaussianMixture, KMeans
-from certus.verify import gaussian_step, kmeans, spectral
+from certus.verify import gaussian_step, kmeans, moments
 from certus.verify.blocks import add_up, over_blocks
 
 rng = np.random.default_rng(0)
@@ -62,9 +62,9 @@ def test_the_certificate_does_not_depend_on_the_blocks(
 def test_a_pass_over_many_blocks_finds_the_moments():
     Z = np.tile(rng.normal(size=(3000, 600)), (2, 1)) + 2.0
     P = np.linalg.qr(rng.normal(size=(600, 3)))[0].T
-    sums, squares, products, projected = spectral._dense_pass(Z, None, P)
+    sums, squares, products, projected = moments._dense_pass(Z, None, P)
     np.testing.assert_allclose(sums, Z.sum(axis=0), rtol=1e-10)
     assert squares == pytest.approx(float((Z**2).sum()), rel=1e-12)
     np.testing.assert_allclose(products, P @ Z.T @ Z, rtol=1e-9, atol=1e-6)
-    np.testing.assert_allclose(projected, Z @ spectral.data.direction(600), rtol=1e-9)
+    np.testing.assert_allclose(projected, Z @ moments.data.direction(600), rtol=1e-9)
     assert PCA(3).fit(Z).certificate_.met

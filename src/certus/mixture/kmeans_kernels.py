@@ -212,7 +212,8 @@ def judge(
     """
     (m, K), G = scores.shape, lower.shape[0]
     size = -(-K // G)
-    lines = np.empty((K, STRIP), scores.dtype)
+    # Lines a power of two apart would push each other out of the cache.
+    lines = np.empty((K, STRIP + 16), scores.dtype)
     firsts = np.empty((G, STRIP), scores.dtype)
     seconds = np.empty((G, STRIP), scores.dtype)
     names = np.empty((G, STRIP), np.int32)
