@@ -36,6 +36,7 @@ from certus.verify.linear_networks import check_autoencoder, check_deep_linear
 from certus.verify.margin import check_margin
 from certus.verify.mixture import check_mixture
 from certus.verify.neighbors import check_neighbors
+from certus.verify.networks import check_network
 from certus.verify.nonnegative import check_nonnegative
 from certus.verify.online import check_perceptron
 from certus.verify.pac_bayes import check_pac_bayes
@@ -73,6 +74,7 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
     "mixture": check_mixture,
     "negative_sampling": check_negative_sampling,
     "neighbors": check_neighbors,
+    "network": check_network,
     "nonnegative": check_nonnegative,
     "pac_bayes": check_pac_bayes,
     "perceptron": check_perceptron,

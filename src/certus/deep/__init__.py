@@ -1,0 +1,35 @@
+"""Networks as estimators: trained by a loop one can read, with a certificate.
+
+Names are imported when they are first used, so that nothing here needs torch before a
+network is built.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+#: Public names, and the modules they live in.
+_WHERE = {
+    "NeuralClassifier": "neural",
+}
+
+__all__ = sorted(_WHERE)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'certus.deep' has no attribute {name!r}")
+    try:
+        module = import_module(f"certus.deep.{_WHERE[name]}")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ImportError(
+            f'certus.deep.{name} needs PyTorch: pip install "certus[deep]".'
+        ) from error
+    return getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return __all__

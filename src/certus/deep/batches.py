@@ -1,0 +1,109 @@
+"""Batches of rows, fetched by their numbers from data in memory.
+
+No loader and no workers: indexing a tensor costs less than handing rows about. Dense
+arrays are tensors once; sparse rows are made dense, ragged ones padded, a batch at a
+time.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class Batch(NamedTuple):
+    """What a step sees of some rows."""
+
+    inputs: tuple[Tensor, ...]  # what the module is called with
+    y: Tensor
+    s: Tensor | None  # weights
+
+
+class Rows(Protocol):
+    """Inputs of a network, one for each row."""
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+
+    def __getitem__(self, rows: Any) -> tuple[Tensor, ...]:
+        """What the module is called with for these rows."""
+
+
+class DenseRows:
+    """An array or tensor whose first axis are the rows."""
+
+    def __init__(self, X: Any, dtype: torch.dtype, device: Any) -> None:
+        if not isinstance(X, Tensor):
+            X = torch.as_tensor(np.ascontiguousarray(X)).to(dtype)
+        self.X = X.to(device)
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return len(self.X)
+
+    def __getitem__(self, rows: Any) -> tuple[Tensor, ...]:
+        """These rows as one tensor."""
+        return (self.X[rows],)
+
+
+class SparseRows:
+    """CSR rows, made dense a batch at a time."""
+
+    def __init__(self, X: Any, dtype: torch.dtype, device: Any) -> None:
+        self.X, self.dtype, self.device = X.tocsr(), dtype, device
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return int(self.X.shape[0])
+
+    def __getitem__(self, rows: Any) -> tuple[Tensor, ...]:
+        """These rows as one dense tensor."""
+        rows = rows.cpu().numpy() if isinstance(rows, Tensor) else rows
+        block = torch.as_tensor(self.X[rows].toarray()).to(self.dtype)
+        return (block.to(self.device),)
+
+
+class RaggedRows:
+    """Sequences of unequal length, padded with zeros to the longest of a batch.
+
+    The module is called with the padded rows (batch, time, ...) and their lengths.
+
+    Parameters
+    ----------
+    sequences : list of array
+        Each of shape (time,) or (time, features).
+    """
+
+    def __init__(self, sequences: list[Any], dtype: Any, device: Any) -> None:
+        self.device = device
+        self.parts = [torch.as_tensor(np.asarray(x)).to(dtype) for x in sequences]
+        self.lengths = torch.tensor([len(x) for x in self.parts], dtype=torch.int64)
+
+    def __len__(self) -> int:
+        """How many sequences there are."""
+        return len(self.parts)
+
+    def __getitem__(self, rows: Any) -> tuple[Tensor, ...]:
+        """These sequences padded, and their lengths."""
+        if isinstance(rows, slice):
+            rows = np.arange(len(self))[rows]
+        chosen = [self.parts[int(i)] for i in rows]
+        padded = torch.nn.utils.rnn.pad_sequence(chosen, batch_first=True)
+        lengths = self.lengths[torch.as_tensor(np.asarray(rows))]
+        return padded.to(self.device), lengths
+
+
+def epoch_batches(
+    rng: np.random.Generator, n: int, size: int, least: int = 1
+) -> list[Tensor]:
+    """Row numbers of the batches of an epoch, each row once.
+
+    A last batch of fewer than ``least`` rows joins the one before it.
+    """
+    parts = list(torch.from_numpy(rng.permutation(n)).split(size))
+    if len(parts) > 1 and len(parts[-1]) < least:
+        parts[-2:] = [torch.cat(parts[-2:])]
+    return parts

@@ -1,0 +1,110 @@
+"""What a network minimises, and the plain step that does so.
+
+    Σ sᵢ ℓ(yᵢ, f(xᵢ; θ)) / Σ s   over the rows of a batch
+
+Targets are class numbers, soft targets (a distribution over classes), zeros and ones
+of several labels, or numbers; the losses are those of scikit-learn's networks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from certus.deep.batches import Batch
+from certus.deep.train import Losses
+
+
+def cross_entropy(z: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
+    """−Σₖ tₖ log softmax(z)ₖ for each row; ``y`` holds numbers or distributions t."""
+    return F.cross_entropy(z, y, reduction="none", label_smoothing=smoothing)
+
+
+def binary_cross_entropy(z: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
+    """−y log σ(z) − (1 − y) log σ(−z), summed over labels as scikit-learn does."""
+    y = y.to(z.dtype).reshape(z.shape)
+    y = y * (1 - smoothing) + 0.5 * smoothing
+    loss = F.binary_cross_entropy_with_logits(z, y, reduction="none")
+    return loss.reshape(len(z), -1).sum(dim=1)
+
+
+def squared(z: Tensor, y: Tensor) -> Tensor:
+    """½(z − y)², its mean over outputs."""
+    return 0.5 * (z - y.to(z.dtype).reshape(z.shape)).square().reshape(len(z), -1).mean(
+        dim=1
+    )
+
+
+#: Losses by name; each gives one number for each row.
+LOSSES: dict[str, Callable[..., Tensor]] = {
+    "cross_entropy": cross_entropy,
+    "binary_cross_entropy": binary_cross_entropy,
+    "squared": squared,
+}
+
+
+class RowLoss:
+    """The weighted mean over a batch of a loss of each row.
+
+    Parameters
+    ----------
+    loss : callable
+        ``loss(z, y)`` gives a tensor with one number for each row.
+    """
+
+    def __init__(self, loss: Callable[[Tensor, Tensor], Tensor]) -> None:
+        self.loss = loss
+
+    def __call__(self, module: nn.Module, batch: Batch) -> Losses:
+        """The losses of a batch; ``"loss"`` is minimised, others are recorded."""
+        rows = self.loss(module(*batch.inputs), batch.y)
+        if batch.s is None:
+            return {"loss": rows.mean()}
+        return {"loss": (batch.s * rows).sum() / batch.s.sum()}
+
+
+class GradientStep:
+    """The plain step: loss, backward, clip, move.
+
+    Parameters
+    ----------
+    module : nn.Module
+        What is trained.
+    optimizer : torch.optim.Optimizer
+        Moves its parameters.
+    objective : callable
+        ``objective(module, batch)`` gives the losses of a batch.
+    fetch : callable, optional
+        Gives the :class:`Batch` of some row numbers; without it the step is told a
+        batch.
+    clip : float, optional
+        Largest norm of a gradient.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        objective: Callable[[nn.Module, Batch], Losses],
+        fetch: Callable[[Any], Batch] | None = None,
+        clip: float | None = None,
+    ) -> None:
+        self.modules = {"module": module}
+        self.optimizers = {"module": optimizer}
+        self.objective, self.fetch, self.clip = objective, fetch, clip
+
+    def __call__(self, rows: Any) -> Losses:
+        """Move on the rows of these numbers."""
+        module, optimizer = self.modules["module"], self.optimizers["module"]
+        batch = rows if self.fetch is None else self.fetch(rows)
+        losses = self.objective(module, batch)
+        optimizer.zero_grad(set_to_none=True)
+        losses["loss"].backward()
+        if self.clip is not None:
+            nn.utils.clip_grad_norm_(module.parameters(), self.clip)
+        optimizer.step()
+        return {name: value.detach() for name, value in losses.items()}

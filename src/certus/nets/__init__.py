@@ -1,0 +1,1 @@
+"""Networks as plain torch modules, one file for each family."""
