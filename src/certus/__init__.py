@@ -28,12 +28,14 @@ _WHERE = {
     "Strength": "certus.certificate",
 }
 _PACKAGES = (
+    "deep",
     "factor",
     "kernel",
     "linear",
     "losses",
     "mixture",
     "neighbors",
+    "nets",
     "optimize",
     "report",
     "selection",
