@@ -195,9 +195,9 @@ def judge(
     high: Any,
     norms: Any,
     slack: Any,
+    rows: Any,
     drift: Any,
     group_drift: Any,
-    rows: Any,
     labels: Any,
     upper: Any,
     lower: Any,
@@ -273,9 +273,9 @@ def settle(
     X: Any,
     centers: Any,
     scale: Any,
+    rows: Any,
     drift: Any,
     group_drift: Any,
-    rows: Any,
     labels: Any,
     upper: Any,
     lower: Any,
@@ -302,6 +302,50 @@ def settle(
         upper[i] = scale * np.sqrt(best) - drift[label]
         for g in range(G):
             lower[g, i] = scale * np.sqrt(lower[g, i]) + group_drift[g]
+
+
+_judge, _settle = judge.compiled, settle.compiled  # type: ignore[attr-defined]
+
+
+@kernel
+def compare(
+    rows: Any,
+    X: Any,
+    centers: Any,
+    scale: Any,
+    factor: Any,
+    low: Any,
+    high: Any,
+    norms: Any,
+    slack: Any,
+    names: Any,
+    drift: Any,
+    group_drift: Any,
+    labels: Any,
+    upper: Any,
+    lower: Any,
+    block: Any,
+    scores: Any,
+    unsure: Any,
+) -> int:
+    """Label the named rows, block by block: products judge, differences settle.
+
+    ``rows`` are centred and scaled, ``factor`` is columns × centres. Returns how many
+    were too close to call.
+    """
+    total = 0
+    for t in range(0, names.shape[0], block.shape[0]):
+        some = names[t : t + block.shape[0]]
+        m = some.shape[0]
+        for p in range(m):
+            block[p] = rows[some[p]]
+        np.dot(block[:m], factor, scores[:m])
+        args = (drift, group_drift, labels, upper, lower)
+        close = _judge(scores[:m], low, high, norms, slack, some, *args, unsure)
+        if close:
+            _settle(X, centers, scale, unsure[:close], *args)
+        total += close
+    return total
 
 
 @kernel

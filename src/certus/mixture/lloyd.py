@@ -54,12 +54,16 @@ def sum_of(s: Array, values: Array) -> float:
     return float(np.einsum("i,i->", s, values))
 
 
+#: How far centres and groups have moved; labels, upper and lower bounds of a part.
+Bounds = tuple[Array, ...]
+
+
 class Screen(NamedTuple):
     """Centres as the products need them, with what bounds the error."""
 
     centers: Array  # (K, d), in original units
     norms: Array
-    factor: Array  # (K, d), by which rows are multiplied
+    factor: Array  # (d, K), by which rows are multiplied
     low: Array
     high: Array
 
@@ -102,26 +106,24 @@ class DenseRows:
         """Centres for the products."""
         shifted = (centers - self.mean) * self.scale
         norms = np.einsum("ij,ij->i", shifted, shifted)
-        factor = (-2.0 * shifted).astype(self.dtype)
+        factor = np.ascontiguousarray((-2.0 * shifted).T, dtype=self.dtype)
         low = ((1.0 - self.slack) * norms - self.lost).astype(self.dtype)
         return Screen(
             centers, norms, factor, low, 2 * self.slack * norms + 2 * self.lost
         )
 
-    def scores(self, factor: Array, part: slice, rows: Array, desk: Desk) -> Array:
-        """−2x·c of the named rows of a part, rows × centres."""
-        block, m = self.rows[part], len(rows)
-        if rows[-1] - rows[0] + 1 == m:  # consecutive
-            block = block[rows[0] : rows[-1] + 1]
-        else:
-            room = desk.block.view(self.dtype)[: m * self.d].reshape(m, self.d)
-            block = np.take(block, rows, axis=0, out=room, mode="clip")
-        out = desk.scores.view(self.dtype)[: len(factor) * m].reshape(m, -1)
-        return np.matmul(block, factor.T, out=out)
-
-    def settle(self, screen: Screen, part: slice, *bounds: Array) -> None:
-        """Compare rows that are too close to call."""
-        kernels.settle(self.X[part], screen.centers, self.scale, *bounds)
+    def compare(
+        self, part: slice, screen: Screen, names: Array, bounds: Bounds, desk: Desk
+    ) -> int:
+        """Label the named rows of a part; returns how many were too close to call."""
+        shape = desk.size, self.d
+        block = desk.block.view(self.dtype)[: math.prod(shape)].reshape(shape)
+        shape = desk.size, len(screen.centers)
+        scores = desk.scores.view(self.dtype)[: math.prod(shape)].reshape(shape)
+        given = (self.rows[part], self.X[part], screen.centers, self.scale)
+        known = (*screen[2:], self.norms[part], self.slack)
+        room = (block, scores, desk.listed)
+        return int(kernels.compare(*given, *known, names, *bounds, *room))
 
     def add(self, part: slice, *arrays: Array) -> None:
         """Sums over the rows of each cluster, of differences to the mean."""
@@ -165,14 +167,20 @@ class SparseRows:
         """Centres for the products."""
         norms = np.einsum("ij,ij->i", centers, centers)
         low = (1.0 - self.slack) * norms
-        return Screen(centers, norms, centers, low, 2 * self.slack * norms)
+        factor = np.ascontiguousarray(centers.T)
+        return Screen(centers, norms, factor, low, 2 * self.slack * norms)
 
-    def scores(self, factor: Array, part: slice, rows: Array, desk: Desk) -> Array:
-        """−2x·c of the named rows of a part, rows × centres."""
-        out = np.empty((len(rows), len(factor)))
-        args = (self.cells, self.X.indices, self.X.indptr[part.start :], rows)
-        kernels.sparse_scores(*args, np.ascontiguousarray(factor.T), out)
-        return out
+    def compare(
+        self, part: slice, screen: Screen, names: Array, bounds: Bounds, desk: Desk
+    ) -> int:
+        """Label the named rows of a part; float64 products leave nothing to settle."""
+        known = (screen.low, screen.high, self.norms[part], self.slack)
+        given = (self.cells, self.X.indices, self.X.indptr[part.start :])
+        for sub in slices(len(names), desk.size):
+            scores = np.empty((sub.stop - sub.start, len(screen.centers)))
+            kernels.sparse_scores(*given, names[sub], screen.factor, scores)
+            kernels.judge(scores, *known, names[sub], *bounds, desk.listed)
+        return 0
 
     def add(self, part: slice, *arrays: Array) -> None:
         """Sums over the rows of each cluster."""
@@ -285,14 +293,14 @@ class Labelling:
         labels = self.labels[part]
         old, names = desk.labels[: len(labels)], desk.names[: len(labels)]
         old[:] = labels
+        drifts = (self.drift, self.group_drift)
         bounds = (labels, self.upper[part], self.lower[p])
         if anew:
             names[:] = np.arange(len(labels))
         else:
             guard = 1e-12 * float(self.drift.max())
-            drifts = (self.drift, self.group_drift, guard)
-            names = names[: kernels.doubtful(*bounds, *drifts, names)]
-        unsure = self._compare(part, screen, names, bounds, desk)
+            names = names[: kernels.doubtful(*bounds, *drifts, guard, names)]
+        unsure = rows.compare(part, screen, names, (*drifts, *bounds), desk)
         changed = kernels.count_changes(old, labels)
         few = 4 * changed < len(labels) and not anew
         if few and self.unit and isinstance(rows, DenseRows):
@@ -304,27 +312,6 @@ class Labelling:
             self.stale[p] = False
         self.desks.append(desk)
         return changed, unsure
-
-    def _compare(
-        self,
-        part: slice,
-        screen: Screen,
-        names: Array,
-        bounds: tuple[Array, ...],
-        desk: Desk,
-    ) -> int:
-        """Compare the named rows of a part with all centres."""
-        rows, drifts = self.rows, (self.drift, self.group_drift)
-        known = (screen.low, screen.high, rows.norms[part], rows.slack, *drifts)
-        unsure = 0
-        for sub in slices(len(names), desk.size):
-            some = names[sub]
-            scores = rows.scores(screen.factor, part, some, desk)
-            close = kernels.judge(scores, *known, some, *bounds, desk.listed)
-            if close and isinstance(rows, DenseRows):
-                rows.settle(screen, part, *drifts, desk.listed[:close], *bounds)
-            unsure += close
-        return unsure
 
     def refresh(self) -> None:
         """Take the sums anew where rows moved in and out, and left their rounding."""
