@@ -20,6 +20,7 @@ class Batch(NamedTuple):
     inputs: tuple[Tensor, ...]  # what the module is called with
     y: Tensor
     s: Tensor | None  # weights
+    extra: Tensor | None = None  # what an objective of its own needs besides
 
 
 class Rows(Protocol):

@@ -25,10 +25,16 @@ from certus.deep.checkpoint import load_checkpoint, resume, save_checkpoint
 from certus.deep.objective import GradientStep, RowLoss
 from certus.deep.optim import make_average, make_optimizer, make_schedule
 from certus.deep.stated import Stated
-from certus.deep.train import Rules, Run, train
+from certus.deep.train import Losses, Rules, Run, train
 
 #: Rows that go through a network together in prediction.
 TOGETHER = 8192
+
+
+#: ``objective(module, batch)`` gives the losses of a batch.
+Objective = Callable[[Any, Batch], Losses]
+#: Turns the targets of an estimator into those of a task built upon it.
+Change = Callable[["Targets"], "Targets"]
 
 
 class Targets(NamedTuple):
@@ -38,6 +44,10 @@ class Targets(NamedTuple):
     loss: Callable[[Tensor, Tensor], Tensor]  # one number for each row
     outputs: int  # of the network, for each row
     groups: Any = None  # class numbers, to share out rows evenly
+    #: Set where more is minimised than the mean of ``loss``: it is told batches whose
+    #: ``extra`` are rows of the table ``extra``.
+    objective: Objective | None = None
+    extra: Tensor | None = None
 
 
 class HeldOut(NamedTuple):
@@ -84,11 +94,13 @@ class NeuralModel(Estimator):
         sample_weight: Any = None,
         X_val: Any = None,
         y_val: Any = None,
+        change: Change | None = None,
     ) -> Fitted:
         self._check_training()
         given = (X, y, sample_weight)
         X = self._read_X(X, reset=True)
         targets = self._read_y(y, reset=True)
+        targets = targets if change is None else change(targets)
         s = self._row_weights(y, sample_weight, len(targets.y))
         rng = generator_of(self.random_state)
         monitor = Monitor(self, given[0], given[1], max_time=self.max_time)
@@ -141,7 +153,7 @@ class NeuralModel(Estimator):
         kind, rate = self.optimizer, self.learning_rate
         optimizer = make_optimizer(kind, module, rate, self.weight_decay)
         average = make_average(module, self.average)
-        step = GradientStep(module, optimizer, RowLoss(targets.loss), None, self.clip)
+        step = GradientStep(module, optimizer, minimised(targets), None, self.clip)
         return Run(step, rng, state, {} if average is None else {"module": average})
 
     def _attach(
@@ -149,16 +161,19 @@ class NeuralModel(Estimator):
     ) -> None:
         """Give the step its data, and the optimiser its schedule over this run."""
         y = targets.y.to(self.device)
+        extra = None if targets.extra is None else targets.extra.to(self.device)
         augment = self.augment
 
         def fetch(numbers: Tensor) -> Batch:
             inputs = rows[numbers]
             if augment is not None:
                 inputs = (augment(inputs[0]), *inputs[1:])
-            return Batch(inputs, y[numbers], None if s is None else s[numbers])
+            weights = None if s is None else s[numbers]
+            more = None if extra is None else extra[numbers]
+            return Batch(inputs, y[numbers], weights, more)
 
         step: Any = run.step
-        step.fetch, step.objective = fetch, RowLoss(targets.loss)
+        step.fetch, step.objective = fetch, minimised(targets)
         optimizer = step.optimizers["module"]
         schedule = make_schedule(self.schedule, optimizer, steps, self.warmup)
         run.schedules = [] if schedule is None else [schedule]
@@ -174,17 +189,22 @@ class NeuralModel(Estimator):
         run: Run,
     ) -> tuple[Tensor, HeldOut | None]:
         """Numbers of the rows to train on, and those to stop by, if any."""
-        n = len(rows)
+        # A row of weight zero is an absent row.
+        present = (
+            torch.arange(len(rows)) if s is None else torch.nonzero(s > 0)[:, 0].cpu()
+        )
         if X_val is not None:
             if y_val is None:
                 raise ValueError("X_val is given without y_val; pass both.")
             module = run.step.modules["module"]
             apart = self._rows(self._read_X(X_val, reset=False), module)
             y = self._read_y(y_val, reset=False).y.to(self.device)
-            return torch.arange(n), HeldOut(apart, y, None)
+            return present, HeldOut(apart, y, None)
         if not self.early_stopping:
-            return torch.arange(n), None
-        rest, chosen = share_out(n, self.validation_fraction, targets.groups, rng)
+            return present, None
+        groups = None if targets.groups is None else targets.groups[present.numpy()]
+        parts = share_out(len(present), self.validation_fraction, groups, rng)
+        rest, chosen = present[parts[0]], present[parts[1]]
         y = targets.y.to(self.device)[chosen]
         kept = Chosen(rows, chosen)
         return rest, HeldOut(kept, y, None if s is None else s[chosen])
@@ -222,16 +242,25 @@ class NeuralModel(Estimator):
         arrays = {f"history_{k}": np.asarray(v) for k, v in run.history.items()}
         return Evidence("network", (), params, arrays)
 
-    def _stated(self, X: Any, y: Any, sample_weight: Any, chosen: Any) -> Stated:
+    def _stated(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        chosen: Any,
+        change: Change | None = None,
+    ) -> Stated:
         """The loss on some rows, for the verifier."""
         X = self._read_X(X, reset=False)
         targets = self._read_y(y, reset=False)
+        targets = targets if change is None else change(targets)
         s = self._row_weights(y, sample_weight, len(targets.y))
         rows = self._rows(X, self.module_)
         numbers = torch.as_tensor(chosen)
         s = None if s is None else s[numbers]
-        batch = Batch(rows[numbers], targets.y[numbers], s)
-        return Stated(self.module_, RowLoss(targets.loss), batch)
+        extra = None if targets.extra is None else targets.extra[numbers]
+        batch = Batch(rows[numbers], targets.y[numbers], s, extra)
+        return Stated(self.module_, minimised(targets), batch)
 
     # -- prediction ---------------------------------------------------------------
 
@@ -288,6 +317,11 @@ class Chosen:
     def __getitem__(self, rows: Any) -> tuple[Tensor, ...]:
         """What the module is called with for these rows."""
         return self.rows[self.numbers[rows]]
+
+
+def minimised(targets: Targets) -> Objective:
+    """What is minimised: the mean loss of rows, unless the targets say otherwise."""
+    return RowLoss(targets.loss) if targets.objective is None else targets.objective
 
 
 def has_batch_norm(module: nn.Module) -> bool:

@@ -76,7 +76,8 @@ def _in_double(batch: Batch) -> Batch:
         return value.double() if value.is_floating_point() else value
 
     s = None if batch.s is None else cast(batch.s)
-    return Batch(tuple(cast(x) for x in batch.inputs), cast(batch.y), s)
+    extra = None if batch.extra is None else cast(batch.extra)
+    return Batch(tuple(cast(x) for x in batch.inputs), cast(batch.y), s, extra)
 
 
 def _numpy(value: Tensor) -> np.ndarray:
