@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from certus.deep import distributed
 from certus.deep.batches import Batch
 from certus.deep.train import Losses
 
@@ -100,11 +101,26 @@ class GradientStep:
     def __call__(self, rows: Any) -> Losses:
         """Move on the rows of these numbers."""
         module, optimizer = self.modules["module"], self.optimizers["module"]
-        batch = rows if self.fetch is None else self.fetch(rows)
-        losses = self.objective(module, batch)
-        optimizer.zero_grad(set_to_none=True)
-        losses["loss"].backward()
+        losses = self.gradients(module, *self.fetched(rows))
         if self.clip is not None:
             nn.utils.clip_grad_norm_(module.parameters(), self.clip)
         optimizer.step()
-        return {name: value.detach() for name, value in losses.items()}
+        return losses
+
+    def fetched(self, rows: Any) -> tuple[Batch, Any]:
+        """The share of a batch that is this process's, and its weight."""
+        if self.fetch is None:
+            batch, counts = rows, 1.0
+        else:
+            rows, counts = distributed.share(rows)
+            batch = self.fetch(rows)
+        return batch, counts * (len(batch.y) if batch.s is None else batch.s.sum())
+
+    def gradients(self, module: nn.Module, batch: Batch, weight: Any) -> Losses:
+        """Leave the gradients of the loss of a whole batch in a module."""
+        losses = self.objective(module, batch)
+        module.zero_grad(set_to_none=True)
+        losses["loss"].backward()
+        plain = {name: value.detach() for name, value in losses.items()}
+        vote = getattr(self.optimizers["module"], "votes", False)
+        return distributed.bring_together(module, plain, weight, vote)

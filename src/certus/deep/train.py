@@ -22,14 +22,21 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from certus.certificate import Status
+from certus.deep import distributed
 
 Losses = dict[str, Tensor]
+#: Gives the row numbers of each batch of an epoch.
+Batches = Callable[[np.random.Generator], Iterable[Any]]
 #: Seconds between looks at the losses for a run that has come apart.
 LOOK = 5.0
 
 
 class Step(Protocol):
-    """Moves the weights on one batch."""
+    """Moves the weights on one batch.
+
+    One that has a method ``begin(batches)`` is told the batches of each epoch before
+    the first of them.
+    """
 
     #: By name: the modules that are trained, and the optimisers that move them.
     modules: dict[str, nn.Module]
@@ -49,6 +56,8 @@ class Rules(NamedTuple):
     max_time: float | None = None
     #: Whether the weights of the best epoch are put back at the end.
     keep_best: bool = False
+    #: At most so many, where fewer are faster.
+    threads: int | None = None
 
 
 @dataclass
@@ -78,7 +87,7 @@ class Run:
     def weights(self) -> dict[str, Any]:
         """A copy of all weights and buffers, averages included."""
         parts = {**self.step.modules, **_named("average", self.averages)}
-        return {name: copy.deepcopy(m.state_dict()) for name, m in parts.items()}
+        return {name: _copied(module.state_dict()) for name, module in parts.items()}
 
     def put_back(self, weights: dict[str, Any]) -> None:
         """Load what :meth:`weights` gave."""
@@ -92,13 +101,20 @@ class Run:
         return self.step.modules[name] if average is None else average.module
 
 
+def _copied(state: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: v.detach().clone() if isinstance(v, Tensor) else copy.deepcopy(v)
+        for name, v in state.items()
+    }
+
+
 def _named(prefix: str, modules: dict[str, AveragedModel]) -> dict[str, nn.Module]:
     return {f"{prefix}.{name}": module for name, module in modules.items()}
 
 
 def train(
     run: Run,
-    batches: Callable[[np.random.Generator], Iterable[Any]],
+    batches: Batches,
     rules: Rules,
     evaluate: Callable[[Run], dict[str, float]] | None = None,
     on_epoch: Callable[[Run], Status | None] | None = None,
@@ -124,99 +140,143 @@ def train(
     Status
         SOLVED for a plateau, MAX_ITER, TIME_LIMIT, DIVERGED, INTERRUPTED, STOPPED.
     """
-    deadline = (
-        math.inf if rules.max_time is None else time.perf_counter() + rules.max_time
-    )
-    status, good = Status.MAX_ITER, run.weights()
-    with _own_randomness(run):
-        while run.epoch < rules.max_epochs:
-            ended = _epoch(run, batches, deadline)
-            if ended is not None:
-                # Part of an epoch does not count, unless there is nothing else.
-                if run.epoch or ended is Status.DIVERGED:
-                    run.put_back(good)
-                status = ended
-                break
-            good = _close_epoch(run, evaluate(run) if evaluate else {}, rules)
-            ended = on_epoch(run) if on_epoch else None
-            if ended is None and run.stale >= rules.patience:
-                ended = Status.SOLVED
-            if ended is not None:
-                status = ended
-                break
+    clock = time.perf_counter
+    deadline = math.inf if rules.max_time is None else clock() + rules.max_time
+    status, good = _over(run, rules), run.weights()
+    losses: dict[str, float] = {}
+    with _own_randomness(run), _threads(rules.threads):
+        while status is None:
+            try:
+                losses, status = _epoch(run, batches, deadline)
+                if status is None:
+                    values = losses | (evaluate(run) if evaluate else {})
+                    good = _close_epoch(run, distributed.agreed(values), rules)
+                    status = on_epoch(run) if on_epoch else None
+                    status = distributed.agreed(status) or _over(run, rules)
+            except KeyboardInterrupt:
+                status = Status.INTERRUPTED
+            if status not in (None, Status.MAX_ITER, Status.SOLVED):
+                _step_back(run, good, losses)
     if rules.keep_best and run.best is not None:
         run.put_back(run.best)
     return status
 
 
-def _epoch(run: Run, batches: Any, deadline: float) -> Status | None:
-    """One epoch, its mean losses added to the history; or why it broke off."""
+def _over(run: Run, rules: Rules) -> Status | None:
+    """Whether the rules end the run here."""
+    if run.stale >= rules.patience:
+        return Status.SOLVED
+    return Status.MAX_ITER if run.epoch >= rules.max_epochs else None
+
+
+def _epoch(
+    run: Run, batches: Batches, deadline: float
+) -> tuple[dict[str, float], Status | None]:
+    """One epoch: its mean losses, and why it broke off if it did."""
     for module in run.step.modules.values():
         module.train()
-    seen: dict[str, list[Tensor]] = {}
-    sizes: list[float] = []
+    seen: list[tuple[int, Losses]] = []
     ended, looked = None, time.perf_counter()
     try:
-        for rows in batches(run.rng):
+        for rows in _told(run.step, batches(run.rng)):
             losses = run.step(rows)
             for name, average in run.averages.items():
                 average.update_parameters(run.step.modules[name])
             for schedule in run.schedules:
                 schedule.step()
-            sizes.append(len(rows))
-            for name, value in losses.items():
-                seen.setdefault(name, []).append(value)
+            seen.append((len(rows), losses))
             now = time.perf_counter()
-            if now > deadline:
+            if deadline < math.inf and distributed.anyone(now > deadline):
                 ended = Status.TIME_LIMIT
                 break
-            if now - looked > LOOK:
+            if now - looked > LOOK and distributed.count() == 1:
                 looked = now
                 if not math.isfinite(float(losses["loss"])):
                     break
     except KeyboardInterrupt:
         ended = Status.INTERRUPTED
-    table = {name: torch.stack(column).double().cpu() for name, column in seen.items()}
-    if "loss" in table and not bool(torch.isfinite(table["loss"]).all()):
-        run.diverged = _came_apart(run, table["loss"])
-        return Status.DIVERGED
-    if ended is None:
-        share = torch.tensor(sizes, dtype=torch.float64)
-        share /= share.sum()
-        run.record({name: float(share @ column) for name, column in table.items()})
-    return ended
+    if not seen:
+        return {}, ended
+    names = seen[0][1]
+    table = {k: torch.stack([v[k] for _, v in seen]).double().cpu() for k in names}
+    run.diverged = _came_apart(run, table["loss"])
+    if run.diverged is not None:
+        return {}, ended if ended is Status.INTERRUPTED else Status.DIVERGED
+    share = torch.tensor([n for n, _ in seen], dtype=torch.float64)
+    share /= share.sum()
+    return {name: float(share @ column) for name, column in table.items()}, ended
 
 
-def _came_apart(run: Run, losses: Tensor) -> tuple[int, int, float]:
-    at = int(torch.nonzero(~torch.isfinite(losses))[0, 0])
+def _told(step: Step, batches: Iterable[Any]) -> Iterable[Any]:
+    """The batches of an epoch; a step that wants to know them all is told first."""
+    begin = getattr(step, "begin", None)
+    if begin is None:
+        return batches
+    batches = list(batches)
+    begin(batches)
+    return batches
+
+
+def _came_apart(run: Run, losses: Tensor) -> tuple[int, int, float] | None:
+    """Epoch, step and the loss before, if losses or weights are no numbers any more."""
+    bad = torch.nonzero(~torch.isfinite(losses))
+    if len(bad):
+        at = int(bad[0, 0])
+    elif all(bool(torch.isfinite(p).all()) for p in _parameters(run)):
+        return None
+    else:  # the last step did it
+        at = len(losses)
     earlier = run.history.get("loss") or [math.nan]
     before = float(losses[at - 1]) if at else earlier[-1]
-    return run.epoch + 1, at + 1, before
+    return run.epoch + 1, min(at + 1, len(losses)), before
 
 
 def _close_epoch(run: Run, values: dict[str, float], rules: Rules) -> dict[str, Any]:
     """Count the epoch, keep it if it is the best; returns its weights."""
-    criterion = values.pop("criterion", run.history["loss"][-1])
-    run.record(values)
-    run.epoch += 1
-    run.torch_state = torch.random.get_rng_state()
+    criterion = values.pop("criterion", values["loss"])
     weights = run.weights()
+    run.record(values)
+    run.torch_state = torch.random.get_rng_state()
     run.stale = 0 if criterion < run.best_value - rules.tol else run.stale + 1
+    run.epoch += 1
     if criterion < run.best_value:
         run.best_value, run.best_epoch = criterion, run.epoch
         run.best = weights if rules.keep_best else None
     return weights
 
 
+def _step_back(run: Run, good: dict[str, Any], losses: dict[str, float]) -> None:
+    """Undo part of an epoch, which does not count, unless there is nothing else."""
+    if run.diverged is not None:
+        for optimizer in run.step.optimizers.values():
+            optimizer.state.clear()  # its means of gradients came apart as well
+    if run.epoch or run.diverged is not None:
+        run.put_back(good)
+        run.history = {k: v[: run.epoch] for k, v in run.history.items()}
+    elif losses and not run.history:
+        run.record(losses)
+
+
+def _parameters(run: Run) -> Iterator[Tensor]:
+    for module in run.step.modules.values():
+        yield from module.parameters()
+
+
+@contextmanager
+def _threads(wanted: int | None) -> Iterator[None]:
+    """Compute with at most so many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(min(before, wanted or before))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 @contextmanager
 def _own_randomness(run: Run) -> Iterator[None]:
     """Dropout and its like draw from the run's state, not from the user's."""
-    devices = {
-        p.device
-        for module in run.step.modules.values()
-        for p in module.parameters()
-        if p.device.type == "cuda"
-    }
+    devices = {p.device for p in _parameters(run) if p.device.type == "cuda"}
     with torch.random.fork_rng(devices=sorted(d.index or 0 for d in devices)):
         torch.random.set_rng_state(run.torch_state)
         yield
