@@ -12,6 +12,7 @@ from typing import Any
 #: Public names, and the modules they live in.
 _WHERE = {
     "NeuralClassifier": "neural",
+    "NeuralRegressor": "neural",
 }
 
 __all__ = sorted(_WHERE)

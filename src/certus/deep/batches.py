@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
+from scipy import sparse
+from sklearn.utils import assert_all_finite
 from torch import Tensor
 
 
@@ -37,9 +39,7 @@ class DenseRows:
     """An array or tensor whose first axis are the rows."""
 
     def __init__(self, X: Any, dtype: torch.dtype, device: Any) -> None:
-        if not isinstance(X, Tensor):
-            X = torch.as_tensor(np.ascontiguousarray(X)).to(dtype)
-        self.X = X.to(device)
+        self.X = as_tensor(X, dtype).to(device)
 
     def __len__(self) -> int:
         """How many rows there are."""
@@ -54,6 +54,7 @@ class SparseRows:
     """CSR rows, made dense a batch at a time."""
 
     def __init__(self, X: Any, dtype: torch.dtype, device: Any) -> None:
+        as_tensor(X.data, dtype)
         self.X, self.dtype, self.device = X.tocsr(), dtype, device
 
     def __len__(self) -> int:
@@ -80,7 +81,7 @@ class RaggedRows:
 
     def __init__(self, sequences: list[Any], dtype: Any, device: Any) -> None:
         self.device = device
-        self.parts = [torch.as_tensor(np.asarray(x)).to(dtype) for x in sequences]
+        self.parts = [as_tensor(np.asarray(x), dtype) for x in sequences]
         self.lengths = torch.tensor([len(x) for x in self.parts], dtype=torch.int64)
 
     def __len__(self) -> int:
@@ -97,6 +98,28 @@ class RaggedRows:
         return padded.to(self.device), lengths
 
 
+def as_tensor(X: Any, dtype: torch.dtype) -> Tensor:
+    """An array as a tensor of this dtype, or a sentence about NaN and infinity.
+
+    Where nothing has to be converted the memory is the array's own.
+    """
+    if isinstance(X, Tensor):
+        found = X.to(dtype)
+    else:
+        X = np.ascontiguousarray(X)
+        found = torch.as_tensor(X if X.flags.writeable else X.copy()).to(dtype)
+    # A finite sum shows that every cell is; only if it is not are they looked at.
+    if not found.is_floating_point() or bool(torch.isfinite(found.sum())):
+        return found
+    if not bool(torch.isfinite(found).all()):
+        assert_all_finite(np.asarray(X), input_name="X")
+        raise ValueError(
+            f"X holds numbers beyond the range of the module's {dtype}. Standardise "
+            "the columns (StandardScaler), or make the module float64 (.double())."
+        )
+    return found
+
+
 def epoch_batches(
     rng: np.random.Generator, n: int, size: int, least: int = 1
 ) -> list[Tensor]:
@@ -108,3 +131,12 @@ def epoch_batches(
     if len(parts) > 1 and len(parts[-1]) < least:
         parts[-2:] = [torch.cat(parts[-2:])]
     return parts
+
+
+def take(X: Any, rows: Any) -> Any:
+    """Some rows of X: of an array, a sparse matrix, a frame or a list."""
+    if hasattr(X, "iloc"):
+        return X.iloc[rows]
+    if isinstance(X, list | tuple):
+        return [X[i] for i in rows]
+    return (X.tocsr() if sparse.issparse(X) else X)[rows]

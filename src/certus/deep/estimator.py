@@ -7,8 +7,11 @@ the loss are here. ``module_`` is a plain ``nn.Module``.
 
 from __future__ import annotations
 
+import copy
 import math
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,18 +20,26 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from certus.base import Estimator, Fitted, check_number, generator_of
+from certus import config
+from certus.base import (
+    Estimator,
+    Fitted,
+    UncertifiedWarning,
+    check_number,
+    generator_of,
+)
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
-from certus.deep.batches import Batch, Rows, epoch_batches
+from certus.deep.batches import Batch, Rows, epoch_batches, take
 from certus.deep.checkpoint import load_checkpoint, resume, save_checkpoint
 from certus.deep.objective import GradientStep, RowLoss
 from certus.deep.optim import make_average, make_optimizer, make_schedule
 from certus.deep.stated import Stated
 from certus.deep.train import Losses, Rules, Run, train
+from certus.verify.data import weights
 
 #: Rows that go through a network together in prediction.
-TOGETHER = 8192
+TOGETHER = 1024
 
 
 #: ``objective(module, batch)`` gives the losses of a batch.
@@ -85,6 +96,10 @@ class NeuralModel(Estimator):
         """The score of outputs, higher is better; early stopping watches it."""
         raise NotImplementedError
 
+    def _misfit(self, z: Tensor, targets: Targets) -> str:
+        """What outputs should look like, if these do not fit the targets."""
+        return ""
+
     # -- fitting ------------------------------------------------------------------
 
     def _fit(
@@ -98,33 +113,34 @@ class NeuralModel(Estimator):
     ) -> Fitted:
         self._check_training()
         given = (X, y, sample_weight)
-        X = self._read_X(X, reset=True)
-        targets = self._read_y(y, reset=True)
-        targets = targets if change is None else change(targets)
-        s = self._row_weights(y, sample_weight, len(targets.y))
         rng = generator_of(self.random_state)
-        monitor = Monitor(self, given[0], given[1], max_time=self.max_time)
-        run = self._start(X, targets, rng)
-        rows = self._rows(X, run.step.modules["module"])
-        chosen, held = self._hold_out(rows, targets, s, X_val, y_val, rng, run)
-        least = 2 if has_batch_norm(run.step.modules["module"]) else 1
-        size = self._batch_size_for(len(chosen), least)
-        steps = self.max_iter * -(-len(chosen) // size)
-        self._attach(run, rows, targets, s, steps)
+        monitor = Monitor(self, X, y, max_time=self.max_time)
+        fresh = not (self.warm_start and hasattr(self, "module_"))
+        X, targets = self._read(X, y, reset=fresh)
+        targets = targets if change is None else change(targets)
+        s = self._row_weights(targets, sample_weight)
+        run, rows = self._start(X, targets, rng, fresh)
+        chosen, held = self._hold_out(rows, targets, s, X_val, y_val, run)
+        size, least = self._batch_size_for(len(chosen), run)
+        self._attach(run, rows, targets, s)
+        self._plan(run, self.max_iter * -(-len(chosen) // size))
         about = {"model": type(self).__name__, "rows": len(chosen), "batch": size}
         if self.checkpoint is not None:
             found = load_checkpoint(Path(self.checkpoint))
             if found is not None:
                 resume(run, found, about)
+        earlier = run.history.get("seconds", [0.0])[-1]
 
         def batches(rng: np.random.Generator) -> Iterator[Tensor]:
             for part in epoch_batches(rng, len(chosen), size, least):
                 yield chosen[part]
 
         def on_epoch(run: Run) -> Status | None:
+            ended = monitor.step(run.history["loss"][-1], math.nan)
+            run.record({"seconds": earlier + monitor.history["seconds"][-1]})
             if self.checkpoint is not None:
                 save_checkpoint(Path(self.checkpoint), run, about)
-            return monitor.step(run.history["loss"][-1], math.nan)
+            return ended
 
         rules = Rules(
             max_epochs=self.max_iter,
@@ -135,46 +151,147 @@ class NeuralModel(Estimator):
         )
         evaluate = None if held is None else self._evaluator(held, targets)
         status = train(run, batches, rules, evaluate, on_epoch)
-        self._finish(run, status, monitor)
-        return Fitted(self._evidence(run, targets), *given, status)
+        self._finish(run)
+        monitor.close({})
+        return Fitted(self._evidence(run), *given, status)
 
-    def _start(self, X: Any, targets: Targets, rng: np.random.Generator) -> Run:
-        """A module with its optimiser: those of the last fit if it is a warm start."""
-        previous = getattr(self, "_run", None)
-        if self.warm_start and previous is not None:
-            previous.stale, previous.best, previous.best_value = 0, None, math.inf
-            previous.epoch, previous.history, previous.diverged = 0, {}, None
-            return previous
+    def _partial_fit(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> None:
+        """One epoch on these rows, from where the last one ended."""
+        self._check_training()
+        if self.early_stopping:
+            raise ValueError(
+                "partial_fit makes one epoch on all rows it is given and cannot stop "
+                "early. Set early_stopping=False, or call fit."
+            )
+        fresh = not hasattr(self, "module_")
+        X = self._read_X(X, reset=fresh)
+        targets = self._read_y(y, reset=reset)
+        s = self._row_weights(targets, sample_weight)
+        run = getattr(self, "_run", None)
+        if run is None or run.final() is not self.module_:
+            rng = generator_of(self.random_state)
+            run, rows = self._start(X, targets, rng, fresh)
+        else:
+            rows = self._rows(X, self.module_)
+        _require_as_many(rows, targets)
+        size, least = self._batch_size_for(len(rows), run)
+        self._attach(run, rows, targets, s)
+        for optimizer in run.step.optimizers.values():
+            for group in optimizer.param_groups:
+                group["lr"] = self.learning_rate
+
+        def batches(rng: np.random.Generator) -> list[Tensor]:
+            return epoch_batches(rng, len(rows), size, least)
+
+        status = train(run, batches, Rules(run.epoch + 1, max_time=self.max_time))
+        self._finish(run)
+        # It spoke of other weights; certus.certify makes one for these.
+        vars(self).pop("certificate_", None)
+        self._complain(run, status)
+
+    def _complain(self, run: Run, status: Status) -> None:
+        """Say how a partial fit ended, if not well."""
+        settings = config.get_config()
+        if status is Status.INTERRUPTED and settings["on_interrupt"] == "raise":
+            raise KeyboardInterrupt
+        if run.diverged is not None and settings["on_uncertified"] != "ignore":
+            _, step, before = run.diverged
+            warnings.warn(
+                f"{type(self).__name__}: the loss became NaN or infinite in step "
+                f"{step} ({before:.3g} before); the weights are those before this "
+                "call. Fix: lower learning_rate, standardise X, or set clip.",
+                UncertifiedWarning,
+                stacklevel=4,
+            )
+
+    def _read(self, X: Any, y: Any, reset: bool) -> tuple[Any, Targets]:
+        return self._read_X(X, reset), self._read_y(y, reset)
+
+    def _start(
+        self, X: Any, targets: Targets, rng: np.random.Generator, fresh: bool
+    ) -> tuple[Run, Rows]:
+        """A module with its optimiser, tried on two rows; the last one if not fresh."""
         seed = int(rng.integers(2**63 - 1))
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            module = self._build(X, targets).to(self.device)
+            torch.default_generator.manual_seed(seed)
+            if fresh:
+                module = self._build(X, targets).to(self.device)
+            else:
+                module = copy.deepcopy(self.module_).to(self.device)
+            rows = self._rows(X, module)
+            _require_as_many(rows, targets)
+            self._try(module, rows, targets)
             state = torch.random.get_rng_state()
+        if not any(p.requires_grad for p in module.parameters()):
+            raise ValueError(
+                "The module has no parameters to train. Give it some, or set "
+                "requires_grad=True on those it has."
+            )
         kind, rate = self.optimizer, self.learning_rate
         optimizer = make_optimizer(kind, module, rate, self.weight_decay)
         average = make_average(module, self.average)
         step = GradientStep(module, optimizer, minimised(targets), None, self.clip)
-        return Run(step, rng, state, {} if average is None else {"module": average})
+        averages = {} if average is None else {"module": average}
+        return Run(step, rng, state, averages), rows
+
+    def _try(self, module: nn.Module, rows: Rows, targets: Targets) -> None:
+        """Two rows through the module, so that a misfit is told before training."""
+        inputs = rows[slice(0, 2)]
+        try:
+            with evaluating(module), torch.no_grad():
+                z = module(*inputs)
+        except (RuntimeError, TypeError, IndexError) as error:
+            shapes = ", ".join(str(tuple(x.shape)) for x in inputs)
+            raise ValueError(
+                f"The module fails on inputs of shape {shapes}: "
+                f"{_first_line(error)} Build it for X."
+            ) from error
+        if not isinstance(z, Tensor):
+            wanted = f"a tensor, not a {type(z).__name__}"
+        elif z.ndim == 0 or len(z) != len(inputs[0]):
+            wanted = "one output for each row"
+        else:
+            wanted = self._misfit(z, targets)
+        if wanted:
+            got = f"; it gives shape {tuple(z.shape)}" if isinstance(z, Tensor) else ""
+            raise ValueError(
+                f"For two rows of X the module should give {wanted}{got}. Change its "
+                "last layer, or y."
+            )
+        y = on_device(targets.y[: len(z)], module, self.device)
+        with torch.no_grad():
+            loss = targets.loss(z, y)
+        if not isinstance(loss, Tensor) or loss.shape != (len(z),):
+            got = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+            raise ValueError(
+                "The loss should give one number for each row, as with "
+                f"reduction='none'; for {len(z)} rows it gives {got}."
+            )
 
     def _attach(
-        self, run: Run, rows: Rows, targets: Targets, s: Tensor | None, steps: int
+        self, run: Run, rows: Rows, targets: Targets, s: np.ndarray | None
     ) -> None:
-        """Give the step its data, and the optimiser its schedule over this run."""
-        y = targets.y.to(self.device)
-        extra = None if targets.extra is None else targets.extra.to(self.device)
-        augment = self.augment
+        """Give the step its data."""
+        step: Any = run.step
+        module, augment = step.modules["module"], self.augment
+        y = on_device(targets.y, module, self.device)
+        extra, t = targets.extra, None if s is None else torch.as_tensor(s)
+        extra = None if extra is None else on_device(extra, module, self.device)
+        t = None if t is None else on_device(t, module, self.device)
 
         def fetch(numbers: Tensor) -> Batch:
             inputs = rows[numbers]
             if augment is not None:
                 inputs = (augment(inputs[0]), *inputs[1:])
-            weights = None if s is None else s[numbers]
+            weight = None if t is None else t[numbers]
             more = None if extra is None else extra[numbers]
-            return Batch(inputs, y[numbers], weights, more)
+            return Batch(inputs, y[numbers], weight, more)
 
-        step: Any = run.step
         step.fetch, step.objective = fetch, minimised(targets)
-        optimizer = step.optimizers["module"]
+
+    def _plan(self, run: Run, steps: int) -> None:
+        """The schedule of the learning rate over a run of so many steps."""
+        optimizer = run.step.optimizers["module"]
         schedule = make_schedule(self.schedule, optimizer, steps, self.warmup)
         run.schedules = [] if schedule is None else [schedule]
 
@@ -182,62 +299,75 @@ class NeuralModel(Estimator):
         self,
         rows: Rows,
         targets: Targets,
-        s: Tensor | None,
+        s: np.ndarray | None,
         X_val: Any,
         y_val: Any,
-        rng: np.random.Generator,
         run: Run,
     ) -> tuple[Tensor, HeldOut | None]:
         """Numbers of the rows to train on, and those to stop by, if any."""
+        module = run.step.modules["module"]
         # A row of weight zero is an absent row.
-        present = (
-            torch.arange(len(rows)) if s is None else torch.nonzero(s > 0)[:, 0].cpu()
-        )
+        present = torch.as_tensor(np.arange(len(rows)) if s is None else s.nonzero()[0])
+        if (X_val is None) != (y_val is None):
+            raise ValueError("Pass both of X_val and y_val, or neither.")
         if X_val is not None:
-            if y_val is None:
-                raise ValueError("X_val is given without y_val; pass both.")
-            module = run.step.modules["module"]
-            apart = self._rows(self._read_X(X_val, reset=False), module)
-            y = self._read_y(y_val, reset=False).y.to(self.device)
+            X, wanted = self._read(X_val, y_val, reset=False)
+            apart = self._rows(X, module)
+            _require_as_many(apart, wanted, "X_val", "y_val")
+            y = on_device(wanted.y, module, self.device)
             return present, HeldOut(apart, y, None)
         if not self.early_stopping:
             return present, None
+        if len(present) < 2:
+            raise ValueError("early_stopping needs at least 2 rows; got 1.")
         groups = None if targets.groups is None else targets.groups[present.numpy()]
-        parts = share_out(len(present), self.validation_fraction, groups, rng)
+        parts = share_out(len(present), self.validation_fraction, groups, run.rng)
         rest, chosen = present[parts[0]], present[parts[1]]
-        y = targets.y.to(self.device)[chosen]
-        kept = Chosen(rows, chosen)
-        return rest, HeldOut(kept, y, None if s is None else s[chosen])
+        y = on_device(targets.y[chosen], module, self.device)
+        t = None if s is None else torch.as_tensor(s)[chosen]
+        t = None if t is None else on_device(t, module, self.device)
+        return rest, HeldOut(Chosen(rows, chosen), y, t)
 
     def _evaluator(self, held: HeldOut, targets: Targets) -> Any:
+        own = callable(getattr(self, "loss", None))
+
         def evaluate(run: Run) -> dict[str, float]:
             z = outputs(run.final(), held.rows)
             loss = targets.loss(z, held.y)
             mean = loss.mean() if held.s is None else held.s @ loss / held.s.sum()
-            score = self._grade(z, held.y, held.s)
+            value, score = float(mean), self._grade(z, held.y, held.s)
+            # The score decides, unless it says nothing or the loss is the user's own.
+            by_loss = own or not math.isfinite(score)
+            criterion = value if by_loss else -score
             return {
-                "validation_loss": float(mean),
+                "validation_loss": value,
                 "validation_score": score,
-                "criterion": -score if math.isfinite(score) else math.inf,
+                "criterion": criterion if math.isfinite(criterion) else math.inf,
             }
 
         return evaluate
 
-    def _finish(self, run: Run, status: Status, monitor: Monitor) -> None:
+    def _finish(self, run: Run) -> None:
+        step: Any = run.step
+        step.fetch = run.best = None  # the data is the user's; what was best is back
         self.module_ = run.final().eval()
         self._run = run
         self.n_iter_ = max(1, run.epoch)
-        self.history_ = {**run.history, "seconds": monitor.history["seconds"]}
+        self.history_ = {name: list(column) for name, column in run.history.items()}
         self.loss_ = run.history["loss"][-1] if run.history else math.nan
         self.best_epoch_ = run.best_epoch
-        monitor.close({})
 
-    def _evidence(self, run: Run, targets: Targets) -> Evidence:
+    def _evidence(self, run: Run) -> Evidence:
+        planned = self.schedule is not None or math.isinf(self.n_iter_no_change)
         params = {
             "epochs": run.epoch,
             "best_epoch": run.best_epoch,
             "diverged": None if run.diverged is None else list(run.diverged),
-            "held_out": "validation_score" in run.history,
+            "held_out": "validation_loss" in run.history,
+            # A run with a schedule ends where the schedule does, not on a plateau.
+            "planned": self.max_iter if planned else None,
+            "patience": self.n_iter_no_change,
+            "tol": self.tol,
         }
         arrays = {f"history_{k}": np.asarray(v) for k, v in run.history.items()}
         return Evidence("network", (), params, arrays)
@@ -251,16 +381,23 @@ class NeuralModel(Estimator):
         change: Change | None = None,
     ) -> Stated:
         """The loss on some rows, for the verifier."""
-        X = self._read_X(X, reset=False)
+        check_is_fitted(self, "module_")
         targets = self._read_y(y, reset=False)
         targets = targets if change is None else change(targets)
-        s = self._row_weights(y, sample_weight, len(targets.y))
-        rows = self._rows(X, self.module_)
+        s = self._row_weights(targets, sample_weight)
+        rows = self._rows(self._read_X(take(X, chosen), reset=False), self.module_)
         numbers = torch.as_tensor(chosen)
-        s = None if s is None else s[numbers]
+        weight = None if s is None else torch.as_tensor(s)[numbers]
         extra = None if targets.extra is None else targets.extra[numbers]
-        batch = Batch(rows[numbers], targets.y[numbers], s, extra)
+        inputs = rows[slice(0, len(rows))]
+        batch = Batch(inputs, targets.y[numbers], weight, extra)
         return Stated(self.module_, minimised(targets), batch)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied and pickled: not the optimiser, which belongs to a run."""
+        state = dict(super().__getstate__())
+        state.pop("_run", None)
+        return state
 
     # -- prediction ---------------------------------------------------------------
 
@@ -272,7 +409,9 @@ class NeuralModel(Estimator):
 
     # -- parameters ---------------------------------------------------------------
 
-    def _batch_size_for(self, n: int, least: int) -> int:
+    def _batch_size_for(self, n: int, run: Run) -> tuple[int, int]:
+        """Rows in a batch, and the fewest there may be."""
+        least = 2 if has_batch_norm(run.step.modules["module"]) else 1
         size = n if self.batch_size is None else min(int(self.batch_size), n)
         if size < least:
             raise ValueError(
@@ -280,22 +419,20 @@ class NeuralModel(Estimator):
                 f"batch_size={self.batch_size!r} and {n} rows. Raise batch_size, or "
                 "use layer normalisation."
             )
-        return size
+        return size, least
 
-    def _row_weights(self, y: Any, sample_weight: Any, n: int) -> Tensor | None:
+    def _row_weights(self, targets: Targets, sample_weight: Any) -> np.ndarray | None:
         if sample_weight is None:
             return None
-        from certus.verify.data import weights
-
-        s = weights(sample_weight, None, np.empty(n), None, n)
-        return torch.as_tensor(s, dtype=torch.float32).to(self.device)
+        return weights(sample_weight, None, np.empty(0), None, len(targets.y))
 
     def _check_training(self) -> None:
         check_number("max_iter", self.max_iter, 1, integer=True)
         check_number("learning_rate", self.learning_rate, open_low=True)
         check_number("weight_decay", self.weight_decay)
         check_number("tol", self.tol)
-        check_number("n_iter_no_change", self.n_iter_no_change, 1, integer=True)
+        if self.n_iter_no_change != math.inf:
+            check_number("n_iter_no_change", self.n_iter_no_change, 1, integer=True)
         check_number("batch_size", self.batch_size, 1, integer=True, none=True)
         check_number(
             "validation_fraction", self.validation_fraction, 0, 1, open_low=True
@@ -324,25 +461,57 @@ def minimised(targets: Targets) -> Objective:
     return RowLoss(targets.loss) if targets.objective is None else targets.objective
 
 
+def on_device(value: Tensor, module: nn.Module, device: Any) -> Tensor:
+    """A tensor where the module is, its real numbers in the module's dtype."""
+    dtype = dtype_of(module) if value.is_floating_point() else value.dtype
+    return value.to(device=device, dtype=dtype)
+
+
+def dtype_of(module: nn.Module) -> torch.dtype:
+    """The dtype in which a module computes: that of its first real parameter."""
+    kinds = (p.dtype for p in module.parameters() if p.is_floating_point())
+    return next(kinds, torch.float32)
+
+
 def has_batch_norm(module: nn.Module) -> bool:
     """Whether a batch of one row is no batch."""
-    kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+    kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
     return any(isinstance(part, kinds) for part in module.modules())
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while; each part's own mode is put back."""
+    training = [part for part in module.modules() if part.training]
+    for part in training:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
 
 
 def outputs(module: nn.Module, rows: Rows) -> Tensor:
     """What a network gives for all rows, in evaluation mode, block by block."""
-    training = module.training
-    module.eval()
-    try:
-        with torch.inference_mode():
-            parts = [
-                module(*rows[slice(i, i + TOGETHER)])
-                for i in range(0, len(rows), TOGETHER)
-            ]
-    finally:
-        module.train(training)
+    with evaluating(module), torch.random.fork_rng(devices=[]), torch.inference_mode():
+        parts = [
+            module(*rows[slice(i, i + TOGETHER)]) for i in range(0, len(rows), TOGETHER)
+        ]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _require_as_many(rows: Rows, targets: Targets, X: str = "X", y: str = "y") -> None:
+    if len(rows) != len(targets.y):
+        raise ValueError(
+            f"{X} and {y} have inconsistent numbers of samples: {len(rows)} and "
+            f"{len(targets.y)}."
+        )
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return (text[0].rstrip(".") if text else type(error).__name__) + "."
 
 
 def share_out(

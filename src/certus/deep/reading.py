@@ -1,0 +1,367 @@
+"""How arrays, classes and numbers are read by estimators that train a network.
+
+Mixins of :class:`certus.deep.estimator.NeuralModel`: an estimator is one for X, one for
+y, its parameters and ``fit``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+import torch
+from scipy import sparse
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils import assert_all_finite, column_or_1d
+from torch import Tensor, nn
+
+from certus.base import class_codes, validate_data
+from certus.deep.batches import DenseRows, Rows, SparseRows
+from certus.deep.estimator import NeuralModel, Targets, dtype_of
+from certus.deep.objective import binary_cross_entropy, cross_entropy, squared
+from certus.verify.data import codes as known_codes
+from certus.verify.data import numbers, weights
+
+#: Kinds of arrays that torch knows; others are made float64.
+KINDS = (np.float64, np.float32, np.uint8, np.int32, np.int64)
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+class ArrayInput(NeuralModel):
+    """Reads X as an array of two or more axes, or as a sparse matrix; abstract."""
+
+    def _read_X(self, X: Any, reset: bool) -> Any:
+        return validate_data(
+            self,
+            X.detach().cpu().numpy() if isinstance(X, Tensor) else X,
+            accept_sparse="csr",
+            dtype=KINDS,
+            allow_nd=True,
+            ensure_all_finite=False,
+            reset=reset,
+        )
+
+    def _rows(self, X: Any, module: nn.Module) -> Rows:
+        entries = looked_up(module)
+        if entries is not None:
+            _require_places(X, entries)
+        dtype = dtype_of(module) if entries is None else torch.int64
+        kind = SparseRows if sparse.issparse(X) else DenseRows
+        return kind(X, dtype, self.device)
+
+
+def looked_up(module: nn.Module) -> int | None:
+    """How many entries the table has with which a module begins, if it does."""
+    parts = (m for m in module.modules() if next(m.parameters(False), None) is not None)
+    first = next(parts, None)
+    table = isinstance(first, nn.Embedding | nn.EmbeddingBag)
+    return first.num_embeddings if table else None
+
+
+def _require_places(X: Any, entries: int) -> None:
+    values = X.data if sparse.issparse(X) else X
+    whole = values.dtype.kind in "iu" or bool(np.all(values == np.floor(values)))
+    if not whole or values.min() < 0 or values.max() >= entries:
+        raise ValueError(
+            "The module begins with an embedding, so X should hold whole numbers from "
+            f"0 to {entries - 1}. Number the words so, or enlarge the embedding."
+        )
+
+
+class Classes(ClassifierMixin, NeuralModel):
+    """Targets that are classes, several labels at once, or soft targets; abstract."""
+
+    def _read_y(self, y: Any, reset: bool) -> Targets:
+        y = _as_array(self, y)
+        if y.ndim == 2 and y.shape[1] > 1:
+            return self._read_table(y, reset)
+        if not reset and self._kind != "classes":
+            raise ValueError(
+                f"y has one column; the model was fitted on {len(self.classes_)}."
+            )
+        y = column_or_1d(y, warn=True)
+        if y.dtype.kind in "fO":
+            assert_all_finite(y, input_name="y")
+        if reset:
+            self.classes_, codes = class_codes(y)
+            self._kind = "classes"
+        else:
+            codes = known_codes(y, self.classes_)
+        smoothing = self.label_smoothing
+
+        def loss(z: Tensor, t: Tensor) -> Tensor:
+            if z.ndim == 1 or z.shape[1] == 1:
+                return binary_cross_entropy(z, t, smoothing)
+            return cross_entropy(z, t, smoothing)
+
+        t = torch.as_tensor(codes, dtype=torch.int64)
+        return Targets(t, own_loss(self, loss), len(self.classes_), codes)
+
+    def _read_table(self, y: np.ndarray, reset: bool) -> Targets:
+        """Zeros and ones of several labels, or a distribution over classes a row."""
+        y = numbers(y, len(y))
+        binary = bool(np.isin(y, (0.0, 1.0)).all())
+        shares = bool(np.allclose(y.sum(axis=1), 1.0) and (y >= 0).all())
+        if not binary and not shares:
+            raise ValueError(
+                "A y of several columns holds zeros and ones, one column for each "
+                "label, or a distribution over classes in each row."
+            )
+        if reset:
+            self.classes_ = np.arange(y.shape[1])
+            self._kind = "labels" if binary else "soft"
+        if self._kind == "classes" or y.shape[1] != len(self.classes_):
+            columns = 1 if self._kind == "classes" else len(self.classes_)
+            raise ValueError(
+                f"y has {y.shape[1]} columns; the model was fitted on {columns}."
+            )
+        kind = cross_entropy if self._kind == "soft" else binary_cross_entropy
+        smoothing = self.label_smoothing
+        loss = own_loss(self, lambda z, t: kind(z, t, smoothing))
+        return Targets(torch.as_tensor(y), loss, y.shape[1])
+
+    def _misfit(self, z: Tensor, targets: Targets) -> str:
+        n, k = len(z), targets.outputs
+        if z.shape == (n, k):
+            return ""
+        if self._kind == "classes" and k == 2:
+            fits = z.shape in ((n,), (n, 1))
+            return "" if fits else f"shape {(n, 2)} or {(n, 1)}, scores of the classes"
+        return f"shape {(n, k)}, a score for each class"
+
+    def _row_weights(self, targets: Targets, sample_weight: Any) -> np.ndarray | None:
+        if self.class_weight is None:
+            return super()._row_weights(targets, sample_weight)
+        codes = targets.groups
+        if codes is None:
+            raise ValueError(
+                "class_weight needs one class for each row, and y holds several "
+                "columns. Use sample_weight."
+            )
+        rule = self.class_weight
+        s = weights(sample_weight, rule, codes, self.classes_, len(codes))
+        if not s.any():
+            raise ValueError("class_weight leaves no row with a positive weight.")
+        return s
+
+    def _grade(self, z: Tensor, y: Tensor, s: Tensor | None) -> float:
+        if self._kind == "soft":
+            y = y.argmax(dim=1)
+        found = self._decide(self._probabilities(z.cpu().numpy()))
+        weight = None if s is None else s.cpu().numpy()
+        return float(accuracy_score(y.cpu().numpy(), found, sample_weight=weight))
+
+    def _probabilities(self, z: np.ndarray) -> np.ndarray:
+        t = torch.as_tensor(z)
+        if self._kind == "labels":
+            return torch.sigmoid(t).numpy()
+        if t.ndim == 1 or t.shape[1] == 1:
+            p = torch.sigmoid(t.reshape(-1, 1))
+            return torch.cat([1 - p, p], dim=1).numpy()
+        return torch.softmax(t, dim=1).numpy()
+
+    def _decide(self, p: np.ndarray) -> np.ndarray:
+        return (p > 0.5).astype(int) if self._kind == "labels" else p.argmax(axis=1)
+
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """Make one epoch over these rows, with the optimiser of the last one.
+
+        ``schedule`` and ``early_stopping`` belong to whole runs. No certificate is
+        left; :func:`certus.certify` makes one.
+
+        Parameters
+        ----------
+        X, y : array-like
+            Rows and their classes.
+        classes : array-like, optional
+            All classes there will be; needed in the first call.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights.
+
+        Returns
+        -------
+        estimator
+            Itself.
+        """
+        fresh = not hasattr(self, "module_")
+        table = np.ndim(y) == 2 and np.shape(y)[1] > 1
+        if fresh and not table:
+            if classes is None:
+                raise ValueError(
+                    "classes must be passed on the first call to partial_fit: all "
+                    "classes there will be."
+                )
+            self.classes_, _ = class_codes(np.unique(np.asarray(classes)))
+            self._kind = "classes"
+        elif classes is not None and not np.array_equal(
+            np.unique(np.asarray(classes)), self.classes_
+        ):
+            raise ValueError("classes are not those of the first call to partial_fit.")
+        self._partial_fit(X, y, sample_weight, reset=fresh and table)
+        return self
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities of the classes; of each label, where there are several.
+
+        Parameters
+        ----------
+        X : array-like
+            Rows like those of the fit.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            In the order of ``classes_``.
+        """
+        return self._probabilities(self._outputs(X))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable class of each row, or its labels as zeros and ones.
+
+        Parameters
+        ----------
+        X : array-like
+            Rows like those of the fit.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_labels)
+            Classes.
+        """
+        found = self._decide(self.predict_proba(X))
+        return found if self._kind == "labels" else self.classes_[found]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Share of rows predicted right; all labels of a row must be.
+
+        Parameters
+        ----------
+        X, y : array-like
+            Rows and their classes; of soft targets the largest counts.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights.
+
+        Returns
+        -------
+        float
+            Accuracy.
+        """
+        found = self.predict(X)
+        if self._kind == "soft" and np.ndim(y) == 2:
+            y = self.classes_[np.argmax(np.asarray(y), axis=1)]
+        return float(accuracy_score(y, found, sample_weight=sample_weight))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
+
+
+class Numbers(RegressorMixin, NeuralModel):
+    """Targets that are numbers, one or several a row; abstract."""
+
+    def _read_y(self, y: Any, reset: bool) -> Targets:
+        y = _as_array(self, y)
+        try:
+            y = y.astype(np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(
+                "y holds what are no numbers; this model is a regressor."
+            ) from None
+        assert_all_finite(y, input_name="y")
+        table = y.reshape(len(y), -1)
+        if reset:
+            self._flat, self._columns = y.ndim == 1, table.shape[1]
+        elif table.shape[1] != self._columns:
+            raise ValueError(
+                f"y has {table.shape[1]} columns; the model was fitted on "
+                f"{self._columns}."
+            )
+        loss = own_loss(self, squared, alike=True)
+        return Targets(torch.as_tensor(table), loss, table.shape[1])
+
+    def _misfit(self, z: Tensor, targets: Targets) -> str:
+        n, k = len(z), targets.outputs
+        fits = z.shape == (n, k) or (k == 1 and z.shape == (n,))
+        return "" if fits else f"shape {(n, k)}, as y has {k} column{'s'[: k != 1]}"
+
+    def _grade(self, z: Tensor, y: Tensor, s: Tensor | None) -> float:
+        weight = None if s is None else s.cpu().numpy()
+        found, wanted = z.reshape(y.shape).cpu().numpy(), y.cpu().numpy()
+        constant = np.ptp(wanted, axis=0).min() == 0
+        if constant or not np.isfinite(found).all():
+            return float("nan")  # then the loss decides
+        return float(r2_score(wanted, found, sample_weight=weight))
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Make one epoch over these rows, with the optimiser of the last one.
+
+        ``schedule`` and ``early_stopping`` belong to whole runs. No certificate is
+        left; :func:`certus.certify` makes one.
+
+        Parameters
+        ----------
+        X, y : array-like
+            Rows and their targets.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights.
+
+        Returns
+        -------
+        estimator
+            Itself.
+        """
+        fresh = not hasattr(self, "module_")
+        self._partial_fit(X, y, sample_weight, reset=fresh)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Predicted numbers.
+
+        Parameters
+        ----------
+        X : array-like
+            Rows like those of the fit.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_outputs)
+            As y was given.
+        """
+        z = self._outputs(X)
+        return z.reshape(-1) if self._flat else z.reshape(len(z), -1)
+
+
+def own_loss(model: Any, default: Loss, alike: bool = False) -> Loss:
+    """The user's own loss, if there is one, its mean over outputs; else the default.
+
+    ``alike`` gives it targets in the shape of the outputs.
+    """
+    own = getattr(model, "loss", None)
+    if not callable(own):
+        return default
+
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        rows = own(z, y.reshape(z.shape) if alike else y)
+        several = isinstance(rows, Tensor) and rows.ndim > 1 and len(rows) == len(z)
+        return rows.reshape(len(rows), -1).mean(dim=1) if several else rows
+
+    return loss
+
+
+def _as_array(model: Any, y: Any) -> np.ndarray:
+    """Targets as an array of one or two axes."""
+    if y is None:
+        raise ValueError(
+            f"{type(model).__name__} requires y to be passed, but the target y is None."
+        )
+    if isinstance(y, Tensor):
+        y = y.detach().cpu()
+    y = np.asarray(y.toarray() if sparse.issparse(y) else y)
+    if y.ndim not in (1, 2) or y.size == 0:
+        raise ValueError(f"y has shape {y.shape}; pass one target for each row of X.")
+    return y
