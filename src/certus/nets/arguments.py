@@ -1,0 +1,20 @@
+"""Checks of what a network is built with, told in a sentence."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+
+def require_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    """Raise unless ``value`` is one of ``choices``."""
+    if value not in choices:
+        shown = ", ".join(repr(c) for c in choices)
+        raise ValueError(f"{name} must be one of {shown}, got {value!r}.")
+
+
+def require_count(name: str, value: Any) -> int:
+    """``value`` as an int, or a sentence unless it is a whole number above 0."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} must be a whole number above 0, got {value!r}.")
+    return int(value)
