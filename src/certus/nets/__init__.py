@@ -1,1 +1,42 @@
-"""Networks as plain torch modules, one file for each family."""
+"""Networks as plain torch modules, one file for each family.
+
+Each keeps what it was built with in ``config``; nothing here trains. The estimators of
+``certus.deep`` do, and take any of these modules as well as your own.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+#: Public names, and the modules they live in.
+_WHERE = {
+    "MLP": "mlp",
+    "Absolute": "activations",
+    "Heaviside": "activations",
+    "Maxout": "activations",
+    "activation": "activations",
+    "count_parameters": "mlp",
+    "initialize": "mlp",
+    "softmax": "activations",
+}
+
+__all__ = sorted(_WHERE)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'certus.nets' has no attribute {name!r}")
+    try:
+        module = import_module(f"certus.nets.{_WHERE[name]}")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ImportError(
+            f'certus.nets.{name} needs PyTorch: pip install "certus[deep]".'
+        ) from error
+    return getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return __all__
