@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from certus.persist import arrays, values  # noqa: F401 - the table of codecs
+from certus.persist import arrays, networks, values  # noqa: F401 - the table of codecs
 from certus.persist.container import (
     ModelFileError,
     seal,

@@ -90,11 +90,18 @@ REGISTRY: dict[str, tuple[str, str]] = {
             "SkipGram",
         )
     },
+    **{name: ("certus.deep", name) for name in ("NeuralClassifier", "NeuralRegressor")},
     **{name: ("certus.table", name) for name in ("TableEncoder", "TablePipeline")},
 }
 
-#: What scikit-learn's callbacks leave on an estimator: live objects, not a result.
-TRANSIENT = frozenset({"_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx"})
+#: Where the networks live that a model file may hold.
+NETWORKS = "certus.nets"
+
+#: What callbacks and training leave on an estimator: live objects, not a result.
+#: ``_run`` is the optimiser of a network between two partial fits.
+TRANSIENT = frozenset(
+    {"_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx", "_run"}
+)
 
 #: Deepest nesting of values. One level takes at most three levels of JSON.
 MAX_NESTING = 40
@@ -196,6 +203,8 @@ class Encoder:
                 return BY_TAG["objects"] if objects else codec
         if is_registered(type(value)):
             return BY_TAG["estimator"]
+        if is_network(type(value)):
+            return BY_TAG["network"]
         raise self.refusal(_why_refused(value))
 
 
@@ -216,6 +225,11 @@ def _why_refused(value: Any) -> str:
         return (
             f"it is a {label}, not a certus model, so no model file can name it. "
             "Use the certus class, or keep the model with joblib"
+        )
+    if hasattr(value, "state_dict"):
+        return (
+            f"it is the module {label}, and a model file holds data, never code. Use a "
+            "network of certus.nets, or keep the model with joblib"
         )
     if callable(value):
         return (
@@ -320,6 +334,12 @@ def is_registered(kind: type) -> bool:
     module, attribute = REGISTRY.get(kind.__name__, ("", ""))
     # An instance exists, so its module is loaded: nothing is imported here.
     return getattr(sys.modules.get(module), attribute or "-", None) is kind
+
+
+def is_network(kind: type) -> bool:
+    """Whether this very class is a public one of ``certus.nets``."""
+    ours = kind.__module__.startswith(NETWORKS + ".")
+    return ours and getattr(sys.modules.get(NETWORKS), kind.__name__, None) is kind
 
 
 def split_state(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
