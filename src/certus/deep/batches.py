@@ -15,6 +15,11 @@ from scipy import sparse
 from sklearn.utils import assert_all_finite
 from torch import Tensor
 
+#: Elements of sequences that go through a network together in prediction.
+STEPS_TOGETHER = 1 << 16
+#: Batches whose rows are put in order of length together.
+SORTED = 16
+
 
 class Batch(NamedTuple):
     """What a step sees of some rows."""
@@ -81,21 +86,26 @@ class RaggedRows:
 
     def __init__(self, sequences: list[Any], dtype: Any, device: Any) -> None:
         self.device = device
-        self.parts = [as_tensor(np.asarray(x), dtype) for x in sequences]
-        self.lengths = torch.tensor([len(x) for x in self.parts], dtype=torch.int64)
+        self.lengths = torch.tensor([len(x) for x in sequences], dtype=torch.int64)
+        self.starts = self.lengths.cumsum(0) - self.lengths
+        # One after the other: a batch is gathered from here by places.
+        self.values = as_tensor(np.concatenate(sequences), dtype)
+        #: Rows that go through a network together in prediction.
+        self.together = max(1, STEPS_TOGETHER // max(1, int(self.lengths.max())))
 
     def __len__(self) -> int:
         """How many sequences there are."""
-        return len(self.parts)
+        return len(self.lengths)
 
     def __getitem__(self, rows: Any) -> tuple[Tensor, ...]:
         """These sequences padded, and their lengths."""
-        if isinstance(rows, slice):
-            rows = np.arange(len(self))[rows]
-        chosen = [self.parts[int(i)] for i in rows]
-        padded = torch.nn.utils.rnn.pad_sequence(chosen, batch_first=True)
-        lengths = self.lengths[torch.as_tensor(np.asarray(rows))]
-        return padded.to(self.device), lengths
+        rows = torch.arange(len(self))[rows]
+        lengths = self.lengths[rows]
+        t = torch.arange(int(lengths.max()) if len(rows) else 0)
+        beyond = t >= lengths[:, None]  # (batch, time)
+        padded = self.values[(self.starts[rows, None] + t).masked_fill_(beyond, 0)]
+        padded[beyond] = 0
+        return padded.to(self.device), lengths.to(self.device)
 
 
 def as_tensor(X: Any, dtype: torch.dtype) -> Tensor:
@@ -121,15 +131,38 @@ def as_tensor(X: Any, dtype: torch.dtype) -> Tensor:
 
 
 def epoch_batches(
-    rng: np.random.Generator, n: int, size: int, least: int = 1
+    rng: np.random.Generator,
+    n: int,
+    size: int,
+    least: int = 1,
+    lengths: Tensor | None = None,
 ) -> list[Tensor]:
     """Row numbers of the batches of an epoch, each row once.
 
-    A last batch of fewer than ``least`` rows joins the one before it.
+    A last batch of fewer than ``least`` rows joins the one before it. Where rows have
+    ``lengths``, batches hold rows of similar length, so that little is padded: the
+    shuffled rows of a few batches are put in order of length, the batches shuffled.
     """
-    parts = list(torch.from_numpy(rng.permutation(n)).split(size))
-    if len(parts) > 1 and len(parts[-1]) < least:
-        parts[-2:] = [torch.cat(parts[-2:])]
+    order = torch.from_numpy(rng.permutation(n))
+    if lengths is not None and n > size and len(lengths.unique()) > 1:
+        near = [p[lengths[p].argsort(stable=True)] for p in order.split(SORTED * size)]
+        order = torch.cat(near)
+        parts = list(order.split(size))
+        return _joined([parts[i] for i in rng.permutation(len(parts))], least)
+    return _joined(list(order.split(size)), least)
+
+
+def lengths_of(rows: Rows) -> Tensor | None:
+    """How long each row is, where that varies."""
+    return getattr(rows, "lengths", None)
+
+
+def _joined(parts: list[Tensor], least: int) -> list[Tensor]:
+    """Batches of which none is too small."""
+    few = next((i for i, part in enumerate(parts) if len(part) < least), None)
+    if few is not None and len(parts) > 1:
+        small = parts.pop(few)
+        parts[-1] = torch.cat([parts[-1], small])
     return parts
 
 

@@ -30,7 +30,7 @@ from certus.base import (
 )
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
-from certus.deep.batches import Batch, Rows, epoch_batches, take
+from certus.deep.batches import Batch, Rows, epoch_batches, lengths_of, take
 from certus.deep.checkpoint import load_checkpoint, resume, save_checkpoint
 from certus.deep.objective import GradientStep, RowLoss
 from certus.deep.optim import make_average, make_optimizer, make_schedule
@@ -131,8 +131,11 @@ class NeuralModel(Estimator):
                 resume(run, found, about)
         earlier = run.history.get("seconds", [0.0])[-1]
 
+        lengths = lengths_of(rows)
+        lengths = None if lengths is None else lengths[chosen]
+
         def batches(rng: np.random.Generator) -> Iterator[Tensor]:
-            for part in epoch_batches(rng, len(chosen), size, least):
+            for part in epoch_batches(rng, len(chosen), size, least, lengths):
                 yield chosen[part]
 
         def on_epoch(run: Run) -> Status | None:
@@ -181,7 +184,7 @@ class NeuralModel(Estimator):
                 group["lr"] = self.learning_rate
 
         def batches(rng: np.random.Generator) -> list[Tensor]:
-            return epoch_batches(rng, len(rows), size, least)
+            return epoch_batches(rng, len(rows), size, least, lengths_of(rows))
 
         status = train(run, batches, Rules(run.epoch + 1, max_time=self.max_time))
         self._finish(run)
@@ -446,6 +449,7 @@ class Chosen:
 
     def __init__(self, rows: Rows, numbers: Tensor) -> None:
         self.rows, self.numbers = rows, numbers
+        self.together = getattr(rows, "together", TOGETHER)
 
     def __len__(self) -> int:
         """How many rows there are."""
@@ -495,9 +499,9 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 def outputs(module: nn.Module, rows: Rows) -> Tensor:
     """What a network gives for all rows, in evaluation mode, block by block."""
     with evaluating(module), torch.random.fork_rng(devices=[]), torch.inference_mode():
-        parts = [
-            module(*rows[slice(i, i + TOGETHER)]) for i in range(0, len(rows), TOGETHER)
-        ]
+        # Long sequences go through in smaller blocks.
+        size = getattr(rows, "together", TOGETHER)
+        parts = [module(*rows[slice(i, i + size)]) for i in range(0, len(rows), size)]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 

@@ -13,12 +13,19 @@ from typing import Any
 _WHERE = {
     "MLP": "mlp",
     "Absolute": "activations",
+    "ElmanCell": "cells",
+    "GRUCell": "cells",
     "Heaviside": "activations",
+    "LSTMCell": "cells",
     "Maxout": "activations",
+    "Recurrent": "rnn",
     "activation": "activations",
+    "backpropagate_through_time": "cells",
     "count_parameters": "mlp",
     "initialize": "mlp",
     "softmax": "activations",
+    "unroll": "cells",
+    "written_out": "rnn",
 }
 
 __all__ = sorted(_WHERE)
