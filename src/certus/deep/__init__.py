@@ -13,6 +13,13 @@ from typing import Any
 _WHERE = {
     "NeuralClassifier": "neural",
     "NeuralRegressor": "neural",
+    "SignSGD": "optim",
+    "majority_vote": "distributed",
+    "max_norm": "optim",
+    "Seq2Seq": "seq2seq",
+    "jacobian": "differentiation",
+    "jvp": "differentiation",
+    "vjp": "differentiation",
 }
 
 __all__ = sorted(_WHERE)
