@@ -7,83 +7,213 @@ resumed is the run that was not, bit for bit, with the same versions and threads
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import platform
+import re
+import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from scipy import sparse
+from torch import Tensor, nn
 
+from certus.deep import distributed
 from certus.deep.train import Run
 from certus.persist import ModelFileError, decode, encode
 from certus.persist.container import seal, unseal, write_atomically
 
 NAMES = ("checkpoint-0.certus", "checkpoint-1.certus")
+#: What may differ when a run is resumed: how long it lasts, and where it is kept.
+FREE = (
+    "max_iter",
+    "max_time",
+    "n_iter_no_change",
+    "checkpoint",
+    "warm_start",
+    "device",
+)
 
 
 class CheckpointError(ValueError):
     """A checkpoint that does not belong to this fit, and what to do about it."""
 
 
-def save_checkpoint(folder: Path, run: Run, about: dict[str, Any]) -> None:
-    """Write the state of a run after an epoch.
+class Checkpoints:
+    """The checkpoints of one fit, in a folder of their own.
 
     Parameters
     ----------
-    folder : Path
-        Made if it does not exist.
-    run : Run
-        Between two epochs.
-    about : dict
-        What must be the same when it is resumed: parameters, data, classes.
+    folder : path
+        Made if it does not exist. What is in it already is read.
     """
-    tensors: dict[str, np.ndarray] = {}
-    state = {
-        "about": about,
-        "versions": _versions(),
-        "threads": torch.get_num_threads(),
-        "run": _plain(_state(run)),
+
+    def __init__(self, folder: Any) -> None:
+        self.folder = Path(folder)
+        self.about: dict[str, Any] = {}
+        self.began: Any = None
+        here = distributed.rank() == 0  # the others need not see the folder
+        self.found = distributed.agreed(_read(self.folder) if here else [])
+
+    def begin(self, rng: np.random.Generator) -> None:
+        """Give a fit the random numbers of the one it resumes, from their beginning."""
+        for state in self.found:
+            with suppress(ValueError, TypeError, LookupError):
+                rng.bit_generator.state = state["began"]
+                break
+        self.began = copy.deepcopy(rng.bit_generator.state)
+
+    def resume(self, run: Run, about: dict[str, Any]) -> None:
+        """Put a run into the newest state found; the first is written if none was.
+
+        Parameters
+        ----------
+        run : Run
+            As it is before its first epoch.
+        about : dict
+            What must be the same: see :func:`describe`.
+        """
+        self.about = about
+        for state in self.found:
+            _require_same(state["about"], about)
+            _require_shapes(run, state["run"]["modules"])
+            try:
+                _restore(run, state["run"])
+            except (LookupError, TypeError, ValueError, RuntimeError, AttributeError):
+                continue  # whole, but not written by us: the one before counts
+            _compare_surroundings(state["surroundings"], _surroundings(run))
+            return
+        if self.found:
+            raise CheckpointError(
+                f"The checkpoints in {self.folder} are incomplete. Delete them to "
+                "start anew."
+            )
+        self._write(run)  # a folder that takes no file is told before the training
+
+    def save(self, run: Run) -> None:
+        """Write the state of a run after an epoch; training outlives a full disk."""
+        try:
+            self._write(run)
+        except CheckpointError as error:
+            warnings.warn(f"{error} Training goes on.", RuntimeWarning, stacklevel=2)
+
+    def _write(self, run: Run) -> None:
+        if distributed.rank() > 0:
+            return
+        tensors: dict[str, np.ndarray] = {}
+        state = {
+            "about": self.about,
+            "began": self.began,
+            "surroundings": _surroundings(run),
+            "run": _plain(_state(run)),
+        }
+        place = self.folder / NAMES[run.epoch % 2]
+        try:
+            data = encode(state, tensors)
+            manifest = {"checkpoint": 1, "epoch": run.epoch, "state": data}
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(place, seal(manifest, tensors))
+        except ModelFileError as error:
+            raise CheckpointError(f"The checkpoint {place} {error}") from error
+        except OSError as error:
+            raise CheckpointError(
+                f"The folder {self.folder} for checkpoints cannot be made: "
+                f"{error.strerror or error}. Name another one."
+            ) from error
+
+
+def describe(params: dict[str, Any], module: nn.Module, *data: Any) -> dict[str, Any]:
+    """What a run is: parameters, architecture, and a fingerprint of its data.
+
+    Parameters
+    ----------
+    params : dict
+        Of the estimator.
+    module : nn.Module
+        What is trained.
+    *data : array, Tensor, sparse matrix, list or None
+        All that it is trained and stopped by.
+    """
+    return {
+        "parameters": {k: _said(v) for k, v in params.items() if k not in FREE},
+        "architecture": repr(module).splitlines(),
+        "data": fingerprint(*data),
     }
-    manifest = {"checkpoint": 1, "epoch": run.epoch, "state": encode(state, tensors)}
-    folder.mkdir(parents=True, exist_ok=True)
-    place = folder / NAMES[run.epoch % 2]
-    try:
-        write_atomically(place, seal(manifest, tensors))
-    except ModelFileError as error:
-        raise CheckpointError(f"{place} {error}") from error
 
 
-def load_checkpoint(folder: Path) -> dict[str, Any] | None:
-    """The newest whole checkpoint of a folder, or None if there is none."""
-    found: dict[str, Any] | None = None
+def fingerprint(*data: Any) -> str:
+    """A digest of data; equal data have equal ones, in any process."""
+    digest = hashlib.sha256()
+
+    def feed(value: Any) -> None:
+        if isinstance(value, Tensor):
+            value = value.detach().cpu().numpy()
+        if sparse.issparse(value):
+            value = value.tocsr()
+            value = [value.shape, value.data, value.indices, value.indptr]
+        if hasattr(value, "__array__") and not isinstance(value, np.generic):
+            value = np.asarray(value)
+            if value.dtype.kind != "O":
+                digest.update(f"{value.dtype.str}{value.shape}".encode())
+                digest.update(np.ascontiguousarray(value).data.cast("B"))
+                return
+            value = value.tolist()
+        if isinstance(value, list | tuple):
+            digest.update(f"list of {len(value)}".encode())
+            for item in value:
+                feed(item)
+        else:
+            digest.update(_said(value).encode("utf-8", "surrogatepass"))
+
+    feed(data)
+    return digest.hexdigest()
+
+
+def _said(value: Any) -> str:
+    """A parameter in words that are the same in every process."""
+    if isinstance(value, nn.Module):
+        return type(value).__name__
+    if callable(value) and hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}"
+    if isinstance(value, np.ndarray | Tensor) or sparse.issparse(value):
+        return f"{type(value).__name__} {fingerprint(value)[:16]}"
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
+
+
+def _read(folder: Path) -> list[dict[str, Any]]:
+    """The whole checkpoints of a folder, newest first."""
+    found: list[dict[str, Any]] = []
+    damaged: list[str] = []
     for name in NAMES:
         try:
             manifest, tensors = unseal(folder / name)
             state = decode(manifest["state"], tensors)
             state["epoch"] = int(manifest["epoch"])
-        except (ModelFileError, LookupError, TypeError):
-            continue  # cut short while it was written: the other one counts
-        if found is None or state["epoch"] > found["epoch"]:
-            found = state
-    return found
-
-
-def resume(run: Run, found: dict[str, Any], about: dict[str, Any]) -> None:
-    """Put a run into the state that :func:`load_checkpoint` found."""
-    _require_same(found["about"], about)
-    state = found["run"]
-    _require_shapes(run, state["modules"])
-    run.put_back({name: _tensors(part) for name, part in state["modules"].items()})
-    for name, optimizer in run.step.optimizers.items():
-        optimizer.load_state_dict(_tensors(state["optimizers"][name]))
-    for schedule, part in zip(run.schedules, state["schedules"]):
-        schedule.load_state_dict(part)
-    run.rng.bit_generator.state = state["rng"]
-    run.torch_state = torch.from_numpy(state["torch_state"])
-    run.best = None if state["best"] is None else _tensors(state["best"])
-    for name in ("epoch", "best_epoch", "best_value", "stale", "history"):
-        setattr(run, name, state[name])
+            _ = state["about"], state["began"], state["surroundings"], state["run"]
+            found.append(state)
+        except (ModelFileError, LookupError, TypeError, ValueError) as error:
+            if (folder / name).exists():
+                known = isinstance(error, ModelFileError)
+                damaged.append(f"{name} {error if known else 'is no checkpoint.'}")
+    for left in folder.glob(".certus-*.tmp"):  # of a process killed while it wrote
+        with suppress(OSError):
+            left.unlink()
+    if damaged and not found:
+        raise CheckpointError(
+            f"No checkpoint in {folder} can be read: {damaged[0]} Delete the folder to "
+            "start anew."
+        )
+    if damaged:
+        warnings.warn(
+            f"In {folder}, {damaged[0]} The fit goes on from the other checkpoint, "
+            f"after epoch {found[0]['epoch']}.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return sorted(found, key=lambda state: -state["epoch"])
 
 
 def _state(run: Run) -> dict[str, Any]:
@@ -102,29 +232,41 @@ def _state(run: Run) -> dict[str, Any]:
     }
 
 
+def _restore(run: Run, state: dict[str, Any]) -> None:
+    run.put_back({name: _tensors(part) for name, part in state["modules"].items()})
+    for name, optimizer in run.step.optimizers.items():
+        optimizer.load_state_dict(_tensors(state["optimizers"][name]))
+    for schedule, part in zip(run.schedules, state["schedules"], strict=True):
+        schedule.load_state_dict(part)
+    run.rng.bit_generator.state = state["rng"]
+    run.torch_state = torch.from_numpy(state["torch_state"])
+    run.best = None if state["best"] is None else _tensors(state["best"])
+    for name in ("epoch", "best_epoch", "best_value", "stale", "history"):
+        setattr(run, name, state[name])
+
+
 def _require_same(was: dict[str, Any], now: dict[str, Any]) -> None:
     """Refuse to go on with another model or other data, saying what differs."""
-    differing = [name for name in now if repr(was.get(name)) != repr(now[name])]
-    if differing:
-        shown = ", ".join(f"{n} was {was.get(n)!r}, is {now[n]!r}" for n in differing)
+    before, after = was["parameters"], now["parameters"]
+    odd = [k for k in sorted(before | after) if before.get(k) != after.get(k)]
+    told = [f"{k} was {before.get(k)}, is {after.get(k)}" for k in odd]
+    lines = zip(was["architecture"], now["architecture"])
+    told += [f"{old.strip()} is now {new.strip()}" for old, new in lines if old != new]
+    if not told and len(was["architecture"]) != len(now["architecture"]):
+        told = ["the network has other layers"]
+    if not told and was["data"] != now["data"]:
+        told = ["the data is not the same"]
+    if told:
+        more = f" and {len(told) - 3} more" if len(told) > 3 else ""
         raise CheckpointError(
-            f"The checkpoint is of another fit: {shown}. Fit with what it was made "
-            "with, or name another folder."
+            f"The checkpoint is of another fit: {'; '.join(told[:3])}{more}. Fit with "
+            "what it was made with, or name another folder."
         )
 
 
 def _require_shapes(run: Run, modules: dict[str, Any]) -> None:
-    mine = {
-        f"{name}.{key}": tuple(value.shape)
-        for name, state in run.weights().items()
-        for key, value in state.items()
-        if isinstance(value, Tensor)
-    }
-    theirs = {
-        f"{name}.{key}": tuple(np.shape(value))
-        for name, state in modules.items()
-        for key, value in state.items()
-    }
+    mine = _shapes(run.weights())
+    theirs = _shapes(modules)
     if mine != theirs:
         odd = sorted(k for k in mine | theirs if mine.get(k) != theirs.get(k))
         first = odd[0]
@@ -135,10 +277,45 @@ def _require_shapes(run: Run, modules: dict[str, Any]) -> None:
         )
 
 
+def _shapes(modules: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {
+        f"{name}.{key}": tuple(np.shape(value))
+        for name, state in modules.items()
+        for key, value in state.items()
+        if isinstance(value, Tensor | np.ndarray)
+    }
+
+
+def _surroundings(run: Run) -> dict[str, Any]:
+    devices = {str(p.device) for m in run.step.modules.values() for p in m.parameters()}
+    return {
+        "Python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "NumPy": np.__version__,
+        "threads": run.n_threads(),
+        "processes": distributed.count(),
+        "device": ", ".join(sorted(devices)),
+    }
+
+
+def _compare_surroundings(was: dict[str, Any], now: dict[str, Any]) -> None:
+    odd = [f"{k} {was.get(k)} (now {now[k]})" for k in now if was.get(k) != now[k]]
+    if odd:
+        warnings.warn(
+            f"The checkpoint was written with {', '.join(odd)}. The fit goes on, but "
+            "its last digits may be others than without the interruption.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
 def _plain(value: Any) -> Any:
     """Tensors as arrays, all the way down."""
     if isinstance(value, Tensor):
-        return value.detach().cpu().numpy().copy()
+        value = value.detach().cpu()
+        if value.dtype is torch.bfloat16:  # which NumPy lacks
+            value = value.float()
+        return value.numpy().copy()
     if isinstance(value, dict):
         return {k: _plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -155,11 +332,3 @@ def _tensors(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(_tensors(v) for v in value)
     return value
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "numpy": np.__version__,
-    }

@@ -81,7 +81,7 @@ def share(rows: Any) -> tuple[Any, float]:
 
 def bring_together(
     module: nn.Module, losses: dict[str, Tensor], weight: Any, vote: bool = False
-) -> dict[str, Tensor]:
+) -> tuple[dict[str, Tensor], Any]:
     """The mean over processes of gradients and losses, weighted, in one message.
 
     Parameters
@@ -97,11 +97,13 @@ def bring_together(
 
     Returns
     -------
-    dict of Tensor
-        The losses of the whole batch.
+    losses : dict of Tensor
+        Those of the whole batch.
+    weight : float or Tensor
+        Of all its rows.
     """
     if count() == 1:
-        return losses
+        return losses, weight
     params = [p for p in module.parameters() if p.requires_grad]
     flat = _flat([torch.zeros_like(p) if p.grad is None else p.grad for p in params])
     told = torch.stack([v.detach().to(flat.dtype) for v in losses.values()])
@@ -113,7 +115,7 @@ def bring_together(
     for p, part in zip(params, flat.split([p.numel() for p in params])):
         if p.grad is not None or bool(part.any()):  # one that nobody used stays unused
             p.grad = part.reshape(p.shape).to(p.dtype).clone()
-    return dict(zip(losses, told[:-1] / told[-1]))
+    return dict(zip(losses, told[:-1] / told[-1])), told[-1]
 
 
 def _flat(parts: list[Tensor]) -> Tensor:

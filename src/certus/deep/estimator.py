@@ -12,7 +12,6 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,12 +29,13 @@ from certus.base import (
 )
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
+from certus.deep import distributed
 from certus.deep.batches import Batch, Rows, epoch_batches, lengths_of, take
-from certus.deep.checkpoint import load_checkpoint, resume, save_checkpoint
-from certus.deep.objective import GradientStep, RowLoss
-from certus.deep.optim import make_average, make_optimizer, make_schedule
+from certus.deep.checkpoint import Checkpoints, describe
+from certus.deep.objective import RowLoss
+from certus.deep.optim import make_average, make_schedule, make_step
 from certus.deep.stated import Stated
-from certus.deep.train import Losses, Rules, Run, train
+from certus.deep.train import Losses, Rules, Run, threads_for, train
 from certus.verify.data import weights
 
 #: Rows that go through a network together in prediction.
@@ -114,6 +114,10 @@ class NeuralModel(Estimator):
         self._check_training()
         given = (X, y, sample_weight)
         rng = generator_of(self.random_state)
+        distributed.join(rng)
+        kept = None if self.checkpoint is None else Checkpoints(self.checkpoint)
+        if kept is not None:
+            kept.begin(rng)
         monitor = Monitor(self, X, y, max_time=self.max_time)
         fresh = not (self.warm_start and hasattr(self, "module_"))
         X, targets = self._read(X, y, reset=fresh)
@@ -124,11 +128,11 @@ class NeuralModel(Estimator):
         size, least = self._batch_size_for(len(chosen), run)
         self._attach(run, rows, targets, s)
         self._plan(run, self.max_iter * -(-len(chosen) // size))
-        about = {"model": type(self).__name__, "rows": len(chosen), "batch": size}
-        if self.checkpoint is not None:
-            found = load_checkpoint(Path(self.checkpoint))
-            if found is not None:
-                resume(run, found, about)
+        if kept is not None:
+            data = X, targets.y, targets.extra, s, chosen, X_val, y_val
+            module, labels = run.step.modules["module"], getattr(self, "classes_", None)
+            params = self.get_params(deep=False)
+            kept.resume(run, describe(params, module, *data, labels))
         earlier = run.history.get("seconds", [0.0])[-1]
 
         lengths = lengths_of(rows)
@@ -141,8 +145,8 @@ class NeuralModel(Estimator):
         def on_epoch(run: Run) -> Status | None:
             ended = monitor.step(run.history["loss"][-1], math.nan)
             run.record({"seconds": earlier + monitor.history["seconds"][-1]})
-            if self.checkpoint is not None:
-                save_checkpoint(Path(self.checkpoint), run, about)
+            if kept is not None:
+                kept.save(run)
             return ended
 
         rules = Rules(
@@ -173,6 +177,7 @@ class NeuralModel(Estimator):
         run = getattr(self, "_run", None)
         if run is None or run.final() is not self.module_:
             rng = generator_of(self.random_state)
+            distributed.join(rng)
             run, rows = self._start(X, targets, rng, fresh)
         else:
             rows = self._rows(X, self.module_)
@@ -230,10 +235,9 @@ class NeuralModel(Estimator):
                 "The module has no parameters to train. Give it some, or set "
                 "requires_grad=True on those it has."
             )
-        kind, rate = self.optimizer, self.learning_rate
-        optimizer = make_optimizer(kind, module, rate, self.weight_decay)
+        kind, rate, decay = self.optimizer, self.learning_rate, self.weight_decay
+        step = make_step(kind, module, rate, decay, minimised(targets), self.clip)
         average = make_average(module, self.average)
-        step = GradientStep(module, optimizer, minimised(targets), None, self.clip)
         averages = {} if average is None else {"module": average}
         return Run(step, rng, state, averages), rows
 
@@ -414,14 +418,16 @@ class NeuralModel(Estimator):
 
     def _batch_size_for(self, n: int, run: Run) -> tuple[int, int]:
         """Rows in a batch, and the fewest there may be."""
-        least = 2 if has_batch_norm(run.step.modules["module"]) else 1
+        module, together = run.step.modules["module"], distributed.count()
+        least = 2 * together if has_batch_norm(module) else 1
         size = n if self.batch_size is None else min(int(self.batch_size), n)
         if size < least:
             raise ValueError(
-                "Batch normalisation needs at least 2 rows in a batch; got "
+                f"Batch normalisation needs at least {least} rows in a batch; got "
                 f"batch_size={self.batch_size!r} and {n} rows. Raise batch_size, or "
                 "use layer normalisation."
             )
+        run.threads = threads_for(module, size)
         return size, least
 
     def _row_weights(self, targets: Targets, sample_weight: Any) -> np.ndarray | None:
@@ -432,7 +438,6 @@ class NeuralModel(Estimator):
     def _check_training(self) -> None:
         check_number("max_iter", self.max_iter, 1, integer=True)
         check_number("learning_rate", self.learning_rate, open_low=True)
-        check_number("weight_decay", self.weight_decay)
         check_number("tol", self.tol)
         if self.n_iter_no_change != math.inf:
             check_number("n_iter_no_change", self.n_iter_no_change, 1, integer=True)

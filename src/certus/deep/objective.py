@@ -48,6 +48,11 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
 }
 
 
+def weighted_mean(rows: Tensor, s: Tensor | None) -> Tensor:
+    """Σ sᵢ rowsᵢ / Σ s; the plain mean without weights."""
+    return rows.mean() if s is None else (s * rows).sum() / s.sum()
+
+
 class RowLoss:
     """The weighted mean over a batch of a loss of each row.
 
@@ -63,9 +68,7 @@ class RowLoss:
     def __call__(self, module: nn.Module, batch: Batch) -> Losses:
         """The losses of a batch; ``"loss"`` is minimised, others are recorded."""
         rows = self.loss(module(*batch.inputs), batch.y)
-        if batch.s is None:
-            return {"loss": rows.mean()}
-        return {"loss": (batch.s * rows).sum() / batch.s.sum()}
+        return {"loss": weighted_mean(rows, batch.s)}
 
 
 class GradientStep:
@@ -101,7 +104,7 @@ class GradientStep:
     def __call__(self, rows: Any) -> Losses:
         """Move on the rows of these numbers."""
         module, optimizer = self.modules["module"], self.optimizers["module"]
-        losses = self.gradients(module, *self.fetched(rows))
+        losses, _ = self.gradients(module, *self.fetched(rows))
         if self.clip is not None:
             nn.utils.clip_grad_norm_(module.parameters(), self.clip)
         optimizer.step()
@@ -116,8 +119,10 @@ class GradientStep:
             batch = self.fetch(rows)
         return batch, counts * (len(batch.y) if batch.s is None else batch.s.sum())
 
-    def gradients(self, module: nn.Module, batch: Batch, weight: Any) -> Losses:
-        """Leave the gradients of the loss of a whole batch in a module."""
+    def gradients(
+        self, module: nn.Module, batch: Batch, weight: Any
+    ) -> tuple[Losses, Any]:
+        """Leave a module the gradients of the whole batch; its losses and weight."""
         losses = self.objective(module, batch)
         module.zero_grad(set_to_none=True)
         losses["loss"].backward()

@@ -29,6 +29,8 @@ Losses = dict[str, Tensor]
 Batches = Callable[[np.random.Generator], Iterable[Any]]
 #: Seconds between looks at the losses for a run that has come apart.
 LOOK = 5.0
+#: Products in a pass forward up to which one thread is faster than two.
+SMALL = 8_000_000
 
 
 class Step(Protocol):
@@ -56,8 +58,6 @@ class Rules(NamedTuple):
     max_time: float | None = None
     #: Whether the weights of the best epoch are put back at the end.
     keep_best: bool = False
-    #: At most so many, where fewer are faster.
-    threads: int | None = None
 
 
 @dataclass
@@ -76,6 +76,8 @@ class Run:
     stale: int = 0
     best: dict[str, Any] | None = None
     history: dict[str, list[float]] = field(default_factory=dict)
+    #: At most so many, where fewer are faster; see :func:`threads_for`.
+    threads: int | None = None
     #: Set where losses became NaN or infinite: epoch, step in it, the loss before.
     diverged: tuple[int, int, float] | None = None
 
@@ -94,6 +96,11 @@ class Run:
         parts = {**self.step.modules, **_named("average", self.averages)}
         for name, module in parts.items():
             module.load_state_dict(weights[name])
+
+    def n_threads(self) -> int:
+        """How many threads compute."""
+        most = torch.get_num_threads()
+        return most if self.threads is None else min(most, self.threads)
 
     def final(self, name: str = "module") -> nn.Module:
         """The module whose weights are the result: the average, if there is one."""
@@ -144,7 +151,7 @@ def train(
     deadline = math.inf if rules.max_time is None else clock() + rules.max_time
     status, good = _over(run, rules), run.weights()
     losses: dict[str, float] = {}
-    with _own_randomness(run), _threads(rules.threads):
+    with _own_randomness(run), _threads(run):
         while status is None:
             try:
                 losses, status = _epoch(run, batches, deadline)
@@ -169,12 +176,21 @@ def _over(run: Run, rules: Rules) -> Status | None:
     return Status.MAX_ITER if run.epoch >= rules.max_epochs else None
 
 
+def _training_mode(module: nn.Module) -> None:
+    """Training mode for all but the batch norms that are frozen: these stay as is."""
+    module.train()
+    for part in module.modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm):
+            own = list(part.parameters())
+            part.training = not own or any(p.requires_grad for p in own)
+
+
 def _epoch(
     run: Run, batches: Batches, deadline: float
 ) -> tuple[dict[str, float], Status | None]:
     """One epoch: its mean losses, and why it broke off if it did."""
     for module in run.step.modules.values():
-        module.train()
+        _training_mode(module)
     seen: list[tuple[int, Losses]] = []
     ended, looked = None, time.perf_counter()
     try:
@@ -262,11 +278,25 @@ def _parameters(run: Run) -> Iterator[Tensor]:
         yield from module.parameters()
 
 
+def threads_for(module: nn.Module, rows: int) -> int | None:
+    """One thread for a network so small that two would wait for one another.
+
+    Only for networks that use each weight once for a row: elsewhere (convolutions,
+    recurrences) nobody knows how much there is to do, and torch decides.
+    """
+    plain = all(
+        isinstance(part, nn.Linear) or p.ndim < 2
+        for part in module.modules()
+        for p in part.parameters(recurse=False)
+    )
+    weights = sum(p.numel() for p in module.parameters())
+    return 1 if plain and weights * rows <= SMALL else None
+
+
 @contextmanager
-def _threads(wanted: int | None) -> Iterator[None]:
-    """Compute with at most so many threads."""
+def _threads(run: Run) -> Iterator[None]:
     before = torch.get_num_threads()
-    torch.set_num_threads(min(before, wanted or before))
+    torch.set_num_threads(run.n_threads())
     try:
         yield
     finally:
