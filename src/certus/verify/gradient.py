@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit, logsumexp, xlogy
 
 from certus.certificate import Claim, Evidence, Status, Strength
-from certus.verify import data
+from certus.verify import data, directional
 from certus.verify.data import Array
+from certus.verify.directional import Compared
 
 ROWS = 2048
 TARGET = 1e-4
@@ -32,6 +34,9 @@ _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "logistic": expit,
     "tanh": np.tanh,
     "relu": lambda z: np.maximum(z, 0.0),
+    "leaky_relu": lambda z: np.where(z < 0, z / 100, z),
+    "elu": lambda z: np.where(z < 0, np.expm1(np.minimum(z, 0.0)), z),
+    "softplus": lambda z: np.logaddexp(0.0, z),
 }
 
 
@@ -47,14 +52,6 @@ class Network(NamedTuple):
     X: Any
     y: Array
     s: Array
-
-
-class Compared(NamedTuple):
-    """Ratio of the two derivatives, its uncertainty, and the gradient's size."""
-
-    ratio: float
-    allowance: float
-    norm: float
 
 
 def check_gradient(
@@ -96,44 +93,17 @@ def check_gradient(
 
 
 def compare(model: Any, network: Network) -> Compared:
-    """Median over directions of (library's derivative) ÷ (finite difference)."""
-    rng = np.random.default_rng(0)
-    theta = _pack(model.coefs_, model.intercepts_)
-    norm = float(np.linalg.norm(_library_gradient(model, network, theta)))
+    """The library's derivatives ÷ those of the stated loss."""
     scale = np.concatenate(
         [np.full(w.size, np.sqrt(np.mean(np.square(w)))) for w in _parts(model)]
     )
-    point = theta + 0.1 * scale * rng.standard_normal(theta.size)
-    gradient = _library_gradient(model, network, point)
-    size = float(np.linalg.norm(gradient))
-    if not np.isfinite(size) or size == 0.0:
-        return Compared(np.nan, np.inf, norm)
-    step = 1e-6 * max(1.0, float(np.linalg.norm(point)))
-    ratios, doubts = [], []
-    for _ in range(DIRECTIONS):
-        # Half along the gradient, so that a wrong factor shows; half random, so that
-        # a wrong component does.
-        d = gradient / size + _unit(rng, theta.size)
-        d /= np.linalg.norm(d)
-        slope, doubt = _slope(network, point, d, step)
-        ratios.append(float(gradient @ d) / slope if slope else np.nan)
-        doubts.append(doubt / abs(slope) if slope else np.inf)
-    middle = int(np.argsort(ratios)[DIRECTIONS // 2])
-    ratio = ratios[middle]
-    return Compared(ratio, abs(ratio) * doubts[middle], norm)
-
-
-def _slope(network: Network, point: Array, d: Array, h: float) -> tuple[float, float]:
-    """Central difference with one Richardson step, and how far to trust it."""
-
-    def central(t: float) -> tuple[float, float]:
-        up, down = (stated_loss(network, point + sign * t * d) for sign in (1, -1))
-        return (up - down) / (2 * t), abs(up) + abs(down)
-
-    fine, size = central(h)
-    coarse, _ = central(2 * h)
-    rounding = 64 * float(np.finfo(float).eps) * size / h
-    return (4 * fine - coarse) / 3, abs(fine - coarse) + rounding
+    return directional.compare(
+        partial(stated_loss, network),
+        partial(_library_gradient, model, network),
+        _pack(model.coefs_, model.intercepts_),
+        scale,
+        DIRECTIONS,
+    )
 
 
 def stated_loss(network: Network, theta: Array) -> float:
@@ -259,11 +229,6 @@ def _unpack(
     parts = np.split(theta, np.cumsum(sizes)[:-1])
     weights = [part.reshape(shape) for part, shape in zip(parts, shapes)]
     return weights, parts[len(shapes) :]
-
-
-def _unit(rng: np.random.Generator, n: int) -> Array:
-    d = rng.standard_normal(n)
-    return np.asarray(d / np.linalg.norm(d))
 
 
 # -- claims -----------------------------------------------------------------------
