@@ -19,6 +19,7 @@ _WHERE = {
     "LSTMCell": "cells",
     "Maxout": "activations",
     "Recurrent": "rnn",
+    "Seq2Seq": "seq2seq",
     "activation": "activations",
     "backpropagate_through_time": "cells",
     "count_parameters": "mlp",

@@ -1,0 +1,555 @@
+"""Sequences from sequences: translate, reverse, sort, spell out, caption.
+
+    maximise over θ:  Σ sᵢ log p(yᵢ | xᵢ; θ) / |yᵢ|,   p(y | x) = Πₜ p(yᵗ | x, y^{<t})
+
+where |y| counts the end of the sequence. The network is :class:`certus.nets.Seq2Seq`;
+prediction goes on from its own outputs, greedily or by beam search.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from certus.base import certified_fit, check_choice, check_number
+from certus.deep.batches import Batch, DenseRows, RaggedRows, Rows
+from certus.deep.estimator import (
+    HeldOut,
+    NeuralModel,
+    Targets,
+    dtype_of,
+    evaluating,
+)
+from certus.deep.objective import RowLoss
+from certus.deep.parameters import documented
+from certus.deep.tokens import numbered, read_sequences, tokens_of
+from certus.deep.train import Losses, Run
+from certus.nets import seq2seq as net
+from certus.verify.data import weights
+from certus.wording import shorten
+
+Array = np.ndarray[Any, np.dtype[Any]]
+#: Sequences that are decoded together.
+TOGETHER = 512
+#: Numbers of sources' tokens: 0 stands for a source without any.
+UNKNOWN, FIRST = 1, 2
+#: Where a target is over.
+NOTHING = -1
+
+
+@documented
+class Seq2Seq(NeuralModel):
+    """Learns to write a sequence for each sequence it reads.
+
+    An encoder reads a source in both directions; a decoder writes the target token by
+    token, told what it wrote before, and with attention looks at the encoder's states
+    in each step.
+
+    Objective
+    ---------
+    Σ sᵢ ℓᵢ / Σ s, ℓ = −log p(y | x; θ) / |y| with p(y | x) = Πₜ p(yᵗ | x, y^{<t}); the
+    last factor is that of the end, and |y| counts it.
+
+    Certificate
+    -----------
+    As for :class:`certus.deep.NeuralClassifier`, of this loss, all of it MEASURED. It
+    is the loss with true previous tokens, also where ``teacher_forcing`` is below 1.
+
+    Parameters
+    ----------
+    hidden : int, default=64
+        Width of states and embeddings.
+    cell : {"gru", "lstm", "rnn"}, default="gru"
+        Kind of recurrence.
+    attention : bool, "dot" or "additive", default=True
+        Whether the decoder looks at the encoder's states: by hᵀWe (True, "dot") or by
+        vᵀtanh(Wh + Ue). Without it all it knows is the encoder's last state.
+    feedback : bool, default=True
+        Whether the decoder is told its previous output.
+    teacher_forcing : float or "scheduled", default=1.0
+        In training, the probability that the decoder is told the true previous token
+        and not one of its own; "scheduled" lets it fall from 1 to ½ over the run.
+        Below 1 an epoch takes longer, because steps can no longer be made together.
+    dropout : float, default=0.0
+        Share of embeddings and states that training leaves out.
+    beam : int, default=1
+        Beginnings that prediction follows at once; with 1 it takes the most probable
+        token in each step.
+    max_length : int, default=None
+        Most tokens of a prediction; by default twice the longest target of the fit.
+    encoder : nn.Module, default=None
+        In place of the recurrent encoder, for sources of another kind, such as images:
+        gives :class:`certus.nets.seq2seq.Encoded` for a batch of arrays, and has the
+        attribute ``width``. A copy of it is trained.
+    {training}
+    label_smoothing : float, default=0.0
+        Share of each target that is spread over all tokens.
+
+    Attributes
+    ----------
+    module_ : certus.nets.Seq2Seq
+        The trained network, in evaluation mode.
+    source_tokens_, target_tokens_ : list
+        Vocabularies; token i of the sources is number i + 2 to the network (1: unknown
+        ones, 0: an empty source), token i of the targets i + 1 (0: the end).
+    longest_ : int
+        Tokens of the longest target.
+    history_ : dict of lists
+        After each epoch: loss, validation_loss, validation_score, seconds.
+    n_iter_ : int
+        Epochs made.
+    loss_ : float
+        Mean loss of the last epoch's batches.
+    best_epoch_ : int
+        Epoch of the weights that were kept, or of the lowest loss.
+    certificate_ : Certificate
+        What the verifier found.
+
+    Notes
+    -----
+    Defaults of training differ from those of other networks: a higher learning rate
+    that falls to zero, and clipped gradients, by which sequences of length 20 are
+    reversed and sorted within a few minutes. An epoch costs O(n·T·hidden²), attention
+    O(n·T²·hidden) more.
+
+    Examples
+    --------
+    >>> from certus.deep import Seq2Seq
+    >>> words = ["tea", "rum", "milk", "water", "wine", "beer"]
+    >>> model = Seq2Seq(hidden=32, max_iter=100, random_state=0)
+    >>> model.fit(words, [w[::-1] for w in words]).predict(["milk", "rum"])
+    ['klim', 'mur']
+    """
+
+    def __init__(
+        self,
+        *,
+        hidden: int = 64,
+        cell: str = "gru",
+        attention: Any = True,
+        feedback: bool = True,
+        teacher_forcing: Any = 1.0,
+        dropout: float = 0.0,
+        beam: int = 1,
+        max_length: int | None = None,
+        encoder: Any = None,
+        optimizer: Any = "adam",
+        learning_rate: float = 3e-3,
+        schedule: Any = "cosine",
+        warmup: float = 0.0,
+        weight_decay: float = 0.0,
+        label_smoothing: float = 0.0,
+        augment: Any = None,
+        clip: float | None = 1.0,
+        average: Any = None,
+        batch_size: int | None = 128,
+        max_iter: int = 40,
+        tol: float = 1e-4,
+        n_iter_no_change: int = 10,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        max_time: float | None = None,
+        checkpoint: Any = None,
+        warm_start: bool = False,
+        device: str = "cpu",
+        random_state: Any = None,
+    ) -> None:
+        self.hidden = hidden
+        self.cell = cell
+        self.attention = attention
+        self.feedback = feedback
+        self.teacher_forcing = teacher_forcing
+        self.dropout = dropout
+        self.beam = beam
+        self.max_length = max_length
+        self.encoder = encoder
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.warmup = warmup
+        self.weight_decay = weight_decay
+        self.label_smoothing = label_smoothing
+        self.augment = augment
+        self.clip = clip
+        self.average = average
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_iter_no_change = n_iter_no_change
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.max_time = max_time
+        self.checkpoint = checkpoint
+        self.warm_start = warm_start
+        self.device = device
+        self.random_state = random_state
+
+    @certified_fit
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+    ) -> Any:
+        """Learn from pairs of sequences.
+
+        Parameters
+        ----------
+        X : iterable of sequences
+            Sources: strings, whose tokens are their characters, or lists of strings or
+            numbers. With an ``encoder`` of your own, an array it understands.
+        y : iterable of sequences
+            Targets of the same kinds; they may be empty.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weights of the pairs.
+        X_val, y_val : iterable of sequences, optional
+            Pairs of your own to stop by.
+
+        Returns
+        -------
+        Seq2Seq
+            Itself.
+        """
+        X, y = _kept(X), _kept(y)
+        return self._fit(X, y, sample_weight, X_val, y_val)
+
+    # -- hooks of the base --------------------------------------------------------
+
+    def _read_X(self, X: Any, reset: bool) -> Any:
+        if self.encoder is not None:
+            return np.asarray(X)
+        found = read_sequences(X)
+        if not found:
+            raise ValueError("X holds no sequences; at least 1 is required.")
+        if reset:
+            self.source_tokens_ = tokens_of(found)
+        return numbered(found, self.source_tokens_, FIRST, UNKNOWN)
+
+    def _rows(self, X: Any, module: nn.Module) -> Rows:
+        if self.encoder is not None:
+            return DenseRows(X, dtype_of(module), self.device)
+        filled = [x if len(x) else np.zeros(1, dtype=np.int64) for x in X]
+        return RaggedRows(filled, torch.int64, self.device)
+
+    def _read_y(self, y: Any, reset: bool) -> Targets:
+        found = read_sequences(y, "y")
+        if reset:
+            self.target_tokens_ = tokens_of(found)
+            self.longest_ = max(map(len, found), default=0)
+            self._as_text = bool(found) and all(isinstance(x, str) for x in found)
+        numbers = numbered(found, self.target_tokens_, net.END + 1, NOTHING)
+        for sequence, codes in zip(found, numbers):
+            if (codes == NOTHING).any():
+                strange = sequence[int(np.argmax(codes == NOTHING))]
+                raise ValueError(
+                    f"y holds the token {shorten(repr(strange))}, which was not in the "
+                    "targets of the fit. Leave such sequences out, or refit."
+                )
+        smoothing = self.label_smoothing
+
+        def loss(z: Tensor, t: Tensor) -> Tensor:
+            return token_loss(z, t, smoothing)
+
+        outputs = len(self.target_tokens_) + 1
+        table = ended(numbers)
+        return Targets(table, loss, outputs, None, _Forced(RowLoss(loss)))
+
+    def _build(self, X: Any, targets: Targets) -> nn.Module:
+        scheduled = self.teacher_forcing == "scheduled"
+        size = len(X) if self.batch_size is None else min(self.batch_size, len(X))
+        encoder = copy.deepcopy(self.encoder)
+        return net.Seq2Seq(
+            0 if encoder is not None else len(self.source_tokens_) + FIRST,
+            targets.outputs,
+            hidden=self.hidden,
+            cell=self.cell,
+            attention=_attention(self.attention),
+            feedback=bool(self.feedback),
+            forcing=0.5 if scheduled else float(self.teacher_forcing),
+            forcing_steps=self.max_iter * -(-len(X) // size) if scheduled else 0,
+            dropout=float(self.dropout),
+            encoder=encoder,
+        )
+
+    def _try(self, module: nn.Module, rows: Rows, targets: Targets) -> None:
+        if self.encoder is None:
+            return
+        try:
+            with evaluating(module), torch.no_grad():
+                module(*rows[slice(0, 2)], targets.y[:2].to(self.device))
+        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as why:
+            first = (str(why).strip().splitlines() or [type(why).__name__])[0]
+            raise ValueError(
+                f"The encoder does not fit X or the decoder: {first.rstrip('.')}. It "
+                "should give Encoded(summary (rows, width), states (rows, time, "
+                "width), mask (rows, time)) for a batch."
+            ) from why
+
+    def _evaluator(self, held: HeldOut, targets: Targets) -> Any:
+        most = self._most()
+
+        def evaluate(run: Run) -> dict[str, float]:
+            module: Any = run.final()
+            losses, right, asked = [], [], []
+            with evaluating(module), torch.no_grad():
+                for i in range(0, len(held.rows), TOGETHER):
+                    block = slice(i, i + TOGETHER)
+                    y = _trimmed(held.y[block])
+                    inputs = held.rows[block]
+                    losses.append(targets.loss(module(*inputs, y), y).cpu())
+                    found = module.greedy(module.encode(*inputs), most).tokens
+                    counts = _agreement(_lists(found), _lists(y))
+                    right.append(counts[0])
+                    asked.append(counts[1])
+            s = np.ones(len(held.rows)) if held.s is None else held.s.cpu().numpy()
+            loss = float(s @ torch.cat(losses).double().numpy() / s.sum())
+            score = _accuracy(np.concatenate(right), np.concatenate(asked), s)
+            return {
+                "validation_loss": loss,
+                "validation_score": score,
+                "criterion": -score if math.isfinite(loss) else math.inf,
+            }
+
+        return evaluate
+
+    def _check_training(self) -> None:
+        super()._check_training()
+        check_number("hidden", self.hidden, 1, integer=True)
+        check_choice("cell", self.cell, tuple(net.LAYERS))
+        _attention(self.attention)
+        if self.teacher_forcing != "scheduled":
+            check_number("teacher_forcing", self.teacher_forcing, 0, 1)
+        check_number("dropout", self.dropout, 0, 1)
+        check_number("label_smoothing", self.label_smoothing, 0, 1)
+        self._most(0)
+        if self.encoder is not None and not (
+            isinstance(self.encoder, nn.Module) and hasattr(self.encoder, "width")
+        ):
+            raise TypeError(
+                "encoder must be an nn.Module with the attribute width, got "
+                f"{shorten(repr(self.encoder))}."
+            )
+
+    def _most(self, longest: int | None = None) -> int:
+        check_number("beam", self.beam, 1, integer=True)
+        check_number("max_length", self.max_length, 0, integer=True, none=True)
+        if self.max_length is not None:
+            return int(self.max_length)
+        return 2 * (self.longest_ if longest is None else longest)
+
+    # -- prediction ---------------------------------------------------------------
+
+    def predict(self, X: Any) -> list[Any]:
+        """The sequence written for each source.
+
+        Parameters
+        ----------
+        X : iterable of sequences
+            Sources. Tokens that the fit did not see are read as unknown ones.
+
+        Returns
+        -------
+        list
+            Strings if all targets of the fit were strings, else lists of tokens.
+        """
+        return [self._worded(row) for row in self._decoded(self._sources(X))]
+
+    def log_probability(self, X: Any, y: Any) -> Array:
+        """Logarithm of p(y | x) of each pair, the end of the sequence included.
+
+        Parameters
+        ----------
+        X, y : iterable of sequences
+            Sources and targets.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            −inf where y holds a token that no target of the fit held.
+        """
+        rows, numbers = self._sources(X), self._targets(y)
+        _require_pairs(rows, numbers)
+        impossible = np.array([(codes == NOTHING).any() for codes in numbers])
+        y = ended(numbers)
+        out = np.empty(len(rows))
+        with torch.no_grad():
+            for i in range(0, len(rows), TOGETHER):
+                block = slice(i, i + TOGETHER)
+                t = _trimmed(y[block]).to(self.device)
+                z = self.module_(*rows[block], t).double()
+                out[block] = -(token_loss(z, t) * (t >= 0).sum(dim=1)).cpu().numpy()
+        out[impossible] = -np.inf
+        return out
+
+    def attention_weights(self, X: Any, y: Any = None) -> list[Array]:
+        """What the decoder looked at while it wrote each token.
+
+        Parameters
+        ----------
+        X : iterable of sequences
+            Sources.
+        y : iterable of sequences, optional
+            What it is made to write; by default what it predicts.
+
+        Returns
+        -------
+        list of ndarray of shape (n_target_tokens, n_source_tokens)
+            Rows are distributions over the tokens of the source.
+        """
+        check_is_fitted(self, "module_")
+        if self.module_.decoder.attention is None:
+            raise ValueError("This model was fitted without attention.")
+        rows = self._sources(X)
+        numbers = self._decoded(rows) if y is None else self._targets(y)
+        _require_pairs(rows, numbers)
+        table, out = ended(numbers), []
+        with torch.no_grad():
+            for i in range(0, len(rows), TOGETHER):
+                encoded = self.module_.encode(*rows[slice(i, i + TOGETHER)])
+                t = _trimmed(table[i : i + TOGETHER]).to(self.device)
+                found = self.module_.attend(encoded, t).cpu().numpy()
+                lengths = encoded.mask.sum(dim=1).tolist()
+                for j, length in enumerate(lengths):
+                    out.append(found[j, : len(numbers[i + j]), :length])
+        return out
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of tokens that are predicted right, at their places.
+
+        Parameters
+        ----------
+        X, y : iterable of sequences
+            Sources and targets. A token that is missing or too many is a wrong one.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weights of the pairs.
+        """
+        true = read_sequences(y, "y")
+        found = self.predict(X)
+        _require_pairs(found, true)
+        s = weights(sample_weight, None, np.empty(0), None, len(true))
+        return _accuracy(*_agreement(found, true), s)
+
+    def _sources(self, X: Any) -> Rows:
+        check_is_fitted(self, "module_")
+        return self._rows(self._read_X(_kept(X), reset=False), self.module_)
+
+    def _targets(self, y: Any) -> list[Array]:
+        found = read_sequences(y, "y")
+        return numbered(found, self.target_tokens_, net.END + 1, NOTHING)
+
+    def _decoded(self, rows: Rows) -> list[Array]:
+        """The numbers of the tokens written for each source."""
+        most, out = self._most(), []
+        for i in range(0, len(rows), TOGETHER):
+            encoded = self.module_.encode(*rows[slice(i, i + TOGETHER)])
+            out += _lists(self.module_.beam(encoded, most, int(self.beam)).tokens)
+        return out
+
+    def _worded(self, numbers: Array) -> Any:
+        tokens = [self.target_tokens_[i - 1] for i in numbers]
+        return "".join(tokens) if self._as_text else tokens
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        tags.input_tags.sparse = False
+        tags.no_validation = True
+        tags.target_tags.required = True
+        return tags
+
+
+class _Forced:
+    """The loss of a network that is told the true targets before each."""
+
+    def __init__(self, mean: RowLoss) -> None:
+        self.mean = mean
+
+    def __call__(self, module: Any, batch: Batch) -> Losses:
+        y = _trimmed(batch.y)
+        return self.mean(lambda *x: module(*x, y), batch._replace(y=y))
+
+
+def token_loss(z: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
+    """−log softmax(z) at y, its mean over the tokens of each row; −1 is none.
+
+    Parameters
+    ----------
+    z : Tensor of shape (batch, steps, n_tokens)
+        Scores.
+    y : Tensor of shape (batch, steps)
+        Token numbers, the first of each row no −1.
+    smoothing : float
+        Share of a target that is spread over all tokens.
+    """
+    losses = F.cross_entropy(
+        z.transpose(1, 2),
+        y,
+        reduction="none",
+        ignore_index=NOTHING,
+        label_smoothing=smoothing,
+    )
+    return losses.sum(dim=1) / (y >= 0).sum(dim=1)
+
+
+def ended(numbers: list[Array]) -> Tensor:
+    """Targets as a table: their tokens, the end, and nothing beyond it."""
+    longest = max(map(len, numbers), default=0)
+    table = torch.full((len(numbers), longest + 1), NOTHING)
+    for i, codes in enumerate(numbers):
+        # An unknown token is an end, for want of its own number; who asks knows.
+        table[i, : len(codes)] = torch.as_tensor(codes).clamp(min=net.END)
+        table[i, len(codes)] = net.END
+    return table
+
+
+def _trimmed(y: Tensor) -> Tensor:
+    """Targets without the columns that no row of them needs."""
+    longest = int((y >= 0).sum(dim=1).max()) if len(y) else 0
+    return y[:, :longest]
+
+
+def _lists(tokens: Tensor) -> list[Array]:
+    """The tokens of each row up to its end."""
+    table = tokens.cpu().numpy()
+    over = np.column_stack([table <= net.END, np.ones(len(table), dtype=bool)])
+    return [row[:end] for row, end in zip(table, over.argmax(axis=1))]
+
+
+def _agreement(found: list[Any], true: list[Any]) -> tuple[Array, Array]:
+    """Tokens that agree in each pair, and the length of its longer sequence."""
+    right = [sum(a == b for a, b in zip(f, t)) for f, t in zip(found, true)]
+    asked = [max(len(f), len(t)) for f, t in zip(found, true)]
+    return np.array(right, dtype=float), np.array(asked, dtype=float)
+
+
+def _accuracy(right: Array, asked: Array, s: Array) -> float:
+    total = float(s @ asked)
+    return float(s @ right) / total if total else 1.0
+
+
+def _attention(value: Any) -> str | None:
+    check_choice("attention", value, (True, False, None, "dot", "additive"))
+    if isinstance(value, str):
+        return value
+    return "dot" if value else None
+
+
+def _kept(X: Any) -> Any:
+    """X, as a list if it can be read only once."""
+    return list(X) if hasattr(X, "__next__") else X
+
+
+def _require_pairs(X: Any, y: Any) -> None:
+    if len(X) != len(y):
+        raise ValueError(f"X holds {len(X)} sequences and y {len(y)}; pass pairs.")
