@@ -239,6 +239,15 @@ def require_finite(X: Any, name: str | None = None) -> None:
     assert_all_finite(X, estimator_name=name, input_name="X")
 
 
+def take(X: Any, rows: Any) -> Any:
+    """Some rows of X: of an array, a sparse matrix, a frame or a list."""
+    if hasattr(X, "iloc"):
+        return X.iloc[rows]
+    if isinstance(X, list | tuple):
+        return [X[i] for i in rows]
+    return (X.tocsr() if sparse.issparse(X) else X)[rows]
+
+
 # -- parameter checks -------------------------------------------------------------
 
 

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
-from scipy import sparse
 from sklearn.utils import assert_all_finite
 from torch import Tensor
+
+from certus.base import take as take
 
 #: Elements of sequences that go through a network together in prediction.
 STEPS_TOGETHER = 1 << 16
@@ -164,12 +165,3 @@ def _joined(parts: list[Tensor], least: int) -> list[Tensor]:
         small = parts.pop(few)
         parts[-1] = torch.cat([parts[-1], small])
     return parts
-
-
-def take(X: Any, rows: Any) -> Any:
-    """Some rows of X: of an array, a sparse matrix, a frame or a list."""
-    if hasattr(X, "iloc"):
-        return X.iloc[rows]
-    if isinstance(X, list | tuple):
-        return [X[i] for i in rows]
-    return (X.tocsr() if sparse.issparse(X) else X)[rows]
