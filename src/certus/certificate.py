@@ -227,6 +227,10 @@ _LABELS = {
     "noise_variances": ("noise", "no noise"),
     "loss_excess": ("solved", "not solved"),
     "large_error": ("error", "error"),
+    "validation_loss": ("held out", "held out"),
+    "validation_score": ("held out", "held out"),
+    "smallest_curvature": ("curvature", "curvature"),
+    "largest_curvature": ("curvature", "curvature"),
 }
 
 
@@ -399,6 +403,7 @@ _AXES = {
     "ratings": ("users", "items"),
     "text": ("documents", "words"),
     "str": ("documents", ""),
+    "sequences": ("sequences", ""),
     "counts": ("words", "contexts"),
 }
 

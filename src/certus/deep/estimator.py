@@ -160,7 +160,7 @@ class NeuralModel(Estimator):
         status = train(run, batches, rules, evaluate, on_epoch)
         self._finish(run)
         monitor.close({})
-        return Fitted(self._evidence(run), *given, status)
+        return Fitted(self._evidence(run, rows), *given, status)
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> None:
         """One epoch on these rows, from where the last one ended."""
@@ -364,20 +364,40 @@ class NeuralModel(Estimator):
         self.loss_ = run.history["loss"][-1] if run.history else math.nan
         self.best_epoch_ = run.best_epoch
 
-    def _evidence(self, run: Run) -> Evidence:
+    def _evidence(self, run: Run, rows: Rows) -> Evidence:
         planned = self.schedule is not None or math.isinf(self.n_iter_no_change)
-        params = {
+        params: dict[str, Any] = {
             "epochs": run.epoch,
             "best_epoch": run.best_epoch,
-            "diverged": None if run.diverged is None else list(run.diverged),
-            "held_out": "validation_loss" in run.history,
+            "criterion": self._criterion(run),
             # A run with a schedule ends where the schedule does, not on a plateau.
             "planned": self.max_iter if planned else None,
-            "patience": self.n_iter_no_change,
+            "patience": float(self.n_iter_no_change),
             "tol": self.tol,
+            "parameters": sum(p.numel() for p in self.module_.parameters()),
+            "diverged": None if run.diverged is None else list(run.diverged),
         }
+        if run.diverged is not None:
+            params["fix"] = self._remedy(rows)
         arrays = {f"history_{k}": np.asarray(v) for k, v in run.history.items()}
         return Evidence("network", (), params, arrays)
+
+    def _criterion(self, run: Run) -> str:
+        """The column of the history by which the best epoch was chosen."""
+        scores = run.history.get("validation_score")
+        if scores is None:
+            return "loss"
+        by_loss = callable(getattr(self, "loss", None)) or not np.isfinite(scores).all()
+        return "validation_loss" if by_loss else "validation_score"
+
+    def _remedy(self, rows: Rows) -> str:
+        """What most likely helps a run whose loss became infinite."""
+        few = rows[slice(0, TOGETHER)][0]
+        largest = float(few.abs().max()) if few.is_floating_point() else 0.0
+        if largest > 100:
+            return f"standardise X (StandardScaler), which reaches {largest:.2g}"
+        lower = f"lower learning_rate ({self.learning_rate:g})"
+        return lower if self.clip is not None else f"{lower}, or set clip=1.0"
 
     def _stated(
         self,

@@ -7,11 +7,15 @@ evaluation mode and in float64, beside its gradient and its Hessian's products.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from certus.deep.batches import Batch
 
@@ -27,47 +31,102 @@ class Stated:
         ``objective(module, batch)``, as the training step has it.
     batch : Batch
         The rows.
+
+    Attributes
+    ----------
+    point : ndarray
+        θ: the trained parameters, one after the other.
+    sizes : list of int
+        How many numbers each of them has.
     """
 
     def __init__(self, module: nn.Module, objective: Any, batch: Batch) -> None:
         self.module = copy.deepcopy(module).cpu().double().eval()
         self.objective, self.batch = objective, _in_double(batch)
-        trained = [(k, p) for k, p in self.module.named_parameters() if p.requires_grad]
-        self.shapes = [(name, p.shape) for name, p in trained]
-        parts = [p.detach().reshape(-1) for _, p in trained]
-        self.point = torch.cat(parts).numpy().copy() if parts else np.empty(0)
+        self.trained = [p for p in self.module.parameters() if p.requires_grad]
+        self.sizes = [p.numel() for p in self.trained]
+        self.point = self._vector(self.trained)
 
     def loss(self, theta: Any) -> float:
         """L(θ)."""
-        with torch.no_grad():
-            return float(self._value(torch.from_numpy(np.asarray(theta))))
+        with self._at(theta), torch.no_grad():
+            return float(self._value())
 
     def gradient(self, theta: Any) -> np.ndarray:
         """∇L(θ), by reverse-mode differentiation."""
-        t = torch.from_numpy(np.array(theta)).requires_grad_()
-        return _numpy(torch.autograd.grad(self._value(t), t)[0])
+        with self._at(theta):
+            return self._vector(self._gradients(self._value()))
 
     def product(self, theta: Any, v: Any) -> np.ndarray:
         """∇²L(θ)v, by differentiating the gradient along v."""
-        t = torch.from_numpy(np.array(theta)).requires_grad_()
-        (g,) = torch.autograd.grad(self._value(t), t, create_graph=True)
-        along = g @ torch.from_numpy(np.array(v, dtype=np.float64))
-        if not along.requires_grad:  # a loss that is linear in θ
-            return np.zeros(len(self.point))
-        (out,) = torch.autograd.grad(along, t, allow_unused=True)
-        return np.zeros(len(self.point)) if out is None else _numpy(out)
+        parts = np.split(np.array(v, dtype=np.float64), np.cumsum(self.sizes)[:-1])
+        with self._at(theta):
+            gradients = self._gradients(self._value(), create_graph=True)
+            along = torch.zeros((), dtype=torch.float64)
+            for g, part in zip(gradients, parts):
+                if g is not None:
+                    along = along + (g.reshape(-1) * torch.from_numpy(part)).sum()
+            return self._vector(self._gradients(along))
 
-    def _value(self, theta: Tensor) -> Tensor:
-        weights, at = {}, 0
-        for name, shape in self.shapes:
-            size = shape.numel()
-            weights[name] = theta[at : at + size].reshape(shape)
-            at += size
+    def dead_units(self) -> tuple[int, int]:
+        """ReLU units, or channels, that are zero on all rows; and how many there are.
 
-        def call(*inputs: Tensor) -> Any:
-            return torch.func.functional_call(self.module, weights, inputs)
+        A layer of a recurrent network counts once for each time it is used.
+        """
+        with self._at(self.point), torch.no_grad(), _Watch() as watch:
+            self._value()
+        return watch.dead, watch.units
 
-        return self.objective(call, self.batch)["loss"]
+    def _value(self) -> Tensor:
+        return self.objective(self.module, self.batch)["loss"]
+
+    def _gradients(self, value: Tensor, create_graph: bool = False) -> list[Any]:
+        if not value.requires_grad:  # it does not depend on θ, or is linear in it
+            return [None] * len(self.trained)
+        return list(
+            torch.autograd.grad(
+                value, self.trained, create_graph=create_graph, allow_unused=True
+            )
+        )
+
+    def _vector(self, parts: list[Any]) -> np.ndarray:
+        flat = [
+            np.zeros(size) if p is None else p.detach().reshape(-1).numpy()
+            for p, size in zip(parts, self.sizes)
+        ]
+        return np.concatenate([*flat, np.empty(0)])
+
+    @contextmanager
+    def _at(self, theta: Any) -> Iterator[None]:
+        """The module with these weights; what it draws at random is fixed."""
+        parts = np.split(np.asarray(theta, np.float64), np.cumsum(self.sizes)[:-1])
+        with torch.no_grad():
+            for p, part in zip(self.trained, parts):
+                p.copy_(torch.from_numpy(np.ascontiguousarray(part)).reshape(p.shape))
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
+            yield
+
+
+class _Watch(TorchFunctionMode):
+    """Counts the units behind every ReLU that is called."""
+
+    names = (torch.relu, torch.relu_, Tensor.relu, Tensor.relu_, F.relu, F.relu_)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dead = self.units = 0
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func in self.names and out.ndim >= 2:
+            # (rows, units), or (rows, channels, ...): one unit is one of axis 1.
+            alive = (out > 0).transpose(0, 1).reshape(out.shape[1], -1).any(dim=1)
+            self.units += len(alive)
+            self.dead += int((~alive).sum())
+        return out
 
 
 def _in_double(batch: Batch) -> Batch:
@@ -78,7 +137,3 @@ def _in_double(batch: Batch) -> Batch:
     s = None if batch.s is None else cast(batch.s)
     extra = None if batch.extra is None else cast(batch.extra)
     return Batch(tuple(cast(x) for x in batch.inputs), cast(batch.y), s, extra)
-
-
-def _numpy(value: Tensor) -> np.ndarray:
-    return value.detach().numpy().astype(np.float64, copy=False)

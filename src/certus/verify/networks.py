@@ -2,40 +2,352 @@
 
     L(θ) = Σ sᵢ ℓ(yᵢ, f(xᵢ; θ)) / Σ s   on at most 2,048 rows, in evaluation mode
 
-The model lends its loss and gradient as functions of a vector; along a direction d the
-two must agree, gᵀd = dL/dt by central differences. All of it is measured: no bound
-says how far a network is from the best one.
+The model lends L, ∇L and products with ∇²L as functions of a float64 vector, by
+``_stated(X, y, sample_weight, rows)``. Along a direction d, gᵀd must be the slope of L;
+at level "full" Lanczos' method finds the ends of the spectrum of ∇²L. All of it is
+measured: no bound says how far a network is from the best one.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from certus.certificate import Claim, Evidence, Status, Strength
+from certus.verify import data, directional
+from certus.verify.data import Array
+from certus.verify.marks import marks_of
 
+#: Most rows on which a network is checked.
 ROWS = 2048
+#: Products with the Hessian that Lanczos' method may take.
+STEPS = 40
+#: Share of dead units from which a remedy is named.
+MANY_DEAD = 0.25
+#: Curvatures this much smaller than the largest are rounding.
+FLAT = 1e-6
+
+Checked = tuple[list[Claim], Status, dict[str, Any]]
 
 
 def check_network(
     model: Any, evidence: Evidence, X: Any, y: Any, sample_weight: Any, level: str
-) -> tuple[list[Claim], Status, dict[str, Any]]:
-    """Gradient norm, one directional derivative; full: the ends of the spectrum."""
-    n = len(y)
-    chosen = np.unique(np.linspace(0, n - 1, min(n, ROWS)).astype(np.int64))
-    stated = model._stated(X, y, sample_weight, chosen)
+) -> Checked:
+    """Loss, gradient, one directional derivative; full: the ends of the spectrum.
+
+    ``evidence.params``: epochs, best_epoch, diverged, criterion, patience, tol,
+    planned, parameters, fix; ``evidence.arrays``: columns of the history. All may be
+    missing.
+    """
+    marks = marks_of(X, y, sample_weight)
+    n = int(marks["shape"][0])
+    used = np.arange(n)
+    if sample_weight is not None:
+        used = np.flatnonzero(data.weights(sample_weight, None, used, None, n))
+    size = int(evidence.params.get("parameters", 0))
+    rows = used[evenly(len(used), rows_for(len(used), size))]
+    stated = model._stated(X, y, sample_weight, rows)
+    claims = [_loss_claim(_try(stated.loss, stated.point), len(rows), evidence)]
+    if claims[0].strength is Strength.REFUSED:
+        return [*claims, *_history_claims(evidence)], _status(evidence), marks
+    if level == "full" and len(rows) < min(len(used), ROWS):
+        rows = used[evenly(len(used), ROWS)]
+        stated = model._stated(X, y, sample_weight, rows)
+    directions = 5 if level == "full" else 1
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        claims += _gradient_claims(stated, len(rows), directions)
+        claims += _history_claims(evidence) + _dead_claims(stated, len(rows))
+        if level == "full":
+            claims += _curvature_claims(stated)
+    return claims, _status(evidence), marks
+
+
+def rows_for(n: int, parameters: int) -> int:
+    """On how many of n rows a network is checked, so that fits of an epoch are long.
+
+    Parameters
+    ----------
+    n : int
+        Rows there are.
+    parameters : int
+        Numbers that were trained.
+
+    Examples
+    --------
+    >>> from certus.verify.networks import rows_for
+    >>> rows_for(150, 100), rows_for(50_000, 5_700), rows_for(60_000, 203_000)
+    (150, 781, 128)
+    """
+    size = max(1, parameters)
+    return min(n, ROWS, max(128, 2_000_000 // size, min(n // 64, 25_000_000 // size)))
+
+
+def evenly(n: int, count: int) -> Array:
+    """``count`` evenly spaced numbers of n."""
+    return np.unique(np.linspace(0, n - 1, min(n, count)).astype(np.int64))
+
+
+def _try(function: Callable[..., Any], *args: Any) -> Any:
+    """What the model's own code gives, or the error it raises: it may be anyone's."""
+    try:
+        return function(*args)
+    except Exception as error:
+        return error
+
+
+# -- the loss, and how training ended ---------------------------------------------
+
+
+def _loss_claim(loss: Any, n: int, evidence: Evidence) -> Claim:
+    params = evidence.params
+    if isinstance(loss, Exception):
+        reason = " ".join(str(loss).split())[:200]
+        return Claim(
+            "training_loss",
+            Strength.REFUSED,
+            detail=f"the module does not compute in float64 ({reason})",
+            fix="make every tensor of its forward pass in the dtype of its input",
+        )
+    detail = f"loss {loss:.4g} on {n:,} row{'s'[: n != 1]}"
+    diverged = params.get("diverged")
+    if diverged is not None:
+        epoch, step, before = diverged
+        was = f" ({before:.3g} before)" if math.isfinite(before) else ""
+        detail = (
+            f"the loss became NaN or infinite in epoch {epoch}, step {step}{was}; the "
+            f"weights are the last good ones, {detail}"
+        )
+    elif _history(evidence).size:
+        detail += f"; {_ending(evidence)}"
+    return Claim(
+        "training_loss",
+        Strength.MEASURED,
+        loss,
+        objective="mean over rows of the loss, in evaluation mode and float64",
+        detail=detail,
+        fix=str(params.get("fix", "")),
+    )
+
+
+def _history(evidence: Evidence) -> Array:
+    """After each epoch, the number that training watched; lower is better."""
+    name = str(evidence.params.get("criterion", "loss"))
+    column = np.asarray(evidence.arrays.get(f"history_{name}", ()), dtype=float)
+    return -column if name == "validation_score" else column
+
+
+def _stale(evidence: Evidence) -> int:
+    """Epochs at the end without an improvement of more than tol."""
+    best, stale, tol = math.inf, 0, float(evidence.params.get("tol", 0.0))
+    for value in _history(evidence):
+        stale = 0 if value < best - tol else stale + 1
+        best = min(best, value)
+    return stale
+
+
+def _is_over(evidence: Evidence) -> bool:
+    planned = evidence.params.get("planned")
+    return planned is not None and int(evidence.params.get("epochs", 0)) >= planned
+
+
+def _ending(evidence: Evidence) -> str:
+    params, column = evidence.params, _history(evidence)
+    epochs = int(params.get("epochs", len(column)))
+    watched = str(params.get("criterion", "loss"))
+    what = "it" if watched == "loss" else f"the {watched.replace('_', ' ')}"
+    tol, stale = float(params.get("tol", 0.0)), _stale(evidence)
+    if _is_over(evidence):
+        return f"all {epochs} epochs of the plan are made"
+    if stale >= float(params.get("patience", math.inf)):
+        return f"no better by {tol:g} in the last {stale} of {epochs} epochs"
+    last = column[-min(len(column), 11) :]
+    gain = float(last[0] - last[-1])
+    if len(last) > 1 and gain > 0:
+        return (
+            f"the last {len(last) - 1} of {epochs} epochs improved {what} by {gain:.2g}"
+        )
+    return f"{epochs} epoch{'s'[: epochs != 1]} made"
+
+
+def _status(evidence: Evidence) -> Status:
+    if evidence.params.get("diverged") is not None:
+        return Status.DIVERGED
+    patience = float(evidence.params.get("patience", math.inf))
+    settled = len(_history(evidence)) > 0 and _stale(evidence) >= patience
+    return Status.SOLVED if settled or _is_over(evidence) else Status.TOL_NOT_REACHED
+
+
+def _history_claims(evidence: Evidence) -> list[Claim]:
+    """What early stopping chose."""
+    name = str(evidence.params.get("criterion", "loss"))
+    column = np.asarray(evidence.arrays.get(f"history_{name}", ()), dtype=float)
+    best = int(evidence.params.get("best_epoch", 0))
+    if name == "loss" or not 1 <= best <= len(column):
+        return []
+    value = float(column[best - 1])
+    return [
+        Claim(
+            name,
+            Strength.MEASURED,
+            value,
+            detail=f"{name.replace('_', ' ')} {value:.4g} in epoch {best} of "
+            f"{len(column)}, whose weights were kept",
+            assumptions=("chosen by these rows, so they flatter it",),
+        )
+    ]
+
+
+# -- gradient, units, curvature ---------------------------------------------------
+
+
+def _gradient_claims(stated: Any, n: int, directions: int) -> list[Claim]:
     theta = stated.point
-    g = stated.gradient(theta)
-    norm = float(np.linalg.norm(g))
+    if not theta.size:
+        return []
+    parts = np.split(theta, np.cumsum(stated.sizes)[:-1])
+    scale = np.concatenate(
+        [np.full(p.size, np.sqrt(np.mean(np.square(p)))) for p in parts if p.size]
+    )
+    found = _try(
+        directional.compare, stated.loss, stated.gradient, theta, scale, directions
+    )
+    if isinstance(found, Exception):
+        reason = " ".join(str(found).split())[:200]
+        return [
+            Claim(
+                "gradient_norm",
+                Strength.REFUSED,
+                detail=f"the loss cannot be differentiated in float64 ({reason})",
+            )
+        ]
     claims = [
         Claim(
             "gradient_norm",
             Strength.MEASURED,
-            norm,
-            objective="‖∇L‖",
-            detail=f"gradient norm {norm:.1e} on {len(chosen):,} rows",
+            found.norm,
+            detail=f"norm {found.norm:.2g} at the trained weights, on {n:,} "
+            f"row{'s'[: n != 1]}",
         )
     ]
-    marks = {"shape": [n, int(np.prod(np.shape(X)[1:]))]}
-    return claims, Status.SOLVED, marks
+    if not math.isfinite(found.ratio) or found.allowance > 1e-2:
+        return claims
+    off = abs(found.ratio - 1)
+    claims.append(
+        Claim(
+            "gradient_ratio",
+            Strength.MEASURED,
+            off,
+            allowance=found.allowance,
+            theorem="a gradient g satisfies gᵀd = dL(θ + td)/dt for every direction d",
+            detail=f"along {'a direction' if directions == 1 else 'directions'} it is "
+            f"{found.ratio:.6f} times the slope by finite differences",
+            assumptions=("compared at the trained weights moved by 10 %",),
+        )
+    )
+    return claims
+
+
+def _dead_claims(stated: Any, n: int) -> list[Claim]:
+    found = _try(stated.dead_units)
+    if isinstance(found, Exception) or not found[1]:
+        return []
+    dead, units = found
+    many = dead >= MANY_DEAD * units
+    return [
+        Claim(
+            "dead_units",
+            Strength.MEASURED,
+            float(dead),
+            detail=f"{dead:,} of {units:,} ReLU units are zero on all {n:,} rows",
+            fix="lower learning_rate, or use leaky_relu" if many else "",
+        )
+    ]
+
+
+def _curvature_claims(stated: Any) -> list[Claim]:
+    """The ends of the spectrum of the Hessian, and what they say of a minimum."""
+    if not stated.point.size:
+        return []
+
+    def product(v: Array) -> Array:
+        return np.asarray(stated.product(stated.point, v))
+
+    ends = _try(spectrum_ends, product, stated.point.size, STEPS)
+    if isinstance(ends, Exception):
+        return []
+    low, high = ends
+    scale = max(abs(low), abs(high))
+    if low < -FLAT * scale:
+        says = "negative: a direction remains along which the loss bends down, so this "
+        says += "is no minimum"
+    elif low <= FLAT * scale:
+        says = "none up to rounding: flat along some direction, no direction bends down"
+    else:
+        says = "positive in all directions tried: the second-order condition holds"
+    return [
+        Claim(
+            "smallest_curvature",
+            Strength.MEASURED,
+            low,
+            theorem="at a minimum the gradient is zero and no curvature is negative",
+            detail=f"smallest curvature {low:.2g}, {says}",
+        ),
+        Claim(
+            "largest_curvature",
+            Strength.MEASURED,
+            high,
+            detail=f"largest curvature {high:.2g}: plain gradient steps longer than "
+            f"{2 / high:.2g} diverge along it"
+            if high > 0
+            else f"largest curvature {high:.2g}",
+        ),
+    ]
+
+
+def spectrum_ends(
+    product: Callable[[Array], Array], n: int, steps: int
+) -> tuple[float, float]:
+    """Smallest and largest eigenvalue of a symmetric operator, by Lanczos' method.
+
+    Ritz values are curvatures along actual directions, so both lie inside the spectrum.
+
+    Parameters
+    ----------
+    product : callable
+        v ↦ Av.
+    n : int
+        Length of v.
+    steps : int
+        Most products.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from certus.verify.networks import spectrum_ends
+    >>> d = np.linspace(-1, 3, 30)
+    >>> low, high = spectrum_ends(lambda v: d * v, 30, 30)
+    >>> round(low, 6), round(high, 6)
+    (-1.0, 3.0)
+    """
+    v = np.random.default_rng(0).standard_normal(n)
+    basis = [v / np.linalg.norm(v)]
+    diagonal: list[float] = []
+    beside: list[float] = []
+    for _ in range(min(steps, n)):
+        w = product(basis[-1])
+        diagonal.append(float(basis[-1] @ w))
+        for _again in range(2):  # once is not enough in floating point
+            for q in basis:
+                w -= (q @ w) * q
+        size = float(np.linalg.norm(w))
+        if size <= 1e-10 * max(1e-300, np.abs(diagonal).max()):
+            break  # the basis spans an invariant subspace
+        beside.append(size)
+        basis.append(w / size)
+    T = np.diag(diagonal)
+    off = np.diag(beside[: len(diagonal) - 1], 1)
+    values = np.linalg.eigvalsh(T + off + off.T)
+    return float(values[0]), float(values[-1])

@@ -1,0 +1,105 @@
+"""Fingerprints of whatever a network reads: arrays, sparse rows, sequences, texts.
+
+As in :mod:`certus.verify.data` they detect mistakes, not adversaries: shape, dtype,
+Σs, and projections on fixed sequences. Of many rows some evenly spaced ones are
+projected; their number and all targets count.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from certus.verify import data
+from certus.verify.data import Array
+
+#: Rows of X that are projected.
+PROJECTED = 16_384
+
+
+def marks_of(X: Any, y: Any, sample_weight: Any) -> dict[str, Any]:
+    """The fingerprint of X, y and weights.
+
+    Parameters
+    ----------
+    X : array, sparse matrix, frame, tensor, or list of sequences or texts
+        One entry for each row.
+    y : array-like or list of sequences, optional
+        Targets of any kind.
+    sample_weight : array-like, optional
+        Row weights.
+
+    Examples
+    --------
+    >>> from certus.verify.marks import marks_of
+    >>> marks_of([[1, 2], [3, 4, 5]], ["a", "b"], None)["shape"]
+    [2, 1]
+    """
+    table = as_table(X)
+    n = len(X) if table is None else int(table.shape[0])
+    targets = np.zeros(n) if y is None else _line(y)
+    s = data.weights(sample_weight, None, np.empty(0), None, n)
+    if table is None:
+        marks = _of_sequences(X, n)
+    else:
+        step = max(1, n // PROJECTED)
+        marks = data.fingerprint(table[::step], np.zeros(1), np.ones(1))
+        marks["shape"] = [n, int(table.shape[1])]
+    row = data.direction(len(targets))
+    return {**marks, "weight": float(s.sum()), "y": float(row @ targets)}
+
+
+def as_table(X: Any) -> Any:
+    """X as rows × columns, further axes laid flat; None if it is none of numbers."""
+    if sparse.issparse(X):
+        return X if X.format == "csr" else X.tocsr()
+    try:
+        X = np.asarray(X.detach().cpu() if hasattr(X, "detach") else X)
+        X = X.astype(np.float64) if X.dtype.kind not in "fiub" else X
+    except (TypeError, ValueError):  # unequal lengths, or texts
+        return None
+    return X.reshape(len(X), -1) if X.ndim >= 2 else None
+
+
+def _of_sequences(X: Any, n: int) -> dict[str, Any]:
+    parts = [_line(x) for x in X]
+    lengths = np.array([len(part) for part in parts], dtype=float)
+    values = np.concatenate([*parts, lengths])
+    first = np.shape(X[0]) if n else ()
+    texts = n > 0 and all(isinstance(x, str) for x in X)
+    return {
+        "shape": [n, int(first[1]) if len(first) > 1 else 1],
+        "dtype": "str" if texts else "sequences",
+        "x": float(data.direction(len(values)) @ values),
+        "x_scale": float(np.abs(values).max(initial=0.0)),
+    }
+
+
+def _line(values: Any) -> Array:
+    """Numbers, labels or sequences of them as one row of numbers."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+    if sparse.issparse(values):
+        values = values.toarray()
+    if isinstance(values, str):
+        return np.array([data.text_code(values) / 2**32])
+    try:
+        found = np.asarray(values)
+    except ValueError:  # unequal lengths
+        found = None
+    if found is not None and found.dtype.kind in "fiub":
+        return np.asarray(found, dtype=np.float64).ravel()
+    if found is not None and found.dtype.kind in "US":
+        codes = {text: data.text_code(str(text)) / 2**32 for text in np.unique(found)}
+        return np.array([codes[text] for text in found.ravel()])
+    parts = [_line(v) if _nested(v) else _line(str(v)) for v in values]
+    ends = np.array([len(part) for part in parts], dtype=float)
+    return np.concatenate([*parts, ends])
+
+
+def _nested(value: Any) -> bool:
+    return isinstance(value, str | list | tuple | np.ndarray) or hasattr(
+        value, "detach"
+    )
