@@ -11,8 +11,20 @@ from typing import Any
 
 #: Public names, and the modules they live in.
 _WHERE = {
+    "MLPClassifier": "mlp",
+    "MLPRegressor": "mlp",
     "NeuralClassifier": "neural",
     "NeuralRegressor": "neural",
+    "BaggedNetworks": "ensemble",
+    "ConsistentClassifier": "semisupervised",
+    "Distilled": "distillation",
+    "MultiTaskNetwork": "multitask",
+    "bootstrap_counts": "ensemble",
+    "freeze": "transfer",
+    "load_backbone": "transfer",
+    "monte_carlo": "dropout",
+    "most_uncertain": "active",
+    "replace_head": "transfer",
     "SignSGD": "optim",
     "majority_vote": "distributed",
     "max_norm": "optim",

@@ -20,6 +20,7 @@ _WHERE = {
     "Maxout": "activations",
     "Recurrent": "rnn",
     "Seq2Seq": "seq2seq",
+    "WeightNoise": "noise",
     "activation": "activations",
     "backpropagate_through_time": "cells",
     "count_parameters": "mlp",
@@ -27,6 +28,18 @@ _WHERE = {
     "softmax": "activations",
     "unroll": "cells",
     "written_out": "rnn",
+    "AlexNet": "cnn",
+    "ConvNet": "cnn",
+    "LeNet": "cnn",
+    "ResNet": "resnet",
+    "ResidualBlock": "resnet",
+    "DenseNet": "densenet",
+    "DenseBlock": "densenet",
+    "convolution_matrix": "convolution",
+    "output_size": "convolution",
+    "receptive_field": "convolution",
+    "same_padding": "convolution",
+    "toeplitz_matrix": "convolution",
 }
 
 __all__ = sorted(_WHERE)

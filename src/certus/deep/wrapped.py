@@ -1,0 +1,112 @@
+"""A classifier network trained for more than its labels: what such estimators share.
+
+They hold an estimator with all settings of the training, and change what it minimises.
+Prediction, history and the module are those of the network that was trained.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.utils import get_tags
+from sklearn.utils.validation import check_is_fitted
+
+from certus.base import Estimator
+from certus.deep.estimator import NeuralModel
+from certus.deep.reading import Classes
+
+
+class WrappedClassifier(ClassifierMixin, MetaEstimatorMixin, Estimator):
+    """Trains a classifier of certus.deep on another objective; abstract.
+
+    Subclasses name the parameter that holds it in ``_held``, and leave the trained one
+    under that name with an underscore.
+    """
+
+    _held: str
+
+    def _clone(self) -> Any:
+        """A fresh copy of the classifier that is to be trained."""
+        network = getattr(self, self._held)
+        if not (isinstance(network, NeuralModel) and isinstance(network, Classes)):
+            raise TypeError(
+                f"{self._held} must be a classifier of certus.deep trained by torch, "
+                f"such as NeuralClassifier(module); got {network!r}."
+            )
+        return clone(network)
+
+    @property
+    def _network(self) -> Any:
+        check_is_fitted(self, f"{self._held}_")
+        return getattr(self, f"{self._held}_")
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities of the classes.
+
+        Parameters
+        ----------
+        X : array-like
+            Rows like those of the fit.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            In the order of ``classes_``.
+        """
+        return self._network.predict_proba(X)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable class of each row.
+
+        Parameters
+        ----------
+        X : array-like
+            Rows like those of the fit.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Classes.
+        """
+        return self._network.predict(X)
+
+    @property
+    def classes_(self) -> Any:
+        """Classes, as the network knows them."""
+        return self._network.classes_
+
+    @property
+    def module_(self) -> Any:
+        """The trained module."""
+        return self._network.module_
+
+    @property
+    def history_(self) -> Any:
+        """What was recorded after each epoch."""
+        return self._network.history_
+
+    @property
+    def n_iter_(self) -> int:
+        """Epochs made."""
+        return self._network.n_iter_
+
+    @property
+    def n_features_in_(self) -> int:
+        """Columns of X."""
+        return self._network.n_features_in_
+
+    @property
+    def feature_names_in_(self) -> Any:
+        """Names of the columns of X, if they had any."""
+        return self._network.feature_names_in_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inner = get_tags(getattr(self, self._held))
+        tags.input_tags, tags.target_tags = inner.input_tags, inner.target_tags
+        tags.non_deterministic = inner.non_deterministic
+        if tags.classifier_tags is not None:
+            tags.classifier_tags.multi_label = False
+        return tags
