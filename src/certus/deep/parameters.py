@@ -52,8 +52,70 @@ optimizer : str or callable, default="adam"
         Weights, order of rows, dropout."""
 
 
+#: Of the multi-layer perceptrons, most of them scikit-learn's.
+PERCEPTRON = """\
+hidden_layer_sizes : int or sequence of int, default=(100,)
+        Width of each hidden layer.
+    activation : str, default="relu"
+        Of hidden layers: "identity", "logistic", "tanh", "relu", "leaky_relu", "elu",
+        "softplus"; on torch also "absolute" and "maxout".
+    solver : {"lbfgs", "sgd", "adam"}, default="adam"
+        "lbfgs" takes all rows at once; the others go batch by batch.
+    alpha : float, default=0.0001
+        Penalty of squared weights, not of biases.
+    batch_size : int, default="auto"
+        Rows in a step; "auto" is 200, or all if there are fewer.
+    learning_rate : {"constant", "invscaling", "adaptive"}, default="constant"
+        Of "sgd": constant; falling as t to the minus ``power_t``; or divided by 5
+        wherever training would end.
+    learning_rate_init : float, default=0.001
+        First step size of "sgd" and "adam".
+    power_t : float, default=0.5
+        Exponent of "invscaling".
+    max_iter : int, default=200
+        Epochs; iterations of "lbfgs".
+    shuffle : bool, default=True
+        Whether rows are mixed before each epoch.
+    random_state : int, RandomState or None, default=None
+        First weights, order of rows, rows held out, dropout.
+    tol : float, default=1e-4
+        Improvement of the loss, or of the validation score, that counts as one; for
+        "lbfgs" the largest slope at which it ends.
+    verbose : bool, default=False
+        Accepted and without effect; callbacks show progress.
+    warm_start : bool, default=False
+        Go on from the weights of the last fit.
+    momentum : float, default=0.9
+        Of "sgd".
+    nesterovs_momentum : bool, default=True
+        Whether "sgd" looks ahead by its momentum.
+    early_stopping : bool, default=False
+        Hold out rows, stop by their score, and keep the best epoch's weights. ``X_val``
+        and ``y_val`` in ``fit`` do the same with rows of your own.
+    validation_fraction : float, default=0.1
+        Share of rows held out.
+    beta_1, beta_2 : float, default=0.9, 0.999
+        Decays of the moments of "adam".
+    epsilon : float, default=1e-8
+        Added to the square root of its second moment.
+    n_iter_no_change : int, default=10
+        Epochs without an improvement by ``tol`` that are borne.
+    max_fun : int, default=15000
+        Most evaluations of "lbfgs".
+    engine : {"auto", "explicit", "torch"}, default="auto"
+        Our own backpropagation, which needs no torch; or torch, which "auto" takes for
+        what the former lacks: the four designs below, "absolute" and "maxout".
+    dropout : float, default=0.0
+        Share of hidden units left out in each training step.
+    normalization : None, "batch", "layer" or "weight", default=None
+        Of hidden layers.
+    residual : bool, default=False
+        Hidden layers add to their input."""
+
+
 def documented(cls: Class) -> Class:
-    """Put the shared descriptions where the docstring says ``{training}``."""
+    """Put the shared descriptions in the docstring's places named ``{...}``."""
     if cls.__doc__:
         cls.__doc__ = cls.__doc__.replace("{training}", TRAINING)
+        cls.__doc__ = cls.__doc__.replace("{network}", PERCEPTRON)
     return cls

@@ -90,7 +90,15 @@ REGISTRY: dict[str, tuple[str, str]] = {
             "SkipGram",
         )
     },
-    **{name: ("certus.deep", name) for name in ("NeuralClassifier", "NeuralRegressor")},
+    **{
+        name: ("certus.deep", name)
+        for name in (
+            "MLPClassifier",
+            "MLPRegressor",
+            "NeuralClassifier",
+            "NeuralRegressor",
+        )
+    },
     **{name: ("certus.table", name) for name in ("TableEncoder", "TablePipeline")},
 }
 

@@ -19,9 +19,12 @@ def instances() -> list[Any]:
     >>> len({type(e).__name__ for e in instances()}) == len(instances())
     True
     """
-    from certus import factor, kernel, linear, mixture, neighbors
+    from certus import deep, factor, kernel, linear, mixture, neighbors
 
     return [
+        *_networks(),
+        deep.MLPClassifier(random_state=0),
+        deep.MLPRegressor(random_state=0),
         linear.LinearRegression(),
         linear.Ridge(),
         linear.RidgeCV(),
@@ -56,6 +59,23 @@ def instances() -> list[Any]:
         factor.TruncatedSVD(),
         mixture.KMeans(random_state=0),
         mixture.GaussianMixture(),
+    ]
+
+
+def _networks() -> list[Any]:
+    """Those that need PyTorch: none without it."""
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        return []
+    from certus import deep
+    from certus.testing.toys import TinyNetwork
+
+    # All rows in each step, so that a weight is a repetition.
+    options: dict[str, Any] = {"batch_size": None, "tol": 1e-3, "random_state": 0}
+    return [
+        deep.NeuralClassifier(TinyNetwork(), max_iter=1000, **options),
+        deep.NeuralRegressor(TinyNetwork(), max_iter=1000, **options),
     ]
 
 

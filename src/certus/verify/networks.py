@@ -163,6 +163,8 @@ def _ending(evidence: Evidence) -> str:
         return f"all {epochs} epochs of the plan are made"
     if stale >= float(params.get("patience", math.inf)):
         return f"no better by {tol:g} in the last {stale} of {epochs} epochs"
+    if params.get("settled"):
+        return f"settled after {epochs} iteration{'s'[: epochs != 1]}"
     last = column[-min(len(column), 11) :]
     gain = float(last[0] - last[-1])
     if len(last) > 1 and gain > 0:
@@ -177,6 +179,7 @@ def _status(evidence: Evidence) -> Status:
         return Status.DIVERGED
     patience = float(evidence.params.get("patience", math.inf))
     settled = len(_history(evidence)) > 0 and _stale(evidence) >= patience
+    settled = settled or bool(evidence.params.get("settled"))
     return Status.SOLVED if settled or _is_over(evidence) else Status.TOL_NOT_REACHED
 
 
