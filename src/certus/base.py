@@ -245,7 +245,9 @@ def take(X: Any, rows: Any) -> Any:
         return X.iloc[rows]
     if isinstance(X, list | tuple):
         return [X[i] for i in rows]
-    return (X.tocsr() if sparse.issparse(X) else X)[rows]
+    if sparse.issparse(X):
+        return X.tocsr()[rows]
+    return (X if hasattr(X, "__getitem__") else np.asarray(X))[rows]
 
 
 # -- parameter checks -------------------------------------------------------------

@@ -566,6 +566,8 @@ class MLPRegressor(RegressorMixin, MultilayerPerceptron):
         return float(r2_score(Y, found, sample_weight=s))
 
     def _targets(self, y: Any, reset: bool) -> np.ndarray:
+        if np.ndim(y) == 2 and np.shape(y)[1] == 1:
+            y = column_or_1d(y, warn=reset)
         try:
             Y = np.asarray(y, dtype=np.float64)
         except (TypeError, ValueError):

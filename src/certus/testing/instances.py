@@ -23,8 +23,8 @@ def instances() -> list[Any]:
 
     return [
         *_networks(),
-        deep.MLPClassifier(random_state=0),
-        deep.MLPRegressor(random_state=0),
+        deep.MLPClassifier(max_iter=1000, tol=1e-3, random_state=0),
+        deep.MLPRegressor(max_iter=1000, tol=1e-3, random_state=0),
         linear.LinearRegression(),
         linear.Ridge(),
         linear.RidgeCV(),
