@@ -268,7 +268,7 @@ class Seq2Seq(NeuralModel):
         scheduled = self.teacher_forcing == "scheduled"
         size = len(X) if self.batch_size is None else min(self.batch_size, len(X))
         encoder = copy.deepcopy(self.encoder)
-        return net.Seq2Seq(
+        module = net.Seq2Seq(
             0 if encoder is not None else len(self.source_tokens_) + FIRST,
             targets.outputs,
             hidden=self.hidden,
@@ -280,6 +280,9 @@ class Seq2Seq(NeuralModel):
             dropout=float(self.dropout),
             encoder=encoder,
         )
+        if encoder is None:  # training never meets it: an unknown token says nothing
+            nn.init.zeros_(module.encoder.embedding.weight.data[UNKNOWN])
+        return module
 
     def _try(self, module: nn.Module, rows: Rows, targets: Targets) -> None:
         if self.encoder is None:

@@ -32,6 +32,30 @@ class Encoded(NamedTuple):
     mask: Tensor  # (batch, time): False where a source is over
 
 
+class Clock(nn.Module):
+    """Places in a sequence as vectors: a linear map of sines of many wavelengths.
+
+    A recurrent state would have to learn to count; with it attention can go by places
+    from the first.
+
+    Parameters
+    ----------
+    width : int
+        Components of the vectors.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        waves = torch.logspace(0, math.log10(4096), 16)  # in steps for a radian
+        self.register_buffer("waves", waves, persistent=False)
+        self.output = nn.Linear(32, width, bias=False)
+
+    def forward(self, t: Tensor) -> Tensor:
+        """From (...) places to (..., width)."""
+        turns = t[..., None] / self.waves
+        return self.output(torch.cat([torch.sin(turns), torch.cos(turns)], dim=-1))
+
+
 class Encoder(nn.Module):
     """Reads tokens forwards and backwards.
 
@@ -51,6 +75,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.width = 2 * hidden
         self.embedding = nn.Embedding(n_tokens, hidden)
+        self.begun, self.left = Clock(hidden), Clock(hidden)
         self.dropout = nn.Dropout(dropout)
         readers = [new_layer(cell, hidden, hidden) for _ in range(2)]
         self.readers = nn.ModuleList(readers)
@@ -58,7 +83,9 @@ class Encoder(nn.Module):
     def forward(self, source: Tensor, lengths: Tensor) -> Encoded:
         """Encode padded tokens (batch, time) of these lengths, each at least 1."""
         lengths = lengths.to(source.device)
-        x = self.dropout(self.embedding(source))  # (batch, time, hidden)
+        t = torch.arange(source.shape[1], device=source.device)
+        x = self.embedding(source) + self.begun(t) + self.left(lengths[:, None] - t)
+        x = self.dropout(x)  # (batch, time, hidden)
         states = both_ways(self.readers, x, lengths)  # (batch, time, 2·hidden)
         last = states[torch.arange(len(x), device=x.device), lengths - 1]
         half = self.width // 2
@@ -145,6 +172,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.feedback, self.start_token = feedback, n_tokens
         self.embedding = nn.Embedding(n_tokens + 1, hidden)
+        self.clock = Clock(hidden)
         self.bridge = nn.Linear(width, hidden)
         self.dropout = nn.Dropout(dropout)
         self.rnn = new_layer(cell, hidden, hidden)
@@ -160,7 +188,7 @@ class Decoder(nn.Module):
         return (h, torch.zeros_like(h)) if isinstance(self.rnn, nn.LSTM) else h
 
     def forward(
-        self, previous: Tensor, state: Any, encoded: Encoded
+        self, previous: Tensor, state: Any, encoded: Encoded, begun: int = 0
     ) -> tuple[Tensor, Any, Tensor | None]:
         """Scores of the next outputs after each of some previous ones.
 
@@ -172,6 +200,8 @@ class Decoder(nn.Module):
             The state before the first of them.
         encoded : Encoded
             The sources.
+        begun : int
+            How many steps were made before.
 
         Returns
         -------
@@ -184,8 +214,9 @@ class Decoder(nn.Module):
         """
         if not self.feedback:
             previous = torch.full_like(previous, self.start_token)
-        x = self.dropout(self.embedding(previous))  # (batch, steps, hidden)
-        h, state = self.rnn(x, state)
+        t = begun + torch.arange(previous.shape[1], device=previous.device)
+        x = self.embedding(previous) + self.clock(t)  # (batch, steps, hidden)
+        h, state = self.rnn(self.dropout(x), state)
         weights = None
         if self.attention is not None:
             context, weights = self.attention(h, encoded.states, encoded.mask)
@@ -318,7 +349,7 @@ class Seq2Seq(nn.Module):
         previous = torch.full_like(target[:, :1], self.decoder.start_token)
         scores = []
         for t in range(target.shape[1]):
-            z, state, _ = self.decoder(previous, state, encoded)  # z (batch, 1, n)
+            z, state, _ = self.decoder(previous, state, encoded, t)  # z (batch, 1, n)
             scores.append(z)
             own = torch.multinomial(torch.softmax(z[:, 0].detach(), dim=1), 1)
             true = target[:, t : t + 1].clamp(min=END)
@@ -354,7 +385,7 @@ class Seq2Seq(nn.Module):
         nothing = torch.full((V,), -torch.inf, device=device, dtype=total.dtype)
         nothing[END] = 0.0  # a finished sequence goes on with END, at no cost
         for t in range(max_length + 1):
-            z, state, _ = self.decoder(previous, state, spread)
+            z, state, _ = self.decoder(previous, state, spread, t)
             gain = F.log_softmax(z[:, 0], dim=1).reshape(n, k, V)
             if t == max_length:
                 gain = gain + nothing
