@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -550,7 +551,7 @@ def _attention(value: Any) -> str | None:
 
 def _kept(X: Any) -> Any:
     """X, as a list if it can be read only once."""
-    return list(X) if hasattr(X, "__next__") else X
+    return list(X) if isinstance(X, Iterator) else X
 
 
 def _require_pairs(X: Any, y: Any) -> None:

@@ -88,15 +88,21 @@ REGISTRY: dict[str, tuple[str, str]] = {
             "GloVe",
             "PretrainedVectors",
             "SkipGram",
+            "TextConvClassifier",
         )
     },
     **{
         name: ("certus.deep", name)
         for name in (
+            "BaggedNetworks",
+            "ConsistentClassifier",
+            "Distilled",
             "MLPClassifier",
             "MLPRegressor",
+            "MultiTaskNetwork",
             "NeuralClassifier",
             "NeuralRegressor",
+            "Seq2Seq",
         )
     },
     **{name: ("certus.table", name) for name in ("TableEncoder", "TablePipeline")},

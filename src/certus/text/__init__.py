@@ -1,4 +1,9 @@
-"""Text as counts and vectors: words, documents, and classifiers of both."""
+"""Text as counts and vectors: words, documents, and classifiers of both.
+
+``TextConvClassifier``, which needs PyTorch, is imported when it is first used.
+"""
+
+from typing import Any
 
 from certus.text.classifier import FastTextClassifier
 from certus.text.contrastive import NoiseContrastiveFit, noise_contrastive
@@ -32,6 +37,7 @@ __all__ = [
     "NoiseContrastiveFit",
     "PretrainedVectors",
     "SkipGram",
+    "TextConvClassifier",
     "UnknownWordError",
     "Vocabulary",
     "WordVectors",
@@ -43,3 +49,17 @@ __all__ = [
     "stdlib_docstrings",
     "tokenize",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "TextConvClassifier":
+        raise AttributeError(f"module 'certus.text' has no attribute {name!r}")
+    try:
+        from certus.text.convolution import TextConvClassifier
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ImportError(
+            'certus.text.TextConvClassifier needs PyTorch: pip install "certus[deep]".'
+        ) from error
+    return TextConvClassifier

@@ -11,7 +11,7 @@ from __future__ import annotations
 import tempfile
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +28,7 @@ from certus.text.words import (
 )
 from certus.wording import shorten
 
-__all__ = ["Array", "Encoded", "TextInput", "encode"]
+__all__ = ["Array", "Encoded", "TextInput", "encode", "positions"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -126,6 +126,36 @@ def encode(
     ids, offsets, dropped = _relabelled(ids, offsets, None)
     counts = _count(ids, len(vocabulary))
     return Encoded(vocabulary.words, counts, ids, offsets, dropped)
+
+
+def positions(
+    texts: Iterable[Any],
+    vocabulary: Vocabulary,
+    tokenizer: str | Tokenizer | None = None,
+) -> list[Array]:
+    """The words of each document as positions, −1 for one not in the vocabulary.
+
+    Unlike :func:`encode`, which drops such words, it leaves the others at their places.
+
+    Parameters
+    ----------
+    texts : iterable
+        Documents, each a str or a sequence of words.
+    vocabulary : Vocabulary
+        Words.
+    tokenizer : None, "whitespace" or callable
+        How a str is split; None means :func:`certus.text.tokenize`.
+
+    Examples
+    --------
+    >>> from certus.text import Vocabulary
+    >>> from certus.text.corpus import positions
+    >>> positions(["tea not rum", ""], Vocabulary(["rum", "tea"]))
+    [array([ 1, -1,  0]), array([], dtype=int64)]
+    """
+    ids, offsets = _read(documents(texts, tokenizer), vocabulary)
+    bounds = pairwise(offsets)
+    return [np.array(ids[i:j], dtype=np.int64) for i, j in bounds]
 
 
 def _read(texts: Iterable[Sequence[str]], numbers: dict[str, int]) -> tuple[Any, Array]:

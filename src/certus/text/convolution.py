@@ -1,0 +1,225 @@
+"""Classification of texts by convolutions over their words.
+
+    minimise over θ:  Σ sᵢ ℓ(yᵢ, f(xᵢ; θ)) / Σ s
+
+ℓ is the cross-entropy and f the network :class:`certus.nets.TextCNN`: vectors of words,
+filters of several widths, the maximum over the text. It tells "good, not bad" from
+"bad, not good", which are one bag of words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from certus.base import certified_fit, check_number
+from certus.deep.batches import RaggedRows, Rows
+from certus.deep.estimator import Targets
+from certus.deep.parameters import documented
+from certus.deep.reading import Classes
+from certus.nets.text_cnn import TextCNN
+from certus.text.corpus import encode, positions
+from certus.text.vocabulary import lookup
+
+
+@documented
+class TextConvClassifier(Classes):
+    """Tells classes of texts apart by runs of words that occur in them.
+
+    Objective
+    ---------
+    Σ sᵢ ℓ(yᵢ, f(xᵢ; θ)) / Σ s, ℓ the cross-entropy.
+
+    Certificate
+    -----------
+    As for :class:`certus.deep.NeuralClassifier`, all of it MEASURED: ``training_loss``,
+    ``gradient_norm``, ``gradient_ratio``; at level ``full`` the smallest and the
+    largest curvature.
+
+    Parameters
+    ----------
+    embedding : int, default=64
+        Components of a word's vector.
+    widths : sequence of int, default=(1, 2, 3)
+        How many successive words filters look at.
+    channels : int, default=64
+        Filters of each width.
+    dropout : float, default=0.5
+        Share of the filters' maxima that training leaves out.
+    min_count : int, default=1
+        Words that occur less often are unknown ones, which have the vector 0.
+    tokenizer : None, "whitespace" or callable, default=None
+        How texts are split, see :func:`certus.text.tokenize`; token lists are kept.
+    {training}
+    label_smoothing : float, default=0.0
+        Share of each target that is spread over all classes.
+    class_weight : dict or "balanced", default=None
+        Weights of classes; they multiply ``sample_weight``.
+
+    Attributes
+    ----------
+    module_ : certus.nets.TextCNN
+        The trained network, in evaluation mode.
+    vocabulary_ : list of str
+        Words, by falling count; word i is number i + 1 to the network, unknown ones 0.
+    classes_ : ndarray
+        Classes; numbers of columns, where y has several.
+    history_ : dict of lists
+        After each epoch: loss, validation_loss, validation_score, seconds.
+    n_iter_ : int
+        Epochs made.
+    loss_ : float
+        Mean loss of the last epoch's batches.
+    best_epoch_ : int
+        Epoch of the weights that were kept, or of the lowest loss.
+    certificate_ : Certificate
+        What the verifier found.
+
+    Examples
+    --------
+    >>> from certus.text import TextConvClassifier
+    >>> texts = ["good, not bad", "bad, not good", "not bad but good", "not good: bad"]
+    >>> model = TextConvClassifier(schedule="linear", max_iter=30, random_state=0)
+    >>> model.fit(texts, ["+", "-", "+", "-"]).predict(["good and not bad"])
+    array(['+'], dtype='<U1')
+    """
+
+    def __init__(
+        self,
+        *,
+        embedding: int = 64,
+        widths: Sequence[int] = (1, 2, 3),
+        channels: int = 64,
+        dropout: float = 0.5,
+        min_count: int = 1,
+        tokenizer: Any = None,
+        optimizer: Any = "adam",
+        learning_rate: float = 1e-3,
+        schedule: Any = None,
+        warmup: float = 0.0,
+        weight_decay: float = 0.0,
+        label_smoothing: float = 0.0,
+        class_weight: Any = None,
+        augment: Any = None,
+        clip: float | None = None,
+        average: Any = None,
+        batch_size: int | None = 128,
+        max_iter: int = 100,
+        tol: float = 1e-4,
+        n_iter_no_change: int = 10,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        max_time: float | None = None,
+        checkpoint: Any = None,
+        warm_start: bool = False,
+        device: str = "cpu",
+        random_state: Any = None,
+    ) -> None:
+        self.embedding = embedding
+        self.widths = widths
+        self.channels = channels
+        self.dropout = dropout
+        self.min_count = min_count
+        self.tokenizer = tokenizer
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.warmup = warmup
+        self.weight_decay = weight_decay
+        self.label_smoothing = label_smoothing
+        self.class_weight = class_weight
+        self.augment = augment
+        self.clip = clip
+        self.average = average
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_iter_no_change = n_iter_no_change
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.max_time = max_time
+        self.checkpoint = checkpoint
+        self.warm_start = warm_start
+        self.device = device
+        self.random_state = random_state
+
+    @certified_fit
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+    ) -> Any:
+        """Learn from labelled texts.
+
+        Parameters
+        ----------
+        X : iterable of str, or of sequences of str
+            Texts, or their words. One that can be read only once is kept as a list.
+        y : array-like of shape (n_texts,) or (n_texts, n_labels)
+            Classes, zeros and ones of labels, or distributions over classes.
+        sample_weight : array-like of shape (n_texts,), optional
+            Weights of the texts.
+        X_val, y_val : iterable of texts and array-like, optional
+            Texts of your own to stop by.
+
+        Returns
+        -------
+        TextConvClassifier
+            Itself.
+        """
+        texts = list(X) if isinstance(X, Iterator) else X
+        return self._fit(texts, y, sample_weight, X_val, y_val)
+
+    def _read_X(self, X: Any, reset: bool) -> Any:
+        texts = list(X) if isinstance(X, Iterator) else X
+        if reset:
+            found = encode(texts, tokenizer=self.tokenizer, min_count=self.min_count)
+            if not found.words:
+                raise ValueError(
+                    f"The {found.n_documents:,} texts leave no words to learn from; "
+                    "they are empty, or lower min_count."
+                )
+            self.vocabulary_ = found.words
+        numbers = positions(texts, lookup(self), tokenizer=self.tokenizer)
+        return [places + 1 for places in numbers]
+
+    def _rows(self, X: Any, module: nn.Module) -> Rows:
+        return RaggedRows(X, torch.int64, self.device)
+
+    def _build(self, X: Any, targets: Targets) -> nn.Module:
+        return TextCNN(
+            len(self.vocabulary_) + 1,
+            targets.outputs,
+            embedding=self.embedding,
+            widths=self.widths,
+            channels=self.channels,
+            dropout=float(self.dropout),
+        )
+
+    def _check_training(self) -> None:
+        super()._check_training()
+        check_number("embedding", self.embedding, 1, integer=True)
+        check_number("channels", self.channels, 1, integer=True)
+        check_number("dropout", self.dropout, 0, 1)
+        check_number("min_count", self.min_count, 1, integer=True)
+        if isinstance(self.widths, int | str) or not len(self.widths):
+            raise ValueError(
+                f"widths must be a list of whole numbers, got {self.widths!r}."
+            )
+        for width in self.widths:
+            check_number("each of widths", width, 1, integer=True)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        tags.input_tags.sparse = False
+        tags.no_validation = True
+        return tags
