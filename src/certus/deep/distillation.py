@@ -28,7 +28,7 @@ from certus.deep.train import Losses
 from certus.deep.wrapped import WrappedClassifier
 
 #: Probabilities below this are taken for it: a teacher's zero has no logarithm.
-LEAST = float(np.finfo(np.float32).eps)
+LEAST = float(np.finfo(np.float32).tiny)
 
 
 class Distilled(WrappedClassifier):

@@ -79,7 +79,9 @@ def monte_carlo(
     draws = []
     with torch.random.fork_rng(devices=sorted(cuda)):
         for seed in seeds:  # a prediction leaves the generator as it was
-            torch.manual_seed(int(seed))
+            torch.default_generator.manual_seed(int(seed))
+            if cuda:
+                torch.cuda.manual_seed_all(int(seed))
             draws.append(predict(X))
     table = np.stack(draws).astype(np.float64)
     if not (table != table[0]).any() and not has_dropout(model.module_):
