@@ -11,6 +11,8 @@ from typing import Any
 
 #: Public names, and the modules they live in.
 _WHERE = {
+    "ConvNetClassifier": "images",
+    "read_images": "pictures",
     "MLPClassifier": "mlp",
     "MLPRegressor": "mlp",
     "NeuralClassifier": "neural",

@@ -96,6 +96,10 @@ class NeuralModel(Estimator):
         """The score of outputs, higher is better; early stopping watches it."""
         raise NotImplementedError
 
+    def _augmentation(self) -> Callable[[Tensor], Tensor] | None:
+        """What changes a batch of inputs before each training step."""
+        return self.augment
+
     def _misfit(self, z: Tensor, targets: Targets) -> str:
         """What outputs should look like, if these do not fit the targets."""
         return ""
@@ -280,7 +284,7 @@ class NeuralModel(Estimator):
     ) -> None:
         """Give the step its data."""
         step: Any = run.step
-        module, augment = step.modules["module"], self.augment
+        module, augment = step.modules["module"], self._augmentation()
         y = on_device(targets.y, module, self.device)
         extra, t = targets.extra, None if s is None else torch.as_tensor(s)
         extra = None if extra is None else on_device(extra, module, self.device)

@@ -1,0 +1,417 @@
+"""Images to classes, by a convolutional network.
+
+    minimise over θ:  Σ sᵢ ℓ(yᵢ, f(xᵢ; θ)) / Σ s
+
+x is an image less the mean colour of the training images, divided by its deviation; f a
+network of :mod:`certus.nets` or your own; ℓ the cross entropy.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.utils import assert_all_finite
+from torch import Tensor, nn
+
+from certus.base import certified_fit, check_choice, validate_data
+from certus.deep import pictures
+from certus.deep.augment import make_augmentation
+from certus.deep.estimator import NeuralModel, Rows, Targets, dtype_of
+from certus.deep.parameters import documented
+from certus.deep.reading import KINDS, Classes
+from certus.nets.cnn import AlexNet, ConvNet, LeNet
+from certus.nets.densenet import DenseNet
+from certus.nets.resnet import ResNet
+from certus.verify.data import weights
+
+#: Pixels that go through a network together in prediction.
+PIXELS_TOGETHER = 1 << 18
+#: Sides from which residual and dense networks begin with a larger stride.
+LARGE = 96
+
+#: Kinds of pixels that are not mixed up.
+_SAID = {"bytes": "from 0 to 255", "shares": "from 0 to 1"}
+
+Sizes = tuple[int, int, int]  # channels, height, width
+
+#: Networks by name, made from the sizes of an image and the number of outputs.
+NETWORKS: dict[str, Callable[[Sizes, int], nn.Module]] = {
+    "auto": lambda sizes, k: ConvNet(sizes[0], sizes[1:], k),
+    "lenet": lambda sizes, k: LeNet(sizes[0], sizes[1:], k),
+    "alexnet": lambda sizes, k: AlexNet(sizes[0], sizes[1:], k),
+    "resnet": lambda sizes, k: ResNet(sizes[0], k, large=min(sizes[1:]) >= LARGE),
+    "densenet": lambda sizes, k: DenseNet(sizes[0], k, large=min(sizes[1:]) >= LARGE),
+}
+
+
+class ImageRows:
+    """Images in the dtype they came in; colours are scaled a batch at a time."""
+
+    def __init__(
+        self, X: np.ndarray, mean: Any, scale: Any, dtype: torch.dtype, device: Any
+    ) -> None:
+        self.X = torch.as_tensor(np.ascontiguousarray(X)).to(device)
+        # Values beyond the reach of float32 are brought back in float64.
+        self.exact = torch.float64 if X.dtype == np.float64 else dtype
+        self.mean, self.scale = (
+            torch.as_tensor(v, dtype=self.exact, device=device)[:, None, None]
+            for v in (mean, scale)
+        )
+        self.dtype = dtype
+        self.together = max(1, min(1024, PIXELS_TOGETHER // int(np.prod(X.shape[1:]))))
+
+    def __len__(self) -> int:
+        """How many images there are."""
+        return len(self.X)
+
+    def __getitem__(self, rows: Any) -> tuple[Tensor, ...]:
+        """These images (batch, channels, height, width)."""
+        x = self.X[rows].to(self.exact)
+        return (((x - self.mean) / self.scale).to(self.dtype),)
+
+
+class ImageInput(NeuralModel):
+    """Reads X as images: files, arrays of any layout, flattened rows; abstract."""
+
+    def _read_X(self, X: Any, reset: bool) -> Any:
+        pictures.check_image_shape(self.image_shape)
+        if pictures.is_files(X):
+            X, _ = self._files(X, reset)
+        X = X.detach().cpu().numpy() if isinstance(X, Tensor) else X
+        found = pictures.as_images(X, self.image_shape, self.channels)
+        images = self._read_rows(X, reset) if found is None else found[0]
+        if images.dtype.kind == "f":
+            assert_all_finite(images, input_name="X")
+        sizes = tuple(int(side) for side in images.shape[1:])
+        if reset:
+            self.image_shape_ = sizes
+            self._pixels = _kind_of(images)
+            if found is not None:  # pixels count as columns, which have no names
+                self._layout = tuple(found[1])
+                columns = images.reshape(len(images), -1)
+                validate_data(self, columns, skip_check_array=True)
+        elif sizes != self.image_shape_:
+            raise ValueError(
+                f"Images have {_words(sizes)}; those of the fit had "
+                f"{_words(self.image_shape_)}. Resize them, or fit with image_shape= "
+                "set."
+            )
+        else:
+            self._require_same_kind(images)
+        return images
+
+    def _read_rows(self, X: Any, reset: bool) -> np.ndarray:
+        """Flattened images."""
+        options = {"dtype": KINDS, "ensure_all_finite": False}
+        X = validate_data(self, X, reset=reset, **options)
+        if reset:
+            told = self.image_shape, self.channels
+            self._layout = tuple(pictures.layout_of(X.shape[1:], *told))
+        return pictures.arranged(X, pictures.Layout(*self._layout))
+
+    def _files(self, X: Any, reset: bool) -> tuple[np.ndarray, np.ndarray | None]:
+        """Files as an array, with the colours of the fit; and their classes, if any."""
+        colour = None if reset else self.image_shape_[0] > 1
+        return pictures.read_images(X, image_shape=self.image_shape, colour=colour)
+
+    def _require_same_kind(self, images: np.ndarray) -> None:
+        """Refuse bytes after shares of one, and the reverse: one was scaled."""
+        kinds = {self._pixels, _kind_of(images)}
+        if kinds == {"bytes", "shares"}:
+            raise ValueError(
+                f"Pixels of the fit were {_SAID[self._pixels]}, these are "
+                f"{_SAID[_kind_of(images)]}. Scale X as it was for the fit."
+            )
+
+    def _learn_scale(self, X: Any, sample_weight: Any) -> None:
+        """Mean and deviation of each channel; a whole weight counts as so many rows."""
+        images = self._read_X(X, reset=True)
+        s = weights(sample_weight, None, np.empty(0), None, len(images))
+        self.mean_, self.scale_ = channel_scale(images, s)
+
+    def _rows(self, X: Any, module: nn.Module) -> Rows:
+        return ImageRows(X, self.mean_, self.scale_, dtype_of(module), self.device)
+
+    def _augmentation(self) -> Callable[[Tensor], Tensor] | None:
+        return make_augmentation(self.augment)
+
+    def _build(self, X: Any, targets: Targets) -> nn.Module:
+        if isinstance(self.network, nn.Module):
+            return copy.deepcopy(self.network)
+        if callable(self.network):
+            return self.network(self.image_shape_, targets.outputs)
+        check_choice("network", self.network, tuple(NETWORKS))
+        module = NETWORKS[self.network](self.image_shape_, targets.outputs)
+        # Pixels have few digits; rows that are no images keep those of X.
+        plain = self.image_shape_[1] == 1 and X.dtype == np.float64
+        return module.double() if plain else module
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        tags.input_tags.three_d_array = True
+        return tags
+
+
+@documented
+class ConvNetClassifier(ImageInput, Classes):
+    """Tells images apart by a convolutional network.
+
+    X holds images as (n, height, width), with channels last or first as a fourth axis,
+    or flattened as (n, pixels); or names a folder with one subfolder for each class.
+    Channels are centred and divided by their deviation over the training images, so
+    that any scale of pixels will do. Images are computed in float32.
+
+    The default network, :class:`certus.nets.ConvNet`, ends its training where the
+    cosine schedule does. Learning rate, batch size and number of epochs are chosen for
+    it: with them digits of 8 × 8 and 28 × 28 pixels are told apart by far fewer epochs
+    than at a constant rate.
+
+    Objective
+    ---------
+    Σ sᵢ ℓ(yᵢ, f(xᵢ; θ)) / Σ s, ℓ the cross entropy: −Σₖ tₖ log softmax(f)ₖ, or summed
+    over labels −t log σ(f) − (1 − t) log σ(−f).
+
+    Certificate
+    -----------
+    As for :class:`certus.deep.NeuralClassifier`, all of it MEASURED: ``training_loss``,
+    ``gradient_norm``, ``gradient_ratio``, ``dead_units``; at level ``full`` the
+    smallest and the largest curvature.
+
+    Parameters
+    ----------
+    network : str, nn.Module or callable, default="auto"
+        "auto" is :class:`certus.nets.ConvNet`; "lenet", "alexnet", "resnet" and
+        "densenet" are those of :mod:`certus.nets`; a module is copied and trained from
+        its present weights; ``network(image_shape, n_outputs)``, told channels, height
+        and width, makes one.
+    image_shape : (int, int) or (int, int, int), default=None
+        Of rows that are flattened: height and width, and channels where there are
+        several. Without it rows whose length is a square number of at least 16 are
+        square images, others images of one line. Images of another size are resized to
+        it; without it, unequal sizes are refused.
+    channels : None, "first" or "last", default=None
+        Where channels are. By default the axis of 1, 3 or 4; if both or neither are,
+        it is asked for.
+    {training}
+    label_smoothing : float, default=0.0
+        Share of each target that is spread over all classes.
+    class_weight : dict or "balanced", default=None
+        Weights of classes; they multiply ``sample_weight``.
+
+    Attributes
+    ----------
+    module_ : nn.Module
+        The trained network, in evaluation mode. It takes images that are centred and
+        scaled.
+    image_shape_ : (int, int, int)
+        Channels, height, width.
+    mean_, scale_ : ndarray of shape (channels,)
+        What is subtracted from each channel, and what it is divided by.
+    classes_ : ndarray
+        Classes; names of subfolders, where X was a folder.
+    history_ : dict of lists
+        After each epoch: loss, validation_loss, validation_score, seconds.
+    n_iter_ : int
+        Epochs made.
+    loss_ : float
+        Mean loss of the last epoch's batches.
+    best_epoch_ : int
+        Epoch of the weights that were kept, or of the lowest loss.
+    certificate_ : Certificate
+        What the verifier found.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from certus.deep import ConvNetClassifier
+    >>> X, y = load_digits(n_class=3, return_X_y=True)
+    >>> model = ConvNetClassifier(max_iter=5, random_state=0).fit(X[::2], y[::2])
+    >>> model.image_shape_
+    (1, 8, 8)
+    >>> model.score(X[1::2], y[1::2]) > 0.95
+    True
+    """
+
+    def __init__(
+        self,
+        network: Any = "auto",
+        *,
+        image_shape: Any = None,
+        channels: str | None = None,
+        optimizer: Any = "adam",
+        learning_rate: float = 3e-3,
+        schedule: Any = "cosine",
+        warmup: float = 0.0,
+        weight_decay: float = 0.0,
+        label_smoothing: float = 0.0,
+        class_weight: Any = None,
+        augment: Any = None,
+        clip: float | None = None,
+        average: Any = None,
+        batch_size: int | None = 64,
+        max_iter: int = 30,
+        tol: float = 1e-4,
+        n_iter_no_change: int = 10,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        max_time: float | None = None,
+        checkpoint: Any = None,
+        warm_start: bool = False,
+        device: str = "cpu",
+        random_state: Any = None,
+    ) -> None:
+        self.network = network
+        self.image_shape = image_shape
+        self.channels = channels
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.warmup = warmup
+        self.weight_decay = weight_decay
+        self.label_smoothing = label_smoothing
+        self.class_weight = class_weight
+        self.augment = augment
+        self.clip = clip
+        self.average = average
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_iter_no_change = n_iter_no_change
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.max_time = max_time
+        self.checkpoint = checkpoint
+        self.warm_start = warm_start
+        self.device = device
+        self.random_state = random_state
+
+    @certified_fit
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+    ) -> Any:
+        """Train the network.
+
+        Parameters
+        ----------
+        X : array-like, path or list of paths
+            Images; or a folder with a subfolder for each class.
+        y : array-like of shape (n_samples,) or (n_samples, n_labels), optional
+            Classes, zeros and ones of labels, or distributions over classes. Not
+            needed where X is a folder of classes.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights; a whole number counts as so many rows.
+        X_val, y_val : array-like, optional
+            Images of your own to stop by; X_val may be a folder too.
+
+        Returns
+        -------
+        ConvNetClassifier
+            Itself.
+        """
+        fresh = not (self.warm_start and hasattr(self, "module_"))
+        X, y = self._opened(X, y, reset=fresh)
+        if fresh:
+            self._learn_scale(X, sample_weight)
+        if X_val is not None:
+            X_val, y_val = self._opened(X_val, y_val, reset=False)
+        return self._fit(X, y, sample_weight, X_val, y_val)
+
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """Make one epoch over these images, with the optimiser of the last one.
+
+        Mean and deviation of the channels are those of the first call. ``schedule``
+        and ``early_stopping`` belong to whole runs. No certificate is left;
+        :func:`certus.certify` makes one.
+
+        Parameters
+        ----------
+        X, y : array-like
+            Images and their classes.
+        classes : array-like, optional
+            All classes there will be; needed in the first call.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights.
+
+        Returns
+        -------
+        ConvNetClassifier
+            Itself.
+        """
+        if not hasattr(self, "module_"):
+            self._learn_scale(X, sample_weight)
+        return super().partial_fit(X, y, classes, sample_weight)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Share of images predicted right; all labels of a row must be.
+
+        Parameters
+        ----------
+        X : array-like, path or list of paths
+            Images, or a folder with a subfolder for each class.
+        y : array-like, optional
+            Classes; not needed where X is a folder of classes.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights.
+
+        Returns
+        -------
+        float
+            Accuracy.
+        """
+        X, y = self._opened(X, y, reset=False)
+        return super().score(X, y, sample_weight)
+
+    def _opened(self, X: Any, y: Any, reset: bool) -> tuple[Any, Any]:
+        """X as pixels, and y from the names of subfolders where it is not given."""
+        if not pictures.is_files(X):
+            return X, y
+        X, names = self._files(X, reset)
+        if y is None and names is None:
+            raise ValueError(
+                "y is missing: pass it, or a folder with one subfolder for each class."
+            )
+        return X, names if y is None else y
+
+
+def channel_scale(images: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Weighted mean and deviation of each channel; 1 where it is constant."""
+    largest = max(1e-300, float(np.abs(images).max()))  # squares stay in range
+    share = s / s.sum()
+    mean = np.zeros(images.shape[1])
+    square = np.zeros_like(mean)
+    for i in range(0, len(images), 256):
+        block = images[i : i + 256].astype(np.float64) / largest
+        mean += share[i : i + 256] @ block.mean(axis=(2, 3))
+    for i in range(0, len(images), 256):
+        block = images[i : i + 256].astype(np.float64) / largest
+        block -= mean[:, None, None]
+        square += share[i : i + 256] @ np.square(block).mean(axis=(2, 3))
+    deviation = np.sqrt(square)
+    constant = deviation <= 1e-12 * np.abs(mean)
+    return mean * largest, np.where(constant, 1.0, deviation * largest)
+
+
+def _kind_of(images: np.ndarray) -> str:
+    """What pixels are: "bytes", "shares" of one, or "numbers" of any other kind."""
+    low, high = float(images.min()), float(images.max())
+    if images.dtype == np.uint8:
+        return "bytes" if high > 1 else "numbers"
+    return "shares" if low >= 0 and 0 < high <= 1 else "numbers"
+
+
+def _words(sizes: tuple[int, ...]) -> str:
+    channels, height, width = sizes
+    return f"{height} × {width} pixels in {channels} channel{'s'[: channels != 1]}"
