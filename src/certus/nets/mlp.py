@@ -95,6 +95,8 @@ class MLP(nn.Module):
         n_outputs, pieces = _count("n_outputs", n_outputs), _count("pieces", pieces)
         _require_choice("normalization", normalization, NORMALIZATIONS)
         _require_choice("init", init, INITS)
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must be a share from 0 to 1, got {dropout!r}.")
         if residual and dense:
             raise ValueError("Layers are residual or dense, not both; choose one.")
         self.config: dict[str, Any] = {
