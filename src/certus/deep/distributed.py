@@ -122,7 +122,8 @@ def _flat(parts: list[Tensor]) -> Tensor:
     return torch.cat([part.reshape(-1) for part in parts])
 
 
-def majority_vote(group: Any, bucket: Any) -> torch.futures.Future[Tensor]:
+# Bare of types: DistributedDataParallel reads them, and those above are text to it.
+def majority_vote(group, bucket):
     """Hook for ``DistributedDataParallel``: gradients become sign(Σᵣ sign(gᵣ)).
 
     With it, and stochastic gradient descent, each process sends the sign of each
