@@ -2,9 +2,14 @@
 
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import certus
 from certus.testing.instances import instances
 
 
 @parametrize_with_checks(instances())
 def test_scikit_learn_check(estimator, check):
-    check(estimator)
+    # Some checks have targets in the hundreds, where a network reaches max_iter;
+    # scikit-learn ignores that warning in its own tests too.
+    network = type(estimator).__module__.startswith("certus.deep")
+    with certus.config_context(on_uncertified="ignore" if network else "warn"):
+        check(estimator)

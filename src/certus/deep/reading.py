@@ -335,6 +335,11 @@ class Numbers(RegressorMixin, NeuralModel):
         z = self._outputs(X)
         return z.reshape(-1) if self._flat else z.reshape(len(z), -1)
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
 
 def own_loss(model: Any, default: Loss, alike: bool = False) -> Loss:
     """The user's own loss, if there is one, its mean over outputs; else the default.

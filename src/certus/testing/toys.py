@@ -1,17 +1,18 @@
 """The three smallest data sets of the notes: two truth tables and six emails.
 
-Labels are ±1, rows in the order in which the notes visit them.
+Labels are ±1, rows in the order in which the notes visit them. And a tiny network.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-__all__ = ["or_table", "spam_emails", "xor_table"]
+__all__ = ["TinyNetwork", "or_table", "spam_emails", "xor_table"]
 
 _CORNERS = ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0))
 
@@ -67,3 +68,30 @@ def spam_emails() -> tuple[Array, Array, Array]:
         dtype=float,
     )
     return X, np.array([1, -1, 1, -1, 1, -1]), np.array([1.0, 1.0, 0.0, 0.0, 0.0])
+
+
+@dataclass(frozen=True)
+class TinyNetwork:
+    """Makes a network of one hidden layer in float64, for checks; needs PyTorch.
+
+    Parameters
+    ----------
+    hidden : int, default=32
+        Units.
+
+    Examples
+    --------
+    >>> from certus.testing.toys import TinyNetwork
+    >>> sum(p.numel() for p in TinyNetwork()(3, 2).parameters())
+    194
+    """
+
+    hidden: int = 32
+
+    def __call__(self, n_inputs: int, n_outputs: int) -> Any:
+        """A module of that many inputs and outputs."""
+        from torch import nn
+
+        first = nn.Linear(n_inputs, self.hidden)
+        last = nn.Linear(self.hidden, n_outputs)
+        return nn.Sequential(first, nn.Tanh(), last).double()
