@@ -10,6 +10,7 @@ from torch import nn
 
 from certus.deep import jacobian
 from certus.nets import MLP, count_parameters, initialize
+from helpers.seeded import torch_seed  # noqa: F401
 
 XOR_ROWS = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
 XOR_SIGNS = torch.tensor([-1.0, 1.0, 1.0, -1.0])
@@ -25,13 +26,6 @@ VARIANTS = [
     {"residual": True, "normalization": "weight", "activation": "logistic"},
     {"dense": True},
 ]
-
-
-@pytest.fixture(autouse=True)
-def own_randomness():
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
 
 
 def rows(*shape):
