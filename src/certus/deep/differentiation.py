@@ -131,21 +131,27 @@ def _load_forward_mode() -> None:
         torch.func.jvp(torch.neg, (zero,), (zero,))
 
 
-def _point(x: Any) -> Tensor:
-    """The point as a tensor of real numbers, apart from any graph it is part of."""
-    t = x if isinstance(x, Tensor) else torch.as_tensor(np.array(x))
-    return t.detach() if t.is_floating_point() else t.detach().double()
+def _point(x: Any, name: str = "x") -> Tensor:
+    """Real numbers as a tensor of them, apart from any graph it is part of."""
+    if not isinstance(x, Tensor):
+        x = np.asarray(x)
+        if x.dtype.kind not in "fiub":
+            raise ValueError(f"{name} must hold real numbers, got {x.dtype}.")
+        x = torch.as_tensor(x.copy() if x.dtype.kind == "f" else x.astype(np.float64))
+    if x.is_complex():
+        raise ValueError(f"{name} must hold real numbers, got {x.dtype}.")
+    return x.detach() if x.is_floating_point() else x.detach().double()
 
 
 def _like(v: Any, t: Tensor, name: str, other: str) -> Tensor:
     """A vector as a tensor that goes with t."""
-    v = v if isinstance(v, Tensor) else torch.as_tensor(np.array(v))
+    v = _point(v, name)
     if v.shape != t.shape:
         raise ValueError(
             f"{name} must have the shape of {other}, {tuple(t.shape)}, got "
             f"{tuple(v.shape)}."
         )
-    return v.detach().to(t)
+    return v.to(t)
 
 
 def _checked(f: Function) -> Function:
