@@ -49,6 +49,8 @@ HOMES = {
     "FactorAnalysis": "sklearn.decomposition",
     "PCA": "sklearn.decomposition",
     "TruncatedSVD": "sklearn.decomposition",
+    "MLPClassifier": "sklearn.neural_network",
+    "MLPRegressor": "sklearn.neural_network",
 }
 
 #: Fitted attributes that mean the same in both libraries.
@@ -63,6 +65,8 @@ ATTRIBUTES = (
     *("components_", "explained_variance_", "explained_variance_ratio_", "mean_"),
     *("singular_values_", "n_components_", "n_samples_", "noise_variance_"),
     *("loglike_", "cluster_centers_", "labels_", "inertia_"),
+    *("coefs_", "intercepts_", "loss_", "best_loss_", "loss_curve_", "n_layers_"),
+    *("n_outputs_", "out_activation_", "validation_scores_", "best_validation_score_"),
 )
 
 #: Kernels of ``certus.terms`` by scikit-learn's names.
@@ -114,6 +118,8 @@ def to_sklearn(model: Any) -> Any:
             setattr(theirs, name, copy.deepcopy(vars(model)[name]))
     if names[0] in ("SVC", "SVR"):
         _support_vectors(model, theirs)
+    elif names[0].startswith("MLP"):
+        _perceptron(model, theirs)
     return theirs
 
 
@@ -210,6 +216,27 @@ def _support_vectors(model: Any, theirs: Any) -> None:
     theirs._num_iter = np.atleast_1d(model.n_iter_).astype(np.int32)
     if own_function:  # the name by which the base class of SVC knows them
         theirs._BaseLibSVM__Xfit = copy.deepcopy(model._rows)
+
+
+def _perceptron(model: Any, theirs: Any) -> None:
+    """Set how its outputs become classes; designs that it lacks are refused."""
+    from sklearn.preprocessing import LabelBinarizer
+
+    plain = {"dropout": 0.0, "normalization": None, "residual": False}
+    own = {k: getattr(model, k) for k, v in plain.items() if getattr(model, k) != v}
+    if model.activation not in ("identity", "logistic", "tanh", "relu"):
+        own["activation"] = model.activation
+    if own:
+        shown = ", ".join(f"{k}={v!r}" for k, v in own.items())
+        raise NotImplementedError(
+            f"scikit-learn's {type(model).__name__} has no {shown}. Keep "
+            "the model itself (save, joblib), or export its module_ from torch."
+        )
+    theirs._no_improvement_count = 0
+    if hasattr(model, "classes_"):
+        several = model.out_activation_ == "logistic" and model.n_outputs_ > 1
+        known = np.eye(model.n_outputs_, dtype=int) if several else model.classes_
+        theirs._label_binarizer = LabelBinarizer().fit(known)
 
 
 def _every_entry(dual: Any) -> Any:

@@ -329,7 +329,8 @@ class StatedDesign:
 
     def loss(self, theta: Any) -> float:
         """L(θ), by the verifier's formulas."""
-        return stated_loss(self.network, np.asarray(theta))
+        with np.errstate(over="ignore", invalid="ignore"):
+            return stated_loss(self.network, np.asarray(theta))
 
     def gradient(self, theta: Any) -> Array:
         """∇L(θ), by backpropagation."""

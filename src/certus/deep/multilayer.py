@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -49,6 +50,15 @@ class Held(NamedTuple):
     X: Any
     Y: np.ndarray
     s: np.ndarray | None
+
+
+@dataclass
+class Kept:
+    """Weights after the last epoch, after the one before, and after the best."""
+
+    good: np.ndarray
+    earlier: np.ndarray
+    best: np.ndarray
 
 
 class MultilayerPerceptron(Estimator):
@@ -90,9 +100,7 @@ class MultilayerPerceptron(Estimator):
         given = (X, y, sample_weight)
         fresh = not (self.warm_start and hasattr(self, "n_layers_"))
         if self._on_torch():
-            from certus.deep.mlp_torch import fit
-
-            return fit(self, *given, X_val, y_val, fresh)
+            return _torch().fit(self, *given, X_val, y_val, fresh)
         rows, rng = self._begin(X, y, sample_weight, fresh, fresh)
         rows, held = self._hold_out(rows, X_val, y_val, rng)
         self._set_penalty(rows)
@@ -116,9 +124,7 @@ class MultilayerPerceptron(Estimator):
         # It spoke of other weights; certus.certify makes one for these.
         vars(self).pop("certificate_", None)
         if self._on_torch():
-            from certus.deep.mlp_torch import fit_part
-
-            return fit_part(self, X, y, sample_weight, fresh, learn)
+            return _torch().fit_part(self, X, y, sample_weight, fresh, learn)
         rows, rng = self._begin(X, y, sample_weight, fresh, learn)
         self._set_penalty(rows)
         status = self._by_epochs(rows, None, None, rng)
@@ -210,55 +216,64 @@ class MultilayerPerceptron(Estimator):
     ) -> Status:
         """Epochs until the plateau rule, ``max_iter``, the clock or Ctrl-C end them."""
         run = self._trainer(fresh=monitor is not None)
-        n, batch = len(rows.Y), self._batch(len(rows.Y))
-        deadline = math.inf
-        if self.max_time is not None:
-            deadline = time.perf_counter() + self.max_time
         if held is not None and self.validation_scores_ is None:
             self.validation_scores_, self.best_loss_ = [], None
             self.best_validation_score_ = -math.inf
-        order, best, self._diverged = np.arange(n), run.theta.copy(), None
-        self.n_iter_, self.best_epoch_ = 0, 0
+        self.n_iter_, self.best_epoch_, self._diverged = 0, 0, None
         self._history: dict[str, list[float]] = {"loss": []}
-        status = Status.MAX_ITER
+        kept = Kept(*(run.theta.copy() for _ in range(3)))
+        try:
+            status = self._epochs(run, kept, rows, held, monitor, rng)
+        except KeyboardInterrupt:
+            status = Status.INTERRUPTED
+        if status in (Status.INTERRUPTED, Status.TIME_LIMIT) and self.n_iter_:
+            # Part of an epoch does not count, unless there is nothing else.
+            run.theta[:] = kept.good
+        if held is not None and self.best_epoch_:
+            run.theta[:] = kept.best
+        if not self.n_iter_:
+            self.loss_, self.n_iter_ = math.nan, 1
+        return status
+
+    def _epochs(
+        self,
+        run: Trainer,
+        kept: Kept,
+        rows: Rows,
+        held: Held | None,
+        monitor: Monitor | None,
+        rng: Any,
+    ) -> Status:
+        n, batch = len(rows.Y), self._batch(len(rows.Y))
+        late = (
+            math.inf if self.max_time is None else time.perf_counter() + self.max_time
+        )
+        order = np.arange(n)
         for _ in range(self.max_iter if monitor is not None else 1):
-            good, steps = run.theta.copy(), run.steps
             if self.shuffle:
                 mixed = np.arange(n)
                 rng.shuffle(mixed)
                 order = order[mixed]
-            try:
-                loss, done = run.epoch(rows, order, batch, self.alpha, deadline)
-            except KeyboardInterrupt:
-                loss, done, status = math.nan, 0, Status.INTERRUPTED
-            if done < n or not math.isfinite(loss + float(run.theta @ run.theta) * 0):
-                if status is not Status.INTERRUPTED:
-                    cut = math.isfinite(loss)
-                    status = Status.TIME_LIMIT if cut else Status.DIVERGED
-                if status is Status.DIVERGED:
-                    before = self.loss_curve_[-1] if self.loss_curve_ else math.nan
-                    step = max(1, run.steps - steps)
-                    self._diverged = (self.n_iter_ + 1, step, before)
-                # Part of an epoch does not count, unless there is nothing else.
-                if self.n_iter_ or status is Status.DIVERGED:
-                    run.theta[:] = good
-                break
-            improved = self._close_epoch(run, loss, n, held)
-            if improved:
-                self.best_epoch_ = self.n_iter_
-                best = run.theta.copy() if held is not None else best
+            steps = run.steps
+            loss, done = run.epoch(rows, order, batch, self.alpha, late)
+            if not (math.isfinite(loss) and np.isfinite(run.theta).all()):
+                at = min(run.steps - steps + 1, -(-n // batch))
+                before = self.loss_curve_[-1] if self.loss_curve_ else math.nan
+                self._diverged = (self.n_iter_ + 1, at, before)
+                # Weights that fail at once were no good ones.
+                run.theta[:] = kept.good if at > 1 else kept.earlier
+                return Status.DIVERGED
+            if done < n:
+                return Status.TIME_LIMIT
+            kept.earlier, kept.good = kept.good, run.theta.copy()
+            if self._close_epoch(run, loss, n, held):
+                self.best_epoch_, kept.best = self.n_iter_, kept.good
             ended = None if monitor is None else monitor.step(loss, math.nan)
             if ended is None and self._no_improvement_count > self.n_iter_no_change:
                 ended = self._plateau(run)
             if ended is not None:
-                status = ended
-                break
-        if held is not None and self.best_epoch_:
-            run.theta[:] = best
-        if not self.n_iter_:
-            self.loss_ = math.nan
-            self.n_iter_ = 1
-        return status
+                return ended
+        return Status.MAX_ITER
 
     def _trainer(self, fresh: bool) -> Trainer:
         """The optimiser, a new one for each fit, on one vector of all weights."""
@@ -328,7 +343,8 @@ class MultilayerPerceptron(Estimator):
         kept, ended = [start], [None]
 
         def on_step(intermediate_result: Any) -> None:
-            kept[0] = np.array(intermediate_result.x)
+            if np.isfinite(intermediate_result.x).all():
+                kept[0] = np.array(intermediate_result.x)
             self._history["loss"].append(float(intermediate_result.fun))
             ended[0] = monitor.step(float(intermediate_result.fun), math.nan)
             if ended[0] is not None:
@@ -389,9 +405,7 @@ class MultilayerPerceptron(Estimator):
         """The loss on some rows, for the verifier."""
         check_is_fitted(self)
         if self._on_torch():
-            from certus.deep.mlp_torch import stated
-
-            return stated(self, X, y, sample_weight, chosen)
+            return _torch().stated(self, X, y, sample_weight, chosen)
         Y = self._targets(np.asarray(y), reset=False)
         s = self._row_weights(y, sample_weight, len(Y))
         return StatedDesign(
@@ -408,9 +422,7 @@ class MultilayerPerceptron(Estimator):
     def _scores(self, X: Any) -> np.ndarray:
         """The last layer's scores of checked rows."""
         if "_module" in vars(self):
-            from certus.deep.mlp_torch import scores
-
-            return scores(self, X)
+            return _torch().scores(self, X)
         X = X.tocsr() if sparse.issparse(X) else X
         return outputs(self.coefs_, self.intercepts_, X, self.activation)
 
@@ -420,9 +432,7 @@ class MultilayerPerceptron(Estimator):
         check_is_fitted(self, "coefs_")
         if "_module" in vars(self):
             return self._module
-        from certus.deep.mlp_torch import share
-
-        return share(self)
+        return _torch().share(self)
 
     # -- parameters ---------------------------------------------------------------
 
@@ -485,3 +495,16 @@ class MultilayerPerceptron(Estimator):
             if value == 1:
                 raise ValueError(f"{name} must be below 1, got {value!r}.")
         check_number("max_time", self.max_time, open_low=True, none=True)
+
+
+def _torch() -> Any:
+    """The part that needs torch."""
+    try:
+        from certus.deep import mlp_torch
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ImportError(
+            'This design, and module_, need PyTorch: pip install "certus[deep]".'
+        ) from error
+    return mlp_torch

@@ -24,7 +24,7 @@ def instances() -> list[Any]:
     return [
         *_networks(),
         deep.MLPClassifier(max_iter=1000, tol=1e-3, random_state=0),
-        deep.MLPRegressor(max_iter=1000, tol=1e-3, random_state=0),
+        deep.MLPRegressor(max_iter=3000, tol=1e-2, random_state=0),
         linear.LinearRegression(),
         linear.Ridge(),
         linear.RidgeCV(),
@@ -76,6 +76,8 @@ def _networks() -> list[Any]:
     return [
         deep.NeuralClassifier(TinyNetwork(), max_iter=400, **options),
         deep.NeuralRegressor(TinyNetwork(), max_iter=400, **options),
+        deep.RecurrentClassifier(max_iter=100, **options),
+        deep.RecurrentRegressor(max_iter=100, **options),
     ]
 
 

@@ -1,0 +1,233 @@
+"""Perceptrons under bad input, absurd scales, short clocks and Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from certus import config_context
+from certus.base import UncertifiedWarning
+from certus.certificate import Status
+from certus.deep import MLPClassifier, MLPRegressor
+
+rng = np.random.default_rng(0)
+X, y = rng.standard_normal((60, 4)), rng.integers(3, size=60)
+
+
+@pytest.mark.parametrize("engine", ["explicit", "torch"])
+@pytest.mark.parametrize(
+    "X, y, text",
+    [
+        (np.full((5, 2), np.nan), np.arange(5) % 2, "NaN"),
+        (np.full((5, 2), np.inf), np.arange(5) % 2, "infinity"),
+        (np.empty((0, 2)), np.empty(0, int), "0 sample"),
+        (np.ones((5, 2)), np.zeros(5, int), "one class only"),
+        (np.ones((5, 2)), np.zeros(4, int), "inconsistent numbers"),
+        (np.ones((5, 2)), np.ones((5, 2)) * 3, "zeros and ones"),
+        (np.ones(5), np.arange(5) % 2, "2D array"),
+    ],
+    ids=["nan", "inf", "empty", "one class", "lengths", "table", "flat"],
+)
+def test_bad_data_gets_a_sentence(X, y, text, engine):
+    with pytest.raises(ValueError, match=text):
+        MLPClassifier(engine=engine).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "options, text",
+    [
+        ({"hidden_layer_sizes": (3, 0)}, "hidden_layer_sizes"),
+        ({"hidden_layer_sizes": (2.5,)}, "hidden_layer_sizes"),
+        ({"activation": "sine"}, "activation"),
+        ({"solver": "newton"}, "solver"),
+        ({"alpha": -1}, "alpha"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"learning_rate_init": 0}, "learning_rate_init"),
+        ({"beta_1": 1.0}, "beta_1"),
+        ({"dropout": 1.0}, "dropout"),
+        ({"validation_fraction": 1.0}, "validation_fraction"),
+        ({"engine": "jax"}, "engine"),
+        ({"normalization": "group"}, "normalization"),
+        ({"max_time": 0}, "max_time"),
+        ({"engine": "torch", "solver": "lbfgs"}, "solver='lbfgs'"),
+        ({"dropout": 0.1, "shuffle": False}, "shuffle"),
+        ({"early_stopping": True, "validation_fraction": 1e-9}, "validation"),
+    ],
+    ids=str,
+)
+def test_bad_parameters_get_a_sentence(options, text):
+    with pytest.raises((ValueError, TypeError), match=text):
+        MLPClassifier(**options).fit(X, y)
+
+
+def test_poisson_refuses_negative_counts():
+    with pytest.raises(ValueError, match="below zero"):
+        MLPRegressor(loss="poisson").fit(X, X[:, 0])
+
+
+def test_validation_rows_are_looked_at():
+    for val, text in [
+        ({"X_val": X}, "both"),
+        ({"X_val": X, "y_val": y[:5]}, "X_val has 60 rows"),
+        ({"X_val": X[:, :2], "y_val": y}, "features"),
+        ({"X_val": X, "y_val": y + 7}, "not fitted on"),
+    ]:
+        with pytest.raises(ValueError, match=text):
+            MLPClassifier().fit(X, y, **val)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-30, 1e30, 1e300])
+@pytest.mark.parametrize("solver", ["adam", "sgd", "lbfgs"])
+def test_absurd_scales_leave_finite_weights(solver, scale):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UncertifiedWarning)
+        model = MLPClassifier(solver=solver, max_iter=5, random_state=0)
+        model.fit(scale * X, y)
+        other = MLPRegressor(solver=solver, max_iter=5, random_state=0)
+        other.fit(X, scale * X[:, 0])
+    for one in (model, other):
+        assert all(np.isfinite(W).all() for W in one.coefs_)
+        assert one.certificate_.status is not Status.SOLVED or one.solver == "lbfgs"
+
+
+def test_divergence_is_told_and_the_last_good_weights_are_kept():
+    model = MLPRegressor(solver="sgd", learning_rate_init=1e4, random_state=0)
+    with pytest.warns(UncertifiedWarning, match="NaN or infinite in epoch"):
+        model.fit(X, X[:, 0])
+    assert model.certificate_.status is Status.DIVERGED
+    assert "learning_rate_init" in model.certificate_["training_loss"].fix
+    assert np.isfinite(model.predict(X)).all()
+
+
+def test_divergence_in_a_partial_fit_is_an_error_and_undone():
+    model = MLPRegressor(solver="sgd", random_state=0).partial_fit(X, X[:, 0])
+    before = model.predict(X)
+    with pytest.raises(ValueError, match="became NaN or infinite"):
+        model.partial_fit(X, np.full(60, 1e308))
+    assert np.array_equal(model.predict(X), before)
+
+
+@pytest.mark.parametrize(
+    "rows", [1, 2, 61], ids=["a row", "two", "a last batch of one"]
+)
+@pytest.mark.parametrize("design", [{}, {"normalization": "layer"}], ids=str)
+def test_few_rows(rows, design):
+    X = rng.standard_normal((rows, 3))
+    model = MLPRegressor(batch_size=60, max_iter=3, random_state=0, **design)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UncertifiedWarning)
+        assert np.isfinite(model.fit(X, X[:, 0]).predict(X)).all()
+
+
+def test_ten_classes_with_one_row_each_and_constant_columns():
+    X = np.c_[np.eye(10), np.ones(10)]
+    model = MLPClassifier(solver="lbfgs", random_state=0).fit(X, np.arange(10))
+    assert model.score(X, np.arange(10)) == 1
+
+
+def test_constant_target_is_learnt():
+    model = MLPRegressor(solver="lbfgs", random_state=0).fit(X, np.full(60, 3.0))
+    assert np.allclose(model.predict(X), 3, atol=0.05)
+
+
+def test_dead_units_are_reported():
+    model = MLPClassifier((10,), random_state=0, max_iter=1, learning_rate_init=1e-9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UncertifiedWarning)
+        model.fit(X, y)
+        model.intercepts_[0][:4] = -1e6
+        from certus import certify
+
+        assert certify(model, X, y)["dead_units"].value >= 4
+
+
+def test_damaged_sparse_rows_are_refused():
+    S = sparse.csr_matrix(X)
+    S.indices[0] = 1000
+    with pytest.raises(ValueError, match="damaged"):
+        MLPClassifier().fit(S, y)
+
+
+def test_weights_of_zero_are_absent_rows():
+    s = np.ones(60)
+    s[:20] = 0
+    big = X.copy()
+    big[:20] = 1e300
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UncertifiedWarning)
+        one = MLPClassifier(max_iter=3, random_state=0).fit(big, y, s)
+        two = MLPClassifier(max_iter=3, random_state=0).fit(X[20:], y[20:])
+    assert np.allclose(one.coefs_[0], two.coefs_[0])
+    with pytest.raises(ValueError, match="not all zero"):
+        MLPClassifier().fit(X, y, np.zeros(60))
+
+
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+def test_the_clock_ends_a_fit(solver):
+    wide = rng.standard_normal((4000, 300))
+    many = rng.integers(2, size=4000)
+    options = {"max_iter": 10**6, "n_iter_no_change": 10**6, "tol": 0, "alpha": 1.0}
+    MLPClassifier((5,), tol=0.1, random_state=0).fit(X, y)  # compiles
+    model = MLPClassifier((200, 200), solver=solver, max_time=0.5, **options)
+    start = time.perf_counter()
+    with pytest.warns(UncertifiedWarning, match="max_time"):
+        model.fit(wide, many)
+    assert time.perf_counter() - start < 8
+    assert model.certificate_.status is Status.TIME_LIMIT
+    assert model.predict(wide).shape == (4000,)
+
+
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+def test_ctrl_c_leaves_a_fitted_model(solver):
+    wide, many = rng.standard_normal((4000, 300)), rng.integers(2, size=4000)
+    options = {"max_iter": 10**6, "n_iter_no_change": 10**6, "tol": 0, "alpha": 1.0}
+    model = MLPClassifier((200, 200), solver=solver, max_time=30, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UncertifiedWarning)
+        MLPClassifier((5,), solver=solver, max_iter=2).fit(wide, many)  # compiled
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    start = time.perf_counter()
+    with config_context(on_interrupt="return"):
+        model.fit(wide, many)
+    timer.join()
+    assert time.perf_counter() - start < 20
+    assert model.certificate_.status is Status.INTERRUPTED
+    assert model.predict_proba(wide).shape == (4000, 2)
+
+
+def test_the_explicit_engine_needs_no_torch():
+    code = """
+import sys
+class Without:
+    def find_spec(self, name, *_):
+        if name == "torch":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+sys.meta_path.insert(0, Without())
+import numpy as np
+from certus.deep import MLPClassifier
+X = np.random.default_rng(0).standard_normal((50, 3))
+model = MLPClassifier(solver="lbfgs", random_state=0).fit(X, X[:, 0] > 0)
+assert model.score(X, X[:, 0] > 0) == 1
+import certus
+certus.certify(model, X, X[:, 0] > 0, level="full")
+other = MLPClassifier(dropout=0.5)
+for call in (lambda: other.fit(X, X[:, 0] > 0), lambda: model.module_):
+    try:
+        call()
+    except ImportError as error:
+        assert 'certus[deep]' in str(error), error
+    else:
+        raise SystemExit("no error")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
