@@ -26,7 +26,7 @@ def leading(X, k):
     return 0.5 * values[: len(values) - k].sum(), U[:, len(values) - k :]
 
 
-@pytest.mark.catalog("LAT-22")
+@pytest.mark.catalog("LAT-22", "NN-57")
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("k", [1, 3, 7, 8])
 def test_encoder_and_decoder_span_the_subspace_of_pca(solver, k):
@@ -76,6 +76,7 @@ def test_training_starts_far_away_and_never_climbs():
         assert model.n_iter_ == len(losses)
 
 
+@pytest.mark.catalog("NN-57")
 def test_the_gradient_is_that_of_the_notes(monkeypatch):
     """∂C = Dᵀ(DC − I)S and ∂D = (DC − I)SCᵀ, against finite differences."""
     caught = {}

@@ -349,6 +349,6 @@ def test_what_cannot_be_differentiated_is_refused():
     with pytest.raises(ValueError, match="real numbers"):
         jacobian(torch.exp, np.ones(3, dtype=complex))
     with pytest.raises(
-        ValueError, match=r"v must hold real numbers, got torch.complex"
+        ValueError, match="v must hold real numbers"
     ):
         jvp(torch.exp, x, torch.ones(3, dtype=torch.complex64))
