@@ -14,13 +14,14 @@ import os
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
 
 import pytest
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import PoissonRegressor
 
+import certus.deep
 import certus.factor
 import certus.kernel
 import certus.linear
@@ -36,14 +37,18 @@ PACKAGES = (
     certus.mixture,
     certus.factor,
 )
-OURS = tuple(
-    getattr(package, name) for package in PACKAGES for name in sorted(package.__all__)
+OURS = (
+    certus.deep.MLPClassifier,
+    certus.deep.MLPRegressor,
+    *(getattr(p, name) for p in PACKAGES for name in sorted(p.__all__)),
 )
 # A fixture of the GLM tests computes the optimum with this private hook; tests of the
 # number of starts and of parameters read the others.
 certus.linear.PoissonRegressor._get_loss = PoissonRegressor._get_loss
 certus.mixture.KMeans._n_init = property(_n_runs)
 certus.mixture.GaussianMixture._n_parameters = _free_parameters
+for _cls in OURS[:2]:
+    _cls._optimizer = property(lambda m: SimpleNamespace(learning_rate=m._run.rate))
 LIST = Path(__file__).with_name("deselected.toml")
 REASONS = (
     "private API",
@@ -63,6 +68,8 @@ REASONS = (
     "verbose output",
     "empty clusters",
     "density of PCA",
+    "one class",
+    "divergence",
 )
 
 

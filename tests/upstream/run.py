@@ -64,6 +64,7 @@ FAMILIES = (
         "certus.mixture",
         ("test_gaussian_mixture.py", "test_mixture.py"),
     ),
+    ("sklearn.neural_network", "certus.deep", ("test_mlp.py",)),
     (
         "sklearn.decomposition",
         "certus.factor",

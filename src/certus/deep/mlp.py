@@ -331,6 +331,16 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
         name = "logistic" if self._labels or len(self.classes_) == 2 else "softmax"
         return name, name
 
+    def _require_classes(self, y: Any) -> None:
+        if self._labels or _is_table(y):
+            return
+        found = np.unique(np.asarray(y))
+        if not np.array_equal(found, self.classes_):
+            raise ValueError(
+                "warm_start can only be used where `y` has the same classes as in the "
+                f"previous call to fit. Previously got {self.classes_}, `y` has {found}"
+            )
+
     def _row_weights(self, y: Any, sample_weight: Any, n: int) -> np.ndarray | None:
         if self.class_weight is None:
             return super()._row_weights(y, sample_weight, n)

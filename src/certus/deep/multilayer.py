@@ -64,7 +64,7 @@ class Kept:
 class MultilayerPerceptron(Estimator):
     """Base of the multi-layer perceptrons; abstract.
 
-    Subclasses define ``__init__``, ``fit`` and the five methods below.
+    Subclasses define ``__init__``, ``fit`` and the methods below.
     """
 
     def _targets(self, y: Any, reset: bool) -> np.ndarray:
@@ -74,6 +74,9 @@ class MultilayerPerceptron(Estimator):
     def _output(self) -> tuple[str, str]:
         """Names of the output activation and of the loss in the kernels."""
         raise NotImplementedError
+
+    def _require_classes(self, y: Any) -> None:
+        """Refuse to go on from weights of a fit with other classes."""
 
     def _row_weights(self, y: Any, sample_weight: Any, n: int) -> np.ndarray | None:
         """Weights of all rows, or None if they weigh the same."""
@@ -144,6 +147,8 @@ class MultilayerPerceptron(Estimator):
     ) -> tuple[Rows, np.random.RandomState]:
         """Checked rows, of positive weight, and first weights if it is fresh."""
         X, y, _ = self._validate_X_y(X, y, None, multi_output=True, reset=fresh)
+        if self.warm_start and not learn:
+            self._require_classes(y)
         Y = self._targets(y, reset=learn)
         s = self._row_weights(y, sample_weight, len(Y))
         if s is not None and not s.all():  # a row of weight zero is an absent row
@@ -199,7 +204,7 @@ class MultilayerPerceptron(Estimator):
             np.arange(len(rows.Y)),
             random_state=rng,
             test_size=self.validation_fraction,
-            stratify=rows.Y[:, 0] > 0 if binary else None,
+            stratify=rows.Y > 0 if binary else None,
         )
         if len(apart) < 2:
             raise ValueError(
@@ -245,9 +250,7 @@ class MultilayerPerceptron(Estimator):
         rng: Any,
     ) -> Status:
         n, batch = len(rows.Y), self._batch(len(rows.Y))
-        late = (
-            math.inf if self.max_time is None else time.perf_counter() + self.max_time
-        )
+        late = time.perf_counter() + (self.max_time or math.inf)
         order = np.arange(n)
         for _ in range(self.max_iter if monitor is not None else 1):
             if self.shuffle:
@@ -387,7 +390,6 @@ class MultilayerPerceptron(Estimator):
             "epochs": int(self.n_iter_),
             "best_epoch": int(self.best_epoch_),
             "criterion": "validation_score" if held else "loss",
-            "planned": self.max_iter if math.isinf(self.n_iter_no_change) else None,
             "patience": float(self.n_iter_no_change),
             "tol": self.tol,
             "parameters": sum(W.size + W.shape[1] for W in self.coefs_),
