@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from certus.base import certified_fit, check_choice, check_number
 from certus.deep.batches import Batch, DenseRows, RaggedRows, Rows
@@ -30,7 +29,18 @@ from certus.deep.estimator import (
 )
 from certus.deep.objective import RowLoss
 from certus.deep.parameters import documented
-from certus.deep.tokens import numbered, read_sequences, tokens_of
+from certus.deep.tokens import (
+    NOTHING,
+    accuracy,
+    agreement,
+    ended,
+    lists,
+    numbered,
+    read_sequences,
+    token_loss,
+    tokens_of,
+    trimmed,
+)
 from certus.deep.train import Losses, Run
 from certus.nets import seq2seq as net
 from certus.verify.data import weights
@@ -41,8 +51,6 @@ Array = np.ndarray[Any, np.dtype[Any]]
 TOGETHER = 512
 #: Numbers of sources' tokens: 0 stands for a source without any.
 UNKNOWN, FIRST = 1, 2
-#: Where a target is over.
-NOTHING = -1
 
 
 @documented
@@ -267,7 +275,7 @@ class Seq2Seq(NeuralModel):
 
     def _build(self, X: Any, targets: Targets) -> nn.Module:
         scheduled = self.teacher_forcing == "scheduled"
-        size = len(X) if self.batch_size is None else min(self.batch_size, len(X))
+        steps = self.max_iter * -(-len(X) // (self.batch_size or len(X)))
         encoder = copy.deepcopy(self.encoder)
         module = net.Seq2Seq(
             0 if encoder is not None else len(self.source_tokens_) + FIRST,
@@ -277,7 +285,7 @@ class Seq2Seq(NeuralModel):
             attention=_attention(self.attention),
             feedback=bool(self.feedback),
             forcing=0.5 if scheduled else float(self.teacher_forcing),
-            forcing_steps=self.max_iter * -(-len(X) // size) if scheduled else 0,
+            forcing_decay=0.5 / steps if scheduled else 0.0,
             dropout=float(self.dropout),
             encoder=encoder,
         )
@@ -308,16 +316,16 @@ class Seq2Seq(NeuralModel):
             with evaluating(module), torch.no_grad():
                 for i in range(0, len(held.rows), TOGETHER):
                     block = slice(i, i + TOGETHER)
-                    y = _trimmed(held.y[block])
+                    y = trimmed(held.y[block])
                     inputs = held.rows[block]
                     losses.append(targets.loss(module(*inputs, y), y).cpu())
                     found = module.greedy(module.encode(*inputs), most).tokens
-                    counts = _agreement(_lists(found), _lists(y))
+                    counts = agreement(lists(found), lists(y))
                     right.append(counts[0])
                     asked.append(counts[1])
             s = np.ones(len(held.rows)) if held.s is None else held.s.cpu().numpy()
             loss = float(s @ torch.cat(losses).double().numpy() / s.sum())
-            score = _accuracy(np.concatenate(right), np.concatenate(asked), s)
+            score = accuracy(np.concatenate(right), np.concatenate(asked), s)
             return {
                 "validation_loss": loss,
                 "validation_score": score,
@@ -389,7 +397,7 @@ class Seq2Seq(NeuralModel):
         with torch.no_grad():
             for i in range(0, len(rows), TOGETHER):
                 block = slice(i, i + TOGETHER)
-                t = _trimmed(y[block]).to(self.device)
+                t = trimmed(y[block]).to(self.device)
                 z = self.module_(*rows[block], t).double()
                 out[block] = -(token_loss(z, t) * (t >= 0).sum(dim=1)).cpu().numpy()
         out[impossible] = -np.inf
@@ -420,7 +428,7 @@ class Seq2Seq(NeuralModel):
         with torch.no_grad():
             for i in range(0, len(rows), TOGETHER):
                 encoded = self.module_.encode(*rows[slice(i, i + TOGETHER)])
-                t = _trimmed(table[i : i + TOGETHER]).to(self.device)
+                t = trimmed(table[i : i + TOGETHER]).to(self.device)
                 found = self.module_.attend(encoded, t).cpu().numpy()
                 lengths = encoded.mask.sum(dim=1).tolist()
                 for j, length in enumerate(lengths):
@@ -441,7 +449,7 @@ class Seq2Seq(NeuralModel):
         found = self.predict(X)
         _require_pairs(found, true)
         s = weights(sample_weight, None, np.empty(0), None, len(true))
-        return _accuracy(*_agreement(found, true), s)
+        return accuracy(*agreement(found, true), s)
 
     def _sources(self, X: Any) -> Rows:
         check_is_fitted(self, "module_")
@@ -456,7 +464,7 @@ class Seq2Seq(NeuralModel):
         most, out = self._most(), []
         for i in range(0, len(rows), TOGETHER):
             encoded = self.module_.encode(*rows[slice(i, i + TOGETHER)])
-            out += _lists(self.module_.beam(encoded, most, int(self.beam)).tokens)
+            out += lists(self.module_.beam(encoded, most, int(self.beam)).tokens)
         return out
 
     def _worded(self, numbers: Array) -> Any:
@@ -480,66 +488,8 @@ class _Forced:
         self.mean = mean
 
     def __call__(self, module: Any, batch: Batch) -> Losses:
-        y = _trimmed(batch.y)
+        y = trimmed(batch.y)
         return self.mean(lambda *x: module(*x, y), batch._replace(y=y))
-
-
-def token_loss(z: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
-    """−log softmax(z) at y, its mean over the tokens of each row; −1 is none.
-
-    Parameters
-    ----------
-    z : Tensor of shape (batch, steps, n_tokens)
-        Scores.
-    y : Tensor of shape (batch, steps)
-        Token numbers, the first of each row no −1.
-    smoothing : float
-        Share of a target that is spread over all tokens.
-    """
-    losses = F.cross_entropy(
-        z.transpose(1, 2),
-        y,
-        reduction="none",
-        ignore_index=NOTHING,
-        label_smoothing=smoothing,
-    )
-    return losses.sum(dim=1) / (y >= 0).sum(dim=1)
-
-
-def ended(numbers: list[Array]) -> Tensor:
-    """Targets as a table: their tokens, the end, and nothing beyond it."""
-    longest = max(map(len, numbers), default=0)
-    table = torch.full((len(numbers), longest + 1), NOTHING)
-    for i, codes in enumerate(numbers):
-        # An unknown token is an end, for want of its own number; who asks knows.
-        table[i, : len(codes)] = torch.as_tensor(codes).clamp(min=net.END)
-        table[i, len(codes)] = net.END
-    return table
-
-
-def _trimmed(y: Tensor) -> Tensor:
-    """Targets without the columns that no row of them needs."""
-    longest = int((y >= 0).sum(dim=1).max()) if len(y) else 0
-    return y[:, :longest]
-
-
-def _lists(tokens: Tensor) -> list[Array]:
-    """The tokens of each row up to its end."""
-    table = tokens.cpu().numpy()
-    over = np.column_stack([table <= net.END, np.ones(len(table), dtype=bool)])
-    return [row[:end] for row, end in zip(table, over.argmax(axis=1))]
-
-
-def _agreement(found: list[Any], true: list[Any]) -> tuple[Array, Array]:
-    """Tokens that agree in each pair, and the length of its longer sequence."""
-    right = [sum(a == b for a, b in zip(f, t)) for f, t in zip(found, true)]
-    asked = [max(len(f), len(t)) for f, t in zip(found, true)]
-    return np.array(right, dtype=float), np.array(asked, dtype=float)
-
-
-def _accuracy(right: Array, asked: Array, s: Array) -> float:
-    total = float(s @ asked)
-    return float(s @ right) / total if total else 1.0
 
 
 def _attention(value: Any) -> str | None:

@@ -1,8 +1,8 @@
-"""Sequences of tokens and the numbers of tokens.
+"""Sequences of tokens: their numbers, their loss, and how many are right.
 
 A sequence is a text, whose characters are its tokens, or a list or array of strings or
 numbers. Those that occur in training make a vocabulary; a network sees their positions
-in it.
+in it. Targets are a table of them, each row ended by END.
 """
 
 from __future__ import annotations
@@ -12,10 +12,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
 
+from certus.nets.seq2seq import END
 from certus.wording import shorten
 
 Array = np.ndarray[Any, np.dtype[Any]]
+#: Where a target is over.
+NOTHING = -1
 
 
 def read_sequences(X: Any, name: str = "X") -> list[Any]:
@@ -95,3 +101,62 @@ def numbered(
         np.array([places.get(token, unknown) for token in x], dtype=np.int64)
         for x in sequences
     ]
+
+
+def token_loss(z: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
+    """−log softmax(z) at y, its mean over the tokens of each row; −1 is none.
+
+    Parameters
+    ----------
+    z : Tensor of shape (batch, steps, n_tokens)
+        Scores.
+    y : Tensor of shape (batch, steps)
+        Token numbers, the first of each row no −1.
+    smoothing : float
+        Share of a target that is spread over all tokens.
+    """
+    losses = F.cross_entropy(
+        z.transpose(1, 2),
+        y,
+        reduction="none",
+        ignore_index=NOTHING,
+        label_smoothing=smoothing,
+    )
+    return losses.sum(dim=1) / (y >= 0).sum(dim=1)
+
+
+def ended(numbers: list[Array]) -> Tensor:
+    """Targets as a table: their tokens, the end, and nothing beyond it."""
+    longest = max(map(len, numbers), default=0)
+    table = torch.full((len(numbers), longest + 1), NOTHING)
+    for i, codes in enumerate(numbers):
+        # An unknown token is an end, for want of its own number; who asks knows.
+        table[i, : len(codes)] = torch.as_tensor(codes).clamp(min=END)
+        table[i, len(codes)] = END
+    return table
+
+
+def trimmed(y: Tensor) -> Tensor:
+    """Targets without the columns that no row of them needs."""
+    longest = int((y >= 0).sum(dim=1).max()) if len(y) else 0
+    return y[:, :longest]
+
+
+def lists(tokens: Tensor) -> list[Array]:
+    """The tokens of each row up to its end."""
+    table = tokens.cpu().numpy()
+    over = np.column_stack([table <= END, np.ones(len(table), dtype=bool)])
+    return [row[:end] for row, end in zip(table, over.argmax(axis=1))]
+
+
+def agreement(found: list[Any], true: list[Any]) -> tuple[Array, Array]:
+    """Tokens that agree in each pair, and the length of its longer sequence."""
+    right = [sum(a == b for a, b in zip(f, t)) for f, t in zip(found, true)]
+    asked = [max(len(f), len(t)) for f, t in zip(found, true)]
+    return np.array(right, dtype=float), np.array(asked, dtype=float)
+
+
+def accuracy(right: Array, asked: Array, s: Array) -> float:
+    """The share of tokens that agree, pairs weighted by s; 1 where none is asked."""
+    total = float(s @ asked)
+    return float(s @ right) / total if total else 1.0

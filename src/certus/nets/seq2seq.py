@@ -249,9 +249,9 @@ class Seq2Seq(nn.Module):
     forcing : float, default=1.0
         In training, the probability that it is told the true one (teacher forcing)
         and not one drawn from its own distribution.
-    forcing_steps : int, default=0
-        Scheduled sampling: the probability falls from 1 to ``forcing`` linearly over so
-        many training batches.
+    forcing_decay : float, default=0.0
+        Scheduled sampling: above 0, the probability falls from 1 to ``forcing`` by so
+        much with each training batch.
     dropout : float, default=0.0
         Share of embeddings and states that training leaves out.
     encoder : nn.Module, optional
@@ -281,7 +281,7 @@ class Seq2Seq(nn.Module):
         attention: str | None = "dot",
         feedback: bool = True,
         forcing: float = 1.0,
-        forcing_steps: int = 0,
+        forcing_decay: float = 0.0,
         dropout: float = 0.0,
         encoder: nn.Module | None = None,
     ) -> None:
@@ -297,7 +297,7 @@ class Seq2Seq(nn.Module):
             "attention": attention,
             "feedback": feedback,
             "forcing": forcing,
-            "forcing_steps": forcing_steps,
+            "forcing_decay": forcing_decay,
             "dropout": dropout,
             "encoder": encoder,
         }
@@ -308,7 +308,7 @@ class Seq2Seq(nn.Module):
         self.decoder = Decoder(
             n_target, hidden, width, cell, dropout, attention, feedback
         )
-        self.forcing, self.forcing_steps = forcing, forcing_steps
+        self.forcing, self.forcing_decay = forcing, forcing_decay
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
 
     def encode(self, *inputs: Tensor) -> Encoded:
@@ -329,19 +329,25 @@ class Seq2Seq(nn.Module):
         encoded = self.encode(*sources)
         forcing = self.forcing_now() if self.training else 1.0
         if forcing >= 1.0:
-            first = torch.full_like(target[:, :1], self.decoder.start_token)
-            previous = torch.cat([first, target[:, :-1].clamp(min=END)], dim=1)
-            scores, _, _ = self.decoder(previous, self.decoder.start(encoded), encoded)
-            return scores
+            return self._forced(encoded, target)[0]
         return self._sampled(encoded, target, forcing)
 
     def forcing_now(self) -> float:
         """The probability of the true previous output at this batch; counts it."""
-        if not self.forcing_steps:
+        if not self.forcing_decay:
             return self.forcing
-        share = min(1.0, int(self.batches) / self.forcing_steps)
+        now = max(self.forcing, 1.0 - self.forcing_decay * int(self.batches))
         self.batches += 1
-        return 1.0 - share * (1.0 - self.forcing)
+        return now
+
+    def _forced(self, encoded: Encoded, target: Tensor) -> tuple[Tensor, Any, Any]:
+        """All steps at once, told the true previous outputs."""
+        first = torch.full_like(target[:, :1], self.decoder.start_token)
+        previous = torch.cat([first, target[:, :-1].clamp(min=END)], dim=1)
+        found: tuple[Tensor, Any, Any] = self.decoder(
+            previous, self.decoder.start(encoded), encoded
+        )
+        return found
 
     def _sampled(self, encoded: Encoded, target: Tensor, forcing: float) -> Tensor:
         """Step by step, told the true previous output with probability ``forcing``."""
@@ -375,14 +381,12 @@ class Seq2Seq(nn.Module):
         state = self.decoder.start(spread)
         device = encoded.summary.device
         # (batch, width): all but one of the equal beginnings are out of the race.
-        total = torch.full(
-            (n, k), -torch.inf, device=device, dtype=spread.summary.dtype
-        )
+        total = spread.summary.new_full((n, k), -torch.inf)
         total[:, 0] = 0.0
         over = torch.zeros((n, k), dtype=torch.bool, device=device)
         tokens = torch.empty((n, k, 0), dtype=torch.int64, device=device)
         previous = torch.full((n * k, 1), self.decoder.start_token, device=device)
-        nothing = torch.full((V,), -torch.inf, device=device, dtype=total.dtype)
+        nothing = total.new_full((V,), -torch.inf)
         nothing[END] = 0.0  # a finished sequence goes on with END, at no cost
         for t in range(max_length + 1):
             z, state, _ = self.decoder(previous, state, spread, t)
@@ -392,13 +396,8 @@ class Seq2Seq(nn.Module):
             gain = torch.where(over[..., None], nothing, gain)
             total, flat = (total[..., None] + gain).reshape(n, k * V).topk(k, dim=1)
             parent, token = flat // V, flat % V  # (batch, width)
-            tokens = torch.cat(
-                [
-                    tokens.gather(1, parent[..., None].expand(-1, -1, t)),
-                    token[..., None],
-                ],
-                dim=2,
-            )
+            before = tokens.gather(1, parent[..., None].expand(-1, -1, t))
+            tokens = torch.cat([before, token[..., None]], dim=2)
             over = over.gather(1, parent) | (token == END)
             if bool(over.all()):
                 break
@@ -410,9 +409,8 @@ class Seq2Seq(nn.Module):
     @torch.no_grad()
     def attend(self, encoded: Encoded, tokens: Tensor) -> Tensor | None:
         """Attention (batch, steps, time) while these tokens (batch, steps) are made."""
-        first = torch.full_like(tokens[:, :1], self.decoder.start_token)
-        previous = torch.cat([first, tokens[:, :-1].clamp(min=END)], dim=1)
-        return self.decoder(previous, self.decoder.start(encoded), encoded)[2]
+        weights: Tensor | None = self._forced(encoded, tokens)[2]
+        return weights
 
 
 def _chosen(state: Any, rows: Tensor) -> Any:
