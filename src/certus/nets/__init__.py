@@ -27,6 +27,7 @@ _WHERE = {
     "backpropagate_through_time": "cells",
     "count_parameters": "mlp",
     "initialize": "mlp",
+    "piecewise_linear_network": "piecewise",
     "softmax": "activations",
     "unroll": "cells",
     "written_out": "rnn",

@@ -1,0 +1,360 @@
+"""Piecewise linear functions as networks: hinges, maxima, depth, and skips."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.linalg import null_space
+from scipy.optimize import linprog
+from scipy.spatial import ConvexHull
+
+from certus.nets import MLP, Maxout, piecewise_linear_network
+from helpers.seeded import torch_seed  # noqa: F401
+
+numbers = st.floats(-100, 100).map(lambda v: round(v, 3))
+points = st.lists(
+    st.tuples(numbers, numbers), min_size=1, max_size=12, unique_by=lambda p: p[0]
+)
+
+
+def values(net, x):
+    """What a network gives for an array of points."""
+    X = torch.from_numpy(np.asarray(x, dtype=np.float64))
+    with torch.no_grad():
+        return net(X.reshape(len(X), -1))[:, 0].numpy()
+
+
+def set_weights(net, *pairs):
+    layers = [*(layer.linear for layer in net.layers), net.output]
+    with torch.no_grad():
+        for layer, (W, b) in zip(layers, pairs, strict=True):
+            layer.weight[:] = torch.as_tensor(np.asarray(W, dtype=np.float64))
+            layer.bias[:] = torch.as_tensor(np.asarray(b, dtype=np.float64))
+    return net
+
+
+# -- one dimension ------------------------------------------------------------------
+
+
+@pytest.mark.catalog("THY-20")
+@given(points)
+def test_relus_join_points_by_lines(pairs):
+    x, y = np.array(sorted(pairs)).T
+    net = piecewise_linear_network(*np.array(pairs).T)
+    t = np.concatenate((x, np.linspace(x[0] - 5, x[-1] + 5, 101)))
+    net_t, known = values(net, t), np.interp(t, x, y)
+    steep = np.abs(np.diff(y) / np.diff(x)).max(initial=1.0)
+    np.testing.assert_allclose(net_t, known, atol=1e-12 * steep * 200)
+
+
+@pytest.mark.catalog("THY-20")
+def test_units_are_knots_and_weights_are_changes_of_slope():
+    x, y = np.array([-2.0, -1.0, 0.0, 2.0, 4.0]), np.array([1.0, 3.0, 3.0, -1.0, 7.0])
+    net = piecewise_linear_network(x, y)
+    t = np.arange(-32, 65) / 8  # numbers that are exact in binary
+    np.testing.assert_array_equal(values(net, t), np.interp(t, x, y))
+    slopes = np.diff(y) / np.diff(x)
+    changes = net.output.weight.detach().numpy()[0]
+    np.testing.assert_array_equal(changes[1:-1], np.diff(slopes))
+    np.testing.assert_array_equal(changes[[0, -1]], [slopes[0], -slopes[-1]])
+    # The form of the notes, ax + b + Σ cᵢ(x − xᵢ)₊ with the inner knots alone.
+    inside = t[(t >= -2) & (t <= 4)]
+    g = slopes[0] * (inside - x[0]) + y[0]
+    g = g + np.maximum(inside[:, None] - x[1:-1], 0) @ np.diff(slopes)
+    np.testing.assert_array_equal(g, np.interp(inside, x, y))
+
+
+def test_several_functions_share_their_knots():
+    x, Y = [3, 1, 2], np.array([[1.0, 5.0], [0.0, 1.0], [4.0, 2.0]])
+    net = piecewise_linear_network(x, Y)
+    t = np.linspace(0, 4, 33)
+    out = net(torch.from_numpy(t)[:, None]).detach().numpy()
+    for k in range(2):
+        known = np.interp(t, [1, 2, 3], Y[[1, 2, 0], k])
+        np.testing.assert_allclose(out[:, k], known, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "x, y, sentence",
+    [
+        ([], [], "for each; got shapes"),
+        ([1, 2], [1], "for each; got shapes"),
+        ([[1, 2]], [[1, 2]], "for each; got shapes"),
+        ([1, 1], [1, 2], "Knots must differ"),
+        ([1, np.nan], [1, 2], "must be finite"),
+        ([1, 2], [np.inf, 2], "must be finite"),
+    ],
+)
+def test_what_is_no_function_is_refused(x, y, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        piecewise_linear_network(x, y)
+
+
+@pytest.mark.catalog("THY-21")
+@given(points.filter(lambda p: len(p) > 1))
+def test_absolute_values_do_the_same(pairs):
+    x, y = np.array(sorted(pairs)).T
+    slopes = np.diff(y) / np.diff(x)
+    # Half a change of slope for each inner knot; the line itself is ∣x − x₀∣ to the
+    # right of x₀.
+    c = np.diff(slopes) / 2
+    a = slopes[0] + c.sum()
+    b = y[0] - np.abs(x[0] - x[1:-1]) @ c
+    net = MLP(1, (len(x) - 1,), 1, activation="absolute").double()
+    ones = np.ones((len(x) - 1, 1))
+    set_weights(net, (ones, -x[:-1]), ([[a, *c]], [b]))
+    t = np.linspace(x[0], x[-1], 101)
+    steep = np.abs(slopes).max(initial=1.0)
+    np.testing.assert_allclose(
+        values(net, t), np.interp(t, x, y), atol=1e-12 * steep * 200
+    )
+
+
+@pytest.mark.catalog("THY-23")
+@given(st.integers(-(2**40), 2**40), st.integers(-(2**40), 2**40))
+def test_twice_a_maximum_is_sum_and_distance(a, b):
+    f, g = float(a) / 256, float(b) / 256
+    assert 2 * max(f, g) == f + g + abs(f - g)
+    assert 2 * min(f, g) == f + g - abs(f - g)
+    net = MLP(2, (3,), 1).double()  # hence a ReLU layer: max = g + (f − g)₊
+    set_weights(net, ([[1, -1], [0, 1], [0, -1]], [0, 0, 0]), ([[1, 1, -1]], [0]))
+    assert values(net, [[f, g]])[0] == max(f, g)
+
+
+# -- several dimensions -------------------------------------------------------------
+
+
+def hinges(planes, sign=1):
+    """max of affine functions as a signed sum of maxima of at most n + 1 of them.
+
+    n + 2 gradients have two parts I and J whose convex hulls meet. There the values of
+    the functions are apart by a constant, so that min over J ≤ max over I, say, and
+    Σ_S (−1)^∣S∣ max(I ∪ S) = 0 over all parts S of J: the term of S = J by the others.
+    """
+    n = planes.shape[1] - 1
+    if len(planes) <= n + 1:
+        return [(sign, planes)]
+    first, rest = planes[: n + 2], planes[n + 2 :]
+    weights = null_space(np.vstack((first[:, :-1].T, np.ones(n + 2))))[:, 0]
+    if weights @ first[:, -1] < 0:
+        weights = -weights
+    upper, lower = first[weights > 0], first[weights <= 0]
+    out = []
+    for size in range(len(lower)):
+        for part in combinations(range(len(lower)), size):
+            fewer = np.vstack((upper, lower[list(part)], rest))
+            even = (len(lower) - size) % 2 == 0
+            out += hinges(fewer, -sign if even else sign)
+    return out
+
+
+def highest(planes, X):
+    return (X @ planes[:, :-1].T + planes[:, -1]).max(axis=1)
+
+
+@pytest.mark.catalog("THY-24")
+@pytest.mark.parametrize("n, k", [(1, 3), (1, 6), (2, 4), (2, 7), (3, 6)])
+def test_maxima_are_signed_sums_of_short_hinges(n, k):
+    rng = np.random.default_rng(k)
+    planes = rng.normal(size=(k, n + 1))
+    X = rng.normal(size=(500, n)) * 3
+    terms = hinges(planes)
+    assert max(len(part) for _, part in terms) <= n + 1 < k
+    total = sum(sign * highest(part, X) for sign, part in terms)
+    np.testing.assert_allclose(total, highest(planes, X), atol=1e-11)
+    # Each of them is a maxout unit.
+    part = terms[0][1]
+    z = torch.from_numpy(X @ part[:, :-1].T + part[:, -1])
+    np.testing.assert_array_equal(Maxout(len(part))(z)[:, 0], highest(part, X))
+
+
+def lattice(rng, n, groups, size):
+    """max over groups of the min over their affine functions: any CPWL function."""
+    L = rng.normal(size=(groups, size, n + 1))
+
+    def f(X):
+        return np.max([-highest(-planes, X) for planes in L], axis=0)
+
+    return L, f
+
+
+@pytest.mark.catalog("THY-24", "THY-26")
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_any_such_function_is_a_difference_of_two_convex_ones(n):
+    rng = np.random.default_rng(n)
+    L, f = lattice(rng, n, groups=2, size=2)
+    # min_j l_j = Σ_j l_j − max_j Σ_{i≠j} l_i, and the maxima can be added throughout.
+    lows = [planes.sum(axis=0) - planes for planes in L]
+    tops = [
+        planes.sum(axis=0)
+        + sums([low for i, low in enumerate(lows) if i != k] or [np.zeros((1, n + 1))])
+        for k, planes in enumerate(L)
+    ]
+    g, h = np.concatenate(tops), sums(lows)
+    X = rng.normal(size=(1000, n)) * 3
+    np.testing.assert_allclose(highest(g, X) - highest(h, X), f(X), atol=1e-12)
+    assert not convex(f, X)
+    assert convex(lambda X: highest(g, X), X)
+    assert convex(lambda X: highest(h, X), X)
+    # Hence a signed sum of hinges of at most n + 1 functions.
+    signed = hinges(g) + hinges(h, -1)
+    assert max(len(part) for _, part in signed) <= n + 1
+    total = sum(sign * highest(part, X) for sign, part in signed)
+    np.testing.assert_allclose(total, f(X), atol=1e-9)
+
+
+def sums(parts):
+    """Planes whose maximum is the sum of the maxima of each part."""
+    out = parts[0]
+    for part in parts[1:]:
+        out = (out[:, None] + part[None]).reshape(-1, out.shape[1])
+    return out
+
+
+def convex(f, X):
+    half = len(X) // 2
+    A, B = X[:half], X[half:]
+    return bool((f((A + B) / 2) <= (f(A) + f(B)) / 2 + 1e-10).all())
+
+
+@pytest.mark.catalog("THY-26")
+def test_changes_of_slope_by_their_sign():
+    x, y = np.array([0.0, 1.0, 2.0, 4.0, 5.0]), np.array([0.0, 2.0, -1.0, 1.0, 0.0])
+    whole = piecewise_linear_network(x, y)
+    up, down = piecewise_linear_network(x, y), piecewise_linear_network(x, y)
+    with torch.no_grad():
+        up.output.weight.clamp_(min=0)
+        down.output.weight.neg_().clamp_(min=0)
+        down.output.bias.zero_()
+    t = np.linspace(-1, 6, 200)
+    np.testing.assert_allclose(
+        values(whole, t), values(up, t) - values(down, t), atol=1e-13
+    )
+    for part in (up, down):
+        assert (np.diff(values(part, t), 2) >= -1e-12).all()
+
+
+@pytest.mark.catalog("THY-25")
+def test_a_polyhedral_function_is_its_epigraphs_lowest_point():
+    rng = np.random.default_rng(0)
+    planes = rng.normal(size=(12, 3))
+    X = rng.normal(size=(20, 2)) * 3
+    for x, top in zip(X, highest(planes, X)):
+        # Half-spaces t ≥ aᵢx + bᵢ: the least t of their intersection.
+        half_spaces = -np.ones((12, 1)), -(planes[:, :2] @ x + planes[:, 2])
+        lowest = linprog([1.0], *half_spaces, bounds=(None, None))
+        assert lowest.fun == pytest.approx(top, abs=1e-9)
+        # And the support function of the points (aᵢ, bᵢ), which corners decide.
+        corners = planes[ConvexHull(planes).vertices]
+        assert (corners @ [*x, 1.0]).max() == pytest.approx(top, abs=1e-12)
+    t = np.sort(rng.normal(size=9))
+    y = t**2
+    a = np.diff(y) / np.diff(t)
+    lines = np.column_stack((a, y[:-1] - a * t[:-1]))
+    u = np.linspace(t[0], t[-1], 200)
+    np.testing.assert_allclose(
+        highest(lines, u[:, None]), np.interp(u, t, y), atol=1e-12
+    )
+
+
+@pytest.mark.catalog("THY-27")
+@pytest.mark.parametrize(
+    "f, bend",
+    [
+        (lambda X: np.sin(3 * X[:, 0]), 9.0),
+        (lambda X: np.sin(2 * X[:, 0]) * X[:, 1] + X[:, 1] ** 3, 12.0),
+    ],
+)
+def test_two_maxouts_come_as_close_as_one_likes(f, bend):
+    """Tangent planes of f + c‖x‖²/2 and of c‖x‖²/2, both convex."""
+    rng = np.random.default_rng(0)
+    n = 1 if bend == 9.0 else 2
+    X = rng.uniform(-1, 1, size=(2000, n))
+    errors = []
+    for k in (4, 8, 16):
+        grid = np.stack(np.meshgrid(*[np.linspace(-1, 1, k)] * n), axis=-1)
+        P = grid.reshape(-1, n)
+        h = 1e-5
+        slope = np.stack(
+            [(f(P + h * e) - f(P - h * e)) / (2 * h) for e in np.eye(n)], axis=1
+        )
+        up = planes_at(P, f(P) + bend / 2 * (P**2).sum(axis=1), slope + bend * P)
+        down = planes_at(P, bend / 2 * (P**2).sum(axis=1), bend * P)
+        net = MLP(n, (2,), 1, activation="maxout", pieces=len(P)).double()
+        both = np.concatenate((up, down))
+        set_weights(net, (both[:, :-1], both[:, -1]), ([[1.0, -1.0]], [0.0]))
+        errors.append(np.abs(values(net, X) - f(X)).max())
+    assert errors[0] > 2 * errors[1] > 4 * errors[2]
+    assert errors[2] < 0.15
+
+
+def planes_at(P, value, slope):
+    return np.column_stack((slope, value - (slope * P).sum(axis=1)))
+
+
+# -- depth and skips ----------------------------------------------------------------
+
+
+def sawtooth(depth):
+    """The tent 2(x)₊ − 4(x − ½)₊ applied to itself, two units a layer."""
+    net = MLP(1, (2,) * depth, 1).double()
+    first, tent = ([[1.0], [1.0]], [0.0, -0.5]), [[2.0, -4.0]]
+    inner = (np.repeat(tent, 2, axis=0), [0.0, -0.5])
+    return set_weights(net, first, *[inner] * (depth - 1), (tent, [0.0]))
+
+
+@pytest.mark.catalog("THY-28")
+@pytest.mark.parametrize("depth", [1, 2, 5, 10])
+def test_each_layer_of_two_units_doubles_the_pieces(depth):
+    pieces = 2**depth
+    t = np.arange(4 * pieces + 1) / (4 * pieces)
+    y = values(sawtooth(depth), t)
+    slopes = np.diff(y) * 4 * pieces
+    assert set(np.abs(slopes)) == {pieces}
+    assert np.count_nonzero(np.diff(slopes)) == pieces - 1
+    np.testing.assert_array_equal(y[::4], np.arange(pieces + 1) % 2)
+    # One layer needs a unit for each bend, and with them it does.
+    knots = np.arange(pieces + 1) / pieces
+    shallow = piecewise_linear_network(knots, np.arange(pieces + 1) % 2)
+    np.testing.assert_array_equal(values(shallow, t), y)
+    changes = shallow.output.weight[0, 1:-1]
+    assert np.count_nonzero(changes.detach()) == pieces - 1
+
+
+@pytest.mark.catalog("THY-28")
+def test_a_layer_of_k_units_bends_at_most_k_times():
+    for k in (1, 3, 8, 20):
+        net = MLP(1, (k,), 1).double()
+        with torch.no_grad():
+            net.layers[0].linear.bias.normal_()
+        t = np.linspace(-60, 60, 200_001)
+        y = values(net, t)
+        second = np.abs(np.diff(y, 2)) > 1e-9
+        # A bend shows at one or two neighbouring points.
+        assert 1 <= np.count_nonzero(np.diff(np.flatnonzero(second)) > 1) + 1 <= k
+    assert np.abs(values(sawtooth(6), np.arange(65) / 64) - 0.5).min() == 0.5
+
+
+@pytest.mark.catalog("THY-29")
+@pytest.mark.parametrize("hidden", [(4, 4, 4), (6, 3, 5)])
+def test_a_residual_network_is_a_plain_one(hidden):
+    net = MLP(4, hidden, 2, residual=True).double()
+    with torch.no_grad():
+        for layer in net.layers:
+            layer.linear.bias.normal_()
+    # Units (h)₊ and (−h)₊ carry h along, beside those that are added to it.
+    pairs, back = [], torch.eye(4, dtype=torch.float64)
+    for layer, skip, width in zip(net.layers, net.skips, hidden):
+        P = getattr(skip, "weight", torch.eye(width, dtype=torch.float64))
+        W, b = layer.linear.weight, layer.linear.bias
+        pairs.append((torch.cat((P, -P, W)) @ back, torch.cat((0 * b, 0 * b, b))))
+        eye = torch.eye(width, dtype=torch.float64)
+        back = torch.cat((eye, -eye, eye), dim=1)
+    pairs.append((net.output.weight @ back, net.output.bias))
+    plain = MLP(4, [3 * width for width in hidden], 2).double()
+    set_weights(plain, *[(W.detach(), b.detach()) for W, b in pairs])
+    X = torch.randn(200, 4, dtype=torch.float64) * 3
+    assert torch.allclose(plain(X), net(X), rtol=1e-12, atol=1e-12)
