@@ -21,8 +21,8 @@ PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
 	$(BIN)/python -m pytest -n auto --maxprocesses 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format docs pictures bench bench-automl test-hostile \
-	test-upstream test-statistical clean
+.PHONY: help demo test lint format docs pictures bench bench-quality bench-automl \
+	test-hostile test-upstream test-statistical clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' \
@@ -55,6 +55,9 @@ pictures: $(CORE)  ## draw the README's picture anew
 
 bench: $(BENCH)  ## time certus against its peers; writes the table in benchmarks/
 	.venv-bench/bin/python -m benchmarks.run
+
+bench-quality: $(BENCH)  ## what networks reach by default, median of three seeds
+	.venv-bench/bin/python -m benchmarks.quality
 
 bench-automl: $(AUTOML)  ## test scores and seconds beside FLAML and AutoGluon
 	.venv-automl/bin/python -m benchmarks.automl

@@ -30,7 +30,7 @@ import scipy.sparse as sp
 from rich.console import Console
 from scipy.special import logsumexp
 
-from benchmarks import clustering, factors, machines, ratings, texts
+from benchmarks import clustering, factors, machines, networks, ratings, texts
 from benchmarks.peers import Fit, Problem, quietly
 from benchmarks.report import write_table
 from benchmarks.rows import ROWS, Contender, Row
@@ -45,12 +45,14 @@ EVERY: tuple[Row, ...] = (
     *factors.ROWS,
     *ratings.ROWS,
     *texts.ROWS,
+    *networks.ROWS,
 )
 
 PACKAGES = (
     *("numpy", "scipy", "scikit-learn", "numba"),
     *("scikit-learn-intelex", "skglm", "celer", "glum", "statsmodels"),
     *("faiss-cpu", "scikit-surprise", "implicit", "gensim", "fasttext-wheel"),
+    *("torch", "skorch"),
 )
 
 

