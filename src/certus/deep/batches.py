@@ -108,6 +108,15 @@ class RaggedRows:
         padded[beyond] = 0
         return padded.to(self.device), lengths.to(self.device)
 
+    def blocks(self) -> list[Tensor]:
+        """Row numbers from the longest to the shortest, in parts of a like size."""
+        order, parts = self.lengths.argsort(descending=True, stable=True), []
+        while len(order):
+            size = max(1, STEPS_TOGETHER // max(1, int(self.lengths[order[0]])))
+            parts.append(order[:size])
+            order = order[size:]
+        return parts
+
 
 def as_tensor(X: Any, dtype: torch.dtype) -> Tensor:
     """An array as a tensor of this dtype, or a sentence about NaN and infinity.

@@ -104,6 +104,16 @@ class NeuralModel(Estimator):
         """What outputs should look like, if these do not fit the targets."""
         return ""
 
+    def _require_pairs(
+        self, rows: Rows, targets: Targets, X: str = "X", y: str = "y"
+    ) -> None:
+        """Raise unless there are as many rows as targets."""
+        if len(rows) != len(targets.y):
+            raise ValueError(
+                f"{X} and {y} have inconsistent numbers of samples: {len(rows)} and "
+                f"{len(targets.y)}."
+            )
+
     # -- fitting ------------------------------------------------------------------
 
     def _fit(
@@ -185,7 +195,7 @@ class NeuralModel(Estimator):
             run, rows = self._start(X, targets, rng, fresh)
         else:
             rows = self._rows(X, self.module_)
-        _require_as_many(rows, targets)
+        self._require_pairs(rows, targets)
         size, least = self._batch_size_for(len(rows), run)
         self._attach(run, rows, targets, s)
         for optimizer in run.step.optimizers.values():
@@ -231,7 +241,7 @@ class NeuralModel(Estimator):
             else:
                 module = copy.deepcopy(self.module_).to(self.device)
             rows = self._rows(X, module)
-            _require_as_many(rows, targets)
+            self._require_pairs(rows, targets)
             self._try(module, rows, targets)
             state = torch.random.get_rng_state()
         if not any(p.requires_grad for p in module.parameters()):
@@ -324,7 +334,7 @@ class NeuralModel(Estimator):
         if X_val is not None:
             X, wanted = self._read(X_val, y_val, reset=False)
             apart = self._rows(X, module)
-            _require_as_many(apart, wanted, "X_val", "y_val")
+            self._require_pairs(apart, wanted, "X_val", "y_val")
             y = on_device(wanted.y, module, self.device)
             return present, HeldOut(apart, y, None)
         if not self.early_stopping:
@@ -457,7 +467,8 @@ class NeuralModel(Estimator):
     def _row_weights(self, targets: Targets, sample_weight: Any) -> np.ndarray | None:
         if sample_weight is None:
             return None
-        return weights(sample_weight, None, np.empty(0), None, len(targets.y))
+        # A copy: torch warns of memory that may not be written to.
+        return np.array(weights(sample_weight, None, np.empty(0), None, len(targets.y)))
 
     def _check_training(self) -> None:
         check_number("max_iter", self.max_iter, 1, integer=True)
@@ -532,14 +543,6 @@ def outputs(module: nn.Module, rows: Rows) -> Tensor:
         size = getattr(rows, "together", TOGETHER)
         parts = [module(*rows[slice(i, i + size)]) for i in range(0, len(rows), size)]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
-def _require_as_many(rows: Rows, targets: Targets, X: str = "X", y: str = "y") -> None:
-    if len(rows) != len(targets.y):
-        raise ValueError(
-            f"{X} and {y} have inconsistent numbers of samples: {len(rows)} and "
-            f"{len(targets.y)}."
-        )
 
 
 def _first_line(error: Exception) -> str:

@@ -106,6 +106,38 @@ class Recurrent(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(width, n_outputs)
 
+    def remember(self, span: int) -> Recurrent:
+        """Begin with memories that last for up to ``span`` steps, of all durations.
+
+        A gate of bias b keeps for about exp(b) steps; b becomes the logarithm of a
+        number between 1 and ``span`` − 1, drawn for each unit. What an LSTM keeps so
+        long it writes as slowly. Dependencies over 100 steps are learnt from there in a
+        few hundred batches, and from a bias of 1 often not at all.
+
+        Parameters
+        ----------
+        span : int
+            The longest distance of elements that depend on each other; the length of
+            the sequences, if nothing else is known. Less than 3 changes nothing.
+
+        Returns
+        -------
+        Recurrent
+            Itself.
+        """
+        hidden = self.config["hidden"]
+        if span < 3 or self.config["cell"] == "rnn":
+            return self
+        with torch.no_grad():
+            for layer in (reader for readers in self.layers for reader in readers):
+                bias = layer.bias_ih_l0
+                keep = torch.log(1 + (span - 2) * torch.rand(hidden)).to(bias)
+                # In torch's order the second gate keeps; an LSTM's first one writes.
+                bias[hidden : 2 * hidden] = keep
+                if self.config["cell"] == "lstm":
+                    bias[:hidden] = -keep
+        return self
+
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         """From (batch, time, n_inputs), or (batch, time) tokens, to outputs.
 

@@ -102,7 +102,10 @@ REGISTRY: dict[str, tuple[str, str]] = {
             "MultiTaskNetwork",
             "NeuralClassifier",
             "NeuralRegressor",
+            "RecurrentClassifier",
+            "RecurrentRegressor",
             "Seq2Seq",
+            "SequenceTagger",
         )
     },
     **{name: ("certus.table", name) for name in ("TableEncoder", "TablePipeline")},
