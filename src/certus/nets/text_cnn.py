@@ -85,9 +85,10 @@ class TextCNN(nn.Module):
 
     def maxima(self, texts: Tensor, lengths: Tensor) -> Tensor:
         """The strongest response of each filter: (batch, channels · widths)."""
-        x = self.embedding(texts).masked_fill((texts == 0)[..., None], 0.0)
+        lengths = lengths.to(texts.device)
+        read = within(texts, lengths) & (texts != 0)  # (batch, time)
+        x = self.embedding(texts).masked_fill(~read[..., None], 0.0)
         x = x.transpose(1, 2)  # (batch, embedding, time)
-        lengths = lengths.to(x.device)
         found = []
         for layer in self.filters:
             width = layer.kernel_size[0]
