@@ -159,7 +159,7 @@ class Seq2Seq(NeuralModel):
         clip: float | None = 1.0,
         average: Any = None,
         batch_size: int | None = 128,
-        max_iter: int = 40,
+        max_iter: int = 20,
         tol: float = 1e-4,
         n_iter_no_change: int = 10,
         early_stopping: bool = False,
