@@ -42,8 +42,8 @@ class MLP(nn.Module):
         a row; or of the weights, w = g v/‖v‖ for each unit.
     residual : bool, default=False
         Each hidden layer adds to its input, g(h) = h + φ(Wh + b); a matrix carries
-        the input over where widths differ. Layers begin smaller the more there are of
-        them, so that a stack of any depth begins near the identity.
+        the input over where widths differ. Weights begin smaller the more layers there
+        are, so that a stack of any depth begins with derivatives near the identity.
     dense : bool, default=False
         Each layer sees the outputs of all earlier ones, and the input, side by side.
     dropout : float, default=0.0
