@@ -64,6 +64,9 @@ def as_table(X: Any) -> Any:
 
 
 def _of_sequences(X: Any, n: int) -> dict[str, Any]:
+    if hasattr(X, "columns") and len(X.columns) == 1:
+        X = X[X.columns[0]]
+    X = list(X)  # a series may number its rows otherwise
     parts = [_line(x) for x in X]
     lengths = np.array([len(part) for part in parts], dtype=float)
     values = np.concatenate([*parts, lengths])
