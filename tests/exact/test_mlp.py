@@ -300,3 +300,23 @@ def test_digits_with_default_settings():
             model = MLPClassifier(random_state=seed).fit(parts[0], parts[2])
         scores.append(model.score(parts[1], parts[3]))
     assert np.median(scores) >= 0.975
+
+
+def test_normalised_targets_give_the_network_of_scaled_ones():
+    X = rng.standard_normal((200, 3))
+    Y = np.c_[np.sin(X[:, 0]), X[:, 1]]
+    far = 1e4 * Y + [7e5, -3e5]
+    options = {"random_state": 0, "max_iter": 20, "alpha": 0.1}
+    with quiet():
+        model = MLPRegressor(normalize_y=True, **options).fit(X, far)
+        units = (far - far.mean(0)) / far.std(0)
+        other = MLPRegressor(**options).fit(X, units)
+    assert_allclose(model.predict(X), other.predict(X) * far.std(0) + far.mean(0))
+    claim = model.certificate_["training_loss"]
+    assert_allclose(claim.value, other.certificate_["training_loss"].value)
+    with quiet():
+        model.set_params(warm_start=True).fit(X, far)
+        other.set_params(warm_start=True).fit(X, units)
+    assert_allclose(model.loss_curve_, other.loss_curve_, rtol=1e-6)
+    with pytest.raises(ValueError, match="normalize_y"):
+        MLPRegressor(normalize_y=True, dropout=0.5).fit(X, far)

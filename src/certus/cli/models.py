@@ -75,6 +75,10 @@ _ROWS = {
             "vote of the nearest rows",
         ),
     ),
+    "certus.deep": (
+        ("mlp-regressor", "MLPRegressor", "numbers", "multi-layer perceptron"),
+        ("mlp-classifier", "MLPClassifier", "labels", "multi-layer perceptron"),
+    ),
 }
 MODELS = tuple(Model(*row, module) for module, rows in _ROWS.items() for row in rows)
 

@@ -395,6 +395,10 @@ class MLPRegressor(RegressorMixin, MultilayerPerceptron):
     loss : {"squared_error", "poisson"}, default="squared_error"
         "poisson" is for counts, with a logarithmic link.
     {network}
+    normalize_y : bool, default=False
+        Train on targets of mean 0 and variance 1, which steps of a fixed size want,
+        and scale the last layer back; losses are in those units. For
+        ``loss="squared_error"`` and ``engine="explicit"``.
     max_time : float, default=None
         Seconds.
 
@@ -468,6 +472,7 @@ class MLPRegressor(RegressorMixin, MultilayerPerceptron):
         dropout: float = 0.0,
         normalization: str | None = None,
         residual: bool = False,
+        normalize_y: bool = False,
         max_time: float | None = None,
     ) -> None:
         self.loss = loss
@@ -498,6 +503,7 @@ class MLPRegressor(RegressorMixin, MultilayerPerceptron):
         self.dropout = dropout
         self.normalization = normalization
         self.residual = residual
+        self.normalize_y = normalize_y
         self.max_time = max_time
 
     @certified_fit
@@ -592,6 +598,13 @@ class MLPRegressor(RegressorMixin, MultilayerPerceptron):
             )
         return Y
 
+    def _set_units(self, Y: np.ndarray, s: np.ndarray | None) -> None:
+        super()._set_units(Y, s)
+        if self.normalize_y:
+            self._shift = np.average(Y, axis=0, weights=s)
+            spread = np.sqrt(np.average((Y - self._shift) ** 2, axis=0, weights=s))
+            self._scale = np.where(spread > 0, spread, 1.0)
+
     def _output(self) -> tuple[str, str]:
         return ("exp" if self.loss == "poisson" else "identity"), self.loss
 
@@ -607,3 +620,8 @@ class MLPRegressor(RegressorMixin, MultilayerPerceptron):
     def _check_params(self) -> None:
         check_choice("loss", self.loss, ("squared_error", "poisson"))
         super()._check_params()
+        if self.normalize_y and (self.loss == "poisson" or self._on_torch()):
+            raise ValueError(
+                "normalize_y=True goes with loss='squared_error' and the explicit "
+                "engine. Standardise y yourself (TransformedTargetRegressor)."
+            )

@@ -110,6 +110,7 @@ class MultilayerPerceptron(Estimator):
         monitor = Monitor(self, X, y, max_time=self.max_time)
         train = self._by_lbfgs if self.solver == "lbfgs" else self._by_epochs
         status = train(rows, held, monitor, rng)
+        self._to_units_of_y()
         self.history_ = {**self._history, "seconds": monitor.history["seconds"]}
         del self._history
         monitor.close({})
@@ -131,6 +132,7 @@ class MultilayerPerceptron(Estimator):
         rows, rng = self._begin(X, y, sample_weight, fresh, learn)
         self._set_penalty(rows)
         status = self._by_epochs(rows, None, None, rng)
+        self._to_units_of_y()
         self.history_ = self._history
         del self._history
         if status is Status.DIVERGED:
@@ -157,10 +159,13 @@ class MultilayerPerceptron(Estimator):
         rng = check_random_state(self.random_state)
         if fresh:
             self._initialise(X.shape[1], Y.shape[1], X.dtype, rng)
+            self._set_units(Y, s)
+            self._to_units_of_y()
         elif Y.shape[1] != self.n_outputs_:
             raise ValueError(
                 f"y has {Y.shape[1]} columns and the model predicts {self.n_outputs_}."
             )
+        Y = (Y - self._shift) / self._scale if self._scale is not None else Y
         return Rows.of(X, Y, s, self.coefs_[0].dtype), rng
 
     def _initialise(
@@ -187,6 +192,27 @@ class MultilayerPerceptron(Estimator):
             self.best_loss_, self.validation_scores_ = math.inf, None
             self.best_validation_score_ = None
 
+    def _set_units(self, Y: np.ndarray, s: np.ndarray | None) -> None:
+        """Units in which y is trained on: its own, unless told otherwise."""
+        self._shift = self._scale = None
+
+    def _theta(self) -> np.ndarray:
+        """All weights in the units of training."""
+        theta = pack(self.coefs_, self.intercepts_)
+        if self._scale is not None:
+            coefs, intercepts = self._design().views(theta)
+            coefs[-1] /= self._scale
+            intercepts[-1] -= self._shift
+            intercepts[-1] /= self._scale
+        return theta
+
+    def _to_units_of_y(self) -> None:
+        """Scale the last layer back, so that it predicts y itself."""
+        if self._scale is not None:
+            self.coefs_[-1] *= self._scale
+            self.intercepts_[-1] *= self._scale
+            self.intercepts_[-1] += self._shift
+
     def _hold_out(
         self, rows: Rows, X_val: Any, y_val: Any, rng: np.random.RandomState
     ) -> tuple[Rows, Held | None]:
@@ -194,6 +220,7 @@ class MultilayerPerceptron(Estimator):
         if X_val is not None:
             X = self._validate_X(X_val)
             Y = self._targets(np.asarray(y_val), reset=False)
+            Y = (Y - self._shift) / self._scale if self._scale is not None else Y
             if X.shape[0] != len(Y):
                 raise ValueError(f"X_val has {X.shape[0]} rows and y_val has {len(Y)}.")
             return rows, Held(X, Y, None)
@@ -280,7 +307,7 @@ class MultilayerPerceptron(Estimator):
 
     def _trainer(self, fresh: bool) -> Trainer:
         """The optimiser, a new one for each fit, on one vector of all weights."""
-        theta = pack(self.coefs_, self.intercepts_)
+        theta = self._theta()
         design = self._design()
         run = getattr(self, "_run", None)
         if fresh or not isinstance(run, Trainer) or run.design != design:
@@ -340,7 +367,7 @@ class MultilayerPerceptron(Estimator):
     ) -> Status:
         """All rows at once, in float64, by SciPy's L-BFGS-B."""
         design, dtype = self._design(), self.coefs_[0].dtype
-        start = pack(self.coefs_, self.intercepts_).astype(np.float64)
+        start = self._theta().astype(np.float64)
         rows = Rows.of(rows.X, rows.Y, rows.s, np.float64)
         self._history, self._diverged = {"loss": []}, None
         kept, ended = [start], [None]
@@ -395,6 +422,7 @@ class MultilayerPerceptron(Estimator):
             "parameters": sum(W.size + W.shape[1] for W in self.coefs_),
             "diverged": None if self._diverged is None else list(self._diverged),
             "settled": status is Status.SOLVED,
+            "max_iter": self.max_iter if status is Status.MAX_ITER else math.inf,
         }
         if self._diverged is not None:
             params["fix"] = (
@@ -410,9 +438,10 @@ class MultilayerPerceptron(Estimator):
             return _torch().stated(self, X, y, sample_weight, chosen)
         Y = self._targets(np.asarray(y), reset=False)
         s = self._row_weights(y, sample_weight, len(Y))
+        Y = (Y - self._shift) / self._scale if self._scale is not None else Y
         return StatedDesign(
             self._design(),
-            pack(self.coefs_, self.intercepts_),
+            self._theta(),
             self._validate_X(take(X, chosen)),
             Y[chosen],
             None if s is None else s[chosen],

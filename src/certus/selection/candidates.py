@@ -26,6 +26,10 @@ NEIGHBOUR_CELLS = 10**7
 #: and the slower ones, such as those that fit every pair of labels, beyond fewer.
 MOST_LABELS = 50
 FEWER_LABELS = 20
+#: Networks see each row at most so often that these are all visits of rows, and are
+#: trained on larger batches from so many rows on.
+NETWORK_VISITS = 200_000
+NETWORK_ROWS = 5_000
 #: Target of the fits among which parameters are chosen.
 ROUGH = 1e-3
 #: Rows on which the costly machines choose their parameters.
@@ -80,18 +84,32 @@ def list_candidates(
     few = f"only up to {KERNEL_ROWS:,} rows" if n > KERNEL_ROWS else ""
     near = f"only up to {NEIGHBOUR_CELLS:,} cells" if n * d > NEIGHBOUR_CELLS else ""
     if task == "regression":
-        return _for_amounts(seed, few, near)
+        return _for_amounts(seed, few, near, _training(n, seed))
     many, some = (
         f"only up to {most} labels" if labels > most else ""
         for most in (MOST_LABELS, FEWER_LABELS)
     )
-    return _for_labels(seed, few or some, near, many, some)
+    return _for_labels(seed, few or some, near, many, some, _training(n, seed))
 
 
-def _for_amounts(seed: int, few: str, near: str) -> list[Candidate]:
+def _training(n: int, seed: int) -> dict[str, Any]:
+    """How long a network is trained on n rows: seconds at most, and steps enough."""
+    return {
+        "hidden_layer_sizes": (64,),
+        "batch_size": 32 if n < NETWORK_ROWS else 200,
+        "learning_rate_init": 0.003,
+        "max_iter": max(20, min(200, NETWORK_VISITS // n)),
+        "random_state": seed,
+    }
+
+
+def _for_amounts(
+    seed: int, few: str, near: str, training: dict[str, Any]
+) -> list[Candidate]:
     from sklearn.dummy import DummyRegressor
     from sklearn.ensemble import HistGradientBoostingRegressor
 
+    from certus.deep import MLPRegressor
     from certus.kernel import KernelRidge
     from certus.linear import HuberRegressor, Lasso, Ridge
     from certus.neighbors import KNeighborsRegressor
@@ -120,16 +138,25 @@ def _for_amounts(seed: int, few: str, near: str) -> list[Candidate]:
             0.5,
             near,
         ),
+        Candidate(
+            "neural network",
+            "certus",
+            MLPRegressor(normalize_y=True, **training),
+            _choose_network,
+            FEW_ROWS,
+            2.0,
+        ),
         Candidate("gradient boosting (ref)", "foreign", reference, weight=4.0),
     ]
 
 
 def _for_labels(
-    seed: int, few: str, near: str, many: str, some: str
+    seed: int, few: str, near: str, many: str, some: str, training: dict[str, Any]
 ) -> list[Candidate]:
     from sklearn.dummy import DummyClassifier
     from sklearn.ensemble import HistGradientBoostingClassifier
 
+    from certus.deep import MLPClassifier
     from certus.kernel import SVC
     from certus.linear import LogisticRegression, Perceptron
     from certus.neighbors import KNeighborsClassifier
@@ -163,6 +190,14 @@ def _for_labels(
             near,
         ),
         Candidate("perceptron", "certus", online, weight=0.3),
+        Candidate(
+            "neural network",
+            "certus",
+            MLPClassifier(**training),
+            _choose_network,
+            FEW_ROWS,
+            2.0,
+        ),
         Candidate(
             "gradient boosting (ref)", "foreign", reference, weight=4.0, reason=many
         ),
@@ -252,6 +287,11 @@ def _choose_neighbours(model: Any, on: Tuning) -> Choice:
     return _search(model, [{"n_neighbors": k} for k in numbers], on)
 
 
+def _choose_network(model: Any, on: Tuning) -> Choice:
+    """Each from its own beginning: going on would favour the later."""
+    return _search(model, [{"alpha": 3.0}, {"alpha": 0.1}], on, warm=False)
+
+
 def _gamma(Z: Any) -> float:
     """1/(columns × variance): squared distances of order one."""
     squares = Z.multiply(Z).mean() if sparse.issparse(Z) else np.square(Z).mean()
@@ -259,14 +299,16 @@ def _gamma(Z: Any) -> float:
     return 1.0 / (Z.shape[1] * variance) if variance > 0 else 1.0
 
 
-def _search(model: Any, grid: list[dict[str, Any]], on: Tuning) -> Choice:
+def _search(
+    model: Any, grid: list[dict[str, Any]], on: Tuning, warm: bool = True
+) -> Choice:
     """Least mean error over the inner folds; ties go to the earlier, the smoother."""
     errors = np.zeros(len(grid))
     labels = is_classifier(model)
     for train, test in on.inner:
         trial = clone(model)
         known = trial.get_params(deep=False)
-        rough = {"warm_start": True, "tol": ROUGH}
+        rough = {"warm_start": warm, "tol": ROUGH}
         trial.set_params(**{k: v for k, v in rough.items() if k in known})
         Z, y = on.Z[train], on.y[train]
         for at, params in enumerate(grid):

@@ -57,10 +57,11 @@ def compare(
 
     Each candidate is a pipeline: what it learns about columns, and its parameters, it
     learns anew in every fold. The constant, penalised linear models, a robust one, a
-    kernel machine, nearest neighbours and the perceptron take part, with scikit-learn's
-    gradient boosting for reference. Chosen is the certus model with the least mean
-    error over the folds, the earlier one on ties; it is fitted again to all training
-    rows, and judged once on rows that were sealed before anything was fitted.
+    kernel machine, nearest neighbours, the perceptron and a neural network take part,
+    with scikit-learn's gradient boosting for reference. Chosen is the certus model with
+    the least mean error over the folds, the earlier one on ties; it is fitted again to
+    all training rows, and judged once on rows that were sealed before anything was
+    fitted.
 
     Certificate
     -----------

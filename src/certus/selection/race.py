@@ -266,9 +266,11 @@ def _solved(certificates: list[Any]) -> tuple[float | None, bool | None]:
     if len(found) < len(certificates) or not found:
         return None, None
     met = [c.met for c in found]
+    if None in met:
+        return None, None
     counts = any((c[c.primary].target or 0.0) > 1.0 for c in found)  # mistakes, say
     gap = None if counts else max(c.value for c in found)
-    return gap, None if None in met else all(met)
+    return gap, all(met)
 
 
 def take_target(y: Any, target: np.ndarray, rows: np.ndarray) -> Any:

@@ -39,8 +39,8 @@ def check_network(
     """Loss, gradient, one directional derivative; full: the ends of the spectrum.
 
     ``evidence.params``: epochs, best_epoch, diverged, criterion, patience, tol,
-    planned, parameters, fix; ``evidence.arrays``: columns of the history. All may be
-    missing.
+    planned, settled (by a rule of the solver's own), max_iter, parameters, fix;
+    ``evidence.arrays``: columns of the history. All may be missing.
     """
     marks = marks_of(X, y, sample_weight)
     n = int(marks["shape"][0])
@@ -116,9 +116,10 @@ def _loss_claim(loss: Any, n: int, evidence: Evidence) -> Claim:
     if diverged is not None:
         epoch, step, before = diverged
         was = f" ({before:.3g} before)" if math.isfinite(before) else ""
+        kept = "those it began with" if epoch == 1 else f"of epoch {epoch - 1}"
         detail = (
             f"the loss became NaN or infinite in epoch {epoch}, step {step}{was}; the "
-            f"weights are the last good ones, {detail}"
+            f"weights are {kept}, {detail}"
         )
     elif _history(evidence).size:
         detail += f"; {_ending(evidence)}"
@@ -180,7 +181,11 @@ def _status(evidence: Evidence) -> Status:
     patience = float(evidence.params.get("patience", math.inf))
     settled = len(_history(evidence)) > 0 and _stale(evidence) >= patience
     settled = settled or bool(evidence.params.get("settled"))
-    return Status.SOLVED if settled or _is_over(evidence) else Status.TOL_NOT_REACHED
+    if settled or _is_over(evidence):
+        return Status.SOLVED
+    ended = int(evidence.params.get("epochs", 0))
+    most = float(evidence.params.get("max_iter", math.inf))
+    return Status.MAX_ITER if ended >= most else Status.TOL_NOT_REACHED
 
 
 def _history_claims(evidence: Evidence) -> list[Claim]:
