@@ -198,8 +198,10 @@ class ConvNetClassifier(ImageInput, Classes):
         Where channels are. By default the axis of 1, 3 or 4; if both or neither are,
         it is asked for.
     {training}
-    label_smoothing : float, default=0.0
-        Share of each target that is spread over all classes.
+    label_smoothing : float, default=0.05
+        Share of each target that is spread over all classes. It keeps scores from
+        growing without end, and held-out errors fewer; probabilities are the less
+        sure. 0 for none.
     class_weight : dict or "balanced", default=None
         Weights of classes; they multiply ``sample_weight``.
 
@@ -248,13 +250,13 @@ class ConvNetClassifier(ImageInput, Classes):
         schedule: Any = "cosine",
         warmup: float = 0.0,
         weight_decay: float = 0.0,
-        label_smoothing: float = 0.0,
+        label_smoothing: float = 0.05,
         class_weight: Any = None,
         augment: Any = None,
         clip: float | None = None,
         average: Any = None,
         batch_size: int | None = 64,
-        max_iter: int = 30,
+        max_iter: int = 20,
         tol: float = 1e-4,
         n_iter_no_change: int = 10,
         early_stopping: bool = False,

@@ -102,7 +102,6 @@ class ConvNet(nn.Module):
             (channels or (in_channels,))[-1] * height * width, hidden
         )
         self.output = nn.Linear(hidden, n_outputs)
-        he_(self)
 
     def forward(self, x: Tensor) -> Tensor:
         """From (batch, in_channels, height, width) to (batch, n_outputs)."""

@@ -96,6 +96,7 @@ REGISTRY: dict[str, tuple[str, str]] = {
         for name in (
             "BaggedNetworks",
             "ConsistentClassifier",
+            "ConvNetClassifier",
             "Distilled",
             "MLPClassifier",
             "MLPRegressor",

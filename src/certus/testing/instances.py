@@ -68,14 +68,17 @@ def _networks() -> list[Any]:
 
     if find_spec("torch") is None:
         return []
-    from certus import deep
+    from certus import deep, linear
     from certus.testing.toys import TinyNetwork
 
     # All rows in each step, so that a weight is a repetition.
     options: dict[str, Any] = {"batch_size": None, "tol": 1e-3, "random_state": 0}
+    student = deep.NeuralClassifier(TinyNetwork(), max_iter=1000, **options)
     return [
         deep.NeuralClassifier(TinyNetwork(), max_iter=1000, **options),
         deep.NeuralRegressor(TinyNetwork(), max_iter=1000, **options),
+        deep.Distilled(student, linear.LogisticRegression(tol=1e-12)),
+        deep.ConvNetClassifier(max_iter=50, **options),
         deep.RecurrentClassifier(max_iter=50, **options),
         deep.RecurrentRegressor(max_iter=100, **options),
     ]
