@@ -156,7 +156,7 @@ class Distilled(WrappedClassifier):
     def _stated(self, X: Any, y: Any, sample_weight: Any, chosen: Any) -> Stated:
         """The objective on some rows, for the verifier."""
         found = log_probabilities(self.teacher_, take(X, chosen))
-        logits = np.zeros((len(y), found.shape[1]))
+        logits = np.zeros((len(np.asarray(y)), found.shape[1]))
         logits[chosen] = found
         change = self._change(self._network, logits)
         return self._network._stated(X, y, sample_weight, chosen, change)

@@ -134,9 +134,9 @@ class ConsistentClassifier(WrappedClassifier):
         return Fitted(done.evidence, X, y, sample_weight, done.status)
 
     def _change(
-        self, known: np.ndarray, sample_weight: Any, eps: Tensor | None = None
+        self, known: np.ndarray, sample_weight: Any, fixed: bool = False
     ) -> Change:
-        """The objective; ``eps`` stands for noise of standard deviation 1, if given."""
+        """The objective; with the same noise in each call, if it is ``fixed``."""
         s = weights(sample_weight, None, np.empty(0), None, len(known))
         share = np.sum(s[known]) / np.sum(s)
         if not share > 0:
@@ -153,7 +153,7 @@ class ConsistentClassifier(WrappedClassifier):
                         "ConsistentClassifier adds noise to X, which needs numbers; "
                         "the network reads places in a table."
                     )
-                e = torch.randn_like(x) if eps is None else eps.to(x).reshape(x.shape)
+                e = _fixed_noise(x) if fixed else torch.randn_like(x)
                 z = module(x, *more)
                 moved = module(x + noise * e, *more)
                 apart = (_softmax(z) - _softmax(moved)).square().sum(dim=1)
@@ -167,10 +167,13 @@ class ConsistentClassifier(WrappedClassifier):
     def _stated(self, X: Any, y: Any, sample_weight: Any, chosen: Any) -> Stated:
         """The objective on some rows, with one draw of noise, for the verifier."""
         filled, known = _filled(y)
-        size = len(chosen) * int(np.prod(np.shape(X)[1:]))
-        eps = np.random.default_rng(0).normal(size=size)
-        change = self._change(known, sample_weight, torch.as_tensor(eps))
+        change = self._change(known, sample_weight, fixed=True)
         return self._network._stated(X, filled, sample_weight, chosen, change)
+
+
+def _fixed_noise(x: Tensor) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(x.shape, generator=generator, dtype=x.dtype).to(x.device)
 
 
 def _softmax(z: Tensor) -> Tensor:
