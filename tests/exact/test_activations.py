@@ -141,6 +141,7 @@ def test_relu_and_absolute_value_make_each_other(z):
 @pytest.mark.catalog("NN-14")
 def test_nothing_below_a_threshold_unit_learns():
     assert Heaviside()(f64([-1e-300, -0.0, 0.0, 1e-300])).tolist() == [0, 1, 1, 1]
+    assert torch.equal(Heaviside()(Z), (Z >= 0).double())
     assert not slope("heaviside", Z).any()
     net = MLP(3, (8,), 1, activation="heaviside").double()
     X = torch.randn(50, 3).double()

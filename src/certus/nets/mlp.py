@@ -157,13 +157,11 @@ class Layer(nn.Module):
         # A batch norm takes away any bias before it and has its own.
         linear = nn.Linear(n_inputs, width * copies, bias=normalization != "batch")
         initialize(linear, init, copies)
+        linear.weight.data *= share
         norm: nn.Module = nn.Identity()
         if normalization in ("batch", "layer"):
             kind = nn.BatchNorm1d if normalization == "batch" else nn.LayerNorm
             norm = kind(width * copies)
-            nn.init.constant_(norm.weight, share)
-        else:
-            linear.weight.data *= share
         weighted = normalization == "weight"
         self.linear = WeightNormLinear(linear) if weighted else linear
         self.norm = norm
