@@ -141,8 +141,9 @@ class Trainer:
         seen, done = 0.0, 0
         with call.threads():
             for part, numbers in call.stretches(rows, order):
+                first, second = self.moments
                 value, end = call.run(
-                    self.theta, *self.moments, part, numbers, settings, self.steps
+                    self.theta, first, second, part, numbers, settings, self.steps
                 )
                 self.steps += -(-end // batch)
                 seen, done = seen + value, done + end
@@ -354,7 +355,10 @@ class StatedDesign:
         weights, biases = self.design.views(np.asarray(theta, dtype=np.float64))
         moves, shifts = self.design.views(np.asarray(v, dtype=np.float64))
         name, last = self.design.activation, len(weights) - 1
-        hidden, changes, slopes, bends = [self.rows.X], [None], [], []
+        hidden: list[Any] = [self.rows.X]
+        changes: list[Any] = [None]
+        slopes: list[Any] = []
+        bends: list[Any] = []
         for k in range(last + 1):
             z = hidden[k] @ weights[k] + biases[k]
             dz = hidden[k] @ moves[k] + shifts[k]

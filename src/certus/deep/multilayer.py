@@ -67,6 +67,19 @@ class MultilayerPerceptron(Estimator):
     Subclasses define ``__init__``, ``fit`` and the methods below.
     """
 
+    coefs_: list[np.ndarray]
+    intercepts_: list[np.ndarray]
+    loss_curve_: list[float]
+    #: None where rows are held out, or where they are not.
+    best_loss_: Any
+    validation_scores_: Any
+    best_validation_score_: Any
+    #: Epoch, step and the loss before, where it became infinite.
+    _diverged: Any
+    #: Units of y in training, if they are not its own.
+    _shift: Any
+    _scale: Any
+
     def _targets(self, y: Any, reset: bool) -> np.ndarray:
         """One column for each output; learns the classes if ``reset``."""
         raise NotImplementedError
@@ -126,7 +139,7 @@ class MultilayerPerceptron(Estimator):
             )
         fresh = not hasattr(self, "n_layers_")
         # It spoke of other weights; certus.certify makes one for these.
-        vars(self).pop("certificate_", None)
+        self.__dict__.pop("certificate_", None)
         if self._on_torch():
             return _torch().fit_part(self, X, y, sample_weight, fresh, learn)
         rows, rng = self._begin(X, y, sample_weight, fresh, learn)
@@ -185,8 +198,8 @@ class MultilayerPerceptron(Estimator):
             self.intercepts_.append(b.astype(dtype, copy=False))
         self.t_ = self.n_iter_ = 0
         self._no_improvement_count = 0
-        vars(self).pop("_run", None)
-        vars(self).pop("_module", None)
+        self.__dict__.pop("_run", None)
+        self.__dict__.pop("_module", None)
         if self.solver != "lbfgs":
             self.loss_curve_ = []
             self.best_loss_, self.validation_scores_ = math.inf, None
@@ -370,7 +383,8 @@ class MultilayerPerceptron(Estimator):
         start = self._theta().astype(np.float64)
         rows = Rows.of(rows.X, rows.Y, rows.s, np.float64)
         self._history, self._diverged = {"loss": []}, None
-        kept, ended = [start], [None]
+        kept: list[np.ndarray] = [start]
+        ended: list[Status | None] = [None]
 
         def on_step(intermediate_result: Any) -> None:
             if np.isfinite(intermediate_result.x).all():
