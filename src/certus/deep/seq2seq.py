@@ -137,6 +137,8 @@ class Seq2Seq(NeuralModel):
     ['klim', 'mur']
     """
 
+    module_: Any
+
     def __init__(
         self,
         *,
@@ -484,12 +486,13 @@ class Seq2Seq(NeuralModel):
 class _Forced:
     """The loss of a network that is told the true targets before each."""
 
-    def __init__(self, mean: RowLoss) -> None:
+    def __init__(self, mean: Any) -> None:
         self.mean = mean
 
     def __call__(self, module: Any, batch: Batch) -> Losses:
         y = trimmed(batch.y)
-        return self.mean(lambda *x: module(*x, y), batch._replace(y=y))
+        found: Losses = self.mean(lambda *x: module(*x, y), batch._replace(y=y))
+        return found
 
 
 def _attention(value: Any) -> str | None:

@@ -44,6 +44,8 @@ class Clock(nn.Module):
         Components of the vectors.
     """
 
+    waves: Tensor
+
     def __init__(self, width: int) -> None:
         super().__init__()
         waves = torch.logspace(0, math.log10(4096), 16)  # in steps for a radian
@@ -271,6 +273,9 @@ class Seq2Seq(nn.Module):
     2
     """
 
+    encoder: Any
+    batches: Tensor
+
     def __init__(
         self,
         n_source: int,
@@ -304,7 +309,7 @@ class Seq2Seq(nn.Module):
         if encoder is None:
             encoder = Encoder(n_source, hidden, cell, dropout)
         self.encoder = encoder
-        width = int(encoder.width)
+        width = int(self.encoder.width)
         self.decoder = Decoder(
             n_target, hidden, width, cell, dropout, attention, feedback
         )

@@ -90,8 +90,7 @@ class TextCNN(nn.Module):
         x = self.embedding(texts).masked_fill(~read[..., None], 0.0)
         x = x.transpose(1, 2)  # (batch, embedding, time)
         found = []
-        for layer in self.filters:
-            width = layer.kernel_size[0]
+        for layer, width in zip(self.filters, self.config["widths"]):
             # A text shorter than a filter is seen once, with zeros after it.
             padded = nn.functional.pad(x, (0, max(0, width - x.shape[2])))
             responses = torch.relu(layer(padded))  # (batch, channels, windows)
