@@ -58,7 +58,7 @@ def piecewise_linear_network(x: Any, y: Any) -> MLP:
     flat = np.zeros((1, y.shape[1]))
     changes = np.diff(np.concatenate((flat, slopes, flat)), axis=0)
     net = MLP(1, (len(x),), y.shape[1]).double()
-    hidden = net.layers[0].linear
+    hidden: Any = net.layers[0].linear
     hidden.weight.data[:] = 1.0
     hidden.bias.data[:] = torch.from_numpy(-x)
     net.output.weight.data[:] = torch.from_numpy(changes.T.copy())
