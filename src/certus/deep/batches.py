@@ -21,6 +21,9 @@ STEPS_TOGETHER = 1 << 16
 #: Batches whose rows are put in order of length together.
 SORTED = 16
 
+#: Numbers that go through a network together in prediction: two megabytes of float32.
+NUMBERS_TOGETHER = 1 << 19
+
 
 class Batch(NamedTuple):
     """What a step sees of some rows."""
@@ -52,8 +55,37 @@ class DenseRows:
         return len(self.X)
 
     def __getitem__(self, rows: Any) -> tuple[Tensor, ...]:
-        """These rows as one tensor."""
+        """These rows as one tensor; a slice has the memory of the array."""
         return (self.X[rows],)
+
+
+class Blocks:
+    """Rows of an array, made ready a block at a time while it is in the cache.
+
+    Parameters
+    ----------
+    X : ndarray
+        Rows first.
+    ready : callable
+        Makes :class:`Rows` of some of them.
+    copied : bool
+        Whether the module changes what it is given, which must not reach X.
+    """
+
+    def __init__(self, X: Any, ready: Any, copied: bool = False) -> None:
+        self.X, self.ready, self.copied = X, ready, copied
+        width = max(1, int(np.prod(X.shape[1:])))
+        self.together = min(8192, max(256, NUMBERS_TOGETHER // width))
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return len(self.X)
+
+    def __getitem__(self, rows: Any) -> tuple[Tensor, ...]:
+        """What the module is called with for a slice of rows."""
+        part = self.X[rows]
+        found = self.ready(part)[slice(0, len(part))]
+        return tuple(x.clone() for x in found) if self.copied else found
 
 
 class SparseRows:

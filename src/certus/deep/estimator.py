@@ -30,7 +30,7 @@ from certus.base import (
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.deep import distributed
-from certus.deep.batches import Batch, Rows, epoch_batches, lengths_of, take
+from certus.deep.batches import Batch, Blocks, Rows, epoch_batches, lengths_of, take
 from certus.deep.checkpoint import Checkpoints, describe
 from certus.deep.objective import RowLoss
 from certus.deep.optim import make_average, make_schedule, make_step
@@ -257,7 +257,8 @@ class NeuralModel(Estimator):
 
     def _try(self, module: nn.Module, rows: Rows, targets: Targets) -> None:
         """Two rows through the module, so that a misfit is told before training."""
-        inputs = rows[slice(0, 2)]
+        inputs = rows[torch.arange(min(2, len(rows)))]
+        kept = [x.clone() for x in inputs]
         try:
             with evaluating(module), torch.no_grad():
                 z = module(*inputs)
@@ -279,6 +280,8 @@ class NeuralModel(Estimator):
                 f"For two rows of X the module should give {wanted}{got}. Change its "
                 "last layer, or y."
             )
+        if any(not torch.equal(x, was) for x, was in zip(inputs, kept)):
+            self._in_place = True
         y = on_device(targets.y[: len(z)], module, self.device)
         with torch.no_grad():
             loss = targets.loss(z, y)
@@ -336,7 +339,8 @@ class NeuralModel(Estimator):
             apart = self._rows(X, module)
             self._require_pairs(apart, wanted, "X_val", "y_val")
             y = on_device(wanted.y, module, self.device)
-            return present, HeldOut(apart, y, None)
+            kept = Chosen(apart, torch.arange(len(apart)))  # copies, not X_val itself
+            return present, HeldOut(kept, y, None)
         if not self.early_stopping:
             return present, None
         if len(present) < 2:
@@ -445,8 +449,14 @@ class NeuralModel(Estimator):
     def _outputs(self, X: Any) -> np.ndarray:
         """What the network gives for each row, in evaluation mode."""
         check_is_fitted(self, "module_")
-        rows = self._rows(self._read_X(X, reset=False), self.module_)
-        return outputs(self.module_, rows).cpu().numpy()
+        X, module = self._read_X(X, reset=False), self.module_
+        rows: Rows
+        if isinstance(X, np.ndarray):
+            copied = getattr(self, "_in_place", False)
+            rows = Blocks(X, lambda part: self._rows(part, module), copied)
+        else:
+            rows = self._rows(X, module)
+        return outputs(module, rows).cpu().numpy()
 
     # -- parameters ---------------------------------------------------------------
 
@@ -482,6 +492,13 @@ class NeuralModel(Estimator):
         )
         check_number("max_time", self.max_time, open_low=True, none=True)
         check_number("clip", self.clip, open_low=True, none=True)
+        try:
+            torch.empty(0, device=self.device)
+        except (AssertionError, RuntimeError) as error:
+            reason = _first_line(error)[:120]
+            raise ValueError(
+                f"device={self.device!r} cannot be used here: {reason}"
+            ) from None
 
 
 class Chosen:

@@ -149,7 +149,7 @@ class Classes(ClassifierMixin, NeuralModel):
     def _grade(self, z: Tensor, y: Tensor, s: Tensor | None) -> float:
         if self._kind == "soft":
             y = y.argmax(dim=1)
-        found = self._decide(self._probabilities(z.cpu().numpy()))
+        found = self._decide(z.cpu().numpy())
         weight = None if s is None else s.cpu().numpy()
         return float(accuracy_score(y.cpu().numpy(), found, sample_weight=weight))
 
@@ -162,8 +162,15 @@ class Classes(ClassifierMixin, NeuralModel):
             return torch.cat([1 - p, p], dim=1).numpy()
         return torch.softmax(t, dim=1).numpy()
 
-    def _decide(self, p: np.ndarray) -> np.ndarray:
-        return (p > 0.5).astype(int) if self._kind == "labels" else p.argmax(axis=1)
+    def _decide(self, z: np.ndarray) -> np.ndarray:
+        """Labels, or places of classes, by the scores."""
+        if self._kind == "labels":
+            return (z > 0).astype(int)
+        if z.ndim == 1 or z.shape[1] == 1:
+            return (z.reshape(-1) > 0).astype(int)
+        if z.shape[1] == 2:  # as below, without a loop over rows
+            return (z[:, 1] > z[:, 0]).astype(int)
+        return z.argmax(axis=1)
 
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
@@ -232,7 +239,7 @@ class Classes(ClassifierMixin, NeuralModel):
         ndarray of shape (n_samples,) or (n_samples, n_labels)
             Classes.
         """
-        found = self._decide(self.predict_proba(X))
+        found = self._decide(self._outputs(X))
         return found if self._kind == "labels" else self.classes_[found]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:

@@ -78,7 +78,8 @@ class Stated:
         return watch.dead, watch.units
 
     def _value(self) -> Tensor:
-        return self.objective(self.module, self.batch)["loss"]
+        inputs = tuple(x.clone() for x in self.batch.inputs)  # it may change them
+        return self.objective(self.module, self.batch._replace(inputs=inputs))["loss"]
 
     def _gradients(self, value: Tensor, create_graph: bool = False) -> list[Any]:
         if not value.requires_grad:  # it does not depend on θ, or is linear in it
