@@ -1,0 +1,244 @@
+"""The verifier of networks: against closed forms, enumeration and forged models."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import certus
+from certus.certificate import Evidence, Status, Strength
+from certus.deep import NeuralClassifier, NeuralRegressor
+from certus.deep.batches import Batch
+from certus.deep.objective import RowLoss, squared
+from certus.deep.stated import Stated
+from certus.testing.toys import TinyNetwork
+from certus.verify.directional import compare
+from certus.verify.marks import marks_of
+from certus.verify.networks import check_network, rows_for, spectrum_ends
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(50, 3))
+y = X @ [1.0, -1.0, 0.5] + RNG.normal(size=50)
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    with certus.config_context(on_uncertified="ignore"):
+        yield
+
+
+def stated(module, rows=X, target=y, s=None):
+    t = torch.as_tensor(target).reshape(len(rows), -1)
+    weight = None if s is None else torch.as_tensor(s)
+    return Stated(module, RowLoss(squared), Batch((torch.as_tensor(rows),), t, weight))
+
+
+# -- what the model lends -------------------------------------------------------------
+
+
+def test_loss_gradient_and_hessian_of_least_squares():
+    s = RNG.uniform(0.5, 2.0, 50)
+    found = stated(nn.Linear(3, 1).double(), s=s)
+    A, theta = np.c_[X, np.ones(50)], found.point
+    H = A.T @ (A * s[:, None]) / s.sum()
+    r = A @ theta - y
+    assert found.loss(theta) == pytest.approx(s @ (r * r) / 2 / s.sum(), rel=1e-12)
+    np.testing.assert_allclose(found.gradient(theta), A.T @ (s * r) / s.sum())
+    v = RNG.normal(size=4)
+    np.testing.assert_allclose(found.product(theta, v), H @ v)
+    low, high = spectrum_ends(lambda v: found.product(theta, v), 4, 40)
+    np.testing.assert_allclose([low, high], np.linalg.eigvalsh(H)[[0, -1]], rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.LSTM(3, 4, batch_first=True), nn.GRU(3, 4, batch_first=True)]
+)
+def test_recurrent_layers_follow_the_vector(layer):
+    class Last(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.out = layer, nn.Linear(4, 1)
+
+        def forward(self, x):
+            return self.out(self.layer(x)[0][:, -1])
+
+    rows = RNG.normal(size=(10, 5, 3))
+    found = stated(Last(), rows, y[:10])
+    ratio = compare(
+        found.loss, found.gradient, found.point, np.ones(len(found.point)), 3
+    ).ratio
+    assert ratio == pytest.approx(1.0, abs=1e-6)
+
+
+def test_dead_units_are_counted_by_hand():
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)).double()
+    with torch.no_grad():
+        net[0].bias[:2] = -1e6
+        net[0].bias[2:] = 1e6
+    assert stated(net).dead_units() == (2, 4)
+
+    class Plain(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net
+
+        def forward(self, x):
+            h = torch.relu(self.net[0](x))
+            return self.net[2](torch.nn.functional.relu(h))
+
+    assert stated(Plain()).dead_units() == (4, 8)
+    images = nn.Sequential(nn.Conv1d(1, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(6, 1))
+    with torch.no_grad():
+        images[0].bias[0] = -1e6
+    assert stated(images, X[:, None]).dead_units() == (1, 2)
+
+
+def test_no_relu_no_claim_and_many_dead_have_a_remedy():
+    tanh = NeuralRegressor(TinyNetwork(), max_iter=2, random_state=0).fit(X, y)
+    assert "dead_units" not in tanh.certificate_
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+    with torch.no_grad():
+        net[0].bias[:] = -1e6
+    claim = NeuralRegressor(net, max_iter=1).fit(X, y).certificate_["dead_units"]
+    assert claim.value == 4 and "leaky_relu" in claim.fix
+
+
+# -- claims ---------------------------------------------------------------------------
+
+
+class Forged:
+    """A loss ½‖θ − c‖² whose gradient is wrong by a factor."""
+
+    def __init__(self, factor):
+        self.point, self.sizes = np.array([1.0, 2.0, -1.0]), [3]
+        self.factor = factor
+
+    def loss(self, theta):
+        return 0.5 * float(theta @ theta)
+
+    def gradient(self, theta):
+        return self.factor * theta
+
+    def product(self, theta, v):
+        return np.array([-1.0, 1.0, 3.0]) * v
+
+    def dead_units(self):
+        return 0, 0
+
+
+def check(lent, level="quick", **params):
+    model = SimpleNamespace(_stated=lambda *args: lent)
+    history = {"history_loss": np.array(params.pop("history", [2.0, 1.0]))}
+    evidence = Evidence("network", (), params, history)
+    return check_network(model, evidence, X, y, None, level)
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0, -1.0])
+def test_a_wrong_gradient_shows(factor):
+    claims, _, _ = check(Forged(factor))
+    ratio = next(c for c in claims if c.name == "gradient_ratio")
+    assert ratio.value == pytest.approx(abs(factor - 1), abs=1e-6)
+    assert ratio.strength is Strength.MEASURED and f"{factor:.6f}" in ratio.detail
+
+
+def test_negative_curvature_is_said_plainly():
+    claims = {c.name: c for c in check(Forged(1.0), "full")[0]}
+    assert claims["smallest_curvature"].value == pytest.approx(-1.0)
+    assert "no minimum" in claims["smallest_curvature"].detail
+    assert claims["largest_curvature"].value == pytest.approx(3.0)
+
+
+def test_a_minimum_of_least_squares_fulfils_both_conditions():
+    model = NeuralRegressor(
+        nn.Linear(3, 1).double(),
+        learning_rate=0.05,
+        schedule="cosine",
+        batch_size=None,
+        max_iter=1500,
+        n_iter_no_change=10**6,
+        random_state=0,
+    ).fit(X, y)
+    found = certus.certify(model, X, y, level="full")
+    assert found["gradient_norm"].value < 1e-6
+    assert "second-order condition holds" in found["smallest_curvature"].detail
+    assert found.status is Status.SOLVED
+
+
+@pytest.mark.parametrize(
+    ("params", "status", "words"),
+    [
+        ({"history": [3, 1, 1, 1], "patience": 2, "epochs": 4}, "solved", "no better"),
+        ({"history": [3, 2, 1], "patience": 2, "epochs": 3}, None, "improved it by 2"),
+        ({"history": [3, 2], "planned": 2, "epochs": 2}, "solved", "of the plan"),
+        ({"history": [3, 2], "planned": 5, "epochs": 2}, None, "improved"),
+        ({"diverged": [3, 7, 1e9], "epochs": 2}, "diverged", "epoch 3, step 7 (1e+09"),
+        ({"diverged": [1, 2, 5.0]}, "diverged", "those it began with"),
+    ],
+)
+def test_how_training_ended_is_recomputed_from_the_history(params, status, words):
+    claims, found, _ = check(Forged(1.0), **params)
+    assert words in claims[0].detail
+    assert found.value == (status or "tol_not_reached")
+
+
+def test_a_loss_that_cannot_be_computed_is_refused():
+    lent = Forged(1.0)
+    lent.loss = None
+    claims, _, _ = check(lent)
+    assert claims[0].strength is Strength.REFUSED and "float64" in claims[0].detail
+
+
+# -- fingerprints ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (X, X + np.eye(50, 3) * 1e-3),
+        (X, X[::-1]),
+        (X.reshape(50, 3, 1), X[::-1].reshape(50, 3, 1)),
+        ([[1, 2], [3]], [[1], [2, 3]]),
+        ([[1, 2], [3]], [[1, 2], [4]]),
+        (["a b", "c"], ["a b", "d"]),
+        ([["a", "b"], ["c"]], [["a"], ["b", "c"]]),
+    ],
+)
+def test_other_rows_leave_other_marks(a, b):
+    one, two = marks_of(a, None, None), marks_of(b, None, None)
+    assert one["x"] != two["x"]
+    assert marks_of(a, None, None) == one
+
+
+def test_targets_and_weights_leave_marks():
+    def mark(y, s=None):
+        return marks_of(X[:2], y, s)
+
+    for a, b in [
+        ([0, 1], [1, 0]),
+        (["a", "b"], ["b", "a"]),
+        ([[1], [2, 3]], [[1, 2], [3]]),
+    ]:
+        assert mark(a)["y"] != mark(b)["y"]
+    assert mark([0, 1], [1, 2])["weight"] == 3.0
+    assert mark([0, 1])["shape"] == [2, 3]
+
+
+def test_rows_checked_are_few_for_large_networks():
+    assert rows_for(10, 10**9) == 10
+    assert rows_for(10**6, 10**9) == 128
+    assert rows_for(10**6, 10) == 2048
+
+
+def test_other_data_are_named_and_other_weights_refuted():
+    labels = (X[:, 0] > 0).astype(int)
+    model = NeuralClassifier(TinyNetwork(), max_iter=3, random_state=0).fit(X, labels)
+    other = certus.certify(model, X[::-1], labels[::-1])
+    assert "not those of the fit" in other["training_loss"].assumptions[0]
+    assert certus.certify(model, X, labels).status is not Status.REFUTED
+    with torch.no_grad():
+        model.module_[0].bias[0] += 0.1
+    assert certus.certify(model, X, labels).status is Status.REFUTED
+    weighted = certus.certify(model, X, labels, np.linspace(1, 2, 50))
+    assert weighted.status is not Status.REFUTED
