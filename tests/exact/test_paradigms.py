@@ -12,7 +12,9 @@ from torch import nn
 
 import certus
 from certus.deep import (
+    BaggedNetworks,
     ConsistentClassifier,
+    Distilled,
     MultiTaskNetwork,
     NeuralClassifier,
     NeuralRegressor,
@@ -415,3 +417,29 @@ def test_doubts_agree_with_their_formulas():
         most_uncertain(Given(), None, by="chance")
     with pytest.raises(ValueError, match="n must be"):
         most_uncertain(Given(), None, 4)
+
+
+# -- files ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["taught", "few", "bag", "tasks", "noise"])
+def test_models_come_back_from_a_file(kind, tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 3))
+    y = (X[:, 0] > 0).astype(int)
+    plan = {**PLAN, "max_iter": 2}
+    net = NeuralClassifier(MLP(3, 4, 2), **plan)
+    model, target = {
+        "taught": (Distilled(net, certus.linear.LogisticRegression()), y),
+        "few": (ConsistentClassifier(net), np.where(np.arange(40) < 20, y, -1)),
+        "bag": (BaggedNetworks(net, 2, random_state=0), y),
+        "tasks": (MultiTaskNetwork(MLP(3, 4, 3), **plan), np.c_[y, X[:, 1]]),
+        "noise": (NeuralClassifier(WeightNoise(MLP(3, 4, 2)), **plan), y),
+    }[kind]
+    model.fit(X, target).save(tmp_path / "model.certus")
+    twin = certus.load(tmp_path / "model.certus")
+    np.testing.assert_array_equal(twin.predict(X), model.predict(X))
+    if kind != "bag":
+        again = certus.certify(twin, X, target)
+        stated = model.certificate_["training_loss"].value
+        assert again["training_loss"].value == pytest.approx(stated, rel=1e-9)

@@ -162,7 +162,7 @@ class Distilled(WrappedClassifier):
         return self._network._stated(X, y, sample_weight, chosen, change)
 
 
-def soft_cross_entropy(z: Tensor, t: Tensor, temperature: float = 1.0) -> Tensor:
+def soft_cross_entropy(z: Tensor, t: Any, temperature: float = 1.0) -> Tensor:
     """−Σₖ softmax(t/T)ₖ log softmax(z/T)ₖ for each row of scores z and t.
 
     A single column of z is the score of the second of two classes.

@@ -114,6 +114,7 @@ class Sampling(nn.Module):
 
 def has_dropout(module: nn.Module) -> bool:
     """Whether some layer leaves out units in training."""
-    rates = [part.p for part in module.modules() if "Dropout" in type(part).__name__]
-    inner = [part.dropout for part in module.modules() if isinstance(part, nn.RNNBase)]
+    parts: list[Any] = list(module.modules())
+    rates = [part.p for part in parts if "Dropout" in type(part).__name__]
+    inner = [part.dropout for part in parts if isinstance(part, nn.RNNBase)]
     return any(rate > 0 for rate in [*rates, *inner])

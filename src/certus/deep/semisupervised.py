@@ -157,7 +157,8 @@ class ConsistentClassifier(WrappedClassifier):
                 z = module(x, *more)
                 moved = module(x + noise * e, *more)
                 apart = (_softmax(z) - _softmax(moved)).square().sum(dim=1)
-                rows = batch.extra * targets.loss(z, batch.y) + weight * apart
+                counts: Any = batch.extra
+                rows = counts * targets.loss(z, batch.y) + weight * apart
                 return {"loss": weighted_mean(rows, batch.s)}
 
             return targets._replace(objective=objective, extra=table)

@@ -54,7 +54,7 @@ def load_backbone(module: nn.Module, weights: Any) -> nn.Module:
             f"shape. It has {_some(own)}; the weights have {_some(state)}."
         )
     module.load_state_dict({**own, **fitting})
-    module.left_out = [name for name in own if name not in fitting]
+    vars(module)["left_out"] = [name for name in own if name not in fitting]
     return module
 
 
