@@ -54,7 +54,8 @@ class ImageRows:
     def __init__(
         self, X: np.ndarray, mean: Any, scale: Any, dtype: torch.dtype, device: Any
     ) -> None:
-        self.X = torch.as_tensor(np.ascontiguousarray(X)).to(device)
+        X = np.ascontiguousarray(X)
+        self.X = torch.as_tensor(X if X.flags.writeable else X.copy()).to(device)
         # Values beyond the reach of float32 are brought back in float64.
         self.exact = torch.float64 if X.dtype == np.float64 else dtype
         self.mean, self.scale = (
@@ -86,12 +87,13 @@ class ImageInput(NeuralModel):
         images = self._read_rows(X, reset) if found is None else found[0]
         if images.dtype.kind == "f":
             assert_all_finite(images, input_name="X")
-        sizes = tuple(int(side) for side in images.shape[1:])
+        channels, height, width = (int(side) for side in images.shape[1:])
+        sizes: Sizes = (channels, height, width)
         if reset:
             self.image_shape_ = sizes
             self._pixels = _kind_of(images)
             if found is not None:  # pixels count as columns, which have no names
-                self._layout = tuple(found[1])
+                self._layout: Any = tuple(found[1])
                 columns = images.reshape(len(images), -1)
                 validate_data(self, columns, skip_check_array=True)
         elif sizes != self.image_shape_:

@@ -159,8 +159,9 @@ def as_images(
 
 
 def _axes(X: Any) -> int:
+    found = getattr(X, "ndim", None)
     try:
-        return np.ndim(X)
+        return np.asarray(X).ndim if found is None else int(found)
     except ValueError:  # lists of unequal lengths
         return 0
 
