@@ -208,7 +208,7 @@ class NeuralModel(Estimator):
         status = train(run, batches, Rules(run.epoch + 1, max_time=self.max_time))
         self._finish(run)
         # It spoke of other weights; certus.certify makes one for these.
-        vars(self).pop("certificate_", None)
+        self.__dict__.pop("certificate_", None)
         self._complain(run, status)
 
     def _complain(self, run: Run, status: Status) -> None:
@@ -286,7 +286,8 @@ class NeuralModel(Estimator):
         with torch.no_grad():
             loss = targets.loss(z, y)
         if not isinstance(loss, Tensor) or loss.shape != (len(z),):
-            got = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+            given = isinstance(loss, Tensor)
+            got = str(tuple(loss.shape)) if given else type(loss).__name__
             raise ValueError(
                 "The loss should give one number for each row, as with "
                 f"reduction='none'; for {len(z)} rows it gives {got}."

@@ -56,8 +56,9 @@ def looked_up(module: nn.Module) -> int | None:
     """How many entries the table has with which a module begins, if it does."""
     parts = (m for m in module.modules() if next(m.parameters(False), None) is not None)
     first = next(parts, None)
-    table = isinstance(first, nn.Embedding | nn.EmbeddingBag)
-    return first.num_embeddings if table else None
+    if isinstance(first, nn.Embedding | nn.EmbeddingBag):
+        return int(first.num_embeddings)
+    return None
 
 
 def _require_places(X: Any, entries: int) -> None:
@@ -72,6 +73,9 @@ def _require_places(X: Any, entries: int) -> None:
 
 class Classes(ClassifierMixin, NeuralModel):
     """Targets that are classes, several labels at once, or soft targets; abstract."""
+
+    classes_: np.ndarray
+    _kind: str  # "classes", "labels" or "soft"
 
     def _read_y(self, y: Any, reset: bool) -> Targets:
         y = _as_array(self, y)

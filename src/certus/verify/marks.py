@@ -70,7 +70,7 @@ def _of_sequences(X: Any, n: int) -> dict[str, Any]:
     parts = [_line(x) for x in X]
     lengths = np.array([len(part) for part in parts], dtype=float)
     values = np.concatenate([*parts, lengths])
-    first = np.shape(X[0]) if n else ()
+    first: tuple[int, ...] = np.shape(X[0]) if n else ()
     texts = n > 0 and all(isinstance(x, str) for x in X)
     return {
         "shape": [n, int(first[1]) if len(first) > 1 else 1],
