@@ -5,7 +5,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from certus.deep import RecurrentRegressor  # noqa: E402
+from certus.deep import RecurrentRegressor
 
 pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
 

@@ -28,6 +28,9 @@ EMBEDDING = 64
 class SequenceInput(NeuralModel):
     """Reads X as sequences, for a recurrent network; abstract."""
 
+    module_: Any
+    _width: int | None  # numbers at each step, if there are any
+
     def _read_X(self, X: Any, reset: bool) -> list[np.ndarray]:
         """Each sequence as (time,) numbers of tokens, or as (time, features)."""
         if X is None:
@@ -37,7 +40,7 @@ class SequenceInput(NeuralModel):
         cells = _rows_of_cells(X) if table else listed(X)
         if reset:
             for name in ("tokens_", "n_features_in_", "feature_names_in_"):
-                vars(self).pop(name, None)
+                self.__dict__.pop(name, None)
             tokens = self.embedding is not None
             if self.embedding == "auto":
                 tokens = holds_tokens(_strings_of(cells) if table else cells)
@@ -78,10 +81,11 @@ class SequenceInput(NeuralModel):
 
     def _build(self, X: list[np.ndarray], targets: Targets) -> nn.Module:
         tokens = hasattr(self, "tokens_")
+        width: Any = len(self.tokens_) + 1 if tokens else self._width
         size = min(self.hidden, EMBEDDING)
         size = size if self.embedding == "auto" else self.embedding
         module = rnn.Recurrent(
-            len(self.tokens_) + 1 if tokens else self._width,
+            width,
             self.hidden,
             targets.outputs,
             cell=self.cell,

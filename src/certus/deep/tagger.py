@@ -415,7 +415,8 @@ def read_labels(y: Any) -> list[np.ndarray]:
     """The labels of each sequence as an array; all of them one kind."""
     if y is None:
         raise ValueError("SequenceTagger needs y: a label for each element of X.")
-    labels, kinds = [], {}
+    labels: list[np.ndarray] = []
+    kinds: dict[str, int] = {}
     for i, part in enumerate(listed(y, "y")):
         a = np.asarray(list(part) if isinstance(part, str) else part)
         if a.ndim != 1 or (a.dtype.kind == "f" and not np.isfinite(a).all()):

@@ -253,7 +253,7 @@ def backpropagate_through_time(cell: ElmanCell, x: Tensor, slopes: Tensor) -> Va
         h = unroll(cell, x)["state"]  # (batch, time, hidden)
         before = torch.cat([torch.zeros_like(h[:, :1]), h[:, :-1]], dim=1)
         arriving = torch.zeros_like(h)  # ∂R/∂hᵗ along all ways
-        later = torch.zeros_like(h[:, 0]) if h.shape[1] else None
+        later = h.new_zeros(len(h), cell.hidden)
         delta = torch.zeros_like(h)
         for t in reversed(range(h.shape[1])):
             arriving[:, t] = slopes[:, t] + later

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from certus.nets.arguments import require_choice, require_count
 from certus.nets.cells import Cell, ElmanCell, GRUCell, LSTMCell, Values, unroll
 
-LAYERS: dict[str, type[nn.RNNBase]] = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
+LAYERS: dict[str, Any] = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 CELLS: dict[type, type[Cell]] = {nn.RNN: ElmanCell, nn.LSTM: LSTMCell, nn.GRU: GRUCell}
 
 
@@ -98,7 +98,7 @@ class Recurrent(nn.Module):
             self.embedding = nn.Embedding(n_inputs, embedding, padding_idx=0)
         width = n_inputs if embedding is None else embedding
         directions = 2 if bidirectional else 1
-        self.layers = nn.ModuleList()
+        self.layers: Any = nn.ModuleList()
         for _ in range(layers):
             readers = [new_layer(cell, width, hidden) for _ in range(directions)]
             self.layers.append(nn.ModuleList(readers))
@@ -216,7 +216,7 @@ class Recurrent(nn.Module):
 
 def new_layer(kind: str, n_inputs: int, hidden: int) -> nn.RNNBase:
     """A layer of torch with the initial weights of our cells."""
-    layer = LAYERS[kind](n_inputs, hidden, batch_first=True)
+    layer: Any = LAYERS[kind](n_inputs, hidden, batch_first=True)
     cell = CELLS[LAYERS[kind]](n_inputs, hidden)
     with torch.no_grad():
         layer.weight_hh_l0.copy_(cell.W)
@@ -260,7 +260,7 @@ def written_out(layer: nn.RNNBase, number: int = 0, backwards: bool = False) -> 
     elif isinstance(layer, nn.LSTM):
         cell = LSTMCell(n_inputs, hidden)
     else:
-        cell = ElmanCell(n_inputs, hidden, bend=layer.nonlinearity)
+        cell = ElmanCell(n_inputs, hidden, bend=str(layer.nonlinearity))
     cell = cell.to(W)
     with torch.no_grad():
         cell.W.copy_(W)
