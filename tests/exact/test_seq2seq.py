@@ -224,6 +224,26 @@ def test_a_beam_of_one_is_greedy(cell):
         assert [int(t) for t in found[row] if t != END] == written
 
 
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+@pytest.mark.parametrize("width", [2, 5])
+def test_a_beam_knows_the_probability_of_what_it_found(cell, width):
+    net = network(cell, n_target=5, sharp=6.0)
+    with torch.no_grad():  # states that what was written changes much
+        net.decoder.embedding.weight.mul_(3)
+        for weight in net.decoder.rnn.parameters():
+            weight.mul_(3)
+        net.decoder.output.bias[END] -= 3.0
+        source, lengths = torch.randint(1, 5, (40, 6)), torch.randint(1, 7, (40,))
+        found = net.beam(net.encode(source, lengths), 7, width)
+        tokens = torch.nn.functional.pad(found.tokens, (0, 1), value=END)
+        steps = torch.log_softmax(net(source, lengths, tokens), dim=2)
+        steps = steps.gather(2, tokens[..., None])[..., 0]
+        first_end = (tokens == END).int().argmax(dim=1, keepdim=True)
+        counts = torch.arange(tokens.shape[1]) <= first_end
+    wanted = torch.where(counts, steps, 0.0).sum(dim=1)
+    torch.testing.assert_close(found.log_probability, wanted, rtol=0, atol=1e-10)
+
+
 def test_a_wider_beam_finds_what_greed_misses():
     better = 0
     for seed in range(20):
