@@ -96,7 +96,7 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
     >>> from sklearn.preprocessing import scale
     >>> from certus.deep import MLPClassifier
     >>> X, y = load_iris(return_X_y=True)
-    >>> model = MLPClassifier((16,), max_iter=1000, random_state=0).fit(scale(X), y)
+    >>> model = MLPClassifier((16,), solver="lbfgs", random_state=0).fit(scale(X), y)
     >>> model.score(scale(X), y) > 0.95
     True
     """
