@@ -5,9 +5,18 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from certus.deep import NeuralClassifier, NeuralRegressor, monte_carlo
+import certus
+from certus.deep import (
+    ConvNetClassifier,
+    Distilled,
+    MLPClassifier,
+    NeuralClassifier,
+    NeuralRegressor,
+    monte_carlo,
+)
 from certus.nets import MLP
 
 RNG = np.random.default_rng(0)
@@ -161,6 +170,22 @@ def test_batch_norms_keep_to_the_statistics_of_training():
     plain = model.predict(X[:1])  # linear, so rescaling is exact
     assert abs(alone - plain) < 0.2 * max(1.0, abs(plain[0]))
     assert abs(among - plain) < 0.2 * max(1.0, abs(plain[0]))
+
+
+def test_any_estimator_with_dropout_can_be_drawn_from():
+    quick = {"max_iter": 2, "random_state": 0}
+    perceptron = MLPClassifier(dropout=0.3, **quick)
+    taught = Distilled(
+        NeuralClassifier(MLP(3, 8, 2, dropout=0.3), **quick), LogisticRegression()
+    )
+    images = Distilled(ConvNetClassifier(**quick), LogisticRegression())
+    with certus.config_context(on_uncertified="ignore"):
+        for model in (perceptron, taught):
+            assert monte_carlo(model.fit(X, y), X, random_state=0).spread.max() > 0
+        assert images.fit(X, y).predict(X).shape == y.shape
+        plain = MLPClassifier(**quick).fit(X, y)
+    with pytest.raises(ValueError, match="no dropout"):
+        monte_carlo(plain, X)
 
 
 def test_a_network_without_dropout_is_refused():

@@ -132,8 +132,7 @@ class Distilled(WrappedClassifier):
         self.teacher_ = _fitted(self.teacher, X, y, sample_weight)
         change = self._change(student, log_probabilities(self.teacher_, X))
         given = (X, y, sample_weight)
-        done = student._fit(*given, X_val, y_val, change)
-        self.student_ = student
+        done = self._train(student, *given, X_val, y_val, change)
         return Fitted(done.evidence, *given, done.status)
 
     def _change(self, student: Any, logits: np.ndarray) -> Change:

@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from certus.base import check_number, generator_of
+from certus.deep.wrapped import WrappedClassifier
 
 #: Layers that normalise by the rows they see unless they are in evaluation mode.
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
@@ -69,10 +70,14 @@ def monte_carlo(
     >>> mean.shape, bool((spread > 0).all())
     ((50,), True)
     """
-    check_is_fitted(model, "module_")
     check_number("samples", samples, 1, integer=True)
+    if isinstance(model, WrappedClassifier):
+        model = model._network
+    check_is_fitted(model, "module_")
     twin = copy.copy(model)
-    twin.module_ = Sampling(model.module_)
+    # Where ``module_`` is computed, the module itself is one name further down.
+    name = "module_" if "module_" in vars(model) else "_module"
+    setattr(twin, name, Sampling(model.module_))
     predict = twin.predict_proba if is_classifier(model) else twin.predict
     seeds = generator_of(random_state).integers(2**63 - 1, size=samples)
     cuda = {p.device.index or 0 for p in model.module_.parameters() if p.is_cuda}

@@ -129,8 +129,8 @@ class ConsistentClassifier(WrappedClassifier):
             )
         filled, known = _filled(y)
         change = self._change(known, sample_weight)
-        done = network._fit(X, filled, sample_weight, X_val, y_val, change)
-        self.network_ = network
+        rest = (X_val, y_val, change)
+        done = self._train(network, X, filled, sample_weight, *rest)
         return Fitted(done.evidence, X, y, sample_weight, done.status)
 
     def _change(

@@ -13,7 +13,7 @@ from sklearn.base import ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from certus.base import Estimator
+from certus.base import Estimator, Fitted
 from certus.deep.estimator import NeuralModel
 from certus.deep.reading import Classes
 
@@ -36,6 +36,14 @@ class WrappedClassifier(ClassifierMixin, MetaEstimatorMixin, Estimator):
                 f"such as NeuralClassifier(module); got {network!r}."
             )
         return clone(network)
+
+    def _train(self, network: Any, X: Any, y: Any, s: Any, *rest: Any) -> Fitted:
+        """Fit the clone, as its own ``fit`` would but for the objective."""
+        if hasattr(network, "_learn_scale"):  # images are scaled before they are read
+            network._learn_scale(X, s)
+        done: Fitted = network._fit(X, y, s, *rest)
+        setattr(self, f"{self._held}_", network)
+        return done
 
     @property
     def _network(self) -> Any:
