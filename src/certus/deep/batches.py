@@ -75,7 +75,7 @@ class Blocks:
     def __init__(self, X: Any, ready: Any, copied: bool = False) -> None:
         self.X, self.ready, self.copied = X, ready, copied
         width = max(1, int(np.prod(X.shape[1:])))
-        self.together = min(8192, max(256, NUMBERS_TOGETHER // width))
+        self.together = min(16384, max(256, NUMBERS_TOGETHER // width))
 
     def __len__(self) -> int:
         """How many rows there are."""
