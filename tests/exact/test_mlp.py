@@ -292,10 +292,16 @@ def test_class_weights_multiply():
 
 @pytest.mark.slow
 def test_digits_with_default_settings():
+    """As benchmarks/quality.py measures it: stratified, a split for each seed.
+
+    The bar is 97.5 % and the margin a row or two: splits that are not stratified give
+    medians of about 97 %.
+    """
     X, y = load_digits(return_X_y=True)
     scores = []
     for seed in range(3):
-        parts = train_test_split(X / 16, y, test_size=0.25, random_state=seed)
+        options = {"test_size": 0.25, "stratify": y, "random_state": seed}
+        parts = train_test_split(X / 16, y, **options)
         with quiet():
             model = MLPClassifier(random_state=seed).fit(parts[0], parts[2])
         scores.append(model.score(parts[1], parts[3]))
