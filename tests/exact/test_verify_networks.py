@@ -75,9 +75,9 @@ def test_recurrent_layers_follow_the_vector(layer):
 def test_dead_units_are_counted_by_hand():
     net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)).double()
     with torch.no_grad():
-        net[0].bias[:2] = -1e6
-        net[0].bias[2:] = 1e6
-    assert stated(net).dead_units() == (2, 4)
+        net[0].bias[:1] = -1e6
+        net[0].bias[1:] = 1e6
+    assert stated(net).dead_units() == (1, 4)
 
     class Plain(nn.Module):
         def __init__(self):
@@ -88,7 +88,7 @@ def test_dead_units_are_counted_by_hand():
             h = torch.relu(self.net[0](x))
             return self.net[2](torch.nn.functional.relu(h))
 
-    assert stated(Plain()).dead_units() == (4, 8)
+    assert stated(Plain()).dead_units() == (2, 8)
     images = nn.Sequential(nn.Conv1d(1, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(6, 1))
     with torch.no_grad():
         images[0].bias[0] = -1e6
