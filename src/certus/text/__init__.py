@@ -63,3 +63,7 @@ def __getattr__(name: str) -> Any:
             'certus.text.TextConvClassifier needs PyTorch: pip install "certus[deep]".'
         ) from error
     return TextConvClassifier
+
+
+def __dir__() -> list[str]:
+    return __all__
