@@ -348,7 +348,5 @@ def test_what_cannot_be_differentiated_is_refused():
         jacobian(torch.exp, np.array(["a"]))
     with pytest.raises(ValueError, match="real numbers"):
         jacobian(torch.exp, np.ones(3, dtype=complex))
-    with pytest.raises(
-        ValueError, match="v must hold real numbers"
-    ):
+    with pytest.raises(ValueError, match="v must hold real numbers"):
         jvp(torch.exp, x, torch.ones(3, dtype=torch.complex64))
