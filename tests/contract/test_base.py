@@ -166,6 +166,7 @@ def test_separation_warns_or_raises() -> None:
 # -- estimators ---------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
 @pytest.mark.parametrize("estimator", instances(), ids=lambda e: type(e).__name__)
 def test_the_html_view_shows_the_certificate(estimator: Any) -> None:
     X, y = example(estimator)

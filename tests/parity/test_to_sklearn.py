@@ -190,6 +190,7 @@ def test_a_lasso_penalty_gets_a_solver_that_knows_it() -> None:
     np.testing.assert_allclose(again.coef_, ours.coef_, atol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
 @pytest.mark.parametrize("model", OURS, ids=name)
 def test_what_scikit_learn_lacks_is_refused_by_name(model: Any) -> None:
     X, labels, amounts = rows()
