@@ -101,11 +101,12 @@ _REQUEST = re.compile(r"set_\w+_request$")
 
 
 def _skip(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> Any:
-    """Leave out what scikit-learn documents, and the fields of NamedTuples."""
+    """Leave out what scikit-learn and torch document, and fields of NamedTuples."""
     inner = getattr(obj, "fget", obj)
     module = str(getattr(inner, "__module__", "") or "")
     field = type(obj).__name__ == "_tuplegetter"
-    if module.startswith("sklearn.") or _REQUEST.match(name) or field:
+    theirs = module.startswith(("sklearn.", "torch."))
+    if theirs or _REQUEST.match(name) or field:
         return True
     return None
 

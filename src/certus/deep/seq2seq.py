@@ -63,8 +63,8 @@ class Seq2Seq(NeuralModel):
 
     Objective
     ---------
-    Σ sᵢ ℓᵢ / Σ s, ℓ = −log p(y | x; θ) / |y| with p(y | x) = Πₜ p(yᵗ | x, y^{<t}); the
-    last factor is that of the end, and |y| counts it.
+    Σ sᵢ ℓᵢ / Σ s, ℓ = −log p(y | x; θ) / T with p(y | x) = Πₜ p(yᵗ | x, y^{<t}) over
+    the T tokens of y; the last of them is the end.
 
     Certificate
     -----------
