@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,7 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+@lru_cache(maxsize=1)
 def _announce() -> None:
     """On stderr: a person is waiting and would like to know why, once."""
     sys.stderr.write(
