@@ -88,7 +88,8 @@ def replace_head(module: Any, n_outputs: int, *, random_state: Any = None) -> nn
     name = head_of(module)
     old: Any = module.get_submodule(name)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(generator_of(random_state).integers(2**63 - 1)))
+        seed = int(generator_of(random_state).integers(2**63 - 1))
+        torch.default_generator.manual_seed(seed)
         new = nn.Linear(old.in_features, n_outputs, bias=old.bias is not None)
     new = new.to(device=old.weight.device, dtype=old.weight.dtype)
     if not name:
