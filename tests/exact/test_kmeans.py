@@ -297,3 +297,19 @@ def test_the_elbow_takes_a_data_frame_and_keeps_its_names():
     assert repr(found).startswith("Elbow(k=3, of 1 to 5 clusters")
     with pytest.raises(TypeError, match="range"):
         elbow(X, 5)
+
+
+@pytest.mark.catalog("LAT-01")
+def test_rows_that_float32_cannot_tell_apart_are_settled_in_float64():
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((4000, 3))
+    # One row in forty lies a billionth beside the plane between two centres.
+    near = np.arange(0, len(X), 40)
+    X[near, 0] = rng.choice([-1.0, 1.0], len(near)) * 1e-9
+    centers = np.array([[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 9.0, 0.0]])
+    rows = engine.rows_of(X, np.ones(len(X)))
+    state = engine.Labelling(rows, len(centers))
+    state.move_to(centers)
+    away = ((X[:, None, :] - centers) ** 2).sum(axis=2)
+    assert np.array_equal(state.labels, away.argmin(axis=1))
+    assert 0.2 < np.mean(state.labels[near] == 0) < 0.8
