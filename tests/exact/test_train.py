@@ -12,7 +12,8 @@ from certus.certificate import Status
 from certus.deep import train as loop
 from certus.deep.batches import Batch
 from certus.deep.objective import GradientStep, RowLoss, squared
-from certus.deep.train import Rules, Run, threads_for, train
+from certus.deep.run import Rules, Run, threads_for
+from certus.deep.train import train
 
 ROWS = 12
 
@@ -202,6 +203,51 @@ def test_a_run_that_comes_apart_at_once_keeps_its_first_weights(data):
     assert train(run, batches, Rules(9)) is Status.DIVERGED
     assert torch.equal(theta(run), theta(new_run(data)))
     assert run.history == {}
+
+
+def loss_of(run, data):
+    X, y = data
+    with torch.no_grad():
+        return float(squared(run.final()(X), y).mean())
+
+
+@pytest.mark.parametrize("keep_best", [False, True])
+@pytest.mark.parametrize("rate", [1e3, 1e7, 1e30])
+def test_an_epoch_that_exploded_is_not_kept(data, rate, keep_best):
+    everything = lambda rng: [torch.arange(ROWS)]  # noqa: E731
+    run = new_run(data, rate=rate)
+    start = loss_of(run, data)
+    evaluate = (lambda run: {"criterion": loss_of(run, data)}) if keep_best else None
+    rules = Rules(10_000, keep_best=keep_best)
+    assert train(run, everything, rules, evaluate) is Status.DIVERGED
+    losses = run.history["loss"]
+    assert len(losses) > 2 and losses[2] > losses[1] > 1e3 * losses[0]
+    assert loss_of(run, data) == start
+    assert run.kept == 0 and run.epoch == len(losses)
+    assert not keep_best or run.best_epoch == 0
+
+
+@pytest.mark.parametrize("keep_best", [False, True])
+def test_the_last_sane_epoch_is_kept_when_later_ones_exploded(data, keep_best):
+    def burst(step):
+        if step == 10:  # the first of epoch 4
+            run.step.optimizers["module"].param_groups[0]["lr"] = 1e20
+
+    run = new_run(data, watch=burst)
+    evaluate = (lambda run: {"criterion": loss_of(run, data)}) if keep_best else None
+    rules = Rules(10_000, keep_best=keep_best)
+    assert train(run, batches, rules, evaluate) is Status.DIVERGED
+    assert run.epoch > 4 and run.diverged.epoch == run.epoch + 1
+    assert run.kept == 3
+    assert torch.equal(theta(run), after(data, 3))
+
+
+def test_a_resumed_run_knows_how_it_began(data):
+    run = new_run(data)
+    train(run, batches, Rules(2))
+    first = run.first_loss
+    train(run, batches, Rules(4))
+    assert run.first_loss == first
 
 
 def test_a_long_epoch_is_left_early_when_it_has_come_apart(data, monkeypatch):

@@ -302,6 +302,24 @@ def test_divergence_later_keeps_the_last_good_epoch():
     assert model.n_iter_ == 13 and len(model.history_["loss"]) == 13
 
 
+@pytest.mark.parametrize("early_stopping", [False, True])
+def test_weights_that_exploded_before_they_were_infinite_are_not_kept(early_stopping):
+    model = regressor(
+        nn.Linear(4, 1),
+        optimizer="sgd",
+        learning_rate=1e3,
+        max_iter=200,
+        batch_size=None,
+        early_stopping=early_stopping,
+    ).fit(X, NUMBERS)
+    assert model.certificate_.status is Status.DIVERGED
+    assert model.history_["loss"][-1] > 1e4 * model.history_["loss"][0]
+    loss = model.certificate_["training_loss"]
+    assert "those it began with" in loss.detail
+    assert loss.value <= 2 * model.history_["loss"][0]  # of all rows, not the trained
+    certus.certify(model, X, NUMBERS)
+
+
 def test_a_partial_fit_that_diverges_warns_and_keeps_the_weights():
     model = regressor().fit(X, NUMBERS)
     before = model.predict(X)

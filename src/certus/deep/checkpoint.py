@@ -22,7 +22,7 @@ from scipy import sparse
 from torch import Tensor, nn
 
 from certus.deep import distributed
-from certus.deep.train import Run
+from certus.deep.run import Run
 from certus.persist import ModelFileError, decode, encode
 from certus.persist.container import seal, unseal, write_atomically
 
@@ -228,6 +228,7 @@ def _state(run: Run) -> dict[str, Any]:
         "best_epoch": run.best_epoch,
         "best_value": run.best_value,
         "stale": run.stale,
+        "first_loss": run.first_loss,
         "history": run.history,
     }
 
@@ -241,7 +242,8 @@ def _restore(run: Run, state: dict[str, Any]) -> None:
     run.rng.bit_generator.state = state["rng"]
     run.torch_state = torch.from_numpy(state["torch_state"])
     run.best = None if state["best"] is None else _tensors(state["best"])
-    for name in ("epoch", "best_epoch", "best_value", "stale", "history"):
+    plain = ("epoch", "best_epoch", "best_value", "stale", "first_loss", "history")
+    for name in plain:
         setattr(run, name, state[name])
 
 

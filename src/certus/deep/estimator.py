@@ -34,8 +34,9 @@ from certus.deep.batches import Batch, Blocks, Rows, epoch_batches, lengths_of, 
 from certus.deep.checkpoint import Checkpoints, describe
 from certus.deep.objective import RowLoss
 from certus.deep.optim import make_average, make_schedule, make_step
+from certus.deep.run import Losses, Rules, Run, threads_for
 from certus.deep.stated import Stated
-from certus.deep.train import Losses, Rules, Run, threads_for, train
+from certus.deep.train import train
 from certus.verify.data import weights
 
 #: Rows that go through a network together in prediction.
@@ -388,6 +389,7 @@ class NeuralModel(Estimator):
         params: dict[str, Any] = {
             "epochs": run.epoch,
             "best_epoch": run.best_epoch,
+            "kept": run.kept,
             "criterion": self._criterion(run),
             # A run with a schedule ends where the schedule does, not on a plateau.
             "planned": self.max_iter if planned else None,

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from certus.deep import distributed
 from certus.deep.batches import Batch
-from certus.deep.train import Losses
+from certus.deep.run import Losses
 
 
 def cross_entropy(z: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:

@@ -18,7 +18,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from certus.base import check_choice, check_number
 from certus.deep.objective import GradientStep
-from certus.deep.train import Losses
+from certus.deep.run import Losses
 
 
 class SignSGD(torch.optim.Optimizer):

@@ -29,6 +29,7 @@ from certus.deep.estimator import (
 )
 from certus.deep.objective import RowLoss
 from certus.deep.parameters import documented
+from certus.deep.run import Losses, Run
 from certus.deep.tokens import (
     NOTHING,
     accuracy,
@@ -41,7 +42,6 @@ from certus.deep.tokens import (
     tokens_of,
     trimmed,
 )
-from certus.deep.train import Losses, Run
 from certus.nets import seq2seq as net
 from certus.verify.data import weights
 from certus.wording import shorten

@@ -23,7 +23,7 @@ from certus.deep.estimator import HeldOut, Targets, evaluating
 from certus.deep.parameters import documented
 from certus.deep.ragged import listed
 from certus.deep.recurrent import SequenceInput
-from certus.deep.train import Run
+from certus.deep.run import Run
 from certus.verify.data import codes as known_codes
 from certus.verify.data import weights
 

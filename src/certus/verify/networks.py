@@ -38,8 +38,9 @@ def check_network(
 ) -> Checked:
     """Loss, gradient, one directional derivative; full: the ends of the spectrum.
 
-    ``evidence.params``: epochs, best_epoch, diverged, criterion, patience, tol,
-    planned, settled (by a rule of the solver's own), max_iter, parameters, fix;
+    ``evidence.params``: epochs, best_epoch, diverged, kept (the epoch of the weights),
+    criterion, patience, tol, planned, settled (by a rule of the solver's own),
+    max_iter, parameters, fix;
     ``evidence.arrays``: columns of the history. All may be missing.
     """
     marks = marks_of(X, y, sample_weight)
@@ -116,7 +117,8 @@ def _loss_claim(loss: Any, n: int, evidence: Evidence) -> Claim:
     if diverged is not None:
         epoch, step, before = diverged
         was = f" ({before:.3g} before)" if math.isfinite(before) else ""
-        kept = "those it began with" if epoch == 1 else f"of epoch {epoch - 1}"
+        last = int(params.get("kept", epoch - 1))
+        kept = f"of epoch {last}" if last else "those it began with"
         detail = (
             f"the loss became NaN or infinite in epoch {epoch}, step {step}{was}; the "
             f"weights are {kept}, {detail}"
