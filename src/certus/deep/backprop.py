@@ -237,9 +237,12 @@ class _Call:
     ) -> tuple[float, int]:
         from certus.deep.backprop_kernels import train
 
+        given = [part.view() for part in (*rows, numbers)]
+        for part in given:  # some are read-only: all of them, so as to compile once
+            part.flags.writeable = False
         return train(
             *(theta, self.gradient, first, second, self.layers, self.slopes),
-            *(self.targets, self.weights, rows.X, rows.Y, rows.s, numbers),
+            *(self.targets, self.weights, *given),
             *(0, len(numbers), self.sizes, *self.codes, self.numbers, settings, steps),
         )
 

@@ -158,8 +158,7 @@ def as_tensor(X: Any, dtype: torch.dtype) -> Tensor:
     if isinstance(X, Tensor):
         found = X.to(dtype)
     else:
-        X = np.ascontiguousarray(X)
-        found = torch.as_tensor(X if X.flags.writeable else X.copy()).to(dtype)
+        found = shared(X).to(dtype)
     # A finite sum shows that every cell is; only if it is not are they looked at.
     if not found.is_floating_point() or bool(torch.isfinite(found.sum())):
         return found
@@ -170,6 +169,15 @@ def as_tensor(X: Any, dtype: torch.dtype) -> Tensor:
             "the columns (StandardScaler), or make the module float64 (.double())."
         )
     return found
+
+
+def shared(X: Any) -> Tensor:
+    """An array as a tensor of its dtype; with its memory, unless torch refuses that."""
+    X = np.ascontiguousarray(X)
+    X = X.astype(X.dtype.newbyteorder("="), copy=False)
+    # An axis of one element may keep a negative stride and still be contiguous.
+    fine = X.flags.writeable and min(X.strides, default=0) >= 0
+    return torch.as_tensor(X if fine else X.copy())
 
 
 def epoch_batches(

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from certus.base import certified_fit, check_choice, validate_data
 from certus.deep import pictures
 from certus.deep.augment import make_augmentation
+from certus.deep.batches import shared
 from certus.deep.estimator import NeuralModel, Rows, Targets, dtype_of
 from certus.deep.parameters import documented
 from certus.deep.reading import KINDS, Classes
@@ -54,8 +55,7 @@ class ImageRows:
     def __init__(
         self, X: np.ndarray, mean: Any, scale: Any, dtype: torch.dtype, device: Any
     ) -> None:
-        X = np.ascontiguousarray(X)
-        self.X = torch.as_tensor(X if X.flags.writeable else X.copy()).to(device)
+        self.X = shared(X).to(device)
         # Values beyond the reach of float32 are brought back in float64.
         self.exact = torch.float64 if X.dtype == np.float64 else dtype
         self.mean, self.scale = (
