@@ -155,7 +155,11 @@ def test_bent_units_fit_on_compact_sets_alone(name):
         columns = np.column_stack((unit(name, x[:, None] - knots), x, np.ones_like(x)))
         errors.append(fitted(columns, np.sin(x)))
     assert errors[0] > 8 * errors[1] > 64 * errors[2]
-    # On the whole line each of them is affine far out, and sine is not.
+    # On the whole line each of them is affine far out, and sine is not: no line comes
+    # much closer to it than zero does.
+    long = np.linspace(0, 200, 4001)
+    lines = np.column_stack((long, np.ones_like(long)))
+    assert least_distance(lines, np.sin(long)) > 0.98
     for hidden in [(20,), (20, 20, 20)]:
         net = MLP(1, hidden, 1, activation=name).double()
         far = 1e6 + np.linspace(0, 100, 1001)

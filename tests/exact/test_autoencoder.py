@@ -96,6 +96,10 @@ def test_the_gradient_is_that_of_the_notes(monkeypatch):
     Xc = (X - X.mean(axis=0)) / np.sqrt(X.var(axis=0).mean())
     known = 0.5 * np.sum((Xc - Xc @ C.T @ D.T) ** 2) / len(X)
     assert value(first)[0] == pytest.approx(known)
+    off = Xc @ C.T @ D.T - Xc  # y − x, in rows
+    by_C, by_D = D.T @ off.T @ Xc, off.T @ Xc @ C.T
+    both = np.concatenate((by_C.ravel(), by_D.ravel())) / len(X)
+    np.testing.assert_allclose(value(first)[1], both, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["encoder_", "decoder_", "mean_"])

@@ -150,6 +150,18 @@ def test_cost_of_backpropagation_is_linear_in_depth():
     assert counts == [(3 * L - 1) * K * K for L in (2, 4, 8, 16)]
 
 
+@pytest.mark.catalog("NN-25")
+def test_gradients_of_a_network_cost_what_the_recursion_says():
+    def cost(K, L):
+        net = MLP(K, (K,) * (L - 1), K, activation="tanh").double()
+        x = torch.randn(1, K).double()
+        return counted(lambda: net(x).square().sum().backward())
+
+    # Of each layer W h, δ hᵀ and, but for the first, Wᵀδ: K² products and as many sums.
+    for K, L in [(7, 2), (7, 16), (40, 3), (40, 9)]:
+        assert cost(K, L) == 2 * (3 * L - 1) * K * K
+
+
 @pytest.mark.catalog("NN-26")
 def test_backward_iteration_is_the_product_of_jacobians():
     rng = np.random.default_rng(0)

@@ -216,7 +216,7 @@ def test_weights_stay_within_the_ball(bowl, whole):
     radius = 0.6
     optimizer = max_norm(torch.optim.SGD([module.theta], lr=0.05), radius, whole=whole)
     module.theta.data += 0.01
-    norms, free = [], 0
+    norms, free = [], []
     for _ in range(600):
         before = module.theta.detach().clone()
         descend(module, optimizer, 1)
@@ -224,10 +224,11 @@ def test_weights_stay_within_the_ball(bowl, whole):
         size = theta.norm() if whole else theta.abs().max()
         norms.append(float(size))
         step = before - 0.05 * module.theta.grad
-        free += torch.allclose(theta, step, rtol=1e-14, atol=1e-15)
+        free.append(torch.allclose(theta, step, rtol=1e-14, atol=1e-15))
     assert max(norms) <= radius * (1 + 1e-12)
     assert norms[-1] == pytest.approx(radius)
-    assert 0 < free < 600  # inactive early, active later
+    assert free[0] and not free[-1]  # inactive early, active later
+    assert free == sorted(free, reverse=True)
     # The projected point is the minimum in the ball: no feasible direction descends.
     grad = module.theta.grad.reshape(-1)
     theta = module.theta.detach().reshape(-1)

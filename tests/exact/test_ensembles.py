@@ -46,8 +46,12 @@ def test_counts_of_a_bootstrap_sample_are_binomial():
     assert (counts.sum(axis=1) == n).all()
     wanted = binom.pmf(np.arange(5), n, 1 / n)
     wanted = np.append(wanted, 1 - wanted.sum())
-    found = np.bincount(np.minimum(counts[:, 0], 5), minlength=6)
-    assert chisquare(found, wanted * repeats).pvalue > 1e-3
+    for row in counts.T:  # every row, the first and the last too
+        found = np.bincount(np.minimum(row, 5), minlength=6)
+        assert chisquare(found, wanted * repeats).pvalue > 1e-3 / n
+    # Two rows have nothing to do with each other but that all counts sum to n.
+    between = np.corrcoef(counts.T)[~np.eye(n, dtype=bool)]
+    assert np.abs(between + 1 / (n - 1)).max() < 5 / np.sqrt(repeats)
     short = bootstrap_counts(n, 7, random_state=rng)
     assert short.sum() == 7 and short.shape == (n,)
 
@@ -107,6 +111,7 @@ def test_rows_out_of_the_bag_judge_fairly():
     assert good.oob_score_ > 0.9
 
 
+@pytest.mark.catalog("NN-42")
 def test_members_are_fitted_to_the_rows_that_were_drawn():
     s = np.arange(150) % 3 + 0.0  # some rows are absent
     bag = BaggedNetworks(CLASSIFIER, 2, random_state=1).fit(X, y, s)

@@ -129,6 +129,7 @@ def test_sparse_rows_and_many_blocks_give_the_same_gradient():
     )
 
 
+@pytest.mark.catalog("NN-30")
 @pytest.mark.parametrize("solver", ["sgd", "nesterov", "adam"])
 def test_steps_are_those_of_torch(solver):
     design = Design((5, 6, 3), "tanh", "softmax")
@@ -268,6 +269,7 @@ def test_torch_and_the_explicit_engine_agree():
         assert_allclose(a, b, rtol=1e-12)
 
 
+@pytest.mark.catalog("NN-41")
 def test_early_stopping_keeps_the_best_epoch_of_my_own_rows():
     X, y = load_digits(return_X_y=True)
     X, X_val, y, y_val = train_test_split(X / 16, y, random_state=0)

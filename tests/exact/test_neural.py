@@ -219,6 +219,7 @@ def test_the_users_module_is_copied():
 # -- early stopping -------------------------------------------------------------------
 
 
+@pytest.mark.catalog("NN-41")
 def test_early_stopping_keeps_the_best_epoch():
     y = (X[:, 0] + RNG.normal(size=80) > 0).astype(int)
     model = NeuralClassifier(

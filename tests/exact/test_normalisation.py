@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
+from certus.deep import NeuralClassifier
 from certus.nets import MLP
 from helpers.seeded import torch_seed  # noqa: F401
 
@@ -118,6 +119,26 @@ def test_in_evaluation_a_row_does_not_depend_on_its_companions():
     assert torch.allclose(layer(X), torch.relu(z), rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.catalog("NN-33")
+def test_a_fitted_network_predicts_row_by_row_with_the_moments_of_its_rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3)) * [1.0, 5.0, 0.1] + [10.0, 0.0, -3.0]
+    y = (X[:, 0] > 10).astype(int)
+    net = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)).double()
+    options = {"batch_size": 50, "schedule": "cosine", "max_iter": 20}
+    model = NeuralClassifier(net, learning_rate=0.05, random_state=0, **options)
+    p = model.fit(X, y).predict_proba(X)
+    alone = np.vstack([model.predict_proba(x[None]) for x in X[:20]])
+    np.testing.assert_allclose(alone, p[:20], rtol=1e-12)
+    norm = model.module_[0]
+    off = (norm.running_mean.numpy() - X.mean(axis=0)) / X.std(axis=0)
+    np.testing.assert_allclose(off, 0, atol=0.1)
+    np.testing.assert_allclose(
+        norm.running_var.numpy() / X.var(axis=0, ddof=1), 1, atol=0.1
+    )
+    assert model.score(X, y) > 0.95
+
+
 def batch_norm(Z, eps=0.0):
     return nn.functional.batch_norm(Z, None, None, training=True, eps=eps)
 
@@ -157,6 +178,28 @@ def test_shorter_weights_mean_larger_steps_and_nothing_else(alpha):
     with torch.no_grad():
         moved, other = W - 0.1 * g, V - 0.1 * alpha**2 * k
     assert torch.allclose(other, alpha * moved, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.catalog("NN-34", "NN-35")
+@pytest.mark.parametrize("alpha", [0.1, 7.0])
+def test_lengths_of_normalised_layers_of_a_network_are_free(alpha):
+    net = MLP(5, (8, 6), 2, activation="tanh", normalization="batch").double()
+    twin = MLP(**net.config).double()
+    twin.load_state_dict(net.state_dict())
+    for layer in (*net.layers, *twin.layers):
+        layer.norm.eps = 1e-14
+    with torch.no_grad():
+        for layer in twin.layers:
+            layer.linear.weight *= alpha
+    X, target = rows(40, 5), rows(40, 2)
+    for one in (net, twin):
+        ((one(X) - target) ** 2).mean().backward()
+    assert torch.allclose(net(X), twin(X), rtol=1e-9, atol=1e-10)
+    for a, b in zip(net.layers, twin.layers):
+        W, g, k = a.linear.weight.detach(), a.linear.weight.grad, b.linear.weight.grad
+        assert torch.allclose(k, g / alpha, rtol=1e-7, atol=1e-11)
+        assert g.norm() > 1e-3
+        np.testing.assert_allclose((g * W).sum(dim=1), 0, atol=1e-11)
 
 
 @pytest.mark.catalog("NN-35")

@@ -112,6 +112,7 @@ def fitted(cls, module, X, y, **options):
         return model.fit(X, y)
 
 
+@pytest.mark.catalog("NN-30")
 @pytest.mark.parametrize("case", CASES)
 def test_a_classifier_has_the_weights_of_the_bare_loop(rows, case):
     X, y = rows
