@@ -6,26 +6,25 @@ nor scikit-learn's estimators.
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from certus.lazy import lazily
 
 __version__ = "0.1.0"
 
-#: Where each public name lives.
+#: Where each public name lives; the packages below are names as well.
 _WHERE = {
-    "audit": "certus.report",
-    "certify": "certus.verify",
-    "compare": "certus.selection",
-    "load": "certus.persist",
-    "save": "certus.persist",
-    "set_config": "certus.config",
-    "get_config": "certus.config",
-    "config_context": "certus.config",
-    "show_versions": "certus.config",
-    "Certificate": "certus.certificate",
-    "Claim": "certus.certificate",
-    "Status": "certus.certificate",
-    "Strength": "certus.certificate",
+    "audit": "report",
+    "certify": "verify",
+    "compare": "selection",
+    "load": "persist",
+    "save": "persist",
+    "set_config": "config",
+    "get_config": "config",
+    "config_context": "config",
+    "show_versions": "config",
+    "Certificate": "certificate",
+    "Claim": "certificate",
+    "Status": "certificate",
+    "Strength": "certificate",
 }
 _PACKAGES = (
     "deep",
@@ -47,15 +46,6 @@ _PACKAGES = (
 )
 
 __all__ = ["__version__", *sorted(_WHERE), *_PACKAGES]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _WHERE:
-        return getattr(importlib.import_module(_WHERE[name]), name)
-    if name in _PACKAGES:
-        return importlib.import_module(f"certus.{name}")
-    raise AttributeError(f"module 'certus' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazily(
+    __name__, {**_WHERE, **dict.fromkeys(_PACKAGES, "")}, __all__
+)

@@ -6,8 +6,7 @@ Each keeps what it was built with in ``config``; nothing here trains. The estima
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from certus.lazy import lazily
 
 #: Public names, and the modules they live in.
 _WHERE = {
@@ -46,21 +45,4 @@ _WHERE = {
 }
 
 __all__ = sorted(_WHERE)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'certus.nets' has no attribute {name!r}")
-    try:
-        module = import_module(f"certus.nets.{_WHERE[name]}")
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise ImportError(
-            f'certus.nets.{name} needs PyTorch: pip install "certus[deep]".'
-        ) from error
-    return getattr(module, name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazily(__name__, _WHERE, __all__)

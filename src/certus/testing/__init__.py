@@ -4,10 +4,9 @@ Names are imported when first used, so that ``certus list``, which reads the cat
 loads neither the estimators nor their solvers.
 """
 
-import importlib
-from typing import Any
+from certus.lazy import lazily
 
-_HOME = {
+_WHERE = {
     "Item": "registry",
     "Section": "registry",
     "catalog": "registry",
@@ -15,18 +14,5 @@ _HOME = {
     "sections": "registry",
 }
 
-__all__ = sorted(_HOME)
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name from its module on first use."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'certus.testing' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"certus.testing.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """List the public names."""
-    return list(__all__)
+__all__ = sorted(_WHERE)
+__getattr__, __dir__ = lazily(__name__, _WHERE, __all__)

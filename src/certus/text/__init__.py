@@ -3,8 +3,7 @@
 ``TextConvClassifier``, which needs PyTorch, is imported when it is first used.
 """
 
-from typing import Any
-
+from certus.lazy import lazily
 from certus.text.classifier import FastTextClassifier
 from certus.text.contrastive import NoiseContrastiveFit, noise_contrastive
 from certus.text.cooccurrence import Cooccurrence
@@ -50,20 +49,5 @@ __all__ = [
     "tokenize",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name != "TextConvClassifier":
-        raise AttributeError(f"module 'certus.text' has no attribute {name!r}")
-    try:
-        from certus.text.convolution import TextConvClassifier
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise ImportError(
-            'certus.text.TextConvClassifier needs PyTorch: pip install "certus[deep]".'
-        ) from error
-    return TextConvClassifier
-
-
-def __dir__() -> list[str]:
-    return __all__
+_WHERE = {"TextConvClassifier": "convolution"}
+__getattr__, __dir__ = lazily(__name__, _WHERE, __all__)
