@@ -24,6 +24,7 @@ from certus.nets import (
     ResidualBlock,
     ResNet,
     count_parameters,
+    receptive_field,
 )
 
 NETWORKS = ("auto", "lenet", "resnet", "densenet")
@@ -162,6 +163,23 @@ def test_networks_fit_any_image(sizes):
         again = type(net)(**net.config)
         again.load_state_dict(net.state_dict())
         torch.testing.assert_close(again.eval()(x), net(x))
+
+
+@pytest.mark.catalog("CNN-18")
+@pytest.mark.parametrize("make", [ResNet, DenseNet, LeNet])
+def test_the_receptive_field_of_networks(make):
+    size = 128
+    net = make(1, (size, size)) if make is LeNet else make(1, 2)
+    parts = [nn.Identity() if isinstance(p, nn.ReLU) else p for p in net.features]
+    for part in net.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            nn.init.ones_(part.weight)  # blocks begin as the identity
+    x = torch.randn(1, 1, size, size, dtype=torch.float64, requires_grad=True)
+    out = nn.Sequential(*parts).double().eval()(x)
+    middle = out[0, :, out.shape[2] // 2, out.shape[3] // 2].sum()
+    (g,) = torch.autograd.grad(middle, x)
+    support = torch.nonzero(g[0, 0].any(dim=1)).ravel()
+    assert int(support[-1] - support[0]) + 1 == receptive_field(net.features)
 
 
 def test_an_image_is_normalised_by_itself():

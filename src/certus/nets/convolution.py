@@ -111,8 +111,9 @@ def receptive_field(layers: Any, axis: int = 0) -> int:
     ----------
     layers : iterable
         From the input on: pairs (kernel, stride), triples (kernel, stride, dilation),
-        or torch's convolutions and poolings, also within ``nn.Sequential``. Layers
-        without a window, such as activations, count as pointwise.
+        or torch's convolutions and poolings, also within ``nn.Sequential`` and the
+        blocks of :mod:`certus.nets`, of which the longest way counts. Layers without a
+        window, such as activations and normalisations, count as pointwise.
     axis : int, default=0
         The side that counts, where windows are not square.
 
@@ -126,8 +127,12 @@ def receptive_field(layers: Any, axis: int = 0) -> int:
     >>> from certus.nets import receptive_field
     >>> receptive_field([(5, 1), (2, 2), (5, 1), (2, 2)])  # LeNet's
     16
+    >>> from certus.nets import ResNet
+    >>> receptive_field(ResNet(1, 10).features)
+    53
     """
     r = 1
+    layers = layers if hasattr(layers, "__iter__") else [layers]
     for kernel, stride in reversed(list(_windows(layers, axis))):
         r = stride * r + (kernel - stride)
     return r
@@ -274,7 +279,10 @@ def _windows(layers: Any, axis: int) -> Iterable[tuple[int, int]]:
     for layer in layers:
         if isinstance(layer, tuple | list):
             kernel, stride, dilation = (*layer, 1)[:3]
-        elif hasattr(layer, "kernel_size"):
+        elif hasattr(layer, "longest"):
+            yield from _windows(layer.longest, axis)
+            continue
+        elif hasattr(layer, "kernel_size") and not getattr(layer, "transposed", False):
             kernel = _side(layer.kernel_size, axis)
             stride = _side(layer.stride, axis)
             dilation = _side(getattr(layer, "dilation", 1), axis)
@@ -285,6 +293,11 @@ def _windows(layers: Any, axis: int) -> Iterable[tuple[int, int]]:
             raise ValueError(
                 f"{type(layer).__name__} sees the whole image. Pass the layers before "
                 "it."
+            )
+        elif list(getattr(layer, "children", list)()) or hasattr(layer, "kernel_size"):
+            raise ValueError(
+                f"{type(layer).__name__} is no row of windows. Pass what is on its "
+                "longest way, as layers or pairs (kernel, stride)."
             )
         else:
             continue

@@ -126,6 +126,11 @@ class DenseBlock(nn.Module):
             for i in range(layers)
         )
 
+    @property
+    def longest(self) -> nn.ModuleList:
+        """The layers that see most, for :func:`certus.nets.receptive_field`."""
+        return self.layers
+
     def forward(self, x: Tensor) -> Tensor:
         """From (batch, c, height, width) to (batch, c + layers·growth, …)."""
         for layer in self.layers:
@@ -135,6 +140,8 @@ class DenseBlock(nn.Module):
 
 class Transition(nn.Module):
     """Fewer maps by a 1×1 convolution, then averages over 2×2 pixels."""
+
+    longest = ((1, 1), (2, 2))
 
     def __init__(self, before: int, after: int) -> None:
         super().__init__()

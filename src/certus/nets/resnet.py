@@ -137,6 +137,11 @@ class ResidualBlock(nn.Module):
         carried = [] if same or not residual else _normed(before, filters, 1, stride)
         self.skip = nn.Sequential(*carried)  # the identity, if there is nothing in it
 
+    @property
+    def longest(self) -> nn.Sequential:
+        """The layers that see most, for :func:`certus.nets.receptive_field`."""
+        return self.body
+
     def start_as_identity(self) -> None:
         """Set the last scale to zero, so that R(x) = 0 until it is trained."""
         last: Any = self.body[-1]
