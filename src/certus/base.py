@@ -206,7 +206,15 @@ class Estimator(Conformal, Model):
 def validate_data(estimator: Any, X: Any, *args: Any, **options: Any) -> Any:
     """scikit-learn's validation, after a look at the places of a sparse matrix."""
     require_indices(X)
-    return validation.validate_data(estimator, X, *args, **options)
+    return validation.validate_data(estimator, as_array(X), *args, **options)
+
+
+def as_array(X: Any) -> Any:
+    """A torch tensor of any kind as an array; anything else as it is."""
+    if not hasattr(X, "detach"):
+        return X
+    X = X.detach().cpu().to_dense()
+    return (X.float() if str(X.dtype) == "torch.bfloat16" else X).numpy()
 
 
 def require_indices(X: Any, name: str = "X") -> None:
@@ -237,6 +245,16 @@ def require_finite(X: Any, name: str | None = None) -> None:
             if np.isfinite(X @ np.ones(X.shape[1], dtype=X.dtype)).all():
                 return
     assert_all_finite(X, estimator_name=name, input_name="X")
+
+
+def require_outputs(Z: Any) -> None:
+    """Raise a sentence where what a network gives is NaN: no class, and no number."""
+    if Z.size and np.isnan(Z.min()):
+        row = int(np.isnan(Z.reshape(len(Z), -1)).any(axis=1).argmax())
+        raise ValueError(
+            f"The network gives NaN for row {row} of X: numbers overflow on their way "
+            "through it. Scale X as it was for the fit, or fit on scaled rows."
+        )
 
 
 def take(X: Any, rows: Any) -> Any:

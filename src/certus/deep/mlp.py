@@ -18,7 +18,6 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import column_or_1d
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import check_is_fitted
 
 from certus.base import certified_fit, check_choice, class_codes
 from certus.deep.backprop import softmax
@@ -243,8 +242,7 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
         ndarray of shape (n_samples, n_classes)
             In the order of ``classes_``.
         """
-        check_is_fitted(self)
-        p = self._probabilities(self._scores(self._validate_X(X)))
+        p = self._probabilities(self._scored(X))
         return np.hstack([1 - p, p]) if self.n_outputs_ == 1 else p
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
@@ -277,8 +275,7 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
         ndarray of shape (n_samples,) or (n_samples, n_labels)
             Classes.
         """
-        check_is_fitted(self)
-        found = self._decide(self._scores(self._validate_X(X)))
+        found = self._decide(self._scored(X))
         return found if self._labels else self.classes_[found]
 
     def _decide(self, Z: np.ndarray) -> np.ndarray:
@@ -568,8 +565,7 @@ class MLPRegressor(RegressorMixin, MultilayerPerceptron):
         ndarray of shape (n_samples,) or (n_samples, n_outputs)
             One column is given as a vector.
         """
-        check_is_fitted(self)
-        found = self._predictions(self._scores(self._validate_X(X)))
+        found = self._predictions(self._scored(X))
         return found[:, 0] if found.shape[1] == 1 else found
 
     def _predictions(self, Z: np.ndarray) -> np.ndarray:

@@ -22,7 +22,14 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from certus.base import Estimator, Fitted, check_choice, check_number, take
+from certus.base import (
+    Estimator,
+    Fitted,
+    check_choice,
+    check_number,
+    require_outputs,
+    take,
+)
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.deep.backprop import (
@@ -470,6 +477,13 @@ class MultilayerPerceptron(Estimator):
             return _torch().scores(self, X)
         X = X.tocsr() if sparse.issparse(X) else X
         return outputs(self.coefs_, self.intercepts_, X, self.activation)
+
+    def _scored(self, X: Any) -> np.ndarray:
+        """The scores of rows that somebody asks about."""
+        check_is_fitted(self)
+        found = self._scores(self._validate_X(X))
+        require_outputs(found)
+        return found
 
     @property
     def module_(self) -> Any:

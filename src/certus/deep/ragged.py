@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from certus.base import as_array
+
 
 def is_table(X: Any) -> bool:
     """Whether X is an array or a frame of cells, not a list or a column of sequences.
@@ -121,8 +123,7 @@ def read_numbers(
 
 def _array(x: Any, i: int, name: str) -> np.ndarray:
     """One sequence as an array of two axes, its numbers finite."""
-    if hasattr(x, "detach"):
-        x = x.detach().cpu().numpy()
+    x = as_array(x)
     try:
         a = np.asarray(x)
         if a.dtype.kind not in "fiub":
