@@ -9,8 +9,14 @@ from torch.nn import functional as F
 
 import certus
 from certus.deep import NeuralClassifier, NeuralRegressor
-from certus.deep.batches import RaggedRows, SparseRows, as_tensor, epoch_batches
-from certus.deep.estimator import evaluating, outputs, share_out
+from certus.deep.batches import (
+    RaggedRows,
+    SparseRows,
+    as_tensor,
+    epoch_batches,
+    share_out,
+)
+from certus.deep.modules import evaluating, outputs
 from certus.deep.objective import binary_cross_entropy, cross_entropy, squared
 from certus.testing.toys import TinyNetwork
 

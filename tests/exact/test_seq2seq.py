@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from certus.deep.estimator import evaluating  # noqa: E402
+from certus.deep.modules import evaluating  # noqa: E402
 from certus.nets import Seq2Seq  # noqa: E402
 from certus.nets.seq2seq import END, Attention, Clock, Encoded  # noqa: E402
 

@@ -16,7 +16,9 @@ from torch import Tensor
 
 from certus.base import take as take
 
-#: Elements of sequences that go through a network together in prediction.
+#: Rows that go through a network together in prediction.
+TOGETHER = 1024
+#: Elements of sequences that do.
 STEPS_TOGETHER = 1 << 16
 #: Batches whose rows are put in order of length together.
 SORTED = 16
@@ -106,6 +108,30 @@ class SparseRows:
         return (block.to(self.device),)
 
 
+class Chosen:
+    """Some rows of others."""
+
+    def __init__(self, rows: Rows, numbers: Tensor) -> None:
+        self.rows, self.numbers = rows, numbers
+        self.together = getattr(rows, "together", TOGETHER)
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return len(self.numbers)
+
+    def __getitem__(self, rows: Any) -> tuple[Tensor, ...]:
+        """What the module is called with for these rows."""
+        return self.rows[self.numbers[rows]]
+
+
+class HeldOut(NamedTuple):
+    """Rows that training does not see."""
+
+    rows: Rows
+    y: Tensor
+    s: Tensor | None
+
+
 class RaggedRows:
     """Sequences of unequal length, padded with zeros to the longest of a batch.
 
@@ -180,6 +206,37 @@ def shared(X: Any) -> Tensor:
     return torch.as_tensor(X if fine else X.copy())
 
 
+class Shuffled:
+    """The batches of an epoch: some rows, in a new order each time it is called.
+
+    Parameters
+    ----------
+    rows : Rows
+        All there are.
+    chosen : Tensor
+        Numbers of those that are trained on.
+    size : int
+        Rows in a batch.
+    least : int
+        The fewest there may be.
+    """
+
+    def __init__(self, rows: Rows, chosen: Tensor, size: int, least: int) -> None:
+        self.chosen, self.size, self.least = chosen, size, least
+        lengths = getattr(rows, "lengths", None)  # where they vary
+        self.lengths = None if lengths is None else lengths[chosen]
+
+    def __len__(self) -> int:
+        """How many batches an epoch has."""
+        return -(-len(self.chosen) // self.size)
+
+    def __call__(self, rng: np.random.Generator) -> list[Tensor]:
+        """Row numbers of each batch."""
+        n = len(self.chosen)
+        parts = epoch_batches(rng, n, self.size, self.least, self.lengths)
+        return [self.chosen[part] for part in parts]
+
+
 def epoch_batches(
     rng: np.random.Generator,
     n: int,
@@ -202,11 +259,6 @@ def epoch_batches(
     return _joined(list(order.split(size)), least)
 
 
-def lengths_of(rows: Rows) -> Tensor | None:
-    """How long each row is, where that varies."""
-    return getattr(rows, "lengths", None)
-
-
 def _joined(parts: list[Tensor], least: int) -> list[Tensor]:
     """Batches of which none is too small."""
     few = next((i for i, part in enumerate(parts) if len(part) < least), None)
@@ -214,3 +266,19 @@ def _joined(parts: list[Tensor], least: int) -> list[Tensor]:
         small = parts.pop(few)
         parts[-1] = torch.cat([parts[-1], small])
     return parts
+
+
+def share_out(
+    n: int, fraction: float, groups: Any, rng: np.random.Generator
+) -> tuple[Tensor, Tensor]:
+    """Row numbers to train on and to hold out, each group in the same proportion."""
+    order = rng.permutation(n)
+    if groups is not None:  # by turns: every stretch of the order has all groups
+        place = np.empty(n)
+        for g in np.unique(groups):
+            members = order[groups[order] == g]
+            # A group of one has the place 1/2: it is trained on.
+            place[members] = np.arange(1, len(members) + 1) / (len(members) + 1)
+        order = order[np.argsort(place[order], kind="stable")]
+    count = min(n - 1, max(1, round(fraction * n)))
+    return torch.as_tensor(np.sort(order[count:])), torch.as_tensor(order[:count])

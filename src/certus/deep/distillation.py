@@ -21,8 +21,7 @@ from torch.nn import functional as F
 
 from certus.base import Fitted, certified_fit, check_number, take
 from certus.deep.batches import Batch
-from certus.deep.estimator import Change, Targets
-from certus.deep.objective import weighted_mean
+from certus.deep.objective import Change, Targets, weighted_mean
 from certus.deep.run import Losses
 from certus.deep.stated import Stated
 from certus.deep.wrapped import WrappedClassifier

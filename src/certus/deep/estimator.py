@@ -10,9 +10,8 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,48 +25,35 @@ from certus.base import (
     UncertifiedWarning,
     check_number,
     generator_of,
+    require_outputs,
 )
 from certus.callbacks import Monitor
-from certus.certificate import Evidence, Status
+from certus.certificate import Status
 from certus.deep import distributed
-from certus.deep.batches import Batch, Blocks, Rows, epoch_batches, lengths_of, take
+from certus.deep.batches import (
+    Batch,
+    Blocks,
+    Chosen,
+    HeldOut,
+    Rows,
+    Shuffled,
+    share_out,
+    take,
+)
 from certus.deep.checkpoint import Checkpoints, describe
-from certus.deep.objective import RowLoss
+from certus.deep.modules import (
+    first_line,
+    has_batch_norm,
+    on_device,
+    outputs,
+    tried,
+)
+from certus.deep.objective import Change, Targets, minimised
 from certus.deep.optim import make_average, make_schedule, make_step
-from certus.deep.run import Losses, Rules, Run, threads_for
-from certus.deep.stated import Stated
+from certus.deep.run import Rules, Run, threads_for
+from certus.deep.stated import Stated, evidence_of
 from certus.deep.train import train
 from certus.verify.data import weights
-
-#: Rows that go through a network together in prediction.
-TOGETHER = 1024
-
-
-#: ``objective(module, batch)`` gives the losses of a batch.
-Objective = Callable[[Any, Batch], Losses]
-#: Turns the targets of an estimator into those of a task built upon it.
-Change = Callable[["Targets"], "Targets"]
-
-
-class Targets(NamedTuple):
-    """What is to be predicted, as the loss needs it."""
-
-    y: Tensor
-    loss: Callable[[Tensor, Tensor], Tensor]  # one number for each row
-    outputs: int  # of the network, for each row
-    groups: Any = None  # class numbers, to share out rows evenly
-    #: Set where more is minimised than the mean of ``loss``: it is told batches whose
-    #: ``extra`` are rows of the table ``extra``.
-    objective: Objective | None = None
-    extra: Tensor | None = None
-
-
-class HeldOut(NamedTuple):
-    """Rows that training does not see."""
-
-    rows: Rows
-    y: Tensor
-    s: Tensor | None
 
 
 class NeuralModel(Estimator):
@@ -140,22 +126,15 @@ class NeuralModel(Estimator):
         s = self._row_weights(targets, sample_weight)
         run, rows = self._start(X, targets, rng, fresh)
         chosen, held = self._hold_out(rows, targets, s, X_val, y_val, run)
-        size, least = self._batch_size_for(len(chosen), run)
+        batches = self._batches(rows, chosen, run)
         self._attach(run, rows, targets, s)
-        self._plan(run, self.max_iter * -(-len(chosen) // size))
+        self._plan(run, self.max_iter * len(batches))
         if kept is not None:
             data = X, targets.y, targets.extra, s, chosen, X_val, y_val
             module, labels = run.step.modules["module"], getattr(self, "classes_", None)
             params = self.get_params(deep=False)
             kept.resume(run, describe(params, module, *data, labels))
         earlier = run.history.get("seconds", [0.0])[-1]
-
-        lengths = lengths_of(rows)
-        lengths = None if lengths is None else lengths[chosen]
-
-        def batches(rng: np.random.Generator) -> Iterator[Tensor]:
-            for part in epoch_batches(rng, len(chosen), size, least, lengths):
-                yield chosen[part]
 
         def on_epoch(run: Run) -> Status | None:
             ended = monitor.step(run.history["loss"][-1], math.nan)
@@ -164,18 +143,20 @@ class NeuralModel(Estimator):
                 kept.save(run)
             return ended
 
-        rules = Rules(
+        evaluate = None if held is None else self._evaluator(held, targets)
+        status = train(run, batches, self._rules(held is not None), evaluate, on_epoch)
+        self._finish(run)
+        monitor.close({})
+        return Fitted(evidence_of(self, run, rows), *given, status)
+
+    def _rules(self, keep_best: bool) -> Rules:
+        return Rules(
             max_epochs=self.max_iter,
             patience=self.n_iter_no_change,
             tol=self.tol,
             max_time=self.max_time,
-            keep_best=held is not None,
+            keep_best=keep_best,
         )
-        evaluate = None if held is None else self._evaluator(held, targets)
-        status = train(run, batches, rules, evaluate, on_epoch)
-        self._finish(run)
-        monitor.close({})
-        return Fitted(self._evidence(run, rows), *given, status)
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> None:
         """One epoch on these rows, from where the last one ended."""
@@ -197,15 +178,11 @@ class NeuralModel(Estimator):
         else:
             rows = self._rows(X, self.module_)
         self._require_pairs(rows, targets)
-        size, least = self._batch_size_for(len(rows), run)
+        batches = self._batches(rows, torch.arange(len(rows)), run)
         self._attach(run, rows, targets, s)
         for optimizer in run.step.optimizers.values():
             for group in optimizer.param_groups:
                 group["lr"] = self.learning_rate
-
-        def batches(rng: np.random.Generator) -> list[Tensor]:
-            return epoch_batches(rng, len(rows), size, least, lengths_of(rows))
-
         status = train(run, batches, Rules(run.epoch + 1, max_time=self.max_time))
         self._finish(run)
         # It spoke of other weights; certus.certify makes one for these.
@@ -259,33 +236,11 @@ class NeuralModel(Estimator):
     def _try(self, module: nn.Module, rows: Rows, targets: Targets) -> None:
         """Two rows through the module, so that a misfit is told before training."""
         inputs = rows[torch.arange(min(2, len(rows)))]
-        kept = [x.clone() for x in inputs]
-        try:
-            with evaluating(module), torch.no_grad():
-                z = module(*inputs)
-        except (RuntimeError, TypeError, IndexError) as error:
-            shapes = ", ".join(str(tuple(x.shape)) for x in inputs)
-            raise ValueError(
-                f"The module fails on inputs of shape {shapes}: "
-                f"{_first_line(error)} Build it for X."
-            ) from error
-        if not isinstance(z, Tensor):
-            wanted = f"a tensor, not a {type(z).__name__}"
-        elif z.ndim == 0 or len(z) != len(inputs[0]):
-            wanted = "one output for each row"
-        else:
-            wanted = self._misfit(z, targets)
-        if wanted:
-            got = f"; it gives shape {tuple(z.shape)}" if isinstance(z, Tensor) else ""
-            raise ValueError(
-                f"For two rows of X the module should give {wanted}{got}. Change its "
-                "last layer, or y."
-            )
-        if any(not torch.equal(x, was) for x, was in zip(inputs, kept)):
+        z, changed = tried(module, inputs, lambda z: self._misfit(z, targets))
+        if changed:
             self._in_place = True
-        y = on_device(targets.y[: len(z)], module, self.device)
         with torch.no_grad():
-            loss = targets.loss(z, y)
+            loss = targets.loss(z, on_device(targets.y[: len(z)], module, self.device))
         if not isinstance(loss, Tensor) or loss.shape != (len(z),):
             given = isinstance(loss, Tensor)
             got = str(tuple(loss.shape)) if given else type(loss).__name__
@@ -384,42 +339,6 @@ class NeuralModel(Estimator):
         self.loss_ = run.history["loss"][-1] if run.history else math.nan
         self.best_epoch_ = run.best_epoch
 
-    def _evidence(self, run: Run, rows: Rows) -> Evidence:
-        planned = self.schedule is not None or math.isinf(self.n_iter_no_change)
-        params: dict[str, Any] = {
-            "epochs": run.epoch,
-            "best_epoch": run.best_epoch,
-            "kept": run.kept,
-            "criterion": self._criterion(run),
-            # A run with a schedule ends where the schedule does, not on a plateau.
-            "planned": self.max_iter if planned else None,
-            "patience": float(self.n_iter_no_change),
-            "tol": self.tol,
-            "parameters": sum(p.numel() for p in self.module_.parameters()),
-            "diverged": None if run.diverged is None else list(run.diverged),
-        }
-        if run.diverged is not None:
-            params["fix"] = self._remedy(rows)
-        arrays = {f"history_{k}": np.asarray(v) for k, v in run.history.items()}
-        return Evidence("network", (), params, arrays)
-
-    def _criterion(self, run: Run) -> str:
-        """The column of the history by which the best epoch was chosen."""
-        scores = run.history.get("validation_score")
-        if scores is None:
-            return "loss"
-        by_loss = callable(getattr(self, "loss", None)) or not np.isfinite(scores).all()
-        return "validation_loss" if by_loss else "validation_score"
-
-    def _remedy(self, rows: Rows) -> str:
-        """What most likely helps a run whose loss became infinite."""
-        few = rows[slice(0, TOGETHER)][0]
-        largest = float(few.abs().max()) if few.is_floating_point() else 0.0
-        if largest > 100:
-            return f"standardise X (StandardScaler), which reaches {largest:.2g}"
-        lower = f"lower learning_rate ({self.learning_rate:g})"
-        return lower if self.clip is not None else f"{lower}, or set clip=1.0"
-
     def _stated(
         self,
         X: Any,
@@ -459,14 +378,16 @@ class NeuralModel(Estimator):
             rows = Blocks(X, lambda part: self._rows(part, module), copied)
         else:
             rows = self._rows(X, module)
-        return outputs(module, rows).cpu().numpy()
+        found = outputs(module, rows).cpu().numpy()
+        require_outputs(found)
+        return found
 
     # -- parameters ---------------------------------------------------------------
 
-    def _batch_size_for(self, n: int, run: Run) -> tuple[int, int]:
-        """Rows in a batch, and the fewest there may be."""
-        module, together = run.step.modules["module"], distributed.count()
-        least = 2 * together if has_batch_norm(module) else 1
+    def _batches(self, rows: Rows, chosen: Tensor, run: Run) -> Shuffled:
+        """The chosen rows in batches, anew for each epoch."""
+        module, n = run.step.modules["module"], len(chosen)
+        least = 2 * distributed.count() if has_batch_norm(module) else 1
         size = n if self.batch_size is None else min(int(self.batch_size), n)
         if size < least:
             raise ValueError(
@@ -475,7 +396,7 @@ class NeuralModel(Estimator):
                 "use layer normalisation."
             )
         run.threads = threads_for(module, size)
-        return size, least
+        return Shuffled(rows, chosen, size, least)
 
     def _row_weights(self, targets: Targets, sample_weight: Any) -> np.ndarray | None:
         if sample_weight is None:
@@ -498,89 +419,7 @@ class NeuralModel(Estimator):
         try:
             torch.empty(0, device=self.device)
         except (AssertionError, RuntimeError) as error:
-            reason = _first_line(error)[:120]
+            reason = first_line(error)[:120]
             raise ValueError(
                 f"device={self.device!r} cannot be used here: {reason}"
             ) from None
-
-
-class Chosen:
-    """Some rows of others."""
-
-    def __init__(self, rows: Rows, numbers: Tensor) -> None:
-        self.rows, self.numbers = rows, numbers
-        self.together = getattr(rows, "together", TOGETHER)
-
-    def __len__(self) -> int:
-        """How many rows there are."""
-        return len(self.numbers)
-
-    def __getitem__(self, rows: Any) -> tuple[Tensor, ...]:
-        """What the module is called with for these rows."""
-        return self.rows[self.numbers[rows]]
-
-
-def minimised(targets: Targets) -> Objective:
-    """What is minimised: the mean loss of rows, unless the targets say otherwise."""
-    return RowLoss(targets.loss) if targets.objective is None else targets.objective
-
-
-def on_device(value: Tensor, module: nn.Module, device: Any) -> Tensor:
-    """A tensor where the module is, its real numbers in the module's dtype."""
-    dtype = dtype_of(module) if value.is_floating_point() else value.dtype
-    return value.to(device=device, dtype=dtype)
-
-
-def dtype_of(module: nn.Module) -> torch.dtype:
-    """The dtype in which a module computes: that of its first real parameter."""
-    kinds = (p.dtype for p in module.parameters() if p.is_floating_point())
-    return next(kinds, torch.float32)
-
-
-def has_batch_norm(module: nn.Module) -> bool:
-    """Whether a batch of one row is no batch."""
-    kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-    return any(isinstance(part, kinds) for part in module.modules())
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while; each part's own mode is put back."""
-    training = [part for part in module.modules() if part.training]
-    for part in training:
-        part.training = False
-    try:
-        yield
-    finally:
-        for part in training:
-            part.training = True
-
-
-def outputs(module: nn.Module, rows: Rows) -> Tensor:
-    """What a network gives for all rows, in evaluation mode, block by block."""
-    with evaluating(module), torch.random.fork_rng(devices=[]), torch.inference_mode():
-        # Long sequences go through in smaller blocks.
-        size = getattr(rows, "together", TOGETHER)
-        parts = [module(*rows[slice(i, i + size)]) for i in range(0, len(rows), size)]
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip().splitlines()
-    return (text[0].rstrip(".") if text else type(error).__name__) + "."
-
-
-def share_out(
-    n: int, fraction: float, groups: Any, rng: np.random.Generator
-) -> tuple[Tensor, Tensor]:
-    """Row numbers to train on and to hold out, each group in the same proportion."""
-    order = rng.permutation(n)
-    if groups is not None:  # by turns: every stretch of the order has all groups
-        place = np.empty(n)
-        for g in np.unique(groups):
-            members = order[groups[order] == g]
-            # A group of one has the place 1/2: it is trained on.
-            place[members] = np.arange(1, len(members) + 1) / (len(members) + 1)
-        order = order[np.argsort(place[order], kind="stable")]
-    count = min(n - 1, max(1, round(fraction * n)))
-    return torch.as_tensor(np.sort(order[count:])), torch.as_tensor(order[:count])

@@ -17,11 +17,13 @@ import torch
 from sklearn.utils import assert_all_finite
 from torch import Tensor, nn
 
-from certus.base import certified_fit, check_choice, validate_data
+from certus.base import as_array, certified_fit, check_choice, validate_data
 from certus.deep import pictures
 from certus.deep.augment import make_augmentation
-from certus.deep.batches import shared
-from certus.deep.estimator import NeuralModel, Rows, Targets, dtype_of
+from certus.deep.batches import Rows, shared
+from certus.deep.estimator import NeuralModel
+from certus.deep.modules import dtype_of
+from certus.deep.objective import Targets
 from certus.deep.parameters import documented
 from certus.deep.reading import KINDS, Classes
 from certus.nets.cnn import AlexNet, ConvNet, LeNet
@@ -82,7 +84,7 @@ class ImageInput(NeuralModel):
         pictures.check_image_shape(self.image_shape)
         if pictures.is_files(X):
             X, _ = self._files(X, reset)
-        X = X.detach().cpu().numpy() if isinstance(X, Tensor) else X
+        X = as_array(X)
         found = pictures.as_images(X, self.image_shape, self.channels)
         images = self._read_rows(X, reset) if found is None else found[0]
         if images.dtype.kind == "f":

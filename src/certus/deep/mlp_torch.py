@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from certus.base import Fitted
 from certus.deep.batches import DenseRows, SparseRows
-from certus.deep.estimator import dtype_of, outputs
+from certus.deep.modules import dtype_of, outputs
 from certus.nets import MLP
 
 

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils import check_consistent_length
 from torch import Tensor
 
-from certus.base import certified_fit, check_choice, class_codes
-from certus.deep.estimator import NeuralModel, Targets
+from certus.base import as_array, certified_fit, check_choice, class_codes
+from certus.deep.estimator import NeuralModel
 from certus.deep.neural import OwnModule
-from certus.deep.objective import cross_entropy, squared
+from certus.deep.objective import Targets, cross_entropy, squared
 from certus.deep.parameters import documented
 from certus.verify.data import codes as known_codes
 
@@ -187,8 +188,9 @@ class Tasks(NeuralModel):
         float
             Score.
         """
-        wanted = self._read_y(y, reset=False).y.numpy()
         found = self._decide(self._outputs(X))
+        wanted = self._read_y(y, reset=False).y.numpy()
+        check_consistent_length(found[0], wanted, sample_weight)
         return _mean_score(found, wanted, self.tasks_, sample_weight)
 
 
@@ -334,7 +336,7 @@ def _table(y: Any) -> np.ndarray:
         raise ValueError(
             "MultiTaskNetwork requires y to be passed, but the target y is None."
         )
-    y = y.detach().cpu() if isinstance(y, Tensor) else y
+    y = as_array(y)
     table = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
     if table.ndim != 2 or table.size == 0:
         raise ValueError(

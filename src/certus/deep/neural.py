@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 
 from certus.base import certified_fit
-from certus.deep.estimator import Targets
+from certus.deep.objective import Targets
 from certus.deep.parameters import documented
 from certus.deep.reading import ArrayInput, Classes, Numbers
 

@@ -9,7 +9,7 @@ of several labels, or numbers; the losses are those of scikit-learn's networks.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -69,6 +69,30 @@ class RowLoss:
         """The losses of a batch; ``"loss"`` is minimised, others are recorded."""
         rows = self.loss(module(*batch.inputs), batch.y)
         return {"loss": weighted_mean(rows, batch.s)}
+
+
+#: ``objective(module, batch)`` gives the losses of a batch.
+Objective = Callable[[Any, Batch], Losses]
+#: Turns the targets of an estimator into those of a task built upon it.
+Change = Callable[["Targets"], "Targets"]
+
+
+class Targets(NamedTuple):
+    """What is to be predicted, as the loss needs it."""
+
+    y: Tensor
+    loss: Callable[[Tensor, Tensor], Tensor]  # one number for each row
+    outputs: int  # of the network, for each row
+    groups: Any = None  # class numbers, to share out rows evenly
+    #: Set where more is minimised than the mean of ``loss``: it is told batches whose
+    #: ``extra`` are rows of the table ``extra``.
+    objective: Objective | None = None
+    extra: Tensor | None = None
+
+
+def minimised(targets: Targets) -> Objective:
+    """What is minimised: the mean loss of rows, unless the targets say otherwise."""
+    return RowLoss(targets.loss) if targets.objective is None else targets.objective
 
 
 class GradientStep:

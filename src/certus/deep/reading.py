@@ -17,10 +17,11 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import assert_all_finite, column_or_1d
 from torch import Tensor, nn
 
-from certus.base import class_codes, validate_data
+from certus.base import as_array, class_codes, validate_data
 from certus.deep.batches import DenseRows, Rows, SparseRows
-from certus.deep.estimator import NeuralModel, Targets, dtype_of
-from certus.deep.objective import binary_cross_entropy, cross_entropy, squared
+from certus.deep.estimator import NeuralModel
+from certus.deep.modules import dtype_of
+from certus.deep.objective import Targets, binary_cross_entropy, cross_entropy, squared
 from certus.verify.data import codes as known_codes
 from certus.verify.data import numbers, weights
 
@@ -35,7 +36,7 @@ class ArrayInput(NeuralModel):
     def _read_X(self, X: Any, reset: bool) -> Any:
         return validate_data(
             self,
-            X.detach().cpu().numpy() if isinstance(X, Tensor) else X,
+            X,
             accept_sparse="csr",
             dtype=KINDS,
             allow_nd=True,
@@ -375,8 +376,7 @@ def _as_array(model: Any, y: Any) -> np.ndarray:
         raise ValueError(
             f"{type(model).__name__} requires y to be passed, but the target y is None."
         )
-    if isinstance(y, Tensor):
-        y = y.detach().cpu()
+    y = as_array(y)
     y = np.asarray(y.toarray() if sparse.issparse(y) else y)
     if y.ndim not in (1, 2) or y.size == 0:
         raise ValueError(f"y has shape {y.shape}; pass one target for each row of X.")

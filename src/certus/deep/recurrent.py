@@ -12,11 +12,19 @@ import numpy as np
 import torch
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import nn
 
-from certus.base import check_choice, check_number, validate_data
+from certus.base import (
+    as_array,
+    check_choice,
+    check_number,
+    require_outputs,
+    validate_data,
+)
 from certus.deep.batches import RaggedRows
-from certus.deep.estimator import NeuralModel, Targets, dtype_of, evaluating
+from certus.deep.estimator import NeuralModel
+from certus.deep.modules import dtype_of, evaluating
+from certus.deep.objective import Targets
 from certus.deep.ragged import holds_tokens, is_table, listed, read_numbers
 from certus.deep.tokens import numbered, read_sequences, tokens_of
 from certus.nets import rnn
@@ -35,7 +43,7 @@ class SequenceInput(NeuralModel):
         """Each sequence as (time,) numbers of tokens, or as (time, features)."""
         if X is None:
             raise ValueError(f"{type(self).__name__} needs X: a list of sequences.")
-        X = X.detach().cpu().numpy() if isinstance(X, Tensor) else X
+        X = as_array(X)
         table = is_table(X)
         cells = _rows_of_cells(X) if table else listed(X)
         if reset:
@@ -107,7 +115,9 @@ class SequenceInput(NeuralModel):
         parts = rows.blocks()
         with evaluating(self.module_), torch.inference_mode():
             z = torch.cat([self.module_(*rows[part]) for part in parts])
-        return z[torch.cat(parts).argsort()].cpu().numpy()
+        found = z[torch.cat(parts).argsort()].cpu().numpy()
+        require_outputs(found)
+        return found
 
     def gates(
         self, X: Any, layer: int = 0, backwards: bool = False

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from certus.base import Fitted, certified_fit, check_number
 from certus.deep.batches import Batch
-from certus.deep.estimator import Change, Targets
-from certus.deep.objective import weighted_mean
+from certus.deep.objective import Change, Targets, weighted_mean
 from certus.deep.run import Losses
 from certus.deep.stated import Stated
 from certus.deep.wrapped import WrappedClassifier

@@ -19,15 +19,10 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from certus.base import certified_fit, check_choice, check_number
-from certus.deep.batches import Batch, DenseRows, RaggedRows, Rows
-from certus.deep.estimator import (
-    HeldOut,
-    NeuralModel,
-    Targets,
-    dtype_of,
-    evaluating,
-)
-from certus.deep.objective import RowLoss
+from certus.deep.batches import Batch, DenseRows, HeldOut, RaggedRows, Rows
+from certus.deep.estimator import NeuralModel
+from certus.deep.modules import dtype_of, evaluating
+from certus.deep.objective import RowLoss, Targets
 from certus.deep.parameters import documented
 from certus.deep.run import Losses, Run
 from certus.deep.tokens import (

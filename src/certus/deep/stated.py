@@ -1,12 +1,14 @@
-"""The stated loss of a trained network as a function of a float64 vector.
+"""What the verifier is told of a trained network.
 
-What the verifier looks at: the weighted mean loss over some rows, with the module in
-evaluation mode and in float64, beside its gradient and its Hessian's products.
+The stated loss as a function of a float64 vector: the weighted mean over some rows,
+with the module in evaluation mode and in float64, beside its gradient and its Hessian's
+products. And how training went, as evidence.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,7 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from certus.deep.batches import Batch
+from certus.certificate import Evidence
+from certus.deep.batches import TOGETHER, Batch, Rows
+from certus.deep.run import Run
 
 
 class Stated:
@@ -138,3 +142,43 @@ def _in_double(batch: Batch) -> Batch:
     s = None if batch.s is None else cast(batch.s)
     extra = None if batch.extra is None else cast(batch.extra)
     return Batch(tuple(cast(x) for x in batch.inputs), cast(batch.y), s, extra)
+
+
+def evidence_of(model: Any, run: Run, rows: Rows) -> Evidence:
+    """How the training of an estimator went."""
+    planned = model.schedule is not None or math.isinf(model.n_iter_no_change)
+    params: dict[str, Any] = {
+        "epochs": run.epoch,
+        "best_epoch": run.best_epoch,
+        "kept": run.kept,
+        "criterion": _criterion(model, run),
+        # A run with a schedule ends where the schedule does, not on a plateau.
+        "planned": model.max_iter if planned else None,
+        "patience": float(model.n_iter_no_change),
+        "tol": model.tol,
+        "parameters": sum(p.numel() for p in model.module_.parameters()),
+        "diverged": None if run.diverged is None else list(run.diverged),
+    }
+    if run.diverged is not None:
+        params["fix"] = _remedy(model, rows)
+    arrays = {f"history_{k}": np.asarray(v) for k, v in run.history.items()}
+    return Evidence("network", (), params, arrays)
+
+
+def _criterion(model: Any, run: Run) -> str:
+    """The column of the history by which the best epoch was chosen."""
+    scores = run.history.get("validation_score")
+    if scores is None:
+        return "loss"
+    by_loss = callable(getattr(model, "loss", None)) or not np.isfinite(scores).all()
+    return "validation_loss" if by_loss else "validation_score"
+
+
+def _remedy(model: Any, rows: Rows) -> str:
+    """What most likely helps a run whose loss became infinite."""
+    few = rows[slice(0, TOGETHER)][0]
+    largest = float(few.abs().max()) if few.is_floating_point() else 0.0
+    if largest > 100:
+        return f"standardise X (StandardScaler), which reaches {largest:.2g}"
+    lower = f"lower learning_rate ({model.learning_rate:g})"
+    return lower if model.clip is not None else f"{lower}, or set clip=1.0"

@@ -18,8 +18,10 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from torch.nn import functional as F
 
-from certus.base import certified_fit, check_number, class_codes
-from certus.deep.estimator import HeldOut, Targets, evaluating
+from certus.base import certified_fit, check_number, class_codes, require_outputs
+from certus.deep.batches import HeldOut
+from certus.deep.modules import evaluating
+from certus.deep.objective import Targets
 from certus.deep.parameters import documented
 from certus.deep.ragged import listed
 from certus.deep.recurrent import SequenceInput
@@ -343,6 +345,7 @@ class SequenceTagger(SequenceInput):
                 p = torch.softmax(self.module_(x, lengths), dim=2).cpu().numpy()
                 for i, row, n in zip(part.tolist(), p, lengths.tolist()):
                     found[i] = row[:n].copy()
+        require_outputs(np.array([p.sum() for p in found]))
         return found
 
     def predict(self, X: Any) -> list[np.ndarray]:

@@ -17,7 +17,7 @@ from torch import nn
 
 from certus.base import certified_fit, check_number
 from certus.deep.batches import RaggedRows, Rows
-from certus.deep.estimator import Targets
+from certus.deep.objective import Targets
 from certus.deep.parameters import documented
 from certus.deep.reading import Classes
 from certus.nets.text_cnn import TextCNN

@@ -1,0 +1,94 @@
+"""What is asked of a plain module: where it computes, what it gives, whether it fits.
+
+Everything here takes any ``nn.Module``, of ours or the user's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from certus.deep.batches import TOGETHER, Rows
+
+
+def on_device(value: Tensor, module: nn.Module, device: Any) -> Tensor:
+    """A tensor where the module is, its real numbers in the module's dtype."""
+    dtype = dtype_of(module) if value.is_floating_point() else value.dtype
+    return value.to(device=device, dtype=dtype)
+
+
+def dtype_of(module: nn.Module) -> torch.dtype:
+    """The dtype in which a module computes: that of its first real parameter."""
+    kinds = (p.dtype for p in module.parameters() if p.is_floating_point())
+    return next(kinds, torch.float32)
+
+
+def has_batch_norm(module: nn.Module) -> bool:
+    """Whether a batch of one row is no batch."""
+    kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+    return any(isinstance(part, kinds) for part in module.modules())
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while; each part's own mode is put back."""
+    training = [part for part in module.modules() if part.training]
+    for part in training:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
+
+
+def outputs(module: nn.Module, rows: Rows) -> Tensor:
+    """What a network gives for all rows, in evaluation mode, block by block."""
+    with evaluating(module), torch.random.fork_rng(devices=[]), torch.inference_mode():
+        # Long sequences go through in smaller blocks.
+        size = getattr(rows, "together", TOGETHER)
+        parts = [module(*rows[slice(i, i + size)]) for i in range(0, len(rows), size)]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def tried(
+    module: nn.Module, inputs: tuple[Tensor, ...], misfit: Callable[[Tensor], str]
+) -> tuple[Tensor, bool]:
+    """What a module gives for a few rows, and whether it changed them.
+
+    A misfit is told before training: ``misfit(z)`` says what outputs should look like
+    if these do not.
+    """
+    kept = [x.clone() for x in inputs]
+    try:
+        with evaluating(module), torch.no_grad():
+            z = module(*inputs)
+    except (RuntimeError, TypeError, IndexError) as error:
+        shapes = ", ".join(str(tuple(x.shape)) for x in inputs)
+        raise ValueError(
+            f"The module fails on inputs of shape {shapes}: {first_line(error)} Build "
+            "it for X."
+        ) from error
+    if not isinstance(z, Tensor):
+        wanted = f"a tensor, not a {type(z).__name__}"
+    elif z.ndim == 0 or len(z) != len(inputs[0]):
+        wanted = "one output for each row"
+    else:
+        wanted = misfit(z)
+    if wanted:
+        got = f"; it gives shape {tuple(z.shape)}" if isinstance(z, Tensor) else ""
+        raise ValueError(
+            f"For two rows of X the module should give {wanted}{got}. Change its last "
+            "layer, or y."
+        )
+    return z, any(not torch.equal(x, was) for x, was in zip(inputs, kept))
+
+
+def first_line(error: Exception) -> str:
+    """What an error says first, as a sentence."""
+    text = str(error).strip().splitlines()
+    return (text[0].rstrip(".") if text else type(error).__name__) + "."
