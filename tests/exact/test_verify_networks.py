@@ -16,7 +16,8 @@ from certus.deep.stated import Stated
 from certus.testing.toys import TinyNetwork
 from certus.verify.directional import compare
 from certus.verify.marks import marks_of
-from certus.verify.networks import check_network, rows_for, spectrum_ends
+from certus.verify.networks import check_network, rows_for
+from certus.verify.spectrum import spectrum_ends
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(50, 3))
@@ -48,8 +49,10 @@ def test_loss_gradient_and_hessian_of_least_squares():
     np.testing.assert_allclose(found.gradient(theta), A.T @ (s * r) / s.sum())
     v = RNG.normal(size=4)
     np.testing.assert_allclose(found.product(theta, v), H @ v)
-    low, high = spectrum_ends(lambda v: found.product(theta, v), 4, 40)
-    np.testing.assert_allclose([low, high], np.linalg.eigvalsh(H)[[0, -1]], rtol=1e-9)
+    low, high, whole = spectrum_ends(lambda v: found.product(theta, v), 4, 40)
+    assert whole
+    ends = low.value, high.value
+    np.testing.assert_allclose(ends, np.linalg.eigvalsh(H)[[0, -1]], rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -109,20 +112,20 @@ def test_no_relu_no_claim_and_many_dead_have_a_remedy():
 
 
 class Forged:
-    """A loss ½‖θ − c‖² whose gradient is wrong by a factor."""
+    """A loss ½θᵀDθ whose gradient is wrong by a factor."""
 
-    def __init__(self, factor):
+    def __init__(self, factor, bends=(-1.0, 1.0, 3.0)):
         self.point, self.sizes = np.array([1.0, 2.0, -1.0]), [3]
-        self.factor = factor
+        self.factor, self.bends = factor, np.array(bends)
 
     def loss(self, theta):
-        return 0.5 * float(theta @ theta)
+        return 0.5 * float(theta @ (self.bends * theta))
 
     def gradient(self, theta):
-        return self.factor * theta
+        return self.factor * self.bends * theta
 
     def product(self, theta, v):
-        return np.array([-1.0, 1.0, 3.0]) * v
+        return self.bends * v
 
     def dead_units(self):
         return 0, 0
@@ -148,6 +151,41 @@ def test_negative_curvature_is_said_plainly():
     assert claims["smallest_curvature"].value == pytest.approx(-1.0)
     assert "no minimum" in claims["smallest_curvature"].detail
     assert claims["largest_curvature"].value == pytest.approx(3.0)
+    assert "longer than 0.67 diverge" in claims["largest_curvature"].detail
+
+
+def test_curvatures_that_the_gradient_does_not_confirm_say_nothing():
+    lent = Forged(1.0)
+    lent.product = lambda theta, v: np.array([1.0, 2.0, 5.0]) * v
+    claims = {c.name: c for c in check(lent, "full")[0]}
+    for name in ("smallest_curvature", "largest_curvature"):
+        assert "does not confirm" in claims[name].detail
+        assert "minimum" not in claims[name].detail
+    lent.product = lambda theta, v: np.full(3, np.nan)
+    names = [c.name for c in check(lent, "full")[0]]
+    assert "gradient_ratio" in names and "smallest_curvature" not in names
+
+
+def test_at_a_kink_second_derivatives_do_not_deny_a_minimum():
+    """|θ| − θ²/10 has its minimum at 0, where backward passes see −θ²/10 alone."""
+    lent = Forged(1.0)
+    lent.point, lent.sizes = np.zeros(1), [1]
+    lent.loss = lambda w: float(np.abs(w[0]) - 0.1 * w[0] ** 2)
+    lent.gradient = lambda w: np.sign(w) - 0.2 * w
+    lent.product = lambda w, v: -0.2 * v
+    claims = {c.name: c for c in check(lent, "full")[0]}
+    assert "no minimum" not in claims["smallest_curvature"].detail
+
+
+def test_few_directions_of_many_do_not_make_a_condition_hold():
+    """One of 3,000 curvatures is barely negative: forty directions do not show it."""
+    lent = Forged(1.0, np.r_[-1e-9, np.linspace(1.0, 2.0, 2999)])
+    lent.point, lent.sizes = np.ones(3000), [3000]
+    detail = {c.name: c for c in check(lent, "full")[0]}["smallest_curvature"].detail
+    assert "40 directions tried" in detail and "condition" not in detail
+    few = Forged(1.0, [1.0, 2.0, 3.0])
+    detail = {c.name: c for c in check(few, "full")[0]}["smallest_curvature"].detail
+    assert "the second-order condition holds" in detail
 
 
 def test_a_minimum_of_least_squares_fulfils_both_conditions():

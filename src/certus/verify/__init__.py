@@ -127,7 +127,7 @@ def certify(
         raise ValueError(f"level is {level!r}; use 'quick' or 'full'.")
     calibration = getattr(model, "calibration_certificate_", None)
     model, X = foreign.unwrap(model, X)
-    if calibration is not None and was_calibrated_on(calibration, X, y):
+    if calibration is not None and was_calibrated_on(model, calibration, X, y):
         return judge(model, calibration.evidence, X, y, level="full", origin="certify")
     stated = getattr(model, "certificate_", None)
     if isinstance(stated, Certificate) and stated.evidence is not None:
@@ -280,6 +280,8 @@ def _moved(was: float | None, now: float | None) -> bool:
     """Whether a loss is not what the same weights gave on the same rows."""
     if was is None or now is None:
         return was is not now
+    if was == now or (was != was and now != now):
+        return False
     return not abs(now - was) <= 1e-6 * (1e-6 + abs(was))
 
 

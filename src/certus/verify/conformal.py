@@ -22,6 +22,8 @@ from certus.bounds.conformal import (
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
 from certus.verify import data
 from certus.verify.data import Array
+from certus.verify.marks import marks_of
+from certus.verify.networks import evenly, rows_for
 
 #: What the certificate states; ``predict_interval`` and ``predict_set`` take any other.
 COVERAGE = 0.9
@@ -118,7 +120,7 @@ def check_conformal(
     ``evidence.params``: score (a key of ``SCORES``). ``evidence.arrays``: scores.
     """
     kind, scores = str(evidence.params["score"]), evidence.arrays["scores"]
-    marks = calibration_marks(X, y)
+    marks = calibration_marks(model, X, y)
     claims = coverage_claims(scores, kind)
     if level == "full":
         found = calibration_scores(model, X, y, kind)
@@ -129,8 +131,16 @@ def check_conformal(
     return claims, Status.SOLVED, marks
 
 
-def calibration_marks(X: Any, y: Any) -> dict[str, Any]:
-    """Fingerprint of the rows; only their number where they are not numeric or text."""
+def calibration_marks(model: Any, X: Any, y: Any) -> dict[str, Any]:
+    """Fingerprint of the rows, made as the fit of the model makes it.
+
+    Only their number, where they are neither numbers nor texts nor read by a network.
+    """
+    own = getattr(getattr(model, "certificate_", None), "evidence", None)
+    if own is not None and own.kind == "network":
+        n = X.shape[0] if hasattr(X, "shape") else len(X)
+        checked = evenly(n, rows_for(n, int(own.params.get("parameters", 0))))
+        return marks_of(X, y, None, checked)
     if isinstance(X, list | tuple) and X and isinstance(X[0], str):
         return _text_marks(X, y)
     try:
@@ -157,11 +167,11 @@ def _text_marks(X: Any, y: Any) -> dict[str, Any]:
     return data.text_fingerprint([data.text_code(row) for row in rows], target)
 
 
-def was_calibrated_on(stated: Certificate, X: Any, y: Any) -> bool:
-    """Whether these are the rows of that calibration."""
+def was_calibrated_on(model: Any, stated: Certificate, X: Any, y: Any) -> bool:
+    """Whether these are the rows of that calibration of the model."""
     if y is None or "x" not in stated.fingerprint:
         return False
-    marks = calibration_marks(X, y)
+    marks = calibration_marks(model, X, y)
     return "x" in marks and data.same_data(stated.fingerprint, marks)
 
 

@@ -269,6 +269,7 @@ def fingerprint(
         "shape": [int(n), int(d)],
         "dtype": str(X.dtype),
         "weight": float(s.sum()),
+        "s": float(np.einsum("i,i", row, s)) if len(s) == n else 0.0,
         "x": x_mark if np.isfinite(x_mark) else 0.0,
         "x_scale": float(np.abs(projected).max(initial=0.0)),
         "y": y_mark,
@@ -310,8 +311,10 @@ def same_data(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     if not a or not b or list(a["shape"]) != list(b["shape"]):
         return False
     scale = max(1e-300, abs(float(a["x_scale"])) * float(np.sqrt(a["shape"][0])))
+    s = [float(marks["s"]) for marks in (a, b) if "s" in marks]  # older ones lack it
     return (
         abs(a["x"] - b["x"]) <= 1e-10 * scale
         and abs(a["y"] - b["y"]) <= 1e-10 * max(1e-300, abs(a["y"]), abs(b["y"]))
         and abs(a["weight"] - b["weight"]) <= 1e-10 * abs(a["weight"])
+        and abs(s[0] - s[-1] if s else 0.0) <= 1e-10 * abs(a["weight"])
     )

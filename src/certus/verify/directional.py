@@ -61,7 +61,8 @@ def compare(
         doubts.append(doubt / abs(slope) if slope else np.inf)
     middle = int(np.argsort(ratios)[directions // 2])
     ratio = ratios[middle]
-    return Compared(ratio, abs(ratio) * doubts[middle], norm)
+    # A slope that is nothing but rounding says nothing, also where the ratio is 0.
+    return Compared(ratio, max(1.0, abs(ratio)) * doubts[middle], norm)
 
 
 def _slope(loss: Loss, point: Array, d: Array, h: float) -> tuple[float, float]:

@@ -17,9 +17,11 @@ from certus.verify.data import Array
 
 #: Rows of X that are projected.
 PROJECTED = 16_384
+#: Stands for a target that is missing.
+MISSING = 0.7390851332151607
 
 
-def marks_of(X: Any, y: Any, sample_weight: Any) -> dict[str, Any]:
+def marks_of(X: Any, y: Any, sample_weight: Any, rows: Any = None) -> dict[str, Any]:
     """The fingerprint of X, y and weights.
 
     Parameters
@@ -30,6 +32,8 @@ def marks_of(X: Any, y: Any, sample_weight: Any) -> dict[str, Any]:
         Targets of any kind.
     sample_weight : array-like, optional
         Row weights.
+    rows : ndarray of int, optional
+        Rows that are projected in any case.
 
     Examples
     --------
@@ -44,11 +48,18 @@ def marks_of(X: Any, y: Any, sample_weight: Any) -> dict[str, Any]:
     if table is None:
         marks = _of_sequences(X, n)
     else:
-        step = max(1, n // PROJECTED)
-        marks = data.fingerprint(table[::step], np.zeros(1), np.ones(1))
+        if n > PROJECTED:
+            some = np.arange(0, n, n // PROJECTED)
+            table = table[some if rows is None else np.union1d(some, rows)]
+        marks = data.fingerprint(table, np.zeros(1), np.ones(1))
         marks["shape"] = [n, int(table.shape[1])]
     row = data.direction(len(targets))
-    return {**marks, "weight": float(s.sum()), "y": float(row @ targets)}
+    return {
+        **marks,
+        "weight": float(s.sum()),
+        "s": float(data.direction(n) @ s),
+        "y": float(row @ targets),
+    }
 
 
 def as_table(X: Any) -> Any:
@@ -93,13 +104,20 @@ def _line(values: Any) -> Array:
     except ValueError:  # unequal lengths
         found = None
     if found is not None and found.dtype.kind in "fiub":
-        return np.asarray(found, dtype=np.float64).ravel()
+        line = np.asarray(found, dtype=np.float64).ravel()
+        return np.where(np.isnan(line), MISSING, line)
+    if found is not None and found.dtype.kind == "O" and _all_texts(found):
+        found = found.astype(str)
     if found is not None and found.dtype.kind in "US":
         codes = {text: data.text_code(str(text)) / 2**32 for text in np.unique(found)}
         return np.array([codes[text] for text in found.ravel()])
     parts = [_line(v) if _nested(v) else _line(str(v)) for v in values]
     ends = np.array([len(part) for part in parts], dtype=float)
     return np.concatenate([*parts, ends])
+
+
+def _all_texts(values: Array) -> bool:
+    return values.ndim > 0 and all(isinstance(v, str) for v in values.ravel())
 
 
 def _nested(value: Any) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -20,15 +21,12 @@ from certus.certificate import Claim, Evidence, Status, Strength
 from certus.verify import data, directional
 from certus.verify.data import Array
 from certus.verify.marks import marks_of
+from certus.verify.spectrum import curvature_claims
 
 #: Most rows on which a network is checked.
 ROWS = 2048
-#: Products with the Hessian that Lanczos' method may take.
-STEPS = 40
 #: Share of dead units from which a remedy is named.
 MANY_DEAD = 0.25
-#: Curvatures this much smaller than the largest are rounding.
-FLAT = 1e-6
 
 Checked = tuple[list[Claim], Status, dict[str, Any]]
 
@@ -43,17 +41,19 @@ def check_network(
     max_iter, parameters, fix;
     ``evidence.arrays``: columns of the history. All may be missing.
     """
-    marks = marks_of(X, y, sample_weight)
-    n = int(marks["shape"][0])
+    _require_sound(evidence)
+    n = _count(X)
     used = np.arange(n)
     if sample_weight is not None:
         used = np.flatnonzero(data.weights(sample_weight, None, used, None, n))
     size = int(evidence.params.get("parameters", 0))
     rows = used[evenly(len(used), rows_for(len(used), size))]
+    marks = marks_of(X, y, sample_weight, rows)
     stated = model._stated(X, y, sample_weight, rows)
     claims = [_loss_claim(_try(stated.loss, stated.point), len(rows), evidence)]
+    status = _status(model, evidence, claims[0].value)
     if claims[0].strength is Strength.REFUSED:
-        return [*claims, *_history_claims(evidence)], _status(evidence), marks
+        return [*claims, *_history_claims(evidence)], status, marks
     if level == "full" and len(rows) < min(len(used), ROWS):
         rows = used[evenly(len(used), ROWS)]
         stated = model._stated(X, y, sample_weight, rows)
@@ -61,9 +61,10 @@ def check_network(
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         claims += _gradient_claims(stated, len(rows), directions)
         claims += _history_claims(evidence) + _dead_claims(stated, len(rows))
-        if level == "full":
-            claims += _curvature_claims(stated)
-    return claims, _status(evidence), marks
+        if level == "full" and stated.point.size:
+            found = _try(curvature_claims, stated)
+            claims += [] if isinstance(found, Exception) else found
+    return claims, status, marks
 
 
 def rows_for(n: int, parameters: int) -> int:
@@ -89,6 +90,53 @@ def rows_for(n: int, parameters: int) -> int:
 def evenly(n: int, count: int) -> Array:
     """``count`` evenly spaced numbers of n."""
     return np.unique(np.linspace(0, n - 1, min(n, count)).astype(np.int64))
+
+
+def _count(X: Any) -> int:
+    """How many rows there are."""
+    shape = getattr(X, "shape", ())
+    return int(shape[0]) if len(shape) else len(X)
+
+
+#: What a fit leaves: by the name of a parameter, its type and its least value.
+_KINDS: dict[str, tuple[Any, float]] = {
+    "epochs": (Integral, 0),
+    "best_epoch": (Integral, 0),
+    "kept": (Integral, 0),
+    "parameters": (Integral, 0),
+    "planned": ((Integral, type(None)), 1),
+    "patience": (Real, 1),
+    "max_iter": (Real, 1),
+    "tol": (Real, 0),
+    "criterion": (str, 0),
+}
+
+
+def _require_sound(evidence: Evidence) -> None:
+    """Raise if the evidence, which may come from a file, is not what a fit leaves."""
+    params, odd = evidence.params, ""
+    for name, (kind, least) in _KINDS.items():
+        value = params.get(name)
+        if name in params and not (
+            isinstance(value, kind)
+            and (isinstance(value, str | None) or value >= least)
+        ):
+            odd = f"{name} is {value!r:.40}"
+    diverged = params.get("diverged")
+    if diverged is not None and not (
+        isinstance(diverged, list | tuple)
+        and len(diverged) == 3
+        and all(isinstance(part, Real) for part in diverged)
+    ):
+        odd = f"diverged is {diverged!r:.40}"
+    for name, column in evidence.arrays.items():
+        if np.ndim(column) != 1 or np.asarray(column).dtype.kind not in "fiu":
+            odd = f"{name} is no column of numbers"
+    if odd:
+        raise ValueError(
+            f"The evidence of this network is not what a fit leaves: {odd}. Fit it "
+            "again, or restore its file."
+        )
 
 
 def _try(function: Callable[..., Any], *args: Any) -> Any:
@@ -123,6 +171,8 @@ def _loss_claim(loss: Any, n: int, evidence: Evidence) -> Claim:
             f"the loss became NaN or infinite in epoch {epoch}, step {step}{was}; the "
             f"weights are {kept}, {detail}"
         )
+    elif not math.isfinite(loss):
+        detail += ", in evaluation mode and float64: no number can be said of it"
     elif _history(evidence).size:
         detail += f"; {_ending(evidence)}"
     return Claim(
@@ -177,9 +227,12 @@ def _ending(evidence: Evidence) -> str:
     return f"{epochs} epoch{'s'[: epochs != 1]} made"
 
 
-def _status(evidence: Evidence) -> Status:
-    if evidence.params.get("diverged") is not None:
+def _status(model: Any, evidence: Evidence, loss: float | None) -> Status:
+    diverged = evidence.params.get("diverged") is not None
+    if diverged or not math.isfinite(0.0 if loss is None else loss):
         return Status.DIVERGED
+    if _is_another(evidence, getattr(model, "history_", None)):
+        return Status.REFUTED
     patience = float(evidence.params.get("patience", math.inf))
     settled = len(_history(evidence)) > 0 and _stale(evidence) >= patience
     settled = settled or bool(evidence.params.get("settled"))
@@ -188,6 +241,16 @@ def _status(evidence: Evidence) -> Status:
     ended = int(evidence.params.get("epochs", 0))
     most = float(evidence.params.get("max_iter", math.inf))
     return Status.MAX_ITER if ended >= most else Status.TOL_NOT_REACHED
+
+
+def _is_another(evidence: Evidence, history: Any) -> bool:
+    """Whether the evidence tells of another training than the model does."""
+    name = str(evidence.params.get("criterion", "loss"))
+    told = evidence.arrays.get(f"history_{name}")
+    if told is None or not isinstance(history, dict) or name not in history:
+        return False
+    mine = np.asarray(history[name], dtype=float)
+    return not np.array_equal(np.asarray(told, dtype=float), mine, equal_nan=True)
 
 
 def _history_claims(evidence: Evidence) -> list[Claim]:
@@ -218,9 +281,8 @@ def _gradient_claims(stated: Any, n: int, directions: int) -> list[Claim]:
     if not theta.size:
         return []
     parts = np.split(theta, np.cumsum(stated.sizes)[:-1])
-    scale = np.concatenate(
-        [np.full(p.size, np.sqrt(np.mean(np.square(p)))) for p in parts if p.size]
-    )
+    usual = _size(theta) or 1.0  # for parts that are all zero
+    scale = np.concatenate([np.full(p.size, _size(p) or usual) for p in parts])
     found = _try(
         directional.compare, stated.loss, stated.gradient, theta, scale, directions
     )
@@ -245,6 +307,7 @@ def _gradient_claims(stated: Any, n: int, directions: int) -> list[Claim]:
     if not math.isfinite(found.ratio) or found.allowance > 1e-2:
         return claims
     off = abs(found.ratio - 1)
+    wrong = off > max(1e-3, 10 * found.allowance)
     claims.append(
         Claim(
             "gradient_ratio",
@@ -253,11 +316,20 @@ def _gradient_claims(stated: Any, n: int, directions: int) -> list[Claim]:
             allowance=found.allowance,
             theorem="a gradient g satisfies gᵀd = dL(θ + td)/dt for every direction d",
             detail=f"along {'a direction' if directions == 1 else 'directions'} it is "
-            f"{found.ratio:.6f} times the slope by finite differences",
+            f"{found.ratio:.6f} times the slope by finite differences"
+            f"{', so it is not the gradient of this loss' if wrong else ''}",
+            fix="look for detach, rounding and no_grad in module and loss"
+            if wrong
+            else "",
             assumptions=("compared at the trained weights moved by 10 %",),
         )
     )
     return claims
+
+
+def _size(part: Array) -> float:
+    """The usual size of numbers."""
+    return float(np.sqrt(np.mean(np.square(part)))) if part.size else 0.0
 
 
 def _dead_claims(stated: Any, n: int) -> list[Claim]:
@@ -275,89 +347,3 @@ def _dead_claims(stated: Any, n: int) -> list[Claim]:
             fix="lower learning_rate, or use leaky_relu" if many else "",
         )
     ]
-
-
-def _curvature_claims(stated: Any) -> list[Claim]:
-    """The ends of the spectrum of the Hessian, and what they say of a minimum."""
-    if not stated.point.size:
-        return []
-
-    def product(v: Array) -> Array:
-        return np.asarray(stated.product(stated.point, v))
-
-    ends = _try(spectrum_ends, product, stated.point.size, STEPS)
-    if isinstance(ends, Exception):
-        return []
-    low, high = ends
-    scale = max(abs(low), abs(high))
-    if low < -FLAT * scale:
-        says = "negative: a direction remains along which the loss bends down, so this "
-        says += "is no minimum"
-    elif low <= FLAT * scale:
-        says = "none up to rounding: flat along some direction, no direction bends down"
-    else:
-        says = "positive in all directions tried: the second-order condition holds"
-    return [
-        Claim(
-            "smallest_curvature",
-            Strength.MEASURED,
-            low,
-            theorem="at a minimum the gradient is zero and no curvature is negative",
-            detail=f"smallest curvature {low:.2g}, {says}",
-        ),
-        Claim(
-            "largest_curvature",
-            Strength.MEASURED,
-            high,
-            detail=f"largest curvature {high:.2g}: plain gradient steps longer than "
-            f"{2 / high:.2g} diverge along it"
-            if high > 0
-            else f"largest curvature {high:.2g}",
-        ),
-    ]
-
-
-def spectrum_ends(
-    product: Callable[[Array], Array], n: int, steps: int
-) -> tuple[float, float]:
-    """Smallest and largest eigenvalue of a symmetric operator, by Lanczos' method.
-
-    Ritz values are curvatures along actual directions, so both lie inside the spectrum.
-
-    Parameters
-    ----------
-    product : callable
-        v ↦ Av.
-    n : int
-        Length of v.
-    steps : int
-        Most products.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from certus.verify.networks import spectrum_ends
-    >>> d = np.linspace(-1, 3, 30)
-    >>> low, high = spectrum_ends(lambda v: d * v, 30, 30)
-    >>> round(low, 6), round(high, 6)
-    (-1.0, 3.0)
-    """
-    v = np.random.default_rng(0).standard_normal(n)
-    basis = [v / np.linalg.norm(v)]
-    diagonal: list[float] = []
-    beside: list[float] = []
-    for _ in range(min(steps, n)):
-        w = product(basis[-1])
-        diagonal.append(float(basis[-1] @ w))
-        for _again in range(2):  # once is not enough in floating point
-            for q in basis:
-                w -= (q @ w) * q
-        size = float(np.linalg.norm(w))
-        if size <= 1e-10 * max(1e-300, np.abs(diagonal).max()):
-            break  # the basis spans an invariant subspace
-        beside.append(size)
-        basis.append(w / size)
-    T = np.diag(diagonal)
-    off = np.diag(beside[: len(diagonal) - 1], 1)
-    values = np.linalg.eigvalsh(T + off + off.T)
-    return float(values[0]), float(values[-1])
