@@ -38,10 +38,17 @@ def network(d, k):
     return nn.Sequential(nn.Linear(d, 6), nn.Tanh(), nn.Linear(6, k)).double()
 
 
-def fit(**options):
+def made(seed):
+    """A network made outside, as each process makes its own."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return network(4, 2)
+
+
+def fit(module=network, **options):
     X, y, s = data()
     settings = {"batch_size": 8, "max_iter": 4, "random_state": 0, **options}
-    model = NeuralClassifier(network, **settings)
+    model = NeuralClassifier(module, **settings)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return model.fit(X, y, sample_weight=s)
@@ -71,6 +78,7 @@ def main(folder):
     rank = int(os.environ["RANK"])
     found = {name: weights(fit(**options)) for name, options in CASES.items()}
     found["losses"] = np.array(fit().history_["loss"])
+    found["made"] = weights(fit(made(rank)))
     # Without a seed the first process draws for all, and it alone writes.
     unseeded = fit(random_state=None, checkpoint=folder / f"of-{rank}")
     found["unseeded"] = weights(unseeded)

@@ -12,7 +12,7 @@ from torch import nn
 from certus.deep import distributed
 from certus.deep.objective import cross_entropy
 from helpers import together
-from helpers.together import CASES, data, fit, network, weights
+from helpers.together import CASES, data, fit, made, network, weights
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +53,11 @@ def test_losses_are_those_of_the_whole_batches(found):
 
 def test_without_a_seed_the_first_process_draws_for_all(found):
     assert np.array_equal(found[0]["unseeded"], found[1]["unseeded"])
+
+
+def test_a_network_made_outside_begins_with_the_weights_of_the_first(found):
+    assert np.array_equal(found[0]["made"], found[1]["made"])
+    np.testing.assert_allclose(found[0]["made"], weights(fit(made(0))), rtol=1e-6)
 
 
 def test_only_the_first_process_writes(folder, found):

@@ -58,6 +58,16 @@ def agreed(value: Any) -> Any:
     return said[0]
 
 
+def alike(module: nn.Module) -> None:
+    """Give a module the first process's weights, also one that was made outside."""
+    if count() == 1:
+        return
+    for value in [*module.parameters(), *module.buffers()]:
+        said = value.detach().clone(memory_format=torch.contiguous_format)
+        dist.broadcast(said, src=0)
+        value.data.copy_(said)
+
+
 def anyone(flag: bool) -> bool:
     """Whether it holds in any process."""
     if count() == 1:

@@ -221,6 +221,7 @@ class NeuralModel(Estimator):
             rows = self._rows(X, module)
             self._require_pairs(rows, targets)
             self._try(module, rows, targets)
+            distributed.alike(module)
             state = torch.random.get_rng_state()
         if not any(p.requires_grad for p in module.parameters()):
             raise ValueError(
