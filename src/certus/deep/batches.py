@@ -36,6 +36,11 @@ class Batch(NamedTuple):
     extra: Tensor | None = None  # what an objective of its own needs besides
 
 
+def parts(numbers: Tensor, *columns: Tensor | None) -> tuple[Any, ...]:
+    """The rows of these numbers of each column; None of one there is not."""
+    return tuple(None if column is None else column[numbers] for column in columns)
+
+
 class Rows(Protocol):
     """Inputs of a network, one for each row."""
 
@@ -77,7 +82,7 @@ class Blocks:
     def __init__(self, X: Any, ready: Any, copied: bool = False) -> None:
         self.X, self.ready, self.copied = X, ready, copied
         width = max(1, int(np.prod(X.shape[1:])))
-        self.together = min(16384, max(256, NUMBERS_TOGETHER // width))
+        self.together = min(2048, max(256, NUMBERS_TOGETHER // width))
 
     def __len__(self) -> int:
         """How many rows there are."""

@@ -23,12 +23,13 @@ from certus.base import (
     Estimator,
     Fitted,
     UncertifiedWarning,
-    check_number,
+    as_array,
     generator_of,
     require_outputs,
 )
 from certus.callbacks import Monitor
 from certus.certificate import Status
+from certus.conformal import forget_calibration
 from certus.deep import distributed
 from certus.deep.batches import (
     Batch,
@@ -37,19 +38,21 @@ from certus.deep.batches import (
     HeldOut,
     Rows,
     Shuffled,
+    parts,
     share_out,
     take,
 )
 from certus.deep.checkpoint import Checkpoints, describe
 from certus.deep.modules import (
-    first_line,
     has_batch_norm,
     on_device,
     outputs,
+    require_device,
     tried,
 )
-from certus.deep.objective import Change, Targets, minimised
+from certus.deep.objective import Change, Targets, minimised, weighted_mean
 from certus.deep.optim import make_average, make_schedule, make_step
+from certus.deep.parameters import check_training
 from certus.deep.run import Rules, Run, threads_for
 from certus.deep.stated import Stated, evidence_of
 from certus.deep.train import train
@@ -144,19 +147,12 @@ class NeuralModel(Estimator):
             return ended
 
         evaluate = None if held is None else self._evaluator(held, targets)
-        status = train(run, batches, self._rules(held is not None), evaluate, on_epoch)
+        rules = Rules(self.max_iter, self.n_iter_no_change, self.tol, self.max_time)
+        rules = rules._replace(keep_best=held is not None)
+        status = train(run, batches, rules, evaluate, on_epoch)
         self._finish(run)
         monitor.close({})
         return Fitted(evidence_of(self, run, rows), *given, status)
-
-    def _rules(self, keep_best: bool) -> Rules:
-        return Rules(
-            max_epochs=self.max_iter,
-            patience=self.n_iter_no_change,
-            tol=self.tol,
-            max_time=self.max_time,
-            keep_best=keep_best,
-        )
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> None:
         """One epoch on these rows, from where the last one ended."""
@@ -187,6 +183,7 @@ class NeuralModel(Estimator):
         self._finish(run)
         # It spoke of other weights; certus.certify makes one for these.
         self.__dict__.pop("certificate_", None)
+        forget_calibration(self)
         self._complain(run, status)
 
     def _complain(self, run: Run, status: Status) -> None:
@@ -256,18 +253,16 @@ class NeuralModel(Estimator):
         """Give the step its data."""
         step: Any = run.step
         module, augment = step.modules["module"], self._augmentation()
-        y = on_device(targets.y, module, self.device)
-        extra, t = targets.extra, None if s is None else torch.as_tensor(s)
-        extra = None if extra is None else on_device(extra, module, self.device)
-        t = None if t is None else on_device(t, module, self.device)
+        y, t, extra = (
+            None if value is None else on_device(value, module, self.device)
+            for value in (targets.y, s, targets.extra)
+        )
 
         def fetch(numbers: Tensor) -> Batch:
             inputs = rows[numbers]
             if augment is not None:
-                inputs = (augment(inputs[0]), *inputs[1:])
-            weight = None if t is None else t[numbers]
-            more = None if extra is None else extra[numbers]
-            return Batch(inputs, y[numbers], weight, more)
+                inputs = (augmented(augment, inputs[0]), *inputs[1:])
+            return Batch(inputs, *parts(numbers, y, t, extra))
 
         step.fetch, step.objective = fetch, minimised(targets)
 
@@ -304,11 +299,10 @@ class NeuralModel(Estimator):
         if len(present) < 2:
             raise ValueError("early_stopping needs at least 2 rows; got 1.")
         groups = None if targets.groups is None else targets.groups[present.numpy()]
-        parts = share_out(len(present), self.validation_fraction, groups, run.rng)
-        rest, chosen = present[parts[0]], present[parts[1]]
+        shares = share_out(len(present), self.validation_fraction, groups, run.rng)
+        rest, chosen = (present[share] for share in shares)
         y = on_device(targets.y[chosen], module, self.device)
-        t = None if s is None else torch.as_tensor(s)[chosen]
-        t = None if t is None else on_device(t, module, self.device)
+        t = None if s is None else on_device(s[chosen.numpy()], module, self.device)
         return rest, HeldOut(Chosen(rows, chosen), y, t)
 
     def _evaluator(self, held: HeldOut, targets: Targets) -> Any:
@@ -317,8 +311,8 @@ class NeuralModel(Estimator):
         def evaluate(run: Run) -> dict[str, float]:
             z = outputs(run.final(), held.rows)
             loss = targets.loss(z, held.y)
-            mean = loss.mean() if held.s is None else held.s @ loss / held.s.sum()
-            value, score = float(mean), self._grade(z, held.y, held.s)
+            value = float(weighted_mean(loss, held.s))
+            score = self._grade(z, held.y, held.s)
             # The score decides, unless it says nothing or the loss is the user's own.
             by_loss = own or not math.isfinite(score)
             criterion = value if by_loss else -score
@@ -355,10 +349,9 @@ class NeuralModel(Estimator):
         s = self._row_weights(targets, sample_weight)
         rows = self._rows(self._read_X(take(X, chosen), reset=False), self.module_)
         numbers = torch.as_tensor(chosen)
-        weight = None if s is None else torch.as_tensor(s)[numbers]
-        extra = None if targets.extra is None else targets.extra[numbers]
+        t = None if s is None else torch.as_tensor(s)
         inputs = rows[slice(0, len(rows))]
-        batch = Batch(inputs, targets.y[numbers], weight, extra)
+        batch = Batch(inputs, *parts(numbers, targets.y, t, targets.extra))
         return Stated(self.module_, minimised(targets), batch)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -379,7 +372,7 @@ class NeuralModel(Estimator):
             rows = Blocks(X, lambda part: self._rows(part, module), copied)
         else:
             rows = self._rows(X, module)
-        found = outputs(module, rows).cpu().numpy()
+        found = as_array(outputs(module, rows))
         require_outputs(found)
         return found
 
@@ -406,21 +399,5 @@ class NeuralModel(Estimator):
         return np.array(weights(sample_weight, None, np.empty(0), None, len(targets.y)))
 
     def _check_training(self) -> None:
-        check_number("max_iter", self.max_iter, 1, integer=True)
-        check_number("learning_rate", self.learning_rate, open_low=True)
-        check_number("tol", self.tol)
-        if self.n_iter_no_change != math.inf:
-            check_number("n_iter_no_change", self.n_iter_no_change, 1, integer=True)
-        check_number("batch_size", self.batch_size, 1, integer=True, none=True)
-        check_number(
-            "validation_fraction", self.validation_fraction, 0, 1, open_low=True
-        )
-        check_number("max_time", self.max_time, open_low=True, none=True)
-        check_number("clip", self.clip, open_low=True, none=True)
-        try:
-            torch.empty(0, device=self.device)
-        except (AssertionError, RuntimeError) as error:
-            reason = first_line(error)[:120]
-            raise ValueError(
-                f"device={self.device!r} cannot be used here: {reason}"
-            ) from None
+        check_training(self)
+        require_device(self.device)

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from certus.deep.batches import TOGETHER, Rows
 
 
-def on_device(value: Tensor, module: nn.Module, device: Any) -> Tensor:
-    """A tensor where the module is, its real numbers in the module's dtype."""
+def on_device(value: Any, module: nn.Module, device: Any) -> Tensor:
+    """Numbers where the module is, real ones in the module's dtype."""
+    value = torch.as_tensor(value)
     dtype = dtype_of(module) if value.is_floating_point() else value.dtype
     return value.to(device=device, dtype=dtype)
 
@@ -25,6 +26,26 @@ def dtype_of(module: nn.Module) -> torch.dtype:
     """The dtype in which a module computes: that of its first real parameter."""
     kinds = (p.dtype for p in module.parameters() if p.is_floating_point())
     return next(kinds, torch.float32)
+
+
+def require_device(device: Any) -> None:
+    """Raise unless torch computes there."""
+    try:
+        torch.empty(1, device=device).tolist()
+    except (AssertionError, RuntimeError) as error:
+        reason = first_line(error)[:120]
+        raise ValueError(f"device={device!r} cannot be used here: {reason}") from None
+
+
+def augmented(augment: Any, x: Tensor) -> Tensor:
+    """A batch of inputs as the user's function changes it: as many, of the same kind."""
+    found = augment(x)
+    if not isinstance(found, Tensor) or len(found) != len(x):
+        raise ValueError(
+            f"augment should give a tensor of {len(x)} rows for as many; it gives "
+            + (f"{len(found)}." if isinstance(found, Tensor) else f"{found!r:.40}.")
+        )
+    return found.to(x.dtype)
 
 
 def has_batch_norm(module: nn.Module) -> bool:

@@ -1,8 +1,12 @@
-"""What the parameters of training mean, said once for all estimators."""
+"""What the parameters of training mean and may be, said once for all estimators."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+import math
+from os import PathLike
+from typing import Any, TypeVar
+
+from certus.base import check_choice, check_number
 
 Class = TypeVar("Class", bound=type)
 
@@ -119,3 +123,24 @@ def documented(cls: Class) -> Class:
         cls.__doc__ = cls.__doc__.replace("{training}", TRAINING)
         cls.__doc__ = cls.__doc__.replace("{network}", PERCEPTRON)
     return cls
+
+
+def check_training(model: Any) -> None:
+    """Raise unless the numbers that training depends on make sense."""
+    check_number("max_iter", model.max_iter, 1, integer=True)
+    check_number("learning_rate", model.learning_rate, open_low=True)
+    check_number("tol", model.tol)
+    if model.n_iter_no_change != math.inf:
+        check_number("n_iter_no_change", model.n_iter_no_change, 1, integer=True)
+    check_number("batch_size", model.batch_size, 1, integer=True, none=True)
+    check_number("validation_fraction", model.validation_fraction, 0, 1, open_low=True)
+    if model.validation_fraction == 1:
+        raise ValueError("validation_fraction must be below 1, got 1.")
+    check_number("label_smoothing", getattr(model, "label_smoothing", 0), 0, 1)
+    for name in ("early_stopping", "warm_start"):
+        check_choice(name, getattr(model, name), (False, True))
+    folder = model.checkpoint
+    if folder is not None and not (isinstance(folder, str | PathLike) and str(folder)):
+        raise TypeError(f"checkpoint must name a folder, got {folder!r}.")
+    check_number("max_time", model.max_time, open_low=True, none=True)
+    check_number("clip", model.clip, open_low=True, none=True)

@@ -55,7 +55,7 @@ def train(
     """
     clock = time.perf_counter
     deadline = math.inf if rules.max_time is None else clock() + rules.max_time
-    status, run.kept = _over(run, rules), run.epoch
+    status, run.kept, run.diverged = _over(run, rules), run.epoch, None
     sane = latest = Kept(run.epoch, run.weights())
     losses: dict[str, float] = {}
     with run.surroundings():
