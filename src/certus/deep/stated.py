@@ -154,6 +154,7 @@ def evidence_of(model: Any, run: Run, rows: Rows) -> Evidence:
         "criterion": _criterion(model, run),
         # A run with a schedule ends where the schedule does, not on a plateau.
         "planned": model.max_iter if planned else None,
+        "max_iter": model.max_iter,
         "patience": float(model.n_iter_no_change),
         "tol": model.tol,
         "parameters": sum(p.numel() for p in model.module_.parameters()),

@@ -94,7 +94,7 @@ def evenly(n: int, count: int) -> Array:
 
 def _count(X: Any) -> int:
     """How many rows there are."""
-    shape = getattr(X, "shape", ())
+    shape: Any = getattr(X, "shape", ())
     return int(shape[0]) if len(shape) else len(X)
 
 
