@@ -312,8 +312,17 @@ def label_codes(y: Any) -> tuple[Any, Any]:
             seen = np.bincount(places, minlength=high - low + 1) > 0
             classes = (np.flatnonzero(seen) + low).astype(y.dtype)
             return classes, (np.cumsum(seen) - 1)[places]
-    check_classification_targets(y)
-    return np.unique(y, return_inverse=True)
+    try:
+        check_classification_targets(y)
+        return np.unique(y, return_inverse=True)
+    except TypeError:
+        kinds = sorted({type(label).__name__ for label in np.ravel(y).tolist()})
+        if len(kinds) == 1:
+            raise
+        raise ValueError(
+            f"y holds labels of several kinds: {', '.join(kinds)}. Make them one kind, "
+            "and drop rows without a label."
+        ) from None
 
 
 def class_codes(y: Any) -> tuple[Any, Any]:

@@ -44,6 +44,7 @@ from certus.deep.batches import (
 )
 from certus.deep.checkpoint import Checkpoints, describe
 from certus.deep.modules import (
+    augmented,
     has_batch_norm,
     on_device,
     outputs,

@@ -38,7 +38,11 @@ def require_device(device: Any) -> None:
 
 
 def augmented(augment: Any, x: Tensor) -> Tensor:
-    """A batch of inputs as the user's function changes it: as many, of the same kind."""
+    """A batch of inputs as the user's function changes it: as many, of their dtype."""
+    if not callable(augment):
+        raise TypeError(
+            f"augment must be a function of a batch of inputs, got {augment!r}."
+        )
     found = augment(x)
     if not isinstance(found, Tensor) or len(found) != len(x):
         raise ValueError(

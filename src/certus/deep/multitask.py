@@ -120,8 +120,7 @@ class Tasks(NeuralModel):
         return "" if z.shape == wanted else f"shape {wanted}, the heads side by side"
 
     def _grade(self, z: Tensor, y: Tensor, s: Tensor | None) -> float:
-        found, wanted = self._decide(z.cpu().numpy()), y.cpu().numpy()
-        weight = None if s is None else s.cpu().numpy()
+        found, wanted, weight = self._decide(as_array(z)), as_array(y), as_array(s)
         return _mean_score(found, wanted, self.tasks_, weight)
 
     def _decide(self, z: np.ndarray) -> list[np.ndarray]:

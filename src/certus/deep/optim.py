@@ -188,7 +188,13 @@ def make_optimizer(
     """
     groups = decay_groups(module, decay)
     if callable(kind):
-        return kind(groups, lr=rate, **(options or {}))
+        found = kind(groups, lr=rate, **(options or {}))
+        if not isinstance(found, torch.optim.Optimizer):
+            raise TypeError(
+                "optimizer(parameters, lr=...) should return a torch.optim.Optimizer; "
+                f"it returned a {type(found).__name__}."
+            )
+        return found
     check_choice("optimizer", kind, tuple(OPTIMIZERS))
     cls, preset = OPTIMIZERS[kind]
     return cls(groups, lr=rate, **{**preset, **(options or {})})

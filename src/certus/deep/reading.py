@@ -154,9 +154,9 @@ class Classes(ClassifierMixin, NeuralModel):
     def _grade(self, z: Tensor, y: Tensor, s: Tensor | None) -> float:
         if self._kind == "soft":
             y = y.argmax(dim=1)
-        found = self._decide(z.cpu().numpy())
-        weight = None if s is None else s.cpu().numpy()
-        return float(accuracy_score(y.cpu().numpy(), found, sample_weight=weight))
+        found = self._decide(as_array(z))
+        weight = as_array(s)
+        return float(accuracy_score(as_array(y), found, sample_weight=weight))
 
     def _probabilities(self, z: np.ndarray) -> np.ndarray:
         t = torch.as_tensor(z)
@@ -279,6 +279,8 @@ class Numbers(RegressorMixin, NeuralModel):
     def _read_y(self, y: Any, reset: bool) -> Targets:
         y = _as_array(self, y)
         try:
+            if y.dtype.kind == "c":
+                raise TypeError
             y = y.astype(np.float64)
         except (TypeError, ValueError):
             raise ValueError(
@@ -302,8 +304,8 @@ class Numbers(RegressorMixin, NeuralModel):
         return "" if fits else f"shape {(n, k)}, as y has {k} column{'s'[: k != 1]}"
 
     def _grade(self, z: Tensor, y: Tensor, s: Tensor | None) -> float:
-        weight = None if s is None else s.cpu().numpy()
-        found, wanted = z.reshape(y.shape).cpu().numpy(), y.cpu().numpy()
+        weight = as_array(s)
+        found, wanted = as_array(z.reshape(y.shape)), as_array(y)
         constant = np.ptp(wanted, axis=0).min() == 0
         if constant or not np.isfinite(found).all():
             return float("nan")  # then the loss decides

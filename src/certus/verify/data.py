@@ -149,6 +149,13 @@ def class_weights(
 ) -> Array:
     """One weight per class; "balanced" counts weights or, if told so, rows."""
     if isinstance(class_weight, Mapping):
+        known = {str(label) for label in classes}
+        odd = [key for key in class_weight if str(key) not in known]
+        if odd and len(class_weight) - len(odd) < len(classes):
+            raise ValueError(
+                f"class_weight names {odd[0]!r}, which is no class of y: they are "
+                f"{', '.join(sorted(known)[:8])}."
+            )
         given = np.array([_lookup(class_weight, label) for label in classes])
         if not np.all((given >= 0) & (given < np.inf)):
             raise ValueError("class_weight must be finite and not negative.")
