@@ -165,6 +165,7 @@ class Conformal:
         check_is_fitted(self)
         stated = getattr(self, "calibration_certificate_", None)
         if stated is None or stated.evidence is None:
+            _score_kind(self)
             raise NotFittedError(
                 f"This {type(self).__name__} is not calibrated. Call calibrate(X_cal, "
                 "y_cal) with rows that were not used in fit."
@@ -199,8 +200,8 @@ def _score_kind(model: Any) -> str:
         return "residual"
     if not is_classifier(model):
         raise TypeError(
-            f"{type(model).__name__} is neither a regressor nor a classifier: there is "
-            "nothing to calibrate."
+            f"{type(model).__name__} is neither a regressor nor a classifier: "
+            "conformal prediction is for one number or one class a row."
         )
     if hasattr(model, "predict_proba"):
         return "probability"
@@ -214,11 +215,11 @@ def _refuse_training_rows(model: Any, X: Any, y: Any, kind: str) -> None:
     labels as numbers differs, so there X decides.
     """
     stated = getattr(model, "certificate_", None)
-    marks = calibration_marks(X, y)
+    marks = calibration_marks(model, X, y)
     if stated is None or "x" not in marks or "x" not in stated.fingerprint:
         return
-    ignored = ("weight",) if kind == "residual" else ("y", "weight")
-    own = {name: stated.fingerprint[name] for name in ignored}
+    ignored = ("weight", "s") if kind == "residual" else ("y", "weight", "s")
+    own = {k: v for k, v in stated.fingerprint.items() if k in ignored}
     if same_data(stated.fingerprint, {**marks, **own}):
         raise ValueError(
             "X_cal holds the rows of the fit: they fit better than new rows will, and "
