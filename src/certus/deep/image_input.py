@@ -1,0 +1,189 @@
+"""Images as the rows of a network, and the networks they may go through.
+
+X is read from files, from arrays of any layout or from flattened rows. x is an image
+less the mean of each channel over the training images, divided by its deviation.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils import assert_all_finite
+from torch import Tensor, nn
+
+from certus.base import as_array, check_choice, validate_data
+from certus.deep import pictures
+from certus.deep.augment import make_augmentation
+from certus.deep.batches import Rows, shared
+from certus.deep.estimator import NeuralModel
+from certus.deep.modules import dtype_of
+from certus.deep.objective import Targets
+from certus.deep.reading import KINDS
+from certus.nets.cnn import AlexNet, ConvNet, LeNet
+from certus.nets.densenet import DenseNet
+from certus.nets.resnet import ResNet
+from certus.verify.data import weights
+
+#: Pixels that go through a network together in prediction.
+PIXELS_TOGETHER = 1 << 18
+#: Sides from which residual and dense networks begin with a larger stride.
+LARGE = 96
+
+#: Kinds of pixels that are not mixed up.
+_SAID = {"bytes": "from 0 to 255", "shares": "from 0 to 1"}
+
+Sizes = tuple[int, int, int]  # channels, height, width
+
+#: Networks by name, made from the sizes of an image and the number of outputs.
+NETWORKS: dict[str, Callable[[Sizes, int], nn.Module]] = {
+    "auto": lambda sizes, k: ConvNet(sizes[0], sizes[1:], k),
+    "lenet": lambda sizes, k: LeNet(sizes[0], sizes[1:], k),
+    "alexnet": lambda sizes, k: AlexNet(sizes[0], sizes[1:], k),
+    "resnet": lambda sizes, k: ResNet(sizes[0], k, large=min(sizes[1:]) >= LARGE),
+    "densenet": lambda sizes, k: DenseNet(sizes[0], k, large=min(sizes[1:]) >= LARGE),
+}
+
+
+class ImageRows:
+    """Images in the dtype they came in; colours are scaled a batch at a time."""
+
+    def __init__(
+        self, X: np.ndarray, mean: Any, scale: Any, dtype: torch.dtype, device: Any
+    ) -> None:
+        self.X = shared(X).to(device)
+        # Values beyond the reach of float32 are brought back in float64.
+        self.exact = torch.float64 if X.dtype == np.float64 else dtype
+        self.mean, self.scale = (
+            torch.as_tensor(v, dtype=self.exact, device=device)[:, None, None]
+            for v in (mean, scale)
+        )
+        self.dtype = dtype
+        self.together = max(1, min(1024, PIXELS_TOGETHER // int(np.prod(X.shape[1:]))))
+
+    def __len__(self) -> int:
+        """How many images there are."""
+        return len(self.X)
+
+    def __getitem__(self, rows: Any) -> tuple[Tensor, ...]:
+        """These images (batch, channels, height, width)."""
+        x = self.X[rows].to(self.exact)
+        return (((x - self.mean) / self.scale).to(self.dtype),)
+
+
+class ImageInput(NeuralModel):
+    """Reads X as images: files, arrays of any layout, flattened rows; abstract."""
+
+    def _read_X(self, X: Any, reset: bool) -> Any:
+        pictures.check_image_shape(self.image_shape)
+        if pictures.is_files(X):
+            X, _ = self._files(X, reset)
+        X = as_array(X)
+        found = pictures.as_images(X, self.image_shape, self.channels)
+        images = self._read_rows(X, reset) if found is None else found[0]
+        if images.dtype.kind == "f":
+            assert_all_finite(images, input_name="X")
+        channels, height, width = (int(side) for side in images.shape[1:])
+        sizes: Sizes = (channels, height, width)
+        if reset:
+            self.image_shape_ = sizes
+            self._pixels = _kind_of(images)
+            if found is not None:  # pixels count as columns, which have no names
+                self._layout: Any = tuple(found[1])
+                columns = images.reshape(len(images), -1)
+                validate_data(self, columns, skip_check_array=True)
+        elif sizes != self.image_shape_:
+            raise ValueError(
+                f"Images have {_words(sizes)}; those of the fit had "
+                f"{_words(self.image_shape_)}. Resize them, or fit with image_shape= "
+                "set."
+            )
+        else:
+            self._require_same_kind(images)
+        return images
+
+    def _read_rows(self, X: Any, reset: bool) -> np.ndarray:
+        """Flattened images."""
+        options = {"dtype": KINDS, "ensure_all_finite": False}
+        X = validate_data(self, X, reset=reset, **options)
+        if reset:
+            told = self.image_shape, self.channels
+            self._layout = tuple(pictures.layout_of(X.shape[1:], *told))
+        return pictures.arranged(X, pictures.Layout(*self._layout))
+
+    def _files(self, X: Any, reset: bool) -> tuple[np.ndarray, np.ndarray | None]:
+        """Files as an array, with the colours of the fit; and their classes, if any."""
+        colour = None if reset else self.image_shape_[0] > 1
+        return pictures.read_images(X, image_shape=self.image_shape, colour=colour)
+
+    def _require_same_kind(self, images: np.ndarray) -> None:
+        """Refuse bytes after shares of one, and the reverse: one was scaled."""
+        kinds = {self._pixels, _kind_of(images)}
+        if kinds == {"bytes", "shares"}:
+            raise ValueError(
+                f"Pixels of the fit were {_SAID[self._pixels]}, these are "
+                f"{_SAID[_kind_of(images)]}. Scale X as it was for the fit."
+            )
+
+    def _learn_scale(self, X: Any, sample_weight: Any) -> None:
+        """Mean and deviation of each channel; a whole weight counts as so many rows."""
+        images = self._read_X(X, reset=True)
+        s = weights(sample_weight, None, np.empty(0), None, len(images))
+        self.mean_, self.scale_ = channel_scale(images, s)
+
+    def _rows(self, X: Any, module: nn.Module) -> Rows:
+        return ImageRows(X, self.mean_, self.scale_, dtype_of(module), self.device)
+
+    def _augmentation(self) -> Callable[[Tensor], Tensor] | None:
+        return make_augmentation(self.augment)
+
+    def _build(self, X: Any, targets: Targets) -> nn.Module:
+        if isinstance(self.network, nn.Module):
+            return copy.deepcopy(self.network)
+        if callable(self.network):
+            return self.network(self.image_shape_, targets.outputs)
+        check_choice("network", self.network, tuple(NETWORKS))
+        module = NETWORKS[self.network](self.image_shape_, targets.outputs)
+        # Pixels have few digits; rows that are no images keep those of X.
+        plain = self.image_shape_[1] == 1 and X.dtype == np.float64
+        return module.double() if plain else module
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        tags.input_tags.three_d_array = True
+        return tags
+
+
+def channel_scale(images: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Weighted mean and deviation of each channel; 1 where it is constant."""
+    largest = max(1e-300, float(np.abs(images).max()))  # squares stay in range
+    share = s / s.sum()
+    mean = np.zeros(images.shape[1])
+    square = np.zeros_like(mean)
+    for i in range(0, len(images), 256):
+        block = images[i : i + 256].astype(np.float64) / largest
+        mean += share[i : i + 256] @ block.mean(axis=(2, 3))
+    for i in range(0, len(images), 256):
+        block = images[i : i + 256].astype(np.float64) / largest
+        block -= mean[:, None, None]
+        square += share[i : i + 256] @ np.square(block).mean(axis=(2, 3))
+    deviation = np.sqrt(square)
+    constant = deviation <= 1e-12 * np.abs(mean)
+    return mean * largest, np.where(constant, 1.0, deviation * largest)
+
+
+def _kind_of(images: np.ndarray) -> str:
+    """What pixels are: "bytes", "shares" of one, or "numbers" of any other kind."""
+    low, high = float(images.min()), float(images.max())
+    if images.dtype == np.uint8:
+        return "bytes" if high > 1 else "numbers"
+    return "shares" if low >= 0 and 0 < high <= 1 else "numbers"
+
+
+def _words(sizes: tuple[int, ...]) -> str:
+    channels, height, width = sizes
+    return f"{height} × {width} pixels in {channels} channel{'s'[: channels != 1]}"
