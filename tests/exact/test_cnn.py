@@ -79,6 +79,22 @@ def test_the_radial_output_is_a_squared_distance():
     h, centres = torch.randn(3, 84).double(), net.output.centres.detach()
     wanted = torch.cdist(h, centres) ** 2
     torch.testing.assert_close(net.output(h).detach(), -wanted)
+    x = torch.randn(3, 1, 32, 32).double()
+    below = torch.tanh(net.f6(torch.tanh(net.c5(net.features(x).flatten(1)))))
+    torch.testing.assert_close(net(x), -(torch.cdist(below, centres) ** 2))
+
+
+@pytest.mark.catalog("CNN-28")
+def test_lenet_learns_with_radial_outputs(digits):
+    X, y = digits
+
+    def network(sizes, k):
+        return LeNet(sizes[0], sizes[1:], k, rbf=True)
+
+    fit = ConvNetClassifier(network, max_iter=8, random_state=0).fit(X, y)
+    assert fit.score(X, y) > 0.95
+    scores = fit.module_(torch.zeros(1, 1, 8, 8))
+    assert scores.shape == (1, 4) and (scores < 0).all()
 
 
 @pytest.mark.catalog("CNN-29")
@@ -114,19 +130,37 @@ def test_a_residual_block_adds_to_its_input():
     torch.testing.assert_close(plain(x), torch.relu(plain.body(x)))
 
 
+@pytest.mark.catalog("CNN-30")
+def test_a_network_of_published_size_has_the_published_number_of_weights():
+    with torch.device("meta"):
+        net = ResNet(3, 1000, channels=(64, 128, 256, 512), blocks=2, large=True)
+        assert count_parameters(net) == 11_689_512  # ResNet-18
+        h = net.features(torch.zeros(1, 3, 224, 224))
+    assert h.shape == (1, 512, 7, 7)
+    convolutions = [p for p in net.modules() if isinstance(p, nn.Conv2d)]
+    assert sum(p.kernel_size != (1, 1) for p in convolutions) + 1 == 18
+
+
 @pytest.mark.slow
 @pytest.mark.catalog("CNN-30")
 def test_depth_hurts_a_plain_network_and_not_a_residual_one():
     X, y = load_digits(return_X_y=True)
-    loss = {}
-    for residual in (True, False):
 
-        def network(sizes, k, residual=residual):
-            return ResNet(1, k, channels=(8,), blocks=24, residual=residual)
+    def loss(residual, blocks, seed):
+        def network(sizes, k):
+            return ResNet(1, k, channels=(8,), blocks=blocks, residual=residual)
 
-        fit = ConvNetClassifier(network, max_iter=3, random_state=0).fit(X, y)
-        loss[residual] = fit.history_["loss"][-1]
-    assert loss[True] < loss[False]
+        fit = ConvNetClassifier(
+            network, label_smoothing=0.0, max_iter=3, random_state=seed
+        )
+        return fit.fit(X, y).history_["loss"][-1]
+
+    for seed in (0, 1):
+        plain = [loss(False, blocks, seed) for blocks in (2, 20)]
+        residual = [loss(True, blocks, seed) for blocks in (2, 20)]
+        assert plain[1] > 2 * plain[0]  # deeper, and worse on what it was trained on
+        assert residual[1] < 1.2 * residual[0]
+        assert residual[1] < 0.5 * plain[1]
 
 
 @pytest.mark.catalog("CNN-31")

@@ -340,9 +340,10 @@ def test_slopes_are_exactly_zero_outside_the_receptive_field():
 
 @pytest.mark.catalog("CNN-18")
 def test_the_receptive_field_of_torch_layers():
-    layers = [nn.Conv2d(1, 4, (5, 3)), nn.ReLU(), nn.Sequential(nn.MaxPool2d(2))]
-    assert receptive_field(layers) == receptive_field([(5, 1), (2, 2)]) == 6
-    assert receptive_field(layers, axis=1) == 4
+    pool = nn.Sequential(nn.MaxPool2d((2, 3)))
+    layers = [nn.Conv2d(1, 4, (5, 3)), nn.ReLU(), pool, nn.Conv2d(4, 4, 3)]
+    assert receptive_field(layers) == 5 + 1 + 2 * 2
+    assert receptive_field(layers, axis=1) == 3 + 2 + 3 * 2
     assert receptive_field([(3, 1, 2)]) == 5  # dilation
     assert receptive_field([]) == 1
     with pytest.raises(ValueError, match="whole image"):

@@ -91,6 +91,35 @@ def test_the_gru_is_torchs_with_the_reset_after_the_product():
 
 
 @pytest.mark.catalog("SEQ-09")
+def test_the_gru_is_its_formula():
+    cell = GRUCell(2, 3).double()
+    x, h = numbers(2), numbers(3)
+    found = cell(x[None], {"state": h[None]})
+    (Wr, Wz, W), (Ur, Uz, U) = cell.W.chunk(3), cell.U.chunk(3)
+    br, bz, b = cell.b.chunk(3)
+    r = torch.sigmoid(Wr @ h + Ur @ x + br)
+    z = torch.sigmoid(Wz @ h + Uz @ x + bz)
+    candidate = torch.tanh(W @ (r * h) + U @ x + b)
+    close(found["reset"][0], r)
+    close(found["update"][0], z)
+    close(found["state"][0], (1 - z) * h + z * candidate)
+
+
+@pytest.mark.catalog("SEQ-01")
+@pytest.mark.parametrize("pooling", [None, "last"])
+def test_outputs_are_made_of_states(pooling):
+    """hᵗ = tanh(W hᵗ⁻¹ + U xᵗ + b), zᵗ = V hᵗ + c, in a loop of its own."""
+    net = Recurrent(3, 5, 2, cell="rnn", pooling=pooling).double()
+    x, ((layer,),) = numbers(4, 9, 3), net.layers
+    W, U, b = layer.weight_hh_l0, layer.weight_ih_l0, layer.bias_ih_l0
+    h, z = torch.zeros(4, 5, dtype=torch.float64), []
+    for t in range(9):
+        h = torch.tanh(h @ W.T + x[:, t] @ U.T + b)
+        z.append(h @ net.output.weight.T + net.output.bias)
+    close(net(x), torch.stack(z, dim=1) if pooling is None else z[-1])
+
+
+@pytest.mark.catalog("SEQ-09")
 def test_resets_before_and_after_agree_where_the_gate_is_open_or_shut():
     x, h = numbers(4, 2), {"state": numbers(4, 3)}
     before, after = GRUCell(2, 3).double(), GRUCell(2, 3, reset="after").double()

@@ -96,24 +96,31 @@ def test_the_gradient_is_the_sum_over_untied_copies():
 
 
 @pytest.mark.catalog("SEQ-04")
-def test_the_gradient_is_a_double_sum_over_times():
-    """∂L/∂b = Σₜ Σ_{i≤t} (∂Lₜ/∂hₜ)(Π_{j=i+1..t} ∂hⱼ/∂hⱼ₋₁) ∂hᵢ/∂b, term by term."""
-    cell, x, V = ElmanCell(3, 4).double(), numbers(1, 5, 3), numbers(2, 4)
+@pytest.mark.parametrize("bend", ["tanh", "logistic"])
+def test_the_gradient_is_a_double_sum_over_times(bend):
+    """∂L/∂θ = Σₜ Σ_{i≤t} (∂Lₜ/∂hₜ)(Π_{j=i+1..t} ∂hⱼ/∂hⱼ₋₁) ∂hᵢ/∂θ, term by term."""
+    cell, x, V = ElmanCell(3, 4, bend).double(), numbers(1, 5, 3), numbers(2, 4)
     states = unroll(cell, x)["state"]
     loss_of(states, V).backward()
     h = states.detach()[0]  # (time, hidden)
+    bent = 1 - h**2 if bend == "tanh" else h * (1 - h)
     slopes = (h @ V.T - 1) @ V
-    W = cell.W.detach()
-    total, terms = torch.zeros(4, dtype=torch.float64), 0
+    W, before = cell.W.detach(), torch.cat([torch.zeros_like(h[:1]), h[:-1]])
+    total = {name: torch.zeros_like(getattr(cell, name)) for name in ("W", "U", "b")}
+    terms = 0
     for t in range(5):
         for i in range(t + 1):
             row = slopes[t]
             for j in range(t, i, -1):  # ∂hⱼ/∂hⱼ₋₁ = diag(σ̇ⱼ) W
-                row = (row * (1 - h[j] ** 2)) @ W
-            total += row * (1 - h[i] ** 2)  # ∂hᵢ/∂b, with the state before held
+                row = (row * bent[j]) @ W
+            inner = row * bent[i]  # ∂hᵢ/∂θ, with the state before held
+            total["b"] += inner
+            total["W"] += torch.outer(inner, before[i])
+            total["U"] += torch.outer(inner, x[0, i])
             terms += 1
     assert terms == 15
-    close(total, cell.b.grad, tol=1e-10)
+    for name, value in total.items():
+        close(value, getattr(cell, name).grad, tol=1e-10)
 
 
 @pytest.mark.catalog("SEQ-05")

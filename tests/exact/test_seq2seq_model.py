@@ -49,10 +49,13 @@ def test_attention_peaks_on_the_aligned_place_of_a_copy(copies):
 @pytest.mark.catalog("SEQ-13")
 @pytest.mark.parametrize("turn", [1, -1])
 def test_without_attention_short_sequences_are_copied_and_reversed(turn):
-    X = [list(x) for n in (1, 2, 3, 4) for x in itertools.product(range(3), repeat=n)]
+    X = [list(x) for n in (1, 2, 3, 4) for x in itertools.product(range(4), repeat=n)]
+    np.random.default_rng(0).shuffle(X)
     y = [x[::turn] for x in X]
-    model = short(attention=False, max_iter=60, learning_rate=1e-2).fit(X, y)
-    assert model.score(X, y) == 1.0
+    model = short(attention=False, max_iter=40, learning_rate=1e-2)
+    model.fit(X[:280], y[:280])
+    assert model.score(X[:280], y[:280]) > 0.99
+    assert model.score(X[280:], y[280:]) > 0.95  # 60 that it has not seen
     with pytest.raises(ValueError, match="without attention"):
         model.attention_weights(X)
 
