@@ -50,7 +50,7 @@ def check_network(
     rows = used[evenly(len(used), rows_for(len(used), size))]
     marks = marks_of(X, y, sample_weight, rows)
     stated = model._stated(X, y, sample_weight, rows)
-    claims = [_loss_claim(_try(stated.loss, stated.point), len(rows), evidence)]
+    claims = [_loss_claim(stated, len(rows), evidence)]
     status = _status(model, evidence, claims[0].value)
     if claims[0].strength is Strength.REFUSED:
         return [*claims, *_history_claims(evidence)], status, marks
@@ -150,8 +150,8 @@ def _try(function: Callable[..., Any], *args: Any) -> Any:
 # -- the loss, and how training ended ---------------------------------------------
 
 
-def _loss_claim(loss: Any, n: int, evidence: Evidence) -> Claim:
-    params = evidence.params
+def _loss_claim(stated: Any, n: int, evidence: Evidence) -> Claim:
+    loss, params = _try(stated.loss, stated.point), evidence.params
     if isinstance(loss, Exception):
         reason = " ".join(str(loss).split())[:200]
         return Claim(
@@ -160,6 +160,7 @@ def _loss_claim(loss: Any, n: int, evidence: Evidence) -> Claim:
             detail=f"the module does not compute in float64 ({reason})",
             fix="make every tensor of its forward pass in the dtype of its input",
         )
+    penalty = float(getattr(stated, "alpha", 0.0))  # part of the loss, if there is one
     detail = f"loss {loss:.4g} on {n:,} row{'s'[: n != 1]}"
     diverged = params.get("diverged")
     if diverged is not None:
@@ -179,10 +180,18 @@ def _loss_claim(loss: Any, n: int, evidence: Evidence) -> Claim:
         "training_loss",
         Strength.MEASURED,
         loss,
-        objective="mean over rows of the loss, in evaluation mode and float64",
+        objective=f"mean over rows of the loss{' and ½·c·‖W‖²' if penalty else ''}, in "
+        "evaluation mode and float64",
         detail=detail,
-        fix=str(params.get("fix", "")),
+        fix=str(params.get("fix", "")) or _remedy(evidence),
     )
+
+
+def _remedy(evidence: Evidence) -> str:
+    """What helps a run that was still improving when its epochs were over."""
+    if _status(None, evidence, None) is not Status.MAX_ITER:
+        return ""
+    return f"raise max_iter (now {int(evidence.params['max_iter'])})"
 
 
 def _history(evidence: Evidence) -> Array:
