@@ -453,8 +453,14 @@ def format_seconds(seconds: float) -> str:
 
 
 def _signature(params: Mapping[str, Any]) -> str:
-    text = ", ".join(f"{k}={v!r}" for k, v in params.items())
+    text = ", ".join(f"{k}={_value(v)}" for k, v in params.items())
     return text if len(text) <= 200 else text[:197] + "..."
+
+
+def _value(value: Any) -> str:
+    # What stands for an object, such as (50, 20) or Huber(1.0), was not given as text.
+    bare = isinstance(value, str) and value.endswith((")", "]", "..."))
+    return value if bare else repr(value)
 
 
 def _plain(value: Any) -> Any:

@@ -150,6 +150,11 @@ class BaggedNetworks(MetaEstimatorMixin, Estimator):
                 f"{type(self.estimator).__name__}.fit takes no sample_weight, by which "
                 "rows are drawn. Use sklearn.ensemble.BaggingClassifier."
             )
+        if _is_classifier(self) and not hasattr(self.estimator, "predict_proba"):
+            raise TypeError(
+                f"{type(self.estimator).__name__} has no predict_proba, whose mean is "
+                "taken. Calibrate it with sklearn.calibration.CalibratedClassifierCV."
+            )
         forget_calibration(self)
         y = np.asarray(y)
         s = weights(sample_weight, None, np.empty(0), None, len(y))

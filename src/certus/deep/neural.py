@@ -37,7 +37,14 @@ class OwnModule(ArrayInput):
                 "module must be an nn.Module, or a function that makes one from the "
                 f"numbers of inputs and outputs; got {self.module!r}."
             )
-        module = self.module(int(X.shape[1]), targets.outputs)
+        sizes = int(X.shape[1]), targets.outputs
+        try:
+            module = self.module(*sizes)
+        except TypeError as error:
+            raise TypeError(
+                "module should be a function of the numbers of inputs and outputs, "
+                f"called here as module{sizes}; it fails: {error}."
+            ) from error
         if not isinstance(module, nn.Module):
             raise TypeError(
                 "module(n_inputs, n_outputs) should return an nn.Module; it returned "

@@ -16,6 +16,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import assert_all_finite, column_or_1d
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 from certus.base import as_array, class_codes, validate_data
 from certus.deep.batches import DenseRows, Rows, SparseRows
@@ -34,6 +35,7 @@ class ArrayInput(NeuralModel):
     """Reads X as an array of two or more axes, or as a sparse matrix; abstract."""
 
     def _read_X(self, X: Any, reset: bool) -> Any:
+        _require_one_array(X)
         return validate_data(
             self,
             X,
@@ -51,6 +53,23 @@ class ArrayInput(NeuralModel):
         dtype = dtype_of(module) if entries is None else torch.int64
         kind = SparseRows if sparse.issparse(X) else DenseRows
         return kind(X, dtype, self.device)
+
+
+def _require_one_array(X: Any) -> None:
+    """Raise a sentence for what torch's own loops take and an estimator does not."""
+    if isinstance(X, Dataset | DataLoader):
+        raise TypeError(
+            f"X is a {type(X).__name__}. Pass the arrays it holds as X and y; batches "
+            "are made here, of batch_size rows."
+        )
+    parts = X if isinstance(X, list | tuple) else ()
+    shapes = {np.shape(part) for part in parts if hasattr(part, "shape")}
+    if isinstance(X, dict) or len(shapes) > 1:
+        raise TypeError(
+            "X must be one array. Several inputs go side by side as its columns, and "
+            "the module takes them apart; sequences of unequal lengths are for "
+            "RecurrentClassifier and RecurrentRegressor."
+        )
 
 
 def looked_up(module: nn.Module) -> int | None:
@@ -130,7 +149,10 @@ class Classes(ClassifierMixin, NeuralModel):
     def _misfit(self, z: Tensor, targets: Targets) -> str:
         n, k = len(z), targets.outputs
         if z.shape == (n, k):
-            return ""
+            shares = k > 1 and self._kind != "labels" and bool((z >= 0).all())
+            shares = shares and torch.allclose(z.sum(dim=1), z.new_ones(n), atol=1e-5)
+            own = callable(getattr(self, "loss", None))
+            return "scores, not the probabilities of a softmax" * (shares and not own)
         if self._kind == "classes" and k == 2:
             fits = z.shape in ((n,), (n, 1))
             return "" if fits else f"shape {(n, 2)} or {(n, 1)}, scores of the classes"

@@ -51,7 +51,8 @@ def load_backbone(module: nn.Module, weights: Any) -> nn.Module:
     if not any(value.numel() for value in fitting.values()):
         raise ValueError(
             "None of the weights fits the module: no tensor has the same name and "
-            f"shape. It has {_some(own)}; the weights have {_some(state)}."
+            f"shape. It has {_some(own)}; the weights have {_some(state)}. A model "
+            "file is read by certus.load first."
         )
     module.load_state_dict({**own, **fitting})
     vars(module)["left_out"] = [name for name in own if name not in fitting]
@@ -179,8 +180,8 @@ def _state_of(weights: Any) -> dict[str, Any]:
             return dict(load_file(weights))
         except (OSError, SafetensorError) as error:
             raise ValueError(
-                f"{weights} cannot be read as a safetensors file: {error}. Save a "
-                "state_dict with safetensors.torch.save_file."
+                f"{weights} cannot be read as a safetensors file: {error}. Pass what "
+                "torch.load gives for a file of torch's own, certus.load for a model."
             ) from error
     return (
         dict(weights) if isinstance(weights, dict) else _module_of(weights).state_dict()

@@ -231,7 +231,8 @@ def _why_refused(value: Any) -> str:
     if isinstance(value, FunctionType | MethodType | BuiltinFunctionType):
         return (
             f"it is the function {value.__name__!r}, and a model file holds data, "
-            "never code. Use a named option instead, or keep the model with joblib"
+            "never code. Use a named option instead (as a module, a network of "
+            "certus.nets itself), or keep the model with joblib"
         )
     name = value if isinstance(value, type) else kind
     label = f"{name.__module__}.{name.__qualname__}"
