@@ -12,7 +12,18 @@ import numpy as np
 import torch
 from torch import nn
 
-from certus.deep import NeuralClassifier, majority_vote
+from certus.deep import (
+    Distilled,
+    MLPClassifier,
+    MultiTaskNetwork,
+    NeuralClassifier,
+    NeuralRegressor,
+    RecurrentRegressor,
+    Seq2Seq,
+    SequenceTagger,
+    majority_vote,
+)
+from certus.linear import LogisticRegression
 
 #: 37 rows in batches of 8: shares are unequal, and the last batch has five rows.
 ROWS = 37
@@ -54,6 +65,30 @@ def fit(module=network, **options):
         return model.fit(X, y, sample_weight=s)
 
 
+def others():
+    """The same call of other estimators, whose losses count other things than rows."""
+    X, y, s = data()
+    rng = np.random.default_rng(1)
+    settings = {"batch_size": 8, "max_iter": 3, "random_state": 0}
+    several = np.where(rng.random((ROWS, 2)) < 0.7, np.c_[y, X[:, 2] > 0], np.nan)
+    long = [rng.normal(size=(k, 2)) for k in rng.integers(1, 7, size=ROWS)]
+    tags = [(x[:, 0] > 0).astype(int) for x in long]
+    words = ["abcdef"[: len(x)] for x in long]
+    teacher = LogisticRegression().fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        student = Distilled(NeuralClassifier(network, **settings), teacher)
+        return {
+            "numbers": NeuralRegressor(network, **settings).fit(X, X[:, :2], s),
+            "tasks": MultiTaskNetwork(network, **settings).fit(X, several),
+            "taught": student.fit(X, y, s),
+            "perceptron": MLPClassifier((6,), engine="torch", **settings).fit(X, y),
+            "recurrent": RecurrentRegressor(hidden=4, **settings).fit(long, X[:, 0]),
+            "tagger": SequenceTagger(hidden=4, **settings).fit(long, tags, s),
+            "words": Seq2Seq(hidden=4, **settings).fit(words, words),
+        }
+
+
 def weights(model):
     parts = [p.detach().reshape(-1) for p in model.module_.parameters()]
     return torch.cat(parts).numpy()
@@ -77,6 +112,7 @@ def vote(rank):
 def main(folder):
     rank = int(os.environ["RANK"])
     found = {name: weights(fit(**options)) for name, options in CASES.items()}
+    found |= {name: weights(model) for name, model in others().items()}
     found["losses"] = np.array(fit().history_["loss"])
     found["made"] = weights(fit(made(rank)))
     # Without a seed the first process draws for all, and it alone writes.
