@@ -15,8 +15,9 @@ from sklearn.model_selection import train_test_split
 
 from certus import certify, load
 from certus.deep import MLPClassifier, MLPRegressor
-from certus.deep.backprop import Design, Rows, StatedDesign, Trainer, loss_gradient
+from certus.deep.backprop import Design, Rows, Trainer, loss_gradient
 from certus.deep.backprop_kernels import ACTIVATIONS, LOSSES
+from certus.deep.stated_mlp import StatedDesign
 
 torch = pytest.importorskip("torch")
 rng = np.random.default_rng(0)

@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 from scipy.special import expit
+from sklearn.utils import assert_all_finite
 
-from certus.base import thread_pools
-from certus.verify.gradient import Network, stated_loss
+from certus.base import thread_budget, thread_pools
+from certus.convex.threads import run_blocks, slices
 
 Array = np.ndarray
 
@@ -33,7 +34,9 @@ DENSE = 2**26
 #: Slope of the leaky rectifier below zero.
 LEAK = 0.01
 #: Rows that go through the network together in prediction.
-TOGETHER = 2048
+TOGETHER = 1024
+#: Multiplications of a prediction from which threads share the rows.
+SHARED = 5_000_000
 
 
 class Design(NamedTuple):
@@ -251,22 +254,83 @@ class _Call:
 
 
 def outputs(coefs: list[Array], intercepts: list[Array], X: Any, name: str) -> Array:
-    """The last layer's scores of all rows, before any output activation."""
-    n = X.shape[0]
-    dtype = np.result_type(coefs[0].dtype, X.dtype)
+    """The last layer's scores of all rows, before any output activation.
+
+    Computed in the type of the weights, on as many threads as the process may use.
+    Raises where X holds NaN or infinity.
+    """
+    n, dtype = X.shape[0], coefs[0].dtype
     Z = np.empty((n, coefs[-1].shape[1]), dtype=dtype)
-    for at in range(0, n, TOGETHER):
-        h = X[at : at + TOGETHER]
-        for k, (W, b) in enumerate(zip(coefs, intercepts)):
-            h = h @ W
-            h += b
-            if k < len(coefs) - 1:
-                _activate(h, name)
-        Z[at : at + TOGETHER] = h
+    width = max((W.shape[1] for W in coefs[:-1]), default=0)
+    fine: list[bool] = []
+
+    def part(rows: slice, stopped: Any) -> None:
+        room = np.empty((2, min(n, TOGETHER) * width), dtype=dtype)
+        for block in slices(rows.stop - rows.start, TOGETHER):
+            if stopped():
+                return
+            at = slice(rows.start + block.start, rows.start + block.stop)
+            fine.append(_block(coefs, intercepts, X[at], name, room, Z[at]))
+
+    weights = sum(W.size for W in coefs)
+    size = max(TOGETHER // 4, -(-n // thread_budget())) if n * weights > SHARED else n
+    with np.errstate(all="ignore"):
+        run_blocks(part, slices(n, size))
+    if not all(fine):
+        _require_finite(X, dtype)
     return Z
 
 
-def _activate(z: Array, name: str) -> None:
+def _block(
+    coefs: list[Array], intercepts: list[Array], h: Any, name: str, room: Array, Z: Any
+) -> bool:
+    """Z ← the scores of a few rows; returns whether no first product is infinite.
+
+    A row with a NaN or an infinity has no finite product with any vector, not even with
+    zero, so one unit's products stand for all cells of X.
+    """
+    h = h.astype(coefs[0].dtype, copy=False)
+    for k, (W, b) in enumerate(zip(coefs, intercepts)):
+        last = k == len(coefs) - 1
+        if sparse.issparse(h):
+            out = h @ W
+        else:
+            out = Z if last else room[k % 2, : len(h) * len(b)].reshape(len(h), -1)
+            np.dot(h, W, out=out)
+        if k == 0:
+            fine = bool(np.isfinite(out[:, 0].sum()))
+        _add_activate(out, b, "identity" if last else name)
+        h = out
+    if h is not Z:
+        Z[:] = h
+    return fine
+
+
+def _add_activate(z: Array, b: Array, name: str) -> None:
+    """φ(z + b) in place; in one pass where φ is cheap."""
+    from certus.deep.backprop_kernels import ACTIVATIONS, add_activate
+
+    if name in ("identity", "relu", "leaky_relu"):
+        add_activate(z, b, ACTIVATIONS.index(name), z.dtype.type(0))
+    else:
+        z += b
+        activate(z, name)
+
+
+def _require_finite(X: Any, dtype: Any) -> None:
+    """Raise where X holds what is not finite, or is not in a narrower type."""
+    values = X.data if sparse.issparse(X) else X
+    with np.errstate(over="ignore", invalid="ignore"):
+        assert_all_finite(X, input_name="X")
+        if np.isfinite(values.astype(dtype)).all():
+            return
+    raise ValueError(
+        f"X holds numbers beyond the range of {dtype}, in which the network was "
+        "fitted. Scale X as it was for the fit, or fit on float64."
+    )
+
+
+def activate(z: Array, name: str) -> None:
     """Apply φ in place."""
     if name == "relu":
         np.maximum(z, 0, out=z)
@@ -288,137 +352,3 @@ def softmax(Z: Array) -> Array:
     np.exp(Z, out=Z)
     Z /= Z.sum(axis=1, keepdims=True)
     return Z
-
-
-# -- what the verifier looks at ---------------------------------------------------
-
-
-class StatedDesign:
-    """L(θ) on some rows as a function of a float64 vector.
-
-    The loss is the verifier's own; the gradient is that of the training, in float64.
-
-    Parameters
-    ----------
-    design : Design
-        The network.
-    theta : ndarray
-        Its weights.
-    X, Y, s : arrays
-        The rows, dense or sparse.
-    alpha : float
-        Penalty ½·alpha·‖W‖² of the mean loss.
-    """
-
-    def __init__(
-        self, design: Design, theta: Array, X: Any, Y: Array, s: Any, alpha: float
-    ) -> None:
-        self.design, self.point = design, theta.astype(np.float64)
-        self.rows = Rows.of(X, Y, s, np.float64)
-        total = float(self.rows.s.sum()) if len(self.rows.s) else float(len(Y))
-        self.alpha = alpha * total
-        coefs, intercepts = design.views(theta)
-        self.sizes = [part.size for part in (*coefs, *intercepts)]
-        self.network = Network(
-            [W.shape for W in coefs],
-            design.activation,
-            design.loss if design.loss in ("softmax", "logistic") else "identity",
-            design.loss,
-            True,
-            self.alpha,
-            self.rows.X,
-            self.rows.Y,
-            self.rows.s if len(self.rows.s) else np.ones(len(Y)),
-        )
-
-    def loss(self, theta: Any) -> float:
-        """L(θ), by the verifier's formulas."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            return stated_loss(self.network, np.asarray(theta))
-
-    def gradient(self, theta: Any) -> Array:
-        """∇L(θ), by backpropagation."""
-        theta = np.ascontiguousarray(theta, dtype=np.float64)
-        return loss_gradient(self.design, theta, self.rows, self.alpha)[1]
-
-    def dead_units(self) -> tuple[int, int]:
-        """ReLU units that are zero on all rows; and how many there are."""
-        if self.design.activation != "relu":
-            return 0, 0
-        dead, units, h = 0, 0, self.rows.X
-        weights, biases = self.design.views(self.point)
-        for W, b in zip(weights[:-1], biases):
-            h = np.maximum(h @ W + b, 0.0)
-            dead += int((~(h > 0).any(axis=0)).sum())
-            units += W.shape[1]
-        return dead, units
-
-    def product(self, theta: Any, v: Any) -> Array:
-        """∇²L(θ)v: forward and backward passes, differentiated along v."""
-        weights, biases = self.design.views(np.asarray(theta, dtype=np.float64))
-        moves, shifts = self.design.views(np.asarray(v, dtype=np.float64))
-        name, last = self.design.activation, len(weights) - 1
-        hidden: list[Any] = [self.rows.X]
-        changes: list[Any] = [None]
-        slopes: list[Any] = []
-        bends: list[Any] = []
-        for k in range(last + 1):
-            z = hidden[k] @ weights[k] + biases[k]
-            dz = hidden[k] @ moves[k] + shifts[k]
-            if changes[k] is not None:
-                dz += changes[k] @ weights[k]
-            if k == last:
-                break
-            _activate(z, name)
-            slope, bend = _derivatives(z, name)
-            hidden.append(z)
-            changes.append(slope * dz)
-            slopes.append(slope)
-            bends.append(bend * dz)
-        s = self.network.s / self.network.s.sum()
-        delta, change = (s[:, None] * part for part in self._outputs(z, dz))
-        out = np.empty_like(self.point)
-        coefs, intercepts = self.design.views(out)
-        for k in range(last, -1, -1):
-            coefs[k][:] = hidden[k].T @ change
-            if changes[k] is not None:
-                coefs[k] += changes[k].T @ delta
-            coefs[k] += self.alpha / self.network.s.sum() * moves[k]
-            intercepts[k][:] = change.sum(axis=0)
-            if k:
-                back = delta @ weights[k].T
-                change = change @ weights[k].T + delta @ moves[k].T
-                change = change * slopes[k - 1] + back * bends[k - 1]
-                delta = back * slopes[k - 1]
-        return out
-
-    def _outputs(self, z: Array, dz: Array) -> tuple[Array, Array]:
-        """Slope of the rows' losses in their outputs, and how it changes along dz."""
-        Y, loss = self.rows.Y, self.design.loss
-        if loss == "squared_error":
-            return (z - Y) / Y.shape[1], dz / Y.shape[1]
-        if loss == "softmax":
-            p = softmax(z.copy())
-            return p - Y, p * (dz - (p * dz).sum(axis=1, keepdims=True))
-        if loss == "logistic":
-            p = expit(z)
-            return p - Y, p * (1 - p) * dz
-        return np.exp(z) - Y, np.exp(z) * dz
-
-
-def _derivatives(h: Array, name: str) -> tuple[Any, Any]:
-    """First and second derivative of φ, from its value h."""
-    if name == "logistic":
-        return h * (1 - h), h * (1 - h) * (1 - 2 * h)
-    if name == "tanh":
-        return 1 - h * h, -2 * h * (1 - h * h)
-    if name == "relu":
-        return (h > 0).astype(h.dtype), 0.0
-    if name == "leaky_relu":
-        return np.where(h > 0, 1.0, LEAK), 0.0
-    if name == "elu":
-        return np.where(h > 0, 1.0, 1 + h), np.where(h > 0, 0.0, 1 + h)
-    if name == "softplus":
-        slope = -np.expm1(-h)
-        return slope, slope * (1 - slope)
-    return 1.0, 0.0

@@ -36,6 +36,19 @@ SOLVERS = ("sgd", "nesterov", "adam", "gradient")
 NESTEROV, ADAM, GRADIENT = 1, 2, 3
 #: Slope of the leaky rectifier below zero.
 LEAK = 0.01
+#: Constants that leave float32 what it is; Python's would make it float64.
+ONE, TWO = np.float32(1), np.float32(2)
+#: Below it tanh is its series to the ninth power.
+NEAR = np.float32(0.03)
+
+
+@register_jitable
+def _tanh(z: Any) -> Any:
+    """Hyperbolic tangent by one exponential: the library's takes four times as long."""
+    if abs(z) < NEAR:  # where the difference below would lose digits
+        q = z * z
+        return z * (1 - q * (1 / 3 - q * (2 / 15 - q * (17 / 315 - q * 62 / 2835))))
+    return TWO / (ONE + math.exp(-z - z)) - ONE
 
 
 @register_jitable
@@ -53,10 +66,10 @@ def _activate(Z: Any, b: Any, which: int, zero: Any) -> None:
             z[j] += b[j]
         if which == 1:
             for j in range(columns):
-                z[j] = 1 / (1 + math.exp(-z[j]))
+                z[j] = ONE / (ONE + math.exp(-z[j]))
         elif which == 2:
             for j in range(columns):
-                z[j] = math.tanh(z[j])
+                z[j] = _tanh(z[j])
         elif which == 4:
             for j in range(columns):
                 z[j] = z[j] if z[j] > 0 else LEAK * z[j]
@@ -68,6 +81,12 @@ def _activate(Z: Any, b: Any, which: int, zero: Any) -> None:
                 z[j] = max(z[j], zero) + math.log1p(math.exp(-abs(z[j])))
 
 
+@kernel
+def add_activate(Z: Any, b: Any, which: int, zero: Any) -> None:
+    """Z ← φ(Z + b), from Python."""
+    _activate(Z, b, which, zero)
+
+
 @register_jitable
 def _through(D: Any, H: Any, which: int, zero: Any) -> None:
     """D ← D ⊙ φ'(z), where φ(z) = H."""
@@ -76,10 +95,10 @@ def _through(D: Any, H: Any, which: int, zero: Any) -> None:
         d, h = D[i], H[i]
         if which == 1:
             for j in range(columns):
-                d[j] *= h[j] * (1 - h[j])
+                d[j] *= h[j] * (ONE - h[j])
         elif which == 2:
             for j in range(columns):
-                d[j] *= 1 - h[j] * h[j]
+                d[j] *= ONE - h[j] * h[j]
         elif which == 3:
             for j in range(columns):
                 d[j] = d[j] if h[j] > zero else zero

@@ -16,7 +16,6 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 from scipy.optimize import minimize
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
@@ -29,18 +28,20 @@ from certus.base import (
     check_number,
     require_outputs,
     take,
+    validate_data,
 )
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
+from certus.conformal import forget_calibration
 from certus.deep.backprop import (
     Design,
     Rows,
-    StatedDesign,
     Trainer,
     loss_gradient,
     outputs,
     pack,
 )
+from certus.deep.stated_mlp import StatedDesign
 from certus.verify.data import weights
 
 EXPLICIT = ("identity", "logistic", "tanh", "relu", "leaky_relu", "elu", "softplus")
@@ -147,6 +148,7 @@ class MultilayerPerceptron(Estimator):
         fresh = not hasattr(self, "n_layers_")
         # It spoke of other weights; certus.certify makes one for these.
         self.__dict__.pop("certificate_", None)
+        forget_calibration(self)
         if self._on_torch():
             return _torch().fit_part(self, X, y, sample_weight, fresh, learn)
         rows, rng = self._begin(X, y, sample_weight, fresh, learn)
@@ -475,13 +477,20 @@ class MultilayerPerceptron(Estimator):
         """The last layer's scores of checked rows."""
         if "_module" in vars(self):
             return _torch().scores(self, X)
-        X = X.tocsr() if sparse.issparse(X) else X
         return outputs(self.coefs_, self.intercepts_, X, self.activation)
 
     def _scored(self, X: Any) -> np.ndarray:
         """The scores of rows that somebody asks about."""
         check_is_fitted(self)
-        found = self._scores(self._validate_X(X))
+        X = validate_data(
+            self,
+            X,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            ensure_all_finite=False,  # the first layer finds them for nothing
+            reset=False,
+        )
+        found = self._scores(X)
         require_outputs(found)
         return found
 
