@@ -15,6 +15,8 @@ from certus.deep import (
     BaggedNetworks,
     NeuralClassifier,
     NeuralRegressor,
+    RecurrentClassifier,
+    SequenceTagger,
     bootstrap_counts,
 )
 from certus.nets import MLP
@@ -139,6 +141,8 @@ def test_models_without_randomness_are_bagged_too():
     assert bag.score(X, y) > 0.9
     with pytest.raises(TypeError, match="sample_weight"):
         BaggedNetworks(KNeighborsClassifier(), 3).fit(X, y)
+    with pytest.raises(TypeError, match="neither a classifier nor a regressor"):
+        BaggedNetworks(SequenceTagger(), 3).fit(["ab", "b"], [[0, 1], [1]])
     with pytest.raises(ValueError, match="n_estimators"):
         BaggedNetworks(CLASSIFIER, 0).fit(X, y)
     with pytest.raises(ValueError, match="sample_weight"):
@@ -147,9 +151,19 @@ def test_models_without_randomness_are_bagged_too():
 
 @pytest.mark.slow
 def test_members_do_not_depend_on_how_many_are_fitted_at_a_time():
-    one = BaggedNetworks(CLASSIFIER, 2, random_state=0).fit(X, y)
-    two = BaggedNetworks(CLASSIFIER, 2, random_state=0, n_jobs=2).fit(X, y)
-    np.testing.assert_allclose(one.predict_proba(X), two.predict_proba(X), rtol=1e-5)
+    words = ["ab", "b", "a", "", "ba", "bb", "aab"] * 3
+    sequences = RecurrentClassifier(hidden=4, schedule="cosine", max_iter=20)
+    for model, rows, target in (
+        (CLASSIFIER, X, y),
+        (REGRESSOR, X[:, :3], X[:, 3]),
+        (sequences, words, np.array(["a" in w for w in words]).astype(int)),
+    ):
+        one = BaggedNetworks(model, 3, random_state=0).fit(rows, target)
+        two = BaggedNetworks(model, 3, random_state=0, n_jobs=2).fit(rows, target)
+        for found in ("predict", "predict_spread"):
+            a, b = (np.asarray(getattr(bag, found)(rows)) for bag in (one, two))
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+        assert one.oob_score_ == pytest.approx(two.oob_score_)
 
 
 @pytest.mark.catalog("NN-42")

@@ -22,7 +22,7 @@ from scipy import sparse
 from torch import Tensor, nn
 
 from certus.deep import distributed
-from certus.deep.run import Run
+from certus.deep.run import Kept, Run
 from certus.persist import ModelFileError, decode, encode
 from certus.persist.container import seal, unseal, write_atomically
 
@@ -229,6 +229,7 @@ def _state(run: Run) -> dict[str, Any]:
         "best_value": run.best_value,
         "stale": run.stale,
         "first_loss": run.first_loss,
+        "sane": None if run.sane is None else list(run.sane),
         "history": run.history,
     }
 
@@ -236,15 +237,27 @@ def _state(run: Run) -> dict[str, Any]:
 def _restore(run: Run, state: dict[str, Any]) -> None:
     run.put_back({name: _tensors(part) for name, part in state["modules"].items()})
     for name, optimizer in run.step.optimizers.items():
-        optimizer.load_state_dict(_tensors(state["optimizers"][name]))
+        _give(optimizer, _tensors(state["optimizers"][name]))
     for schedule, part in zip(run.schedules, state["schedules"], strict=True):
         schedule.load_state_dict(part)
     run.rng.bit_generator.state = state["rng"]
     run.torch_state = torch.from_numpy(state["torch_state"])
     run.best = None if state["best"] is None else _tensors(state["best"])
+    run.sane = None if state["sane"] is None else Kept(*_tensors(state["sane"]))
     plain = ("epoch", "best_epoch", "best_value", "stale", "first_loss", "history")
     for name in plain:
         setattr(run, name, state[name])
+
+
+def _give(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Load a state as it is: torch's own loading casts it to the weights' dtype."""
+    optimizer.load_state_dict(state)
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for i, saved in state["state"].items():
+        mine = optimizer.state[parameters[i]]
+        for name, value in saved.items():
+            if isinstance(value, Tensor) and value.dtype != mine[name].dtype:
+                mine[name] = value.to(mine[name].device)
 
 
 def _require_same(was: dict[str, Any], now: dict[str, Any]) -> None:

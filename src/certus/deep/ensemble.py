@@ -9,11 +9,12 @@ sequences and tables are bagged alike and validation rows are never training row
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from joblib import Parallel, delayed
-from sklearn.base import MetaEstimatorMixin, clone, is_classifier
+from sklearn.base import MetaEstimatorMixin, clone, is_classifier, is_regressor
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
@@ -145,6 +146,11 @@ class BaggedNetworks(MetaEstimatorMixin, Estimator):
             Itself.
         """
         check_number("n_estimators", self.n_estimators, 1, integer=True)
+        if not (is_classifier(self.estimator) or is_regressor(self.estimator)):
+            raise TypeError(
+                f"{type(self.estimator).__name__} is neither a classifier nor a "
+                "regressor: what it predicts has no mean. Pass one of these."
+            )
         if not has_fit_parameter(self.estimator, "sample_weight"):
             raise TypeError(
                 f"{type(self.estimator).__name__}.fit takes no sample_weight, by which "
@@ -160,9 +166,9 @@ class BaggedNetworks(MetaEstimatorMixin, Estimator):
         s = weights(sample_weight, None, np.empty(0), None, len(y))
         rng = generator_of(self.random_state)
         counts, jobs = [], []
-        for _ in range(self.n_estimators):
+        for number in range(self.n_estimators):
             drawn = _drawn(s, rng)
-            member = clone(self.estimator)
+            member = _with_folder(clone(self.estimator), number)
             seed = int(rng.integers(2**31 - 1))
             if "random_state" in member.get_params():
                 member.set_params(random_state=seed)
@@ -284,6 +290,14 @@ class BaggedNetworks(MetaEstimatorMixin, Estimator):
         tags.regressor_tags = inner.regressor_tags
         tags.input_tags, tags.target_tags = inner.input_tags, inner.target_tags
         return tags
+
+
+def _with_folder(member: Any, number: int) -> Any:
+    """A member that keeps its checkpoints, if any, in a folder of its own."""
+    for name, place in member.get_params().items():
+        if name.rpartition("__")[2] == "checkpoint" and place is not None:
+            member.set_params(**{name: str(Path(place) / f"member-{number}")})
+    return member
 
 
 def _drawn(s: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -86,6 +86,8 @@ class Run:
     history: dict[str, list[float]] = field(default_factory=dict)
     #: Of the first batch, before the first step.
     first_loss: float | None = None
+    #: Where it was last no higher; what a run that comes apart goes back to.
+    sane: Kept | None = None
     #: At most so many, where fewer are faster; see :func:`threads_for`.
     threads: int | None = None
     diverged: Divergence | None = None

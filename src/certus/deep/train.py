@@ -56,7 +56,8 @@ def train(
     clock = time.perf_counter
     deadline = math.inf if rules.max_time is None else clock() + rules.max_time
     status, run.kept, run.diverged = _over(run, rules), run.epoch, None
-    sane = latest = Kept(run.epoch, run.weights())
+    latest = Kept(run.epoch, run.weights())
+    run.sane = run.sane or latest  # one that is resumed knows its own
     losses: dict[str, float] = {}
     with run.surroundings():
         while status is None:
@@ -64,7 +65,7 @@ def train(
                 losses, first, status = _epoch(run, batches, deadline)
                 run.first_loss = first if run.first_loss is None else run.first_loss
                 if first <= run.first_loss:  # that of the weights it began with
-                    sane = latest
+                    run.sane = latest
                 if status is None:
                     values = losses | (evaluate(run) if evaluate else {})
                     latest = _close_epoch(run, distributed.agreed(values), rules)
@@ -73,7 +74,8 @@ def train(
             except KeyboardInterrupt:
                 status = Status.INTERRUPTED
             if status not in (None, Status.MAX_ITER, Status.SOLVED):
-                _step_back(run, latest if run.diverged is None else sane, losses)
+                _step_back(run, latest if run.diverged is None else run.sane, losses)
+    run.sane = None
     if rules.keep_best and run.best is not None:
         if run.kept:
             run.put_back(run.best)
