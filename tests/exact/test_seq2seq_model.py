@@ -240,6 +240,25 @@ def test_interrupted_and_resumed_is_the_run_that_was_not(tmp_path):
     assert whole.history_["validation_score"] == resumed.history_["validation_score"]
 
 
+def test_partial_fits_are_the_epochs_of_a_fit():
+    X = ["".join(x) for x in itertools.product("ab", repeat=4)]
+    y = [x.strip("a") for x in X]
+    options = {"schedule": None, "batch_size": 4, "n_iter_no_change": 9}
+    with certus.config_context(on_uncertified="ignore"):
+        whole = short(max_iter=3, **options).fit(X, y)
+    parts = short(**options)
+    for _ in range(3):
+        parts.partial_fit(iter(X), iter(y))
+    assert parts.n_iter_ == 3 and not hasattr(parts, "certificate_")
+    np.testing.assert_array_equal(
+        parts.log_probability(X, y), whole.log_probability(X, y)
+    )
+    assert certus.certify(parts, X, y)["gradient_ratio"].value < 1e-3
+    assert parts.partial_fit(["ab"], ["a" * 7]).longest_ == 7
+    with pytest.raises(ValueError, match="'z', which was not in the targets"):
+        parts.partial_fit(["ab"], ["z"])
+
+
 def test_early_stopping_keeps_the_best_epoch():
     rng = np.random.default_rng(1)
     X = ["".join(rng.choice(list("abc"), size=5)) for _ in range(200)]

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import sparse
 from sklearn.utils import assert_all_finite
 from torch import Tensor, nn
 
@@ -107,8 +108,9 @@ class ImageInput(NeuralModel):
 
     def _read_rows(self, X: Any, reset: bool) -> np.ndarray:
         """Flattened images."""
-        options = {"dtype": KINDS, "ensure_all_finite": False}
+        options = {"dtype": KINDS, "ensure_all_finite": False, "accept_sparse": "csr"}
         X = validate_data(self, X, reset=reset, **options)
+        X = X.toarray() if sparse.issparse(X) else X  # windows slide over zeros too
         if reset:
             told = self.image_shape, self.channels
             self._layout = tuple(pictures.layout_of(X.shape[1:], *told))
@@ -153,7 +155,6 @@ class ImageInput(NeuralModel):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = False
         tags.input_tags.three_d_array = True
         return tags
 

@@ -9,47 +9,28 @@ prediction goes on from its own outputs, greedily or by beam search.
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import nn
 
 from certus.base import certified_fit, check_choice, check_number
-from certus.deep.batches import Batch, DenseRows, HeldOut, RaggedRows, Rows
-from certus.deep.estimator import NeuralModel
+from certus.deep.batches import DenseRows, RaggedRows, Rows
 from certus.deep.modules import dtype_of, evaluating
-from certus.deep.objective import RowLoss, Targets
+from certus.deep.objective import Targets
 from certus.deep.parameters import documented
-from certus.deep.run import Losses, Run
-from certus.deep.tokens import (
-    NOTHING,
-    accuracy,
-    agreement,
-    ended,
-    lists,
-    numbered,
-    read_sequences,
-    token_loss,
-    tokens_of,
-    trimmed,
-)
+from certus.deep.tokens import numbered, read_sequences, tokens_of
+from certus.deep.written import Written, kept
 from certus.nets import seq2seq as net
-from certus.verify.data import weights
 from certus.wording import shorten
 
-Array = np.ndarray[Any, np.dtype[Any]]
-#: Sequences that are decoded together.
-TOGETHER = 512
 #: Numbers of sources' tokens: 0 stands for a source without any.
 UNKNOWN, FIRST = 1, 2
 
 
 @documented
-class Seq2Seq(NeuralModel):
+class Seq2Seq(Written):
     """Learns to write a sequence for each sequence it reads.
 
     An encoder reads a source in both directions; a decoder writes the target token by
@@ -72,6 +53,8 @@ class Seq2Seq(NeuralModel):
         Width of states and embeddings.
     cell : {"gru", "lstm", "rnn"}, default="gru"
         Kind of recurrence.
+    layers : int, default=1
+        How many recurrences stand on each other, in encoder and decoder.
     attention : bool, "dot" or "additive", default=True
         Whether the decoder looks at the encoder's states: by hᵀWe (True, "dot") or by
         vᵀtanh(Wh + Ue). Without it all it knows is the encoder's last state.
@@ -132,13 +115,12 @@ class Seq2Seq(NeuralModel):
     ['klim', 'mur']
     """
 
-    module_: Any
-
     def __init__(
         self,
         *,
         hidden: int = 64,
         cell: str = "gru",
+        layers: int = 1,
         attention: Any = True,
         feedback: bool = True,
         teacher_forcing: Any = 1.0,
@@ -169,6 +151,7 @@ class Seq2Seq(NeuralModel):
     ) -> None:
         self.hidden = hidden
         self.cell = cell
+        self.layers = layers
         self.attention = attention
         self.feedback = feedback
         self.teacher_forcing = teacher_forcing
@@ -226,7 +209,7 @@ class Seq2Seq(NeuralModel):
         Seq2Seq
             Itself.
         """
-        X, y = _kept(X), _kept(y)
+        X, y = kept(X), kept(y)
         return self._fit(X, y, sample_weight, X_val, y_val)
 
     # -- hooks of the base --------------------------------------------------------
@@ -247,29 +230,6 @@ class Seq2Seq(NeuralModel):
         filled = [x if len(x) else np.zeros(1, dtype=np.int64) for x in X]
         return RaggedRows(filled, torch.int64, self.device)
 
-    def _read_y(self, y: Any, reset: bool) -> Targets:
-        found = read_sequences(y, "y")
-        if reset:
-            self.target_tokens_ = tokens_of(found)
-            self.longest_ = max(map(len, found), default=0)
-            self._as_text = bool(found) and all(isinstance(x, str) for x in found)
-        numbers = numbered(found, self.target_tokens_, net.END + 1, NOTHING)
-        for sequence, codes in zip(found, numbers):
-            if (codes == NOTHING).any():
-                strange = sequence[int(np.argmax(codes == NOTHING))]
-                raise ValueError(
-                    f"y holds the token {shorten(repr(strange))}, which was not in the "
-                    "targets of the fit. Leave such sequences out, or refit."
-                )
-        smoothing = self.label_smoothing
-
-        def loss(z: Tensor, t: Tensor) -> Tensor:
-            return token_loss(z, t, smoothing)
-
-        outputs = len(self.target_tokens_) + 1
-        table = ended(numbers)
-        return Targets(table, loss, outputs, None, _Forced(RowLoss(loss)))
-
     def _build(self, X: Any, targets: Targets) -> nn.Module:
         scheduled = self.teacher_forcing == "scheduled"
         steps = self.max_iter * -(-len(X) // (self.batch_size or len(X)))
@@ -279,6 +239,7 @@ class Seq2Seq(NeuralModel):
             targets.outputs,
             hidden=self.hidden,
             cell=self.cell,
+            layers=self.layers,
             attention=_attention(self.attention),
             feedback=bool(self.feedback),
             forcing=0.5 if scheduled else float(self.teacher_forcing),
@@ -304,37 +265,11 @@ class Seq2Seq(NeuralModel):
                 "width), mask (rows, time)) for a batch."
             ) from why
 
-    def _evaluator(self, held: HeldOut, targets: Targets) -> Any:
-        most = self._most()
-
-        def evaluate(run: Run) -> dict[str, float]:
-            module: Any = run.final()
-            losses, right, asked = [], [], []
-            with evaluating(module), torch.no_grad():
-                for i in range(0, len(held.rows), TOGETHER):
-                    block = slice(i, i + TOGETHER)
-                    y = trimmed(held.y[block])
-                    inputs = held.rows[block]
-                    losses.append(targets.loss(module(*inputs, y), y).cpu())
-                    found = module.greedy(module.encode(*inputs), most).tokens
-                    counts = agreement(lists(found), lists(y))
-                    right.append(counts[0])
-                    asked.append(counts[1])
-            s = np.ones(len(held.rows)) if held.s is None else held.s.cpu().numpy()
-            loss = float(s @ torch.cat(losses).double().numpy() / s.sum())
-            score = accuracy(np.concatenate(right), np.concatenate(asked), s)
-            return {
-                "validation_loss": loss,
-                "validation_score": score,
-                "criterion": -score if math.isfinite(loss) else math.inf,
-            }
-
-        return evaluate
-
     def _check_training(self) -> None:
         super()._check_training()
         check_number("hidden", self.hidden, 1, integer=True)
         check_choice("cell", self.cell, tuple(net.LAYERS))
+        check_number("layers", self.layers, 1, integer=True)
         _attention(self.attention)
         if self.teacher_forcing != "scheduled":
             check_number("teacher_forcing", self.teacher_forcing, 0, 1)
@@ -349,125 +284,6 @@ class Seq2Seq(NeuralModel):
                 f"{shorten(repr(self.encoder))}."
             )
 
-    def _most(self, longest: int | None = None) -> int:
-        check_number("beam", self.beam, 1, integer=True)
-        check_number("max_length", self.max_length, 0, integer=True, none=True)
-        if self.max_length is not None:
-            return int(self.max_length)
-        return 2 * (self.longest_ if longest is None else longest)
-
-    # -- prediction ---------------------------------------------------------------
-
-    def predict(self, X: Any) -> list[Any]:
-        """The sequence written for each source.
-
-        Parameters
-        ----------
-        X : iterable of sequences
-            Sources. Tokens that the fit did not see are read as unknown ones.
-
-        Returns
-        -------
-        list
-            Strings if all targets of the fit were strings, else lists of tokens.
-        """
-        return [self._worded(row) for row in self._decoded(self._sources(X))]
-
-    def log_probability(self, X: Any, y: Any) -> Array:
-        """Logarithm of p(y | x) of each pair, the end of the sequence included.
-
-        Parameters
-        ----------
-        X, y : iterable of sequences
-            Sources and targets.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            −inf where y holds a token that no target of the fit held.
-        """
-        rows, numbers = self._sources(X), self._targets(y)
-        _require_pairs(rows, numbers)
-        impossible = np.array([(codes == NOTHING).any() for codes in numbers])
-        y = ended(numbers)
-        out = np.empty(len(rows))
-        with torch.no_grad():
-            for i in range(0, len(rows), TOGETHER):
-                block = slice(i, i + TOGETHER)
-                t = trimmed(y[block]).to(self.device)
-                z = self.module_(*rows[block], t).double()
-                out[block] = -(token_loss(z, t) * (t >= 0).sum(dim=1)).cpu().numpy()
-        out[impossible] = -np.inf
-        return out
-
-    def attention_weights(self, X: Any, y: Any = None) -> list[Array]:
-        """What the decoder looked at while it wrote each token.
-
-        Parameters
-        ----------
-        X : iterable of sequences
-            Sources.
-        y : iterable of sequences, optional
-            What it is made to write; by default what it predicts.
-
-        Returns
-        -------
-        list of ndarray of shape (n_target_tokens, n_source_tokens)
-            Rows are distributions over the tokens of the source.
-        """
-        check_is_fitted(self, "module_")
-        if self.module_.decoder.attention is None:
-            raise ValueError("This model was fitted without attention.")
-        rows = self._sources(X)
-        numbers = self._decoded(rows) if y is None else self._targets(y)
-        _require_pairs(rows, numbers)
-        table, out = ended(numbers), []
-        with torch.no_grad():
-            for i in range(0, len(rows), TOGETHER):
-                encoded = self.module_.encode(*rows[slice(i, i + TOGETHER)])
-                t = trimmed(table[i : i + TOGETHER]).to(self.device)
-                found = self.module_.attend(encoded, t).cpu().numpy()
-                lengths = encoded.mask.sum(dim=1).tolist()
-                for j, length in enumerate(lengths):
-                    out.append(found[j, : len(numbers[i + j]), :length])
-        return out
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of tokens that are predicted right, at their places.
-
-        Parameters
-        ----------
-        X, y : iterable of sequences
-            Sources and targets. A token that is missing or too many is a wrong one.
-        sample_weight : array-like of shape (n_samples,), optional
-            Weights of the pairs.
-        """
-        true = read_sequences(y, "y")
-        found = self.predict(X)
-        _require_pairs(found, true)
-        s = weights(sample_weight, None, np.empty(0), None, len(true))
-        return accuracy(*agreement(found, true), s)
-
-    def _sources(self, X: Any) -> Rows:
-        check_is_fitted(self, "module_")
-        return self._rows(self._read_X(_kept(X), reset=False), self.module_)
-
-    def _targets(self, y: Any) -> list[Array]:
-        found = read_sequences(y, "y")
-        return numbered(found, self.target_tokens_, net.END + 1, NOTHING)
-
-    def _decoded(self, rows: Rows) -> list[Array]:
-        """The numbers of the tokens written for each source."""
-        most, out = self._most(), []
-        for i in range(0, len(rows), TOGETHER):
-            encoded = self.module_.encode(*rows[slice(i, i + TOGETHER)])
-            out += lists(self.module_.beam(encoded, most, int(self.beam)).tokens)
-        return out
-
-    def _worded(self, numbers: Array) -> Any:
-        tokens = [self.target_tokens_[i - 1] for i in numbers]
-        return "".join(tokens) if self._as_text else tokens
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.string = True
@@ -478,30 +294,8 @@ class Seq2Seq(NeuralModel):
         return tags
 
 
-class _Forced:
-    """The loss of a network that is told the true targets before each."""
-
-    def __init__(self, mean: Any) -> None:
-        self.mean = mean
-
-    def __call__(self, module: Any, batch: Batch) -> Losses:
-        y = trimmed(batch.y)
-        found: Losses = self.mean(lambda *x: module(*x, y), batch._replace(y=y))
-        return found
-
-
 def _attention(value: Any) -> str | None:
     check_choice("attention", value, (True, False, None, "dot", "additive"))
     if isinstance(value, str):
         return value
     return "dot" if value else None
-
-
-def _kept(X: Any) -> Any:
-    """X, as a list if it can be read only once."""
-    return list(X) if isinstance(X, Iterator) else X
-
-
-def _require_pairs(X: Any, y: Any) -> None:
-    if len(X) != len(y):
-        raise ValueError(f"X holds {len(X)} sequences and y {len(y)}; pass pairs.")

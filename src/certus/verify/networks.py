@@ -2,6 +2,7 @@
 
     L(θ) = Σ sᵢ ℓ(yᵢ, f(xᵢ; θ)) / Σ s   on at most 2,048 rows, in evaluation mode
 
+Rows are fewer where the network is large, or makes much of each as of large images.
 The model lends L, ∇L and products with ∇²L as functions of a float64 vector, by
 ``_stated(X, y, sample_weight, rows)``. Along a direction d, gᵀd must be the slope of L;
 at level "full" Lanczos' method finds the ends of the spectrum of ∇²L. All of it is
@@ -25,6 +26,11 @@ from certus.verify.spectrum import curvature_claims
 
 #: Most rows on which a network is checked.
 ROWS = 2048
+#: Most numbers that a pass forward over them may make; the products with the Hessian
+#: take some fifty bytes for each.
+VALUES = 1 << 25
+#: Rows on which is seen how many numbers that is.
+FEW = 4
 #: Share of dead units from which a remedy is named.
 MANY_DEAD = 0.25
 
@@ -46,23 +52,26 @@ def check_network(
     used = np.arange(n)
     if sample_weight is not None:
         used = np.flatnonzero(data.weights(sample_weight, None, used, None, n))
-    size = int(evidence.params.get("parameters", 0))
-    rows = used[evenly(len(used), rows_for(len(used), size))]
+    few = model._stated(X, y, sample_weight, used[evenly(len(used), FEW)])
+    # Evidence counts frozen ones too; there is none after a partial fit.
+    size = max(int(evidence.params.get("parameters", 0)), few.point.size)
+    most = rows_within(few, min(len(used), FEW))
+    rows = used[evenly(len(used), min(most, rows_for(len(used), size)))]
     marks = marks_of(X, y, sample_weight, rows)
     stated = model._stated(X, y, sample_weight, rows)
     claims = [_loss_claim(stated, len(rows), evidence)]
     status = _status(model, evidence, claims[0].value)
     if claims[0].strength is Strength.REFUSED:
         return [*claims, *_history_claims(evidence)], status, marks
-    if level == "full" and len(rows) < min(len(used), ROWS):
-        rows = used[evenly(len(used), ROWS)]
+    if level == "full" and len(rows) < min(len(used), most):
+        rows = used[evenly(len(used), most)]
         stated = model._stated(X, y, sample_weight, rows)
     directions = 5 if level == "full" else 1
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         claims += _gradient_claims(stated, len(rows), directions)
         claims += _history_claims(evidence) + _dead_claims(stated, len(rows))
         if level == "full" and stated.point.size:
-            found = _try(curvature_claims, stated)
+            found = _try(curvature_claims, stated, len(rows))
             claims += [] if isinstance(found, Exception) else found
     return claims, status, marks
 
@@ -87,6 +96,22 @@ def rows_for(n: int, parameters: int) -> int:
     return min(n, ROWS, max(128, 2_000_000 // size, min(n // 64, 25_000_000 // size)))
 
 
+def rows_within(few: Any, n: int) -> int:
+    """How many rows memory and time allow: few, if the network makes much of each.
+
+    Parameters
+    ----------
+    few : Stated
+        The loss on some rows. One that has no ``values()`` makes little of them.
+    n : int
+        How many they are.
+    """
+    values = _try(few.values) if hasattr(few, "values") else 0
+    if isinstance(values, Exception):  # which will be told when the loss is
+        return n
+    return min(ROWS, max(2, VALUES * n // max(1, values)))
+
+
 def evenly(n: int, count: int) -> Array:
     """``count`` evenly spaced numbers of n."""
     return np.unique(np.linspace(0, n - 1, min(n, count)).astype(np.int64))
@@ -95,7 +120,9 @@ def evenly(n: int, count: int) -> Array:
 def _count(X: Any) -> int:
     """How many rows there are."""
     shape: Any = getattr(X, "shape", ())
-    return int(shape[0]) if len(shape) else len(X)
+    if len(shape):
+        return int(shape[0])
+    return len(X if hasattr(X, "__len__") else np.asarray(X))
 
 
 #: What a fit leaves: by the name of a parameter, its type and its least value.
