@@ -9,14 +9,15 @@ from torch import nn
 
 import certus
 from certus.certificate import Evidence, Status, Strength
-from certus.deep import NeuralClassifier, NeuralRegressor
+from certus.deep import ConvNetClassifier, NeuralClassifier, NeuralRegressor
 from certus.deep.batches import Batch
 from certus.deep.objective import RowLoss, squared
 from certus.deep.stated import Stated
 from certus.testing.toys import TinyNetwork
+from certus.verify import networks
 from certus.verify.directional import compare
 from certus.verify.marks import marks_of
-from certus.verify.networks import check_network, rows_for
+from certus.verify.networks import check_network, evenly, rows_for
 from certus.verify.spectrum import spectrum_ends
 
 RNG = np.random.default_rng(0)
@@ -267,6 +268,53 @@ def test_rows_checked_are_few_for_large_networks():
     assert rows_for(10, 10**9) == 10
     assert rows_for(10**6, 10**9) == 128
     assert rows_for(10**6, 10) == 2048
+
+
+def test_the_numbers_that_a_pass_makes_are_counted():
+    net = nn.Sequential(nn.Conv2d(2, 5, 3, padding=1), nn.ReLU(), nn.Flatten())
+    images, target = RNG.normal(size=(3, 2, 4, 6)), np.zeros((3, 120))
+    made = stated(net.double(), images, target).values()
+    # Three times (3, 5, 4, 6) by the network; what the loss makes of it besides.
+    assert 3 * 360 <= made <= 3 * 360 + 6 * 360
+
+
+@pytest.mark.parametrize("level", ["quick", "full"])
+def test_large_images_are_checked_on_few_rows(level, monkeypatch):
+    wide = np.zeros((300, 1, 12, 12))
+    wide[:, 0, 0, 0] = RNG.normal(size=300)
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(400, 1))
+    model = NeuralRegressor(net, max_iter=1, random_state=0).fit(wide, wide[:, 0, 0, 0])
+    assert "on 300 rows" in model.certificate_["training_loss"].detail
+    sizes, kept = [], model._stated
+
+    def counted(X, y, s, rows):
+        sizes.append(len(rows))
+        return kept(X, y, s, rows)
+
+    monkeypatch.setattr(model, "_stated", counted)
+    target = wide[:, 0, 0, 0]
+    one = kept(wide, target, None, np.arange(1)).values()
+    monkeypatch.setattr(networks, "VALUES", 7 * one + one // 2)
+    found = certus.certify(model, wide, target, level=level)
+    assert max(sizes) == 7
+    spoken = ["training_loss", "gradient_norm"]
+    spoken += ["smallest_curvature", "largest_curvature"] if level == "full" else []
+    assert all("on 7 rows" in found[name].detail for name in spoken)
+    exact = kept(wide, target, None, evenly(300, 7))
+    assert found["training_loss"].value == exact.loss(exact.point)
+
+
+def test_photographs_are_checked_within_memory():
+    """Of 224 × 224 pixels: a pass makes more than a million numbers of each."""
+    photos = np.zeros((40, 224, 224, 3), np.uint8)
+    photos[::2] = 255
+    model = ConvNetClassifier("alexnet", max_iter=1, random_state=0)
+    few = model.partial_fit(photos[:2], [0, 1], classes=[0, 1])._stated(
+        photos, np.arange(40) % 2, None, np.arange(2)
+    )
+    most = networks.rows_within(few, 2)
+    assert most < 40 and few.values() / 2 * most <= networks.VALUES
+    assert few.values() > 1e6
 
 
 def test_other_data_are_named_and_other_weights_refuted():

@@ -77,9 +77,17 @@ class Stated:
 
         A layer of a recurrent network counts once for each time it is used.
         """
+        watch = self._watched()
+        return watch.dead, watch.units
+
+    def values(self) -> int:
+        """How many numbers a pass forward makes on all rows: what memory goes to."""
+        return self._watched().values
+
+    def _watched(self) -> _Watch:
         with self._at(self.point), torch.no_grad(), _Watch() as watch:
             self._value()
-        return watch.dead, watch.units
+        return watch
 
     def _value(self) -> Tensor:
         inputs = tuple(x.clone() for x in self.batch.inputs)  # it may change them
@@ -114,18 +122,20 @@ class Stated:
 
 
 class _Watch(TorchFunctionMode):
-    """Counts the units behind every ReLU that is called."""
+    """Counts the numbers that are made, and the units behind every ReLU."""
 
     names = (torch.relu, torch.relu_, Tensor.relu, Tensor.relu_, F.relu, F.relu_)
 
     def __init__(self) -> None:
         super().__init__()
-        self.dead = self.units = 0
+        self.dead = self.units = self.values = 0
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         out = func(*args, **(kwargs or {}))
+        made = out if isinstance(out, tuple) else (out,)
+        self.values += sum(x.numel() for x in made if isinstance(x, Tensor))
         if func in self.names and out.ndim >= 2:
             # (rows, units), or (rows, channels, ...): one unit is one of axis 1.
             alive = (out > 0).transpose(0, 1).reshape(out.shape[1], -1).any(dim=1)

@@ -84,9 +84,9 @@ def spectrum_ends(product: Callable[[Array], Array], n: int, steps: int) -> Ends
     return Ends(low, high, whole)
 
 
-def curvature_claims(stated: Any) -> list[Claim]:
-    """The ends of the spectrum of the Hessian, and what they say of a minimum."""
-    theta = stated.point
+def curvature_claims(stated: Any, n: int) -> list[Claim]:
+    """The ends of the spectrum of the Hessian on n rows, what they say of a minimum."""
+    theta, rows = stated.point, f"on {n:,} row{'s'[: n != 1]}"
 
     def product(v: Array) -> Array:
         return np.asarray(stated.product(theta, v))
@@ -108,13 +108,13 @@ def curvature_claims(stated: Any) -> list[Claim]:
             Strength.MEASURED,
             low.value,
             theorem="at a minimum the gradient is zero and no curvature is negative",
-            detail=f"smallest curvature {low.value:.2g}{says}",
+            detail=f"smallest curvature {low.value:.2g} {rows}{says}",
         ),
         Claim(
             "largest_curvature",
             Strength.MEASURED,
             high.value,
-            detail=f"largest curvature {high.value:.2g}"
+            detail=f"largest curvature {high.value:.2g} {rows}"
             f"{longest if high.value > 0 else ''}",
         ),
     ]
