@@ -230,7 +230,7 @@ def test_a_beam_knows_the_probability_of_what_it_found(cell, width):
     net = network(cell, n_target=5, sharp=6.0)
     with torch.no_grad():  # states that what was written changes much
         net.decoder.embedding.weight.mul_(3)
-        for weight in net.decoder.rnn.parameters():
+        for weight in net.decoder.layers.parameters():
             weight.mul_(3)
         net.decoder.output.bias[END] -= 3.0
         source, lengths = torch.randint(1, 5, (40, 6)), torch.randint(1, 7, (40,))

@@ -10,7 +10,6 @@ estimator.
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from certus.nets.arguments import require_choice, require_count
+from certus.nets.attention import Attention, Clock
 from certus.nets.rnn import LAYERS, both_ways, new_layer, within
 
 #: The output that ends a sequence; also what fills the inputs of shorter ones.
@@ -32,32 +32,6 @@ class Encoded(NamedTuple):
     mask: Tensor  # (batch, time): False where a source is over
 
 
-class Clock(nn.Module):
-    """Places in a sequence as vectors: a linear map of sines of many wavelengths.
-
-    A recurrent state would have to learn to count; with it attention can go by places
-    from the first.
-
-    Parameters
-    ----------
-    width : int
-        Components of the vectors.
-    """
-
-    waves: Tensor
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        waves = torch.logspace(0, math.log10(4096), 16)  # in steps for a radian
-        self.register_buffer("waves", waves, persistent=False)
-        self.output = nn.Linear(32, width, bias=False)
-
-    def forward(self, t: Tensor) -> Tensor:
-        """From (...) places to (..., width)."""
-        turns = t[..., None] / self.waves
-        return self.output(torch.cat([torch.sin(turns), torch.cos(turns)], dim=-1))
-
-
 class Encoder(nn.Module):
     """Reads tokens forwards and backwards.
 
@@ -69,76 +43,39 @@ class Encoder(nn.Module):
         Width of a state, in each direction.
     cell : {"gru", "lstm", "rnn"}
         Kind of recurrence.
+    layers : int
+        How many recurrences stand on each other.
     dropout : float
         Share of embeddings and states that training leaves out.
     """
 
-    def __init__(self, n_tokens: int, hidden: int, cell: str, dropout: float) -> None:
+    def __init__(
+        self, n_tokens: int, hidden: int, cell: str, layers: int, dropout: float
+    ) -> None:
         super().__init__()
         self.width = 2 * hidden
         self.embedding = nn.Embedding(n_tokens, hidden)
         self.begun, self.left = Clock(hidden), Clock(hidden)
         self.dropout = nn.Dropout(dropout)
-        readers = [new_layer(cell, hidden, hidden) for _ in range(2)]
-        self.readers = nn.ModuleList(readers)
+        self.layers: Any = nn.ModuleList()
+        for i in range(layers):
+            seen = hidden if i == 0 else self.width
+            readers = [new_layer(cell, seen, hidden) for _ in range(2)]
+            self.layers.append(nn.ModuleList(readers))
 
     def forward(self, source: Tensor, lengths: Tensor) -> Encoded:
         """Encode padded tokens (batch, time) of these lengths, each at least 1."""
         lengths = lengths.to(source.device)
         t = torch.arange(source.shape[1], device=source.device)
-        x = self.embedding(source) + self.begun(t) + self.left(lengths[:, None] - t)
-        x = self.dropout(x)  # (batch, time, hidden)
-        states = both_ways(self.readers, x, lengths)  # (batch, time, 2·hidden)
-        last = states[torch.arange(len(x), device=x.device), lengths - 1]
+        states = self.embedding(source) + self.begun(t)  # (batch, time, hidden)
+        states = states + self.left(lengths[:, None] - t)
+        for readers in self.layers:  # from here on (batch, time, 2·hidden)
+            states = both_ways(readers, self.dropout(states), lengths)
+        last = states[torch.arange(len(states), device=states.device), lengths - 1]
         half = self.width // 2
         # Forwards the last state has read all, backwards the first.
         summary = torch.cat([last[:, :half], states[:, 0, half:]], dim=1)
-        return Encoded(summary, self.dropout(states), within(x, lengths))
-
-
-class Attention(nn.Module):
-    """Mixes states by how well each answers a query; a softmax over the time.
-
-    Parameters
-    ----------
-    query : int
-        Width of a query, the decoder's state.
-    width : int
-        Width of the states.
-    kind : {"dot", "additive"}
-        Score of a state e for a query h: hᵀWe/√d, or vᵀtanh(Wh + Ue).
-
-    Examples
-    --------
-    >>> import torch
-    >>> from certus.nets.seq2seq import Attention
-    >>> look = Attention(4, 6)
-    >>> states, mask = torch.randn(1, 3, 6), torch.tensor([[True, True, False]])
-    >>> context, weights = look(torch.randn(1, 2, 4), states, mask)
-    >>> context.shape, weights[..., 2].tolist()
-    (torch.Size([1, 2, 6]), [[0.0, 0.0]])
-    """
-
-    def __init__(self, query: int, width: int, kind: str = "dot") -> None:
-        super().__init__()
-        require_choice("kind", kind, ("dot", "additive"))
-        self.kind = kind
-        self.key = nn.Linear(width, query, bias=False)
-        if kind == "additive":
-            self.query = nn.Linear(query, query)
-            self.score = nn.Linear(query, 1, bias=False)
-
-    def forward(self, h: Tensor, states: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Contexts (batch, steps, width) and weights (batch, steps, time)."""
-        keys = self.key(states)  # (batch, time, query)
-        if self.kind == "dot":
-            scores = h @ keys.transpose(1, 2) / math.sqrt(h.shape[-1])
-        else:
-            pairs = self.query(h)[:, :, None] + keys[:, None]
-            scores = self.score(torch.tanh(pairs))[..., 0]
-        scores = scores.masked_fill(~mask[:, None], -torch.inf)
-        weights = torch.softmax(scores, dim=2)  # (batch, steps, time)
-        return weights @ states, weights
+        return Encoded(summary, self.dropout(states), within(states, lengths))
 
 
 class Decoder(nn.Module):
@@ -152,7 +89,7 @@ class Decoder(nn.Module):
         Width of its state.
     width : int
         Width of what the encoder gives.
-    cell, dropout : str, float
+    cell, layers, dropout : str, int, float
         As of :class:`Encoder`.
     attention : {None, "dot", "additive"}
         Whether and how the encoder's states are looked at in each step.
@@ -167,6 +104,7 @@ class Decoder(nn.Module):
         hidden: int,
         width: int,
         cell: str,
+        layers: int,
         dropout: float,
         attention: str | None,
         feedback: bool,
@@ -175,9 +113,10 @@ class Decoder(nn.Module):
         self.feedback, self.start_token = feedback, n_tokens
         self.embedding = nn.Embedding(n_tokens + 1, hidden)
         self.clock = Clock(hidden)
-        self.bridge = nn.Linear(width, hidden)
+        self.bridge = nn.Linear(width, layers * hidden)
         self.dropout = nn.Dropout(dropout)
-        self.rnn = new_layer(cell, hidden, hidden)
+        stack = [new_layer(cell, hidden, hidden) for _ in range(layers)]
+        self.layers: Any = nn.ModuleList(stack)
         self.attention, seen = None, hidden
         if attention is not None:
             self.attention, seen = Attention(hidden, width, attention), hidden + width
@@ -185,9 +124,12 @@ class Decoder(nn.Module):
         self.output = nn.Linear(hidden, n_tokens)
 
     def start(self, encoded: Encoded) -> Any:
-        """The first state, made from the encoder's summary."""
-        h = torch.tanh(self.bridge(encoded.summary))[None]  # (1, batch, hidden)
-        return (h, torch.zeros_like(h)) if isinstance(self.rnn, nn.LSTM) else h
+        """The first state of each layer, made from the encoder's summary."""
+        h = torch.tanh(self.bridge(encoded.summary))[None]
+        parts = h.chunk(len(self.layers), dim=2)  # each (1, batch, hidden)
+        if isinstance(self.layers[0], nn.LSTM):
+            return tuple((part, torch.zeros_like(part)) for part in parts)
+        return parts
 
     def forward(
         self, previous: Tensor, state: Any, encoded: Encoded, begun: int = 0
@@ -198,8 +140,8 @@ class Decoder(nn.Module):
         ----------
         previous : Tensor of shape (batch, steps)
             Outputs that were made before; ``start_token`` at the beginning.
-        state : Tensor or pair of them
-            The state before the first of them.
+        state : tuple, for each layer of a Tensor or a pair of them
+            The states before the first of them.
         encoded : Encoded
             The sources.
         begun : int
@@ -209,21 +151,25 @@ class Decoder(nn.Module):
         -------
         scores : Tensor of shape (batch, steps, n_tokens)
             Their softmax is the distribution of the next output.
-        state : Tensor or pair of them
-            The state after the last step.
+        state : tuple, for each layer of a Tensor or a pair of them
+            The states after the last step.
         weights : Tensor of shape (batch, steps, time) or None
             What attention looked at.
         """
         if not self.feedback:
             previous = torch.full_like(previous, self.start_token)
         t = begun + torch.arange(previous.shape[1], device=previous.device)
-        x = self.embedding(previous) + self.clock(t)  # (batch, steps, hidden)
-        h, state = self.rnn(self.dropout(x), state)
+        h = self.embedding(previous) + self.clock(t)  # (batch, steps, hidden)
+        after = []
+        for layer, before in zip(self.layers, state):
+            h, last = layer(self.dropout(h), before)
+            after.append(last)
         weights = None
         if self.attention is not None:
             context, weights = self.attention(h, encoded.states, encoded.mask)
             h = torch.cat([h, context], dim=2)  # (batch, steps, hidden + width)
-        return self.output(self.dropout(torch.tanh(self.mix(h)))), state, weights
+        z = self.output(self.dropout(torch.tanh(self.mix(h))))
+        return z, tuple(after), weights
 
 
 class Found(NamedTuple):
@@ -244,6 +190,8 @@ class Seq2Seq(nn.Module):
         Width of states and embeddings.
     cell : {"gru", "lstm", "rnn"}, default="gru"
         Kind of recurrence.
+    layers : int, default=1
+        How many recurrences stand on each other, in encoder and decoder.
     attention : {"dot", "additive", None}, default="dot"
         How the decoder looks at the encoder's states.
     feedback : bool, default=True
@@ -283,6 +231,7 @@ class Seq2Seq(nn.Module):
         *,
         hidden: int = 128,
         cell: str = "gru",
+        layers: int = 1,
         attention: str | None = "dot",
         feedback: bool = True,
         forcing: float = 1.0,
@@ -292,6 +241,7 @@ class Seq2Seq(nn.Module):
     ) -> None:
         super().__init__()
         require_count("hidden", hidden)
+        require_count("layers", layers)
         require_choice("cell", cell, tuple(LAYERS))
         require_choice("attention", attention, ("dot", "additive", None))
         self.config: dict[str, Any] = {
@@ -299,6 +249,7 @@ class Seq2Seq(nn.Module):
             "n_target": n_target,
             "hidden": hidden,
             "cell": cell,
+            "layers": layers,
             "attention": attention,
             "feedback": feedback,
             "forcing": forcing,
@@ -307,11 +258,11 @@ class Seq2Seq(nn.Module):
             "encoder": encoder,
         }
         if encoder is None:
-            encoder = Encoder(n_source, hidden, cell, dropout)
+            encoder = Encoder(n_source, hidden, cell, layers, dropout)
         self.encoder = encoder
         width = int(self.encoder.width)
         self.decoder = Decoder(
-            n_target, hidden, width, cell, dropout, attention, feedback
+            n_target, hidden, width, cell, layers, dropout, attention, feedback
         )
         self.forcing, self.forcing_decay = forcing, forcing_decay
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
@@ -419,7 +370,7 @@ class Seq2Seq(nn.Module):
 
 
 def _chosen(state: Any, rows: Tensor) -> Any:
-    """The states of some rows; they are (1, batch, hidden)."""
+    """The states of some rows; each is (1, batch, hidden)."""
     if isinstance(state, tuple):
-        return tuple(part[:, rows] for part in state)
+        return tuple(_chosen(part, rows) for part in state)
     return state[:, rows]
