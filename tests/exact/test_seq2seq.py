@@ -67,9 +67,10 @@ def test_all_outputs_together_have_probability_one(cell, attention, feedback):
 
 
 @pytest.mark.catalog("SEQ-10")
+@pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize(("cell", "attention"), KINDS)
-def test_steps_made_together_are_those_made_one_by_one(cell, attention):
-    net = network(cell, attention)
+def test_steps_made_together_are_those_made_one_by_one(cell, attention, layers):
+    net = network(cell, attention, layers=layers)
     target = torch.tensor([[1, 2, 2, 0], [2, 0, -1, -1]])
     together = net(SOURCE, LENGTHS, target)
     encoded = net.encode(SOURCE, LENGTHS)
@@ -81,9 +82,10 @@ def test_steps_made_together_are_those_made_one_by_one(cell, attention):
         previous = target[:, t : t + 1].clamp(min=0)
 
 
+@pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize(("cell", "attention"), KINDS)
-def test_padding_and_companions_change_nothing(cell, attention):
-    net = network(cell, attention)
+def test_padding_and_companions_change_nothing(cell, attention, layers):
+    net = network(cell, attention, layers=layers)
     target = torch.tensor([[1, 2, 0], [2, 0, -1]])
     both = net(SOURCE, LENGTHS, target)
     wider = torch.cat([SOURCE, torch.full((2, 4), 3)], dim=1)
@@ -225,9 +227,9 @@ def test_a_beam_of_one_is_greedy(cell):
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-@pytest.mark.parametrize("width", [2, 5])
-def test_a_beam_knows_the_probability_of_what_it_found(cell, width):
-    net = network(cell, n_target=5, sharp=6.0)
+@pytest.mark.parametrize(("width", "layers"), [(2, 1), (5, 1), (3, 2)])
+def test_a_beam_knows_the_probability_of_what_it_found(cell, width, layers):
+    net = network(cell, n_target=5, sharp=6.0, layers=layers)
     with torch.no_grad():  # states that what was written changes much
         net.decoder.embedding.weight.mul_(3)
         for weight in net.decoder.layers.parameters():
@@ -312,3 +314,43 @@ def test_captions_of_pictures():
     X_new, y_new = pictures(60, 1)
     assert model.predict(X_new) == y_new
     assert [w.shape for w in model.attention_weights(X_new[:2])] == [(5, 4)] * 2
+
+
+def stacked(kind, layers, names):
+    """torch's own stack of recurrences, with the weights of single layers."""
+    both = len(names) == 2
+    stack = kind(6, 6, len(layers), batch_first=True, bidirectional=both).double()
+    with torch.no_grad():
+        for i, readers in enumerate(layers):
+            for reader, suffix in zip(readers, names):
+                for name, weight in reader.named_parameters():
+                    getattr(stack, name.replace("_l0", f"_l{i}{suffix}")).copy_(weight)
+    return stack
+
+
+@pytest.mark.parametrize(("cell", "kind"), [("gru", "GRU"), ("lstm", "LSTM")])
+def test_layers_stand_on_each_other_as_in_torch(cell, kind):
+    net, kind = network(cell, None, layers=3), getattr(torch.nn, kind)
+    encoder, decoder = net.encoder, net.decoder
+    with torch.no_grad():
+        t = torch.arange(3)
+        x = encoder.embedding(SOURCE) + encoder.begun(t)
+        x = x + encoder.left(LENGTHS[:, None] - t)
+        packed = torch.nn.utils.rnn.pack_padded_sequence(x, LENGTHS, batch_first=True)
+        states, ends = stacked(kind, encoder.layers, ("", "_reverse"))(packed)
+        states = torch.nn.utils.rnn.pad_packed_sequence(states, batch_first=True)[0]
+        top = (ends[0] if cell == "lstm" else ends)[-2:]  # forwards, backwards
+        found = net.encode(SOURCE, LENGTHS)
+        torch.testing.assert_close(found.states[found.mask], states[found.mask])
+        torch.testing.assert_close(found.summary, torch.cat([top[0], top[1]], dim=1))
+
+        h = torch.tanh(decoder.bridge(found.summary)).reshape(2, 3, 6).transpose(0, 1)
+        h = h.contiguous()
+        state = (h, torch.zeros_like(h)) if cell == "lstm" else h
+        told = torch.tensor([[decoder.start_token, 1], [decoder.start_token, 2]])
+        y = decoder.embedding(told) + decoder.clock(torch.arange(2))
+        rows = [[layer] for layer in decoder.layers]
+        states, _ = stacked(kind, rows, ("",))(y, state)
+        wanted = decoder.output(torch.tanh(decoder.mix(states)))
+        target = torch.tensor([[1, 0], [2, 0]])
+        torch.testing.assert_close(net(SOURCE, LENGTHS, target), wanted)

@@ -259,6 +259,21 @@ def test_partial_fits_are_the_epochs_of_a_fit():
         parts.partial_fit(["ab"], ["z"])
 
 
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_deep_ones_learn_and_are_saved(cell, tmp_path):
+    X = ["".join(x) for n in (2, 3, 4) for x in itertools.product("abc", repeat=n)]
+    y = [x[::-1] for x in X]
+    model = short(cell=cell, layers=2, beam=2, max_iter=30, learning_rate=1e-2)
+    assert model.fit(X, y).score(X, y) > 0.95
+    single = short(cell=cell, max_iter=1).fit(X, y).module_
+    size = sum(p.numel() for p in model.module_.parameters())
+    assert size > 1.4 * sum(p.numel() for p in single.parameters())
+    back = certus.load(model.save(tmp_path / "m.certus"))
+    assert back.predict(X) == model.predict(X) and back.layers == 2
+    with pytest.raises(ValueError, match="layers"):
+        short(layers=0).fit(X, y)
+
+
 def test_early_stopping_keeps_the_best_epoch():
     rng = np.random.default_rng(1)
     X = ["".join(rng.choice(list("abc"), size=5)) for _ in range(200)]
