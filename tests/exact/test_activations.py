@@ -125,6 +125,13 @@ def test_softplus_is_a_smooth_relu():
     above = unit(Z) - torch.relu(Z)
     assert above.min() > 0
     assert above.max() <= np.log(2)
+    wide = torch.linspace(-700, 30, 1461, dtype=torch.float64)
+    np.testing.assert_allclose(unit(wide), np.logaddexp(0, wide.numpy()), rtol=1e-15)
+    assert (unit(wide) > torch.relu(wide)).all()
+    np.testing.assert_allclose(slope("softplus", wide), expit(wide.numpy()), rtol=1e-14)
+    single = unit(torch.tensor([-80.0, 30.0, 39.0, 41.0, 1e30]))  # in float32
+    assert torch.equal(single[1:], torch.tensor([30.0, 39.0, 41.0, 1e30]))
+    assert 0 < float(single[0]) < 1e-34
     assert float(unit(f64([0.0]))) == pytest.approx(np.log(2), rel=1e-15)
     assert unit(LARGE).tolist() == [0, 1000]
 

@@ -78,7 +78,7 @@ def torch_loss(design: Design, theta, X, Y, s, alpha):
     return (s @ rows + 0.5 * alpha * penalty) / s.sum()
 
 
-@pytest.mark.catalog("NN-25")
+@pytest.mark.catalog("NN-24", "NN-25")
 @pytest.mark.parametrize("dtype, rtol", [(np.float64, 1e-12), (np.float32, 1e-5)])
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("activation", ACTIVATIONS)

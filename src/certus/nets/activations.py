@@ -7,6 +7,7 @@ value, the threshold and maxout, the largest of several linear maps, are written
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -89,7 +90,8 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
     "leaky_relu": nn.LeakyReLU,
     "elu": nn.ELU,
-    "softplus": nn.Softplus,
+    # torch takes the identity for it from 20 on, which shows in float64 up to 36.
+    "softplus": partial(nn.Softplus, threshold=40.0),
     "absolute": Absolute,
     "maxout": Maxout,
     "heaviside": Heaviside,
