@@ -19,7 +19,7 @@ from certus.base import take as take
 #: Rows that go through a network together in prediction.
 TOGETHER = 1024
 #: Elements of sequences that do.
-STEPS_TOGETHER = 1 << 16
+STEPS_TOGETHER = 1 << 14
 #: Batches whose rows are put in order of length together.
 SORTED = 16
 
@@ -144,16 +144,23 @@ class RaggedRows:
 
     Parameters
     ----------
-    sequences : list of array
+    sequences : list of array, or array
         Each of shape (time,) or (time, features).
     """
 
-    def __init__(self, sequences: list[Any], dtype: Any, device: Any) -> None:
+    def __init__(self, sequences: Any, dtype: Any, device: Any) -> None:
         self.device = device
-        self.lengths = torch.tensor([len(x) for x in sequences], dtype=torch.int64)
-        self.starts = self.lengths.cumsum(0) - self.lengths
         # One after the other: a batch is gathered from here by places.
-        self.values = as_tensor(np.concatenate(sequences), dtype)
+        if isinstance(sequences, np.ndarray) and sequences.ndim > 1:
+            self.lengths = torch.full((len(sequences),), sequences.shape[1])
+            joined = sequences.reshape(-1, *sequences.shape[2:])
+        else:
+            self.lengths = torch.tensor([len(x) for x in sequences], dtype=torch.int64)
+            joined = np.concatenate(sequences)
+        self.values = as_tensor(joined, dtype)
+        self.starts = self.lengths.cumsum(0) - self.lengths
+        #: Whether all are of one length, so that nothing is padded.
+        self.even = bool(len(joined) and (self.lengths == self.lengths[0]).all())
         #: Rows that go through a network together in prediction.
         self.together = max(1, STEPS_TOGETHER // max(1, int(self.lengths.max())))
 
@@ -163,12 +170,16 @@ class RaggedRows:
 
     def __getitem__(self, rows: Any) -> tuple[Tensor, ...]:
         """These sequences padded, and their lengths."""
-        rows = torch.arange(len(self))[rows]
         lengths = self.lengths[rows]
-        t = torch.arange(int(lengths.max()) if len(rows) else 0)
-        beyond = t >= lengths[:, None]  # (batch, time)
-        padded = self.values[(self.starts[rows, None] + t).masked_fill_(beyond, 0)]
-        padded[beyond] = 0
+        if self.even:
+            padded = self.values.unflatten(0, (len(self), -1))[rows]
+        else:
+            rows = torch.arange(len(self))[rows]
+            t = torch.arange(int(lengths.max()) if len(rows) else 0)
+            beyond = t >= lengths[:, None]  # (batch, time)
+            places = self.starts[rows, None] + t
+            padded = self.values[places.masked_fill_(beyond, 0)]
+            padded[beyond] = 0
         return padded.to(self.device), lengths.to(self.device)
 
     def blocks(self) -> list[Tensor]:

@@ -7,7 +7,7 @@ its sequence.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Set
 from numbers import Integral
 from typing import Any
 
@@ -46,16 +46,16 @@ def listed(X: Any, name: str = "X") -> list[Any]:
     if hasattr(X, "columns"):
         X = X[X.columns[0]]
     # An iterator would be empty when the certificate reads it.
-    if isinstance(X, str | bytes) or not hasattr(X, "__len__"):
+    if isinstance(X, str | bytes | Mapping | Set) or not hasattr(X, "__len__"):
         raise ValueError(
             f"{name} is a {type(X).__name__}; pass a list of sequences, or an array."
         )
     found = list(X)
     for i, x in enumerate(found):
-        if not isinstance(x, Iterable):
+        if isinstance(x, Set | Mapping | Iterator) or not isinstance(x, Iterable):
             raise ValueError(
-                f"Sequence {i} of {name} is {x!r}. Drop it, or make it an empty list; "
-                "an array has two axes or three."
+                f"Sequence {i} of {name} is {x!r:.60}. Make it a list, or drop it; an "
+                "array has two axes or three."
             )
     if not found:
         raise ValueError(
@@ -82,15 +82,14 @@ def holds_tokens(sequences: Iterable[Any]) -> bool:
     return False
 
 
-def read_numbers(
-    sequences: list[Any], width: int | None = None, name: str = "X"
-) -> list[np.ndarray]:
+def read_numbers(sequences: Any, width: int | None = None, name: str = "X") -> Any:
     """Each sequence as an array of shape (time, width), all of one dtype.
 
     Parameters
     ----------
-    sequences : list
-        Each of shape (time,) or (time, width); empty ones of any shape.
+    sequences : list, or ndarray of shape (samples, time, width)
+        Each of shape (time,) or (time, width); empty ones of any shape. An array is of
+        real numbers, and is given back.
     width : int, optional
         Numbers at each step, where a fit has said it.
     name : str
@@ -102,6 +101,9 @@ def read_numbers(
     >>> [x.shape for x in read_numbers([[0.5, 1.5], [], [2.5]])]
     [(2, 1), (0, 1), (1, 1)]
     """
+    whole = isinstance(sequences, np.ndarray)
+    if whole and sequences.size and sequences.shape[2] == (width or sequences.shape[2]):
+        return sequences
     arrays = [_array(x, i, name) for i, x in enumerate(sequences)]
     said = "others have" if width is None else "the model was fitted on"
     for i, a in enumerate(arrays):

@@ -23,7 +23,7 @@ from certus.base import (
 )
 from certus.deep.batches import RaggedRows
 from certus.deep.estimator import NeuralModel
-from certus.deep.modules import dtype_of, evaluating
+from certus.deep.modules import dtype_of, evaluating, outputs
 from certus.deep.objective import Targets
 from certus.deep.ragged import holds_tokens, is_table, listed, read_numbers
 from certus.deep.tokens import numbered, read_sequences, tokens_of
@@ -73,6 +73,7 @@ class SequenceInput(NeuralModel):
             X,
             dtype=[np.float64, np.float32],
             allow_nd=True,
+            ensure_all_finite=False,  # _rows looks
             # A model fitted on a list of sequences has no number of steps.
             reset=reset or not hasattr(self, "n_features_in_"),
         )
@@ -112,10 +113,14 @@ class SequenceInput(NeuralModel):
     def _outputs(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "module_")
         rows = self._rows(self._read_X(X, reset=False), self.module_)
-        parts = rows.blocks()
-        with evaluating(self.module_), torch.inference_mode():
-            z = torch.cat([self.module_(*rows[part]) for part in parts])
-        found = z[torch.cat(parts).argsort()].cpu().numpy()
+        if rows.even:
+            z = outputs(self.module_, rows)
+        else:
+            parts = rows.blocks()
+            with evaluating(self.module_), torch.inference_mode():
+                z = torch.cat([self.module_(*rows[part]) for part in parts])
+            z = z[torch.cat(parts).argsort()]
+        found = z.cpu().numpy()
         require_outputs(found)
         return found
 
