@@ -21,7 +21,7 @@ from certus.deep import (  # noqa: E402
     SequenceTagger,
 )
 from certus.deep.batches import RaggedRows, epoch_batches  # noqa: E402
-from certus.deep.tagger import element_loss  # noqa: E402
+from certus.deep.tags import element_loss  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
 
