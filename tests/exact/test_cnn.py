@@ -143,23 +143,22 @@ def test_a_network_of_published_size_has_the_published_number_of_weights():
 
 @pytest.mark.slow
 @pytest.mark.catalog("CNN-30")
-def test_depth_hurts_a_plain_network_and_not_a_residual_one():
-    X, y = load_digits(return_X_y=True)
+def test_depth_hurts_a_plain_network_and_helps_a_residual_one():
+    X, y = (v[:900] for v in load_digits(return_X_y=True))
 
     def loss(residual, blocks, seed):
         def network(sizes, k):
             return ResNet(1, k, channels=(8,), blocks=blocks, residual=residual)
 
-        fit = ConvNetClassifier(
-            network, label_smoothing=0.0, max_iter=3, random_state=seed
-        )
-        return fit.fit(X, y).history_["loss"][-1]
+        settings = {"learning_rate": 0.01, "batch_size": 32, "label_smoothing": 0.0}
+        fit = ConvNetClassifier(network, max_iter=5, random_state=seed, **settings)
+        return fit.fit(X, y).history_["loss"][-1]  # on what it is trained on
 
     for seed in (0, 1):
-        plain = [loss(False, blocks, seed) for blocks in (2, 20)]
-        residual = [loss(True, blocks, seed) for blocks in (2, 20)]
-        assert plain[1] > 2 * plain[0]  # deeper, and worse on what it was trained on
-        assert residual[1] < 1.2 * residual[0]
+        plain = [loss(False, blocks, seed) for blocks in (2, 16)]
+        residual = [loss(True, blocks, seed) for blocks in (2, 16)]
+        assert plain[1] > 1.3 * plain[0]
+        assert residual[1] < 0.7 * residual[0]
         assert residual[1] < 0.5 * plain[1]
 
 
