@@ -22,7 +22,8 @@ from scipy import sparse
 from torch import Tensor, nn
 
 from certus.deep import distributed
-from certus.deep.run import Kept, Run
+from certus.deep.run import Run
+from certus.deep.snapshot import plain, restore, state_of
 from certus.persist import ModelFileError, decode, encode
 from certus.persist.container import seal, unseal, write_atomically
 
@@ -81,7 +82,7 @@ class Checkpoints:
             _require_same(state["about"], about)
             _require_shapes(run, state["run"]["modules"])
             try:
-                _restore(run, state["run"])
+                restore(run, state["run"])
             except (LookupError, TypeError, ValueError, RuntimeError, AttributeError):
                 continue  # whole, but not written by us: the one before counts
             _compare_surroundings(state["surroundings"], _surroundings(run))
@@ -108,7 +109,7 @@ class Checkpoints:
             "about": self.about,
             "began": self.began,
             "surroundings": _surroundings(run),
-            "run": _plain(_state(run)),
+            "run": state_of(run),
         }
         place = self.folder / NAMES[run.epoch % 2]
         try:
@@ -192,9 +193,11 @@ def _read(folder: Path) -> list[dict[str, Any]]:
             manifest, tensors = unseal(folder / name)
             state = decode(manifest["state"], tensors)
             state["epoch"] = int(manifest["epoch"])
-            _ = state["about"], state["began"], state["surroundings"], state["run"]
+            _require_parts(state)
             found.append(state)
-        except (ModelFileError, LookupError, TypeError, ValueError) as error:
+        except (
+            *(ModelFileError, LookupError, TypeError, ValueError, AttributeError),
+        ) as error:
             if (folder / name).exists():
                 known = isinstance(error, ModelFileError)
                 damaged.append(f"{name} {error if known else 'is no checkpoint.'}")
@@ -216,48 +219,16 @@ def _read(folder: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda state: -state["epoch"])
 
 
-def _state(run: Run) -> dict[str, Any]:
-    return {
-        "modules": run.weights(),
-        "optimizers": {k: o.state_dict() for k, o in run.step.optimizers.items()},
-        "schedules": [s.state_dict() for s in run.schedules],
-        "rng": run.rng.bit_generator.state,
-        "torch_state": run.torch_state,
-        "best": run.best,
-        "epoch": run.epoch,
-        "best_epoch": run.best_epoch,
-        "best_value": run.best_value,
-        "stale": run.stale,
-        "first_loss": run.first_loss,
-        "sane": None if run.sane is None else list(run.sane),
-        "history": run.history,
-    }
-
-
-def _restore(run: Run, state: dict[str, Any]) -> None:
-    run.put_back({name: _tensors(part) for name, part in state["modules"].items()})
-    for name, optimizer in run.step.optimizers.items():
-        _give(optimizer, _tensors(state["optimizers"][name]))
-    for schedule, part in zip(run.schedules, state["schedules"], strict=True):
-        schedule.load_state_dict(part)
-    run.rng.bit_generator.state = state["rng"]
-    run.torch_state = torch.from_numpy(state["torch_state"])
-    run.best = None if state["best"] is None else _tensors(state["best"])
-    run.sane = None if state["sane"] is None else Kept(*_tensors(state["sane"]))
-    plain = ("epoch", "best_epoch", "best_value", "stale", "first_loss", "history")
-    for name in plain:
-        setattr(run, name, state[name])
-
-
-def _give(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Load a state as it is: torch's own loading casts it to the weights' dtype."""
-    optimizer.load_state_dict(state)
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    for i, saved in state["state"].items():
-        mine = optimizer.state[parameters[i]]
-        for name, value in saved.items():
-            if isinstance(value, Tensor) and value.dtype != mine[name].dtype:
-                mine[name] = value.to(mine[name].device)
+def _require_parts(state: dict[str, Any]) -> None:
+    """Raise unless a state has the parts that every checkpoint has."""
+    about, weights = state["about"], state["run"]["modules"]
+    told = [*about["parameters"].values(), *about["architecture"], about["data"]]
+    right = all(isinstance(text, str) for text in told)
+    parts = state["began"], state["surroundings"], *weights.values()
+    if not right or not all(isinstance(part, dict) for part in parts):
+        raise TypeError
+    if state["run"]["epoch"] != state["epoch"]:
+        raise ValueError
 
 
 def _require_same(was: dict[str, Any], now: dict[str, Any]) -> None:
@@ -280,24 +251,26 @@ def _require_same(was: dict[str, Any], now: dict[str, Any]) -> None:
 
 
 def _require_shapes(run: Run, modules: dict[str, Any]) -> None:
-    mine = _shapes(run.weights())
-    theirs = _shapes(modules)
+    mine, theirs = _shapes(plain(run.weights())), _shapes(modules)
     if mine != theirs:
         odd = sorted(k for k in mine | theirs if mine.get(k) != theirs.get(k))
-        first = odd[0]
+        none = ("none", "none")
+        was, now = theirs.get(odd[0], none), mine.get(odd[0], none)
+        differs = f"has shape {was[0]} there and {now[0]} here"
+        if was[0] == now[0]:
+            differs = f"holds {was[1]} there and {now[1]} here"
         raise CheckpointError(
-            f"The checkpoint is of another architecture: {first} has shape "
-            f"{theirs.get(first, 'none')} there and {mine.get(first, 'none')} here "
+            f"The checkpoint is of another architecture: {odd[0]} {differs} "
             f"({len(odd)} differ). Fit the same network, or name another folder."
         )
 
 
-def _shapes(modules: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+def _shapes(modules: dict[str, Any]) -> dict[str, tuple[Any, str]]:
     return {
-        f"{name}.{key}": tuple(np.shape(value))
+        f"{name}.{key}": (value.shape, str(value.dtype))
         for name, state in modules.items()
         for key, value in state.items()
-        if isinstance(value, Tensor | np.ndarray)
+        if isinstance(value, np.ndarray)
     }
 
 
@@ -322,28 +295,3 @@ def _compare_surroundings(was: dict[str, Any], now: dict[str, Any]) -> None:
             RuntimeWarning,
             stacklevel=2,
         )
-
-
-def _plain(value: Any) -> Any:
-    """Tensors as arrays, all the way down."""
-    if isinstance(value, Tensor):
-        value = value.detach().cpu()
-        if value.dtype is torch.bfloat16:  # which NumPy lacks
-            value = value.float()
-        return value.numpy().copy()
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_plain(v) for v in value)
-    return value
-
-
-def _tensors(value: Any) -> Any:
-    """Inverse of :func:`_plain`."""
-    if isinstance(value, np.ndarray):
-        return torch.from_numpy(value.copy())
-    if isinstance(value, dict):
-        return {k: _tensors(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_tensors(v) for v in value)
-    return value
