@@ -146,7 +146,13 @@ class ImageInput(NeuralModel):
         if isinstance(self.network, nn.Module):
             return copy.deepcopy(self.network)
         if callable(self.network):
-            return self.network(self.image_shape_, targets.outputs)
+            made = self.network(self.image_shape_, targets.outputs)
+            if isinstance(made, nn.Module):
+                return made
+            raise TypeError(
+                "network(image_shape, n_outputs) should return an nn.Module; it "
+                f"returned a {type(made).__name__}."
+            )
         check_choice("network", self.network, tuple(NETWORKS))
         module = NETWORKS[self.network](self.image_shape_, targets.outputs)
         # Pixels have few digits; rows that are no images keep those of X.

@@ -563,6 +563,8 @@ class MultilayerPerceptron(Estimator):
             if value == 1:
                 raise ValueError(f"{name} must be below 1, got {value!r}.")
         check_number("max_time", self.max_time, open_low=True, none=True)
+        for name in ("early_stopping", "warm_start", "shuffle", "nesterovs_momentum"):
+            check_choice(name, getattr(self, name), (False, True))
 
 
 def _torch() -> Any:

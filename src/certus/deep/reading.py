@@ -64,7 +64,8 @@ def _require_one_array(X: Any) -> None:
         )
     parts = X if isinstance(X, list | tuple) else ()
     shapes = {np.shape(part) for part in parts if hasattr(part, "shape")}
-    if isinstance(X, dict) or len(shapes) > 1:
+    named = isinstance(X, dict) and not sparse.issparse(X)  # as one of SciPy's is
+    if named or len(shapes) > 1:
         raise TypeError(
             "X must be one array. Several inputs go side by side as its columns, and "
             "the module takes them apart; sequences of unequal lengths are for "
@@ -168,10 +169,7 @@ class Classes(ClassifierMixin, NeuralModel):
                 "columns. Use sample_weight."
             )
         rule = self.class_weight
-        s = weights(sample_weight, rule, codes, self.classes_, len(codes))
-        if not s.any():
-            raise ValueError("class_weight leaves no row with a positive weight.")
-        return s
+        return weights(sample_weight, rule, codes, self.classes_, len(codes))
 
     def _grade(self, z: Tensor, y: Tensor, s: Tensor | None) -> float:
         if self._kind == "soft":

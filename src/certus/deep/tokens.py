@@ -8,7 +8,7 @@ in it. Targets are a table of them, each row ended by END.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -56,7 +56,9 @@ def read_sequences(X: Any, name: str = "X") -> list[Any]:
 def _sequence(x: Any, i: int, name: str) -> Any:
     if isinstance(x, str):
         return str(x)
-    if isinstance(x, bytes | Mapping) or not isinstance(x, Iterable):
+    # A set has no order, and an iterator is empty when the certificate reads it.
+    odd = bytes | Mapping | Set | Iterator
+    if isinstance(x, odd) or not isinstance(x, Iterable):
         raise ValueError(
             f"Sequence {i} of {name} is {shorten(repr(x))} ({type(x).__name__}); a "
             "sequence is a string, or a list of strings or numbers."

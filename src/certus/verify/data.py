@@ -141,7 +141,10 @@ def weights(
         raise ValueError("sample_weight must be finite, non-negative, not all zero.")
     if class_weight is None or classes is None:
         return s
-    return np.asarray(s * class_weights(class_weight, s, y, classes, counts)[y])
+    s = np.asarray(s * class_weights(class_weight, s, y, classes, counts)[y])
+    if not s.any():
+        raise ValueError("class_weight leaves no row with a positive weight.")
+    return s
 
 
 def class_weights(
