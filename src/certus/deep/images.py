@@ -13,7 +13,7 @@ from typing import Any, Self
 from certus.base import certified_fit
 from certus.deep import pictures
 from certus.deep.image_input import ImageInput
-from certus.deep.parameters import documented
+from certus.deep.parameters import documented, keep
 from certus.deep.reading import Classes
 
 
@@ -76,16 +76,7 @@ class ConvNetClassifier(ImageInput, Classes):
         What is subtracted from each channel, and what it is divided by.
     classes_ : ndarray
         Classes; names of subfolders, where X was a folder.
-    history_ : dict of lists
-        After each epoch: loss, validation_loss, validation_score, seconds.
-    n_iter_ : int
-        Epochs made.
-    loss_ : float
-        Mean loss of the last epoch's batches.
-    best_epoch_ : int
-        Epoch of the weights that were kept, or of the lowest loss.
-    certificate_ : Certificate
-        What the verifier found.
+    {fitted}
 
     Examples
     --------
@@ -127,30 +118,7 @@ class ConvNetClassifier(ImageInput, Classes):
         device: str = "cpu",
         random_state: Any = None,
     ) -> None:
-        self.network = network
-        self.image_shape = image_shape
-        self.channels = channels
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.warmup = warmup
-        self.weight_decay = weight_decay
-        self.label_smoothing = label_smoothing
-        self.class_weight = class_weight
-        self.augment = augment
-        self.clip = clip
-        self.average = average
-        self.batch_size = batch_size
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_iter_no_change = n_iter_no_change
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.max_time = max_time
-        self.checkpoint = checkpoint
-        self.warm_start = warm_start
-        self.device = device
-        self.random_state = random_state
+        keep(self, locals())
 
     @certified_fit
     def fit(

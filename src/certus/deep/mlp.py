@@ -22,7 +22,7 @@ from sklearn.utils.multiclass import type_of_target
 from certus.base import certified_fit, check_choice, class_codes
 from certus.deep.backprop import softmax
 from certus.deep.multilayer import MultilayerPerceptron
-from certus.deep.parameters import documented
+from certus.deep.parameters import documented, keep
 from certus.verify.data import codes as known_codes
 from certus.verify.data import weights
 
@@ -133,35 +133,7 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
         class_weight: Any = None,
         max_time: float | None = None,
     ) -> None:
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.activation = activation
-        self.solver = solver
-        self.alpha = alpha
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.learning_rate_init = learning_rate_init
-        self.power_t = power_t
-        self.max_iter = max_iter
-        self.shuffle = shuffle
-        self.random_state = random_state
-        self.tol = tol
-        self.verbose = verbose
-        self.warm_start = warm_start
-        self.momentum = momentum
-        self.nesterovs_momentum = nesterovs_momentum
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.beta_1 = beta_1
-        self.beta_2 = beta_2
-        self.epsilon = epsilon
-        self.n_iter_no_change = n_iter_no_change
-        self.max_fun = max_fun
-        self.engine = engine
-        self.dropout = dropout
-        self.normalization = normalization
-        self.residual = residual
-        self.class_weight = class_weight
-        self.max_time = max_time
+        keep(self, locals())
 
     @certified_fit
     def fit(
@@ -472,36 +444,7 @@ class MLPRegressor(RegressorMixin, MultilayerPerceptron):
         normalize_y: bool = False,
         max_time: float | None = None,
     ) -> None:
-        self.loss = loss
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.activation = activation
-        self.solver = solver
-        self.alpha = alpha
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.learning_rate_init = learning_rate_init
-        self.power_t = power_t
-        self.max_iter = max_iter
-        self.shuffle = shuffle
-        self.random_state = random_state
-        self.tol = tol
-        self.verbose = verbose
-        self.warm_start = warm_start
-        self.momentum = momentum
-        self.nesterovs_momentum = nesterovs_momentum
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.beta_1 = beta_1
-        self.beta_2 = beta_2
-        self.epsilon = epsilon
-        self.n_iter_no_change = n_iter_no_change
-        self.max_fun = max_fun
-        self.engine = engine
-        self.dropout = dropout
-        self.normalization = normalization
-        self.residual = residual
-        self.normalize_y = normalize_y
-        self.max_time = max_time
+        keep(self, locals())
 
     @certified_fit
     def fit(

@@ -9,6 +9,7 @@ tasks: what few of them teach about one task helps the others.
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from certus.base import as_array, certified_fit, check_choice, class_codes
 from certus.deep.estimator import NeuralModel
 from certus.deep.neural import OwnModule
 from certus.deep.objective import Targets, cross_entropy, squared
-from certus.deep.parameters import documented
+from certus.deep.parameters import documented, keep
 from certus.verify.data import codes as known_codes
 
 KINDS = ("classes", "numbers")
@@ -65,7 +66,7 @@ class Tasks(NeuralModel):
         kinds = self.tasks
         if kinds == "auto":
             return [_guess(table[:, t]) for t in range(n)]
-        kinds = [kinds] * n if isinstance(kinds, str) else list(kinds)
+        kinds = list(kinds) if isinstance(kinds, list | tuple) else [kinds] * n
         for kind in kinds:
             check_choice("tasks", kind, KINDS)
         if len(kinds) != n:
@@ -74,8 +75,9 @@ class Tasks(NeuralModel):
 
     def _task_weights(self) -> list[float]:
         n = len(self.tasks_)
-        given = [1.0] * n if self.task_weights is None else list(self.task_weights)
-        fine = len(given) == n and all(np.isfinite(w) and w >= 0 for w in given)
+        given = [1.0] * n if self.task_weights is None else self.task_weights
+        plain = isinstance(given, list | tuple | np.ndarray) and len(given) == n
+        fine = plain and all(isinstance(w, Real) and 0 <= w < np.inf for w in given)
         if not fine or not any(given):
             raise ValueError(
                 f"task_weights should hold {n} numbers, not negative and not all zero; "
@@ -276,28 +278,7 @@ class MultiTaskNetwork(OwnModule, Tasks):
         device: str = "cpu",
         random_state: Any = None,
     ) -> None:
-        self.module = module
-        self.tasks = tasks
-        self.task_weights = task_weights
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.warmup = warmup
-        self.weight_decay = weight_decay
-        self.augment = augment
-        self.clip = clip
-        self.average = average
-        self.batch_size = batch_size
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_iter_no_change = n_iter_no_change
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.max_time = max_time
-        self.checkpoint = checkpoint
-        self.warm_start = warm_start
-        self.device = device
-        self.random_state = random_state
+        keep(self, locals())
 
     @certified_fit
     def fit(

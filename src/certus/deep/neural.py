@@ -15,7 +15,7 @@ from torch import nn
 
 from certus.base import certified_fit
 from certus.deep.objective import Targets
-from certus.deep.parameters import documented
+from certus.deep.parameters import documented, keep
 from certus.deep.reading import ArrayInput, Classes, Numbers
 
 __all__ = ["ArrayInput", "Classes", "NeuralClassifier", "NeuralRegressor", "Numbers"]
@@ -95,16 +95,7 @@ class NeuralClassifier(OwnModule, Classes):
         The trained module, in evaluation mode.
     classes_ : ndarray
         Classes; numbers of columns, where y has several.
-    history_ : dict of lists
-        After each epoch: loss, validation_loss, validation_score, seconds.
-    n_iter_ : int
-        Epochs made.
-    loss_ : float
-        Mean loss of the last epoch's batches.
-    best_epoch_ : int
-        Epoch of the weights that were kept, or of the lowest loss.
-    certificate_ : Certificate
-        What the verifier found.
+    {fitted}
 
     Examples
     --------
@@ -146,29 +137,7 @@ class NeuralClassifier(OwnModule, Classes):
         device: str = "cpu",
         random_state: Any = None,
     ) -> None:
-        self.module = module
-        self.loss = loss
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.warmup = warmup
-        self.weight_decay = weight_decay
-        self.label_smoothing = label_smoothing
-        self.class_weight = class_weight
-        self.augment = augment
-        self.clip = clip
-        self.average = average
-        self.batch_size = batch_size
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_iter_no_change = n_iter_no_change
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.max_time = max_time
-        self.checkpoint = checkpoint
-        self.warm_start = warm_start
-        self.device = device
-        self.random_state = random_state
+        keep(self, locals())
 
     @certified_fit
     def fit(
@@ -278,27 +247,7 @@ class NeuralRegressor(OwnModule, Numbers):
         device: str = "cpu",
         random_state: Any = None,
     ) -> None:
-        self.module = module
-        self.loss = loss
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.warmup = warmup
-        self.weight_decay = weight_decay
-        self.augment = augment
-        self.clip = clip
-        self.average = average
-        self.batch_size = batch_size
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_iter_no_change = n_iter_no_change
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.max_time = max_time
-        self.checkpoint = checkpoint
-        self.warm_start = warm_start
-        self.device = device
-        self.random_state = random_state
+        keep(self, locals())
 
     @certified_fit
     def fit(

@@ -56,6 +56,19 @@ optimizer : str or callable, default="adam"
         Weights, order of rows, dropout."""
 
 
+#: What is left by a fit.
+FITTED = """\
+history_ : dict of lists
+        After each epoch: loss, validation_loss, validation_score, seconds.
+    n_iter_ : int
+        Epochs made.
+    loss_ : float
+        Mean loss of the last epoch's batches.
+    best_epoch_ : int
+        Epoch of the weights that were kept, or of the lowest loss.
+    certificate_ : Certificate
+        What the verifier found."""
+
 #: Of the multi-layer perceptrons, most of them scikit-learn's.
 PERCEPTRON = """\
 hidden_layer_sizes : int or sequence of int, default=(100,)
@@ -122,7 +135,18 @@ def documented(cls: Class) -> Class:
     if cls.__doc__:
         cls.__doc__ = cls.__doc__.replace("{training}", TRAINING)
         cls.__doc__ = cls.__doc__.replace("{network}", PERCEPTRON)
+        cls.__doc__ = cls.__doc__.replace("{fitted}", FITTED)
     return cls
+
+
+def keep(model: Any, given: dict[str, Any]) -> None:
+    """Set the parameters of a constructor, told its ``locals()``, as attributes.
+
+    Their names stand in the signature, where scikit-learn reads them, and nowhere else.
+    """
+    for name, value in given.items():
+        if name != "self":
+            setattr(model, name, value)
 
 
 def check_training(model: Any) -> None:

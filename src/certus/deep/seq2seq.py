@@ -19,7 +19,7 @@ from certus.base import certified_fit, check_choice, check_number
 from certus.deep.batches import DenseRows, RaggedRows, Rows
 from certus.deep.modules import dtype_of, evaluating
 from certus.deep.objective import Targets
-from certus.deep.parameters import documented
+from certus.deep.parameters import documented, keep
 from certus.deep.tokens import numbered, read_sequences, tokens_of
 from certus.deep.written import Written, kept
 from certus.nets import seq2seq as net
@@ -88,16 +88,7 @@ class Seq2Seq(Written):
         ones, 0: an empty source), token i of the targets i + 1 (0: the end).
     longest_ : int
         Tokens of the longest target.
-    history_ : dict of lists
-        After each epoch: loss, validation_loss, validation_score, seconds.
-    n_iter_ : int
-        Epochs made.
-    loss_ : float
-        Mean loss of the last epoch's batches.
-    best_epoch_ : int
-        Epoch of the weights that were kept, or of the lowest loss.
-    certificate_ : Certificate
-        What the verifier found.
+    {fitted}
 
     Notes
     -----
@@ -149,36 +140,7 @@ class Seq2Seq(Written):
         device: str = "cpu",
         random_state: Any = None,
     ) -> None:
-        self.hidden = hidden
-        self.cell = cell
-        self.layers = layers
-        self.attention = attention
-        self.feedback = feedback
-        self.teacher_forcing = teacher_forcing
-        self.dropout = dropout
-        self.beam = beam
-        self.max_length = max_length
-        self.encoder = encoder
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.warmup = warmup
-        self.weight_decay = weight_decay
-        self.label_smoothing = label_smoothing
-        self.augment = augment
-        self.clip = clip
-        self.average = average
-        self.batch_size = batch_size
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_iter_no_change = n_iter_no_change
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.max_time = max_time
-        self.checkpoint = checkpoint
-        self.warm_start = warm_start
-        self.device = device
-        self.random_state = random_state
+        keep(self, locals())
 
     @certified_fit
     def fit(

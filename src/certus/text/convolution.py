@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from certus.base import certified_fit, check_number
 from certus.deep.batches import RaggedRows, Rows
 from certus.deep.objective import Targets
-from certus.deep.parameters import documented
+from certus.deep.parameters import documented, keep
 from certus.deep.reading import Classes
 from certus.nets.text_cnn import TextCNN
 from certus.text.corpus import encode, positions
@@ -67,16 +68,7 @@ class TextConvClassifier(Classes):
         Words, by falling count; word i is number i + 1 to the network, unknown ones 0.
     classes_ : ndarray
         Classes; numbers of columns, where y has several.
-    history_ : dict of lists
-        After each epoch: loss, validation_loss, validation_score, seconds.
-    n_iter_ : int
-        Epochs made.
-    loss_ : float
-        Mean loss of the last epoch's batches.
-    best_epoch_ : int
-        Epoch of the weights that were kept, or of the lowest loss.
-    certificate_ : Certificate
-        What the verifier found.
+    {fitted}
 
     Examples
     --------
@@ -118,33 +110,7 @@ class TextConvClassifier(Classes):
         device: str = "cpu",
         random_state: Any = None,
     ) -> None:
-        self.embedding = embedding
-        self.widths = widths
-        self.channels = channels
-        self.dropout = dropout
-        self.min_count = min_count
-        self.tokenizer = tokenizer
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.warmup = warmup
-        self.weight_decay = weight_decay
-        self.label_smoothing = label_smoothing
-        self.class_weight = class_weight
-        self.augment = augment
-        self.clip = clip
-        self.average = average
-        self.batch_size = batch_size
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_iter_no_change = n_iter_no_change
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.max_time = max_time
-        self.checkpoint = checkpoint
-        self.warm_start = warm_start
-        self.device = device
-        self.random_state = random_state
+        keep(self, locals())
 
     @certified_fit
     def fit(
@@ -188,6 +154,8 @@ class TextConvClassifier(Classes):
                 )
             self.vocabulary_ = found.words
         numbers = positions(texts, lookup(self), tokenizer=self.tokenizer)
+        if not numbers:
+            raise ValueError("X holds no texts: at least 1 is required.")
         return [places + 1 for places in numbers]
 
     def _rows(self, X: Any, module: nn.Module) -> Rows:
@@ -209,7 +177,8 @@ class TextConvClassifier(Classes):
         check_number("channels", self.channels, 1, integer=True)
         check_number("dropout", self.dropout, 0, 1)
         check_number("min_count", self.min_count, 1, integer=True)
-        if isinstance(self.widths, int | str) or not len(self.widths):
+        listed = isinstance(self.widths, list | tuple | np.ndarray)
+        if not listed or not len(self.widths):
             raise ValueError(
                 f"widths must be a list of whole numbers, got {self.widths!r}."
             )
