@@ -226,3 +226,14 @@ def test_large_images_pass_in_small_blocks():
     rows = fit._rows(fit._read_X(X, reset=False), fit.module_)
     assert rows.together == (1 << 18) // (70 * 64)
     assert fit.predict(X).shape == (6,)
+
+
+def test_flattened_colours_are_asked_about():
+    X = np.random.default_rng(0).normal(size=(12, 192))
+    y = np.arange(12) % 2
+    with pytest.raises(ValueError, match=r"image_shape=\(3, 8, 8\) or \(8, 8, 3\)"):
+        ConvNetClassifier().fit(X, y)
+    with certus.config_context(on_uncertified="ignore"):
+        for shape, sizes in {(8, 8, 3): (3, 8, 8), (1, 192): (1, 1, 192)}.items():
+            model = ConvNetClassifier(image_shape=shape, max_iter=1).fit(X, y)
+            assert model.image_shape_ == sizes

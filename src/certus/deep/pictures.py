@@ -214,6 +214,13 @@ def layout_of(shape: tuple[int, ...], image_shape: Any, channels: Any) -> Layout
             return _told(shape[0], image_shape, channels)
         side = math.isqrt(shape[0])
         square = side * side == shape[0] and shape[0] >= LEAST_SQUARE
+        third = math.isqrt(shape[0] // 3)
+        if not square and third >= 8 and 3 * third * third == shape[0]:
+            raise ValueError(
+                f"Rows of {shape[0]} numbers may be colour images. Pass image_shape="
+                f"{(3, third, third)} or {(third, third, 3)}, or {(1, shape[0])} for "
+                "rows that are no images."
+            )
         return Layout((side, side) if square else (1, shape[0]), False)
     if len(shape) == 2:
         return Layout(shape, False)
