@@ -50,6 +50,7 @@ from certus.deep.modules import (
     outputs,
     require_device,
     tried,
+    within_range,
 )
 from certus.deep.objective import Change, Targets, minimised, weighted_mean
 from certus.deep.optim import make_average, make_schedule, make_step
@@ -127,7 +128,7 @@ class NeuralModel(Estimator):
         fresh = not (self.warm_start and hasattr(self, "module_"))
         X, targets = self._read(X, y, reset=fresh)
         targets = targets if change is None else change(targets)
-        s = self._row_weights(targets, sample_weight)
+        s = within_range(self._row_weights(targets, sample_weight))
         run, rows = self._start(X, targets, rng, fresh)
         chosen, held = self._hold_out(rows, targets, s, X_val, y_val, run)
         batches = self._batches(rows, chosen, run)
@@ -166,7 +167,7 @@ class NeuralModel(Estimator):
         fresh = not hasattr(self, "module_")
         X = self._read_X(X, reset=fresh)
         targets = self._read_y(y, reset=reset)
-        s = self._row_weights(targets, sample_weight)
+        s = within_range(self._row_weights(targets, sample_weight))
         run = getattr(self, "_run", None)
         if run is None or run.final() is not self.module_:
             rng = generator_of(self.random_state)

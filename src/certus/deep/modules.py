@@ -37,6 +37,11 @@ def require_device(device: Any) -> None:
         raise ValueError(f"device={device!r} cannot be used here: {reason}") from None
 
 
+def within_range(s: Any) -> Any:
+    """Row weights whose scale float32 can hold; only their ratios count."""
+    return s if s is None or 1e-30 < s.max() < 1e30 else s / s.max()
+
+
 def augmented(augment: Any, x: Tensor) -> Tensor:
     """A batch of inputs as the user's function changes it: as many, of their dtype."""
     if not callable(augment):

@@ -471,6 +471,13 @@ class MultilayerPerceptron(Estimator):
             self._penalty,
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied and pickled: not torch's optimiser, which belongs to a run."""
+        state = dict(super().__getstate__())
+        if not isinstance(state.get("_run"), Trainer):
+            state.pop("_run", None)
+        return state
+
     # -- prediction ---------------------------------------------------------------
 
     def _scores(self, X: Any) -> np.ndarray:
