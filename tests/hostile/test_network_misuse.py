@@ -109,3 +109,22 @@ def test_other_files_are_read_by_their_own_readers(tmp_path):
         "output.weight",
         "output.bias",
     ]
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "told"),
+    [
+        ({"average": "ema"}, ValueError, "decay of an exponential mean"),
+        (
+            {"schedule": torch.optim.lr_scheduler.ExponentialLR},
+            TypeError,
+            "function of the share of the run",
+        ),
+        ({"augment": "shift"}, TypeError, "names are for images"),
+        ({"label_smoothing": 10}, ValueError, "at most 1"),
+    ],
+    ids=["average", "schedule", "augment", "smoothing"],
+)
+def test_settings_of_other_libraries_are_told_apart(options, kind, told):
+    with pytest.raises(kind, match=told):
+        NeuralClassifier(linear, **options).fit(X, Y)

@@ -90,6 +90,11 @@ class NeuralModel(Estimator):
 
     def _augmentation(self) -> Callable[[Tensor], Tensor] | None:
         """What changes a batch of inputs before each training step."""
+        if self.augment is not None and not callable(self.augment):
+            raise TypeError(
+                "augment must be a function that changes a batch of inputs (names are "
+                f"for images); got {self.augment!r}."
+            )
         return self.augment
 
     def _misfit(self, z: Tensor, targets: Targets) -> str:

@@ -333,6 +333,11 @@ def make_schedule(
     if kind is not None and not callable(kind):
         check_choice("schedule", kind, (None, *SCHEDULES))
         kind = SCHEDULES[kind]
+    elif isinstance(kind, type):
+        raise TypeError(
+            "schedule must be a name, or a function of the share of the run that is "
+            f"over which gives a factor of the learning rate; got {kind.__name__}."
+        )
 
     def factor(step: int) -> float:
         t = step / max(1, steps)
@@ -347,7 +352,11 @@ def make_average(module: nn.Module, kind: Any) -> AveragedModel | None:
     if kind is None:
         return None
     if isinstance(kind, str):
-        check_choice("average", kind, (None, "polyak"))
+        if kind != "polyak":
+            raise ValueError(
+                "average must be None, 'polyak' or the decay of an exponential mean, "
+                f"such as 0.99; got {kind!r}."
+            )
         return AveragedModel(module, use_buffers=False)
     check_number("average", kind, 0, 1)
     decay = get_ema_multi_avg_fn(float(kind))

@@ -12,8 +12,9 @@ Class = TypeVar("Class", bound=type)
 
 TRAINING = """\
 optimizer : str or callable, default="adam"
-        "adam", "sgd", "rmsprop", "adagrad", "adadelta", "nadam", "signsgd" or "svrg";
-        or ``optimizer(parameter_groups, lr=...)`` that makes one.
+        "adam" (with ``weight_decay``, AdamW), "sgd" (with Nesterov's momentum, 0.9),
+        "rmsprop", "adagrad", "adadelta", "nadam", "signsgd" or "svrg"; or
+        ``optimizer(parameter_groups, lr=...)`` that makes one, as torch's classes do.
     learning_rate : float
         Step size.
     schedule : None, str or callable, default=None
@@ -21,8 +22,9 @@ optimizer : str or callable, default="adam"
         that is over, giving a factor of the learning rate.
     warmup : float, default=0.0
         Share of the run in which the learning rate rises from zero.
-    weight_decay : float, default=0.0
-        Shrinks weights, not biases and not the scales of norms, in each step.
+    weight_decay : float or dict, default=0.0
+        Shrinks weights, not biases and not the scales of norms, in each step. A dict
+        has one for each part of the module, by its name.
     augment : callable, default=None
         Changes a batch of inputs before each training step.
     clip : float, default=None
