@@ -199,16 +199,7 @@ class NeuralRegressor(OwnModule, Numbers):
     ----------
     module_ : nn.Module
         The trained module, in evaluation mode.
-    history_ : dict of lists
-        After each epoch: loss, validation_loss, validation_score (R²), seconds.
-    n_iter_ : int
-        Epochs made.
-    loss_ : float
-        Mean loss of the last epoch's batches.
-    best_epoch_ : int
-        Epoch of the weights that were kept, or of the lowest loss.
-    certificate_ : Certificate
-        What the verifier found.
+    {fitted}
 
     Examples
     --------

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from certus.base import certified_fit
-from certus.deep.parameters import documented
+from certus.deep.parameters import documented, keep
 from certus.deep.recurrent import SequenceInput
 from certus.deep.tags import Tags
 
@@ -65,16 +65,7 @@ class SequenceTagger(SequenceInput, Tags):
     tokens_ : list
         The vocabulary, where elements are tokens; token i is number i + 1 to the
         network, and those the fit did not see are 0, which carries no information.
-    history_ : dict of lists
-        After each epoch: loss, validation_loss, validation_score, seconds.
-    n_iter_ : int
-        Epochs made.
-    loss_ : float
-        Mean loss of the last epoch's batches.
-    best_epoch_ : int
-        Epoch of the weights that were kept, or of the lowest loss.
-    certificate_ : Certificate
-        What the verifier found.
+    {fitted}
 
     Notes
     -----
@@ -126,33 +117,7 @@ class SequenceTagger(SequenceInput, Tags):
         device: str = "cpu",
         random_state: Any = None,
     ) -> None:
-        self.hidden = hidden
-        self.cell = cell
-        self.layers = layers
-        self.bidirectional = bidirectional
-        self.dropout = dropout
-        self.embedding = embedding
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.warmup = warmup
-        self.weight_decay = weight_decay
-        self.label_smoothing = label_smoothing
-        self.class_weight = class_weight
-        self.augment = augment
-        self.clip = clip
-        self.average = average
-        self.batch_size = batch_size
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_iter_no_change = n_iter_no_change
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.max_time = max_time
-        self.checkpoint = checkpoint
-        self.warm_start = warm_start
-        self.device = device
-        self.random_state = random_state
+        keep(self, locals())
 
     @certified_fit
     def fit(
