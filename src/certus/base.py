@@ -29,6 +29,7 @@ from certus.certificate import Certificate, Evidence, Status
 from certus.conformal import Conformal, forget_calibration
 from certus.export import to_sklearn
 from certus.verify import judge
+from certus.verify.data import as_array as as_array
 from certus.verify.data import weights
 
 Fit = TypeVar("Fit", bound=Callable[..., Any])
@@ -209,14 +210,6 @@ def validate_data(estimator: Any, X: Any, *args: Any, **options: Any) -> Any:
     return validation.validate_data(estimator, as_array(X), *args, **options)
 
 
-def as_array(X: Any) -> Any:
-    """A torch tensor of any kind as an array; anything else as it is."""
-    if not hasattr(X, "detach"):
-        return X
-    X = X.detach().cpu().to_dense()
-    return (X.float() if str(X.dtype) == "torch.bfloat16" else X).numpy()
-
-
 def require_indices(X: Any, name: str = "X") -> None:
     """Raise a sentence for places outside the matrix; compiled code would trust them.
 
@@ -248,12 +241,15 @@ def require_finite(X: Any, name: str | None = None) -> None:
 
 
 def require_outputs(Z: Any) -> None:
-    """Raise a sentence where what a network gives is NaN: no class, and no number."""
-    if Z.size and np.isnan(Z.min()):
-        row = int(np.isnan(Z.reshape(len(Z), -1)).any(axis=1).argmax())
+    """Raise a sentence where what a network gives is NaN or infinite: no answer.
+
+    A score of −∞ is one: the class is impossible.
+    """
+    if Z.size and not Z.max() < np.inf:
+        row = int((~(Z.reshape(len(Z), -1) < np.inf)).any(axis=1).argmax())
         raise ValueError(
-            f"The network gives NaN for row {row} of X: numbers overflow on their way "
-            "through it. Scale X as it was for the fit, or fit on scaled rows."
+            f"The network gives NaN or infinity for row {row} of X: numbers overflow "
+            "on their way through it. Scale X as it was for the fit, or refit."
         )
 
 

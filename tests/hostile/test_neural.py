@@ -5,12 +5,13 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from sklearn.exceptions import NotFittedError
 from torch import nn
 
 import certus
 from certus.base import UncertifiedWarning
 from certus.certificate import Status, Strength
-from certus.deep import NeuralClassifier, NeuralRegressor
+from certus.deep import MultiTaskNetwork, NeuralClassifier, NeuralRegressor
 from certus.nets import MLP
 from certus.persist import ModelFileError, decode, encode
 from certus.testing.toys import TinyNetwork
@@ -396,3 +397,99 @@ def test_forged_networks_are_refused(changes):
 def test_an_unforged_network_is_not():
     data, tensors = forge()
     assert isinstance(decode(data, tensors), MLP)
+
+
+# -- what was once passed on to torch or to nobody ------------------------------------
+
+
+def test_rows_that_overflow_in_the_network_get_no_class():
+    model = classifier(lambda n, k: MLP(n, 8, k)).fit(X, CLASSES)
+    with torch.no_grad():
+        model.module_.output.weight.mul_(1e30)
+    far = np.where(np.arange(30)[:, None] == 7, 1e38, X)
+    for method in (model.predict, model.predict_proba):
+        assert "infinity for row 7" in message(ValueError, lambda m=method: m(far))
+    assert np.isfinite(model.predict_proba(X)).all()
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-40, 1e40, 1e300])
+def test_weights_of_rows_count_by_their_ratios(scale):
+    s = np.arange(30) % 3 + 1.0
+    near = classifier().fit(X, CLASSES, sample_weight=s)
+    far = classifier().fit(X, CLASSES, sample_weight=scale * s)
+    assert np.allclose(near.predict_proba(X), far.predict_proba(X), atol=1e-5)
+    assert far.certificate_.status is near.certificate_.status
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"label_smoothing": -0.1}, "label_smoothing must be a number at least 0"),
+        ({"label_smoothing": np.nan}, "label_smoothing must be"),
+        ({"label_smoothing": "a"}, "label_smoothing must be a number"),
+        ({"validation_fraction": 1}, "validation_fraction must be below 1"),
+        ({"early_stopping": "no"}, "early_stopping must be one of False, True"),
+        ({"warm_start": None}, "warm_start must be one of False, True"),
+        ({"checkpoint": ""}, "checkpoint must name a folder"),
+        ({"checkpoint": 5}, "checkpoint must name a folder"),
+        ({"device": "meta"}, "device='meta' cannot be used"),
+        ({"class_weight": {"a": 2.0}}, "class_weight names 'a', which is no class"),
+        ({"optimizer": lambda groups, lr: 3}, "should return a torch.optim.Optimizer"),
+        ({"augment": "flip"}, "augment must be a function"),
+        ({"augment": lambda x: None}, "augment should give a tensor of 30 rows"),
+        ({"augment": lambda x: x[:1]}, "augment should give a tensor of 30 rows"),
+    ],
+    ids=str,
+)
+def test_parameters_that_torch_would_stumble_over(options, words):
+    model = classifier(**options)
+    assert words in message((TypeError, ValueError), lambda: model.fit(X, CLASSES))
+
+
+def test_augmentation_may_change_the_dtype():
+    model = classifier(augment=lambda x: x.double() * 1.5).fit(X, CLASSES)
+    assert np.isfinite(model.predict_proba(X)).all()
+
+
+@pytest.mark.parametrize("odd", [None, 1, 2.5])
+def test_labels_of_several_kinds(odd):
+    y = np.array(["a", "b", "c"], dtype=object)[CLASSES]
+    y[4] = odd
+    assert "several kinds" in message(ValueError, lambda: classifier().fit(X, y))
+    complex_y = NUMBERS + 1j
+    assert "no numbers" in message(ValueError, lambda: regressor().fit(X, complex_y))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_tensors_and_modules_of_few_digits(dtype):
+    net = nn.Linear(4, 3).to(dtype)
+    rows = torch.as_tensor(X).to(dtype).requires_grad_()
+    options = {"early_stopping": True, "optimizer": "sgd"}
+    model = classifier(net, **options).fit(rows, torch.as_tensor(CLASSES))
+    assert model.predict_proba(rows).shape == (30, 3)
+    sums = model.predict_proba(rows.detach().to_sparse()).sum(axis=1)
+    assert np.allclose(sums, 1, atol=1e-2)
+
+
+@pytest.mark.parametrize("row", [np.ones((1, 4))[::-1], np.ones((1, 4), ">f4")])
+def test_rows_of_odd_strides_and_byte_orders(row):
+    model = classifier().fit(X, CLASSES)
+    wanted = model.predict_proba(np.ones((1, 4)))
+    assert np.allclose(model.predict_proba(row), wanted)
+
+
+def test_several_tasks_are_scored_with_care():
+    y = np.column_stack([CLASSES, NUMBERS])
+    model = MultiTaskNetwork(lambda n, k: MLP(n, 4, k), max_iter=2, random_state=0)
+    assert "not fitted" in message(NotFittedError, lambda: model.score(X, y))
+    model.fit(X, y)
+    assert "inconsistent" in message(ValueError, lambda: model.score(X, y[:-1]))
+    s = np.ones(3)
+    assert "inconsistent" in message(ValueError, lambda: model.score(X, y, s))
+    for wrong in (5, "ab", ["a", "b"], [1], [0, 0], [np.nan, 1]):
+        model.set_params(task_weights=wrong)
+        assert "task_weights should hold 2" in message(
+            ValueError, lambda: model.fit(X, y)
+        )
+    model.set_params(task_weights=None, tasks=5)
+    assert "tasks must be one of" in message(ValueError, lambda: model.fit(X, y))

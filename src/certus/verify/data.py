@@ -123,6 +123,14 @@ def spread(X: Any, s: Array, centred: bool) -> float:
     return float(np.sqrt(max(total, 0.0)))
 
 
+def as_array(X: Any) -> Any:
+    """A torch tensor of any kind as an array; anything else as it is."""
+    if not hasattr(X, "detach"):
+        return X
+    X = X.detach().cpu().to_dense()
+    return (X.float() if str(X.dtype) == "torch.bfloat16" else X).numpy()
+
+
 def weights(
     sample_weight: Any,
     class_weight: Any,

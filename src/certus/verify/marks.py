@@ -67,7 +67,7 @@ def as_table(X: Any) -> Any:
     if sparse.issparse(X):
         return X if X.format == "csr" else X.tocsr()
     try:
-        X = np.asarray(X.detach().cpu() if hasattr(X, "detach") else X)
+        X = np.asarray(data.as_array(X))
         X = X.astype(np.float64) if X.dtype.kind not in "fiub" else X
     except (TypeError, ValueError):  # unequal lengths, or texts
         return None
@@ -93,8 +93,7 @@ def _of_sequences(X: Any, n: int) -> dict[str, Any]:
 
 def _line(values: Any) -> Array:
     """Numbers, labels or sequences of them as one row of numbers."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
+    values = data.as_array(values)
     if sparse.issparse(values):
         values = values.toarray()
     if isinstance(values, str):
