@@ -11,7 +11,6 @@ from torch import nn
 
 from certus.deep import NeuralClassifier, NeuralRegressor, jacobian
 from certus.nets import MLP, count_parameters, initialize
-from helpers.seeded import torch_seed  # noqa: F401
 
 XOR_ROWS = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
 XOR_SIGNS = torch.tensor([-1.0, 1.0, 1.0, -1.0])
@@ -372,6 +371,7 @@ def test_whole_numbers_of_numpy_are_widths():
         ((0, (5,), 2), {}, "n_inputs must be a whole number above 0, got 0"),
         ((4, (5, -1), 2), {}, "hidden must be a whole number above 0, got -1"),
         ((4, (5.0,), 2), {}, "hidden must be a whole number above 0, got 5.0"),
+        ((4, (True,), 2), {}, "hidden must be a whole number above 0, got True"),
         ((4, 5, None), {}, "n_outputs must be a whole number above 0, got None"),
         ((4, (5,), 2), {"activation": "gelu"}, "activation must be one of 'identity'"),
         ((4, (5,), 2), {"normalization": "group"}, "normalization must be one of None"),

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
-from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from certus.nets.activations import activation as activation_of
+from certus.nets.arguments import require_choice, require_count
 
 NORMALIZATIONS = (None, "batch", "layer", "weight")
 INITS = ("auto", "he", "glorot")
@@ -89,12 +89,13 @@ class MLP(nn.Module):
         pieces: int = 2,
     ) -> None:
         super().__init__()
-        n_inputs = _count("n_inputs", n_inputs)
+        n_inputs = require_count("n_inputs", n_inputs)
         hidden = hidden if isinstance(hidden, Iterable) else (hidden,)
-        hidden = tuple(_count("hidden", width) for width in hidden)
-        n_outputs, pieces = _count("n_outputs", n_outputs), _count("pieces", pieces)
-        _require_choice("normalization", normalization, NORMALIZATIONS)
-        _require_choice("init", init, INITS)
+        hidden = tuple(require_count("hidden", width) for width in hidden)
+        n_outputs = require_count("n_outputs", n_outputs)
+        pieces = require_count("pieces", pieces)
+        require_choice("normalization", normalization, NORMALIZATIONS)
+        require_choice("init", init, INITS)
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be a share from 0 to 1, got {dropout!r}.")
         if residual and dense:
@@ -235,7 +236,7 @@ def initialize(layer: nn.Linear, kind: str = "he", copies: int = 1) -> nn.Linear
     >>> 1.9 < 1000 * float(layer.weight.detach().var()) < 2.1
     True
     """
-    _require_choice("kind", kind, INITS[1:])
+    require_choice("kind", kind, INITS[1:])
     n_outputs, n_inputs = layer.weight.shape
     if kind == "he":
         nn.init.normal_(layer.weight, std=(2 / n_inputs) ** 0.5)
@@ -268,15 +269,3 @@ def count_parameters(module: nn.Module) -> int:
     9
     """
     return sum(p.numel() for p in module.parameters() if p.requires_grad)
-
-
-def _require_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    if value not in choices:
-        shown = ", ".join(repr(c) for c in choices)
-        raise ValueError(f"{name} must be one of {shown}, got {value!r}.")
-
-
-def _count(name: str, value: Any) -> int:
-    if not isinstance(value, Integral) or value < 1:
-        raise ValueError(f"{name} must be a whole number above 0, got {value!r}.")
-    return int(value)
