@@ -103,7 +103,7 @@ def bare_loop(
 
         if threads is not None:
             torch.set_num_threads(threads)
-        torch.manual_seed(SEED)
+        torch.manual_seed(SEED)  # the process is this contender's alone
         module = build()
         optimizer = torch.optim.Adam(module.parameters(), fused=True)
         X, y = torch.from_numpy(p.X), torch.from_numpy(p.y)
@@ -135,7 +135,7 @@ def skorch(build: Callable[[], Any], epochs: int) -> Callable[[Problem, float], 
         import torch
         from skorch import NeuralNetClassifier
 
-        torch.manual_seed(SEED)
+        torch.manual_seed(SEED)  # the process is this contender's alone
         model = NeuralNetClassifier(
             build(),
             criterion=torch.nn.CrossEntropyLoss,

@@ -23,14 +23,15 @@ from certus.nets import receptive_field
 # of the square, which the formula :math:`r_{l-1} = s_l r_l + (k_l - s_l)` draws, it is
 # exactly zero. Within, the middle counts most: more paths lead there.
 
-torch.manual_seed(0)
-layers = [
-    nn.Conv2d(1, 8, 3, padding=1),
-    nn.AvgPool2d(2),
-    nn.Conv2d(8, 8, 3, padding=1),
-    nn.AvgPool2d(2),
-    nn.Conv2d(8, 8, 3, padding=1),
-]
+with torch.random.fork_rng():
+    torch.manual_seed(0)
+    layers = [
+        nn.Conv2d(1, 8, 3, padding=1),
+        nn.AvgPool2d(2),
+        nn.Conv2d(8, 8, 3, padding=1),
+        nn.AvgPool2d(2),
+        nn.Conv2d(8, 8, 3, padding=1),
+    ]
 
 figure, axes = plt.subplots(1, 3, figsize=(9.6, 3.5), layout="constrained")
 for axis, depth in zip(axes, (1, 3, 5)):

@@ -1,15 +1,18 @@
-"""Settings shared by all tests: how hypothesis draws its examples, array API checks.
+"""Settings shared by all tests: what hypothesis and torch draw, array API checks.
 
 On a build server (``CI`` set) the examples are the same in every run, so that a red
 build can be repeated; elsewhere each run explores new ones. There is no deadline: the
-first call of a compiled kernel takes as long as its compilation.
+first call of a compiled kernel takes as long as its compilation. torch draws the same
+numbers in every test, whatever ran before it.
 """
 
 import os
+import sys
 
 # Read when SciPy is first imported; without it scikit-learn skips its array API checks.
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -20,3 +23,15 @@ settings.register_profile(
 )
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.fixture(autouse=True)
+def torch_seed():
+    """The same numbers for every test; the generator is put back as it was."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield

@@ -11,7 +11,6 @@ from torch import nn
 from certus.bounds import cover_count
 from certus.deep import jacobian, jvp
 from certus.nets import MLP, Absolute, Heaviside, Maxout, activation, softmax
-from helpers.seeded import torch_seed  # noqa: F401
 
 Z = torch.linspace(-6, 6, 1000, dtype=torch.float64)  # no kink among them
 LARGE = torch.tensor([-1000.0, 1000.0], dtype=torch.float64)

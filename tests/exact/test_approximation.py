@@ -12,7 +12,6 @@ from scipy.special import expit
 from scipy.stats import binom
 
 from certus.nets import MLP, activation, piecewise_linear_network
-from helpers.seeded import torch_seed  # noqa: F401
 
 GRID = np.linspace(0, 1, 2001)
 #: Continuous functions on [0, 1], each with its modulus of continuity.

@@ -10,7 +10,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from certus.deep import jacobian, jvp, vjp
 from certus.nets import MLP
-from helpers.seeded import torch_seed  # noqa: F401
 
 
 def differences(f, *arrays, h=1e-6):

@@ -24,14 +24,6 @@ X = RNG.normal(size=(60, 3))
 y = (X[:, 0] + X[:, 1] ** 2 > 0.5).astype(int)
 
 
-@pytest.fixture(autouse=True)
-def seeded():
-    """First weights that do not depend on the order of tests."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
-
-
 def fitted(module, cls=NeuralClassifier, target=y, **options):
     """A few epochs of a module in float64."""
     settings = {"schedule": "cosine", "max_iter": 5, "learning_rate": 0.02}

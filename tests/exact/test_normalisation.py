@@ -8,7 +8,6 @@ from torch.nn.utils import parametrizations
 
 from certus.deep import NeuralClassifier
 from certus.nets import MLP
-from helpers.seeded import torch_seed  # noqa: F401
 
 EPS = 1e-5
 

@@ -27,14 +27,6 @@ PLAN = {"schedule": "cosine", "n_iter_no_change": math.inf, "random_state": 0}
 QUICK = {**PLAN, "learning_rate": 0.01}
 
 
-@pytest.fixture(autouse=True)
-def seeded():
-    """First weights that do not depend on the order of tests."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
-
-
 # -- noise in targets and weights -------------------------------------------------
 
 

@@ -12,7 +12,6 @@ from scipy.optimize import linprog
 from scipy.spatial import ConvexHull
 
 from certus.nets import MLP, Maxout, piecewise_linear_network
-from helpers.seeded import torch_seed  # noqa: F401
 
 numbers = st.floats(-100, 100).map(lambda v: round(v, 3))
 points = st.lists(

@@ -19,13 +19,6 @@ KINDS = ("rnn", "lstm", "gru")
 LAYERS = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 
 
-@pytest.fixture(autouse=True)
-def own_randomness():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        yield
-
-
 def close(a, b, tol=1e-12):
     torch.testing.assert_close(a, b, rtol=tol, atol=tol)
 

@@ -14,13 +14,6 @@ from certus.nets.cells import (  # noqa: E402
 )
 
 
-@pytest.fixture(autouse=True)
-def own_randomness():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        yield
-
-
 def numbers(*shape):
     return torch.randn(*shape, dtype=torch.float64)
 

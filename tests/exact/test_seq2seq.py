@@ -18,13 +18,6 @@ from certus.nets.seq2seq import END, Attention, Clock, Encoded  # noqa: E402
 KINDS = list(itertools.product(("gru", "lstm", "rnn"), ("dot", "additive", None)))
 
 
-@pytest.fixture(autouse=True)
-def own_randomness():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        yield
-
-
 def network(cell="gru", attention="dot", n_target=3, sharp=1.0, **options):
     """A small network in float64; sharp outputs make its distributions uneven."""
     net = Seq2Seq(5, n_target, hidden=6, cell=cell, attention=attention, **options)

@@ -18,14 +18,6 @@ from certus.nets import MLP
 QUICK = {"learning_rate": 0.01, "schedule": "cosine", "random_state": 0}
 
 
-@pytest.fixture(autouse=True)
-def seeded():
-    """First weights that do not depend on the order of tests."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
-
-
 def needed(make, train, test, target=0.9):
     """How many labelled rows a model needs for an accuracy."""
     for n in (10, 20, 40, 80, 160, 320, 640):
