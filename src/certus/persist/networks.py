@@ -9,6 +9,10 @@ module of the user's own is code, which a file never holds.
 from __future__ import annotations
 
 import importlib
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -28,6 +32,8 @@ LIMIT = 4096
 
 
 def _pack(value: Any, e: Encoder) -> list[Any]:
+    if not isinstance(getattr(value, "config", None), dict):
+        raise e.refusal("it is a part of a network, not one. Keep it with joblib")
     config, state = dict(value.config), {}
     for name, tensor in value.state_dict().items():
         try:
@@ -36,6 +42,8 @@ def _pack(value: Any, e: Encoder) -> list[Any]:
             raise e.refusal(
                 f"its weights have the dtype {tensor.dtype}. Convert them to float32"
             ) from None
+    if len({a.dtype for a in state.values() if a.dtype.kind == "f"}) > 1:
+        raise e.refusal("its weights have several dtypes. Convert them to one")
     try:
         plan = _sizes(_build(type(value), config, "meta"))
     except (RuntimeError, TypeError, ValueError):
@@ -63,7 +71,8 @@ def _unpack(d: Decoder, name: Any, config: Any, state: Any, frozen: Any) -> Any:
     largest = max((max(a.shape, default=1) for a in state.values()), default=1)
     _require_modest(config, max(LIMIT, largest))
     try:
-        plan = _sizes(_build(cls, config, "meta"))
+        with _at_most(2 * len(state) + 64):
+            plan = _sizes(_build(cls, config, "meta"))
         if plan != {key: array.shape for key, array in state.items()}:
             raise malformed(f"holds weights that do not fit their {name}")
         module = _build(cls, config, "cpu")
@@ -82,8 +91,16 @@ def _give(module: Any, state: dict[str, np.ndarray]) -> None:
     import torch
 
     tensors = {key: torch.from_numpy(np.array(a)) for key, a in state.items()}
+    mine = module.state_dict()
+    for key, tensor in tensors.items():
+        if tensor.is_floating_point() != mine[key].is_floating_point() or (
+            tensor.is_complex() or tensor.dtype is torch.bool
+        ):
+            raise malformed(f"holds {tensor.dtype} as the weights {key[:80]!r}")
     kinds = {t.dtype for t in tensors.values() if t.is_floating_point()}
-    module.to(next(iter(kinds), torch.float32))
+    if len(kinds) > 1:
+        raise malformed("holds weights of several dtypes in one network")
+    module.to(*kinds)
     module.load_state_dict(tensors)
 
 
@@ -105,8 +122,30 @@ def _build(cls: Any, config: dict[str, Any], device: str) -> Any:
     """A network from its config; torch's generator stays as it was."""
     import torch
 
-    with torch.random.fork_rng(devices=[]), torch.device(device):
-        return cls(**config)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of layers without units, say: sizes tell
+        with torch.random.fork_rng(devices=[]), torch.device(device):
+            return cls(**config)
+
+
+@contextmanager
+def _at_most(count: int) -> Iterator[None]:
+    """Refuse to build more weights than a file can have: numbers of layers multiply."""
+    from torch.nn.modules.module import register_module_parameter_registration_hook
+
+    seen, mine = [0], threading.get_ident()
+
+    def one_more(*_: Any) -> None:
+        if threading.get_ident() == mine:
+            seen[0] += 1
+            if seen[0] > count:
+                raise malformed("builds a network with more layers than it has weights")
+
+    hook = register_module_parameter_registration_hook(one_more)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def _sizes(module: Any) -> dict[str, tuple[int, ...]]:
