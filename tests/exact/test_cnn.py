@@ -215,6 +215,23 @@ def test_the_receptive_field_of_networks(make):
     assert int(support[-1] - support[0]) + 1 == receptive_field(net.features)
 
 
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: ResNet(1, 2, channels=()), "channels must be a list"),
+        (lambda: ResNet(1, 2, channels=(4, 0)), "each of channels must be"),
+        (lambda: ResNet(1, 2, blocks=0), "blocks must be a whole number"),
+        (lambda: DenseNet(1, 2, layers=()), "layers must be a list"),
+        (lambda: DenseNet(1, 2, growth=0), "growth must be a whole number"),
+        (lambda: LeNet(1, (0, 8)), "height must be a whole number"),
+        (lambda: ConvNet(1, 8, 2), r"image_shape should be \(height, width\)"),
+    ],
+)
+def test_sizes_that_cannot_be_are_told(make, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        make()
+
+
 def test_an_image_is_normalised_by_itself():
     """No other image of the batch has a say."""
     net, x = ConvNet(1, (8, 8), 3), torch.randn(5, 1, 8, 8)

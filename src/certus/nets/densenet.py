@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from certus.nets.arguments import require_count
+from certus.nets.arguments import require_count, require_counts
 from certus.nets.cnn import he_
 
 
@@ -64,8 +64,8 @@ class DenseNet(nn.Module):
         self.config: dict[str, Any] = {
             "in_channels": require_count("in_channels", in_channels),
             "n_outputs": require_count("n_outputs", n_outputs),
-            "growth": growth,
-            "layers": tuple(layers),
+            "growth": require_count("growth", growth),
+            "layers": require_counts("layers", layers),
             "large": large,
         }
         width = 2 * growth

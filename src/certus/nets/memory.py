@@ -111,5 +111,10 @@ class MemoryNetwork(nn.Module):
 
     def _vectors(self, words: Tensor, places: Tensor) -> Tensor:
         """From (..., words) numbers to the sum (..., width) of their scaled vectors."""
+        if words.shape[-1] > len(places):
+            raise ValueError(
+                f"A fact or question has {words.shape[-1]} words, and the network was "
+                f"made for {len(places)}. Make it with more places."
+            )
         scaled = self.embedding(words) * places[: words.shape[-1]]
         return scaled.masked_fill((words == 0)[..., None], 0.0).sum(dim=-2)

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from certus.nets.arguments import require_count
+from certus.nets.arguments import require_count, require_counts
 from certus.nets.cnn import he_
 
 
@@ -68,8 +68,8 @@ class ResNet(nn.Module):
         self.config: dict[str, Any] = {
             "in_channels": require_count("in_channels", in_channels),
             "n_outputs": require_count("n_outputs", n_outputs),
-            "channels": tuple(channels),
-            "blocks": blocks,
+            "channels": require_counts("channels", channels),
+            "blocks": require_count("blocks", blocks),
             "residual": residual,
             "large": large,
         }
