@@ -77,7 +77,9 @@ class Tasks(NeuralModel):
         n = len(self.tasks_)
         given = [1.0] * n if self.task_weights is None else self.task_weights
         plain = isinstance(given, list | tuple | np.ndarray) and len(given) == n
-        fine = plain and all(isinstance(w, Real) and 0 <= w < np.inf for w in given)
+        fine = plain and all(
+            isinstance(w, Real) and 0 <= float(w) < np.inf for w in given
+        )
         if not fine or not any(given):
             raise ValueError(
                 f"task_weights should hold {n} numbers, not negative and not all zero; "

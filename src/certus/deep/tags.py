@@ -167,7 +167,7 @@ class Tags(NeuralModel):
             In the order of ``classes_``.
         """
         check_is_fitted(self, "module_")
-        rows = self._rows(self._read_X(X, reset=False), self.module_)
+        rows: Any = self._rows(self._read_X(X, reset=False), self.module_)
         found: list[Any] = [None] * len(rows)
         with evaluating(self.module_), torch.inference_mode():
             for part in rows.blocks():
