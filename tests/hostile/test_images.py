@@ -237,3 +237,26 @@ def test_flattened_colours_are_asked_about():
         for shape, sizes in {(8, 8, 3): (3, 8, 8), (1, 192): (1, 1, 192)}.items():
             model = ConvNetClassifier(image_shape=shape, max_iter=1).fit(X, y)
             assert model.image_shape_ == sizes
+
+
+@pytest.mark.parametrize("dtype", [">f8", ">f4", ">i2", "f8"])
+def test_odd_strides_and_byte_orders(dtype):
+    X = (100 * RNG.random((8, 1, 6, 6))).astype(dtype)
+    y = np.arange(8) % 2
+    plain = ConvNetClassifier(**QUICK).fit(np.array(X.astype(dtype[-2:])), y)
+    odd = ConvNetClassifier(**QUICK).fit(X[:, ::-1], y)
+    assert np.allclose(plain.predict_proba(X[:, ::-1]), odd.predict_proba(X))
+
+
+def test_images_that_overflow_get_no_class():
+    X, y = RNG.normal(size=(8, 6, 6)), np.arange(8) % 2
+    model = ConvNetClassifier(**QUICK).fit(X, y)
+    with pytest.raises(ValueError, match="infinity for row 0 of X"):
+        model.predict(1e300 * X)
+
+
+def test_a_network_that_is_none():
+    X, y = RNG.normal(size=(8, 6, 6)), np.arange(8) % 2
+    model = ConvNetClassifier(lambda sizes, k: None, **QUICK)
+    with pytest.raises(TypeError, match="should return an nn"):
+        model.fit(X, y)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -231,3 +233,61 @@ for call in (lambda: other.fit(X, X[:, 0] > 0), lambda: model.module_):
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("engine", ["explicit", "torch"])
+def test_copies_and_pickles_go_on_as_the_model_does(engine):
+    model = MLPClassifier((6,), engine=engine, max_iter=3, random_state=0)
+    with config_context(on_uncertified="ignore"):
+        model.fit(X, y)
+    twin, copied = pickle.loads(pickle.dumps(model)), copy.deepcopy(model)
+    for other in (twin, copied):
+        assert np.array_equal(other.predict_proba(X), model.predict_proba(X))
+        other.partial_fit(X, y)
+    assert np.array_equal(twin.predict_proba(X), copied.predict_proba(X))
+
+
+def test_rows_that_may_not_be_written_to_compile_nothing_anew():
+    from certus.deep.backprop_kernels import train
+
+    s = np.linspace(1, 2, 60)
+    options = {"max_iter": 2, "random_state": 0, "hidden_layer_sizes": (4,)}
+    with config_context(on_uncertified="ignore"):
+        plain = MLPClassifier(**options).fit(X, y, sample_weight=s)
+        known = len(train.compiled.signatures)
+        frozen = [np.array(part) for part in (X, y, s)]
+        for part in frozen:
+            part.flags.writeable = False
+        again = MLPClassifier(**options).fit(*frozen)
+    assert len(train.compiled.signatures) == known
+    assert np.array_equal(plain.predict_proba(X), again.predict_proba(X))
+
+
+@pytest.mark.parametrize("engine", ["explicit", "torch"])
+def test_rows_that_overflow_get_no_class(engine):
+    model = MLPClassifier((6,), engine=engine, max_iter=2, random_state=0)
+    with config_context(on_uncertified="ignore"):
+        model.fit(X, y)
+    far = np.where(np.arange(60)[:, None] == 9, 1.7e308, X)
+    for method in (model.predict, model.predict_proba):
+        with (
+            np.errstate(all="ignore"),
+            pytest.raises(ValueError, match="infinity for row 9 of X"),
+        ):
+            method(far)
+
+
+@pytest.mark.parametrize(
+    "options, text",
+    [
+        ({"class_weight": {0: 0, 1: 0, 2: 0}}, "leaves no row with a positive weight"),
+        ({"class_weight": {"one": 3.0}}, "names 'one', which is no class of y"),
+        ({"early_stopping": "no"}, "early_stopping must be one of False, True"),
+        ({"shuffle": None}, "shuffle must be one of False, True"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("engine", ["explicit", "torch"])
+def test_weights_and_flags_that_are_none(engine, options, text):
+    with pytest.raises(ValueError, match=text):
+        MLPClassifier(engine=engine, **options).fit(X, y)

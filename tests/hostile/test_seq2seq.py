@@ -126,3 +126,9 @@ def test_an_encoder_that_does_not_fit():
         tiny(encoder=Nowhere()).fit(pictures, Y)
     with pytest.raises(TypeError, match="attribute width"):
         tiny(encoder=nn.Linear(2, 2)).fit(pictures, Y)
+
+
+@pytest.mark.parametrize("odd", [{"a", "b"}, iter("ab"), (c for c in "ab")])
+def test_what_has_no_order_or_is_read_once_is_refused(odd):
+    with pytest.raises(ValueError, match="Sequence 1 of X is"):
+        Seq2Seq(hidden=4, max_iter=1).fit(["ab", odd], ["a", "b"])

@@ -195,3 +195,19 @@ def test_global_generators_are_left_alone():
     quick(RecurrentClassifier, dropout=0.5).fit(WORDS, SIDES).predict(WORDS)
     assert torch.equal(torch.random.get_rng_state(), state[0])
     assert (np.random.get_state()[1] == state[1]).all()  # noqa: NPY002
+
+
+@pytest.mark.parametrize("kind", [RecurrentClassifier, RecurrentRegressor])
+@pytest.mark.parametrize(
+    "X, told",
+    [
+        ([{"a", "b"}, {"b"}, {"c"}, {"d"}], "Sequence 0 of X is"),
+        ([["a"], iter("ab"), ["b"], ["c"]], "Sequence 1 of X is"),
+        ([(c for c in "ab") for _ in range(4)], "Sequence 0 of X is"),
+        ({"a": [1], "b": [2]}, "X is a dict"),
+    ],
+    ids=["sets", "iterator", "generators", "dictionary"],
+)
+def test_what_has_no_order_or_is_read_once_is_refused(kind, X, told):
+    with pytest.raises(ValueError, match=told):
+        quick(kind).fit(X, SIDES)
