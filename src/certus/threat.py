@@ -21,6 +21,8 @@ __all__ = ["ThreatModel"]
 _NAMES = {"l1": 1.0, "l2": 2.0, "linf": math.inf, "inf": math.inf}
 #: Steps towards the nearest point of ball and box; every one of them is in both.
 _STEPS_L1, _STEPS_L2 = 40, 25
+#: Multiples of the radius from which on entries count as far out.
+_FAR = 1e6
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class ThreatModel:
         return near & inside.reshape(len(new), -1).all(axis=1)
 
     def project(self, X_hat: Any, X: Any) -> Any:
-        """The nearest row that is allowed, for p = 1, 2 and ∞; else one that is allowed.
+        """The nearest row that is allowed; for p other than 1, 2, ∞ an allowed one.
 
         Where ball and box both bind, p = 1 and 2 are solved to about 1e-6 of the
         radius; what is returned is in both but for rounding.
@@ -148,6 +150,36 @@ class ThreatModel:
         norms = row_norms(shape, self.norm)
         shape = shape / column(xp.where(norms > 0, norms, xp.ones_like(norms)), shape)
         return xp.reshape(shape, G.shape)
+
+    def worst(self, X: Any, G: Any) -> Any:
+        """The allowed row that makes gᵀx̂ largest, for p = 1, 2 and ∞.
+
+        The box counts: an entry that may not move leaves its share of the radius to
+        the others.
+        """
+        xp = array_namespace(X)
+        low, high = self._room(X)
+        room = xp.where(G > 0, high, xp.where(G < 0, -low, xp.zeros_like(X)))
+        if self.norm == math.inf:
+            return X + xp.sign(G) * xp.clip(room, None, self.radius)
+        if self.norm == 2:
+            # Far out along g, the nearest allowed row is the farthest along g.
+            peak = xp.max(abs(xp.reshape(G, (G.shape[0], -1))), axis=1)
+            scale = column(xp.where(peak > 0, peak, xp.ones_like(peak)), G)
+            far = self.radius * _FAR * (G / scale)
+            return X + self._project_l2(far, low, high)
+        if self.norm != 1:
+            raise ValueError(f"known for norms 1, 2 and inf, not for {self.norm:g}.")
+        flat, space = (xp.reshape(A, (A.shape[0], -1)) for A in (G, room))
+        order = xp.argsort(-abs(flat), axis=1, stable=True)
+        space = xp.take_along_axis(space, order, axis=1)
+        before = xp.cumulative_sum(space, axis=1) - space
+        used = xp.clip(xp.clip(self.radius - before, 0, None), None, space)
+        # Infinite room leaves inf − inf behind the first entry; that one takes all.
+        used = xp.where(xp.isnan(used), xp.zeros_like(used), used)
+        back = xp.argsort(order, axis=1, stable=True)
+        moved = xp.take_along_axis(used, back, axis=1)
+        return X + xp.sign(G) * xp.reshape(moved, X.shape)
 
     def draw(self, X: Any, rng: np.random.Generator) -> Any:
         """Rows uniform in the ball (Barthe et al.'s construction), cut by the box."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from array_api_compat import array_namespace
@@ -63,7 +64,7 @@ class OneStep(NamedTuple):
     def run(self, target: Target, X: Any, y: Any, threat: ThreatModel, rng: Any) -> Any:
         """Changed rows."""
         slope = SURROGATES[self.loss]
-        _, G = target.gradient(X, lambda z: slope(z, y))
+        _, G = target.gradient(X, partial(slope, y=y))
         xp = array_namespace(X)
         room = X + threat.radius * threat.steepest(G)
         return xp.clip(room, _like(threat.low, X), _like(threat.high, X))
@@ -117,7 +118,7 @@ class PGD(NamedTuple):
         alpha = threat.radius * (self.step_size or 2.5 / self.steps)
         found, left = xp.asarray(x, copy=True), xp.arange(len(X))
         for _ in range(self.steps):
-            z, G = target.gradient(x, lambda z: slope(z, y))
+            z, G = target.gradient(x, partial(slope, y=y))
             right = xp.argmax(z, axis=1) == y
             if not bool(xp.all(right)):
                 found[left[~right]] = x[~right]
@@ -172,7 +173,7 @@ class DeepFool(NamedTuple):
 
     def _step(self, target: Target, x: Any, y: Any, threat: ThreatModel) -> Any:
         """The smallest step to a boundary of the linearised scores."""
-        xp, p = array_namespace(x), threat.norm
+        xp = array_namespace(x)
         count = min(self.candidates, len(target.classes)) - 1
         pulls = [_Rival(y, rank) for rank in range(count)]
         z, *slopes = target.gradient(x, *pulls)

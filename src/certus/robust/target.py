@@ -13,7 +13,6 @@ Attacks are written once, for NumPy arrays and torch tensors alike.
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -31,7 +30,7 @@ class Formula(NamedTuple):
     b: Array  # (classes,)
 
 
-class Target(abc.ABC):
+class Target:
     """What attacks are written against; knows labels only.
 
     Parameters
