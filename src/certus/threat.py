@@ -160,8 +160,9 @@ class ThreatModel:
         xp = array_namespace(X)
         low, high = self._room(X)
         room = xp.where(G > 0, high, xp.where(G < 0, -low, xp.zeros_like(X)))
+        room = xp.clip(room, None, self.radius)
         if self.norm == math.inf:
-            return X + xp.sign(G) * xp.clip(room, None, self.radius)
+            return X + xp.sign(G) * room
         if self.norm == 2:
             # Far out along g, the nearest allowed row is the farthest along g.
             peak = xp.max(abs(xp.reshape(G, (G.shape[0], -1))), axis=1)
@@ -175,8 +176,6 @@ class ThreatModel:
         space = xp.take_along_axis(space, order, axis=1)
         before = xp.cumulative_sum(space, axis=1) - space
         used = xp.clip(xp.clip(self.radius - before, 0, None), None, space)
-        # Infinite room leaves inf − inf behind the first entry; that one takes all.
-        used = xp.where(xp.isnan(used), xp.zeros_like(used), used)
         back = xp.argsort(order, axis=1, stable=True)
         moved = xp.take_along_axis(used, back, axis=1)
         return X + xp.sign(G) * xp.reshape(moved, X.shape)

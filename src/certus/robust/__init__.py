@@ -1,6 +1,7 @@
 """Attacks on fitted models, and brackets of how robust they are."""
 
-from certus.robust.attacks import PGD, DeepFool, OneStep
+from certus.robust.accuracy import RobustAccuracy, robust_accuracy
+from certus.robust.attacks import PGD, DeepFool, OneStep, Worst
 from certus.robust.judging import Attacked, attack
 from certus.robust.recognise import as_target
 from certus.robust.target import Target
@@ -11,8 +12,11 @@ __all__ = [
     "Attacked",
     "DeepFool",
     "OneStep",
+    "RobustAccuracy",
     "Target",
     "ThreatModel",
+    "Worst",
     "as_target",
     "attack",
+    "robust_accuracy",
 ]

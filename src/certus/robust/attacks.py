@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 from array_api_compat import array_namespace
 
 from certus.robust.target import Target
@@ -51,6 +52,32 @@ SURROGATES: dict[str, Surrogate] = {
     "cross_entropy": cross_entropy_slope,
     "margin": margin_slope,
 }
+
+
+class Worst(NamedTuple):
+    """The worst there is for a linear model: the farthest allowed row for each rival.
+
+    Needs scores W x + b; no other attack on such a model finds more.
+    """
+
+    def run(self, target: Target, X: Any, y: Any, threat: ThreatModel, rng: Any) -> Any:
+        """Changed rows."""
+        if target.formula is None:
+            raise ValueError("Worst() is for linear models; use PGD() here.")
+        W, X_hat = target.formula.W, X.copy()
+        gaps = np.full(len(X), -np.inf)
+        for j in range(len(W)):
+            rival = np.flatnonzero(y != j)
+            if not len(rival):
+                continue
+            G = (W[j] - W[y[rival]]).reshape(len(rival), *X.shape[1:])
+            worst = threat.worst(X[rival], G)
+            z = target.scores(worst)
+            gap = z[:, j] - z[np.arange(len(rival)), y[rival]]
+            better = gap > gaps[rival]
+            gaps[rival[better]] = gap[better]
+            X_hat[rival[better]] = worst[better]
+        return X_hat
 
 
 class OneStep(NamedTuple):

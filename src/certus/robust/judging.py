@@ -14,13 +14,14 @@ import numpy as np
 
 from certus.base import generator_of
 from certus.bounds import Interval, clopper_pearson
-from certus.robust.attacks import PGD, DeepFool, OneStep
+from certus.robust.attacks import PGD, DeepFool, OneStep, Worst
 from certus.robust.recognise import as_target
 from certus.robust.target import Array, Target, class_numbers
 from certus.threat import ThreatModel
 
 #: Attacks by name.
 ATTACKS: dict[str, Any] = {
+    "worst": Worst(),
     "one-step": OneStep(),
     "pgd": PGD(),
     "deepfool": DeepFool(),
@@ -113,11 +114,7 @@ def attack(
     >>> attack(model, X, y, ThreatModel("linf", 0.5)).accuracy < 0.9
     True
     """
-    target = model if isinstance(model, Target) else as_target(model, X)
-    X = np.asarray(X)
-    X = X if X.dtype.kind == "f" else X.astype(np.float64)
-    threat.check_rows(X)
-    true = class_numbers(y, target.classes)
+    target, X, true = prepared(model, X, y, threat)
     before = target.labels(X)
     right = before == true
     X_hat, at = X.copy(), np.flatnonzero(right)
@@ -139,6 +136,24 @@ def attack(
     predicted = target.classes[np.where(fooled, after, before)]
     distances = threat.distances(X_hat.astype(np.float64), X.astype(np.float64))
     return Attacked(X_hat, right, fooled, distances, predicted, asked, differentiated)
+
+
+def prepared(
+    model: Any, X: Any, y: Any, threat: ThreatModel
+) -> tuple[Target, Array, Array]:
+    """The target, the rows as floating-point numbers, and the true class numbers."""
+    if not isinstance(threat, ThreatModel):
+        raise TypeError(f"threat must be a ThreatModel, got {threat!r}.")
+    target = as_target(model, X)
+    X = np.asarray(X)
+    X = X if X.dtype.kind == "f" else X.astype(np.float64)
+    y = np.asarray(y).reshape(-1)
+    if len(X) != len(y) or not len(X):
+        raise ValueError(f"X and y need as many rows, and some: {len(X)} and {len(y)}.")
+    if not np.isfinite(X).all():
+        raise ValueError("X contains NaN or infinite values; attacks need numbers.")
+    threat.check_rows(X)
+    return target, X, class_numbers(y, target.classes)
 
 
 def allowed(X_hat: Array, X: Array, threat: ThreatModel) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -138,7 +139,12 @@ def _module(model: Any, X: Any, classes: Any) -> Target:
     with torch.no_grad():
         z = function(torch.as_tensor(np.asarray(X[:2]), dtype=first.dtype))
     names = _names(z, classes)
-    return Differentiated(predict, names, function, first.dtype, first.device)
+    place = first.dtype, first.device
+
+    def exactly() -> Any:
+        return copy.deepcopy(model).cpu().double()
+
+    return Differentiated(predict, names, function, *place, exactly)
 
 
 def _function(model: Any, X: Any, classes: Any) -> Target:

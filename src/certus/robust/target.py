@@ -155,15 +155,24 @@ class Differentiated(Target):
         Scores of a tensor of raw rows.
     dtype, device
         Of the tensors it takes.
+    exactly : callable
+        Makes the same function in float64 on the CPU, for proofs.
     """
 
     has_scores = has_gradients = True
 
     def __init__(
-        self, predict: Any, classes: Any, function: Any, dtype: Any, device: Any
+        self,
+        predict: Any,
+        classes: Any,
+        function: Any,
+        dtype: Any,
+        device: Any,
+        exactly: Callable[[], Any],
     ) -> None:
         super().__init__(predict, classes)
         self.function, self.dtype, self.device = function, dtype, device
+        self.exactly = exactly
 
     def rows(self, X: Any) -> Any:
         """A tensor of X."""
