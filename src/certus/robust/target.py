@@ -1,0 +1,228 @@
+"""A fitted classifier as an attacker meets it: labels, scores, gradients, or a formula.
+
+Everything is in the units of the rows as the user passes them: scaling and the like
+belong to what is attacked. What is known of a model decides which attacks there are:
+
+- labels alone: whatever ``predict`` says;
+- scores: one column for each class, the largest is predicted;
+- gradients of the scores: networks, modules, kernel machines;
+- the formula itself, scores = W x + b: linear models, also behind linear scaling.
+
+Attacks are written once, for NumPy arrays and torch tensors alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = np.ndarray
+#: Gives for scores (n, k) the derivative, by each score, of what is to grow.
+Pull = Callable[[Any], Any]
+
+
+class Formula(NamedTuple):
+    """Scores = W x + b."""
+
+    W: Array  # (classes, features)
+    b: Array  # (classes,)
+
+
+class Target:
+    """What attacks are written against; knows labels only.
+
+    Parameters
+    ----------
+    predict : callable
+        Classes of rows, as the model itself predicts them.
+    classes : array-like
+        All classes; class numbers index it.
+
+    Attributes
+    ----------
+    queries, gradients : int
+        Rows asked for labels or scores so far, and rows differentiated.
+    """
+
+    has_scores = False
+    has_gradients = False
+    formula: Formula | None = None
+
+    def __init__(self, predict: Callable[[Any], Any], classes: Any) -> None:
+        self._predict, self.classes = predict, np.asarray(classes)
+        self.queries = self.gradients = 0
+
+    def rows(self, X: Any) -> Any:
+        """X in the form this target computes with."""
+        return np.asarray(X)
+
+    def labels(self, X: Any) -> Array:
+        """Class numbers that the model predicts; X is NumPy."""
+        self.queries += len(X)
+        return class_numbers(self._predict(X), self.classes)
+
+    def scores(self, X: Any) -> Any:
+        """One score for each class."""
+        raise NotImplementedError
+
+    def gradient(self, X: Any, *pulls: Pull) -> tuple[Any, ...]:
+        """Scores z, and for each pull ∇ₓ Σⱼ vⱼ zⱼ(x) with v = pull(z) held fixed."""
+        raise NotImplementedError
+
+
+class Labelled(Target):
+    """A model of which only the predicted classes are known."""
+
+
+class Scored(Target):
+    """A model of which scores are known too."""
+
+    has_scores = True
+
+    def __init__(self, predict: Any, classes: Any, score: Callable[[Any], Any]) -> None:
+        super().__init__(predict, classes)
+        self._score = score
+
+    def scores(self, X: Any) -> Array:
+        """One score for each class."""
+        self.queries += len(X)
+        return two_columns(np.asarray(self._score(X), dtype=np.float64))
+
+
+class Linear(Target):
+    """A model with scores W x + b."""
+
+    has_scores = has_gradients = True
+    formula: Formula
+
+    def __init__(self, predict: Any, classes: Any, formula: Formula) -> None:
+        super().__init__(predict, classes)
+        self.formula = formula
+
+    def rows(self, X: Any) -> Array:
+        """X in float64."""
+        return np.asarray(X, dtype=np.float64)
+
+    def scores(self, X: Any) -> Array:
+        """W x + b of each row."""
+        self.queries += len(X)
+        return X.reshape(len(X), -1) @ self.formula.W.T + self.formula.b
+
+    def gradient(self, X: Any, *pulls: Pull) -> tuple[Array, ...]:
+        """Scores, and Wᵀv for each pull."""
+        z = self.scores(X)
+        self.gradients += len(X) * len(pulls)
+        return z, *((pull(z) @ self.formula.W).reshape(X.shape) for pull in pulls)
+
+
+class Derived(Scored):
+    """A model whose scores have gradients in closed form, in NumPy.
+
+    ``derivative(X, V)`` gives ∇ₓ Σⱼ vⱼ zⱼ(x) for each row.
+    """
+
+    has_gradients = True
+
+    def __init__(
+        self,
+        predict: Any,
+        classes: Any,
+        score: Callable[[Any], Any],
+        derivative: Callable[[Any, Any], Any],
+    ) -> None:
+        super().__init__(predict, classes, score)
+        self._derivative = derivative
+
+    def rows(self, X: Any) -> Array:
+        """X in float64."""
+        return np.asarray(X, dtype=np.float64)
+
+    def gradient(self, X: Any, *pulls: Pull) -> tuple[Array, ...]:
+        """Scores, and the gradient for each pull."""
+        z = self.scores(X)
+        self.gradients += len(X) * len(pulls)
+        return z, *(self._derivative(X, pull(z)) for pull in pulls)
+
+
+class Differentiated(Target):
+    """A torch function of raw rows; gradients by backpropagation to the rows.
+
+    Parameters
+    ----------
+    function : callable
+        Scores of a tensor of raw rows.
+    dtype, device
+        Of the tensors it takes.
+    exactly : callable
+        Makes the same function in float64 on the CPU, for proofs.
+    """
+
+    has_scores = has_gradients = True
+
+    def __init__(
+        self,
+        predict: Any,
+        classes: Any,
+        function: Any,
+        dtype: Any,
+        device: Any,
+        exactly: Callable[[], Any],
+    ) -> None:
+        super().__init__(predict, classes)
+        self.function, self.dtype, self.device = function, dtype, device
+        self.exactly = exactly
+
+    def rows(self, X: Any) -> Any:
+        """A tensor of X."""
+        import torch
+
+        return torch.as_tensor(np.asarray(X), dtype=self.dtype, device=self.device)
+
+    def scores(self, X: Any) -> Any:
+        """Scores of the rows."""
+        import torch
+
+        self.queries += len(X)
+        with torch.no_grad():
+            return two_columns(self.function(X))
+
+    def gradient(self, X: Any, *pulls: Pull) -> tuple[Any, ...]:
+        """One pass forward, one back for each pull."""
+        import torch
+
+        self.queries += len(X)
+        self.gradients += len(X) * len(pulls)
+        X = X.detach().requires_grad_(True)
+        with torch.enable_grad():
+            z = two_columns(self.function(X))
+        slopes = [pull(z.detach()).to(z.dtype) for pull in pulls]
+        last = len(slopes) - 1
+        found = [
+            torch.autograd.grad(z, X, slope, retain_graph=i < last)[0]
+            for i, slope in enumerate(slopes)
+        ]
+        return z.detach(), *found
+
+
+def two_columns(z: Any) -> Any:
+    """One column of scores as two: 0 and z, so that the sign of z decides."""
+    if z.ndim == 1:
+        z = z[:, None]
+    if z.shape[1] > 1:
+        return z
+    if isinstance(z, np.ndarray):
+        return np.hstack([np.zeros_like(z), z])
+    import torch
+
+    return torch.hstack([torch.zeros_like(z), z])
+
+
+def class_numbers(found: Any, classes: Array) -> Array:
+    """Where each label stands in ``classes``; −1 for one that is not there."""
+    found = np.asarray(found).reshape(-1)
+    order = np.argsort(classes, kind="stable")
+    at = np.clip(np.searchsorted(classes, found, sorter=order), 0, len(order) - 1)
+    numbers = order[at]
+    return np.where(classes[numbers] == found, numbers, -1)

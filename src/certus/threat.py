@@ -1,0 +1,284 @@
+"""What an attacker may do to a row: a ball around it, cut by the box of valid values.
+
+    {x̂ : ‖x̂ − x‖_p ≤ radius, low ≤ x̂ ≤ high}
+
+The radius is in the units of the rows as the user holds them, before any scaling. The
+same lines serve NumPy arrays and torch tensors; the first axis counts rows, the others
+are one long vector for each of them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+__all__ = ["ThreatModel"]
+
+_NAMES = {"l1": 1.0, "l2": 2.0, "linf": math.inf, "inf": math.inf}
+#: Steps towards the nearest point of ball and box; every one of them is in both.
+_STEPS_L1, _STEPS_L2 = 40, 25
+#: Multiples of the radius from which on entries count as far out.
+_FAR = 1e6
+
+
+@dataclass(frozen=True)
+class ThreatModel:
+    """All rows within ``radius`` of a given one that are valid.
+
+    Parameters
+    ----------
+    norm : {"l1", "l2", "linf"} or float
+        The p of the norm, at least 1.
+    radius : float
+        In the units of the raw rows; 0 allows nothing, inf everything in the box.
+    low, high : float or array-like of the shape of a row, default=-inf, inf
+        Smallest and largest valid value of each entry.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from certus.robust import ThreatModel
+    >>> threat = ThreatModel("l2", 1.0, low=0.0)
+    >>> threat.project(np.array([[3.0, 4.0]]), np.zeros((1, 2)))
+    array([[0.6, 0.8]])
+    >>> ThreatModel.parse("linf:0.1")
+    ThreatModel(norm=inf, radius=0.1, low=-inf, high=inf)
+    """
+
+    norm: Any
+    radius: float
+    low: Any = -math.inf
+    high: Any = math.inf
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "norm", _norm(self.norm))
+        object.__setattr__(self, "radius", _radius(self.radius))
+        if np.any(np.isnan(self.low)) or np.any(np.isnan(self.high)):
+            raise ValueError("low and high must be numbers; NaN is none.")
+        if np.any(np.asarray(self.low) > np.asarray(self.high)):
+            raise ValueError("low must not be above high, and is.")
+
+    @classmethod
+    def parse(cls, text: str, low: Any = -math.inf, high: Any = math.inf) -> Any:
+        """The threat that a text such as ``"linf:0.1"`` or ``"l2:1.5"`` names."""
+        name, _, radius = text.partition(":")
+        try:
+            return cls(name.strip(), float(radius), low, high)
+        except ValueError as error:
+            raise ValueError(
+                f"{text!r} names no threat: write l1, l2 or linf, a colon and a "
+                f"radius, as in linf:0.1. ({error})"
+            ) from None
+
+    @property
+    def dual(self) -> float:
+        """The q with 1/p + 1/q = 1: what the ball does to a linear function."""
+        if self.norm == 1:
+            return math.inf
+        return 1.0 if self.norm == math.inf else self.norm / (self.norm - 1)
+
+    def within(self, radius: float) -> ThreatModel:
+        """The same threat with another radius."""
+        return ThreatModel(self.norm, radius, self.low, self.high)
+
+    def check_rows(self, X: Any) -> None:
+        """Refuse rows that are not valid themselves."""
+        outside = np.any(
+            (np.asarray(X) < self.low) | (np.asarray(X) > self.high),
+            axis=tuple(range(1, np.ndim(X))),
+        )
+        if outside.any():
+            raise ValueError(
+                f"{int(outside.sum()):,} of {len(outside):,} rows lie outside the box "
+                f"(row {int(np.argmax(outside))} first): low and high are in the units "
+                "of X as passed here. Widen them, or scale X as they are."
+            )
+
+    def distances(self, X_hat: Any, X: Any) -> Any:
+        """‖x̂ − x‖_p of each pair of rows."""
+        return row_norms(X_hat - X, self.norm)
+
+    def contains(self, X_hat: Any, X: Any) -> Any:
+        """Whether each x̂ may replace its x; in float64 and without any slack."""
+        new, old = (np.asarray(A, dtype=np.float64) for A in (X_hat, X))
+        inside = (new >= self.low) & (new <= self.high)
+        near = self.distances(new, old) <= self.radius
+        return near & inside.reshape(len(new), -1).all(axis=1)
+
+    def project(self, X_hat: Any, X: Any) -> Any:
+        """The nearest row that is allowed; for p other than 1, 2, ∞ an allowed one.
+
+        Where ball and box both bind, p = 1 and 2 are solved to about 1e-6 of the
+        radius; what is returned is in both but for rounding.
+        """
+        low, high = self._room(X)
+        D = X_hat - X
+        if self.norm == math.inf:
+            return X + self._cut(D, low, high)
+        if self.norm == 2:
+            return X + self._project_l2(D, low, high)
+        if self.norm == 1:
+            return X + self._project_l1(D, low, high)
+        xp = array_namespace(X)
+        D = xp.clip(D, low, high)
+        sizes = xp.clip(
+            row_norms(D, self.norm), xp.finfo(X.dtype).smallest_normal, None
+        )
+        return X + D * column(xp.clip(self.radius / sizes, None, 1.0), D)
+
+    def steepest(self, G: Any) -> Any:
+        """For each row the v with ‖v‖_p ≤ 1 that makes vᵀg largest; 0 where g is 0."""
+        xp = array_namespace(G)
+        flat = xp.reshape(G, (G.shape[0], -1))
+        if self.norm == math.inf:
+            return xp.sign(G)
+        if self.norm == 2:
+            norms = row_norms(G, 2)
+            scale = 1 / xp.where(norms > 0, norms, xp.ones_like(norms))
+            return G * column(scale, G)
+        size = abs(flat)
+        largest = xp.max(size, axis=1, keepdims=True)
+        if self.norm == 1:
+            first = xp.arange(flat.shape[1]) == xp.argmax(size, axis=1, keepdims=True)
+            return xp.reshape(xp.sign(flat) * xp.astype(first, flat.dtype), G.shape)
+        safe = xp.where(largest > 0, largest, xp.ones_like(largest))
+        shape = xp.sign(flat) * (size / safe) ** (self.dual - 1)
+        norms = row_norms(shape, self.norm)
+        shape = shape / column(xp.where(norms > 0, norms, xp.ones_like(norms)), shape)
+        return xp.reshape(shape, G.shape)
+
+    def worst(self, X: Any, G: Any) -> Any:
+        """The allowed row that makes gᵀx̂ largest, for p = 1, 2 and ∞.
+
+        The box counts: an entry that may not move leaves its share of the radius to
+        the others.
+        """
+        xp = array_namespace(X)
+        low, high = self._room(X)
+        room = xp.where(G > 0, high, xp.where(G < 0, -low, xp.zeros_like(X)))
+        room = xp.clip(room, None, self.radius)
+        if self.norm == math.inf:
+            return X + xp.sign(G) * room
+        if self.norm == 2:
+            # Far out along g, the nearest allowed row is the farthest along g.
+            peak = xp.max(abs(xp.reshape(G, (G.shape[0], -1))), axis=1)
+            scale = column(xp.where(peak > 0, peak, xp.ones_like(peak)), G)
+            far = self.radius * _FAR * (G / scale)
+            return X + self._project_l2(far, low, high)
+        if self.norm != 1:
+            raise ValueError(f"known for norms 1, 2 and inf, not for {self.norm:g}.")
+        flat, space = (xp.reshape(A, (A.shape[0], -1)) for A in (G, room))
+        order = xp.argsort(-abs(flat), axis=1, stable=True)
+        space = xp.take_along_axis(space, order, axis=1)
+        before = xp.cumulative_sum(space, axis=1) - space
+        used = xp.clip(xp.clip(self.radius - before, 0, None), None, space)
+        back = xp.argsort(order, axis=1, stable=True)
+        moved = xp.take_along_axis(used, back, axis=1)
+        return X + xp.sign(G) * xp.reshape(moved, X.shape)
+
+    def draw(self, X: Any, rng: np.random.Generator) -> Any:
+        """Rows uniform in the ball (Barthe et al.'s construction), cut by the box."""
+        n, d = len(X), math.prod(X.shape[1:])
+        if self.norm == math.inf:
+            D = rng.uniform(-1, 1, (n, d))
+        else:
+            # Entries with density ∝ exp(−|t|^p) and one exponential more.
+            size = rng.gamma(1 / self.norm, size=(n, d)) ** (1 / self.norm)
+            D = size * rng.choice([-1.0, 1.0], (n, d))
+            total = (size**self.norm).sum(axis=1) + rng.standard_exponential(n)
+            D /= (total ** (1 / self.norm))[:, None]
+        xp = array_namespace(X)
+        D = xp.astype(xp.asarray(self.radius * D), X.dtype)
+        low, high = self._room(X)
+        return X + xp.clip(xp.reshape(D, X.shape), low, high)
+
+    def _room(self, X: Any) -> tuple[Any, Any]:
+        """How far each entry may fall and rise."""
+        xp = array_namespace(X)
+        low, high = (xp.asarray(b, dtype=X.dtype) for b in (self.low, self.high))
+        return low - X, high - X
+
+    def _cut(self, D: Any, low: Any, high: Any) -> Any:
+        xp = array_namespace(D)
+        return xp.clip(xp.clip(D, -self.radius, self.radius), low, high)
+
+    def _project_l2(self, D: Any, low: Any, high: Any) -> Any:
+        """Clip(tD) with the t ≤ 1 for which its norm is the radius.
+
+        Newton's steps on t: with the entries that are cut now, the square of the norm
+        is quadratic in t. More are cut as t rises, so that t rises to the solution and
+        never passes it, and the entries that are cut settle after a few steps.
+        """
+        xp = array_namespace(D)
+        cut = xp.clip(D, low, high)
+        if bool(xp.all(row_norms(cut, 2) <= self.radius)):
+            return cut
+        tiny = xp.finfo(D.dtype).smallest_normal
+        square = self.radius**2
+        t = xp.clip(self.radius / xp.clip(row_norms(D, 2), tiny, None), None, 1.0)
+        for _ in range(_STEPS_L2):
+            moved = D * column(t, D)
+            cut = xp.clip(moved, low, high)
+            total = row_norms(cut, 2) ** 2
+            if not bool(xp.any((total < square * (1 - 1e-6)) & (t < 1))):
+                break
+            free = row_norms(xp.where(cut == moved, D, xp.zeros_like(D)), 2) ** 2
+            rest = xp.clip(square - (total - t**2 * free), 0.0, None)
+            t = xp.clip(xp.sqrt(rest / xp.clip(free, tiny, None)), t, 1.0)
+        return cut
+
+    def _project_l1(self, D: Any, low: Any, high: Any) -> Any:
+        """Clip(sign(D)·max(|D| − τ, 0)) with the τ ≥ 0 for which Σ is the radius."""
+        xp = array_namespace(D)
+        size, sign = abs(D), xp.sign(D)
+        few = xp.zeros_like(row_norms(D, 1))
+        many = xp.max(xp.reshape(size, (D.shape[0], -1)), axis=1)
+        cut = xp.clip(D, low, high)
+        inside = row_norms(cut, 1) <= self.radius
+        if bool(xp.all(inside)):
+            return cut
+        for _ in range(_STEPS_L1):
+            tau = (few + many) / 2
+            trial = xp.clip(size - column(tau, D), 0, None)
+            fits = row_norms(xp.clip(sign * trial, low, high), 1) <= self.radius
+            few, many = xp.where(fits, few, tau), xp.where(fits, tau, many)
+        tau = xp.where(inside, xp.zeros_like(many), many)
+        return xp.clip(sign * xp.clip(size - column(tau, D), 0, None), low, high)
+
+
+def row_norms(D: Any, p: float) -> Any:
+    """‖d‖_p of each row, all its axes as one vector."""
+    xp = array_namespace(D)
+    return xp.linalg.vector_norm(xp.reshape(D, (D.shape[0], -1)), ord=p, axis=1)
+
+
+def column(values: Any, like: Any) -> Any:
+    """One number for each row, in a shape that multiplies the rows."""
+    return values.reshape((-1,) + (1,) * (like.ndim - 1))
+
+
+def _norm(value: Any) -> float:
+    p = _NAMES.get(value, value) if isinstance(value, str) else value
+    try:
+        p = float(p)
+    except (TypeError, ValueError):
+        p = math.nan
+    if not p >= 1:
+        raise ValueError(
+            f"norm must be 'l1', 'l2', 'linf' or at least 1, got {value!r}."
+        )
+    return p
+
+
+def _radius(value: Any) -> float:
+    try:
+        radius = float(value)
+    except (TypeError, ValueError):
+        radius = math.nan
+    if not radius >= 0:
+        raise ValueError(f"radius must be a number of at least 0, got {value!r}.")
+    return radius
