@@ -276,3 +276,45 @@ def test_absurd_scales_leave_a_right_ratio_or_none(scale):
     model = MLPRegressor(hidden_layer_sizes=3, alpha=0, max_iter=2, random_state=0)
     found = model.fit(X * scale, NUMBERS * scale).certificate_
     assert "gradient_ratio" not in found or found["gradient_ratio"].value < 1e-3
+
+
+# -- what is no data, and no model ----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rows", "y", "words"),
+    [
+        (X, CLASSES[:-1], "X has 30 rows and y has 29"),
+        ("folder/of/images", CLASSES, "X is a path"),
+        (None, CLASSES, "one entry per row"),
+        (iter(X), CLASSES, "one entry per row"),
+        (X[:0], CLASSES[:0], "row"),
+        (X[:, :2], CLASSES, "2 features"),
+    ],
+)
+def test_data_of_other_sizes_are_one_sentence(rows, y, words):
+    model, _, _ = fitted("classifier")
+    with pytest.raises((TypeError, ValueError), match=words) as caught:
+        certus.certify(model, rows, y)
+    assert len(str(caught.value)) < 200
+
+
+def test_a_bare_module_is_told_apart():
+    with pytest.raises(ValueError, match="a bare module"):
+        certus.certify(nn.Linear(3, 1), X, NUMBERS)
+
+
+def test_a_loss_without_the_network_is_told():
+    model = NeuralRegressor(small, loss=lambda z, y: (0 * y).flatten(), max_iter=2)
+    with pytest.raises(ValueError, match="does not depend on the module's parameters"):
+        model.fit(X, NUMBERS)
+
+
+def test_a_loss_that_is_flat_is_no_minimum_found():
+    def flat(z, y):
+        return (0 * (z - y)).flatten()
+
+    model = NeuralRegressor(small, loss=flat, max_iter=2, random_state=0)
+    found = model.fit(X, NUMBERS).certificate_
+    assert found["gradient_norm"].value == 0
+    assert "gradient_ratio" not in found and found.met is None

@@ -160,3 +160,10 @@ def test_weights_changed_in_a_file_are_refuted(tmp_path):
         again = load(path)
         assert again.certificate_.origin == "file"
         assert certus.certify(again, X, CLASSES).status is Status.REFUTED
+
+
+def test_a_folder_of_checkpoints_does_not_keep_a_model_from_its_file(tmp_path):
+    module = nets.MLP(3, 4, 3)
+    model = NeuralClassifier(module, max_iter=2, checkpoint=tmp_path / "kept")
+    path = save(model.fit(X, CLASSES), tmp_path / "model.certus")
+    assert load(path).checkpoint == tmp_path / "kept"

@@ -148,6 +148,11 @@ class GradientStep:
     ) -> tuple[Losses, Any]:
         """Leave a module the gradients of the whole batch; its losses and weight."""
         losses = self.objective(module, batch)
+        if not losses["loss"].requires_grad:
+            raise ValueError(
+                "The loss does not depend on the module's parameters. Compute it from "
+                "the outputs, without detach, no_grad and item."
+            )
         module.zero_grad(set_to_none=True)
         losses["loss"].backward()
         plain = {name: value.detach() for name, value in losses.items()}

@@ -10,6 +10,7 @@ import datetime as dt
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path, PosixPath, WindowsPath
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,13 @@ def _unpack_dict(d: Decoder, items: Any) -> dict[Any, Any]:
 
 
 register("dict", (dict,), ("items",), _pack_dict, _unpack_dict)
+register(
+    "path",
+    (PosixPath, WindowsPath),
+    ("value",),
+    lambda v, e: [str(v)],
+    lambda d, v: Path(expect(v, str, "a path")),
+)
 register(
     "bytes", (bytes,), ("hex",), lambda v, e: [v.hex()], lambda d, v: bytes.fromhex(v)
 )

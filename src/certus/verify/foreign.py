@@ -68,6 +68,12 @@ def _check_fitted(model: Any) -> None:
     if sklearn_name(model) == "Pipeline":
         return  # its steps are checked one by one
     state = getattr(model, "__dict__", {})
+    if hasattr(model, "state_dict") and not hasattr(model, "get_params"):
+        raise ValueError(
+            f"This {type(model).__name__} is a bare module, which does not say what it "
+            "minimises. Train it as certus.deep.NeuralClassifier(module), or "
+            "NeuralRegressor(module)."
+        )
     if not any(name.endswith("_") and not name.startswith("_") for name in state):
         raise ValueError(
             f"This {type(model).__name__} is not fitted yet. Call fit first."

@@ -12,6 +12,7 @@ measured: no bound says how far a network is from the best one.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
@@ -49,6 +50,10 @@ def check_network(
     """
     _require_sound(evidence)
     n = _count(X)
+    if y is not None and _count(y, "y") != n:
+        raise ValueError(
+            f"X has {n} rows and y has {_count(y, 'y')}; pass one of each."
+        )
     used = np.arange(n)
     if sample_weight is not None:
         used = np.flatnonzero(data.weights(sample_weight, None, used, None, n))
@@ -117,12 +122,19 @@ def evenly(n: int, count: int) -> Array:
     return np.unique(np.linspace(0, n - 1, min(n, count)).astype(np.int64))
 
 
-def _count(X: Any) -> int:
+def _count(X: Any, name: str = "X") -> int:
     """How many rows there are."""
+    if isinstance(X, str | os.PathLike):
+        raise ValueError(
+            f"{name} is a path. Pass what it holds, as an array or a list."
+        )
     shape: Any = getattr(X, "shape", ())
-    if len(shape):
-        return int(shape[0])
-    return len(X if hasattr(X, "__len__") else np.asarray(X))
+    if not len(shape):
+        X = X if hasattr(X, "__len__") else np.asarray(X)
+        shape = np.shape(X) if isinstance(X, np.ndarray) else (len(X),)
+    if not shape:
+        raise TypeError(f"{name} should be an array or a list with one entry per row.")
+    return int(shape[0])
 
 
 #: What a fit leaves: by the name of a parameter, its type and its least value.
@@ -304,7 +316,7 @@ def _history_claims(evidence: Evidence) -> list[Claim]:
             value,
             detail=f"{name.replace('_', ' ')} {value:.4g} in epoch {best} of "
             f"{len(column)}, whose weights were kept",
-            assumptions=("chosen by these rows, so they flatter it",),
+            assumptions=("the epoch was chosen by these rows, so they flatter it",),
         )
     ]
 
@@ -357,7 +369,7 @@ def _gradient_claims(stated: Any, n: int, directions: int) -> list[Claim]:
             fix="look for detach, rounding and no_grad in module and loss"
             if wrong
             else "",
-            assumptions=("compared at the trained weights moved by 10 %",),
+            assumptions=("slopes compared at the trained weights moved by 10 %",),
         )
     )
     return claims
