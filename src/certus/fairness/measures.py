@@ -1,10 +1,10 @@
-"""The three criteria, measured on decisions: who is chosen, wrongly or rightly.
+"""The criteria of fairness, measured on decisions or on scores.
 
-    independence   D ⊥ A        P(D = 1 | A = a) equal across groups
-    separation     D ⊥ A | Y    P(D = 1 | Y = y, A = a) equal across groups
-    sufficiency    Y ⊥ A | D    P(Y = 1 | D = d, A = a) equal across groups
+    independence   R ⊥ A        who is chosen, or the scores, alike across groups
+    separation     R ⊥ A | Y    alike among those with the same truth
+    sufficiency    Y ⊥ A | R    the truth alike among those decided or scored alike
 
-D is the decision, Y the truth, A the sensitive attribute.
+R is the decision or score, Y the truth, A the sensitive attribute.
 """
 
 from __future__ import annotations
@@ -13,28 +13,50 @@ from typing import Any
 
 import numpy as np
 
-from certus.fairness.table import Array, Count, GroupTable, make_table
+from certus.fairness.cells import Share
+from certus.fairness.groups import (
+    are_scores,
+    classes_of,
+    groups_of,
+    labels_of,
+    same_length,
+    scores_of,
+    weights_of,
+)
+from certus.fairness.scored import of_scores, rates_by_score
+from certus.fairness.table import GroupTable, make_table
 
 
 def independence(
     y_pred: Any,
     sensitive: Any,
     *,
+    scores: bool | None = None,
     positive: Any = None,
+    sample_weight: Any = None,
     delta: float = 0.05,
     tolerance: float = 0.05,
 ) -> GroupTable:
-    """How often each group is chosen (demographic parity).
+    """How often each group is chosen, or how it is scored (demographic parity).
+
+    Of decisions, ``selection_rate`` is P(D = 1 | A = a). Of scores,
+    ``score_distribution`` is Kolmogorov and Smirnov's distance, which bounds how far
+    selection rates can differ at any threshold.
 
     Parameters
     ----------
     y_pred : array-like of shape (n_samples,)
-        Decisions.
+        Decisions, or scores.
     sensitive : array-like of shape (n_samples,) or (n_samples, n_attributes)
-        The attribute, or several: then groups are combinations of their values.
+        The attribute, or several: then groups are combinations of their values. Rows
+        where it is missing make a group of their own.
+    scores : bool, optional
+        Whether ``y_pred`` holds scores; by default, if a number in it is not whole.
     positive : label, optional
         The decision that counts as chosen; of two, the larger by default. With more
         than two, each has its own row.
+    sample_weight : array-like of shape (n_samples,), optional
+        Weights. No intervals are stated then.
     delta : float, default=0.05
         Probability that any interval is wrong.
     tolerance : float, default=0.05
@@ -51,16 +73,25 @@ def independence(
     >>> table["selection_rate"]
     {'a': 1.0, 'b': 0.0}
     >>> table.verdict
-    'too few rows to say whether independence holds'
+    'too few rows to say whether independence holds (about 15 would do)'
     """
-    y_pred = np.asarray(y_pred)
-    labels, members = groups_of(sensitive, len(y_pred))
-    everyone = np.ones(len(y_pred), dtype=bool)
-    counts = [
-        Count(f"selection_rate{said}", y_pred == c, everyone)
-        for c, said in _classes(positive, y_pred)
+    if are_scores(y_pred, scores):
+        found = scores_of("y_pred", y_pred)
+        everyone = {"": np.ones(len(found), dtype=bool)}
+        return of_scores(
+            "independence", found, everyone, sensitive, sample_weight, delta, tolerance
+        )
+    chosen = labels_of("y_pred", y_pred)
+    n = len(chosen)
+    groups, w = groups_of(sensitive, n), weights_of(sample_weight, n)
+    classes = classes_of(positive, y_pred=chosen)
+    metrics = [
+        Share(f"selection_rate{_of(c, classes)}", chosen == c, np.ones(n, bool), w)
+        for c in classes
     ]
-    return make_table("independence", counts, labels, members, delta, tolerance)
+    return make_table(
+        "independence", metrics, groups, delta, tolerance, weighted=w is not None
+    )
 
 
 def separation(
@@ -68,21 +99,25 @@ def separation(
     y_pred: Any,
     sensitive: Any,
     *,
+    scores: bool | None = None,
     positive: Any = None,
+    sample_weight: Any = None,
     delta: float = 0.05,
     tolerance: float = 0.05,
 ) -> GroupTable:
-    """How often each group is chosen among those with the same truth (equalised odds).
+    """The same among those with the same truth (equalised odds).
+
+    Of decisions, ``true_positive_rate`` is P(D = 1 | Y = 1, A = a) and
+    ``false_positive_rate`` is P(D = 1 | Y = 0, A = a). Of scores, the distance between
+    distributions within each true class.
 
     Parameters
     ----------
     y_true, y_pred : array-like of shape (n_samples,)
-        Truths and decisions.
+        Truths, and decisions or scores.
     sensitive : array-like of shape (n_samples,) or (n_samples, n_attributes)
         The attribute, or several.
-    positive : label, optional
-        The decision that counts as chosen.
-    delta, tolerance : float, default=0.05
+    scores, positive, sample_weight, delta, tolerance
         As for :func:`independence`.
 
     Returns
@@ -96,14 +131,29 @@ def separation(
     >>> table["true_positive_rate"]
     {'a': 1.0, 'b': 0.0}
     """
-    y_true, y_pred = np.asarray(y_true), np.asarray(y_pred)
-    labels, members = groups_of(sensitive, len(y_pred))
-    counts = []
-    for c, said in _classes(positive, y_true, y_pred):
-        chosen, true = y_pred == c, y_true == c
-        counts.append(Count(f"true_positive_rate{said}", chosen, true))
-        counts.append(Count(f"false_positive_rate{said}", chosen, ~true))
-    return make_table("separation", counts, labels, members, delta, tolerance)
+    truth = labels_of("y_true", y_true)
+    if are_scores(y_pred, scores):
+        found = scores_of("y_pred", y_pred)
+        same_length(y_true=truth, y_pred=found)
+        labels = np.unique(truth)
+        classes_of(None, y_true=truth)  # too many make no classes
+        among = {f"[y={c}]": truth == c for c in labels}
+        return of_scores(
+            "separation", found, among, sensitive, sample_weight, delta, tolerance
+        )
+    chosen = labels_of("y_pred", y_pred)
+    n = same_length(y_true=truth, y_pred=chosen)
+    groups, w = groups_of(sensitive, n), weights_of(sample_weight, n)
+    classes = classes_of(positive, y_true=truth, y_pred=chosen)
+    metrics = []
+    for c in classes:
+        metrics += [
+            Share(f"true_positive_rate{_of(c, classes)}", chosen == c, truth == c, w),
+            Share(f"false_positive_rate{_of(c, classes)}", chosen == c, truth != c, w),
+        ]
+    return make_table(
+        "separation", metrics, groups, delta, tolerance, weighted=w is not None
+    )
 
 
 def sufficiency(
@@ -111,22 +161,31 @@ def sufficiency(
     y_pred: Any,
     sensitive: Any,
     *,
+    scores: bool | None = None,
     positive: Any = None,
+    bins: Any = 10,
+    sample_weight: Any = None,
     delta: float = 0.05,
     tolerance: float = 0.05,
 ) -> GroupTable:
-    """How often a decision is right in each group (predictive parity).
+    """How often a decision is right in each group, or what a score means there.
+
+    Of decisions, ``positive_predictive_value`` is P(Y = 1 | D = 1, A = a) and
+    ``negative_predictive_value`` is P(Y = 0 | D = 0, A = a). Of scores,
+    ``positive_rate`` is P(Y = 1 | R in the bin, A = a). Groups may be scored
+    differently within a bin; narrow bins keep that from looking like a gap.
 
     Parameters
     ----------
     y_true, y_pred : array-like of shape (n_samples,)
-        Truths and decisions.
+        Truths, and decisions or scores.
     sensitive : array-like of shape (n_samples,) or (n_samples, n_attributes)
         The attribute, or several.
-    positive : label, optional
-        The decision that counts as chosen.
-    delta, tolerance : float, default=0.05
+    scores, positive, sample_weight, delta, tolerance
         As for :func:`independence`.
+    bins : int or array of edges, default=10
+        Of scores: so many bins of equal width over [0, 1], or where bins begin and end.
+        They must not be chosen by the outcomes.
 
     Returns
     -------
@@ -139,36 +198,26 @@ def sufficiency(
     >>> table["positive_predictive_value"]
     {'a': 0.5, 'b': 1.0}
     """
-    y_true, y_pred = np.asarray(y_true), np.asarray(y_pred)
-    labels, members = groups_of(sensitive, len(y_pred))
-    counts = []
-    for c, said in _classes(positive, y_true, y_pred):
-        chosen, true = y_pred == c, y_true == c
-        counts.append(Count(f"positive_predictive_value{said}", true, chosen))
-        counts.append(Count(f"negative_predictive_value{said}", ~true, ~chosen))
-    return make_table("sufficiency", counts, labels, members, delta, tolerance)
+    truth = labels_of("y_true", y_true)
+    if are_scores(y_pred, scores):
+        return rates_by_score(
+            truth, y_pred, sensitive, positive, bins, sample_weight, delta, tolerance
+        )
+    chosen = labels_of("y_pred", y_pred)
+    n = same_length(y_true=truth, y_pred=chosen)
+    groups, w = groups_of(sensitive, n), weights_of(sample_weight, n)
+    classes = classes_of(positive, y_true=truth, y_pred=chosen)
+    metrics = []
+    for c in classes:
+        of, true, d = _of(c, classes), truth == c, chosen == c
+        metrics += [
+            Share(f"positive_predictive_value{of}", true, d, w),
+            Share(f"negative_predictive_value{of}", ~true, ~d, w),
+        ]
+    return make_table(
+        "sufficiency", metrics, groups, delta, tolerance, weighted=w is not None
+    )
 
 
-def groups_of(sensitive: Any, n: int) -> tuple[tuple[Any, ...], Array]:
-    """The groups that occur, and the number of each row's group."""
-    columns = np.asarray(sensitive, dtype=object)
-    columns = columns.reshape(len(columns), -1)
-    if len(columns) != n:
-        raise ValueError(f"sensitive has {len(columns)} rows, the decisions have {n}.")
-    seen: dict[Any, int] = {}
-    names = [row[0] if len(row) == 1 else tuple(row) for row in columns]
-    for name in sorted(set(names), key=str):
-        seen[name] = len(seen)
-    return tuple(seen), np.array([seen[name] for name in names], dtype=int)
-
-
-def _classes(positive: Any, *labels: Array) -> list[tuple[Any, str]]:
-    """Classes that get rows of their own, and what is added to a metric's name."""
-    found = np.unique(np.concatenate(labels))
-    if positive is not None:
-        if positive not in found:
-            raise ValueError(f"positive={positive!r} does not occur among the labels.")
-        return [(positive, "")]
-    if len(found) <= 2:
-        return [(found[-1], "")]
-    return [(c, f"[{c}]") for c in found]
+def _of(label: Any, classes: list[Any]) -> str:
+    return f"[{label}]" if len(classes) > 1 else ""

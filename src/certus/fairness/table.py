@@ -1,208 +1,290 @@
 """Metrics by group in one table, with intervals that hold for all cells at once.
 
-A metric is the share of rows with some outcome among the rows of a group that meet a
-condition. Its interval is that of Clopper and Pearson; the failure probability is
-shared out over all cells, so that whatever is read off the table (a difference, the
-largest of several) holds with probability 1 − delta.
+Whatever is read off the table (a difference, the largest of several) holds with
+probability 1 − delta. A criterion holds, does not hold, or there are too few rows to
+say; then the table says about how many would do.
 """
 
 from __future__ import annotations
 
+import html
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from certus.bounds import clopper_pearson
-
-Array = np.ndarray
-
-
-class Gap(NamedTuple):
-    """How far a metric is from equal across groups.
-
-    Attributes
-    ----------
-    metric : str
-    difference, ratio : float
-        Largest less smallest value, and smallest over largest; NaN where fewer than
-        two groups have a value.
-    low, high : float
-        Between these the difference lies for new rows.
-    ratio_low, ratio_high : float
-        The same of the ratio.
-    largest, smallest : object
-        The groups.
-    """
-
-    metric: str
-    difference: float
-    ratio: float
-    low: float
-    high: float
-    ratio_low: float
-    ratio_high: float
-    largest: Any
-    smallest: Any
-
-    def verdict(self, tolerance: float) -> str:
-        """Whether the difference exceeds the tolerance: a gap, no gap, or unknown."""
-        if self.low > tolerance:
-            return f"a gap of at least {self.low:.3g}"
-        if self.high <= tolerance:
-            return f"no gap above {tolerance:g}"
-        return "too few rows to say"
+from certus.bounds.intervals import check_delta
+from certus.fairness.cells import Metric
+from certus.fairness.gaps import Gap, floor, make_gap, would_do
+from certus.fairness.groups import Array, Groups
+from certus.wording import plain, shorten
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GroupTable:
-    """Metrics × groups.
+    """Metrics × groups, with intervals and gaps.
 
     Attributes
     ----------
     criterion : str
         Which criterion the metrics belong to.
     groups : tuple
-        Values of the attribute; tuples of values where there are several attributes.
+        Values of the attribute, tuples of values where there are several attributes;
+        None where the value is missing.
+    attributes : tuple of str
+        Names of the attributes, if they have any.
     counts : ndarray of shape (n_groups,)
         Rows of each group.
     metrics : tuple of str
     values, low, high : ndarray of shape (n_metrics, n_groups)
-        Each metric in each group and its interval; NaN and [0, 1] where no row meets
-        the condition.
+        Each metric in each group and its interval. No row to count: NaN and the widest
+        interval. No interval: NaN.
     sizes : ndarray of shape (n_metrics, n_groups)
         Rows each value was counted on.
+    gaps : tuple of Gap
+        One for each metric.
+    decisive : tuple of str
+        Metrics that must be within the tolerance for the criterion to hold.
+    edges : ndarray
+        Ends of the bins of the scores; empty if there are none.
     delta : float
         Probability that any interval of the table is wrong.
     tolerance : float
         Differences up to it count as none.
+    notes : tuple of str
+        What intervals rest on, or why there are none.
+
+    Examples
+    --------
+    >>> from certus.fairness import independence
+    >>> chosen = [1] * 60 + [0] * 40 + [1] * 20 + [0] * 80
+    >>> print(independence(chosen, ["a"] * 100 + ["b"] * 100))
+    independence does not hold: a gap of at least 0.177
+      selection_rate: a gap of at least 0.177
+        a  0.600 (0.483 to 0.709)  100 rows
+        b  0.200 (0.118 to 0.305)  100 rows
+      all intervals hold together with probability 95 %, for rows drawn independently
     """
 
     criterion: str
     groups: tuple[Any, ...]
+    attributes: tuple[str, ...]
     counts: Array
     metrics: tuple[str, ...]
     values: Array
     low: Array
     high: Array
     sizes: Array
+    gaps: tuple[Gap, ...]
+    decisive: tuple[str, ...]
+    edges: Array
     delta: float
     tolerance: float
-
-    @property
-    def gaps(self) -> tuple[Gap, ...]:
-        """One for each metric."""
-        return tuple(self._gap(i) for i in range(len(self.metrics)))
+    notes: tuple[str, ...]
 
     @property
     def difference(self) -> float:
-        """The largest difference between two groups in any metric."""
-        return float(np.nanmax([gap.difference for gap in self.gaps]))
+        """The largest difference of any metric; NaN if nothing was compared."""
+        known = [g.difference for g in self.gaps if not math.isnan(g.difference)]
+        return max(known, default=math.nan)
 
     @property
     def ratio(self) -> float:
-        """The smallest ratio between two groups in any metric."""
-        return float(np.nanmin([gap.ratio for gap in self.gaps]))
+        """The smallest ratio of any metric; NaN if there is none."""
+        known = [g.ratio for g in self.gaps if not math.isnan(g.ratio)]
+        return min(known, default=math.nan)
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the criterion holds up to the tolerance; None: nobody can say."""
+        if any(gap.finding == "gap" for gap in self.gaps):
+            return False
+        judged = self._judged
+        return True if judged and all(g.finding == "none" for g in judged) else None
 
     @property
     def verdict(self) -> str:
         """What can be said of the criterion as a whole."""
-        said = [gap.verdict(self.tolerance) for gap in self.gaps]
-        gaps = [gap.low for gap in self.gaps if gap.low > self.tolerance]
-        if gaps:
-            return f"{self.criterion} does not hold: a gap of at least {max(gaps):.3g}"
-        if any(text.startswith("too few") for text in said):
-            return f"too few rows to say whether {self.criterion} holds"
-        return f"{self.criterion} holds up to {self.tolerance:g}"
+        name = self.criterion
+        if all(math.isnan(gap.difference) for gap in self.gaps):
+            if len(self.groups) == 1:
+                return f"there is one group only: {name} has nothing to compare"
+            return f"no two groups have rows that {name} could compare"
+        if self.holds is False:
+            most = max(g.low for g in self.gaps if g.finding == "gap")
+            return f"{name} does not hold: a gap of at least {floor(most)}"
+        if self.holds:
+            return f"{name} holds up to {self.tolerance:g}"
+        judged = self._judged
+        if any(gap.finding == "unstated" for gap in judged):
+            return f"{name}: {self.difference:.3g} observed, no promise for new rows"
+        unknown = [gap for gap in judged if gap.finding == "unknown"]
+        known = [gap.rows for gap in unknown if gap.rows is not None]
+        seen = [g.rows for g in unknown if g.rows and g.difference > self.tolerance]
+        # One gap settles the matter; without any, all must be settled.
+        rows = min(seen) if seen else None
+        if not seen and len(known) == len(unknown):
+            rows = max(known, default=None)
+        return f"too few rows to say whether {name} holds" + would_do(rows)
+
+    @property
+    def _judged(self) -> list[Gap]:
+        return [gap for gap in self.gaps if gap.metric in self.decisive]
 
     def __getitem__(self, metric: str) -> dict[Any, float]:
         """The values of a metric by group."""
-        if metric not in self.metrics:
-            raise KeyError(f"{metric!r} is not among {', '.join(self.metrics)}.")
-        row = self.values[self.metrics.index(metric)]
+        row = self.values[self._place(metric)]
         return {group: float(value) for group, value in zip(self.groups, row)}
 
-    def _gap(self, i: int) -> Gap:
-        v, low, high = self.values[i], self.low[i], self.high[i]
-        known = np.flatnonzero(np.isfinite(v))
-        if len(known) < 2:
-            ends = (0.0, 1.0, 0.0, 1.0)
-            return Gap(self.metrics[i], math.nan, math.nan, *ends, None, None)
-        top, bottom = known[np.argmax(v[known])], known[np.argmin(v[known])]
-        # The largest true value is at least every lower end and at most the largest
-        # upper end; likewise the smallest.
-        least = max(0.0, float(low.max() - high.min()))
-        most = float(high.max() - low.min())
-        worst = float(low.min() / high.max()) if high.max() > 0 else 1.0
-        best = min(1.0, float(high.min() / low.max())) if low.max() > 0 else 1.0
-        ratio = float(v[bottom] / v[top]) if v[top] > 0 else 1.0
-        return Gap(
-            self.metrics[i],
-            float(v[top] - v[bottom]),
-            ratio,
-            least,
-            most,
-            worst,
-            best,
-            self.groups[top],
-            self.groups[bottom],
+    def gap(self, metric: str) -> Gap:
+        """The gap of a metric.
+
+        Parameters
+        ----------
+        metric : str
+            One of ``metrics``.
+        """
+        return self.gaps[self._place(metric)]
+
+    def _place(self, metric: str) -> int:
+        if metric not in self.metrics:
+            raise KeyError(f"{metric!r} is not among {', '.join(self.metrics)}.")
+        return self.metrics.index(metric)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The table as JSON-ready data; what is not known is null."""
+        names = ("criterion", "groups", "attributes", "counts", "metrics", "values")
+        more = ("low", "high", "sizes", "decisive", "edges", "delta", "tolerance")
+        found = {name: plain(getattr(self, name)) for name in (*names, *more)}
+        gaps = [plain(g._asdict() | {"verdict": g.verdict}) for g in self.gaps]
+        said = {"notes": list(self.notes), "holds": self.holds, "verdict": self.verdict}
+        return found | {"gaps": gaps} | said
+
+    def to_frame(self) -> Any:
+        """A polars frame with a row for each metric and group."""
+        import polars as pl
+
+        several = isinstance(self.groups[0], tuple)
+        parts = [group if several else (group,) for group in self.groups]
+        names = self.attributes or tuple(f"group{j}" for j in range(len(parts[0])))
+        if not self.attributes and not several:
+            names = ("group",)
+        k = len(self.metrics)
+        columns = {
+            name: [None if p[j] is None else str(p[j]) for p in parts] * k
+            for j, name in enumerate(names)
+        }
+        each = {name: getattr(self, name).ravel() for name in _FRAMED}
+        return pl.DataFrame(
+            {"metric": np.repeat(self.metrics, len(parts)).tolist(), **columns, **each}
         )
 
+    def plot(self, figure: Any = None) -> Any:
+        """Draw each metric by group, with intervals.
+
+        Parameters
+        ----------
+        figure : matplotlib figure, optional
+            Where to draw; a new one by default.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+        """
+        from certus.fairness.figure import draw
+
+        return draw(self, figure)
+
     def __str__(self) -> str:
-        width = max(len(name) for name in self.metrics)
         lines = [self.verdict]
-        for gap, row, low, high in zip(self.gaps, self.values, self.low, self.high):
-            lines.append(f"  {gap.metric:{width}}  {gap.verdict(self.tolerance)}")
-            for group, n, v, a, b in zip(self.groups, self.counts, row, low, high):
-                name = _words(group)
-                lines.append(f"    {name}: {v:.3f} ({a:.3f} to {b:.3f}), {n:,} rows")
-        return "\n".join(lines)
+        names = [words(group) for group in self.groups]
+        width = max(map(len, names))
+        for i, gap in enumerate(self.gaps):
+            lines.append(f"  {gap.metric}: {gap.verdict}")
+            for name, cells in zip(names, self._cells(i)):
+                lines.append(f"    {name:{width}}  {cells[0]}{cells[1]}  {cells[2]}")
+        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+
+    def __repr__(self) -> str:  # at a prompt, the words; the data are in to_dict()
+        return str(self)
+
+    def _cells(self, i: int) -> list[tuple[str, str, str]]:
+        """Value, interval and rows of each group, in words."""
+        found = []
+        for v, a, b, n in zip(self.values[i], self.low[i], self.high[i], self.sizes[i]):
+            value = "–" if math.isnan(v) else f"{v:.3f}"
+            ends = "" if math.isnan(a) else f" ({a:.3f} to {b:.3f})"
+            found.append((value, ends, f"{n:,} row{'s' if n != 1 else ''}"))
+        return found
+
+    def _repr_html_(self) -> str:
+        def row(cells: Sequence[str], tag: str = "td") -> str:
+            inner = (f"<{tag}>{html.escape(c)}</{tag}>" for c in cells)
+            return f'<tr style="text-align:left">{"".join(inner)}</tr>'
+
+        heads = [f"{words(g)} ({n:,} rows)" for g, n in zip(self.groups, self.counts)]
+        body = [
+            row([g.metric, *(v + ends for v, ends, _ in self._cells(i)), g.verdict])
+            for i, g in enumerate(self.gaps)
+        ]
+        notes = "".join(f"<div>{html.escape(note)}</div>" for note in self.notes)
+        return (
+            '<div class="certus-groups" style="font-family:system-ui,sans-serif">'
+            f"<div><strong>{html.escape(self.verdict)}</strong></div>"
+            f"<table>{row(['', *heads, ''], 'th')}{''.join(body)}</table>{notes}</div>"
+        )
 
 
-def _words(group: Any) -> str:
-    return ", ".join(map(str, group)) if isinstance(group, tuple) else str(group)
+_FRAMED = ("values", "low", "high", "sizes")
 
 
-class Count(NamedTuple):
-    """A metric: rows with an outcome among those that meet a condition."""
-
-    metric: str
-    outcome: Array
-    condition: Array
+def words(group: Any) -> str:
+    """A group as people name it."""
+    parts = group if isinstance(group, tuple) else (group,)
+    return ", ".join("(missing)" if p is None else shorten(str(p)) for p in parts)
 
 
 def make_table(
     criterion: str,
-    counts: list[Count],
-    labels: tuple[Any, ...],
-    members: Array,
+    metrics: Sequence[Metric],
+    groups: Groups,
     delta: float,
     tolerance: float,
+    *,
+    decisive: Sequence[str] | None = None,
+    edges: Array | None = None,
+    weighted: bool = False,
+    notes: tuple[str, ...] = (),
 ) -> GroupTable:
-    """The table of some metrics; ``members`` numbers the group of each row."""
-    shape = len(counts), len(labels)
-    hits, sizes = np.zeros(shape, dtype=int), np.zeros(shape, dtype=int)
-    for i, count in enumerate(counts):
-        among = members[count.condition]
-        sizes[i] = np.bincount(among, minlength=len(labels))
-        chosen = members[count.condition & count.outcome]
-        hits[i] = np.bincount(chosen, minlength=len(labels))
-    values, low, high = np.full(shape, np.nan), np.zeros(shape), np.ones(shape)
-    for cell in zip(*np.nonzero(sizes)):
-        each = clopper_pearson(
-            int(hits[cell]), int(sizes[cell]), delta, models=hits.size
-        )
-        values[cell], low[cell], high[cell] = each.value, each.low, each.high
+    """The table of some metrics; all must be decisive unless some are named."""
+    check_delta(delta)
+    if not (math.isfinite(tolerance) and tolerance >= 0):
+        raise ValueError(f"tolerance is {tolerance!r}; use a number from 0 upwards.")
+    events = max(1, sum(metric.events for metric in metrics) * len(groups.labels))
+    rows = [metric.measure(groups, delta, events) for metric in metrics]
+    promise = (
+        f"all intervals hold together with probability {100 * (1 - delta):.4g} %, for "
+        "rows drawn independently"
+    )
+    if weighted:
+        promise = "no intervals: rows are weighted, and their numbers say too little"
+    names = tuple(row.metric for row in rows)
     return GroupTable(
         criterion,
-        labels,
-        np.bincount(members, minlength=len(labels)),
-        tuple(count.metric for count in counts),
-        values,
-        low,
-        high,
-        sizes,
-        delta,
-        tolerance,
+        groups.labels,
+        groups.attributes,
+        groups.counts,
+        names,
+        np.array([row.values for row in rows]),
+        np.array([row.low for row in rows]),
+        np.array([row.high for row in rows]),
+        np.array([row.sizes for row in rows]),
+        tuple(make_gap(row, groups, tolerance) for row in rows),
+        names if decisive is None else tuple(decisive),
+        np.empty(0) if edges is None else edges,
+        float(delta),
+        float(tolerance),
+        (promise, *notes),
     )

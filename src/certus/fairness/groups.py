@@ -1,0 +1,202 @@
+"""What is judged, read and checked: decisions, truths, scores, and the groups of rows.
+
+A missing value of the attribute makes a group of its own, ``None``: to leave such rows
+out would hide what happens to people of whom the attribute is not known.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_GROUPS = 500  # more cannot be compared two by two with any use
+_AMOUNTS = 20  # distinct numbers with a fraction that may still be categories
+_CLASSES = 50
+
+
+class Groups(NamedTuple):
+    """The groups that occur.
+
+    Attributes
+    ----------
+    labels : tuple
+        Values of the attribute, or tuples of values of several; None where missing.
+    members : ndarray of int
+        The number of each row's group.
+    attributes : tuple of str
+        Names of the attributes, as far as they have any.
+    """
+
+    labels: tuple[Any, ...]
+    members: Array
+    attributes: tuple[str, ...]
+
+    @property
+    def counts(self) -> Array:
+        """Rows of each group."""
+        return np.bincount(self.members, minlength=len(self.labels))
+
+
+def groups_of(sensitive: Any, n: int) -> Groups:
+    """The groups of ``n`` rows; several columns make groups of combinations."""
+    names = tuple(str(name) for name in getattr(sensitive, "columns", ()))
+    names = names or tuple(str(x) for x in [getattr(sensitive, "name", None)] if x)
+    columns = np.asarray(sensitive, dtype=object)
+    if columns.ndim not in (1, 2) or (columns.ndim == 2 and not columns.shape[1]):
+        raise ValueError(
+            f"sensitive has shape {columns.shape}; pass one value per row, or one "
+            "column per attribute."
+        )
+    columns = columns.reshape(len(columns), -1)
+    if len(columns) != n:
+        raise ValueError(
+            f"sensitive has {len(columns):,} rows, what is judged has {n:,}."
+        )
+    for j, column in enumerate(columns.T):
+        _check_categories(column, f"column {j} of sensitive" if j else "sensitive")
+    rows = [tuple(map(_known, row)) for row in columns.tolist()]
+    found = [row[0] if len(row) == 1 else row for row in rows]
+    labels = tuple(sorted(set(found), key=_order))
+    if len(labels) > _GROUPS:
+        raise ValueError(
+            f"sensitive makes {len(labels):,} groups; at most {_GROUPS} are compared. "
+            "Merge values, or pass fewer attributes."
+        )
+    place = {label: i for i, label in enumerate(labels)}
+    return Groups(labels, np.array([place[f] for f in found], dtype=int), names)
+
+
+def _check_categories(column: Array, name: str) -> None:
+    """Ages or incomes are no groups; ranges of them are."""
+    amounts = {
+        x for x in column if isinstance(x, float | np.floating) and math.isfinite(x)
+    }
+    if len(amounts) > _AMOUNTS and any(x != math.floor(x) for x in amounts):
+        raise ValueError(
+            f"{name} holds {len(amounts):,} different amounts, which are no groups. "
+            "Put them into a few ranges first, for example with numpy.digitize."
+        )
+
+
+def _known(value: Any) -> Any:
+    """The value, or None where it is missing (None, NaN, NaT, NA)."""
+    try:
+        return value if value is not None and bool(value == value) else None
+    except TypeError:  # the comparison of a missing value is itself missing
+        return None
+
+
+def _order(label: Any) -> tuple[Any, ...]:
+    """Numbers by size, words by letters, what is missing last."""
+    if isinstance(label, tuple):
+        return tuple(key for part in label for key in _order(part))
+    if label is None:
+        return (2, 0.0, "")
+    if isinstance(label, bool | int | float | np.number):
+        return (0, float(label), "")
+    return (1, 0.0, str(label))
+
+
+def labels_of(name: str, values: Any) -> Array:
+    """Decisions or truths: one label per row, none missing."""
+    found = _column(name, values)
+    if found.dtype.kind == "f":
+        missing = int((~np.isfinite(found)).sum())
+    else:
+        missing = sum(v is None or v != v for v in found.tolist())
+    if missing:
+        raise ValueError(f"{name} has no value in {missing:,} rows; drop those rows.")
+    return found
+
+
+def scores_of(name: str, values: Any) -> Array:
+    """Scores: one finite number per row."""
+    try:
+        found = _column(name, values).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, ValueError) and str(error).startswith(name):
+            raise
+        raise ValueError(f"{name} must hold numbers to be scores.") from None
+    if not np.isfinite(found).all():
+        raise ValueError(f"{name} holds NaN or infinity; drop or mend those rows.")
+    return found
+
+
+def _column(name: str, values: Any) -> Array:
+    found = np.asarray(values)
+    if found.ndim == 2 and found.shape[1] == 1:
+        found = found[:, 0]
+    if found.ndim != 1:
+        raise ValueError(
+            f"{name} has shape {found.shape}; pass one value per row. Of scores of "
+            "several classes, pass one column."
+        )
+    if not len(found):
+        raise ValueError(f"{name} has no rows.")
+    return found
+
+
+def are_scores(y_pred: Any, scores: bool | None) -> bool:
+    """Whether predictions are scores: as said, or if a number is not whole."""
+    if scores is not None:
+        return bool(scores)
+    found = np.asarray(y_pred)
+    if found.dtype.kind != "f":
+        return False
+    finite = found[np.isfinite(found)]
+    return bool((finite != np.floor(finite)).any())
+
+
+def same_length(**columns: Array) -> int:
+    """The number of rows, which all columns share."""
+    sizes = {name: len(column) for name, column in columns.items()}
+    if len(set(sizes.values())) > 1:
+        said = ", ".join(f"{name} has {size:,}" for name, size in sizes.items())
+        raise ValueError(f"The numbers of rows differ: {said}.")
+    return next(iter(sizes.values()))
+
+
+def classes_of(positive: Any, **columns: Array) -> list[Any]:
+    """Labels that get rows of their own: the positive one of two, or all of several."""
+    kinds = {"number" if c.dtype.kind in "biuf" else "text" for c in columns.values()}
+    if len(kinds) > 1:
+        raise ValueError(
+            f"{' and '.join(columns)} have labels of different kinds, numbers and "
+            "text; write both alike."
+        )
+    try:
+        found = np.unique(np.concatenate(list(columns.values()))).tolist()
+    except TypeError:
+        raise ValueError(
+            f"{' and '.join(columns)} mix labels of different kinds; write all alike."
+        ) from None
+    if positive is not None:
+        if positive not in found and len(found) > 1:
+            few = ", ".join(map(repr, found[:5]))
+            raise ValueError(
+                f"positive={positive!r} does not occur among the labels ({few})."
+            )
+        return [positive]
+    if set(found) <= {0, 1} or set(found) <= {-1, 1}:
+        return [1]  # also where it was never chosen
+    if len(found) > _CLASSES:
+        raise ValueError(
+            f"There are {len(found):,} different labels. Pass scores=True if they are "
+            "scores, or positive= for the one that matters."
+        )
+    return found[-1:] if len(found) <= 2 else found
+
+
+def weights_of(sample_weight: Any, n: int) -> Array | None:
+    """Weights, none of them negative and not all zero; None if there are none."""
+    if sample_weight is None:
+        return None
+    weights = scores_of("sample_weight", sample_weight)
+    same_length(rows=np.empty(n), sample_weight=weights)
+    if weights.min() < 0 or not weights.any():
+        raise ValueError("sample_weight must not be negative, nor zero everywhere.")
+    return weights
