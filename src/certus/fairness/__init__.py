@@ -1,14 +1,18 @@
 """Criteria of fairness, measured with intervals."""
 
+from certus.fairness.exclusivity import Conflict, Exclusivity, exclusivity
 from certus.fairness.gaps import Gap
 from certus.fairness.measures import independence, separation, sufficiency
 from certus.fairness.scored import calibration
 from certus.fairness.table import GroupTable
 
 __all__ = [
+    "Conflict",
+    "Exclusivity",
     "Gap",
     "GroupTable",
     "calibration",
+    "exclusivity",
     "independence",
     "separation",
     "sufficiency",

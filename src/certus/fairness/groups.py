@@ -6,7 +6,6 @@ out would hide what happens to people of whom the attribute is not known.
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,30 +55,40 @@ def groups_of(sensitive: Any, n: int) -> Groups:
         raise ValueError(
             f"sensitive has {len(columns):,} rows, what is judged has {n:,}."
         )
-    for j, column in enumerate(columns.T):
-        _check_categories(column, f"column {j} of sensitive" if j else "sensitive")
-    rows = [tuple(map(_known, row)) for row in columns.tolist()]
-    found = [row[0] if len(row) == 1 else row for row in rows]
-    labels = tuple(sorted(set(found), key=_order))
-    if len(labels) > _GROUPS:
+    parts = [_categories(column, j) for j, column in enumerate(columns.T)]
+    codes = np.column_stack([code for _, code in parts])
+    kinds, members = np.unique(codes, axis=0, return_inverse=True)
+    found = [tuple(values[c] for (values, _), c in zip(parts, row)) for row in kinds]
+    if len(found) > _GROUPS:
         raise ValueError(
-            f"sensitive makes {len(labels):,} groups; at most {_GROUPS} are compared. "
+            f"sensitive makes {len(found):,} groups; at most {_GROUPS} are compared. "
             "Merge values, or pass fewer attributes."
         )
-    place = {label: i for i, label in enumerate(labels)}
-    return Groups(labels, np.array([place[f] for f in found], dtype=int), names)
+    order = sorted(range(len(found)), key=lambda i: _order(found[i]))
+    labels = tuple(found[i] if len(parts) > 1 else found[i][0] for i in order)
+    return Groups(labels, np.argsort(order)[members.ravel()], names)
 
 
-def _check_categories(column: Array, name: str) -> None:
-    """Ages or incomes are no groups; ranges of them are."""
-    amounts = {
-        x for x in column if isinstance(x, float | np.floating) and math.isfinite(x)
-    }
-    if len(amounts) > _AMOUNTS and any(x != math.floor(x) for x in amounts):
+def _categories(column: Array, j: int) -> tuple[list[Any], Array]:
+    """The distinct values of an attribute, None if missing, and each row's number."""
+    seen: dict[Any, int] = {}
+    try:
+        first = [seen.setdefault(v, len(seen)) for v in column.tolist()]
+    except TypeError:
         raise ValueError(
-            f"{name} holds {len(amounts):,} different amounts, which are no groups. "
-            "Put them into a few ranges first, for example with numpy.digitize."
+            f"Attribute {j} of sensitive holds lists or tables; pass text or numbers."
+        ) from None
+    # Several kinds of missing, and every NaN by itself, become one.
+    values: dict[Any, int] = {}
+    merged = [values.setdefault(_known(v), len(values)) for v in seen]
+    amounts = [v for v in values if isinstance(v, float | np.floating)]
+    if len(amounts) > _AMOUNTS and any(v % 1 for v in amounts):
+        raise ValueError(
+            f"Attribute {j} of sensitive holds {len(amounts):,} different amounts, "
+            "which are no groups. Put them into a few ranges first, for example with "
+            "numpy.digitize."
         )
+    return list(values), np.asarray(merged, dtype=int)[first]
 
 
 def _known(value: Any) -> Any:
@@ -107,7 +116,9 @@ def labels_of(name: str, values: Any) -> Array:
     if found.dtype.kind == "f":
         missing = int((~np.isfinite(found)).sum())
     else:
-        missing = sum(v is None or v != v for v in found.tolist())
+        missing = 0
+        if found.dtype.kind not in "biuUS":
+            missing = sum(_known(v) is None for v in found.tolist())
     if missing:
         raise ValueError(f"{name} has no value in {missing:,} rows; drop those rows.")
     return found
