@@ -1,8 +1,9 @@
 """Criteria of fairness, measured with intervals."""
 
-from certus.fairness.exclusivity import Conflict, Exclusivity, exclusivity
+from certus.fairness.excluding import Conflict, Exclusivity, exclusivity
 from certus.fairness.gaps import Gap
 from certus.fairness.measures import independence, separation, sufficiency
+from certus.fairness.recovering import Recovery, recovery
 from certus.fairness.scored import calibration
 from certus.fairness.table import GroupTable
 
@@ -11,9 +12,11 @@ __all__ = [
     "Exclusivity",
     "Gap",
     "GroupTable",
+    "Recovery",
     "calibration",
     "exclusivity",
     "independence",
+    "recovery",
     "separation",
     "sufficiency",
 ]

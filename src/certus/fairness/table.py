@@ -86,14 +86,14 @@ class GroupTable:
 
     @property
     def difference(self) -> float:
-        """The largest difference of any metric; NaN if nothing was compared."""
-        known = [g.difference for g in self.gaps if not math.isnan(g.difference)]
+        """The largest difference of a decisive metric; NaN if nothing was compared."""
+        known = [g.difference for g in self._judged if not math.isnan(g.difference)]
         return max(known, default=math.nan)
 
     @property
     def ratio(self) -> float:
-        """The smallest ratio of any metric; NaN if there is none."""
-        known = [g.ratio for g in self.gaps if not math.isnan(g.ratio)]
+        """The smallest ratio of a decisive metric; NaN if there is none."""
+        known = [g.ratio for g in self._judged if not math.isnan(g.ratio)]
         return min(known, default=math.nan)
 
     @property

@@ -1,0 +1,263 @@
+"""How well the sensitive attribute can be recovered from the other columns.
+
+To leave the attribute out of the table does not hide it: columns that each say little
+say much together. A classifier is fitted to predict it and judged on rows it has not
+seen. What it recovers, anyone can; what it does not, another model may.
+
+With K folds the mean over folds of the area under the curve deviates from its mean by
+more than t with probability at most 2·exp(−2m·t²), m the fewest rows of a group, or of
+all others, in a fold: the bound of Hoeffding for each fold (for U-statistics), and the
+exponential is convex, so that it holds for their mean although folds share rows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.stats import rankdata
+from sklearn.base import clone
+from sklearn.model_selection import StratifiedKFold
+from sklearn.pipeline import make_pipeline
+
+from certus.base import take
+from certus.bounds import hoeffding
+from certus.bounds.intervals import check_count, check_delta
+from certus.config import config_context
+from certus.fairness.gaps import floor
+from certus.fairness.groups import Array, groups_of
+from certus.fairness.table import words
+from certus.linear import LogisticRegression
+from certus.table import TableEncoder
+from certus.wording import plain
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Recovery:
+    """How well an attribute was recovered from other columns.
+
+    Attributes
+    ----------
+    groups : tuple
+        The groups, as in a :class:`GroupTable`.
+    counts : ndarray of shape (n_groups,)
+        Rows of each.
+    auc, auc_low, auc_high : ndarray of shape (n_groups,)
+        Probability that a row of the group scores above a row of the others, on rows
+        not fitted on, and its interval for new rows: mean over the fits. One half is
+        chance, one is certainty.
+    accuracy, accuracy_low, accuracy_high : float
+        Share of rows whose group was guessed, and its interval.
+    chance : float
+        Accuracy of always guessing the largest group.
+    columns : tuple of (str, float)
+        The columns that tell most by themselves, with the area under the curve of
+        each alone, in the sample; empty if columns are no numbers.
+    folds : int
+    delta : float
+        Probability that any of the intervals is wrong.
+    """
+
+    groups: tuple[Any, ...]
+    counts: Array
+    auc: Array
+    auc_low: Array
+    auc_high: Array
+    accuracy: float
+    accuracy_low: float
+    accuracy_high: float
+    chance: float
+    columns: tuple[tuple[str, float], ...]
+    folds: int
+    delta: float
+
+    @property
+    def verdict(self) -> str:
+        """What can be said."""
+        best = int(np.argmax(self.auc_low))
+        if self.auc_low[best] > 0.5:
+            return (
+                f"the attribute can be recovered: for {words(self.groups[best])} the "
+                f"area under the curve is at least {floor(self.auc_low[best])}"
+            )
+        worst = float(self.auc_high.max())
+        if worst < 0.6:
+            return "this model hardly recovers the attribute: area under the curve " + (
+                f"at most {math.ceil(1000 * worst) / 1000:g}"
+            )
+        return "too few rows to say whether the attribute can be recovered"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers as JSON-ready data."""
+        return {k: plain(v) for k, v in vars(self).items()} | {"verdict": self.verdict}
+
+    def __str__(self) -> str:
+        lines = [self.verdict]
+        for group, v, a, b in zip(self.groups, self.auc, self.auc_low, self.auc_high):
+            lines.append(f"  {words(group)}: {v:.3f} ({a:.3f} to {b:.3f})")
+        ends = f"{self.accuracy_low:.3f} to {self.accuracy_high:.3f}"
+        lines.append(
+            f"  guessed right: {self.accuracy:.3f} ({ends}); the largest group alone: "
+            f"{self.chance:.3f}"
+        )
+        if self.columns:
+            said = ", ".join(f"{name} {value:.2f}" for name, value in self.columns)
+            lines.append(f"  by itself: {said}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:  # at a prompt, the words; the data are in to_dict()
+        return str(self)
+
+
+def recovery(
+    X: Any,
+    sensitive: Any,
+    *,
+    estimator: Any = None,
+    folds: int = 5,
+    delta: float = 0.05,
+    random_state: int = 0,
+) -> Recovery:
+    """How well the attribute can be recovered from the columns of a table.
+
+    Parameters
+    ----------
+    X : data frame or array of shape (n_samples, n_features)
+        The columns a model would see, without the attribute.
+    sensitive : array-like of shape (n_samples,) or (n_samples, n_attributes)
+        The attribute, or several: then their combinations are recovered.
+    estimator : classifier, optional
+        With ``predict_proba`` or ``decision_function``; by default certus's logistic
+        regression on the encoded table.
+    folds : int, default=5
+        Fewer where a group has fewer rows.
+    delta : float, default=0.05
+        Probability that any of the intervals is wrong.
+    random_state : int, default=0
+        Deals rows into folds.
+
+    Returns
+    -------
+    Recovery
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from certus.fairness import recovery
+    >>> rng = np.random.default_rng(0)
+    >>> member = rng.integers(0, 2, 2000)
+    >>> X = rng.normal(size=(2000, 30)) + 0.4 * member[:, None]
+    >>> found = recovery(X, member)
+    >>> print(found.verdict)
+    the attribute can be recovered: for 0 the area under the curve is at least 0.828
+    >>> round(max(value for _, value in found.columns), 2)  # no column tells much
+    0.63
+    """
+    check_delta(delta)
+    folds = check_count("folds", folds, 2)
+    if not (hasattr(X, "shape") or hasattr(X, "columns")):
+        X = np.asarray(X)
+    if len(X.shape) != 2 or not X.shape[1]:
+        raise ValueError(f"X has shape {tuple(X.shape)}; pass a table with columns.")
+    X = X.tocsr() if sparse.issparse(X) else X
+    groups = groups_of(sensitive, int(X.shape[0]))
+    _check_groups(groups.labels, groups.counts)
+    folds = min(folds, int(groups.counts.min()))
+    model = estimator
+    if model is None:
+        model = make_pipeline(TableEncoder(), LogisticRegression())
+    y, k = groups.members, len(groups.labels)
+    with config_context(on_uncertified="ignore"):
+        found = [
+            _judge(model, X, y, k, *part) for part in _deal(y, folds, random_state)
+        ]
+    auc = np.mean([each[0] for each in found], axis=0)
+    accuracy = float(np.mean([each[1] for each in found]))
+    # The smallest fold has the widest bound, and the mean is no wider than that.
+    fewest = np.min([each[2] for each in found], axis=0)
+    half = [hoeffding(int(m), delta, models=k + 1) for m in fewest]
+    share = hoeffding(len(y) // folds, delta, models=k + 1)
+    return Recovery(
+        groups.labels,
+        groups.counts,
+        auc,
+        np.maximum(auc - half, 0.0),
+        np.minimum(auc + half, 1.0),
+        accuracy,
+        max(0.0, accuracy - share),
+        min(1.0, accuracy + share),
+        float(groups.counts.max() / len(y)),
+        _alone(X, y, k),
+        folds,
+        float(delta),
+    )
+
+
+def _deal(y: Array, folds: int, random_state: int) -> Any:
+    """Rows to fit on and rows to judge by, groups dealt evenly."""
+    deal = StratifiedKFold(folds, shuffle=True, random_state=random_state)
+    return deal.split(np.zeros(len(y)), y)
+
+
+def _judge(
+    model: Any, X: Any, y: Array, k: int, train: Array, test: Array
+) -> tuple[list[float], float, Array]:
+    """Areas by group, the share guessed right, and the fewest rows of each side."""
+    fitted = clone(model).fit(take(X, train), y[train])
+    scores = _scores(fitted, take(X, test))
+    areas = [area(scores[:, a], y[test] == a) for a in range(k)]
+    counts = np.bincount(y[test], minlength=k)
+    right = float(np.mean(scores.argmax(axis=1) == y[test]))
+    return areas, right, np.minimum(counts, len(test) - counts)
+
+
+def _check_groups(labels: tuple[Any, ...], counts: Array) -> None:
+    if len(labels) < 2:
+        raise ValueError(
+            "The attribute has one value only: there is nothing to recover."
+        )
+    if counts.min() < 2:
+        rare = words(labels[int(counts.argmin())])
+        raise ValueError(
+            f"The group {rare!r} has a single row, which cannot be both fitted on and "
+            "judged. Merge rare groups first."
+        )
+
+
+def _scores(model: Any, X: Any) -> Array:
+    """One column of scores for each group."""
+    if hasattr(model, "predict_proba"):
+        return np.asarray(model.predict_proba(X), dtype=float)
+    if not hasattr(model, "decision_function"):
+        raise ValueError(
+            f"{type(model).__name__} gives labels only; use a classifier with "
+            "predict_proba or decision_function."
+        )
+    found = np.asarray(model.decision_function(X), dtype=float)
+    return np.column_stack([-found, found]) if found.ndim == 1 else found
+
+
+def area(scores: Array, positive: Array) -> float:
+    """Area under the ROC curve: P(positive above negative), ties by half."""
+    ranks = rankdata(scores)
+    n, m = int(positive.sum()), int((~positive).sum())
+    return float((ranks[positive].sum() - n * (n + 1) / 2) / (n * m))
+
+
+def _alone(X: Any, y: Array, k: int) -> tuple[tuple[str, float], ...]:
+    """What the most telling columns achieve by themselves, the better way round."""
+    if sparse.issparse(X):
+        return ()
+    encoder = TableEncoder(sparse_output=False)
+    matrix = encoder.fit_transform(X)
+    names = [str(name) for name in encoder.get_feature_names_out()]
+    best = []
+    for name, column in zip(names, np.asarray(matrix).T):
+        each = [area(column, y == a) for a in range(k)]
+        best.append((name, max(max(each), 1 - min(each))))
+    return tuple(sorted(best, key=lambda pair: -pair[1])[:_SHOWN])
