@@ -22,7 +22,7 @@ _NAMES = {"l1": 1.0, "l2": 2.0, "linf": math.inf, "inf": math.inf}
 #: Steps towards the nearest point of ball and box; every one of them is in both.
 _STEPS_L1, _STEPS_L2 = 40, 25
 #: Multiples of the radius from which on entries count as far out.
-_FAR = 1e6
+_FAR = 1e9
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,22 @@ class ThreatModel:
         """The same threat with another radius."""
         return ThreatModel(self.norm, radius, self.low, self.high)
 
+    def bounded(self, X: Any) -> ThreatModel:
+        """The same threat with a finite radius: the most that the box leaves."""
+        if math.isfinite(self.radius):
+            return self
+        low, high = self._room(X)
+        if not len(X):
+            return self.within(0.0)
+        xp = array_namespace(X)
+        most = float(xp.max(row_norms(xp.maximum(-low, high), self.norm)))
+        if not math.isfinite(most):
+            raise ValueError(
+                "the threat has no bound: give it a finite radius, or low and high. "
+                "For the smallest change of any size use DeepFool() or Boundary()."
+            )
+        return self.within(most)
+
     def check_rows(self, X: Any) -> None:
         """Refuse rows that are not valid themselves."""
         outside = np.any(
@@ -115,6 +131,7 @@ class ThreatModel:
         Where ball and box both bind, p = 1 and 2 are solved to about 1e-6 of the
         radius; what is returned is in both but for rounding.
         """
+        X = _real(X)
         low, high = self._room(X)
         D = X_hat - X
         if self.norm == math.inf:
@@ -132,23 +149,20 @@ class ThreatModel:
 
     def steepest(self, G: Any) -> Any:
         """For each row the v with ‖v‖_p ≤ 1 that makes vᵀg largest; 0 where g is 0."""
+        G = _real(G)
         xp = array_namespace(G)
-        flat = xp.reshape(G, (G.shape[0], -1))
-        if self.norm == math.inf:
+        if self.norm == math.inf or not G.shape[0]:
             return xp.sign(G)
-        if self.norm == 2:
-            norms = row_norms(G, 2)
-            scale = 1 / xp.where(norms > 0, norms, xp.ones_like(norms))
-            return G * column(scale, G)
+        flat = _flat(G)
         size = abs(flat)
-        largest = xp.max(size, axis=1, keepdims=True)
         if self.norm == 1:
-            first = xp.arange(flat.shape[1]) == xp.argmax(size, axis=1, keepdims=True)
+            columns = xp.arange(flat.shape[1], device=_device(flat))
+            first = columns == xp.argmax(size, axis=1, keepdims=True)
             return xp.reshape(xp.sign(flat) * xp.astype(first, flat.dtype), G.shape)
-        safe = xp.where(largest > 0, largest, xp.ones_like(largest))
-        shape = xp.sign(flat) * (size / safe) ** (self.dual - 1)
-        norms = row_norms(shape, self.norm)
-        shape = shape / column(xp.where(norms > 0, norms, xp.ones_like(norms)), shape)
+        # Entries by the largest one: their powers neither vanish nor overflow.
+        largest = _positive(xp.max(size, axis=1, keepdims=True))
+        shape = xp.sign(flat) * (size / largest) ** (self.dual - 1)
+        shape = shape / column(_positive(row_norms(shape, self.norm)), shape)
         return xp.reshape(shape, G.shape)
 
     def worst(self, X: Any, G: Any) -> Any:
@@ -157,7 +171,14 @@ class ThreatModel:
         The box counts: an entry that may not move leaves its share of the radius to
         the others.
         """
+        if self.norm not in (1, 2, math.inf):
+            raise ValueError(f"known for norms 1, 2 and inf, not for {self.norm:g}.")
+        X = _real(X)
         xp = array_namespace(X)
+        if not X.shape[0]:
+            return X
+        if not math.isfinite(self.radius):
+            return self.bounded(X).worst(X, G)
         low, high = self._room(X)
         room = xp.where(G > 0, high, xp.where(G < 0, -low, xp.zeros_like(X)))
         room = xp.clip(room, None, self.radius)
@@ -165,13 +186,10 @@ class ThreatModel:
             return X + xp.sign(G) * room
         if self.norm == 2:
             # Far out along g, the nearest allowed row is the farthest along g.
-            peak = xp.max(abs(xp.reshape(G, (G.shape[0], -1))), axis=1)
-            scale = column(xp.where(peak > 0, peak, xp.ones_like(peak)), G)
+            scale = column(_positive(xp.max(abs(_flat(G)), axis=1)), G)
             far = self.radius * _FAR * (G / scale)
             return X + self._project_l2(far, low, high)
-        if self.norm != 1:
-            raise ValueError(f"known for norms 1, 2 and inf, not for {self.norm:g}.")
-        flat, space = (xp.reshape(A, (A.shape[0], -1)) for A in (G, room))
+        flat, space = _flat(G), _flat(room)
         order = xp.argsort(-abs(flat), axis=1, stable=True)
         space = xp.take_along_axis(space, order, axis=1)
         before = xp.cumulative_sum(space, axis=1) - space
@@ -182,6 +200,9 @@ class ThreatModel:
 
     def draw(self, X: Any, rng: np.random.Generator) -> Any:
         """Rows uniform in the ball (Barthe et al.'s construction), cut by the box."""
+        X = _real(X)
+        if not math.isfinite(self.radius):
+            return self.bounded(X).draw(X, rng)
         n, d = len(X), math.prod(X.shape[1:])
         if self.norm == math.inf:
             D = rng.uniform(-1, 1, (n, d))
@@ -192,14 +213,17 @@ class ThreatModel:
             total = (size**self.norm).sum(axis=1) + rng.standard_exponential(n)
             D /= (total ** (1 / self.norm))[:, None]
         xp = array_namespace(X)
-        D = xp.astype(xp.asarray(self.radius * D), X.dtype)
+        D = xp.asarray(self.radius * D, dtype=X.dtype, device=_device(X))
         low, high = self._room(X)
         return X + xp.clip(xp.reshape(D, X.shape), low, high)
 
     def _room(self, X: Any) -> tuple[Any, Any]:
         """How far each entry may fall and rise."""
         xp = array_namespace(X)
-        low, high = (xp.asarray(b, dtype=X.dtype) for b in (self.low, self.high))
+        low, high = (
+            xp.asarray(bound, dtype=X.dtype, device=_device(X))
+            for bound in (self.low, self.high)
+        )
         return low - X, high - X
 
     def _cut(self, D: Any, low: Any, high: Any) -> Any:
@@ -218,17 +242,20 @@ class ThreatModel:
         if bool(xp.all(row_norms(cut, 2) <= self.radius)):
             return cut
         tiny = xp.finfo(D.dtype).smallest_normal
+        # Entries by the largest one, which t takes over: no square overflows.
+        most = _positive(xp.max(abs(_flat(D)), axis=1))
+        D = D / column(most, D)
         square = self.radius**2
-        t = xp.clip(self.radius / xp.clip(row_norms(D, 2), tiny, None), None, 1.0)
+        t = xp.minimum(self.radius / xp.clip(row_norms(D, 2), tiny, None), most)
         for _ in range(_STEPS_L2):
             moved = D * column(t, D)
             cut = xp.clip(moved, low, high)
             total = row_norms(cut, 2) ** 2
-            if not bool(xp.any((total < square * (1 - 1e-6)) & (t < 1))):
+            if not bool(xp.any((total < square * (1 - 1e-6)) & (t < most))):
                 break
             free = row_norms(xp.where(cut == moved, D, xp.zeros_like(D)), 2) ** 2
             rest = xp.clip(square - (total - t**2 * free), 0.0, None)
-            t = xp.clip(xp.sqrt(rest / xp.clip(free, tiny, None)), t, 1.0)
+            t = xp.clip(xp.sqrt(rest / xp.clip(free, tiny, None)), t, most)
         return cut
 
     def _project_l1(self, D: Any, low: Any, high: Any) -> Any:
@@ -253,12 +280,35 @@ class ThreatModel:
 def row_norms(D: Any, p: float) -> Any:
     """‖d‖_p of each row, all its axes as one vector."""
     xp = array_namespace(D)
-    return xp.linalg.vector_norm(xp.reshape(D, (D.shape[0], -1)), ord=p, axis=1)
+    if not D.shape[0]:
+        return xp.sum(_flat(D), axis=1)
+    return xp.linalg.vector_norm(_flat(D), ord=p, axis=1)
 
 
 def column(values: Any, like: Any) -> Any:
     """One number for each row, in a shape that multiplies the rows."""
     return values.reshape((-1,) + (1,) * (like.ndim - 1))
+
+
+def _flat(A: Any) -> Any:
+    """Each row as one vector."""
+    return A.reshape((A.shape[0], math.prod(A.shape[1:])))
+
+
+def _real(A: Any) -> Any:
+    """Integers as floating-point numbers; those as they are."""
+    xp = array_namespace(A)
+    return A if xp.isdtype(A.dtype, "real floating") else xp.astype(A, xp.float64)
+
+
+def _positive(sizes: Any) -> Any:
+    """Sizes to divide by: 1 for 0."""
+    xp = array_namespace(sizes)
+    return xp.where(sizes > 0, sizes, xp.ones_like(sizes))
+
+
+def _device(A: Any) -> Any:
+    return getattr(A, "device", None)
 
 
 def _norm(value: Any) -> float:

@@ -16,8 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus.bounds import clopper_pearson
-from certus.robust.attacks import PGD, DeepFool, OneStep, Worst
+from certus.robust.attacks import DeepFool, OneStep, Worst
+from certus.robust.black_box import Search
+from certus.robust.boundary import Boundary
 from certus.robust.judging import attack, prepared
+from certus.robust.pgd import PGD
 from certus.robust.proving import certified_rows
 from certus.robust.target import Array, Target
 from certus.threat import ThreatModel
@@ -27,7 +30,7 @@ WHITE_BOX: tuple[Any, ...] = (
     OneStep(),
     DeepFool(),
     PGD(steps=40, restarts=2),
-    PGD(steps=40, restarts=2, loss="margin"),
+    PGD(steps=40, restarts=5, loss="rivals"),
 )
 
 
@@ -171,7 +174,9 @@ def robust_accuracy(
 def _attacks(target: Target) -> tuple[Any, ...]:
     if target.formula is not None:
         return (Worst(),)
-    return WHITE_BOX if target.has_gradients else ()
+    if target.has_gradients:
+        return WHITE_BOX
+    return (Search(), Boundary()) if target.has_scores else (Boundary(),)
 
 
 def _levels(most: float, radii: Iterable[float] | int) -> list[float]:

@@ -1,16 +1,18 @@
-"""Attacks that follow gradients: one step, projected steps, and the nearest boundary.
+"""Attacks that follow gradients: the exact worst, one step, and the nearest boundary.
 
     maximise ℓ(y, z(x̂)) over the rows x̂ that the threat allows
 
 Each attack is a small object with ``run(target, X, y, threat, rng)``, which returns
 changed rows; whether they fool the model is for :func:`certus.robust.attack` to judge.
-A row that is predicted wrongly already is left alone.
+``needs`` says what an attack must know of a model: labels, scores, gradients or the
+formula. A row that is predicted wrongly already is left alone.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,51 +22,92 @@ from array_api_compat import array_namespace
 from certus.robust.target import Target
 from certus.threat import ThreatModel, column, row_norms
 
-#: By name: the derivative by each score of what an attack makes large.
-Surrogate = Callable[[Any, Any], Any]
+
+class Surrogate(NamedTuple):
+    """What an attack makes large, as a function of class numbers and scores.
+
+    Attributes
+    ----------
+    value : callable
+        One number for each row; above 0 the model is wrong, or nearly so.
+    slope : callable
+        Its derivative by each score.
+    """
+
+    value: Callable[..., Any]
+    slope: Callable[..., Any]
 
 
-def cross_entropy_slope(y: Any, z: Any) -> Any:
-    """∂/∂z of log Σ exp z − z_y: softmax(z) less one at y.
+def log_odds(y: Any, z: Any, rival: Any = None) -> Any:
+    """The log of Σ_{j≠y} exp z_j / exp z_y, which grows with the cross-entropy."""
+    xp = array_namespace(z)
+    others = xp.where(one_hot(z, y), -math.inf, z)
+    most = xp.max(others, axis=1, keepdims=True)
+    total = xp.log(xp.sum(xp.exp(others - most), axis=1)) + most[:, 0]
+    return total - taken(z, y)
 
-    Up to a positive factor for each row, so that it does not vanish where the model is
-    all but certain: only the direction counts for a step.
+
+def log_odds_slope(y: Any, z: Any, rival: Any = None) -> Any:
+    """The softmax of the other classes, less one at y.
+
+    That of the cross-entropy but for a factor, which vanishes where the model is all
+    but certain: only the direction counts for a step.
     """
     xp = array_namespace(z)
-    true = _one_hot(z, y)
+    true = one_hot(z, y)
     others = xp.where(true, -math.inf, z)
-    others = others - xp.max(others, axis=1, keepdims=True)
-    shares = xp.exp(others)
+    shares = xp.exp(others - xp.max(others, axis=1, keepdims=True))
     shares = shares / xp.sum(shares, axis=1, keepdims=True)
     return xp.where(true, -xp.ones_like(z), shares)
 
 
-def margin_slope(y: Any, z: Any) -> Any:
-    """∂/∂z of max_{j≠y} z_j − z_y."""
+def margin(y: Any, z: Any, rival: Any = None) -> Any:
+    """max_{j≠y} z_j − z_y; with a rival, z_rival − z_y."""
+    rival = strongest(y, z) if rival is None else rival
+    return taken(z, rival) - taken(z, y)
+
+
+def margin_slope(y: Any, z: Any, rival: Any = None) -> Any:
+    """One at the strongest other class, or at the rival; less one at y."""
     xp = array_namespace(z)
-    true = _one_hot(z, y)
-    rival = xp.argmax(xp.where(true, -math.inf, z), axis=1)
-    best = _one_hot(z, rival)
-    return xp.astype(best, z.dtype) - xp.astype(true, z.dtype)
+    rival = strongest(y, z) if rival is None else rival
+    return xp.astype(one_hot(z, rival), z.dtype) - xp.astype(one_hot(z, y), z.dtype)
 
 
+#: By name. "rivals" is the margin over one class after the other.
 SURROGATES: dict[str, Surrogate] = {
-    "cross_entropy": cross_entropy_slope,
-    "margin": margin_slope,
+    "cross_entropy": Surrogate(log_odds, log_odds_slope),
+    "margin": Surrogate(margin, margin_slope),
+    "rivals": Surrogate(margin, margin_slope),
 }
 
 
-class Worst(NamedTuple):
+@dataclass(frozen=True)
+class Worst:
     """The worst there is for a linear model: the farthest allowed row for each rival.
 
     Needs scores W x + b; no other attack on such a model finds more.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.linear_model import RidgeClassifier
+    >>> from certus.robust import ThreatModel, Worst, attack
+    >>> X, y = np.array([[-3.0], [-1.0], [1.0], [3.0]]), [0, 0, 1, 1]
+    >>> model = RidgeClassifier(alpha=0.0).fit(X, y)
+    >>> attack(model, X, y, ThreatModel("l2", 1.1), Worst()).fooled
+    array([False,  True,  True, False])
     """
+
+    needs = "formula"
 
     def run(self, target: Target, X: Any, y: Any, threat: ThreatModel, rng: Any) -> Any:
         """Changed rows."""
-        if target.formula is None:
+        formula = target.formula
+        if formula is None:
             raise ValueError("Worst() is for linear models; use PGD() here.")
-        W, X_hat = target.formula.W, X.copy()
+        W, X_hat = formula.W, X.copy()
+        threat = threat.bounded(X)
         gaps = np.full(len(X), -np.inf)
         for j in range(len(W)):
             rival = np.flatnonzero(y != j)
@@ -80,145 +123,144 @@ class Worst(NamedTuple):
         return X_hat
 
 
-class OneStep(NamedTuple):
+@dataclass(frozen=True)
+class OneStep:
     """x + radius · argmax_{‖v‖_p ≤ 1} vᵀ∇ℓ: FGSM for p = ∞, the l2 step for p = 2.
 
-    The worst there is for a linear model with two classes and no box.
-    """
+    For p = 1, 2 and ∞ the box counts as well: the allowed row that is best by the
+    gradient, which is the worst there is for a linear model with two classes.
 
-    loss: str = "cross_entropy"
-
-    def run(self, target: Target, X: Any, y: Any, threat: ThreatModel, rng: Any) -> Any:
-        """Changed rows."""
-        slope = SURROGATES[self.loss]
-        _, G = target.gradient(X, partial(slope, y))
-        xp = array_namespace(X)
-        room = X + threat.radius * threat.steepest(G)
-        return xp.clip(room, _like(threat.low, X), _like(threat.high, X))
-
-
-class PGD(NamedTuple):
-    """Projected gradient steps: x̂ ← P(x̂ + α · argmax_{‖v‖_p ≤ 1} vᵀ∇ℓ).
-
-    Rows that are fooled need no further steps and take none.
-
-    Attributes
+    Parameters
     ----------
-    steps : int
-    step_size : float, optional
-        α as a share of the radius; 2.5/steps by default.
-    restarts : int
-        Runs from other starts, for the rows not fooled yet.
-    random_start : bool
-        Whether the first run starts at a random point of the ball as well.
     loss : {"cross_entropy", "margin"}
-        What the steps raise.
+        What the step raises.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from certus.robust import OneStep, ThreatModel, attack
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = LogisticRegression(max_iter=1000).fit(X, y)
+    >>> found = attack(model, X, y, ThreatModel("linf", 0.25), OneStep())
+    >>> bool((found.distances <= 0.25).all()), found.gradients
+    (True, 146)
     """
 
-    steps: int = 40
-    step_size: float | None = None
-    restarts: int = 1
-    random_start: bool = True
     loss: str = "cross_entropy"
+
+    needs = "gradients"
+
+    def __post_init__(self) -> None:
+        check_loss(self.loss)
 
     def run(self, target: Target, X: Any, y: Any, threat: ThreatModel, rng: Any) -> Any:
         """Changed rows."""
-        xp = array_namespace(X)
-        X_hat = xp.asarray(X, copy=True)
-        left = xp.arange(len(X))
-        for restart in range(self.restarts):
-            if not len(left):
-                break
-            start = X[left]
-            if restart or self.random_start:
-                start = threat.draw(start, rng)
-            found, fooled = self._climb(target, X[left], start, y[left], threat)
-            X_hat[left] = found
-            left = left[~fooled]
-        return X_hat
-
-    def _climb(
-        self, target: Target, X: Any, x: Any, y: Any, threat: ThreatModel
-    ) -> tuple[Any, Any]:
-        """The steps from x; and which rows the scores say are fooled at the end."""
-        xp, slope = array_namespace(X), SURROGATES[self.loss]
-        alpha = threat.radius * (self.step_size or 2.5 / self.steps)
-        found, left = xp.asarray(x, copy=True), xp.arange(len(X))
-        for _ in range(self.steps):
-            z, G = target.gradient(x, partial(slope, y))
-            right = xp.argmax(z, axis=1) == y
-            if not bool(xp.all(right)):
-                found[left[~right]] = x[~right]
-                left, X, x, y, G = left[right], X[right], x[right], y[right], G[right]
-                if not len(left):
-                    break
-            x = threat.project(x + alpha * threat.steepest(G), X)
-        fooled = xp.ones(found.shape[0], dtype=xp.bool)
-        if len(left):
-            found[left] = x
-            fooled[left] = xp.argmax(target.scores(x), axis=1) != y
-        return found, fooled
+        threat = threat.bounded(X)
+        _, G = target.gradient(X, partial(SURROGATES[self.loss].slope, y))
+        if threat.norm in (1, 2, math.inf):
+            return threat.worst(X, G)
+        return into_box(X + threat.radius * threat.steepest(G), threat)
 
 
-class DeepFool(NamedTuple):
+@dataclass(frozen=True)
+class DeepFool:
     """Steps to the nearest boundary of the linearised scores, until the label changes.
 
     With w = ∇z_j − ∇z_k and f = z_k − z_j for the predicted k, the boundary to class j
-    is f/‖w‖_q away; the step goes to the nearest one. What it finds is small; it does
-    not look at the radius, only at the box.
+    is f/‖w‖_q away; the step goes to the nearest one. The last point is then drawn back
+    towards the row, to just past where its label changes. What it finds is small; it
+    does not look at the radius, only at the box.
 
-    Attributes
+    Parameters
     ----------
     steps : int
+        At most.
     overshoot : float
-        How far past the boundary, as a share of the way.
+        How far past the boundary to step, as a share of the way.
     candidates : int
         Classes looked at, those of the largest scores.
+    halvings : int
+        Of the way back; 0 leaves the last point as it is.
+
+    Examples
+    --------
+    >>> import math
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from certus.robust import DeepFool, ThreatModel, attack
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = LogisticRegression(max_iter=1000).fit(X, y)
+    >>> found = attack(model, X, y, ThreatModel("l2", math.inf), DeepFool())
+    >>> found.success
+    1.0
     """
 
     steps: int = 50
     overshoot: float = 0.02
     candidates: int = 10
+    halvings: int = 8
+
+    needs = "gradients"
+
+    def __post_init__(self) -> None:
+        check_counts(steps=self.steps, candidates=self.candidates - 1)
+        if not (0 <= self.overshoot < math.inf and self.halvings >= 0):
+            raise ValueError("overshoot and halvings must be at least 0.")
 
     def run(self, target: Target, X: Any, y: Any, threat: ThreatModel, rng: Any) -> Any:
         """Changed rows."""
         xp = array_namespace(X)
-        low, high = _like(threat.low, X), _like(threat.high, X)
-        found, left = xp.asarray(X, copy=True), xp.arange(len(X))
-        X0, x = X, X
+        found, left = xp.asarray(X, copy=True), indices(X)
+        crossed = xp.zeros_like(left, dtype=xp.bool)
+        X0, way, labels = X, xp.zeros_like(X), y
         for _ in range(self.steps):
-            z = target.scores(x)
-            right = xp.argmax(z, axis=1) == y
-            found[left[~right]] = x[~right]
-            left, X0, x, y = left[right], X0[right], x[right], y[right]
+            x = into_box(X0 + (1 + self.overshoot) * way, threat)
+            right = xp.argmax(target.scores(x), axis=1) == labels
+            found[left], crossed[left] = x, ~right
+            left, X0, x, way, labels = (A[right] for A in (left, X0, x, way, labels))
             if not len(left):
-                return found
-            step = self._step(target, x, y, threat)
-            x = xp.clip(X0 + (1 + self.overshoot) * (x - X0 + step), low, high)
-        found[left] = x
+                break
+            way = way + self._step(target, x, labels, threat)
+        at = indices(X)[crossed]
+        if len(at):
+            found[at] = self._back(target, X[at], found[at], y[at])
         return found
 
     def _step(self, target: Target, x: Any, y: Any, threat: ThreatModel) -> Any:
         """The smallest step to a boundary of the linearised scores."""
         xp = array_namespace(x)
         count = min(self.candidates, len(target.classes)) - 1
-        pulls = [_Rival(y, rank) for rank in range(count)]
+        pulls = [_Ranked(y, rank) for rank in range(count)]
         z, *slopes = target.gradient(x, *pulls)
-        own = _taken(z, y)
-        nearest = xp.full(x.shape[0], math.inf, dtype=x.dtype)
+        nearest = xp.full_like(z[:, 0], math.inf)
         step = xp.zeros_like(x)
         for pull, G in zip(pulls, slopes):
-            gap = own - _taken(z, pull.rival)
+            G = free(G, x, threat)
+            gap = -margin(y, z, pull.rival)
             steep = row_norms(G, threat.dual)
-            distance = xp.where(steep > 0, gap / xp.clip(steep, 1e-30, None), math.inf)
+            some = steep > 0
+            distance = xp.where(some, gap / xp.where(some, steep, 1.0), math.inf)
             closer = distance < nearest
             nearest = xp.where(closer, distance, nearest)
-            way = threat.steepest(G) * column(distance, G)
+            way = threat.steepest(G) * column(xp.where(closer, distance, 0.0), G)
             step = xp.where(column(closer, G), way, step)
         return step
 
+    def _back(self, target: Target, X: Any, x: Any, y: Any) -> Any:
+        """Towards the row by halving, as far as the label stays changed."""
+        xp = array_namespace(X)
+        near = xp.zeros_like(x.reshape((x.shape[0], -1))[:, 0])
+        far = xp.ones_like(near)
+        for _ in range(self.halvings):
+            middle = (near + far) / 2
+            trial = X + column(middle, X) * (x - X)
+            wrong = xp.argmax(target.scores(trial), axis=1) != y
+            near, far = xp.where(wrong, near, middle), xp.where(wrong, middle, far)
+        return X + column(far, X) * (x - X)
 
-class _Rival:
+
+class _Ranked:
     """Raises the score of a rival over that of the true class.
 
     The rival is the class that comes next in the order of scores, after ``rank``
@@ -229,26 +271,70 @@ class _Rival:
         self.y, self.rank, self.rival = y, rank, y
 
     def __call__(self, z: Any) -> Any:
-        xp = array_namespace(z)
-        true = _one_hot(z, self.y)
-        others = xp.where(true, -math.inf, z)
-        self.rival = xp.argsort(-others, axis=1)[:, self.rank]
-        return xp.astype(_one_hot(z, self.rival), z.dtype) - xp.astype(true, z.dtype)
+        self.rival = ranked(self.y, z)[:, self.rank]
+        return margin_slope(self.y, z, self.rival)
 
 
-def _taken(z: Any, y: Any) -> Any:
+def ranked(y: Any, z: Any) -> Any:
+    """The other classes by score, the largest first; the true one last."""
+    xp = array_namespace(z)
+    return xp.argsort(-xp.where(one_hot(z, y), -math.inf, z), axis=1)
+
+
+def strongest(y: Any, z: Any) -> Any:
+    """The other class with the largest score."""
+    xp = array_namespace(z)
+    return xp.argmax(xp.where(one_hot(z, y), -math.inf, z), axis=1)
+
+
+def taken(z: Any, y: Any) -> Any:
     """The score of each row's class."""
     xp = array_namespace(z)
     return xp.take_along_axis(z, xp.reshape(y, (-1, 1)), axis=1)[:, 0]
 
 
-def _one_hot(z: Any, y: Any) -> Any:
+def one_hot(z: Any, y: Any) -> Any:
     """True where the column is the row's class."""
     xp = array_namespace(z)
     columns = xp.arange(z.shape[1], device=getattr(z, "device", None))
-    return columns[None, :] == xp.reshape(xp.asarray(y), (-1, 1))
+    return columns[None, :] == xp.reshape(y, (-1, 1))
 
 
-def _like(bound: Any, X: Any) -> Any:
+def indices(X: Any) -> Any:
+    """0, 1, ... for the rows, beside them."""
     xp = array_namespace(X)
-    return xp.asarray(bound, dtype=X.dtype)
+    return xp.arange(X.shape[0], device=getattr(X, "device", None))
+
+
+def into_box(X_hat: Any, threat: ThreatModel) -> Any:
+    """Rows with every entry moved to the nearest valid value."""
+    xp = array_namespace(X_hat)
+    return xp.clip(X_hat, like(threat.low, X_hat), like(threat.high, X_hat))
+
+
+def free(G: Any, x: Any, threat: ThreatModel) -> Any:
+    """The gradient, 0 where the box lets an entry move no further that way."""
+    if not np.any(np.isfinite(threat.low)) and not np.any(np.isfinite(threat.high)):
+        return G
+    xp = array_namespace(G)
+    low, high = like(threat.low, x), like(threat.high, x)
+    return xp.where(((x <= low) & (G < 0)) | ((x >= high) & (G > 0)), 0.0, G)
+
+
+def like(bound: Any, X: Any) -> Any:
+    """A bound of the box beside the rows."""
+    xp = array_namespace(X)
+    return xp.asarray(bound, dtype=X.dtype, device=getattr(X, "device", None))
+
+
+def check_loss(name: str, known: tuple[str, ...] = ("cross_entropy", "margin")) -> None:
+    """Refuse a loss that is not known."""
+    if name not in known:
+        raise ValueError(f"loss must be one of {', '.join(known)}, got {name!r}.")
+
+
+def check_counts(**counts: Any) -> None:
+    """Refuse counts below one."""
+    for name, count in counts.items():
+        if not (isinstance(count, (int, np.integer)) and count >= 1):
+            raise ValueError(f"{name} must be a whole number of at least 1.")

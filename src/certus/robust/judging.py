@@ -7,6 +7,7 @@ the user would let it, and that alone decides.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +15,13 @@ import numpy as np
 
 from certus.base import generator_of
 from certus.bounds import Interval, clopper_pearson
-from certus.robust.attacks import PGD, DeepFool, OneStep, Worst
+from certus.robust.attacks import DeepFool, OneStep, Worst
+from certus.robust.black_box import Search
+from certus.robust.boundary import Boundary
+from certus.robust.pgd import PGD
 from certus.robust.recognise import as_target
 from certus.robust.target import Array, Target, class_numbers
-from certus.threat import ThreatModel
+from certus.threat import ThreatModel, row_norms
 
 #: Attacks by name.
 ATTACKS: dict[str, Any] = {
@@ -25,7 +29,11 @@ ATTACKS: dict[str, Any] = {
     "one-step": OneStep(),
     "pgd": PGD(),
     "deepfool": DeepFool(),
+    "search": Search(),
+    "boundary": Boundary(),
 }
+#: Rows that are attacked together: more of them only take more memory.
+TOGETHER = 512
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,8 @@ class Attacked:
     X_hat : ndarray
         Changed rows, all of them allowed; the row itself where the attack failed or
         where the model was wrong without it.
+    changes : ndarray
+        x̂ − x.
     right : ndarray of bool
         Whether the model predicts the true class without any change.
     fooled : ndarray of bool
@@ -50,6 +60,7 @@ class Attacked:
     """
 
     X_hat: Array
+    changes: Array
     right: Array
     fooled: Array
     distances: Array
@@ -68,7 +79,7 @@ class Attacked:
         return float(np.mean(self.fooled[self.right])) if self.right.any() else np.nan
 
     def interval(self, delta: float = 0.05) -> Interval:
-        """Where the accuracy under this attack lies for new rows."""
+        """Where the error under this attack lies for new rows."""
         wrong = len(self.right) - int(np.sum(self.right & ~self.fooled))
         return clopper_pearson(wrong, len(self.right), delta)
 
@@ -78,7 +89,7 @@ def attack(
     X: Any,
     y: Any,
     threat: ThreatModel,
-    method: Any = "pgd",
+    method: Any = "auto",
     *,
     random_state: Any = None,
 ) -> Attacked:
@@ -88,13 +99,18 @@ def attack(
     ----------
     model : classifier, nn.Module or callable
         Anything that predicts classes; see :func:`as_target`.
-    X, y : array-like
-        Rows in raw units, and their true classes.
+    X : array-like
+        Rows in raw units.
+    y : array-like or None
+        Their true classes; None for what the model predicts itself.
     threat : ThreatModel
         What is allowed.
-    method : str or attack, default="pgd"
-        ``"one-step"``, ``"pgd"``, ``"deepfool"``, or an object such as
-        ``PGD(steps=100)``.
+    method : str or attack, default="auto"
+        ``"worst"``, ``"one-step"``, ``"pgd"``, ``"deepfool"``, ``"search"``,
+        ``"boundary"``, or an object such as ``PGD(steps=100)``. By default the
+        strongest that the model admits: the exact worst for linear models, PGD where
+        there are gradients, a search where there are scores, a walk along the boundary
+        where there are labels alone.
     random_state : int or Generator, optional
         For random starts.
 
@@ -115,16 +131,18 @@ def attack(
     True
     """
     target, X, true = prepared(model, X, y, threat)
+    chosen = chosen_attack(method, target)
     before = target.labels(X)
     right = before == true
     X_hat, at = X.copy(), np.flatnonzero(right)
     asked, differentiated = target.queries, target.gradients
-    if len(at) and threat.radius > 0:
-        run = ATTACKS[method].run if isinstance(method, str) else method.run
-        rows = target.rows(X[at])
-        numbers = _like(rows, true[at])
-        changed = run(target, rows, numbers, threat, generator_of(random_state))
-        X_hat[at] = allowed(_plain(changed), X[at], threat)
+    if threat.radius > 0:
+        rng = generator_of(random_state)
+        for start in range(0, len(at), TOGETHER):
+            part = at[start : start + TOGETHER]
+            rows = target.rows(X[part])
+            changed = chosen.run(target, rows, beside(rows, true[part]), threat, rng)
+            X_hat[part] = allowed(_returned(changed, X[part]), X[part], threat)
     asked, differentiated = target.queries - asked, target.gradients - differentiated
     after = target.labels(X_hat)
     fooled = right & (after != true)
@@ -134,8 +152,72 @@ def attack(
             "an attacked row left the ball or the box; please report it."
         )
     predicted = target.classes[np.where(fooled, after, before)]
-    distances = threat.distances(X_hat.astype(np.float64), X.astype(np.float64))
-    return Attacked(X_hat, right, fooled, distances, predicted, asked, differentiated)
+    changes = X_hat.astype(np.float64) - X.astype(np.float64)
+    distances = row_norms(changes, threat.norm)
+    return Attacked(
+        *(X_hat, changes, right, fooled, distances, predicted),
+        *(asked, differentiated),
+    )
+
+
+def relative_robustness(
+    model: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    norm: Any = "l2",
+    low: Any = -math.inf,
+    high: Any = math.inf,
+    method: Any = "deepfool",
+    random_state: Any = None,
+) -> float:
+    """ρ = mean of ‖r(x)‖/‖x‖; r(x) is the smallest change found that alters the class.
+
+    Parameters
+    ----------
+    model : classifier, nn.Module or callable
+        Anything that predicts classes; see :func:`as_target`.
+    X : array-like
+        Rows in raw units, none of them 0.
+    y : array-like, optional
+        True classes: only rows predicted rightly count. By default all do, and the
+        class to be altered is the predicted one.
+    norm : {"l1", "l2", "linf"} or float
+        Of the change and of the row.
+    low, high : float or array-like
+        Smallest and largest valid value of each entry.
+    method : str or attack, default="deepfool"
+        An attack that looks for small changes.
+    random_state : int or Generator, optional
+        For attacks that draw.
+
+    Returns
+    -------
+    float
+        An upper bound of the true ρ, as the changes are found and not proved to be the
+        smallest; inf if the class of some row could not be altered.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from certus.robust import relative_robustness
+    >>> X = np.array([[1.0, 0.0], [2.0, 5.0]])
+    >>> rho = relative_robustness(lambda X: X[:, 0] * 1.0, X, method="boundary")
+    >>> bool(abs(rho - (1 + 2 / np.sqrt(29)) / 2) < 0.01)
+    True
+    """
+    threat = ThreatModel(norm, math.inf, low, high)
+    found = attack(model, X, y, threat, method, random_state=random_state)
+    at = np.flatnonzero(found.right)
+    sizes = row_norms(np.asarray(X, dtype=np.float64)[at], threat.norm)
+    if not len(at) or not sizes.all():
+        raise ValueError(
+            "ρ divides by ‖x‖ over the rows predicted rightly: there must be some, and "
+            "none of them 0."
+        )
+    if not found.fooled[at].all():
+        return math.inf
+    return float(np.mean(found.distances[at] / sizes))
 
 
 def prepared(
@@ -143,17 +225,65 @@ def prepared(
 ) -> tuple[Target, Array, Array]:
     """The target, the rows as floating-point numbers, and the true class numbers."""
     if not isinstance(threat, ThreatModel):
-        raise TypeError(f"threat must be a ThreatModel, got {threat!r}.")
+        raise TypeError(
+            f"threat must be a ThreatModel such as ThreatModel('linf', 0.1), got "
+            f"{threat!r}."
+        )
     target = as_target(model, X)
     X = np.asarray(X)
-    X = X if X.dtype.kind == "f" else X.astype(np.float64)
-    y = np.asarray(y).reshape(-1)
-    if len(X) != len(y) or not len(X):
-        raise ValueError(f"X and y need as many rows, and some: {len(X)} and {len(y)}.")
+    if X.dtype not in (np.float16, np.float32, np.float64):
+        X = X.astype(np.float64)
     if not np.isfinite(X).all():
         raise ValueError("X contains NaN or infinite values; attacks need numbers.")
+    if not len(X):
+        raise ValueError("X has no rows; there is nothing to attack.")
     threat.check_rows(X)
+    if y is None:
+        return target, X, target.labels(X)
+    y = np.asarray(y).reshape(-1)
+    if len(X) != len(y):
+        raise ValueError(f"X and y need as many rows: {len(X)} and {len(y)}.")
     return target, X, class_numbers(y, target.classes)
+
+
+def chosen_attack(method: Any, target: Target) -> Any:
+    """The attack that is meant, if the target admits it."""
+    if isinstance(method, str):
+        known = {**ATTACKS, "auto": ATTACKS[_strongest(target)]}
+        if method not in known:
+            raise ValueError(
+                f"method must be one of {', '.join(sorted(known))} or an attack such "
+                f"as PGD(steps=100), got {method!r}."
+            )
+        method = known[method]
+    if not callable(getattr(method, "run", None)) or isinstance(method, type):
+        raise TypeError(
+            f"an attack has a method run(target, X, y, threat, rng); {method!r} has "
+            "none."
+        )
+    needs = getattr(method, "needs", "labels")
+    if not _admits(target)[needs]:
+        name = {"formula": "scores W x + b"}.get(needs, needs)
+        raise ValueError(
+            f"{type(method).__name__} needs {name}, which this model does not give: "
+            f"use method={_strongest(target)!r}."
+        )
+    return method
+
+
+def _admits(target: Target) -> dict[str, bool]:
+    return {
+        "formula": target.formula is not None,
+        "gradients": target.has_gradients,
+        "scores": target.has_scores,
+        "labels": True,
+    }
+
+
+def _strongest(target: Target) -> str:
+    """The name of the strongest attack that a target admits."""
+    names = dict(formula="worst", gradients="pgd", scores="search", labels="boundary")
+    return next(names[need] for need, has in _admits(target).items() if has)
 
 
 def allowed(X_hat: Array, X: Array, threat: ThreatModel) -> Array:
@@ -163,9 +293,10 @@ def allowed(X_hat: Array, X: Array, threat: ThreatModel) -> Array:
     it is not.
     """
     exact, kind = X.astype(np.float64), X.dtype
-    wanted = np.where(np.isfinite(X_hat), X_hat, X).astype(np.float64)
+    most = float(np.finfo(kind).max) / 4
+    wanted = np.where(np.isfinite(X_hat), np.clip(X_hat, -most, most), exact)
     D = threat.project(wanted, exact) - exact
-    shrink = 2.0 ** -(np.finfo(kind).nmant if kind.kind == "f" else 8)
+    shrink = 2.0 ** -np.finfo(kind).nmant
     for k in range(1, 24):
         found = (exact + D).astype(kind)
         bad = ~threat.contains(found, X)
@@ -176,11 +307,26 @@ def allowed(X_hat: Array, X: Array, threat: ThreatModel) -> Array:
     return found
 
 
-def _plain(X: Any) -> Array:
+def _returned(changed: Any, X: Array) -> Array:
+    """What an attack returned, if it is one changed row for each."""
+    try:
+        found = np.asarray(plain(changed), dtype=np.float64)
+    except (TypeError, ValueError):
+        found = np.empty(0)
+    if found.shape != X.shape:
+        raise ValueError(
+            f"the attack must return changed rows as an array of shape {X.shape}; it "
+            f"returned a {type(changed).__name__} of shape {np.shape(changed)}."
+        )
+    return found
+
+
+def plain(X: Any) -> Array:
+    """Tensors as NumPy arrays."""
     return X.detach().cpu().numpy() if hasattr(X, "detach") else np.asarray(X)
 
 
-def _like(rows: Any, numbers: Array) -> Any:
+def beside(rows: Any, numbers: Array) -> Any:
     """Class numbers beside the rows: a tensor for tensors."""
     if isinstance(rows, np.ndarray):
         return numbers

@@ -1,0 +1,175 @@
+"""Copies of a model, made by asking it, and attacks on the copy carried over to it.
+
+    f̃ fitted to (xₙ, f(xₙ)), n = 1 … queries;  x̂ worst for f̃, tried on f
+
+A model that is linear in its scores, or in the logarithms of its probabilities, is
+recovered exactly from d + 1 questions in general position.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from certus.robust.judging import beside, chosen_attack, plain
+from certus.robust.pgd import PGD
+from certus.robust.recognise import as_target
+from certus.robust.target import Array, Formula, Linear, Target, class_numbers
+from certus.threat import ThreatModel
+
+#: How far from 1 the sums of scores may be that are read as probabilities.
+SUMS = 1e-6
+
+
+@dataclass(frozen=True)
+class Stolen:
+    """A copy of a model.
+
+    Attributes
+    ----------
+    model : classifier or Target
+        The copy; attacks take it as they take the model itself.
+    queries : int
+        Rows that the model was asked about.
+    source : Target
+        What was copied.
+    """
+
+    model: Any
+    queries: int
+    source: Target
+
+    def predict(self, X: Any) -> Array:
+        """Classes as the copy predicts them."""
+        target = as_target(self.model, X)
+        return target.classes[target.labels(np.asarray(X))]
+
+    def agreement(self, X: Any) -> float:
+        """Share of rows on which copy and model predict the same class."""
+        X = np.asarray(X)
+        same = self.predict(X) == self.source.classes[self.source.labels(X)]
+        return float(np.mean(same))
+
+
+def steal(model: Any, X: Any, surrogate: Any = None) -> Stolen:
+    """Copy a model by asking it about rows.
+
+    Parameters
+    ----------
+    model : classifier, nn.Module or callable
+        Anything that predicts classes; see :func:`as_target`.
+    X : array-like
+        Rows to ask about.
+    surrogate : classifier, optional
+        What is fitted to the predicted labels. By default scores W x + b by least
+        squares to the scores, or to the logarithms of what are probabilities; to ±1 for
+        the labels of a model that gives no more.
+
+    Returns
+    -------
+    Stolen
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from certus.robust import steal
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = LogisticRegression(max_iter=1000).fit(X, y)
+    >>> questions = np.random.default_rng(0).normal(X.mean(0), 1, (5, 4))
+    >>> copy = steal(model, questions)
+    >>> copy.queries, copy.agreement(X)
+    (5, 1.0)
+    >>> bool(np.allclose(copy.model.formula.W, model.coef_))
+    True
+    """
+    target = as_target(model, X)
+    X = np.asarray(X)
+    X = X if X.dtype.kind == "f" else X.astype(np.float64)
+    if not len(X) or not np.isfinite(X).all():
+        raise ValueError("X must hold rows to ask about, all of them finite numbers.")
+    asked = target.queries
+    if surrogate is None:
+        copy: Any = _linear(target, X)
+    else:
+        labels = target.classes[target.labels(X)]
+        if len(np.unique(labels)) < 2:
+            raise ValueError(
+                f"the model predicts {labels[0]!r} for all {len(X)} rows: ask about "
+                "rows that are farther apart."
+            )
+        copy = clone(surrogate).fit(X, labels)
+    return Stolen(copy, target.queries - asked, target)
+
+
+def _linear(target: Target, X: Array) -> Linear:
+    """Scores W x + b by least squares; the smallest where rows do not suffice."""
+    if target.has_scores:
+        z = np.asarray(plain(target.scores(target.rows(X))), dtype=np.float64)
+        if (z >= 0).all() and np.allclose(z.sum(axis=1), 1, atol=SUMS):
+            z = np.log(np.maximum(z, np.finfo(np.float64).tiny))
+    else:
+        z = 2.0 * (target.labels(X)[:, None] == np.arange(len(target.classes))) - 1
+    flat = X.reshape(len(X), -1).astype(np.float64)
+    # Centred rows of like spread: the solution does not depend on units.
+    middle, spread = flat.mean(axis=0), flat.std(axis=0)
+    spread = np.where(spread > 0, spread, 1.0)
+    level = z.mean(axis=0)
+    W = np.linalg.lstsq((flat - middle) / spread, z - level)[0].T / spread
+    b = level - W @ middle
+
+    def predict(X: Any) -> Array:
+        scores = np.asarray(X, dtype=np.float64).reshape(len(X), -1) @ W.T + b
+        return target.classes[np.argmax(scores, axis=1)]
+
+    return Linear(predict, target.classes, Formula(W, b))
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """An attack on a copy, whose rows are tried on the model.
+
+    Parameters
+    ----------
+    copy : Stolen, classifier, nn.Module or Target
+        What is attacked in place of the model.
+    method : str or attack, default=PGD(stop=False)
+        An attack that the copy admits; best one that goes on beyond the boundary.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.ensemble import RandomForestClassifier
+    >>> from certus.robust import ThreatModel, Transfer, attack, steal
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = RandomForestClassifier(20, random_state=0).fit(X, y)
+    >>> method = Transfer(steal(model, X))
+    >>> attack(model, X, y, ThreatModel("linf", 0.5), method).accuracy < 0.8
+    True
+    """
+
+    copy: Any
+    method: Any = field(default_factory=lambda: PGD(stop=False))
+
+    needs = "labels"
+
+    def run(self, target: Target, X: Any, y: Any, threat: ThreatModel, rng: Any) -> Any:
+        """Changed rows."""
+        X, y = plain(X), plain(y)
+        model = self.copy.model if isinstance(self.copy, Stolen) else self.copy
+        copy = as_target(model, X)
+        method = chosen_attack(self.method, copy)
+        numbers = class_numbers(target.classes[y], copy.classes)
+        # A class that the copy has never seen has no score to lower.
+        known = np.flatnonzero(numbers >= 0)
+        X_hat = X.copy()
+        if len(known):
+            rows = copy.rows(X[known])
+            beside_rows = beside(rows, numbers[known])
+            found = method.run(copy, rows, beside_rows, threat, rng)
+            X_hat[known] = plain(found)
+        return X_hat
