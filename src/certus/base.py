@@ -51,6 +51,7 @@ class Fitted(NamedTuple):
     y: Any
     sample_weight: Any = None
     status: Status = Status.SOLVED
+    sensitive: Any = None  # lent to the verifier, kept nowhere
 
 
 def certified_fit(fit: Fit) -> Fit:
@@ -79,6 +80,7 @@ def certified_fit(fit: Fit) -> Fit:
             ended=done.status,
             fit_seconds=spent,
             threads=thread_budget(),
+            sensitive=done.sensitive,
         )
         if done.status is Status.INTERRUPTED:
             if config.get_config()["on_interrupt"] == "raise":

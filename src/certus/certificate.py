@@ -231,6 +231,10 @@ _LABELS = {
     "validation_score": ("held out", "held out"),
     "smallest_curvature": ("curvature", "curvature"),
     "largest_curvature": ("curvature", "curvature"),
+    "covariance": ("no trace", "a trace"),
+    "removed_variance": ("removed", "removed"),
+    "criterion_difference": ("rates", "rates"),
+    "oracle_gap": ("search", "search"),
 }
 
 

@@ -109,6 +109,15 @@ REGISTRY: dict[str, tuple[str, str]] = {
             "SequenceTagger",
         )
     },
+    **{
+        name: ("certus.fairness", name)
+        for name in (
+            "CovariancePenalty",
+            "Decorrelation",
+            "GroupReduction",
+            "GroupThresholds",
+        )
+    },
     **{name: ("certus.table", name) for name in ("TableEncoder", "TablePipeline")},
 }
 

@@ -20,8 +20,13 @@ import numpy as np
 from certus import terms as t
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
 from certus.verify import foreign
+from certus.verify.attributes import check_decorrelation
 from certus.verify.conformal import check_conformal, was_calibrated_on
 from certus.verify.convex import check_linear
+from certus.verify.covariance_penalty import (
+    check_covariance_penalty,
+    check_penalised_network,
+)
 from certus.verify.curvature import MARGIN
 from certus.verify.data import same_data
 from certus.verify.embeddings import check_negative_sampling
@@ -29,6 +34,7 @@ from certus.verify.expectation import check_em
 from certus.verify.gaussian_factors import check_gaussian_factors
 from certus.verify.glove import check_glove
 from certus.verify.gradient import check_gradient
+from certus.verify.group_rates import check_group_mixture, check_group_thresholds
 from certus.verify.huber import check_huber
 from certus.verify.kernel import check_kernel
 from certus.verify.kmeans import check_kmeans
@@ -62,11 +68,15 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
     "conformal": check_conformal,
     "em": check_em,
     "cooccurrence": check_cooccurrence,
+    "covariance_penalty": check_covariance_penalty,
     "linear": check_linear,
+    "decorrelation": check_decorrelation,
     "deep_linear": check_deep_linear,
     "gaussian_factors": check_gaussian_factors,
     "glove": check_glove,
     "gradient": check_gradient,
+    "group_mixture": check_group_mixture,
+    "group_thresholds": check_group_thresholds,
     "huber": check_huber,
     "kernel": check_kernel,
     "kmeans": check_kmeans,
@@ -77,6 +87,7 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
     "network": check_network,
     "nonnegative": check_nonnegative,
     "pac_bayes": check_pac_bayes,
+    "penalised_network": check_penalised_network,
     "perceptron": check_perceptron,
     "refused": foreign.check_refused,
     "ratings": check_ratings,
@@ -93,6 +104,7 @@ def certify(
     sample_weight: Any = None,
     *,
     level: str = "quick",
+    sensitive: Any = None,
 ) -> Certificate:
     """Recompute what can be said about a fitted model on the data you pass.
 
@@ -109,6 +121,9 @@ def certify(
     level : {"quick", "full"}
         ``"quick"`` takes at most two passes over the data; ``"full"`` may cost as much
         as a fit.
+    sensitive : array-like, optional
+        The attribute, for models of :mod:`certus.fairness` that were fitted with it: no
+        model keeps it.
 
     Returns
     -------
@@ -132,7 +147,10 @@ def certify(
     stated = getattr(model, "certificate_", None)
     if isinstance(stated, Certificate) and stated.evidence is not None:
         found = judge(
-            model, stated.evidence, X, y, sample_weight, level=level, origin="certify"
+            *(model, stated.evidence, X, y, sample_weight),
+            level=level,
+            origin="certify",
+            sensitive=sensitive,
         )
         return _compare(stated, found)
     evidence, note = foreign.evidence(model, X, sample_weight)
@@ -215,14 +233,20 @@ def judge(
     fit_seconds: float | None = None,
     threads: int | None = None,
     note: str = "",
+    sensitive: Any = None,
 ) -> Certificate:
     """Run the checker of ``evidence.kind`` and date, size and sign the result.
 
     ``ended`` is how a solver stopped; it stands unless the target is met or refuted.
+    ``sensitive`` is lent to the checker and not kept.
     """
     start = time.perf_counter()
+    lent = evidence
+    if sensitive is not None:
+        arrays = {**evidence.arrays, "sensitive": np.asarray(sensitive, dtype=object)}
+        lent = dataclasses.replace(evidence, arrays=arrays)
     claims, status, marks = CHECKERS[evidence.kind](
-        model, evidence, X, y, sample_weight, level
+        model, lent, X, y, sample_weight, level
     )
     if note and claims[0].strength is not Strength.REFUSED and claims[0].met is False:
         claims[0] = dataclasses.replace(claims[0], assumptions=(note,))

@@ -1,0 +1,172 @@
+"""Features without linear trace of an attribute: pre-processing.
+
+    minimise  E‖X̃ − X‖²  over affine maps X̃ of X  with  Cov(X̃, A) = 0
+
+In whitened coordinates the answer is the orthogonal projection that leaves out the span
+of the covariance with A (Belrose et al., 2023). No linear model of X̃ then predicts A
+better than a constant does. The map needs A for the fit alone, not for new rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from certus.base import Fitted, Model, certified_fit, check_number, validate_data
+from certus.certificate import Evidence
+from certus.fairness.attribute import Attributed, basis_of
+from certus.fairness.groups import Array
+from certus.verify.data import weights
+
+
+class Decorrelation(Attributed, OneToOneFeatureMixin, TransformerMixin, Model):
+    """Takes from the features what is linearly related to an attribute.
+
+    Objective
+    ---------
+    E‖X̃ − X‖² over all affine maps X̃ of X with Cov(X̃, A) = 0, on the training rows.
+
+    Certificate
+    -----------
+    ``covariance`` (PROVED): the largest correlation with the attribute that is left
+    beyond the share 1 − ``alpha``, on the training rows. ``removed_variance``
+    (MEASURED). Costs two passes over the data.
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+        Share of the covariance that is taken away, in [0, 1].
+    sensitive_columns : name, place, or list of them, optional
+        Columns of X that hold the attribute, where ``fit`` is not passed it. They are
+        changed like the others: with ``alpha=1`` they become constant.
+
+    Attributes
+    ----------
+    mean_ : ndarray of shape (n_features,)
+        Means of the columns.
+    directions_ : ndarray of shape (n_features, n_directions)
+        ``(X - mean_) @ directions_`` is what the attribute shows in.
+    loadings_ : ndarray of shape (n_directions, n_features)
+        ... times these is what is taken away.
+    certificate_ : Certificate
+        What the verifier found.
+
+    Notes
+    -----
+    Attributes that are numbers with fractions are taken as they are; all other values
+    are categories. Models that are not linear may still find the attribute: see
+    :func:`certus.fairness.recovery`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from certus.fairness import Decorrelation
+    >>> rng = np.random.default_rng(0)
+    >>> group = rng.choice(["a", "b"], 200)
+    >>> X = rng.normal(size=(200, 3)) + (group == "b")[:, None] * [2.0, 1.0, 0.0]
+    >>> plain = Decorrelation().fit_transform(X, sensitive=group)
+    >>> gap = plain[group == "a"].mean(axis=0) - plain[group == "b"].mean(axis=0)
+    >>> bool(np.abs(gap).max() < 1e-12)
+    True
+    """
+
+    def __init__(self, alpha: float = 1.0, *, sensitive_columns: Any = None) -> None:
+        self.alpha = alpha
+        self.sensitive_columns = sensitive_columns
+
+    @certified_fit
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, sensitive: Any = None
+    ) -> Any:
+        """Find the directions in which the attribute shows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Training rows.
+        y : ignored
+            Not used, present for scikit-learn's sake.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights; an integer weight equals repetition.
+        sensitive : array-like of shape (n_samples,) or (n_samples, n_attributes)
+            The attribute, or several; needed unless ``sensitive_columns`` is set.
+
+        Returns
+        -------
+        Decorrelation
+            Itself.
+        """
+        check_number("alpha", self.alpha, 0, 1)
+        given = X
+        X = validate_data(self, X, dtype=[np.float64, np.float32])
+        A = self._read_sensitive(given, sensitive)
+        s = weights(sample_weight, None, X, None, len(X))
+        Z = np.asarray(X, dtype=np.float64)
+        scale = np.abs(Z).max(axis=0)
+        scale[scale == 0] = 1.0
+        mean = (s / s.sum()) @ (Z / scale)
+        found = _directions(Z / scale - mean, basis_of(A, s), s)
+        self.mean_ = mean * scale
+        self.directions_ = found[0] / scale[:, None]
+        self.loadings_ = found[1] * scale
+        params = {"alpha": float(self.alpha)}
+        evidence = Evidence("decorrelation", (), params)
+        return Fitted(evidence, X, None, sample_weight, sensitive=A)
+
+    def transform(self, X: Any) -> Array:
+        """Rows without what is linearly related to the attribute.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows; their attribute is not needed.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features)
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        shown = (X - self.mean_) @ self.directions_
+        return np.asarray(X - self.alpha * (shown @ self.loadings_), dtype=X.dtype)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def _directions(Z: Array, U: Array, s: Array) -> tuple[Array, Array]:
+    """L and R such that Z − Z L R has no covariance with U; both are centred.
+
+    Where columns are nearly dependent, one step leaves some rounding times their
+    condition number; a second one, on what the first left, takes that away.
+    """
+    share = s / s.sum()
+    d = Z.shape[1]
+    left, right = np.zeros((d, 0)), np.zeros((0, d))
+    size = np.sqrt(share @ np.square(Z))
+    for _ in range(3):
+        rest = Z - (Z @ left) @ right
+        covariance = (rest * share[:, None]).T @ U
+        if np.all(np.abs(covariance) <= 1e-14 * np.maximum(size, 1e-300)[:, None]):
+            break
+        L, R = _step(rest, U, share)
+        left = np.hstack([left, L - left @ (right @ L)])
+        right = np.vstack([right, R])
+    return left, right
+
+
+def _step(Z: Array, U: Array, share: Array) -> tuple[Array, Array]:
+    """One projection in whitened coordinates, as Z ↦ Z − Z L R."""
+    root = np.sqrt(share)[:, None]
+    Q, sizes, V = np.linalg.svd(root * Z, full_matrices=False)
+    known = sizes > 1e-12 * sizes.max(initial=0.0)
+    Q, sizes, V = Q[:, known], sizes[known], V[known]
+    P, values, _ = np.linalg.svd(Q.T @ (root * U), full_matrices=False)
+    P = P[:, values > 1e-14]
+    return (V.T / sizes) @ P, P.T @ (sizes[:, None] * V)

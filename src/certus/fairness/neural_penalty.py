@@ -1,0 +1,82 @@
+"""The penalty on what an attribute explains of the outputs, for networks.
+
+    Σ sᵢ ℓ(yᵢ, f(xᵢ; θ)) / Σ s + ½·strength·Σ Cov(u, z)²   over the rows of a batch
+
+with the scores z and columns u of mean zero and unit covariance that span what the
+attribute explains.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from sklearn.base import clone
+from torch import Tensor
+
+from certus.base import Fitted
+from certus.certificate import Evidence
+from certus.deep.batches import Batch
+from certus.deep.objective import Change, Targets, weighted_mean
+from certus.deep.run import Losses
+from certus.fairness.attribute import basis_of
+from certus.fairness.groups import Array
+from certus.verify.data import weights
+
+
+def explained_variance(z: Tensor, u: Tensor, s: Tensor | None) -> Tensor:
+    """Σ Cov(u, z)² over columns of u and scores; of two scores, their difference."""
+    z = z.reshape(len(z), -1)  # (rows, scores)
+    if z.shape[1] == 2:
+        z = z[:, 1:] - z[:, :1]
+    elif z.shape[1] > 2:  # free up to a constant for each row
+        z = z - z.mean(dim=1, keepdim=True)
+    share = (
+        torch.full_like(z[:, :1], 1 / len(z)) if s is None else (s / s.sum())[:, None]
+    )
+    u = u.to(z.dtype)
+    centred = u - (share * u).sum(dim=0)  # (rows, columns)
+    covariance = centred.T @ (share * z)  # (columns, scores)
+    return covariance.square().sum()
+
+
+def with_penalty(strength: float, U: Array) -> Change:
+    """The targets of a network with the penalty beside its loss."""
+
+    def change(targets: Targets) -> Targets:
+        def objective(module: Any, batch: Batch) -> Losses:
+            z = module(*batch.inputs)
+            loss = weighted_mean(targets.loss(z, batch.y), batch.s)
+            extra: Any = batch.extra
+            part = explained_variance(z, extra, batch.s)
+            return {"loss": loss + 0.5 * strength * part, "explained": part}
+
+        return targets._replace(objective=objective, extra=torch.as_tensor(U))
+
+    return change
+
+
+def fit_network(
+    model: Any, X: Any, y: Any, sample_weight: Any, sensitive: Any
+) -> Fitted:
+    """Train a clone of ``model.estimator`` into ``model.estimator_``."""
+    network = clone(model.estimator)
+    A = model._read_sensitive(X, sensitive)
+    s = weights(sample_weight, None, A, None, len(A))
+    if hasattr(network, "_learn_scale"):  # images are scaled before they are read
+        network._learn_scale(X, sample_weight)
+    change = with_penalty(float(model.strength), basis_of(A, s))
+    done: Fitted = network._fit(X, y, sample_weight, None, None, change)
+    model.estimator_ = network
+    if hasattr(network, "n_features_in_"):
+        model.n_features_in_ = network.n_features_in_
+    found = done.evidence
+    evidence = Evidence("penalised_network", found.terms, found.params, found.arrays)
+    return Fitted(evidence, X, y, sample_weight, done.status, A)
+
+
+def stated(model: Any, X: Any, y: Any, sample_weight: Any, rows: Any, A: Array) -> Any:
+    """The objective on some rows, for the verifier."""
+    s = weights(sample_weight, None, A, None, len(A))
+    change = with_penalty(float(model.strength), basis_of(A, s))
+    return model.estimator_._stated(X, y, sample_weight, rows, change)

@@ -1,0 +1,281 @@
+"""A penalty on what an attribute explains of the score: in training.
+
+    loss + Ω + ½·strength·Var(E[z | A])
+
+where E[z | A] is the best linear prediction of the score z from the attribute A; for
+groups, the mean score of each group. Of a linear model the penalty is a quadratic form
+in w: the objective stays convex, and a change of coordinates turns both penalties into
+the plain one, so that the estimator's own solver and certificate serve.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import MetaEstimatorMixin, clone
+from sklearn.utils import get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from certus.base import (
+    Estimator,
+    Fitted,
+    certified_fit,
+    check_number,
+    validate_data,
+)
+from certus.certificate import Evidence
+from certus.fairness.attribute import Attributed, basis_of
+from certus.fairness.groups import Array
+from certus.terms import L2
+from certus.verify.data import plain, weights
+from certus.verify.problem import problems_of
+
+
+def _has(method: str) -> Any:
+    return lambda self: hasattr(getattr(self, "estimator_", self.estimator), method)
+
+
+class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
+    """Trains a model whose score an attribute explains less.
+
+    Objective
+    ---------
+    P + ½·strength·Var(E[z | A]): P the estimator's own objective, its loss averaged
+    over rows; z = Xw + b the score, or the outputs of a network; E[z | A] its best
+    linear prediction from the attribute, for groups the mean of each.
+
+    Certificate
+    -----------
+    Linear models: ``duality_gap`` (PROVED) of the whole objective; and
+    ``explained_variance`` (MEASURED), the share of the score's variance. Networks:
+    ``training_loss`` and ``gradient_norm`` (MEASURED), with the penalty. As much as the
+    certificate of the estimator, and one more pass.
+
+    Parameters
+    ----------
+    estimator : estimator
+        A linear model of certus with an L2 penalty and no other, such as
+        ``LogisticRegression``, ``Ridge``, ``LinearSVC``, ``PoissonRegressor``; or a
+        network of certus.deep, such as ``NeuralClassifier``.
+    strength : float, default=1.0
+        Weight of the penalty.
+    sensitive_columns : name, place, or list of them, optional
+        Columns of X that hold the attribute, where ``fit`` is not passed it. The model
+        sees them like all others.
+
+    Attributes
+    ----------
+    estimator_ : estimator
+        The fitted one. It predicts; its coefficients are those of X.
+    coef_, intercept_ : ndarray
+        Of a linear model.
+    certificate_ : Certificate
+        What the verifier found.
+
+    Notes
+    -----
+    A linear model is fitted twice, first without the penalty, which tells how strong
+    its L2 penalty is. Networks see the explained variance of a batch, which chance
+    raises by about Var(z)/batch_size for each group: batches should be large.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from certus.fairness import CovariancePenalty, independence
+    >>> from certus.linear import LogisticRegression
+    >>> rng = np.random.default_rng(0)
+    >>> group = rng.choice(["a", "b"], 1000)
+    >>> X = rng.normal(size=(1000, 3))
+    >>> X[:, 0] += 2.0 * (group == "b")
+    >>> y = (X[:, 0] + X[:, 1] + rng.normal(size=1000) > 1).astype(int)
+    >>> gaps = []
+    >>> for strength in (0.0, 1.0, 100.0):
+    ...     model = CovariancePenalty(LogisticRegression(), strength)
+    ...     model = model.fit(X, y, sensitive=group)
+    ...     gaps.append(independence(model.predict(X), group).difference)
+    >>> gaps[0] > gaps[1] > gaps[2], model.certificate_.met
+    (True, True)
+    """
+
+    def __init__(
+        self, estimator: Any, strength: float = 1.0, *, sensitive_columns: Any = None
+    ) -> None:
+        self.estimator = estimator
+        self.strength = strength
+        self.sensitive_columns = sensitive_columns
+
+    @certified_fit
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, sensitive: Any = None
+    ) -> Any:
+        """Fit to data whose attribute is known.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Training rows.
+        y : array-like of shape (n_samples,)
+            Targets.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights; an integer weight equals repetition.
+        sensitive : array-like of shape (n_samples,) or (n_samples, n_attributes)
+            The attribute, or several; needed unless ``sensitive_columns`` is set.
+
+        Returns
+        -------
+        CovariancePenalty
+            Itself.
+        """
+        check_number("strength", self.strength, 0, np.finfo(float).max)
+        for name in ("coef_", "intercept_"):
+            self.__dict__.pop(name, None)
+        if self._is_network:
+            from certus.fairness.neural_penalty import fit_network
+
+            return fit_network(self, X, y, sample_weight, sensitive)
+        return self._fit_linear(X, y, sample_weight, sensitive)
+
+    @property
+    def _is_network(self) -> bool:
+        kinds = type(self.estimator).__mro__
+        return any(kind.__name__ == "NeuralModel" for kind in kinds)
+
+    def _fit_linear(self, X: Any, y: Any, sample_weight: Any, sensitive: Any) -> Fitted:
+        given = X
+        X = validate_data(self, X, dtype=[np.float64, np.float32])
+        A = self._read_sensitive(given, sensitive)
+        found = clone(self.estimator)
+        options = {} if sample_weight is None else {"sample_weight": sample_weight}
+        found.fit(X, y, **options)
+        alpha = _level(found, X, y, sample_weight)
+        s = weights(sample_weight, None, X, None, len(X))
+        U = basis_of(A, s)
+        Z = np.asarray(X, dtype=np.float64)
+        share = s / s.sum()
+        M = (share[:, None] * U).T @ (Z - share @ Z)
+        _, sizes, V = np.linalg.svd(M, full_matrices=False)
+        shrink = 1 / np.sqrt(1 + float(self.strength) / alpha * np.square(sizes)) - 1
+        if self.strength > 0:
+            moved = (Z + ((Z @ V.T) * shrink) @ V).astype(X.dtype)
+            found = clone(self.estimator).fit(moved, y, **options)
+        evidence = found.certificate_.evidence
+        status = found.certificate_.status
+        coef = plain(found.coef_)
+        coef = (coef + ((coef @ V.T) * shrink) @ V).astype(coef.dtype)
+        found.coef_ = self.coef_ = coef
+        self.intercept_ = found.intercept_
+        del found.certificate_  # it speaks of other columns
+        self.estimator_ = found
+        params = {**evidence.params, "strength": float(self.strength)}
+        mine = Evidence("covariance_penalty", evidence.terms, params, evidence.arrays)
+        return Fitted(mine, X, y, sample_weight, status, A)
+
+    def _stated(self, X: Any, y: Any, sample_weight: Any, rows: Any, A: Any) -> Any:
+        """The objective of a network on some rows, for the verifier."""
+        from certus.fairness.neural_penalty import stated
+
+        return stated(self, X, y, sample_weight, rows, A)
+
+    def _asked(self, X: Any) -> Any:
+        """X as the estimator was given it."""
+        check_is_fitted(self)
+        if self._is_network:
+            return X
+        return validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+
+    def predict(self, X: Any) -> Array:
+        """Predictions of the fitted estimator.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows; their attribute is not needed.
+
+        Returns
+        -------
+        ndarray
+        """
+        return np.asarray(self.estimator_.predict(self._asked(X)))
+
+    @available_if(_has("predict_proba"))
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities of the classes.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        return np.asarray(self.estimator_.predict_proba(self._asked(X)))
+
+    @available_if(_has("decision_function"))
+    def decision_function(self, X: Any) -> Array:
+        """Scores.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray
+        """
+        return np.asarray(self.estimator_.decision_function(self._asked(X)))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy of a classifier, R² of a regressor.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : array-like of shape (n_samples,)
+            Their targets.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights.
+
+        Returns
+        -------
+        float
+        """
+        return float(self.estimator_.score(self._asked(X), y, sample_weight))
+
+    @property
+    def classes_(self) -> Array:
+        """Labels, if there are any."""
+        return np.asarray(self.estimator_.classes_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self.estimator)
+        for name in ("estimator_type", "classifier_tags", "regressor_tags"):
+            setattr(tags, name, getattr(inner, name))
+        tags.target_tags, tags.input_tags = inner.target_tags, inner.input_tags
+        tags.input_tags.sparse = tags.input_tags.sparse and self._is_network
+        tags.non_deterministic = inner.non_deterministic
+        return tags
+
+
+def _level(model: Any, X: Array, y: Any, sample_weight: Any) -> float:
+    """Alpha of the penalty ½·alpha·‖w‖² beside the mean loss of a fitted model."""
+    evidence = getattr(getattr(model, "certificate_", None), "evidence", None)
+    if evidence is None or evidence.kind != "linear":
+        raise TypeError(
+            f"{type(model).__name__} is neither a linear model of certus nor a network "
+            "of certus.deep. GroupReduction serves any estimator with sample_weight."
+        )
+    problems, _, _ = problems_of(model, evidence, X, y, sample_weight)
+    levels = {p.penalty.alpha for p in problems if isinstance(p.penalty, L2)}
+    if len(levels) != 1 or not all(isinstance(p.penalty, L2) for p in problems):
+        raise ValueError(
+            f"{type(model).__name__} should have one L2 penalty and no other beside "
+            "this one: leave out L1 parts, and set alpha above 0 or C to a number."
+        )
+    return float(levels.pop())
