@@ -269,7 +269,9 @@ def _spread(
     a, b = np.where(swap, b, a), np.where(swap, a, b)
     least = np.maximum(low[a] - high[b], low[b] - high[a])
     most = np.maximum(high[a] - low[b], high[b] - low[a])
-    pairs = Pairs(values[a] - values[b], least, most, a, b)
+    with np.errstate(over="ignore"):  # scores of either sign may be as far apart
+        seen = values[a] - values[b]
+    pairs = Pairs(seen, least, most, a, b)
     return Cells(metric, values, low, high, sizes, pairs, is_rate)
 
 

@@ -114,7 +114,9 @@ def _ratio(values: Array, low: Array, high: Array) -> tuple[float, float, float]
     ratio = float(values.min() / values.max()) if values.max() > 0 else 1.0
     if np.isnan(low).any():
         return ratio, math.nan, math.nan
-    worst = float(low.min() / high.max()) if high.max() > 0 else 1.0
+    least, most = np.meshgrid(low, high, indexing="ij")
+    others = (most > 0) & ~np.eye(len(low), dtype=bool)
+    worst = float((least[others] / most[others]).min(initial=1.0))
     best = min(1.0, float(high.min() / low.max())) if low.max() > 0 else 1.0
     return ratio, worst, best
 

@@ -1,0 +1,117 @@
+"""Hostile input of the criteria: a sentence, or the right answer."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from certus.fairness import calibration, independence, separation, sufficiency
+
+A = ["a", "b", "a", "b"]
+Y = [0, 1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: independence(Y, A[:3]), "3 rows.*4"),
+        (lambda: separation(Y[:3], Y, A), "numbers of rows differ"),
+        (lambda: independence([], []), "no rows"),
+        (lambda: independence([0, 1, math.nan, 1], A), "no value in 1 rows"),
+        (lambda: independence(["x", None, "y", "x"], A), "no value in 1 rows"),
+        (lambda: independence([0.1, math.inf, 0.3, 0.2], A), "NaN or infinity"),
+        (lambda: independence(np.eye(4), A), "one value per row"),
+        (lambda: independence(Y, np.zeros((4, 0))), "one column per attribute"),
+        (lambda: independence(Y, np.zeros((4, 1, 1))), "one value per row"),
+        (lambda: independence(Y, A, positive=7), "positive=7 does not occur"),
+        (lambda: independence(Y, A, delta=0), "delta is 0"),
+        (lambda: independence(Y, A, tolerance=-1), "tolerance is -1"),
+        (lambda: independence(Y, A, tolerance=math.nan), "tolerance is nan"),
+        (lambda: independence(Y, A, sample_weight=[1, 1, -1, 1]), "negative"),
+        (lambda: independence(Y, A, sample_weight=[0] * 4), "zero everywhere"),
+        (lambda: independence(Y, A, sample_weight=[1]), "numbers of rows differ"),
+        (lambda: separation(["0", "1", "1", "0"], Y, A), "different kinds"),
+        (lambda: independence(np.arange(60), ["a", "b"] * 30), "scores=True"),
+        (lambda: independence(Y, [[1], [[2]], [1], [2]]), "text or numbers"),
+        (lambda: independence(["x", "y", "x", "y"], A, scores=True), "numbers"),
+        (lambda: calibration(Y, [0.1, 2.0, 0.3, 0.4], A), "probabilities in"),
+        (lambda: calibration([0, 1, 2, 1], [0.1] * 4, A), "positive= to say"),
+        (lambda: calibration(Y, [0.1] * 4, A, bins=0), "bins is 0"),
+        (lambda: calibration(Y, [0.1] * 4, A, bins=[0.5, 0.2]), "ascending order"),
+        (lambda: calibration(Y, [0.1] * 4, A, bins=[0.2, 1]), "beyond the bins"),
+        (lambda: sufficiency(Y, [0.1, 5.5, 2, 3], A), "pass the edges"),
+        (lambda: independence(Y, A)["nothing"], "not among selection_rate"),
+    ],
+)
+def test_what_is_wrong_is_said(call, said) -> None:
+    with pytest.raises((ValueError, KeyError), match=said):
+        call()
+
+
+def test_amounts_are_no_groups_but_codes_with_a_fraction_are() -> None:
+    rng = np.random.default_rng(0)
+    with pytest.raises(ValueError, match="ranges first"):
+        independence(rng.integers(0, 2, 100), rng.normal(size=100))
+    with pytest.raises(ValueError, match="at most 500"):
+        independence(rng.integers(0, 2, 600), np.arange(600))
+    assert len(independence([0, 1], [0.5, 1.5]).groups) == 2
+
+
+def test_one_group_one_row_and_groups_of_one_row() -> None:
+    alone = independence([1, 0, 1], ["a"] * 3)
+    assert math.isnan(alone.difference) and math.isnan(alone.ratio)
+    assert "one group only" in alone.verdict and alone.holds is None
+    assert math.isnan(independence([1], ["a"]).difference)
+    tiny = separation([1, 0, 1], [1, 0, 0], ["a", "b", "c"])
+    assert tiny.verdict.startswith("too few rows") and tiny.holds is None
+    assert tiny["true_positive_rate"]["a"] == 1.0
+    assert math.isnan(tiny["true_positive_rate"]["b"])
+    i = tiny.metrics.index("true_positive_rate")
+    assert (tiny.low[i, 1], tiny.high[i, 1]) == (0.0, 1.0)
+
+
+def test_nothing_to_compare_is_said() -> None:
+    table = separation([1, 1, 0, 0], [1, 0, 1, 0], ["a", "a", "b", "b"])
+    assert "no two groups" in table.verdict and math.isnan(table.difference)
+    assert str(table) and table.to_dict()["holds"] is None
+
+
+@pytest.mark.parametrize("score", [0.5, 0.0, 1.0, 1e300, -1e300])
+def test_a_constant_score_has_no_gap(score) -> None:
+    rows = 8000
+    a = ["a", "b"] * (rows // 2)
+    table = independence([score] * rows, a, scores=True)
+    assert table.difference == 0.0 and table["mean_score"]["a"] == pytest.approx(score)
+    assert table.gap("score_distribution").low == 0.0
+
+
+def test_scores_of_absurd_size_do_not_overflow() -> None:
+    table = independence([1e308, -1e308, 1e308, -1e308], A, scores=True)
+    assert np.isfinite(table.values).all()
+    assert table["mean_score"] == {"a": 1e308, "b": -1e308}
+
+
+def test_any_container_will_do() -> None:
+    wanted = independence(Y, A)["selection_rate"]
+    for a in (
+        pd.Series(A),
+        pd.Categorical(A),
+        pd.Series(A, dtype="string"),
+        np.array(A),
+        np.array(A)[:, None],
+        tuple(A),
+    ):
+        assert independence(pd.Series(Y), a)["selection_rate"] == wanted
+    missing = pd.Series(["a", pd.NA, "a", None], dtype="string")
+    assert independence(Y, missing).groups == ("a", None)
+    times = pd.Series(pd.to_datetime(["2020-01-01", None, "2020-01-01", None]))
+    assert independence(Y, times).groups[1] is None
+    assert independence(np.array(Y, dtype=bool), A)["selection_rate"] == wanted
+    assert independence(np.array(Y, dtype=float), A)["selection_rate"] == wanted
+
+
+def test_labels_from_a_file_cannot_steer_the_terminal() -> None:
+    assert "\x1b" not in str(independence(Y, ["\x1b[31ma", "b"] * 2))
