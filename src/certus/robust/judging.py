@@ -229,14 +229,14 @@ def prepared(
             f"threat must be a ThreatModel such as ThreatModel('linf', 0.1), got "
             f"{threat!r}."
         )
-    target = as_target(model, X)
-    X = np.asarray(X)
+    given, X = X, np.asarray(X)
     if X.dtype not in (np.float16, np.float32, np.float64):
         X = X.astype(np.float64)
     if not np.isfinite(X).all():
         raise ValueError("X contains NaN or infinite values; attacks need numbers.")
     if not len(X):
         raise ValueError("X has no rows; there is nothing to attack.")
+    target = as_target(model, given)
     threat.check_rows(X)
     if y is None:
         return target, X, target.labels(X)
@@ -293,8 +293,11 @@ def allowed(X_hat: Array, X: Array, threat: ThreatModel) -> Array:
     it is not.
     """
     exact, kind = X.astype(np.float64), X.dtype
-    most = float(np.finfo(kind).max) / 4
-    wanted = np.where(np.isfinite(X_hat), np.clip(X_hat, -most, most), exact)
+    # No farther than norms can be computed.
+    most = float(np.finfo(np.float64).max) ** (1 / (min(threat.norm, 9) + 1))
+    most = min(most, float(np.finfo(kind).max) / 4)
+    near = np.clip(X_hat, np.minimum(exact, -most), np.maximum(exact, most))
+    wanted = np.where(np.isfinite(X_hat), near, exact)
     D = threat.project(wanted, exact) - exact
     shrink = 2.0 ** -np.finfo(kind).nmant
     for k in range(1, 24):
@@ -310,15 +313,15 @@ def allowed(X_hat: Array, X: Array, threat: ThreatModel) -> Array:
 def _returned(changed: Any, X: Array) -> Array:
     """What an attack returned, if it is one changed row for each."""
     try:
-        found = np.asarray(plain(changed), dtype=np.float64)
+        found = plain(changed)
     except (TypeError, ValueError):
         found = np.empty(0)
-    if found.shape != X.shape:
+    if found.shape != X.shape or found.dtype.kind not in "fiu":
         raise ValueError(
-            f"the attack must return changed rows as an array of shape {X.shape}; it "
-            f"returned a {type(changed).__name__} of shape {np.shape(changed)}."
+            f"the attack must return changed rows, {X.shape} numbers; it returned a "
+            f"{type(changed).__name__} of shape {found.shape}."
         )
-    return found
+    return found.astype(np.float64)
 
 
 def plain(X: Any) -> Array:

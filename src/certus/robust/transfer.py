@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from certus.linear import LogisticRegression
 from certus.robust.judging import beside, chosen_attack, plain
 from certus.robust.pgd import PGD
 from certus.robust.recognise import as_target
@@ -22,6 +23,8 @@ from certus.threat import ThreatModel
 
 #: How far from 1 the sums of scores may be that are read as probabilities.
 SUMS = 1e-6
+#: Share of the scores by which W x + b may miss them.
+FITS = 1e-5
 
 
 @dataclass(frozen=True)
@@ -64,9 +67,9 @@ def steal(model: Any, X: Any, surrogate: Any = None) -> Stolen:
     X : array-like
         Rows to ask about.
     surrogate : classifier, optional
-        What is fitted to the predicted labels. By default scores W x + b by least
-        squares to the scores, or to the logarithms of what are probabilities; to ±1 for
-        the labels of a model that gives no more.
+        What is fitted to the predicted labels. By default scores W x + b, if the
+        model's scores or the logarithms of its probabilities are such; else a logistic
+        regression.
 
     Returns
     -------
@@ -93,33 +96,43 @@ def steal(model: Any, X: Any, surrogate: Any = None) -> Stolen:
     if not len(X) or not np.isfinite(X).all():
         raise ValueError("X must hold rows to ask about, all of them finite numbers.")
     asked = target.queries
-    if surrogate is None:
-        copy: Any = _linear(target, X)
-    else:
-        labels = target.classes[target.labels(X)]
-        if len(np.unique(labels)) < 2:
-            raise ValueError(
-                f"the model predicts {labels[0]!r} for all {len(X)} rows: ask about "
-                "rows that are farther apart."
-            )
-        copy = clone(surrogate).fit(X, labels)
+    copy: Any = None
+    if surrogate is None and target.has_scores:
+        copy = _linear(target, X)
+    if copy is None:
+        copy = _fitted(target, X, surrogate)
     return Stolen(copy, target.queries - asked, target)
 
 
-def _linear(target: Target, X: Array) -> Linear:
-    """Scores W x + b by least squares; the smallest where rows do not suffice."""
-    if target.has_scores:
-        z = np.asarray(plain(target.scores(target.rows(X))), dtype=np.float64)
-        if (z >= 0).all() and np.allclose(z.sum(axis=1), 1, atol=SUMS):
-            z = np.log(np.maximum(z, np.finfo(np.float64).tiny))
-    else:
-        z = 2.0 * (target.labels(X)[:, None] == np.arange(len(target.classes))) - 1
+def _fitted(target: Target, X: Array, surrogate: Any) -> Any:
+    """A classifier fitted to the labels."""
+    labels = target.classes[target.labels(X)]
+    if len(np.unique(labels)) < 2:
+        raise ValueError(
+            f"the model predicts {labels[0]!r} for all {len(X)} rows: ask about rows "
+            "that are farther apart."
+        )
+    if surrogate is None:
+        return LogisticRegression().fit(X.reshape(len(X), -1), labels)
+    return clone(surrogate).fit(X, labels)
+
+
+def _linear(target: Target, X: Array) -> Linear | None:
+    """Scores W x + b by least squares, if they fit; the smallest if several do."""
+    z = np.asarray(plain(target.scores(target.rows(X))), dtype=np.float64)
+    if (z >= 0).all() and np.allclose(z.sum(axis=1), 1, atol=SUMS):
+        # Half the smallest share stands for none.
+        z = np.log(np.maximum(z, z[z > 0].min() / 2))
     flat = X.reshape(len(X), -1).astype(np.float64)
     # Centred rows of like spread: the solution does not depend on units.
     middle, spread = flat.mean(axis=0), flat.std(axis=0)
     spread = np.where(spread > 0, spread, 1.0)
     level = z.mean(axis=0)
-    W = np.linalg.lstsq((flat - middle) / spread, z - level)[0].T / spread
+    scaled = (flat - middle) / spread
+    W = np.linalg.lstsq(scaled, z - level)[0].T
+    if np.abs(scaled @ W.T + level - z).max() > FITS * np.abs(z).max():
+        return None
+    W = W / spread
     b = level - W @ middle
 
     def predict(X: Any) -> Array:
