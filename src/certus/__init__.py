@@ -29,6 +29,7 @@ _WHERE = {
 _PACKAGES = (
     "deep",
     "factor",
+    "fairness",
     "kernel",
     "linear",
     "losses",

@@ -14,7 +14,7 @@ import numpy as np
 from certus.fairness.cells import Cells, Pairs
 from certus.fairness.groups import Array, Groups
 
-_MOST = 1e9  # rows; beyond, no number worth stating would do
+_MOST = 1e7  # rows; beyond, no number worth stating would do
 
 
 class Gap(NamedTuple):
