@@ -24,7 +24,7 @@ class Attributed:
     def _read_sensitive(self, X: Any, sensitive: Any) -> Array:
         """The attribute, one column for each, from ``sensitive`` or from X."""
         named = self.sensitive_columns
-        n = int(X.shape[0]) if hasattr(X, "shape") else len(X)
+        n = count_rows(X)
         if sensitive is not None:
             if named is not None:
                 raise ValueError(
@@ -52,6 +52,13 @@ class Attributed:
         if len(found) != n:
             raise ValueError(f"sensitive has {len(found):,} rows and X has {n:,}.")
         return found
+
+
+def count_rows(X: Any) -> int:
+    """Rows of an array, a frame, a list, or what can be made one."""
+    if not hasattr(X, "shape"):
+        return len(X if hasattr(X, "__len__") else np.asarray(X))
+    return int(X.shape[0]) if X.shape else 0
 
 
 def _column(X: Any, name: Any) -> Array:

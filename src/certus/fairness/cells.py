@@ -164,11 +164,11 @@ class Distribution:
             low[nothing], high[nothing] = 0.0, 1.0
         pairs = Pairs(seen, low, high, first, second)
         each = [(first == a) | (second == a) for a in range(k)]
-        ends = [
+        values, least, most = (
             np.array([_largest(part[rows]) for rows in each])
             for part in (seen, np.maximum(low, 0.0), high)
-        ]
-        return Cells(self.metric, *ends, sizes, pairs, False)
+        )
+        return Cells(self.metric, values, least, most, sizes, pairs, False)
 
 
 @dataclass(frozen=True)

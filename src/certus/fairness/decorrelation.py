@@ -105,7 +105,7 @@ class Decorrelation(Attributed, OneToOneFeatureMixin, TransformerMixin, Model):
         A = self._read_sensitive(given, sensitive)
         s = weights(sample_weight, None, X, None, len(X))
         Z = np.asarray(X, dtype=np.float64)
-        scale = np.abs(Z).max(axis=0)
+        scale = np.abs(Z[s > 0]).max(axis=0)
         scale[scale == 0] = 1.0
         mean = (s / s.sum()) @ (Z / scale)
         found = _directions(Z / scale - mean, basis_of(A, s), s)
@@ -140,33 +140,34 @@ class Decorrelation(Attributed, OneToOneFeatureMixin, TransformerMixin, Model):
         return tags
 
 
+#: Directions whose spread is below this share of the largest are left out of the
+#: whitening, unless the attribute shows in nothing else: dividing by a small spread
+#: makes rounding large.
+LEAST_SPREADS = (1e-5, 1e-8, 1e-12)
+
+
 def _directions(Z: Array, U: Array, s: Array) -> tuple[Array, Array]:
     """L and R such that Z − Z L R has no covariance with U; both are centred.
 
-    Where columns are nearly dependent, one step leaves some rounding times their
-    condition number; a second one, on what the first left, takes that away.
+    In whitened coordinates Z L is the part of the rows in which U shows. R is solved
+    for, so that what is left has no covariance whatever the rounding of L.
     """
-    share = s / s.sum()
-    d = Z.shape[1]
-    left, right = np.zeros((d, 0)), np.zeros((0, d))
-    size = np.sqrt(share @ np.square(Z))
-    for _ in range(3):
-        rest = Z - (Z @ left) @ right
-        covariance = (rest * share[:, None]).T @ U
-        if np.all(np.abs(covariance) <= 1e-14 * np.maximum(size, 1e-300)[:, None]):
-            break
-        L, R = _step(rest, U, share)
-        left = np.hstack([left, L - left @ (right @ L)])
-        right = np.vstack([right, R])
-    return left, right
-
-
-def _step(Z: Array, U: Array, share: Array) -> tuple[Array, Array]:
-    """One projection in whitened coordinates, as Z ↦ Z − Z L R."""
-    root = np.sqrt(share)[:, None]
+    root = np.sqrt(s / s.sum())[:, None]
     Q, sizes, V = np.linalg.svd(root * Z, full_matrices=False)
-    known = sizes > 1e-12 * sizes.max(initial=0.0)
-    Q, sizes, V = Q[:, known], sizes[known], V[known]
-    P, values, _ = np.linalg.svd(Q.T @ (root * U), full_matrices=False)
-    P = P[:, values > 1e-14]
-    return (V.T / sizes) @ P, P.T @ (sizes[:, None] * V)
+    covariance = (root * U).T @ (root * Z)
+    size = np.sqrt(np.square(root * Z).sum(axis=0))
+    best = np.inf, np.zeros((Z.shape[1], 0)), np.zeros((0, Z.shape[1]))
+    for least in LEAST_SPREADS:
+        known = sizes > least * sizes.max(initial=0.0)
+        P, values, _ = np.linalg.svd(Q[:, known].T @ (root * U), full_matrices=False)
+        P = P[:, values > 1e-13]
+        L = (V[known].T / sizes[known]) @ P
+        shown = (root * U).T @ (root * (Z @ L))
+        R = np.linalg.lstsq(shown, covariance, rcond=1e-13)[0]
+        rest = np.abs(covariance - shown @ R) / np.maximum(size, 1e-300)
+        left = float(rest.max(initial=0.0))
+        if left < 0.1 * best[0]:
+            best = left, L, R
+        if left <= 1e-13:
+            break
+    return best[1:]

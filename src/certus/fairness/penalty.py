@@ -197,7 +197,8 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         -------
         ndarray
         """
-        return np.asarray(self.estimator_.predict(self._asked(X)))
+        X = self._asked(X)
+        return np.asarray(self.estimator_.predict(X))
 
     @available_if(_has("predict_proba"))
     def predict_proba(self, X: Any) -> Array:
@@ -212,7 +213,8 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         -------
         ndarray of shape (n_samples, n_classes)
         """
-        return np.asarray(self.estimator_.predict_proba(self._asked(X)))
+        X = self._asked(X)
+        return np.asarray(self.estimator_.predict_proba(X))
 
     @available_if(_has("decision_function"))
     def decision_function(self, X: Any) -> Array:
@@ -227,7 +229,8 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         -------
         ndarray
         """
-        return np.asarray(self.estimator_.decision_function(self._asked(X)))
+        X = self._asked(X)
+        return np.asarray(self.estimator_.decision_function(X))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy of a classifier, R² of a regressor.
@@ -245,7 +248,8 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         -------
         float
         """
-        return float(self.estimator_.score(self._asked(X), y, sample_weight))
+        X = self._asked(X)
+        return float(self.estimator_.score(X, y, sample_weight))
 
     @property
     def classes_(self) -> Array:

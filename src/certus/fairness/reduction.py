@@ -325,9 +325,10 @@ class _Game:
     @property
     def free(self) -> bool:
         """Whether the plain fit meets the constraints, so that it is the answer."""
-        rates = np.where(self.shares.known, self.rates[2], np.nan)
-        spread = np.nanmax(rates, axis=1) - np.nanmin(rates, axis=1)
-        return bool(np.all(spread <= self.allowed))
+        rates, known = self.rates[2], self.shares.known
+        highest = np.where(known, rates, -np.inf).max(axis=1)
+        lowest = np.where(known, rates, np.inf).min(axis=1)
+        return bool(np.all(highest - lowest <= self.allowed))
 
     def gap(self, mixture: Mixture) -> float:
         """How much more than the mixture the least bound allows."""

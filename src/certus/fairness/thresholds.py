@@ -94,7 +94,10 @@ class RandomisedDecisions(Attributed, ClassifierMixin, MetaEstimatorMixin, Estim
                 f"requires y to be passed, but the target y is None: "
                 f"{type(self).__name__} compares decisions with the truth."
             )
-        self.classes_, codes = class_codes(column_or_1d(y, warn=True))
+        y = column_or_1d(y, warn=True)
+        if not len(y):
+            raise ValueError("y has 0 samples; at least one of each class is needed.")
+        self.classes_, codes = class_codes(y)
         if len(self.classes_) > 2:
             raise ValueError(
                 "Only binary classification is supported. The type of the target is "

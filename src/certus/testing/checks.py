@@ -45,8 +45,9 @@ def example(estimator: Any, *, seed: int = 0, n: int = 60) -> tuple[Array, Array
     rng = np.random.default_rng(seed)
     X = rng.normal(0.2, 1.0, (n, 4))
     if is_classifier(estimator):
-        y = np.argmax(X[:, :3] + rng.gumbel(size=(n, 3)), axis=1)
-        y[:3] = range(3)
+        k = 3 if get_tags(estimator).classifier_tags.multi_class else 2
+        y = np.argmax(X[:, :k] + rng.gumbel(size=(n, k)), axis=1)
+        y[:k] = range(k)
         return X, y
     if get_tags(estimator).target_tags.positive_only:
         return X, rng.poisson(np.exp(X @ [0.5, -1.0, 0.0, 0.25] + 1)).astype(float)

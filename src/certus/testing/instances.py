@@ -19,8 +19,9 @@ def instances() -> list[Any]:
     >>> len({type(e).__name__ for e in instances()}) == len(instances())
     True
     """
-    from certus import deep, factor, kernel, linear, mixture, neighbors
+    from certus import deep, factor, fairness, kernel, linear, mixture, neighbors
 
+    logistic = linear.LogisticRegression(tol=1e-12)
     return [
         *_networks(),
         deep.MLPClassifier(max_iter=1000, tol=1e-3, random_state=0),
@@ -59,6 +60,11 @@ def instances() -> list[Any]:
         factor.TruncatedSVD(),
         mixture.KMeans(random_state=0),
         mixture.GaussianMixture(),
+        # The attribute stands in X, for these checks pass X and y alone.
+        fairness.CovariancePenalty(logistic, sensitive_columns=[0]),
+        fairness.Decorrelation(sensitive_columns=[0]),
+        fairness.GroupReduction(logistic, sensitive_columns=(), random_state=0),
+        fairness.GroupThresholds(logistic, sensitive_columns=(), random_state=0),
     ]
 
 
@@ -87,6 +93,8 @@ def _networks() -> list[Any]:
 def supervised() -> list[Any]:
     """Those that predict a target and prove it best: no clusterings, no networks.
 
+    Nor interventions of ``certus.fairness``, which hold other estimators.
+
     Examples
     --------
     >>> from certus.testing.instances import supervised
@@ -99,5 +107,5 @@ def supervised() -> list[Any]:
         e
         for e in instances()
         if get_tags(e).target_tags.required
-        and not type(e).__module__.startswith("certus.deep")
+        and not type(e).__module__.startswith(("certus.deep", "certus.fairness"))
     ]

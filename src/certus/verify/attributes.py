@@ -28,8 +28,8 @@ def attribute_of(model: Any, evidence: Evidence, X: Any) -> Array | None:
         found = model._read_sensitive(X, None)
     if found is None:
         return None
-    n = X.shape[0] if hasattr(X, "shape") else len(X)
     found = np.asarray(found, dtype=object)
+    n = len(found) if not hasattr(X, "shape") else int(X.shape[0])
     if len(found) != n:
         raise ValueError(f"sensitive has {len(found):,} rows and X has {n:,}.")
     return found.reshape(n, -1)
