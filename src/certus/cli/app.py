@@ -203,6 +203,13 @@ def audit(
             metavar="FILE", help=".html, .md or .json. Default: MODEL-audit.html"
         ),
     ] = None,
+    sensitive: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Compare groups by this column; repeat for combinations.",
+        ),
+    ] = None,
     as_json: _Json = False,
 ) -> int:
     """Report on a model: what is proved, statistical, measured and assumed.
@@ -212,7 +219,7 @@ def audit(
     """
     from certus.cli import auditing
 
-    return auditing.audit(model, data, target, report, as_json)
+    return auditing.audit(model, data, target, report, as_json, sensitive)
 
 
 @app.command("list")

@@ -77,7 +77,10 @@ def certify(
 
 
 class Meeting(NamedTuple):
-    """A model, the rows of a table, their targets, the file's split, and remarks."""
+    """A model, the rows of a table, their targets, the file's split, and remarks.
+
+    ``frame`` is the table with all its columns but the target.
+    """
 
     model: Any
     X: Any
@@ -85,6 +88,7 @@ class Meeting(NamedTuple):
     target: str
     split: Any
     remarks: list[str]
+    frame: Any
 
     def recheck(self, level: str) -> Any:
         """Judge a pipeline by its split, and a bare model on all rows."""
@@ -115,7 +119,7 @@ def meet(model_path: Path, path: Path, target: str | None, step: Any) -> Meeting
     frame, y, _ = split_target(frame, name, path.name)
     X, remarks = _columns(model, frame)
     split = read_manifest(model_path)["split"]
-    return Meeting(model, X, y, name, split, remarks)
+    return Meeting(model, X, y, name, split, remarks, frame)
 
 
 def _say_rows(found: Any, split: Any) -> None:

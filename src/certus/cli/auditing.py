@@ -14,7 +14,8 @@ from certus.cli import files
 from certus.cli.applying import Meeting, meet
 from certus.cli.fitting import exit_code
 from certus.cli.machine import say_json
-from certus.cli.screen import progress, remark, say, say_certificate, say_claims
+from certus.cli.screen import Stop, progress, remark, say, say_certificate, say_claims
+from certus.wording import shorten
 
 __all__ = ["audit"]
 
@@ -27,6 +28,7 @@ def audit(
     target: str | None,
     report_path: Path | None,
     as_json: bool,
+    sensitive: list[str] | None = None,
 ) -> int:
     """Write the report and say what is in it; returns the exit code."""
     place = report_path or Path(f"{model_path.stem}-audit.html")
@@ -34,10 +36,11 @@ def audit(
     files.check_report(place)
     with progress(4) as step:
         met = meet(model_path, path, target, step)
+        groups = _groups(met, sensitive, path)
         step("checking")
         found = met.recheck("quick")
         step("auditing")
-        report = _report(met, found)
+        report = _report(met, found, groups)
     files.write_report(place, report)
     code = exit_code(report.certificate)
     rows = _rows(met, found)
@@ -66,15 +69,30 @@ def audit(
 _MEASURED = ("test_error", "held_out")
 
 
-def _report(met: Meeting, found: Any) -> Any:
+def _groups(met: Meeting, sensitive: list[str] | None, path: Path) -> Any:
+    """The columns that make groups, whether or not the model uses them."""
+    from certus.table.errors import did_you_mean, quoted
+
+    if not sensitive:
+        return None
+    have = met.frame.columns
+    for name in sensitive:
+        if name not in have:
+            listed = quoted([shorten(column, 20) for column in have], limit=4)
+            hint = did_you_mean(name, have) or f" It has {listed}."
+            raise Stop(f'{path.name} has no column "{shorten(name)}".{hint}', code=2)
+    return met.frame.select(list(dict.fromkeys(sensitive)))
+
+
+def _report(met: Meeting, found: Any, groups: Any) -> Any:
     """The audit, by what the rows turned out to be."""
     from certus.report import audit as report
 
     model, X, y = met.model, met.X, met.y
     if not found.same:
-        return report(model, X_test=X, y_test=y, target=met.target)
+        return report(model, X_test=X, y_test=y, target=met.target, sensitive=groups)
     split = met.split if found.sealed else None
-    return report(model, X, y, split=split, target=met.target)
+    return report(model, X, y, split=split, target=met.target, sensitive=groups)
 
 
 def _rows(met: Meeting, found: Any) -> str:

@@ -19,7 +19,7 @@ from sklearn.utils import get_tags
 
 from certus.certificate import Certificate, Claim, Strength
 from certus.config import config_context, show_versions
-from certus.report import curves, details, penalties, predictions, verdicts
+from certus.report import curves, details, groups, penalties, predictions, verdicts
 from certus.report.document import Audit, Figure
 from certus.report.rows import Array, Rows, Task, column_names, make_rows
 from certus.selection import Split, make_split, recheck, sealed_rows
@@ -46,6 +46,7 @@ def audit(
     sample_weight: Any = None,
     cv: Any = None,
     target: str | None = None,
+    sensitive: Any = None,
     delta: float = 0.05,
     max_time: float = 20.0,
     random_state: int = 0,
@@ -73,8 +74,12 @@ def audit(
         Folds of the training rows for the curves; five shuffled ones by default.
     target : str, optional
         Name of the target, if it is not in the model or in ``y``.
+    sensitive : str or array-like, optional
+        An attribute that should not matter: a column of the table, or its value for
+        each row of ``X_test`` (with ``comparison`` or ``split``, of X). The report then
+        says whether groups are treated alike.
     delta : float, default=0.05
-        Failure probability of the statement about new rows.
+        Failure probability of the statement about new rows, and of that about groups.
     max_time : float, default=20.0
         Seconds for refitting and shuffling; figures shrink or are left out to keep it.
     random_state : int, default=0
@@ -118,17 +123,21 @@ def audit(
         else:
             risk = () if comparison is None else comparison.risk
         risk = risk or _risk(task, unseen, found, delta)
+        table = X if X_test is None else X_test
+        alike = groups.judge(
+            sensitive, table, parts.sealed, task, unseen, found.guess, delta
+        )
     return Audit(
         title=verdicts.title(certificate, task),
         verdict=verdicts.verdict(certificate, risk, found, task, comparison),
         proved=verdicts.proved(certificate),
-        statistical=verdicts.statistical(risk),
+        statistical=(*verdicts.statistical(risk), *alike.claims),
         measured=verdicts.measured(certificate, risk, found, task, unseen),
         assumed=verdicts.assumed(certificate, risk, known, unseen),
         certificate=certificate,
         comparison=details.comparison(comparison),
-        figures=tuple(found.figures),
-        left_out=tuple(found.left_out),
+        figures=(*found.figures, *alike.figures),
+        left_out=(*found.left_out, *alike.left_out),
         data=details.data(model, task, rows, unseen),
         params=details.params(model, rows or unseen),
         versions=show_versions(),
@@ -159,6 +168,7 @@ class _Parts(NamedTuple):
     unseen: Rows | None
     cv: Any = None
     why: str = ""
+    sealed: Array | None = None  # which rows of the whole table were never seen
 
 
 def _divide(
@@ -224,7 +234,8 @@ def _as_filed(whole: Rows, X: Any, task: Task, split: Mapping[str, Any]) -> _Par
 
 def _parts(whole: Rows, training: Array, sealed: Array, folds: Any) -> _Parts:
     unseen = whole.take(sealed)._replace(kind="sealed rows") if len(sealed) else None
-    return _Parts(whole.take(training)._replace(kind="training rows"), unseen, folds)
+    rows = whole.take(training)._replace(kind="training rows")
+    return _Parts(rows, unseen, folds, sealed=sealed)
 
 
 def _same_size(whole: Rows, rows: int) -> None:
@@ -280,7 +291,7 @@ def _look(
     model: Any, task: Task, parts: _Parts, seconds: float, rng: np.random.Generator
 ) -> Found:
     """Draw every figure there is time and reason for."""
-    rows, unseen, cv, why = parts
+    rows, unseen, cv, why = parts[:4]
     figures: list[Figure] = []
     left_out: list[str] = []
 

@@ -283,6 +283,48 @@ def _bar_table(data: Data) -> tuple[list[str], list[list[str]]]:
     return ["column", "rise of the error"], rows
 
 
+# ---- groups --------------------------------------------------------------------
+
+
+def _groups(data: Data, width: float) -> Plot:
+    """For each metric, a bar and a dot for every group."""
+    groups = [fit_text(name, width / 3) for name in data["groups"]]
+    left = 12 + max(map(text_width, groups))
+    block = 30 + 22 * len(groups)
+    ticks = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    size = width, 40 + block * len(data["names"])
+    plot = Plot(*size, Scale(0.0, 1.0), Scale(0, 1), (4, 20, 36, left))
+    for tick in ticks:
+        plot.rule((plot.x(tick), 20), (plot.x(tick), plot.floor), "grid")
+    plot.x_axis(ticks, tick_labels(ticks, percent=True), "")
+    for i, (name, verdict) in enumerate(zip(data["names"], data["verdicts"])):
+        top = 4 + i * block
+        said = fit_text(f"{name}: {verdict}", width)
+        plot.text(0, top + 12, said, "name halo")
+        cells = zip(data["values"][i], data["low"][i], data["high"][i])
+        for j, (value, low, high) in enumerate(cells):
+            y = top + 30 + 22 * j
+            plot.text(left - 8, y + 4, groups[j], "tick", "end")
+            plot.rule((plot.x(low), y), (plot.x(high), y), "bar first")
+            if value is not None:
+                at = plot.x(value)
+                plot.rule((at, y - 6), (at, y + 6), "line first")
+    return plot
+
+
+def _group_table(data: Data) -> tuple[list[str], list[list[str]]]:
+    rows = []
+    for i, name in enumerate(data["names"]):
+        cells = zip(data["groups"], *(data[k][i] for k in _GROUP_CELLS))
+        for group, n, value, low, high in cells:
+            seen = "–" if value is None else _share(value)
+            ends = f"{_share(low)} to {_share(high)}"
+            rows.append([name, group, f"{n:,}", seen, ends])
+    return ["metric", "group", "rows", "observed", "interval"], rows
+
+
+_GROUP_CELLS = ("sizes", "values", "low", "high")
+
 _Painter = Callable[[Data, float], Plot]
 _Tabler = Callable[[Data], tuple[list[str], list[list[str]]]]
 _PAINTERS: dict[str, tuple[_Painter, _Tabler]] = {
@@ -293,4 +335,5 @@ _PAINTERS: dict[str, tuple[_Painter, _Tabler]] = {
     "residuals": (_residuals, _residual_table),
     "importance": (_bars, _bar_table),
     "coefficients": (_bars, _bar_table),
+    "groups": (_groups, _group_table),
 }

@@ -1,0 +1,156 @@
+"""Whether groups are treated alike: the section of an audit about an attribute.
+
+The criteria are measured on rows the model has not seen; where there are none, nothing
+is promised. All tables together are wrong with probability at most delta.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from certus.bounds.intervals import IID
+from certus.certificate import Claim, Strength
+from certus.fairness import (
+    GroupTable,
+    exclusivity,
+    independence,
+    separation,
+    sufficiency,
+)
+from certus.fairness.table import words
+from certus.report.document import Figure
+from certus.report.rows import Array, Rows, Task, column_names
+from certus.wording import shorten
+
+__all__ = ["Judged", "judge"]
+
+_GROUPS = 12  # drawn; the largest ones
+_METRICS = 6
+
+
+class Judged(NamedTuple):
+    """Claims about new rows, a figure, and what is missing."""
+
+    claims: tuple[Claim, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+def _attribute(sensitive: Any, table: Any, rows: Array | None) -> tuple[Any, str]:
+    """The attribute of some rows of a table, by the name of a column or as given."""
+    name = ""
+    if isinstance(sensitive, str):
+        if table is None or sensitive not in column_names(table):
+            raise ValueError(f"The table has no column “{shorten(sensitive)}”.")
+        name = sensitive
+        if not hasattr(table, "columns"):
+            sensitive = table[:, column_names(table).index(sensitive)]
+        else:
+            sensitive = table[sensitive]
+    else:
+        given = getattr(sensitive, "columns", None)
+        parts = [getattr(sensitive, "name", None)] if given is None else list(given)
+        name = ", ".join(str(part) for part in parts if part is not None)
+    values = np.asarray(sensitive, dtype=object)
+    size = table.shape[0] if hasattr(table, "shape") else len(table)
+    if len(values) != size:
+        raise ValueError(
+            f"sensitive has {len(values):,} rows and the table that is judged has "
+            f"{size:,}: they must be equal."
+        )
+    return values if rows is None else values[rows], name
+
+
+def judge(
+    sensitive: Any,
+    table: Any,
+    sealed: Array | None,
+    task: Task,
+    unseen: Rows | None,
+    guess: Any,
+    delta: float,
+) -> Judged:
+    """Measure the criteria on rows never seen; nothing without an attribute."""
+    if sensitive is None:
+        return Judged()
+    values, name = _attribute(sensitive, table, sealed)
+    if unseen is None or guess is None:
+        reason = "all rows passed were used to fit"
+        refused = Claim(
+            "independence",
+            Strength.REFUSED,
+            detail=f"no promise about groups: {reason}",
+            fix="keep rows from the fit and pass them as X_test, y_test",
+        )
+        return Judged((refused,), (), (f"groups: {reason}",))
+    if task.labels:
+        share = delta / 4  # three tables and the rates behind their exclusion
+        tables = [
+            independence(guess, values, delta=share),
+            separation(unseen.y, guess, values, delta=share),
+            sufficiency(unseen.y, guess, values, delta=share),
+        ]
+        excluded = _exclusion(unseen.y, guess, values, share)
+    else:
+        tables = [independence(guess, values, scores=True, delta=delta)]
+        excluded = ""
+    claims = tuple(_claim(table) for table in tables)
+    return Judged(claims, (_figure(tables, unseen, name, delta, excluded),))
+
+
+def _exclusion(truth: Array, guess: Array, values: Any, delta: float) -> str:
+    """Whether base rates keep the criteria from holding together."""
+    if len(np.unique(np.concatenate([truth, guess]))) > 2:
+        return ""
+    said = exclusivity(truth, guess, values, delta=delta).verdict
+    return said if "at least" in said else ""
+
+
+def _claim(table: GroupTable) -> Claim:
+    if table.holds is None:
+        return Claim(table.criterion, Strength.REFUSED, detail=table.verdict)
+    known = [gap.low for gap in table.gaps if not math.isnan(gap.low)]
+    gaps = [gap.high for gap in table.gaps if gap.metric in table.decisive]
+    return Claim(
+        table.criterion,
+        Strength.STATISTICAL,
+        max(gaps) if table.holds else max(known),
+        table.tolerance,
+        table.holds,
+        assumptions=IID,
+        delta=table.delta,
+        detail=table.verdict.partition(f"{table.criterion} ")[2] or table.verdict,
+    )
+
+
+def _figure(
+    tables: list[GroupTable], unseen: Rows, name: str, delta: float, excluded: str
+) -> Figure:
+    said = [t.verdict for t in tables] + ([excluded] if excluded else [])
+    answer = " ".join(f"{text[0].upper()}{text[1:]}." for text in said)
+    keep = np.sort(np.argsort(-tables[0].counts, kind="stable")[:_GROUPS])
+    metrics: dict[str, list[Any]] = {"names": [], "verdicts": []}
+    cells: dict[str, list[Any]] = {"values": [], "low": [], "high": [], "sizes": []}
+    for table in tables:
+        for i, gap in enumerate(table.gaps):
+            if len(metrics["names"]) == _METRICS or np.isnan(table.low[i]).any():
+                continue
+            metrics["names"].append(gap.metric.replace("_", " "))
+            metrics["verdicts"].append(gap.verdict)
+            for key, row in cells.items():
+                part = getattr(table, key)[i, keep].tolist()
+                row.append([None if v != v else v for v in part])
+    by = f" by “{shorten(name)}”" if name else ""
+    more = len(tables[0].groups) - len(keep)
+    rest = f"; {more:,} smaller groups are not drawn" if more else ""
+    return Figure(
+        "groups",
+        "Are groups treated alike?",
+        answer,
+        f"{unseen.size:,} {unseen.kind}, grouped{by}; bars: intervals that hold "
+        f"together with probability {100 * (1 - delta):.4g} %{rest}.",
+        {"groups": [words(tables[0].groups[g]) for g in keep], **metrics, **cells},
+    )
