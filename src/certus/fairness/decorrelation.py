@@ -57,7 +57,8 @@ class Decorrelation(Attributed, OneToOneFeatureMixin, TransformerMixin, Model):
     Notes
     -----
     Attributes that are numbers with fractions are taken as they are; all other values
-    are categories. Models that are not linear may still find the attribute: see
+    are categories. With ``alpha`` below 1 the map can be inverted, so that a linear
+    model with little penalty undoes it. Models that are not linear may still find the attribute: see
     :func:`certus.fairness.recovery`.
 
     Examples

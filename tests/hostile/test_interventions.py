@@ -1,0 +1,245 @@
+"""Interventions on input that is wrong, rare or absurd, and with forged models."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.dummy import DummyClassifier
+from sklearn.linear_model import RidgeClassifier as NoScores
+from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
+
+import certus
+from certus.fairness import (
+    CovariancePenalty,
+    Decorrelation,
+    GroupReduction,
+    GroupThresholds,
+    frontier,
+)
+from certus.linear import LogisticRegression
+
+Array = np.ndarray
+ALL = [
+    CovariancePenalty(LogisticRegression()),
+    Decorrelation(),
+    GroupReduction(LogisticRegression()),
+    GroupThresholds(LogisticRegression()),
+]
+every = pytest.mark.parametrize("model", ALL, ids=lambda m: type(m).__name__)
+deciding = pytest.mark.parametrize("model", ALL[2:], ids=lambda m: type(m).__name__)
+
+
+@pytest.fixture
+def rows() -> tuple[Array, Array, Array]:
+    rng = np.random.default_rng(0)
+    g = rng.choice(["a", "b"], 200)
+    X = rng.normal(size=(200, 3)) + (g == "b")[:, None]
+    return X, (X[:, 0] + rng.normal(size=200) > 0.5).astype(int), g
+
+
+# ---- the attribute ----------------------------------------------------------------
+
+
+@every
+def test_a_forgotten_attribute_is_asked_for(model: Any, rows: Any) -> None:
+    X, y, g = rows
+    with pytest.raises(ValueError, match="needs the sensitive attribute"):
+        model.fit(X, y)
+    with pytest.raises(ValueError, match=r"199 rows and X has 200"):
+        model.fit(X, y, sensitive=g[1:])
+    with pytest.raises(ValueError, match="shape"):
+        model.fit(X, y, sensitive=np.zeros((200, 2, 2)))
+    named = copy.deepcopy(model).set_params(sensitive_columns=[0])
+    with pytest.raises(ValueError, match="passed twice"):
+        named.fit(X, y, sensitive=g)
+    for wrong in ("sex", 7, ["sex"]):
+        named.set_params(sensitive_columns=wrong)
+        with pytest.raises(ValueError, match="no column"):
+            named.fit(X, y)
+        with pytest.raises(ValueError, match="no column"):
+            named.fit(pl.DataFrame(X, schema=["u", "v", "w"]), y)
+
+
+@every
+@pytest.mark.parametrize("kind", ["one group", "one row", "missing", "numbers", "none"])
+def test_odd_attributes(model: Any, kind: str, rows: Any) -> None:
+    X, y, g = rows
+    A: Any = {
+        "one group": np.full(200, "a"),
+        "one row": np.append(g[:-1], "alone"),
+        "missing": [None if i % 7 == 0 else v for i, v in enumerate(g)],
+        "numbers": (g == "b").astype(float),
+        "none": np.zeros((200, 0)),
+    }[kind]
+    model.fit(X, y, sensitive=A)
+    assert model.certificate_.met
+    assert certus.certify(model, X, y, sensitive=A).met
+
+
+@deciding
+def test_amounts_are_no_groups(model: Any, rows: Any) -> None:
+    X, y, _ = rows
+    with pytest.raises(ValueError, match="ranges"):
+        model.fit(X, y, sensitive=X[:, 0])
+
+
+def test_groups_that_were_not_seen_have_no_threshold(rows: Any) -> None:
+    X, y, g = rows
+    model = GroupThresholds(LogisticRegression()).fit(X, y, sensitive=g)
+    with pytest.raises(ValueError, match="'c' was not among those of the fit"):
+        model.predict(X[:2], sensitive=["a", "c"])
+    with pytest.raises(ValueError, match="needs the sensitive attribute"):
+        model.predict(X)
+
+
+# ---- labels, weights, scores ------------------------------------------------------
+
+
+@deciding
+def test_odd_labels_and_weights(model: Any, rows: Any) -> None:
+    X, y, g = rows
+    with pytest.raises(ValueError, match="one class"):
+        model.fit(X, np.ones(200), sensitive=g)
+    with pytest.raises(ValueError, match="binary"):
+        model.fit(X, np.arange(200) % 3, sensitive=g)
+    with pytest.raises(ValueError, match="0 samples"):
+        model.fit(X[:0], y[:0], sensitive=g[:0])
+    with pytest.raises(ValueError):
+        model.fit(X, y, np.full(200, -1.0), sensitive=g)
+    # A group without positives has no true positive rate, and constrains nothing.
+    none = np.where(g == "b", 0, y)
+    assert model.fit(X, none, sensitive=g).certificate_.met
+
+
+def test_scores_that_say_nothing_or_too_much(rows: Any) -> None:
+    X, y, g = rows
+    model = GroupThresholds(DummyClassifier()).fit(X, y, sensitive=g)
+    p = model.selection_probability(X, sensitive=g)
+    assert len(set(p)) == 1
+    far = np.column_stack([np.where(X[:, 0] > 0, 1e308, -1e308), X[:, 1]])
+
+    class Huge(DummyClassifier):
+        def decision_function(self, X: Any) -> Array:
+            return np.where(X[:, 0] > 0, np.inf, -np.inf)
+
+    found = GroupThresholds(Huge()).fit(far, y, sensitive=g)
+    assert found.certificate_.met
+
+
+def test_estimators_that_do_not_serve(rows: Any) -> None:
+    X, y, g = rows
+    with pytest.raises(TypeError, match="takes no sample_weight"):
+        GroupReduction(KNeighborsClassifier()).fit(X, y, sensitive=g)
+    with pytest.raises(TypeError, match="gives no scores"):
+        GroupThresholds(NearestCentroid(metric="manhattan")).fit(X, y, sensitive=g)
+    with pytest.raises(ValueError, match="one of"):
+        GroupThresholds(LogisticRegression(), "fairness").fit(X, y, sensitive=g)
+    with pytest.raises(ValueError, match="gap must be"):
+        GroupThresholds(LogisticRegression(), gap=2).fit(X, y, sensitive=g)
+    other = NoScores().fit(X, np.where(y == 1, 5, 7))
+    with pytest.raises(ValueError, match="knows the classes"):
+        GroupThresholds(other, prefit=True).fit(X, y, sensitive=g)
+
+
+def test_ctrl_c_leaves_the_mixture_found_so_far(rows: Any) -> None:
+    X, y, g = rows
+    calls = []
+
+    class Interrupted(LogisticRegression):
+        def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+            calls.append(1)
+            if len(calls) == 3:
+                raise KeyboardInterrupt
+            return super().fit(X, y, sample_weight)
+
+    model = GroupReduction(Interrupted(), gap=0.0)
+    with certus.config_context(on_interrupt="return"):
+        model.fit(X, y, sensitive=g)
+    assert model.certificate_.status == "interrupted"
+    assert len(model.estimators_) == 2
+    assert model.certificate_["criterion_difference"].met
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-8, 1e8, 1e100])
+def test_absurd_scales(scale: float, rows: Any) -> None:
+    X, _, g = rows
+    Z = X * scale + 3 * scale
+    model = Decorrelation().fit(Z, sensitive=g)
+    left = model.transform(Z) / scale
+    gap = left[g == "a"].mean(axis=0) - left[g == "b"].mean(axis=0)
+    assert np.abs(gap).max() < 1e-11
+    assert model.certificate_.met
+    constant = np.column_stack([Z, np.full(200, 7.0 * scale)])
+    assert Decorrelation().fit(constant, sensitive=g).certificate_.met
+
+
+def test_fewer_rows_than_columns() -> None:
+    rng = np.random.default_rng(0)
+    X, g = rng.normal(size=(6, 20)), list("ababab")
+    model = Decorrelation().fit(X, sensitive=g)
+    Z = model.transform(X)
+    assert np.abs(Z[::2].mean(axis=0) - Z[1::2].mean(axis=0)).max() < 1e-12
+    one = Decorrelation().fit(X[:1], sensitive=["a"])
+    np.testing.assert_array_equal(one.transform(X[:1]), X[:1])
+
+
+# ---- forged models ----------------------------------------------------------------
+
+
+def test_forged_thresholds_are_found_out(rows: Any) -> None:
+    X, y, g = rows
+    model = GroupThresholds(LogisticRegression(), gap=0.1).fit(X, y, sensitive=g)
+
+    def verdict(forged: Any) -> Any:
+        return certus.certify(forged, X, y, sensitive=g)
+
+    assert verdict(model).met
+    moved = copy.deepcopy(model)
+    moved.thresholds_ = [t + 1.0 for t in moved.thresholds_]
+    assert verdict(moved).status == "refuted"
+    unequal = copy.deepcopy(model)
+    unequal.thresholds_ = [np.array([-np.inf]), np.array([np.inf])]
+    unequal.mixing_ = [np.ones(1), np.ones(1)]
+    assert verdict(unequal).met is False
+    lazy = copy.deepcopy(model)
+    lazy.certificate_.evidence.arrays["multipliers"][:] = 0.0
+    assert verdict(lazy).met is False
+    lazy.certificate_.evidence.arrays["multipliers"][:] = np.nan
+    assert verdict(lazy).met is False
+    assert certus.certify(model, X, y, sensitive=g[::-1]).met is False
+
+
+def test_forged_mixtures_and_maps_are_found_out(rows: Any) -> None:
+    X, y, g = rows
+    mixed = GroupReduction(LogisticRegression()).fit(X, y, sensitive=g)
+    mixed.weights_ = np.roll(mixed.weights_, 1)
+    assert certus.certify(mixed, X, y, sensitive=g).met is False
+    plain = Decorrelation().fit(X, sensitive=g)
+    plain.loadings_ = plain.loadings_ * 1.001
+    assert certus.certify(plain, X, sensitive=g).status == "refuted"
+    kept = CovariancePenalty(LogisticRegression(), 5.0).fit(X, y, sensitive=g)
+    without = LogisticRegression().fit(X, y)
+    kept.coef_, kept.intercept_ = without.coef_, without.intercept_
+    assert certus.certify(kept, X, y, sensitive=g).met is False
+
+
+# ---- the frontier -----------------------------------------------------------------
+
+
+def test_frontiers_of_nothing(rows: Any) -> None:
+    X, y, g = rows
+    model = GroupThresholds(LogisticRegression())
+    with pytest.raises(ValueError, match="values is empty"):
+        frontier(model, X, y, g, "gap", [])
+    with pytest.raises(ValueError, match="no parameter 'gaps'"):
+        frontier(model, X, y, g, "gaps", [0.1])
+    with pytest.raises(ValueError, match="criterion"):
+        frontier(model, X, y, g, "gap", [0.1], criterion="fair")
+    with pytest.raises(ValueError, match="sensitive has 3 rows"):
+        frontier(model, X, y, g[:3], "gap", [0.1])
+    with pytest.raises(ValueError, match="three"):
+        frontier(model, X, y, g, "gap", [0.1], held_out=(X, y))
