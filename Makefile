@@ -21,7 +21,7 @@ PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
 	$(BIN)/python -m pytest -n auto --maxprocesses 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format docs pictures bench bench-quality bench-automl \
+.PHONY: help demo test lint format docs pictures bench bench-quality bench-fairness bench-automl \
 	test-hostile test-upstream test-statistical clean
 
 help:  ## list the targets
@@ -58,6 +58,9 @@ bench: $(BENCH)  ## time certus against its peers; writes the table in benchmark
 
 bench-quality: $(BENCH)  ## what networks reach by default, median of three seeds
 	.venv-bench/bin/python -m benchmarks.quality
+
+bench-fairness: $(BENCH)  ## metrics by group beside fairlearn's
+	.venv-bench/bin/python -m benchmarks.fairness
 
 bench-automl: $(AUTOML)  ## test scores and seconds beside FLAML and AutoGluon
 	.venv-automl/bin/python -m benchmarks.automl

@@ -69,6 +69,14 @@ class Conflict(NamedTuple):
         1 − delta; NaN where nothing is promised.
     groups : tuple
         The two groups that show it.
+
+    Examples
+    --------
+    >>> from certus.fairness import exclusivity
+    >>> y, group = [1] * 80 + [0] * 20 + [1] * 20 + [0] * 80, ["a"] * 100 + ["b"] * 100
+    >>> conflict = exclusivity(y, y, group).conflicts[1]
+    >>> conflict.first, conflict.second, round(conflict.observed, 2)
+    ('independence', 'sufficiency', 0.3)
     """
 
     first: str
@@ -103,6 +111,13 @@ class Exclusivity:
         One for each two of independence, separation and sufficiency.
     rates : GroupTable
         The rates they follow from: base rates first. All intervals hold together.
+
+    Examples
+    --------
+    >>> from certus.fairness import exclusivity
+    >>> y, group = [1] * 80 + [0] * 20 + [1] * 20 + [0] * 80, ["a"] * 100 + ["b"] * 100
+    >>> exclusivity(y, y, group).rates["base_rate"]
+    {'a': 0.8, 'b': 0.2}
     """
 
     conflicts: tuple[Conflict, ...]

@@ -38,6 +38,16 @@ class Gap(NamedTuple):
         Differences up to it count as none.
     rows : int or None
         If these are too few: about how many would settle it, were the values to stay.
+
+    Examples
+    --------
+    >>> from certus.fairness import independence
+    >>> chosen = [1] * 30 + [0] * 70 + [1] * 20 + [0] * 80
+    >>> gap = independence(chosen, ["a"] * 100 + ["b"] * 100).gap("selection_rate")
+    >>> round(gap.difference, 3), gap.largest, gap.finding
+    (0.1, 'a', 'unknown')
+    >>> gap.verdict
+    'too few rows to say (about 3,400 would do)'
     """
 
     metric: str

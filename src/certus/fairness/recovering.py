@@ -61,6 +61,19 @@ class Recovery:
     folds : int
     delta : float
         Probability that any of the intervals is wrong.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from certus.fairness import recovery
+    >>> rng = np.random.default_rng(0)
+    >>> member = rng.integers(0, 2, 1000)
+    >>> print(recovery(np.column_stack([member, rng.normal(size=1000)]), member))
+    the attribute can be recovered: for 0 the area under the curve is at least 0.838
+      0: 1.000 (0.839 to 1.000)
+      1: 1.000 (0.839 to 1.000)
+      guessed right: 1.000 (0.891 to 1.000); the largest group alone: 0.537
+      by itself: x0 1.00, x1 0.53
     """
 
     groups: tuple[Any, ...]

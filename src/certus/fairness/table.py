@@ -171,6 +171,8 @@ class GroupTable:
         names = self.attributes or tuple(f"group{j}" for j in range(len(parts[0])))
         if not self.attributes and not several:
             names = ("group",)
+        taken = {"metric", *_FRAMED}
+        names = tuple(f"group_{n}" if n in taken else n for n in names)
         k = len(self.metrics)
         columns = {
             name: [None if p[j] is None else str(p[j]) for p in parts] * k
