@@ -265,7 +265,7 @@ def test_deepfool_reaches_the_boundary_of_two_classes_in_one_step(p):
     w, X = rng.standard_normal(7), rng.standard_normal((40, 7))
     target, threat = linear(w, 0.4), ThreatModel(p, math.inf)
     y = target.labels(X)
-    method = DeepFool(steps=2, overshoot=1e-6, halvings=0)
+    method = DeepFool(steps=2, overshoot=1e-6, halvings=0, refinements=0)
     found = attack(target, X, None, threat, method)
     assert found.success == 1.0
     assert found.gradients == len(X)
@@ -293,14 +293,18 @@ def test_deepfool_finds_the_nearest_of_many_classes(p):
     assert (found.predicted == target.labels(X + found.changes)).all()
 
 
-def test_drawing_back_shortens_the_way():
+def test_drawing_back_and_refining_shorten_the_way():
     module, X = network(7)
     threat = ThreatModel("l2", math.inf)
-    long = attack(module, X, None, threat, DeepFool(halvings=0))
-    short = attack(module, X, None, threat, DeepFool())
-    assert short.success == long.success == 1.0
+    long, short, refined = (
+        attack(module, X, None, threat, DeepFool(halvings=h, refinements=r))
+        for h, r in ((0, 0), (8, 0), (8, 4))
+    )
+    assert refined.success == short.success == long.success == 1.0
     assert (short.distances <= long.distances).all()
+    assert (refined.distances <= short.distances).all()
     assert short.distances.mean() < 0.995 * long.distances.mean()
+    assert refined.distances.mean() < 0.99 * short.distances.mean()
 
 
 @pytest.mark.catalog("ADV-23")

@@ -22,6 +22,11 @@ from array_api_compat import array_namespace
 from certus.robust.target import Target
 from certus.threat import ThreatModel, column, row_norms
 
+#: Rounds in which a step grows for what the box cut off.
+_CUT = 5
+#: Units of rounding that scores may differ by between two calls.
+_ROUNDING = 64
+
 
 class Surrogate(NamedTuple):
     """What an attack makes large, as a function of class numbers and scores.
@@ -169,8 +174,9 @@ class DeepFool:
 
     With w = ∇z_j − ∇z_k and f = z_k − z_j for the predicted k, the boundary to class j
     is f/‖w‖_q away; the step goes to the nearest one. The last point is then drawn back
-    towards the row, to just past where its label changes. What it finds is small; it
-    does not look at the radius, only at the box.
+    towards the row, to just past where its label changes, and replaced by the point of
+    the linearised boundary there that is nearest to the row, if that is nearer. What it
+    finds is small; it does not look at the radius, only at the box.
 
     Parameters
     ----------
@@ -182,6 +188,8 @@ class DeepFool:
         Classes looked at, those of the largest scores.
     halvings : int
         Of the way back; 0 leaves the last point as it is.
+    refinements : int
+        How often the boundary is linearised again where it was crossed.
 
     Examples
     --------
@@ -200,13 +208,14 @@ class DeepFool:
     overshoot: float = 0.02
     candidates: int = 10
     halvings: int = 8
+    refinements: int = 4
 
     needs = "gradients"
 
     def __post_init__(self) -> None:
         check_counts(steps=self.steps, candidates=self.candidates - 1)
-        if not (0 <= self.overshoot < math.inf and self.halvings >= 0):
-            raise ValueError("overshoot and halvings must be at least 0.")
+        if not 0 <= min(self.overshoot, self.halvings, self.refinements) < math.inf:
+            raise ValueError("overshoot, halvings and refinements must be at least 0.")
 
     def run(self, target: Target, X: Any, y: Any, threat: ThreatModel, rng: Any) -> Any:
         """Changed rows."""
@@ -216,7 +225,7 @@ class DeepFool:
         X0, way, labels = X, xp.zeros_like(X), y
         for _ in range(self.steps):
             x = into_box(X0 + (1 + self.overshoot) * way, threat)
-            right = xp.argmax(target.scores(x), axis=1) == labels
+            right = ~plainly_wrong(labels, target.scores(x))
             found[left], crossed[left] = x, ~right
             left, X0, x, way, labels = (A[right] for A in (left, X0, x, way, labels))
             if not len(left):
@@ -224,7 +233,11 @@ class DeepFool:
             way = way + self._step(target, x, labels, threat)
         at = indices(X)[crossed]
         if len(at):
-            found[at] = self._back(target, X[at], found[at], y[at])
+            X0, labels = X[at], y[at]
+            x = self._back(target, X0, found[at], labels)
+            for _ in range(self.refinements):
+                x = self._refined(target, X0, x, labels, threat)
+            found[at] = x
         return found
 
     def _step(self, target: Target, x: Any, y: Any, threat: ThreatModel) -> Any:
@@ -237,7 +250,7 @@ class DeepFool:
         step = xp.zeros_like(x)
         for pull, G in zip(pulls, slopes):
             G = free(G, x, threat)
-            gap = -margin(y, z, pull.rival)
+            gap = 2 * rounding(z) - margin(y, z, pull.rival)
             steep = row_norms(G, threat.dual)
             some = steep > 0
             distance = xp.where(some, gap / xp.where(some, steep, 1.0), math.inf)
@@ -247,17 +260,46 @@ class DeepFool:
             step = xp.where(column(closer, G), way, step)
         return step
 
+    def _refined(
+        self, target: Target, X: Any, x: Any, y: Any, threat: ThreatModel
+    ) -> Any:
+        """The nearest point of the boundary as linearised at x, if it is nearer."""
+        xp = array_namespace(X)
+        z, G = target.gradient(x, partial(margin_slope, y))
+        way = threat.steepest(free(G, X, threat))
+        # The linearised margin is 0 where gᵀδ is this; entries that the box cuts leave
+        # their share to the others.
+        need = _dots(G, x - X) - margin(y, z)
+        gain = _dots(G, way)
+        length = need / xp.where(gain > 0, gain, 1.0)
+        for _ in range(_CUT):
+            got = _dots(G, into_box(X + column(length, X) * way, threat) - X)
+            length = length * xp.where(got > 0, need / xp.where(got > 0, got, 1.0), 1.0)
+        length = xp.clip((1 + self.overshoot) * length, 0.0, None)
+        trial = into_box(X + column(length, X) * way, threat)
+        wrong = column(plainly_wrong(y, target.scores(trial)), X)
+        near, far = xp.where(wrong, X, trial), xp.where(wrong, trial, x)
+        trial = self._back(target, near, far, y)
+        nearer = row_norms(trial - X, threat.norm) < row_norms(x - X, threat.norm)
+        return xp.where(column(nearer, X), trial, x)
+
     def _back(self, target: Target, X: Any, x: Any, y: Any) -> Any:
-        """Towards the row by halving, as far as the label stays changed."""
+        """From x towards X by halving, as far as the label stays changed."""
         xp = array_namespace(X)
         near = xp.zeros_like(x.reshape((x.shape[0], -1))[:, 0])
         far = xp.ones_like(near)
         for _ in range(self.halvings):
             middle = (near + far) / 2
             trial = X + column(middle, X) * (x - X)
-            wrong = xp.argmax(target.scores(trial), axis=1) != y
+            wrong = plainly_wrong(y, target.scores(trial))
             near, far = xp.where(wrong, near, middle), xp.where(wrong, middle, far)
         return X + column(far, X) * (x - X)
+
+
+def _dots(A: Any, B: Any) -> Any:
+    """Aᵀb of each pair of rows."""
+    xp = array_namespace(A)
+    return xp.sum((A * B).reshape((A.shape[0], -1)), axis=1)
 
 
 class _Ranked:
@@ -285,6 +327,17 @@ def strongest(y: Any, z: Any) -> Any:
     """The other class with the largest score."""
     xp = array_namespace(z)
     return xp.argmax(xp.where(one_hot(z, y), -math.inf, z), axis=1)
+
+
+def plainly_wrong(y: Any, z: Any) -> Any:
+    """Whether another class leads by more than rounding."""
+    return margin(y, z) > rounding(z)
+
+
+def rounding(z: Any) -> Any:
+    """By how much scores may differ from call to call, with the rows beside them."""
+    xp = array_namespace(z)
+    return _ROUNDING * xp.finfo(z.dtype).eps * xp.max(abs(z), axis=1)
 
 
 def taken(z: Any, y: Any) -> Any:

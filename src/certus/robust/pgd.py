@@ -21,6 +21,7 @@ from certus.robust.attacks import (
     check_loss,
     free,
     indices,
+    plainly_wrong,
     ranked,
 )
 from certus.robust.target import Target
@@ -143,7 +144,7 @@ class PGD:
                 z, G = target.scores(now.x), now.slope
             value = value_of(now.y, z, aim)
             now = self._seen(now, value, G)
-            wrong = xp.argmax(z, axis=1) != now.y
+            wrong = plainly_wrong(now.y, z)
             if bool(xp.any(wrong)):
                 fooled[now.at[wrong]] = True
                 if self.stop:
