@@ -109,6 +109,10 @@ def test_what_does_not_fit_is_said() -> None:
     rest = {"X_test": X[100:], "y_test": y[100:], "max_time": 1.0}
     with pytest.raises(ValueError, match="no column “sex”"):
         certus.audit(model, X[:100], y[:100], sensitive="sex", **rest)
+    with pytest.raises(ValueError, match="has no names"):
+        certus.audit(model, X[:100].to_numpy(), y[:100], sensitive="sex", max_time=1.0)
+    with pytest.raises(ValueError, match="ranges first"):
+        certus.audit(model, X[:100], y[:100], sensitive=X["pay"][100:], **rest)
     with pytest.raises(ValueError, match="200 rows and the table that is judged"):
         certus.audit(model, X[:100], y[:100], sensitive=rows["sex"], **rest)
 

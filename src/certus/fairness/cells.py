@@ -236,9 +236,11 @@ class ExpectedError:
         low, high = _unknown(k, 0.0, 1.0, self.weights)
         for a, n in enumerate(groups.counts if self.weights is None else ()):
             t = 2 * hoeffding(int(n), delta, models=models)
-            low[a] = max(0.0, values[a] - t - math.sqrt(self.bins / n))
+            low[a] = values[a] - t - math.sqrt(self.bins / n)
             high[a] = min(1.0, values[a] + t)
-        return _from_zero(self.metric, values, low, high, groups.counts)
+        ends = np.maximum(low, 0.0), high
+        found = _from_zero(self.metric, values, *ends, groups.counts)
+        return found._replace(pairs=found.pairs._replace(low=low))
 
 
 def _divide(above: Array, below: Array) -> Array:

@@ -112,6 +112,7 @@ def audit(
     if sample_weight is not None:
         parts = parts._replace(why="refitting would ignore the weights")
     rows, unseen = parts.rows, parts.unseen
+    attribute = groups.read(sensitive, X if X_test is None else X_test, parts.sealed)
     rng = np.random.default_rng(random_state)
     # Warnings of refits are no news: the certificate says what they would.
     with warnings.catch_warnings(), config_context(on_uncertified="ignore"):
@@ -123,10 +124,7 @@ def audit(
         else:
             risk = () if comparison is None else comparison.risk
         risk = risk or _risk(task, unseen, found, delta)
-        table = X if X_test is None else X_test
-        alike = groups.judge(
-            sensitive, table, parts.sealed, task, unseen, found.guess, delta
-        )
+        alike = groups.judge(attribute, task, unseen, found.guess, delta)
     return Audit(
         title=verdicts.title(certificate, task),
         verdict=verdicts.verdict(certificate, risk, found, task, comparison),

@@ -20,15 +20,17 @@ from certus.fairness import (
     separation,
     sufficiency,
 )
+from certus.fairness.groups import groups_of
 from certus.fairness.table import words
 from certus.report.document import Figure
 from certus.report.rows import Array, Rows, Task, column_names
 from certus.wording import shorten
 
-__all__ = ["Judged", "judge"]
+__all__ = ["Attribute", "Judged", "judge", "read"]
 
 _GROUPS = 12  # drawn; the largest ones
 _METRICS = 6
+_LABELS = 20
 
 
 class Judged(NamedTuple):
@@ -39,17 +41,27 @@ class Judged(NamedTuple):
     left_out: tuple[str, ...] = ()
 
 
-def _attribute(sensitive: Any, table: Any, rows: Array | None) -> tuple[Any, str]:
+class Attribute(NamedTuple):
+    """The attribute of the rows that are judged, and its name."""
+
+    values: Any
+    name: str
+
+
+def read(sensitive: Any, table: Any, rows: Array | None) -> Attribute | None:
     """The attribute of some rows of a table, by the name of a column or as given."""
+    if sensitive is None:
+        return None
     name = ""
     if isinstance(sensitive, str):
-        if table is None or sensitive not in column_names(table):
-            raise ValueError(f"The table has no column “{shorten(sensitive)}”.")
-        name = sensitive
         if not hasattr(table, "columns"):
-            sensitive = table[:, column_names(table).index(sensitive)]
-        else:
-            sensitive = table[sensitive]
+            raise ValueError(
+                "sensitive names a column and the table has no names; pass the values, "
+                "one per row."
+            )
+        if sensitive not in column_names(table):
+            raise ValueError(f"The table has no column “{shorten(sensitive)}”.")
+        name, sensitive = sensitive, table[sensitive]
     else:
         given = getattr(sensitive, "columns", None)
         parts = [getattr(sensitive, "name", None)] if given is None else list(given)
@@ -61,22 +73,21 @@ def _attribute(sensitive: Any, table: Any, rows: Array | None) -> tuple[Any, str
             f"sensitive has {len(values):,} rows and the table that is judged has "
             f"{size:,}: they must be equal."
         )
-    return values if rows is None else values[rows], name
+    groups_of(values, size)  # what makes no groups is told before the work begins
+    return Attribute(values if rows is None else values[rows], name)
 
 
 def judge(
-    sensitive: Any,
-    table: Any,
-    sealed: Array | None,
+    attribute: Attribute | None,
     task: Task,
     unseen: Rows | None,
     guess: Any,
     delta: float,
 ) -> Judged:
     """Measure the criteria on rows never seen; nothing without an attribute."""
-    if sensitive is None:
+    if attribute is None:
         return Judged()
-    values, name = _attribute(sensitive, table, sealed)
+    values, name = attribute
     if unseen is None or guess is None:
         reason = "all rows passed were used to fit"
         refused = Claim(
@@ -86,6 +97,8 @@ def judge(
             fix="keep rows from the fit and pass them as X_test, y_test",
         )
         return Judged((refused,), (), (f"groups: {reason}",))
+    if task.labels and len(set(unseen.y)) > _LABELS:
+        return Judged(left_out=(f"groups: there are more than {_LABELS} labels",))
     if task.labels:
         share = delta / 4  # three tables and the rates behind their exclusion
         tables = [
