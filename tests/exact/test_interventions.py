@@ -274,9 +274,11 @@ def test_networks_minimise_the_same_objective() -> None:
     X, y, g = data(11, 300, 3)
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     linear = nn.Sequential(nn.Linear(3, 1)).double()
+    for parameter in linear.parameters():
+        nn.init.zeros_(parameter)
     net = NeuralClassifier(
-        linear, learning_rate=0.05, batch_size=None, max_iter=2000, tol=0.0,
-        n_iter_no_change=np.inf, random_state=0,
+        linear, learning_rate=0.05, schedule="cosine", batch_size=None, max_iter=2000,
+        tol=0.0, n_iter_no_change=np.inf, random_state=0,
     )  # fmt: skip
     model = CovariancePenalty(net, 5.0)
     model.fit(X, y, sensitive=g)

@@ -210,6 +210,15 @@ def test_forged_thresholds_are_found_out(rows: Any) -> None:
     assert verdict(lazy).met is False
     lazy.certificate_.evidence.arrays["multipliers"][:] = np.nan
     assert verdict(lazy).met is False
+    # The best rule with equal rates is not the best with rates that may differ.
+    strict = GroupThresholds(LogisticRegression()).fit(X, y, sensitive=g)
+    nobody = copy.deepcopy(strict)
+    strict.certificate_.evidence.params["gap"] = 0.1
+    assert verdict(strict).met is False
+    # Multipliers that do not sum to zero would prove anything.
+    nobody.thresholds_, nobody.mixing_ = [np.array([np.inf])] * 2, [np.ones(1)] * 2
+    nobody.certificate_.evidence.arrays["multipliers"][:] = 100.0
+    assert verdict(nobody).met is False
     assert certus.certify(model, X, y, sensitive=g[::-1]).met is False
 
 

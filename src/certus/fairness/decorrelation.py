@@ -58,8 +58,8 @@ class Decorrelation(Attributed, OneToOneFeatureMixin, TransformerMixin, Model):
     -----
     Attributes that are numbers with fractions are taken as they are; all other values
     are categories. With ``alpha`` below 1 the map can be inverted, so that a linear
-    model with little penalty undoes it. Models that are not linear may still find the attribute: see
-    :func:`certus.fairness.recovery`.
+    model with little penalty undoes it. Models that are not linear may still find the
+    attribute: see :func:`certus.fairness.recovery`.
 
     Examples
     --------

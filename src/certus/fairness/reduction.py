@@ -31,7 +31,7 @@ from certus.verify.data import weights
 
 #: Classifiers that must bring nothing before the search ends: an estimator that
 #: minimises another loss than the error does not always give the best answer.
-PATIENCE = 6
+PATIENCE = 10
 
 
 class GroupReduction(RandomisedDecisions):
@@ -66,7 +66,7 @@ class GroupReduction(RandomisedDecisions):
         Largest difference in a rate between two groups.
     tol : float, default=1e-3
         Stop when further classifiers can lower the error by no more than this.
-    max_iter : int, default=30
+    max_iter : int, default=50
         Most classifiers fitted.
     max_time : float, optional
         Seconds after which the fit stops with what it has.
@@ -119,7 +119,7 @@ class GroupReduction(RandomisedDecisions):
         *,
         gap: float = 0.01,
         tol: float = 1e-3,
-        max_iter: int = 30,
+        max_iter: int = 50,
         max_time: float | None = None,
         sensitive_columns: Any = None,
         random_state: Any = None,

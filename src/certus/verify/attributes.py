@@ -19,6 +19,8 @@ from certus.verify.marks import marks_of
 
 #: Largest correlation that counts as none.
 NO_CORRELATION = 1e-10
+#: What is judged of a decorrelation.
+LEFT = "max |Cov(x̃ⱼ, a) − (1 − alpha)·Cov(xⱼ, a)| / (sd xⱼ · sd a)"
 
 
 def attribute_of(model: Any, evidence: Evidence, X: Any) -> Array | None:
@@ -104,7 +106,6 @@ def check_decorrelation(
 
     ``evidence.params``: alpha.
     """
-    objective = "max |Cov(x̃ⱼ, a) − (1 − alpha)·Cov(xⱼ, a)| / (sd xⱼ · sd a)"
     marks = marks_of(X, y, sample_weight)
     columns = attribute_of(model, evidence, X)
     Z = np.asarray(data.as_matrix(X), dtype=np.float64)
@@ -126,26 +127,34 @@ def check_decorrelation(
         detail=f"{100 * part:.3g} % of the variance of the columns is taken away",
     )
     if columns is None:
-        refused = not_lent("covariance", objective)
+        refused = not_lent("covariance", LEFT)
         return [refused, removed], Status.TOL_NOT_REACHED, marks
+    left = ((Z - share @ Z) - taken) / scale
+    claim = _covariance_claim(left, np.sqrt(before), columns, share, alpha)
+    status = Status.SOLVED if claim.met else Status.TOL_NOT_REACHED
+    return [claim, removed], status, marks
+
+
+def _covariance_claim(
+    left: Array, size: Array, columns: Array, share: Array, alpha: float
+) -> Claim:
+    """The largest correlation of what is left with a column of the attribute."""
     A = design_of(columns)
     A = A - share @ A
     spread = np.sqrt(share @ np.square(A))
     A = A[:, spread > 0] / spread[spread > 0]
-    left = ((Z - share @ Z) - taken) / scale
-    size = np.sqrt(before)
     known = size > 4 * EPS
     left = left[:, known] / size[known]
     worst = alpha * np.abs(left.T @ (share[:, None] * A)).max(initial=0.0)
     allowance = float(32 * EPS / size[known].min(initial=1.0))
     met = bool(worst <= NO_CORRELATION + allowance)
-    claim = Claim(
+    return Claim(
         "covariance",
         Strength.PROVED,
         float(worst),
         NO_CORRELATION,
         met,
-        objective,
+        LEFT,
         "where the covariance with A is zero, no linear model predicts A better than "
         "a constant, on these rows",
         (),
@@ -156,7 +165,6 @@ def check_decorrelation(
         else f"a correlation of {worst:.2g} with the attribute is left",
         "" if met else "drop columns that nearly depend on others",
     )
-    return [claim, removed], Status.SOLVED if met else Status.TOL_NOT_REACHED, marks
 
 
 def _times(alpha: float) -> str:
