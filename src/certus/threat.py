@@ -180,10 +180,10 @@ class ThreatModel:
         if not math.isfinite(self.radius):
             return self.bounded(X).worst(X, G)
         low, high = self._room(X)
+        if self.norm == math.inf:
+            return X + xp.clip(self.radius * xp.sign(G), low, high)
         room = xp.where(G > 0, high, xp.where(G < 0, -low, xp.zeros_like(X)))
         room = xp.clip(room, None, self.radius)
-        if self.norm == math.inf:
-            return X + xp.sign(G) * room
         if self.norm == 2:
             # Far out along g, the nearest allowed row is the farthest along g.
             scale = column(_positive(xp.max(abs(_flat(G)), axis=1)), G)

@@ -144,13 +144,11 @@ def attack(
             changed = chosen.run(target, rows, beside(rows, true[part]), threat, rng)
             X_hat[part] = allowed(_returned(changed, X[part]), X[part], threat)
     asked, differentiated = target.queries - asked, target.gradients - differentiated
-    after = target.labels(X_hat)
+    after = before.copy()
+    if len(at):
+        after[at] = target.labels(X_hat[at])
     fooled = right & (after != true)
     X_hat[~fooled] = X[~fooled]
-    if not threat.contains(X_hat, X).all():
-        raise RuntimeError(
-            "an attacked row left the ball or the box; please report it."
-        )
     predicted = target.classes[np.where(fooled, after, before)]
     changes = X_hat.astype(np.float64) - X.astype(np.float64)
     distances = row_norms(changes, threat.norm)
@@ -296,9 +294,10 @@ def allowed(X_hat: Array, X: Array, threat: ThreatModel) -> Array:
     # No farther than norms can be computed.
     most = float(np.finfo(np.float64).max) ** (1 / (min(threat.norm, 9) + 1))
     most = min(most, float(np.finfo(kind).max) / 4)
-    near = np.clip(X_hat, np.minimum(exact, -most), np.maximum(exact, most))
-    wanted = np.where(np.isfinite(X_hat), near, exact)
-    D = threat.project(wanted, exact) - exact
+    if not np.abs(X_hat).max(initial=0.0) <= most:
+        near = np.clip(X_hat, np.minimum(exact, -most), np.maximum(exact, most))
+        X_hat = np.where(np.isfinite(X_hat), near, exact)
+    D = threat.project(X_hat, exact) - exact
     shrink = 2.0 ** -np.finfo(kind).nmant
     for k in range(1, 24):
         found = (exact + D).astype(kind)
