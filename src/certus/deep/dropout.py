@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from sklearn.base import is_classifier
+from sklearn.base import is_classifier, is_regressor
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
@@ -73,6 +73,11 @@ def monte_carlo(
     check_number("samples", samples, 1, integer=True)
     if isinstance(model, WrappedClassifier):
         model = model._network
+    if not (is_classifier(model) or is_regressor(model)):
+        raise TypeError(
+            "monte_carlo averages probabilities or numbers; it takes classifiers and "
+            f"regressors, and {type(model).__name__} is neither."
+        )
     check_is_fitted(model, "module_")
     twin = copy.copy(model)
     # Where ``module_`` is computed, the module itself is one name further down.
