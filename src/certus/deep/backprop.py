@@ -33,8 +33,10 @@ STRETCH = 2e9
 DENSE = 2**26
 #: Slope of the leaky rectifier below zero.
 LEAK = 0.01
-#: Rows that go through the network together in prediction.
-TOGETHER = 1024
+#: Rows whose gradients are computed together.
+TOGETHER = 2048
+#: Numbers of a layer that are computed together in prediction: a megabyte of float32.
+NUMBERS_TOGETHER = 1 << 18
 #: Multiplications of a prediction from which threads share the rows.
 SHARED = 5_000_000
 
@@ -261,19 +263,20 @@ def outputs(coefs: list[Array], intercepts: list[Array], X: Any, name: str) -> A
     """
     n, dtype = X.shape[0], coefs[0].dtype
     Z = np.empty((n, coefs[-1].shape[1]), dtype=dtype)
-    width = max((W.shape[1] for W in coefs[:-1]), default=0)
+    width = max((W.shape[1] for W in coefs[:-1]), default=1)
+    together = min(n, max(256, NUMBERS_TOGETHER // width))
     fine: list[bool] = []
 
     def part(rows: slice, stopped: Any) -> None:
-        room = np.empty((2, min(n, TOGETHER) * width), dtype=dtype)
-        for block in slices(rows.stop - rows.start, TOGETHER):
+        room = np.empty((2, together * width), dtype=dtype)
+        for block in slices(rows.stop - rows.start, together):
             if stopped():
                 return
             at = slice(rows.start + block.start, rows.start + block.stop)
             fine.append(_block(coefs, intercepts, X[at], name, room, Z[at]))
 
     weights = sum(W.size for W in coefs)
-    size = max(TOGETHER // 4, -(-n // thread_budget())) if n * weights > SHARED else n
+    size = max(256, -(-n // thread_budget())) if n * weights > SHARED else n
     with np.errstate(all="ignore"):
         run_blocks(part, slices(n, size))
     if not all(fine):
@@ -289,7 +292,9 @@ def _block(
     A row with a NaN or an infinity has no finite product with any vector, not even with
     zero, so one unit's products stand for all cells of X.
     """
-    h = h.astype(coefs[0].dtype, copy=False)
+    from certus.deep.backprop_kernels import ACTIVATIONS, add_activate
+
+    h, zero = h.astype(Z.dtype, copy=False), Z.dtype.type(0)
     for k, (W, b) in enumerate(zip(coefs, intercepts)):
         last = k == len(coefs) - 1
         if sparse.issparse(h):
@@ -299,22 +304,16 @@ def _block(
             np.dot(h, W, out=out)
         if k == 0:
             fine = bool(np.isfinite(out[:, 0].sum()))
-        _add_activate(out, b, "identity" if last else name)
+        # In one pass where φ is cheap; elsewhere NumPy's φ is vectorised.
+        fused = last or name in ("identity", "relu", "leaky_relu")
+        which = "identity" if last or not fused else name
+        add_activate(out, b, ACTIVATIONS.index(which), zero)
+        if not fused:
+            activate(out, name)
         h = out
     if h is not Z:
         Z[:] = h
     return fine
-
-
-def _add_activate(z: Array, b: Array, name: str) -> None:
-    """φ(z + b) in place; in one pass where φ is cheap."""
-    from certus.deep.backprop_kernels import ACTIVATIONS, add_activate
-
-    if name in ("identity", "relu", "leaky_relu"):
-        add_activate(z, b, ACTIVATIONS.index(name), z.dtype.type(0))
-    else:
-        z += b
-        activate(z, name)
 
 
 def _require_finite(X: Any, dtype: Any) -> None:
