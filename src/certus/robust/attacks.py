@@ -24,7 +24,7 @@ from certus.threat import ThreatModel, column, row_norms
 Surrogate = Callable[[Any, Any], Any]
 
 
-def cross_entropy_slope(z: Any, y: Any) -> Any:
+def cross_entropy_slope(y: Any, z: Any) -> Any:
     """∂/∂z of log Σ exp z − z_y: softmax(z) less one at y.
 
     Up to a positive factor for each row, so that it does not vanish where the model is
@@ -39,7 +39,7 @@ def cross_entropy_slope(z: Any, y: Any) -> Any:
     return xp.where(true, -xp.ones_like(z), shares)
 
 
-def margin_slope(z: Any, y: Any) -> Any:
+def margin_slope(y: Any, z: Any) -> Any:
     """∂/∂z of max_{j≠y} z_j − z_y."""
     xp = array_namespace(z)
     true = _one_hot(z, y)
@@ -91,7 +91,7 @@ class OneStep(NamedTuple):
     def run(self, target: Target, X: Any, y: Any, threat: ThreatModel, rng: Any) -> Any:
         """Changed rows."""
         slope = SURROGATES[self.loss]
-        _, G = target.gradient(X, partial(slope, y=y))
+        _, G = target.gradient(X, partial(slope, y))
         xp = array_namespace(X)
         room = X + threat.radius * threat.steepest(G)
         return xp.clip(room, _like(threat.low, X), _like(threat.high, X))
@@ -145,7 +145,7 @@ class PGD(NamedTuple):
         alpha = threat.radius * (self.step_size or 2.5 / self.steps)
         found, left = xp.asarray(x, copy=True), xp.arange(len(X))
         for _ in range(self.steps):
-            z, G = target.gradient(x, partial(slope, y=y))
+            z, G = target.gradient(x, partial(slope, y))
             right = xp.argmax(z, axis=1) == y
             if not bool(xp.all(right)):
                 found[left[~right]] = x[~right]

@@ -42,8 +42,6 @@ class Reach(Abstract):
         """Times the norm of the map."""
         factor = operator_norm(step, self.p, self.probe)
         last = None if step.weight is None else (self.constant, step.weight)
-        if step.weight is None and self.last is not None and factor == 1.0:
-            last = self.last  # a shift of the scores
         return self._after(factor, step.apply(self.probe), last)
 
     def entrywise(self, step: Function) -> Reach:
@@ -56,7 +54,7 @@ class Reach(Abstract):
 
     def rearranged(self, step: Callable[[Tensor], Tensor]) -> Reach:
         """Unchanged."""
-        return self._after(1.0, step(self.probe), self.last)
+        return self._after(1.0, step(self.probe))
 
     def added(self, other: Any) -> Reach:
         """The sum of both."""
@@ -107,11 +105,10 @@ class Interval(Abstract):
         """Centre and half-width through the map, the latter through its magnitudes."""
         centre, half = (self.low + self.high) / 2, (self.high - self.low) / 2
         middle = step.apply(centre) + step.bias
-        size = step.bounding(centre.abs() + half) + abs(step.bias)
+        bias = torch.as_tensor(step.bias, dtype=torch.float64)
+        size = step.bounding(centre.abs() + half) + bias.abs()
         wide = step.bounding(half) + SLACK * size
         last = None if step.weight is None else (centre, half, step)
-        if step.weight is None and self.last is not None and wide.ndim == 2:
-            last = None
         return Interval(middle - wide, middle + wide, last)
 
     def entrywise(self, step: Function) -> Interval:
@@ -131,7 +128,7 @@ class Interval(Abstract):
 
     def rearranged(self, step: Callable[[Tensor], Tensor]) -> Interval:
         """Both ends moved alike."""
-        return Interval(step(self.low), step(self.high), self.last)
+        return Interval(step(self.low), step(self.high))
 
     def added(self, other: Any) -> Interval:
         """Sums of ends."""
