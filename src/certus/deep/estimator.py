@@ -49,6 +49,7 @@ from certus.deep.modules import (
     on_device,
     outputs,
     require_device,
+    require_row_losses,
     tried,
     within_range,
 )
@@ -131,7 +132,7 @@ class NeuralModel(Estimator):
             kept.begin(rng)
         monitor = Monitor(self, X, y, max_time=self.max_time)
         fresh = not (self.warm_start and hasattr(self, "module_"))
-        X, targets = self._read(X, y, reset=fresh)
+        X, targets = self._read_X(X, fresh), self._read_y(y, fresh)
         targets = targets if change is None else change(targets)
         s = within_range(self._row_weights(targets, sample_weight))
         run, rows = self._start(X, targets, rng, fresh)
@@ -208,9 +209,6 @@ class NeuralModel(Estimator):
                 stacklevel=4,
             )
 
-    def _read(self, X: Any, y: Any, reset: bool) -> tuple[Any, Targets]:
-        return self._read_X(X, reset), self._read_y(y, reset)
-
     def _start(
         self, X: Any, targets: Targets, rng: np.random.Generator, fresh: bool
     ) -> tuple[Run, Rows]:
@@ -245,14 +243,8 @@ class NeuralModel(Estimator):
         if changed:
             self._in_place = True
         with torch.no_grad():
-            loss = targets.loss(z, on_device(targets.y[: len(z)], module, self.device))
-        if not isinstance(loss, Tensor) or loss.shape != (len(z),):
-            given = isinstance(loss, Tensor)
-            got = str(tuple(loss.shape)) if given else type(loss).__name__
-            raise ValueError(
-                "The loss should give one number for each row, as with "
-                f"reduction='none'; for {len(z)} rows it gives {got}."
-            )
+            y = on_device(targets.y[: len(z)], module, self.device)
+            require_row_losses(targets.loss(z, y), len(z))
 
     def _attach(
         self, run: Run, rows: Rows, targets: Targets, s: np.ndarray | None
@@ -295,7 +287,7 @@ class NeuralModel(Estimator):
         if (X_val is None) != (y_val is None):
             raise ValueError("Pass both of X_val and y_val, or neither.")
         if X_val is not None:
-            X, wanted = self._read(X_val, y_val, reset=False)
+            X, wanted = self._read_X(X_val, False), self._read_y(y_val, False)
             apart = self._rows(X, module)
             self._require_pairs(apart, wanted, "X_val", "y_val")
             y = on_device(wanted.y, module, self.device)

@@ -118,6 +118,17 @@ def tried(
     return z, any(not torch.equal(x, was) for x, was in zip(inputs, kept))
 
 
+def require_row_losses(loss: Any, n: int) -> None:
+    """Raise unless a loss, which may be the user's own, has a number for each row."""
+    if not isinstance(loss, Tensor) or loss.shape != (n,):
+        given = isinstance(loss, Tensor)
+        got = str(tuple(loss.shape)) if given else type(loss).__name__
+        raise ValueError(
+            "The loss should give one number for each row, as with reduction='none'; "
+            f"for {n} rows it gives {got}."
+        )
+
+
 def first_line(error: Exception) -> str:
     """What an error says first, as a sentence."""
     text = str(error).strip().splitlines()

@@ -14,9 +14,10 @@ from typing import Any
 from torch import nn
 
 from certus.base import certified_fit
+from certus.deep.array_input import ArrayInput
 from certus.deep.objective import Targets
 from certus.deep.parameters import documented, keep
-from certus.deep.reading import ArrayInput, Classes, Numbers
+from certus.deep.reading import Classes, Numbers
 
 __all__ = ["ArrayInput", "Classes", "NeuralClassifier", "NeuralRegressor", "Numbers"]
 
