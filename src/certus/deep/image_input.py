@@ -111,9 +111,6 @@ class ImageInput(NeuralModel):
         shape = getattr(X, "shape", ())
         if not reset and shape == self.image_shape_[1:] != (1, self.n_features_in_):
             raise ValueError("X is a single image; pass a row of images, X[None].")
-        shape = getattr(X, "shape", ())
-        if not reset and shape == self.image_shape_[1:] != (1, self.n_features_in_):
-            raise ValueError("X is a single image; pass a row of images, X[None].")
         options = {"dtype": KINDS, "ensure_all_finite": False, "accept_sparse": "csr"}
         X = validate_data(self, X, reset=reset, **options)
         X = X.toarray() if sparse.issparse(X) else X  # windows slide over zeros too
