@@ -493,3 +493,14 @@ def test_several_tasks_are_scored_with_care():
         )
     model.set_params(task_weights=None, tasks=5)
     assert "tasks must be one of" in message(ValueError, lambda: model.fit(X, y))
+
+
+def test_validation_rows_that_overflow_choose_no_epoch():
+    net = MLP(4, 8, 3)
+    with torch.no_grad():
+        net.output.weight.mul_(1e3)
+    far = 3e38 * np.sign(X)
+    model = classifier(net, max_iter=4).fit(X, CLASSES, X_val=far, y_val=CLASSES)
+    assert np.isnan(model.history_["validation_score"]).all()
+    assert model.best_epoch_ == 0
+    assert np.isfinite(model.predict_proba(X)).all()

@@ -18,6 +18,7 @@ from certus.deep import (  # noqa: E402
     most_uncertain,
 )
 from certus.nets import MemoryNetwork, TextCNN  # noqa: E402
+from certus.text import TextConvClassifier  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
 
@@ -246,3 +247,12 @@ def test_draws_of_what_has_no_mean_are_refused(kind):
 def test_networks_of_no_words_are_refused(make):
     with pytest.raises(ValueError, match="whole number"):
         make()
+
+
+def test_no_texts_to_predict():
+    texts = ["good film", "bad film", "good", "bad"]
+    model = TextConvClassifier(max_iter=1, random_state=0).fit(texts, [1, 0, 1, 0])
+    with pytest.raises(ValueError, match="X holds no texts"):
+        model.predict([])
+    with pytest.raises(ValueError, match="widths must be a list of whole numbers"):
+        TextConvClassifier(widths=None).fit(texts, [1, 0, 1, 0])

@@ -311,7 +311,8 @@ class NeuralModel(Estimator):
             z = outputs(run.final(), held.rows)
             loss = targets.loss(z, held.y)
             value = float(weighted_mean(loss, held.s))
-            score = self._grade(z, held.y, held.s)
+            # Outputs that are NaN have no class, though the first would be taken.
+            score = math.nan if value != value else self._grade(z, held.y, held.s)
             # The score decides, unless it says nothing or the loss is the user's own.
             by_loss = own or not math.isfinite(score)
             criterion = value if by_loss else -score
