@@ -328,3 +328,12 @@ def test_other_data_are_named_and_other_weights_refuted():
     assert certus.certify(model, X, labels).status is Status.REFUTED
     weighted = certus.certify(model, X, labels, np.linspace(1, 2, 50))
     assert weighted.status is not Status.REFUTED
+
+
+def test_marks_without_those_of_weights_are_older_ones():
+    from certus.verify.data import same_data
+
+    now = marks_of(X, y, np.linspace(1, 2, 50))
+    older = {name: value for name, value in now.items() if name != "s"}
+    assert same_data(older, now) and same_data(now, older) and same_data(older, older)
+    assert not same_data(now, marks_of(X, y, np.linspace(2, 1, 50)))
