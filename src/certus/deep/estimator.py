@@ -216,10 +216,8 @@ class NeuralModel(Estimator):
         seed = int(rng.integers(2**63 - 1))
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            if fresh:
-                module = self._build(X, targets).to(self.device)
-            else:
-                module = copy.deepcopy(self.module_).to(self.device)
+            module = self._build(X, targets) if fresh else copy.deepcopy(self.module_)
+            module = module.to(self.device)
             rows = self._rows(X, module)
             self._require_pairs(rows, targets)
             self._try(module, rows, targets)
@@ -314,8 +312,7 @@ class NeuralModel(Estimator):
             # Outputs that are NaN have no class, though the first would be taken.
             score = math.nan if value != value else self._grade(z, held.y, held.s)
             # The score decides, unless it says nothing or the loss is the user's own.
-            by_loss = own or not math.isfinite(score)
-            criterion = value if by_loss else -score
+            criterion = value if own or not math.isfinite(score) else -score
             return {
                 "validation_loss": value,
                 "validation_score": score,
@@ -356,9 +353,7 @@ class NeuralModel(Estimator):
 
     def __getstate__(self) -> dict[str, Any]:
         """What is copied and pickled: not the optimiser, which belongs to a run."""
-        state = dict(super().__getstate__())
-        state.pop("_run", None)
-        return state
+        return {k: v for k, v in super().__getstate__().items() if k != "_run"}
 
     # -- prediction ---------------------------------------------------------------
 
