@@ -267,13 +267,23 @@ def outputs(coefs: list[Array], intercepts: list[Array], X: Any, name: str) -> A
     together = min(n, max(256, NUMBERS_TOGETHER // width))
     fine: list[bool] = []
 
+    # Threads that meet in Python between layers would wait for one another. Where φ is
+    # dear, though, NumPy's is vectorised and ours is not.
+    cheap = name in ("identity", "relu", "leaky_relu") and not sparse.issparse(X)
+    theta = pack(coefs, intercepts) if cheap else None
+    ready = X.dtype == dtype and cheap
+
     def part(rows: slice, stopped: Any) -> None:
         room = np.empty((2, together * width), dtype=dtype)
-        for block in slices(rows.stop - rows.start, together):
+        for block in slices(rows.stop - rows.start, n if ready else together):
             if stopped():
                 return
             at = slice(rows.start + block.start, rows.start + block.stop)
-            fine.append(_block(coefs, intercepts, X[at], name, room, Z[at]))
+            if theta is None:
+                fine.append(_block(coefs, intercepts, X[at], name, room, Z[at]))
+            else:
+                h = np.ascontiguousarray(X[at], dtype=dtype)
+                fine.append(_compiled(theta, coefs, h, name, room, Z[at], together))
 
     weights = sum(W.size for W in coefs)
     size = max(256, -(-n // thread_budget())) if n * weights > SHARED else n
@@ -284,6 +294,17 @@ def outputs(coefs: list[Array], intercepts: list[Array], X: Any, name: str) -> A
     return Z
 
 
+def _compiled(
+    theta: Array, coefs: list[Array], h: Any, name: str, room: Array, Z: Any, size: int
+) -> bool:
+    """What :func:`_block` does, in one compiled call."""
+    from certus.deep.backprop_kernels import ACTIVATIONS, scores
+
+    sizes = np.array([h.shape[1], *(W.shape[1] for W in coefs)])
+    which, zero = ACTIVATIONS.index(name), Z.dtype.type(0)
+    return bool(scores(theta, sizes, h, Z, room.ravel(), size, which, zero))
+
+
 def _block(
     coefs: list[Array], intercepts: list[Array], h: Any, name: str, room: Array, Z: Any
 ) -> bool:
@@ -292,9 +313,7 @@ def _block(
     A row with a NaN or an infinity has no finite product with any vector, not even with
     zero, so one unit's products stand for all cells of X.
     """
-    from certus.deep.backprop_kernels import ACTIVATIONS, add_activate
-
-    h, zero = h.astype(Z.dtype, copy=False), Z.dtype.type(0)
+    h = h.astype(Z.dtype, copy=False)
     for k, (W, b) in enumerate(zip(coefs, intercepts)):
         last = k == len(coefs) - 1
         if sparse.issparse(h):
@@ -304,11 +323,8 @@ def _block(
             np.dot(h, W, out=out)
         if k == 0:
             fine = bool(np.isfinite(out[:, 0].sum()))
-        # In one pass where φ is cheap; elsewhere NumPy's φ is vectorised.
-        fused = last or name in ("identity", "relu", "leaky_relu")
-        which = "identity" if last or not fused else name
-        add_activate(out, b, ACTIVATIONS.index(which), zero)
-        if not fused:
+        out += b
+        if not last:
             activate(out, name)
         h = out
     if h is not Z:
