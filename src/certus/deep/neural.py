@@ -73,7 +73,8 @@ class NeuralClassifier(OwnModule, Classes):
     at most 2,048 rows, in float64 and evaluation mode; its gradient; and that gradient
     along a direction beside finite differences. ``dead_units`` (MEASURED), where there
     are ReLUs. At level ``full`` the smallest and the largest curvature. Some ten
-    forward passes over those rows.
+    forward passes over those rows, which are fewer where the network is large or rows
+    are, as images; the claims say how many.
 
     Parameters
     ----------
