@@ -14,7 +14,7 @@ from certus.deep.batches import Batch
 from certus.deep.objective import RowLoss, squared
 from certus.deep.stated import Stated
 from certus.testing.toys import TinyNetwork
-from certus.verify import networks
+from certus.verify import networks, spectrum
 from certus.verify.directional import compare
 from certus.verify.marks import marks_of
 from certus.verify.networks import check_network, evenly, rows_for
@@ -187,6 +187,23 @@ def test_few_directions_of_many_do_not_make_a_condition_hold():
     few = Forged(1.0, [1.0, 2.0, 3.0])
     detail = {c.name: c for c in check(few, "full")[0]}["smallest_curvature"].detail
     assert "the second-order condition holds" in detail
+
+
+def test_the_basis_of_very_large_networks_is_short(monkeypatch):
+    monkeypatch.setattr(spectrum, "BASIS", 5 * 3000)
+    H = np.linspace(0.1, 1.0, 3000)
+    calls = []
+
+    def product(theta, v):
+        calls.append(1)
+        return H * v
+
+    lent = SimpleNamespace(
+        point=np.ones(3000), product=product, gradient=lambda theta: H * theta
+    )
+    low, high = spectrum.curvature_claims(lent, 9)
+    assert len(calls) == 5 and "none of 5 directions tried" in low.detail
+    assert 0.1 <= low.value < high.value <= 1.0
 
 
 def test_a_minimum_of_least_squares_fulfils_both_conditions():
