@@ -1,6 +1,7 @@
 """Hostile input for networks: the right answer, or a sentence that helps."""
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -495,3 +496,21 @@ def test_validation_rows_that_overflow_choose_no_epoch():
     assert np.isnan(model.history_["validation_score"]).all()
     assert model.best_epoch_ == 0
     assert np.isfinite(model.predict_proba(X)).all()
+
+
+def test_fits_in_threads_do_not_draw_each_others_numbers() -> None:
+    """Torch's generator is one for all threads; dropout draws from it."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(200, 5)), rng.integers(0, 2, 200)
+
+    net = nn.Sequential(nn.Linear(5, 8), nn.Dropout(0.5), nn.Linear(8, 2))
+
+    def weights(_: int) -> np.ndarray:
+        model = NeuralClassifier(net, max_iter=5, batch_size=20, random_state=0)
+        with certus.config_context(on_uncertified="ignore"):  # each thread has its own
+            return model.fit(X, y).module_[0].weight.detach().numpy()
+
+    alone = weights(0)
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(weights, range(8)))
+    assert all(np.array_equal(alone, one) for one in together)

@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from certus.base import check_number, generator_of
+from certus.deep.randomness import own_generator
 from certus.deep.wrapped import WrappedClassifier
 
 #: Layers that normalise by the rows they see unless they are in evaluation mode.
@@ -87,7 +88,7 @@ def monte_carlo(
     seeds = generator_of(random_state).integers(2**63 - 1, size=samples)
     cuda = {p.device.index or 0 for p in model.module_.parameters() if p.is_cuda}
     draws = []
-    with torch.random.fork_rng(devices=sorted(cuda)):
+    with own_generator(sorted(cuda)):
         for seed in seeds:  # a prediction leaves the generator as it was
             torch.default_generator.manual_seed(int(seed))
             if cuda:

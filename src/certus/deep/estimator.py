@@ -56,6 +56,7 @@ from certus.deep.modules import (
 from certus.deep.objective import Change, Targets, minimised, weighted_mean
 from certus.deep.optim import make_average, make_schedule, make_step
 from certus.deep.parameters import check_training
+from certus.deep.randomness import own_generator
 from certus.deep.run import Rules, Run, threads_for
 from certus.deep.stated import Stated, evidence_of
 from certus.deep.train import train
@@ -214,7 +215,7 @@ class NeuralModel(Estimator):
     ) -> tuple[Run, Rows]:
         """A module with its optimiser, tried on two rows; the last one if not fresh."""
         seed = int(rng.integers(2**63 - 1))
-        with torch.random.fork_rng(devices=[]):
+        with own_generator():
             torch.default_generator.manual_seed(seed)
             module = self._build(X, targets) if fresh else copy.deepcopy(self.module_)
             module = module.to(self.device)

@@ -120,6 +120,8 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
         dropout: float = 0.0,
         normalization: str | None = None,
         residual: bool = False,
+        checkpoint: Any = None,
+        device: str = "cpu",
         class_weight: Any = None,
         max_time: float | None = None,
     ) -> None:

@@ -119,6 +119,8 @@ class MLPRegressor(RegressorMixin, MultilayerPerceptron):
         dropout: float = 0.0,
         normalization: str | None = None,
         residual: bool = False,
+        checkpoint: Any = None,
+        device: str = "cpu",
         normalize_y: bool = False,
         max_time: float | None = None,
     ) -> None:

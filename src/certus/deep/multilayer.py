@@ -43,7 +43,13 @@ from certus.verify.data import weights
 EXPLICIT = ("identity", "logistic", "tanh", "relu", "leaky_relu", "elu", "softplus")
 TORCH_ONLY = ("absolute", "maxout")
 #: Parameters that only torch obeys, and the values without effect.
-BEYOND = {"dropout": 0.0, "normalization": None, "residual": False}
+BEYOND = {
+    "dropout": 0.0,
+    "normalization": None,
+    "residual": False,
+    "checkpoint": None,
+    "device": "cpu",
+}
 #: Rows of a batch unless the user says otherwise.
 BATCH = 200
 
