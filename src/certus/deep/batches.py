@@ -78,16 +78,22 @@ class Blocks:
         Makes :class:`Rows` of some of them.
     copied : bool
         Whether the module changes what it is given, which must not reach X.
+    dtype : dtype of NumPy, optional
+        That of the module.
     """
 
-    def __init__(self, X: Any, ready: Any, copied: bool = False) -> None:
+    def __init__(
+        self, X: Any, ready: Any, copied: bool = False, dtype: Any = None
+    ) -> None:
         self.X, self.ready, self.copied = X, ready, copied
         width = max(1, int(np.prod(X.shape[1:])))
         # A convolution makes more numbers of an image than it has.
         numbers = NUMBERS_TOGETHER if X.ndim < 3 else NUMBERS_TOGETHER // 2
         self.together = min(2048, max(256, numbers // width))
-        # Narrow rows are made ready for several blocks at once.
-        self.span = self.together * max(1, numbers // width // self.together)
+        # Narrow rows are made ready for several blocks at once, and rows that need no
+        # change but a look for several blocks more.
+        wanted = numbers * 8 if X.dtype == dtype else numbers
+        self.span = self.together * max(1, wanted // width // self.together)
         self.begin = -1
         self.part: Any = None
 

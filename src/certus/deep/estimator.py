@@ -45,6 +45,7 @@ from certus.deep.batches import (
 from certus.deep.checkpoint import Checkpoints, describe
 from certus.deep.modules import (
     augmented,
+    dtype_of,
     has_batch_norm,
     on_device,
     outputs,
@@ -365,7 +366,8 @@ class NeuralModel(Estimator):
         rows: Rows
         if isinstance(X, np.ndarray):
             copied = getattr(self, "_in_place", False)
-            rows = Blocks(X, lambda part: self._rows(part, module), copied)
+            kind = np.float32 if dtype_of(module) is torch.float32 else np.float64
+            rows = Blocks(X, lambda part: self._rows(part, module), copied, kind)
         else:
             rows = self._rows(X, module)
         found = as_array(outputs(module, rows))
