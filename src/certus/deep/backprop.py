@@ -39,6 +39,8 @@ TOGETHER = 2048
 NUMBERS_TOGETHER = 1 << 18
 #: Multiplications of a prediction from which threads share the rows.
 SHARED = 5_000_000
+#: Weights of a layer from which on BLAS makes better use of threads than we do.
+LARGE = 1 << 15
 
 
 class Design(NamedTuple):
@@ -263,13 +265,16 @@ def outputs(coefs: list[Array], intercepts: list[Array], X: Any, name: str) -> A
     """
     n, dtype = X.shape[0], coefs[0].dtype
     Z = np.empty((n, coefs[-1].shape[1]), dtype=dtype)
+    large = max(W.size for W in coefs) > LARGE
     width = max((W.shape[1] for W in coefs[:-1]), default=1)
-    together = min(n, max(256, NUMBERS_TOGETHER // width))
+    together = min(n, max(2048 if large else 256, NUMBERS_TOGETHER // width))
     fine: list[bool] = []
 
     # Threads that meet in Python between layers would wait for one another. Where φ is
-    # dear, though, NumPy's is vectorised and ours is not.
-    cheap = name in ("identity", "relu", "leaky_relu") and not sparse.issparse(X)
+    # dear, though, NumPy's is vectorised and ours is not; and a product with a large
+    # matrix is best left to the threads of BLAS.
+    dense = not sparse.issparse(X)
+    cheap = dense and not large and name in ("identity", "relu", "leaky_relu")
     theta = pack(coefs, intercepts) if cheap else None
     ready = X.dtype == dtype and cheap
 
@@ -286,7 +291,8 @@ def outputs(coefs: list[Array], intercepts: list[Array], X: Any, name: str) -> A
                 fine.append(_compiled(theta, coefs, h, name, room, Z[at], together))
 
     weights = sum(W.size for W in coefs)
-    size = max(256, -(-n // thread_budget())) if n * weights > SHARED else n
+    shared = n * weights > SHARED and not (large and dense)
+    size = max(256, -(-n // thread_budget())) if shared else n
     with np.errstate(all="ignore"):
         run_blocks(part, slices(n, size))
     if not all(fine):
