@@ -437,7 +437,7 @@ def test_weights_of_rows_count_by_their_ratios(scale):
         ({"augment": "flip"}, "augment must be a function"),
         ({"augment": lambda x: x[:1]}, "augment should give a tensor of 30 rows"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else next(iter(value)),
 )
 def test_parameters_that_torch_would_stumble_over(options, words):
     model = classifier(**options)
