@@ -17,7 +17,14 @@ from sklearn.callback import with_callbacks
 
 from certus.certificate import Status
 
-__all__ = ["CallbackSupport", "Monitor", "with_callbacks"]
+__all__ = ["CallbackSupport", "Monitor", "unwatched", "with_callbacks"]
+
+
+def unwatched(model: Any) -> Any:
+    """A model that is to be refitted many times, without the user's callbacks."""
+    for part in (model, *model.get_params().values()):
+        getattr(part, "__dict__", {}).pop("_skl_callbacks", None)
+    return model
 
 
 class Monitor:

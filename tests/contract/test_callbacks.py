@@ -335,3 +335,15 @@ def test_a_signal_during_a_long_fit(which: str, options: str, policy: str) -> No
     assert time.perf_counter() - sent < 10
     last = out.strip().splitlines()[-1]
     assert last == f"end {policy == 'raise'} interrupted True", (last, err)
+
+
+def test_the_report_refits_a_model_that_nobody_watches(capsys) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    y = X[:, 0] + rng.normal(size=60)
+    model = make_pipeline(StandardScaler(), Lasso(alpha=0.01))
+    model.set_callbacks(ProgressBar()).fit(X, y)
+    assert "Pipeline" in capsys.readouterr().out
+    certus.audit(model, X, y)
+    assert "fit" not in capsys.readouterr().out
+    assert model.__dict__["_skl_callbacks"]

@@ -32,7 +32,7 @@ SHARED = {
 }
 CLASSES = sorted(name for name in SHARED if inspect.isclass(SHARED[name][0]))
 #: Parameters that theirs do not have; every class may have ``max_time``.
-PERCEPTRON = {"engine", "dropout", "normalization", "residual"}
+PERCEPTRON = {"engine", "dropout", "normalization", "residual", "checkpoint", "device"}
 MORE = {
     "GaussianMixture": {"assignment"},
     "FactorAnalysis": {"warm_start"},

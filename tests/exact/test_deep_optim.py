@@ -422,7 +422,7 @@ def test_averages_are_their_closed_form(kind):
     ("make", "words"),
     [
         (lambda m: make_optimizer("adamw", m, 0.1), "optimizer must be one of 'sgd'"),
-        (lambda m: make_average(m, "swa"), "average must be one of None, 'polyak'"),
+        (lambda m: make_average(m, "swa"), "average must be None, 'polyak' or"),
         (
             lambda m: make_average(m, 1.5),
             "average must be a number at least 0 and at most 1",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numba import njit
 from numpy.testing import assert_allclose
 from scipy import sparse
 from scipy.special import expit
 
 from certus.deep import MLPClassifier, MLPRegressor
-from certus.deep.backprop_kernels import ACTIVATIONS, add_activate
+from certus.deep.backprop_kernels import ACTIVATIONS, _tanh
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((5_000, 30))
@@ -95,10 +96,10 @@ def test_large_rows_are_not_refused_for_a_product_that_overflows():
 
 @pytest.mark.parametrize("dtype, least", [(np.float32, 2e-7), (np.float64, 4e-16)])
 def test_tanh_of_training_is_the_library_s(dtype, least):
-    z = np.geomspace(1e-12, 100, 10_001)
-    z = np.concatenate([z, -z, [0.0, 0.03, -0.03]]).astype(dtype)[:, None]
-    found = z.copy()
-    add_activate(found, np.zeros(1, dtype), ACTIVATIONS.index("tanh"), dtype(0))
+    z = np.geomspace(1e-12, 100, 2_001)
+    z = np.concatenate([z, -z, [0.0, 0.03, -0.03]]).astype(dtype)
+    compiled = njit(_tanh)
+    found = np.array([compiled(t) for t in z]).astype(dtype)
     assert np.abs(found - np.tanh(z.astype(float))).max() < least
     small = np.abs(z) < 0.03
     assert_allclose(found[small], np.tanh(z.astype(float))[small], rtol=least)

@@ -14,7 +14,7 @@ from certus.deep.batches import Batch
 from certus.deep.objective import RowLoss, squared
 from certus.deep.stated import Stated
 from certus.testing.toys import TinyNetwork
-from certus.verify import networks
+from certus.verify import networks, spectrum
 from certus.verify.directional import compare
 from certus.verify.marks import marks_of
 from certus.verify.networks import check_network, evenly, rows_for
@@ -189,6 +189,23 @@ def test_few_directions_of_many_do_not_make_a_condition_hold():
     assert "the second-order condition holds" in detail
 
 
+def test_the_basis_of_very_large_networks_is_short(monkeypatch):
+    monkeypatch.setattr(spectrum, "BASIS", 5 * 3000)
+    H = np.linspace(0.1, 1.0, 3000)
+    calls = []
+
+    def product(theta, v):
+        calls.append(1)
+        return H * v
+
+    lent = SimpleNamespace(
+        point=np.ones(3000), product=product, gradient=lambda theta: H * theta
+    )
+    low, high = spectrum.curvature_claims(lent, 9)
+    assert len(calls) == 5 and "none of 5 directions tried" in low.detail
+    assert 0.1 <= low.value < high.value <= 1.0
+
+
 def test_a_minimum_of_least_squares_fulfils_both_conditions():
     model = NeuralRegressor(
         nn.Linear(3, 1).double(),
@@ -328,3 +345,12 @@ def test_other_data_are_named_and_other_weights_refuted():
     assert certus.certify(model, X, labels).status is Status.REFUTED
     weighted = certus.certify(model, X, labels, np.linspace(1, 2, 50))
     assert weighted.status is not Status.REFUTED
+
+
+def test_marks_without_those_of_weights_are_older_ones():
+    from certus.verify.data import same_data
+
+    now = marks_of(X, y, np.linspace(1, 2, 50))
+    older = {name: value for name, value in now.items() if name != "s"}
+    assert same_data(older, now) and same_data(now, older) and same_data(older, older)
+    assert not same_data(now, marks_of(X, y, np.linspace(2, 1, 50)))

@@ -260,3 +260,26 @@ def test_a_network_that_is_none():
     model = ConvNetClassifier(lambda sizes, k: None, **QUICK)
     with pytest.raises(TypeError, match="should return an nn"):
         model.fit(X, y)
+
+
+def test_a_single_image_is_no_row_of_images():
+    X = RNG.integers(0, 256, (12, 6, 6)).astype(np.uint8)
+    with certus.config_context(on_uncertified="ignore"):
+        model = ConvNetClassifier(**QUICK).fit(X, np.arange(12) % 2)
+    with pytest.raises(ValueError, match=r"pass a row of images, X\[None\]"):
+        model.predict(X[0])
+    assert model.predict(X[0][None]).shape == (1,)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_files_whose_pixels_are_no_bytes_are_refused(dtype, tmp_path):
+    pixels = (1000 * RNG.random((6, 6))).astype(dtype)
+    Image.fromarray(pixels).save(tmp_path / "deep.tiff")
+    with pytest.raises(ValueError, match="no bytes; pass them as an array"):
+        read_images(tmp_path)
+
+
+@pytest.mark.parametrize("source", [None, 5, b"folder"])
+def test_what_names_no_file_is_refused(source):
+    with pytest.raises(TypeError, match="Pass a folder or a list of files"):
+        read_images(source)

@@ -291,3 +291,41 @@ def test_rows_that_overflow_get_no_class(engine):
 def test_weights_and_flags_that_are_none(engine, options, text):
     with pytest.raises(ValueError, match=text):
         MLPClassifier(engine=engine, **options).fit(X, y)
+
+
+@pytest.mark.parametrize("model", [MLPClassifier, MLPRegressor])
+def test_a_perceptron_with_a_checkpoint_goes_on_where_it_was(tmp_path, model) -> None:
+    """Three epochs and then six, in another process's place, are six in one go."""
+    options = {"hidden_layer_sizes": (7,), "random_state": 0, "n_iter_no_change": 50}
+    with config_context(on_uncertified="ignore"):
+        whole = model(max_iter=6, engine="torch", **options).fit(X, y)
+        half = model(max_iter=3, checkpoint=tmp_path, **options).fit(X, y)
+        again = model(max_iter=6, checkpoint=tmp_path, **options).fit(X, y)
+    assert len(again.history_["loss"]) == 6
+    # Its first epochs are the very ones of the other run.
+    assert again.history_["seconds"][:3] == half.history_["seconds"]
+    assert again.history_["loss"] == whole.history_["loss"]
+    for ours, theirs in zip(again.coefs_, whole.coefs_):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_device_that_is_not_there() -> None:
+    with pytest.raises(ValueError, match="device"):
+        MLPClassifier(device="nowhere").fit(X, y)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("cell", [(0, 0), (31, 2), (59, 3)])
+@pytest.mark.parametrize(
+    "activation, width",
+    [("tanh", 6), ("logistic", 6), ("relu", 6), ("relu", 10_000), ("tanh", 10_000)],
+)
+def test_a_cell_that_is_no_number_is_found_in_prediction(activation, width, cell, bad):
+    """A bend may hide it: tanh makes one of infinity. Small and large layers differ."""
+    model = MLPClassifier((width,), activation=activation, max_iter=1, random_state=0)
+    with config_context(on_uncertified="ignore"):
+        model.fit(X[:12], y[:12])
+    X_bad = X.copy()
+    X_bad[cell] = bad
+    with pytest.raises(ValueError, match=r"Input X contains (NaN|infinity)"):
+        model.predict(X_bad)

@@ -57,6 +57,7 @@ def test_what_is_no_pair_of_sequences_is_told(sources, targets, match):
         ({"teacher_forcing": "often"}, "teacher_forcing must be"),
         ({"dropout": -0.1}, "dropout must be"),
         ({"beam": 0}, "beam must be"),
+        ({"beam": 10**6}, "at most 1000"),
         ({"max_length": -1}, "max_length must be"),
         ({"encoder": 3}, "encoder must be an nn.Module"),
         ({"label_smoothing": 2}, "label_smoothing must be"),

@@ -9,10 +9,16 @@ from scipy import sparse
 torch = pytest.importorskip("torch")
 
 from certus.deep import (  # noqa: E402
+    MultiTaskNetwork,
     RecurrentClassifier,
     RecurrentRegressor,
+    Seq2Seq,
     SequenceTagger,
+    monte_carlo,
+    most_uncertain,
 )
+from certus.nets import MemoryNetwork, TextCNN  # noqa: E402
+from certus.text import TextConvClassifier  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
 
@@ -211,3 +217,42 @@ def test_global_generators_are_left_alone():
 def test_what_has_no_order_or_is_read_once_is_refused(kind, X, told):
     with pytest.raises(ValueError, match=told):
         quick(kind).fit(X, SIDES)
+
+
+@pytest.mark.parametrize(
+    "kind", ["tagger", "several tasks", "sequences from sequences"]
+)
+def test_draws_of_what_has_no_mean_are_refused(kind):
+    model = {
+        "tagger": SequenceTagger(dropout=0.5),
+        "several tasks": MultiTaskNetwork(None),
+        "sequences from sequences": Seq2Seq(dropout=0.5),
+    }[kind]
+    with pytest.raises(TypeError, match="takes classifiers and regressors"):
+        monte_carlo(model, WORDS)
+    with pytest.raises(TypeError, match="predict_proba"):
+        most_uncertain(RecurrentRegressor(), WORDS)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: TextCNN(0, 2),
+        lambda: TextCNN(5, 2, widths=()),
+        lambda: TextCNN(5, 2, widths="abc"),
+        lambda: MemoryNetwork(0, 2),
+        lambda: MemoryNetwork(3, 0),
+    ],
+)
+def test_networks_of_no_words_are_refused(make):
+    with pytest.raises(ValueError, match="whole number"):
+        make()
+
+
+def test_no_texts_to_predict():
+    texts = ["good film", "bad film", "good", "bad"]
+    model = TextConvClassifier(max_iter=1, random_state=0).fit(texts, [1, 0, 1, 0])
+    with pytest.raises(ValueError, match="X holds no texts"):
+        model.predict([])
+    with pytest.raises(ValueError, match="widths must be a list of whole numbers"):
+        TextConvClassifier(widths=None).fit(texts, [1, 0, 1, 0])

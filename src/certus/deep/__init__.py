@@ -13,7 +13,7 @@ _WHERE = {
     "ConvNetClassifier": "images",
     "read_images": "pictures",
     "MLPClassifier": "mlp",
-    "MLPRegressor": "mlp",
+    "MLPRegressor": "mlp_regressor",
     "NeuralClassifier": "neural",
     "NeuralRegressor": "neural",
     "BaggedNetworks": "ensemble",

@@ -65,6 +65,11 @@ def most_uncertain(model: Any, X: Any, n: int = 1, *, by: str = "margin") -> np.
     array([1])
     """
     check_choice("by", by, tuple(DOUBTS))
+    if not hasattr(model, "predict_proba"):
+        raise TypeError(
+            f"model must be a classifier with predict_proba; {type(model).__name__} "
+            "has none."
+        )
     p = np.asarray(model.predict_proba(X), dtype=np.float64)
     if p.ndim != 2 or p.shape[1] < 2:
         raise ValueError(

@@ -33,10 +33,14 @@ STRETCH = 2e9
 DENSE = 2**26
 #: Slope of the leaky rectifier below zero.
 LEAK = 0.01
-#: Rows that go through the network together in prediction.
-TOGETHER = 1024
+#: Rows whose gradients are computed together.
+TOGETHER = 2048
+#: Numbers of a layer that are computed together in prediction: a megabyte of float32.
+NUMBERS_TOGETHER = 1 << 18
 #: Multiplications of a prediction from which threads share the rows.
 SHARED = 5_000_000
+#: Weights of a layer from which on BLAS makes better use of threads than we do.
+LARGE = 1 << 15
 
 
 class Design(NamedTuple):
@@ -261,24 +265,50 @@ def outputs(coefs: list[Array], intercepts: list[Array], X: Any, name: str) -> A
     """
     n, dtype = X.shape[0], coefs[0].dtype
     Z = np.empty((n, coefs[-1].shape[1]), dtype=dtype)
-    width = max((W.shape[1] for W in coefs[:-1]), default=0)
+    large = max(W.size for W in coefs) > LARGE
+    width = max((W.shape[1] for W in coefs[:-1]), default=1)
+    together = min(n, max(2048 if large else 256, NUMBERS_TOGETHER // width))
     fine: list[bool] = []
 
+    # Threads that meet in Python between layers would wait for one another. Where φ is
+    # dear, though, NumPy's is vectorised and ours is not; and a product with a large
+    # matrix is best left to the threads of BLAS.
+    dense = not sparse.issparse(X)
+    cheap = dense and not large and name in ("identity", "relu", "leaky_relu")
+    theta = pack(coefs, intercepts) if cheap else None
+    ready = X.dtype == dtype and cheap
+
     def part(rows: slice, stopped: Any) -> None:
-        room = np.empty((2, min(n, TOGETHER) * width), dtype=dtype)
-        for block in slices(rows.stop - rows.start, TOGETHER):
+        room = np.empty((2, together * width), dtype=dtype)
+        for block in slices(rows.stop - rows.start, n if ready else together):
             if stopped():
                 return
             at = slice(rows.start + block.start, rows.start + block.stop)
-            fine.append(_block(coefs, intercepts, X[at], name, room, Z[at]))
+            if theta is None:
+                fine.append(_block(coefs, intercepts, X[at], name, room, Z[at]))
+            else:
+                h = np.ascontiguousarray(X[at], dtype=dtype)
+                fine.append(_compiled(theta, coefs, h, name, room, Z[at], together))
 
     weights = sum(W.size for W in coefs)
-    size = max(TOGETHER // 4, -(-n // thread_budget())) if n * weights > SHARED else n
+    shared = n * weights > SHARED and not (large and dense)
+    size = max(256, -(-n // thread_budget())) if shared else n
     with np.errstate(all="ignore"):
         run_blocks(part, slices(n, size))
     if not all(fine):
         _require_finite(X, dtype)
     return Z
+
+
+def _compiled(
+    theta: Array, coefs: list[Array], h: Any, name: str, room: Array, Z: Any, size: int
+) -> bool:
+    """What :func:`_block` does, in one compiled call."""
+    from certus.deep.backprop_kernels import ACTIVATIONS, scores
+
+    sizes = np.array([h.shape[1], *(W.shape[1] for W in coefs)])
+    which, zero = ACTIVATIONS.index(name), Z.dtype.type(0)
+    return bool(scores(theta, sizes, h, Z, room.ravel(), size, which, zero))
 
 
 def _block(
@@ -289,7 +319,7 @@ def _block(
     A row with a NaN or an infinity has no finite product with any vector, not even with
     zero, so one unit's products stand for all cells of X.
     """
-    h = h.astype(coefs[0].dtype, copy=False)
+    h = h.astype(Z.dtype, copy=False)
     for k, (W, b) in enumerate(zip(coefs, intercepts)):
         last = k == len(coefs) - 1
         if sparse.issparse(h):
@@ -299,22 +329,13 @@ def _block(
             np.dot(h, W, out=out)
         if k == 0:
             fine = bool(np.isfinite(out[:, 0].sum()))
-        _add_activate(out, b, "identity" if last else name)
+        out += b
+        if not last:
+            activate(out, name)
         h = out
     if h is not Z:
         Z[:] = h
     return fine
-
-
-def _add_activate(z: Array, b: Array, name: str) -> None:
-    """φ(z + b) in place; in one pass where φ is cheap."""
-    from certus.deep.backprop_kernels import ACTIVATIONS, add_activate
-
-    if name in ("identity", "relu", "leaky_relu"):
-        add_activate(z, b, ACTIVATIONS.index(name), z.dtype.type(0))
-    else:
-        z += b
-        activate(z, name)
 
 
 def _require_finite(X: Any, dtype: Any) -> None:

@@ -81,12 +81,6 @@ def _activate(Z: Any, b: Any, which: int, zero: Any) -> None:
                 z[j] = max(z[j], zero) + math.log1p(math.exp(-abs(z[j])))
 
 
-@kernel
-def add_activate(Z: Any, b: Any, which: int, zero: Any) -> None:
-    """Z ← φ(Z + b), from Python."""
-    _activate(Z, b, which, zero)
-
-
 @register_jitable
 def _through(D: Any, H: Any, which: int, zero: Any) -> None:
     """D ← D ⊙ φ'(z), where φ(z) = H."""
@@ -196,6 +190,39 @@ def _forward(
         weight += m * n
         bias += n
     return place
+
+
+@kernel
+def scores(
+    theta: Any, sizes: Any, X: Any, Z: Any, A: Any, room: int, which: int, zero: Any
+) -> bool:
+    """Z ← the last layer's scores, ``room`` rows at a time.
+
+    A has room for two layers, which take turns. Returns whether the first unit's
+    products with all rows are finite.
+    """
+    half, last, fine = len(A) // 2, len(sizes) - 2, True
+    for at in range(0, len(X), room):
+        b = min(room, len(X) - at)
+        H = X[at : at + b]
+        weight, bias = 0, _biases_at(sizes)
+        for k in range(last + 1):
+            m, n = sizes[k], sizes[k + 1]
+            if k == last:
+                out = Z[at : at + b]
+            else:
+                out = A[k % 2 * half : k % 2 * half + b * n].reshape(b, n)
+            np.dot(H, theta[weight : weight + m * n].reshape(m, n), out)
+            if k == 0:
+                first = zero
+                for i in range(b):
+                    first += out[i, 0]
+                fine = fine and math.isfinite(first)
+            _activate(out, theta[bias : bias + n], which if k < last else 0, zero)
+            weight += m * n
+            bias += n
+            H = out
+    return fine
 
 
 @register_jitable

@@ -127,7 +127,8 @@ class Distilled(WrappedClassifier):
         check_number("temperature", self.temperature, open_low=True)
         check_number("mix", self.mix, 0, 1)
         student = self._clone()
-        student._read(X, y, reset=True)  # so that bad input is refused at once
+        student._read_X(X, reset=True)  # so that bad input is refused at once
+        student._read_y(y, reset=True)
         self.teacher_ = _fitted(self.teacher, X, y, sample_weight)
         change = self._change(student, log_probabilities(self.teacher_, X))
         given = (X, y, sample_weight)

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from sklearn.base import is_classifier
+from sklearn.base import is_classifier, is_regressor
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from certus.base import check_number, generator_of
+from certus.deep.randomness import own_generator
 from certus.deep.wrapped import WrappedClassifier
 
 #: Layers that normalise by the rows they see unless they are in evaluation mode.
@@ -73,6 +74,11 @@ def monte_carlo(
     check_number("samples", samples, 1, integer=True)
     if isinstance(model, WrappedClassifier):
         model = model._network
+    if not (is_classifier(model) or is_regressor(model)):
+        raise TypeError(
+            "monte_carlo averages probabilities or numbers; it takes classifiers and "
+            f"regressors, and {type(model).__name__} is neither."
+        )
     check_is_fitted(model, "module_")
     twin = copy.copy(model)
     # Where ``module_`` is computed, the module itself is one name further down.
@@ -82,7 +88,7 @@ def monte_carlo(
     seeds = generator_of(random_state).integers(2**63 - 1, size=samples)
     cuda = {p.device.index or 0 for p in model.module_.parameters() if p.is_cuda}
     draws = []
-    with torch.random.fork_rng(devices=sorted(cuda)):
+    with own_generator(sorted(cuda)):
         for seed in seeds:  # a prediction leaves the generator as it was
             torch.default_generator.manual_seed(int(seed))
             if cuda:

@@ -45,16 +45,19 @@ from certus.deep.batches import (
 from certus.deep.checkpoint import Checkpoints, describe
 from certus.deep.modules import (
     augmented,
+    dtype_of,
     has_batch_norm,
     on_device,
     outputs,
     require_device,
+    require_row_losses,
     tried,
     within_range,
 )
 from certus.deep.objective import Change, Targets, minimised, weighted_mean
 from certus.deep.optim import make_average, make_schedule, make_step
 from certus.deep.parameters import check_training
+from certus.deep.randomness import own_generator
 from certus.deep.run import Rules, Run, threads_for
 from certus.deep.stated import Stated, evidence_of
 from certus.deep.train import train
@@ -131,7 +134,7 @@ class NeuralModel(Estimator):
             kept.begin(rng)
         monitor = Monitor(self, X, y, max_time=self.max_time)
         fresh = not (self.warm_start and hasattr(self, "module_"))
-        X, targets = self._read(X, y, reset=fresh)
+        X, targets = self._read_X(X, fresh), self._read_y(y, fresh)
         targets = targets if change is None else change(targets)
         s = within_range(self._row_weights(targets, sample_weight))
         run, rows = self._start(X, targets, rng, fresh)
@@ -208,20 +211,15 @@ class NeuralModel(Estimator):
                 stacklevel=4,
             )
 
-    def _read(self, X: Any, y: Any, reset: bool) -> tuple[Any, Targets]:
-        return self._read_X(X, reset), self._read_y(y, reset)
-
     def _start(
         self, X: Any, targets: Targets, rng: np.random.Generator, fresh: bool
     ) -> tuple[Run, Rows]:
         """A module with its optimiser, tried on two rows; the last one if not fresh."""
         seed = int(rng.integers(2**63 - 1))
-        with torch.random.fork_rng(devices=[]):
+        with own_generator():
             torch.default_generator.manual_seed(seed)
-            if fresh:
-                module = self._build(X, targets).to(self.device)
-            else:
-                module = copy.deepcopy(self.module_).to(self.device)
+            module = self._build(X, targets) if fresh else copy.deepcopy(self.module_)
+            module = module.to(self.device)
             rows = self._rows(X, module)
             self._require_pairs(rows, targets)
             self._try(module, rows, targets)
@@ -245,14 +243,8 @@ class NeuralModel(Estimator):
         if changed:
             self._in_place = True
         with torch.no_grad():
-            loss = targets.loss(z, on_device(targets.y[: len(z)], module, self.device))
-        if not isinstance(loss, Tensor) or loss.shape != (len(z),):
-            given = isinstance(loss, Tensor)
-            got = str(tuple(loss.shape)) if given else type(loss).__name__
-            raise ValueError(
-                "The loss should give one number for each row, as with "
-                f"reduction='none'; for {len(z)} rows it gives {got}."
-            )
+            y = on_device(targets.y[: len(z)], module, self.device)
+            require_row_losses(targets.loss(z, y), len(z))
 
     def _attach(
         self, run: Run, rows: Rows, targets: Targets, s: np.ndarray | None
@@ -295,7 +287,7 @@ class NeuralModel(Estimator):
         if (X_val is None) != (y_val is None):
             raise ValueError("Pass both of X_val and y_val, or neither.")
         if X_val is not None:
-            X, wanted = self._read(X_val, y_val, reset=False)
+            X, wanted = self._read_X(X_val, False), self._read_y(y_val, False)
             apart = self._rows(X, module)
             self._require_pairs(apart, wanted, "X_val", "y_val")
             y = on_device(wanted.y, module, self.device)
@@ -319,10 +311,10 @@ class NeuralModel(Estimator):
             z = outputs(run.final(), held.rows)
             loss = targets.loss(z, held.y)
             value = float(weighted_mean(loss, held.s))
-            score = self._grade(z, held.y, held.s)
+            # Outputs that are NaN have no class, though the first would be taken.
+            score = math.nan if value != value else self._grade(z, held.y, held.s)
             # The score decides, unless it says nothing or the loss is the user's own.
-            by_loss = own or not math.isfinite(score)
-            criterion = value if by_loss else -score
+            criterion = value if own or not math.isfinite(score) else -score
             return {
                 "validation_loss": value,
                 "validation_score": score,
@@ -363,9 +355,7 @@ class NeuralModel(Estimator):
 
     def __getstate__(self) -> dict[str, Any]:
         """What is copied and pickled: not the optimiser, which belongs to a run."""
-        state = dict(super().__getstate__())
-        state.pop("_run", None)
-        return state
+        return {k: v for k, v in super().__getstate__().items() if k != "_run"}
 
     # -- prediction ---------------------------------------------------------------
 
@@ -376,7 +366,8 @@ class NeuralModel(Estimator):
         rows: Rows
         if isinstance(X, np.ndarray):
             copied = getattr(self, "_in_place", False)
-            rows = Blocks(X, lambda part: self._rows(part, module), copied)
+            kind = np.float32 if dtype_of(module) is torch.float32 else np.float64
+            rows = Blocks(X, lambda part: self._rows(part, module), copied, kind)
         else:
             rows = self._rows(X, module)
         found = as_array(outputs(module, rows))

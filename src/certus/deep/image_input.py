@@ -18,12 +18,12 @@ from torch import Tensor, nn
 
 from certus.base import as_array, check_choice, validate_data
 from certus.deep import pictures
+from certus.deep.array_input import KINDS
 from certus.deep.augment import make_augmentation
 from certus.deep.batches import Rows, shared
 from certus.deep.estimator import NeuralModel
 from certus.deep.modules import dtype_of
 from certus.deep.objective import Targets
-from certus.deep.reading import KINDS
 from certus.nets.cnn import AlexNet, ConvNet, LeNet
 from certus.nets.densenet import DenseNet
 from certus.nets.resnet import ResNet
@@ -108,6 +108,9 @@ class ImageInput(NeuralModel):
 
     def _read_rows(self, X: Any, reset: bool) -> np.ndarray:
         """Flattened images."""
+        shape = getattr(X, "shape", ())
+        if not reset and shape == self.image_shape_[1:] != (1, self.n_features_in_):
+            raise ValueError("X is a single image; pass a row of images, X[None].")
         options = {"dtype": KINDS, "ensure_all_finite": False, "accept_sparse": "csr"}
         X = validate_data(self, X, reset=reset, **options)
         X = X.toarray() if sparse.issparse(X) else X  # windows slide over zeros too

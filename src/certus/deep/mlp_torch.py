@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from certus.base import Fitted
 from certus.deep.batches import DenseRows, SparseRows
 from certus.deep.modules import dtype_of, outputs
+from certus.deep.randomness import own_generator
 from certus.nets import MLP
 
 
@@ -52,7 +53,9 @@ def options(model: Any, n: int) -> dict[str, Any]:
         "early_stopping": model.early_stopping,
         "validation_fraction": model.validation_fraction or 0.1,
         "max_time": model.max_time,
+        "checkpoint": model.checkpoint,
         "warm_start": model.warm_start,
+        "device": model.device,
         "random_state": model.random_state,
     }
 
@@ -72,7 +75,7 @@ def _optimizer(model: Any) -> Any:
 def network(model: Any, n_inputs: int, dtype: Any) -> MLP:
     """The module of a perceptron's parameters, its weights from ``random_state``."""
     seed = int(check_random_state(model.random_state).randint(np.iinfo(np.int32).max))
-    with torch.random.fork_rng(devices=[]):
+    with own_generator():
         torch.default_generator.manual_seed(seed)
         module = MLP(
             n_inputs,
@@ -161,11 +164,11 @@ def _adopt(model: Any, inner: Any) -> None:
     for name in ("n_iter_", "history_", "loss_", "best_epoch_"):
         setattr(model, name, getattr(inner, name))
     layers = _linear(inner.module_)
-    model.coefs_ = [layer.weight.detach().numpy().T for layer in layers]
+    model.coefs_ = [layer.weight.detach().cpu().numpy().T for layer in layers]
     model.intercepts_ = [
         np.zeros(W.shape[1], W.dtype)
         if layer.bias is None
-        else layer.bias.detach().numpy()
+        else layer.bias.detach().cpu().numpy()
         for layer, W in zip(layers, model.coefs_)
     ]
 
@@ -178,8 +181,8 @@ def _linear(module: MLP) -> list[Any]:
 def scores(model: Any, X: Any) -> np.ndarray:
     """What the module gives for checked rows."""
     kind = SparseRows if hasattr(X, "tocsr") else DenseRows
-    rows = kind(X, dtype_of(model._module), "cpu")
-    return outputs(model._module, rows).numpy()
+    rows = kind(X, dtype_of(model._module), model.device)
+    return outputs(model._module, rows).cpu().numpy()
 
 
 def share(model: Any) -> MLP:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from certus.deep.batches import TOGETHER, Rows
+from certus.deep.randomness import own_generator
 
 
 def on_device(value: Any, module: nn.Module, device: Any) -> Tensor:
@@ -78,7 +79,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 def outputs(module: nn.Module, rows: Rows) -> Tensor:
     """What a network gives for all rows, in evaluation mode, block by block."""
-    with evaluating(module), torch.random.fork_rng(devices=[]), torch.inference_mode():
+    with evaluating(module), own_generator(), torch.inference_mode():
         # Long sequences go through in smaller blocks.
         size = getattr(rows, "together", TOGETHER)
         parts = [module(*rows[slice(i, i + size)]) for i in range(0, len(rows), size)]
@@ -116,6 +117,17 @@ def tried(
             "layer, or y."
         )
     return z, any(not torch.equal(x, was) for x, was in zip(inputs, kept))
+
+
+def require_row_losses(loss: Any, n: int) -> None:
+    """Raise unless a loss, which may be the user's own, has a number for each row."""
+    if not isinstance(loss, Tensor) or loss.shape != (n,):
+        given = isinstance(loss, Tensor)
+        got = str(tuple(loss.shape)) if given else type(loss).__name__
+        raise ValueError(
+            "The loss should give one number for each row, as with reduction='none'; "
+            f"for {n} rows it gives {got}."
+        )
 
 
 def first_line(error: Exception) -> str:

@@ -10,14 +10,10 @@ trained by torch (see ``mlp_torch``).
 from __future__ import annotations
 
 import math
-import time
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
-from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -37,36 +33,25 @@ from certus.deep.backprop import (
     Design,
     Rows,
     Trainer,
-    loss_gradient,
     outputs,
     pack,
 )
+from certus.deep.mlp_training import by_epochs, by_lbfgs, hold_out
 from certus.deep.stated_mlp import StatedDesign
 from certus.verify.data import weights
 
 EXPLICIT = ("identity", "logistic", "tanh", "relu", "leaky_relu", "elu", "softplus")
 TORCH_ONLY = ("absolute", "maxout")
 #: Parameters that only torch obeys, and the values without effect.
-BEYOND = {"dropout": 0.0, "normalization": None, "residual": False}
+BEYOND = {
+    "dropout": 0.0,
+    "normalization": None,
+    "residual": False,
+    "checkpoint": None,
+    "device": "cpu",
+}
 #: Rows of a batch unless the user says otherwise.
 BATCH = 200
-
-
-class Held(NamedTuple):
-    """Rows to stop by."""
-
-    X: Any
-    Y: np.ndarray
-    s: np.ndarray | None
-
-
-@dataclass
-class Kept:
-    """Weights after the last epoch, after the one before, and after the best."""
-
-    good: np.ndarray
-    earlier: np.ndarray
-    best: np.ndarray
 
 
 class MultilayerPerceptron(Estimator):
@@ -126,11 +111,11 @@ class MultilayerPerceptron(Estimator):
         if self._on_torch():
             return _torch().fit(self, *given, X_val, y_val, fresh)
         rows, rng = self._begin(X, y, sample_weight, fresh, fresh)
-        rows, held = self._hold_out(rows, X_val, y_val, rng)
+        rows, held = hold_out(self, rows, X_val, y_val, rng)
         self._set_penalty(rows)
         monitor = Monitor(self, X, y, max_time=self.max_time)
-        train = self._by_lbfgs if self.solver == "lbfgs" else self._by_epochs
-        status = train(rows, held, monitor, rng)
+        train = by_lbfgs if self.solver == "lbfgs" else by_epochs
+        status = train(self, rows, held, monitor, rng)
         self._to_units_of_y()
         self.history_ = {**self._history, "seconds": monitor.history["seconds"]}
         del self._history
@@ -153,7 +138,7 @@ class MultilayerPerceptron(Estimator):
             return _torch().fit_part(self, X, y, sample_weight, fresh, learn)
         rows, rng = self._begin(X, y, sample_weight, fresh, learn)
         self._set_penalty(rows)
-        status = self._by_epochs(rows, None, None, rng)
+        status = by_epochs(self, rows, None, None, rng)
         self._to_units_of_y()
         self.history_ = self._history
         del self._history
@@ -234,198 +219,6 @@ class MultilayerPerceptron(Estimator):
             self.coefs_[-1] *= self._scale
             self.intercepts_[-1] *= self._scale
             self.intercepts_[-1] += self._shift
-
-    def _hold_out(
-        self, rows: Rows, X_val: Any, y_val: Any, rng: np.random.RandomState
-    ) -> tuple[Rows, Held | None]:
-        """Rows to train on, and those to stop by, if any."""
-        if X_val is not None:
-            X = self._validate_X(X_val)
-            Y = self._targets(np.asarray(y_val), reset=False)
-            Y = (Y - self._shift) / self._scale if self._scale is not None else Y
-            if X.shape[0] != len(Y):
-                raise ValueError(f"X_val has {X.shape[0]} rows and y_val has {len(Y)}.")
-            return rows, Held(X, Y, None)
-        if not self.early_stopping or self.solver == "lbfgs":
-            return rows, None
-        binary = self.out_activation_ == "logistic" and self.n_outputs_ == 1
-        train, apart = train_test_split(
-            np.arange(len(rows.Y)),
-            random_state=rng,
-            test_size=self.validation_fraction,
-            stratify=rows.Y > 0 if binary else None,
-        )
-        if len(apart) < 2:
-            raise ValueError(
-                "The validation set is too small. Increase 'validation_fraction' or "
-                "the size of your dataset."
-            )
-        s = rows.s[apart] if len(rows.s) else None
-        kept = rows.s[train] if len(rows.s) else rows.s
-        held = Held(rows.X[apart], rows.Y[apart], s)
-        return Rows(rows.X[train], rows.Y[train], kept), held
-
-    def _by_epochs(
-        self, rows: Rows, held: Held | None, monitor: Monitor | None, rng: Any
-    ) -> Status:
-        """Epochs until the plateau rule, ``max_iter``, the clock or Ctrl-C end them."""
-        run = self._trainer(fresh=monitor is not None)
-        if held is not None and self.validation_scores_ is None:
-            self.validation_scores_, self.best_loss_ = [], None
-            self.best_validation_score_ = -math.inf
-        self.n_iter_, self.best_epoch_, self._diverged = 0, 0, None
-        self._history: dict[str, list[float]] = {"loss": []}
-        kept = Kept(*(run.theta.copy() for _ in range(3)))
-        try:
-            status = self._epochs(run, kept, rows, held, monitor, rng)
-        except KeyboardInterrupt:
-            status = Status.INTERRUPTED
-        if status in (Status.INTERRUPTED, Status.TIME_LIMIT) and self.n_iter_:
-            # Part of an epoch does not count, unless there is nothing else.
-            run.theta[:] = kept.good
-        if held is not None and self.best_epoch_:
-            run.theta[:] = kept.best
-        if not self.n_iter_:
-            self.loss_, self.n_iter_ = math.nan, 1
-        return status
-
-    def _epochs(
-        self,
-        run: Trainer,
-        kept: Kept,
-        rows: Rows,
-        held: Held | None,
-        monitor: Monitor | None,
-        rng: Any,
-    ) -> Status:
-        n, batch = len(rows.Y), self._batch(len(rows.Y))
-        late = time.perf_counter() + (self.max_time or math.inf)
-        order = np.arange(n)
-        for _ in range(self.max_iter if monitor is not None else 1):
-            if self.shuffle:
-                mixed = np.arange(n)
-                rng.shuffle(mixed)
-                order = order[mixed]
-            steps = run.steps
-            loss, done = run.epoch(rows, order, batch, self.alpha, late)
-            if not (math.isfinite(loss) and np.isfinite(run.theta).all()):
-                at = min(run.steps - steps + 1, -(-n // batch))
-                before = self.loss_curve_[-1] if self.loss_curve_ else math.nan
-                self._diverged = (self.n_iter_ + 1, at, before)
-                # Weights that fail at once were no good ones.
-                run.theta[:] = kept.good if at > 1 else kept.earlier
-                return Status.DIVERGED
-            if done < n:
-                return Status.TIME_LIMIT
-            kept.earlier, kept.good = kept.good, run.theta.copy()
-            if self._close_epoch(run, loss, n, held):
-                self.best_epoch_, kept.best = self.n_iter_, kept.good
-            ended = None if monitor is None else monitor.step(loss, math.nan)
-            if ended is None and self._no_improvement_count > self.n_iter_no_change:
-                ended = self._plateau(run)
-            if ended is not None:
-                return ended
-        return Status.MAX_ITER
-
-    def _trainer(self, fresh: bool) -> Trainer:
-        """The optimiser, a new one for each fit, on one vector of all weights."""
-        theta = self._theta()
-        design = self._design()
-        run = getattr(self, "_run", None)
-        if fresh or not isinstance(run, Trainer) or run.design != design:
-            adam = self.solver == "adam"
-            plain = "nesterov" if self.nesterovs_momentum else "sgd"
-            first = self.beta_1 if adam else self.momentum
-            run = Trainer(
-                design,
-                theta,
-                "adam" if adam else plain,
-                float(self.learning_rate_init),
-                (float(first), float(self.beta_2)),
-                float(self.epsilon),
-            )
-        run.theta = theta
-        self.coefs_, self.intercepts_ = design.views(theta)
-        self._run = run
-        return run
-
-    def _close_epoch(self, run: Trainer, loss: float, n: int, held: Any) -> bool:
-        """Count an epoch; returns whether it is the best so far."""
-        self.n_iter_ += 1
-        self.loss_ = loss
-        self.t_ += n
-        self.loss_curve_.append(loss)
-        self._history["loss"].append(loss)
-        if held is None:
-            enough = loss <= self.best_loss_ - self.tol
-            better = loss < self.best_loss_
-            self.best_loss_ = min(loss, self.best_loss_)
-        else:
-            Z = self._scores(held.X)
-            finite = bool(np.isfinite(Z).all())
-            score = self._grade(Z, held.Y, held.s) if finite else math.nan
-            self.validation_scores_.append(score)
-            self._history.setdefault("validation_score", []).append(score)
-            best = self.best_validation_score_
-            enough, better = not score < best + self.tol, score > best
-            if better:
-                self.best_validation_score_ = score
-        self._no_improvement_count = 0 if enough else self._no_improvement_count + 1
-        if self.solver == "sgd" and self.learning_rate == "invscaling":
-            run.rate = float(self.learning_rate_init) / (self.t_ + 1) ** self.power_t
-        return better
-
-    def _plateau(self, run: Trainer) -> Status | None:
-        """End there; with an adaptive rate, once a fifth of it is below 1e-6."""
-        adaptive = self.solver == "sgd" and self.learning_rate == "adaptive"
-        if not adaptive or run.rate <= 1e-6:
-            return Status.SOLVED
-        run.rate /= 5.0
-        self._no_improvement_count = 0
-        return None
-
-    def _by_lbfgs(
-        self, rows: Rows, held: Held | None, monitor: Monitor, rng: Any
-    ) -> Status:
-        """All rows at once, in float64, by SciPy's L-BFGS-B."""
-        design, dtype = self._design(), self.coefs_[0].dtype
-        start = self._theta().astype(np.float64)
-        rows = Rows.of(rows.X, rows.Y, rows.s, np.float64)
-        self._history, self._diverged = {"loss": []}, None
-        kept: list[np.ndarray] = [start]
-        ended: list[Status | None] = [None]
-
-        def on_step(intermediate_result: Any) -> None:
-            if np.isfinite(intermediate_result.x).all():
-                kept[0] = np.array(intermediate_result.x)
-            self._history["loss"].append(float(intermediate_result.fun))
-            ended[0] = monitor.step(float(intermediate_result.fun), math.nan)
-            if ended[0] is not None:
-                raise StopIteration
-
-        limits = {"maxfun": self.max_fun, "maxiter": self.max_iter, "gtol": self.tol}
-        try:
-            found = minimize(
-                lambda theta: loss_gradient(design, theta, rows, self.alpha),
-                start,
-                method="L-BFGS-B",
-                jac=True,
-                callback=on_step,
-                options=limits,
-            )
-            theta, status = found.x, Status.SOLVED if found.success else Status.MAX_ITER
-            if ended[0] is not None:
-                status = ended[0]
-        except KeyboardInterrupt:
-            theta, status = kept[0], Status.INTERRUPTED
-        self.n_iter_ = self.best_epoch_ = max(1, len(self._history["loss"]))
-        self.n_iter_ = min(self.n_iter_, self.max_iter)
-        self.loss_ = float(loss_gradient(design, theta, rows, self.alpha)[0])
-        if not (math.isfinite(self.loss_) and np.isfinite(theta).all()):
-            theta, status = kept[0], Status.DIVERGED
-            self._diverged = (self.n_iter_, 1, math.nan)
-        self.coefs_, self.intercepts_ = design.views(theta.astype(dtype))
-        return status
 
     # -- what the verifier sees ---------------------------------------------------
 
@@ -572,6 +365,16 @@ class MultilayerPerceptron(Estimator):
         check_number("max_time", self.max_time, open_low=True, none=True)
         for name in ("early_stopping", "warm_start", "shuffle", "nesterovs_momentum"):
             check_choice(name, getattr(self, name), (False, True))
+
+
+def in_steps(model: Any) -> bool:
+    """Whether the solver makes steps, as a partial fit must."""
+    if model.solver == "lbfgs":
+        raise AttributeError(
+            "partial_fit is only available for stochastic optimizers. lbfgs is not "
+            "stochastic."
+        )
+    return True
 
 
 def _torch() -> Any:

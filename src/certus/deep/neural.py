@@ -14,9 +14,10 @@ from typing import Any
 from torch import nn
 
 from certus.base import certified_fit
+from certus.deep.array_input import ArrayInput
 from certus.deep.objective import Targets
 from certus.deep.parameters import documented, keep
-from certus.deep.reading import ArrayInput, Classes, Numbers
+from certus.deep.reading import Classes, Numbers
 
 __all__ = ["ArrayInput", "Classes", "NeuralClassifier", "NeuralRegressor", "Numbers"]
 
@@ -72,7 +73,8 @@ class NeuralClassifier(OwnModule, Classes):
     at most 2,048 rows, in float64 and evaluation mode; its gradient; and that gradient
     along a direction beside finite differences. ``dead_units`` (MEASURED), where there
     are ReLUs. At level ``full`` the smallest and the largest curvature. Some ten
-    forward passes over those rows.
+    forward passes over those rows, which are fewer where the network is large or rows
+    are, as images; the claims say how many.
 
     Parameters
     ----------

@@ -298,6 +298,8 @@ def max_norm(
             norms = w.flatten(1).norm(dim=1).reshape(-1, *[1] * (w.ndim - 1))
             w.mul_((radius / norms).clamp(max=1.0))
 
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(f"Pass a torch.optim.Optimizer; got {optimizer!r}.")
     optimizer.register_step_post_hook(project)
     return optimizer
 

@@ -129,7 +129,12 @@ hidden_layer_sizes : int or sequence of int, default=(100,)
     normalization : None, "batch", "layer" or "weight", default=None
         Of hidden layers.
     residual : bool, default=False
-        Hidden layers add to their input."""
+        Hidden layers add to their input.
+    checkpoint : path, default=None
+        Folder where the run is kept after each epoch; a fit that finds one there goes
+        on from it. Trained by torch.
+    device : str, default="cpu"
+        Where torch computes."""
 
 
 def documented(cls: Class) -> Class:

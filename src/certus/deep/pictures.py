@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -284,6 +285,8 @@ def check_image_shape(image_shape: Any) -> None:
 def _find(source: Any) -> tuple[list[Path], list[str] | None]:
     """Files, and the names of their classes if they are in subfolders."""
     if not isinstance(source, str | os.PathLike):
+        if not isinstance(source, Iterable) or isinstance(source, bytes):
+            raise TypeError(f"Pass a folder or a list of files; got {source!r}.")
         paths = [Path(path) for path in source]
         if not paths:
             raise ValueError("The list of images is empty.")
@@ -333,7 +336,9 @@ def _open(path: Path) -> np.ndarray:
         ) from error
     try:
         with Image.open(path) as image:
-            if image.mode.startswith("I;16"):
+            if image.mode in ("F", "I") and image.format != "PNG":
+                raise ValueError("its pixels are no bytes; pass them as an array")
+            if image.mode.startswith("I"):
                 return (np.asarray(image) // 257).astype(np.uint8)
             upright = ImageOps.exif_transpose(image)
             grey = image.mode in ("1", "L", "LA")

@@ -1,4 +1,4 @@
-"""How arrays, classes and numbers are read by estimators that train a network.
+"""Classes and numbers as the targets of a network, and what is predicted of them.
 
 Mixins of :class:`certus.deep.estimator.NeuralModel`: an estimator is one for X, one for
 y, its parameters and ``fit``.
@@ -15,81 +15,15 @@ from scipy import sparse
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import assert_all_finite, column_or_1d
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch import Tensor
 
-from certus.base import as_array, class_codes, validate_data
-from certus.deep.batches import DenseRows, Rows, SparseRows
+from certus.base import as_array, class_codes
 from certus.deep.estimator import NeuralModel
-from certus.deep.modules import dtype_of
 from certus.deep.objective import Targets, binary_cross_entropy, cross_entropy, squared
 from certus.verify.data import codes as known_codes
 from certus.verify.data import numbers, weights
 
-#: Kinds of arrays that torch knows; others are made float64.
-KINDS = (np.float64, np.float32, np.uint8, np.int32, np.int64)
 Loss = Callable[[Tensor, Tensor], Tensor]
-
-
-class ArrayInput(NeuralModel):
-    """Reads X as an array of two or more axes, or as a sparse matrix; abstract."""
-
-    def _read_X(self, X: Any, reset: bool) -> Any:
-        _require_one_array(X)
-        return validate_data(
-            self,
-            X,
-            accept_sparse="csr",
-            dtype=KINDS,
-            allow_nd=True,
-            ensure_all_finite=False,
-            reset=reset,
-        )
-
-    def _rows(self, X: Any, module: nn.Module) -> Rows:
-        entries = looked_up(module)
-        if entries is not None:
-            _require_places(X, entries)
-        dtype = dtype_of(module) if entries is None else torch.int64
-        kind = SparseRows if sparse.issparse(X) else DenseRows
-        return kind(X, dtype, self.device)
-
-
-def _require_one_array(X: Any) -> None:
-    """Raise a sentence for what torch's own loops take and an estimator does not."""
-    if isinstance(X, Dataset | DataLoader):
-        raise TypeError(
-            f"X is a {type(X).__name__}. Pass the arrays it holds as X and y; batches "
-            "are made here, of batch_size rows."
-        )
-    parts = X if isinstance(X, list | tuple) else ()
-    shapes = {np.shape(part) for part in parts if hasattr(part, "shape")}
-    named = isinstance(X, dict) and not sparse.issparse(X)  # as one of SciPy's is
-    if named or len(shapes) > 1:
-        raise TypeError(
-            "X must be one array. Several inputs go side by side as its columns, and "
-            "the module takes them apart; sequences of unequal lengths are for "
-            "RecurrentClassifier and RecurrentRegressor."
-        )
-
-
-def looked_up(module: nn.Module) -> int | None:
-    """How many entries the table has with which a module begins, if it does."""
-    parts = (m for m in module.modules() if next(m.parameters(False), None) is not None)
-    first = next(parts, None)
-    if isinstance(first, nn.Embedding | nn.EmbeddingBag):
-        return int(first.num_embeddings)
-    return None
-
-
-def _require_places(X: Any, entries: int) -> None:
-    values = X.data if sparse.issparse(X) else X
-    whole = values.dtype.kind in "iu" or bool(np.all(values == np.floor(values)))
-    if not whole or values.min() < 0 or values.max() >= entries:
-        raise ValueError(
-            "The module begins with an embedding, so X should hold whole numbers from "
-            f"0 to {entries - 1}. Number the words so, or enlarge the embedding."
-        )
 
 
 class Classes(ClassifierMixin, NeuralModel):

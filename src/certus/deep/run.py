@@ -19,6 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
+from certus.deep.randomness import own_generator
+
 Losses = dict[str, Tensor]
 #: Products in a pass forward up to which one thread is faster than two.
 SMALL = 8_000_000
@@ -154,7 +156,7 @@ class Run:
         before = torch.get_num_threads()
         torch.set_num_threads(self.n_threads())
         try:
-            with torch.random.fork_rng(devices=sorted(d.index or 0 for d in devices)):
+            with own_generator(sorted(d.index or 0 for d in devices)):
                 torch.random.set_rng_state(self.torch_state)
                 yield
         finally:

@@ -68,7 +68,7 @@ class Seq2Seq(Written):
         Share of embeddings and states that training leaves out.
     beam : int, default=1
         Beginnings that prediction follows at once; with 1 it takes the most probable
-        token in each step.
+        token in each step. At most 1,000.
     max_length : int, default=None
         Most tokens of a prediction; by default twice the longest target of the fit.
     encoder : nn.Module, default=None

@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from certus.certificate import Evidence
 from certus.deep.batches import TOGETHER, Batch, Rows
+from certus.deep.randomness import own_generator
 from certus.deep.run import Run
 
 
@@ -116,7 +117,7 @@ class Stated:
         with torch.no_grad():
             for p, part in zip(self.trained, parts):
                 p.copy_(torch.from_numpy(np.ascontiguousarray(part)).reshape(p.shape))
-        with torch.random.fork_rng(devices=[]):
+        with own_generator():
             torch.default_generator.manual_seed(0)
             yield
 

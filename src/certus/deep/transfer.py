@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from certus.base import check_number, generator_of
+from certus.deep.randomness import own_generator
 
 
 def load_backbone(module: nn.Module, weights: Any) -> nn.Module:
@@ -88,7 +89,7 @@ def replace_head(module: Any, n_outputs: int, *, random_state: Any = None) -> nn
     module = copy.deepcopy(_module_of(module))
     name = head_of(module)
     old: Any = module.get_submodule(name)
-    with torch.random.fork_rng(devices=[]):
+    with own_generator():
         seed = int(generator_of(random_state).integers(2**63 - 1))
         torch.default_generator.manual_seed(seed)
         new = nn.Linear(old.in_features, n_outputs, bias=old.bias is not None)

@@ -104,7 +104,7 @@ class Written(NeuralModel):
         return evaluate
 
     def _most(self, longest: int | None = None) -> int:
-        check_number("beam", self.beam, 1, integer=True)
+        check_number("beam", self.beam, 1, 1000, integer=True)  # memory grows with it
         check_number("max_length", self.max_length, 0, integer=True, none=True)
         if self.max_length is not None:
             return int(self.max_length)

@@ -59,6 +59,8 @@ class MemoryNetwork(nn.Module):
         places: int = 8,
     ) -> None:
         super().__init__()
+        require_count("n_words", n_words)
+        require_count("n_answers", n_answers)
         for name, value in (("width", width), ("hops", hops), ("places", places)):
             require_count(name, value)
         self.config: dict[str, Any] = {

@@ -39,6 +39,8 @@ class WeightNoise(nn.Module):
         super().__init__()
         if not 0 <= std < float("inf"):
             raise ValueError(f"std must be a number at least 0, got {std!r}.")
+        if not isinstance(module, nn.Module):
+            raise TypeError(f"module must be an nn.Module, got {module!r}.")
         self.config = {"module": module, "std": std}
         self.module, self.std = module, std
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from certus.nets.arguments import require_count
+from certus.nets.arguments import require_count, require_counts
 from certus.nets.rnn import within
 
 
@@ -60,10 +60,11 @@ class TextCNN(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        require_count("n_words", n_words)
+        require_count("n_outputs", n_outputs)
         require_count("embedding", embedding)
         require_count("channels", channels)
-        for width in widths:
-            require_count("each of widths", width)
+        require_counts("widths", widths)
         self.config: dict[str, Any] = {
             "n_words": n_words,
             "n_outputs": n_outputs,

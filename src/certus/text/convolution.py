@@ -166,7 +166,7 @@ class TextConvClassifier(Classes):
             len(self.vocabulary_) + 1,
             targets.outputs,
             embedding=self.embedding,
-            widths=self.widths,
+            widths=tuple(self.widths),
             channels=self.channels,
             dropout=float(self.dropout),
         )

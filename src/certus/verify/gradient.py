@@ -264,7 +264,7 @@ def _ratio_claim(found: Compared, network: Network) -> Claim:
         f"mean over {over} of {name.get(network.loss, 'log loss')} "
         f"+ ½·{network.alpha / network.s.sum():.3g}·‖W‖²",
         "a gradient g satisfies gᵀd = dL(θ + td)/dt for every direction d",
-        ("compared at the fitted weights moved by 10 %",),
+        ("slopes compared at the fitted weights moved by 10 %",),
         None,
         found.allowance,
         detail,

@@ -16,7 +16,7 @@ from certus.verify import data
 from certus.verify.data import Array
 
 #: Rows of X that are projected.
-PROJECTED = 16_384
+PROJECTED = 4_096
 #: Stands for a target that is missing.
 MISSING = 0.7390851332151607
 

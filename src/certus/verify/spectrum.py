@@ -17,6 +17,8 @@ from certus.verify.data import Array
 
 #: Products with the Hessian that Lanczos' method may take.
 STEPS = 40
+#: Most numbers of its basis, a gigabyte: few directions of very large networks.
+BASIS = 1 << 27
 #: Curvatures this much smaller than the largest are rounding.
 FLAT = 1e-6
 
@@ -88,14 +90,16 @@ def curvature_claims(stated: Any, n: int) -> list[Claim]:
     """The ends of the spectrum of the Hessian on n rows, what they say of a minimum."""
     theta, rows = stated.point, f"on {n:,} row{'s'[: n != 1]}"
 
+    steps = min(STEPS, max(2, BASIS // theta.size))
+
     def product(v: Array) -> Array:
         return np.asarray(stated.product(theta, v))
 
-    low, high, whole = spectrum_ends(product, theta.size, STEPS)
+    low, high, whole = spectrum_ends(product, theta.size, steps)
     scale = max(abs(low.value), abs(high.value))
     doubts = ", which the gradient does not confirm, so that it says nothing"
     if confirmed(stated.gradient, theta, low, scale):
-        says = _meaning(low.value, scale, whole)
+        says = _meaning(low.value, scale, whole, steps)
     else:
         says = doubts
     longest = f": plain gradient steps longer than {2 / (high.value or 1):.2g} diverge "
@@ -120,8 +124,8 @@ def curvature_claims(stated: Any, n: int) -> list[Claim]:
     ]
 
 
-def _meaning(low: float, scale: float, whole: bool) -> str:
-    tried = "no direction" if whole else f"none of {STEPS} directions tried"
+def _meaning(low: float, scale: float, whole: bool, steps: int) -> str:
+    tried = "no direction" if whole else f"none of {steps} directions tried"
     if low < -FLAT * scale:
         return (
             ", negative: a direction remains along which the loss bends down, so this "
