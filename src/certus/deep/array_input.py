@@ -46,6 +46,9 @@ class ArrayInput(NeuralModel):
         kind = SparseRows if sparse.issparse(X) else DenseRows
         return kind(X, dtype, self.device)
 
+    def _raw_function(self, shape: tuple[int, ...]) -> nn.Module | None:
+        return self.module_ if looked_up(self.module_) is None else None
+
 
 def _require_one_array(X: Any) -> None:
     """Raise a sentence for what torch's own loops take and an estimator does not."""

@@ -100,6 +100,10 @@ class NeuralModel(Estimator):
             )
         return self.augment
 
+    def _raw_function(self, shape: tuple[int, ...]) -> nn.Module | None:
+        """Scores of raw rows, all that is done to X inside; None if not of numbers."""
+        return None
+
     def _misfit(self, z: Tensor, targets: Targets) -> str:
         """What outputs should look like, if these do not fit the targets."""
         return ""

@@ -15,6 +15,7 @@ import torch
 from scipy import sparse
 from sklearn.utils import assert_all_finite
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from certus.base import as_array, check_choice, validate_data
 from certus.deep import pictures
@@ -73,6 +74,44 @@ class ImageRows:
         """These images (batch, channels, height, width)."""
         x = self.X[rows].to(self.exact)
         return (((x - self.mean) / self.scale).to(self.dtype),)
+
+
+class Pixels(nn.Module):
+    """Raw pixels of any layout as a network takes them, differentiably.
+
+    Parameters
+    ----------
+    layout : Layout
+        Of the images that come.
+    sides : (int, int)
+        Height and width to which they are resized, if they are of another size.
+    mean, scale : ndarray of shape (channels,)
+        What is subtracted from each channel, and what it is divided by.
+    """
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(
+        self, layout: pictures.Layout, sides: tuple[int, int], mean: Any, scale: Any
+    ) -> None:
+        super().__init__()
+        self.layout, self.sides = layout, sides
+        for name, value in (("mean", mean), ("scale", scale)):
+            kept = torch.tensor(value, dtype=torch.float64)[:, None, None]
+            self.register_buffer(name, kept)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images (batch, channels, height, width), centred and scaled."""
+        channels, height, width = self.layout.sizes
+        if len(self.layout.shape) == 2 or self.layout.first:
+            x = x.reshape(-1, channels, height, width)
+        else:
+            x = x.reshape(-1, *self.layout.shape).permute(0, 3, 1, 2)
+        if (height, width) != self.sides:
+            x = F.interpolate(x, self.sides, mode="bilinear", antialias=True)
+        mean, scale = (v.to(x.device, x.dtype) for v in (self.mean, self.scale))
+        return (x - mean) / scale
 
 
 class ImageInput(NeuralModel):
@@ -141,6 +180,14 @@ class ImageInput(NeuralModel):
 
     def _rows(self, X: Any, module: nn.Module) -> Rows:
         return ImageRows(X, self.mean_, self.scale_, dtype_of(module), self.device)
+
+    def _raw_function(self, shape: tuple[int, ...]) -> nn.Module | None:
+        if len(shape) == 1:
+            layout = pictures.Layout(*self._layout)
+        else:
+            layout = pictures.layout_of(shape, None, self.channels)
+        pixels = Pixels(layout, self.image_shape_[1:], self.mean_, self.scale_)
+        return nn.Sequential(pixels, self.module_)
 
     def _augmentation(self) -> Callable[[Tensor], Tensor] | None:
         return make_augmentation(self.augment)

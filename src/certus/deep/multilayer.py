@@ -302,6 +302,13 @@ class MultilayerPerceptron(Estimator):
             return self._module
         return _torch().share(self)
 
+    def _raw_function(self, shape: tuple[int, ...]) -> Any:
+        """Scores of raw rows, as a torch module; None without torch."""
+        try:
+            return self.module_
+        except ImportError:
+            return None
+
     # -- parameters ---------------------------------------------------------------
 
     def _design(self) -> Design:

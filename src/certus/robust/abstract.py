@@ -339,8 +339,11 @@ def _adaptive(x: Abstract, output_size: Any) -> Any:
     return _averaged(x, lambda v: F.adaptive_avg_pool2d(v, output_size))
 
 
+#: Methods of tensors that only move entries.
+MOVES = ("flatten", "reshape", "view", "squeeze", "permute")
+
 _METHODS: dict[str, Any] = {
-    **{name: _moved(name) for name in ("flatten", "reshape", "view", "squeeze")},
+    **{name: _moved(name) for name in MOVES},
     **{name: _same for name in ("to", "double", "contiguous", "clone")},
     "relu": _entry(F.relu, 1.0),
     "tanh": _entry(torch.tanh, 1.0),

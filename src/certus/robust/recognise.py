@@ -66,6 +66,12 @@ def _estimator(model: Any, X: Any) -> Target:
     formula = formula_of(model, X)
     if formula is not None:
         return Linear(model.predict, model.classes_, formula)
+    if hasattr(model, "_raw_function"):
+        from certus.robust.modules import of_estimator
+
+        target = of_estimator(model, X, model.predict)
+        if target is not None:
+            return target
     for name in ("decision_function", "predict_proba"):
         if hasattr(model, name):
             return Scored(model.predict, model.classes_, getattr(model, name))
