@@ -13,8 +13,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 from certus.robust import PGD, DeepFool, OneStep, Search, ThreatModel, Worst, attack
-from certus.robust.judging import TOGETHER, allowed
-from certus.robust.target import Labelled
+from certus.robust.judging import allowed
+from certus.robust.target import Labelled, Target
 
 X, Y = load_iris(return_X_y=True)
 MODEL = LogisticRegression(max_iter=1000).fit(X, Y)
@@ -155,7 +155,7 @@ def test_more_rows_than_go_together():
     rng = np.random.default_rng(1)
     many = np.repeat(X, 12, axis=0) + rng.normal(0, 0.01, (1800, 4))
     y = np.repeat(Y, 12)
-    assert len(many) > 3 * TOGETHER
+    assert len(many) > 3 * Target.together
     found = attack(MODEL, many, y, THREAT, Worst())
     parts = [
         attack(MODEL, many[i : i + 100], y[i : i + 100], THREAT, Worst()).fooled

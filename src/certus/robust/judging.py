@@ -8,19 +8,21 @@ the user would let it, and that alone decides.
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from certus.base import generator_of
+from certus.base import check_number, generator_of
 from certus.bounds import Interval, clopper_pearson
+from certus.config import get_config
 from certus.robust.attacks import DeepFool, OneStep, Worst
 from certus.robust.black_box import Search
 from certus.robust.boundary import Boundary
 from certus.robust.pgd import PGD
 from certus.robust.recognise import as_target
-from certus.robust.target import Array, Target, class_numbers
+from certus.robust.target import Array, OutOfTime, Target, class_numbers
 from certus.threat import ThreatModel, row_norms
 
 #: Attacks by name.
@@ -32,8 +34,6 @@ ATTACKS: dict[str, Any] = {
     "search": Search(),
     "boundary": Boundary(),
 }
-#: Rows that are attacked together: more of them only take more memory.
-TOGETHER = 512
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,9 @@ class Attacked:
         Classes of the changed rows.
     queries, gradients : int
         Rows for which the attack asked labels or scores, and rows differentiated.
+    tried : ndarray of bool
+        False for rows that were to be attacked when it was stopped; they count as not
+        fooled.
     """
 
     X_hat: Array
@@ -67,6 +70,7 @@ class Attacked:
     predicted: Array
     queries: int
     gradients: int
+    tried: Array
 
     @property
     def accuracy(self) -> float:
@@ -92,6 +96,7 @@ def attack(
     method: Any = "auto",
     *,
     random_state: Any = None,
+    max_time: float | None = None,
 ) -> Attacked:
     """Change rows as far as the threat allows, so that the model gets them wrong.
 
@@ -113,6 +118,9 @@ def attack(
         where there are labels alone.
     random_state : int or Generator, optional
         For random starts.
+    max_time : float, optional
+        Seconds after which no further rows are attacked. Ctrl-C does the same with
+        ``certus.set_config(on_interrupt="return")``, and else ends the call.
 
     Returns
     -------
@@ -130,32 +138,91 @@ def attack(
     >>> attack(model, X, y, ThreatModel("linf", 0.5)).accuracy < 0.9
     True
     """
+    check_number("max_time", max_time, none=True)
+    deadline = math.inf if max_time is None else time.perf_counter() + max_time
     target, X, true = prepared(model, X, y, threat)
+    trial = _Trial(target, threat, X, true)
     chosen = chosen_attack(method, target)
-    before = target.labels(X)
-    right = before == true
-    X_hat, at = X.copy(), np.flatnonzero(right)
-    asked, differentiated = target.queries, target.gradients
-    if threat.radius > 0:
-        rng = generator_of(random_state)
-        for start in range(0, len(at), TOGETHER):
-            part = at[start : start + TOGETHER]
-            rows = target.rows(X[part])
-            changed = chosen.run(target, rows, beside(rows, true[part]), threat, rng)
-            X_hat[part] = allowed(_returned(changed, X[part]), X[part], threat)
-    asked, differentiated = target.queries - asked, target.gradients - differentiated
-    after = before.copy()
-    if len(at):
-        after[at] = target.labels(X_hat[at])
-    fooled = right & (after != true)
-    X_hat[~fooled] = X[~fooled]
-    predicted = target.classes[np.where(fooled, after, before)]
-    changes = X_hat.astype(np.float64) - X.astype(np.float64)
-    distances = row_norms(changes, threat.norm)
-    return Attacked(
-        *(X_hat, changes, right, fooled, distances, predicted),
-        *(asked, differentiated),
-    )
+    if threat.radius == 0:
+        trial.before[:] = trial.after[:] = target.labels(X)
+        trial.tried[:] = True
+    else:
+        trial.run(chosen, generator_of(random_state), deadline)
+    return trial.judged()
+
+
+class _Trial:
+    """An attack in progress: what is predicted before and after it, by parts."""
+
+    def __init__(
+        self, target: Target, threat: ThreatModel, X: Array, true: Array
+    ) -> None:
+        self.target, self.threat, self.X, self.true = target, threat, X, true
+        self.X_hat, self.tried = X.copy(), np.zeros(len(X), dtype=bool)
+        self.before, self.after = true.copy(), true.copy()
+        self.queries = self.gradients = 0
+        self.stopped = False
+
+    def run(self, chosen: Any, rng: np.random.Generator, deadline: float) -> None:
+        """Attack the rows that are predicted rightly, and predict them anew."""
+        target, together = self.target, self.target.together
+        for start in range(0, len(self.X), together):
+            part = slice(start, start + together)
+            numbers, rows = target.begin(self.X[part], self.true[part])
+            self.before[part] = self.after[part] = numbers
+            at = start + np.flatnonzero(numbers == self.true[part])
+            self.tried[part] = True
+            if not len(at):
+                continue
+            y = beside(rows, self.true[at])
+            changed = self._attempt(chosen, rows, y, rng, deadline)
+            if self.stopped:
+                self.tried[at] = False
+                continue
+            X = self.X[at]
+            self.X_hat[at] = allowed(_returned(changed, X), X, self.threat)
+            self.after[at] = target.labels(self.X_hat[at])
+
+    def _attempt(
+        self, chosen: Any, rows: Any, y: Any, rng: Any, deadline: float
+    ) -> Any:
+        """What the attack returns, unless it is stopped before."""
+        target = self.target
+        counts = target.queries, target.gradients
+        target.deadline = deadline
+        try:
+            if not self.stopped:
+                target.check_time()
+                return chosen.run(target, rows, y, self.threat, rng)
+        except OutOfTime:
+            self.stopped = True
+        except KeyboardInterrupt:
+            if get_config()["on_interrupt"] == "raise":
+                raise
+            self.stopped = True
+        finally:
+            target.deadline = math.inf
+            self.queries += target.queries - counts[0]
+            self.gradients += target.gradients - counts[1]
+        return None
+
+    def judged(self) -> Attacked:
+        """Rows as they were, but for those that fooled the model."""
+        right = self.before == self.true
+        fooled = right & (self.after != self.true)
+        self.X_hat[~fooled] = self.X[~fooled]
+        changes = self.X_hat.astype(np.float64) - self.X
+        return Attacked(
+            X_hat=self.X_hat,
+            changes=changes,
+            right=right,
+            fooled=fooled,
+            distances=row_norms(changes, self.threat.norm),
+            predicted=self.target.classes[np.where(fooled, self.after, self.before)],
+            queries=self.queries,
+            gradients=self.gradients,
+            tried=self.tried,
+        )
 
 
 def relative_robustness(

@@ -150,7 +150,7 @@ def _module(model: Any, X: Any, classes: Any) -> Target:
     def exactly() -> Any:
         return copy.deepcopy(model).cpu().double()
 
-    return Differentiated(predict, names, function, *place, exactly)
+    return Differentiated(predict, names, function, *place, exactly, True)
 
 
 def _function(model: Any, X: Any, classes: Any) -> Target:

@@ -13,6 +13,8 @@ Attacks are written once, for NumPy arrays and torch tensors alike.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -28,6 +30,10 @@ class Formula(NamedTuple):
 
     W: Array  # (classes, features)
     b: Array  # (classes,)
+
+
+class OutOfTime(Exception):
+    """Raised by a target that is asked after its deadline."""
 
 
 class Target:
@@ -49,10 +55,25 @@ class Target:
     has_scores = False
     has_gradients = False
     formula: Formula | None = None
+    #: Rows that are attacked together: more of them only take more memory.
+    together = 512
+    #: When to raise :class:`OutOfTime`, by ``time.perf_counter``.
+    deadline = math.inf
 
     def __init__(self, predict: Callable[[Any], Any], classes: Any) -> None:
         self._predict, self.classes = predict, np.asarray(classes)
         self.queries = self.gradients = 0
+
+    def check_time(self) -> None:
+        """Raise :class:`OutOfTime` after the deadline."""
+        if time.perf_counter() > self.deadline:
+            raise OutOfTime
+
+    def count(self, queries: int, gradients: int = 0) -> None:
+        """Note rows that are asked about and rows to be differentiated."""
+        self.check_time()
+        self.queries += queries
+        self.gradients += gradients
 
     def rows(self, X: Any) -> Any:
         """X in the form this target computes with."""
@@ -60,8 +81,16 @@ class Target:
 
     def labels(self, X: Any) -> Array:
         """Class numbers that the model predicts; X is NumPy."""
-        self.queries += len(X)
+        self.count(len(X))
         return class_numbers(self._predict(X), self.classes)
+
+    def begin(self, X: Array, y: Array) -> tuple[Array, Any]:
+        """Class numbers predicted for X; and the rows predicted as y, to be attacked.
+
+        The rows are in the form of this target.
+        """
+        numbers = self.labels(X)
+        return numbers, self.rows(X[numbers == y])
 
     def scores(self, X: Any) -> Any:
         """One score for each class."""
@@ -87,7 +116,7 @@ class Scored(Target):
 
     def scores(self, X: Any) -> Array:
         """One score for each class."""
-        self.queries += len(X)
+        self.count(len(X))
         return two_columns(np.asarray(self._score(X), dtype=np.float64))
 
 
@@ -107,13 +136,13 @@ class Linear(Target):
 
     def scores(self, X: Any) -> Array:
         """W x + b of each row."""
-        self.queries += len(X)
+        self.count(len(X))
         return X.reshape(len(X), -1) @ self.formula.W.T + self.formula.b
 
     def gradient(self, X: Any, *pulls: Pull) -> tuple[Array, ...]:
         """Scores, and Wᵀv for each pull."""
         z = self.scores(X)
-        self.gradients += len(X) * len(pulls)
+        self.count(0, len(X) * len(pulls))
         return z, *((pull(z) @ self.formula.W).reshape(X.shape) for pull in pulls)
 
 
@@ -142,7 +171,7 @@ class Derived(Scored):
     def gradient(self, X: Any, *pulls: Pull) -> tuple[Array, ...]:
         """Scores, and the gradient for each pull."""
         z = self.scores(X)
-        self.gradients += len(X) * len(pulls)
+        self.count(0, len(X) * len(pulls))
         return z, *(self._derivative(X, pull(z)) for pull in pulls)
 
 
@@ -157,9 +186,12 @@ class Differentiated(Target):
         Of the tensors it takes.
     exactly : callable
         Makes the same function in float64 on the CPU, for proofs.
+    decides : bool, default=False
+        Whether the largest score of the function is the prediction itself.
     """
 
     has_scores = has_gradients = True
+    together = 256  # fits caches
 
     def __init__(
         self,
@@ -169,10 +201,12 @@ class Differentiated(Target):
         dtype: Any,
         device: Any,
         exactly: Callable[[], Any],
+        decides: bool = False,
     ) -> None:
         super().__init__(predict, classes)
         self.function, self.dtype, self.device = function, dtype, device
-        self.exactly = exactly
+        self.exactly, self.decides = exactly, decides
+        self._begun: _Begun | None = None
 
     def rows(self, X: Any) -> Any:
         """A tensor of X."""
@@ -180,11 +214,31 @@ class Differentiated(Target):
 
         return torch.as_tensor(np.asarray(X), dtype=self.dtype, device=self.device)
 
+    def begin(self, X: Array, y: Array) -> tuple[Array, Any]:
+        """What is predicted for X, and the rows predicted as y.
+
+        Where the function decides, its pass forward is kept: an attack that begins
+        with the gradient at these rows needs no other.
+        """
+        if not self.decides:
+            return super().begin(X, y)
+        import torch
+
+        self.count(len(X))
+        x = self.rows(X).detach().requires_grad_(True)
+        with torch.enable_grad():
+            z = two_columns(self.function(x))
+        numbers = z.detach().argmax(dim=1)
+        at = torch.nonzero(numbers == torch.as_tensor(y, device=z.device))[:, 0]
+        rows = x.detach()[at]
+        self._begun = _Begun(rows, rows._version, at, x, z)
+        return numbers.cpu().numpy(), rows
+
     def scores(self, X: Any) -> Any:
         """Scores of the rows."""
         import torch
 
-        self.queries += len(X)
+        self.count(len(X))
         with torch.no_grad():
             return two_columns(self.function(X))
 
@@ -192,18 +246,32 @@ class Differentiated(Target):
         """One pass forward, one back for each pull."""
         import torch
 
-        self.queries += len(X)
-        self.gradients += len(X) * len(pulls)
-        X = X.detach().requires_grad_(True)
-        with torch.enable_grad():
-            z = two_columns(self.function(X))
-        slopes = [pull(z.detach()).to(z.dtype) for pull in pulls]
-        last = len(slopes) - 1
-        found = [
-            torch.autograd.grad(z, X, slope, retain_graph=i < last)[0]
-            for i, slope in enumerate(slopes)
-        ]
-        return z.detach(), *found
+        self.count(len(X), len(X) * len(pulls))
+        begun, self._begun = self._begun, None
+        if begun is not None and begun.rows is X and begun.version == X._version:
+            at, x, z = begun.at, begun.x, begun.z
+        else:
+            at, x = slice(None), X.detach().requires_grad_(True)
+            with torch.enable_grad():
+                z = two_columns(self.function(x))
+        mine = z.detach()[at]
+        found = []
+        for i, pull in enumerate(pulls, 1):
+            slope = torch.zeros_like(z)
+            slope[at] = pull(mine).to(z.dtype)
+            (G,) = torch.autograd.grad(z, x, slope, retain_graph=i < len(pulls))
+            found.append(G[at])
+        return mine, *found
+
+
+class _Begun(NamedTuple):
+    """A pass forward that was made already."""
+
+    rows: Any  # those that are attacked
+    version: int  # which changes if somebody writes into them
+    at: Any  # their places among x
+    x: Any
+    z: Any
 
 
 def two_columns(z: Any) -> Any:

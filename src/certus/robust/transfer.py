@@ -175,6 +175,7 @@ class Transfer:
         X, y = plain(X), plain(y)
         model = self.copy.model if isinstance(self.copy, Stolen) else self.copy
         copy = as_target(model, X)
+        copy.deadline = target.deadline
         method = chosen_attack(self.method, copy)
         numbers = class_numbers(target.classes[y], copy.classes)
         # A class that the copy has never seen has no score to lower.
