@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from certus.robust.abstract import Abstract, Function, Map
+from certus.robust.abstract import Abstract, Function, Map, Ranked
 from certus.threat import ThreatModel
 
 #: Relative slack on every sum: above the rounding of sums of 10⁴ terms in float64.
@@ -88,7 +89,7 @@ def written_out(step: Map, probe: Tensor, most: int) -> Tensor | None:
     """The matrix (outputs, inputs) of a linear map, unless it has too many entries."""
     size = math.prod(probe.shape[1:])
     outputs = math.prod(step.apply(probe).shape[1:])
-    if size * outputs > most:
+    if size * max(size, outputs) > most:
         return None
     unit = torch.eye(size, dtype=torch.float64).reshape(size, *probe.shape[1:])
     return step.apply(unit).reshape(size, outputs).T
@@ -183,12 +184,14 @@ class Start(Abstract):
         A = written_out(whole, self.X[:1], WRITTEN_OUT)
         if A is None:
             return box
-        middle = self._through(self.X)
+        # A radius of zero gives the centre, and all that rounding can hide there.
+        middle = Interval(self.X, self.X)
+        for step in self.steps:
+            middle = middle.linear(step)
         wide = room * torch.linalg.vector_norm(A, ord=self.threat.dual, dim=1)
-        wide = wide.reshape(middle.shape[1:])
-        slack = SLACK * (middle.abs() + wide)
-        low = torch.maximum(box.low, middle - wide - slack)
-        return Interval(low, torch.minimum(box.high, middle + wide + slack))
+        wide = wide.reshape(middle.shape[1:]) * (1 + SLACK)
+        low = torch.maximum(box.low, middle.low - wide)
+        return Interval(low, torch.minimum(box.high, middle.high + wide))
 
     def _slope(self, x: Tensor) -> Tensor:
         for step in self.steps:
@@ -216,11 +219,12 @@ class Start(Abstract):
 
 
 def lipschitz_margins(
-    function: Any, X: Tensor, y: Tensor, z: Tensor, threat: ThreatModel
+    function: Any, X: Tensor, y: Tensor, threat: ThreatModel
 ) -> Tensor:
     """z_y − z_j − radius·L_j for each j; +inf for j = y."""
-    reach = function(Reach(1.0, threat.norm, X[:1]))
-    margins = z.gather(1, y[:, None]) - z
+    reach = _scores(function(Reach(1.0, threat.norm, X[:1])))
+    # Below the margins themselves by all that rounding can hide in them.
+    margins = interval_margins(function, X, y, threat.within(0.0))
     if reach.last is not None:
         before, W = reach.last
         gaps = torch.linalg.vector_norm(W[y][:, None] - W[None], ord=threat.dual, dim=2)
@@ -228,16 +232,15 @@ def lipschitz_margins(
     else:
         # |z_y − z_j| moves by at most 2^{1 − 1/p} ‖Δz‖_p.
         factor = 2 ** (1 - 1 / threat.norm)
-        constants = torch.full_like(z, reach.constant * factor)
-    slack = SLACK * (z.abs() + z.gather(1, y[:, None]).abs())
-    return _but_own(margins - threat.radius * constants - slack, y)
+        constants = torch.full_like(margins, reach.constant * factor * (1 + SLACK))
+    return _but_own(margins - threat.radius * constants, y)
 
 
 def interval_margins(
     function: Any, X: Tensor, y: Tensor, threat: ThreatModel
 ) -> Tensor:
     """Lower bounds of z_y − z_j by intervals; the last layer in one step."""
-    out = function(Start(X, threat))
+    out = _scores(function(Start(X, threat)))
     if isinstance(out, Start):
         out = out.interval()
     if out.last is None:
@@ -252,6 +255,16 @@ def interval_margins(
         middle = middle + (step.bias[y][:, None] - step.bias[None])
         size = size + step.bias.abs()
     return _but_own(middle - wide - SLACK * (size + wide), y)
+
+
+def _scores(out: Any) -> Any:
+    """What decides: the scores before a softmax; a single one beside a score of 0."""
+    out = out.scores if isinstance(out, Ranked) else out
+    if out.ndim == 1:
+        out = out[:, None]
+    if out.shape[1] > 1:
+        return out
+    return F.linear(out, torch.tensor([[0.0], [1.0]], dtype=torch.float64))
 
 
 def _but_own(margins: Tensor, y: Tensor) -> Tensor:

@@ -1,0 +1,207 @@
+"""Networks written to make a proof of robustness wrong: refused, or not certified."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import brentq
+from torch import nn
+from torch.nn import functional as F
+
+from certus.robust import ThreatModel
+from certus.robust.proving import certified_rows
+from certus.robust.recognise import as_target
+from certus.robust.target import Formula, Linear
+
+
+class Written(nn.Module):
+    """A function as a module in float64."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+        self.unused = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def proved(function, X, threat):
+    module = function if isinstance(function, nn.Module) else Written(function)
+    target = as_target(module.double().eval(), X)
+    return certified_rows(target, X, target.labels(X), threat)
+
+
+def scored(v, threshold):
+    """Σv against a threshold, as two scores."""
+    width = v.shape[1]
+    W = torch.stack([torch.ones(width), torch.zeros(width)]).double()
+    return F.linear(v, W, torch.tensor([-threshold, 0.0]).double())
+
+
+@pytest.mark.catalog("ADV-26")
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_windows_with_gaps_share_entries(norm):
+    def function(x):
+        images = x.reshape(-1, 1, 1, 5)
+        pooled = F.max_pool2d(images, (1, 2), stride=(1, 2), dilation=(1, 2))
+        return scored(pooled.flatten(1), 1.9)
+
+    # The third entry is in both windows: 0.05 less changes the sum by 0.1.
+    X = np.array([[0.0, 0.0, 1.0, 0.0, 0.0]])
+    assert not proved(function, X, ThreatModel(norm, 0.06))[0].any()
+    assert proved(function, X, ThreatModel(norm, 0.03))[0].all()
+
+
+REPEATS = {
+    "times": lambda x: scored(x * torch.ones(1, 9).double(), 0.5),
+    "plus": lambda x: scored(x + torch.zeros(1, 9).double(), 0.5),
+    "expanded": lambda x: scored(x.expand(-1, 9), 0.5),
+    "indexed": lambda x: scored(x[:, [0] * 9], 0.5),
+    "branches": lambda x: scored(x + F.linear(x, torch.zeros(9, 1).double()), 0.5),
+}
+
+
+@pytest.mark.parametrize("name", REPEATS)
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+def test_an_entry_that_is_used_again_counts_again(name, norm):
+    # 9 · 0.1 − 0.5: a change of 0.05 turns the sign.
+    rows, why = proved(REPEATS[name], np.array([[0.1]]), ThreatModel(norm, 0.06))
+    assert not rows.any()
+    assert "no known bound" in why
+
+
+MIXING = {
+    "mean of rows": lambda x: x - x.mean(dim=-2, keepdim=True),
+    "rows joined": lambda x: torch.cat([x, x], dim=-2)[: len(x)],
+    "transposed": lambda x: x.transpose(0, 1).reshape(x.shape),
+    "one row": lambda x: x.reshape(1, -1)[:, :2],
+}
+
+
+@pytest.mark.parametrize("name", MIXING)
+def test_rows_that_meet_are_not_proved(name):
+    X = np.array([[1.0, 2.0], [0.3, -0.2], [3.0, 1.0]])
+    module = Written(MIXING[name]).eval()
+    target = as_target(module, X, classes=[0, 1])
+    rows, why = certified_rows(target, X, np.zeros(3, int), ThreatModel("l2", 0.01))
+    assert not rows.any()
+    assert "no known bound" in why
+
+
+UNKNOWN = {
+    "equal": lambda x: x * (x == 0),
+    "unequal": lambda x: x * (x != 0),
+    "truth": lambda x: x if isinstance(x, torch.Tensor) or x else -x,
+    "above": lambda x: x * (x > 0),
+    "power": lambda x: x**2,
+    "product": lambda x: x * x,
+    "reciprocal": lambda x: 1 / x,
+    "each row": lambda x: torch.stack(list(x)),
+    "sine": torch.sin,
+    "early softplus": lambda x: F.softplus(x, 1.0, 1.0),
+    "dropout": lambda x: F.dropout(x, 0.5, training=True) * 0 + x,
+    "step after softmax": lambda x: x.softmax(1) * torch.tensor([1.0, 9.0]).double(),
+    "softmax over rows": lambda x: x.softmax(0),
+    "falling leak": lambda x: F.leaky_relu(x, -0.5),
+    "padding by ones": lambda x: F.pad(x, (0, 1), value=1.0)[:, :2],
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_steps_without_a_bound_are_refused(name):
+    X = np.array([[1.0, 2.0]])
+    rows, why = proved(UNKNOWN[name], X, ThreatModel("l2", 1e-6))
+    assert not rows.any()
+    assert why.startswith("nothing is proved") and "no known bound" in why
+
+
+KNOWN = {
+    "one minus": lambda x: 1 - x,
+    "product with a matrix": lambda x: x @ torch.eye(2).double(),
+    "clamp": lambda x: x.clamp(-3, 3),
+    "gelu": F.gelu,
+    "silu": F.silu,
+    "relu6": F.relu6,
+    "hardtanh": lambda x: F.hardtanh(x, -3.0, 3.0),
+    "softmax": lambda x: x.softmax(1),
+    "log softmax": lambda x: F.log_softmax(x, dim=-1),
+    "moved": lambda x: x.unsqueeze(1).transpose(1, 2).flatten(1),
+    "sliced": lambda x: x[:, :2],
+}
+
+
+@pytest.mark.catalog("ADV-26")
+@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+def test_steps_with_a_bound_hold_against_a_search(name, norm):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2)) * 1.5
+    threat = ThreatModel(norm, 0.2)
+    rows, _ = proved(KNOWN[name], X, threat)
+    assert rows.any()
+    target = as_target(Written(KNOWN[name]).eval(), X)
+    for _ in range(200):
+        moved = threat.draw(X, rng)
+        assert (target.labels(moved) == target.labels(X))[rows].all()
+
+
+def test_a_single_score_is_compared_with_nothing():
+    X = np.array([[0.5], [-0.5], [0.05]])
+    target = as_target(Written(lambda x: F.relu(x) - F.relu(-x)).eval(), X)
+    for function in (lambda x: 2 * x, lambda x: (2 * x).squeeze(1)):
+        rows, _ = proved(function, X, ThreatModel("l2", 0.1))
+        assert rows.tolist() == [True, True, False]
+    assert target.labels(X).tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+@pytest.mark.parametrize("bend", [nn.Identity(), nn.ReLU()])
+def test_what_rounding_hides_is_not_proved(norm, bend):
+    """z = (x + 1e12) − 1e12 is known to 1e-4 only: no margin of 1e-5 is one."""
+    first, last = nn.Linear(1, 1).double(), nn.Linear(1, 1).double()
+    with torch.no_grad():
+        first.weight.fill_(1.0), first.bias.fill_(1e12)
+        last.weight.fill_(1.0), last.bias.fill_(-1e12)
+    network = nn.Sequential(first, bend, last)
+    assert not proved(network, np.array([[1e-5]]), ThreatModel(norm, 1e-9))[0].any()
+    assert proved(network, np.array([[500.0]]), ThreatModel(norm, 1.0))[0].all()
+
+
+def test_a_large_image_is_not_written_out():
+    """A mean over a whole image: its matrix is small, unit images are not."""
+    network = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2))
+    X = np.random.default_rng(0).uniform(size=(1, 3, 200, 200))
+    rows, why = proved(network, X, ThreatModel("l2", 1e-3))
+    assert rows.all(), why
+
+
+def farthest(g, low, high, radius):
+    """The largest gᵀd with ‖d‖₂ ≤ radius and low ≤ d ≤ high, by bisection."""
+    corner = np.where(g > 0, high, low)
+    if np.linalg.norm(corner) <= radius:
+        return g @ corner
+    at = brentq(
+        lambda s: np.linalg.norm(np.clip(g * np.exp(s), low, high)) - radius,
+        -60,
+        60,
+        xtol=1e-15,
+        rtol=1e-15,
+    )
+    return g @ np.clip(g * np.exp(at), low, high)
+
+
+@pytest.mark.catalog("ADV-05")
+def test_a_linear_margin_is_proved_to_the_last_digits():
+    """A margin above the worst case by 1e-9 of it is proved, one below it never."""
+    rng = np.random.default_rng(1)
+    for _ in range(400):
+        d = rng.integers(2, 200)
+        g = rng.normal(size=d) * 10 ** rng.uniform(-6 * rng.random(), 0, d)
+        x, radius = rng.uniform(size=d), 10 ** rng.uniform(-2, 1)
+        most = farthest(g, -x, 1 - x, radius)
+        W, threat = np.vstack([0 * g, g]), ThreatModel("l2", radius, 0.0, 1.0)
+        for share, robust in ((-1e-9, False), (1e-9, True)):
+            b = np.array([0.0, -(g @ x) - most * (1 + share)])
+            target = Linear(lambda X: np.zeros(len(X), int), [0, 1], Formula(W, b))
+            rows, _ = certified_rows(target, x[None], np.array([0]), threat)
+            assert rows.tolist() == [robust]
