@@ -235,6 +235,10 @@ _LABELS = {
     "removed_variance": ("removed", "removed"),
     "criterion_difference": ("rates", "rates"),
     "oracle_gap": ("search", "search"),
+    "certified_accuracy": ("robust", "robust"),
+    "attacked_accuracy": ("attacked", "attacked"),
+    "robust_accuracy": ("robust", "robust"),
+    "masked_gradients": ("masked", "masked"),
 }
 
 

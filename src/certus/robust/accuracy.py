@@ -9,90 +9,36 @@ sample differs from new rows is stated apart, by exact binomial intervals.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus.bounds import clopper_pearson
+from certus.base import check_number, generator_of
 from certus.robust.attacks import DeepFool, OneStep, Worst
 from certus.robust.black_box import Search
 from certus.robust.boundary import Boundary
-from certus.robust.judging import attack, prepared
+from certus.robust.bracket import Bracket, RobustAccuracy, bracket
+from certus.robust.judging import attack, chosen_attack, prepared
 from certus.robust.pgd import PGD
-from certus.robust.proving import certified_rows
+from certus.robust.proving import Proof, prove
 from certus.robust.target import Array, Target
 from certus.threat import ThreatModel
 
-#: What is tried where gradients are known, and where a formula is.
+__all__ = ["Bracket", "RobustAccuracy", "robust_accuracy"]
+
+#: What is tried where gradients are known; the search tells whether they mislead.
 WHITE_BOX: tuple[Any, ...] = (
     OneStep(),
     DeepFool(),
     PGD(steps=40, restarts=2),
     PGD(steps=40, restarts=5, loss="rivals"),
+    Search(steps=300),
 )
-
-
-class Bracket(NamedTuple):
-    """Robust accuracy at one radius.
-
-    Attributes
-    ----------
-    radius : float
-    lower, upper : float
-        Shares of the sample: proved to be robust; not fooled by any attack.
-    low, high : float
-        Between these it lies for new rows, with probability 1 − delta.
-    """
-
-    radius: float
-    lower: float
-    upper: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class RobustAccuracy:
-    """What is known of the accuracy under a threat.
-
-    Attributes
-    ----------
-    threat : ThreatModel
-        With the largest radius.
-    curve : tuple of Bracket
-        By radius, ascending; the last one is that of the threat.
-    certified, fooled : ndarray of bool
-        At the radius of the threat: rows proved to be robust; rows that are wrong
-        already or can be made so.
-    method : str
-        How rows were proved to be robust; or why none was.
-    delta : float
-        Failure probability of the statement about new rows.
-    """
-
-    threat: ThreatModel
-    curve: tuple[Bracket, ...]
-    certified: Array
-    fooled: Array
-    method: str
-    delta: float
-
-    @property
-    def lower(self) -> float:
-        """Share of rows proved to be robust."""
-        return self.curve[-1].lower
-
-    @property
-    def upper(self) -> float:
-        """Share of rows that no attack fooled."""
-        return self.curve[-1].upper
-
-    @property
-    def clean(self) -> float:
-        """Accuracy without any attack."""
-        return self.curve[0].upper
+#: Share of the time that proofs may take.
+PROVING = 0.5
 
 
 def robust_accuracy(
@@ -104,6 +50,7 @@ def robust_accuracy(
     radii: Iterable[float] | int = 8,
     attacks: Iterable[Any] | None = None,
     delta: float = 0.05,
+    max_time: float | None = None,
     random_state: Any = 0,
 ) -> RobustAccuracy:
     """Between what the accuracy lies when rows may be changed.
@@ -122,6 +69,9 @@ def robust_accuracy(
         Attacks to try; by default those that the model admits.
     delta : float, default=0.05
         Failure probability of the statement about new rows, at each radius.
+    max_time : float, optional
+        Seconds after which no more is proved or attacked. Both bounds still hold, and
+        are farther apart.
     random_state : int or Generator, default=0
         For random starts.
 
@@ -143,32 +93,34 @@ def robust_accuracy(
     >>> found.lower == found.upper
     True
     """
+    start = time.perf_counter()
+    check_number("max_time", max_time, none=True)
+    check_number("delta", delta, 0.0, 1.0, open_low=True)
+    seconds = math.inf if max_time is None else max_time
     target, X, true = prepared(model, X, y, threat)
-    right = target.labels(X) == true
+    threat = threat.bounded(X)
     chosen = tuple(attacks) if attacks is not None else _attacks(target)
+    chosen = tuple(chosen_attack(method, target) for method in chosen)
     levels = _levels(threat.radius, radii)
-    fooled, upper = ~right, []
-    for radius in levels:
-        for method in chosen if radius > 0 else ():
-            left = np.flatnonzero(~fooled)
-            if len(left):
-                names = target.classes[true[left]]
-                now = threat.within(radius)
-                found = attack(
-                    target, X[left], names, now, method, random_state=random_state
-                )
-                fooled[left] |= found.fooled
-        upper.append(fooled.copy())
-    certified, lower, method = np.zeros(len(X), bool), [], ""
-    for radius in reversed(levels):
-        proved, method = certified_rows(target, X, true, threat.within(radius))
-        certified = certified | (proved & right)
-        lower.append(certified.copy())
-    lower.reverse()
-    curve = tuple(
-        _bracket(radius, a, ~b, delta) for radius, a, b in zip(levels, lower, upper)
+    right = target.labels(X) == true
+    proof = _proof(target, X, true, right, threat, levels, start + PROVING * seconds)
+    tried = _attack(
+        *(target, X, true, right, threat, levels, chosen),
+        *(start + seconds, generator_of(random_state)),
     )
-    return RobustAccuracy(threat, curve, lower[-1], upper[-1], method, delta)
+    fooled = [tried.distances <= radius for radius in levels]
+    proof, notes = _agreeing(proof, fooled)
+    if not (proof.complete and tried.complete):
+        notes += ("the time limit left some rows unproved or some attacks untried",)
+    curve = tuple(
+        bracket(radius, a, ~b, delta)
+        for radius, a, b in zip(levels, proof.certified, fooled)
+    )
+    return RobustAccuracy(
+        *(threat, curve, proof.certified[-1], fooled[-1], proof.method, proof.refused),
+        *(_names(chosen), tried.masked, delta, notes),
+        time.perf_counter() - start,
+    )
 
 
 def _attacks(target: Target) -> tuple[Any, ...]:
@@ -179,21 +131,107 @@ def _attacks(target: Target) -> tuple[Any, ...]:
     return (Search(), Boundary()) if target.has_scores else (Boundary(),)
 
 
+def _names(chosen: tuple[Any, ...]) -> tuple[str, ...]:
+    """The attacks, each once."""
+    return tuple(dict.fromkeys(type(method).__name__ for method in chosen))
+
+
 def _levels(most: float, radii: Iterable[float] | int) -> list[float]:
     """Radii in ascending order, 0 first and that of the threat last."""
     given = np.linspace(0, most, radii + 1) if isinstance(radii, int) else list(radii)
     levels = sorted({0.0, float(most), *(float(r) for r in given)})
-    if levels[-1] > most or levels[0] < 0:
+    if not (levels[-1] <= most and levels[0] >= 0):
         raise ValueError(
             f"radii must lie between 0 and the radius of the threat, {most:g}."
         )
     return levels
 
 
-def _bracket(radius: float, proved: Array, standing: Array, delta: float) -> Bracket:
-    """The shares, and exact binomial bounds for new rows, half of delta for each."""
-    n = len(proved)
-    below = clopper_pearson(int(proved.sum()), n, delta)
-    above = clopper_pearson(int(standing.sum()), n, delta)
-    shares = float(proved.mean()), float(standing.mean())
-    return Bracket(radius, *shares, below.low, above.high)
+def _proof(
+    target: Target,
+    X: Array,
+    true: Array,
+    right: Array,
+    threat: ThreatModel,
+    levels: list[float],
+    deadline: float,
+) -> Proof:
+    """What is proved of all rows: those predicted wrongly are not robust."""
+    found = prove(target, X[right], true[right], threat, levels, deadline)
+    certified = np.zeros((len(levels), len(X)), dtype=bool)
+    certified[:, right] = found.certified
+    certified[0] = right  # no change is allowed, and the model was asked
+    return found._replace(certified=certified)
+
+
+def _agreeing(proof: Proof, fooled: list[Array]) -> tuple[Proof, tuple[str, ...]]:
+    """No proof at all where an attack refutes it: the model is not what it says."""
+    refuted = sum(int((a & b).sum()) for a, b in zip(proof.certified[1:], fooled[1:]))
+    if not refuted:
+        return proof, ()
+    certified = np.zeros_like(proof.certified)
+    certified[0] = proof.certified[0]
+    reason = (
+        "nothing is proved: an attack fooled rows that the layers say are robust, so "
+        "that the model does not compute what its layers say"
+    )
+    return proof._replace(certified=certified, method=reason, refused=True), ()
+
+
+class _Tried(NamedTuple):
+    """The smallest change known to fool each row; 0 for those that are wrong."""
+
+    distances: Array
+    masked: int | None
+    complete: bool
+
+
+def _attack(
+    target: Target,
+    X: Array,
+    true: Array,
+    right: Array,
+    threat: ThreatModel,
+    levels: list[float],
+    chosen: tuple[Any, ...],
+    deadline: float,
+    rng: np.random.Generator,
+) -> _Tried:
+    """Attack at the largest radius; rows that fall there at smaller ones too.
+
+    A change that fools a row counts at every radius from its size on.
+    """
+    distances = np.where(right, math.inf, 0.0)
+    needs = [getattr(method, "needs", "labels") for method in chosen]
+    by_gradients = [need in ("gradients", "formula") for need in needs]
+    masked = 0 if len(set(by_gradients)) == 2 else None
+    # Questions come last: what they find is what gradients missed.
+    order = sorted(range(len(chosen)), key=lambda i: not by_gradients[i])
+    for radius in reversed(levels[1:]):
+        top = radius == levels[-1]
+        for i in order:
+            if not top and masked is not None and not by_gradients[i]:
+                continue
+            at = distances == math.inf if top else distances < math.inf
+            rows = np.flatnonzero(at & (distances > radius))
+            if not len(rows):
+                continue
+            left = deadline - time.perf_counter()
+            if left <= 0:
+                return _Tried(distances, masked, complete=False)
+            found = attack(
+                target,
+                X[rows],
+                target.classes[true[rows]],
+                threat.within(radius),
+                chosen[i],
+                random_state=rng,
+                max_time=left if left < math.inf else None,
+            )
+            hit = rows[found.fooled]
+            distances[hit] = found.distances[found.fooled]
+            if top and masked is not None and not by_gradients[i]:
+                masked += len(hit)
+            if not found.tried.all():
+                return _Tried(distances, masked, complete=False)
+    return _Tried(distances, masked, complete=True)
