@@ -232,7 +232,7 @@ def test_any_linear_model_with_an_l2_penalty(estimator: Any) -> None:
     assert all(b < a for a, b in pairwise(parts))
     changed = np.array(model.coef_)
     changed *= 1.01
-    model.coef_ = changed
+    model.estimator_.coef_ = changed
     assert certus.certify(model, X, y, sensitive=g).met is False
 
 

@@ -232,8 +232,111 @@ def test_forged_mixtures_and_maps_are_found_out(rows: Any) -> None:
     assert certus.certify(plain, X, sensitive=g).status == "refuted"
     kept = CovariancePenalty(LogisticRegression(), 5.0).fit(X, y, sensitive=g)
     without = LogisticRegression().fit(X, y)
-    kept.coef_, kept.intercept_ = without.coef_, without.intercept_
+    kept.estimator_.coef_ = without.coef_
+    kept.estimator_.intercept_ = without.intercept_
     assert certus.certify(kept, X, y, sensitive=g).met is False
+
+
+def test_what_a_file_may_hold_in_place_of_numbers(rows: Any) -> None:
+    """Each is told, or refuted; none passes, none ends deep inside."""
+    X, y, g = rows
+    cuts = GroupThresholds(LogisticRegression(), gap=0.1).fit(X, y, sensitive=g)
+    mixed = GroupReduction(LogisticRegression(), max_iter=4).fit(X, y, sensitive=g)
+    bent = CovariancePenalty(LogisticRegression(), 5.0).fit(X, y, sensitive=g)
+
+    def forged(
+        model: Any, params: Any = (), arrays: Any = (), **attributes: Any
+    ) -> Any:
+        copied = copy.deepcopy(model)
+        vars(copied).update(named)
+        copied.certificate_.evidence.params.update(params)
+        copied.certificate_.evidence.arrays.update(arrays)
+        return copied
+
+    nothing = [np.full(len(m), np.nan) for m in cuts.mixing_]
+    words = np.array([["a", "b"]] * 2)
+    for model in (
+        forged(cuts, mixing_=nothing),
+        forged(cuts, mixing_=cuts.mixing_[:1]),
+        forged(cuts, thresholds_=[t[:0] for t in cuts.thresholds_]),
+        forged(cuts, {"gap": np.inf}),
+        forged(cuts, {"gap": "wide"}),
+        forged(cuts, {"criterion": "equity"}),
+        forged(cuts, {"objective": "profit"}),
+        forged(cuts, arrays={"multipliers": words}),
+        forged(mixed, weights_=np.full(len(mixed.weights_), np.nan)),
+        forged(mixed, weights_=mixed.weights_[:-1]),
+        forged(mixed, arrays={"answered": words}),
+        forged(bent, {"strength": -1e9}),
+        forged(bent, {"strength": np.nan}),
+        forged(bent, {"strength": None}),
+    ):
+        with pytest.raises(ValueError, match="restore its"):
+            certus.certify(model, X, y, sensitive=g)
+    for model in (
+        forged(cuts, thresholds_=[np.full(len(t), np.nan) for t in cuts.thresholds_]),
+        forged(cuts, mixing_=[0.5 * m for m in cuts.mixing_]),
+        forged(cuts, {"criterion": "independence"}),
+        forged(cuts, arrays={"multipliers": np.zeros((7, 7))}),
+        forged(mixed, weights_=np.full(len(mixed.weights_), 0.3)),
+        forged(mixed, arrays={"multipliers": np.full((2, 2), np.inf)}),
+        forged(bent, {"strength": 4.0}),
+    ):
+        assert certus.certify(model, X, y, sensitive=g).met is False
+
+
+def test_multipliers_that_were_never_answered_are_answered_at_full_level() -> None:
+    """Those of the mixture would say that no classifier is missing."""
+    rng = np.random.default_rng(1)
+    g = rng.choice(["a", "b"], 300)
+    X = rng.normal(size=(300, 3)) + (g == "b")[:, None]
+    y = (X[:, 0] + rng.normal(size=300) > 0.5).astype(int)
+    model = GroupReduction(LogisticRegression(), max_iter=2).fit(X, y, sensitive=g)
+    honest = model.certificate_["oracle_gap"].value
+    arrays = model.certificate_.evidence.arrays
+    assert honest > 0.02
+    arrays["answered"] = arrays["multipliers"]
+    quick = certus.certify(model, X, y, sensitive=g)["oracle_gap"].value
+    full = certus.certify(model, X, y, sensitive=g, level="full")["oracle_gap"].value
+    assert quick < 1e-9 < 0.02 < full
+
+
+def test_parameters_set_after_the_fit_change_nothing(rows: Any) -> None:
+    X, y, g = rows
+    plain = Decorrelation().fit(X, sensitive=g)
+    before = plain.transform(X)
+    plain.set_params(alpha=0.0)
+    np.testing.assert_array_equal(plain.transform(X), before)
+    assert certus.certify(plain, X, sensitive=g).met
+    half = Decorrelation(0.5).fit(X, sensitive=g)
+    half.certificate_.evidence.params["alpha"] = 1.0
+    assert certus.certify(half, X, sensitive=g).status == "refuted"
+    half.certificate_.evidence.params["alpha"] = 0.0
+    assert certus.certify(half, X, sensitive=g).status == "refuted"
+    kept = CovariancePenalty(LogisticRegression(), 5.0).fit(X, y, sensitive=g)
+    kept.set_params(strength=0.0)
+    assert certus.certify(kept, X, y, sensitive=g).met
+
+
+@every
+def test_cut_and_altered_files_are_refused(
+    model: Any, rows: Any, tmp_path: Any
+) -> None:
+    X, y, g = rows
+    fitted = copy.deepcopy(model).fit(X, y, sensitive=g)
+    path = fitted.save(tmp_path / "m.certus")
+    data = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for cut in (0, 10, len(data) // 2, len(data) - 1):
+        path.write_bytes(data[:cut])
+        with pytest.raises((ValueError, OSError)):
+            certus.load(path)
+    for place in rng.integers(0, len(data), 20):
+        changed = bytearray(data)
+        changed[place] ^= 0xFF
+        path.write_bytes(bytes(changed))
+        with pytest.raises((ValueError, OSError)):
+            certus.load(path)
 
 
 # ---- the frontier -----------------------------------------------------------------

@@ -112,7 +112,7 @@ class Decorrelation(Attributed, OneToOneFeatureMixin, TransformerMixin, Model):
         found = _directions(Z / scale - mean, basis_of(A, s), s)
         self.mean_ = mean * scale
         self.directions_ = found[0] / scale[:, None]
-        self.loadings_ = found[1] * scale
+        self.loadings_ = float(self.alpha) * found[1] * scale
         params = {"alpha": float(self.alpha)}
         evidence = Evidence("decorrelation", (), params)
         return Fitted(evidence, X, None, sample_weight, sensitive=A)
@@ -132,7 +132,7 @@ class Decorrelation(Attributed, OneToOneFeatureMixin, TransformerMixin, Model):
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
         shown = (X - self.mean_) @ self.directions_
-        return np.asarray(X - self.alpha * (shown @ self.loadings_), dtype=X.dtype)
+        return np.asarray(X - shown @ self.loadings_, dtype=X.dtype)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -129,8 +129,6 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
             Itself.
         """
         check_number("strength", self.strength, 0, np.finfo(float).max)
-        for name in ("coef_", "intercept_"):
-            self.__dict__.pop(name, None)
         if self._is_network:
             from certus.fairness.neural_penalty import fit_network
 
@@ -164,8 +162,7 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         status = found.certificate_.status
         coef = plain(found.coef_)
         coef = (coef + ((coef @ V.T) * shrink) @ V).astype(coef.dtype)
-        found.coef_ = self.coef_ = coef
-        self.intercept_ = found.intercept_
+        found.coef_ = coef
         del found.certificate_  # it speaks of other columns
         self.estimator_ = found
         params = {**evidence.params, "strength": float(self.strength)}
@@ -250,6 +247,16 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         """
         X = self._asked(X)
         return float(self.estimator_.score(X, y, sample_weight))
+
+    @property
+    def coef_(self) -> Array:
+        """Coefficients of a linear model."""
+        return np.asarray(self.estimator_.coef_)
+
+    @property
+    def intercept_(self) -> Any:
+        """Intercept of a linear model."""
+        return self.estimator_.intercept_
 
     @property
     def classes_(self) -> Array:

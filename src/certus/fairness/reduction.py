@@ -5,10 +5,11 @@
 
 Choosing row i is worth its gain in accuracy less multipliers times its shares in the
 rates of its group. The best answer to given multipliers is therefore a classifier
-fitted to other labels and weights. The best mixture of the answers so far, and new
-multipliers, come from a linear programme, and by turns from exponentiated gradients
-(Agarwal et al., 2018). The error of the mixture less the Lagrangian's least value is
-the gap.
+fitted to other labels and weights. The best mixture of the answers so far, and its
+multipliers, come from a linear programme. New multipliers are by turns those, parts of
+them or up to twice as much, as estimators with a loss of their own answer too weakly or
+too strongly, and those of exponentiated gradients (Agarwal et al., 2018). The error of
+the mixture less the Lagrangian's least value is the gap.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from certus.verify.data import weights
 
 #: Classifiers that must bring nothing before the search ends: an estimator that
 #: minimises another loss than the error does not always give the best answer.
-PATIENCE = 10
+PATIENCE = 20
 
 
 class GroupReduction(RandomisedDecisions):
@@ -169,7 +170,7 @@ class GroupReduction(RandomisedDecisions):
         first = fit_weighted(clone(self.estimator), X, y, sample_weight)
         self.groups_, self.estimators_ = groups, [first]
         game.add(self._chosen(first, X))
-        status, mixture, left = self._play(game, X, s, monitor)
+        status, mixture = self._play(game, X, s, monitor)
         self.weights_ = mixture.weights
         self.history_, self.n_iter_ = monitor.history, len(self.estimators_)
         monitor.close({})
@@ -177,25 +178,26 @@ class GroupReduction(RandomisedDecisions):
             "criterion": self.criterion,
             "gap": float(self.gap),
             "objective": "accuracy",
-            "oracle": left,
         }
-        arrays = {"multipliers": mixture.multipliers}
+        arrays = {"multipliers": mixture.multipliers, "answered": game.best()}
         evidence = Evidence("group_mixture", (), params, arrays)
         return Fitted(evidence, X, y, sample_weight, status, A)
 
     def _play(
         self, game: _Game, X: Any, s: Array, monitor: Monitor
-    ) -> tuple[Status, Mixture, float]:
-        """Add classifiers while they help; how it ended, the mixture and the gap."""
+    ) -> tuple[Status, Mixture]:
+        """Add classifiers while they help; how it ended, and the mixture."""
         mixture, status = game.solve(), Status.MAX_ITER
         stable, left = game.best(), game.gap(mixture)
         monitor.step(1 - mixture.value, left)
         walk = _Walk(game)
         for turn in range(int(self.max_iter) - 1):
             multipliers = walk.step(game.rates[-1])
-            if turn % 2 == 0:
+            if turn % 3 == 0:
                 # Half way to the best ones so far: those of few classifiers swing.
                 multipliers = 0.5 * (mixture.multipliers + stable)
+            elif turn % 3 == 1:
+                multipliers = 2 * _even(1 + turn // 3) * mixture.multipliers
             try:
                 answer = self._answer(game.worth(multipliers), X, s)
             except KeyboardInterrupt:
@@ -218,7 +220,7 @@ class GroupReduction(RandomisedDecisions):
             if left <= self.tol and (settled or game.free):
                 status = Status.SOLVED
                 break
-        return status, mixture, left
+        return status, mixture
 
     def _answer(self, worth: Array, X: Any, s: Array) -> Any:
         """The classifier for which choosing each row is worth this; None if trivial."""
@@ -333,6 +335,15 @@ class _Game:
     def gap(self, mixture: Mixture) -> float:
         """How much more than the mixture the least bound allows."""
         return max(0.0, min(map(self.bound, self.tried)) - mixture.value)
+
+
+def _even(k: int) -> float:
+    """The k-th of numbers that fill (0, 1) ever more evenly: ½, ¼, ¾, ⅛, ..."""
+    part, found = 0.5, 0.0
+    while k:
+        found += part * (k % 2)
+        k, part = k // 2, part / 2
+    return found
 
 
 class _Walk:

@@ -117,7 +117,7 @@ def check_decorrelation(
     taken = ((Z - centre) @ model.directions_) @ model.loadings_
     scale = np.maximum(np.abs(Z).max(axis=0), 1e-300)
     before = share @ np.square((Z - share @ Z) / scale)
-    gone = alpha**2 * float((share @ np.square((taken - share @ taken) / scale)).sum())
+    gone = float((share @ np.square((taken - share @ taken) / scale)).sum())
     part = gone / max(float(before.sum()), 1e-300)
     removed = Claim(
         "removed_variance",
@@ -129,23 +129,23 @@ def check_decorrelation(
     if columns is None:
         refused = not_lent("covariance", LEFT)
         return [refused, removed], Status.TOL_NOT_REACHED, marks
-    left = ((Z - share @ Z) - taken) / scale
-    claim = _covariance_claim(left, np.sqrt(before), columns, share, alpha)
+    wrong = (alpha * (Z - share @ Z) - taken) / scale
+    claim = _covariance_claim(wrong, np.sqrt(before), columns, share, alpha)
     status = Status.SOLVED if claim.met else Status.TOL_NOT_REACHED
     return [claim, removed], status, marks
 
 
 def _covariance_claim(
-    left: Array, size: Array, columns: Array, share: Array, alpha: float
+    wrong: Array, size: Array, columns: Array, share: Array, alpha: float
 ) -> Claim:
-    """The largest correlation of what is left with a column of the attribute."""
+    """The largest correlation with the attribute of what was wrongly taken or left."""
     A = design_of(columns)
     A = A - share @ A
     spread = np.sqrt(share @ np.square(A))
     A = A[:, spread > 0] / spread[spread > 0]
     known = size > 4 * EPS
-    left = left[:, known] / size[known]
-    worst = alpha * np.abs(left.T @ (share[:, None] * A)).max(initial=0.0)
+    wrong = wrong[:, known] / size[known]
+    worst = np.abs(wrong.T @ (share[:, None] * A)).max(initial=0.0)
     allowance = float(32 * EPS / size[known].min(initial=1.0))
     met = bool(worst <= NO_CORRELATION + allowance)
     return Claim(

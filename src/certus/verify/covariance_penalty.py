@@ -11,6 +11,7 @@ variance is taken on the rows checked.
 from __future__ import annotations
 
 import dataclasses
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,7 +34,12 @@ def check_covariance_penalty(
     model: Any, evidence: Evidence, X: Any, y: Any, sample_weight: Any, level: str
 ) -> Checked:
     """Judge a linear model; ``evidence``: as for ``check_linear``, and ``strength``."""
-    strength = float(evidence.params["strength"])
+    strength = evidence.params.get("strength")
+    if not (isinstance(strength, int | float) and 0 <= strength < math.inf):
+        raise ValueError(
+            f"The evidence says strength={strength!r:.40}, which no fit leaves. Fit "
+            "again, or restore its file."
+        )
     term = f"½·{strength:.4g}·(variance of the score explained by the attribute)"
     columns = attribute_of(model, evidence, X)
     if columns is None:

@@ -38,6 +38,8 @@ RATES: dict[str, dict[str, tuple[bool, ...]]] = {
     "true_positive_rate": {"true positive rate": (True,)},
     "false_positive_rate": {"false positive rate": (False,)},
 }
+#: What a rule may be worth.
+WORTH = ("accuracy", "balanced_accuracy")
 
 
 class Stated(NamedTuple):
@@ -71,30 +73,44 @@ def check_group_mixture(
 ) -> Checked:
     """Judge a mixture of classifiers.
 
-    ``evidence.params``: criterion, gap, objective, and perhaps ``oracle``, what the
-    search believed that a further classifier might gain;
-    ``evidence.arrays``: ``multipliers``, one row per rate, one column per group.
+    ``evidence.params``: criterion, gap, objective;
+    ``evidence.arrays``: ``multipliers``, one row per rate, one column per group, and
+    perhaps ``answered``, others that the estimator was fitted against: at level "full"
+    it is once more.
     """
 
     def bound(stated: Stated, c: Array) -> float:
         return float((c @ np.asarray(model._decisions(X), dtype=np.float64)).max())
 
-    what = "mixture of the classifiers found"
-    claims, status, marks = _check(model, evidence, X, y, sample_weight, bound, what)
-    oracle = evidence.params.get("oracle")
-    if oracle is not None:
-        detail = f"refitted against the multipliers, the estimator gains {oracle:.2g}"
-        objective = "error of the mixture less the Lagrangian's least value found"
-        claims.append(
-            Claim(
-                "oracle_gap",
-                Strength.MEASURED,
-                float(oracle),
-                objective=objective,
-                detail=detail + " at most, as far as the search has seen",
-            )
+    def refitted(stated: Stated, c: Array) -> float:
+        best = bound(stated, c)
+        answer = model._answer(c, X, stated.s) if level == "full" else None
+        return (
+            best if answer is None else max(best, float(c @ model._chosen(answer, X)))
         )
-    return claims, status, marks
+
+    def oracle(stated: Stated, value: float) -> list[Claim]:
+        answered = evidence.arrays.get("answered")
+        if answered is None:
+            return []
+        gap = float(evidence.params["gap"])
+        return [_oracle_claim(_dual(stated, answered, gap, refitted) - value, level)]
+
+    what = "mixture of the classifiers found"
+    return _check(model, evidence, X, y, sample_weight, bound, what, oracle)
+
+
+def _oracle_claim(missing: float, level: str) -> Claim:
+    seen = "now" if level == "full" else "as far as the search has seen"
+    found = max(0.0, missing)
+    return Claim(
+        "oracle_gap",
+        Strength.MEASURED,
+        found,
+        objective="error of the mixture less the Lagrangian's least value found",
+        detail=f"refitted against the multipliers, the estimator gains {found:.2g} "
+        f"at most, {seen}",
+    )
 
 
 def _check(
@@ -105,8 +121,10 @@ def _check(
     sample_weight: Any,
     bound: Any,
     what: str,
+    more: Any = None,
 ) -> Checked:
     marks = marks_of(X, y, sample_weight)
+    _require_sound(model, evidence)
     objective = str(evidence.params["objective"]).replace("_", " ")
     gap = float(evidence.params["gap"])
     columns = attribute_of(model, evidence, X)
@@ -116,9 +134,10 @@ def _check(
     stated = _state(model, evidence, columns, y, sample_weight)
     lent = columns if getattr(model, "sensitive_columns", None) is None else None
     p = np.asarray(model.selection_probability(X, sensitive=lent), dtype=float)
+    if not np.all((p >= 0) & (p <= 1)):
+        raise _odd("it chooses rows with what is no probability")
     value = float(stated.worth @ np.where(stated.truth, p, 1 - p))
-    multipliers = np.asarray(evidence.arrays["multipliers"], dtype=float)
-    best = _dual(stated, multipliers, gap, bound)
+    best = _dual(stated, evidence.arrays["multipliers"], gap, bound)
     n = len(p)
     rounding = 8 * np.finfo(float).eps * np.sqrt(n)
     missing = max(0.0, best - value)
@@ -144,7 +163,37 @@ def _check(
         "" if met else "refit on these rows",
     )
     status = Status.SOLVED if met else Status.TOL_NOT_REACHED
-    return [solved, equal], status, marks
+    rest = [] if more is None else more(stated, value)
+    return [solved, equal, *rest], status, marks
+
+
+def _require_sound(model: Any, evidence: Evidence) -> None:
+    """Raise if what may come from a file is not what a fit leaves."""
+    params, k = evidence.params, len(model.groups_)
+    gap = params.get("gap")
+    if params.get("criterion") not in RATES or params.get("objective") not in WORTH:
+        raise _odd("criterion or objective is unknown")
+    if not (isinstance(gap, int | float) and 0 <= gap <= 1):
+        raise _odd(f"gap is {gap!r:.40}")
+    for name, values in evidence.arrays.items():
+        if name != "sensitive" and np.asarray(values).dtype.kind not in "fiu":
+            raise _odd(f"{name} are no numbers")
+    cuts = getattr(model, "thresholds_", None)
+    if cuts is not None and not (
+        [len(cut) for cut in cuts] == [len(part) for part in model.mixing_]
+        and len(cuts) == k
+    ):
+        raise _odd("a group has no threshold, or a threshold no share")
+    found = getattr(model, "estimators_", None)
+    if found is not None and np.shape(model.weights_) != (len(found) + 2,):
+        raise _odd("a classifier has no share")
+
+
+def _odd(what: str) -> ValueError:
+    return ValueError(
+        f"This model is not what a fit leaves: {what}. Fit it again, or restore its "
+        "file."
+    )
 
 
 def _state(
@@ -184,8 +233,9 @@ def _each(stated: Stated) -> list[Array]:
     return [np.flatnonzero(stated.group == g) for g in range(stated.k)]
 
 
-def _dual(stated: Stated, multipliers: Array, gap: float, bound: Any) -> float:
+def _dual(stated: Stated, found: Any, gap: float, bound: Any) -> float:
     """The bound on the value, after making the multipliers sum to zero."""
+    multipliers = np.asarray(found, dtype=float)
     c = np.where(stated.truth, stated.worth, -stated.worth)
     slack = 0.0
     if multipliers.shape != (len(stated.parts), stated.k):
