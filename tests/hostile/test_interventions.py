@@ -248,7 +248,7 @@ def test_what_a_file_may_hold_in_place_of_numbers(rows: Any) -> None:
         model: Any, params: Any = (), arrays: Any = (), **attributes: Any
     ) -> Any:
         copied = copy.deepcopy(model)
-        vars(copied).update(named)
+        vars(copied).update(attributes)
         copied.certificate_.evidence.params.update(params)
         copied.certificate_.evidence.arrays.update(arrays)
         return copied
