@@ -24,6 +24,7 @@ _WHERE = {
     "freeze": "transfer",
     "load_backbone": "transfer",
     "monte_carlo": "dropout",
+    "operator_norms": "operator_norm",
     "most_uncertain": "active",
     "replace_head": "transfer",
     "SignSGD": "optim",

@@ -31,6 +31,7 @@ from certus.callbacks import Monitor
 from certus.certificate import Status
 from certus.conformal import forget_calibration
 from certus.deep import distributed
+from certus.deep.adversarial import hardened, require_allowed
 from certus.deep.batches import (
     Batch,
     Blocks,
@@ -54,7 +55,14 @@ from certus.deep.modules import (
     tried,
     within_range,
 )
-from certus.deep.objective import Change, Targets, minimised, weighted_mean
+from certus.deep.objective import (
+    Change,
+    Objective,
+    Targets,
+    minimised,
+    weighted_mean,
+)
+from certus.deep.operator_norm import projection
 from certus.deep.optim import make_average, make_schedule, make_step
 from certus.deep.parameters import check_training
 from certus.deep.randomness import own_generator
@@ -104,6 +112,14 @@ class NeuralModel(Estimator):
         """Scores of raw rows, all that is done to X inside; None if not of numbers."""
         return None
 
+    def _objective(self, targets: Targets) -> Objective:
+        """What is minimised on a batch."""
+        return hardened(self, minimised(targets))
+
+    def _in_inputs(self, threat: Any) -> tuple[Any, Any]:
+        """A threat to raw rows in the shape of inputs, and the inputs' own units."""
+        return threat, None
+
     def _misfit(self, z: Tensor, targets: Targets) -> str:
         """What outputs should look like, if these do not fit the targets."""
         return ""
@@ -139,6 +155,7 @@ class NeuralModel(Estimator):
         monitor = Monitor(self, X, y, max_time=self.max_time)
         fresh = not (self.warm_start and hasattr(self, "module_"))
         X, targets = self._read_X(X, fresh), self._read_y(y, fresh)
+        require_allowed(self, X)
         targets = targets if change is None else change(targets)
         s = within_range(self._row_weights(targets, sample_weight))
         run, rows = self._start(X, targets, rng, fresh)
@@ -178,6 +195,7 @@ class NeuralModel(Estimator):
             )
         fresh = not hasattr(self, "module_")
         X = self._read_X(X, reset=fresh)
+        require_allowed(self, X)
         targets = self._read_y(y, reset=reset)
         s = within_range(self._row_weights(targets, sample_weight))
         run = getattr(self, "_run", None)
@@ -236,6 +254,9 @@ class NeuralModel(Estimator):
             )
         kind, rate, decay = self.optimizer, self.learning_rate, self.weight_decay
         step = make_step(kind, module, rate, decay, minimised(targets), self.clip)
+        step.project = projection(self, module)
+        if step.project is not None:
+            step.project()
         average = make_average(module, self.average)
         averages = {} if average is None else {"module": average}
         return Run(step, rng, state, averages), rows
@@ -267,7 +288,7 @@ class NeuralModel(Estimator):
                 inputs = (augmented(augment, inputs[0]), *inputs[1:])
             return Batch(inputs, *parts(numbers, y, t, extra))
 
-        step.fetch, step.objective = fetch, minimised(targets)
+        step.fetch, step.objective = fetch, self._objective(targets)
 
     def _plan(self, run: Run, steps: int) -> None:
         """The schedule of the learning rate over a run of so many steps."""
@@ -355,7 +376,7 @@ class NeuralModel(Estimator):
         t = None if s is None else torch.as_tensor(s)
         inputs = rows[slice(0, len(rows))]
         batch = Batch(inputs, *parts(numbers, targets.y, t, targets.extra))
-        return Stated(self.module_, minimised(targets), batch)
+        return Stated(self.module_, self._objective(targets), batch)
 
     def __getstate__(self) -> dict[str, Any]:
         """What is copied and pickled: not the optimiser, which belongs to a run."""

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from certus.base import as_array, check_choice, validate_data
 from certus.deep import pictures
+from certus.deep.adversarial import Units
 from certus.deep.array_input import KINDS
 from certus.deep.augment import make_augmentation
 from certus.deep.batches import Rows, shared
@@ -28,6 +29,7 @@ from certus.deep.objective import Targets
 from certus.nets.cnn import AlexNet, ConvNet, LeNet
 from certus.nets.densenet import DenseNet
 from certus.nets.resnet import ResNet
+from certus.threat import ThreatModel
 from certus.verify.data import weights
 
 #: Pixels that go through a network together in prediction.
@@ -188,6 +190,26 @@ class ImageInput(NeuralModel):
             layout = pictures.layout_of(shape, None, self.channels)
         pixels = Pixels(layout, self.image_shape_[1:], self.mean_, self.scale_)
         return nn.Sequential(pixels, self.module_)
+
+    def _in_inputs(self, threat: Any) -> tuple[Any, Any]:
+        if threat is not None:
+            low, high = (self._arranged(bound) for bound in (threat.low, threat.high))
+            threat = ThreatModel(threat.norm, threat.radius, low, high)
+        mean, scale = (v[:, None, None] for v in (self.mean_, self.scale_))
+        return threat, Units(mean, scale)
+
+    def _arranged(self, bound: Any) -> Any:
+        """Smallest or largest pixels in the layout of images; a single one as is."""
+        if np.ndim(bound) == 0:
+            return bound
+        layout = pictures.Layout(*self._layout)
+        try:
+            return pictures.arranged(np.asarray(bound)[None], layout)[0]
+        except ValueError:
+            raise ValueError(
+                "low and high of the threat must be numbers, or of the shape of an "
+                f"image in X; got shape {np.shape(bound)}."
+            ) from None
 
     def _augmentation(self) -> Callable[[Tensor], Tensor] | None:
         return make_augmentation(self.augment)

@@ -64,6 +64,7 @@ class ConvNetClassifier(ImageInput, Classes):
         sure. 0 for none.
     class_weight : dict or "balanced", default=None
         Weights of classes; they multiply ``sample_weight``.
+    {robust}
 
     Attributes
     ----------
@@ -117,6 +118,10 @@ class ConvNetClassifier(ImageInput, Classes):
         warm_start: bool = False,
         device: str = "cpu",
         random_state: Any = None,
+        adversarial: Any = None,
+        adversarial_steps: int = 7,
+        operator_norm: float = 0.0,
+        lipschitz: float | None = None,
     ) -> None:
         keep(self, locals())
 

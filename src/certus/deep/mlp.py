@@ -25,6 +25,9 @@ from certus.deep.parameters import documented, keep
 from certus.verify.data import codes as known_codes
 from certus.verify.data import weights
 
+#: Parameters of robust training, which torch obeys.
+ROBUST = ("adversarial", "adversarial_steps", "operator_norm", "lipschitz")
+
 
 @documented
 class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
@@ -48,6 +51,7 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
         Weights of classes; they multiply ``sample_weight``.
     max_time : float, default=None
         Seconds.
+    {robust}
 
     Attributes
     ----------
@@ -124,6 +128,10 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
         device: str = "cpu",
         class_weight: Any = None,
         max_time: float | None = None,
+        adversarial: Any = None,
+        adversarial_steps: int = 7,
+        operator_norm: float = 0.0,
+        lipschitz: float | None = None,
     ) -> None:
         keep(self, locals())
 
@@ -316,7 +324,8 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
     def _neural(self, module: Any, options: dict[str, Any]) -> Any:
         from certus.deep import NeuralClassifier
 
-        inner = NeuralClassifier(module, class_weight=self.class_weight, **options)
+        given = {name: getattr(self, name) for name in ("class_weight", *ROBUST)}
+        inner = NeuralClassifier(module, **given, **options)
         inner.classes_ = self.classes_
         inner._kind = "labels" if self._labels else "classes"
         return inner

@@ -49,6 +49,9 @@ BEYOND = {
     "residual": False,
     "checkpoint": None,
     "device": "cpu",
+    "adversarial": None,
+    "operator_norm": 0.0,
+    "lipschitz": None,
 }
 #: Rows of a batch unless the user says otherwise.
 BATCH = 200
@@ -332,7 +335,7 @@ class MultilayerPerceptron(Estimator):
         beyond = [
             f"{name}={getattr(self, name)!r}"
             for name, plain in BEYOND.items()
-            if getattr(self, name) != plain
+            if getattr(self, name, plain) != plain
         ]
         if self.activation in TORCH_ONLY:
             beyond.append(f"activation={self.activation!r}")

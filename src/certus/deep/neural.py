@@ -90,6 +90,7 @@ class NeuralClassifier(OwnModule, Classes):
         Share of each target that is spread over all classes.
     class_weight : dict or "balanced", default=None
         Weights of classes; they multiply ``sample_weight``.
+    {robust}
 
     Attributes
     ----------
@@ -138,6 +139,10 @@ class NeuralClassifier(OwnModule, Classes):
         warm_start: bool = False,
         device: str = "cpu",
         random_state: Any = None,
+        adversarial: Any = None,
+        adversarial_steps: int = 7,
+        operator_norm: float = 0.0,
+        lipschitz: float | None = None,
     ) -> None:
         keep(self, locals())
 

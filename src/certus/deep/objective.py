@@ -111,7 +111,14 @@ class GradientStep:
         batch.
     clip : float, optional
         Largest norm of a gradient.
+
+    Attributes
+    ----------
+    project : callable or None
+        Called after each step: puts the weights back to where they are allowed.
     """
+
+    project: Callable[[], None] | None = None
 
     def __init__(
         self,
@@ -132,6 +139,8 @@ class GradientStep:
         if self.clip is not None:
             nn.utils.clip_grad_norm_(module.parameters(), self.clip)
         optimizer.step()
+        if self.project is not None:
+            self.project()
         return losses
 
     def fetched(self, rows: Any) -> tuple[Batch, Any]:

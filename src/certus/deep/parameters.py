@@ -7,6 +7,7 @@ from os import PathLike
 from typing import Any, TypeVar
 
 from certus.base import check_choice, check_number
+from certus.threat import ThreatModel
 
 Class = TypeVar("Class", bound=type)
 
@@ -57,6 +58,24 @@ optimizer : str or callable, default="adam"
     random_state : int, RandomState or None, default=None
         Weights, order of rows, dropout."""
 
+
+#: Of classifiers.
+ROBUST = """\
+adversarial : ThreatModel, default=None
+        What an attacker may do to rows, in the units of X as passed: each step trains
+        on the worst rows found within it. Rows that are held out are judged as they
+        are.
+    adversarial_steps : int, default=7
+        Steps of the attacker, each as dear as one of training.
+    operator_norm : float, default=0.0
+        λ of the penalty ½ λ σ(J)², J the derivative of the scores by a row in the
+        units of X, σ its largest singular value; by the power method.
+    lipschitz : float, default=None
+        Bound of the product of the operator norms of all layers, and so of how far
+        scores move, in l2, when a row moves by one, as long as what stands between
+        layers (ReLU, tanh, "absolute", pooling without overlap) does not stretch.
+        Weights are projected after each step. For networks of linear layers and
+        convolutions one after the other."""
 
 #: What is left by a fit.
 FITTED = """\
@@ -142,6 +161,7 @@ def documented(cls: Class) -> Class:
     if cls.__doc__:
         cls.__doc__ = cls.__doc__.replace("{training}", TRAINING)
         cls.__doc__ = cls.__doc__.replace("{network}", PERCEPTRON)
+        cls.__doc__ = cls.__doc__.replace("{robust}", ROBUST)
         cls.__doc__ = cls.__doc__.replace("{fitted}", FITTED)
     return cls
 
@@ -175,3 +195,21 @@ def check_training(model: Any) -> None:
         raise TypeError(f"checkpoint must name a folder, got {folder!r}.")
     check_number("max_time", model.max_time, open_low=True, none=True)
     check_number("clip", model.clip, open_low=True, none=True)
+    if hasattr(model, "adversarial"):
+        _check_robust(model)
+
+
+def _check_robust(model: Any) -> None:
+    check_number("operator_norm", model.operator_norm)
+    check_number("lipschitz", model.lipschitz, open_low=True, none=True)
+    check_number("adversarial_steps", model.adversarial_steps, 1, integer=True)
+    threat = model.adversarial
+    if threat is None:
+        return
+    if not isinstance(threat, ThreatModel):
+        raise TypeError(
+            "adversarial must be a ThreatModel, such as "
+            f"certus.robust.ThreatModel('linf', 0.1, 0, 1), or None; got {threat!r}."
+        )
+    if not math.isfinite(threat.radius):
+        raise ValueError("adversarial needs a threat of finite radius; this is inf.")

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from certus.certificate import Evidence
+from certus.deep.adversarial import Hardened
 from certus.deep.batches import TOGETHER, Batch, Rows
 from certus.deep.randomness import own_generator
 from certus.deep.run import Run
@@ -43,14 +44,22 @@ class Stated:
         θ: the trained parameters, one after the other.
     sizes : list of int
         How many numbers each of them has.
+    words : str
+        What is minimised besides the plain loss.
     """
 
     def __init__(self, module: nn.Module, objective: Any, batch: Batch) -> None:
         self.module = copy.deepcopy(module).cpu().double().eval()
-        self.objective, self.batch = objective, _in_double(batch)
+        self.plain, self.batch = objective, _in_double(batch)
         self.trained = [p for p in self.module.parameters() if p.requires_grad]
         self.sizes = [p.numel() for p in self.trained]
         self.point = self._vector(self.trained)
+        self.objective, self.words = objective, ""
+        if isinstance(objective, Hardened):
+            # What depends on a search is fixed: a function of θ is to be checked.
+            self.plain, self.words = objective.objective, objective.words
+            with self._at(self.point):
+                self.objective = objective.held(self.module, self.batch)
 
     def loss(self, theta: Any) -> float:
         """L(θ)."""
@@ -87,12 +96,15 @@ class Stated:
 
     def _watched(self) -> _Watch:
         with self._at(self.point), torch.no_grad(), _Watch() as watch:
-            self._value()
+            self.plain(self.module, self._copied())
         return watch
 
     def _value(self) -> Tensor:
-        inputs = tuple(x.clone() for x in self.batch.inputs)  # it may change them
-        return self.objective(self.module, self.batch._replace(inputs=inputs))["loss"]
+        return self.objective(self.module, self._copied())["loss"]
+
+    def _copied(self) -> Batch:
+        """The rows anew: the module may change them."""
+        return self.batch._replace(inputs=tuple(x.clone() for x in self.batch.inputs))
 
     def _gradients(self, value: Tensor, create_graph: bool = False) -> list[Any]:
         if not value.requires_grad:  # it does not depend on θ, or is linear in it

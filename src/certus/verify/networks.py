@@ -200,6 +200,7 @@ def _loss_claim(stated: Any, n: int, evidence: Evidence) -> Claim:
             fix="make every tensor of its forward pass in the dtype of its input",
         )
     penalty = float(getattr(stated, "alpha", 0.0))  # part of the loss, if there is one
+    more = str(getattr(stated, "words", "")) or " and ½·c·‖W‖²" * bool(penalty)
     detail = f"loss {loss:.4g} on {n:,} row{'s'[: n != 1]}"
     diverged = params.get("diverged")
     if diverged is not None:
@@ -219,8 +220,7 @@ def _loss_claim(stated: Any, n: int, evidence: Evidence) -> Claim:
         "training_loss",
         Strength.MEASURED,
         loss,
-        objective=f"mean over rows of the loss{' and ½·c·‖W‖²' if penalty else ''}, in "
-        "evaluation mode and float64",
+        objective=f"mean over rows of the loss{more}, in evaluation mode and float64",
         detail=detail,
         fix=str(params.get("fix", "")) or _remedy(evidence),
     )
