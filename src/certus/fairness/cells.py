@@ -297,16 +297,17 @@ def _steps(
     height = np.cumsum(w[mine][order])
     if not len(height) or height[-1] <= 0:
         return np.empty(0), np.empty(0)
-    return scores[mine][order], height / height[-1]
+    x = scores[mine][order]
+    last = np.append(x[1:] != x[:-1], True)
+    return x[last], height[last] / height[-1]
 
 
 def _distance(one: tuple[Array, Array], other: tuple[Array, Array]) -> float:
     """The largest difference between two distribution functions."""
     if not len(one[0]) or not len(other[0]):
         return math.nan
-    at = np.concatenate([one[0], other[0]])
-    heights = [
-        np.concatenate([[0.0], h])[np.searchsorted(x, at, side="right")]
-        for x, h in (one, other)
-    ]
-    return float(np.abs(heights[0] - heights[1]).max())
+    worst = 0.0
+    for (x, h), (z, other_h) in ((one, other), (other, one)):
+        there = np.append(0.0, other_h)[np.searchsorted(z, x, side="right")]
+        worst = max(worst, float(np.abs(h - there).max()))
+    return worst

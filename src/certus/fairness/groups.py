@@ -56,9 +56,8 @@ def groups_of(sensitive: Any, n: int) -> Groups:
             f"sensitive has {len(columns):,} rows, what is judged has {n:,}."
         )
     parts = [_categories(column, j) for j, column in enumerate(columns.T)]
-    codes = np.column_stack([code for _, code in parts])
-    kinds, members = np.unique(codes, axis=0, return_inverse=True)
-    found = [tuple(values[c] for (values, _), c in zip(parts, row)) for row in kinds]
+    first, members = _combinations([code for _, code in parts])
+    found = [tuple(values[code[i]] for values, code in parts) for i in first]
     if len(found) > _GROUPS:
         raise ValueError(
             f"sensitive makes {len(found):,} groups; at most {_GROUPS} are compared. "
@@ -66,14 +65,23 @@ def groups_of(sensitive: Any, n: int) -> Groups:
         )
     order = sorted(range(len(found)), key=lambda i: _order(found[i]))
     labels = tuple(found[i] if len(parts) > 1 else found[i][0] for i in order)
-    return Groups(labels, np.argsort(order)[members.ravel()], names)
+    return Groups(labels, np.argsort(order)[members], names)
+
+
+def _combinations(codes: list[Array]) -> tuple[Array, Array]:
+    """A row of each combination of codes that occurs, and each row's number."""
+    members = np.zeros(len(codes[0]), dtype=np.int64)
+    for code in codes:  # at most n² after each step, which an integer holds
+        members = members * (int(code.max(initial=0)) + 1) + code
+        _, first, members = np.unique(members, return_index=True, return_inverse=True)
+    return first, members.ravel()
 
 
 def _categories(column: Array, j: int) -> tuple[list[Any], Array]:
     """The distinct values of an attribute, None if missing, and each row's number."""
-    seen: dict[Any, int] = {}
+    rows = column.tolist()
     try:
-        first = [seen.setdefault(v, len(seen)) for v in column.tolist()]
+        seen = {v: i for i, v in enumerate(dict.fromkeys(rows))}
     except TypeError:
         raise ValueError(
             f"Attribute {j} of sensitive holds lists or tables; pass text or numbers."
@@ -88,6 +96,7 @@ def _categories(column: Array, j: int) -> tuple[list[Any], Array]:
             "which are no groups. Put them into a few ranges first, for example with "
             "numpy.digitize."
         )
+    first = np.fromiter(map(seen.__getitem__, rows), dtype=int, count=len(rows))
     return list(values), np.asarray(merged, dtype=int)[first]
 
 

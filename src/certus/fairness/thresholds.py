@@ -351,9 +351,16 @@ def _between(z: Array) -> Array:
 
 def _upper_hull(x: Array, y: Array) -> Array:
     """Places of the corners of the concave curve above points with rising x and y."""
+    left = np.arange(len(x))
+    while len(left) > 100:  # all at once, what lies below the line of its neighbours
+        u, v = np.diff(x[left]), np.diff(y[left])
+        corner = np.r_[True, u[:-1] * v[1:] <= v[:-1] * u[1:], True]
+        left, before = left[corner], len(left)
+        if len(left) > 0.9 * before:
+            break
     kept: list[int] = []
     xs, ys = x.tolist(), y.tolist()
-    for i in range(len(xs)):
+    for i in left.tolist():
         while len(kept) > 1:
             a, b = kept[-2], kept[-1]
             turn = (xs[b] - xs[a]) * (ys[i] - ys[a]) - (ys[b] - ys[a]) * (xs[i] - xs[a])

@@ -50,12 +50,15 @@ def not_lent(name: str, objective: str) -> Claim:
 
 def codes_of(columns: Array) -> tuple[list[Any], Array]:
     """Combinations of values in order of appearance, and each row's number."""
-    seen: dict[Any, int] = {}
-    numbers = [
-        seen.setdefault(tuple(_plain(x) for x in row), len(seen))
-        for row in columns.tolist()
-    ]
-    return list(seen), np.array(numbers, dtype=np.int64)
+    parts = []
+    for column in columns.T:
+        values = column.tolist()
+        kinds = {value: _plain(value) for value in dict.fromkeys(values)}
+        parts.append([kinds[value] for value in values])
+    rows = list(zip(*parts)) if parts else [()] * len(columns)
+    seen = {row: i for i, row in enumerate(dict.fromkeys(rows))}
+    numbers = np.fromiter(map(seen.__getitem__, rows), dtype=np.int64, count=len(rows))
+    return list(seen), numbers
 
 
 def _plain(value: Any) -> Any:
