@@ -29,8 +29,18 @@ class Map(NamedTuple):
     #: Upper bounds of the operator norm from l1 to l1 and from l∞ to l∞.
     norm_1: float
     norm_inf: float
+    #: Products in each sum.
+    terms: int = 1
     #: The matrix, where it is one.
     weight: Tensor | None = None
+    #: Sizes of the numbers that make up the bias, where they are more than one.
+    heft: Tensor | None = None
+
+    @property
+    def weight_of_bias(self) -> Tensor:
+        """What rounding of the bias is measured by."""
+        bias = self.bias if self.heft is None else self.heft
+        return torch.as_tensor(bias, dtype=torch.float64).abs()
 
 
 class Function(NamedTuple):
@@ -40,6 +50,53 @@ class Function(NamedTuple):
     slope: float
     #: The entry of its minimum, if it falls before and rises after; else it rises.
     lowest: float | None = None
+    #: Whether it is computed without rounding; and how far it may jump.
+    exact: bool = False
+    jump: float = 0.0
+
+
+class Rounding(NamedTuple):
+    """How the network computes: unit roundoff, smallest and largest numbers.
+
+    Proofs are about what is computed, not about real numbers: every sum may be off by
+    as much as its terms, in any order, can lose.
+    """
+
+    unit: float
+    tiny: float
+    most: float
+
+    @classmethod
+    def of(cls, dtype: torch.dtype) -> Rounding:
+        """That of a dtype, and of float64, in which bounds are computed."""
+        kind = torch.finfo(dtype)
+        return cls(kind.eps / 2 + 2.0**-52, kind.smallest_normal, kind.max / 4)
+
+    def share(self, terms: int) -> float:
+        """The share of the sizes of its terms that a sum may lose."""
+        lost = (terms + 3) * self.unit
+        if lost > 0.1:
+            raise Unknown(f"sums of {terms:,} terms in this precision have no bound")
+        return lost / (1 - lost)
+
+
+class Memory:
+    """Numbers that each pass through the same network needs again, in its order."""
+
+    def __init__(self) -> None:
+        self._kept: list[Any] = []
+        self._at = 0
+
+    def restart(self) -> None:
+        """A new pass begins."""
+        self._at = 0
+
+    def recall(self, compute: Callable[[], Any]) -> Any:
+        """What was computed at this point of an earlier pass; else compute it."""
+        if self._at == len(self._kept):
+            self._kept.append(compute())
+        self._at += 1
+        return self._kept[self._at - 1]
 
 
 class Abstract:

@@ -36,6 +36,7 @@ def _linear(x: Abstract, weight: Tensor, bias: Any = None) -> Any:
             offset,
             _sums(W, (0,)),
             _sums(W, (1,)),
+            W.shape[1],
             W,
         )
     )
@@ -63,6 +64,7 @@ def _conv2d(
             offset,
             _sums(by_input, (1, 3, 4)),
             _sums(W, (1, 2, 3)),
+            math.prod(W.shape[1:]),
         )
     )
 
@@ -79,29 +81,41 @@ def _batch_norm(
 ) -> Any:
     if training:
         raise Unknown("batch normalisation in training mode has no known bound")
-    scale = 1 / (variance.detach().double() + eps).sqrt()
-    scale = scale if weight is None else scale * weight.detach().double()
-    offset = -mean.detach().double() * scale
-    offset = offset if bias is None else offset + bias.detach().double()
     shape = (-1,) + (1,) * (x.ndim - 2)
-    return _add(_scaled(x, scale.reshape(shape)), offset.reshape(shape))
+
+    def spread(v: Any) -> Tensor:
+        return torch.as_tensor(v).detach().double().reshape(shape)
+
+    c = spread(1 / (variance.double() + eps).sqrt())
+    c = c if weight is None else c * spread(weight)
+    shift, own = spread(mean) * c, 0.0 if bias is None else spread(bias)
+    # However it is arranged, some eight roundings of these sizes.
+    heft, most = shift.abs() + abs(own), float(c.abs().max())
+    times, bounding = (lambda v: v * c), (lambda v: v * c.abs())
+    return x.linear(Map(times, bounding, own - shift, most, most, 8, None, heft))
 
 
-def _avg_pool2d(x: Abstract, *args: Any, **kwargs: Any) -> Any:
+def _avg_pool2d(x: Abstract, kernel_size: Any, *args: Any, **kwargs: Any) -> Any:
     def pool(v: Tensor) -> Tensor:
-        return F.avg_pool2d(v, *args, **kwargs)
+        return F.avg_pool2d(v, kernel_size, *args, **kwargs)
 
-    return _averaged(x, pool)
+    return _averaged(x, pool, math.prod(_pair(kernel_size)))
 
 
-def _averaged(x: Abstract, pool: Callable[[Tensor], Tensor]) -> Any:
+def _pair(size: Any) -> tuple[int, ...]:
+    return (size, size) if isinstance(size, int) else tuple(size)
+
+
+def _averaged(x: Abstract, pool: Callable[[Tensor], Tensor], terms: int) -> Any:
     """Means of entries: rows of the operator sum to one, columns by what they meet."""
     probe = torch.ones((1, *x.shape[1:]), dtype=torch.float64, requires_grad=True)
     with torch.enable_grad():
         out = pool(probe)
         (columns,) = torch.autograd.grad(out.sum(), probe)
+    if not float(out.detach().min()) >= 0:
+        raise Unknown("a mean with a negative divisor has no known bound")
     most = float(columns.max()), float(out.detach().max())
-    return x.linear(Map(pool, pool, 0.0, *most))
+    return x.linear(Map(pool, pool, 0.0, *most, terms))
 
 
 def _scaled(x: Any, factor: Any) -> Any:
@@ -133,6 +147,8 @@ def _constant(value: Any, x: Abstract) -> Tensor:
     c = torch.as_tensor(value, dtype=torch.float64).detach()
     if torch.broadcast_shapes(c.shape, x.shape) != x.shape:
         raise Unknown("a step that repeats entries has no known bound")
+    if c.ndim == x.ndim and c.shape[0] != 1:
+        raise Unknown("numbers of their own for each row have no known bound")
     return c
 
 
@@ -149,12 +165,14 @@ def _matmul(x: Any, matrix: Any) -> Any:
 # -- functions of one entry --------------------------------------------------------
 
 
-def _entry(apply: Any, slope: float, lowest: float | None = None) -> Any:
+def _entry(
+    apply: Any, slope: float, lowest: float | None = None, exact: bool = False
+) -> Any:
     def handler(x: Abstract, *args: Any, inplace: bool = False, **kwargs: Any) -> Any:
         def function(v: Tensor) -> Tensor:
             return apply(v, *args, **kwargs)
 
-        return x.entrywise(Function(function, slope, lowest))
+        return x.entrywise(Function(function, slope, lowest, exact))
 
     return handler
 
@@ -175,7 +193,10 @@ def _elu(x: Abstract, alpha: float = 1.0, inplace: bool = False) -> Any:
 def _softplus(x: Abstract, beta: float = 1.0, threshold: float = 20.0) -> Any:
     if beta <= 0 or threshold < 20:
         raise Unknown("a softplus that breaks off early has no known bound")
-    return x.entrywise(Function(lambda v: F.softplus(v, beta, threshold), 1.0))
+    jump = math.log1p(math.exp(-threshold)) / beta
+    return x.entrywise(
+        Function(lambda v: F.softplus(v, beta, threshold), 1.0, jump=jump)
+    )
 
 
 def _hardtanh(
@@ -225,9 +246,8 @@ def _max_pool2d(
 ) -> Any:
     if return_indices:
         raise Unknown("indices of maxima have no known bound")
-    size = (kernel_size,) * 2 if isinstance(kernel_size, int) else tuple(kernel_size)
-    step = size if not stride else (stride,) * 2 if isinstance(stride, int) else stride
-    gap = (dilation,) * 2 if isinstance(dilation, int) else tuple(dilation)
+    size, gap = _pair(kernel_size), _pair(dilation)
+    step = _pair(stride) if stride else size
     # Of an entry's places in windows, those count whose window begins at a stride.
     overlap = math.prod(
         math.ceil(k / (s // math.gcd(s, d))) for k, s, d in zip(size, step, gap)
@@ -238,19 +258,23 @@ def _max_pool2d(
 
 def moved(x: Abstract, step: Callable[[Tensor], Tensor]) -> Any:
     """A step that only moves or drops entries of a row; tried on their numbers."""
-    size = math.prod(x.shape[1:])
-    numbers = torch.arange(1, size + 1, dtype=torch.float64).reshape(1, *x.shape[1:])
-    rows = torch.arange(x.shape[0], dtype=torch.float64).reshape(
-        -1, *[1] * (x.ndim - 1)
-    )
-    out = step(numbers + size * rows)
-    if len(out) != x.shape[0] or not out.numel():
+    size, rows = math.prod(x.shape[1:]), x.shape[0]
+    numbers = torch.arange(rows * size).reshape(x.shape)
+    out = step(numbers)
+    if not out.ndim or len(out) != rows or not out.numel():
         raise Unknown("a step that mixes rows has no known bound")
-    out = out.reshape(len(out), -1).sort(dim=1).values
-    own = (out - 1).div(size, rounding_mode="floor") == rows.reshape(-1, 1)
-    if not own.all() or (out[:, 1:] == out[:, :-1]).any():
-        raise Unknown("a step that mixes rows or repeats entries has no known bound")
-    return x.rearranged(step)
+    shape, out = out.shape[1:], out.reshape(rows, -1)
+    first = out[0]
+    if not torch.equal(out, first + size * torch.arange(rows)[:, None]):
+        raise Unknown("a step that mixes rows has no known bound")
+    if not 0 <= int(first.min()) <= int(first.max()) < size:
+        raise Unknown("a step that mixes rows has no known bound")
+    if len(first.unique()) < len(first):
+        raise Unknown("a step that repeats entries has no known bound")
+    # The same for any number of rows.
+    if torch.equal(first, torch.arange(size)):
+        return x.rearranged(lambda v: v.reshape(len(v), *shape))
+    return x.rearranged(lambda v: v.reshape(len(v), -1)[:, first].reshape(-1, *shape))
 
 
 def _method(name: str) -> Any:
@@ -263,6 +287,8 @@ def _method(name: str) -> Any:
 def _pad(x: Abstract, pad: Any, mode: str = "constant", value: Any = None) -> Any:
     if mode != "constant" or value:
         raise Unknown("padding by anything but zeros has no known bound")
+    if len(pad) >= 2 * x.ndim:
+        raise Unknown("padding by further rows has no known bound")
     return x.rearranged(lambda v: F.pad(v, pad))
 
 
@@ -270,7 +296,8 @@ def _mean(x: Abstract, dim: Any = None, keepdim: bool = False) -> Any:
     axes = (dim,) if isinstance(dim, int) else dim
     if axes is None or any(axis % x.ndim == 0 for axis in axes):
         raise Unknown("a mean over rows has no known bound")
-    return _averaged(x, lambda v: v.mean(dim=dim, keepdim=keepdim))
+    terms = math.prod(x.shape[axis] for axis in axes)
+    return _averaged(x, lambda v: v.mean(dim=dim, keepdim=keepdim), terms)
 
 
 def _cat(parts: Any, dim: int = 0) -> Any:
@@ -283,12 +310,16 @@ def _cat(parts: Any, dim: int = 0) -> Any:
     return first.joined(parts, dim)
 
 
-def _same(x: Abstract, *_: Any, **__: Any) -> Abstract:
+def _same(x: Abstract, *args: Any, **kwargs: Any) -> Abstract:
+    kinds = [getattr(v, "dtype", v) for v in (*args, *kwargs.values())]
+    if any(isinstance(k, torch.dtype) and k != torch.float64 for k in kinds):
+        raise Unknown("a change of precision within the network has no known bound")
     return x
 
 
 def _adaptive(x: Abstract, output_size: Any) -> Any:
-    return _averaged(x, lambda v: F.adaptive_avg_pool2d(v, output_size))
+    terms = math.prod(x.shape[-2:])
+    return _averaged(x, lambda v: F.adaptive_avg_pool2d(v, output_size), terms)
 
 
 _BOTH = ("flatten", "reshape", "squeeze", "unsqueeze", "transpose", "permute")
@@ -298,10 +329,10 @@ MOVES = (*_BOTH, "view")
 METHODS: dict[str, Any] = {
     **{name: _method(name) for name in MOVES},
     **{name: _same for name in ("to", "double", "contiguous", "clone")},
-    "relu": _entry(F.relu, 1.0),
+    "relu": _entry(F.relu, 1.0, exact=True),
     "tanh": _entry(torch.tanh, 1.0),
     "sigmoid": _entry(torch.sigmoid, 0.25),
-    "abs": _entry(torch.abs, 1.0, 0.0),
+    "abs": _entry(torch.abs, 1.0, 0.0, exact=True),
     "clamp": _clamp,
     "mean": _mean,
     "add": _add,
@@ -324,17 +355,17 @@ FUNCTIONS: dict[Any, Any] = {
     F.dropout1d: _dropout,
     F.dropout2d: _dropout,
     F.pad: _pad,
-    torch.relu: _entry(F.relu, 1.0),
-    F.relu: _entry(F.relu, 1.0),
+    torch.relu: _entry(F.relu, 1.0, exact=True),
+    F.relu: _entry(F.relu, 1.0, exact=True),
     torch.tanh: _entry(torch.tanh, 1.0),
     F.tanh: _entry(torch.tanh, 1.0),
     torch.sigmoid: _entry(torch.sigmoid, 0.25),
     F.leaky_relu: _leaky,
     F.elu: _elu,
     F.softplus: _softplus,
-    torch.abs: _entry(torch.abs, 1.0, 0.0),
+    torch.abs: _entry(torch.abs, 1.0, 0.0, exact=True),
     F.hardtanh: _hardtanh,
-    F.relu6: _entry(F.relu6, 1.0),
+    F.relu6: _entry(F.relu6, 1.0, exact=True),
     F.gelu: _gelu,
     F.silu: _entry(F.silu, 1.1, -1.2784645427610738),
     torch.clamp: _clamp,

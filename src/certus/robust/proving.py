@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import time
+import traceback
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,6 +17,8 @@ from certus.threat import ThreatModel
 ROUNDING = 1e-12
 #: Rows that go through the bounds together.
 TOGETHER = 256
+_LIPSCHITZ = "by Lipschitz constants of the layers"
+_INTERVALS = "by intervals through the layers"
 
 
 class Proof(NamedTuple):
@@ -22,7 +26,7 @@ class Proof(NamedTuple):
 
     certified: Array  # (radii, rows)
     method: str
-    refused: bool
+    refused: bool = False
     complete: bool = True
 
 
@@ -34,11 +38,33 @@ def prove(
     radii: Sequence[float],
     deadline: float = math.inf,
 ) -> Proof:
-    """Rows whose class no allowed change alters, at each of several radii."""
-    found = [certified_rows(target, X, y, threat.within(radius)) for radius in radii]
-    rows = [certified for certified, _ in found]
-    method = found[-1][1]
-    return Proof(np.array(rows), method, method.startswith("nothing"))
+    """Rows whose class no allowed change alters, at each of several radii.
+
+    Parameters
+    ----------
+    target : Target
+        What is attacked.
+    X, y : ndarray
+        Rows and class numbers.
+    threat : ThreatModel
+        What is allowed, but for the radius.
+    radii : sequence of float
+        Ascending.
+    deadline : float
+        Of ``time.perf_counter``; what is not proved by then is not claimed.
+    """
+    certified = np.zeros((len(radii), len(X)), dtype=bool)
+    if isinstance(target, Linear):
+        for i, radius in enumerate(radii):
+            certified[i] = _linear(target, X, y, threat.within(radius))
+        return Proof(certified, "exact, as the model is linear")
+    if isinstance(target, Differentiated):
+        return _network(target, X, y, threat, radii, certified, deadline)
+    reason = (
+        "nothing is proved, as the model is neither linear nor a network of known "
+        "layers"
+    )
+    return Proof(certified, reason, refused=True)
 
 
 def certified_rows(
@@ -62,14 +88,8 @@ def certified_rows(
     method : str
         In a few words.
     """
-    if isinstance(target, Linear):
-        return _linear(target, X, y, threat), "exact: the model is linear"
-    if isinstance(target, Differentiated):
-        return _network(target, X, y, threat)
-    reason = (
-        "nothing is proved: the model is neither linear nor a network of known layers"
-    )
-    return np.zeros(len(X), dtype=bool), reason
+    found = prove(target, X, y, threat, [threat.radius])
+    return found.certified[0], found.method
 
 
 def _linear(target: Linear, X: Array, y: Array, threat: ThreatModel) -> Array:
@@ -120,30 +140,64 @@ def _most(threat: ThreatModel, X: Array, G: Array) -> Array:
 
 
 def _network(
-    target: Differentiated, X: Array, y: Array, threat: ThreatModel
-) -> tuple[Array, str]:
+    target: Differentiated,
+    X: Array,
+    y: Array,
+    threat: ThreatModel,
+    radii: Sequence[float],
+    certified: Array,
+    deadline: float,
+) -> Proof:
     """The better of two bounds; none where a layer is unknown."""
     import torch
 
-    from certus.robust.abstract import Unknown
-    from certus.robust.certified import interval_margins, lipschitz_margins
+    from certus.robust.abstract import Memory, Rounding, Unknown
+    from certus.robust.certified import certified_radii, interval_margins
+    from certus.robust.lipschitz import Ground
 
     function = target.exactly()
-    found, used = [], {"Lipschitz constants": 0, "intervals": 0}
+    blocks = [slice(i, i + TOGETHER) for i in range(0, len(X), TOGETHER)]
+    rows = torch.as_tensor(X, dtype=torch.float64), torch.as_tensor(y)
     try:
+        rounding, memory = Rounding.of(target.dtype), Memory()
+        ground = Ground(threat.norm, radii[-1], rounding, Memory())
         with torch.no_grad():
-            for start in range(0, len(X), TOGETHER):
-                rows = torch.as_tensor(X[start : start + TOGETHER], dtype=torch.float64)
-                own = torch.as_tensor(y[start : start + TOGETHER])
-                bounds = (
-                    lipschitz_margins(function, rows, own, threat),
-                    interval_margins(function, rows, own, threat),
+            for part in blocks:
+                if time.perf_counter() > deadline:
+                    return Proof(certified, _LIPSCHITZ, complete=False)
+                found = certified_radii(
+                    function, rows[0][part], rows[1][part], threat, ground
                 )
-                passed = [(m > 0).all(dim=1).numpy() for m in bounds]
-                for name, part in zip(used, passed):
-                    used[name] += int(part.sum())
-                found.append(passed[0] | passed[1])
+                certified[:, part] = found.numpy() >= np.array(radii)[:, None]
+            before = certified[-1].sum()
+            # A row that is proved at a radius is proved at all smaller ones.
+            for i in reversed(range(len(radii))):
+                now = threat.within(radii[i])
+                left = np.flatnonzero(~certified[i])
+                for start in range(0, len(left), TOGETHER):
+                    if time.perf_counter() > deadline:
+                        return Proof(certified, _LIPSCHITZ, complete=False)
+                    at = left[start : start + TOGETHER]
+                    margins = interval_margins(
+                        function, rows[0][at], rows[1][at], now, rounding, memory
+                    )
+                    certified[: i + 1, at] |= (margins > 0).all(dim=1).numpy()
     except Unknown as unknown:
-        return np.zeros(len(X), dtype=bool), f"nothing is proved: {unknown}"
-    best = max(used, key=lambda name: used[name])
-    return np.concatenate(found), f"by {best} of the layers, in float64"
+        reason = f"nothing is proved: {named(unknown)}"
+        return Proof(np.zeros_like(certified), reason, refused=True)
+    more = certified[-1].sum() - before
+    return Proof(certified, _INTERVALS if more > before else _LIPSCHITZ)
+
+
+def named(error: Exception) -> str:
+    """What a step lacks, and the layer it is in: the innermost module on the way."""
+    import torch
+
+    frames = traceback.walk_tb(error.__traceback__)
+    found = [frame.f_locals.get("self") for frame, _ in frames]
+    layers = [layer for layer in found if isinstance(layer, torch.nn.Module)]
+    if not layers:
+        return str(error)
+    names = {part: name for name, part in layers[0].named_modules()}
+    name, kind = names.get(layers[-1], ""), type(layers[-1]).__name__
+    return f"{error} (layer {name}, {kind})" if name else f"{error} ({kind})"
