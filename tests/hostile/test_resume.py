@@ -11,6 +11,7 @@ from torch import nn
 
 from certus.deep import BaggedNetworks, NeuralClassifier, NeuralRegressor, SignSGD
 from certus.deep.checkpoint import Checkpoints, fingerprint
+from certus.threat import ThreatModel
 from helpers.networks import CASES, CLASSES, NUMBERS, X, rough, small
 
 pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
@@ -94,6 +95,8 @@ OPTIONS = {
     "signs": {"optimizer": momentum, "learning_rate": 0.01, "schedule": falling},
     "decay": {"optimizer": "nadam", "weight_decay": 0.1, "schedule": "step"},
 }
+#: An attacker that begins at random.
+ROBUST = {"adversarial": ThreatModel("l2", 0.5), "adversarial_steps": 2}
 
 
 @pytest.mark.parametrize("options", sorted(OPTIONS))
@@ -133,6 +136,9 @@ def test_rows_held_out_and_weights_of_rows(monkeypatch, tmp_path, name):
         ("translator", {"dropout": 0.5, "teacher_forcing": "scheduled"}),
         ("translator", {"teacher_forcing": 0.3, "average": 0.9, "attention": None}),
         ("texts", {"dropout": 0.5, "schedule": "linear"}),
+        ("classifier", {"module": rough, **ROBUST, "operator_norm": 0.1}),
+        ("classifier", {**ROBUST, "optimizer": "svrg"}),
+        ("images", {**ROBUST, "lipschitz": 2.0, "average": "polyak"}),
     ],
 )
 def test_whatever_draws_at_random(monkeypatch, tmp_path, name, options):

@@ -24,11 +24,8 @@ from certus.deep.operator_norm import Direction, steepest_direction, stretched
 from certus.deep.run import Losses
 from certus.threat import ThreatModel
 
-#: Multiples of the radius that the first step goes, so that it ends at the row which is
-#: worst by its gradient, wherever it began.
-FAR = 1e6
-#: Widths of the ball that the steps after it go, falling to zero.
-WIDE = 2.0
+#: Norms for which the row that is worst by a gradient is known, box and all.
+KNOWN = (1, 2, math.inf)
 
 
 class Units(NamedTuple):
@@ -172,7 +169,8 @@ def worst_rows(
     x̂ ← P(x̂ + α · argmax_{‖v‖_p ≤ 1} vᵀ∇harm), from a random point of the ball. The
     first step goes all the way to the row that is worst by the gradient there, which is
     the worst one where ``harm`` is a function of a linear score; the others fall from
-    the width of the ball to zero.
+    the width of the ball to zero. In l1, where such a step would move a single entry,
+    they go a share of the way to the row that is worst by the gradient.
 
     Parameters
     ----------
@@ -190,13 +188,13 @@ def worst_rows(
     for step in range(steps):
         x = x.detach().requires_grad_(True)
         (G,) = torch.autograd.grad(harm(x), x)
-        way = threat.steepest(G)
-        if step == 0:
-            x = threat.project(X + FAR * radius * way, X)
+        x, share = x.detach(), 1 - step / steps
+        if threat.norm in KNOWN and (step == 0 or threat.norm == 1):
+            x = x + share * (threat.worst(X, G) - x)
         else:
-            alpha = WIDE * radius * (1 - step / steps)
-            x = threat.project(x.detach() + alpha * way, X)
-    return x.detach()
+            begin, width = (x, 2 * share) if step else (X, 1.0)
+            x = threat.project(begin + width * radius * threat.steepest(G), X)
+    return x
 
 
 def hardened(model: Any, objective: Objective) -> Objective:

@@ -98,6 +98,8 @@ def steepest_direction(
     x = x.clone().requires_grad_(True)
     z = _flat(f(x))
     w = torch.zeros_like(z, requires_grad=True)
+    if not z.requires_grad:
+        raise ValueError("the outputs do not depend on X, or not by torch alone.")
     (back,) = torch.autograd.grad(z, x, w, create_graph=True)
     rows, outputs = ThreatModel(p, 1.0), ThreatModel(ThreatModel(q, 1.0).dual, 1.0)
     u = outputs.steepest(torch.randn_like(z))

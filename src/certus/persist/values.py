@@ -18,6 +18,7 @@ import numpy as np
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
 from certus.persist.encoding import Decoder, Encoder, expect, malformed, register
 from certus.terms import TERMS
+from certus.threat import ThreatModel
 
 # --------------------------------------------------------------- plain Python values
 
@@ -117,6 +118,24 @@ register(
     ("days", "seconds", "microseconds"),
     lambda v, e: [v.days, v.seconds, v.microseconds],
     lambda d, *parts: dt.timedelta(*(expect(p, int, "a duration") for p in parts)),
+)
+
+# --------------------------------------------------------------------------- threats
+
+
+def _unpack_threat(d: Decoder, norm: Any, radius: Any, low: Any, high: Any) -> Any:
+    sizes = (expect(d.get(v), (int, float), "a threat") for v in (norm, radius))
+    box = (int, float, list, tuple, np.ndarray, np.number)
+    return ThreatModel(*sizes, *(expect(d.get(v), box, "a box") for v in (low, high)))
+
+
+_FIELDS = ("norm", "radius", "low", "high")
+register(
+    "threat",
+    (ThreatModel,),
+    _FIELDS,
+    lambda v, e: [e.inside(name, getattr(v, name)) for name in _FIELDS],
+    _unpack_threat,
 )
 
 # --------------------------------------------------------- terms, claims, certificate
