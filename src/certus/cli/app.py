@@ -210,6 +210,13 @@ def audit(
             help="Compare groups by this column; repeat for combinations.",
         ),
     ] = None,
+    threat: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NORM:RADIUS",
+            help="Accuracy if rows are changed, as in linf:0.1, l2:1 or l1:2.",
+        ),
+    ] = None,
     as_json: _Json = False,
 ) -> int:
     """Report on a model: what is proved, statistical, measured and assumed.
@@ -219,7 +226,7 @@ def audit(
     """
     from certus.cli import auditing
 
-    return auditing.audit(model, data, target, report, as_json, sensitive)
+    return auditing.audit(model, data, target, report, as_json, sensitive, threat)
 
 
 @app.command("list")

@@ -29,18 +29,20 @@ def audit(
     report_path: Path | None,
     as_json: bool,
     sensitive: list[str] | None = None,
+    threat: str | None = None,
 ) -> int:
     """Write the report and say what is in it; returns the exit code."""
     place = report_path or Path(f"{model_path.stem}-audit.html")
     files.check_place(place, [model_path, path], "--report")
     files.check_report(place)
+    allowed = _threat(threat)
     with progress(4) as step:
         met = meet(model_path, path, target, step)
         groups = _groups(met, sensitive, path)
         step("checking")
         found = met.recheck("quick")
         step("auditing")
-        report = _report(met, found, groups)
+        report = _report(met, found, groups, allowed)
     files.write_report(place, report)
     code = exit_code(report.certificate)
     rows = _rows(met, found)
@@ -54,6 +56,7 @@ def audit(
     say(rows, indent=2, hang=2)
     say()
     say_certificate(report.certificate)
+    say_claims([c for c in report.proved if c.name == "certified_accuracy"])
     say_claims(report.statistical)
     say_claims([claim for claim in report.measured if claim.name in _MEASURED])
     say()
@@ -66,7 +69,19 @@ def audit(
 
 
 #: What the audit measured; the other numbers stand in the certificate.
-_MEASURED = ("test_error", "held_out")
+_MEASURED = ("test_error", "held_out", "attacked_accuracy", "masked_gradients")
+
+
+def _threat(text: str | None) -> Any:
+    """The threat that is named."""
+    from certus.threat import ThreatModel
+
+    if text is None:
+        return None
+    try:
+        return ThreatModel.parse(text)
+    except ValueError as error:
+        raise Stop(f"--threat: {error}", code=2) from None
 
 
 def _groups(met: Meeting, sensitive: list[str] | None, path: Path) -> Any:
@@ -84,15 +99,20 @@ def _groups(met: Meeting, sensitive: list[str] | None, path: Path) -> Any:
     return met.frame.select(list(dict.fromkeys(sensitive)))
 
 
-def _report(met: Meeting, found: Any, groups: Any) -> Any:
+def _report(met: Meeting, found: Any, groups: Any, threat: Any) -> Any:
     """The audit, by what the rows turned out to be."""
     from certus.report import audit as report
 
     model, X, y = met.model, met.X, met.y
-    if not found.same:
-        return report(model, X_test=X, y_test=y, target=met.target, sensitive=groups)
-    split = met.split if found.sealed else None
-    return report(model, X, y, split=split, target=met.target, sensitive=groups)
+    more = {"target": met.target, "sensitive": groups, "threat": threat}
+    try:
+        if not found.same:
+            return report(model, X_test=X, y_test=y, **more)
+        return report(model, X, y, split=met.split if found.sealed else None, **more)
+    except ValueError as error:
+        if threat is not None and str(error).startswith("threat "):
+            raise Stop(f"--threat: {error}", code=2) from None
+        raise
 
 
 def _rows(met: Meeting, found: Any) -> str:

@@ -19,7 +19,15 @@ from sklearn.utils import get_tags
 
 from certus.certificate import Certificate, Claim, Strength
 from certus.config import config_context, show_versions
-from certus.report import curves, details, groups, penalties, predictions, verdicts
+from certus.report import (
+    curves,
+    details,
+    groups,
+    penalties,
+    predictions,
+    threats,
+    verdicts,
+)
 from certus.report.document import Audit, Figure
 from certus.report.rows import Array, Rows, Task, column_names, make_rows
 from certus.selection import Split, make_split, recheck, sealed_rows
@@ -47,6 +55,7 @@ def audit(
     cv: Any = None,
     target: str | None = None,
     sensitive: Any = None,
+    threat: Any = None,
     delta: float = 0.05,
     max_time: float = 20.0,
     random_state: int = 0,
@@ -78,10 +87,15 @@ def audit(
         An attribute that should not matter: a column of the table, or its value for
         each row of ``X_test`` (with ``comparison`` or ``split``, of X). The report then
         says whether groups are treated alike.
+    threat : ThreatModel, optional
+        By how much rows may be changed, in the units of the table. The report then says
+        between what the accuracy of a classifier lies under the worst changes.
     delta : float, default=0.05
-        Failure probability of the statement about new rows, and of that about groups.
+        Failure probability of the statement about new rows, of that about groups, and
+        of that about changed rows.
     max_time : float, default=20.0
-        Seconds for refitting and shuffling; figures shrink or are left out to keep it.
+        Seconds for refitting and shuffling, and as many for proofs and attacks; figures
+        shrink or are left out to keep it.
     random_state : int, default=0
         For folds, shuffles and samples.
 
@@ -113,6 +127,7 @@ def audit(
         parts = parts._replace(why="refitting would ignore the weights")
     rows, unseen = parts.rows, parts.unseen
     attribute = groups.read(sensitive, X if X_test is None else X_test, parts.sealed)
+    threats.check(threat, task)
     rng = np.random.default_rng(random_state)
     # Warnings of refits are no news: the certificate says what they would.
     with warnings.catch_warnings(), config_context(on_uncertified="ignore"):
@@ -125,17 +140,25 @@ def audit(
             risk = () if comparison is None else comparison.risk
         risk = risk or _risk(task, unseen, found, delta)
         alike = groups.judge(attribute, task, unseen, found.guess, delta)
+        changed = threats.judge(threat, model, unseen or rows, unseen, delta, max_time)
     return Audit(
         title=verdicts.title(certificate, task),
         verdict=verdicts.verdict(certificate, risk, found, task, comparison),
-        proved=verdicts.proved(certificate),
-        statistical=(*verdicts.statistical(risk), *alike.claims),
-        measured=verdicts.measured(certificate, risk, found, task, unseen),
+        proved=(*verdicts.proved(certificate), *changed.proved),
+        statistical=(
+            *verdicts.statistical(risk),
+            *alike.claims,
+            *changed.statistical,
+        ),
+        measured=(
+            *verdicts.measured(certificate, risk, found, task, unseen),
+            *changed.measured,
+        ),
         assumed=verdicts.assumed(certificate, risk, known, unseen),
         certificate=certificate,
         comparison=details.comparison(comparison),
-        figures=(*found.figures, *alike.figures),
-        left_out=(*found.left_out, *alike.left_out),
+        figures=(*found.figures, *alike.figures, *changed.figures),
+        left_out=(*found.left_out, *alike.left_out, *changed.left_out),
         data=details.data(model, task, rows, unseen),
         params=details.params(model, rows or unseen),
         versions=show_versions(),

@@ -28,7 +28,7 @@ class Figure:
     ----------
     kind : str
         What is drawn: learning, validation, calibration, confusion, residuals,
-        importance, groups.
+        importance, groups, threat.
     question, answer, caption : str
         The title; what the numbers say; which rows they come from.
     data : dict

@@ -323,6 +323,50 @@ def _group_table(data: Data) -> tuple[list[str], list[list[str]]]:
     return ["metric", "group", "rows", "observed", "interval"], rows
 
 
+# ---- changed rows --------------------------------------------------------------
+
+
+def _threat(data: Data, width: float) -> Plot:
+    """Accuracy against the size of the change: proved, left by attacks, new rows."""
+    radii = data["radius"]
+    across = nice_ticks(0.0, radii[-1], 6 if width > NARROW else 4)
+    ticks = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    x = Scale(0.0, max(radii[-1], across[-1]))
+    plot = Plot(width, 330, x, Scale(0.0, 1.0), (48, 18, 46, 56))
+    plot.y_axis(ticks, tick_labels(ticks, percent=True), "accuracy")
+    plot.x_axis(across, tick_labels(across), f"size of the change ({data['norm']})")
+    low = [0.0 for _ in radii] if data["refused"] else data["low"]
+    plot.band(radii, low, data["high"], "third")
+    entries = [("second", "dot", "left by attacks")]
+    if not data["refused"]:
+        plot.band(radii, data["lower"], data["upper"], "first")
+        plot.line(radii, data["lower"], "first")
+        plot.dots(radii, data["lower"], "first")
+        entries.insert(0, ("first", "dot", "proved"))
+    at = plot.y(data["clean"])
+    plot.rule((plot.left, at), (plot.wall, at), "line third")
+    plot.text(plot.wall, at - 5, "without changes", "tick halo", "end")
+    plot.line(radii, data["upper"], "second")
+    plot.dots(radii, data["upper"], "second", 3)
+    plot.legend(entries, 34)
+    return plot
+
+
+def _threat_table(data: Data) -> tuple[list[str], list[list[str]]]:
+    rows = [
+        [
+            number(radius),
+            "–" if data["refused"] and radius else _share(lower),
+            _share(upper),
+            f"{_share(low)} to {_share(high)}",
+        ]
+        for radius, lower, upper, low, high in zip(
+            *(data[k] for k in ("radius", "lower", "upper", "low", "high"))
+        )
+    ]
+    return [f"{data['norm']} change", "proved", "left by attacks", "new rows"], rows
+
+
 _GROUP_CELLS = ("sizes", "values", "low", "high")
 
 _Painter = Callable[[Data, float], Plot]
@@ -336,4 +380,5 @@ _PAINTERS: dict[str, tuple[_Painter, _Tabler]] = {
     "importance": (_bars, _bar_table),
     "coefficients": (_bars, _bar_table),
     "groups": (_groups, _group_table),
+    "threat": (_threat, _threat_table),
 }

@@ -113,6 +113,16 @@ class RobustAccuracy:
         return len(self.certified)
 
     @property
+    def norm(self) -> str:
+        """The norm of the threat, as people write it."""
+        return _NORMS.get(self.threat.norm, f"l{self.threat.norm:g}")
+
+    @property
+    def allowed(self) -> str:
+        """What is allowed, in words."""
+        return f"{self.norm} change up to {number(self.threat.radius)}"
+
+    @property
     def gradients_masked(self) -> bool:
         """Whether attacks by questions beat those by gradients by more than chance."""
         right = round(self.clean * self.n_samples)
@@ -121,7 +131,7 @@ class RobustAccuracy:
     @property
     def verdict(self) -> str:
         """What is known, in a sentence."""
-        last, where = self.curve[-1], where_of(self.threat)
+        last, where = self.curve[-1], self.allowed
         if self.refused:
             said = f"at most {_share(last.upper)}, {self.method}"
         elif last.lower == last.upper:
@@ -142,7 +152,7 @@ class RobustAccuracy:
     def _proved(self) -> Claim:
         if self.refused:
             return Claim("certified_accuracy", Strength.REFUSED, detail=self.method)
-        rows, where = f"{self.n_samples:,} rows", where_of(self.threat)
+        rows, where = f"{self.n_samples:,} rows", self.allowed
         return Claim(
             "certified_accuracy",
             Strength.PROVED,
@@ -153,7 +163,7 @@ class RobustAccuracy:
         )
 
     def _attacked(self) -> Claim:
-        rows, where = f"{self.n_samples:,} rows", where_of(self.threat)
+        rows, where = f"{self.n_samples:,} rows", self.allowed
         return Claim(
             "attacked_accuracy",
             Strength.MEASURED,
@@ -169,7 +179,7 @@ class RobustAccuracy:
             "robust_accuracy",
             Strength.STATISTICAL,
             last.low,
-            objective=f"P(right under any {where_of(self.threat)})",
+            objective=f"P(right under any {self.allowed})",
             theorem="Clopper and Pearson's bounds of both shares, half of delta each",
             assumptions=IID,
             delta=self.delta,
@@ -189,7 +199,7 @@ class RobustAccuracy:
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON-ready data, without the rows."""
-        threat = {"norm": norm_name(self.threat), "radius": self.threat.radius}
+        threat = {"norm": self.norm, "radius": self.threat.radius}
         names = ("method", "refused", "masked", "gradients_masked", "delta", "seconds")
         return {
             "threat": threat,
@@ -267,13 +277,3 @@ def _ends(point: Bracket) -> str:
     """The interval, rounded outwards, so that the words stay true."""
     low = math.floor(1000 * point.low + 1e-9) / 1000
     return f"{_share(low)} to {_share(math.ceil(1000 * point.high - 1e-9) / 1000)}"
-
-
-def norm_name(threat: ThreatModel) -> str:
-    """The norm as people write it."""
-    return _NORMS.get(threat.norm, f"l{threat.norm:g}")
-
-
-def where_of(threat: ThreatModel) -> str:
-    """What is allowed, in words."""
-    return f"{norm_name(threat)} change up to {number(threat.radius)}"

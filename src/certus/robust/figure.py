@@ -12,8 +12,6 @@ _PROVED, _ATTACKED = "#1f5a8a", "#c2452d"
 
 def draw(found: RobustAccuracy, ax: Any = None) -> Any:
     """Draw a curve on axes, new ones by default."""
-    from certus.robust.bracket import norm_name
-
     if ax is None:
         ax = _new_axes()
     radii, lower, upper, low, high = zip(*found.curve)
@@ -29,7 +27,7 @@ def draw(found: RobustAccuracy, ax: Any = None) -> Any:
     ax.set_xlim(0, radii[-1] or 1.0)
     ax.set_ylim(0, 1.02)
     ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
-    ax.set_xlabel(f"size of the change ({norm_name(found.threat)})")
+    ax.set_xlabel(f"size of the change ({found.norm})")
     ax.set_ylabel(f"accuracy on {found.n_samples:,} rows")
     ax.grid(axis="y", color="0.9", lw=0.8)
     ax.set_axisbelow(True)

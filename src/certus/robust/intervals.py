@@ -80,8 +80,9 @@ class Interval(Abstract):
     def joined(self, parts: list[Any], dim: int) -> Interval:
         """Side by side."""
         parts = [p.interval() if isinstance(p, Start) else p for p in parts]
-        ends = ([p.low for p in parts], [p.high for p in parts])
-        return Interval(*(torch.cat(end, dim=dim) for end in ends), self.rounding)
+        low = torch.cat([part.low for part in parts], dim=dim)
+        high = torch.cat([part.high for part in parts], dim=dim)
+        return Interval(low, high, self.rounding)
 
 
 class Start(Abstract):

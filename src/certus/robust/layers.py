@@ -88,9 +88,10 @@ def _batch_norm(
 
     c = spread(1 / (variance.double() + eps).sqrt())
     c = c if weight is None else c * spread(weight)
-    shift, own = spread(mean) * c, 0.0 if bias is None else spread(bias)
+    shift = spread(mean) * c
+    own = torch.zeros_like(shift) if bias is None else spread(bias)
     # However it is arranged, some eight roundings of these sizes.
-    heft, most = shift.abs() + abs(own), float(c.abs().max())
+    heft, most = shift.abs() + own.abs(), float(c.abs().max())
     times, bounding = (lambda v: v * c), (lambda v: v * c.abs())
     return x.linear(Map(times, bounding, own - shift, most, most, 8, None, heft))
 

@@ -1,0 +1,113 @@
+"""How accurate a classifier stays when rows are changed: a section of an audit.
+
+Judged on rows the model has not seen; on the rows of the fit where there are no others,
+and then nothing is promised about new ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from certus.certificate import Claim, Strength
+from certus.report.document import Figure
+from certus.report.rows import Rows, Task
+from certus.threat import ThreatModel
+
+__all__ = ["Judged", "check", "judge"]
+
+_ROWS = 500  # attacked at most: a sample of more
+
+
+class Judged(NamedTuple):
+    """Claims by strength, a figure, and what is missing."""
+
+    proved: tuple[Claim, ...] = ()
+    measured: tuple[Claim, ...] = ()
+    statistical: tuple[Claim, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+def check(threat: Any, task: Task) -> None:
+    """Refuse what is no threat, or none to this model, before the work begins."""
+    if threat is None:
+        return
+    if not isinstance(threat, ThreatModel):
+        raise TypeError(
+            "threat must be a ThreatModel such as ThreatModel('linf', 0.1), got "
+            f"{threat!r}."
+        )
+    if not task.labels:
+        raise ValueError(
+            "threat is for classifiers: a change of a row is judged by its label."
+        )
+
+
+def judge(
+    threat: ThreatModel | None,
+    model: Any,
+    rows: Rows | None,
+    unseen: Rows | None,
+    delta: float,
+    max_time: float,
+) -> Judged:
+    """Prove and attack; nothing without a threat."""
+    if threat is None or rows is None:
+        return Judged()
+    from certus.robust import robust_accuracy
+
+    part = rows.sample(_ROWS, np.random.default_rng(0))
+    try:
+        found = robust_accuracy(
+            model, part.X, part.y, threat, delta=delta, max_time=max_time
+        )
+    except (TypeError, ValueError) as error:
+        return Judged(left_out=(f"changed rows: {str(error).rstrip('.')}",))
+    proved, attacked, expected, *masked = found.claims
+    if unseen is None:
+        expected = Claim(
+            "robust_accuracy",
+            Strength.REFUSED,
+            detail="no promise about changes of new rows: all rows passed were used "
+            "to fit",
+            fix="keep rows from the fit and pass them as X_test, y_test",
+        )
+    # The words of the section say what the number is about.
+    proved, attacked, expected = (
+        dataclasses.replace(claim, detail=f"{claim.detail}, under any {found.allowed}")
+        if claim.strength is not Strength.REFUSED
+        else claim
+        for claim in (proved, attacked, expected)
+    )
+    figure = _figure(found, part, rows)
+    return Judged((proved,), (attacked, *masked), (expected,), (figure,))
+
+
+def _figure(found: Any, part: Rows, rows: Rows) -> Figure:
+    names = ("radius", "lower", "upper", "low", "high")
+    points = zip(names, zip(*found.curve))
+    some = (
+        f"{part.size:,} of {rows.size:,}" if part.size < rows.size else f"{rows.size:,}"
+    )
+    said = f"{found.verdict[0].upper()}{found.verdict[1:]}."
+    warned = (
+        " Gradients mislead: see the measured list." if found.gradients_masked else ""
+    )
+    notes = "".join(f" {note[0].upper()}{note[1:]}." for note in found.notes)
+    tried = ", ".join(found.attacks)
+    return Figure(
+        "threat",
+        "What if rows are changed?",
+        said + warned + notes,
+        f"{some} {rows.kind}; attacks: {tried}; grey: new rows, with "
+        f"probability {100 * (1 - found.delta):.4g} %.",
+        {
+            **{name: list(values) for name, values in points},
+            "clean": found.clean,
+            "refused": found.refused,
+            "norm": found.norm,
+        },
+    )
