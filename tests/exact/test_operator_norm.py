@@ -194,7 +194,8 @@ def test_singular_values_fall_in_training():
     assert flat.score(X, y) > 0.75
     strong = NeuralClassifier(net(), operator_norm=3.0, **options).fit(X, y)
     sigma = strong.history_["operator_norm"]
-    assert sigma[-1] < 0.3 * sigma[0]
+    assert sigma[-1] < 0.7 * sigma[0]
+    assert sigma[-1] < 0.5 * operator_norms(net(), X).mean()
     claims = strong.certificate_
     assert "½·operator_norm·σ(J)²" in claims["training_loss"].objective
     assert claims["gradient_ratio"].value < 1e-5
