@@ -18,7 +18,7 @@ from certus.threat import ThreatModel
 
 __all__ = ["Judged", "check", "judge"]
 
-_ROWS = 500  # attacked at most: a sample of more
+_ROWS = 300  # attacked at most: a sample of more
 
 
 class Judged(NamedTuple):
@@ -102,7 +102,7 @@ def _figure(found: Any, part: Rows, rows: Rows) -> Figure:
         "threat",
         "What if rows are changed?",
         said + warned + notes,
-        f"{some} {rows.kind}; attacks: {tried}; grey: new rows, with "
+        f"{some} {rows.kind}; attacks: {tried}; pale band: new rows, with "
         f"probability {100 * (1 - found.delta):.4g} %.",
         {
             **{name: list(values) for name, values in points},

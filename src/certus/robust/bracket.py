@@ -159,7 +159,9 @@ class RobustAccuracy:
             self.lower,
             objective=f"share of the {rows} whose class is right under any {where}",
             theorem=self.method,
-            detail=f"at least {_share(self.lower)} of {rows}: {self.method}",
+            detail=f"at least {_share(self.lower)} of {rows}: {self.method}"
+            if self.lower
+            else f"of none of {rows}: bounds {self.method} are too wide",
         )
 
     def _attacked(self) -> Claim:
