@@ -21,8 +21,8 @@ from certus.robust.attacks import DeepFool, OneStep, Worst
 from certus.robust.black_box import Search
 from certus.robust.boundary import Boundary
 from certus.robust.pgd import PGD
-from certus.robust.recognise import as_target
-from certus.robust.target import Array, OutOfTime, Target, class_numbers
+from certus.robust.recognise import as_target, numbers_of, true_numbers
+from certus.robust.target import Array, OutOfTime, Target
 from certus.threat import ThreatModel, row_norms
 
 #: Attacks by name.
@@ -294,21 +294,12 @@ def prepared(
             f"threat must be a ThreatModel such as ThreatModel('linf', 0.1), got "
             f"{threat!r}."
         )
-    given, X = X, np.asarray(X)
-    if X.dtype not in (np.float16, np.float32, np.float64):
-        X = X.astype(np.float64)
-    if not np.isfinite(X).all():
-        raise ValueError("X contains NaN or infinite values; attacks need numbers.")
-    if not len(X):
-        raise ValueError("X has no rows; there is nothing to attack.")
+    given, X = X, numbers_of(X)
     target = as_target(model, given)
     threat.check_rows(X)
     if y is None:
         return target, X, target.labels(X)
-    y = np.asarray(y).reshape(-1)
-    if len(X) != len(y):
-        raise ValueError(f"X and y need as many rows: {len(X)} and {len(y)}.")
-    return target, X, class_numbers(y, target.classes)
+    return target, X, true_numbers(y, len(X), target)
 
 
 def chosen_attack(method: Any, target: Target) -> Any:

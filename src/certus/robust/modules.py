@@ -1,4 +1,8 @@
-"""Torch functions as targets: a module of raw rows, by the user or of an estimator."""
+"""Torch functions as targets: a module of raw rows, by the user or of an estimator.
+
+A module must be a function: in evaluation mode, giving the same scores for a row
+whenever it is asked and whatever rows stand beside it. This is tried, not believed.
+"""
 
 from __future__ import annotations
 
@@ -8,67 +12,176 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from certus.deep.modules import dtype_of
-from certus.robust.target import Array, Differentiated, Target
+from certus.deep.modules import dtype_of, first_line
+from certus.deep.randomness import own_generator
+from certus.robust.steps import Step
+from certus.robust.target import Array, Differentiated, two_columns
 
-#: Rows on which a module is tried.
-PROBED = 20
-#: Margins, as shares of the scores, below which rounding may decide.
+#: Share of the largest score by which rounding may change scores.
 CLOSE = 1e-4
 
 
-def differentiated(
-    module: nn.Module, predict: Callable[[Any], Any], classes: Any
+def of_module(
+    module: nn.Module, X: Array, names: Callable[..., Any], threshold: float | None
 ) -> Differentiated:
-    """A module of raw rows, in evaluation mode, as a target."""
-    parameter = next(module.parameters(), torch.zeros(1))
-    place = dtype_of(module), parameter.device
-    function = copying(module) if any_in_place(module) else module
+    """A user's module of raw rows as a target.
 
-    def exactly() -> Any:
-        exact = copy.deepcopy(module).cpu().double()
-        return copying(exact) if function is not module else exact
+    Parameters
+    ----------
+    module : nn.Module
+        In evaluation mode.
+    X : ndarray
+        Some rows, on which it is tried.
+    names : callable
+        Gives for scores of these rows the classes, and what is subtracted from a
+        single score.
+    threshold : float, optional
+        From which on a single score is the second class.
+    """
+    if any(part.training for part in module.modules()):
+        raise ValueError(
+            "the module is in training mode, where dropout and batch norm change what "
+            "it predicts: call module.eval() first."
+        )
+    z = tried(module, X)
+    single = z.ndim == 1 or z.shape[1] == 1
+    inner, ends = _before_probabilities(module)
+    if single and ends == "sigmoid" and threshold is None:
+        threshold = 0.5
+    classes, level = names(z.cpu().numpy(), threshold)
+    deciding = nn.Sequential(Copy(), module, *[Shift(level)] * bool(level))
+    if ends and (not single or (ends == "sigmoid" and level == 0.5)):
+        function = nn.Sequential(Copy(), inner)  # the same order, without saturation
+    else:
+        function = deciding
 
-    return Differentiated(predict, classes, function, *place, exactly)
+    def predict(X: Any) -> Array:
+        with torch.no_grad():
+            z = two_columns(deciding(target.rows(X)))
+        return classes[z.argmax(dim=1).cpu().numpy()]
+
+    target = differentiated(function, predict, classes, function is deciding)
+    return target
 
 
 def of_estimator(
-    model: Any, X: Any, predict: Callable[[Any], Any]
+    model: Any, steps: list[Step], X: Array, predict: Callable[[Any], Any]
 ) -> Differentiated | None:
-    """The network of an estimator, its own scaling inside, if it can be had.
+    """The network of an estimator behind linear steps, its own scaling inside.
 
-    What it gives for some rows must be what the estimator predicts: a subclass may
-    predict otherwise, and then nothing is known of it but what it predicts.
+    None if it has no function of numbers that can change a little.
     """
-    module = model._raw_function(np.shape(X)[1:])
+    shape = (len(steps[-1].bias),) if steps else X.shape[1:]
+    module = model._raw_function(shape)
     if module is None:
         return None
     if any(part.training for part in module.modules()):
         module = copy.deepcopy(module).eval()
-    target = differentiated(module, predict, model.classes_)
-    rows = np.asarray(X[:PROBED])
-    z = target.scores(target.rows(rows)).cpu().numpy().astype(np.float64)
-    target.queries = 0
-    if z.shape[1] != len(target.classes) or not agrees(z, predict(rows), target):
-        return None
-    return target
+    if steps:
+        module = nn.Sequential(*(Scaling(step) for step in steps), module)
+    if getattr(model, "_in_place", False):
+        module = nn.Sequential(Copy(), module)
+    return differentiated(module, predict, model.classes_)
 
 
-def agrees(z: Array, predicted: Any, target: Target) -> bool:
-    """Whether the largest scores are those of the predicted classes, but for ties."""
-    best = np.sort(z, axis=1)
-    clear = best[:, -1] - best[:, -2] > CLOSE * np.abs(z).max(axis=1)
-    same = target.classes[z.argmax(axis=1)] == np.asarray(predicted).reshape(-1)
-    return bool(same[clear].all())
+def differentiated(
+    module: nn.Module,
+    predict: Callable[[Any], Any],
+    classes: Any,
+    decides: bool = False,
+) -> Differentiated:
+    """A module of raw rows, in evaluation mode, as a target."""
+    parameter = next(module.parameters(), torch.zeros(1))
+
+    def exactly() -> Any:
+        return copy.deepcopy(module).cpu().double()
+
+    place = dtype_of(module), parameter.device
+    return Differentiated(predict, classes, module, *place, exactly, decides)
 
 
-def copying(module: nn.Module) -> Callable[[Any], Any]:
-    """The same function, for a module that changes its input."""
-    return lambda x: module(x.clone())
+def tried(module: nn.Module, X: Array) -> Tensor:
+    """Scores of some rows, if the module gives them and always the same."""
+    parameter = next(module.parameters(), torch.zeros(1))
+    options: Any = {"dtype": dtype_of(module), "device": parameter.device}
+    rows = torch.as_tensor(X, **options)
+    try:
+        with torch.no_grad(), own_generator():
+            z = module(rows.clone())
+            again = module(rows[: (len(rows) + 1) // 2].flip(0))
+    except (RuntimeError, TypeError, IndexError, ValueError) as error:
+        raise ValueError(
+            f"the module fails on rows of shape {tuple(rows.shape)}: "
+            f"{first_line(error)} Pass X as the module takes it."
+        ) from error
+    if not isinstance(z, Tensor) or z.ndim not in (1, 2) or len(z) != len(rows):
+        got = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
+        raise ValueError(
+            f"the module should give a score for each class of each of {len(rows)} "
+            f"rows; it gives {got}."
+        )
+    if not torch.isfinite(z).all():
+        raise ValueError("the module gives NaN or infinite scores for these rows.")
+    before = z[: (len(rows) + 1) // 2].flip(0)
+    same = again.shape == before.shape
+    if not same or (again - before).abs().max() > CLOSE * z.abs().max():
+        raise ValueError(
+            "the module gives other scores for the same rows when it is asked again: "
+            "dropout or noise is left on (as by F.dropout without training=), or rows "
+            "of a batch depend on each other. Turn that off."
+        )
+    return z
 
 
-def any_in_place(module: nn.Module) -> bool:
-    """Whether some part of a module changes what it is given."""
-    return any(getattr(part, "inplace", False) for part in module.modules())
+class Copy(nn.Module):
+    """A copy of the rows, for modules that may write into what they are given."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The same numbers elsewhere."""
+        return x.clone()
+
+
+class Shift(nn.Module):
+    """x ↦ x − level."""
+
+    def __init__(self, level: float) -> None:
+        super().__init__()
+        self.level = float(level)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The same less a number."""
+        return x - self.level
+
+
+class Scaling(nn.Module):
+    """A linear step of a pipeline; float64 numbers in the dtype of the rows."""
+
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, step: Step) -> None:
+        super().__init__()
+        self.low, self.high = step.low, step.high
+        for name, value in (("weight", step.weight), ("bias", step.bias)):
+            kept = torch.tensor(np.asarray(value), dtype=torch.float64)
+            self.register_buffer(name, kept)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """From (batch, inputs) to (batch, outputs)."""
+        weight, bias = (v.to(x.device, x.dtype) for v in (self.weight, self.bias))
+        whole = weight.ndim == 2
+        x = nn.functional.linear(x, weight, bias) if whole else x * weight + bias
+        return x if self.low == -self.high == -np.inf else x.clamp(self.low, self.high)
+
+
+def _before_probabilities(module: nn.Module) -> tuple[nn.Module, str]:
+    """A sequence without the softmax or sigmoid it ends in, which keep the order."""
+    if type(module) is nn.Sequential and len(module) > 1:
+        last, rest = module[-1], module[:-1]
+        if isinstance(last, nn.Softmax | nn.LogSoftmax) and last.dim in (1, -1):
+            return rest, "softmax"
+        if isinstance(last, nn.Sigmoid):
+            return rest, "sigmoid"
+    return module, ""

@@ -55,6 +55,8 @@ class Target:
     has_scores = False
     has_gradients = False
     formula: Formula | None = None
+    #: Why no more is known of the model, where that is so.
+    note = ""
     #: Rows that are attacked together: more of them only take more memory.
     together = 512
     #: When to raise :class:`OutOfTime`, by ``time.perf_counter``.
@@ -82,7 +84,19 @@ class Target:
     def labels(self, X: Any) -> Array:
         """Class numbers that the model predicts; X is NumPy."""
         self.count(len(X))
-        return class_numbers(self._predict(X), self.classes)
+        found = self._predict(X)
+        numbers = self.numbers(found)
+        if (numbers < 0).any():
+            strange = np.ravel(found)[int(np.argmin(numbers))]
+            raise ValueError(
+                f"the model predicts {strange!s:.40}, which is not among its classes "
+                f"({', '.join(map(str, self.classes[:5]))}...)."
+            )
+        return numbers
+
+    def numbers(self, labels: Any) -> Array:
+        """Class numbers of labels; −1 of classes that the model does not know."""
+        return class_numbers(labels, self.classes)
 
     def begin(self, X: Array, y: Array) -> tuple[Array, Any]:
         """Class numbers predicted for X; and the rows predicted as y, to be attacked.
@@ -102,7 +116,30 @@ class Target:
 
 
 class Labelled(Target):
-    """A model of which only the predicted classes are known."""
+    """A model of which only the predicted classes are known.
+
+    Parameters
+    ----------
+    predict : callable
+        Classes of rows.
+    classes : array-like
+        All classes, or those that are known yet.
+    open : bool, default=False
+        Whether there may be more, which are learnt as they turn up.
+    """
+
+    def __init__(self, predict: Any, classes: Any, open: bool = False) -> None:
+        super().__init__(predict, classes)
+        self.open = open
+
+    def numbers(self, labels: Any) -> Array:
+        """Class numbers of labels."""
+        found = super().numbers(labels)
+        if self.open and (found < 0).any():
+            more = np.unique(np.ravel(labels)[found < 0])
+            self.classes = np.concatenate([self.classes, more])
+            found = super().numbers(labels)
+        return found
 
 
 class Scored(Target):
