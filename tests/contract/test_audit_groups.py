@@ -52,7 +52,8 @@ def test_the_claims_are_those_of_the_tables(report) -> None:
     claim = by["independence"]
     assert claim.met is False and claim.value == wanted.gaps[0].low
     assert claim.delta == 0.05 / 4 and claim.mark == "✗"
-    assert "a gap of at least" in claim.detail
+    assert claim.detail.startswith("independence does not hold: a gap of at least")
+    assert claim.label == "groups"
     # The other criteria are stated, or refused for want of rows.
     said = " ".join(c.name + c.detail for c in report.statistical)
     assert "separation" in said and "sufficiency" in said
@@ -63,7 +64,8 @@ def test_the_figure_says_and_draws_it(report) -> None:
     assert figure.question == "Are groups treated alike?"
     assert "Independence does not hold" in figure.answer
     assert "not all criteria can hold" in figure.answer
-    assert "2,500 test rows, grouped by “sex”" in figure.caption
+    assert "2,500 test rows, grouped by “sex”, chosen are those" in figure.caption
+    assert "called “yes”; bars" in figure.caption
     assert figure.data["groups"] == ["f", "m"] and len(figure.data["names"]) == 5
     page = report.to_html()
     assert page.count("Are groups treated alike?") >= 1 and "selection rate" in page

@@ -20,7 +20,7 @@ from certus.fairness import (
     separation,
     sufficiency,
 )
-from certus.fairness.groups import groups_of
+from certus.fairness.groups import classes_of, groups_of
 from certus.fairness.table import words
 from certus.report.document import Figure
 from certus.report.rows import Array, Rows, Task, column_names
@@ -107,11 +107,15 @@ def judge(
             sufficiency(unseen.y, guess, values, delta=share),
         ]
         excluded = _exclusion(unseen.y, guess, values, share)
+        chosen = classes_of(None, y_true=unseen.y, y_pred=guess)
     else:
         tables = [independence(guess, values, scores=True, delta=delta)]
-        excluded = ""
+        excluded, chosen = "", []
     claims = tuple(_claim(table) for table in tables)
-    return Judged(claims, (_figure(tables, unseen, name, delta, excluded),))
+    by = f" by “{shorten(name)}”" if name else ""
+    if len(chosen) == 1:  # of several labels each metric says which it is about
+        by += f", chosen are those called “{shorten(str(chosen[0]))}”"
+    return Judged(claims, (_figure(tables, unseen, by, delta, excluded),))
 
 
 def _exclusion(truth: Array, guess: Array, values: Any, delta: float) -> str:
@@ -135,12 +139,12 @@ def _claim(table: GroupTable) -> Claim:
         table.holds,
         assumptions=IID,
         delta=table.delta,
-        detail=table.verdict.partition(f"{table.criterion} ")[2] or table.verdict,
+        detail=table.verdict,
     )
 
 
 def _figure(
-    tables: list[GroupTable], unseen: Rows, name: str, delta: float, excluded: str
+    tables: list[GroupTable], unseen: Rows, by: str, delta: float, excluded: str
 ) -> Figure:
     said = [t.verdict for t in tables] + ([excluded] if excluded else [])
     answer = " ".join(f"{text[0].upper()}{text[1:]}." for text in said)
@@ -156,7 +160,6 @@ def _figure(
             for key, row in cells.items():
                 part = getattr(table, key)[i, keep].tolist()
                 row.append([None if v != v else v for v in part])
-    by = f" by “{shorten(name)}”" if name else ""
     more = len(tables[0].groups) - len(keep)
     rest = f"; {more:,} smaller groups are not drawn" if more else ""
     return Figure(
