@@ -15,7 +15,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils.validation import check_is_fitted
 
-from certus.robust.steps import Step, known_steps, taken_apart
+from certus.robust.steps import Step, framing, known_steps, taken_apart
 from certus.robust.target import (
     Array,
     Derived,
@@ -78,7 +78,8 @@ def as_target(
     """
     if isinstance(model, Target):
         return model
-    rows = numbers_of(X)[:PROBED]
+    rows = numbers_of(X)
+    rows = rows[:: max(1, len(rows) // PROBED)][:PROBED]
     if isinstance(model, BaseEstimator):
         return _estimator(model, rows, X)
     if hasattr(model, "state_dict") and hasattr(model, "forward"):
@@ -114,7 +115,7 @@ def numbers_of(X: Any) -> Array:
         raise ValueError("X is empty; attacks need rows of finite numbers.")
     if not np.isfinite(X).all():
         raise ValueError("X contains NaN or infinite values; attacks need numbers.")
-    return X
+    return X if X.flags.writeable else X.copy()  # torch warns of those that are not
 
 
 def true_numbers(y: Any, n: int, target: Target) -> Array:
@@ -147,7 +148,7 @@ def _estimator(model: Any, rows: Array, given: Any) -> Target:
             f"{type(model).__name__} is no classifier; attacks need a predicted class."
         )
     check_is_fitted(model)
-    framed = _framing(model, given)
+    framed = framing(model, given)
 
     def predict(X: Any) -> Any:
         return model.predict(framed(X))
@@ -284,22 +285,6 @@ def _agrees(target: Target, rows: Array, predicted: Array) -> bool:
     clear = best[:, -1] - best[:, -2] > CLOSE * np.abs(z).max(axis=1)
     same = z.argmax(axis=1) == class_numbers(predicted, target.classes)
     return bool(same[clear].all())
-
-
-def _framing(model: Any, given: Any) -> Callable[[Any], Any]:
-    """What makes frames of arrays, for models that know their columns by name."""
-    names = getattr(model, "feature_names_in_", None)
-    if names is None:
-        return lambda X: X
-    if type(given).__module__.startswith("polars"):
-        import polars
-
-        return lambda X: polars.DataFrame(np.asarray(X), schema=list(names))
-    try:
-        import pandas
-    except ModuleNotFoundError:
-        return lambda X: X
-    return lambda X: pandas.DataFrame(np.asarray(X), columns=names)
 
 
 def _steady(predict: Callable[[Any], Any], rows: Array) -> Array:

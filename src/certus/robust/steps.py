@@ -10,6 +10,7 @@ the whole a black box.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,7 +88,7 @@ def known_steps(parts: list[Any], X: Array) -> tuple[list[Step], Any]:
         step = _formula(part, X.shape[1]) if X.ndim == 2 else None
         if step is None:
             return [], part
-        truth = np.asarray(part.transform(X), dtype=np.float64)
+        truth = np.asarray(part.transform(framing(part)(X)), dtype=np.float64)
         X = step.apply(X)
         scale = np.abs(truth).max(initial=0.0)
         if X.shape != truth.shape or np.abs(X - truth).max() > CLOSE * scale:
@@ -151,3 +152,22 @@ def _projection(part: Any) -> Step | None:
             W = W / np.sqrt(part.explained_variance_)[:, None]
         return Step(W, -W @ part.mean_)
     return None
+
+
+def framing(model: Any, given: Any = None) -> Callable[[Any], Any]:
+    """What makes frames of arrays, for models that know their columns by name.
+
+    Frames are of the kind that is given, or else of pandas.
+    """
+    names = getattr(model, "feature_names_in_", None)
+    if names is None:
+        return lambda X: X
+    if type(given).__module__.startswith("polars"):
+        import polars
+
+        return lambda X: polars.DataFrame(np.asarray(X), schema=list(names))
+    try:
+        import pandas
+    except ModuleNotFoundError:
+        return lambda X: X
+    return lambda X: pandas.DataFrame(np.asarray(X), columns=names)

@@ -1,0 +1,288 @@
+"""Models and rows that nobody meant to be attacked: attacked rightly, or refused."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.datasets import load_iris
+from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression as SklearnLogistic
+from sklearn.linear_model import RidgeClassifier as SklearnRidge
+from sklearn.model_selection import FixedThresholdClassifier
+from sklearn.neighbors import KNeighborsClassifier as SklearnNeighbors
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from certus.kernel import SVC
+from certus.linear import LinearRegression, LogisticRegression
+from certus.robust import (
+    OneStep,
+    ThreatModel,
+    Worst,
+    as_target,
+    attack,
+    robust_accuracy,
+)
+from certus.robust.target import Labelled, Linear, Scored
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+from certus.deep import MLPClassifier, NeuralClassifier  # noqa: E402
+
+X, Y = load_iris(return_X_y=True)
+MODEL = LogisticRegression().fit(X, Y)
+THREAT = ThreatModel("l2", 0.5)
+
+
+class Written(nn.Module):
+    """A function of rows as a module."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def scores(x):
+    """Three scores of four entries."""
+    return torch.stack([x[:, 0], x[:, 1] * 2, x[:, 2] - 1], dim=1)
+
+
+def test_noise_in_a_module_is_seen():
+    W = torch.linspace(-1, 1, 12).reshape(3, 4)
+    noisy = {
+        "dropout": lambda x: F.linear(F.dropout(x, 0.5), W),
+        "noise": lambda x: scores(x) + torch.randn(len(x), 3),
+        "batch": lambda x: scores(x) - x.mean(dim=0, keepdim=True)[:, :3],
+        "batch norm": lambda x: scores(F.batch_norm(x, None, None, training=True)),
+    }
+    for name, function in noisy.items():
+        state = torch.get_rng_state()
+        with pytest.raises(ValueError, match=r"asked again|depend on each other"):
+            attack(Written(function).eval(), X, Y, THREAT)
+        assert torch.equal(torch.get_rng_state(), state), name
+    quiet = Written(lambda x: F.linear(F.dropout(x, 0.5, training=False), W))
+    assert attack(quiet.eval(), X, None, THREAT, OneStep()).right.all()
+    for part in (nn.Dropout(0.5), nn.BatchNorm1d(4)):
+        module = nn.Sequential(part, nn.Linear(4, 3))
+        with pytest.raises(ValueError, match=r"training mode.*module.eval\(\)"):
+            attack(module, X, Y, THREAT)
+        module.eval()[0].train()  # a single part suffices
+        with pytest.raises(ValueError, match="training mode"):
+            attack(module, X, Y, THREAT)
+
+
+def test_modules_that_give_no_scores():
+    wrong = {
+        r"it gives tuple": lambda x: (scores(x), x),
+        r"it gives \(64,\s?3,\s?1\)": lambda x: scores(x)[:, :, None],
+        r"it gives \(3,\s?\)": lambda x: scores(x).mean(dim=0),
+        r"NaN or infinite scores": lambda x: scores(x) * np.nan,
+        r"fails on rows of shape \(64, 4\)": lambda x: x @ torch.ones(5, 3),
+    }
+    for said, function in wrong.items():
+        with pytest.raises(ValueError, match=said):
+            attack(Written(function).eval(), X, Y, THREAT)
+    with pytest.raises(ValueError, match="3 outputs do not go with 2 classes"):
+        as_target(Written(scores).eval(), X, classes=["a", "b"])
+
+
+def test_noise_in_functions_and_estimators_is_seen():
+    rng = np.random.default_rng(0)
+    with pytest.raises(ValueError, match="draws random numbers"):
+        attack(lambda A: rng.normal(size=(len(A), 3)), X, Y, THREAT)
+    with pytest.raises(ValueError, match="depend on each other"):
+        attack(lambda A: A[:, :3] - A[:, :3].mean(axis=0), X, Y, THREAT)
+    with pytest.raises(ValueError, match="draws random numbers"):
+        attack(DummyClassifier(strategy="uniform").fit(X, Y), X, Y, THREAT)
+
+
+def test_functions_that_give_no_scores():
+    with pytest.raises(ValueError, match="one output for each of 64 rows"):
+        attack(lambda A: A[:3], X, Y, THREAT)
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        attack(lambda A: A * np.nan, X, Y, THREAT)
+    with pytest.raises(ValueError, match=r"gives shape \(64, 4, 1\)"):
+        attack(lambda A: A[:, :, None], X, Y, THREAT)
+    with pytest.raises(TypeError, match=r"as an nn\.Module"):
+        attack(lambda x: F.linear(x, torch.ones(3, 4)), X, Y, THREAT)
+    with pytest.raises(ValueError, match=r"between 0 and 1.*classes=\[0, 1\]"):
+        attack(lambda A: (A[:, 0] > 5) * 1.0, X, Y > 0, THREAT)
+    with pytest.raises(ValueError, match="threshold= is for one output"):
+        as_target(lambda A: A[:, :3], X, threshold=0.5)
+    with pytest.raises(ValueError, match="not among its classes"):
+        target = as_target(MODEL.predict, X[:50], classes=[0, 1])
+        attack(target, X, Y, THREAT)
+    labels = as_target(lambda A: (A[:, 0] > 5) * 1.0, X, classes=[0, 1])
+    assert type(labels) is Labelled
+    with pytest.raises(TypeError, match="predicts nothing"):
+        attack("model", X, Y, THREAT)
+
+
+def test_labels_that_turn_up_later():
+    """A function without classes= may know more of them than its first rows show."""
+    names = np.array(["a", "b", "c"])
+    found = attack(
+        lambda A: names[MODEL.predict(A)], X, names[Y], ThreatModel("l2", 1.0)
+    )
+    assert found.right.mean() == MODEL.score(X, Y)
+    assert set(found.predicted) == set(names)
+    np.testing.assert_array_equal(found.predicted, names[MODEL.predict(found.X_hat)])
+
+
+@pytest.mark.parametrize("kind", ["sklearn", "ours", "network", "neighbours"])
+def test_several_labels_are_refused(kind):
+    table = np.stack([Y > 0, Y > 1], axis=1).astype(int)
+    made = nn.Sequential(nn.Linear(4, 2))
+    models = {
+        "sklearn": SklearnRidge(),
+        "ours": MLPClassifier((4,), max_iter=2),
+        "network": NeuralClassifier(made, max_iter=2),
+        "neighbours": SklearnNeighbors(),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = models[kind].fit(X, table)
+    with pytest.raises(ValueError, match="several labels at once"):
+        attack(model, X, table, THREAT)
+    with pytest.raises(ValueError, match=r"y has shape \(150, 2\)"):
+        attack(MODEL, X, table, THREAT)
+
+
+def test_what_is_no_fitted_classifier():
+    with pytest.raises(TypeError, match="LinearRegression is no classifier"):
+        attack(LinearRegression().fit(X, Y), X, Y, THREAT)
+    with pytest.raises(NotFittedError):
+        attack(SVC(), X, Y, THREAT)
+    with pytest.raises(NotFittedError):
+        attack(make_pipeline(StandardScaler(), LogisticRegression()), X, Y, THREAT)
+
+
+def test_one_class_and_constant_models_cannot_be_fooled():
+    one = DummyClassifier().fit(X, np.zeros(150, int))
+    found = robust_accuracy(one, X, np.zeros(150, int), THREAT, radii=1)
+    assert found.lower == found.upper == 1.0
+    half = robust_accuracy(one, X, Y, THREAT, radii=1)
+    assert half.lower == half.upper == np.mean(Y == 0)
+    constant = {
+        "estimator": DummyClassifier(strategy="most_frequent").fit(X, Y),
+        "scores": lambda A: np.zeros((len(A), 3)),
+        "labels": lambda A: np.zeros(len(A), int),
+        "module": Written(lambda x: (x * 0)[:, :3]).eval(),
+    }
+    for name, model in constant.items():
+        found = attack(model, X[::10], Y[::10], THREAT, random_state=0)
+        assert not found.fooled.any(), name
+        assert found.accuracy == np.mean(Y[::10] == 0)
+        for method in ("one-step", "pgd", "deepfool") if name == "module" else ():
+            assert not attack(model, X[::10], Y[::10], THREAT, method).fooled.any()
+
+
+def test_a_threshold_of_its_own_is_obeyed():
+    """predict is not where the scores are largest: labels alone are believed."""
+    inner = SklearnLogistic(max_iter=1000)
+    model = FixedThresholdClassifier(inner, threshold=0.9).fit(X, Y > 1)
+    target = as_target(model, X)
+    assert type(target) is Labelled
+    found = attack(model, X, Y > 1, THREAT, random_state=0)
+    assert found.right.mean() == model.score(X, Y > 1)
+    anew = model.predict(found.X_hat) == (Y > 1)
+    np.testing.assert_array_equal(anew, found.right & ~found.fooled)
+
+
+def test_rows_of_every_container_are_the_same_rows():
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    names = ["a", "b", "c", "d"]
+    frame = pandas.DataFrame(X, columns=names)
+    truth = attack(MODEL, X, Y, THREAT).X_hat
+    forest = RandomForestClassifier(5, random_state=0)
+    threat = ThreatModel("l2", 0.3)
+    plain = attack(forest.fit(X, Y), X[::10], Y[::10], threat, random_state=0)
+    for rows in (frame, polars.DataFrame(X, schema=names), sparse.csr_array(X)):
+        model = LogisticRegression().fit(rows, Y)
+        for given in (rows, X):
+            found = attack(model, given, Y, THREAT)
+            np.testing.assert_allclose(found.X_hat, truth)
+    found = attack(
+        *(forest.fit(frame, Y), frame[::10], Y[::10], threat), random_state=0
+    )
+    np.testing.assert_array_equal(found.X_hat, plain.X_hat)
+    scaled = make_pipeline(StandardScaler(), MLPClassifier((4,), max_iter=5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        scaled.fit(frame, pandas.Series(Y))
+    assert attack(scaled, frame, pandas.Series(Y), THREAT).gradients > 0
+    with pytest.raises(ValueError, match="what are no numbers"):
+        attack(MODEL, frame.assign(a="x"), Y, THREAT)
+
+
+def test_rows_that_are_none():
+    for rows, said in (
+        (X[0], "X\\[None\\] for a single one"),
+        (X[:0], "X is empty"),
+        (np.where(X > 7, np.nan, X), "NaN or infinite"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            attack(MODEL, rows, Y[: len(rows)], THREAT)
+        with pytest.raises(ValueError, match=said):
+            attack(scores_of(MODEL), rows, Y[: len(rows)], THREAT)
+
+
+def scores_of(model):
+    """A function of its scores."""
+    return lambda A: model.decision_function(A)
+
+
+def test_true_classes_of_another_kind():
+    with pytest.raises(ValueError, match="y holds classes such as"):
+        attack(MODEL, X, Y.astype(str), THREAT)
+    with pytest.raises(ValueError, match="y has missing values"):
+        attack(MODEL, X, np.where(Y > 1, np.nan, Y), THREAT)
+    with pytest.raises(ValueError, match="y has missing values"):
+        attack(MODEL, X, np.array([None, *Y[1:]], dtype=object), THREAT)
+    same = attack(MODEL, X, Y.astype(float), THREAT)
+    np.testing.assert_array_equal(same.fooled, attack(MODEL, X, Y, THREAT).fooled)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int64, np.float16, np.float32])
+def test_rows_of_every_kind_of_number(kind):
+    rows = np.rint(X * 10).astype(kind)
+    model = LogisticRegression().fit(rows, Y)
+    threat = ThreatModel("linf", 3.0, 0, 255)
+    found = attack(model, rows, Y, threat, Worst())
+    assert found.fooled.any()
+    assert found.X_hat.dtype == (np.float64 if kind in (np.uint8, np.int64) else kind)
+    assert threat.contains(found.X_hat, rows).all()
+    assert isinstance(as_target(model, rows), Linear)
+
+
+def test_a_radius_beyond_the_box_reaches_all_of_it():
+    low, high = X.min(axis=0), X.max(axis=0)
+    model = SVC().fit(X, Y)
+    threat = ThreatModel("linf", 1e6, low, high)
+    found = attack(model, X[::5], Y[::5], threat, random_state=0)
+    assert found.success > 0.9
+    assert ((found.X_hat >= low) & (found.X_hat <= high)).all()
+    with pytest.raises(ValueError, match="rows lie outside the box"):
+        attack(model, X, Y, ThreatModel("linf", 1.0, low, high - 1))
+
+
+def test_a_network_of_whole_numbers_is_a_black_box():
+    """Words have no gradient: the network is asked for its scores."""
+    made = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(16, 3))
+    whole = np.rint(X).astype(int)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = NeuralClassifier(made, max_iter=2, random_state=0).fit(whole, Y)
+    target = as_target(model, whole)
+    assert isinstance(target, Scored) and not target.has_gradients
+    assert "rows are not numbers" in target.note
