@@ -295,6 +295,26 @@ def test_recalibrating_within_groups_brings_calibration_and_sufficiency() -> Non
     assert sufficiency(y, r, a, bins=4).holds is False
 
 
+@pytest.mark.catalog("FAIR-04")
+def test_binned_gaps_are_zero_where_a_score_means_the_same() -> None:
+    """Shares of 1/4, 1/2, 3/4 in the bins of both groups, filled unequally."""
+    rows = [
+        (truth, score, group)
+        for score, positive in ((0.2, 1), (0.5, 2), (0.8, 3))
+        for group, times in (("a", 50), ("b", 20 if score < 0.5 else 300))
+        for truth in [1] * positive + [0] * (4 - positive)
+        for _ in range(times)
+    ]
+    y, r, a = zip(*rows)
+    table = sufficiency(y, r, a, bins=[0.0, 0.4, 0.6, 1.0])
+    assert [gap.difference for gap in table.gaps] == [0.0] * 3
+    np.testing.assert_array_equal(table.values, [[0.25] * 2, [0.5] * 2, [0.75] * 2])
+    # The groups are scored unlike, and the criterion does not mind.
+    assert independence(r, a).difference > 0.1
+    other = [1 - t if g == "b" else t for t, g in zip(y, a)]
+    assert sufficiency(other, r, a, bins=[0.0, 0.4, 0.6, 1.0]).difference == 0.5
+
+
 @pytest.mark.catalog("FAIR-02", "FAIR-03")
 def test_gaps_are_zero_by_construction() -> None:
     """A full factorial table: decision, truth and group are independent."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import time
+from datetime import date
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 
 from certus.fairness import calibration, independence, separation, sufficiency
@@ -111,6 +114,52 @@ def test_any_container_will_do() -> None:
     assert independence(Y, times).groups[1] is None
     assert independence(np.array(Y, dtype=bool), A)["selection_rate"] == wanted
     assert independence(np.array(Y, dtype=float), A)["selection_rate"] == wanted
+
+
+def test_attributes_of_any_type_make_the_same_groups() -> None:
+    """With missing values; numbers, dates, categories that never occur."""
+    known = [True, None, False, True, None, False]
+    day = {True: date(2020, 1, 2), False: date(2020, 1, 1), None: None}
+    word = {True: "b", False: "a", None: None}
+    d, wanted = [1, 0, 0, 1, 1, 1], [0.5, 1.0, 0.5]
+    words = [word[v] for v in known]
+    for a in (
+        pd.Series(known, dtype="boolean"),
+        pd.Series([None if v is None else int(v) for v in known], dtype="Int64"),
+        pd.Categorical(words, categories=["a", "b", "never"]),
+        pl.Series("s", words, dtype=pl.Categorical),
+        pl.Series("s", words, dtype=pl.Enum(["b", "never", "a"])),
+        pl.Series("s", [day[v] for v in known]),
+        np.array([math.nan if v is None else 0.5 + v for v in known]),
+        pd.DataFrame({"s": words}, index=[5, 3, 1, 0, 2, 4]),
+    ):
+        table = independence(d, a)
+        assert table.values[0].tolist() == wanted and table.groups[2] is None
+    assert independence(d, pl.Series("s", words)).attributes == ("s",)
+
+
+def test_a_group_without_weight_has_no_rate() -> None:
+    w = [1.0, 0.0, 2.0, 0.0]
+    table = independence(Y, A, sample_weight=w)
+    assert math.isnan(table["selection_rate"]["b"]) and math.isnan(table.difference)
+    assert "no two groups" in table.verdict
+    scored = independence([0.1, 0.2, 0.3, 0.4], A, sample_weight=w)
+    assert math.isnan(scored.difference) and scored["mean_score"]["b"] != 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attributes", [1, 2])
+def test_a_million_rows_take_seconds(attributes) -> None:
+    rng = np.random.default_rng(0)
+    y, d = rng.integers(0, 2, (2, 1_000_000))
+    a = rng.choice(list("abcde"), (1_000_000, attributes))
+    separation(y[:10], d[:10], a[:10])
+    start = time.process_time()
+    table = separation(y, d, a)
+    assert len(table.groups) == 5**attributes and table.counts.sum() == 1_000_000
+    calibration(y, rng.random(1_000_000), a)
+    independence(rng.random(1_000_000), rng.integers(0, 20, 1_000_000))
+    assert time.process_time() - start < 10
 
 
 def test_labels_from_a_file_cannot_steer_the_terminal() -> None:
