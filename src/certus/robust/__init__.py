@@ -7,6 +7,7 @@ from certus.robust.boundary import Boundary
 from certus.robust.judging import Attacked, attack, relative_robustness
 from certus.robust.pgd import PGD
 from certus.robust.recognise import as_target
+from certus.robust.steepness import LipschitzBound, lipschitz_bound
 from certus.robust.target import Target
 from certus.robust.transfer import Stolen, Transfer, steal
 from certus.threat import ThreatModel
@@ -17,6 +18,7 @@ __all__ = [
     "Boundary",
     "DeepFool",
     "Differences",
+    "LipschitzBound",
     "OneStep",
     "RobustAccuracy",
     "Search",
@@ -28,6 +30,7 @@ __all__ = [
     "as_target",
     "attack",
     "finite_differences",
+    "lipschitz_bound",
     "relative_robustness",
     "robust_accuracy",
     "steal",

@@ -23,18 +23,24 @@ from certus.threat import ThreatModel
 
 
 def certified_radii(
-    function: Any, X: Tensor, y: Tensor, threat: ThreatModel, ground: Ground
+    function: Any,
+    X: Tensor,
+    y: Tensor,
+    threat: ThreatModel,
+    ground: Ground,
+    ranked: bool = False,
 ) -> Tensor:
     """Up to which radius no change alters the class of each row; −1 if none is known.
 
     Over a ball of radius r the margin over class j is z_y − z_j − r·L_yj at least, and
-    what is computed is off by no more than rounding can add.
+    what is computed is off by no more than rounding can add. With ``ranked`` a softmax
+    follows, whose rounding may make scores equal that are not.
     """
     ground.memory.restart()
-    out, ranked = scores(function(Reach.of(X, ground)))
+    out, after = scores(function(Reach.of(X, ground)))
     L = ground.memory.recall(lambda: differences(out, threat.dual))
     error, growth = out.error, out.growth
-    if ranked:
+    if ranked or after:
         share, (size, slope) = ground.rounding.share(8), out._sizes()
         error, growth = error + share * (1 + size), growth + share * slope
     z, own = out.values, out.values.gather(1, y[:, None])
@@ -53,14 +59,16 @@ def interval_margins(
     threat: ThreatModel,
     rounding: Rounding,
     memory: Memory,
+    ranked: bool = False,
 ) -> Tensor:
     """Lower bounds of z_y − z_j by intervals; the last layer in one step."""
     memory.restart()
-    out, ranked = scores(function(Start(X, threat, rounding, memory)))
+    out, after = scores(function(Start(X, threat, rounding, memory)))
     out = out.interval() if isinstance(out, Start) else out
     own = y[:, None]
     most = torch.maximum(out.low.abs(), out.high.abs())
-    slack = rounding.share(8) * (1 + most) if ranked else torch.zeros_like(most)
+    share = rounding.share(8) if ranked or after else 0.0
+    slack = share * (1 + most)
     found = but_own(out.low.gather(1, own) - out.high, y)
     if out.last is not None:
         middle, half, lost, W = out.last

@@ -35,12 +35,14 @@ def operator_norm(step: Map, p: float, shape: torch.Size) -> float:
     out; else, and for other p, ‖A‖₁^{1/p}‖A‖_∞^{1−1/p} (Riesz and Thorin).
     """
     between = magnitude_norm(step, p)
-    if p != 2 or step.norm_1 == step.norm_inf:
+    if p != 2 or step.terms == 1:  # one factor for each entry: the largest it is
         return between
     A = step.weight
+    if A is None:
+        A = written_out((step,), shape, SINGULAR)
     if A is None or A.numel() > SINGULAR:
-        A = None if A is not None else written_out((step,), shape, SINGULAR)
-    return between if A is None else min(between, matrix_norm(A, p))
+        return between
+    return min(between, matrix_norm(A, p))
 
 
 def magnitude_norm(step: Map, p: float) -> float:

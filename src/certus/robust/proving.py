@@ -6,7 +6,7 @@ import math
 import time
 import traceback
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -64,6 +64,7 @@ def prove(
         "nothing is proved, as the model is neither linear nor a network of known "
         "layers"
     )
+    reason += f" ({target.note})" if target.note else ""
     return Proof(certified, reason, refused=True)
 
 
@@ -161,13 +162,13 @@ def _network(
     try:
         rounding, memory = Rounding.of(target.dtype), Memory()
         ground = Ground(threat.norm, radii[-1], rounding, Memory())
+        ranked = not target.decides
         with torch.no_grad():
             for part in blocks:
                 if time.perf_counter() > deadline:
                     return Proof(certified, _LIPSCHITZ, complete=False)
-                found = certified_radii(
-                    function, rows[0][part], rows[1][part], threat, ground
-                )
+                some = rows[0][part], rows[1][part]
+                found = certified_radii(function, *some, threat, ground, ranked)
                 certified[:, part] = found.numpy() >= np.array(radii)[:, None]
             before = certified[-1].sum()
             # A row that is proved at a radius is proved at all smaller ones.
@@ -178,8 +179,9 @@ def _network(
                     if time.perf_counter() > deadline:
                         return Proof(certified, _LIPSCHITZ, complete=False)
                     at = left[start : start + TOGETHER]
+                    some = rows[0][at], rows[1][at]
                     margins = interval_margins(
-                        function, rows[0][at], rows[1][at], now, rounding, memory
+                        function, *some, now, rounding, memory, ranked
                     )
                     certified[: i + 1, at] |= (margins > 0).all(dim=1).numpy()
     except Unknown as unknown:
@@ -198,6 +200,12 @@ def named(error: Exception) -> str:
     layers = [layer for layer in found if isinstance(layer, torch.nn.Module)]
     if not layers:
         return str(error)
-    names = {part: name for name, part in layers[0].named_modules()}
+    # Not what was put around the network to attack it.
+    own = [m for m in layers if not any(map(_around, m.children()))] or layers
+    names = {part: name for name, part in own[0].named_modules()}
     name, kind = names.get(layers[-1], ""), type(layers[-1]).__name__
     return f"{error} (layer {name}, {kind})" if name else f"{error} ({kind})"
+
+
+def _around(part: Any) -> bool:
+    return type(part).__module__ == "certus.robust.modules"

@@ -1,0 +1,94 @@
+"""``lipschitz_bound``: how far scores can move at most when a row moves by one.
+
+    σ(J(x)) ≤ Π σ(W_l)
+
+The product holds everywhere and is proved; the Jacobian at given rows is what is seen
+there. How far they are apart says how loose the product is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from certus.robust.recognise import as_target
+from certus.robust.target import Differentiated, Linear
+from certus.threat import ThreatModel
+
+
+class LipschitzBound(NamedTuple):
+    """A Lipschitz constant of the scores.
+
+    Attributes
+    ----------
+    constant : float
+        ‖f(x̂) − f(x)‖ ≤ constant · ‖x̂ − x‖ for all rows; proved.
+    observed : float
+        The largest norm of the Jacobian at the rows that were passed, from below.
+    """
+
+    constant: float
+    observed: float
+
+    @property
+    def looseness(self) -> float:
+        """How many times the bound is what was seen; 1 where it is attained."""
+        return self.constant / self.observed if self.observed else np.inf
+
+
+def lipschitz_bound(model: Any, X: Any, norm: Any = "l2") -> LipschitzBound:
+    """The Lipschitz constant that the layers of a network give.
+
+    Parameters
+    ----------
+    model : classifier or nn.Module
+        A network of known layers, or a linear model.
+    X : array-like
+        Rows in raw units, at which the Jacobian is looked at.
+    norm : {"l1", "l2", "linf"} or float, default="l2"
+        Of rows and of scores.
+
+    Returns
+    -------
+    LipschitzBound
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from certus.robust import lipschitz_bound
+    >>> X = np.array([[-3.0, 1.0], [-1.0, 0.0], [1.0, 1.0], [3.0, 0.0]])
+    >>> found = lipschitz_bound(LogisticRegression().fit(X, [0, 0, 1, 1]), X)
+    >>> round(found.looseness, 6)
+    1.0
+    """
+    import torch
+
+    from certus.deep import operator_norms
+    from certus.robust.abstract import Memory, Rounding, Unknown
+    from certus.robust.certified import scores
+    from certus.robust.lipschitz import Ground, Reach, matrix_norm
+    from certus.robust.proving import named
+
+    p = ThreatModel(norm, 1.0).norm
+    target = as_target(model, X)
+    rows = torch.as_tensor(np.asarray(X, dtype=np.float64))
+    if isinstance(target, Linear):
+        W = torch.as_tensor(target.formula.W)
+        seen = operator_norms(lambda x: x @ W.T, rows[:1], p=p, q=p)
+        return LipschitzBound(matrix_norm(W, p), float(seen.max()))
+    if not isinstance(target, Differentiated):
+        raise ValueError(
+            "the model is neither linear nor a network of known layers; no constant "
+            "can be given."
+        )
+    function = target.exactly()
+    ground = Ground(p, 0.0, Rounding.of(target.dtype), Memory())
+    try:
+        with torch.no_grad():
+            constant = scores(function(Reach.of(rows[:1], ground)))[0].constant
+    except Unknown as unknown:
+        raise ValueError(f"no constant can be given: {named(unknown)}.") from None
+    seen = operator_norms(function, rows, p=p, q=p)
+    return LipschitzBound(constant, float(seen.max()))
