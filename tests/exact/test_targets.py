@@ -435,6 +435,21 @@ def small(*last):
     return nn.Sequential(*net, *last).eval()
 
 
+def test_sigmoids_of_several_classes_are_not_taken_off():
+    """Scores 18 and 36 are both 1 after a sigmoid, and then the first class wins."""
+    lifted = nn.Linear(1, 2)
+    with torch.no_grad():
+        lifted.weight.copy_(torch.tensor([[1.0], [2.0]]))
+        lifted.bias.zero_()
+    module = nn.Sequential(lifted, nn.Sigmoid()).eval()
+    rows = np.array([[15.0], [18.0], [2.0]])
+    assert as_target(module, rows).labels(rows).tolist() == [1, 0, 1]
+    found = robust_accuracy(module, rows, [1, 0, 1], ThreatModel("l2", 3.0), radii=1)
+    assert not found.certified[0]
+    found = robust_accuracy(module, rows, [1, 0, 1], ThreatModel("l2", 0.1), radii=1)
+    assert found.certified.tolist() == [False, False, True]
+
+
 @pytest.mark.parametrize("last", [nn.Softmax(dim=1), nn.LogSoftmax(dim=-1)])
 def test_probabilities_are_attacked_by_their_logits(last):
     plain, ended = small(), small(last)
@@ -518,7 +533,7 @@ def test_black_boxes_say_why():
         )
         check_scores(target, X, model)
         found = attack(model, X[::10], Y[::10], threat, random_state=0)
-        assert found.fooled.any(), reason
+        assert found.fooled.any() and found.note == target.note, reason
 
 
 def test_a_module_that_writes_into_its_input_is_given_copies():

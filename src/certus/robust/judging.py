@@ -60,6 +60,8 @@ class Attacked:
     tried : ndarray of bool
         False for rows that were to be attacked when it was stopped; they count as not
         fooled.
+    note : str
+        Why no more of the model was known than was used, where that is so.
     """
 
     X_hat: Array
@@ -71,6 +73,7 @@ class Attacked:
     queries: int
     gradients: int
     tried: Array
+    note: str = ""
 
     @property
     def accuracy(self) -> float:
@@ -222,6 +225,7 @@ class _Trial:
             queries=self.queries,
             gradients=self.gradients,
             tried=self.tried,
+            note=self.target.note,
         )
 
 

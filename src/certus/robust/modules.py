@@ -52,10 +52,10 @@ def of_module(
         threshold = 0.5
     classes, level = names(z.cpu().numpy(), threshold)
     deciding = nn.Sequential(Copy(), module, *[Shift(level)] * bool(level))
-    if ends and (not single or (ends == "sigmoid" and level == 0.5)):
-        function = nn.Sequential(Copy(), inner)  # the same order, without saturation
-    else:
-        function = deciding
+    # The order is that before a softmax, or a single sigmoid. Several of these may all
+    # be 1 to the last digit, and then the first class wins.
+    ordered = not single if ends == "softmax" else single and level == 0.5
+    function = nn.Sequential(Copy(), inner) if ends and ordered else deciding
 
     def predict(X: Any) -> Array:
         with torch.no_grad():
