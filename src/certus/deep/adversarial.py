@@ -106,7 +106,12 @@ class Hardened:
     def held(self, module: nn.Module, batch: Batch) -> Objective:
         """The objective with what is found now held fixed, for the verifier."""
         found = self.search(module, batch)
-        return lambda module, batch: self.losses(module, batch, found)
+
+        def objective(module: nn.Module, batch: Batch) -> Losses:
+            inputs = tuple(x.clone() for x in found.inputs)  # it may change them
+            return self.losses(module, batch, found._replace(inputs=inputs))
+
+        return objective
 
     @property
     def words(self) -> str:
