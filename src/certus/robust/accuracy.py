@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -140,7 +141,10 @@ def _names(chosen: tuple[Any, ...]) -> tuple[str, ...]:
 
 def _levels(most: float, radii: Iterable[float] | int) -> list[float]:
     """Radii in ascending order, 0 first and that of the threat last."""
-    given = np.linspace(0, most, radii + 1) if isinstance(radii, int) else list(radii)
+    if isinstance(radii, Integral):
+        check_number("radii", radii, 1, integer=True)
+        radii = np.linspace(0, most, int(radii) + 1)
+    given = list(radii)
     levels = sorted({0.0, float(most), *(float(r) for r in given)})
     if not (levels[-1] <= most and levels[0] >= 0):
         raise ValueError(
