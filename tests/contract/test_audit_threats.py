@@ -1,0 +1,147 @@
+"""The section of an audit about changed rows: what it says, draws and refuses."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LinearRegression
+from sklearn.neighbors import KNeighborsClassifier
+
+import certus
+from certus.certificate import Strength
+from certus.cli import main
+from certus.linear import LogisticRegression
+from certus.report import Audit
+from certus.robust import ThreatModel, robust_accuracy
+
+
+def table(n: int, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, n)
+    x = rng.normal(size=(n, 2)) + 2.0 * y[:, None]
+    return pd.DataFrame(
+        {"a": x[:, 0], "b": x[:, 1], "kind": np.array(["no", "yes"])[y]}
+    )
+
+
+THREAT = ThreatModel("linf", 0.5)
+
+
+@pytest.fixture(scope="module")
+def model():
+    rows = table(300)
+    return LogisticRegression().fit(rows[["a", "b"]], rows["kind"])
+
+
+@pytest.fixture(scope="module")
+def report(model) -> Audit:
+    rows, new = table(300), table(200, 1)
+    return certus.audit(
+        model,
+        rows[["a", "b"]],
+        rows["kind"],
+        X_test=new[["a", "b"]],
+        y_test=new["kind"],
+        threat=THREAT,
+        max_time=3.0,
+    )
+
+
+def test_the_claims_are_those_of_robust_accuracy(report, model) -> None:
+    new = table(200, 1)
+    found = robust_accuracy(model, new[["a", "b"]], new["kind"], THREAT)
+    lists = (report.proved, report.measured, report.statistical)
+    by = {(c.name, c.strength): c for part in lists for c in part}
+    assert by["certified_accuracy", Strength.PROVED].value == found.lower
+    assert by["attacked_accuracy", Strength.MEASURED].value == found.upper
+    claim = by["robust_accuracy", Strength.STATISTICAL]
+    assert (claim.value, claim.delta) == (found.curve[-1].low, 0.05)
+    figure = report.figure("threat")
+    assert figure.data["upper"] == [point.upper for point in found.curve]
+    assert figure.data["radius"][-1] == 0.5 and figure.data["norm"] == "l∞"
+    assert found.verdict[1:] in figure.answer
+    assert "200 test rows" in figure.caption
+
+
+def test_the_section_is_in_every_form(report) -> None:
+    page, text = report.to_html(), report.to_markdown()
+    for said in (page, text):
+        assert "What if rows are changed?" in said and "left by attacks" in said
+    again = Audit.from_dict(json.loads(report.to_json()))
+    assert again.to_html() == page
+    assert page.count('id="threat-wide-t"') == page.count('id="threat-narrow-t"') == 1
+
+
+def test_without_new_rows_nothing_is_promised_about_them(model) -> None:
+    rows = table(300)
+    found = certus.audit(
+        model, rows[["a", "b"]], rows["kind"], threat=THREAT, max_time=2.0
+    )
+    refused = [c for c in found.statistical if c.name == "robust_accuracy"]
+    assert refused[0].strength is Strength.REFUSED
+    assert any(c.name == "certified_accuracy" for c in found.proved)
+
+
+def test_models_without_a_formula_are_attacked_and_not_proved() -> None:
+    rows, new = table(100), table(40, 1)
+    X, y = rows[["a", "b"]].to_numpy(), rows["kind"].to_numpy()
+    model = KNeighborsClassifier().fit(X, y)
+    unseen = new[["a", "b"]].to_numpy(), new["kind"].to_numpy()
+    found = certus.audit(
+        model, X, y, X_test=unseen[0], y_test=unseen[1], threat=THREAT, max_time=2.0
+    )
+    refused = [c for c in found.proved if c.name == "certified_accuracy"]
+    assert refused[0].strength is Strength.REFUSED
+    data = found.figure("threat").data
+    assert data["refused"] and data["upper"][-1] < data["upper"][0]
+    assert "proved" in found.to_markdown()
+
+
+def test_what_is_no_threat_is_said_before_the_work(model) -> None:
+    rows = table(60)
+    X, y = rows[["a", "b"]], rows["kind"]
+    with pytest.raises(TypeError, match="ThreatModel"):
+        certus.audit(model, X, y, threat="linf:0.1")
+    numbers = LinearRegression().fit(X, X["a"])
+    with pytest.raises(ValueError, match="for classifiers"):
+        certus.audit(numbers, X, X["a"], threat=THREAT)
+    # Rows outside the box: the section says why it is missing.
+    outside = ThreatModel("linf", 0.1, 0.0, 1.0)
+    found = certus.audit(model, X, y, threat=outside, max_time=1.0)
+    assert any("outside the box" in line for line in found.left_out)
+    assert all(figure.kind != "threat" for figure in found.figures)
+
+
+def test_the_command_line(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    table(200).to_csv("rows.csv", index=False)
+    fitted = ["fit", "rows.csv", "--target", "kind", "--model", "logistic"]
+    assert main(fitted) == 0
+    capsys.readouterr()
+    asked = ["audit", "rows.certus", "rows.csv"]
+    assert main([*asked, "--threat", "l2:0.5", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    claims = {c["name"]: c for c in (*data["proved"], *data["measured"])}
+    # A linear model behind columns of numbers: both bounds are one.
+    lower, upper = (claims[f"{n}_accuracy"]["value"] for n in ("certified", "attacked"))
+    assert 0.3 < lower == upper < 1
+    assert main([*asked, "--threat", "l2:0.5", "--report", "a.html"]) == 0
+    out = capsys.readouterr().out
+    assert "What if rows are changed?" in out and "exactly" in out
+    for text in ("linf", "l2:-1", "max:1", "l2:wide"):
+        assert main([*asked, "--threat", text]) == 2
+        assert "as in linf:0.1" in capsys.readouterr().err.replace("\n        ", " ")
+
+
+def test_the_command_line_says_that_amounts_have_no_labels(
+    tmp_path, monkeypatch, capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    table(80)[["a", "b"]].to_csv("rows.csv", index=False)
+    assert main(["fit", "rows.csv", "--target", "b", "--model", "ridge"]) == 0
+    capsys.readouterr()
+    assert main(["audit", "rows.certus", "rows.csv", "--threat", "l2:1"]) == 2
+    assert "for classifiers" in capsys.readouterr().err
