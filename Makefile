@@ -59,8 +59,9 @@ bench: $(BENCH)  ## time certus against its peers; writes the table in benchmark
 bench-quality: $(BENCH)  ## what networks reach by default, median of three seeds
 	.venv-bench/bin/python -m benchmarks.quality
 
-bench-fairness: $(BENCH)  ## metrics by group beside fairlearn's
+bench-fairness: $(BENCH)  ## metrics and interventions by group beside fairlearn's
 	.venv-bench/bin/python -m benchmarks.fairness
+	.venv-bench/bin/python -m benchmarks.interventions
 
 bench-automl: $(AUTOML)  ## test scores and seconds beside FLAML and AutoGluon
 	.venv-automl/bin/python -m benchmarks.automl
