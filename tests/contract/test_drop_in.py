@@ -33,10 +33,11 @@ SHARED = {
 CLASSES = sorted(name for name in SHARED if inspect.isclass(SHARED[name][0]))
 #: Parameters that theirs do not have; every class may have ``max_time``.
 PERCEPTRON = {"engine", "dropout", "normalization", "residual", "checkpoint", "device"}
+ROBUST = {"adversarial", "adversarial_steps", "operator_norm", "lipschitz"}
 MORE = {
     "GaussianMixture": {"assignment"},
     "FactorAnalysis": {"warm_start"},
-    "MLPClassifier": PERCEPTRON | {"class_weight"},
+    "MLPClassifier": PERCEPTRON | ROBUST | {"class_weight"},
     "MLPRegressor": PERCEPTRON | {"normalize_y"},
 }
 #: Parameters whose default differs.
