@@ -254,7 +254,7 @@ ENSEMBLES = tuple(
         },
         hardened=True,
     )
-    for norm, name, radius in (("linf", "Linf", 0.12), ("l2", "L2", 1.5))
+    for norm, name, radius in (("linf", "Linf", 0.16), ("l2", "L2", 1.8))
 )
 
 # -- measuring --------------------------------------------------------------------

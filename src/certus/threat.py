@@ -20,9 +20,11 @@ __all__ = ["ThreatModel"]
 
 _NAMES = {"l1": 1.0, "l2": 2.0, "linf": math.inf, "inf": math.inf}
 #: Steps towards the nearest point of ball and box; every one of them is in both.
-_STEPS_L2 = 25
+_STEPS = 25
 #: Multiples of the radius from which on entries count as far out.
 _FAR = 1e9
+#: How far rows of any precision may go.
+_NEAR = 2.0**14
 
 
 @dataclass(frozen=True)
@@ -89,17 +91,26 @@ class ThreatModel:
         """The same threat with a finite radius: the most that the box leaves."""
         if math.isfinite(self.radius):
             return self
-        low, high = self._room(X)
-        if not len(X):
-            return self.within(0.0)
-        xp = array_namespace(X)
-        most = float(xp.max(row_norms(xp.maximum(-low, high), self.norm)))
-        if not math.isfinite(most):
+        diagonal = self._diagonal(X)
+        if not math.isfinite(diagonal):
             raise ValueError(
                 "the threat has no bound: give it a finite radius, or low and high. "
                 "For the smallest change of any size use DeepFool() or Boundary()."
             )
-        return self.within(most)
+        return self.within(diagonal)
+
+    def reachable(self, X: Any) -> ThreatModel:
+        """The same threat with the radius that attacks on X need.
+
+        No more than the box leaves; and not so far that squares overflow.
+        """
+        far = min(self._diagonal(X), farthest(X))
+        return self.within(min(self.bounded(X).radius, far))
+
+    def _diagonal(self, X: Any) -> float:
+        """The distance between the ends of the box."""
+        width = np.subtract(self.high, self.low, dtype=np.float64)
+        return float(row_norms(np.broadcast_to(width, (1, *X.shape[1:])), self.norm)[0])
 
     def check_rows(self, X: Any) -> None:
         """Refuse rows that are not valid themselves."""
@@ -136,16 +147,13 @@ class ThreatModel:
         D = X_hat - X
         if self.norm == math.inf:
             return X + self._cut(D, low, high)
-        if self.norm == 2:
-            return X + self._project_l2(D, low, high)
         if self.norm == 1:
             return X + self._project_l1(D, low, high)
         xp = array_namespace(X)
-        D = xp.clip(D, low, high)
-        sizes = xp.clip(
-            row_norms(D, self.norm), xp.finfo(X.dtype).smallest_normal, None
-        )
-        return X + D * column(xp.clip(self.radius / sizes, None, 1.0), D)
+        cut = xp.clip(D, low, high)
+        if bool(xp.all(row_norms(cut, self.norm) <= self.radius)):
+            return X + cut
+        return X + self._filled(D, low, high, 1.0)
 
     def steepest(self, G: Any) -> Any:
         """For each row the v with ‖v‖_p ≤ 1 that makes vᵀg largest; 0 where g is 0."""
@@ -166,13 +174,11 @@ class ThreatModel:
         return xp.reshape(shape, G.shape)
 
     def worst(self, X: Any, G: Any) -> Any:
-        """The allowed row that makes gᵀx̂ largest, for p = 1, 2 and ∞.
+        """The allowed row that makes gᵀx̂ largest.
 
         The box counts: an entry that may not move leaves its share of the radius to
         the others.
         """
-        if self.norm not in (1, 2, math.inf):
-            raise ValueError(f"known for norms 1, 2 and inf, not for {self.norm:g}.")
         X = _real(X)
         xp = array_namespace(X)
         if not X.shape[0]:
@@ -182,13 +188,11 @@ class ThreatModel:
         low, high = self._room(X)
         if self.norm == math.inf:
             return X + xp.clip(self.radius * xp.sign(G), low, high)
+        if self.norm > 1:
+            # With a multiplier for the ball, each entry goes t·|g|^(q−1) or to its end.
+            return X + self._filled(self.steepest(G), low, high, self.radius * _FAR)
         room = xp.where(G > 0, high, xp.where(G < 0, -low, xp.zeros_like(X)))
         room = xp.clip(room, None, self.radius)
-        if self.norm == 2:
-            # Far out along g, the nearest allowed row is the farthest along g.
-            scale = column(_positive(xp.max(abs(_flat(G)), axis=1)), G)
-            far = self.radius * _FAR * (G / scale)
-            return X + self._project_l2(far, low, high)
         flat, space = _flat(G), _flat(room)
         order = xp.argsort(-abs(flat), axis=1, stable=True)
         space = xp.take_along_axis(space, order, axis=1)
@@ -230,32 +234,30 @@ class ThreatModel:
         xp = array_namespace(D)
         return xp.clip(xp.clip(D, -self.radius, self.radius), low, high)
 
-    def _project_l2(self, D: Any, low: Any, high: Any) -> Any:
-        """Clip(tD) with the t ≤ 1 for which its norm is the radius.
+    def _filled(self, D: Any, low: Any, high: Any, most: float) -> Any:
+        """Clip(tD) with the t ≤ most for which its norm is the radius.
 
-        Newton's steps on t: with the entries that are cut now, the square of the norm
-        is quadratic in t. More are cut as t rises, so that t rises to the solution and
-        never passes it, and the entries that are cut settle after a few steps.
+        Newton's steps on t: with the entries that are cut now, the norm to the power p
+        is a + bt^p. More are cut as t rises, so that t rises to the solution and never
+        passes it, and the entries that are cut settle after a few steps.
         """
-        xp = array_namespace(D)
-        cut = xp.clip(D, low, high)
-        if bool(xp.all(row_norms(cut, 2) <= self.radius)):
-            return cut
+        xp, p, radius = array_namespace(D), self.norm, self.radius
         tiny = xp.finfo(D.dtype).smallest_normal
-        # Entries by the largest one, which t takes over: no square overflows.
-        most = _positive(xp.max(abs(_flat(D)), axis=1))
-        D = D / column(most, D)
-        square = self.radius**2
-        t = xp.minimum(self.radius / xp.clip(row_norms(D, 2), tiny, None), most)
-        for _ in range(_STEPS_L2):
+        # Entries by the largest one, which t takes over: no power overflows.
+        largest = _positive(xp.max(abs(_flat(D)), axis=1))
+        D = D / column(largest, D)
+        end = most * largest
+        t = xp.minimum(radius / xp.clip(row_norms(D, p), tiny, None), end)
+        for _ in range(_STEPS):
             moved = D * column(t, D)
             cut = xp.clip(moved, low, high)
-            total = row_norms(cut, 2) ** 2
-            if not bool(xp.any((total < square * (1 - 1e-6)) & (t < most))):
+            total = (row_norms(cut, p) / radius) ** p
+            if not bool(xp.any((total < 1 - 1e-6) & (t < end))):
                 break
-            free = row_norms(xp.where(cut == moved, D, xp.zeros_like(D)), 2) ** 2
-            rest = xp.clip(square - (total - t**2 * free), 0.0, None)
-            t = xp.clip(xp.sqrt(rest / xp.clip(free, tiny, None)), t, most)
+            free = xp.where(cut == moved, moved, xp.zeros_like(D))
+            share = (row_norms(free, p) / radius) ** p
+            rest = xp.clip(1 - (total - share), 0.0, None)
+            t = xp.clip(t * (rest / xp.clip(share, tiny, None)) ** (1 / p), t, end)
         return cut
 
     def _project_l1(self, D: Any, low: Any, high: Any) -> Any:
@@ -291,12 +293,22 @@ class ThreatModel:
         return xp.where(column(inside, D), cut, xp.clip(moved, low, high))
 
 
+def farthest(X: Any) -> float:
+    """How far rows may go for norms and scores to be computed in their precision."""
+    return max(float(array_namespace(X).finfo(X.dtype).max) ** (1 / 3), _NEAR)
+
+
 def row_norms(D: Any, p: float) -> Any:
     """‖d‖_p of each row, all its axes as one vector."""
-    xp = array_namespace(D)
+    xp, flat = array_namespace(D), _flat(D)
     if not D.shape[0]:
-        return xp.sum(_flat(D), axis=1)
-    return xp.linalg.vector_norm(_flat(D), ord=p, axis=1)
+        return xp.sum(flat, axis=1)
+    if p in (1, 2, math.inf):
+        return xp.linalg.vector_norm(flat, ord=p, axis=1)
+    # Entries by the largest one: their powers neither vanish nor overflow.
+    largest = xp.max(abs(flat), axis=1)
+    scaled = flat / column(_positive(largest), flat)
+    return largest * xp.linalg.vector_norm(scaled, ord=p, axis=1)
 
 
 def column(values: Any, like: Any) -> Any:
@@ -316,9 +328,9 @@ def _real(A: Any) -> Any:
 
 
 def _positive(sizes: Any) -> Any:
-    """Sizes to divide by: 1 for 0."""
+    """Sizes to divide by: 1 for 0, and for infinite ones."""
     xp = array_namespace(sizes)
-    return xp.where(sizes > 0, sizes, xp.ones_like(sizes))
+    return xp.where((sizes > 0) & xp.isfinite(sizes), sizes, xp.ones_like(sizes))
 
 
 def _device(A: Any) -> Any:

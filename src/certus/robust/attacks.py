@@ -112,7 +112,7 @@ class Worst:
         if formula is None:
             raise ValueError("Worst() is for linear models; use PGD() here.")
         W, X_hat = formula.W, X.copy()
-        threat = threat.bounded(X)
+        threat = threat.reachable(X)
         gaps = np.full(len(X), -np.inf)
         for j in range(len(W)):
             rival = np.flatnonzero(y != j)
@@ -132,8 +132,8 @@ class Worst:
 class OneStep:
     """x + radius · argmax_{‖v‖_p ≤ 1} vᵀ∇ℓ: FGSM for p = ∞, the l2 step for p = 2.
 
-    For p = 1, 2 and ∞ the box counts as well: the allowed row that is best by the
-    gradient, which is the worst there is for a linear model with two classes.
+    The box counts as well: the allowed row that is best by the gradient, which is the
+    worst there is for a linear model with two classes.
 
     Parameters
     ----------
@@ -161,11 +161,9 @@ class OneStep:
 
     def run(self, target: Target, X: Any, y: Any, threat: ThreatModel, rng: Any) -> Any:
         """Changed rows."""
-        threat = threat.bounded(X)
+        threat = threat.reachable(X)
         _, G = target.gradient(X, partial(SURROGATES[self.loss].slope, y))
-        if threat.norm in (1, 2, math.inf):
-            return threat.worst(X, G)
-        return into_box(X + threat.radius * threat.steepest(G), threat)
+        return threat.worst(X, G)
 
 
 @dataclass(frozen=True)

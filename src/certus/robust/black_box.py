@@ -187,7 +187,7 @@ class Search:
     def run(self, target: Target, X: Any, y: Any, threat: ThreatModel, rng: Any) -> Any:
         """Changed rows."""
         xp = array_namespace(X)
-        threat = threat.bounded(X)
+        threat = threat.reachable(X)
         x = threat.project(_corner(X, threat, rng), X)
         value = margin(y, target.scores(x))
         for step in range(1, self.steps):

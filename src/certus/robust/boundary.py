@@ -69,7 +69,8 @@ class Boundary:
         walk = _Walk(target, threat, rng)
         x, found = walk.beginning(X, y)
         x[found] = walk.bisected(X[found], x[found], y[found])
-        size = np.where(found, row_norms(x - X, threat.norm), -1.0)
+        size = np.full(len(X), -1.0)
+        size[found] = row_norms(x[found] - X[found], threat.norm)
         for step in range(1, self.steps + 1):
             rests = size <= threat.radius if math.isfinite(threat.radius) else size < 0
             at = np.flatnonzero(~rests & (size > 0))

@@ -23,7 +23,7 @@ from certus.robust.boundary import Boundary
 from certus.robust.pgd import PGD
 from certus.robust.recognise import as_target, numbers_of, true_numbers
 from certus.robust.target import Array, OutOfTime, Target
-from certus.threat import ThreatModel, row_norms
+from certus.threat import ThreatModel, farthest, row_norms
 
 #: Attacks by name.
 ATTACKS: dict[str, Any] = {
@@ -353,9 +353,7 @@ def allowed(X_hat: Array, X: Array, threat: ThreatModel) -> Array:
     it is not.
     """
     exact, kind = X.astype(np.float64), X.dtype
-    # No farther than norms can be computed.
-    most = float(np.finfo(np.float64).max) ** (1 / (min(threat.norm, 9) + 1))
-    most = min(most, float(np.finfo(kind).max) / 4)
+    most = farthest(X)
     if not np.abs(X_hat).max(initial=0.0) <= most:
         near = np.clip(X_hat, np.minimum(exact, -most), np.maximum(exact, most))
         X_hat = np.where(np.isfinite(X_hat), near, exact)

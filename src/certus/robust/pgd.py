@@ -110,7 +110,7 @@ class PGD:
     def run(self, target: Target, X: Any, y: Any, threat: ThreatModel, rng: Any) -> Any:
         """Changed rows."""
         xp = array_namespace(X)
-        threat = threat.bounded(X)
+        threat = threat.reachable(X)
         rivals = ranked(y, target.scores(X)) if self.loss == "rivals" else None
         found, left = xp.asarray(X, copy=True), indices(X)
         most = len(target.classes) - 1 if rivals is not None else self.restarts
