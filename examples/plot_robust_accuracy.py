@@ -35,7 +35,8 @@ models = {
 # The same digits, the same threat, three models of about the same accuracy. Of the
 # linear one all is known. The network is less robust than that, and less still can be
 # proved of it: its layers stretch distances more than the digits need. With a bound on
-# the layers in training it is more robust than either, and most of that is proved.
+# the layers in training it is about as robust as the linear model, and most of that is
+# proved.
 
 figure, axes = plt.subplots(1, 3, figsize=(10, 3.6), layout="constrained", sharey=True)
 for ax, (name, model) in zip(axes, models.items()):

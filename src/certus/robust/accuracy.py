@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable
-from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -141,11 +140,10 @@ def _names(chosen: tuple[Any, ...]) -> tuple[str, ...]:
 
 def _levels(most: float, radii: Iterable[float] | int) -> list[float]:
     """Radii in ascending order, 0 first and that of the threat last."""
-    if isinstance(radii, Integral):
+    if isinstance(radii, int | np.integer):
         check_number("radii", radii, 1, integer=True)
-        radii = np.linspace(0, most, int(radii) + 1)
-    given = list(radii)
-    levels = sorted({0.0, float(most), *(float(r) for r in given)})
+        radii = np.linspace(0, most, int(radii) + 1).tolist()
+    levels = sorted({0.0, float(most), *(float(r) for r in radii)})
     if not (levels[-1] <= most and levels[0] >= 0):
         raise ValueError(
             f"radii must lie between 0 and the radius of the threat, {most:g}."
