@@ -286,6 +286,48 @@ def test_the_product_of_norms_bounds_every_jacobian(network, p):
         assert found.constant == pytest.approx(max(seen), rel=1e-8)
 
 
+class Twice(nn.Module):
+    """x + 2x, by two branches."""
+
+    def forward(self, x):
+        return x + 2 * F.relu(x)
+
+
+ATTAINED = {
+    "product": (nn.ReLU(), 6.0),
+    "leak": (nn.LeakyReLU(2.0), 12.0),
+    "sum": (Twice(), 18.0),
+}
+
+
+@pytest.mark.catalog("ADV-26")
+@pytest.mark.parametrize("p", NORMS)
+@pytest.mark.parametrize("name", ATTAINED)
+def test_the_product_is_attained_where_layers_stretch_alike(name, p):
+    """2I, a bend of slope 1, 2 or 3, and 3I: nothing smaller is a constant."""
+    bend, constant = ATTAINED[name]
+    module = nn.Sequential(nn.Linear(4, 4, False), bend, nn.Linear(4, 4, False))
+    with torch.no_grad():
+        (
+            module[0].weight.copy_(2 * torch.eye(4)),
+            module[2].weight.copy_(3 * torch.eye(4)),
+        )
+    X = np.array([[3.0, 1.0, 1.0, 1.0], [-1.0, -2.0, -3.0, -4.0]])
+    found = lipschitz_bound(module.double().eval(), X, p)
+    assert constant <= found.constant <= constant * (1 + 1e-8)
+    if name != "sum":  # whose second branch is flat at one of the rows
+        assert found.looseness == pytest.approx(1.0, abs=1e-6)
+    with torch.no_grad():
+        ground = Ground(p, 1.0, EXACT, Memory())
+        rows, y = torch.as_tensor(X[:1]), torch.tensor([0])
+        threat = ThreatModel(p, 1.0)
+        radius = float(certified_radii(module, rows, y, threat, ground)[0])
+        z = module(rows)[0]
+    # As far as the nearest boundary: the margin by the slope of z_0 − z_1.
+    truth = float(z[0] - z[1]) / (constant * np.linalg.norm([1, -1], threat.dual))
+    assert truth * (1 - 1e-6) < radius <= truth
+
+
 class Sorted(nn.Module):
     def forward(self, x):
         return torch.sort(x, dim=1).values

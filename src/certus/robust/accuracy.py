@@ -140,10 +140,12 @@ def _names(chosen: tuple[Any, ...]) -> tuple[str, ...]:
 
 def _levels(most: float, radii: Iterable[float] | int) -> list[float]:
     """Radii in ascending order, 0 first and that of the threat last."""
-    if isinstance(radii, int | np.integer):
+    if isinstance(radii, Iterable):
+        given = [float(radius) for radius in radii]
+    else:
         check_number("radii", radii, 1, integer=True)
-        radii = np.linspace(0, most, int(radii) + 1).tolist()
-    levels = sorted({0.0, float(most), *(float(r) for r in radii)})
+        given = np.linspace(0, most, int(radii) + 1).tolist()
+    levels = sorted({0.0, float(most), *given})
     if not (levels[-1] <= most and levels[0] >= 0):
         raise ValueError(
             f"radii must lie between 0 and the radius of the threat, {most:g}."
