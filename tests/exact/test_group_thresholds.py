@@ -24,6 +24,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import certus
 from certus.fairness import GroupReduction, GroupThresholds, independence, separation
+from certus.fairness.thresholds import _upper_hull
 from certus.linear import LogisticRegression
 
 Array = np.ndarray
@@ -208,6 +209,23 @@ def test_decisions_of_many_rows_have_equal_rates() -> None:
     assert np.array_equal(model.predict(X, sensitive=g), again)
 
 
+def test_the_corners_of_many_points_are_those_of_the_hull() -> None:
+    """For every slope one of them is highest; points may coincide or lie in line."""
+    rng = np.random.default_rng(0)
+    for steps in (
+        rng.integers(0, 2, (2, 3000)),
+        rng.random((2, 500)),
+        np.ones((2, 200)),
+    ):
+        steps = steps * (rng.random(steps.shape[1]) < 0.3)
+        x, y = np.cumsum(np.hstack([np.zeros((2, 1)), steps]), axis=1)
+        kept = _upper_hull(x, y)
+        for angle in np.linspace(0.0, np.pi / 2, 200):
+            height = np.sin(angle) * y - np.cos(angle) * x
+            assert height[kept].max() == pytest.approx(height.max(), abs=1e-9)
+        assert len(kept) < 100
+
+
 def test_an_uninformative_group_leaves_all_on_the_diagonal() -> None:
     """Where one group's score is constant, equal odds allow the best constant only."""
     rng = np.random.default_rng(3)
@@ -328,6 +346,25 @@ def test_any_estimator_with_weights_serves(estimator: Any) -> None:
     assert independence(plain.predict(X), g).difference > 0.2
     assert 0.65 < accuracy(p, y) <= plain.score(X, y)
     assert model.certificate_.met
+
+
+def test_estimators_of_another_loss_are_searched_along_the_multipliers() -> None:
+    """Of two groups there is one multiplier: a grid of it finds hardly more."""
+    rng = np.random.default_rng(1)
+    g = rng.choice(["a", "b"], 300)
+    X = rng.normal(size=(300, 3)) + (g == "b")[:, None]
+    y = (X[:, 0] + rng.normal(size=300) * (1 + (g == "b")) > 0.7).astype(int)
+    rules = [np.zeros(300, dtype=bool), np.ones(300, dtype=bool)]
+    share = np.where(g == "b", 1 / (g == "b").mean(), -1 / (g == "a").mean())
+    for t in np.linspace(-1, 1, 81):
+        worth = 2 * y - 1 - t * share
+        if len(set(worth > 0)) == 2:
+            fitted = LogisticRegression().fit(X, worth > 0, np.abs(worth))
+            rules.append(fitted.predict(X))
+    best = best_by_pairs(rules, [0] * len(rules), y, g, "independence", 0.02)
+    model = GroupReduction(LogisticRegression(), "independence", gap=0.02)
+    model.fit(X, y, sensitive=g)
+    assert accuracy(model.selection_probability(X), y) > best - 0.002
 
 
 # ---- how the attribute is passed --------------------------------------------------
