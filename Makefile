@@ -21,7 +21,7 @@ PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
 	$(BIN)/python -m pytest -n auto --maxprocesses 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format docs pictures bench bench-quality bench-fairness bench-automl \
+.PHONY: help demo test lint format docs pictures bench bench-quality bench-fairness bench-attacks bench-automl \
 	test-hostile test-upstream test-statistical clean
 
 help:  ## list the targets
@@ -62,6 +62,9 @@ bench-quality: $(BENCH)  ## what networks reach by default, median of three seed
 bench-fairness: $(BENCH)  ## metrics and interventions by group beside fairlearn's
 	.venv-bench/bin/python -m benchmarks.fairness
 	.venv-bench/bin/python -m benchmarks.interventions
+
+bench-attacks: $(BENCH)  ## attacks beside those of foolbox, torchattacks and ART
+	.venv-bench/bin/python -m benchmarks.attacks
 
 bench-automl: $(AUTOML)  ## test scores and seconds beside FLAML and AutoGluon
 	.venv-automl/bin/python -m benchmarks.automl
