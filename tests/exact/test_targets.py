@@ -45,7 +45,12 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from certus.deep import ConvNetClassifier, MLPClassifier, NeuralClassifier  # noqa: E402
+from certus.deep import (  # noqa: E402
+    ConvNetClassifier,
+    Distilled,
+    MLPClassifier,
+    NeuralClassifier,
+)
 
 X, Y = load_iris(return_X_y=True)
 TWO = Y > 0
@@ -143,6 +148,7 @@ def test_scores_of_pairs_are_no_formula():
         assert model.coef_.shape == (3, 4)
         target = as_target(model, X)
         assert target.formula is None
+        assert target.has_gradients or "SVC has no known gradient" in target.note
         if target.has_scores:
             check_scores(target, X, model)
         assert as_target(kind(kernel="linear").fit(X, TWO), X).formula is not None
@@ -162,7 +168,8 @@ def test_a_step_that_cuts_is_no_formula_and_one_that_lies_no_step():
     scaler = StandardScaler()
     model = make_pipeline(scaler, LogisticRegression()).fit(X, Y)
     scaler.transform = lambda X: np.abs(X)
-    assert as_target(model, X).formula is None
+    target = as_target(model, X)
+    assert target.formula is None and "StandardScaler has no known" in target.note
 
 
 def test_a_model_that_predicts_otherwise_than_it_scores_is_asked_for_labels():
@@ -207,9 +214,11 @@ def test_kernel_machines_have_gradients_in_closed_form(name):
             scaled = make_pipeline(StandardScaler(), SVC(kernel=KERNELS[name]))
             models.append(scaled.fit(X, Y))
             cut = make_pipeline(MinMaxScaler((0, 0.7), clip=True), PCA(3), SVC())
-            models.append(cut.fit(X[::2], Y[::2]))
-    # Between the rows, where nothing bends.
-    rows = X[:100:20] + np.random.default_rng(1).uniform(0.01, 0.04, (5, 4))
+            models.append(cut.fit(X[20:120], Y[20:120]))
+    # Between the rows, where nothing bends; the last beyond what is cut.
+    rows = X[[0, 20, 40, 80, 131]] + np.random.default_rng(1).uniform(
+        0.01, 0.04, (5, 4)
+    )
     for model in models:
         target = as_target(model, X)
         assert isinstance(target, Linear | Derived)
@@ -371,6 +380,17 @@ def test_resized_images_are_attacked_at_their_own_size():
     threat = ThreatModel("l2", 9.0, 0, 16)
     found = attack(model, images[:60], DIGIT[:60], threat, OneStep())
     assert found.fooled.any() and found.changes.shape == (60, 8, 8)
+
+
+def test_a_distilled_network_is_a_network(networks):
+    model, rows, y = networks["own module"]
+    student = Distilled(NeuralClassifier(model.module, max_iter=2), model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        student.fit(rows, y)
+    target = as_target(student, rows)
+    assert isinstance(target, Differentiated)
+    check_scores(target, rows, student)
 
 
 def test_evaluation_mode_does_not_depend_on_what_was_done_to_the_module():

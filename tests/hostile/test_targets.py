@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -137,6 +139,12 @@ def test_labels_that_turn_up_later():
     assert found.right.mean() == MODEL.score(X, Y)
     assert set(found.predicted) == set(names)
     np.testing.assert_array_equal(found.predicted, names[MODEL.predict(found.X_hat)])
+    one = as_target(lambda A: names[MODEL.predict(A)], X[:40])
+    assert one.classes.tolist() == ["a"]
+    wide = attack(one, X[::5], None, ThreatModel("linf", 5.0), random_state=0)
+    assert sorted(one.classes) == ["a", "b", "c"]
+    truth = names[MODEL.predict(wide.X_hat)]
+    np.testing.assert_array_equal(wide.predicted, truth)
 
 
 @pytest.mark.parametrize("kind", ["sklearn", "ours", "network", "neighbours"])
@@ -285,4 +293,34 @@ def test_a_network_of_whole_numbers_is_a_black_box():
         model = NeuralClassifier(made, max_iter=2, random_state=0).fit(whole, Y)
     target = as_target(model, whole)
     assert isinstance(target, Scored) and not target.has_gradients
-    assert "rows are not numbers" in target.note
+    assert "NeuralClassifier gives no gradient for such rows" in target.note
+
+
+def test_without_torch_networks_are_black_boxes():
+    """The explicit engine needs no torch to train, nor to be attacked."""
+    code = """
+import sys, warnings
+class Without:
+    def find_spec(self, name, *_):
+        if name == "torch":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+sys.meta_path.insert(0, Without())
+warnings.simplefilter("ignore")
+from sklearn.datasets import load_iris
+from certus.deep import MLPClassifier
+from certus.kernel import SVC
+from certus.robust import ThreatModel, as_target, attack
+X, y = load_iris(return_X_y=True)
+model = MLPClassifier((4,), max_iter=50, random_state=0).fit(X, y)
+threat = ThreatModel("l2", 1.0)
+found = attack(model, X[::10], y[::10], threat, random_state=0)
+print(found.fooled.any(), found.note)
+print(attack(SVC().fit(X, y), X[::10], y[::10], threat, random_state=0).gradients > 0)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    first, second = run.stdout.splitlines()
+    assert first.startswith("True attacked as a black box: gradients of networks need")
+    assert second == "True"

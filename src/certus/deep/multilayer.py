@@ -306,11 +306,8 @@ class MultilayerPerceptron(Estimator):
         return _torch().share(self)
 
     def _raw_function(self, shape: tuple[int, ...]) -> Any:
-        """Scores of raw rows, as a torch module; None without torch."""
-        try:
-            return self.module_
-        except ImportError:
-            return None
+        """Scores of raw rows, as a torch module."""
+        return self.module_
 
     # -- parameters ---------------------------------------------------------------
 

@@ -80,6 +80,10 @@ class WrappedClassifier(ClassifierMixin, MetaEstimatorMixin, Estimator):
         """
         return self._network.predict(X)
 
+    def _raw_function(self, shape: tuple[int, ...]) -> Any:
+        """Scores of raw rows, as the network gives them."""
+        return self._network._raw_function(shape)
+
     @property
     def classes_(self) -> Any:
         """Classes, as the network knows them."""

@@ -79,10 +79,7 @@ def of_estimator(
         return None
     if any(part.training for part in module.modules()):
         module = copy.deepcopy(module).eval()
-    if steps:
-        module = nn.Sequential(*(Scaling(step) for step in steps), module)
-    if getattr(model, "_in_place", False):
-        module = nn.Sequential(Copy(), module)
+    module = nn.Sequential(Copy(), *map(Scaling, steps), module)
     return differentiated(module, predict, model.classes_)
 
 

@@ -184,10 +184,14 @@ def _inside(model: Any, predict: Any, rows: Array) -> tuple[Target | None, str]:
     if formula is not None and len(formula.W.T) == rows[0].size:
         return Linear(predict, model.classes_, formula), ""
     if hasattr(last, "_raw_function"):
-        from certus.robust.modules import of_estimator
-
+        try:
+            from certus.robust.modules import of_estimator
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            return None, 'gradients of networks need torch: pip install "certus[deep]"'
         target = of_estimator(last, steps, rows, predict)
-        return target, f"{type(last).__name__} needs torch, or rows are not numbers"
+        return target, f"{type(last).__name__} gives no gradient for such rows"
     target = _kernel_machine(model, last, steps, predict)
     return target, f"{type(last).__name__} has no known gradient"
 

@@ -50,12 +50,13 @@ class Target:
     ----------
     queries, gradients : int
         Rows asked for labels or scores so far, and rows differentiated.
+    note : str
+        Why no more is known of the model, where that is so.
     """
 
     has_scores = False
     has_gradients = False
     formula: Formula | None = None
-    #: Why no more is known of the model, where that is so.
     note = ""
     #: Rows that are attacked together: more of them only take more memory.
     together = 512
