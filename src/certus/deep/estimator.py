@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -18,11 +17,9 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from certus import config
 from certus.base import (
     Estimator,
     Fitted,
-    UncertifiedWarning,
     as_array,
     generator_of,
     require_outputs,
@@ -67,7 +64,7 @@ from certus.deep.optim import make_average, make_schedule, make_step
 from certus.deep.parameters import check_training
 from certus.deep.randomness import own_generator
 from certus.deep.run import Rules, Run, threads_for
-from certus.deep.stated import Stated, evidence_of
+from certus.deep.stated import Stated, complain, evidence_of
 from certus.deep.train import train
 from certus.verify.data import weights
 
@@ -216,22 +213,7 @@ class NeuralModel(Estimator):
         # It spoke of other weights; certus.certify makes one for these.
         self.__dict__.pop("certificate_", None)
         forget_calibration(self)
-        self._complain(run, status)
-
-    def _complain(self, run: Run, status: Status) -> None:
-        """Say how a partial fit ended, if not well."""
-        settings = config.get_config()
-        if status is Status.INTERRUPTED and settings["on_interrupt"] == "raise":
-            raise KeyboardInterrupt
-        if run.diverged is not None and settings["on_uncertified"] != "ignore":
-            _, step, before = run.diverged
-            warnings.warn(
-                f"{type(self).__name__}: the loss became NaN or infinite in step "
-                f"{step} ({before:.3g} before); the weights are those before this "
-                "call. Fix: lower learning_rate, standardise X, or set clip.",
-                UncertifiedWarning,
-                stacklevel=4,
-            )
+        complain(self, run, status)
 
     def _start(
         self, X: Any, targets: Targets, rng: np.random.Generator, fresh: bool

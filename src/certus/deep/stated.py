@@ -2,13 +2,14 @@
 
 The stated loss as a function of a float64 vector: the weighted mean over some rows,
 with the module in evaluation mode and in float64, beside its gradient and its Hessian's
-products. And how training went, as evidence.
+products. And how training went, as evidence and in words.
 """
 
 from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,7 +20,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from certus.certificate import Evidence
+from certus import config
+from certus.base import UncertifiedWarning
+from certus.certificate import Evidence, Status
 from certus.deep.adversarial import Hardened
 from certus.deep.batches import TOGETHER, Batch, Rows
 from certus.deep.randomness import own_generator
@@ -187,6 +190,22 @@ def evidence_of(model: Any, run: Run, rows: Rows) -> Evidence:
         params["fix"] = _remedy(model, rows)
     arrays = {f"history_{k}": np.asarray(v) for k, v in run.history.items()}
     return Evidence("network", (), params, arrays)
+
+
+def complain(model: Any, run: Run, status: Status) -> None:
+    """Say how a partial fit ended, if not well."""
+    settings = config.get_config()
+    if status is Status.INTERRUPTED and settings["on_interrupt"] == "raise":
+        raise KeyboardInterrupt
+    if run.diverged is not None and settings["on_uncertified"] != "ignore":
+        _, step, before = run.diverged
+        warnings.warn(
+            f"{type(model).__name__}: the loss became NaN or infinite in step {step} "
+            f"({before:.3g} before); the weights are those before this call. Fix: "
+            "lower learning_rate, standardise X, or set clip.",
+            UncertifiedWarning,
+            stacklevel=4,
+        )
 
 
 def _criterion(model: Any, run: Run) -> str:
