@@ -18,7 +18,7 @@ from certus.robust import PGD, ThreatModel, attack, lipschitz_bound
 from certus.robust.abstract import Abstract, Memory, Rounding
 from certus.robust.certified import certified_radii, interval_margins
 from certus.robust.intervals import Start
-from certus.robust.lipschitz import Ground, operator_norm
+from certus.robust.lipschitz import Ground, Reach, operator_norm
 from certus.robust.proving import prove
 from certus.robust.recognise import as_target
 
@@ -284,6 +284,40 @@ def test_the_product_of_norms_bounds_every_jacobian(network, p):
         assert operator_norms(module, X).max() == pytest.approx(max(seen), rel=1e-3)
     if name == "linear":
         assert found.constant == pytest.approx(max(seen), rel=1e-8)
+
+
+BENDS = {
+    "abs": torch.abs,
+    "gelu": F.gelu,
+    "silu": F.silu,
+    "elu": lambda x: F.elu(x, 1.5),
+    "leak": lambda x: F.leaky_relu(x, 0.3),
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "softplus": lambda x: F.softplus(x, 2.0),
+    "clamp": lambda x: x.clamp(-0.4, 1.2),
+    "hardtanh": F.hardtanh,
+    "relu6": F.relu6,
+}
+
+
+@pytest.mark.parametrize("name", BENDS)
+def test_bends_are_between_what_they_reach_and_no_steeper_than_said(name):
+    bend, rng = BENDS[name], np.random.default_rng(0)
+    X, threat = rng.uniform(-4, 4, (60, 1)), ThreatModel("linf", 0.8)
+    grid = torch.as_tensor(X + np.linspace(-0.8, 0.8, 2001))
+    reached = bend(grid)
+    found = bend(Start(torch.as_tensor(X), threat, EXACT, Memory()))
+    low, high = reached.amin(dim=1), reached.amax(dim=1)
+    assert (found.low[:, 0] <= low).all() and (found.high[:, 0] >= high).all()
+    assert (found.low[:, 0] > low - 1e-3).all() and (
+        found.high[:, 0] < high + 1e-3
+    ).all()
+    whole = torch.linspace(-8, 8, 200_001, dtype=torch.float64)
+    steepest = float((bend(whole).diff() / whole.diff()).abs().max())
+    reach = bend(Reach.of(torch.zeros(1, 1).double(), Ground(2, 1, EXACT, Memory())))
+    assert steepest <= reach.constant * (1 + 1e-9)
+    assert reach.constant < steepest * 1.001
 
 
 class Twice(nn.Module):

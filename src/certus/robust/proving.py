@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -156,39 +156,60 @@ def _network(
     from certus.robust.certified import certified_radii, interval_margins
     from certus.robust.lipschitz import Ground
 
-    function = target.exactly()
-    blocks = [slice(i, i + TOGETHER) for i in range(0, len(X), TOGETHER)]
-    rows = torch.as_tensor(X, dtype=torch.float64), torch.as_tensor(y)
+    function, ranked = target.exactly(), not target.decides
+    rows, own = torch.as_tensor(X, dtype=torch.float64), torch.as_tensor(y)
     try:
         rounding, memory = Rounding.of(target.dtype), Memory()
         ground = Ground(threat.norm, radii[-1], rounding, Memory())
-        ranked = not target.decides
         with torch.no_grad():
-            for part in blocks:
+            for start in range(0, len(X), TOGETHER):
                 if time.perf_counter() > deadline:
                     return Proof(certified, _LIPSCHITZ, complete=False)
-                some = rows[0][part], rows[1][part]
-                found = certified_radii(function, *some, threat, ground, ranked)
-                certified[:, part] = found.numpy() >= np.array(radii)[:, None]
+                at = slice(start, start + TOGETHER)
+                found = certified_radii(
+                    function, rows[at], own[at], threat, ground, ranked
+                )
+                certified[:, at] = found.numpy() >= np.array(radii)[:, None]
             before = certified[-1].sum()
-            # A row that is proved at a radius is proved at all smaller ones.
-            for i in reversed(range(len(radii))):
+
+            def passes(at: Array, i: int) -> Array:
                 now = threat.within(radii[i])
-                left = np.flatnonzero(~certified[i])
-                for start in range(0, len(left), TOGETHER):
-                    if time.perf_counter() > deadline:
-                        return Proof(certified, _LIPSCHITZ, complete=False)
-                    at = left[start : start + TOGETHER]
-                    some = rows[0][at], rows[1][at]
-                    margins = interval_margins(
-                        function, *some, now, rounding, memory, ranked
-                    )
-                    certified[: i + 1, at] |= (margins > 0).all(dim=1).numpy()
+                margins = interval_margins(
+                    function, rows[at], own[at], now, rounding, memory, ranked
+                )
+                return (margins > 0).all(dim=1).numpy()
+
+            complete = _bisected(passes, certified, deadline)
     except Unknown as unknown:
         reason = f"nothing is proved: {named(unknown)}"
         return Proof(np.zeros_like(certified), reason, refused=True)
     more = certified[-1].sum() - before
-    return Proof(certified, _INTERVALS if more > before else _LIPSCHITZ)
+    method = _INTERVALS if more > before else _LIPSCHITZ
+    return Proof(certified, method, complete=complete)
+
+
+def _bisected(
+    passes: Callable[[Array, int], Array], certified: Array, deadline: float
+) -> bool:
+    """Find for each row up to which radius it passes; False if time was short.
+
+    A row that passes at a radius is proved at all smaller ones; one that fails is not
+    tried at larger ones.
+    """
+    # Radii that are proved of each row, and those that may be.
+    low, high = certified.sum(axis=0), np.full(certified.shape[1], len(certified))
+    while (low < high).any():
+        middle = np.where(low < high, (low + high) // 2, -1)
+        for i in np.unique(middle[middle >= 0]):
+            rows = np.flatnonzero(middle == i)
+            for start in range(0, len(rows), TOGETHER):
+                if time.perf_counter() > deadline:
+                    return False
+                at = rows[start : start + TOGETHER]
+                passed = passes(at, int(i))
+                certified[: i + 1, at] |= passed
+                low[at[passed]], high[at[~passed]] = i + 1, i
+    return True
 
 
 def named(error: Exception) -> str:
