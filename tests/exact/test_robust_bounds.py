@@ -268,8 +268,8 @@ def test_intervals_of_one_layer_over_a_ball_are_attained(p):
 def test_the_product_of_norms_bounds_every_jacobian(network, p):
     """σ(J(x)) ≤ Πσ(W), by the Jacobian itself; the looseness is reported."""
     name, module, X = network
-    if name == "pooled":
-        pytest.skip("a constant of the scores before the softmax")
+    if name == "pooled":  # the constant is that of the scores before the softmax
+        module = module[:-1]
     found = lipschitz_bound(module, X, p)
     seen = []
     for row in torch.as_tensor(X):
