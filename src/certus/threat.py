@@ -69,11 +69,16 @@ class ThreatModel:
         """The threat that a text such as ``"linf:0.1"`` or ``"l2:1.5"`` names."""
         name, _, radius = text.partition(":")
         try:
-            return cls(name.strip(), float(radius), low, high)
+            size = float(radius)
+        except ValueError:
+            size = math.nan  # which is no radius either
+        try:
+            return cls(name.strip(), size, low, high)
         except ValueError as error:
+            reason = f" ({error})" if math.isfinite(size) else ""
             raise ValueError(
                 f"{text!r} names no threat: write l1, l2 or linf, a colon and a "
-                f"radius, as in linf:0.1. ({error})"
+                f"radius, as in linf:0.1.{reason}"
             ) from None
 
     @property

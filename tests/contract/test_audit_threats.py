@@ -108,10 +108,12 @@ def test_what_is_no_threat_is_said_before_the_work(model) -> None:
     numbers = LinearRegression().fit(X, X["a"])
     with pytest.raises(ValueError, match="for classifiers"):
         certus.audit(numbers, X, X["a"], threat=THREAT)
-    # Rows outside the box: the section says why it is missing.
+    # Rows outside the box: the list of claims says why the section is missing.
     outside = ThreatModel("linf", 0.1, 0.0, 1.0)
     found = certus.audit(model, X, y, threat=outside, max_time=1.0)
-    assert any("outside the box" in line for line in found.left_out)
+    (claim,) = (c for c in found.statistical if c.name == "robust_accuracy")
+    assert claim.strength is Strength.REFUSED and "outside the box" in claim.detail
+    assert claim.detail in found.to_markdown()
     assert all(figure.kind != "threat" for figure in found.figures)
 
 
@@ -133,7 +135,26 @@ def test_the_command_line(tmp_path, monkeypatch, capsys) -> None:
     assert "What if rows are changed?" in out and "exactly" in out
     for text in ("linf", "l2:-1", "max:1", "l2:wide"):
         assert main([*asked, "--threat", text]) == 2
-        assert "as in linf:0.1" in capsys.readouterr().err.replace("\n        ", " ")
+        said = capsys.readouterr().err.replace("\n        ", " ")
+        assert "as in linf:0.1" in said and "convert" not in said
+
+
+def test_the_command_line_says_why_rows_of_text_are_not_attacked(
+    tmp_path, monkeypatch, capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = table(200)
+    rows["town"] = np.where(np.arange(200) % 3, "Bern", "Oslo")
+    rows.to_csv("rows.csv", index=False)
+    fitted = ["fit", "rows.csv", "--target", "kind", "--model", "logistic"]
+    assert main(fitted) == 0
+    capsys.readouterr()
+    asked = ["audit", "rows.certus", "rows.csv"]
+    assert main([*asked, "--threat", "l2:0.5"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "refused changed rows: X holds what are no numbers" in said
+    assert main([*asked, "--sensitive", "kind"]) == 2
+    assert "is the target" in capsys.readouterr().err
 
 
 def test_the_command_line_says_that_amounts_have_no_labels(

@@ -356,3 +356,15 @@ def test_robust_accuracy_of_linear_models_by_enumeration():
     found = robust_accuracy(target, X, y, ThreatModel("linf", 0.2))
     assert found.lower == found.upper == np.mean(stands)
     np.testing.assert_array_equal(found.certified, stands)
+
+
+def test_what_an_attack_achieved_is_said_in_words():
+    """Not in arrays, of which a result has many."""
+    model = linear([1.0, 0.0], 0.0)
+    X = np.array([[0.1, 0.0], [5.0, 0.0], [-5.0, 0.0], [-3.0, 0.0]])
+    found = attack(model, X, np.array([1, 1, 0, 1]), ThreatModel("linf", 0.5))
+    assert found.verdict == (
+        "1 of 3 rows that were predicted rightly are fooled: accuracy 50.0 % "
+        "(75.0 % without changes)"
+    )
+    assert str(found) == repr(found) and "array(" not in repr(found)

@@ -63,6 +63,8 @@ def audit(
     for figure in report.figures:
         say(figure.question, indent=2)
         say(figure.answer, style="dim", indent=4)
+    for reason in report.left_out:
+        say(f"left out: {reason}", style="dim", indent=2, hang=2)
     say()
     say(f"wrote {place}")
     return code
@@ -92,6 +94,12 @@ def _groups(met: Meeting, sensitive: list[str] | None, path: Path) -> Any:
         return None
     have = met.frame.columns
     for name in sensitive:
+        if name == met.target:
+            raise Stop(
+                f'--sensitive: "{shorten(name)}" is the target. Name the column whose '
+                "groups are to be compared.",
+                code=2,
+            )
         if name not in have:
             listed = quoted([shorten(column, 20) for column in have], limit=4)
             hint = did_you_mean(name, have) or f" It has {listed}."

@@ -158,7 +158,7 @@ def audit(
         certificate=certificate,
         comparison=details.comparison(comparison),
         figures=(*found.figures, *alike.figures, *changed.figures),
-        left_out=(*found.left_out, *alike.left_out, *changed.left_out),
+        left_out=(*found.left_out, *alike.left_out),
         data=details.data(model, task, rows, unseen),
         params=details.params(model, rows or unseen),
         versions=show_versions(),

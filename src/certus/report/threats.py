@@ -22,13 +22,12 @@ _ROWS = 300  # attacked at most: a sample of more
 
 
 class Judged(NamedTuple):
-    """Claims by strength, a figure, and what is missing."""
+    """Claims by strength, and a figure."""
 
     proved: tuple[Claim, ...] = ()
     measured: tuple[Claim, ...] = ()
     statistical: tuple[Claim, ...] = ()
     figures: tuple[Figure, ...] = ()
-    left_out: tuple[str, ...] = ()
 
 
 def check(threat: Any, task: Task) -> None:
@@ -65,7 +64,10 @@ def judge(
             model, part.X, part.y, threat, delta=delta, max_time=max_time
         )
     except (TypeError, ValueError) as error:
-        return Judged(left_out=(f"changed rows: {str(error).rstrip('.')}",))
+        refused = Claim(
+            "robust_accuracy", Strength.REFUSED, detail=f"changed rows: {error}"
+        )
+        return Judged(statistical=(refused,))
     proved, attacked, expected, *masked = found.claims
     if unseen is None:
         expected = Claim(

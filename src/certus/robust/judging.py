@@ -36,7 +36,7 @@ ATTACKS: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Attacked:
     """What an attack achieved.
 
@@ -84,6 +84,23 @@ class Attacked:
     def success(self) -> float:
         """Share of the rows predicted rightly that were fooled; NaN if none was."""
         return float(np.mean(self.fooled[self.right])) if self.right.any() else np.nan
+
+    @property
+    def verdict(self) -> str:
+        """What was achieved, in a sentence."""
+        right, fooled = int(self.right.sum()), int(self.fooled.sum())
+        clean, kept = float(np.mean(self.right)), self.accuracy
+        said = (
+            f"{fooled:,} of {right:,} rows that were predicted rightly are fooled: "
+            f"accuracy {100 * kept:.1f} % ({100 * clean:.1f} % without changes)"
+        )
+        left = int(np.sum(~self.tried))
+        return f"{said}; {left:,} rows were not tried in time" if left else said
+
+    def __repr__(self) -> str:
+        asked = f"{self.queries:,} questions and {self.gradients:,} gradients"
+        note = f"\n  {self.note}" if self.note else ""
+        return f"{self.verdict}\n  {asked} of single rows{note}"
 
     def interval(self, delta: float = 0.05) -> Interval:
         """Where the error under this attack lies for new rows."""
