@@ -138,3 +138,29 @@ def test_the_command_compares_groups(tmp_path: Path, monkeypatch, capsys) -> Non
     assert "Are groups treated alike?" in capsys.readouterr().out
     assert main(["audit", "t.certus", "all.csv", "--sensitive", "sx"]) == 2
     assert 'Did you mean "sex"?' in capsys.readouterr().err
+
+
+def test_the_label_that_is_never_guessed_is_the_chosen_one_everywhere() -> None:
+    rng = np.random.default_rng(0)
+    X, group = rng.normal(size=(600, 1)), rng.choice(["f", "m"], 600)
+    y = np.where(rng.random(600) < 0.02, "yes", "no")
+    model = LogisticRegression().fit(X[:200], y[:200])
+    assert set(model.predict(X)) == {"no"}
+    rest = {"X_test": X[200:], "y_test": y[200:], "sensitive": group[200:]}
+    found = certus.audit(model, X[:200], y[:200], max_time=2.0, **rest)
+    figure = found.figure("groups")
+    assert "chosen are those called “yes”" in figure.caption
+    at = figure.data["names"].index("selection rate")
+    assert figure.data["values"][at] == [0.0, 0.0]
+
+
+def test_amounts_between_zero_and_one_are_not_said_to_stay_there() -> None:
+    rng = np.random.default_rng(1)
+    X, group = rng.random((600, 1)), rng.integers(0, 2, 600)
+    model = LinearRegression().fit(X[:200], X[:200, 0])
+    rest = {"X_test": X[200:], "y_test": X[200:, 0], "sensitive": group[200:]}
+    figure = certus.audit(model, X[:200], X[:200, 0], max_time=2.0, **rest).figure(
+        "groups"
+    )
+    assert figure.data["names"] == ["score distribution", "mean score"]
+    assert "if the scores of new rows lie in [0, 1]" in figure.caption

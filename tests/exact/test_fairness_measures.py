@@ -386,3 +386,28 @@ def test_a_table_is_shown_as_text_html_json_and_figure() -> None:
     figure = pyplot.figure()
     assert tables[0].plot(figure) is figure
     pyplot.close(figure)
+
+
+def test_what_the_interval_of_a_mean_rests_on_is_said() -> None:
+    """A rare score of 1000 is not seen, and moves the mean beyond every end."""
+    rng = np.random.default_rng(0)
+    a = rng.integers(0, 2, 400)
+    unlucky = 0
+    for _ in range(40):
+        score = np.where(rng.random(400) < 1e-3, 1000.0, rng.random(400))
+        table = independence(score, a, scores=True)
+        seen = bool(score.max() > 1)
+        assert np.isnan(table.low[1]).all() == seen
+        said = "nothing bounds" if seen else "if the scores of new rows lie in [0, 1]"
+        assert sum(said in note for note in table.notes) == 1
+        unlucky += not seen and bool((table.high[1] < 1.4995).all())
+    assert unlucky > 10  # so that it needs saying
+
+
+def test_one_bin_is_enough_for_calibration_to_fail() -> None:
+    """Although the expected error, mostly of other bins, is within the tolerance."""
+    r = np.repeat([0.25, 0.75], [40_000, 800])
+    y = np.concatenate([np.arange(40_000) % 4 == 0, np.zeros(800)]).astype(int)
+    table = calibration(y, r, np.zeros(len(r)), bins=2)
+    assert table.gap("expected_calibration_error").finding == "none"
+    assert table.holds is False and table.gap(table.metrics[2]).finding == "gap"

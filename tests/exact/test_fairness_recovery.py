@@ -124,3 +124,28 @@ def test_few_rows_of_a_group_mean_fewer_folds() -> None:
     assert found.folds == 3
     again = recovery(X, [0] * 37 + [1] * 3)
     np.testing.assert_array_equal(found.auc, again.auc)
+
+
+class Turned(LogisticRegression):
+    """Scores the wrong way round."""
+
+    def predict_proba(self, X):
+        return super().predict_proba(X)[:, ::-1]
+
+
+class Silent(LogisticRegression):
+    """Scores nothing."""
+
+    def predict_proba(self, X):
+        return np.full((len(X), 2), np.nan)
+
+
+def test_scores_the_wrong_way_round_recover_and_no_scores_do_not() -> None:
+    X, member = proxies(4000, 8, 0.5, 0)
+    found = recovery(X, member, estimator=Turned())
+    assert found.auc_high.max() < 0.5
+    least = 1 - found.auc_high.min()
+    assert "turned round" in found.verdict and "hardly" not in found.verdict
+    assert float(found.verdict.split()[-1]) == pytest.approx(least, abs=1e-3)
+    with pytest.raises(ValueError, match="Silent hold NaN"):
+        recovery(X, member, estimator=Silent())

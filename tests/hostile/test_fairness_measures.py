@@ -33,6 +33,8 @@ Y = [0, 1, 1, 0]
         (lambda: independence(Y, A, delta=0), "delta is 0"),
         (lambda: independence(Y, A, tolerance=-1), "tolerance is -1"),
         (lambda: independence(Y, A, tolerance=math.nan), "tolerance is nan"),
+        (lambda: independence(Y, A, tolerance=None), "tolerance is None"),
+        (lambda: independence(np.ma.array(Y, mask=Y), A), "no value in 2 rows"),
         (lambda: independence(Y, A, sample_weight=[1, 1, -1, 1]), "negative"),
         (lambda: independence(Y, A, sample_weight=[0] * 4), "zero everywhere"),
         (lambda: independence(Y, A, sample_weight=[1]), "numbers of rows differ"),
@@ -43,6 +45,8 @@ Y = [0, 1, 1, 0]
         (lambda: calibration(Y, [0.1, 2.0, 0.3, 0.4], A), "probabilities in"),
         (lambda: calibration([0, 1, 2, 1], [0.1] * 4, A), "positive= to say"),
         (lambda: calibration(Y, [0.1] * 4, A, bins=0), "bins is 0"),
+        (lambda: calibration(Y, [0.1] * 4, A, bins=2.0), "pass a whole number"),
+        (lambda: calibration(Y, [0.1] * 4, A, bins="few"), "pass a whole number"),
         (lambda: calibration(Y, [0.1] * 4, A, bins=[0.5, 0.2]), "ascending order"),
         (lambda: calibration(Y, [0.1] * 4, A, bins=[0.2, 1]), "beyond the bins"),
         (lambda: sufficiency(Y, [0.1, 5.5, 2, 3], A), "pass the edges"),
@@ -50,7 +54,7 @@ Y = [0, 1, 1, 0]
     ],
 )
 def test_what_is_wrong_is_said(call, said) -> None:
-    with pytest.raises((ValueError, KeyError), match=said):
+    with pytest.raises((TypeError, ValueError, KeyError), match=said):
         call()
 
 
@@ -164,3 +168,35 @@ def test_a_million_rows_take_seconds(attributes) -> None:
 
 def test_labels_from_a_file_cannot_steer_the_terminal() -> None:
     assert "\x1b" not in str(independence(Y, ["\x1b[31ma", "b"] * 2))
+
+
+def test_numbers_among_objects_are_numbers_and_masked_values_missing() -> None:
+    wanted = separation(Y, Y, A).to_dict()
+    for kind in (int, bool, float):
+        odd = np.array(Y, dtype=kind).astype(object)
+        assert separation(odd, Y, A).to_dict() == wanted
+    hidden = np.ma.array(["a", "b", "a", "b"], mask=[0, 0, 1, 0])
+    assert independence(Y, hidden)["selection_rate"] == {"a": 0.0, "b": 0.5, None: 1.0}
+
+
+@pytest.mark.parametrize("scale", [5e-324, 1e308])
+def test_the_scale_of_weights_says_nothing(scale: float) -> None:
+    score, w = [0.1, 0.6, 0.9, 0.2], [scale] * 4
+    for call in (
+        lambda **more: independence(Y, A, **more),
+        lambda **more: independence(score, A, **more),
+        lambda **more: calibration(Y, score, A, **more),
+    ):
+        plain, weighted = call(), call(sample_weight=w)
+        np.testing.assert_allclose(weighted.values, plain.values, atol=1e-15)
+
+
+def test_narrow_bins_and_attributes_of_one_name_are_told_apart() -> None:
+    table = calibration(Y, [0.1, 0.50001, 0.500015, 0.9], A, bins=2000)
+    assert len(set(table.metrics)) == len(table.metrics)
+    both = pd.DataFrame({"metric": A, "group_metric": Y})
+    frame = independence(Y, both).to_frame()
+    assert frame["group_metric"].to_list() == ["a", "a", "b", "b"]
+    assert frame["group_group_metric"].to_list() == ["0", "1", "0", "1"]
+    twice = independence(Y, both.set_axis(["g", "g"], axis=1)).to_frame()
+    assert twice.columns[1:3] == ["g", "group_g"]

@@ -254,9 +254,22 @@ def test_what_a_file_may_hold_in_place_of_numbers(rows: Any) -> None:
         return copied
 
     nothing = [np.full(len(m), np.nan) for m in cuts.mixing_]
+    without_multipliers = copy.deepcopy(cuts)
+    del without_multipliers.certificate_.evidence.arrays["multipliers"]
+    plain = Decorrelation().fit(X, sensitive=g)
     words = np.array([["a", "b"]] * 2)
     for model in (
         forged(cuts, mixing_=nothing),
+        forged(cuts, mixing_=None),
+        forged(cuts, mixing_=[None, None]),
+        forged(cuts, thresholds_=np.ones(2)),
+        forged(cuts, groups_=None),
+        forged(cuts, groups_=[["a"], ["b"]]),
+        forged(cuts, classes_=np.array([])),
+        forged(cuts, {"gap": True}),
+        forged(cuts, {"criterion": ["separation"]}),
+        forged(cuts, {"objective": np.ones(2)}),
+        without_multipliers,
         forged(cuts, mixing_=cuts.mixing_[:1]),
         forged(cuts, thresholds_=[t[:0] for t in cuts.thresholds_]),
         forged(cuts, {"gap": np.inf}),
@@ -270,6 +283,13 @@ def test_what_a_file_may_hold_in_place_of_numbers(rows: Any) -> None:
         forged(bent, {"strength": -1e9}),
         forged(bent, {"strength": np.nan}),
         forged(bent, {"strength": None}),
+        forged(mixed, weights_=None),
+        forged(plain, {"alpha": None}),
+        forged(plain, {"alpha": -1.0}),
+        forged(plain, mean_=np.zeros(1)),
+        forged(plain, mean_=None),
+        forged(plain, directions_=np.array([["a"]])),
+        forged(plain, loadings_=plain.loadings_[:, :-1]),
     ):
         with pytest.raises(ValueError, match="restore its"):
             certus.certify(model, X, y, sensitive=g)
@@ -283,6 +303,18 @@ def test_what_a_file_may_hold_in_place_of_numbers(rows: Any) -> None:
         forged(bent, {"strength": 4.0}),
     ):
         assert certus.certify(model, X, y, sensitive=g).met is False
+
+
+def test_a_moved_mean_shows_in_what_is_taken_away(rows: Any) -> None:
+    X, _, g = rows
+    moved = Decorrelation().fit(X, sensitive=g)
+    honest = moved.certificate_["removed_variance"].value
+    moved.mean_ = moved.mean_ + 100.0
+    found = certus.certify(moved, X, sensitive=g)["removed_variance"].value
+    scale = np.abs(X).max(axis=0)
+    away = np.square((moved.transform(X) - X) / scale).mean(axis=0).sum()
+    assert found == pytest.approx(away / (X / scale).var(axis=0).sum())
+    assert found > 100 * honest
 
 
 def test_multipliers_that_were_never_answered_are_answered_at_full_level() -> None:

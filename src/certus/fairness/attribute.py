@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from certus.fairness.groups import Array, groups_of
+from certus.fairness.groups import Array, groups_of, objects_of
 
 
 class Attributed:
@@ -31,7 +31,7 @@ class Attributed:
                     "The attribute is passed twice, as sensitive and in "
                     "sensitive_columns. Leave one out."
                 )
-            found = np.asarray(sensitive, dtype=object)
+            found = objects_of(sensitive)
             if found.ndim not in (1, 2):
                 raise ValueError(
                     f"sensitive has shape {found.shape}; pass one value per row, or "

@@ -2,7 +2,8 @@
 
 Each metric says how many events may go wrong in a group (``events``); the failure
 probability of a table is shared out over all of them, so that all intervals hold
-together. Which interval is stated is settled by the kind of metric, never by the data:
+together. Which interval is stated is settled by the kind of metric and the number of
+rows, not by the outcomes. That scores lie in [0, 1] is read off them, and said:
 
     a share of rows        Clopper–Pearson
     a mean in [0, 1]       empirical Bernstein (few rows: Hoeffding)

@@ -44,7 +44,7 @@ def groups_of(sensitive: Any, n: int) -> Groups:
     """The groups of ``n`` rows; several columns make groups of combinations."""
     names = tuple(str(name) for name in getattr(sensitive, "columns", ()))
     names = names or tuple(str(x) for x in [getattr(sensitive, "name", None)] if x)
-    columns = np.asarray(sensitive, dtype=object)
+    columns = objects_of(sensitive)
     if columns.ndim not in (1, 2) or (columns.ndim == 2 and not columns.shape[1]):
         raise ValueError(
             f"sensitive has shape {columns.shape}; pass one value per row, or one "
@@ -66,6 +66,14 @@ def groups_of(sensitive: Any, n: int) -> Groups:
     order = sorted(range(len(found)), key=lambda i: _order(found[i]))
     labels = tuple(found[i] if len(parts) > 1 else found[i][0] for i in order)
     return Groups(labels, np.argsort(order)[members], names)
+
+
+def objects_of(sensitive: Any) -> Array:
+    """The attribute as an array of objects; what is masked is missing."""
+    found = np.array(sensitive, dtype=object)
+    if np.ma.isMaskedArray(sensitive):
+        found[np.ma.getmaskarray(sensitive)] = None
+    return found
 
 
 def _combinations(codes: list[Array]) -> tuple[Array, Array]:
@@ -147,6 +155,9 @@ def scores_of(name: str, values: Any) -> Array:
 
 
 def _column(name: str, values: Any) -> Array:
+    hidden = int(np.ma.count_masked(values)) if np.ma.isMaskedArray(values) else 0
+    if hidden:
+        raise ValueError(f"{name} has no value in {hidden:,} rows; drop those rows.")
     found = np.asarray(values)
     if found.ndim == 2 and found.shape[1] == 1:
         found = found[:, 0]
@@ -182,7 +193,7 @@ def same_length(**columns: Array) -> int:
 
 def classes_of(positive: Any, **columns: Array) -> list[Any]:
     """Labels that get rows of their own: the positive one of two, or all of several."""
-    kinds = {"number" if c.dtype.kind in "biuf" else "text" for c in columns.values()}
+    kinds = {_is_number(c) for c in columns.values()}
     if len(kinds) > 1:
         raise ValueError(
             f"{' and '.join(columns)} have labels of different kinds, numbers and "
@@ -211,6 +222,12 @@ def classes_of(positive: Any, **columns: Array) -> list[Any]:
     return found[-1:] if len(found) <= 2 else found
 
 
+def _is_number(column: Array) -> bool:
+    if column.dtype.kind == "O":
+        return all(isinstance(v, bool | int | float | np.number) for v in column)
+    return column.dtype.kind in "biuf"
+
+
 def weights_of(sample_weight: Any, n: int) -> Array | None:
     """Weights, none of them negative and not all zero; None if there are none."""
     if sample_weight is None:
@@ -219,4 +236,5 @@ def weights_of(sample_weight: Any, n: int) -> Array | None:
     same_length(rows=np.empty(n), sample_weight=weights)
     if weights.min() < 0 or not weights.any():
         raise ValueError("sample_weight must not be negative, nor zero everywhere.")
-    return weights
+    # Neither their sum nor the products with it may overflow; the scale says nothing.
+    return np.ldexp(weights, -int(np.frexp(weights.max())[1]))

@@ -61,6 +61,13 @@ def fit_network(
 ) -> Fitted:
     """Train a clone of ``model.estimator`` into ``model.estimator_``."""
     network = clone(model.estimator)
+    if hasattr(network, "engine"):
+        if network.engine == "explicit":
+            raise ValueError(
+                "engine='explicit' has no further penalty. Set engine='auto' to train "
+                "with torch."
+            )
+        network.set_params(engine="torch")
     A = model._read_sensitive(X, sensitive)
     s = weights(sample_weight, None, A, None, len(A))
     if hasattr(network, "_learn_scale"):  # images are scaled before they are read

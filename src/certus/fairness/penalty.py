@@ -58,7 +58,8 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
     estimator : estimator
         A linear model of certus with an L2 penalty and no other, such as
         ``LogisticRegression``, ``Ridge``, ``LinearSVC``, ``PoissonRegressor``; or a
-        network of certus.deep, such as ``NeuralClassifier``.
+        network of certus.deep, such as ``NeuralClassifier`` or ``MLPClassifier``, which
+        torch then trains.
     strength : float, default=1.0
         Weight of the penalty.
     sensitive_columns : name, place, or list of them, optional
@@ -137,8 +138,8 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
 
     @property
     def _is_network(self) -> bool:
-        kinds = type(self.estimator).__mro__
-        return any(kind.__name__ == "NeuralModel" for kind in kinds)
+        kinds = {kind.__name__ for kind in type(self.estimator).__mro__}
+        return bool(kinds & {"NeuralModel", "MultilayerPerceptron"})
 
     def _fit_linear(self, X: Any, y: Any, sample_weight: Any, sensitive: Any) -> Fitted:
         given = X

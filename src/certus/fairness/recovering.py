@@ -98,7 +98,14 @@ class Recovery:
                 f"the attribute can be recovered: for {words(self.groups[best])} the "
                 f"area under the curve is at least {floor(self.auc_low[best])}"
             )
-        worst = float(self.auc_high.max())
+        turned = int(np.argmin(self.auc_high))
+        if self.auc_high[turned] < 0.5:
+            return (
+                "the attribute can be recovered from the scores turned round: for "
+                f"{words(self.groups[turned])} the area under the curve is then at "
+                f"least {floor(1 - self.auc_high[turned])}"
+            )
+        worst = float(max(self.auc_high.max(), 1 - self.auc_low.min()))
         if worst < 0.6:
             return "this model hardly recovers the attribute: area under the curve " + (
                 f"at most {math.ceil(1000 * worst) / 1000:g}"
@@ -223,6 +230,11 @@ def _judge(
     """Areas by group, the share guessed right, and the fewest rows of each side."""
     fitted = clone(model).fit(take(X, train), y[train])
     scores = _scores(fitted, take(X, test))
+    if np.isnan(scores).any():
+        raise ValueError(
+            f"The scores of {type(fitted).__name__} hold NaN, which recovers nothing. "
+            "Use an estimator that scores every row."
+        )
     areas = [area(scores[:, a], y[test] == a) for a in range(k)]
     counts = np.bincount(y[test], minlength=k)
     right = float(np.mean(scores.argmax(axis=1) == y[test]))

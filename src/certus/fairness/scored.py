@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from certus.bounds.intervals import check_count
 from certus.fairness.cells import (
     BinError,
     Distribution,
@@ -30,6 +31,9 @@ from certus.fairness.groups import (
 )
 from certus.fairness.table import GroupTable, make_table
 
+_BOUNDED = (
+    "the interval of the mean score holds if the scores of new rows lie in [0, 1] too"
+)
 _UNBOUNDED = (
     "no interval for the mean score: scores lie outside [0, 1], and nothing bounds the "
     "mean of new ones"
@@ -51,8 +55,8 @@ def calibration(
 
     ``calibration_error`` of a bin is the share of positive truths less the mean score,
     ``expected_calibration_error`` the mean of its size over bins. The criterion holds
-    if the latter is within the tolerance in every group. Calibration in each group
-    implies sufficiency.
+    if the latter is within the tolerance in every group and no bin shows more.
+    Calibration in each group implies sufficiency.
 
     Parameters
     ----------
@@ -94,9 +98,9 @@ def calibration(
             "expected_calibration_error", true, found, place, len(edges) - 1, w
         )
     ]
-    for b, (low, high) in enumerate(pairwise(edges)):
-        name = f"calibration_error{_range(low, high)}"
-        width = float(high - low)
+    for b, said in enumerate(_ranges(edges)):
+        width = float(edges[b + 1] - edges[b])
+        name = f"calibration_error{said}"
         metrics.append(BinError(name, true, found, place == b, width, w))
     return make_table(
         "calibration",
@@ -136,7 +140,7 @@ def of_scores(
         # Means cannot differ by more than distributions do.
         decisive=[f"score_distribution{said}" for said in among],
         weighted=w is not None,
-        notes=() if bounded or w is not None else (_UNBOUNDED,),
+        notes=(_BOUNDED if bounded else _UNBOUNDED,) if w is None else (),
     )
 
 
@@ -157,8 +161,8 @@ def rates_by_score(
     true = truth == _one_class(positive, truth)
     edges, place = _bins(bins, found)
     metrics, decisive = [], []
-    for b, (low, high) in enumerate(pairwise(edges)):
-        metrics.append(Share(f"positive_rate{_range(low, high)}", true, place == b, w))
+    for b, said in enumerate(_ranges(edges)):
+        metrics.append(Share(f"positive_rate{said}", true, place == b, w))
         if len(np.unique(groups.members[place == b])) > 1:
             decisive.append(metrics[-1].metric)
     left = len(metrics) - len(decisive)
@@ -186,24 +190,28 @@ def _one_class(positive: Any, truth: Array) -> Any:
     return classes[0]
 
 
-def _range(low: float, high: float) -> str:
-    return f"[{low:.3g}–{high:.3g}]"
+def _ranges(edges: Array) -> list[str]:
+    """Bins by their ends, with as many digits as tell them apart."""
+    for digits in range(3, 18):
+        ends = [f"{edge:.{digits}g}" for edge in edges]
+        if len(set(ends)) == len(ends):
+            break
+    return [f"[{low}–{high}]" for low, high in pairwise(ends)]
 
 
 def _bins(bins: Any, scores: Array) -> tuple[Array, Array]:
     """Edges, and the bin of each score; the last bin holds its upper end."""
-    if isinstance(bins, int | np.integer):
-        if bins < 1:
-            raise ValueError(f"bins is {bins}; use at least one.")
+    if np.ndim(bins) == 0:
+        bins = check_count("bins", bins)
         if scores.min() < 0 or scores.max() > 1:
             raise ValueError(
                 f"scores lie between {scores.min():.6g} and {scores.max():.6g}; pass "
                 "the edges of the bins, fixed without looking at the outcomes."
             )
-        edges = np.linspace(0.0, 1.0, int(bins) + 1)
+        edges = np.linspace(0.0, 1.0, bins + 1)
     else:
         edges = scores_of("bins", bins)
-        if len(edges) < 2 or (np.diff(edges) <= 0).any():
+        if len(edges) < 2 or (edges[1:] <= edges[:-1]).any():
             raise ValueError("bins must be edges in ascending order, at least two.")
         if scores.min() < edges[0] or scores.max() > edges[-1]:
             raise ValueError(

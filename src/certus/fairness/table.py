@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import math
+import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -171,12 +172,16 @@ class GroupTable:
         names = self.attributes or tuple(f"group{j}" for j in range(len(parts[0])))
         if not self.attributes and not several:
             names = ("group",)
-        taken = {"metric", *_FRAMED}
-        names = tuple(f"group_{n}" if n in taken else n for n in names)
+        taken, free = {"metric", *_FRAMED}, []
+        for name in names:
+            while name in taken:
+                name = f"group_{name}"
+            taken.add(name)
+            free.append(name)
         k = len(self.metrics)
         columns = {
             name: [None if p[j] is None else str(p[j]) for p in parts] * k
-            for j, name in enumerate(names)
+            for j, name in enumerate(free)
         }
         each = {name: getattr(self, name).ravel() for name in _FRAMED}
         return pl.DataFrame(
@@ -262,7 +267,7 @@ def make_table(
 ) -> GroupTable:
     """The table of some metrics; all must be decisive unless some are named."""
     check_delta(delta)
-    if not (math.isfinite(tolerance) and tolerance >= 0):
+    if not (isinstance(tolerance, numbers.Real) and 0 <= tolerance < math.inf):
         raise ValueError(f"tolerance is {tolerance!r}; use a number from 0 upwards.")
     events = max(1, sum(metric.events for metric in metrics) * len(groups.labels))
     rows = [metric.measure(groups, delta, events) for metric in metrics]

@@ -61,7 +61,7 @@ class Frontier:
 
     @property
     def efficient(self) -> Array:
-        """Whether no other value was both more accurate and more equal."""
+        """Whether no other value was as good in both and better in one."""
         a, d = self.accuracy, np.nan_to_num(self.difference)
         better = (a[:, None] >= a) & (d[:, None] <= d)
         strictly = (a[:, None] > a) | (d[:, None] < d)
@@ -71,7 +71,7 @@ class Frontier:
         lines = [f"{self.parameter:>12}  accuracy            difference"]
         rows = zip(self.values, self.accuracy, self.low, self.high, self.difference)
         for keep, (value, a, low, high, d) in zip(self.efficient, rows):
-            mark = "" if keep else "  (another is better in both)"
+            mark = "" if keep else "  (another is at least as good in both)"
             said = f"{value:.4g}" if isinstance(value, float) else str(value)
             lines.append(f"{said:>12}  {a:.3f} ({low:.3f}–{high:.3f})  {d:.3f}{mark}")
         return "\n".join(lines)

@@ -101,13 +101,15 @@ def judge(
         return Judged(left_out=(f"groups: there are more than {_LABELS} labels",))
     if task.labels:
         share = delta / 4  # three tables and the rates behind their exclusion
+        chosen = classes_of(None, y_true=unseen.y, y_pred=guess)
+        # The same label counts as chosen in all, even one that was never guessed.
+        one = chosen[0] if len(chosen) == 1 else None
         tables = [
-            independence(guess, values, delta=share),
+            independence(guess, values, positive=one, delta=share),
             separation(unseen.y, guess, values, delta=share),
             sufficiency(unseen.y, guess, values, delta=share),
         ]
         excluded = _exclusion(unseen.y, guess, values, share)
-        chosen = classes_of(None, y_true=unseen.y, y_pred=guess)
     else:
         tables = [independence(guess, values, scores=True, delta=delta)]
         excluded, chosen = "", []
@@ -162,6 +164,7 @@ def _figure(
                 row.append([None if v != v else v for v in part])
     more = len(tables[0].groups) - len(keep)
     rest = f"; {more:,} smaller groups are not drawn" if more else ""
+    rest += "".join(f"; {note}" for table in tables for note in table.notes[1:])
     return Figure(
         "groups",
         "Are groups treated alike?",

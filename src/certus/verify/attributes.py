@@ -115,12 +115,11 @@ def check_decorrelation(
     data.refuse_holes(Z)
     s = data.weights(sample_weight, None, Z, None, len(Z))
     share = s / s.sum()
-    alpha = float(evidence.params.get("alpha", 1.0))
-    centre = np.asarray(model.mean_, dtype=float)
-    taken = ((Z - centre) @ model.directions_) @ model.loadings_
+    alpha = evidence.params.get("alpha", 1.0)
+    taken = _taken(model, alpha, Z)
     scale = np.maximum(np.abs(Z).max(axis=0), 1e-300)
     before = share @ np.square((Z - share @ Z) / scale)
-    gone = float((share @ np.square((taken - share @ taken) / scale)).sum())
+    gone = float((share @ np.square(taken / scale)).sum())
     part = gone / max(float(before.sum()), 1e-300)
     removed = Claim(
         "removed_variance",
@@ -136,6 +135,24 @@ def check_decorrelation(
     claim = _covariance_claim(wrong, np.sqrt(before), columns, share, alpha)
     status = Status.SOLVED if claim.met else Status.TOL_NOT_REACHED
     return [claim, removed], status, marks
+
+
+def _taken(model: Any, alpha: Any, Z: Array) -> Array:
+    """What the map takes from each row; it may come from a file."""
+    names = ("mean_", "directions_", "loadings_")
+    parts = [np.asarray(getattr(model, name, None)) for name in names]
+    d, k = Z.shape[1], parts[1].shape[-1] if parts[1].ndim else 0
+    if (
+        any(part.dtype.kind not in "fiu" for part in parts)
+        or [part.shape for part in parts] != [(d,), (d, k), (k, d)]
+        or isinstance(alpha, bool)
+        or not (isinstance(alpha, int | float) and 0 <= alpha <= 1)
+    ):
+        raise ValueError(
+            "This model is no map of these columns that a fit leaves. Fit it again, or "
+            "restore its file."
+        )
+    return np.asarray(((Z - parts[0]) @ parts[1]) @ parts[2])
 
 
 def _covariance_claim(

@@ -15,6 +15,7 @@ classifiers over those classifiers.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -169,24 +170,56 @@ def _check(
 
 def _require_sound(model: Any, evidence: Evidence) -> None:
     """Raise if what may come from a file is not what a fit leaves."""
-    params, k = evidence.params, len(model.groups_)
+    params = evidence.params
     gap = params.get("gap")
-    if params.get("criterion") not in RATES or params.get("objective") not in WORTH:
+    criterion, objective = params.get("criterion"), params.get("objective")
+    if not (isinstance(criterion, str) and criterion in RATES) or not (
+        isinstance(objective, str) and objective in WORTH
+    ):
         raise _odd("criterion or objective is unknown")
-    if not (isinstance(gap, int | float) and 0 <= gap <= 1):
+    if isinstance(gap, bool) or not (isinstance(gap, int | float) and 0 <= gap <= 1):
         raise _odd(f"gap is {gap!r:.40}")
+    if "multipliers" not in evidence.arrays:
+        raise _odd("it has no multipliers")
     for name, values in evidence.arrays.items():
-        if name != "sensitive" and np.asarray(values).dtype.kind not in "fiu":
+        if name != "sensitive" and not _are_numbers(values):
             raise _odd(f"{name} are no numbers")
-    cuts = getattr(model, "thresholds_", None)
-    if cuts is not None and not (
-        [len(cut) for cut in cuts] == [len(part) for part in model.mixing_]
-        and len(cuts) == k
+    groups = getattr(model, "groups_", None)
+    if not (
+        isinstance(groups, tuple | list)
+        and all(isinstance(label, Hashable) for label in groups)
+    ):
+        raise _odd("its groups are no labels")
+    classes: Any = getattr(model, "classes_", None)
+    if np.shape(classes) not in ((1,), (2,)):
+        raise _odd("it has neither one nor two classes")
+    if evidence.kind == "group_thresholds":
+        _require_cuts(model, len(groups))
+        return
+    found = getattr(model, "estimators_", None)
+    shares: Any = getattr(model, "weights_", None)
+    if not (isinstance(found, list) and found and _are_numbers(shares)) or (
+        np.shape(shares) != (len(found) + 2,)
+    ):
+        raise _odd("a classifier has no share")
+
+
+def _require_cuts(model: Any, k: int) -> None:
+    cuts: Any = getattr(model, "thresholds_", None)
+    shares: Any = getattr(model, "mixing_", None)
+    if not (
+        all(isinstance(x, list) and len(x) == k for x in (cuts, shares))
+        and all(_are_numbers(x) and np.ndim(x) == 1 for x in (*cuts, *shares))
+        and [len(x) for x in cuts] == [len(x) for x in shares]
     ):
         raise _odd("a group has no threshold, or a threshold no share")
-    found = getattr(model, "estimators_", None)
-    if found is not None and np.shape(model.weights_) != (len(found) + 2,):
-        raise _odd("a classifier has no share")
+
+
+def _are_numbers(values: Any) -> bool:
+    try:
+        return np.asarray(values).dtype.kind in "fiu"
+    except ValueError:  # parts of different lengths
+        return False
 
 
 def _odd(what: str) -> ValueError:
