@@ -297,6 +297,39 @@ def test_networks_minimise_the_same_objective() -> None:
     assert certus.certify(model, X, y).met is None
 
 
+@pytest.mark.catalog("FAIR-09")
+@pytest.mark.parametrize("kind", ["classes", "amounts"])
+def test_perceptrons_minimise_the_same_objective(kind, tmp_path) -> None:
+    pytest.importorskip("torch")
+    from certus.deep import MLPClassifier, MLPRegressor
+
+    X, y, g = data(11, 300, 3)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    y = y if kind == "classes" else X[:, 0] + 0.1 * y
+    cls = MLPClassifier if kind == "classes" else MLPRegressor
+    options = {"alpha": 0.0, "learning_rate_init": 0.02, "max_iter": 60}
+    net = cls(
+        hidden_layer_sizes=(4,), n_iter_no_change=np.inf, random_state=0, **options
+    )
+    spread = []
+    for strength in (0.0, 50.0):
+        model = CovariancePenalty(net, strength).fit(X, y, sensitive=g)
+        z = model.estimator_._scores(X)
+        z = z[:, -1] - (z[:, 0] if z.shape[1] == 2 else 0)
+        spread.append(between(z, g) / z.var())
+        found = certus.certify(model, X, y, sensitive=g)
+        assert found["gradient_ratio"].value < 1e-4
+    assert spread[1] < spread[0] / 5
+    if kind == "classes":
+        loss = np.logaddexp(0, -(2 * y - 1) * z).mean() + 25 * between(z, g)
+        assert found["training_loss"].value == pytest.approx(loss, rel=1e-5)
+    again = certus.load(model.save(tmp_path / "model.certus"))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    with pytest.raises(ValueError, match="engine"):
+        explicit = net.set_params(engine="explicit")
+        CovariancePenalty(explicit).fit(X, y, sensitive=g)
+
+
 @pytest.mark.parametrize("scores", [2, 3])
 def test_the_explained_variance_of_several_scores(scores: int) -> None:
     torch = pytest.importorskip("torch")

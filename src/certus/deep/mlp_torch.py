@@ -96,11 +96,18 @@ def poisson(z: Tensor, y: Tensor) -> Tensor:
 
 
 def fit(
-    model: Any, X: Any, y: Any, weight: Any, X_val: Any, y_val: Any, fresh: bool
+    model: Any,
+    X: Any,
+    y: Any,
+    weight: Any,
+    X_val: Any,
+    y_val: Any,
+    fresh: bool,
+    change: Any = None,
 ) -> Fitted:
     """Train the perceptron's module, and leave what its explicit fit would."""
     inner = _inner(model, X, y, fresh, fresh)
-    done = inner._fit(X, y, weight, X_val, y_val)
+    done = inner._fit(X, y, weight, X_val, y_val, change)
     _adopt(model, inner)
     run = inner._run
     if fresh or not hasattr(model, "loss_curve_"):
@@ -152,11 +159,13 @@ def _as_fitted(model: Any, inner: Any) -> None:
             setattr(inner, name, vars(model)[name])
 
 
-def stated(model: Any, X: Any, y: Any, weight: Any, chosen: Any) -> Any:
+def stated(
+    model: Any, X: Any, y: Any, weight: Any, chosen: Any, change: Any = None
+) -> Any:
     """The loss on some rows, for the verifier."""
     inner = model._neural(model.module_, {})
     _as_fitted(model, inner)
-    return inner._stated(X, y, weight, chosen)
+    return inner._stated(X, y, weight, chosen, change)
 
 
 def _adopt(model: Any, inner: Any) -> None:

@@ -104,7 +104,13 @@ class MultilayerPerceptron(Estimator):
     # -- fitting ------------------------------------------------------------------
 
     def _fit(
-        self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        X_val: Any,
+        y_val: Any,
+        change: Any = None,
     ) -> Fitted:
         self._check_params()
         if (X_val is None) != (y_val is None):
@@ -112,7 +118,7 @@ class MultilayerPerceptron(Estimator):
         given = (X, y, sample_weight)
         fresh = not (self.warm_start and hasattr(self, "n_layers_"))
         if self._on_torch():
-            return _torch().fit(self, *given, X_val, y_val, fresh)
+            return _torch().fit(self, *given, X_val, y_val, fresh, change)
         rows, rng = self._begin(X, y, sample_weight, fresh, fresh)
         rows, held = hold_out(self, rows, X_val, y_val, rng)
         self._set_penalty(rows)
@@ -250,11 +256,13 @@ class MultilayerPerceptron(Estimator):
         arrays = {f"history_{k}": np.asarray(v) for k, v in self.history_.items()}
         return Evidence("network", (), params, arrays)
 
-    def _stated(self, X: Any, y: Any, sample_weight: Any, chosen: Any) -> Any:
+    def _stated(
+        self, X: Any, y: Any, sample_weight: Any, chosen: Any, change: Any = None
+    ) -> Any:
         """The loss on some rows, for the verifier."""
         check_is_fitted(self)
         if self._on_torch():
-            return _torch().stated(self, X, y, sample_weight, chosen)
+            return _torch().stated(self, X, y, sample_weight, chosen, change)
         Y = self._targets(np.asarray(y), reset=False)
         s = self._row_weights(y, sample_weight, len(Y))
         Y = (Y - self._shift) / self._scale if self._scale is not None else Y
