@@ -4,7 +4,8 @@ A :class:`Abstract` stands where a tensor would: torch hands every function it m
 ``__torch_function__``, which knows a few kinds of step (linear maps, functions of one
 entry, maxima, rearrangements); :mod:`certus.robust.layers` says which is which.
 Subclasses say what each does to their sets. A step that is not known raises
-:class:`Unknown`: nothing is guessed.
+:class:`Unknown`: nothing is guessed. A set that was changed in place is not read again,
+by any name.
 """
 
 from __future__ import annotations
@@ -65,12 +66,14 @@ class Rounding(NamedTuple):
     unit: float
     tiny: float
     most: float
+    dtype: torch.dtype = torch.float64
 
     @classmethod
-    def of(cls, dtype: torch.dtype) -> Rounding:
+    def of(cls, dtype: torch.dtype, device: Any = None) -> Rounding:
         """That of a dtype, and of float64, in which bounds are computed."""
         kind = torch.finfo(dtype)
-        return cls(kind.eps / 2 + 2.0**-52, kind.smallest_normal, kind.max / 4)
+        unit = max(kind.eps / 2, _shortcut(dtype, device)) + 2.0**-52
+        return cls(unit, kind.smallest_normal, kind.max / 4, dtype)
 
     def share(self, terms: int) -> float:
         """The share of the sizes of its terms that a sum may lose."""
@@ -78,6 +81,17 @@ class Rounding(NamedTuple):
         if lost > 0.1:
             raise Unknown(f"sums of {terms:,} terms in this precision have no bound")
         return lost / (1 - lost)
+
+
+def _shortcut(dtype: torch.dtype, device: Any) -> float:
+    """The unit of products that torch may compute in fewer digits than it keeps."""
+    if dtype != torch.float32:
+        return 0.0
+    asked = {"high": 2.0**-11, "medium": 2.0**-8}
+    unit = asked.get(torch.get_float32_matmul_precision(), 0.0)
+    if getattr(device, "type", "cpu") != "cpu" and torch.backends.cudnn.allow_tf32:
+        unit = max(unit, 2.0**-11)
+    return unit
 
 
 class Memory:
@@ -99,17 +113,36 @@ class Memory:
         return self._kept[self._at - 1]
 
 
+class Storage:
+    """What a tensor and its views share: a change in place changes all of them."""
+
+    changed = False
+
+
 class Abstract:
     """A set of rows on its way through a network; abstract.
 
     Subclasses define ``linear``, ``entrywise``, ``maximum``, ``rearranged``, ``added``
-    and ``joined``.
+    and ``joined``; ``dtype`` is that of the network, though bounds are in float64.
     """
 
     shape: torch.Size
-    dtype = torch.float64
+    dtype: torch.dtype
+    storage: Storage
     device = torch.device("cpu")
     is_cuda = requires_grad = False
+
+    def __new__(cls, *_: Any, **__: Any) -> Any:
+        """With a storage of its own."""
+        new = object.__new__(cls)
+        new.storage = Storage()
+        return new
+
+    def same(self) -> Any:
+        """The same set elsewhere."""
+        new = type(self).__new__(type(self))
+        new.__dict__.update({**self.__dict__, "storage": Storage()})
+        return new
 
     def linear(self, step: Map) -> Abstract:
         """After a linear map."""
@@ -167,7 +200,7 @@ class Abstract:
         if handler is None:
             name = getattr(func, "__name__", str(func))
             raise Unknown(f"{name} has no known bound")
-        return handler(*args, **(kwargs or {}))
+        return _called(handler, *args, **(kwargs or {}))
 
     def __getattr__(self, name: str) -> Any:
         from certus.robust.layers import METHODS
@@ -175,12 +208,29 @@ class Abstract:
         method = METHODS.get(name)
         if method is None:
             raise Unknown(f"{name} has no known bound")
-        return lambda *args, **kwargs: method(self, *args, **kwargs)
+        return lambda *args, **kwargs: _called(method, self, *args, **kwargs)
 
     def __add__(self, other: Any) -> Any:
         return self.add(other)
 
     __radd__ = __add__
+
+    def __iadd__(self, other: Any) -> Any:
+        return self._replaced(self + other)
+
+    def __isub__(self, other: Any) -> Any:
+        return self._replaced(self - other)
+
+    def __imul__(self, other: Any) -> Any:
+        return self._replaced(self * other)
+
+    def __itruediv__(self, other: Any) -> Any:
+        return self._replaced(self / other)
+
+    def _replaced(self, new: Any) -> Any:
+        """What stands in this place from now on."""
+        self.storage.changed = True
+        return new
 
     def __sub__(self, other: Any) -> Any:
         return self.add(-other)
@@ -205,7 +255,7 @@ class Abstract:
     def __getitem__(self, key: Any) -> Any:
         from certus.robust.layers import moved
 
-        return moved(self, lambda v: v[key])
+        return _called(moved, self, lambda v: v[key])
 
     def _unknown(self, *_: Any) -> Any:
         # Comparisons would else be answered by the identity of objects.
@@ -213,14 +263,39 @@ class Abstract:
 
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _unknown
     __bool__ = __iter__ = __pow__ = __rpow__ = __rtruediv__ = __float__ = _unknown
+    __setitem__ = _unknown
     __hash__ = object.__hash__
+
+
+def _called(handler: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """A step, if what it is given still is what it was and is computed in full."""
+    if torch.is_autocast_enabled("cpu"):
+        raise Unknown("a step in the precision of autocast has no known bound")
+    given = [*args, *kwargs.values()]
+    given += [part for arg in given if isinstance(arg, list | tuple) for part in arg]
+    for part in given:
+        if isinstance(part, Abstract):
+            unchanged(part)
+    out = handler(*args, **kwargs)
+    if kwargs.get("inplace") and out is not args[0]:
+        args[0].storage.changed = True
+    return out
+
+
+def unchanged(x: Abstract) -> Abstract:
+    """The set, unless a step has written into it."""
+    if x.storage.changed:
+        raise Unknown(
+            "an entry that is read after a change in place has no known bound"
+        )
+    return x
 
 
 class Ranked(Abstract):
     """Scores after a softmax: their order is known, and nothing may follow."""
 
     def __init__(self, scores: Abstract) -> None:
-        self.scores, self.shape = scores, scores.shape
+        self.scores, self.shape, self.dtype = scores, scores.shape, scores.dtype
 
     def _after(self, *_: Any) -> Any:
         raise Unknown("a step after a softmax has no known bound")

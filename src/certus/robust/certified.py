@@ -16,9 +16,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from certus.robust.abstract import Memory, Ranked, Rounding, Unknown
+from certus.robust.abstract import (
+    Abstract,
+    Memory,
+    Ranked,
+    Rounding,
+    Unknown,
+    unchanged,
+)
 from certus.robust.intervals import Start
 from certus.robust.lipschitz import SLACK, Ground, Reach, differences
+from certus.robust.target import two_columns
 from certus.threat import ThreatModel
 
 
@@ -37,7 +45,7 @@ def certified_radii(
     follows, whose rounding may make scores equal that are not.
     """
     ground.memory.restart()
-    out, after = scores(function(Reach.of(X, ground)))
+    out, after = scores(function, Reach.of(X, ground))
     L = ground.memory.recall(lambda: differences(out, threat.dual))
     error, growth = out.error, out.growth
     if ranked or after:
@@ -46,6 +54,8 @@ def certified_radii(
     z, own = out.values, out.values.gather(1, y[:, None])
     # The network's own rounding, and that of the centre, computed here in float64.
     lost = 2 * error * (1 + 2.0**-51 / ground.rounding.unit)
+    if not after:
+        as_computed(function, X, z, lost, ground.rounding)
     margins = own - z - lost[:, None] - 2.0**-50 * (own.abs() + z.abs())
     radii = margins / ((L[y] + 2 * growth) * (1 + SLACK))
     radii = torch.where(margins > 0, radii, -1.0)
@@ -63,7 +73,7 @@ def interval_margins(
 ) -> Tensor:
     """Lower bounds of z_y − z_j by intervals; the last layer in one step."""
     memory.restart()
-    out, after = scores(function(Start(X, threat, rounding, memory)))
+    out, after = scores(function, Start(X, threat, rounding, memory))
     out = out.interval() if isinstance(out, Start) else out
     own = y[:, None]
     most = torch.maximum(out.low.abs(), out.high.abs())
@@ -80,8 +90,26 @@ def interval_margins(
     return found - slack - slack.gather(1, own)
 
 
-def scores(out: Any) -> tuple[Any, bool]:
+def as_computed(
+    function: Any, X: Tensor, z: Tensor, lost: Tensor, rounding: Rounding
+) -> None:
+    """Refuse a network that gives tensors other scores than rounding explains."""
+    found = two_columns(function(X.to(rounding.dtype))).double()
+    if ((found - z).abs() > lost[:, None]).any():
+        raise Unknown("a step that does to tensors what it does not say has no bound")
+
+
+def scores(function: Any, rows: Abstract) -> tuple[Any, bool]:
     """What decides, and whether a softmax follows; a single score beside one of 0."""
+    try:
+        out = function(rows)
+    except (TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
+        # It works on tensors: what stands in for them does not do what they do.
+        reason = f"{type(error).__name__} has no known bound"
+        raise Unknown(reason).with_traceback(error.__traceback__) from error
+    if not isinstance(out, Abstract):
+        raise Unknown("an output that is not one score for each class has no bound")
+    out = unchanged(out)
     ranked = isinstance(out, Ranked)
     out = out.scores if ranked else out
     if out.ndim == 1:

@@ -31,7 +31,7 @@ class Interval(Abstract):
         self, low: Tensor, high: Tensor, rounding: Rounding, last: Any = None
     ) -> None:
         self.low, self.high, self.rounding, self.last = low, high, rounding, last
-        self.shape = low.shape
+        self.shape, self.dtype = low.shape, rounding.dtype
 
     def linear(self, step: Map) -> Interval:
         """Centre and half-width through the map, the latter through its magnitudes."""
@@ -58,6 +58,14 @@ class Interval(Abstract):
             share = self.rounding.share(8)
             slack = share * (1 + torch.maximum(low.abs(), high.abs())) + step.jump
             low, high = low - slack, high + slack
+        # What overflowed may be no number, and stays none.
+        lost = ~(torch.maximum(self.low.abs(), self.high.abs()) < math.inf)
+        return self._within(torch.where(lost, -math.inf, low), high)
+
+    def _within(self, low: Tensor, high: Tensor) -> Interval:
+        """Beyond the largest number nothing is computed rightly."""
+        lost = torch.maximum(low.abs(), high.abs()) > self.rounding.most
+        low, high = low.where(~lost, -math.inf), high.where(~lost, math.inf)
         return Interval(low, high, self.rounding)
 
     def maximum(self, pool: Callable[[Tensor], Tensor], overlap: int) -> Interval:
@@ -75,7 +83,7 @@ class Interval(Abstract):
         size = torch.maximum(self.low.abs(), self.high.abs())
         size = size + torch.maximum(other.low.abs(), other.high.abs())
         slack = self.rounding.share(1) * size
-        return Interval(low - slack, high + slack, self.rounding)
+        return self._within(low - slack, high + slack)
 
     def joined(self, parts: list[Any], dim: int) -> Interval:
         """Side by side."""
@@ -101,7 +109,7 @@ class Start(Abstract):
         steps: tuple[Map, ...] = (),
     ) -> None:
         self.X, self.threat, self.rounding = X, threat, rounding
-        self.memory, self.steps = memory, steps
+        self.memory, self.steps, self.dtype = memory, steps, rounding.dtype
         one = X[:1]
         for step in steps:
             one = step.apply(one)
@@ -142,6 +150,7 @@ class Start(Abstract):
     def _through(self, low: Tensor, high: Tensor) -> Interval:
         """An interval of rows, as the network rounds them, through all maps."""
         slack = self.rounding.share(0) * torch.maximum(low.abs(), high.abs())
+        slack = slack + self.rounding.tiny
         found = Interval(low - slack, high + slack, self.rounding)
         for step in self.steps:
             found = found.linear(step)
@@ -150,7 +159,7 @@ class Start(Abstract):
     def _centre(self, room: float) -> tuple[Tensor, Tensor]:
         """The row itself through all maps, and what rounding hides over the ball."""
         middle, far = self.X, self.X.abs() + room
-        lost = self.rounding.share(0) * far
+        lost = self.rounding.share(0) * far + self.rounding.tiny
         for step in self.steps:
             middle = step.apply(middle) + step.bias
             share = self.rounding.share(step.terms)

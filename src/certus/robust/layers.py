@@ -128,13 +128,15 @@ def _scaled(x: Any, factor: Any) -> Any:
     if isinstance(factor, Abstract):
         raise Unknown("a product of two branches has no known bound")
     c = _constant(factor, x)
+    if not c.numel():
+        raise Unknown("a product with nothing has no known bound")
     most = float(c.abs().max())
     return x.linear(Map(lambda v: v * c, lambda v: v * c.abs(), 0.0, most, most))
 
 
 def _add(x: Any, other: Any, alpha: float = 1.0) -> Any:
     if not isinstance(x, Abstract):
-        x, other = other, x
+        x, other, alpha = _scaled(other, alpha), x, 1.0
     if isinstance(other, Abstract):
         if x.shape != other.shape:
             raise Unknown("a sum of branches of different shapes has no known bound")
@@ -143,9 +145,15 @@ def _add(x: Any, other: Any, alpha: float = 1.0) -> Any:
     return x.linear(Map(lambda v: v, lambda v: v, c, 1.0, 1.0))
 
 
+def _subtract(x: Any, other: Any, alpha: float = 1.0) -> Any:
+    return _add(x, other, -alpha)
+
+
 def _constant(value: Any, x: Abstract) -> Tensor:
     """Numbers that each meet one entry of x: a longer shape would repeat entries."""
-    c = torch.as_tensor(value, dtype=torch.float64).detach()
+    # A plain number is first brought to the precision of the network.
+    kind = value.dtype if isinstance(value, Tensor) else x.dtype
+    c = torch.as_tensor(value, dtype=kind).detach().to(torch.float64)
     if torch.broadcast_shapes(c.shape, x.shape) != x.shape:
         raise Unknown("a step that repeats entries has no known bound")
     if c.ndim == x.ndim and c.shape[0] != 1:
@@ -218,8 +226,9 @@ def _gelu(x: Abstract, approximate: str = "none") -> Any:
     return x.entrywise(Function(F.gelu, 1.129, -0.7517915246935645))
 
 
-def _softmax(x: Abstract, dim: int | None = None, *_: Any, **__: Any) -> Any:
+def _softmax(x: Abstract, dim: int | None = None, *more: Any, **options: Any) -> Any:
     """Of the scores of a row: the order of the classes stays."""
+    _same(x, *more, **options)
     if x.ndim != 2 or dim not in (1, -1):
         raise Unknown("a softmax that is not over the classes has no known bound")
     return Ranked(x)
@@ -274,8 +283,13 @@ def moved(x: Abstract, step: Callable[[Tensor], Tensor]) -> Any:
         raise Unknown("a step that repeats entries has no known bound")
     # The same for any number of rows.
     if torch.equal(first, torch.arange(size)):
-        return x.rearranged(lambda v: v.reshape(len(v), *shape))
-    return x.rearranged(lambda v: v.reshape(len(v), -1)[:, first].reshape(-1, *shape))
+        new = x.rearranged(lambda v: v.reshape(len(v), *shape))
+    else:
+        new = x.rearranged(
+            lambda v: v.reshape(len(v), -1)[:, first].reshape(-1, *shape)
+        )
+    new.storage = x.storage  # it may be a view
+    return new
 
 
 def _method(name: str) -> Any:
@@ -313,9 +327,17 @@ def _cat(parts: Any, dim: int = 0) -> Any:
 
 def _same(x: Abstract, *args: Any, **kwargs: Any) -> Abstract:
     kinds = [getattr(v, "dtype", v) for v in (*args, *kwargs.values())]
-    if any(isinstance(k, torch.dtype) and k != torch.float64 for k in kinds):
+    if any(isinstance(k, torch.dtype) and k != x.dtype for k in kinds):
         raise Unknown("a change of precision within the network has no known bound")
     return x
+
+
+def _of(dtype: torch.dtype) -> Any:
+    return lambda x: _same(x, dtype)
+
+
+def _clone(x: Abstract, *_: Any, **__: Any) -> Abstract:
+    return x.same()
 
 
 def _adaptive(x: Abstract, output_size: Any) -> Any:
@@ -329,7 +351,10 @@ MOVES = (*_BOTH, "view")
 
 METHODS: dict[str, Any] = {
     **{name: _method(name) for name in MOVES},
-    **{name: _same for name in ("to", "double", "contiguous", "clone")},
+    **{name: _same for name in ("to", "contiguous")},
+    "double": _of(torch.float64),
+    "float": _of(torch.float32),
+    "clone": _clone,
     "relu": _entry(F.relu, 1.0, exact=True),
     "tanh": _entry(torch.tanh, 1.0),
     "sigmoid": _entry(torch.sigmoid, 0.25),
@@ -379,5 +404,9 @@ FUNCTIONS: dict[Any, Any] = {
     torch.mean: _mean,
     torch.cat: _cat,
     torch.add: _add,
+    torch.Tensor.add: _add,
+    torch.sub: _subtract,
+    torch.Tensor.sub: _subtract,
     torch.mul: _scaled,
+    torch.Tensor.mul: _scaled,
 }

@@ -76,14 +76,22 @@ def written_out(steps: tuple[Map, ...], shape: torch.Size, most: int) -> Tensor 
     outputs = slope(torch.zeros(1, *shape, dtype=torch.float64)).shape[1]
     if size * outputs > most:
         return None
-    A = torch.empty(outputs, size, dtype=torch.float64)
-    together = max(1, TOGETHER // max(size, outputs))
-    for start in range(0, size, together):
-        count = min(together, size - start)
-        unit = torch.zeros(count, size, dtype=torch.float64)
+    # The shorter side in unit rows: forwards for inputs, backwards for outputs.
+    fewer, longer = min(size, outputs), max(size, outputs)
+    A = torch.empty(fewer, longer, dtype=torch.float64)
+    together = max(1, TOGETHER // longer)
+    for start in range(0, fewer, together):
+        count = min(together, fewer - start)
+        unit = torch.zeros(count, fewer, dtype=torch.float64)
         unit[torch.arange(count), start + torch.arange(count)] = 1.0
-        A[:, start : start + count] = slope(unit.reshape(count, *shape)).T
-    return A
+        if size <= outputs:
+            part = slope(unit.reshape(count, *shape))
+        else:
+            zero = torch.zeros(count, *shape, dtype=torch.float64, requires_grad=True)
+            with torch.enable_grad():
+                (part,) = torch.autograd.grad(slope(zero), zero, unit)
+        A[start : start + count] = part.reshape(count, -1)
+    return A.T if size <= outputs else A
 
 
 class Ground(NamedTuple):
@@ -129,20 +137,25 @@ class Reach(Abstract):
     ) -> None:
         self.values, self.constant, self.ground = values, constant, ground
         self.error, self.growth = error, growth
-        self.shape = values.shape
+        self.shape, self.dtype = values.shape, ground.rounding.dtype
         self.chain = chain or Chain(constant, values.shape[1:])
         self.before: float | None = None
 
     @classmethod
     def of(cls, X: Tensor, ground: Ground) -> Reach:
         """The rows themselves, rounded to the precision of the network."""
-        share = ground.rounding.share(0)
-        return cls(X, 1.0, share * row_norms(X, ground.p), share, ground)
+        share, tiny = ground.rounding.share(0), ground.rounding.tiny
+        tiny *= math.prod(X.shape[1:]) ** (1 / ground.p)
+        return cls(X, 1.0, share * row_norms(X, ground.p) + tiny, share, ground)
 
     def _sizes(self) -> tuple[Tensor, float]:
         """(s, t) with ‖computed‖ ≤ s + t·r."""
         size = row_norms(self.values, self.ground.p) + 2 * self.error
         return size * (1 + SLACK), self.constant + self.growth
+
+    def _within(self, size: Tensor, error: Tensor) -> Tensor:
+        """Beyond the largest number nothing is computed rightly."""
+        return torch.where(size > self.ground.rounding.most, math.inf, error)
 
     def linear(self, step: Map) -> Reach:
         """Times the norm of the map; a sum loses a share of the sizes of its terms."""
@@ -151,15 +164,13 @@ class Reach(Abstract):
             lambda: (operator_norm(step, p, self.shape[1:]), magnitude_norm(step, p))
         )
         values = step.apply(self.values) + step.bias
-        heft = step.weight_of_bias.expand(values.shape[1:])[None]
+        heft = step.weight_of_bias.expand(1, *values.shape[1:])
         size, slope = self._sizes()
         total = magnitude * size + row_norms(heft, p)
         share, count = rounding.share(step.terms), math.prod(values.shape[1:])
         small = (step.terms + 3) * rounding.tiny * count ** (1 / p)
         error = norm * self.error + share * total + small
-        # Beyond the largest number nothing is computed rightly.
-        lost = total + magnitude * slope * radius > rounding.most
-        error = torch.where(lost, math.inf, error)
+        error = self._within(total + magnitude * slope * radius, error)
         growth = norm * self.growth + share * magnitude * slope
         chain = self.chain._replace(steps=(*self.chain.steps, step))
         constant = self.constant * norm
@@ -171,12 +182,14 @@ class Reach(Abstract):
 
     def entrywise(self, step: Function) -> Reach:
         """Times the steepest slope."""
-        p, _, rounding, _ = self.ground
+        p, radius, rounding, _ = self.ground
         values = step.apply(self.values)
         error, growth = step.slope * self.error, step.slope * self.growth
+        size, slope = self._sizes()
+        far = row_norms(values, p) + step.slope * (size + slope * radius)
+        error = self._within(far, error)
         if not step.exact:
             share, count = rounding.share(8), math.prod(values.shape[1:])
-            size, slope = self._sizes()
             reached = row_norms(values, p) + step.slope * size
             error = error + share * reached
             error = error + (share + step.jump) * count ** (1 / p)
@@ -200,7 +213,8 @@ class Reach(Abstract):
         """The sum of both."""
         share = self.ground.rounding.share(1)
         (a, slope_a), (b, slope_b) = self._sizes(), other._sizes()
-        error = self.error + other.error + share * (a + b)
+        far = a + b + (slope_a + slope_b) * self.ground.radius
+        error = self._within(far, self.error + other.error + share * (a + b))
         growth = self.growth + other.growth + share * (slope_a + slope_b)
         constant = (self.constant + other.constant) * (1 + SLACK)
         values = self.values + other.values

@@ -92,11 +92,11 @@ def differentiated(
     """A module of raw rows, in evaluation mode, as a target."""
     parameter = next(module.parameters(), torch.zeros(1))
 
-    def exactly() -> Any:
-        return copy.deepcopy(module).cpu().double()
+    def copied() -> Any:
+        return copy.deepcopy(module).cpu()
 
     place = dtype_of(module), parameter.device
-    return Differentiated(predict, classes, module, *place, exactly, decides)
+    return Differentiated(predict, classes, module, *place, copied, decides)
 
 
 def tried(module: nn.Module, X: Array) -> Tensor:
@@ -175,10 +175,17 @@ class Scaling(nn.Module):
 
 def _before_probabilities(module: nn.Module) -> tuple[nn.Module, str]:
     """A sequence without the softmax or sigmoid it ends in, which keep the order."""
-    if type(module) is nn.Sequential and len(module) > 1:
+    if type(module) is nn.Sequential and len(module) > 1 and _plain(module):
         last, rest = module[-1], module[:-1]
-        if isinstance(last, nn.Softmax | nn.LogSoftmax) and last.dim in (1, -1):
+        kind = type(last) if _plain(last) else None
+        if kind in (nn.Softmax, nn.LogSoftmax) and last.dim in (1, -1):
             return rest, "softmax"
-        if isinstance(last, nn.Sigmoid):
+        if kind is nn.Sigmoid:
             return rest, "sigmoid"
     return module, ""
+
+
+def _plain(module: nn.Module) -> bool:
+    """Whether calling a module does what its class does: no hooks, no other forward."""
+    hooked = module._forward_hooks or module._forward_pre_hooks
+    return not hooked and "forward" not in vars(module)

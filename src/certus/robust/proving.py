@@ -156,10 +156,10 @@ def _network(
     from certus.robust.certified import certified_radii, interval_margins
     from certus.robust.lipschitz import Ground
 
-    function, ranked = target.exactly(), not target.decides
+    function, ranked = target.copied(), not target.decides
     rows, own = torch.as_tensor(X, dtype=torch.float64), torch.as_tensor(y)
     try:
-        rounding, memory = Rounding.of(target.dtype), Memory()
+        rounding, memory = Rounding.of(target.dtype, target.device), Memory()
         ground = Ground(threat.norm, radii[-1], rounding, Memory())
         with torch.no_grad():
             for start in range(0, len(X), TOGETHER):

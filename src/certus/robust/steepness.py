@@ -83,12 +83,11 @@ def lipschitz_bound(model: Any, X: Any, norm: Any = "l2") -> LipschitzBound:
             "the model is neither linear nor a network of known layers; no constant "
             "can be given."
         )
-    function = target.exactly()
-    ground = Ground(p, 0.0, Rounding.of(target.dtype), Memory())
+    ground = Ground(p, 0.0, Rounding.of(target.dtype, target.device), Memory())
     try:
         with torch.no_grad():
-            constant = scores(function(Reach.of(rows[:1], ground)))[0].constant
+            constant = scores(target.copied(), Reach.of(rows[:1], ground))[0].constant
     except Unknown as unknown:
         raise ValueError(f"no constant can be given: {named(unknown)}.") from None
-    seen = operator_norms(function, rows, p=p, q=p)
+    seen = operator_norms(target.copied().double(), rows, p=p, q=p)
     return LipschitzBound(constant, float(seen.max()))

@@ -222,8 +222,8 @@ class Differentiated(Target):
         Scores of a tensor of raw rows.
     dtype, device
         Of the tensors it takes.
-    exactly : callable
-        Makes the same function in float64 on the CPU, for proofs.
+    copied : callable
+        Makes the same function, in its own precision, on the CPU, for proofs.
     decides : bool, default=False
         Whether the largest score of the function is the prediction itself.
     """
@@ -238,12 +238,12 @@ class Differentiated(Target):
         function: Any,
         dtype: Any,
         device: Any,
-        exactly: Callable[[], Any],
+        copied: Callable[[], Any],
         decides: bool = False,
     ) -> None:
         super().__init__(predict, classes)
         self.function, self.dtype, self.device = function, dtype, device
-        self.exactly, self.decides = exactly, decides
+        self.copied, self.decides = copied, decides
         self._begun: _Begun | None = None
 
     def rows(self, X: Any) -> Any:
