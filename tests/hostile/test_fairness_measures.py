@@ -11,7 +11,13 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from certus.fairness import calibration, independence, separation, sufficiency
+from certus.fairness import (
+    calibration,
+    exclusivity,
+    independence,
+    separation,
+    sufficiency,
+)
 
 A = ["a", "b", "a", "b"]
 Y = [0, 1, 1, 0]
@@ -200,3 +206,13 @@ def test_narrow_bins_and_attributes_of_one_name_are_told_apart() -> None:
     assert frame["group_group_metric"].to_list() == ["0", "1", "0", "1"]
     twice = independence(Y, both.set_axis(["g", "g"], axis=1)).to_frame()
     assert twice.columns[1:3] == ["g", "group_g"]
+
+
+def test_what_is_wrong_is_called_by_its_name() -> None:
+    amounts = pd.DataFrame({"debt": np.linspace(0, 1, 600)})
+    with pytest.raises(ValueError, match='"debt" of sensitive holds 600'):
+        independence([0, 1] * 300, amounts)
+    with pytest.raises(ValueError, match="Attribute 0 of sensitive holds 600"):
+        independence([0, 1] * 300, amounts.to_numpy())
+    with pytest.raises(ValueError, match="y_pred > t"):  # it takes no scores=True
+        exclusivity(Y, [0.1, 0.6, 0.9, 0.2], A)

@@ -387,3 +387,15 @@ def test_frontiers_of_nothing(rows: Any) -> None:
         frontier(model, X, y, g[:3], "gap", [0.1])
     with pytest.raises(ValueError, match="three"):
         frontier(model, X, y, g, "gap", [0.1], held_out=(X, y))
+
+
+@pytest.mark.parametrize("model", ALL[:2], ids=lambda m: type(m).__name__)
+def test_an_attribute_of_text_in_x_is_refused_where_x_is_computed_with(
+    model: Any, rows: tuple[Array, Array, Array]
+) -> None:
+    X, y, g = rows
+    frame = pl.DataFrame(X).with_columns(sex=pl.Series(g))
+    named = copy.deepcopy(model).set_params(sensitive_columns=["sex"])
+    with pytest.raises(ValueError, match="hold text"):
+        named.fit(frame, y)
+    named.fit(frame.with_columns(sex=(pl.col("sex") == "b").cast(pl.Float64)), y)

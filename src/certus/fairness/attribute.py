@@ -53,6 +53,18 @@ class Attributed:
             raise ValueError(f"sensitive has {len(found):,} rows and X has {n:,}.")
         return found
 
+    def _refuse_text(self, X: Any, sensitive: Any) -> None:
+        """Where all columns of X must be numbers, so must those of the attribute."""
+        if sensitive is not None or self.sensitive_columns is None:
+            return
+        found = self._read_sensitive(X, None)
+        if any(isinstance(x, str) for x in found.flat):
+            raise ValueError(
+                f"The columns {self.sensitive_columns!r} of X hold text, and "
+                f"{type(self).__name__} computes with all columns of X. Leave them out "
+                "of X and pass them as sensitive, or write them as numbers."
+            )
+
 
 def count_rows(X: Any) -> int:
     """Rows of an array, a frame, a list, or what can be made one."""

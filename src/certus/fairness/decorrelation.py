@@ -101,6 +101,7 @@ class Decorrelation(Attributed, OneToOneFeatureMixin, TransformerMixin, Model):
             Itself.
         """
         check_number("alpha", self.alpha, 0, 1)
+        self._refuse_text(X, sensitive)
         given = X
         X = validate_data(self, X, dtype=[np.float64, np.float32])
         A = self._read_sensitive(given, sensitive)

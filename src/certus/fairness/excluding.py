@@ -31,6 +31,7 @@ from certus.fairness.cells import Share
 from certus.fairness.gaps import floor
 from certus.fairness.groups import (
     Array,
+    are_scores,
     classes_of,
     groups_of,
     labels_of,
@@ -205,6 +206,11 @@ def exclusivity(
       independence and sufficiency cannot both hold: one misses by at least 0.187
       separation and sufficiency cannot both hold: one misses by at least 0.0419
     """
+    if are_scores(y_pred, None):
+        raise ValueError(
+            "y_pred holds scores; exclusivity is about decisions. Pass y_pred > t with "
+            "the threshold t that decides."
+        )
     truth, chosen = labels_of("y_true", y_true), labels_of("y_pred", y_pred)
     n = same_length(y_true=truth, y_pred=chosen)
     groups, weights = groups_of(sensitive, n), weights_of(sample_weight, n)

@@ -55,7 +55,8 @@ def groups_of(sensitive: Any, n: int) -> Groups:
         raise ValueError(
             f"sensitive has {len(columns):,} rows, what is judged has {n:,}."
         )
-    parts = [_categories(column, j) for j, column in enumerate(columns.T)]
+    called = [f'"{name}"' for name in names] or range(columns.shape[1])
+    parts = [_categories(column, name) for name, column in zip(called, columns.T)]
     first, members = _combinations([code for _, code in parts])
     found = [tuple(values[code[i]] for values, code in parts) for i in first]
     if len(found) > _GROUPS:
@@ -85,14 +86,15 @@ def _combinations(codes: list[Array]) -> tuple[Array, Array]:
     return first, members.ravel()
 
 
-def _categories(column: Array, j: int) -> tuple[list[Any], Array]:
+def _categories(column: Array, name: Any) -> tuple[list[Any], Array]:
     """The distinct values of an attribute, None if missing, and each row's number."""
     rows = column.tolist()
     try:
         seen = {v: i for i, v in enumerate(dict.fromkeys(rows))}
     except TypeError:
         raise ValueError(
-            f"Attribute {j} of sensitive holds lists or tables; pass text or numbers."
+            f"Attribute {name} of sensitive holds lists or tables; pass text or "
+            "numbers."
         ) from None
     # Several kinds of missing, and every NaN by itself, become one.
     values: dict[Any, int] = {}
@@ -100,7 +102,7 @@ def _categories(column: Array, j: int) -> tuple[list[Any], Array]:
     amounts = [v for v in values if isinstance(v, float | np.floating)]
     if len(amounts) > _AMOUNTS and any(v % 1 for v in amounts):
         raise ValueError(
-            f"Attribute {j} of sensitive holds {len(amounts):,} different amounts, "
+            f"Attribute {name} of sensitive holds {len(amounts):,} different amounts, "
             "which are no groups. Put them into a few ranges first, for example with "
             "numpy.digitize."
         )

@@ -142,6 +142,7 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         return bool(kinds & {"NeuralModel", "MultilayerPerceptron"})
 
     def _fit_linear(self, X: Any, y: Any, sample_weight: Any, sensitive: Any) -> Fitted:
+        self._refuse_text(X, sensitive)
         given = X
         X = validate_data(self, X, dtype=[np.float64, np.float32])
         A = self._read_sensitive(given, sensitive)
