@@ -92,6 +92,16 @@ class ThreatModel:
         """The same threat with another radius."""
         return ThreatModel(self.norm, radius, self.low, self.high)
 
+    def rounded(self, X: Any) -> ThreatModel:
+        """The same threat with the box as rows of the precision of X can hold it.
+
+        A float32 row is at an end that it holds no better than to seven digits.
+        """
+        kind = X.dtype if np.issubdtype(X.dtype, np.floating) else np.float64
+        ends = (np.asarray(end, dtype=kind) for end in (self.low, self.high))
+        low, high = (end.astype(np.float64) if end.ndim else float(end) for end in ends)
+        return ThreatModel(self.norm, self.radius, low, high)
+
     def bounded(self, X: Any) -> ThreatModel:
         """The same threat with a finite radius: the most that the box leaves."""
         if math.isfinite(self.radius):
@@ -119,8 +129,10 @@ class ThreatModel:
 
     def check_rows(self, X: Any) -> None:
         """Refuse rows that are not valid themselves."""
+        X = np.asarray(X)
+        box = self.rounded(X)
         outside = np.any(
-            (np.asarray(X) < self.low) | (np.asarray(X) > self.high),
+            (box.low > X) | (box.high < X),
             axis=tuple(range(1, np.ndim(X))),
         )
         if outside.any():

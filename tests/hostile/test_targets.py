@@ -324,3 +324,60 @@ print(attack(SVC().fit(X, y), X[::10], y[::10], threat, random_state=0).gradient
     first, second = run.stdout.splitlines()
     assert first.startswith("True attacked as a black box: gradients of networks need")
     assert second == "True"
+
+
+class Reversed(SklearnLogistic):
+    """A linear model that predicts otherwise where no row is."""
+
+    def predict(self, X):
+        found = super().predict(X)
+        return np.where(np.abs(X).max(axis=1) > 3.0, 1 - found, found)
+
+
+class Doubled(StandardScaler):
+    """A scaling that adds where no row is."""
+
+    def transform(self, X, copy=None):
+        return super().transform(X) + 9.0 * (np.abs(X) > 3.0)
+
+
+@pytest.mark.parametrize("name", ["predict", "transform", "instance"])
+def test_a_formula_is_proved_of_known_classes_only(name):
+    """What a subclass does elsewhere is not seen at the rows on which it is tried."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.5, 2.5, (200, 2))
+    X = X[np.abs(X @ [1.0, 0.5]) > 0.5]
+    y = (X @ [1.0, 0.5] > 0).astype(int)
+    plain = make_pipeline(StandardScaler(), SklearnLogistic()).fit(X, y)
+    threat = ThreatModel("linf", 0.3)
+    assert robust_accuracy(plain, X, y, threat).lower > 0.5
+    parts = {
+        "predict": (StandardScaler(), Reversed()),
+        "transform": (Doubled(), SklearnLogistic()),
+        "instance": (StandardScaler(), SklearnLogistic()),
+    }
+    model = make_pipeline(*parts[name]).fit(X, y)
+    if name == "instance":
+        model[-1].predict = lambda X: plain[-1].predict(X)
+    found = robust_accuracy(model, X, y, threat)
+    assert found.refused and found.lower == 0.0
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_ends_of_the_box_that_float32_cannot_hold(norm, whole):
+    """Zeros and ones, scaled: rows at the ends can be attacked as others."""
+    rng = np.random.default_rng(0)
+    scaled = (rng.integers(0, 2, (60, 8)) - 0.1307) / 0.3081
+    rows = scaled.astype(np.float32)
+    low, high = scaled.min(), scaled.max()
+    assert rows.min() < low or rows.max() > high  # else this tests nothing
+    model = SklearnLogistic().fit(rows, rows @ rng.normal(size=8) > 0)
+    y, wide = model.predict(rows), ThreatModel(norm, 1.0, low - 1e-5, high + 1e-5)
+    ends = (np.full(8, low), np.full(8, high)) if whole else (low, high)
+    found = attack(model, rows, y, ThreatModel(norm, 1.0, *ends))
+    assert found.success == pytest.approx(attack(model, rows, y, wide).success)
+    assert found.success > 0.1
+    assert found.X_hat.min() >= rows.min() and found.X_hat.max() <= rows.max()
+    bracket = robust_accuracy(model, rows, y, ThreatModel(norm, 1.0, *ends), radii=2)
+    assert bracket.lower == bracket.upper

@@ -98,7 +98,7 @@ def robust_accuracy(
     check_number("max_time", max_time, none=True)
     check_number("delta", delta, 0.0, 1.0, open_low=True)
     seconds = math.inf if max_time is None else max_time
-    target, X, true = prepared(model, X, y, threat)
+    target, X, true, threat = prepared(model, X, y, threat)
     threat = threat.bounded(X)
     chosen = tuple(attacks) if attacks is not None else _attacks(target)
     chosen = tuple(chosen_attack(method, target) for method in chosen)
@@ -126,7 +126,7 @@ def robust_accuracy(
 
 
 def _attacks(target: Target) -> tuple[Any, ...]:
-    if target.formula is not None:
+    if target.formula is not None and target.known:
         return (Worst(),)
     if target.has_gradients:
         return WHITE_BOX

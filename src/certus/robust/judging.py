@@ -160,7 +160,7 @@ def attack(
     """
     check_number("max_time", max_time, none=True)
     deadline = math.inf if max_time is None else time.perf_counter() + max_time
-    target, X, true = prepared(model, X, y, threat)
+    target, X, true, threat = prepared(model, X, y, threat)
     trial = _Trial(target, threat, X, true)
     chosen = chosen_attack(method, target)
     if threat.radius == 0:
@@ -308,8 +308,8 @@ def relative_robustness(
 
 def prepared(
     model: Any, X: Any, y: Any, threat: ThreatModel
-) -> tuple[Target, Array, Array]:
-    """The target, the rows as floating-point numbers, and the true class numbers."""
+) -> tuple[Target, Array, Array, ThreatModel]:
+    """Target, rows as floating-point numbers, true class numbers, and the threat."""
     if not isinstance(threat, ThreatModel):
         raise TypeError(
             f"threat must be a ThreatModel such as ThreatModel('linf', 0.1), got "
@@ -318,9 +318,8 @@ def prepared(
     given, X = X, numbers_of(X)
     target = as_target(model, given)
     threat.check_rows(X)
-    if y is None:
-        return target, X, target.labels(X)
-    return target, X, true_numbers(y, len(X), target)
+    true = target.labels(X) if y is None else true_numbers(y, len(X), target)
+    return target, X, true, threat.rounded(X)
 
 
 def chosen_attack(method: Any, target: Target) -> Any:

@@ -54,6 +54,9 @@ def prove(
         Of ``time.perf_counter``; what is not proved by then is not claimed.
     """
     certified = np.zeros((len(radii), len(X)), dtype=bool)
+    if not target.known:
+        reason = "nothing is proved, as the model predicts by a method of its own"
+        return Proof(certified, reason, refused=True)
     if isinstance(target, Linear):
         for i, radius in enumerate(radii):
             certified[i] = _linear(target, X, y, threat.within(radius))
@@ -98,6 +101,8 @@ def _linear(target: Linear, X: Array, y: Array, threat: ThreatModel) -> Array:
     W, b = target.formula
     flat = np.asarray(X, dtype=np.float64).reshape(len(X), -1)
     certified = np.ones(len(X), dtype=bool)
+    # Models compute in the precision of the rows.
+    share = max(ROUNDING, 8 * float(np.finfo(X.dtype).eps))
     for j in range(len(W)):
         rivals = y != j
         if not rivals.any():
@@ -107,7 +112,7 @@ def _linear(target: Linear, X: Array, y: Array, threat: ThreatModel) -> Array:
         most = _most(threat, rows.reshape(-1, *X.shape[1:]), G)
         gap = b[own] - b[j] - np.einsum("nd,nd->n", G, rows) - most
         size = np.einsum("nd,nd->n", abs(G), abs(rows)) + abs(b[own]) + abs(b[j]) + most
-        certified[rivals] &= gap > ROUNDING * size
+        certified[rivals] &= gap > share * size
     return certified
 
 

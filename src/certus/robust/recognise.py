@@ -167,6 +167,7 @@ def _estimator(model: Any, rows: Array, given: Any) -> Target:
     target, note = _inside(model, predict, rows)
     if target is not None:
         if _agrees(target, rows, predicted):
+            target.known = _known(model)
             return target
         note = "its gradients are not those of what it predicts"
     target = _outside(model, predict, framed, rows, predicted)
@@ -194,6 +195,30 @@ def _inside(model: Any, predict: Any, rows: Array) -> tuple[Target | None, str]:
         return target, f"{type(last).__name__} gives no gradient for such rows"
     target = _kernel_machine(model, last, steps, predict)
     return target, f"{type(last).__name__} has no known gradient"
+
+
+def _known(model: Any) -> bool:
+    """Whether all that predicts is scikit-learn's or ours: others may do anything."""
+    while hasattr(model, "best_estimator_"):
+        if not _from_libraries(model, "predict"):
+            return False
+        model = model.best_estimator_
+    parts, last = taken_apart(model)
+    return (
+        _from_libraries(model, "predict")
+        and _from_libraries(last, "predict", "decision_function")
+        and all(_from_libraries(part, "transform") for part in parts)
+    )
+
+
+def _from_libraries(model: Any, *names: str) -> bool:
+    """Whether methods of a model are those of a class of scikit-learn or certus."""
+    for name in names:
+        owner = next((c for c in type(model).__mro__ if name in vars(c)), None)
+        root = "" if owner is None else owner.__module__.split(".")[0]
+        if name in vars(model) or root not in ("", "sklearn", "certus"):
+            return False
+    return True
 
 
 def _formula(last: Any, steps: list[Step]) -> Formula | None:

@@ -58,6 +58,9 @@ class Target:
     has_gradients = False
     formula: Formula | None = None
     note = ""
+    #: Whether what predicts is known to do what the formula or function says; else it
+    #: was only seen to do so, and nothing is proved.
+    known = True
     #: Rows that are attacked together: more of them only take more memory.
     together = 512
     #: When to raise :class:`OutOfTime`, by ``time.perf_counter``.
