@@ -164,3 +164,32 @@ def test_amounts_between_zero_and_one_are_not_said_to_stay_there() -> None:
     )
     assert figure.data["names"] == ["score distribution", "mean score"]
     assert "if the scores of new rows lie in [0, 1]" in figure.caption
+
+
+def test_many_rates_on_a_phone() -> None:
+    """Nothing is cut in its middle, and what has no room is counted."""
+    rows = table(900)
+    X, y = rows[["pay", "other"]], pd.qcut(rows["pay"], 3, labels=["low", "mid", "top"])
+    y = y.astype(str)
+    model = LogisticRegression().fit(X[:300], y[:300])
+    found = certus.audit(
+        model, X[:300], y[:300], X_test=X[300:], y_test=y[300:],
+        sensitive=rows["sex"][300:], max_time=1.0,
+    )  # fmt: skip
+    figure = found.figure("groups")
+    assert figure.data["names"][0] == "selection rate [low]"
+    assert "9 further rates are not drawn" in figure.caption
+    page = found.to_html()
+    drawn = page[page.index('id="groups-narrow-t"') :].split("</svg>")[0]
+    names = [name for name in figure.data["names"] if name in drawn]
+    assert names == figure.data["names"] and "…" not in drawn
+    assert "95\u00a0%" in page and "95 %" not in page
+
+
+def test_a_long_verdict_stays_on_its_figure() -> None:
+    pytest.importorskip("matplotlib")
+    figure = independence([0, 1, 1] * 500, ["a", "b", "b", "a", "c"] * 300).plot()
+    figure.canvas.draw()
+    title = figure.get_suptitle()
+    (said,) = (text for text in figure.texts if text.get_text() == title)
+    assert len(title) > 50 and said.get_window_extent().x1 <= figure.bbox.x1

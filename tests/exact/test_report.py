@@ -498,7 +498,7 @@ def test_json_round_trip(report: Audit, hostile: Audit) -> None:
 
 
 def test_order_of_the_page(report: Audit) -> None:
-    text = Page(report.to_html()).text
+    text = Page(report.to_html()).text.replace("\u00a0", " ")
     parts = ["Proved", "Statistical", "Measured", "Assumed"]
     parts += [figure.question for figure in report.figures] + ["Details", "Versions"]
     body = text[text.index(report.verdict) :]

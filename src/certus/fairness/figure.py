@@ -36,7 +36,7 @@ def draw(table: GroupTable, figure: Any = None) -> Any:
         _by_bin(axes[len(single)], table, binned)
     for ax in axes[panels:]:
         ax.set_visible(False)
-    figure.suptitle(table.verdict, x=0.01, ha="left", fontsize=11)
+    figure.suptitle(table.verdict, x=0.01, ha="left", fontsize=11, wrap=True)
     return figure
 
 

@@ -290,20 +290,25 @@ def _groups(data: Data, width: float) -> Plot:
     """For each metric, a bar and a dot for every group."""
     groups = [fit_text(name, width / 3) for name in data["groups"]]
     left = 12 + max(map(text_width, groups))
-    block = 30 + 22 * len(groups)
+    said = list(zip(data["names"], data["verdicts"]))
+    # Where one line has no room for a name and its verdict, each has a line.
+    apart = any(text_width(f"{name}: {verdict}") > width for name, verdict in said)
+    first = 46 if apart else 30
+    block = first + 22 * len(groups)
     ticks = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
     size = width, 40 + block * len(data["names"])
     plot = Plot(*size, Scale(0.0, 1.0), Scale(0, 1), (4, 20, 36, left))
     for tick in ticks:
         plot.rule((plot.x(tick), 20), (plot.x(tick), plot.floor), "grid")
     plot.x_axis(ticks, tick_labels(ticks, percent=True), "")
-    for i, (name, verdict) in enumerate(zip(data["names"], data["verdicts"])):
+    for i, (name, verdict) in enumerate(said):
         top = 4 + i * block
-        said = fit_text(f"{name}: {verdict}", width)
-        plot.text(0, top + 12, said, "name halo")
+        lines = [name, verdict] if apart else [f"{name}: {verdict}"]
+        for k, line in enumerate(lines):
+            plot.text(0, top + 12 + 16 * k, fit_text(line, width), "name halo")
         cells = zip(data["values"][i], data["low"][i], data["high"][i])
         for j, (value, low, high) in enumerate(cells):
-            y = top + 30 + 22 * j
+            y = top + first + 22 * j
             plot.text(left - 8, y + 4, groups[j], "tick", "end")
             plot.rule((plot.x(low), y), (plot.x(high), y), "bar first")
             if value is not None:

@@ -153,17 +153,22 @@ def _figure(
     keep = np.sort(np.argsort(-tables[0].counts, kind="stable")[:_GROUPS])
     metrics: dict[str, list[Any]] = {"names": [], "verdicts": []}
     cells: dict[str, list[Any]] = {"values": [], "low": [], "high": [], "sizes": []}
+    crowded = 0  # metrics for which there is no room
     for table in tables:
         for i, gap in enumerate(table.gaps):
-            if len(metrics["names"]) == _METRICS or np.isnan(table.low[i]).any():
+            if np.isnan(table.low[i]).any():
                 continue
-            metrics["names"].append(gap.metric.replace("_", " "))
+            if len(metrics["names"]) == _METRICS:
+                crowded += 1
+                continue
+            metrics["names"].append(gap.metric.replace("_", " ").replace("[", " ["))
             metrics["verdicts"].append(gap.verdict)
             for key, row in cells.items():
                 part = getattr(table, key)[i, keep].tolist()
                 row.append([None if v != v else v for v in part])
     more = len(tables[0].groups) - len(keep)
     rest = f"; {more:,} smaller groups are not drawn" if more else ""
+    rest += f"; {crowded:,} further rates are not drawn" if crowded else ""
     rest += "".join(f"; {note}" for table in tables for note in table.notes[1:])
     return Figure(
         "groups",

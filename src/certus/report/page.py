@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from functools import lru_cache
 from importlib.resources import files
@@ -61,7 +62,7 @@ def render(audit: Audit) -> str:
         number=number,
         certificate=clean(str(audit.certificate)),
     )
-    return page
+    return re.sub(r"(?<=\d) %", "\u00a0%", page)  # no line begins with its unit
 
 
 def _union(audit: Audit) -> Claim | None:
