@@ -187,9 +187,12 @@ def test_many_rates_on_a_phone() -> None:
 
 
 def test_a_long_verdict_stays_on_its_figure() -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib").use("Agg")
+    from matplotlib import pyplot
+
     figure = independence([0, 1, 1] * 500, ["a", "b", "b", "a", "c"] * 300).plot()
     figure.canvas.draw()
     title = figure.get_suptitle()
     (said,) = (text for text in figure.texts if text.get_text() == title)
     assert len(title) > 50 and said.get_window_extent().x1 <= figure.bbox.x1
+    pyplot.close(figure)

@@ -575,6 +575,16 @@ def program(*args: str, **env: str) -> subprocess.CompletedProcess[bytes]:
     )
 
 
+def test_the_package_runs_as_a_module() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", "certus", "audit", "nothing.certus", "nothing.csv"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert shown.returncode == 1 and "nothing.certus does not exist" in shown.stderr
+
+
 def test_help_loads_nothing_heavy() -> None:
     code = (
         "import sys; from certus.cli import main; main(['--help']); "

@@ -1,0 +1,10 @@
+"""``python -m certus``: the command line, where no script ``certus`` is on the path."""
+
+from __future__ import annotations
+
+import sys
+
+from certus.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
