@@ -465,3 +465,22 @@ def test_constants_are_computed_once_for_all_radii_and_blocks(monkeypatch):
     assert len(calls) == 2
     monkeypatch.setattr("certus.robust.proving.TOGETHER", 256)
     assert (proof.certified == prove(target, X, y, threat, [0.05, 0.1, 0.2])[0]).all()
+
+
+def test_pooling_is_known_by_either_name():
+    """``torch.max_pool2d`` is what ``F.max_pool2d`` and ``nn.MaxPool2d`` call."""
+
+    class Pooled(nn.Module):
+        def __init__(self, pool):
+            super().__init__()
+            self.pool, self.last = pool, nn.Linear(9, 2)
+
+        def forward(self, x):
+            return self.last(self.pool(x, 2, 1).flatten(1))
+
+    X = np.random.default_rng(0).uniform(size=(3, 1, 4, 4))
+    bounds = [
+        lipschitz_bound(seeded(lambda pool=pool: Pooled(pool)).eval(), X).constant
+        for pool in (F.max_pool2d, torch.max_pool2d)
+    ]
+    assert bounds[0] == bounds[1] > 0

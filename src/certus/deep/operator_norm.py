@@ -183,7 +183,8 @@ def chain(module: nn.Module) -> list[Any]:
         elif own or isinstance(part, NORMS):
             raise ValueError(
                 f"lipschitz is known of linear layers and convolutions; the network "
-                f"has a {type(part).__name__}. Leave it out, or leave lipschitz out."
+                f"has a {type(part).__name__}. Pass a network without it, or leave "
+                "lipschitz out."
             )
     if not layers:
         raise ValueError("lipschitz needs a layer with weights; the network has none.")

@@ -377,6 +377,7 @@ FUNCTIONS: dict[Any, Any] = {
     F.avg_pool2d: _avg_pool2d,
     F.adaptive_avg_pool2d: _adaptive,
     F.max_pool2d: _max_pool2d,
+    torch.max_pool2d: _max_pool2d,
     F.dropout: _dropout,
     F.dropout1d: _dropout,
     F.dropout2d: _dropout,
