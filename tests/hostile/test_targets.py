@@ -359,7 +359,7 @@ def test_a_formula_is_proved_of_known_classes_only(name):
     model = make_pipeline(*parts[name]).fit(X, y)
     if name == "instance":
         model[-1].predict = lambda X: plain[-1].predict(X)
-    found = robust_accuracy(model, X, y, threat)
+    found = robust_accuracy(model, X[:20], y[:20], threat)
     assert found.refused and found.lower == 0.0
 
 
@@ -381,3 +381,31 @@ def test_ends_of_the_box_that_float32_cannot_hold(norm, whole):
     assert found.X_hat.min() >= rows.min() and found.X_hat.max() <= rows.max()
     bracket = robust_accuracy(model, rows, y, ThreatModel(norm, 1.0, *ends), radii=2)
     assert bracket.lower == bracket.upper
+
+
+class Detached(nn.Linear):
+    """A linear map that gradients do not pass."""
+
+    def forward(self, x):
+        return super().forward(x.detach())
+
+
+class Overwritten(nn.Linear):
+    """One whose step back needs what it has overwritten."""
+
+    def forward(self, x):
+        h = torch.sigmoid(super().forward(x))
+        other = h * 1.0
+        h *= 2.0
+        return other + h
+
+
+@pytest.mark.parametrize("kind", [Detached, Overwritten])
+def test_modules_without_gradients_are_black_boxes(kind):
+    X = np.random.default_rng(0).normal(size=(30, 2)).astype(np.float32)
+    model = kind(2, 2).eval()
+    target = as_target(model, X)
+    assert isinstance(target, Scored) and "no gradient" in target.note
+    y = model(torch.tensor(X)).argmax(dim=1).numpy()
+    found = attack(model, X, y, ThreatModel("l2", 1.0), random_state=0)
+    assert found.right.all() and found.fooled.any()

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from certus.deep.modules import dtype_of, first_line
 from certus.deep.randomness import own_generator
 from certus.robust.steps import Step
-from certus.robust.target import Array, Differentiated, two_columns
+from certus.robust.target import Array, Differentiated, Scored, Target, two_columns
 
 #: Share of the largest score by which rounding may change scores.
 CLOSE = 1e-4
@@ -25,8 +25,8 @@ CLOSE = 1e-4
 
 def of_module(
     module: nn.Module, X: Array, names: Callable[..., Any], threshold: float | None
-) -> Differentiated:
-    """A user's module of raw rows as a target.
+) -> Target:
+    """A user's module of raw rows as a target; a black box if it has no gradient.
 
     Parameters
     ----------
@@ -63,6 +63,17 @@ def of_module(
         return classes[z.argmax(dim=1).cpu().numpy()]
 
     target = differentiated(function, predict, classes, function is deciding)
+    try:
+        target.gradient(target.rows(X[:1]), torch.ones_like)
+    except RuntimeError:  # a step is detached, or changes in place what is needed
+
+        def score(X: Any) -> Any:
+            return target.scores(target.rows(X)).cpu()
+
+        black_box = Scored(predict, classes, score)
+        black_box.note = "attacked as a black box: the module gives no gradient"
+        return black_box
+    target.queries = target.gradients = 0
     return target
 
 
