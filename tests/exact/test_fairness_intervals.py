@@ -66,6 +66,23 @@ def test_errors_of_calibration() -> None:
 
 
 @pytest.mark.catalog("FAIR-02")
+def test_distances_and_means_of_scores() -> None:
+    """Two groups, one event for the distribution and one for the mean of each."""
+    rng = np.random.default_rng(5)
+    a, r = rng.integers(0, 2, 500), rng.random(500) ** 2
+    table = independence(r, a, delta=0.1)
+    sizes, share = np.bincount(a), 0.1 / 4
+    reach = root(sizes[0], share) + root(sizes[1], share)
+    gap = table.gap("score_distribution")
+    assert gap.high == pytest.approx(gap.difference + reach)
+    for g, n in enumerate(sizes):
+        part, tail = r[a == g], math.log(3 / share)
+        half = math.sqrt(2 * part.var(ddof=1) * tail / n) + 7 * tail / (3 * (n - 1))
+        assert table.high[1, g] == pytest.approx(part.mean() + half)
+        assert table.low[1, g] == pytest.approx(max(0, part.mean() - half))
+
+
+@pytest.mark.catalog("FAIR-02")
 def test_ratios() -> None:
     d = np.repeat([1, 0, 1, 0], [900, 100, 200, 800])
     table = independence(d, np.repeat(["a", "b"], 1000))
@@ -110,6 +127,8 @@ def test_what_must_be_missed_follows_from_any_intervals_that_hold() -> None:
         low, high = np.maximum(true - width[0], 0), np.minimum(true + width[1], 1)
         for a, b in permutations((0, 1)):
             said = _least(low, high, a, b)
+            inside = np.where(rng.random(true.shape) < 0.5, low, high)
+            assert np.all(np.array(said) <= np.add(_least(inside, inside, a, b), 1e-12))
             for k, (one, two) in enumerate(pairs):
                 missed = max(apart[one].max(), apart[two].max())
                 assert said[k] <= missed + 1e-9

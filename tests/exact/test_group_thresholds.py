@@ -419,3 +419,16 @@ def test_models_come_back_from_a_file(kind: Any, tmp_path: Any) -> None:
     refused = certus.certify(back, X, labels)
     assert refused.met is None
     assert "sensitive" in refused[refused.primary].fix
+
+
+@pytest.mark.catalog("FAIR-08")
+def test_probabilities_are_those_of_the_second_class() -> None:
+    from sklearn.naive_bayes import GaussianNB
+
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 400)
+    X = rng.normal(size=(400, 1)) + 3.0 * y[:, None]
+    plain = GaussianNB().fit(X, y)
+    assert not hasattr(plain, "decision_function")
+    model = GroupThresholds(GaussianNB()).fit(X, y, sensitive=np.zeros(400))
+    assert model.score(X, y, sensitive=np.zeros(400)) >= plain.score(X, y) > 0.9

@@ -396,6 +396,8 @@ def test_every_intervention_has_a_frontier(
     if isinstance(model, GroupThresholds | GroupReduction):
         model = clone(model).set_params(criterion="independence")
     found = frontier(model, X, y, g, parameter, values, **judged)
+    head, first = repr(found).splitlines()[:2]
+    assert head.index("difference") == first.index(f"{found.difference[0]:.3f}", 35)
     assert found.difference[0] < found.difference[1]
     assert found.models[0].get_params()[parameter] == values[0]
     assert len(frontier(model, X, y, g, parameter, values, held_out=rest).tables) == 2
@@ -431,3 +433,17 @@ def test_models_come_back_from_a_file(model: Any, tmp_path: Any) -> None:
     np.testing.assert_array_equal(getattr(back, ask)(X), getattr(model, ask)(X))
     assert certus.certify(back, X, y, sensitive=g).met
     assert "sensitive" not in back.certificate_.evidence.arrays
+
+
+@pytest.mark.catalog("FAIR-10")
+def test_whole_numbers_are_categories_and_fractions_amounts() -> None:
+    """The middle one of three groups differs: as an amount it shows in no slope."""
+    code = np.repeat([0, 1, 2], 200)
+    X = np.random.default_rng(0).normal(size=(600, 2))
+    X[:, 0] += 2.0 * (code == 1)
+    plain = Decorrelation().fit_transform(X, sensitive=code)
+    means = np.array([plain[code == c].mean(axis=0) for c in range(3)])
+    assert np.ptp(means, axis=0).max() < 1e-12
+    amounts = Decorrelation().fit_transform(X, sensitive=code / 2)
+    assert abs(np.cov(amounts[:, 0], code)[0, 1]) < 1e-12
+    assert amounts[code == 1, 0].mean() > 1.0  # only the slope is gone

@@ -305,6 +305,14 @@ def test_what_a_file_may_hold_in_place_of_numbers(rows: Any) -> None:
         assert certus.certify(model, X, y, sensitive=g).met is False
 
 
+def test_small_spreads_on_large_values_are_judged_too(rows: Any) -> None:
+    X, _, g = rows
+    idle = Decorrelation().fit(X + 1e5, sensitive=g)
+    assert idle.certificate_.met
+    idle.loadings_ = np.zeros_like(idle.loadings_)
+    assert certus.certify(idle, X + 1e5, sensitive=g).met is False
+
+
 def test_a_moved_mean_shows_in_what_is_taken_away(rows: Any) -> None:
     X, _, g = rows
     moved = Decorrelation().fit(X, sensitive=g)
