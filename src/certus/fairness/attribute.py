@@ -54,8 +54,10 @@ class Attributed:
         return found
 
     def _refuse_text(self, X: Any, sensitive: Any) -> None:
-        """Where all columns of X must be numbers, so must those of the attribute."""
+        """Where all columns of a frame must be numbers, so must the attribute's."""
         if sensitive is not None or self.sensitive_columns is None:
+            return
+        if not hasattr(X, "columns"):
             return
         found = self._read_sensitive(X, None)
         if any(isinstance(x, str) for x in found.flat):

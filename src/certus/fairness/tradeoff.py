@@ -25,7 +25,7 @@ from certus.fairness.table import GroupTable
 MEASURES = ("independence", "separation", "sufficiency")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Frontier:
     """What :func:`frontier` found.
 
@@ -68,13 +68,19 @@ class Frontier:
         return np.asarray(~np.any(better & strictly, axis=0))
 
     def __str__(self) -> str:
-        lines = [f"{self.parameter:>12}  accuracy            difference"]
+        room = max(12, len(self.parameter))
+        lines = [f"{self.parameter:>{room}}  {'accuracy':<19}  difference"]
         rows = zip(self.values, self.accuracy, self.low, self.high, self.difference)
         for keep, (value, a, low, high, d) in zip(self.efficient, rows):
             mark = "" if keep else "  (another is at least as good in both)"
             said = f"{value:.4g}" if isinstance(value, float) else str(value)
-            lines.append(f"{said:>12}  {a:.3f} ({low:.3f}–{high:.3f})  {d:.3f}{mark}")
+            lines.append(
+                f"{said:>{room}}  {a:.3f} ({low:.3f}–{high:.3f})  {d:.3f}{mark}"
+            )
         return "\n".join(lines)
+
+    def __repr__(self) -> str:  # at a prompt, the words
+        return str(self)
 
     def plot(self, ax: Any = None) -> Any:
         """Draw accuracy against the difference between groups.
