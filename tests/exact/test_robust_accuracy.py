@@ -167,6 +167,8 @@ def test_models_without_known_layers_are_attacked_and_not_proved():
     threat = ThreatModel("linf", 0.5)
     found = robust_accuracy(model, X, y, threat, radii=1, attacks=[Search(30)])
     assert found.refused and found.lower == 0 and found.upper < found.clean
+    assert f"without changes); {found.method}" in found.verdict
+    assert "(refused)" not in found._repr_html_()
     assert found.claims[0].strength is Strength.REFUSED
     assert found.verdict.startswith("accuracy under any l∞ change up to 0.5: at most")
     assert "–" in str(found) and found.masked is None

@@ -133,13 +133,14 @@ class RobustAccuracy:
         """What is known, in a sentence."""
         last, where = self.curve[-1], self.allowed
         if self.refused:
-            said = f"at most {_share(last.upper)}, {self.method}"
+            said = f"at most {_share(last.upper)}"
         elif last.lower == last.upper:
             said = f"exactly {_share(last.upper)}"
         else:
             said = f"between {_share(last.lower)} and {_share(last.upper)}"
         clean = f"{_share(self.clean)} without changes"
-        return f"accuracy under any {where}: {said} ({clean})"
+        why = f"; {self.method}" if self.refused else ""
+        return f"accuracy under any {where}: {said} ({clean}){why}"
 
     # ---- claims ------------------------------------------------------------------
 
@@ -260,7 +261,7 @@ class RobustAccuracy:
         head = row(("radius", "proved", "attacked", "new rows"), "th")
         body = "".join(row(self._cells(point)) for point in self.curve)
         said = [
-            f"{c.mark} {c.label}: {c.detail} ({c.basis or 'refused'})"
+            f"{c.mark} {c.label}: {c.detail}" + (f" ({c.basis})" if c.basis else "")
             for c in self.claims
         ]
         notes = "".join(f"<div>{html.escape(t)}</div>" for t in (*said, *self.notes))
