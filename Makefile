@@ -64,6 +64,8 @@ bench-fairness: $(BENCH)  ## metrics and interventions by group beside fairlearn
 	.venv-bench/bin/python -m benchmarks.interventions
 
 bench-attacks: $(BENCH)  ## attacks beside those of foolbox, torchattacks and ART
+	@# It asks for an old requests and for torchvision, and needs neither.
+	.venv-bench/bin/python $(PIP_INSTALL) --no-deps "torchattacks>=3.5.1"
 	.venv-bench/bin/python -m benchmarks.attacks
 
 bench-automl: $(AUTOML)  ## test scores and seconds beside FLAML and AutoGluon

@@ -9,8 +9,7 @@ network gets wrong: ours and foolbox predict them anew themselves, for torchatta
 ART one prediction is made and counted. Rows marked "inputs alone" are timed without.
 A peer's rows count as fooled if the label differs and the change is no larger than the
 radius but for 1e-5 of it. Tables are kept in ``results/attacks.json`` by task, and
-shown in ``results/attacks.md``. torchattacks asks for an old ``requests`` and for
-torchvision but works without: ``pip install --no-deps torchattacks``.
+shown in ``results/attacks.md``.
 """
 
 import argparse
