@@ -224,7 +224,9 @@ def test_rows_of_every_container_are_the_same_rows():
         *(forest.fit(frame, Y), frame[::10], Y[::10], threat), random_state=0
     )
     np.testing.assert_array_equal(found.X_hat, plain.X_hat)
-    scaled = make_pipeline(StandardScaler(), MLPClassifier((4,), max_iter=5))
+    scaled = make_pipeline(
+        StandardScaler(), MLPClassifier((4,), max_iter=5, random_state=0)
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         scaled.fit(frame, pandas.Series(Y))
@@ -409,3 +411,52 @@ def test_modules_without_gradients_are_black_boxes(kind):
     y = model(torch.tensor(X)).argmax(dim=1).numpy()
     found = attack(model, X, y, ThreatModel("l2", 1.0), random_state=0)
     assert found.right.all() and found.fooled.any()
+
+
+def writes_labels(target, threat):
+    target._predict = lambda X: np.zeros(len(X), dtype=int)
+
+
+def writes_classes(target, threat):
+    target.classes[:] = target.classes[::-1].copy()
+
+
+def writes_the_radius(target, threat):
+    object.__setattr__(threat, "radius", 1e9)
+
+
+def writes_the_box(target, threat):
+    threat.high[:] = 1e9
+
+
+class Forger:
+    """An attack that writes into what it is given, and leaves the ball."""
+
+    def __init__(self, forge):
+        self.forge = forge
+
+    def run(self, target, X, y, threat, rng):
+        self.forge(target, threat)
+        return X + 5.0
+
+
+@pytest.mark.parametrize(
+    "forge", [writes_labels, writes_classes, writes_the_radius, writes_the_box]
+)
+@pytest.mark.parametrize("network", [False, True])
+def test_the_judge_does_not_use_what_it_lent(forge, network):
+    model = MODEL
+    if network:
+        model = MLPClassifier((4,), max_iter=300, random_state=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.fit(X, Y)
+    high = X.max(axis=0) + 0.05
+    threat = ThreatModel("linf", 0.1, high=high.copy())
+    found = attack(model, X, Y, threat, Forger(forge))
+    assert (np.abs(found.X_hat - X) <= 0.1).all() and (found.X_hat <= high).all()
+    right = model.predict(X) == Y
+    np.testing.assert_array_equal(found.right, right)
+    wrong = model.predict(found.X_hat) != Y
+    np.testing.assert_array_equal(found.fooled, right & wrong)
+    np.testing.assert_array_equal(found.predicted, model.predict(found.X_hat))

@@ -7,6 +7,7 @@ the user would let it, and that alone decides.
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from dataclasses import dataclass
@@ -207,13 +208,13 @@ class _Trial:
         self, chosen: Any, rows: Any, y: Any, rng: Any, deadline: float
     ) -> Any:
         """What the attack returns, unless it is stopped before."""
-        target = self.target
+        target = self.target.lent()
         counts = target.queries, target.gradients
         target.deadline = deadline
         try:
             if not self.stopped:
                 target.check_time()
-                return chosen.run(target, rows, y, self.threat, rng)
+                return chosen.run(target, rows, y, copy.deepcopy(self.threat), rng)
         except OutOfTime:
             self.stopped = True
         except KeyboardInterrupt:
@@ -221,7 +222,6 @@ class _Trial:
                 raise
             self.stopped = True
         finally:
-            target.deadline = math.inf
             self.queries += target.queries - counts[0]
             self.gradients += target.gradients - counts[1]
         return None

@@ -13,6 +13,7 @@ Attacks are written once, for NumPy arrays and torch tensors alike.
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Callable
@@ -109,6 +110,12 @@ class Target:
         """
         numbers = self.labels(X)
         return numbers, self.rows(X[numbers == y])
+
+    def lent(self) -> Target:
+        """The same for an attack, which may write into what it is given."""
+        new = copy.copy(self)
+        new.classes = self.classes.copy()
+        return new
 
     def scores(self, X: Any) -> Any:
         """One score for each class."""
@@ -274,6 +281,11 @@ class Differentiated(Target):
         rows = x.detach()[at]
         self._begun = _Begun(rows, rows._version, at, x, z)
         return numbers.cpu().numpy(), rows
+
+    def lent(self) -> Target:
+        """The same, with the pass forward that was kept."""
+        new, self._begun = super().lent(), None
+        return new
 
     def scores(self, X: Any) -> Any:
         """Scores of the rows."""
