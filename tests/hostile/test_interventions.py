@@ -9,8 +9,11 @@ import numpy as np
 import polars as pl
 import pytest
 from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import RidgeClassifier as NoScores
 from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 import certus
 from certus.fairness import (
@@ -21,6 +24,8 @@ from certus.fairness import (
     frontier,
 )
 from certus.linear import LogisticRegression
+from certus.verify.data import same_data
+from certus.verify.marks import marks_of
 
 Array = np.ndarray
 ALL = [
@@ -210,6 +215,8 @@ def test_forged_thresholds_are_found_out(rows: Any) -> None:
     assert verdict(lazy).met is False
     lazy.certificate_.evidence.arrays["multipliers"][:] = np.nan
     assert verdict(lazy).met is False
+    lazy.certificate_.evidence.arrays["multipliers"][:] = [50.0, -50.0]
+    assert "1.0000 may be possible" in verdict(lazy).claims[0].detail
     # The best rule with equal rates is not the best with rates that may differ.
     strict = GroupThresholds(LogisticRegression()).fit(X, y, sensitive=g)
     nobody = copy.deepcopy(strict)
@@ -284,6 +291,8 @@ def test_what_a_file_may_hold_in_place_of_numbers(rows: Any) -> None:
         forged(bent, {"strength": np.nan}),
         forged(bent, {"strength": None}),
         forged(mixed, weights_=None),
+        forged(mixed, estimators_=None),
+        forged(mixed, estimators_=[], weights_=np.array([1.0, 0.0])),
         forged(plain, {"alpha": None}),
         forged(plain, {"alpha": -1.0}),
         forged(plain, mean_=np.zeros(1)),
@@ -407,3 +416,36 @@ def test_an_attribute_of_text_in_x_is_refused_where_x_is_computed_with(
     with pytest.raises(ValueError, match="hold text"):
         named.fit(frame, y)
     named.fit(frame.with_columns(sex=(pl.col("sex") == "b").cast(pl.Float64)), y)
+
+
+def test_frames_of_several_kinds_are_told_apart(
+    rows: tuple[Array, Array, Array],
+) -> None:
+    """By their cells, not by the names of their columns."""
+    X, y, g = rows
+    frame = pl.DataFrame(X).with_columns(town=pl.Series(["Bern", None] * 100))
+    town = FunctionTransformer(lambda f: f.select(f.columns[:3]).to_numpy())
+    model = GroupThresholds(make_pipeline(town, LogisticRegression()), random_state=0)
+    model.fit(frame, y, sensitive=g)
+    assert "200 rows × 4 columns" in str(model.certificate_)
+    marks = marks_of(frame, y, None)
+    assert same_data(marks, marks_of(frame.to_pandas(), y, None))
+    for place, value in ((3, "Oslo"), (0, 1.5)):
+        other = frame.to_pandas()
+        other.iloc[8, place] = value
+        assert not same_data(marks, marks_of(other, y, None))
+    assert not same_data(marks, marks_of(frame[::-1], y, None))
+
+
+def test_estimators_that_take_missing_values_may_have_them(
+    rows: tuple[Array, Array, Array],
+) -> None:
+    X, y, g = rows
+    X = X.copy()
+    X[::7, 1] = np.nan
+    model = GroupThresholds(HistGradientBoostingClassifier(max_iter=3), random_state=0)
+    model.fit(X, y, sensitive=g)
+    assert model.certificate_.met
+    X[1, 1] = np.nan
+    again = certus.certify(model, X, y, sensitive=g)
+    assert not same_data(model.certificate_.fingerprint, again.fingerprint)

@@ -271,12 +271,19 @@ class GroupReduction(RandomisedDecisions):
     def n_features_in_(self) -> int:
         """Columns of X."""
         check_is_fitted(self)
-        return int(self.estimators_[0].n_features_in_)
+        return int(self._first.n_features_in_)
 
     @property
     def feature_names_in_(self) -> Any:
         """Names of the columns of X, if they had any."""
-        return self.estimators_[0].feature_names_in_
+        return self._first.feature_names_in_
+
+    @property
+    def _first(self) -> Any:
+        try:
+            return self.estimators_[0]
+        except (LookupError, TypeError):  # a file may hold anything
+            raise AttributeError("GroupReduction holds no classifier.") from None
 
 
 class _Game:
