@@ -21,7 +21,9 @@ PROJECTED = 4_096
 MISSING = 0.7390851332151607
 
 
-def marks_of(X: Any, y: Any, sample_weight: Any, rows: Any = None) -> dict[str, Any]:
+def marks_of(
+    X: Any, y: Any, sample_weight: Any, rows: Any = None, *, holes: bool = False
+) -> dict[str, Any]:
     """The fingerprint of X, y and weights.
 
     Parameters
@@ -34,6 +36,8 @@ def marks_of(X: Any, y: Any, sample_weight: Any, rows: Any = None) -> dict[str, 
         Row weights.
     rows : ndarray of int, optional
         Rows that are projected in any case.
+    holes : bool, default=False
+        Whether values may be missing from X, for estimators that take such rows.
 
     Examples
     --------
@@ -45,12 +49,16 @@ def marks_of(X: Any, y: Any, sample_weight: Any, rows: Any = None) -> dict[str, 
     n = len(X) if table is None else int(table.shape[0])
     targets = np.zeros(n) if y is None else _line(y)
     s = data.weights(sample_weight, None, np.empty(0), None, n)
-    if table is None:
+    some = np.arange(0, n, max(n // PROJECTED, 1))
+    some = some if rows is None else np.union1d(some, rows)
+    if table is None and len(getattr(X, "columns", ())) > 1:
+        marks = _of_frame(X, some)
+    elif table is None:
         marks = _of_sequences(X, n)
     else:
-        if n > PROJECTED:
-            some = np.arange(0, n, n // PROJECTED)
-            table = table[some if rows is None else np.union1d(some, rows)]
+        table = table[some] if n > PROJECTED else table
+        if holes and not sparse.issparse(table):
+            table = np.where(np.isnan(table), MISSING, table)
         marks = data.fingerprint(table, np.zeros(1), np.ones(1))
         marks["shape"] = [n, int(table.shape[1])]
     row = data.direction(len(targets))
@@ -72,6 +80,31 @@ def as_table(X: Any) -> Any:
     except (TypeError, ValueError):  # unequal lengths, or texts
         return None
     return X.reshape(len(X), -1) if X.ndim >= 2 else None
+
+
+def _of_frame(X: Any, some: Array) -> dict[str, Any]:
+    """Of columns of several kinds, texts among them."""
+    part = X.iloc[some] if hasattr(X, "iloc") else X[some]
+    columns = [_cells(column) for column in np.asarray(part, dtype=object).T]
+    values = np.concatenate(columns)
+    return {
+        "shape": [len(X), len(columns)],
+        "dtype": "object",
+        "x": float(data.direction(len(values)) @ values),
+        "x_scale": float(np.abs(values).max(initial=0.0)),
+    }
+
+
+def _cells(column: Array) -> Array:
+    """A column of a frame as numbers; what is missing looks alike in all frames."""
+    try:
+        return _line(np.asarray(column, dtype=np.float64))
+    except (TypeError, ValueError):
+        return _line(np.array(["" if str(v) in _NOTHING else str(v) for v in column]))
+
+
+#: How missing values of pandas, polars and NumPy are written.
+_NOTHING = {"None", "nan", "NaN", "NaT", "<NA>"}
 
 
 def _of_sequences(X: Any, n: int) -> dict[str, Any]:
