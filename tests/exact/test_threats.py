@@ -276,3 +276,19 @@ def test_what_is_no_threat_is_refused():
     assert ThreatModel.parse("l2:1.5", 0, 1) == ThreatModel(2, 1.5, 0, 1)
     with pytest.raises(ValueError, match=r"1 of 2 rows lie outside the box \(row 1"):
         ThreatModel("l2", 1.0, 0, 1).check_rows([[0.5], [2.0]])
+
+
+@pytest.mark.parametrize("p", NORMS)
+def test_what_is_allowed_has_no_slack(p):
+    threat = ThreatModel(p, 1.0, high=1.0)
+    beside = 1 + 2.0**-50
+    rows = np.array([[1.0, 0.0], [beside, 0.0], [-1.0, 0.0], [-beside, 0.0]])
+    found = threat.contains(rows, np.zeros((4, 2)))
+    assert found.tolist() == [True, False, True, False]
+
+
+@pytest.mark.parametrize("p", NORMS)
+def test_the_worst_row_without_a_box(p):
+    threat, G = ThreatModel(p, 2.0), np.array([[3.0, -4.0, 0.0]])
+    D = threat.worst(np.ones((1, 3)), G) - 1
+    assert (D * G).sum() == pytest.approx(2 * np.linalg.norm(G[0], threat.dual))

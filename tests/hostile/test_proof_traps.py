@@ -189,7 +189,6 @@ REFUSED = {
     "written": written,
     "unknown option": lambda b, x: x[:, None].mean(dim=1, dtype=torch.float32) + b,
     "a list": lambda b, x: torch.stack([x[:, 0], x[:, 1]], dim=1) + b,
-    "no tensor": lambda b, x: torch.as_tensor(np.asarray(x)) + b,
 }
 
 
@@ -214,3 +213,35 @@ def test_products_in_fewer_digits_count_as_such():
     finally:
         torch.set_float32_matmul_precision(before)
     assert Rounding.of(torch.float32, torch.device("cuda")).unit > 1000 * plain
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_rounding_far_from_the_row_counts(norm):
+    """Two large terms that cancel: the farther from 0, the more digits are lost."""
+    first, last = nn.Linear(1, 2, bias=False), nn.Linear(2, 1)
+    with torch.no_grad():
+        first.weight.copy_(torch.tensor([[3e4], [1.7e4]]))
+        last.weight.copy_(torch.tensor([[17 / 30, -1.0 + 1e-6]]))
+        slope = float((last.weight.double() @ first.weight.double()).abs())
+        last.bias.fill_(slope + 1e-4)  # above 0 by 1e-4 at x = ±1, but for rounding
+    network = nn.Sequential(first, last).eval()
+    X = np.zeros((1, 1), dtype=np.float32)
+    target = as_target(network, X, threshold=0.0)
+    near = np.linspace(-1, 1, 20001, dtype=np.float32)[:, None]
+    assert target.labels(X) == 1 and not target.labels(near).all()
+    for radius, robust in ((1.0, False), (0.3, True)):
+        rows, why = certified_rows(target, X, np.array([1]), ThreatModel(norm, radius))
+        assert rows.tolist() == [robust], why
+
+
+def test_what_a_normalisation_subtracts_counts():
+    """(x − 1e4) + 1e4 in float32 is x to within 1e-3, however it is arranged."""
+    layer = nn.BatchNorm1d(1, eps=0.0).eval()
+    with torch.no_grad():
+        layer.running_mean.fill_(1e4), layer.bias.fill_(1e4)
+    for value, robust in ((1e-5, False), (1.0, True)):
+        X = np.full((1, 1), value)
+        target = as_target(layer, X, threshold=0.0)
+        threat = ThreatModel("l2", value / 10)
+        rows, why = certified_rows(target, X, np.array([1]), threat)
+        assert rows.tolist() == [robust], why
