@@ -26,23 +26,23 @@ class Trap(nn.Module):
         return self.function(self.b, x)
 
 
-def cut_in_place(b, x):
+def bent_in_place(b, x):
     h = x * 1.0
-    F.hardtanh(h, 0.0, 1.0, inplace=True)
+    F.leaky_relu(h, 10.0, inplace=True)
     return h + b
 
 
-def turned_in_place(b, x):
+def stretched_in_place(b, x):
     h = x * 1.0
     other = h
-    h *= -1.0
+    h *= 10.0
     return other + b
 
 
-def turned_behind_a_view(b, x):
+def stretched_behind_a_view(b, x):
     h = x * 1.0
     view = h.view(-1, 2)
-    h *= -1.0
+    h *= 10.0
     return view + b
 
 
@@ -81,9 +81,9 @@ def by_kind(b, x):
 
 # name: function, parameter, row, changed row
 TRAPS = {
-    "cut in place": (cut_in_place, (-0.9, 0.0), (5.0, 0.0), (5.0, 0.2)),
-    "turned in place": (turned_in_place, (0.6, 0.0), (0.5, 0.0), (0.7, 0.0)),
-    "view": (turned_behind_a_view, (0.6, 0.0), (0.5, 0.0), (0.7, 0.0)),
+    "bent in place": (bent_in_place, (1.0, 0.0), (0.0, 0.0), (-0.2, 0.0)),
+    "stretched": (stretched_in_place, (1.0, 0.0), (0.0, 0.0), (0.0, 0.2)),
+    "view": (stretched_behind_a_view, (1.0, 0.0), (0.0, 0.0), (0.0, 0.2)),
     "summed": (summed_in_place, (5.1, 0.0), (0.0, 0.0), (0.0, 0.2)),
     "precision": (by_precision, (0.1, 0.0), (0.0, 0.0), (0.0, 0.2)),
     "kind": (by_kind, (0.1, 0.0), (0.0, 0.0), (0.0, 0.2)),
