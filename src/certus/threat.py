@@ -10,7 +10,7 @@ are one long vector for each of them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,8 @@ class ThreatModel:
         In the units of the raw rows; 0 allows nothing, inf everything in the box.
     low, high : float or array-like of the shape of a row, default=-inf, inf
         Smallest and largest valid value of each entry.
+    fixed : array-like of bool of the shape of a row, optional
+        Entries that may not change at all; none by default.
 
     Examples
     --------
@@ -55,6 +57,7 @@ class ThreatModel:
     radius: float
     low: Any = -math.inf
     high: Any = math.inf
+    fixed: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "norm", _norm(self.norm))
@@ -63,6 +66,8 @@ class ThreatModel:
             raise ValueError("low and high must be numbers; NaN is none.")
         if np.any(np.asarray(self.low) > np.asarray(self.high)):
             raise ValueError("low must not be above high, and is.")
+        if self.fixed is not None and np.asarray(self.fixed).dtype != bool:
+            raise ValueError("fixed must be True or False for each entry of a row.")
 
     @classmethod
     def parse(cls, text: str, low: Any = -math.inf, high: Any = math.inf) -> Any:
@@ -90,7 +95,7 @@ class ThreatModel:
 
     def within(self, radius: float) -> ThreatModel:
         """The same threat with another radius."""
-        return ThreatModel(self.norm, radius, self.low, self.high)
+        return replace(self, radius=radius)
 
     def rounded(self, X: Any) -> ThreatModel:
         """The same threat with the box as rows of the precision of X can hold it.
@@ -100,7 +105,7 @@ class ThreatModel:
         kind = X.dtype if np.issubdtype(X.dtype, np.floating) else np.float64
         ends = (np.asarray(end, dtype=kind) for end in (self.low, self.high))
         low, high = (end.astype(np.float64) if end.ndim else float(end) for end in ends)
-        return ThreatModel(self.norm, self.radius, low, high)
+        return replace(self, low=low, high=high)
 
     def bounded(self, X: Any) -> ThreatModel:
         """The same threat with a finite radius: the most that the box leaves."""
@@ -125,14 +130,17 @@ class ThreatModel:
     def _diagonal(self, X: Any) -> float:
         """The distance between the ends of the box."""
         width = np.subtract(self.high, self.low, dtype=np.float64)
+        if self.fixed is not None:
+            width = np.where(self.fixed, 0.0, width)
         return float(row_norms(np.broadcast_to(width, (1, *X.shape[1:])), self.norm)[0])
 
     def check_rows(self, X: Any) -> None:
         """Refuse rows that are not valid themselves."""
         X = np.asarray(X)
         box = self.rounded(X)
+        free = True if self.fixed is None else ~np.asarray(self.fixed)
         outside = np.any(
-            (box.low > X) | (box.high < X),
+            ((box.low > X) | (box.high < X)) & free,
             axis=tuple(range(1, np.ndim(X))),
         )
         if outside.any():
@@ -149,7 +157,8 @@ class ThreatModel:
     def contains(self, X_hat: Any, X: Any) -> Any:
         """Whether each x̂ may replace its x; in float64 and without any slack."""
         new, old = (np.asarray(A, dtype=np.float64) for A in (X_hat, X))
-        inside = (new >= self.low) & (new <= self.high)
+        low, high = self.box(old)
+        inside = (new >= low) & (new <= high)
         near = self.distances(new, old) <= self.radius
         return near & _flat(inside).all(axis=1)
 
@@ -176,6 +185,8 @@ class ThreatModel:
         """For each row the v with ‖v‖_p ≤ 1 that makes vᵀg largest; 0 where g is 0."""
         G = _real(G)
         xp = array_namespace(G)
+        if self.fixed is not None:
+            G = xp.where(self._held(G), 0.0, G)
         if self.norm == math.inf or not G.shape[0]:
             return xp.sign(G)
         flat = _flat(G)
@@ -238,13 +249,25 @@ class ThreatModel:
         low, high = self._room(X)
         return X + xp.clip(xp.reshape(D, X.shape), low, high)
 
-    def _room(self, X: Any) -> tuple[Any, Any]:
-        """How far each entry may fall and rise."""
+    def box(self, X: Any) -> tuple[Any, Any]:
+        """The ends between which each entry of the rows X may lie."""
         xp = array_namespace(X)
         low, high = (
             xp.asarray(bound, dtype=X.dtype, device=_device(X))
             for bound in (self.low, self.high)
         )
+        if self.fixed is None:
+            return low, high
+        held = self._held(X)
+        return xp.where(held, X, low), xp.where(held, X, high)
+
+    def _held(self, X: Any) -> Any:
+        """Where entries may not change, beside the rows X."""
+        return array_namespace(X).asarray(self.fixed, device=_device(X))
+
+    def _room(self, X: Any) -> tuple[Any, Any]:
+        """How far each entry may fall and rise."""
+        low, high = self.box(X)
         return low - X, high - X
 
     def _cut(self, D: Any, low: Any, high: Any) -> Any:

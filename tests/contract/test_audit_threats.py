@@ -6,7 +6,9 @@ import json
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LinearRegression
 from sklearn.neighbors import KNeighborsClassifier
 
@@ -16,6 +18,7 @@ from certus.cli import main
 from certus.linear import LogisticRegression
 from certus.report import Audit
 from certus.robust import ThreatModel, robust_accuracy
+from certus.table import TablePipeline
 
 
 def table(n: int, seed: int = 0) -> pd.DataFrame:
@@ -139,20 +142,87 @@ def test_the_command_line(tmp_path, monkeypatch, capsys) -> None:
         assert "as in linf:0.1" in said and "convert" not in said
 
 
-def test_the_command_line_says_why_rows_of_text_are_not_attacked(
+def mixed(n: int, seed: int = 0) -> pd.DataFrame:
+    """Numbers, a category and a date, with gaps in one of the numbers."""
+    rng = np.random.default_rng(seed)
+    rows = table(n, seed)
+    rows["town"] = rng.choice(["Bern", "Oslo", "Rome"], n)
+    rows["since"] = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(n), "D")
+    rows.loc[rng.random(n) < 0.1, "b"] = np.nan
+    return rows
+
+
+@pytest.mark.parametrize(("norm", "dual"), [("linf", 1.0), ("l2", 2.0), ("l1", np.inf)])
+@pytest.mark.parametrize("polars", [False, True])
+def test_numbers_change_and_all_else_stays(norm, dual, polars) -> None:
+    """A linear model of a table: each margin against the dual norm of two columns."""
+    rows, new = mixed(400), mixed(200, 1)
+    frames = [
+        pl.from_pandas(f.drop(columns="kind")) if polars else f.drop(columns="kind")
+        for f in (rows, new)
+    ]
+    model = TablePipeline(model=LogisticRegression()).fit(frames[0], rows["kind"])
+    options = {"threat": ThreatModel(norm, 0.5), "max_time": 3.0}
+    unseen = {"X_test": frames[1], "y_test": new["kind"].to_numpy()}
+    found = certus.audit(
+        model, frames[0], rows["kind"].to_numpy(), **unseen, **options
+    ).figure("threat")
+    whole = ~new["b"].isna().to_numpy()
+    z = model.decision_function(frames[1])[whole]
+    # In units of the table: what the score gains when a number rises by one.
+    step = []
+    for name in ("a", "b"):
+        moved = new.drop(columns="kind")
+        moved[name] += 1.0
+        moved = pl.from_pandas(moved) if polars else moved
+        step.append(np.median(model.decision_function(moved)[whole] - z))
+    sign = np.where(new["kind"][whole] == "yes", 1.0, -1.0)
+    kept = sign * z > 0.5 * np.linalg.norm(step, dual)
+    assert found.data["upper"][-1] == found.data["lower"][-1] == kept.mean()
+    assert f"{whole.sum()} of 200 test rows; changed: a, b, all else" in found.caption
+    assert f"{(~whole).sum()} rows with gaps are left out" in found.caption
+
+
+def test_forests_of_tables_are_attacked_in_their_numbers() -> None:
+    rows, new = mixed(200), mixed(60, 1)
+    X, X_new = (frame.drop(columns="kind") for frame in (rows, new))
+    forest = RandomForestClassifier(5, random_state=0)
+    model = TablePipeline(model=forest).fit(X, rows["kind"])
+    unseen = {"X_test": X_new, "y_test": new["kind"]}
+    found = certus.audit(
+        model, X, rows["kind"], **unseen, threat=ThreatModel("linf", 1.0), max_time=2.0
+    )
+    data = found.figure("threat").data
+    assert data["refused"] and data["upper"][-1] < data["upper"][0]
+
+
+def test_tables_without_a_number_to_change_are_refused_in_words() -> None:
+    rows = mixed(100)
+    for columns, why in (
+        (["town"], "no column holds numbers"),
+        (["b"], "every row has a gap"),
+    ):
+        X = rows[columns].copy()
+        model = TablePipeline(model=LogisticRegression()).fit(X, rows["kind"])
+        if columns == ["b"]:
+            X["b"] = np.nan
+        found = certus.audit(model, X, rows["kind"], threat=THREAT, max_time=1.0)
+        (claim,) = (c for c in found.statistical if c.name == "robust_accuracy")
+        assert claim.strength is Strength.REFUSED and why in claim.detail
+
+
+def test_the_command_line_changes_the_numbers_of_a_table(
     tmp_path, monkeypatch, capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    rows = table(200)
-    rows["town"] = np.where(np.arange(200) % 3, "Bern", "Oslo")
-    rows.to_csv("rows.csv", index=False)
+    mixed(200).to_csv("rows.csv", index=False)
     fitted = ["fit", "rows.csv", "--target", "kind", "--model", "logistic"]
     assert main(fitted) == 0
     capsys.readouterr()
     asked = ["audit", "rows.certus", "rows.csv"]
     assert main([*asked, "--threat", "l2:0.5"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "refused changed rows: X holds what are no numbers" in said
+    assert "Accuracy under any l2 change up to 0.5: exactly" in said
     assert main([*asked, "--sensitive", "kind"]) == 2
     assert "is the target" in capsys.readouterr().err
 

@@ -344,3 +344,19 @@ def test_row_weights_and_partial_fits_go_with_it():
     for _ in range(5):
         parts.partial_fit(X, y, classes=[0, 1], sample_weight=s)
     torch.testing.assert_close(weighted.module_.weight, parts.module_.weight)
+
+
+@pytest.mark.parametrize("p", NORMS)
+def test_entries_that_are_fixed_are_not_attacked(p, tmp_path):
+    X = torch.as_tensor(RNG.normal(size=(20, 3)))
+    threat = ThreatModel(p, 0.3, fixed=np.array([False, True, False]))
+    w = torch.tensor([1.0, -5.0, 2.0]).double()
+    worst = worst_rows(lambda x: (x @ w).sum(), X, threat, 2)
+    moved = (worst - X).numpy()
+    assert (moved[:, 1] == 0).all()
+    dual = np.linalg.norm([1.0, 2.0], ThreatModel(p, 1.0).dual)
+    np.testing.assert_allclose(moved @ w.numpy(), 0.3 * dual, rtol=1e-5)
+    model = MLPClassifier((2,), adversarial=threat, max_iter=1)
+    save(model.fit(X.numpy(), np.arange(20) % 2), tmp_path / "model.certus")
+    again = load(tmp_path / "model.certus").adversarial
+    assert again.fixed.tolist() == [False, True, False]

@@ -292,3 +292,43 @@ def test_the_worst_row_without_a_box(p):
     threat, G = ThreatModel(p, 2.0), np.array([[3.0, -4.0, 0.0]])
     D = threat.worst(np.ones((1, 3)), G) - 1
     assert (D * G).sum() == pytest.approx(2 * np.linalg.norm(G[0], threat.dual))
+
+
+@pytest.mark.catalog("ADV-11")
+@pytest.mark.parametrize("p", [1, 1.5, 2, 3, math.inf])
+def test_fixed_entries_stay_and_the_others_move_as_if_alone(p):
+    """With entries fixed, the threat is that to the rows without them."""
+    rng = np.random.default_rng(0)
+    X, Y, G = rng.uniform(size=(3, 30, 6))
+    fixed = np.array([False, True, False, False, True, False])
+    whole = ThreatModel(p, 0.4, 0.0, 1.0, fixed=fixed)
+    alone = ThreatModel(p, 0.4, 0.0, 1.0)
+    rest = (A[:, ~fixed] for A in (X, Y, G))
+    x, y, g = rest
+    pairs = (
+        (whole.project(Y, X), alone.project(y, x)),
+        (whole.worst(X, G - 0.5), alone.worst(x, g - 0.5)),
+        (X + whole.steepest(G - 0.5), x + alone.steepest(g - 0.5)),
+    )
+    for found, expected in pairs:
+        assert (found[:, fixed] == X[:, fixed]).all()
+        np.testing.assert_allclose(found[:, ~fixed], expected, atol=1e-12)
+    drawn = whole.draw(X, rng)
+    assert (drawn[:, fixed] == X[:, fixed]).all() and whole.contains(drawn, X).all()
+    drawn[:, 1] += 1e-9
+    assert not whole.contains(drawn, X).any()
+    assert (
+        whole.within(math.inf).bounded(X).radius
+        == alone.within(math.inf).bounded(x).radius
+    )
+    # Rows may lie outside the box where they are fixed.
+    X[:, 1] = 7.0
+    whole.check_rows(X)
+    with pytest.raises(ValueError, match="outside the box"):
+        alone.check_rows(X)
+
+
+@pytest.mark.parametrize("fixed", [[0, 1], "a", [0.5]])
+def test_fixed_entries_are_said_by_true_and_false(fixed):
+    with pytest.raises(ValueError, match="fixed must be True or False"):
+        ThreatModel("l2", 1.0, fixed=fixed)

@@ -7,7 +7,7 @@ from scipy.optimize import brentq
 from torch import nn
 from torch.nn import functional as F
 
-from certus.robust import ThreatModel
+from certus.robust import ThreatModel, attack
 from certus.robust.modules import differentiated
 from certus.robust.proving import certified_rows
 from certus.robust.recognise import as_target
@@ -209,3 +209,29 @@ def test_a_linear_margin_is_proved_to_the_last_digits():
             target = Linear(lambda X: np.zeros(len(X), int), [0, 1], Formula(W, b))
             rows, _ = certified_rows(target, x[None], np.array([0]), threat)
             assert rows.tolist() == [robust]
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+def test_entries_that_are_fixed_belong_to_the_bias(norm):
+    """A network of three entries, one of them fixed: that of two with another bias."""
+    whole = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)).double().eval()
+    part = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), whole[2]).double().eval()
+    X = np.hstack(
+        [np.random.default_rng(0).normal(size=(40, 2)), np.full((40, 1), 0.2)]
+    )
+    with torch.no_grad():
+        part[0].weight.copy_(whole[0].weight[:, :2])
+        part[0].bias.copy_(whole[0].bias + 0.2 * whole[0].weight[:, 2])
+        whole[2].bias -= whole(torch.as_tensor(X)).mean(dim=0)  # both classes occur
+    threat = ThreatModel(norm, 0.3, fixed=np.array([False, False, True]))
+    y = as_target(whole, X).labels(X)
+    rows, _ = certified_rows(as_target(whole, X), X, y, threat)
+    alone, _ = certified_rows(
+        as_target(part, X[:, :2]), X[:, :2], y, ThreatModel(norm, 0.3)
+    )
+    assert alone.any() and not alone.all()
+    # The product of norms does not know of the fixed entry: it may prove less.
+    assert (rows <= alone).all() and rows.sum() >= 0.8 * alone.sum()
+    found = attack(whole, X, y, threat, random_state=0)
+    assert not (found.fooled & rows).any()
+    assert (found.X_hat[:, 2] == 0.2).all()

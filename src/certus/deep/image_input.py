@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,6 @@ from certus.deep.objective import Targets
 from certus.nets.cnn import AlexNet, ConvNet, LeNet
 from certus.nets.densenet import DenseNet
 from certus.nets.resnet import ResNet
-from certus.threat import ThreatModel
 from certus.verify.data import weights
 
 #: Pixels that go through a network together in prediction.
@@ -193,8 +193,9 @@ class ImageInput(NeuralModel):
 
     def _in_inputs(self, threat: Any) -> tuple[Any, Any]:
         if threat is not None:
-            low, high = (self._arranged(bound) for bound in (threat.low, threat.high))
-            threat = ThreatModel(threat.norm, threat.radius, low, high)
+            names = ("low", "high", "fixed")
+            arranged = {n: self._arranged(getattr(threat, n)) for n in names}
+            threat = replace(threat, **arranged)
         mean, scale = (v[:, None, None] for v in (self.mean_, self.scale_))
         return threat, Units(mean, scale)
 
@@ -207,7 +208,7 @@ class ImageInput(NeuralModel):
             return pictures.arranged(np.asarray(bound)[None], layout)[0]
         except ValueError:
             raise ValueError(
-                "low and high of the threat must be numbers, or of the shape of an "
+                "low, high and fixed of the threat must be of the shape of an "
                 f"image in X; got shape {np.shape(bound)}."
             ) from None
 

@@ -123,13 +123,17 @@ register(
 # --------------------------------------------------------------------------- threats
 
 
-def _unpack_threat(d: Decoder, norm: Any, radius: Any, low: Any, high: Any) -> Any:
-    sizes = (expect(d.get(v), (int, float), "a threat") for v in (norm, radius))
+def _unpack_threat(
+    d: Decoder, norm: Any, radius: Any, low: Any, high: Any, fixed: Any
+) -> Any:
+    sizes = [expect(d.get(v), (int, float), "a threat") for v in (norm, radius)]
     box = (int, float, list, tuple, np.ndarray, np.number)
-    return ThreatModel(*sizes, *(expect(d.get(v), box, "a box") for v in (low, high)))
+    ends = [expect(d.get(v), box, "a box") for v in (low, high)]
+    held = expect(d.get(fixed), (list, tuple, np.ndarray, type(None)), "fixed entries")
+    return ThreatModel(sizes[0], sizes[1], ends[0], ends[1], held)
 
 
-_FIELDS = ("norm", "radius", "low", "high")
+_FIELDS = ("norm", "radius", "low", "high", "fixed")
 register(
     "threat",
     (ThreatModel,),

@@ -15,6 +15,7 @@ from certus.certificate import Claim, Strength
 from certus.report.document import Figure
 from certus.report.rows import Rows, Task
 from certus.threat import ThreatModel
+from certus.wording import shorten
 
 __all__ = ["Judged", "check", "judge"]
 
@@ -57,12 +58,16 @@ def judge(
     if threat is None or rows is None:
         return Judged()
     from certus.robust import robust_accuracy
+    from certus.robust.tables import numbers_of_table
 
     part = rows.sample(_ROWS, np.random.default_rng(0))
+    X, y, apart = part.X, part.y, None
     try:
-        found = robust_accuracy(
-            model, part.X, part.y, threat, delta=delta, max_time=max_time
-        )
+        apart = numbers_of_table(model, part.X)
+        if apart is not None:
+            model, X, y = apart.model, apart.Z[apart.whole], y[apart.whole]
+            threat = dataclasses.replace(threat, fixed=apart.fixed)
+        found = robust_accuracy(model, X, y, threat, delta=delta, max_time=max_time)
     except (TypeError, ValueError) as error:
         refused = Claim(
             "robust_accuracy", Strength.REFUSED, detail=f"changed rows: {error}"
@@ -84,16 +89,19 @@ def judge(
         else claim
         for claim in (proved, attacked, expected)
     )
-    figure = _figure(found, part, rows)
+    figure = _figure(found, rows, apart)
     return Judged((proved,), (attacked, *masked), (expected,), (figure,))
 
 
-def _figure(found: Any, part: Rows, rows: Rows) -> Figure:
+def _figure(found: Any, rows: Rows, apart: Any) -> Figure:
     names = ("radius", "lower", "upper", "low", "high")
     points = zip(names, zip(*found.curve))
-    some = (
-        f"{part.size:,} of {rows.size:,}" if part.size < rows.size else f"{rows.size:,}"
-    )
+    size, held = found.n_samples, ""
+    some = f"{size:,} of {rows.size:,}" if size < rows.size else f"{rows.size:,}"
+    if apart is not None and apart.fixed.any():
+        held = f"; changed: {shorten(', '.join(apart.names))}, all else stays"
+    if apart is not None and not apart.whole.all():
+        held += f"; {int((~apart.whole).sum()):,} rows with gaps are left out"
     said = f"{found.verdict[0].upper()}{found.verdict[1:]}."
     warned = (
         " Gradients mislead: see the measured list." if found.gradients_masked else ""
@@ -104,7 +112,7 @@ def _figure(found: Any, part: Rows, rows: Rows) -> Figure:
         "threat",
         "What if rows are changed?",
         said + warned + notes,
-        f"{some} {rows.kind}; attacks: {tried}; pale band: new rows, with "
+        f"{some} {rows.kind}{held}; attacks: {tried}; pale band: new rows, with "
         f"probability {100 * (1 - found.delta):.4g} %.",
         {
             **{name: list(values) for name, values in points},

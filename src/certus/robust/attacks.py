@@ -222,7 +222,7 @@ class DeepFool:
         crossed = xp.zeros_like(left, dtype=xp.bool)
         X0, way, labels = X, xp.zeros_like(X), y
         for _ in range(self.steps):
-            x = into_box(X0 + (1 + self.overshoot) * way, threat)
+            x = into_box(X0 + (1 + self.overshoot) * way, threat, X0)
             right = ~plainly_wrong(labels, target.scores(x))
             found[left], crossed[left] = x, ~right
             left, X0, x, way, labels = (A[right] for A in (left, X0, x, way, labels))
@@ -271,10 +271,10 @@ class DeepFool:
         gain = _dots(G, way)
         length = need / xp.where(gain > 0, gain, 1.0)
         for _ in range(_CUT):
-            got = _dots(G, into_box(X + column(length, X) * way, threat) - X)
+            got = _dots(G, into_box(X + column(length, X) * way, threat, X) - X)
             length = length * xp.where(got > 0, need / xp.where(got > 0, got, 1.0), 1.0)
         length = xp.clip((1 + self.overshoot) * length, 0.0, None)
-        trial = into_box(X + column(length, X) * way, threat)
+        trial = into_box(X + column(length, X) * way, threat, X)
         wrong = column(plainly_wrong(y, target.scores(trial)), X)
         near, far = xp.where(wrong, X, trial), xp.where(wrong, trial, x)
         trial = self._back(target, near, far, y)
@@ -357,25 +357,19 @@ def indices(X: Any) -> Any:
     return xp.arange(X.shape[0], device=getattr(X, "device", None))
 
 
-def into_box(X_hat: Any, threat: ThreatModel) -> Any:
-    """Rows with every entry moved to the nearest valid value."""
-    xp = array_namespace(X_hat)
-    return xp.clip(X_hat, like(threat.low, X_hat), like(threat.high, X_hat))
+def into_box(X_hat: Any, threat: ThreatModel, X: Any) -> Any:
+    """Changed rows with every entry moved to the nearest value that X may take."""
+    return array_namespace(X_hat).clip(X_hat, *threat.box(X))
 
 
 def free(G: Any, x: Any, threat: ThreatModel) -> Any:
     """The gradient, 0 where the box lets an entry move no further that way."""
-    if not np.any(np.isfinite(threat.low)) and not np.any(np.isfinite(threat.high)):
+    ends = np.isfinite(threat.low), np.isfinite(threat.high)
+    if threat.fixed is None and not (ends[0].any() or ends[1].any()):
         return G
     xp = array_namespace(G)
-    low, high = like(threat.low, x), like(threat.high, x)
+    low, high = threat.box(x)
     return xp.where(((x <= low) & (G < 0)) | ((x >= high) & (G > 0)), 0.0, G)
-
-
-def like(bound: Any, X: Any) -> Any:
-    """A bound of the box beside the rows."""
-    xp = array_namespace(X)
-    return xp.asarray(bound, dtype=X.dtype, device=getattr(X, "device", None))
 
 
 def check_loss(name: str, known: tuple[str, ...] = ("cross_entropy", "margin")) -> None:

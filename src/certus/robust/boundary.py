@@ -108,7 +108,8 @@ class _Walk:
                 if not len(at):
                     return x, found
                 noise = self.rng.standard_normal(X[at].shape)
-                trial = into_box((X[at] + scale * noise).astype(X.dtype), self.threat)
+                trial = (X[at] + scale * noise).astype(X.dtype)
+                trial = into_box(trial, self.threat, X[at])
                 wrong = self.wrong(trial, y[at])
                 x[at[wrong]], found[at[wrong]] = trial[wrong], True
         return x, found
@@ -121,6 +122,9 @@ class _Walk:
             if len(other):
                 gaps = row_norms(flat[other] - flat[i], self.threat.norm)
                 x[i], found[i] = X[other[np.argmin(gaps)]], True
+        if self.threat.fixed is not None:  # with this row's own entries there
+            x[found] = into_box(x, self.threat, X)[found]
+            found &= self.wrong(x, y)
 
     def towards(self, X: Array, x: Array, share: Array) -> Array:
         """Between the row (0) and the point (1), the way the norm shrinks evenly."""
@@ -146,7 +150,7 @@ class _Walk:
         best, left = x.copy(), np.arange(len(X))
         for _ in range(HALVINGS):
             trial = x[left] + column(length[left], X) * way[left]
-            trial = into_box(trial.astype(X.dtype), self.threat)
+            trial = into_box(trial.astype(X.dtype), self.threat, X[left])
             wrong = self.wrong(trial, y[left])
             best[left[wrong]] = trial[wrong]
             left = left[~wrong]
@@ -168,7 +172,8 @@ class _Walk:
             D /= lengths.reshape(*lengths.shape, *(1,) * (x.ndim - 1))
             points = rows[:, None] + column(radius[part], D) * D
             points = points.reshape(-1, *x.shape[1:]).astype(x.dtype)
-            points = into_box(points, self.threat)
+            centres = np.repeat(X[part], probes, axis=0)
+            points = into_box(points, self.threat, centres)
             wrong = self.wrong(points, np.repeat(y[part], probes)).reshape(-1, probes)
             signs = np.where(wrong, 1.0, -1.0)
             uneven = signs.mean(axis=1, keepdims=True)

@@ -127,10 +127,7 @@ class Start(Abstract):
     def interval(self) -> Interval:
         """The bounds of both roads where the ball's can be written out."""
         room = self.threat.radius
-        low, high = (
-            torch.as_tensor(np.asarray(end), dtype=torch.float64)
-            for end in (self.threat.low, self.threat.high)
-        )
+        low, high = self.threat.box(self.X)
         box = self._through(
             torch.maximum(self.X - room, low), torch.minimum(self.X + room, high)
         )
@@ -174,6 +171,9 @@ class Start(Abstract):
         A = written_out(self.steps, self.X.shape[1:], WRITTEN_OUT)
         if A is None:
             return None
+        if self.threat.fixed is not None:
+            held = torch.as_tensor(np.asarray(self.threat.fixed)).reshape(-1)
+            A = torch.where(held, 0.0, A)
         return torch.linalg.vector_norm(A, ord=self.threat.dual, dim=1) * (1 + SLACK)
 
     def entrywise(self, step: Function) -> Interval:

@@ -125,12 +125,13 @@ def _most(threat: ThreatModel, X: Array, G: Array) -> Array:
     radius = threat.radius
     low, high = (
         np.clip(np.broadcast_to(end, X.shape) - X, -radius, radius).reshape(G.shape)
-        for end in (threat.low, threat.high)
+        for end in threat.box(X)
     )
     box = np.where(G > 0, G * high, G * low).sum(axis=1)
     if threat.norm == np.inf or not radius:
         return np.where(radius > 0, box, 0.0)
     if threat.norm not in (1, 2):
+        G = np.where(high > low, G, 0.0)
         return np.minimum(box, radius * np.linalg.norm(G, threat.dual, axis=1))
     worst = threat.worst(X, G.reshape(X.shape)).reshape(G.shape)
     D = worst - X.reshape(G.shape)

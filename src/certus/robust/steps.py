@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.feature_selection import SelectorMixin
 from sklearn.pipeline import Pipeline
@@ -62,6 +63,24 @@ class Step(NamedTuple):
             Z = self.forward(X)
             G = G * ((self.low <= Z) & (self.high >= Z))
         return G @ self.weight if self.weight.ndim == 2 else G * self.weight
+
+
+class Affine(TransformerMixin, BaseEstimator):
+    """A step by its formula."""
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+
+    def fit(self, X: Any, y: Any = None) -> Any:
+        """Nothing is learnt."""
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def transform(self, X: Any) -> Array:
+        """Rows after the step."""
+        return self.step.apply(np.asarray(X, dtype=np.float64))
 
 
 def taken_apart(model: Any) -> tuple[list[Any], Any]:
@@ -116,6 +135,8 @@ def _formula(part: Any, width: int) -> Step | None:
         return Step(ones / part.scale_, np.zeros(width), *ends)
     if type(part) is FunctionTransformer and part.func is None:
         return Step(ones, np.zeros(width))
+    if type(part) is Affine:
+        return part.step
     if isinstance(part, SelectorMixin):
         W = np.eye(width)[part.get_support()]
         return Step(W, np.zeros(len(W)))
