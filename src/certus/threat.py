@@ -378,7 +378,7 @@ def _device(A: Any) -> Any:
 
 
 def _norm(value: Any) -> float:
-    p = _NAMES.get(value, value) if isinstance(value, str) else value
+    p = _NAMES.get(value.lower(), value) if isinstance(value, str) else value
     try:
         p = float(p)
     except (TypeError, ValueError):

@@ -274,6 +274,7 @@ def test_what_is_no_threat_is_refused():
         with pytest.raises(ValueError, match="names no threat"):
             ThreatModel.parse(text)
     assert ThreatModel.parse("l2:1.5", 0, 1) == ThreatModel(2, 1.5, 0, 1)
+    assert ThreatModel.parse("Linf: 0.1") == ThreatModel("linf", 0.1)
     with pytest.raises(ValueError, match=r"1 of 2 rows lie outside the box \(row 1"):
         ThreatModel("l2", 1.0, 0, 1).check_rows([[0.5], [2.0]])
 

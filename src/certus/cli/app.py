@@ -178,7 +178,7 @@ def certify(
 ) -> int:
     """Recompute a model's certificate on a table.
 
-    If the table is the one that ``certus fit`` divided, the certificate is judged on
+    If the table is the one that "certus fit" divided, the certificate is judged on
     its training rows and the risk on its sealed rows.
 
     Exit code 3 if it misses its target or is refused, 4 if the data is that of the
@@ -221,7 +221,7 @@ def audit(
 ) -> int:
     """Report on a model: what is proved, statistical, measured and assumed.
 
-    If the table is the one that ``certus fit`` divided, the proof is about its training
+    If the table is the one that "certus fit" divided, the proof is about its training
     rows and the risk about its sealed rows; other rows are taken as new ones.
     """
     from certus.cli import auditing
