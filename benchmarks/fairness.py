@@ -137,8 +137,7 @@ def main() -> None:
         "## Time",
         "",
         "True and false positive rates of three groups and their differences, medians "
-        "of runs by turns, on a machine that did other work as well; ours with "
-        "intervals, theirs without.",
+        "of runs by turns; ours with intervals, theirs without.",
         "",
         "| rows | certus | fairlearn | theirs ÷ ours |",
         "|---|---|---|---|",
