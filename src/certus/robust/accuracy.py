@@ -203,23 +203,28 @@ def _attack(
     deadline: float,
     rng: np.random.Generator,
 ) -> _Tried:
-    """Attack at the largest radius; rows that fall there at smaller ones too.
+    """Attack at the largest radius; rows that fall at one also at the next smaller.
 
-    A change that fools a row counts at every radius from its size on.
+    A change that fools a row counts at every radius from its size on. Attacks that ask
+    for labels alone make changes small whatever the radius: beside others they are
+    made once.
     """
     distances = np.where(right, math.inf, 0.0)
     needs = [getattr(method, "needs", "labels") for method in chosen]
     by_gradients = [need in ("gradients", "formula") for need in needs]
     masked = 0 if len(set(by_gradients)) == 2 else None
+    once = [len(set(needs)) > 1 and need == "labels" for need in needs]
     # Questions come last: what they find is what gradients missed.
     order = sorted(range(len(chosen)), key=lambda i: not by_gradients[i])
+    larger = math.inf
     for radius in reversed(levels[1:]):
-        top = radius == levels[-1]
+        top, within = larger == math.inf, distances <= larger
+        larger = radius
         for i in order:
-            if not top and masked is not None and not by_gradients[i]:
+            misled = masked is not None and not by_gradients[i]
+            if not top and (misled or once[i]):
                 continue
-            at = distances == math.inf if top else distances < math.inf
-            rows = np.flatnonzero(at & (distances > radius))
+            rows = np.flatnonzero(within & (distances > radius))
             if not len(rows):
                 continue
             left = deadline - time.perf_counter()
@@ -236,7 +241,7 @@ def _attack(
             )
             hit = rows[found.fooled]
             distances[hit] = found.distances[found.fooled]
-            if top and masked is not None and not by_gradients[i]:
+            if top and misled and masked is not None:
                 masked += len(hit)
             if not found.tried.all():
                 return _Tried(distances, masked, complete=False)
