@@ -248,3 +248,21 @@ def test_models_without_gradients_are_attacked_all_the_same():
         assert found.upper < 0.9 < found.clean
         assert attack(shown, X, Y, threat, random_state=0).accuracy < 0.9
     assert as_target(model, X).has_scores
+
+
+@pytest.mark.catalog("ADV-13")
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+def test_a_walk_leaves_fixed_entries_alone(norm):
+    """Rows of the other class differ in the fixed entry: no way leads over them."""
+    rng = np.random.default_rng(0)
+    group = np.repeat([0.0, 1.0], 10)
+    X = np.column_stack([rng.uniform(0, 1, 20), group])
+
+    def label(X):
+        return (X[:, 0] + 5 * X[:, 1] > 3).astype(int)
+
+    threat = ThreatModel(norm, math.inf, fixed=np.array([False, True]))
+    target = as_target(label, X, classes=[0, 1])
+    found = attack(target, X, label(X), threat, Boundary(), random_state=0)
+    assert found.fooled.all() and (found.X_hat[:, 1] == group).all()
+    np.testing.assert_allclose(found.distances, abs(3 - 5 * group - X[:, 0]), rtol=0.02)
