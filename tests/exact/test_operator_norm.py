@@ -299,3 +299,18 @@ def test_partial_fits_keep_the_bound():
     for _ in range(3):
         model.partial_fit(X, X[:, 0] > 0, classes=[False, True])
         assert product_of_norms(model.module_) <= 1.0
+
+
+@pytest.mark.catalog("ADV-27")
+def test_a_layer_that_is_used_twice_counts_twice():
+    X, y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
+    shared = nn.Linear(3, 3)
+    network = nn.Sequential(shared, nn.ReLU(), shared, nn.Linear(3, 2)).double()
+    nn.init.eye_(shared.weight)
+    with torch.no_grad():
+        shared.weight *= 9.0
+    options = {"max_iter": 2, "batch_size": None, "random_state": 0}
+    model = NeuralClassifier(network, lipschitz=8.0, **options).fit(X, y)
+    norms = [np.linalg.norm(model.module_[i].weight.detach(), 2) for i in (0, 2, 3)]
+    assert np.prod(norms) <= 8.0 * (1 + 1e-6)
+    assert norms[0] == pytest.approx(2.0, rel=0.01)

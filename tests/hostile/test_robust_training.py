@@ -12,6 +12,7 @@ from certus.deep import (
     NeuralClassifier,
     operator_norms,
 )
+from certus.nets import MLP
 from certus.persist import ModelFileError, load, save
 from certus.threat import ThreatModel
 
@@ -46,6 +47,17 @@ def test_settings_that_make_no_sense(options, kind, words):
             MLPClassifier((3,), max_iter=1, **options).fit(X, Y)
 
 
+class Skipping(nn.Module):
+    """Adds what its layer gives: steeper than the layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return 3 * x + self.layer(x)
+
+
 @pytest.mark.parametrize(
     ("module", "words"),
     [
@@ -53,6 +65,19 @@ def test_settings_that_make_no_sense(options, kind, words):
         (nn.Sequential(nn.Linear(3, 4), nn.PReLU(), nn.Linear(4, 2)), "PReLU"),
         (nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2, bias=False)), "LayerNorm"),
         (nn.Sequential(nn.Linear(3, 3).requires_grad_(False), nn.Linear(3, 2)), "froz"),
+        (nn.Sequential(nn.Linear(3, 4), nn.GELU(), nn.Linear(4, 2)), "GELU"),
+        (nn.Sequential(nn.Linear(3, 4), nn.ELU(2.0), nn.Linear(4, 2)), "ELU"),
+        (MLP(3, (4,), 2, activation="heaviside"), "Heaviside"),
+        (nn.Sequential(Skipping(), nn.Linear(3, 2)), "Skipping"),
+        (
+            nn.Sequential(
+                nn.Unflatten(1, (1, 3)),
+                nn.MaxPool1d(2, 1),
+                nn.Flatten(),
+                nn.Linear(2, 2),
+            ),
+            "MaxPool1d",
+        ),
     ],
 )
 def test_networks_without_a_known_bound(module, words):

@@ -19,12 +19,26 @@ from torch import Tensor, nn
 
 from certus.base import check_number
 from certus.deep.optim import NORMS
+from certus.nets.activations import Absolute, Maxout
+from certus.nets.cnn import ConvNet, LeNet
+from certus.nets.mlp import MLP, Layer
 from certus.threat import ThreatModel, row_norms
 
 #: Steps of the power method in training.
 POWER_STEPS = 5
 #: Layers whose weights are a linear map.
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+#: What runs its parts one after the other.
+CHAINS = (nn.Sequential, nn.ModuleList, MLP, Layer, ConvNet, LeNet)
+#: Steps without weights that never move two rows farther apart, in l2.
+CALM = (
+    *(nn.Identity, nn.Flatten, nn.Unflatten, Absolute, Maxout),
+    *(nn.ReLU, nn.ReLU6, nn.Tanh, nn.Sigmoid, nn.Hardtanh, nn.Softplus, nn.Softmax),
+    *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d),
+    *(nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
+    *(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d),
+)
+POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)
 #: Multiples of the rounding unit by which norms are kept below their bound.
 BELOW = 64
 
@@ -169,7 +183,8 @@ def chain(module: nn.Module) -> list[Any]:
             "up. Leave lipschitz out, or choose plain layers."
         )
     layers = []
-    for part in module.modules():
+    # A layer that is used twice counts twice.
+    for _, part in module.named_modules(remove_duplicate=False):
         own = list(part.parameters(recurse=False))
         if isinstance(part, LAYERS):
             if getattr(part, "padding_mode", "zeros") != "zeros":
@@ -180,15 +195,30 @@ def chain(module: nn.Module) -> list[Any]:
                     "Set requires_grad=True, or leave lipschitz out."
                 )
             layers.append(part)
-        elif own or isinstance(part, NORMS):
+        elif (
+            own or isinstance(part, NORMS) or not (type(part) in CHAINS or _calm(part))
+        ):
             raise ValueError(
-                f"lipschitz is known of linear layers and convolutions; the network "
-                f"has a {type(part).__name__}. Pass a network without it, or leave "
+                "lipschitz is known of linear layers, convolutions and steps that do "
+                "not stretch, one after the other as in nn.Sequential; the network has "
+                f"a {type(part).__name__}. Pass a network without it, or leave "
                 "lipschitz out."
             )
     if not layers:
         raise ValueError("lipschitz needs a layer with weights; the network has none.")
     return layers
+
+
+def _calm(part: Any) -> bool:
+    """Whether a step without weights never moves two rows farther apart."""
+    if type(part) in POOLS:
+        size, stride, gap = map(
+            np.asarray, (part.kernel_size, part.stride, part.dilation)
+        )
+        return bool((stride >= size).all() and (gap == 1).all())
+    if type(part) in (nn.LeakyReLU, nn.ELU):
+        return abs(getattr(part, "negative_slope", getattr(part, "alpha", 1.0))) <= 1
+    return type(part) in CALM
 
 
 def crude_norm(layer: Any) -> float:

@@ -72,10 +72,10 @@ adversarial : ThreatModel, default=None
         units of X, σ its largest singular value; by the power method.
     lipschitz : float, default=None
         Bound of the product of the operator norms of all layers, and so of how far
-        scores move, in l2, when a row moves by one, as long as what stands between
-        layers (ReLU, tanh, "absolute", pooling without overlap) does not stretch.
-        Weights are projected after each step. For networks of linear layers and
-        convolutions one after the other."""
+        scores move, in l2, when a row moves by one. Weights are projected after each
+        step. For linear layers, convolutions and steps between them that do not
+        stretch (ReLU, tanh, "absolute", pooling without overlap), one after the other;
+        other networks are refused."""
 
 #: What is left by a fit.
 FITTED = """\
