@@ -287,7 +287,8 @@ class ThreatModel:
         largest = _positive(xp.max(abs(_flat(D)), axis=1))
         D = D / column(largest, D)
         end = most * largest
-        t = xp.minimum(radius / xp.clip(row_norms(D, p), tiny, None), end)
+        size = row_norms(D, p)
+        t = xp.where(size > 0, xp.minimum(radius / _positive(size), end), end)
         for _ in range(_STEPS):
             moved = D * column(t, D)
             cut = xp.clip(moved, low, high)

@@ -333,3 +333,12 @@ def test_fixed_entries_stay_and_the_others_move_as_if_alone(p):
 def test_fixed_entries_are_said_by_true_and_false(fixed):
     with pytest.raises(ValueError, match="fixed must be True or False"):
         ThreatModel("l2", 1.0, fixed=fixed)
+
+
+@pytest.mark.parametrize("p", [1.5, 2, 3])
+def test_rows_that_did_not_move_stay_beside_those_that_went_far(p):
+    X = np.array([[0.5, 0.5], [0.5, 0.5]])
+    threat = ThreatModel(p, 30.0)
+    found = threat.project(X + np.array([[0.0, 0.0], [1e3, 0.0]]), X)
+    np.testing.assert_allclose(found, [[0.5, 0.5], [30.5, 0.5]])
+    assert (threat.worst(X, np.array([[0.0, 0.0], [1.0, 0.0]]))[0] == X[0]).all()
