@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_digits, load_iris
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
@@ -266,3 +266,48 @@ def test_a_walk_leaves_fixed_entries_alone(norm):
     found = attack(target, X, label(X), threat, Boundary(), random_state=0)
     assert found.fooled.all() and (found.X_hat[:, 1] == group).all()
     np.testing.assert_allclose(found.distances, abs(3 - 5 * group - X[:, 0]), rtol=0.02)
+
+
+@pytest.mark.catalog("ADV-12")
+@pytest.mark.parametrize("central", [True, False])
+def test_random_directions_are_right_in_the_mean_and_ask_less(central):
+    """E (d/m) Σ u uᵀg = g, with m + 1 or 2m questions in place of d + 1 or 2d."""
+    g = np.arange(1.0, 9.0)
+    asked = []
+
+    def linear(X):
+        asked.append(len(X))
+        return X @ g
+
+    X = np.zeros((2, 8))
+    options = {"central": central, "directions": 3, "alpha": 0.1}
+    found = np.array([
+        finite_differences(linear, X, **options, random_state=seed)
+        for seed in range(4000)
+    ])  # fmt: skip
+    assert sum(asked) == 4000 * 2 * (6 if central else 4)
+    # Each estimate is a multiple of g's size: its mean is g within five errors.
+    error = found.std(axis=0) / np.sqrt(4000)
+    assert (abs(found.mean(axis=0) - g) < 5 * error).all()
+    # On one direction it is the projection itself, scaled by d.
+    (one,) = finite_differences(linear, X[:1], directions=1, random_state=0)
+    u = one / np.linalg.norm(one)
+    np.testing.assert_allclose(one, 8 * u * (u @ g), rtol=1e-6)
+    with pytest.raises(ValueError, match="directions"):
+        finite_differences(linear, X, directions=0)
+
+
+@pytest.mark.catalog("ADV-12")
+def test_an_attack_in_random_directions_needs_fewer_questions():
+    X, y = load_digits(n_class=2, return_X_y=True)
+    model = GaussianNB(var_smoothing=0.1).fit(X[:200], y[:200])
+    threat, rows = ThreatModel("l2", 25.0, 0, 16), (X[200:230], y[200:230])
+    method = PGD(steps=6, stop=False)
+    few, all_ = (
+        attack(
+            model, *rows, threat, Differences(method, 0.1, directions=m), random_state=0
+        )
+        for m in (16, None)
+    )
+    assert few.queries < 0.4 * all_.queries
+    assert few.fooled.sum() >= 0.6 * all_.fooled.sum() > 0
