@@ -25,7 +25,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from certus import config, persist
 from certus.callbacks import CallbackSupport, with_callbacks
-from certus.certificate import Certificate, Evidence, Status
+from certus.certificate import Certificate, Claim, Evidence, Status
 from certus.conformal import Conformal, forget_calibration
 from certus.export import to_sklearn
 from certus.verify import judge
@@ -52,6 +52,7 @@ class Fitted(NamedTuple):
     sample_weight: Any = None
     status: Status = Status.SOLVED
     sensitive: Any = None  # lent to the verifier, kept nowhere
+    measured: tuple[Claim, ...] = ()  # numbers that the family found itself
 
 
 def certified_fit(fit: Fit) -> Fit:
@@ -81,6 +82,7 @@ def certified_fit(fit: Fit) -> Fit:
             fit_seconds=spent,
             threads=thread_budget(),
             sensitive=done.sensitive,
+            measured=done.measured,
         )
         if done.status is Status.INTERRUPTED:
             if config.get_config()["on_interrupt"] == "raise":

@@ -35,6 +35,7 @@ class Status(StrEnum):
     """How a fit, or the check of one, ended."""
 
     SOLVED = "solved"
+    UNDECIDED = "undecided"
     TOL_NOT_REACHED = "tol_not_reached"
     MAX_ITER = "max_iter"
     TIME_LIMIT = "time_limit"
@@ -59,12 +60,15 @@ class Evidence:
         Settings the statement depends on: intercept, tolerance, label coding, weights.
     arrays : dict of arrays
         Witnesses, for example a direction that separates the classes.
+    witness : NamedTuple or None
+        Witnesses in the typed form of ``certus.evidence``.
     """
 
     kind: str
     terms: tuple[Any, ...] = ()
     params: Mapping[str, Any] = field(default_factory=dict)
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+    witness: Any = None
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the arrays, which travel beside the certificate."""

@@ -123,6 +123,34 @@ class ElasticNet(NamedTuple):
     l2: float
 
 
+class NonNegative(NamedTuple):
+    """l1·Σw + ½·l2·‖w‖² where every w ≥ 0, infinite elsewhere."""
+
+    l1: float = 0.0
+    l2: float = 0.0
+
+
+class WeightedL1(NamedTuple):
+    """Σⱼ alphasⱼ·abs(wⱼ): a level for each column."""
+
+    alphas: tuple[float, ...]
+
+
+class Group(NamedTuple):
+    """l1·Σ_g ‖w_g‖ + ½·l2·‖w‖²; ``groups`` numbers the group of each column."""
+
+    l1: float
+    groups: tuple[int, ...]
+    l2: float = 0.0
+
+
+class MultiTask(NamedTuple):
+    """l1·Σⱼ ‖Wⱼ‖ + ½·l2·‖W‖²; Wⱼ holds the coefficients of column j for all tasks."""
+
+    l1: float
+    l2: float = 0.0
+
+
 # -- kernels ----------------------------------------------------------------------
 
 
@@ -228,7 +256,9 @@ Loss = (
     | Poisson
     | Softmax
 )
-Penalty = NoPenalty | L1 | L2 | ElasticNet
+Penalty = (
+    NoPenalty | L1 | L2 | ElasticNet | NonNegative | WeightedL1 | Group | MultiTask
+)
 Kernel = (
     Linear
     | Polynomial

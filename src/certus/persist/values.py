@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
+from certus.evidence import WITNESSES
 from certus.persist.encoding import Decoder, Encoder, expect, malformed, register
 from certus.terms import TERMS
 from certus.threat import ThreatModel
@@ -174,10 +175,16 @@ def _unpack_term(d: Decoder, name: Any, values: Any) -> Any:
 def _pack_evidence(value: Evidence, e: Encoder) -> list[Any]:
     # Not by its to_dict, which is made for reading: the verifier needs typed keys.
     arrays = {name: np.asarray(array) for name, array in value.arrays.items()}
+    params = dict(value.params)
+    for name, found in value.witness._asdict().items() if value.witness else ():
+        if isinstance(found, np.ndarray):
+            arrays[name] = found
+        elif found is not None:
+            params[name] = found
     return [
         value.kind,
         e.inside("terms", list(value.terms)),
-        e.inside("params", dict(value.params)),
+        e.inside("params", params),
         e.inside("arrays", arrays),
     ]
 
@@ -189,11 +196,19 @@ def _unpack_evidence(
     for name, array in witnesses.items():
         expect(name, str, "the name of evidence")
         expect(array, np.ndarray, "evidence")
+    settings = expect(d.get(params), dict, "evidence")
+    named = WITNESSES.get(expect(kind, str, "a kind of evidence"))
+    witness = None
+    if named is not None:  # what older files say of the problem itself is left aside
+        known = {**settings, **witnesses}
+        values = {name: known[name] for name in named._fields if name in known}
+        witness = named(**values)
     return Evidence(
-        expect(kind, str, "a kind of evidence"),
+        kind,
         tuple(expect(d.get(term), _TERMS, "a term") for term in terms),
-        expect(d.get(params), dict, "evidence"),
+        settings,
         witnesses,
+        witness,
     )
 
 

@@ -11,7 +11,7 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from certus import terms as t
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
-from certus.verify import foreign
+from certus.verify import foreign, stating
 from certus.verify.attributes import check_decorrelation
 from certus.verify.conformal import check_conformal, was_calibrated_on
 from certus.verify.convex import check_linear
@@ -97,6 +97,17 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
 }
 
 
+#: Rooms that read their statement from the model's parameters. Each is a module with
+#: ``Statement`` (a NamedTuple), ``READERS`` (by class name) and ``check``.
+ROOMS: tuple[Any, ...] = ()
+READERS: dict[str, stating.Reader] = {
+    name: reader for room in ROOMS for name, reader in room.READERS.items()
+}
+CHECKS: dict[type, Callable[..., Checked]] = {
+    room.Statement: room.check for room in ROOMS
+}
+
+
 def certify(
     model: Any,
     X: Any,
@@ -153,6 +164,9 @@ def certify(
             sensitive=sensitive,
         )
         return _compare(stated, found)
+    if stating.known_class(model, READERS) is not None:
+        empty = Evidence("none")
+        return judge(model, empty, X, y, sample_weight, level=level, origin="certify")
     evidence, note = foreign.evidence(model, X, sample_weight)
     return judge(
         model, evidence, X, y, sample_weight, level=level, origin="certify", note=note
@@ -234,20 +248,32 @@ def judge(
     threads: int | None = None,
     note: str = "",
     sensitive: Any = None,
+    measured: Sequence[Claim] = (),
 ) -> Certificate:
-    """Run the checker of ``evidence.kind`` and date, size and sign the result.
+    """State what the model minimises, check it, and date, size and sign the result.
 
     ``ended`` is how a solver stopped; it stands unless the target is met or refuted.
-    ``sensitive`` is lent to the checker and not kept.
+    ``sensitive`` is lent to the checker and not kept. ``measured`` are numbers that a
+    family found itself; a claim of any other strength among them is an error.
     """
     start = time.perf_counter()
-    lent = evidence
-    if sensitive is not None:
-        arrays = {**evidence.arrays, "sensitive": np.asarray(sensitive, dtype=object)}
-        lent = dataclasses.replace(evidence, arrays=arrays)
-    claims, status, marks = CHECKERS[evidence.kind](
-        model, lent, X, y, sample_weight, level
-    )
+    strong = [claim.name for claim in measured if claim.strength != Strength.MEASURED]
+    if strong:
+        raise ValueError(f"{strong[0]} was not made by the verifier: only MEASURED.")
+    if stating.known_class(model, READERS) is not None:
+        claims, status, marks = _check_stated(
+            *(model, evidence, X, y, sample_weight, level, sensitive)
+        )
+    else:
+        lent = evidence
+        if sensitive is not None:
+            given = np.asarray(sensitive, dtype=object)
+            arrays = {**evidence.arrays, "sensitive": given}
+            lent = dataclasses.replace(evidence, arrays=arrays)
+        claims, status, marks = CHECKERS[evidence.kind](
+            model, lent, X, y, sample_weight, level
+        )
+    claims = [*claims, *measured]
     if note and claims[0].strength is not Strength.REFUSED and claims[0].met is False:
         claims[0] = dataclasses.replace(claims[0], assumptions=(note,))
     keep = (Status.TOL_NOT_REACHED, Status.SOLVED)
@@ -274,6 +300,31 @@ def judge(
         threads=threads or len(os.sched_getaffinity(0)),
         versions=_versions(),
         evidence=evidence,
+    )
+
+
+def _check_stated(
+    model: Any,
+    evidence: Evidence | None,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    level: str,
+    sensitive: Any,
+) -> Checked:
+    """What the room of the model's statement finds; a refusal with its reason."""
+    try:
+        stated = stating.state(model, READERS)
+    except stating.Refusal as refusal:
+        claim = Claim(
+            "refused", Strength.REFUSED, detail=refusal.reason, fix=refusal.fix
+        )
+        shape = [int(size) for size in np.shape(X)] if hasattr(X, "shape") else None
+        return [claim], Status.UNDECIDED, {"shape": shape} if shape else {}
+    witness = None if evidence is None else evidence.witness
+    lent = {} if sensitive is None else {"sensitive": sensitive}
+    return CHECKS[type(stated)](
+        model, stated, witness, X, y, sample_weight, level, **lent
     )
 
 

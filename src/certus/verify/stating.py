@@ -1,0 +1,72 @@
+"""What a model minimises, read from its public parameters and chosen attributes.
+
+One door for our models and for scikit-learn's: classes are known by name, and a room of
+the verifier says for each of them which statement its parameters make. A model's
+evidence has no say in it. What cannot be stated is refused with a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+#: Reads a model's parameters into a statement, a NamedTuple of the room that judges it.
+Reader = Callable[[Any], Any]
+
+#: Target of the primary claim, where the model has none of that meaning.
+TOL = 1e-6
+#: Methods whose results the claims speak about.
+_ANSWERS = (
+    *("predict", "predict_proba", "decision_function", "transform"),
+    *("score_samples", "recommend"),
+)
+
+
+class Refusal(Exception):
+    """Why nothing can be said, and what would help."""
+
+    def __init__(self, reason: str, fix: str = "") -> None:
+        super().__init__(reason)
+        self.reason, self.fix = reason, fix
+
+
+def library_of(cls: type) -> str:
+    """The package that a class comes from."""
+    return cls.__module__.partition(".")[0]
+
+
+def is_ours(model: Any) -> bool:
+    """Whether the model's own class, or one it descends from, is certus's."""
+    return any(library_of(cls) == "certus" for cls in type(model).__mro__)
+
+
+def known_class(model: Any, names: Mapping[str, Any]) -> type | None:
+    """The first class among the model's own that a room knows."""
+    for cls in type(model).__mro__:
+        if library_of(cls) in ("certus", "sklearn") and cls.__name__ in names:
+            return cls
+    return None
+
+
+def tol_of(model: Any) -> float:
+    """The target: ``tol`` where it bounds a certificate, as in all of our models."""
+    return float(model.tol) if is_ours(model) and hasattr(model, "tol") else TOL
+
+
+def state(model: Any, readers: Mapping[str, Reader]) -> Any:
+    """The statement of a fitted model, or a :class:`Refusal`."""
+    cls = known_class(model, readers)
+    if cls is None:
+        known = ", ".join(sorted(readers))
+        raise Refusal(
+            f"no statement about {type(model).__name__} can be checked yet",
+            f"certify knows scikit-learn's {known}",
+        )
+    for name in _ANSWERS:
+        if getattr(type(model), name, None) is not getattr(cls, name, None):
+            raise Refusal(
+                f"{type(model).__name__} has a {name} of its own, so that what is "
+                f"known of {cls.__name__} says nothing about its answers",
+                f"certify a {cls.__name__}",
+            )
+    return readers[cls.__name__](model)
