@@ -143,7 +143,8 @@ def _penalty_of(
     if stated == "mean":
         return penalty
     factor = (1.0 if stated == "sum" else len(s)) / float(s.sum())
-    return type(penalty)(*(level * factor for level in penalty))
+    levels: Any = penalty
+    return type(penalty)(*(level * factor for level in levels))
 
 
 def constant_value(p: Problem) -> float:
