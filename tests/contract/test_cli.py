@@ -21,6 +21,7 @@ import pytest
 import certus
 from certus.cli import fitting, main
 from certus.cli.models import MODELS
+from certus.convex import cache
 from certus.selection import make_split, sealed_rows
 from certus.table import TablePipeline, load_example
 
@@ -36,6 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("COLUMNS", "FORCE_COLOR", "CERTUS_DEBUG", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(fitting, "REPORT_SECONDS", 0.2)  # figures are tested elsewhere
+    monkeypatch.setattr(cache._announcer, "told", True)  # a new clone compiles kernels
     return tmp_path
 
 

@@ -317,7 +317,7 @@ def test_a_stochastic_step_costs_K_products():
         ones = counted(np.ones((1, K)))
         keep, one, none = np.full(1, 0.9), np.ones(1, dtype=int), np.zeros(0)
         return products_of(
-            lambda: visit.compiled.py_func(
+            lambda: visit.py_func(
                 *(0 * one, 0 * one, one, 0 * one, np.ones(1), none),
                 *(ones, ones.copy(), np.zeros(1), np.zeros(1)),
                 *(keep, keep, keep, keep, False, Counted(0.1)),

@@ -21,6 +21,7 @@ import pytest
 
 import certus
 from certus.cli import fitting, main, screen
+from certus.convex import cache
 from certus.kernel import KernelRidge
 from certus.linear import LassoCV, Ridge
 
@@ -33,6 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("COLUMNS", "FORCE_COLOR", "CERTUS_DEBUG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(fitting, "REPORT_SECONDS", 0.2)  # figures are tested elsewhere
+    monkeypatch.setattr(cache._announcer, "told", True)  # a new clone compiles kernels
     return tmp_path
 
 

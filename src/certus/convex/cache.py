@@ -12,16 +12,12 @@ import os
 import stat
 import sys
 import tempfile
-import threading
 from collections.abc import Callable
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numba
-
-#: Seconds after which a cold compile is announced.
-PATIENCE = 2.0
+from numba.core import event as events
 
 
 def _sources() -> list[Path]:
@@ -39,37 +35,55 @@ def source_digest() -> str:
 
 def cache_root() -> Path:
     """``$CERTUS_CACHE``, else the user's cache folder, else a temporary one."""
-    given = os.environ.get("CERTUS_CACHE")
-    base = given or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    root = Path(base) / "certus"
+    base = _user_folder()
+    if base is not None:
+        root = base / "certus"
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            if os.access(root, os.W_OK):
+                return root
+        except OSError:
+            pass
+    return _private_folder() or Path(tempfile.mkdtemp(prefix="certus-"))
+
+
+def _user_folder() -> Path | None:
+    given = os.environ.get("CERTUS_CACHE") or os.environ.get("XDG_CACHE_HOME")
+    if given:
+        return Path(given)
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        if os.access(root, os.W_OK):
-            return root
-    except OSError:
-        pass
-    # numba unpickles what it finds, so a shared folder must be ours alone.
+        return Path.home() / ".cache"
+    except RuntimeError:  # a user without a home
+        return None
+
+
+def _private_folder() -> Path | None:
+    """A lasting folder among the temporary ones, where its owner can be told.
+
+    numba unpickles what it finds, so a folder in a shared place must be ours alone.
+    """
+    if not hasattr(os, "getuid"):  # Windows
+        return None
     private = Path(tempfile.gettempdir()) / f"certus-{os.getuid()}"
     try:
         private.mkdir(mode=0o700, exist_ok=True)
         found = private.lstat()
-        if found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) == 0o700:
-            return private
     except OSError:
-        pass
-    return Path(tempfile.mkdtemp(prefix="certus-"))
+        return None
+    ours = found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) == 0o700
+    return private if ours else None
 
 
 _DIRECTORY = cache_root() / source_digest()
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``numba.njit`` with the digest's cache directory, announcing long compiles."""
+    """``numba.njit`` with the digest's cache directory."""
     config: Any = numba.config
     before = config.CACHE_DIR
     config.CACHE_DIR = str(_DIRECTORY)
     try:
-        compiled = numba.njit(
+        compiled: Callable[..., Any] = numba.njit(
             cache=True,
             nogil=True,
             error_model="numpy",
@@ -77,31 +91,33 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
         )(function)
     finally:
         config.CACHE_DIR = before
-    seen: set[Any] = set()
-
-    def call(*args: Any) -> Any:
-        if not seen:
-            seen.add(True)
-            timer = threading.Timer(PATIENCE, _announce)
-            timer.daemon = True
-            timer.start()
-            try:
-                return compiled(*args)
-            finally:
-                timer.cancel()
-        return compiled(*args)
-
-    call.compiled = compiled  # type: ignore[attr-defined]
-    call.__doc__ = function.__doc__
-    call.__name__ = function.__name__
-    return call
+    return compiled
 
 
-@lru_cache(maxsize=1)
-def _announce() -> None:
-    """On stderr: a person is waiting and would like to know why, once."""
-    sys.stderr.write(
-        "certus: compiling kernels for this machine; this happens once per "
-        "installation\n"
-    )
-    sys.stderr.flush()
+class _Announcer(events.Listener):
+    """Says why a person waits, once, when numba begins to compile a kernel of ours.
+
+    numba tells of compilations only: machine code read from the cache is no event.
+    """
+
+    def __init__(self) -> None:
+        self.told = False
+
+    def on_start(self, event: Any) -> None:
+        function = getattr(event.data["dispatcher"], "py_func", None)
+        package = getattr(function, "__module__", "").partition(".")[0]
+        if self.told or package != "certus":
+            return
+        self.told = True
+        sys.stderr.write(
+            "certus: compiling kernels for this machine; this happens once per "
+            "installation\n"
+        )
+        sys.stderr.flush()
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+_announcer = _Announcer()
+events.register("numba:compile", _announcer)  # type: ignore[no-untyped-call]

@@ -67,4 +67,5 @@ def _threads(workers: int) -> ThreadPoolExecutor:
 
 
 # Threads do not survive a fork; the child starts its own.
-os.register_at_fork(after_in_child=_threads.cache_clear)
+if hasattr(os, "register_at_fork"):  # Windows does not fork
+    os.register_at_fork(after_in_child=_threads.cache_clear)

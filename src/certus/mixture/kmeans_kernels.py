@@ -304,9 +304,6 @@ def settle(
             lower[g, i] = scale * np.sqrt(lower[g, i]) + group_drift[g]
 
 
-_judge, _settle = judge.compiled, settle.compiled  # type: ignore[attr-defined]
-
-
 @kernel
 def compare(
     rows: Any,
@@ -341,9 +338,9 @@ def compare(
             block[p] = rows[some[p]]
         np.dot(block[:m], factor, scores[:m])
         args = (drift, group_drift, labels, upper, lower)
-        close = _judge(scores[:m], low, high, norms, slack, some, *args, unsure)
+        close = judge(scores[:m], low, high, norms, slack, some, *args, unsure)
         if close:
-            _settle(X, centers, scale, unsure[:close], *args)
+            settle(X, centers, scale, unsure[:close], *args)
         total += close
     return total
 

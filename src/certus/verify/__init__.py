@@ -8,7 +8,6 @@ stale kernel or swapped data can make a certificate fail, never lie.
 from __future__ import annotations
 
 import dataclasses
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from certus import terms as t
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
 from certus.verify import foreign, stating
 from certus.verify.attributes import check_decorrelation
+from certus.verify.blocks import cores
 from certus.verify.conformal import check_conformal, was_calibrated_on
 from certus.verify.convex import check_linear
 from certus.verify.covariance_penalty import (
@@ -297,7 +297,7 @@ def judge(
         level=level,
         seconds=time.perf_counter() - start,
         fit_seconds=fit_seconds,
-        threads=threads or len(os.sched_getaffinity(0)),
+        threads=threads or cores(),
         versions=_versions(),
         evidence=evidence,
     )

@@ -69,4 +69,18 @@ def add_up(found: Iterator[tuple[Any, ...]]) -> tuple[Any, ...]:
 
 def _threads() -> int:
     limits = [int(pool["num_threads"]) for pool in threadpool_info()]
-    return max(1, min([*limits, len(os.sched_getaffinity(0))]))
+    return max(1, min([*limits, cores()]))
+
+
+def cores() -> int:
+    """Processors that this process may use; those of the machine where none says.
+
+    Examples
+    --------
+    >>> from certus.verify.blocks import cores
+    >>> cores() >= 1
+    True
+    """
+    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
