@@ -24,13 +24,13 @@ from sklearn.utils import assert_all_finite, check_random_state, validation
 from sklearn.utils.multiclass import check_classification_targets
 
 from certus import config, persist
+from certus._core.rows import as_array as as_array
+from certus._core.rows import row_weights
 from certus.callbacks import CallbackSupport, with_callbacks
 from certus.certificate import Certificate, Claim, Evidence, Status
 from certus.conformal import Conformal, forget_calibration
 from certus.export import to_sklearn
 from certus.verify import judge
-from certus.verify.data import as_array as as_array
-from certus.verify.data import weights
 
 Fit = TypeVar("Fit", bound=Callable[..., Any])
 
@@ -148,7 +148,7 @@ class Model(CallbackSupport, BaseEstimator):
         if finite:
             require_finite(X, type(self).__name__)
         if sample_weight is not None:
-            sample_weight = weights(sample_weight, None, y, None, X.shape[0])
+            sample_weight = row_weights(sample_weight, X.shape[0])
         return X, y, sample_weight
 
     def _validate_X(self, X: Any) -> Any:

@@ -247,7 +247,7 @@ def test_bad_input_is_named(regression):
     holes = X.copy()
     holes[3, 1] = np.nan
     cases = (
-        (lambda: model.summary(holes, y), "NaN or infinite"),
+        (lambda: model.summary(holes, y), "X contains NaN"),
         (lambda: model.summary(X, np.where(y > 200, np.inf, y)), "y holds NaN"),
         (lambda: model.summary(X[:, :2], y), "2 columns and the model expects 4"),
         (lambda: model.summary(X, y[:5]), "5 rows and X has 442"),

@@ -20,10 +20,10 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
+from certus._core.rows import row_weights
 from certus.base import Estimator, check_number, generator_of, take
 from certus.conformal import forget_calibration
 from certus.deep.dropout import Draws
-from certus.verify.data import weights
 
 
 def bootstrap_counts(
@@ -163,7 +163,7 @@ class BaggedNetworks(MetaEstimatorMixin, Estimator):
             )
         forget_calibration(self)
         y = np.asarray(y)
-        s = weights(sample_weight, None, np.empty(0), None, len(y))
+        s = row_weights(sample_weight, len(y))
         rng = generator_of(self.random_state)
         counts, jobs = [], []
         for number in range(self.n_estimators):

@@ -17,6 +17,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from certus._core.rows import row_weights
 from certus.base import (
     Estimator,
     Fitted,
@@ -66,7 +67,6 @@ from certus.deep.randomness import own_generator
 from certus.deep.run import Rules, Run, threads_for
 from certus.deep.stated import Stated, complain, evidence_of
 from certus.deep.train import train
-from certus.verify.data import weights
 
 
 class NeuralModel(Estimator):
@@ -400,8 +400,7 @@ class NeuralModel(Estimator):
     def _row_weights(self, targets: Targets, sample_weight: Any) -> np.ndarray | None:
         if sample_weight is None:
             return None
-        # A copy: torch warns of memory that may not be written to.
-        return np.array(weights(sample_weight, None, np.empty(0), None, len(targets.y)))
+        return row_weights(sample_weight, len(targets.y))
 
     def _check_training(self) -> None:
         check_training(self)

@@ -18,6 +18,7 @@ from sklearn.utils import assert_all_finite
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from certus._core.rows import row_weights
 from certus.base import as_array, check_choice, validate_data
 from certus.deep import pictures
 from certus.deep.adversarial import Units
@@ -30,7 +31,6 @@ from certus.deep.objective import Targets
 from certus.nets.cnn import AlexNet, ConvNet, LeNet
 from certus.nets.densenet import DenseNet
 from certus.nets.resnet import ResNet
-from certus.verify.data import weights
 
 #: Pixels that go through a network together in prediction.
 PIXELS_TOGETHER = 1 << 18
@@ -177,7 +177,7 @@ class ImageInput(NeuralModel):
     def _learn_scale(self, X: Any, sample_weight: Any) -> None:
         """Mean and deviation of each channel; a whole weight counts as so many rows."""
         images = self._read_X(X, reset=True)
-        s = weights(sample_weight, None, np.empty(0), None, len(images))
+        s = row_weights(sample_weight, len(images))
         self.mean_, self.scale_ = channel_scale(images, s)
 
     def _rows(self, X: Any, module: nn.Module) -> Rows:

@@ -18,12 +18,11 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import type_of_target
 
+from certus._core.rows import known_codes, labelled_weights
 from certus.base import certified_fit, class_codes
 from certus.deep.backprop import softmax
 from certus.deep.multilayer import MultilayerPerceptron, in_steps
 from certus.deep.parameters import documented, keep
-from certus.verify.data import codes as known_codes
-from certus.verify.data import weights
 
 #: Parameters of robust training, which torch obeys.
 ROBUST = ("adversarial", "adversarial_steps", "operator_norm", "lipschitz")
@@ -319,7 +318,7 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
                 "columns. Use sample_weight."
             )
         codes = known_codes(np.asarray(y), self.classes_)
-        return weights(sample_weight, self.class_weight, codes, self.classes_, n)
+        return labelled_weights(sample_weight, self.class_weight, codes, self.classes_)
 
     def _neural(self, module: Any, options: dict[str, Any]) -> Any:
         from certus.deep import NeuralClassifier

@@ -17,6 +17,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from certus._core.rows import row_weights
 from certus.base import (
     Estimator,
     Fitted,
@@ -38,7 +39,6 @@ from certus.deep.backprop import (
 )
 from certus.deep.mlp_training import by_epochs, by_lbfgs, hold_out
 from certus.deep.stated_mlp import StatedDesign
-from certus.verify.data import weights
 
 EXPLICIT = ("identity", "logistic", "tanh", "relu", "leaky_relu", "elu", "softplus")
 TORCH_ONLY = ("absolute", "maxout")
@@ -91,7 +91,7 @@ class MultilayerPerceptron(Estimator):
         """Weights of all rows, or None if they weigh the same."""
         if sample_weight is None:
             return None
-        return weights(sample_weight, None, np.empty(0), None, n)
+        return row_weights(sample_weight, n)
 
     def _grade(self, Z: np.ndarray, Y: np.ndarray, s: np.ndarray | None) -> float:
         """The score of outputs Z, higher is better."""

@@ -18,12 +18,12 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import check_consistent_length
 from torch import Tensor
 
+from certus._core.rows import known_codes
 from certus.base import as_array, certified_fit, check_choice, class_codes
 from certus.deep.estimator import NeuralModel
 from certus.deep.neural import OwnModule
 from certus.deep.objective import Targets, cross_entropy, squared
 from certus.deep.parameters import documented, keep
-from certus.verify.data import codes as known_codes
 
 KINDS = ("classes", "numbers")
 

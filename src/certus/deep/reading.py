@@ -17,11 +17,10 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import assert_all_finite, column_or_1d
 from torch import Tensor
 
+from certus._core.rows import known_codes, labelled_weights, numeric_targets
 from certus.base import as_array, class_codes
 from certus.deep.estimator import NeuralModel
 from certus.deep.objective import Targets, binary_cross_entropy, cross_entropy, squared
-from certus.verify.data import codes as known_codes
-from certus.verify.data import numbers, weights
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -60,7 +59,7 @@ class Classes(ClassifierMixin, NeuralModel):
 
     def _read_table(self, y: np.ndarray, reset: bool) -> Targets:
         """Zeros and ones of several labels, or a distribution over classes a row."""
-        y = numbers(y, len(y))
+        y = numeric_targets(y, len(y))
         binary = bool(np.isin(y, (0.0, 1.0)).all())
         shares = bool(np.allclose(y.sum(axis=1), 1.0) and (y >= 0).all())
         if not binary and not shares:
@@ -103,7 +102,7 @@ class Classes(ClassifierMixin, NeuralModel):
                 "columns. Use sample_weight."
             )
         rule = self.class_weight
-        return weights(sample_weight, rule, codes, self.classes_, len(codes))
+        return labelled_weights(sample_weight, rule, codes, self.classes_)
 
     def _grade(self, z: Tensor, y: Tensor, s: Tensor | None) -> float:
         if self._kind == "soft":

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from certus._core.rows import row_weights
 from certus.base import Fitted, certified_fit, check_number
 from certus.deep.batches import Batch
 from certus.deep.objective import Change, Targets, weighted_mean
 from certus.deep.run import Losses
 from certus.deep.stated import Stated
 from certus.deep.wrapped import WrappedClassifier
-from certus.verify.data import weights
 
 #: What stands for a class that is not known, as in sklearn.semi_supervised.
 UNKNOWN = -1
@@ -136,7 +136,7 @@ class ConsistentClassifier(WrappedClassifier):
         self, known: np.ndarray, sample_weight: Any, fixed: bool = False
     ) -> Change:
         """The objective; with the same noise in each call, if it is ``fixed``."""
-        s = weights(sample_weight, None, np.empty(0), None, len(known))
+        s = row_weights(sample_weight, len(known))
         share = np.sum(s[known]) / np.sum(s)
         if not share > 0:
             raise ValueError("No row with a label has a positive weight.")

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from torch.nn import functional as F
 
+from certus._core.rows import known_codes, labelled_weights, row_weights
 from certus.base import check_number, class_codes, require_outputs
 from certus.deep.batches import HeldOut
 from certus.deep.estimator import NeuralModel
@@ -25,8 +26,6 @@ from certus.deep.objective import Targets
 from certus.deep.ragged import listed
 from certus.deep.run import Run
 from certus.deep.tokens import NOTHING
-from certus.verify.data import codes as known_codes
-from certus.verify.data import weights
 
 
 class Tags(NeuralModel):
@@ -65,13 +64,13 @@ class Tags(NeuralModel):
         found = np.ones(len(self.classes_))
         if self.class_weight is not None:
             rule = self.class_weight
-            found[codes] = weights(None, rule, codes, self.classes_, len(codes))
+            found[codes] = labelled_weights(None, rule, codes, self.classes_)
         return found
 
     def _row_weights(self, targets: Targets, sample_weight: Any) -> np.ndarray:
         """A sequence weighs as much as its elements together."""
         n = len(targets.y)
-        s = weights(sample_weight, None, np.empty(0), None, n)
+        s = row_weights(sample_weight, n)
         present = targets.y >= 0
         by_class = self._weights_of_classes(targets.y[present].numpy())
         of_element = torch.as_tensor(by_class)[targets.y.clamp(min=0).long()]
@@ -210,7 +209,7 @@ class Tags(NeuralModel):
         """
         found, labels = self.predict(X), read_labels(y)
         _require_equal([len(p) for p in found], [len(p) for p in labels])
-        s = weights(sample_weight, None, np.empty(0), None, len(labels))
+        s = row_weights(sample_weight, len(labels))
         right = np.array([np.sum(p == t) for p, t in zip(found, labels)])
         asked = np.array([len(t) for t in labels])
         if not s @ asked:

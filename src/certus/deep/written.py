@@ -18,6 +18,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from certus._core.rows import row_weights
 from certus.base import check_number
 from certus.deep.batches import Batch, HeldOut, Rows
 from certus.deep.estimator import NeuralModel
@@ -37,7 +38,6 @@ from certus.deep.tokens import (
     trimmed,
 )
 from certus.nets.seq2seq import END
-from certus.verify.data import weights
 from certus.wording import shorten
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -221,7 +221,7 @@ class Written(NeuralModel):
         true = read_sequences(y, "y")
         found = self.predict(X)
         _require_pairs(found, true)
-        s = weights(sample_weight, None, np.empty(0), None, len(true))
+        s = row_weights(sample_weight, len(true))
         return accuracy(*agreement(found, true), s)
 
     def _sources(self, X: Any) -> Rows:

@@ -15,11 +15,11 @@ import numpy as np
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from certus._core.rows import row_weights
 from certus.base import Fitted, Model, certified_fit, check_number, validate_data
 from certus.certificate import Evidence
 from certus.fairness.attribute import Attributed, basis_of
 from certus.fairness.groups import Array
-from certus.verify.data import weights
 
 
 class Decorrelation(Attributed, OneToOneFeatureMixin, TransformerMixin, Model):
@@ -105,7 +105,7 @@ class Decorrelation(Attributed, OneToOneFeatureMixin, TransformerMixin, Model):
         given = X
         X = validate_data(self, X, dtype=[np.float64, np.float32])
         A = self._read_sensitive(given, sensitive)
-        s = weights(sample_weight, None, X, None, len(X))
+        s = row_weights(sample_weight, len(X))
         Z = np.asarray(X, dtype=np.float64)
         scale = np.abs(Z[s > 0]).max(axis=0)
         scale[scale == 0] = 1.0

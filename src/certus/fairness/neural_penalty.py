@@ -14,6 +14,7 @@ import torch
 from sklearn.base import clone
 from torch import Tensor
 
+from certus._core.rows import row_weights
 from certus.base import Fitted
 from certus.certificate import Evidence
 from certus.deep.batches import Batch
@@ -21,7 +22,6 @@ from certus.deep.objective import Change, Targets, weighted_mean
 from certus.deep.run import Losses
 from certus.fairness.attribute import basis_of
 from certus.fairness.groups import Array
-from certus.verify.data import weights
 
 
 def explained_variance(z: Tensor, u: Tensor, s: Tensor | None) -> Tensor:
@@ -69,7 +69,7 @@ def fit_network(
             )
         network.set_params(engine="torch")
     A = model._read_sensitive(X, sensitive)
-    s = weights(sample_weight, None, A, None, len(A))
+    s = row_weights(sample_weight, len(A))
     if hasattr(network, "_learn_scale"):  # images are scaled before they are read
         network._learn_scale(X, sample_weight)
     change = with_penalty(float(model.strength), basis_of(A, s))
@@ -84,6 +84,6 @@ def fit_network(
 
 def stated(model: Any, X: Any, y: Any, sample_weight: Any, rows: Any, A: Array) -> Any:
     """The objective on some rows, for the verifier."""
-    s = weights(sample_weight, None, A, None, len(A))
+    s = row_weights(sample_weight, len(A))
     change = with_penalty(float(model.strength), basis_of(A, s))
     return model.estimator_._stated(X, y, sample_weight, rows, change)

@@ -18,6 +18,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from certus._core.rows import dense_coef, row_weights
 from certus.base import (
     Estimator,
     Fitted,
@@ -29,7 +30,6 @@ from certus.certificate import Evidence
 from certus.fairness.attribute import Attributed, basis_of
 from certus.fairness.groups import Array
 from certus.terms import L2
-from certus.verify.data import plain, weights
 from certus.verify.problem import problems_of
 
 
@@ -150,7 +150,7 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         options = {} if sample_weight is None else {"sample_weight": sample_weight}
         found.fit(X, y, **options)
         alpha = _level(found, X, y, sample_weight)
-        s = weights(sample_weight, None, X, None, len(X))
+        s = row_weights(sample_weight, len(X))
         U = basis_of(A, s)
         Z = np.asarray(X, dtype=np.float64)
         share = s / s.sum()
@@ -162,7 +162,7 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
             found = clone(self.estimator).fit(moved, y, **options)
         evidence = found.certificate_.evidence
         status = found.certificate_.status
-        coef = plain(found.coef_)
+        coef = dense_coef(found.coef_)
         coef = (coef + ((coef @ V.T) * shrink) @ V).astype(coef.dtype)
         found.coef_ = coef
         del found.certificate_  # it speaks of other columns

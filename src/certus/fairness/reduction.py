@@ -20,6 +20,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
+from certus._core.rows import row_weights
 from certus.base import Fitted, certified_fit, check_number
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
@@ -28,7 +29,6 @@ from certus.fairness.fitting import fit_weighted
 from certus.fairness.groups import Array
 from certus.fairness.programme import Mixture, Shares, best_mixture, shares_of
 from certus.fairness.thresholds import RandomisedDecisions
-from certus.verify.data import weights
 
 #: Classifiers that must bring nothing before the search ends: an estimator that
 #: minimises another loss than the error does not always give the best answer.
@@ -162,7 +162,7 @@ class GroupReduction(RandomisedDecisions):
         check_number("max_time", self.max_time, none=True)
         truth = self._read_labels(y)
         A = self._read_sensitive(X, sensitive)
-        s = weights(sample_weight, None, truth, None, len(truth))
+        s = row_weights(sample_weight, len(truth))
         groups, members = group_numbers(A)
         shares = shares_of(truth, members, len(groups), s, self.criterion, "accuracy")
         monitor = Monitor(self, X, y, None, self.max_time)

@@ -18,6 +18,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import column_or_1d, get_tags
 from sklearn.utils.validation import check_is_fitted
 
+from certus._core.rows import row_weights
 from certus.base import (
     Estimator,
     Fitted,
@@ -31,7 +32,6 @@ from certus.fairness.attribute import Attributed, group_numbers
 from certus.fairness.fitting import fit_weighted, scores_of
 from certus.fairness.groups import Array
 from certus.fairness.programme import Shares, best_mixture, shares_of
-from certus.verify.data import weights
 
 
 class RandomisedDecisions(Attributed, ClassifierMixin, MetaEstimatorMixin, Estimator):
@@ -228,7 +228,7 @@ class GroupThresholds(RandomisedDecisions):
         check_number("gap", self.gap, 0, 1)
         truth = self._read_labels(y)
         A = self._read_sensitive(X, sensitive)
-        s = weights(sample_weight, None, truth, None, len(truth))
+        s = row_weights(sample_weight, len(truth))
         if self.prefit:
             check_is_fitted(self.estimator)
             self.estimator_ = self.estimator

@@ -14,11 +14,11 @@ from scipy import linalg, sparse
 from sklearn.utils.validation import check_is_fitted
 
 from certus import terms as t
+from certus._core.rows import row_weights
 from certus.base import Estimator, check_number, require_finite, validate_data
 from certus.convex.design import Array
 from certus.kernel.evaluate import evaluate, is_positive, squared_norms
 from certus.kernel.rows import as_rows, multiply
-from certus.verify.data import weights
 
 #: Rows up to which a matrix of unknown sign is looked into by ``fit``.
 LOOK = 2_000
@@ -120,7 +120,7 @@ class KernelMachine(Estimator):
         if len(X) != len(y):
             raise ValueError(f"X has {len(X)} rows and y has {len(y)}: inconsistent.")
         if sample_weight is not None:
-            sample_weight = weights(sample_weight, None, y, None, len(y))
+            sample_weight = row_weights(sample_weight, len(y))
         return X, y, sample_weight
 
     def _training(self, X: Any) -> tuple[t.Kernel, Any]:

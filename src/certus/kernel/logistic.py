@@ -15,13 +15,13 @@ from scipy.special import expit, log_expit, xlogy
 from sklearn.base import ClassifierMixin
 
 from certus import terms as t
+from certus._core.rows import labelled_weights
 from certus.base import Fitted, certified_fit, check_number, class_codes
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.convex.design import Array
 from certus.kernel.common import OneAgainstRest, kernel_term, negative_direction, take
 from certus.kernel.system import KernelSystem
-from certus.verify.data import weights
 
 
 class Iterate(NamedTuple):
@@ -148,7 +148,7 @@ class KernelLogisticRegression(ClassifierMixin, OneAgainstRest):
                 f"class_weight={self.class_weight!r}; use 'balanced', a dict from "
                 "label to weight, or None."
             )
-        weight = weights(s, self.class_weight, codes, self.classes_, len(codes))
+        weight = labelled_weights(s, self.class_weight, codes, self.classes_)
         if np.count_nonzero(np.bincount(codes, weights=weight)) < 2:
             raise ValueError("Only one class has a positive weight; give 2 classes.")
         self.kernel_ = kernel_term(

@@ -13,10 +13,10 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from certus import terms as t
+from certus._core.rows import dense_coef
 from certus.base import check_choice, check_number
 from certus.convex.design import Array
 from certus.kernel.common import KernelMachine
-from certus.verify.data import plain
 
 #: Suggested when a support vector machine misses its target.
 MILDER = "standardise the columns, or choose a smaller C"
@@ -84,4 +84,4 @@ class SupportVectorMachine(KernelMachine):
 
     def _pair_coefficients(self) -> Array:
         """Coefficients of the support vectors, one column for each problem."""
-        return plain(self.dual_coef_).T
+        return dense_coef(self.dual_coef_).T

@@ -16,6 +16,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from certus import terms as t
+from certus._core.rows import class_weights, dense_coef
 from certus.base import Fitted, certified_fit, check_choice, label_codes
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
@@ -23,7 +24,6 @@ from certus.convex.design import Array
 from certus.kernel.common import kernel_term, negative_direction, take
 from certus.kernel.machine import Part, solve_part
 from certus.kernel.support import MILDER, SupportVectorMachine
-from certus.verify.data import class_weights, plain
 
 
 class SVC(ClassifierMixin, SupportVectorMachine):
@@ -211,7 +211,7 @@ class SVC(ClassifierMixin, SupportVectorMachine):
         if given is None:
             self.class_weight_ = np.ones(len(classes))
         else:
-            self.class_weight_ = class_weights(given, ones, codes, classes, "rows")
+            self.class_weight_ = class_weights(given, codes, classes)
         weight = (ones if s is None else s) * self.class_weight_[codes]
         mass = np.bincount(codes, weights=weight, minlength=len(classes))
         if np.count_nonzero(mass) < 2:
@@ -308,7 +308,7 @@ class SVC(ClassifierMixin, SupportVectorMachine):
         return Evidence("kernel", (t.Hinge(1.0), penalty, self.kernel_), params, arrays)
 
     def _pair_coefficients(self) -> Array:
-        dual = plain(self.dual_coef_)
+        dual = dense_coef(self.dual_coef_)
         k = len(self.classes_)
         if k == 2:
             return dual.T

@@ -11,6 +11,7 @@ from sklearn import get_config
 from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.validation import check_is_fitted
 
+from certus._core.rows import labelled_weights
 from certus.base import Estimator, check_number
 from certus.callbacks import Monitor
 from certus.certificate import Status
@@ -21,7 +22,6 @@ from certus.convex.problem import Solution
 from certus.linear.summarise import least_squares_summary
 from certus.linear.summary import Summary
 from certus.terms import L2, NoPenalty
-from certus.verify.data import weights
 
 #: Suggested when a linear fit misses its target.
 RESCALE = "standardise the columns (StandardScaler)"
@@ -225,7 +225,7 @@ def class_weights(
             f"class_weight={class_weight!r}; use 'balanced', a dict from label to "
             "weight, or None."
         )
-    return weights(sample_weight, class_weight, codes, classes, len(codes), counts)
+    return labelled_weights(sample_weight, class_weight, codes, classes, counts)
 
 
 def number_array(name: str, values: Any, **bounds: Any) -> Array:

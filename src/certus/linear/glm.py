@@ -34,6 +34,7 @@ from certus.linear.common import (
     stated,
     witnesses,
 )
+from certus.linear.directions import at_limits, recedes, receding_direction
 from certus.linear.families import (
     FAMILIES,
     check_range,
@@ -44,7 +45,6 @@ from certus.linear.families import (
 from certus.linear.summarise import family_summary
 from certus.linear.summary import Summary
 from certus.terms import Absolute, Exponential, Poisson, Squared
-from certus.verify.recession import free_rows, recedes, receding_direction
 
 #: Scores beyond this suggest that they run away.
 RUNAWAY = 12.0
@@ -392,7 +392,7 @@ def _likelihood(model: Any, rows: newton.Rows, loss: Any, watch: Watched) -> Sol
         found = found._replace(primal=_least_norm(rows.X, found.primal))
     if isinstance(loss, Exponential):
         return found
-    fall, rise = (r[rows.s > 0].all() for r in free_rows(loss, rows.y))
+    fall, rise = (r[rows.s > 0].all() for r in at_limits(loss, rows.y))
     direction: Array | None
     if free and (fall or rise):  # only the intercept moves, and it never arrives
         direction = np.zeros(rows.X.shape[1] + 1)
@@ -418,11 +418,11 @@ def _receding(
     rows: newton.Rows, loss: Any, free: bool, alpha: float, z: Array
 ) -> Array | None:
     """A direction along which the likelihood rises for ever, if scores hint at it."""
-    fall, rise = free_rows(loss, rows.y)
+    fall, rise = at_limits(loss, rows.y)
     away = (fall & (z[:, 0] < -RUNAWAY)) | (rise & (z[:, 0] > RUNAWAY))
     if alpha > 0 or not away[rows.s > 0].any():
         return None
-    for direction in receding_direction(rows.X, rows.y, rows.s, loss, free):
-        if recedes(rows.X, rows.y, rows.s, loss, direction):
-            return direction
-    return None
+    direction = receding_direction(rows.X, rows.y, rows.s, loss, free)
+    if direction is None or not recedes(rows.X, rows.y, rows.s, loss, direction):
+        return None
+    return direction

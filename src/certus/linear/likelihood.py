@@ -18,11 +18,15 @@ from scipy import sparse
 from scipy.linalg import cho_solve, qr, solve_triangular
 
 from certus.convex.losses import best_constant, evaluate
+from certus.linear.directions import (
+    at_limits,
+    recedes,
+    receding_direction,
+    separates,
+    separating_direction,
+)
 from certus.linear.summary import Array, refuse
 from certus.terms import Binomial, Exponential, Logistic, Loss, Softmax
-from certus.verify import data
-from certus.verify.recession import free_rows, recedes, receding_direction
-from certus.verify.separation import separates, separating_direction
 
 _BLOCK = 1 << 20  # elements of Q held at a time
 _DECREMENT = 1e-12  # gᵀH⁻¹g in total log-likelihood at which polishing ends
@@ -51,7 +55,9 @@ class Basis:
     def of(cls, X: Any, s: Array, intercept: bool, names: tuple[str, ...]) -> Basis:
         """Decompose, or refuse where a column is a combination of the others."""
         d = X.shape[1]
-        mean = data.t_dot(X, s / s.sum()) if intercept else np.zeros(d)
+        mean = np.zeros(d)
+        if intercept:
+            mean += sum(s[cut] @ block for cut, block in _dense(X)) / s.sum()
         high = np.max([block.max(axis=0) for _, block in _dense(X)], axis=0)
         low = np.min([block.min(axis=0) for _, block in _dense(X)], axis=0)
         scale = np.maximum(high - mean, mean - low)
@@ -221,7 +227,8 @@ class SoftmaxLikelihood(NamedTuple):
             direction = np.column_stack([np.zeros(len(direction)), direction])
         proved = separates(X, y, self.s, loss, direction)
         if not proved and X.shape[0] * X.shape[1] * k <= _PROGRAMME:
-            proved = bool(separating_direction(X, y, loss, basis.intercept))
+            found = separating_direction(X, y, loss, basis.intercept)
+            proved = found is not None
         if proved:
             refuse(
                 "The classes are separable, so the likelihood has no maximum and the "
@@ -293,11 +300,12 @@ class FamilyLikelihood(NamedTuple):
         """Say why there is no maximum: a direction that recedes, if there is one."""
         tries: list[Array] = []
         if not isinstance(self.loss, Exponential):
-            fall, rise = (rows.all() for rows in free_rows(self.loss, self.y))
+            fall, rise = (rows.all() for rows in at_limits(self.loss, self.y))
             if self.basis.intercept and (fall or rise):
                 tries = [np.append(np.zeros(X.shape[1]), -1.0 if fall else 1.0)]
             free = self.basis.intercept
-            tries += receding_direction(X, self.y, self.s, self.loss, free)
+            found = receding_direction(X, self.y, self.s, self.loss, free)
+            tries += [] if found is None else [found]
         if any(recedes(X, self.y, self.s, self.loss, v) for v in tries):
             refuse(
                 "The likelihood has no maximum: the columns tell rows whose y is at an "

@@ -32,10 +32,10 @@ from certus.linear.common import (
     class_weights,
     stated,
 )
+from certus.linear.directions import separating_direction
 from certus.linear.lasso import penalty_term
 from certus.linear.summarise import logistic_summary
 from certus.terms import Logistic, Softmax
-from certus.verify.separation import separating_direction
 
 #: scikit-learn's solver names; the method is chosen from the problem.
 SOLVERS = (
@@ -406,6 +406,6 @@ def _look_for_separation(problem: Any, solution: Solution) -> Solution:
     found = separating_direction(
         rows.X[used], rows.y[used], problem.loss, problem.intercept
     )
-    if not found:
+    if found is None:
         return solution
-    return solution._replace(status=Status.NO_MINIMISER, extra={"direction": found[0]})
+    return solution._replace(status=Status.NO_MINIMISER, extra={"direction": found})

@@ -18,6 +18,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.utils import check_random_state
 
+from certus._core.rows import class_weights as weights_of_classes
 from certus.base import Fitted, certified_fit, check_choice, check_number, class_codes
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
@@ -25,7 +26,6 @@ from certus.convex.design import Array
 from certus.convex.online import Run, Schedule, Visitor, run_perceptron
 from certus.linear.common import LinearClassifierBase, class_weights
 from certus.linear.margins import SparseCoefficients
-from certus.verify import data
 
 _WORST = (
     Status.INTERRUPTED,
@@ -270,8 +270,7 @@ def _steps(model: Perceptron, codes: Array, problems: int) -> list[Array]:
     if model.class_weight is None:
         return [np.full(len(codes), eta)] * problems
     class_weights(None, model.class_weight, codes, model.classes_)  # checks it
-    ones = np.ones(len(codes))
-    each = data.class_weights(model.class_weight, ones, codes, model.classes_)
+    each = weights_of_classes(model.class_weight, codes, model.classes_)
     if k == 2 or model.multi_class == "ovo":
         return [eta * each[codes]] * problems
     return [eta * np.where(codes == j, each[j], 1.0) for j in range(k)]

@@ -34,8 +34,8 @@ from certus.convex import newton
 from certus.convex.design import Array
 from certus.convex.problem import keep_going
 from certus.linear.gibbs import BLOCK, TINY, Point, Problem, search, several_labels
+from certus.linear.priors import VARIANCES, scaled_rows, split_rows, typical_length
 from certus.terms import Logistic, Softmax
-from certus.verify.pac_bayes import VARIANCES, mean_length, scaled_rows, split_rows
 
 #: Nodes of the integrals that are shares of votes.
 VOTE_NODES = 40
@@ -315,7 +315,7 @@ def _plan(model: StochasticLinearClassifier, X: Any, codes: Array) -> Plan:
     seen, counted = split_rows(n, n_prior, seed)
     # A factor common to all scores changes no answer. For the prior "zero" it merely
     # keeps squares in range; the prior "half" is defined for rows scaled by it.
-    size = mean_length(X, seen if learnt else counted, constant)
+    size = typical_length(X, seen if learnt else counted, constant)
     centre = np.zeros((1 if k == 2 else k, X.shape[1] + (constant > 0)))
     if learnt:
         part = scaled_rows(X, seen, constant, size)
@@ -324,7 +324,7 @@ def _plan(model: StochasticLinearClassifier, X: Any, codes: Array) -> Plan:
         scaled_rows(X, counted, constant, size),
         codes[counted],
         centre,
-        VARIANCES[::-1] if learnt else (1.0,),
+        VARIANCES if learnt else (1.0,),
         float(model.delta),
     )
     return Plan(problem, size if learnt else 1.0, constant, n_prior, seed)

@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 import numpy as np
-from scipy import sparse, special
+from scipy import special
 from scipy.linalg import solve_triangular
 from sklearn.exceptions import NotFittedError
+from sklearn.utils import check_array
 
+from certus._core.rows import known_codes, numeric_targets, row_weights
 from certus.base import check_number
 from certus.convex.losses import constant_loss
 from certus.linear.families import check_range, mean_of, saturated, variance_of
@@ -25,7 +27,6 @@ from certus.linear.likelihood import (
 )
 from certus.linear.summary import Array, Summary, count, refuse
 from certus.terms import Absolute, Binomial, Squared
-from certus.verify import data
 
 
 def least_squares_summary(
@@ -67,7 +68,7 @@ def least_squares_summary(
     if getattr(model, "positive", False):
         refuse(f"{kind}(positive=True) is constrained. Fit it with positive=False.")
     X, s = _prepare(model, X, sample_weight)
-    y = data.numbers(y, len(s))
+    y = numeric_targets(y, len(s))
     start = _raw(model)
     if start.shape[1] > 1 or y.size != len(s):
         refuse(
@@ -131,7 +132,7 @@ def logistic_summary(
     if np.shape(y)[:1] != s.shape:
         raise ValueError(f"y has shape {np.shape(y)} and X has {len(s)} rows.")
     classes = np.asarray(model.classes_)
-    codes = data.codes(y, classes)
+    codes = known_codes(y, classes)
     rows, codes, s = _used(X, codes, s)
     present = np.bincount(codes, minlength=len(classes)) > 0
     if not present.all():
@@ -208,7 +209,7 @@ def family_summary(
             "no curvature to take standard errors from. Bootstrap the rows."
         )
     X, s = _prepare(model, X, sample_weight)
-    y = data.numbers(y, len(s)).ravel()
+    y = numeric_targets(y, len(s)).ravel()
     check_range(loss, y)
     rows, y, s = _used(X, y, s)
     free, total = bool(model.fit_intercept), float(s.sum())
@@ -328,13 +329,12 @@ def _prepare(model: Any, X: Any, sample_weight: Any) -> tuple[Any, Array]:
             "The columns of X are not those the model was fitted on. Pass the same "
             "columns in the same order."
         )
-    X = data.as_matrix(X)
-    data.refuse_holes(X)
-    X = X.tocsr() if sparse.issparse(X) else X
+    kinds = [np.float64, np.float32]
+    X = check_array(X, accept_sparse="csr", dtype=kinds, input_name="X")
     d = np.shape(model.coef_)[-1]
     if X.shape[1] != d:
         raise ValueError(f"X has {X.shape[1]} columns and the model expects {d}.")
-    return X, data.weights(sample_weight, None, np.empty(0), None, X.shape[0])
+    return X, row_weights(sample_weight, X.shape[0])
 
 
 def _used(X: Any, y: Array, s: Array) -> tuple[Any, Array, Array]:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 
+from certus._core.rows import class_weights as weights_of_classes
 from certus.base import Fitted, certified_fit, check_choice, check_number, class_codes
 from certus.callbacks import Monitor
 from certus.certificate import Evidence
@@ -49,7 +50,6 @@ from certus.terms import (
     SquaredEpsilonInsensitive,
     SquaredHinge,
 )
-from certus.verify import data
 
 
 class LinearSVC(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
@@ -372,7 +372,7 @@ def _label_problems(model: Any, codes: Array, s: Array | None) -> list[Part]:
         each = np.ones(k)
         if model.class_weight is not None:
             class_weights(s, model.class_weight, codes, model.classes_)  # checks it
-            each = data.class_weights(model.class_weight, plain, codes, model.classes_)
+            each = weights_of_classes(model.class_weight, codes, model.classes_, plain)
         targets = [
             (
                 np.where(codes == j, 1.0, -1.0),

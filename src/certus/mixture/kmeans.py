@@ -20,6 +20,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
+from certus._core.rows import row_weights
 from certus.base import (
     Fitted,
     Model,
@@ -46,7 +47,6 @@ from certus.mixture.lloyd import (
     tasks,
 )
 from certus.mixture.seeding import Pool
-from certus.verify.data import weights
 
 #: Entries beyond 2^±WIDEST are scaled before they are squared.
 WIDEST = 300
@@ -173,7 +173,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
             raise ValueError(
                 f"n_samples={n} should be >= n_clusters={self.n_clusters}."
             )
-        s = weights(sample_weight, None, X, None, n)
+        s = row_weights(sample_weight, n)
         given = None if isinstance(self.init, str) or callable(self.init) else self.init
         if given is not None:
             given = _given_centers(self, given, X)
@@ -361,7 +361,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
     def _label(self, X: Any, sample_weight: Any) -> tuple[Array, float]:
         check_is_fitted(self)
         X = _validated(self, X)
-        s = weights(sample_weight, None, X, None, X.shape[0])
+        s = row_weights(sample_weight, X.shape[0])
         centers = self.cluster_centers_.astype(np.float64)
         factor = _factor(X, centers)
         scaled = X if factor == 1.0 else X * X.dtype.type(factor)

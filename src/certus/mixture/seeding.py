@@ -18,12 +18,12 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import check_array
 
+from certus._core.rows import row_weights
 from certus.base import check_number, generator_of, require_finite, require_indices
 from certus.convex.design import Array
 from certus.convex.threads import Stop, run_blocks
 from certus.mixture import kmeans_kernels as kernels
 from certus.mixture.lloyd import TASK, tasks
-from certus.verify.data import weights
 
 TILE = kernels.TILE
 #: Candidates whose sums differ by less than this share are equal: the first is taken.
@@ -97,7 +97,7 @@ def kmeans_plusplus(
             f"The length of x_squared_norms (shape {np.shape(x_squared_norms)}) should "
             f"be equal to the length of n_samples {X.shape[0]}."
         )
-    s = weights(sample_weight, None, X, None, X.shape[0])
+    s = row_weights(sample_weight, X.shape[0])
     generator = generator_of(random_state)
     rows = Pool(X, s).draw_far(int(n_clusters), generator, n_local_trials)
     centers = X[rows].toarray() if sparse.issparse(X) else X[rows]

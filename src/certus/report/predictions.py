@@ -13,10 +13,10 @@ import numpy as np
 from scipy import sparse, stats
 from sklearn.preprocessing import StandardScaler
 
+from certus._core.rows import dense_coef
 from certus.bounds import clopper_pearson
 from certus.report.document import Figure
 from certus.report.rows import Array, Rows, Task, column_names, deviation
-from certus.verify.data import plain
 from certus.verify.foreign import unwrap
 from certus.wording import clean, number, shorten
 
@@ -279,7 +279,7 @@ def coefficients(model: Any, rows: Rows) -> tuple[list[str], Array, Array] | Non
     found = getattr(inner, "coef_", None)
     if found is None or np.ndim(found) > 2 or np.ndim(Z) != 2:
         return None
-    coef = np.atleast_2d(plain(found).astype(float))
+    coef = np.atleast_2d(dense_coef(found).astype(float))
     if coef.shape[1] != Z.shape[1]:
         return None
     scaler = StandardScaler(with_mean=not sparse.issparse(Z)).fit(Z)

@@ -17,6 +17,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
+from certus._core.rows import class_weights
 from certus.base import (
     Estimator,
     Fitted,
@@ -42,7 +43,6 @@ from certus.text.huffman import huffman_tree
 from certus.text.ngrams import Lists
 from certus.text.vocabulary import lookup
 from certus.text.words import character_lengths
-from certus.verify import data
 
 
 class FastTextClassifier(TextInput, ClassifierMixin, Estimator):
@@ -376,9 +376,7 @@ def _class_weights(model: FastTextClassifier, codes: Array) -> Array:
     k = len(model.classes_)
     if model.class_weight is None:
         return np.ones(k)
-    each = data.class_weights(
-        model.class_weight, np.ones(len(codes)), codes, model.classes_
-    )
+    each = class_weights(model.class_weight, codes, model.classes_)
     mean = float(each[codes].mean())
     if not mean > 0:
         raise ValueError("class_weight gives every text the weight 0.")

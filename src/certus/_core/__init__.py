@@ -1,0 +1,1 @@
+"""What solvers and families share below the estimators: readers of what users pass."""
