@@ -1,8 +1,8 @@
 """Losses, penalties and kernels as data.
 
-A term says *what* is minimised and carries no code. The verifier's formulas live in
-``certus.verify.formulas``, the solvers' compiled ones in ``certus.convex``; a test
-compares the two on random input. Inside certus there is one normalisation:
+A term says *what* is minimised and carries no code. The verifier has its own formulas,
+the solvers' fast ones live in ``certus.convex``, those that users call in
+``certus.losses``; tests compare them. Inside certus there is one normalisation:
 
     P(w, b) = Σ sᵢ ℓ(yᵢ, xᵢᵀw + b) / Σ s  +  Ω(w)
 

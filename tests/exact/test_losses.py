@@ -19,8 +19,7 @@ from sklearn.metrics import log_loss, zero_one_loss
 from certus import losses
 from certus import terms as t
 from certus.linear import LinearRegression
-from certus.verify.curvature import MARGIN
-from certus.verify.formulas import LOSSES
+from certus.losses.rows import LOSSES
 
 Array = np.ndarray
 
@@ -42,6 +41,7 @@ MARGINS = [
     t.ExponentialMargin(),
     t.ZeroOne(),
 ]
+MARGIN = tuple({type(loss) for loss in MARGINS})
 LIKELIHOODS = [t.Binomial(), t.Binomial(4), t.Exponential(), t.Poisson()]
 SCALAR = [*RESIDUAL, *MARGINS, *LIKELIHOODS]
 FINITE = st.floats(-5, 5)

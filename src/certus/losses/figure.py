@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from certus import terms as t
-from certus.losses.functions import Array, check_loss, curvature, gradient, value
-from certus.verify.curvature import MARGIN
+from certus.losses.functions import check_loss, curvature, gradient, value
+from certus.losses.rows import LOSSES, MARGIN, RESIDUAL, SCORE, Array
 
 #: What can be drawn, with the label of the axis.
 DRAWN: dict[str, tuple[str, Callable[..., Array]]] = {
@@ -21,7 +21,6 @@ DRAWN: dict[str, tuple[str, Callable[..., Array]]] = {
     "gradient": ("slope", gradient),
     "curvature": ("curvature", curvature),
 }
-RESIDUAL, MARGINS, SCORE = "residual y − z", "margin yz", "score z, at y = 1"
 
 
 def plot(
@@ -67,18 +66,15 @@ def plot(
     rows = [what] if isinstance(what, str) else list(what)
     if not chosen or not rows:
         raise ValueError("There is nothing to draw; pass at least one loss.")
-    for loss in chosen:
-        check_loss(loss)
     for row in rows:
         if row not in DRAWN:
             raise ValueError(f"what is {row!r}; use one of {', '.join(DRAWN)}.")
     if not (np.isfinite(reach) and reach > 0):
         raise ValueError(f"reach is {reach!r}; it must be positive and finite.")
-    columns = {
-        axis: members
-        for axis in (RESIDUAL, MARGINS, SCORE)
-        if (members := [loss for loss in chosen if _axis(loss) == axis])
-    }
+    columns: dict[str, list[t.Loss]] = {axis: [] for axis in (RESIDUAL, MARGIN, SCORE)}
+    for loss in chosen:
+        columns[check_loss(loss).depends_on].append(loss)
+    columns = {axis: members for axis, members in columns.items() if members}
     if figure is None:
         figure = _new_figure(len(rows), len(columns))
     panels = figure.subplots(len(rows), len(columns), squeeze=False, sharex="col")
@@ -88,13 +84,6 @@ def plot(
         panels[-1, j].set_xlabel(axis)
         panels[0, j].legend(frameon=False, fontsize=9)
     return figure
-
-
-def _axis(loss: t.Loss) -> str:
-    if isinstance(loss, MARGIN):
-        return MARGINS
-    others = t.Softmax | t.Binomial | t.Exponential | t.Poisson
-    return SCORE if isinstance(loss, others) else RESIDUAL
 
 
 def _new_figure(n_rows: int, n_columns: int) -> Any:
@@ -123,9 +112,9 @@ def _draw(ax: Any, axis: str, losses: list[t.Loss], row: str, reach: float) -> N
     ax.set_ylabel(label)
 
 
-def _curve(loss: t.Loss, axis: str, row: str, x: Array) -> Array:
+def _curve(loss: Any, axis: str, row: str, x: Array) -> Array:
     function = DRAWN[row][1]
-    if isinstance(loss, t.Softmax):
+    if LOSSES[type(loss)].by_rows:
         scores = np.zeros((len(x), loss.n_classes))
         scores[:, 0] = x
         found = function(loss, np.zeros(len(x), dtype=int), scores)

@@ -1,4 +1,4 @@
-"""The public functions of a loss: the verifier's formulas behind a check of the input.
+"""The public functions of a loss: its row's formulas behind a check of the input.
 
 Every function takes the term first. What is refused: terms that are not losses,
 parameters and targets outside the loss's domain.
@@ -10,13 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.special import gammaln
 
 from certus import terms as t
-from certus.verify import curvature as shapes
-from certus.verify.formulas import LOSSES
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus.losses.rows import LOSSES, Array, LossRow
 
 
 def value(loss: t.Loss, y: Any, z: Any) -> Array:
@@ -46,7 +42,7 @@ def value(loss: t.Loss, y: Any, z: Any) -> Array:
     >>> losses.value(Hinge(), [1, -1], [0.25, 2.0]).tolist()
     [0.75, 3.0]
     """
-    return _apply(LOSSES[check_loss(loss)].value, loss, y, z)
+    return _apply(check_loss(loss).value, loss, y, z)
 
 
 def gradient(loss: t.Loss, y: Any, z: Any) -> Array:
@@ -72,12 +68,9 @@ def gradient(loss: t.Loss, y: Any, z: Any) -> Array:
     >>> losses.gradient(Absolute(), 1.0, [0.0, 1.0, 5.0]).tolist()
     [-1.0, 0.0, 1.0]
     >>> losses.gradient(Hinge(), 1, [0.9, 1.0, 1.1]).tolist()
-    [-1.0, -1.0, -0.0]
+    [-1.0, -1.0, 0.0]
     """
-    check_loss(loss)
-    if isinstance(loss, t.Hinge):
-        return _apply(lambda term, y, z: -y * (y * z <= term.margin), loss, y, z)
-    return _apply(LOSSES[type(loss)].derivative, loss, y, z)
+    return _apply(check_loss(loss).slope, loss, y, z)
 
 
 def curvature(loss: t.Loss, y: Any, z: Any) -> Array:
@@ -105,8 +98,7 @@ def curvature(loss: t.Loss, y: Any, z: Any) -> Array:
     >>> losses.curvature(Tukey(1.0), 0.0, [0.0, 0.5, 2.0]).tolist()
     [1.0, -0.1875, 0.0]
     """
-    check_loss(loss)
-    return _apply(shapes.curvature, loss, y, z)
+    return _apply(check_loss(loss).curvature, loss, y, z)
 
 
 def conjugate(loss: t.Loss, y: Any, u: Any) -> Array:
@@ -134,7 +126,7 @@ def conjugate(loss: t.Loss, y: Any, u: Any) -> Array:
     >>> losses.conjugate(Hinge(), 1, [-1.5, -1.0, -0.5, 0.5]).tolist()
     [inf, -1.0, -0.5, inf]
     """
-    return _apply(LOSSES[check_loss(loss)].conjugate, loss, y, u)
+    return _apply(check_loss(loss).conjugate, loss, y, u)
 
 
 def smoothness(loss: t.Loss) -> float:
@@ -158,8 +150,7 @@ def smoothness(loss: t.Loss) -> float:
     >>> losses.smoothness(Logistic()), losses.smoothness(Poisson())
     (0.25, inf)
     """
-    check_loss(loss)
-    return shapes.smoothness(loss)
+    return float(check_loss(loss).smoothness(loss))
 
 
 def is_convex(loss: t.Loss) -> bool:
@@ -177,8 +168,7 @@ def is_convex(loss: t.Loss) -> bool:
     >>> losses.is_convex(Huber(1.0)), losses.is_convex(Tukey(1.0))
     (True, False)
     """
-    check_loss(loss)
-    return shapes.is_convex(loss)
+    return check_loss(loss).convex
 
 
 def is_calibrated(loss: t.Loss) -> bool:
@@ -207,20 +197,13 @@ def is_calibrated(loss: t.Loss) -> bool:
     >>> losses.is_calibrated(Hinge()), losses.is_calibrated(Hinge(margin=0.0))
     (True, False)
     """
-    check_loss(loss)
-    match loss:
-        case t.Hinge(margin):
-            return margin > 0
-        case t.EpsilonInsensitive(epsilon) | t.SquaredEpsilonInsensitive(epsilon):
-            return epsilon < 1
-        case t.Quantile(0.5):
-            return True
-        case t.Quantile() | t.Softmax() | t.Binomial() | t.Exponential() | t.Poisson():
-            raise TypeError(
-                f"{loss!r} is not a function of the margin yz; calibration is defined "
-                "for those, such as Logistic() or Hinge()."
-            )
-    return True  # φ'(0) < 0; Tukey and 0-1, not convex, satisfy the definition itself
+    calibrated = check_loss(loss).calibrated(loss)
+    if calibrated is None:
+        raise TypeError(
+            f"{loss!r} is not a function of the margin yz; calibration is defined for "
+            "those, such as Logistic() or Hinge()."
+        )
+    return bool(calibrated)
 
 
 def log_likelihood(loss: t.Loss, y: Any, z: Any, scale: float = 1.0) -> Array:
@@ -255,45 +238,28 @@ def log_likelihood(loss: t.Loss, y: Any, z: Any, scale: float = 1.0) -> Array:
     >>> losses.log_likelihood(Poisson(), [0, 3], 0.0).round(4).tolist()
     [-1.0, -2.7918]
     """
-    check_loss(loss)
+    row = check_loss(loss)
     if not (np.isfinite(scale) and scale > 0):
         raise ValueError(f"scale is {scale!r}; it must be positive and finite.")
-    if scale != 1 and not isinstance(loss, t.Squared | t.Absolute):
+    if scale != 1 and not row.has_scale:
         raise ValueError(f"{loss!r} has no scale; leave it at 1.")
-
-    if isinstance(loss, t.Poisson | t.Binomial) and np.any(np.mod(y, 1) != 0):
+    if row.whole_targets and np.any(np.mod(y, 1) != 0):
         raise ValueError(f"{loss!r} gives whole numbers a probability; y holds others.")
-    return _apply(lambda term, y, z: _log_density(term, y, z, scale), loss, y, z)
-
-
-def _log_density(loss: t.Loss, y: Array, z: Array, scale: float) -> Array:
-    match loss:
-        case t.Squared():
-            e = (y - z) / scale
-            return np.asarray(-e * e / 2 - np.log(scale) - np.log(2 * np.pi) / 2)
-        case t.Absolute():
-            return np.asarray(-np.abs(y - z) / scale - np.log(2 * scale))
-        case t.Binomial(n):
-            ways = gammaln(n + 1) - gammaln(y + 1) - gammaln(n - y + 1)
-            hits, misses = y * np.logaddexp(0.0, -z), (n - y) * np.logaddexp(0.0, z)
-            return np.asarray(ways - hits - misses)
-        case t.Poisson():
-            return np.asarray(y * z - np.exp(z) - gammaln(y + 1))
-        case t.Exponential():
-            return np.asarray(-z - y * np.exp(-z))
-        case t.Logistic() | t.Softmax():
-            return -LOSSES[type(loss)].value(loss, y, z)
-    raise TypeError(
-        f"{loss!r} is not the likelihood of a distribution that certus knows; Squared, "
-        "Absolute, Logistic, Binomial, Poisson, Exponential and Softmax are."
-    )
+    density = row.log_density
+    if density is None:
+        known = [kind.__name__ for kind, each in LOSSES.items() if each.log_density]
+        raise TypeError(
+            f"{loss!r} is not the likelihood of a distribution that certus knows; "
+            f"{', '.join(known[:-1])} and {known[-1]} are."
+        )
+    return _apply(lambda *given: density(*given, scale), loss, y, z)
 
 
 # -- input ------------------------------------------------------------------------
 
 
-def check_loss(loss: Any) -> type:
-    """The loss's type, its parameters checked."""
+def check_loss(loss: Any) -> LossRow:
+    """The loss's row, its parameters checked."""
     if type(loss) not in LOSSES:
         raise TypeError(
             f"{loss!r} is not a loss; pass a term such as certus.terms.Huber(1.0)."
@@ -310,13 +276,13 @@ def check_loss(loss: Any) -> type:
             raise ValueError(
                 f"{name} of {type(loss).__name__} is {number!r}; it must be {want}."
             )
-    return type(loss)
+    return LOSSES[type(loss)]
 
 
 def _apply(formula: Callable[..., Array], loss: t.Loss, y: Any, z: Any) -> Array:
     """The formula on checked arrays, in the shape that went in."""
     z = np.asarray(z, dtype=float)
-    if isinstance(loss, t.Softmax):
+    if LOSSES[type(loss)].by_rows:
         return _apply_to_rows(formula, loss, np.asarray(y), z)
     y, z = np.broadcast_arrays(np.asarray(y, dtype=float), z)
     _check_targets(loss, y)
@@ -326,7 +292,7 @@ def _apply(formula: Callable[..., Array], loss: t.Loss, y: Any, z: Any) -> Array
 
 
 def _apply_to_rows(
-    formula: Callable[..., Array], loss: t.Softmax, y: Array, z: Array
+    formula: Callable[..., Array], loss: Any, y: Array, z: Array
 ) -> Array:
     k = loss.n_classes
     if z.ndim == 0 or z.shape[-1] != k:
@@ -350,18 +316,11 @@ def _apply_to_rows(
 
 def _check_targets(loss: t.Loss, y: Array) -> None:
     """One sentence about labels that the loss is not defined for."""
-    good, want = np.isfinite(y), "finite numbers"
-    if isinstance(loss, shapes.MARGIN):
-        good, want = np.abs(y) == 1, "+1 or −1 (2y − 1 turns 0 and 1 into these)"
-    elif isinstance(loss, t.Poisson):
-        good, want = good & (y >= 0), "counts, 0 or more"
-    elif isinstance(loss, t.Exponential):
-        good, want = good & (y > 0), "positive"
-    elif isinstance(loss, t.Binomial):
-        good = (y >= 0) & (y <= loss.trials)
-        want = f"between 0 and trials = {loss.trials}"
+    row = LOSSES[type(loss)]
+    good = row.allowed(loss, y)
     if not np.all(good):
         bad = y[~good].flat[0]
+        want = row.targets.format(**loss._asdict())
         raise ValueError(
             f"y holds {bad:g}; targets of {type(loss).__name__} must be {want}."
         )

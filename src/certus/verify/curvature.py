@@ -1,8 +1,7 @@
-"""Second derivatives of the losses, in plain NumPy float64, and what follows from them.
+"""Second derivatives ∂²ℓ/∂z² of the losses, in plain NumPy float64.
 
-Curvature is ∂²ℓ/∂z². Where it jumps, the larger of the two sides counts; where the
-slope itself jumps, it is infinite. With this convention the smoothness of a loss, the
-smallest L with abs(ℓ'(z) − ℓ'(x)) ≤ L·abs(z − x), is the supremum of abs(ℓ'').
+Where the curvature jumps, the larger of the two sides counts; where the slope itself
+jumps, it is infinite.
 """
 
 from __future__ import annotations
@@ -25,11 +24,6 @@ MARGIN = (
     t.ExponentialMargin,
     t.ZeroOne,
 )
-
-
-def is_convex(loss: t.Loss) -> bool:
-    """Whether ℓ(y, ·) is convex for every y."""
-    return not isinstance(loss, t.Tukey | t.ZeroOne)
 
 
 def curvature(loss: t.Loss, y: Array, z: Array) -> Array:
@@ -90,19 +84,3 @@ def _likelihood_curvature(loss: t.Loss, y: Array, z: Array) -> Array:
 
 def _jump(where: Array) -> Array:
     return np.where(where, np.inf, 0.0)
-
-
-def smoothness(loss: t.Loss) -> float:
-    """The Lipschitz constant of ℓ'(y, ·), infinite if there is none for all y."""
-    match loss:
-        case t.Squared() | t.Huber() | t.Tukey():
-            return 1.0
-        case t.SquaredEpsilonInsensitive() | t.SquaredHinge() | t.ModifiedHuber():
-            return 2.0
-        case t.Logistic():
-            return 0.25
-        case t.Binomial(trials):
-            return trials / 4
-        case t.Softmax():
-            return 0.5  # reached by two classes of probability ½
-    return np.inf

@@ -1,0 +1,97 @@
+"""The losses that users call and those that the verifier computes with, side by side.
+
+Both are written by hand, neither reads the other. Only the adapter ``verifier`` knows
+where the verifier keeps its own.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from certus import losses
+from certus import terms as t
+from certus.losses.rows import LOSSES
+from certus.verify import formulas
+
+Array = np.ndarray
+
+TERMS = [
+    t.Squared(),
+    t.Absolute(),
+    t.Huber(0.7),
+    t.Tukey(1.3),
+    t.Quantile(0.3),
+    t.EpsilonInsensitive(0.4),
+    t.SquaredEpsilonInsensitive(0.4),
+    t.Logistic(),
+    t.Hinge(),
+    t.Hinge(0.0),
+    t.SquaredHinge(),
+    t.ModifiedHuber(),
+    t.ExponentialMargin(),
+    t.ZeroOne(),
+    t.Binomial(),
+    t.Binomial(4),
+    t.Exponential(),
+    t.Poisson(),
+    t.Softmax(2),
+    t.Softmax(5),
+]
+N = 2_000
+
+
+def verifier(term: Any, what: str, y: Array, at: Array) -> Array:
+    """The verifier's ``value``, ``slope`` or ``conjugate``."""
+    row = formulas.LOSSES[type(term)]
+    formula = {"value": row.value, "slope": row.derivative, "conjugate": row.conjugate}
+    return formula[what](term, y, at)
+
+
+def name(term: Any) -> str:
+    return f"{type(term).__name__}{tuple(term)}"
+
+
+def drawn(term: Any, seed: int) -> tuple[Array, Array]:
+    """Targets that the loss takes, and scores of many sizes."""
+    rng = np.random.default_rng(seed)
+    size = 10.0 ** rng.uniform(-6, 1.5, N)
+    if isinstance(term, t.Softmax):
+        z = size[:, None] * rng.normal(size=(N, term.n_classes))
+        return rng.integers(0, term.n_classes, N), z
+    y = rng.normal(size=N) * size[::-1]
+    if LOSSES[type(term)].depends_on.startswith("margin"):
+        y = np.where(y > 0, 1.0, -1.0)
+    if isinstance(term, t.Binomial):
+        y = rng.integers(0, term.trials + 1, N).astype(float)
+    if isinstance(term, t.Poisson):
+        y = rng.poisson(3.0, N).astype(float)
+    if isinstance(term, t.Exponential):
+        y = rng.exponential(size=N) + 1e-9
+    return y, rng.normal(size=N) * size
+
+
+def test_both_sides_know_the_same_losses() -> None:
+    assert {type(term) for term in TERMS} == set(LOSSES)
+
+
+@pytest.mark.parametrize("what", ["value", "slope"])
+@pytest.mark.parametrize("term", TERMS, ids=name)
+def test_values_and_slopes_agree(term: Any, what: str) -> None:
+    y, z = drawn(term, 0)
+    users = {"value": losses.value, "slope": losses.gradient}[what](term, y, z)
+    checked = verifier(term, what, y, z)
+    np.testing.assert_allclose(users, checked, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("term", TERMS, ids=name)
+def test_conjugates_agree_inside_and_outside_their_domain(term: Any) -> None:
+    y, z = drawn(term, 1)
+    inside = losses.gradient(term, y, z)
+    for u in (inside, 0.5 * inside, z, -z, np.zeros(np.shape(z))):
+        users, checked = losses.conjugate(term, y, u), verifier(term, "conjugate", y, u)
+        np.testing.assert_array_equal(np.isinf(users), np.isinf(checked))
+        finite = np.isfinite(users)
+        np.testing.assert_allclose(
+            users[finite], checked[finite], rtol=1e-12, atol=1e-12
+        )
