@@ -25,5 +25,37 @@ class LinearWitness(NamedTuple):
     direction: Array | None = None
 
 
+class KMeansWitness(NamedTuple):
+    """Of k-means: the centres that the run kept began with."""
+
+    start: Array | None = None
+
+
+class MixtureWitness(NamedTuple):
+    """Of a mixture: the parameters that EM began with, and the steps taken."""
+
+    weights_: Array | None = None
+    means_: Array | None = None
+    covariances_: Array | None = None
+    n_iter: int = 0
+
+
+class FactorsWitness(NamedTuple):
+    """Of factor analysis: noise and loadings that EM began with, and the steps taken.
+
+    ``log_likelihood`` is that of all rows, as the fit found it.
+    """
+
+    start: Array | None = None
+    start_components: Array | None = None
+    steps: int = 0
+    log_likelihood: float | None = None
+
+
 #: By the kind that a model file names.
-WITNESSES: dict[str, type[Any]] = {"linear": LinearWitness}
+WITNESSES: dict[str, type[Any]] = {
+    "linear": LinearWitness,
+    "kmeans": KMeansWitness,
+    "mixture": MixtureWitness,
+    "gaussian_factors": FactorsWitness,
+}

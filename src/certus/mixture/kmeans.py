@@ -35,6 +35,7 @@ from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.convex.design import Array
 from certus.convex.threads import Stop, run_blocks
+from certus.evidence import KMeansWitness
 from certus.mixture import kmeans_kernels as kernels
 from certus.mixture.lloyd import (
     TASK,
@@ -184,15 +185,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         self._store(run, factor, X.dtype)
         self.history_ = monitor.history
         monitor.close(self._attributes())
-        params = {
-            "tol": float(self.tol),
-            "max_iter": int(self.max_iter),
-            "replay": True,
-            "fix": f"raise max_iter (now {self.max_iter})",
-        }
         start = (run.start / factor).astype(X.dtype)
-        arrays = {"start": start, "labels": self.labels_}
-        evidence = Evidence("kmeans", (), params, arrays)
+        evidence = Evidence("kmeans", witness=KMeansWitness(start))
         weight = None if sample_weight is None else s
         return Fitted(evidence, X, None, weight, run.status)
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from certus import terms as t
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
-from certus.verify import foreign, stating
+from certus.verify import foreign, kmeans, stating
 from certus.verify.attributes import check_decorrelation
 from certus.verify.blocks import cores
 from certus.verify.conformal import check_conformal, was_calibrated_on
@@ -37,7 +37,6 @@ from certus.verify.gradient import check_gradient
 from certus.verify.group_rates import check_group_mixture, check_group_thresholds
 from certus.verify.huber import check_huber
 from certus.verify.kernel import check_kernel
-from certus.verify.kmeans import check_kmeans
 from certus.verify.linear_networks import check_autoencoder, check_deep_linear
 from certus.verify.margin import check_margin
 from certus.verify.mixture import check_mixture
@@ -79,7 +78,6 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
     "group_thresholds": check_group_thresholds,
     "huber": check_huber,
     "kernel": check_kernel,
-    "kmeans": check_kmeans,
     "margin": check_margin,
     "mixture": check_mixture,
     "negative_sampling": check_negative_sampling,
@@ -99,7 +97,7 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
 
 #: Rooms that read their statement from the model's parameters. Each is a module with
 #: ``Statement`` (a NamedTuple), ``READERS`` (by class name) and ``check``.
-ROOMS: tuple[Any, ...] = ()
+ROOMS: tuple[Any, ...] = (kmeans,)
 READERS: dict[str, stating.Reader] = {
     name: reader for room in ROOMS for name, reader in room.READERS.items()
 }

@@ -145,7 +145,7 @@ def weights(
         s = np.full(n, float(s))
     if s.shape != (n,):
         raise ValueError(f"sample_weight has shape {s.shape}; expected ({n},).")
-    if not np.all(np.isfinite(s)) or s.min() < 0 or s.sum() <= 0:
+    if not np.all(np.isfinite(s)) or s.min() < 0 or s.max() <= 0:
         raise ValueError("sample_weight must be finite, non-negative, not all zero.")
     if class_weight is None or classes is None:
         return s

@@ -34,17 +34,6 @@ def _factor_analysis(model: Any) -> tuple[Evidence, str]:
     return Evidence("gaussian_factors", (), params), NOTE
 
 
-def _kmeans(model: Any) -> tuple[Evidence, str]:
-    fix = "a smaller tol, a larger max_iter, or certus.mixture.KMeans"
-    return Evidence("kmeans", (), {"tol": float(model.tol), "fix": fix}), NOTE
-
-
-def _mini_batch_kmeans(model: Any) -> tuple[Evidence, str]:
-    """Its centres are averages of past batches: usually not the means of anything."""
-    fix = "go on with KMeans(n_clusters, init=model.cluster_centers_)"
-    return Evidence("kmeans", (), {"tol": max(1e-4, model.tol), "fix": fix}), NOTE
-
-
 def _nmf(model: Any) -> tuple[Evidence, str]:
     """scikit-learn scales the penalties by the other side's length."""
     beta = {"frobenius": 2.0, "kullback-leibler": 1.0, "itakura-saito": 0.0}
@@ -75,8 +64,6 @@ def _truncated_svd(model: Any) -> tuple[Evidence, str]:
 STATEMENTS: dict[str, Callable[[Any], tuple[Evidence, str]]] = {
     "FactorAnalysis": _factor_analysis,
     "GaussianMixture": _gaussian_mixture,
-    "KMeans": _kmeans,
-    "MiniBatchKMeans": _mini_batch_kmeans,
     "NMF": _nmf,
     "PCA": _pca,
     "TruncatedSVD": _truncated_svd,

@@ -1,11 +1,18 @@
 """Checks of k-means: labels are nearest, centres are means, the objective adds up.
 
-With centres c, labels z and weights s, one pass over the rows gives
+One pass over the rows. With x' = x − o and c' = c − o for some point o among the rows,
+and for each cluster W = Σs, S = Σ s·x', Q = Σ s‖x'‖²:
 
-- how many rows are nearer to another centre than to their own (must be none);
-- the means μ of the clusters, hence Σ‖μ − c‖², what one further step would move;
-- Σ s‖x − c(z)‖², once from distances and once as total scatter less between-cluster
-  scatter plus Σ W‖μ − c‖².
+- Σ‖S/W − c'‖² is what one further step would move;
+- ΣQ − 2Σ c'·S + ΣW‖c'‖² is the objective of these centres and labels;
+- ‖c'‖² − 2x'·c' for all centres, in the precision of X, tells which rows may be nearer
+  to another centre. Those are looked at again in float64, then by differences.
+
+Rounding. x' and c' are right to one rounding of their own size, so that with m rows in
+a sum ‖Ŝ/W − S/W‖ ≤ γ_{m+4}·√(Q/W), and the objective is right to γ_{m+d+8} times
+(√ΣQ + √ΣW‖c'‖²)². Scores in a precision of unit p are right to γᵖ_{d+8} times
+‖x'‖² + 2‖c'‖², squared differences to γ_{d+4} of themselves: rows far from zero lose
+nothing.
 
 At level "full" the recorded start is run again by plain assignments and means, and no
 half-step may raise the objective. Whether a better clustering exists is not told.
@@ -19,119 +26,162 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from certus.certificate import Claim, Evidence, Status, Strength
+from certus.certificate import Claim, Status, Strength
+from certus.evidence import KMeansWitness
 from certus.verify import data
 from certus.verify.blocks import add_up, over_blocks
+from certus.verify.bounded import Number, U, gamma, proved, verdict, wrong_count
 from certus.verify.data import Array
 
-EPS = float(np.finfo(np.float64).eps)
 #: Cells of X, and of the distances, that are looked at together.
 CELLS = 1 << 18
-#: Exponents of entries whose squares stay in range.
-WIDEST = 300
+#: Exponents of entries whose squares stay in range, in both precisions.
+WIDEST = {8: 300, 4: 30}
 #: Sparse rows whose mean is so much larger than their scatter are centred.
 FAR = 100.0
+#: Squared distances that differ by this share are a tie, and how far the inertia may
+#: be off, by the bytes of a centre.
+TIE, AGREE = {8: 1e-9, 4: 1e-5}, {8: 1e-9, 4: 1e-3}
+#: What tol=0 stands for; rows that vary less, beside their size, are constant.
+LEAST, STILL = 1e-10, 1e-13
+#: A half-step that rises by less, as a share of the scatter, or a run that ends nearer.
+RISE, APART = 1e-9, 1e-3
 _OBJECTIVE = "Σ s·min‖x − c‖² over the centres c"
+
+
+class Statement(NamedTuple):
+    """Centres that are means of the rows nearest to them."""
+
+    n_clusters: int
+    tol: float
+    fix: str
+
+
+def _read(model: Any) -> Statement:
+    fix = f"raise max_iter (now {model.max_iter}), or a smaller tol and KMeans(...)"
+    return Statement(model.n_clusters, float(model.tol) or LEAST, fix)
+
+
+def _read_batches(model: Any) -> Statement:
+    """Its centres are averages of past batches: usually not the means of anything."""
+    fix = "go on with KMeans(n_clusters, init=model.cluster_centers_)"
+    return Statement(model.n_clusters, max(1e-4, float(model.tol)), fix)
+
+
+READERS = {"KMeans": _read, "MiniBatchKMeans": _read_batches}
 
 
 class Pass(NamedTuple):
     """What one pass over the rows finds for centres and labels."""
 
-    nearest: Array  # labels by the verifier's own distances
-    wrong: int  # rows nearer to another centre than to their own, rounding granted
-    own: float  # Σ s‖x − c(z)‖² for the labels given
-    least: float  # Σ s·min‖x − c‖²
-    means: Array  # of the labels given; NaN for a cluster without weight
+    labels: Array
+    wrong: int  # rows nearer to another centre than to their own
+    unsure: int  # rows that rounding leaves between the two
     weight: Array
-    total: float  # Σ s‖x − mean‖²
+    means: Array  # a cluster without weight stays where it is
+    moves: Array  # of each mean away from its centre
+    errors: Array  # rounding of each move
+    own: Number  # Σ s‖x − c(z)‖²
+    total: Number  # Σ s‖x − mean‖²
 
 
-def check_kmeans(
-    model: Any, evidence: Evidence, X: Any, y: Any, sample_weight: Any, level: str
+def check(
+    model: Any,
+    stated: Statement,
+    witness: KMeansWitness | None,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    level: str,
 ) -> tuple[list[Claim], Status, dict[str, Any]]:
-    """Judge centres and labels.
-
-    ``evidence.params``: tol, fix, replay. ``evidence.arrays``: ``start``, the centres
-    that the run began with.
-    """
+    """Judge centres and labels."""
     X = data.as_matrix(X)
     centers = data.plain(model.cluster_centers_)
-    unit = EPS if centers.dtype != np.float32 else float(np.finfo(np.float32).eps)
+    single = 4 if centers.dtype == np.float32 else 8
     centers = centers.astype(np.float64)
     if centers.ndim != 2 or centers.shape[1] != X.shape[1]:
         raise ValueError(
             f"X has {X.shape[1]} columns and the centres have {centers.shape[-1]}."
         )
-    s = data.weights(sample_weight, None, None, None, X.shape[0])  # type: ignore[arg-type]
-    marks = data.fingerprint(X, np.zeros(X.shape[0]), s)
+    n, k = X.shape[0], len(centers)
+    s = data.weights(sample_weight, None, None, None, n)  # type: ignore[arg-type]
+    with np.errstate(over="ignore"):
+        marks = data.fingerprint(X, np.zeros(n), s)
+    if k != stated.n_clusters:
+        claims = [wrong_count("centres", k, stated.n_clusters)]
+        return claims, Status.TOL_NOT_REACHED, marks
     if not np.isfinite(centers).all():
         return [_diverged()], Status.DIVERGED, marks
+    heaviest = math.frexp(float(s.max()))[1]
+    s = np.ldexp(s, -heaviest)  # their sum may be beyond any number
     factor = _factor(X, centers)
-    X, centers = (X, centers) if factor == 1.0 else (X * factor, centers * factor)
-    labels = _labels(model, X.shape[0], len(centers))
-    if labels is None:
-        found = _look(X, s, centers, None, unit)
-        known = f"the model keeps no label for each of these {X.shape[0]:,} rows"
-    else:
-        found = _look(X, s, centers, labels, unit)
-        known = ""
-    claims = [
-        _shift_claim(found, centers, evidence, unit, X.shape),
-        _nearest_claim(found, X.shape, known, unit),
-        _inertia_claim(model, found, centers, factor, unit, X.shape[0]),
-    ]
-    if level == "full" and "start" in evidence.arrays:
-        claims.append(_monotone_claim(model, evidence, X, s, centers, factor, unit))
-    claims.sort(key=lambda claim: claim.met is not False)  # what is missed leads
-    met = claims[0].met is not False
-    return claims, Status.SOLVED if met else Status.TOL_NOT_REACHED, marks
+    if factor != 1.0:
+        X, centers = X.astype(np.float64) * factor, centers * factor
+    labels = _labels(model, n, k)
+    found = _look(X, s, centers, labels, TIE[single])
+    claims = [_shift_claim(found, X, stated), _nearest_claim(found, labels, single)]
+    unit = math.ldexp(1.0, heaviest) if heaviest < 1024 else math.inf
+    claims.append(_inertia_claim(model, found, factor, unit, AGREE[single]))
+    if level == "full" and witness is not None and witness.start is not None:
+        start = np.asarray(witness.start, dtype=np.float64) * factor
+        claims.append(_monotone_claim(int(model.n_iter_), start, X, s, centers))
+    return claims, verdict(claims, ("monotone",)), marks
 
 
 # -- one pass ---------------------------------------------------------------------
 
 
-def _look(X: Any, s: Array, centers: Array, labels: Array | None, unit: float) -> Pass:
+def _look(
+    X: Any, s: Array, centers: Array, labels: Array | None, tie: float = 0.0
+) -> Pass:
     """One pass; without labels the nearest centres are taken for them."""
     (n, d), k = X.shape, len(centers)
     origin = _origin(X, s, centers)
-    shifted = centers - origin
-    norms = np.einsum("ij,ij->i", shifted, shifted)
-    factor = np.column_stack([-2.0 * shifted, norms])
-    slack = _slack(d, unit)
-    rows = max(1, CELLS // max(k, 1 if _stays_sparse(X, origin) else d + 1))
+    c, bare = centers - origin, sparse.issparse(X) and not origin.any()
+    norms = np.einsum("ij,ij->i", c, c)
+    factor = np.column_stack([-2.0 * c, norms])
+    narrow = not bare and X.dtype.itemsize < 8
+    steps: list[Any] = [np.float32, np.float64] if narrow else [np.float64]
+    rows = max(1, CELLS // max(k, 1 if bare else d + 2))
+    out = np.empty(n, dtype=np.int64)
 
-    nearest = np.empty(n, dtype=np.int64)
-
-    def look(part: slice) -> tuple[Array, int, float, float, float]:
-        block, x2, scores = _scores(X[part], origin, factor)
-        low, some = scores.min(axis=0), s[part]
-        given = scores.argmin(axis=0) if labels is None else labels[part]
-        nearest[part] = given
-        mine = scores[given, np.arange(len(given))]
-        doubt = np.flatnonzero(mine > low + slack * (x2 + norms[given]))
-        wrong = 0
-        if len(doubt):
-            wrong = _count_wrong(block[doubt], given[doubt], shifted, slack)
-        own = float(np.einsum("i,i", some, np.maximum(x2 + mine, 0.0)))
-        least = float(np.einsum("i,i", some, np.maximum(x2 + low, 0.0)))
+    def look(part: slice) -> tuple[Array, int, int]:
+        block, x2 = _about(X[part], origin, bare)
+        if labels is None:
+            doubt = np.empty(0, dtype=np.int64)
+            given = _scores(block, factor, np.float64).argmin(axis=0)
+        else:
+            doubt, given = np.arange(len(x2)), labels[part]
+        out[part] = given
+        for dtype in steps:
+            some = block if len(doubt) == len(x2) else block[doubt]
+            scores, at = _scores(some, factor, dtype), np.arange(len(doubt))
+            mine = scores[given[doubt], at].astype(np.float64)
+            scores[given[doubt], at] = np.inf
+            kind = np.finfo(dtype)
+            unit, least = gamma(d + 8, float(kind.eps) / 2), 1e8 * float(kind.tiny)
+            error = 2 * unit * (x2[doubt] + 2 * norms.max()) + least
+            doubt = doubt[~(mine + error <= scores.min(axis=0))]
+        wrong, unsure = _compare(X[part], doubt, given, centers, tie)
         ends = np.arange(len(given) + 1)
-        hot = sparse.csc_matrix((some, given, ends), shape=(k, len(given)))
+        hot = sparse.csc_matrix((s[part], given, ends), shape=(k, len(given)))
         sums = hot @ block
-        sums = sums.toarray() if sparse.issparse(sums) else sums
-        return sums, wrong, own, least, float(np.einsum("i,i", some, x2))
+        return sums.toarray() if sparse.issparse(sums) else sums, wrong, unsure
 
-    sums, wrong, own, least, square = add_up(over_blocks(look, n, rows))
-    weight = sums[:, -1].copy()
-    with np.errstate(divide="ignore", invalid="ignore"):
-        means = sums[:, :-1] / weight[:, None] + origin
-    mean = sums[:, :-1].sum(axis=0) / weight.sum()
-    total = max(0.0, square - float(weight.sum()) * float(mean @ mean))
-    return Pass(nearest, wrong, own, least, means, weight, total)
-
-
-def _slack(d: int, unit: float) -> float:
-    """Rounding of a squared distance, as a share."""
-    return 8.0 * (d + 8) * unit
+    sums, wrong, unsure = add_up(over_blocks(look, n, rows))
+    m = min(rows, n) + n // rows + 1
+    S, weight, Q = sums[:, :-2], sums[:, -2], sums[:, -1]
+    W = np.where(weight > 0, weight, 1.0)
+    means = np.where(weight[:, None] > 0, S / W[:, None], c)
+    errors = gamma(m + 8) * np.sqrt(Q / W) + (weight > 0) * 4 * U * np.sqrt(norms)
+    squares, mean = float(Q.sum()), S.sum(axis=0) / weight.sum()
+    own = squares - 2 * float(np.vdot(c, S)) + float(weight @ norms)
+    rough = gamma(m + d + 8) * (math.sqrt(squares) + math.sqrt(weight @ norms)) ** 2
+    total = max(squares - float(weight.sum() * (mean @ mean)), 0.0)
+    return Pass(
+        *(out, wrong, unsure, weight, means + origin, means - c, errors),
+        *(Number(max(own, 0.0), rough), Number(total, 4 * gamma(m + d + 8) * squares)),
+    )
 
 
 def _origin(X: Any, s: Array, centers: Array) -> Array:
@@ -141,41 +191,65 @@ def _origin(X: Any, s: Array, centers: Array) -> Array:
     """
     if not sparse.issparse(X):
         return np.asarray(centers.mean(axis=0))
-    mean = data.t_dot(X, s) / s.sum()
+    rows = X.astype(np.float64)
+    mean = data.t_dot(rows, s) / s.sum()
     away = float(s.sum()) * float(mean @ mean)
-    rows = np.asarray(X.multiply(X).sum(axis=1), dtype=np.float64).ravel()
-    return mean if away > FAR * (float(s @ rows) - away) else np.zeros(X.shape[1])
+    square = float(s @ np.asarray(rows.multiply(rows).sum(axis=1)).ravel())
+    return mean if away > FAR * (square - away) else np.zeros(X.shape[1])
 
 
-def _stays_sparse(X: Any, origin: Array) -> bool:
-    return sparse.issparse(X) and not origin.any()
-
-
-def _scores(X: Any, origin: Array, factor: Array) -> tuple[Any, Array, Array]:
-    """Rows about the origin with a one behind, ‖x‖², and ‖c‖² − 2x·c by centre."""
-    if _stays_sparse(X, origin):
+def _about(X: Any, origin: Array, bare: bool) -> tuple[Any, Array]:
+    """Rows about the origin with a one and ‖x'‖² behind; and those squares."""
+    n, d = X.shape
+    if bare:
         rows = X.tocsr().astype(np.float64)
         x2 = np.asarray(rows.multiply(rows).sum(axis=1)).ravel()
-        block = sparse.hstack([rows, np.ones((X.shape[0], 1))], format="csr")
-        return block, x2, np.ascontiguousarray((block @ factor.T).T)
-    X = X.toarray() if sparse.issparse(X) else X
-    block = np.empty((X.shape[0], X.shape[1] + 1))
-    block[:, -1] = 1.0
-    rows = np.subtract(X, origin, out=block[:, :-1])
-    return block, np.einsum("ij,ij->i", rows, rows), factor @ block.T
+        ends = sparse.csr_matrix(np.column_stack([np.ones(n), x2]))
+        return sparse.hstack([rows, ends], format="csr"), x2
+    block = np.empty((n, d + 2))
+    rows = block[:, :-2]
+    np.subtract(X.toarray() if sparse.issparse(X) else X, origin, out=rows)
+    block[:, -2] = 1.0
+    return block, np.einsum("ij,ij->i", rows, rows, out=block[:, -1])
 
 
-def _count_wrong(block: Any, given: Array, centers: Array, slack: float) -> int:
-    """How many of a few rows are nearer to another centre, by differences."""
-    wrong = 0
-    block = block.toarray() if sparse.issparse(block) else block
-    for x, k in zip(block[:, :-1], given):
-        away = np.square(x - centers).sum(axis=1)
-        norm = float(x @ x) + float(centers[k] @ centers[k])
-        # Labels made in float32 are judged by what float32 can tell.
-        grace = slack * (away[k] if slack < 1e-9 * len(x) else norm)
-        wrong += bool(away[k] > away.min() + grace)
-    return wrong
+def _scores(block: Any, factor: Array, dtype: Any) -> Array:
+    """‖c'‖² − 2x'·c' by centre and row, in the precision asked for."""
+    rows = block[:, :-1]
+    if sparse.issparse(rows):
+        return np.array((rows @ factor.T).T, order="C")
+    return np.asarray(factor.astype(dtype) @ rows.astype(dtype, copy=False).T)
+
+
+def _compare(
+    X: Any, which: Array, given: Array, centers: Array, tie: float
+) -> tuple[int, int]:
+    """How many of some rows are nearer to another centre, and how many may be.
+
+    By differences, in units of the largest to the row's own centre: squares of tiny
+    ones would vanish.
+    """
+    wrong = unsure = 0
+    k, d = centers.shape
+    grace = 1 + 4 * gamma(d + 4)
+    for i in range(0, len(which), max(1, CELLS // (k * d))):
+        some = which[i : i + max(1, CELLS // (k * d))]
+        rows = X[some]
+        rows = np.asarray(
+            rows.toarray() if sparse.issparse(rows) else rows, dtype=float
+        )
+        gaps = rows[:, None, :] - centers
+        own = gaps[np.arange(len(some)), given[some]]
+        unit = np.abs(own).max(axis=1)
+        near = unit > 0  # others lie on their centres
+        with np.errstate(over="ignore"):
+            gaps = gaps[near] / unit[near, None, None]
+            low = np.square(gaps).sum(axis=2).min(axis=1) * (1 + tie)
+            mine = np.square(own[near] / unit[near, None]).sum(axis=1)
+        above = mine > low * grace
+        wrong += int(above.sum())
+        unsure += int((~above & (mine * grace > low)).sum())
+    return wrong, unsure
 
 
 def _labels(model: Any, n: int, k: int) -> Array | None:
@@ -191,110 +265,87 @@ def _labels(model: Any, n: int, k: int) -> Array | None:
 def _factor(X: Any, centers: Array) -> float:
     """A power of two, one for ordinary data, that brings squares into range."""
     values = X.data if sparse.issparse(X) else X
-    ends = (values.min(initial=0.0), values.max(initial=0.0), *centers.ravel())
-    top = float(np.abs(ends).max())
+    ends = [float(values.min(initial=0)), float(values.max(initial=0))]
+    top = float(np.abs([*ends, *centers.ravel()]).max())
     power = math.frexp(top)[1]
-    return 1.0 if top == 0 or abs(power) < WIDEST else math.ldexp(1.0, -power)
+    few = abs(power) < WIDEST[8 if X.dtype.itemsize >= 8 else 4]
+    return 1.0 if top == 0 or few else math.ldexp(1.0, -power)
 
 
 # -- claims -----------------------------------------------------------------------
 
 
-def _shift_claim(
-    found: Pass, centers: Array, evidence: Evidence, unit: float, shape: Any
-) -> Claim:
-    tol = float(evidence.params.get("tol", 1e-4))
-    variance = found.total / float(found.weight.sum()) / shape[1]
-    full = found.weight > 0
-    moved = float(np.square(found.means[full] - centers[full]).sum())
-    value = moved / variance if variance > 0 else (0.0 if moved == 0 else math.inf)
-    # Centres are rounded to their precision, and so are sums of n terms.
-    size = float(np.square(centers[full]).sum()) + found.total / found.weight.sum()
-    spared = (unit**2 + (8 * EPS * math.sqrt(shape[0])) ** 2) * size
-    allowance = 4 * spared / variance if variance > 0 else 0.0
-    met = bool(value <= tol + allowance)
-    if variance == 0 and moved <= 4 * spared:
-        value, met = 0.0, True
-    close = f"{value:.1e}" if value > allowance else "rounding"
-    detail = f"one further step moves the centres by {close} (asked for {tol:.0e})"
-    empty = int(len(full) - full.sum())
-    notes = (f"{empty} of {len(full)} clusters have no rows",) if empty else ()
-    return Claim(
+def _shift_claim(found: Pass, X: Any, stated: Statement) -> Claim:
+    heavy = float(found.weight.sum())
+    moved = np.sqrt(np.einsum("ij,ij->i", found.moves, found.moves))
+    least = max(found.total.value - found.total.rounding, 0.0) / heavy / X.shape[1]
+    still = float(np.abs(found.means).max(initial=0.0)) * STILL
+    unit = max(least, still * still)
+    value, upper = np.square(moved).sum(), np.square(moved + found.errors).sum()
+    if upper == 0:
+        number = Number(0.0, 0.0)
+    elif unit == 0:
+        number = Number(math.inf, 0.0)
+    else:
+        number = Number(value / unit, (upper - value) / unit)
+    close = f"{number.value:.1e}" if number.value > number.rounding else "rounding"
+    empty = int((found.weight <= 0).sum())
+    k = len(found.weight)
+    detail = f"one further step moves the centres by {close}"
+    detail += f" (asked for {stated.tol:.0e})"
+    return proved(
         "centre_shift",
-        Strength.PROVED,
-        value,
-        tol,
-        met,
-        f"Σ‖Δc‖² over the mean variance of the columns, for  {_OBJECTIVE}",
-        "labels by nearest centres and centres by means are each the exact minimiser "
-        "of the objective over one of the two",
-        notes,
-        None,
-        allowance,
+        number,
+        stated.tol,
         detail,
-        "" if met else str(evidence.params.get("fix", "")),
+        objective=f"Σ‖Δc‖² over the mean variance of the columns, for  {_OBJECTIVE}",
+        theorem="labels by nearest centres and centres by means are each the exact "
+        "minimiser of the objective over one of the two",
+        assumptions=(f"{empty} of {k} clusters have no rows",) if empty else (),
+        fix=stated.fix,
     )
 
 
-def _nearest_claim(found: Pass, shape: Any, unknown: str, unit: float) -> Claim:
-    n = shape[0]
-    met = found.wrong == 0 and not unknown
-    detail = f"each of {n:,} rows is labelled with its nearest centre"
+def _nearest_claim(found: Pass, labels: Array | None, single: int) -> Claim:
+    n = len(found.labels)
+    unknown = labels is None
+    missed = f"{found.wrong:,} of {n:,} rows are nearer to another centre"
     if unknown:
-        detail = unknown
-    elif found.wrong:
-        detail = f"{found.wrong:,} of {n:,} rows are nearer to another centre"
-    return Claim(
+        missed = f"the model keeps no label for each of these {n:,} rows"
+    return proved(
         "nearest_centres",
-        Strength.PROVED,
-        float(n if unknown else found.wrong),
+        Number(float(n if unknown else found.wrong), float(found.unsure)),
         0.0,
-        met,
+        f"each of {n:,} rows is labelled with its nearest centre",
+        missed=missed,
         theorem="every row was compared with every centre; squared distances that "
-        f"differ by {_slack(shape[1], unit):.0e} of their size or less are a tie",
-        detail=detail,
-        fix="" if met else "pass the training data, or set labels_ = predict(X)",
+        f"differ by {TIE[single]:.0e} of their size or less are a tie",
+        fix="pass the training data, or set labels_ = predict(X)",
     )
 
 
 def _inertia_claim(
-    model: Any, found: Pass, centers: Array, factor: float, unit: float, n: int
+    model: Any, found: Pass, factor: float, unit: float, agree: float
 ) -> Claim:
-    full = found.weight > 0
-    mean = found.weight[full] @ found.means[full] / found.weight.sum()
-    gaps = found.means[full] - mean
-    between = float(found.weight[full] @ np.einsum("ij,ij->i", gaps, gaps))
-    left = np.einsum("ij,ij->i", *[found.means[full] - centers[full]] * 2)
-    by_scatter = found.total - between + float(found.weight[full] @ left)
-    stated = float(getattr(model, "inertia_", found.own)) * factor * factor
-    size = max(found.total, found.own)
-    held = factor == 1.0 or 0 < stated < math.inf  # else no number can hold it
-    worst = np.max(
-        [abs(by_scatter - found.own), abs(stated - found.own) if held else 0]
-    )
-    value = float(worst / size if size > 0 else worst)
-    value = value if math.isfinite(value) else math.inf
-    # Centres were rounded after the sum was taken, each by its own size.
-    cast = unit * math.sqrt(found.weight @ np.square(centers).sum(axis=1))
-    rounded = cast * (cast + 2 * math.sqrt(found.own)) / size if size > 0 else 0.0
-    target = 64 * unit * math.sqrt(n) + 1e-9
-    met = bool(value <= target + rounded)
-    shown = found.own / factor / factor
-    share = 1 - found.own / found.total if found.total > 0 else 1.0
-    detail = f"inertia {shown:.6g}: {100 * share:.3g} % of the scatter is between"
-    detail += " clusters"
-    if not met:
-        detail = f"inertia_ is not that of these centres and labels ({shown:.6g})"
-    return Claim(
+    own, off = found.own
+    shown = own / factor / factor * unit
+    stated = float(getattr(model, "inertia_", shown))
+    size, apart = max(found.total.value, own), math.inf
+    if 1e-290 < size / factor / factor * unit < math.inf:
+        apart = abs(stated * factor * factor / unit - own) / size
+    elif stated == shown or 0 <= stated < 1e-280 or shown == math.inf == stated:
+        apart = 0.0  # no number can hold it
+    number = Number(apart, off / size if size > 0 else 0.0)
+    share = 1 - own / found.total.value if found.total.value > 0 else 1.0
+    return proved(
         "inertia",
-        Strength.PROVED,
-        value,
-        target,
-        met,
-        theorem="total scatter = within + between; from distances and from means",
-        allowance=rounded,
-        detail=detail,
-        fix="" if met else "fit again",
+        number,
+        agree,
+        f"inertia {stated:.6g}: {100 * share:.3g} % of the scatter is between clusters",
+        missed=f"inertia_ is not that of these centres and labels ({shown:.6g})",
+        objective="|inertia_ − Σ s‖x − c‖²| as a share of the scatter",
+        theorem="Σ s‖x − c‖² = Σ s‖x‖² − 2Σ c·(Σ s·x) + ΣW‖c‖², about a common point",
+        fix="fit again",
     )
 
 
@@ -313,50 +364,39 @@ def _diverged() -> Claim:
 # -- the run again ----------------------------------------------------------------
 
 
-def _monotone_claim(
-    model: Any,
-    evidence: Evidence,
-    X: Any,
-    s: Array,
-    centers: Array,
-    factor: float,
-    unit: float,
-) -> Claim:
+def _monotone_claim(steps: int, here: Array, X: Any, s: Array, centers: Array) -> Claim:
     """Run from the recorded start; the largest rise of a half-step."""
-    here = np.asarray(evidence.arrays["start"], dtype=np.float64) * factor
     if here.shape != centers.shape:
         raise ValueError("the recorded start does not have the shape of the centres.")
-    steps, rise, before = int(model.n_iter_), 0.0, math.inf
-    size = 1.0
+    rise, before, size, off = 0.0, math.inf, 1.0, 0.0
     for _ in range(steps):
-        found = _look(X, s, here, None, EPS)
-        size = found.total if found.total > 0 else 1.0
-        rise = max(rise, (found.least - before) / size)
-        full = found.weight > 0
-        gaps = found.means[full] - here[full]
-        gained = float(found.weight[full] @ np.einsum("ij,ij->i", gaps, gaps))
-        before = found.least - gained  # Σ s‖x − μ‖², exactly what the means gain
+        found = _look(X, s, here, None)
+        size = found.total.value if found.total.value > 0 else 1.0
+        rise = max(rise, (found.own.value - before) / size)
+        off = max(off, 4 * found.own.rounding / size)
+        # Σ W‖μ − c‖² is exactly what the means gain.
+        moved = np.einsum("ij,ij->i", found.moves, found.moves)
+        before = found.own.value - float(found.weight @ moved)
         here = _moved(X, s, here, found)
-    apart = float(np.abs(here - centers).max(initial=0.0))
     spread = math.sqrt(size / float(s.sum()))
-    allowance = 64 * (X.shape[1] + 8) * EPS
-    met = bool(rise <= allowance)
-    again = apart / spread if spread > 0 else apart
+    apart = float(np.abs(here - centers).max(initial=0.0))
+    apart = apart / spread if spread > 0 else apart
+    found_it = apart <= APART
     detail = f"run again from its start, no half-step of {steps} steps rises; "
-    detail += f"the centres come out {again:.1e} apart"
-    if not met:
-        detail = f"run again from its start, a half-step raises it by {rise:.1e}"
-    return Claim(
+    detail += f"the centres come out {apart:.1e} apart"
+    claim = proved(
         "monotone",
-        Strength.PROVED,
-        max(rise, 0.0),
-        0.0,
-        met,
-        objective=_OBJECTIVE,
+        Number(rise, off),
+        RISE,
+        detail,
+        missed=f"run again from its start, a half-step raises it by {rise:.1e}",
+        objective=f"{_OBJECTIVE}, as a share of the scatter",
         theorem="each half-step minimises over labels, or over centres",
-        allowance=allowance,
-        detail=detail,
     )
+    if claim.met and not found_it:
+        lost = f"undecided: the recorded start leads elsewhere, {apart:.1e} apart"
+        return Claim(**{**vars(claim), "met": None, "detail": lost})
+    return claim
 
 
 def _moved(X: Any, s: Array, here: Array, found: Pass) -> Array:
@@ -366,7 +406,7 @@ def _moved(X: Any, s: Array, here: Array, found: Pass) -> Array:
     empty = np.flatnonzero(~full)
     if not len(empty):
         return out
-    away = _from_centre(X, here, found.nearest) * (s > 0)
+    away = _from_centre(X, here, found.labels) * (s > 0)
     for k in empty:
         i = int(np.argmax(away))
         if not away[i] > 0:
@@ -380,10 +420,9 @@ def _moved(X: Any, s: Array, here: Array, found: Pass) -> Array:
 
 def _from_centre(X: Any, centers: Array, labels: Array) -> Array:
     """Squared distances of rows to the centres they are labelled with."""
-    out = np.empty(X.shape[0])
-    rows = max(1, CELLS // X.shape[1])
-    for i in range(0, X.shape[0], rows):
-        part = slice(i, i + rows)
+
+    def look(part: slice) -> Array:
         block = X[part].toarray() if sparse.issparse(X) else X[part]
-        out[part] = np.square(block - centers[labels[part]]).sum(axis=1)
-    return out
+        return np.square(block - centers[labels[part]]).sum(axis=1)
+
+    return np.concatenate(list(over_blocks(look, X.shape[0], CELLS // X.shape[1])))
