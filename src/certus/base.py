@@ -27,7 +27,7 @@ from certus import config, persist
 from certus._core.rows import as_array as as_array
 from certus._core.rows import row_weights
 from certus.callbacks import CallbackSupport, with_callbacks
-from certus.certificate import Certificate, Claim, Evidence, Status
+from certus.certificate import Certificate, Claim, Evidence, Status, Strength
 from certus.conformal import Conformal, forget_calibration
 from certus.export import to_sklearn
 from certus.verify import judge
@@ -98,6 +98,9 @@ def _apply_policy(certificate: Certificate) -> None:
     fine = certificate.status in (Status.SOLVED, Status.STOPPED)
     if fine and certificate.met is not False:
         return
+    promised = certificate[certificate.primary].strength is Strength.PROVED
+    if certificate.status is Status.UNDECIDED and not promised:
+        return  # nothing was promised, so nothing is missed
     policy = config.get_config()["on_uncertified"]
     if policy == "ignore":
         return

@@ -52,10 +52,45 @@ class FactorsWitness(NamedTuple):
     log_likelihood: float | None = None
 
 
+class MistakesWitness(NamedTuple):
+    """Of a perceptron: how often each row was wrong when visited, for each problem.
+
+    ``start`` holds (w, b) of each problem where they were not zero; ``cycle`` counts
+    the mistakes of problem ``which`` between two visits of one state, ``period`` epochs
+    apart.
+    """
+
+    mistakes: Array | None = None
+    start: Array | None = None
+    cycle: Array | None = None
+    which: int = 0
+    period: int = 0
+
+
+class PriorWitness(NamedTuple):
+    """Of a PAC-Bayes bound: the mean of the prior that some rows were given up for."""
+
+    prior_mean: Array | None = None
+
+
+class MultipliersWitness(NamedTuple):
+    """Of rates that are equal across groups: a row per rate, a column per group.
+
+    ``answered`` are others, that the estimator was fitted against.
+    """
+
+    multipliers: Array | None = None
+    answered: Array | None = None
+
+
 #: By the kind that a model file names.
 WITNESSES: dict[str, type[Any]] = {
     "linear": LinearWitness,
     "kmeans": KMeansWitness,
     "mixture": MixtureWitness,
     "gaussian_factors": FactorsWitness,
+    "group_mixture": MultipliersWitness,
+    "group_thresholds": MultipliersWitness,
+    "pac_bayes": PriorWitness,
+    "perceptron": MistakesWitness,
 }

@@ -214,7 +214,7 @@ def test_xor_cycles_and_the_cycle_is_a_proof():
     found = model.certificate_
     assert found.status is Status.NO_MINIMISER
     assert found[found.primary].strength is Strength.REFUSED
-    cycle = found.evidence.arrays["cycle"]
+    cycle = found.evidence.witness.cycle
     assert cycle.min() >= 0 and cycle.sum() > 0
     np.testing.assert_array_equal(augmented(X).T @ (cycle * y), np.zeros(3))
     assert certus.certify(model, X, y).status is Status.NO_MINIMISER
@@ -225,7 +225,7 @@ def test_a_forged_cycle_is_not_believed():
     X, y = xor_table()
     with certus.config_context(on_uncertified="ignore"):
         model = plain().fit(X, y)
-    model.certificate_.evidence.arrays["cycle"][0] += 1
+    model.certificate_.evidence.witness.cycle[0] += 1
     assert certus.certify(model, X, y).status is not Status.NO_MINIMISER
 
 
@@ -358,7 +358,7 @@ def test_swapped_pairs_are_negatives_and_scores_differ_from_votes():
 def test_forged_counts_are_refuted():
     X, y = separable_data(0)
     model = plain(max_iter=10_000).fit(X, y)
-    counts = model.certificate_.evidence.arrays["mistakes"]
+    counts = model.certificate_.evidence.witness.mistakes
     counts[0] += 1
     found = certus.certify(model, X, y)
     assert found.status is Status.REFUTED and found.met is False
@@ -383,7 +383,7 @@ def test_warm_start_keeps_its_start_as_evidence():
         model.fit(X, y)
         model.fit(X, y)
     assert model.certificate_["update_sum"].met
-    assert "start" in model.certificate_.evidence.arrays
+    assert model.certificate_.evidence.witness.start is not None
 
 
 def test_penalties_and_sample_weights_are_refused():

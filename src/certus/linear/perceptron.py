@@ -24,6 +24,7 @@ from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.convex.design import Array
 from certus.convex.online import Run, Schedule, Visitor, run_perceptron
+from certus.evidence import MistakesWitness
 from certus.linear.common import LinearClassifierBase, class_weights
 from certus.linear.margins import SparseCoefficients
 
@@ -195,8 +196,9 @@ class Perceptron(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
         _store(self, runs, X.dtype, len(codes))
         self.history_ = monitor.history
         monitor.close({"coef_": self.coef_, "intercept_": self.intercept_})
-        evidence = _evidence(self, runs, start if warm else None)
+        witness = _witness(runs, self.mistakes_, start if warm else None)
         status = min((run.status for run in runs), key=_WORST.index)
+        evidence = Evidence("perceptron", witness=witness)
         return Fitted(evidence, X, y, None, status)
 
     def _previous(self) -> Array | None:
@@ -352,23 +354,8 @@ def _store(model: Perceptron, runs: list[Run], dtype: Any, n: int) -> None:
     model.t_ = model.n_iter_ * n + 1
 
 
-def _evidence(model: Perceptron, runs: list[Run], start: Array | None) -> Evidence:
-    binary = len(model.classes_) == 2
-    several = "one_vs_rest" if model.multi_class == "ovr" else "one_vs_one"
-    params: dict[str, Any] = {
-        "target": "signs" if binary else several,
-        "intercept": bool(model.fit_intercept),
-        "eta0": float(model.eta0),
-        "class_weight": model.class_weight,
-        "fix": f"raise max_iter (now {model.max_iter}); data that no hyperplane "
-        "separates need LinearSVC or LogisticRegression",
-    }
-    arrays = {"mistakes": model.mistakes_}
-    if start is not None:
-        arrays["start"] = start
+def _witness(runs: list[Run], mistakes: Array, start: Array | None) -> MistakesWitness:
     for j, run in enumerate(runs):
         if run.cycle is not None:
-            arrays["cycle"] = run.cycle
-            params.update(which=j, period=run.period)
-            break
-    return Evidence("perceptron", (), params, arrays)
+            return MistakesWitness(mistakes, start, run.cycle, j, run.period)
+    return MistakesWitness(mistakes, start)

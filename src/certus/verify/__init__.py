@@ -18,7 +18,7 @@ import numpy as np
 
 from certus import terms as t
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
-from certus.verify import foreign, kmeans, stating
+from certus.verify import foreign, kmeans, online, stating
 from certus.verify.attributes import check_decorrelation
 from certus.verify.blocks import cores
 from certus.verify.conformal import check_conformal, was_calibrated_on
@@ -43,7 +43,6 @@ from certus.verify.mixture import check_mixture
 from certus.verify.neighbors import check_neighbors
 from certus.verify.networks import check_network
 from certus.verify.nonnegative import check_nonnegative
-from certus.verify.online import check_perceptron
 from certus.verify.pac_bayes import check_pac_bayes
 from certus.verify.ratings import check_ratings
 from certus.verify.spectral import check_spectral
@@ -86,7 +85,6 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
     "nonnegative": check_nonnegative,
     "pac_bayes": check_pac_bayes,
     "penalised_network": check_penalised_network,
-    "perceptron": check_perceptron,
     "refused": foreign.check_refused,
     "ratings": check_ratings,
     "spectral": check_spectral,
@@ -97,7 +95,7 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
 
 #: Rooms that read their statement from the model's parameters. Each is a module with
 #: ``Statement`` (a NamedTuple), ``READERS`` (by class name) and ``check``.
-ROOMS: tuple[Any, ...] = (kmeans,)
+ROOMS: tuple[Any, ...] = (kmeans, online)
 READERS: dict[str, stating.Reader] = {
     name: reader for room in ROOMS for name, reader in room.READERS.items()
 }
@@ -274,7 +272,7 @@ def judge(
     claims = [*claims, *measured]
     if note and claims[0].strength is not Strength.REFUSED and claims[0].met is False:
         claims[0] = dataclasses.replace(claims[0], assumptions=(note,))
-    keep = (Status.TOL_NOT_REACHED, Status.SOLVED)
+    keep = (Status.TOL_NOT_REACHED, Status.SOLVED, Status.UNDECIDED)
     if ended is not None and ended is not Status.SOLVED and status in keep:
         early = ended in (Status.INTERRUPTED, Status.STOPPED, Status.TIME_LIMIT)
         if early or status is Status.TOL_NOT_REACHED:

@@ -15,7 +15,8 @@ import numpy as np
 from certus.certificate import Claim, Status, Strength
 from certus.verify.data import Array
 
-U = 2.0**-53
+#: Unit roundoff, and the smallest number that no library flushes to zero.
+U, TINY = 2.0**-53, 2.0**-1022
 #: Rows multiplied at a time, and blocks added up before they join the total.
 RUN, GROUP = 256, 64
 
@@ -28,6 +29,21 @@ def gamma(m: float, unit: float = U) -> float:
 def depth(n: int) -> int:
     """Additions that any of n rows goes through, in runs, groups and a total."""
     return min(n, RUN) + min(n // RUN + 1, GROUP) + n // (RUN * GROUP) + 1
+
+
+def length(v: Array) -> float:
+    """‖v‖ without over- or underflow of its squares."""
+    top = float(np.abs(v).max(initial=0.0))
+    if not 0 < top < math.inf:
+        return top
+    return top * float(np.linalg.norm(v / top))
+
+
+def power_of_two(size: float) -> float:
+    """A power of two p with ½ ≤ p·size < 1, for sizes within range; else 1."""
+    if not 0 < size < math.inf:
+        return 1.0
+    return math.ldexp(1.0, min(1000, -math.frexp(size)[1]))
 
 
 class Number(NamedTuple):
@@ -77,6 +93,13 @@ def verdict(claims: list[Claim], remarks: tuple[str, ...] = ()) -> Status:
 
     claims.sort(key=rank)
     return (Status.TOL_NOT_REACHED, Status.UNDECIDED, Status.SOLVED)[rank(claims[0])]
+
+
+def status_of(claim: Claim) -> Status:
+    """How a check ends whose primary claim this is."""
+    if claim.met is None:
+        return Status.UNDECIDED
+    return Status.SOLVED if claim.met else Status.TOL_NOT_REACHED
 
 
 def refuse_weights(model: Any, sample_weight: Any) -> None:

@@ -272,16 +272,6 @@ def _liblinear(model: Any) -> dict[str, Any]:
     return params
 
 
-def _perceptron(model: Any) -> tuple[Evidence, str]:
-    """What the weights show; scikit-learn keeps no record of its mistakes."""
-    params = {
-        "target": "signs" if len(model.classes_) == 2 else "one_vs_rest",
-        "intercept": bool(model.fit_intercept),
-        "fix": "certus.linear.Perceptron",
-    }
-    return Evidence("perceptron", params=params), NOTE
-
-
 def _neighbors(model: Any) -> tuple[Evidence, str]:
     """Which distance the neighbours are nearest by."""
     metric, params = model.effective_metric_, model.effective_metric_params_
@@ -313,7 +303,6 @@ STATEMENTS: dict[str, Callable[[Any], tuple[Evidence, str]]] = {
     "SGDRegressor": _sgd,
     "LinearSVC": _linear_svc,
     "LinearSVR": _linear_svr,
-    "Perceptron": _perceptron,
     "KNeighborsClassifier": _neighbors,
     "KNeighborsRegressor": _neighbors,
     "MLPClassifier": _network,

@@ -1,37 +1,78 @@
 """Checks of the perceptron: its weights are the sum of its mistakes.
 
-With mistake counts m as evidence, w = Σ ηᵢmᵢyᵢxᵢ (inputs x with a constant 1 where an
-intercept is fitted) is recomputed. What follows from it:
+With the mistake counts m as witness, w = Σ ηᵢmᵢyᵢxᵢ (inputs x with a constant 1 where
+an intercept is fitted) is recomputed. What follows from it:
 
 - ‖w‖² ≤ Σ ηᵢ²mᵢ‖xᵢ‖²: an update is made where y⟨x, w⟩ ≤ 0 (norm growth);
 - if w separates with margin γ, then mistakes ≤ R²/γ² (Novikov), R the largest ‖x‖;
-- no hyperplane at all has a margin above ‖w‖/Σ ηᵢmᵢ;
-- mistakes between two visits of one state have Σ Δm·η·y·x = 0: nothing separates.
+- no hyperplane at all has a margin above ‖Σ ηmyx‖/Σ ηm;
+- weights a ≥ 0 bound every margin by ‖Σ ayx‖/Σ a: mistakes between two visits of one
+  state make that zero, up to rounding.
+
+A perceptron that leaves rows on the wrong side solves nothing: its error is measured.
+Rounding: a sum of k products p is off by at most γₖΣ|p|, and Σⱼ|xⱼwⱼ| ≤ ‖x‖‖w‖.
 """
 
 from __future__ import annotations
 
-import dataclasses
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
-from certus.certificate import Claim, Evidence, Status, Strength
-from certus.verify import data
-from certus.verify.data import Array
-from certus.verify.margin import (
-    coinciding_combination,
-    combination_holds,
-    refusal_claim,
+from certus.certificate import Claim, Status, Strength
+from certus.evidence import MistakesWitness
+from certus.verify import data, stating
+from certus.verify.bounded import (
+    TINY,
+    Array,
+    gamma,
+    length,
+    power_of_two,
+    promise,
+    status_of,
 )
+from certus.verify.margin import coinciding_combination
 
-EPS = float(np.finfo(np.float64).eps)
-#: Cells up to which rows' norms are taken at level quick, whatever the outcome.
-SMALL = 5_000_000
-#: Largest relative difference between w and the sum of its mistakes.
-SUM_TARGET = 1e-9
+Checked = tuple[list[Claim], Status, dict[str, Any]]
+#: Largest difference between w and the sum of its mistakes, as a share of the parts;
+#: coefficients kept in float32 were rounded once.
+SUM_TARGET, SUM_TARGET_32 = 1e-9, 1e-6
+#: Two convex combinations this close, as a share of the rows' length, coincide.
+COINCIDE = 1e-12
+#: Cells read at a time, and lengths whose squares lost nothing to float64's range.
+CELLS, LOW = 1 << 17, 1e-140
 _RULE = "w = Σ ηmyx, an update where y·(xᵀw + b) ≤ 0"
+
+
+class Statement(NamedTuple):
+    """The rule: size of an update, weights of classes, and which problems."""
+
+    eta0: float
+    class_weight: Any
+    several: str  # "ovr" or "ovo"
+    intercept: bool
+    ours: bool  # takes no sample_weight, and keeps a record of its mistakes
+    fix: str
+
+
+def _perceptron(model: Any) -> Statement:
+    fitted = bool(model.fit_intercept)
+    if not stating.is_ours(model):
+        return Statement(1.0, None, "ovr", fitted, False, "certus.linear.Perceptron")
+    if model.penalty is not None:
+        raise stating.Refusal(
+            f"penalty={model.penalty!r}: weights that shrink are no sum of mistakes",
+            "penalty=None",
+        )
+    fix = f"raise max_iter (now {model.max_iter}); data that no hyperplane separates "
+    fix += "need LinearSVC or LogisticRegression"
+    rule = (float(model.eta0), model.class_weight, model.multi_class)
+    return Statement(*rule, fitted, True, fix)
+
+
+READERS: dict[str, stating.Reader] = {"Perceptron": _perceptron}
 
 
 class Pupil(NamedTuple):
@@ -40,358 +81,321 @@ class Pupil(NamedTuple):
     y: Array
     eta: Array
     w: Array  # (d + 1), b last
-    mistakes: Array | None
+    m: Array | None
     start: Array | None
+
+    @property
+    def scale(self) -> float:
+        """The power of two that makes the largest entry of w about one."""
+        return power_of_two(float(np.abs(self.w).max(initial=0.0)))
+
+    @property
+    def unit(self) -> float:
+        """The same for η."""
+        return power_of_two(float(self.eta.max(initial=0.0)))
+
+    @property
+    def steps(self) -> Array:
+        """η·m·y, in that unit."""
+        m = 0.0 if self.m is None else self.m
+        return np.asarray(self.eta * self.unit * m * self.y)
+
+
+class Walk(NamedTuple):
+    """One pass over the rows (x, 1), which are multiplied by ``unit``."""
+
+    scores: Array  # (n, k), of w·scale
+    sums: Array  # (d + 1, k), Σ steps·x
+    lengths: Array  # ‖x‖, from above
+    projected: Array  # for the fingerprint
+    unit: float
+    terms: int  # operations behind an entry of a sum
 
 
 class Facts(NamedTuple):
-    """What the verifier finds about one perceptron."""
+    """What is found about one perceptron; margins from below, sizes from above."""
 
-    deviation: float  # of w from the sum of mistakes, relative; nan if unknown
-    allowance: float
-    made: int
     wrong: int
     seen: int
-    margin: float  # min y⟨x, w⟩/‖w‖ on augmented inputs
-    radius: float
-    growth: float  # ‖w‖²/Σ η²m‖x‖²
-    limit: float  # ‖w‖/Σ ηm
-    uneven: float  # largest η over smallest
+    ratio: float  # largest length / margin; inf if rows are not surely on their side
+    made: int = 0
+    deviation: float = 0.0  # of w from the sum of mistakes, as a share of the parts
+    allowance: float = 0.0
+    growth: float = np.nan  # ‖w‖²/Σ η²m‖x‖²
+    limit: float = np.inf  # ‖Σ ηmyx‖/Σ ηm
 
 
-def check_perceptron(
-    model: Any, evidence: Evidence, X: Any, y: Any, sample_weight: Any, level: str
-) -> tuple[list[Claim], Status, dict[str, Any]]:
-    """Judge a perceptron.
-
-    ``evidence.params``: target ("signs", "one_vs_rest", "one_vs_one"), intercept,
-    eta0, class_weight, class_weight_on, fix. ``evidence.arrays``: ``mistakes`` (n, k),
-    ``start`` (k, d + 1), ``cycle`` (n,) of problem ``which``.
-    """
+def check(
+    model: Any, stated: Statement, witness: Any, X: Any, y: Any, s: Any, level: str
+) -> Checked:
+    """Judge a perceptron, with a :class:`~certus.evidence.MistakesWitness` or none."""
     X = data.as_matrix(X)
     labels = data.codes(y, np.asarray(model.classes_))
-    if len(labels) != X.shape[0]:
-        raise ValueError(f"y has {len(labels)} rows and X has {X.shape[0]}.")
-    ones = np.ones(X.shape[0])
-    marks = data.fingerprint(X, labels.astype(float), ones)
     coef = data.plain(model.coef_)
-    if coef.shape[-1] != X.shape[1]:
+    if (len(labels), coef.shape[-1]) != X.shape:
         raise ValueError(
-            f"X has {X.shape[1]} columns and the model was fitted on {coef.shape[-1]}."
+            f"X has shape {X.shape}; y has {len(labels)} rows, and the model was "
+            f"fitted on {coef.shape[-1]} columns."
         )
-    if not np.isfinite(coef).all() or not np.isfinite(model.intercept_).all():
-        claim = _sum_claim(np.inf, 0.0, "the weights hold NaN or infinite values", "")
+    if s is not None and stated.ours:
+        raise ValueError("Perceptron takes no sample_weight: leave it out.")
+    s = data.weights(s, None, labels, None, len(labels))
+    pupils = _pupils(model, stated, witness, labels, s > 0)
+    if not all(np.isfinite(p.w).all() for p in pupils):
+        marks = data.fingerprint(X, labels.astype(float), s)
+        claim = _sum_claim([Facts(0, 0, 0.0, 0, np.inf)], 0.0, stated.fix)
         return [claim], Status.DIVERGED, marks
-    pupils = _pupils(model, evidence, labels, coef)
-    intercept = bool(evidence.params.get("intercept", True))
-    unit = float(np.finfo(np.float32).eps) if coef.dtype == np.float32 else EPS
-    facts = _facts(pupils, X, intercept, unit, level)
-    claims, status = _claims(pupils, facts, evidence, X, level, intercept)
-    return claims, status, marks
+    walk = _walk(pupils, X, stated.intercept)
+    marks = data.fingerprint(X, labels.astype(float), s, walk.projected)
+    facts = [_facts(p, j, walk) for j, p in enumerate(pupils)]
+    if any(np.any(p.eta[p.y != 0] == 0) for p in pupils):
+        fix = "a positive class_weight: rows of weight 0 teach nothing"
+        stated = stated._replace(fix=fix)
+    target = SUM_TARGET_32 if coef.dtype == np.float32 else SUM_TARGET
+    known = all(p.m is not None for p in pupils)
+    sums = [_sum_claim(facts, target, stated.fix)] if known else []
+    fresh = known and all(p.start is None for p in pupils)
+    true, error = all(bool(c.met) for c in sums), _error_claim(facts, stated.fix)
+    grown = [_growth_claim(facts, target)] if fresh and true else []
+    if not any(f.wrong for f in facts):
+        bound = _bound_claim(facts, fresh, true, stated)
+        return [bound, *sums, error, *grown], status_of(bound), marks
+    if not true:
+        return [*sums, error], status_of(sums[0]), marks
+    shown = _combination(pupils, witness, X, level, stated.intercept)
+    if shown and isinstance(witness, MistakesWitness) and witness.period:
+        cycle = _cycle_claim(shown[0], witness.period)
+        return [cycle, *sums, error, *grown], Status.NO_MINIMISER, marks
+    if not shown and fresh:
+        shown = [_limit_claim(facts, stated.intercept)]
+    return [error, *sums, *grown, *shown], Status.UNDECIDED, marks
 
 
-def _pupils(model: Any, evidence: Evidence, labels: Array, coef: Array) -> list[Pupil]:
-    params, k = evidence.params, len(model.classes_)
-    target = params.get("target", "signs")
-    if target == "signs":
-        signs = [np.where(labels == 1, 1.0, -1.0)]
-    elif target == "one_vs_rest":
-        signs = [np.where(labels == j, 1.0, -1.0) for j in range(k)]
-    else:
-        pairs = [(i, j) for i in range(k) for j in range(i + 1, k)]
+def _pupils(
+    model: Any, stated: Statement, witness: Any, labels: Array, used: Array
+) -> list[Pupil]:
+    n, k = len(labels), len(model.classes_)
+    signs = [np.where(labels == j, 1.0, -1.0) for j in range(k)][k == 2 :]
+    one = k == 2 or stated.several == "ovo"
+    if one and k > 2:
+        pairs = combinations(range(k), 2)
         signs = [1.0 * (labels == j) - 1.0 * (labels == i) for i, j in pairs]
+    coef = data.plain(model.coef_).astype(np.float64)
     coef = coef.reshape(-1, coef.shape[-1])
-    b = np.broadcast_to(np.asarray(model.intercept_, dtype=float).ravel(), len(coef))
     if len(coef) != len(signs):
         raise ValueError(f"the model has {len(coef)} scores, its labels {len(signs)}.")
-    ones = np.ones(len(labels))
+    b = np.broadcast_to(np.asarray(model.intercept_, dtype=float).ravel(), len(coef))
     each = np.ones(k)
-    if params.get("class_weight") is not None:
+    if stated.class_weight is not None:
         classes = np.asarray(model.classes_)
-        each = data.class_weights(params["class_weight"], ones, labels, classes)
-    mistakes, start = evidence.arrays.get("mistakes"), evidence.arrays.get("start")
-    if mistakes is not None and np.shape(mistakes) != (len(labels), len(signs)):
-        mistakes = np.full((len(labels), len(signs)), np.nan)  # other data: no sum fits
+        each = data.class_weights(stated.class_weight, np.ones(n), labels, classes)
     pupils = []
     for j, y in enumerate(signs):
-        weight = each[labels]
-        if target == "one_vs_rest":
-            weight = np.where(labels == j, each[j], 1.0)
-        m = None if mistakes is None else np.asarray(mistakes[:, j], dtype=float)
-        first = None if start is None else np.asarray(start[j], dtype=float)
-        w = np.append(coef[j].astype(np.float64), b[j])
-        eta = float(params.get("eta0", 1.0)) * weight
-        pupils.append(Pupil(y, eta, w, m, first))
+        weight = each[labels] if one else np.where(labels == j, each[j], 1.0)
+        m = start = None
+        if isinstance(witness, MistakesWitness) and witness.mistakes is not None:
+            m = _counts(witness.mistakes, j, (n, len(signs)), y)
+            if np.shape(witness.start) == (len(signs), coef.shape[1] + 1):
+                start = np.asarray(witness.start[j], dtype=float)
+        w = np.append(coef[j], b[j])
+        pupils.append(Pupil(np.where(used, y, 0.0), stated.eta0 * weight, w, m, start))
     return pupils
 
 
-def _row_norms(X: Any, intercept: bool) -> Array:
-    """‖x‖² of each row, with the constant."""
-    if sparse.issparse(X):
-        squares = np.asarray(X.multiply(X).sum(axis=1), dtype=np.float64).ravel()
-    else:
-        rows = max(1, (1 << 18) // max(1, X.shape[1]))
-        parts = [X[i : i + rows] for i in range(0, X.shape[0], rows)]
-        squares = np.concatenate(
-            [np.einsum("ij,ij->i", p, p, dtype=np.float64) for p in parts]
-        )
-    return np.asarray(squares + (1.0 if intercept else 0.0))
+def _counts(found: Any, j: int, shape: tuple[int, int], y: Array) -> Array:
+    """Counts of mistakes; NaN, which adds up to nothing, where they are none."""
+    bad = np.full(shape[0], np.nan)
+    if np.shape(found) != shape or np.asarray(found).dtype.kind not in "fiu":
+        return bad
+    m = np.asarray(found[:, j], dtype=float)
+    whole = (m >= 0) & (m < 2.0**53) & (m == np.round(m)) & (m * (y == 0) == 0)
+    return m if whole.all() else bad
 
 
-def _facts(
-    pupils: list[Pupil], X: Any, intercept: bool, unit: float, level: str
-) -> list[Facts]:
-    """Two products with X for all problems together; rows' norms where they matter."""
-    W = np.column_stack([p.w for p in pupils])
-    one = len(pupils) == 1  # a product with a vector is the faster one
-    Z = data.dot(X, W[:-1, 0] if one else W[:-1]).reshape(len(pupils[0].y), -1) + W[-1]
-    F = Z * (pupils[0].y[:, None] if one else np.column_stack([p.y for p in pupils]))
-    sums, sizes = _sums_of(pupils, X, intercept)
-    views = [F[:, j] if p.y.all() else F[p.y != 0, j] for j, p in enumerate(pupils)]
-    wrong = [int(np.count_nonzero(f <= 0)) for f in views]
-    small = X.shape[0] * X.shape[1] <= SMALL
-    norms = None
-    if small or level == "full" or not any(wrong):
-        norms = _row_norms(X, intercept)
-    facts = []
-    for j, p in enumerate(pupils):
-        seen = p.y != 0
-        length = float(np.linalg.norm(p.w))
-        margin = float(views[j].min()) / length if length > 0 else 0.0
-        radius = np.nan if norms is None else float(np.sqrt(norms[seen].max()))
-        eta = p.eta if p.y.all() else p.eta[seen]
-        uneven = float(eta.max() / eta.min()) if eta.min() > 0 else np.inf
-        common = (wrong[j], int(seen.sum()), margin, radius)
-        if p.mistakes is None or sums is None:
-            unknown = np.nan if p.mistakes is None else np.inf
-            facts.append(Facts(unknown, 0.0, 0, *common, np.nan, np.nan, uneven))
-            continue
-        made, weight = int(p.mistakes.sum()), p.eta * p.mistakes
-        off = float(np.linalg.norm(p.w - sums[:, j]))
-        deviation = off / sizes[j] if sizes[j] > 0 else off
-        allowance = unit + EPS * (16 + 2 * np.sqrt(made))
-        growth = np.nan
-        if norms is not None:
-            room = float((p.eta * weight) @ norms)
-            growth = length**2 / room if room > 0 else 0.0
-        limit = length / float(weight.sum()) if made else np.inf
-        facts.append(Facts(deviation, allowance, made, *common, growth, limit, uneven))
-    return facts
+def _walk(pupils: list[Pupil], X: Any, intercept: bool, unit: float = 1.0) -> Walk:
+    """Read the rows; once more in other units where squares leave float64's range."""
+    n, d = X.shape
+    W = np.column_stack([p.w * p.scale for p in pupils])
+    U = np.column_stack([p.steps for p in pupils])
+    both = np.column_stack([W[:-1], data.direction(d)])
+    scores, squares = np.empty((n, both.shape[1])), np.empty(n)
+    sums, lift = np.zeros((d, len(pupils))), unit if intercept else 0.0
+    rows = X.tocsr() if sparse.issparse(X) else X
+    size = max(64, CELLS // max(1, d))
+    with np.errstate(all="ignore"):
+        for i in range(0, n, size):
+            part = slice(i, i + size)
+            block = rows[part].astype(np.float64, copy=False)
+            block = block if unit == 1 else block * unit
+            scores[part] = block @ both
+            sums += block.T @ U[part]
+            if sparse.issparse(block):
+                squares[part] = np.asarray(block.multiply(block).sum(axis=1)).ravel()
+            else:
+                squares[part] = np.einsum("ij,ij->i", block, block)
+        lengths = np.sqrt((squares + lift**2) * (1 + gamma(d + 4)) + d * TINY)
+        if unit == 1 and not LOW < lengths.max() < 1 / LOW:
+            cells = X.data if sparse.issparse(X) else X
+            ends = float(cells.max(initial=0)), -float(cells.min(initial=0))
+            other = power_of_two(max(*ends, lift))
+            if other != 1:
+                again = _walk(pupils, X, intercept, other)
+                return again._replace(projected=scores[:, -1])
+        sums = np.vstack([sums, lift * U.sum(axis=0)])
+        shown = scores[:, :-1] + lift * W[-1]
+    terms = 16 + min(n, size) + n // size
+    return Walk(shown, sums, lengths, scores[:, -1], unit, terms)
 
 
-def _sums_of(
-    pupils: list[Pupil], X: Any, intercept: bool
-) -> tuple[Array | None, list[float]]:
-    """Σ η·m·y·x of each problem, and its size; None for counts that are none."""
-    columns, sizes = [], []
-    typical = float(np.linalg.norm(data.magnitudes(X))) + 1.0
-    for p in pupils:
-        m = p.mistakes
-        if m is None or not (np.isfinite(m).all() and np.all(m >= 0)):
-            return None, []
-        if np.any(m != np.round(m)) or np.any(m[p.y == 0] > 0):
-            return None, []
-        columns.append(p.eta * m * p.y)
-        start = 0.0 if p.start is None else float(np.linalg.norm(p.start))
-        sizes.append(float((p.eta * m).sum()) * typical + start)
-    U = columns[0][:, None] if len(columns) == 1 else np.column_stack(columns)
-    last = U.sum(axis=0) if intercept else np.zeros(U.shape[1])
-    inner = data.t_dot(X, U[:, 0] if len(pupils) == 1 else U)
-    sums = np.vstack([inner.reshape(X.shape[1], -1), last])
-    for j, p in enumerate(pupils):
-        if p.start is not None:
-            sums[:, j] += p.start
-    return sums, sizes
+def _facts(p: Pupil, j: int, walk: Walk) -> Facts:
+    d, seen = len(p.w), p.y != 0
+    f, r, eta = (p.y * walk.scores[:, j])[seen], walk.lengths[seen], p.eta[seen]
+    size = length(p.w * p.scale) * (1 + gamma(d + 8))
+    least = float((f - gamma(d + 4) * r * size - d * TINY).min())
+    uneven = eta.max() / eta.min() if eta.min() > 0 else np.inf
+    ratio = float(uneven * r.max() * size / least) if least > 0 else np.inf
+    common = (int(np.count_nonzero(f <= 0)), len(f), ratio * (1 + gamma(8)))
+    if p.m is None:
+        return Facts(*common)
+    with np.errstate(all="ignore"):
+        unit, parts = p.unit * walk.unit, np.abs(p.steps)
+        w, start = p.w * unit, np.zeros(d) if p.start is None else p.start * unit
+        total, reach = float(parts.sum()), float(parts @ walk.lengths) + length(start)
+        off, error = length(w - walk.sums[:, j] - start), gamma(walk.terms + d)
+        if not reach > 0:  # no update at all
+            return Facts(*common, 0, 0.0 if off == 0 else np.inf)
+        room = float((p.eta * p.unit * parts) @ np.square(walk.lengths))
+        limit = (length(walk.sums[:, j]) + error * reach) / max(total, TINY)
+        error *= 2 + length(w) / reach
+        if not np.isfinite(off / reach + error):
+            return Facts(*common, 0, np.inf)
+        growth = length(w) ** 2 / room if room > 0 else 0.0
+    return Facts(*common, int(p.m.sum()), off / reach, error, growth, limit / walk.unit)
 
 
 # -- claims -----------------------------------------------------------------------
 
 
-def _claims(
-    pupils: list[Pupil],
-    facts: list[Facts],
-    evidence: Evidence,
-    X: Any,
-    level: str,
-    intercept: bool,
-) -> tuple[list[Claim], Status]:
-    fix = str(evidence.params.get("fix", ""))
-    known = all(p.mistakes is not None for p in pupils)
-    fresh = known and all(p.start is None for p in pupils)
-    sums = _sums(facts, fix) if known else None
-    rest = [_error_claim(facts)]
-    true = sums is None or bool(sums.met)
-    fresh = fresh and true
-    if fresh and not np.isnan(facts[0].growth):
-        rest.append(_growth_claim(facts))
-    separates = all(f.wrong == 0 and f.margin > 0 for f in facts)
-    if separates:
-        bound = _bound_claim(facts, fresh, true, fix, intercept)
-        claims = [bound, *([sums] if sums else []), *rest]
-        return claims, Status.SOLVED if true else Status.TOL_NOT_REACHED
-    witness = _witness(pupils, evidence, X, level, intercept)
-    period = int(evidence.params.get("period", 0))
-    if witness is not None and period and true:
-        refusal = _cycle_claim(*witness, period, intercept)
-        return [refusal, *([sums] if sums else []), *rest], Status.NO_MINIMISER
-    if witness is not None and true:
-        rest.append(_separation_claim(*witness, intercept))
-    elif fresh:
-        rest.append(_limit_claim(facts, intercept))
-    claims = [*([sums] if sums else []), *rest]
-    return claims, Status.SOLVED if true else Status.TOL_NOT_REACHED
-
-
-def _sums(facts: list[Facts], fix: str) -> Claim:
-    worst = max(facts, key=lambda f: f.deviation - f.allowance)
-    made = sum(f.made for f in facts)
-    close = worst.deviation <= SUM_TARGET + worst.allowance
-    if close:
-        detail = f"the weights are the sum of {made:,} updates, recomputed"
-    else:
-        detail = "the weights differ from the sum of their updates by a share of "
-        detail += f"{worst.deviation:.2g}"
-    return _sum_claim(worst.deviation, worst.allowance, detail, "" if close else fix)
-
-
-def _sum_claim(value: float, allowance: float, detail: str, fix: str) -> Claim:
-    met = bool(value <= SUM_TARGET + allowance)
-    return Claim(
-        "update_sum",
-        Strength.PROVED,
-        value,
-        SUM_TARGET,
-        met,
-        _RULE,
-        "each update adds ηyx, so the counts of updates determine the weights",
-        (),
-        None,
-        allowance,
-        detail,
-        fix,
+def _sum_claim(facts: list[Facts], target: float, fix: str) -> Claim:
+    worst = max(facts, key=lambda f: f.deviation + f.allowance)
+    value, made = worst.deviation, sum(f.made for f in facts)
+    return promise(
+        *("update_sum", value, worst.allowance, target),
+        objective=_RULE,
+        theorem="each update adds ηyx, so the counts of updates determine the weights",
+        said=f"the weights are the sum of {made:,} updates, recomputed",
+        missed=f"the weights differ from the sum of their updates by {value:.2g} of it",
+        fix=fix,
     )
 
 
 def _bound_claim(
-    facts: list[Facts], fresh: bool, true: bool, fix: str, intercept: bool
+    facts: list[Facts], fresh: bool, true: bool, stated: Statement
 ) -> Claim:
     """Novikov's bound for the worst of the problems."""
-    bounds = [(f.uneven * f.radius / f.margin) ** 2 for f in facts]
-    k = max(range(len(facts)), key=lambda j: facts[j].made / bounds[j])
-    f, bound = facts[k], bounds[k]
-    theorem = (
-        "Novikov: an update raises ⟨w, w*⟩ by at least γ and ‖w‖² by at most R², so "
-        "mistakes ≤ R²/γ² for every hyperplane w* of margin γ; here the one found"
-    )
-    x = "(x, 1)" if intercept else "x"
-    note = f"R²/γ², R = largest ‖{x}‖, γ = smallest y⟨{x}, w⟩/‖w‖"
-    if true and not fresh:
-        return Claim(
-            "mistake_bound",
-            Strength.PROVED,
-            bound,
-            None,
-            True,
-            note,
-            theorem,
-            detail=f"all rows on their side; from w = 0 no order of these rows costs "
-            f"more than {bound:,.0f} mistakes",
-        )
-    met = bool(true and f.made <= bound * (1 + 1e-9))
-    detail = f"all rows on their side after {f.made:,} mistakes; the bound is "
-    detail += f"{bound:,.0f}"
-    if not met:
-        detail = "the mistakes on record do not make these weights"
+    f = max(facts, key=lambda f: (f.ratio == np.inf, f.made / f.ratio**2))
+    bound, x = f.ratio**2, "(x, 1)" if stated.intercept else "x"
+    met: bool | None = bool(true and (not fresh or f.made <= bound))
+    value, fix = float(f.made) if fresh else bound, stated.fix
+    detail = f"after {f.made:,} mistakes; the bound is {bound:,.0f}"
+    if not fresh:
+        detail = f"; from w = 0 no order of these rows costs more than {bound:,.0f} "
+        detail += "mistakes"
+    detail = f"all rows on their side{detail if detail[0] == ';' else ' ' + detail}"
+    if not true:
+        value, detail = np.inf, "the mistakes on record do not make these weights"
+    elif bound == np.inf:
+        met, fix = None, "centre and scale the columns (StandardScaler)"
+        detail = "undecided: rounding alone may move a row across the hyperplane"
     return Claim(
-        "mistake_bound",
-        Strength.PROVED,
-        float(f.made) if true else np.inf,
-        bound,
-        met,
-        note,
-        theorem,
-        (),
-        None,
-        0.0,
-        detail,
-        "" if met else fix,
+        *("mistake_bound", Strength.PROVED, value, bound if fresh else None, met),
+        f"R²/γ², R = largest ‖{x}‖, γ = smallest y⟨{x}, w⟩/‖w‖",
+        "Novikov: an update raises ⟨w, w*⟩ by at least γ and ‖w‖² by at most R², so "
+        "mistakes ≤ R²/γ² for every hyperplane w* of margin γ; here the one found",
+        detail=detail,
+        fix="" if met else fix,
     )
 
 
-def _error_claim(facts: list[Facts]) -> Claim:
+def _error_claim(facts: list[Facts], fix: str) -> Claim:
     wrong, seen = sum(f.wrong for f in facts), sum(f.seen for f in facts)
-    share = wrong / seen
     detail = f"{wrong:,} of {seen:,} rows on the wrong side"
     if len(facts) > 1:
         detail += f" (over {len(facts)} problems)"
-    return Claim("training_error", Strength.MEASURED, share, detail=detail)
+    named = ("training_error", Strength.MEASURED, wrong / seen)
+    return Claim(*named, detail=detail, fix=fix if wrong else "")
 
 
-def _growth_claim(facts: list[Facts]) -> Claim:
+def _growth_claim(facts: list[Facts], slack: float) -> Claim:
     worst = max(f.growth for f in facts)
-    met = bool(worst <= 1 + 1e-6)
-    return Claim(
-        "norm_growth",
-        Strength.PROVED,
-        worst,
-        1.0,
-        met,
-        "‖w‖²/Σ η²m‖x‖²",
-        "an update where y⟨x, w⟩ ≤ 0 raises ‖w‖² by at most η²‖x‖²",
-        detail=f"‖w‖² is {worst:.2g} of what its updates allow",
+    said = f"‖w‖² is {worst:.2g} of what its updates allow"
+    return promise(
+        *("norm_growth", worst, worst * max(f.allowance for f in facts), 1 + slack),
+        objective="‖w‖²/Σ η²m‖x‖²",
+        theorem="an update where y⟨x, w⟩ ≤ 0 raises ‖w‖² by at most η²‖x‖²",
+        said=said,
+        missed=said,
     )
 
 
 def _limit_claim(facts: list[Facts], intercept: bool) -> Claim:
     limit = min(f.limit for f in facts)
     return Claim(
-        "margin_limit",
-        Strength.PROVED,
-        limit,
-        None,
-        True,
-        "‖w‖/Σ ηm" + (" on inputs (x, 1)" if intercept else ""),
+        *("margin_limit", Strength.PROVED, limit, None, True),
+        "‖Σ ηmyx‖/Σ ηm" + (" on inputs (x, 1)" if intercept else ""),
         "a hyperplane of margin γ has γ·Σ ηm ≤ ⟨w, w*⟩ ≤ ‖w‖",
         detail=f"no hyperplane separates the rows by more than {limit:.2g}",
     )
 
 
-def _witness(
-    pupils: list[Pupil], evidence: Evidence, X: Any, level: str, intercept: bool
-) -> tuple[Pupil, Array] | None:
-    """The cycle of the evidence if it holds, or one of our own at level full."""
-    cycle = evidence.arrays.get("cycle")
-    k = int(evidence.params.get("which", 0))
+def _combination(
+    pupils: list[Pupil], witness: Any, X: Any, level: str, intercept: bool
+) -> list[Claim]:
+    """That nothing separates, by the cycle of the witness or our own search."""
     tries = []
-    if cycle is not None and k < len(pupils) and len(cycle) == len(pupils[k].y):
-        tries.append((pupils[k], np.asarray(cycle, dtype=float) * pupils[k].eta))
-    if level == "full":
-        for p in pupils:
-            seen = p.y != 0
-            part = coinciding_combination(X[seen], p.y[seen], intercept)
-            if part is not None:
-                a = np.zeros(len(p.y))
-                a[seen] = part
-                tries.append((p, a))
-    for p, a in tries:
-        if combination_holds(X, p.y, (p.y != 0) * 1.0, a, intercept):
-            return p, a
-    return None
+    if isinstance(witness, MistakesWitness) and isinstance(witness.which, int):
+        cycle = np.asarray(witness.cycle)
+        for p in pupils[witness.which : witness.which + 1]:
+            if cycle.shape == p.y.shape and cycle.dtype.kind in "fiu":
+                tries.append((p, cycle * p.eta))
+    for p in pupils if level == "full" else ():
+        part = coinciding_combination(X[p.y != 0], p.y[p.y != 0], intercept)
+        if part is not None:
+            tries.append((p, np.zeros(len(p.y))))
+            tries[-1][1][p.y != 0] = part
+    claims = (_separation_claim(p, a, X, intercept) for p, a in tries)
+    return [claim for claim in claims if claim is not None and claim.met][:1]
 
 
-def _cycle_claim(p: Pupil, a: Array, period: int, intercept: bool) -> Claim:
-    """REFUSED: the state came back, so nothing new will happen."""
-    claim = refusal_claim("mistake_bound", p.y, a, _RULE, intercept)
-    plural = "epoch" if period == 1 else f"{period} epochs"
-    return dataclasses.replace(
-        claim,
-        detail=f"the weights come back every {plural} and mistakes never end: "
-        f"{claim.detail}",
-        fix="LinearSVC or LogisticRegression",
+def _separation_claim(p: Pupil, a: Array, X: Any, intercept: bool) -> Claim | None:
+    """PROVED: whatever the order, mistakes never end; None where a is no weight."""
+    if not (np.isfinite(a).all() and a.min() >= 0 and (a * (p.y == 0) == 0).all()):
+        return None
+    used = np.flatnonzero(a)
+    if not len(used):
+        return None
+    alone = Pupil(p.y[used], np.ones(len(used)), p.w, a[used] / a.max(), None)
+    walk = _walk([alone], X[used], intercept)
+    value = length(walk.sums[:, 0]) / float(np.abs(alone.steps) @ walk.lengths)
+    plus, minus = (int(np.sum(alone.y == side)) for side in (1, -1))
+    said = f"no hyperplane through the origin separates the classes: weights on {plus}"
+    said += f" + {minus} rows have Σ ayx = 0"
+    if intercept:
+        said = "no hyperplane separates the classes: a convex combination of rows of "
+        said += f"one ({plus}) is the same point as one of the other ({minus})"
+    return promise(
+        *("separation", value, gamma(walk.terms + len(p.w)), COINCIDE),
+        objective="‖Σ ayx‖/Σ a‖x‖",
+        theorem="a hyperplane of margin γ has γ·Σ a ≤ ‖Σ ayx‖ for every a ≥ 0",
+        said=said,
+        missed=said,
     )
 
 
-def _separation_claim(p: Pupil, a: Array, intercept: bool) -> Claim:
-    """PROVED: whatever the order, mistakes never end."""
-    claim = refusal_claim("separation", p.y, a, "", intercept)
-    return dataclasses.replace(claim, strength=Strength.PROVED, met=True, fix="")
+def _cycle_claim(shown: Claim, period: int) -> Claim:
+    """REFUSED: the state came back, so nothing new will happen."""
+    often = "epoch" if period == 1 else f"{period} epochs"
+    detail = f"the weights come back every {often} and mistakes never end: "
+    fix, theorem = "LinearSVC or LogisticRegression", shown.theorem
+    named = ("mistake_bound", Strength.REFUSED, None, None, None, _RULE, theorem)
+    return Claim(*named, detail=detail + shown.detail, fix=fix)
