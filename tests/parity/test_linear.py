@@ -348,6 +348,9 @@ def test_defaults_are_solved_on_familiar_data(
     elif key == "digits" and name.endswith("CV"):
         model.set_params(**({"alphas": 20} if name != "RidgeCV" else {}))
     model.fit(X, y)  # a warning is an error here
+    if name == "Perceptron" and model.certificate_.primary == "training_error":
+        assert model.certificate_["update_sum"].met  # nothing else was promised
+        return
     assert model.certificate_.met
     # The numbers of these two are mistakes, and a bound on the risk.
     if name not in ("Perceptron", "StochasticLinearClassifier"):

@@ -203,6 +203,7 @@ def _unpack_evidence(
         known = {**settings, **witnesses}
         values = {name: known[name] for name in named._fields if name in known}
         witness = named(**values)
+        settings = {k: v for k, v in settings.items() if k not in named._fields}
     return Evidence(
         kind,
         tuple(expect(d.get(term), _TERMS, "a term") for term in terms),

@@ -155,7 +155,7 @@ def check(
     known = all(p.m is not None for p in pupils)
     sums = [_sum_claim(facts, target, stated.fix)] if known else []
     fresh = known and all(p.start is None for p in pupils)
-    true, error = all(bool(c.met) for c in sums), _error_claim(facts, stated.fix)
+    true, error = all(bool(c.met) for c in sums), _error_claim(facts, "")
     grown = [_growth_claim(facts, target)] if fresh and true else []
     if not any(f.wrong for f in facts):
         bound = _bound_claim(facts, fresh, true, stated)
@@ -168,6 +168,7 @@ def check(
         return [cycle, *sums, error, *grown], Status.NO_MINIMISER, marks
     if not shown and fresh:
         shown = [_limit_claim(facts, stated.intercept)]
+    error = _error_claim(facts, stated.fix)
     return [error, *sums, *grown, *shown], Status.UNDECIDED, marks
 
 
@@ -195,8 +196,9 @@ def _pupils(
         m = start = None
         if isinstance(witness, MistakesWitness) and witness.mistakes is not None:
             m = _counts(witness.mistakes, j, (n, len(signs)), y)
-            if np.shape(witness.start) == (len(signs), coef.shape[1] + 1):
-                start = np.asarray(witness.start[j], dtype=float)
+            first: Any = witness.start
+            if np.shape(first) == (len(signs), coef.shape[1] + 1):
+                start = np.asarray(first[j], dtype=np.float64)
         w = np.append(coef[j], b[j])
         pupils.append(Pupil(np.where(used, y, 0.0), stated.eta0 * weight, w, m, start))
     return pupils
@@ -323,7 +325,7 @@ def _error_claim(facts: list[Facts], fix: str) -> Claim:
     if len(facts) > 1:
         detail += f" (over {len(facts)} problems)"
     named = ("training_error", Strength.MEASURED, wrong / seen)
-    return Claim(*named, detail=detail, fix=fix if wrong else "")
+    return Claim(*named, detail=detail, fix=fix)
 
 
 def _growth_claim(facts: list[Facts], slack: float) -> Claim:
@@ -377,12 +379,12 @@ def _separation_claim(p: Pupil, a: Array, X: Any, intercept: bool) -> Claim | No
     alone = Pupil(p.y[used], np.ones(len(used)), p.w, a[used] / a.max(), None)
     walk = _walk([alone], X[used], intercept)
     value = length(walk.sums[:, 0]) / float(np.abs(alone.steps) @ walk.lengths)
-    plus, minus = (int(np.sum(alone.y == side)) for side in (1, -1))
-    said = f"no hyperplane through the origin separates the classes: weights on {plus}"
-    said += f" + {minus} rows have Σ ayx = 0"
-    if intercept:
-        said = "no hyperplane separates the classes: a convex combination of rows of "
-        said += f"one ({plus}) is the same point as one of the other ({minus})"
+    plus, minus = (_rows(int(np.sum(alone.y == side))) for side in (1, -1))
+    said = f"no hyperplane separates the classes: a convex combination of {plus} of one"
+    said += f" is the same point as one of {minus} of the other"
+    if not intercept:
+        said = "no hyperplane through the origin separates the classes: weights on "
+        said += f"{len(used)} rows have Σ ayx = 0"
     return promise(
         *("separation", value, gamma(walk.terms + len(p.w)), COINCIDE),
         objective="‖Σ ayx‖/Σ a‖x‖",
@@ -399,3 +401,7 @@ def _cycle_claim(shown: Claim, period: int) -> Claim:
     fix, theorem = "LinearSVC or LogisticRegression", shown.theorem
     named = ("mistake_bound", Strength.REFUSED, None, None, None, _RULE, theorem)
     return Claim(*named, detail=detail + shown.detail, fix=fix)
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count:,} rows"
