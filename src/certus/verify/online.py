@@ -26,13 +26,15 @@ from certus.evidence import MistakesWitness
 from certus.verify import data, stating
 from certus.verify.bounded import (
     TINY,
-    Array,
+    Number,
     gamma,
     length,
     power_of_two,
-    promise,
+    proved,
+    refuse_weights,
     status_of,
 )
+from certus.verify.data import Array
 from certus.verify.margin import coinciding_combination
 
 Checked = tuple[list[Claim], Status, dict[str, Any]]
@@ -137,8 +139,8 @@ def check(
             f"X has shape {X.shape}; y has {len(labels)} rows, and the model was "
             f"fitted on {coef.shape[-1]} columns."
         )
-    if s is not None and stated.ours:
-        raise ValueError("Perceptron takes no sample_weight: leave it out.")
+    if stated.ours:
+        refuse_weights(model, s)
     s = data.weights(s, None, labels, None, len(labels))
     pupils = _pupils(model, stated, witness, labels, s > 0)
     if not all(np.isfinite(p.w).all() for p in pupils):
@@ -281,11 +283,11 @@ def _facts(p: Pupil, j: int, walk: Walk) -> Facts:
 def _sum_claim(facts: list[Facts], target: float, fix: str) -> Claim:
     worst = max(facts, key=lambda f: f.deviation + f.allowance)
     value, made = worst.deviation, sum(f.made for f in facts)
-    return promise(
-        *("update_sum", value, worst.allowance, target),
+    return proved(
+        *("update_sum", Number(value, worst.allowance), target),
+        f"the weights are the sum of {made:,} updates, recomputed",
         objective=_RULE,
         theorem="each update adds ηyx, so the counts of updates determine the weights",
-        said=f"the weights are the sum of {made:,} updates, recomputed",
         missed=f"the weights differ from the sum of their updates by {value:.2g} of it",
         fix=fix,
     )
@@ -330,13 +332,12 @@ def _error_claim(facts: list[Facts], fix: str) -> Claim:
 
 def _growth_claim(facts: list[Facts], slack: float) -> Claim:
     worst = max(f.growth for f in facts)
-    said = f"‖w‖² is {worst:.2g} of what its updates allow"
-    return promise(
-        *("norm_growth", worst, worst * max(f.allowance for f in facts), 1 + slack),
+    found = Number(worst, worst * max(f.allowance for f in facts))
+    return proved(
+        *("norm_growth", found, 1 + slack),
+        f"‖w‖² is {worst:.2g} of what its updates allow",
         objective="‖w‖²/Σ η²m‖x‖²",
         theorem="an update where y⟨x, w⟩ ≤ 0 raises ‖w‖² by at most η²‖x‖²",
-        said=said,
-        missed=said,
     )
 
 
@@ -385,12 +386,10 @@ def _separation_claim(p: Pupil, a: Array, X: Any, intercept: bool) -> Claim | No
     if not intercept:
         said = "no hyperplane through the origin separates the classes: weights on "
         said += f"{len(used)} rows have Σ ayx = 0"
-    return promise(
-        *("separation", value, gamma(walk.terms + len(p.w)), COINCIDE),
+    return proved(
+        *("separation", Number(value, gamma(walk.terms + len(p.w))), COINCIDE, said),
         objective="‖Σ ayx‖/Σ a‖x‖",
         theorem="a hyperplane of margin γ has γ·Σ a ≤ ‖Σ ayx‖ for every a ≥ 0",
-        said=said,
-        missed=said,
     )
 
 
