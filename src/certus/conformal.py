@@ -9,6 +9,7 @@ and new rows are exchangeable.
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any, Self
 
 import numpy as np
@@ -18,14 +19,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from certus.bounds.conformal import conformal_quantile
 from certus.certificate import Certificate, Evidence
-from certus.verify import judge
-from certus.verify.conformal import (
-    calibration_marks,
-    calibration_scores,
-    label_scores,
-    predictions,
-)
-from certus.verify.data import Array, same_data
+from certus.evidence import Array, ConformalWitness
+from certus.verify import judge, seen_in_fit
 
 
 class Conformal:
@@ -68,10 +63,13 @@ class Conformal:
         if y_cal is None:
             raise ValueError("y_cal is missing: pass the targets of the rows in X_cal.")
         model, X, y = self._predictor(X_cal, y_cal)
-        kind = _score_kind(model)
-        scores = calibration_scores(model, X, y, kind)
-        _refuse_training_rows(model, X, y, kind)
-        evidence = Evidence("conformal", (), {"score": kind}, {"scores": scores})
+        scores = calibration_scores(model, X, y, _score_kind(model))
+        if seen_in_fit(model, X, y):
+            raise ValueError(
+                "X_cal holds the rows of the fit: they fit better than new rows will, "
+                "and the coverage would be a lie. Calibrate on rows kept aside."
+            )
+        evidence = Evidence("conformal", witness=ConformalWitness(scores))
         self.calibration_certificate_ = judge(model, evidence, X, y)
         return self
 
@@ -106,8 +104,8 @@ class Conformal:
         array([[ 14., 166.],
                [ 20., 172.]])
         """
-        scores, kind = self._calibration()
-        if kind != "residual":
+        scores = self._calibration()
+        if _score_kind(self) != "residual":
             raise TypeError(f"{type(self).__name__} is a classifier: use predict_set.")
         q = conformal_quantile(scores, coverage, delta)
         model, X, _ = self._predictor(X)
@@ -149,19 +147,19 @@ class Conformal:
         array([[False,  True,  True],
                [False,  True, False]])
         """
-        scores, kind = self._calibration()
-        if kind == "residual":
+        scores = self._calibration()
+        if _score_kind(self) == "residual":
             raise TypeError(
                 f"{type(self).__name__} is a regressor: use predict_interval."
             )
         q = conformal_quantile(scores, coverage, delta)
         model, X, _ = self._predictor(X)
-        S, rounding = label_scores(model, X, kind)
+        S, rounding = label_scores(model, X, _score_kind(model))
         size = np.abs(np.where(np.isinf(S), 0.0, S)).max(axis=1, keepdims=True)
         return np.asarray(q + rounding * size >= S)
 
-    def _calibration(self) -> tuple[Array, str]:
-        """The scores that ``calibrate`` left, and their kind."""
+    def _calibration(self) -> Array:
+        """The scores that ``calibrate`` left."""
         check_is_fitted(self)
         stated = getattr(self, "calibration_certificate_", None)
         if stated is None or stated.evidence is None:
@@ -170,7 +168,7 @@ class Conformal:
                 f"This {type(self).__name__} is not calibrated. Call calibrate(X_cal, "
                 "y_cal) with rows that were not used in fit."
             )
-        return stated.evidence.arrays["scores"], str(stated.evidence.params["score"])
+        return np.asarray(stated.evidence.witness.scores)
 
     def set_params(self, **params: Any) -> Any:
         """Set parameters; forgets the calibration, as predictions may change.
@@ -208,20 +206,96 @@ def _score_kind(model: Any) -> str:
     return "margin" if hasattr(model, "decision_function") else "label"
 
 
-def _refuse_training_rows(model: Any, X: Any, y: Any, kind: str) -> None:
-    """Raise if these are the rows of the fit, whose scores are too small.
+# -- scores, large where a value fits a row badly -------------------------------------
 
-    Amounts must agree too: an experiment may repeat the same X. How a fit writes
-    labels as numbers differs, so there X decides.
-    """
-    stated = getattr(model, "certificate_", None)
-    marks = calibration_marks(model, X, y)
-    if stated is None or "x" not in marks or "x" not in stated.fingerprint:
-        return
-    ignored = ("weight", "s") if kind == "residual" else ("y", "weight", "s")
-    own = {k: v for k, v in stated.fingerprint.items() if k in ignored}
-    if same_data(stated.fingerprint, {**marks, **own}):
+
+def predictions(model: Any, X: Any) -> tuple[Array, float]:
+    """What a regressor predicts, in float64, and the relative rounding of it."""
+    z = np.asarray(model.predict(X))
+    return z.astype(np.float64).ravel(), _rounding(z)
+
+
+def _rounding(z: Array) -> float:
+    return 64 * float(np.finfo(z.dtype if z.dtype.kind == "f" else np.float64).eps)
+
+
+def label_scores(model: Any, X: Any, kind: str) -> tuple[Array, float]:
+    """The score of every label for every row, NaN as inf; and the rounding of them."""
+    if kind == "probability":
+        z = np.asarray(model.predict_proba(X))
+        S = 1.0 - z.astype(np.float64)
+    elif kind == "margin":
+        z = np.asarray(model.decision_function(X))
+        shape = getattr(model, "decision_function_shape", "")
+        S = _behind(_by_class(z.astype(np.float64), len(model.classes_), shape))
+    else:
+        z = np.asarray(model.predict(X))
+        S = (z[:, None] != model.classes_).astype(np.float64)
+    return np.where(np.isnan(S), np.inf, S), _rounding(z)
+
+
+def _by_class(z: Array, k: int, shape: str) -> Array:
+    """Decision values as one column for each class."""
+    if z.ndim == 1:
+        return np.column_stack([-z, z])
+    if shape != "ovo" or k == 2:
+        return z
+    total = np.zeros((len(z), k))
+    for column, (i, j) in enumerate(combinations(range(k), 2)):
+        total[:, i] += z[:, column]
+        total[:, j] -= z[:, column]
+    return total
+
+
+def _behind(z: Array) -> Array:
+    """By how much the best other column beats each one."""
+    second, first = np.sort(z, axis=1)[:, -2:].T[:, :, None]
+    with np.errstate(invalid="ignore"):  # inf − inf
+        return np.asarray(np.where(z == first, second, first) - z)
+
+
+def calibration_scores(model: Any, X: Any, y: Any, kind: str) -> Array:
+    """The score of each calibration row, in ascending order."""
+    if np.ndim(y) > 1 and np.shape(y)[1] > 1:
         raise ValueError(
-            "X_cal holds the rows of the fit: they fit better than new rows will, and "
-            "the coverage would be a lie. Calibrate on rows kept aside."
+            f"y_cal has shape {np.shape(y)}: conformal prediction is for one target. "
+            "Fit and calibrate a model for each."
         )
+    if kind == "residual":
+        z, _ = predictions(model, X)
+        with np.errstate(invalid="ignore"):
+            scores = np.abs(_amounts(y, len(z)) - z)
+        return np.sort(np.where(np.isnan(scores), np.inf, scores))
+    own = _known_labels(y, np.asarray(model.classes_))
+    S, _ = label_scores(model, X, kind)
+    if len(S) != len(own):
+        raise ValueError(f"y has {len(own)} rows and X has {len(S)}.")
+    return np.sort(S[np.arange(len(own)), own])
+
+
+def _amounts(y: Any, n: int) -> Array:
+    """Targets of a regressor as numbers."""
+    try:
+        found = np.asarray(y).astype(np.float64).ravel()
+    except (TypeError, ValueError):
+        raise ValueError("y is not numeric; this model is a regressor.") from None
+    if len(found) != n:
+        raise ValueError(f"y has {len(found)} rows and X has {n}.")
+    if not np.isfinite(found).all():
+        raise ValueError("y holds NaN or infinite values. Fill or drop those rows.")
+    return found
+
+
+def _known_labels(y: Any, classes: Array) -> Array:
+    """Where each label stands among the sorted classes."""
+    labels = np.asarray(y).ravel()
+    at = np.clip(np.searchsorted(classes, labels), 0, len(classes) - 1)
+    strange = np.flatnonzero(classes[at] != labels)
+    if len(strange):
+        some = ", ".join(map(str, classes[:5].tolist()))
+        raise ValueError(
+            f'y holds the label "{labels[strange[0]]}", which the model was not fitted '
+            f"on (it knows {some}{' …' if len(classes) > 5 else ''}). Leave such rows "
+            "out, or refit. Without them the coverage is that of known labels alone."
+        )
+    return at

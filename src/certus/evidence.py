@@ -83,6 +83,12 @@ class MultipliersWitness(NamedTuple):
     answered: Array | None = None
 
 
+class ConformalWitness(NamedTuple):
+    """Of a calibration: the scores of its rows, ascending."""
+
+    scores: Array
+
+
 #: By the kind that a model file names.
 WITNESSES: dict[str, type[Any]] = {
     "linear": LinearWitness,
@@ -93,4 +99,5 @@ WITNESSES: dict[str, type[Any]] = {
     "group_thresholds": MultipliersWitness,
     "pac_bayes": PriorWitness,
     "perceptron": MistakesWitness,
+    "conformal": ConformalWitness,
 }

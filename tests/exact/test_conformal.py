@@ -23,11 +23,13 @@ from sklearn.linear_model import RidgeClassifier as TheirRidgeClassifier
 import certus
 from certus import kernel, linear, neighbors
 from certus.bounds import conformal_quantile, conformal_rank, coverage_floor
-from certus.certificate import Status, Strength
-from certus.conformal import Conformal
+from certus.certificate import Evidence, Status, Strength
+from certus.conformal import Conformal, label_scores
+from certus.evidence import ConformalWitness
 from certus.table import TablePipeline
 from certus.testing.instances import supervised
-from certus.verify.conformal import label_scores
+from certus.verify import judge
+from certus.verify.conformal import own_scores, score_of
 
 SUPERVISED = supervised()
 REGRESSORS = [m for m in SUPERVISED if not is_classifier(m)]
@@ -157,7 +159,7 @@ def test_exactly_k_of_the_rows_left_out_are_covered(model: Any, options: Any) ->
         others = np.arange(n + 1) != i
         model.calibrate(X[others], y[others])
         count += covered(model, X[i], y[i], **options)
-    scores = model.calibrate(X, y).calibration_certificate_.evidence.arrays["scores"]
+    scores = model.calibrate(X, y).calibration_certificate_.evidence.witness.scores
     if len(np.unique(scores)) == n + 1:
         assert count == k
     else:  # ties: everything up to the last of the tied scores is inside
@@ -217,7 +219,7 @@ def test_scores_of_labels(model: Any, classes: int) -> None:
     """Written a second time, row by row, from the words of the guide."""
     X, labels, _ = rows(classes=classes)
     model = clone(model).fit(X[:60], labels[:60]).calibrate(X[60:], labels[60:])
-    kind = model.calibration_certificate_.evidence.params["score"]
+    kind = score_of(model)
     found, _ = label_scores(model, X[60:70], kind)
     for row, x in zip(found, X[60:70]):
         if hasattr(model, "predict_proba"):
@@ -295,9 +297,12 @@ def test_the_certificate_of_a_calibration() -> None:
     assert claim.strength is floor.strength is Strength.STATISTICAL
     assert (claim.value, claim.target) == (55 / 61, 0.9)
     assert "exchangeable" in claim.assumptions[0]
-    q = conformal_quantile(certificate.evidence.arrays["scores"], 0.9)
-    assert f"±{q:.3g}" in claim.detail
-    assert (floor.delta, floor.value) == (0.05, coverage_floor(60, 0.9, 0.05))
+    q = conformal_quantile(certificate.evidence.witness.scores, 0.9)
+    stated = float(claim.detail.split("±")[1].split()[0])
+    assert q <= stated <= 1.01 * q  # to three digits, outwards
+    exact = coverage_floor(60, 0.9, 0.05)
+    assert floor.delta == 0.05 and exact * (1 - 1e-8) < floor.value <= exact
+    assert float(floor.detail.split(" %")[0].split()[-1]) <= 100 * exact
     assert "95 % sure" in str(certificate)
     assert "coverage" not in model.certificate_  # that one speaks of the fit
 
@@ -345,6 +350,38 @@ def test_rows_of_the_fit_are_refused(model: Any) -> None:
         model.calibrate(X, y)
     assert not hasattr(model, "calibration_certificate_")
     model.calibrate(X[1:], y[1:])  # other rows; not recognised
+
+
+@pytest.mark.parametrize("model", SUPERVISED, ids=name)
+def test_rows_of_the_fit_are_refused_in_any_order(model: Any) -> None:
+    X, labels, amounts = rows()
+    y = target(model, labels, amounts)
+    model = clone(model).fit(X, y)
+    other = np.random.default_rng(1).permutation(len(X))
+    with pytest.raises(ValueError, match=r"rows of the fit.*kept aside"):
+        model.calibrate(X[other], y[other])
+    with pytest.raises(ValueError, match=r"rows of the fit.*kept aside"):
+        model.calibrate(X[::-1], y[::-1])
+
+
+def test_the_verifier_refuses_a_calibration_on_rows_of_the_fit() -> None:
+    """Whoever fills in the evidence by hand."""
+    X, _, y = rows()
+    model = linear.Ridge().fit(X, y)
+    scores = np.sort(np.abs(y - model.predict(X)))
+    evidence = Evidence("conformal", witness=ConformalWitness(scores))
+    found = judge(model, evidence, X[::-1], y[::-1])
+    assert found.status is Status.REFUTED and "rows of the fit" in str(found)
+
+
+@pytest.mark.parametrize("model", SUPERVISED, ids=name)
+def test_scores_are_those_of_the_verifier(model: Any) -> None:
+    """Written twice on purpose: for predictions, and for the certificate."""
+    X, labels, amounts = rows()
+    y = target(model, labels, amounts)
+    model = clone(model).fit(X[:60], y[:60]).calibrate(X[60:], y[60:])
+    kept = model.calibration_certificate_.evidence.witness.scores
+    np.testing.assert_allclose(own_scores(model, X[60:], y[60:]), kept, 1e-9, 1e-12)
 
 
 def test_weights_and_pipelines_do_not_hide_the_rows_of_the_fit() -> None:
@@ -443,7 +480,7 @@ def test_predictions_that_are_no_numbers_count_as_far_off() -> None:
     X = np.zeros((19, 1))
     X[:4, 0] = np.nan, np.inf, -np.inf, np.nan
     model = Wild().fit(X, X).calibrate(X, np.arange(19.0))
-    scores = model.calibration_certificate_.evidence.arrays["scores"]
+    scores = model.calibration_certificate_.evidence.witness.scores
     assert np.isinf(scores).sum() == 4 and scores[14] == 18.0
     found = model.predict_interval(np.array([[0.0], [np.nan], [np.inf]]), coverage=0.7)
     np.testing.assert_allclose(found[0], [-17.0, 17.0])
@@ -452,6 +489,8 @@ def test_predictions_that_are_no_numbers_count_as_far_off() -> None:
         np.inf,
     ]
     assert np.isinf(model.predict_interval([[0.0]], coverage=0.9)).all()
+    claim = model.calibration_certificate_["coverage"]
+    assert claim.strength is Strength.REFUSED and "are no number" in claim.detail
 
 
 def test_only_what_is_supervised() -> None:

@@ -32,9 +32,8 @@ from certus.report.document import Audit, Figure
 from certus.report.rows import Array, Rows, Task, column_names, make_rows
 from certus.selection import Split, make_split, recheck, sealed_rows
 from certus.selection.inspection import take_column
-from certus.verify import certify
+from certus.verify import certify, risk_claims
 from certus.verify.data import same_data
-from certus.verify.statistical import risk_claims
 
 __all__ = ["audit"]
 

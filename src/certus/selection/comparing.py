@@ -24,8 +24,7 @@ from certus.selection.inspection import columns_of, take
 from certus.selection.preparation import Prepared, prepare
 from certus.selection.race import Race, Step, take_target
 from certus.selection.splits import FEWEST
-from certus.verify.comparing import no_sealed_rows, union_claim
-from certus.verify.statistical import risk_claims
+from certus.verify import no_sealed_rows, risk_claims, union_claim
 
 __all__ = ["compare"]
 

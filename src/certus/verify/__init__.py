@@ -21,7 +21,12 @@ from certus.certificate import Certificate, Claim, Evidence, Status, Strength
 from certus.verify import foreign, kmeans, online, stating
 from certus.verify.attributes import check_decorrelation
 from certus.verify.blocks import cores
-from certus.verify.conformal import check_conformal, was_calibrated_on
+from certus.verify.comparing import no_sealed_rows, union_claim
+from certus.verify.conformal import (
+    check_conformal,
+    seen_in_fit,
+    was_calibrated_on,
+)
 from certus.verify.convex import check_linear
 from certus.verify.covariance_penalty import (
     check_covariance_penalty,
@@ -46,10 +51,20 @@ from certus.verify.nonnegative import check_nonnegative
 from certus.verify.pac_bayes import check_pac_bayes
 from certus.verify.ratings import check_ratings
 from certus.verify.spectral import check_spectral
+from certus.verify.statistical import risk_claims
 from certus.verify.text_classifier import check_text_classifier
 from certus.verify.texts import check_cooccurrence, check_word_counts
 
-__all__ = ["CHECKERS", "certify", "check", "judge"]
+__all__ = [
+    "CHECKERS",
+    "certify",
+    "check",
+    "judge",
+    "no_sealed_rows",
+    "risk_claims",
+    "seen_in_fit",
+    "union_claim",
+]
 
 Checked = tuple[list[Claim], Status, dict[str, Any]]
 
@@ -63,7 +78,6 @@ _EARLY_FIX = {
 #: One checker per kind of evidence; families register nothing here.
 CHECKERS: dict[str, Callable[..., Checked]] = {
     "autoencoder": check_autoencoder,
-    "conformal": check_conformal,
     "em": check_em,
     "cooccurrence": check_cooccurrence,
     "covariance_penalty": check_covariance_penalty,
@@ -149,7 +163,7 @@ def certify(
         raise ValueError(f"level is {level!r}; use 'quick' or 'full'.")
     calibration = getattr(model, "calibration_certificate_", None)
     model, X = foreign.unwrap(model, X)
-    if calibration is not None and was_calibrated_on(model, calibration, X, y):
+    if calibration is not None and was_calibrated_on(calibration, X, y):
         return judge(model, calibration.evidence, X, y, level="full", origin="certify")
     stated = getattr(model, "certificate_", None)
     if isinstance(stated, Certificate) and stated.evidence is not None:
@@ -256,7 +270,9 @@ def judge(
     strong = [claim.name for claim in measured if claim.strength != Strength.MEASURED]
     if strong:
         raise ValueError(f"{strong[0]} was not made by the verifier: only MEASURED.")
-    if stating.known_class(model, READERS) is not None:
+    if evidence.kind == "conformal":  # speaks of other rows than those of the fit
+        claims, status, marks = check_conformal(model, evidence.witness, X, y, level)
+    elif stating.known_class(model, READERS) is not None:
         claims, status, marks = _check_stated(
             *(model, evidence, X, y, sample_weight, level, sensitive)
         )

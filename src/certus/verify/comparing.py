@@ -8,8 +8,8 @@ holds for each of the K·F errors; a union bound makes it hold for all of them a
 
 from __future__ import annotations
 
-from certus.bounds import hoeffding
 from certus.certificate import Claim, Strength
+from certus.verify.statistical import hoeffding, outwards
 
 __all__ = ["no_sealed_rows", "union_claim"]
 
@@ -39,18 +39,18 @@ def union_claim(
     if reason or models == 0 or folds == 0:
         why = reason or "no candidate was measured on folds"
         return Claim("union_bound", Strength.REFUSED, detail=why)
-    half = hoeffding(n, delta, models=models * folds)
+    half = hoeffding(n, delta / (models * folds))
     return Claim(
         "union_bound",
         Strength.STATISTICAL,
         half,
-        met=True,
+        met=True if half < 1 else None,
         objective=f"max |error − risk| over {models} candidates × {folds} folds",
         theorem="Hoeffding's inequality and the union bound",
         assumptions=("rows (or groups) drawn independently from one distribution",),
         delta=delta,
         detail=f"all {models} candidates and {folds} folds at once: errors within "
-        f"± {100 * half:.2g} % of the risks",
+        f"± {outwards(100 * half, up=True):.2g} % of the risks",
     )
 
 

@@ -2,31 +2,31 @@
 
 A score says how badly a value fits a row: |y − f(x)| for a regressor; for a classifier
 1 − p(y | x) or, without probabilities, by how much the best other label beats y. Any
-score is valid: the promise rests on the rank of a new row's score among those of the
-calibration rows, see ``certus.bounds.conformal``.
+score is valid. If n calibration scores and a new one are exchangeable, the rank of the
+new one is uniform (ties only help), so it lies at or below the k-th smallest with
+probability at least k/(n + 1); given the calibration rows, that probability is at least
+a Beta(k, n + 1 − k) variable (Vovk 2012).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
 import numpy as np
+from scipy.special import betaincinv
 
-from certus.bounds.conformal import (
-    conformal_quantile,
-    conformal_rank,
-    coverage_floor,
-)
-from certus.certificate import Certificate, Claim, Evidence, Status, Strength
+from certus.certificate import Certificate, Claim, Status, Strength
+from certus.evidence import ConformalWitness
 from certus.verify import data
 from certus.verify.data import Array
 from certus.verify.marks import marks_of
-from certus.verify.networks import evenly, rows_for
+from certus.verify.statistical import SURE, outwards
 
-#: What the certificate states; ``predict_interval`` and ``predict_set`` take any other.
-COVERAGE = 0.9
+#: What the certificate states, in percent; predictions may ask for any other.
+PERCENT = 90
 DELTA = 0.05
 
 #: The scores by name, as the certificate words them.
@@ -42,152 +42,120 @@ _EXCHANGEABLE = (
 )
 
 
-def predictions(model: Any, X: Any) -> tuple[Array, float]:
-    """What a regressor predicts, in float64, and the relative rounding of it."""
-    z = np.asarray(model.predict(X))
-    return z.astype(np.float64).ravel(), _rounding(z)
+def score_of(model: Any) -> str:
+    """Which score a model has, by what it can be asked for."""
+    if not hasattr(model, "classes_"):
+        return "residual"
+    if hasattr(model, "predict_proba"):
+        return "probability"
+    return "margin" if hasattr(model, "decision_function") else "label"
 
 
-def _rounding(z: Array) -> float:
-    return 64 * float(np.finfo(z.dtype if z.dtype.kind == "f" else np.float64).eps)
-
-
-def label_scores(model: Any, X: Any, kind: str) -> tuple[Array, float]:
-    """The score of every label for every row, NaN as inf; and the rounding of them."""
-    if kind == "probability":
-        z = np.asarray(model.predict_proba(X))
-        S = 1.0 - z.astype(np.float64)
-    elif kind == "margin":
-        z = np.asarray(model.decision_function(X))
-        shape = getattr(model, "decision_function_shape", "")
-        S = _behind(_by_class(z.astype(np.float64), len(model.classes_), shape))
-    else:
-        z = np.asarray(model.predict(X))
-        S = (z[:, None] != model.classes_).astype(np.float64)
-    return np.where(np.isnan(S), np.inf, S), _rounding(z)
-
-
-def _by_class(z: Array, k: int, shape: str) -> Array:
-    """Decision values as one column for each class."""
-    if z.ndim == 1:
-        return np.column_stack([-z, z])
-    if shape != "ovo" or k == 2:
-        return z
-    total = np.zeros((len(z), k))
-    for column, (i, j) in enumerate(combinations(range(k), 2)):
-        total[:, i] += z[:, column]
-        total[:, j] -= z[:, column]
-    return total
-
-
-def _behind(z: Array) -> Array:
-    """By how much the best other column beats each one."""
-    second, first = np.sort(z, axis=1)[:, -2:].T[:, :, None]
-    with np.errstate(invalid="ignore"):  # inf − inf
-        return np.asarray(np.where(z == first, second, first) - z)
-
-
-def calibration_scores(model: Any, X: Any, y: Any, kind: str) -> Array:
-    """The score of each calibration row, in ascending order."""
-    if np.ndim(y) > 1 and np.shape(y)[1] > 1:
-        raise ValueError(
-            f"y_cal has shape {np.shape(y)}: conformal prediction is for one target. "
-            "Fit and calibrate a model for each."
-        )
+def own_scores(model: Any, X: Any, y: Any) -> Array:
+    """The score of each row with its own y, ascending; inf where it is no number."""
+    kind = score_of(model)
     if kind == "residual":
-        z, _ = predictions(model, X)
-        y = data.numbers(y, len(z))
-        with np.errstate(invalid="ignore"):
-            scores = np.abs(y.ravel() - z)
-        return np.sort(np.where(np.isnan(scores), np.inf, scores))
-    try:
+        z = np.asarray(model.predict(X), dtype=np.float64).ravel()
+        with np.errstate(invalid="ignore"):  # inf − inf
+            found = np.abs(data.numbers(y, len(z)).ravel() - z)
+    else:
         own = data.codes(y, np.asarray(model.classes_))
-    except ValueError as error:
-        raise ValueError(
-            f"{error} Without them the coverage is that of known labels alone."
-        ) from None
-    S, _ = label_scores(model, X, kind)
-    if len(S) != len(own):
-        raise ValueError(f"y has {len(own)} rows and X has {len(S)}.")
-    return np.sort(S[np.arange(len(own)), own])
+        found = _by_label(model, X, kind, own)
+    return np.sort(np.where(np.isnan(found), np.inf, found))
+
+
+def _by_label(model: Any, X: Any, kind: str, own: Array) -> Array:
+    rows, k = np.arange(len(own)), len(model.classes_)
+    if kind == "label":
+        wrong = np.asarray(model.predict(X)) != np.asarray(model.classes_)[own]
+        return wrong.astype(np.float64)
+    if kind == "probability":
+        P = np.asarray(model.predict_proba(X), dtype=np.float64)
+        return np.asarray(1.0 - P[rows, own])
+    z = np.asarray(model.decision_function(X), dtype=np.float64)
+    if z.ndim == 1:
+        return np.where(own == 1, -2.0, 2.0) * z
+    if getattr(model, "decision_function_shape", "") == "ovo" and k > 2:
+        pairs = np.array(list(combinations(range(k), 2)))
+        z = z @ (np.eye(k)[pairs[:, 0]] - np.eye(k)[pairs[:, 1]])
+    others = np.where(np.arange(k) == own[:, None], -np.inf, z).max(axis=1)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(others - z[rows, own])
 
 
 def check_conformal(
-    model: Any, evidence: Evidence, X: Any, y: Any, sample_weight: Any, level: str
+    model: Any, witness: ConformalWitness, X: Any, y: Any, level: str
 ) -> tuple[list[Claim], Status, dict[str, Any]]:
-    """State the coverage of the scores in ``evidence``; at full level, recompute them.
+    """State the coverage of the scores in ``witness``; at full level, recompute them.
 
-    ``evidence.params``: score (a key of ``SCORES``). ``evidence.arrays``: scores.
+    Rows of the fit are refused, in whatever order they come.
     """
-    kind, scores = str(evidence.params["score"]), evidence.arrays["scores"]
-    marks = calibration_marks(model, X, y)
-    claims = coverage_claims(scores, kind)
+    scores = np.sort(np.asarray(witness.scores, dtype=np.float64))
+    marks, reason = next(_marks(X, y)), ""
     if level == "full":
-        found = calibration_scores(model, X, y, kind)
+        found = own_scores(model, X, y)
         if found.shape != scores.shape or not np.allclose(found, scores, 1e-6, 1e-12):
-            refusal = "these rows do not have the scores of the calibration"
-            claim = Claim("coverage", Strength.REFUSED, detail=refusal)
-            return [claim], Status.REFUTED, marks
-    return claims, Status.SOLVED, marks
+            reason = "these rows do not have the scores of the calibration"
+    if seen_in_fit(model, X, y):
+        reason = "these are rows of the fit, which fit better than new rows will"
+    if reason:
+        claim = Claim("coverage", Strength.REFUSED, detail=reason)
+        return [claim], Status.REFUTED, marks
+    claims = coverage_claims(scores, score_of(model))
+    met = claims[0].met is not None
+    return claims, Status.SOLVED if met else Status.UNDECIDED, marks
 
 
-def calibration_marks(model: Any, X: Any, y: Any) -> dict[str, Any]:
-    """Fingerprint of the rows, made as the fit of the model makes it.
-
-    Only their number, where they are neither numbers nor texts nor read by a network.
-    """
-    own = getattr(getattr(model, "certificate_", None), "evidence", None)
-    if own is not None and own.kind == "network":
-        n = X.shape[0] if hasattr(X, "shape") else len(X)
-        checked = evenly(n, rows_for(n, int(own.params.get("parameters", 0))))
-        return marks_of(X, y, None, checked)
-    if isinstance(X, list | tuple) and X and isinstance(X[0], str):
-        return _text_marks(X, y)
+def _marks(X: Any, y: Any) -> Iterator[dict[str, Any]]:
+    """Fingerprints of the rows, made in each way in which a fit may have made them."""
+    target = np.asarray(y)
+    if target.dtype.kind not in "fiub":
+        target = np.unique(target, return_inverse=True)[1]
+    target = target.astype(np.float64).ravel()
     try:
-        X = data.as_matrix(X)
-    except ValueError:  # texts, or rows of a kernel of the user's own
-        return _text_marks(X, y)
-    if not hasattr(X, "format") and X.dtype.kind == "f" and np.isnan(X).any():
-        X = np.nan_to_num(X)
-    y = np.asarray(y)
-    numeric = y.dtype.kind in "fiub"
-    target = y.astype(np.float64) if numeric else np.unique(y, return_inverse=True)[1]
-    return data.fingerprint(X, np.reshape(target, -1), np.ones(X.shape[0]))
+        table = data.as_matrix(X)
+        if not hasattr(table, "format") and np.isnan(table).any():
+            table = np.nan_to_num(table)
+        yield data.fingerprint(table, target, np.ones(table.shape[0]))
+    except (TypeError, ValueError):  # texts, or rows of a kernel of the user's own
+        words = [[row] if isinstance(row, str) else row for row in X]
+        told = all(isinstance(w, list | tuple) for w in words)
+        if told and all(isinstance(word, str) for w in words for word in w):
+            yield data.text_fingerprint([data.text_code(row) for row in X], target)
+    try:
+        yield marks_of(X, y, None, holes=True)
+    except (TypeError, ValueError):
+        yield {"shape": [len(X), 0]}
 
 
-def _text_marks(X: Any, y: Any) -> dict[str, Any]:
-    rows = list(X)
-    for row in rows:
-        words = [row] if isinstance(row, str) else row
-        if not isinstance(words, list | tuple) or not all(
-            isinstance(word, str) for word in words
-        ):
-            return {"shape": [len(rows), 0]}
-    target = np.unique(np.asarray(y), return_inverse=True)[1]
-    return data.text_fingerprint([data.text_code(row) for row in rows], target)
+def seen_in_fit(model: Any, X: Any, y: Any) -> bool:
+    """Whether these are the rows of the fit, in that order or another.
+
+    Amounts must agree too: an experiment may repeat the same X. How a fit writes
+    labels as numbers differs, so there X decides.
+    """
+    fit = getattr(getattr(model, "certificate_", None), "fingerprint", {})
+    amounts = score_of(model) == "residual"
+    return any(data.same_rows(fit, marks, amounts) for marks in _marks(X, y))
 
 
-def was_calibrated_on(model: Any, stated: Certificate, X: Any, y: Any) -> bool:
-    """Whether these are the rows of that calibration of the model."""
+def was_calibrated_on(stated: Certificate, X: Any, y: Any) -> bool:
+    """Whether these are the rows of that calibration."""
     if y is None or "x" not in stated.fingerprint:
         return False
-    marks = calibration_marks(model, X, y)
+    marks = next(_marks(X, y))
     return "x" in marks and data.same_data(stated.fingerprint, marks)
 
 
-def coverage_claims(
-    scores: Array, kind: str, coverage: float = COVERAGE, delta: float = DELTA
-) -> list[Claim]:
+def coverage_claims(scores: Array, kind: str) -> list[Claim]:
     """What n calibration scores promise, on average and given these rows.
 
     Parameters
     ----------
     scores : ndarray of shape (n,)
-        Of the calibration rows.
+        Of the calibration rows, ascending.
     kind : str
         A key of ``SCORES``.
-    coverage, delta : float
-        What is promised of a new row; the chance that the calibration rows mislead.
 
     Examples
     --------
@@ -196,49 +164,37 @@ def coverage_claims(
     >>> for claim in coverage_claims(np.arange(1.0, 100.0), "residual"):
     ...     print(claim.detail, "|", claim.basis)
     on average at least 90 % of new rows lie within ±90 of the prediction | statistical
-    with these 99 calibration rows at least 84.7 % do | 95 % sure
+    with these 99 calibration rows at least 84.6 % do | 95 % sure
     """
-    n, percent = len(scores), f"{100 * coverage:.4g} %"
-    k = conformal_rank(n, coverage)
+    n, interval = len(scores), kind == "residual"
+    k = -(-(n + 1) * PERCENT // 100)  # in whole numbers: 0.9 is none in floats
     about = f"score {SCORES[kind]} of {n:,} calibration rows"
-    interval = kind == "residual"
-    if k > n:
-        least = math.ceil(round(coverage / (1 - coverage), 9))
+    if k > n or scores[k - 1] == np.inf:
         whole = "the interval is infinite" if interval else "the set holds every label"
+        few = "are too few" if k > n else "hold too many predictions that are no number"
         refusal = Claim(
-            "coverage",
-            Strength.REFUSED,
+            *("coverage", Strength.REFUSED),
             objective=about,
-            detail=f"{n} calibration rows are too few for {percent}: {whole}",
-            fix=f"calibrate on at least {least:,} rows",
+            detail=f"{n} calibration rows {few} for {PERCENT} %: {whole}",
+            fix=f"calibrate on at least {math.ceil(PERCENT / (100 - PERCENT)):,} rows",
         )
         return [refusal]
-    q = conformal_quantile(scores, coverage)
-    what = (
-        f"lie within ±{q:.3g} of the prediction"
-        if interval
-        else "have their label in predict_set"
-    )
+    q = outwards(float(scores[k - 1]), up=True, digits=3)
+    near = f"lie within ±{q:.3g} of the prediction"
+    what = near if interval else "have their label in predict_set"
     marginal = Claim(
-        "coverage",
-        Strength.STATISTICAL,
-        k / (n + 1),
-        coverage,
-        met=True,
-        objective=about,
+        *("coverage", Strength.STATISTICAL, k / (n + 1), PERCENT / 100, True, about),
         theorem="the rank of a new score among exchangeable ones is uniform",
         assumptions=(_EXCHANGEABLE,),
-        detail=f"on average at least {percent} of new rows {what}",
+        detail=f"on average at least {PERCENT} % of new rows {what}",
     )
-    floor = coverage_floor(n, coverage, delta)
+    floor = float(betaincinv(k, n + 1 - k, DELTA * (1 - SURE)))
+    share = outwards(100 * floor, up=False, digits=3)
     given = Claim(
-        "coverage_floor",
-        Strength.STATISTICAL,
-        floor,
-        met=True,
+        *("coverage_floor", Strength.STATISTICAL, floor, None, True),
         theorem="given the calibration rows, coverage is at least Beta(k, n + 1 − k)",
         assumptions=("calibration rows and new rows are independent",),
-        delta=delta,
-        detail=f"with these {n:,} calibration rows at least {100 * floor:.3g} % do",
+        delta=DELTA,
+        detail=f"with these {n:,} calibration rows at least {share:.3g} % do",
     )
     return [marginal, given]

@@ -291,7 +291,44 @@ def fingerprint(
         "x": x_mark if np.isfinite(x_mark) else 0.0,
         "x_scale": float(np.abs(projected).max(initial=0.0)),
         "y": y_mark,
+        **unordered(projected, y),
     }
+
+
+def unordered(projected: Array, y: Any = None) -> dict[str, Any]:
+    """Sums over rows that tell their set, in whatever order they come.
+
+    A bounded function of each row's projection, in units of their root mean square, and
+    targets weighted by it.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        rms = float(np.sqrt(np.mean(np.square(projected)))) if len(projected) else 0.0
+        q = projected / rms if 0 < rms < np.inf else np.zeros(len(projected))
+        q = q / (1.0 + q * q)
+        marks = {"set": float(q.sum()), "rms": rms if rms < np.inf else 0.0}
+        if np.shape(y) == q.shape:
+            marks["y_set"] = float(y.sum() + q @ y)
+    return marks
+
+
+def same_rows(a: Mapping[str, Any], b: Mapping[str, Any], targets: bool) -> bool:
+    """Whether two fingerprints are of the same rows, in any order.
+
+    With ``targets`` these must agree too. Marks of older files know one order only.
+    """
+    if "x" not in a or "x" not in b or list(a["shape"]) != list(b["shape"]):
+        return False
+    if "set" not in a or "set" not in b:
+        ignored = ("weight", "s") if targets else ("weight", "s", "y")
+        return same_data(a, {**b, **{k: a[k] for k in ignored if k in a}})
+    pairs = [(a["rms"], b["rms"])]
+    if targets:
+        if "y_set" not in a or "y_set" not in b:
+            return False
+        pairs.append((a["y_set"], b["y_set"]))
+    return abs(a["set"] - b["set"]) <= 1e-9 * a["shape"][0] and all(
+        abs(one - other) <= 1e-9 * max(abs(one), abs(other)) for one, other in pairs
+    )
 
 
 def text_code(text: Any) -> int:
@@ -312,6 +349,7 @@ def text_fingerprint(codes: list[int], y: Array) -> dict[str, Any]:
         "x": float(row @ marks),
         "x_scale": 0.5,
         "y": float(row @ y),
+        **unordered(marks, y),
     }
 
 

@@ -52,15 +52,18 @@ def marks_of(
     some = np.arange(0, n, max(n // PROJECTED, 1))
     some = some if rows is None else np.union1d(some, rows)
     if table is None and len(getattr(X, "columns", ())) > 1:
-        marks = _of_frame(X, some)
+        marks = _of_frame(X, some, targets)
     elif table is None:
-        marks = _of_sequences(X, n)
+        marks = _of_sequences(X, n, targets)
     else:
-        table = table[some] if n > PROJECTED else table
         if holes and not sparse.issparse(table):
             table = np.where(np.isnan(table), MISSING, table)
-        marks = data.fingerprint(table, np.zeros(1), np.ones(1))
-        marks["shape"] = [n, int(table.shape[1])]
+        part = table[some] if n > PROJECTED else table
+        marks = data.fingerprint(part, np.zeros(1), np.ones(1))
+        projected = data.dot(table, data.direction(table.shape[1]))
+        marks |= {"shape": [n, int(table.shape[1])]} | data.unordered(
+            projected, targets
+        )
     row = data.direction(len(targets))
     return {
         **marks,
@@ -82,14 +85,17 @@ def as_table(X: Any) -> Any:
     return X.reshape(len(X), -1) if X.ndim >= 2 else None
 
 
-def _of_frame(X: Any, some: Array) -> dict[str, Any]:
+def _of_frame(X: Any, some: Array, targets: Array) -> dict[str, Any]:
     """Of columns of several kinds, texts among them."""
     part = X.iloc[some] if hasattr(X, "iloc") else X[some]
     columns = [_cells(column) for column in np.asarray(part, dtype=object).T]
     values = np.concatenate(columns)
+    known = len(some) == len(X) and len({len(column) for column in columns}) == 1
+    row = np.array(columns).T @ data.direction(len(columns)) if known else None
     return {
         "shape": [len(X), len(columns)],
         "dtype": "object",
+        **({} if row is None else data.unordered(row, targets)),
         "x": float(data.direction(len(values)) @ values),
         "x_scale": float(np.abs(values).max(initial=0.0)),
     }
@@ -107,7 +113,7 @@ def _cells(column: Array) -> Array:
 _NOTHING = {"None", "nan", "NaN", "NaT", "<NA>"}
 
 
-def _of_sequences(X: Any, n: int) -> dict[str, Any]:
+def _of_sequences(X: Any, n: int, targets: Array) -> dict[str, Any]:
     if hasattr(X, "columns") and len(X.columns) == 1:
         X = X[X.columns[0]]
     X = list(X)  # a series may number its rows otherwise
@@ -116,7 +122,9 @@ def _of_sequences(X: Any, n: int) -> dict[str, Any]:
     values = np.concatenate([*parts, lengths])
     first: tuple[int, ...] = np.shape(X[0]) if n else ()
     texts = n > 0 and all(isinstance(x, str) for x in X)
+    each = np.array([data.direction(len(part)) @ part for part in parts])
     return {
+        **data.unordered(each, targets),
         "shape": [n, int(first[1]) if len(first) > 1 else 1],
         "dtype": "str" if texts else "sequences",
         "x": float(data.direction(len(values)) @ values),

@@ -10,36 +10,45 @@ question alone decides which one is stated:
                                         may govern; Clopper–Pearson for P(loss > q)
     groups of rows                      groups are the independent units, not rows
     rows in order of time               a measured number, no interval
+
+An interval over the whole range of the loss says nothing, and is not met. The formulas
+are the verifier's own; failure probabilities are taken smaller by more than rounding.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import betainccinv, betaincinv
 
-from certus.bounds import (
-    Interval,
-    bounded_mean,
-    clopper_pearson,
-    empirical_bernstein,
-    hoeffding_interval,
-)
-from certus.bounds.intervals import check_losses
 from certus.certificate import Claim, Strength
 from certus.verify.data import Array
 from certus.wording import number
 
-__all__ = ["interval_claim", "risk_claims", "risk_interval"]
+__all__ = ["hoeffding", "interval_claim", "risk_claims", "risk_interval"]
 
 TASKS = ("classification", "binary", "multiclass", "regression")
+ROWS = ("rows drawn independently, new rows from the same distribution",)
 GROUPS = ("groups drawn independently, new groups from the same distribution",)
+#: By what share failure probabilities shrink and widths grow: more than is rounded.
+SURE = 1e-9
 
 
-@dataclass(frozen=True)
-class _Question:
+class Interval(NamedTuple):
+    """Between ``low`` and ``high`` lies the risk, save with probability ``delta``."""
+
+    low: float
+    high: float
+    value: float
+    delta: float
+    method: str
+    n: int
+    assumptions: tuple[str, ...] = ROWS
+
+
+class _Question(NamedTuple):
     """What is asked about, settled by the arguments and never by the losses.
 
     ``name`` is that of the claim, ``values`` has one entry per independent unit.
@@ -47,10 +56,82 @@ class _Question:
 
     name: str
     values: Array
-    low: float
-    high: float
-    counted: bool
-    grouped: bool
+    low: float = 0.0
+    high: float = 1.0
+    threshold: float | None = None
+    grouped: bool = False
+
+    @property
+    def counted(self) -> bool:
+        """Whether a count is asked about."""
+        return self.name != "mean_loss" and not self.grouped
+
+
+# -- formulas -------------------------------------------------------------------------
+
+
+def clopper_pearson(count: int, n: int, tail: float, upper: bool) -> tuple[Any, Any]:
+    """The p that do not put ``count`` of n in a tail: δ/2 on both sides, or δ above."""
+    tail = (tail if upper else tail / 2) * (1 - SURE)
+    low = 0.0 if upper or not count else float(betaincinv(count, n - count + 1, tail))
+    high = float(betainccinv(count + 1, n - count, tail)) if count < n else 1.0
+    return low, high
+
+
+def hoeffding(n: int, tail: float) -> float:
+    """√(ln(2/δ) / 2n), as a share of the range of the loss."""
+    return math.sqrt((math.log(2.0) - math.log(tail)) / (2 * n)) * (1 + SURE)
+
+
+def bernstein(n: int, tail: float, variance: float) -> float:
+    """√(2V·ln(3/δ)/n) + 7·ln(3/δ)/3(n − 1): too high, too low, and V too small."""
+    if n < 2:
+        return math.inf
+    log = math.log(3.0) - math.log(tail)
+    return (math.sqrt(2 * variance * log / n) + 7 * log / (3 * (n - 1))) * (1 + SURE)
+
+
+def _bounded(question: _Question, delta: float, models: int) -> list[Interval]:
+    """Intervals of the mean at δ/K, cut to the range of the loss.
+
+    The empirical Bernstein one, then Hoeffding's; the other way round where n alone
+    keeps the first from ever being narrower.
+    """
+    _, values, low, high, *_ = question
+    n, reach, tail = len(values), high - low, delta / models
+    mean = min(max(float(values.mean()), low), high)
+    variance = float(np.var((values - low) / reach, ddof=1)) if n > 1 else 0.0
+    slack = 8 * n * 2.0**-53 * max(abs(low), abs(high))
+    said = GROUPS if question.grouped else ROWS
+
+    def around(half: float, method: str) -> Interval:
+        wide = reach * half + slack
+        ends = max(low, mean - wide), min(high, mean + wide)
+        return Interval(*ends, mean, delta, method, n, said)
+
+    found = [
+        around(bernstein(n, tail, variance), "empirical Bernstein"),
+        around(hoeffding(n, tail), "Hoeffding"),
+    ]
+    hopeless = bernstein(n, tail, 0.0) >= hoeffding(n, tail)
+    return found[::-1] if hopeless else found
+
+
+def _interval(question: _Question, delta: float, models: int) -> Interval:
+    """The one that is stated."""
+    if not 0.0 < delta < 1.0:
+        raise ValueError(f"delta is {delta!r}; use a probability between 0 and 1.")
+    if models < 1:
+        raise ValueError(f"models is {models!r}; it must be at least 1.")
+    if not question.counted:
+        return _bounded(question, delta, models)[0]
+    count, n = int(question.values.sum()), len(question.values)
+    upper = question.name == "large_error"
+    ends = clopper_pearson(count, n, delta / models, upper)
+    return Interval(*ends, count / n, delta, "Clopper–Pearson", n)
+
+
+# -- claims ---------------------------------------------------------------------------
 
 
 def risk_claims(
@@ -93,7 +174,7 @@ def risk_claims(
         How many models are judged on the same rows (union bound).
     target : float, optional
         Largest risk asked for; the claim is met if the upper end is below. Without it
-        the interval itself is the promise and ``met`` is True.
+        the interval itself is the promise; one over the whole range promises nothing.
     rows : str
         What the rows are called in the sentences, for example ``"sealed rows"``.
 
@@ -115,70 +196,62 @@ def risk_claims(
     >>> [c.strength.value for c in risk_claims([3.1, 0.2], "regression", threshold=5.0)]
     ['refused', 'statistical']
     """
-    kind, values = _checked(losses, task, bounds)
+    question, values = _asked(losses, task, bounds, threshold, groups)
     if ordered:
-        return (_measured(kind, values, rows),)
-    claims = [_refused(values, rows)] if kind == "large_error" else []
-    if kind == "large_error" and threshold is None:
+        return (_measured(question.name, values, rows),)
+    claims = [_refused(values, rows)] if question.name == "large_error" else []
+    if question.name == "large_error" and threshold is None:
         return tuple(claims)
-    question = _question(kind, values, bounds, threshold, groups)
     interval = _interval(question, delta, models)
-    claims.append(
-        interval_claim(
-            interval,
-            question.name,
-            detail=_sentence(question, interval, threshold, delta, models),
-            objective=_basis(question, interval, len(values), threshold, models, rows),
-            target=target,
-        )
+    claim = interval_claim(
+        interval,
+        question.name,
+        detail=_sentence(question, interval, models),
+        objective=_basis(question, interval, models, f"{len(values):,} {rows}"),
+        target=target,
+        within=(question.low, question.high),
     )
-    return tuple(claims)
+    return (*claims, claim)
 
 
 def risk_interval(
-    losses: Any,
-    task: str,
-    *,
-    delta: float = 0.05,
-    bounds: tuple[float, float] | None = None,
-    threshold: float | None = None,
-    groups: Any = None,
-    ordered: bool = False,
-    models: int = 1,
+    losses: Any, task: str, *, delta: float = 0.05, models: int = 1, **asked: Any
 ) -> Interval | None:
     """The interval of :func:`risk_claims` as numbers; None where nothing is promised.
 
     Parameters
     ----------
-    losses, task, delta, bounds, threshold, groups, ordered, models
-        As in :func:`risk_claims`.
+    losses, task, delta, models, **asked
+        As in :func:`risk_claims`: bounds, threshold, groups, ordered.
 
     Examples
     --------
     >>> from certus.verify.statistical import risk_interval
-    >>> print(risk_interval([1] * 4 + [0] * 82, "binary"))
-    between 0.0128 and 0.115 with probability 95 % (Clopper–Pearson, n = 86)
+    >>> found = risk_interval([1] * 4 + [0] * 82, "binary")
+    >>> round(found.low, 4), round(found.high, 4), found.method
+    (0.0128, 0.1148, 'Clopper–Pearson')
     """
-    kind, values = _checked(losses, task, bounds)
-    if ordered or (kind == "large_error" and threshold is None):
-        return None
-    return _interval(_question(kind, values, bounds, threshold, groups), delta, models)
+    ordered = asked.pop("ordered", False)
+    question, _ = _asked(losses, task, **asked)
+    unbounded = question.name == "large_error" and question.threshold is None
+    return None if ordered or unbounded else _interval(question, delta, models)
 
 
 def interval_claim(
-    interval: Interval,
+    interval: Any,
     name: str,
     *,
     detail: str,
     objective: str = "",
     target: float | None = None,
+    within: tuple[float, float] = (0.0, 1.0),
 ) -> Claim:
     """An interval as a STATISTICAL claim; its value is the upper end.
 
     Parameters
     ----------
     interval : Interval
-        From ``certus.bounds``.
+        From here or from ``certus.bounds``.
     name : str
         Name of the claim.
     detail : str
@@ -187,6 +260,8 @@ def interval_claim(
         What the number speaks about.
     target : float, optional
         Largest upper end asked for.
+    within : (float, float), default=(0, 1)
+        The whole range: an interval that fills it says nothing.
 
     Examples
     --------
@@ -198,69 +273,61 @@ def interval_claim(
     >>> claim.met, claim.fix
     (False, 'more held-out rows, which narrow the interval')
     """
-    met = target is None or interval.high <= target
-    fix = ""
-    if not met:
-        near = target is not None and interval.value <= target
-        fix = "more held-out rows, which narrow the interval" if near else ""
-        fix = fix or "another model: the mean observed is above the target"
+    empty = interval.low <= within[0] and interval.high >= within[1]
+    met: bool | None = target is None or bool(interval.high <= target)
+    met = None if empty and met else met
+    near = empty or (target is not None and interval.value <= target)
+    more = "more held-out rows, which narrow the interval"
+    fix = more if near else "another model: the mean observed is above the target"
     return Claim(
-        name,
-        Strength.STATISTICAL,
-        interval.high,
-        target,
-        met,
-        objective,
+        *(name, Strength.STATISTICAL, interval.high, target, met, objective),
         f"{interval.method}: the interval holds the risk with probability at least "
         f"{1 - interval.delta:.6g} over the draw of the {interval.n:,} units",
-        interval.assumptions,
-        interval.delta,
-        0.0,
-        detail,
-        fix,
+        *(interval.assumptions, interval.delta, 0.0, detail, "" if met else fix),
     )
 
 
-def _checked(
-    losses: Any, task: str, bounds: tuple[float, float] | None
-) -> tuple[str, Array]:
+def _asked(
+    losses: Any,
+    task: str,
+    bounds: tuple[float, float] | None = None,
+    threshold: float | None = None,
+    groups: Any = None,
+) -> tuple[_Question, Array]:
     """Which claim answers, and the losses, which must be of its kind."""
-    if task not in TASKS:
-        raise ValueError(f"task is {task!r}; use one of {', '.join(TASKS)}.")
-    if bounds is not None:
-        return "mean_loss", check_losses(losses, *bounds)
-    values = check_losses(losses)
-    if task == "regression":
-        if values.min() < 0:
-            raise ValueError(
-                "losses of a regression are absolute errors and cannot be negative; "
-                "for another loss pass its bounds."
-            )
-        return "large_error", values
-    if not np.isin(values, (0.0, 1.0)).all():
+    values = np.asarray(losses, dtype=np.float64)
+    if values.ndim != 1 or not len(values):
         raise ValueError(
-            "losses of a classifier must be 0 (right) or 1 (wrong); for another loss "
-            "pass its bounds."
+            f"losses has shape {values.shape}; pass one number per row, at least one."
         )
-    return "error_rate", values
-
-
-def _question(
-    kind: str,
-    values: Array,
-    bounds: tuple[float, float] | None,
-    threshold: float | None,
-    groups: Any,
-) -> _Question:
-    if threshold is not None and kind == "large_error":
-        if not math.isfinite(threshold):
-            raise ValueError(f"threshold is {threshold!r}; use a finite number.")
-        values = (values > threshold).astype(np.float64)
+    low, high = (float(end) for end in bounds or (0.0, 1.0))
+    name = "error_rate" if task != "regression" else "large_error"
+    name = "mean_loss" if bounds is not None else name
+    inside = (low <= values) & (values <= high)
+    wrong = {
+        f"task is {task!r}; use one of {', '.join(TASKS)}.": task not in TASKS,
+        "losses holds NaN or infinity; drop or mend these rows first.": not np.isfinite(
+            values
+        ).all(),
+        f"({low!r}, {high!r}) are no bounds of a loss.": not 0 < high - low < math.inf,
+        f"losses lie outside [{low:.6g}, {high:.6g}]; pass the bounds that the loss "
+        "really has.": name == "mean_loss" and not inside.all(),
+        "losses of a regression are absolute errors and cannot be negative; for "
+        "another loss pass its bounds.": name == "large_error" and values.min() < 0,
+        "losses of a classifier must be 0 (right) or 1 (wrong); for another loss pass "
+        "its bounds.": name == "error_rate" and not np.isin(values, (0.0, 1.0)).all(),
+        f"threshold is {threshold!r}; use a finite number.": threshold is not None
+        and not math.isfinite(threshold),
+    }
+    for message, holds in wrong.items():
+        if holds:
+            raise ValueError(message)
+    units = values
+    if threshold is not None and name == "large_error":
+        units = (values > threshold).astype(np.float64)
     if groups is not None:
-        values = _group_means(values, groups)
-    low, high = bounds or (0.0, 1.0)
-    counted = kind != "mean_loss" and groups is None
-    return _Question(kind, values, low, high, counted, groups is not None)
+        units = _group_means(units, groups)
+    return _Question(name, units, low, high, threshold, groups is not None), values
 
 
 def _group_means(values: Array, groups: Any) -> Array:
@@ -282,80 +349,51 @@ def _group_means(values: Array, groups: Any) -> Array:
     return np.clip(means, values.min(), values.max())  # rounding may step outside
 
 
-def _interval(question: _Question, delta: float, models: int) -> Interval:
-    values = question.values
-    if question.counted:
-        side = "upper" if question.name == "large_error" else "both"
-        count = int(values.sum())
-        return clopper_pearson(count, len(values), delta, side=side, models=models)
-    found = bounded_mean(values, delta, question.low, question.high, models=models)
-    if not question.grouped:
-        return found
-    ends = found.low, found.high, found.value, found.delta
-    return Interval(*ends, found.method, found.n, GROUPS)
-
-
 # -- sentences ------------------------------------------------------------------------
 
 
-def _sentence(
-    question: _Question,
-    interval: Interval,
-    threshold: float | None,
-    delta: float,
-    models: int,
-) -> str:
+def _sentence(question: _Question, interval: Interval, models: int) -> str:
     where = "new groups like these" if question.grouped else "new rows like these"
-    if question.name == "large_error" and threshold is not None:
+    if question.name == "large_error" and question.threshold is not None:
         share = _percent(1.0 - interval.high, up=False)
-        near = number(_outwards(threshold, up=True, digits=4), 4)
+        near = number(outwards(question.threshold, up=True, digits=4), 4)
         over = ", on average over groups" if question.grouped else ""
-        kind = where.replace("groups", "rows")
         return (
-            f"at least {share} % of {kind} are within ±{near} of the prediction{over}"
+            f"at least {share} % of new rows like these are within ±{near} of the "
+            f"prediction{over}"
         )
-    show = _percent if question.name == "error_rate" else _plain
-    unit = " %" if question.name == "error_rate" else ""
+    shares = question.name == "error_rate"
 
-    def ends(found: Interval) -> tuple[str, str]:
-        return show(found.low, up=False) + unit, show(found.high, up=True) + unit
+    def ends(found: Interval, between: str) -> str:
+        low, high = (
+            f"{_percent(end, up=up)} %" if shares else number(outwards(end, up=up), 2)
+            for end, up in ((found.low, False), (found.high, True))
+        )
+        return f"{low} {between} {high}"
 
-    low, high = ends(interval)
-    args = question.values, delta, question.low, question.high
-    others = [
-        rule(*args, models=models) for rule in (hoeffding_interval, empirical_bernstein)
-    ]
     compared = "; ".join(
-        f"{other.method} {' to '.join(ends(other))}"
-        for other in others
+        f"{other.method} {ends(other, 'to')}"
+        for other in sorted(
+            _bounded(question, interval.delta, models), key=lambda rule: rule.method
+        )
         if other.method != interval.method
     )
-    return f"between {low} and {high} on {where} (for comparison, {compared})"
+    return f"between {ends(interval, 'and')} on {where} (for comparison, {compared})"
 
 
-def _basis(
-    question: _Question,
-    interval: Interval,
-    n_rows: int,
-    threshold: float | None,
-    models: int,
-    rows: str,
-) -> str:
+def _basis(question: _Question, interval: Interval, models: int, rows: str) -> str:
     """Formula, what was observed, and the method, in one line."""
     formula = {
         "error_rate": "P(wrong label)",
         "mean_loss": f"mean loss, in [{number(question.low)}, {number(question.high)}]",
-        "large_error": f"P(|error| > {threshold:.6g})" if threshold is not None else "",
+        "large_error": f"P(|error| > {question.threshold or 0.0:.6g})",
     }[question.name]
     if question.counted:
-        count = int(question.values.sum())
-        seen = f"{count:,} of {n_rows:,} {rows}"
+        seen = f"{int(question.values.sum()):,} of {rows}"
     elif question.grouped:
-        seen = (
-            f"{number(interval.value)} over {interval.n:,} groups ({n_rows:,} {rows})"
-        )
+        seen = f"{number(interval.value)} over {interval.n:,} groups ({rows})"
     else:
-        seen = f"{number(interval.value)} on {n_rows:,} {rows}"
+        seen = f"{number(interval.value)} on {rows}"
     both = f" at delta/{models}: {models} models compared" if models > 1 else ""
     return f"{formula}: {seen} ({interval.method}{both})"
 
@@ -387,7 +425,7 @@ def _refused(values: Array, rows: str) -> Claim:
     )
 
 
-def _outwards(value: float, *, up: bool, digits: int = 2) -> float:
+def outwards(value: float, *, up: bool, digits: int = 2) -> float:
     """Round to a few digits, away from the interval: the sentence stays true."""
     if value == 0.0 or not math.isfinite(value):
         return value
@@ -400,10 +438,6 @@ def _outwards(value: float, *, up: bool, digits: int = 2) -> float:
     return float(whole / 10.0**unit)
 
 
-def _plain(value: float, *, up: bool) -> str:
-    return number(_outwards(value, up=up), 2)
-
-
 def _percent(share: float, *, up: bool | None = None) -> str:
     value = 100 * share
-    return number(value if up is None else _outwards(value, up=up), 2)
+    return number(value if up is None else outwards(value, up=up), 2)
