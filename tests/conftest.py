@@ -7,6 +7,7 @@ numbers in every test, whatever ran before it.
 """
 
 import os
+import signal
 import sys
 
 # Read when SciPy is first imported; without it scikit-learn skips its array API checks.
@@ -35,3 +36,14 @@ def torch_seed():
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         yield
+
+
+@pytest.fixture
+def ctrl_c():
+    """SIGINT interrupts this test, also where the shell has it ignored (``pytest &``).
+
+    Python leaves an ignored signal ignored, and a test that sends one would wait.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -37,7 +37,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("COLUMNS", "FORCE_COLOR", "CERTUS_DEBUG", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(fitting, "REPORT_SECONDS", 0.2)  # figures are tested elsewhere
-    monkeypatch.setattr(cache._announcer, "told", True)  # a new clone compiles kernels
+    monkeypatch.setattr(
+        cache._compilation, "told", True
+    )  # a new clone compiles kernels
     return tmp_path
 
 

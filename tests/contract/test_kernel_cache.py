@@ -5,8 +5,10 @@ process loads what the first compiled. A kernel that computes something else (st
 broken) may spoil a fit but never its certificate.
 """
 
+import ctypes
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -175,11 +177,32 @@ def test_a_damaged_cache_does_not_stop_a_fit(tmp_path: Path) -> None:
 def test_only_kernels_of_ours_are_announced_and_once(
     package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setattr(cache._announcer, "told", False)
+    monkeypatch.setattr(cache._compilation, "told", False)
     compiled = cache.numba.njit(lambda x: x + 1)
     compiled.py_func.__module__ = f"{package}.some"
     assert (compiled(1), compiled(1.0), compiled(1)) == (2, 2.0, 2)
     assert capsys.readouterr().err.count("compiling") == (package == "certus")
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_while_the_compiler_calls_back_is_not_lost() -> None:
+    """ctypes ignores what a callback raises, and LLVM calls back while it compiles."""
+    callback = ctypes.PYFUNCTYPE(None)(lambda: signal.raise_signal(signal.SIGINT))
+    compiled = cache.numba.njit(lambda x: x - 1)
+    compiled.py_func.__module__ = "certus.some"
+    compiler = compiled._compiler
+    compile_it = compiler.compile
+
+    def interrupted(*args: Any) -> Any:
+        callback()
+        return compile_it(*args)
+
+    compiler.compile = interrupted
+    before = sys.unraisablehook
+    with pytest.raises(KeyboardInterrupt):
+        compiled(3)
+    assert sys.unraisablehook == before
+    assert compiled(3) == 2
 
 
 def test_a_slow_start_from_a_warm_cache_is_silent(tmp_path: Path) -> None:

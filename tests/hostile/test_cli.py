@@ -34,7 +34,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("COLUMNS", "FORCE_COLOR", "CERTUS_DEBUG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(fitting, "REPORT_SECONDS", 0.2)  # figures are tested elsewhere
-    monkeypatch.setattr(cache._announcer, "told", True)  # a new clone compiles kernels
+    monkeypatch.setattr(
+        cache._compilation, "told", True
+    )  # a new clone compiles kernels
     return tmp_path
 
 
@@ -341,7 +343,7 @@ def test_interrupt_keeps_complete_candidates(
     args = ["fit", table(n=60), "--target", "y", "--json"]
     assert main(args) == 130
     shown = capsys.readouterr()
-    assert "interrupted; what was complete was written" in shown.err
+    assert shown.err == "certus: interrupted; what was complete was written.\n"
     report = json.loads(shown.out)
     found = report["comparison"]
     assert found["status"] == "interrupted" and found["chosen"] == "ridge"
@@ -362,7 +364,11 @@ def test_a_real_interrupt_leaves_a_whole_file_or_none() -> None:
     X = generator.normal(size=(6000, 20))
     y = X[:, 0] * X[:, 1] + generator.normal(size=6000)
     pl.DataFrame(X).with_columns(y=pl.Series(y)).write_parquet("big.parquet")
-    command = "import sys; from certus.cli import main; sys.exit(main())"
+    command = (
+        "import signal, sys; "  # a shell may have it ignored
+        "signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from certus.cli import main; sys.exit(main())"
+    )
     args = [sys.executable, "-c", command, "fit", "big.parquet", "--target", "y"]
     for seconds in (1.0, 6.0):
         with subprocess.Popen(
@@ -383,17 +389,45 @@ def test_a_real_interrupt_leaves_a_whole_file_or_none() -> None:
         assert not list(Path().glob("*.tmp*"))
 
 
+WAITING = """
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+from certus.cli import fitting, main
+def compare(*_):
+    print("ready", flush=True)
+    time.sleep(60)
+fitting._compare = compare
+code = main(["fit"])
+print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
+sys.exit(code)
+"""
+
+
+def test_an_interrupt_stops_a_command_that_began_with_it_ignored() -> None:
+    """As behind ``&`` in a script; what was ignored is ignored again afterwards."""
+    with subprocess.Popen(
+        [sys.executable, "-c", WAITING], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == b"ready\n"
+        running.send_signal(signal.SIGINT)
+        out, said = running.communicate(timeout=30)
+    assert running.returncode == 130 and out == b"True\n"
+    assert said == b"certus: interrupted; nothing was written.\n"
+
+
 def test_interrupt_at_the_report_leaves_the_model(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("certus.report.audit", interrupt)
     assert main(["fit", table(), "--target", "y", *RIDGE]) == 130
     shown = capsys.readouterr()
-    assert "what was complete was written" in shown.err
+    assert shown.err == "certus: interrupted; what was complete was written.\n"
     assert "wrote t.certus\n" in shown.out and not Path("t.html").exists()
     assert certus.load("t.certus").certificate_.met is True
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupted_import_is_an_interrupt(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

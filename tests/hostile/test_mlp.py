@@ -188,6 +188,7 @@ def test_the_clock_ends_a_fit(solver):
     assert model.predict(wide).shape == (4000,)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("solver", ["adam", "lbfgs"])
 def test_ctrl_c_leaves_a_fitted_model(solver):
     wide, many = rng.standard_normal((4000, 300)), rng.integers(2, size=4000)

@@ -131,6 +131,7 @@ def test_max_time_ends_within_an_epoch(model):
     assert len(model.history_["objective"]) >= 1
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @every
 def test_interrupt_within_an_epoch_leaves_a_fitted_model(model):
     texts = long_texts()

@@ -20,7 +20,6 @@ from certus.cli.screen import (
     Stop,
     out,
     progress,
-    remark,
     say,
     say_certificate,
     say_claims,
@@ -90,7 +89,7 @@ def run(
         _say_result(result)
     if result.code == INTERRUPTED:
         kept = "what was complete was written." if places[0] else "nothing was written."
-        remark(f"interrupted; {kept}")
+        raise Stop(f"interrupted; {kept}", code=INTERRUPTED)
     return result.code
 
 

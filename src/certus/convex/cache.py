@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import stat
 import sys
 import tempfile
@@ -94,30 +95,55 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     return compiled
 
 
-class _Announcer(events.Listener):
-    """Says why a person waits, once, when numba begins to compile a kernel of ours.
+class _Compilation(events.Listener):
+    """Looks after the person who waits while numba compiles a kernel of ours.
 
     numba tells of compilations only: machine code read from the cache is no event.
+    The first one is announced. A Ctrl-C that arrives while LLVM calls back into Python
+    is ignored there, by the rules of ctypes; it is sent again once numba is done.
     """
 
     def __init__(self) -> None:
         self.told = False
+        self._depth = 0
+        self._pressed = False
+        self._hook = sys.unraisablehook
 
     def on_start(self, event: Any) -> None:
-        function = getattr(event.data["dispatcher"], "py_func", None)
-        package = getattr(function, "__module__", "").partition(".")[0]
-        if self.told or package != "certus":
+        if not _is_ours(event):
             return
-        self.told = True
-        sys.stderr.write(
-            "certus: compiling kernels for this machine; this happens once per "
-            "installation\n"
-        )
-        sys.stderr.flush()
+        if not self.told:
+            self.told = True
+            sys.stderr.write(
+                "certus: compiling kernels for this machine; this happens once per "
+                "installation\n"
+            )
+            sys.stderr.flush()
+        self._depth += 1
+        if self._depth == 1:
+            self._hook, sys.unraisablehook = sys.unraisablehook, self._note
 
     def on_end(self, event: Any) -> None:
-        pass
+        if not _is_ours(event):
+            return
+        self._depth -= 1
+        if self._depth == 0:
+            sys.unraisablehook = self._hook
+            if self._pressed:
+                self._pressed = False
+                signal.raise_signal(signal.SIGINT)
+
+    def _note(self, ignored: Any) -> None:
+        if issubclass(ignored.exc_type, KeyboardInterrupt):
+            self._pressed = True
+        else:
+            self._hook(ignored)
 
 
-_announcer = _Announcer()
-events.register("numba:compile", _announcer)  # type: ignore[no-untyped-call]
+def _is_ours(event: Any) -> bool:
+    function = getattr(event.data["dispatcher"], "py_func", None)
+    return getattr(function, "__module__", "").partition(".")[0] == "certus"
+
+
+_compilation = _Compilation()
+events.register("numba:compile", _compilation)  # type: ignore[no-untyped-call]
