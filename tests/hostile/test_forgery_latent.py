@@ -90,6 +90,15 @@ def test_small_variances_are_held_to_their_own_size():
     assert least < 1e-7 * model.explained_variance_[0]
     forged = put(model.explained_variance_, -1, 1.1 * least)
     caught(changed(model, explained_variance_=forged), Z)
+    Z = X * [
+        1e3,
+        1e2,
+        1.0,
+        0.1,
+        0.1,
+    ]  # of less, beside the whole, rounding tells naught
+    model = theirs.PCA(3).fit(Z)
+    assert model.noise_variance_ < 1e-7 * model.explained_variance_[0]
     caught(changed(model, noise_variance_=1.1 * model.noise_variance_), Z)
 
 

@@ -158,7 +158,7 @@ def test_saved_and_loaded(tmp_path):
         assert set(vars(back)) == set(vars(model))
         np.testing.assert_array_equal(back.transform(DIGITS), model.transform(DIGITS))
         checked = certus.certify(back, DIGITS, level="full")
-        assert checked.met and checked["eckart_young"].value < 1e-12
+        assert checked.met and checked["eckart_young"].value < 1e-11
 
 
 # -- scikit-learn's own, certified ----------------------------------------------------
@@ -172,7 +172,7 @@ def test_theirs_are_certified(solver, level):
     assert certificate.met and certificate.status == "solved"
     assert certificate["ritz_residual"].value < 1e-9
     assert all(claim.met is not False for claim in certificate.claims)
-    assert certificate["eckart_young"].value < 1e-12
+    assert certificate["eckart_young"].value < 1e-11
     assert certificate.primary == "ritz_residual"
 
 

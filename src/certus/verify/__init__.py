@@ -18,7 +18,7 @@ import numpy as np
 
 from certus import terms as t
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
-from certus.verify import foreign, kmeans, online, stating
+from certus.verify import foreign, kmeans, online, spectral, stating
 from certus.verify.attributes import check_decorrelation
 from certus.verify.blocks import cores
 from certus.verify.comparing import no_sealed_rows, union_claim
@@ -50,7 +50,6 @@ from certus.verify.networks import check_network
 from certus.verify.nonnegative import check_nonnegative
 from certus.verify.pac_bayes import check_pac_bayes
 from certus.verify.ratings import check_ratings
-from certus.verify.spectral import check_spectral
 from certus.verify.statistical import risk_claims
 from certus.verify.text_classifier import check_text_classifier
 from certus.verify.texts import check_cooccurrence, check_word_counts
@@ -101,7 +100,6 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
     "penalised_network": check_penalised_network,
     "refused": foreign.check_refused,
     "ratings": check_ratings,
-    "spectral": check_spectral,
     "word_counts": check_word_counts,
     "text_classifier": check_text_classifier,
 }
@@ -109,7 +107,7 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
 
 #: Rooms that read their statement from the model's parameters. Each is a module with
 #: ``Statement`` (a NamedTuple), ``READERS`` (by class name) and ``check``.
-ROOMS: tuple[Any, ...] = (kmeans, online)
+ROOMS: tuple[Any, ...] = (kmeans, online, spectral)
 READERS: dict[str, stating.Reader] = {
     name: reader for room in ROOMS for name, reader in room.READERS.items()
 }

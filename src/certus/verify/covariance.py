@@ -1,6 +1,8 @@
 """The covariance of rows about a point, as the verifier computes it: one pass, float64.
 
-Where rows are fewer than columns it is never formed; the centred rows stand for it.
+Where rows are fewer than columns it is never formed; the centred rows stand for it. Of
+either, an entry is off by at most γ times the deviations of its two columns: rows are
+multiplied in runs of 256, so that γ = γ_{depth(n) + d + 4} for any product with it.
 """
 
 from __future__ import annotations
@@ -10,12 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from certus.verify.blocks import add_up, over_blocks
+from certus.verify.bounded import GROUP, RUN, depth, eigen, gamma
 from certus.verify.data import Array
 
 EPS = float(np.finfo(np.float64).eps)
 #: Up to so many rows or columns, eigenvalues are computed.
 EIGEN = 2_000
-_BLOCK = 1 << 17
 _SMALL = 1024
 
 
@@ -25,6 +28,7 @@ class Spread(NamedTuple):
     matrix: Array
     diagonal: Array
     formed: bool
+    share: float = 0.0  # γ of its entries, and of products with them
 
     def times(self, B: Array) -> Array:
         """S @ B."""
@@ -39,36 +43,51 @@ class Spread(NamedTuple):
         _, s, Vt = np.linalg.svd(self.matrix, full_matrices=False)
         return np.square(s), Vt.T
 
+    def bounds(self) -> tuple[Array, float]:
+        """Eigenvalues, falling, those that are not zero, and how far they may be off.
+
+        ‖E‖ ≤ γ·tr S for the rounding E in S (|E_ij| ≤ γ·s_i s_j).
+        """
+        M = self.matrix if self.formed else self.matrix @ self.matrix.T
+        values, _, off = eigen(M)
+        return values, off + 2 * self.share * float(self.diagonal.sum())
+
     def scaled(self, u: Array, some: Array | None = None) -> Spread:
         """That of some columns, each multiplied by its number in u."""
         some = np.ones(len(self.diagonal), dtype=bool) if some is None else some
         matrix = self.matrix[:, some] * u
         if self.formed:
             matrix = matrix[some] * u[:, None]
-        return Spread(matrix, self.diagonal[some] * u * u, self.formed)
+        return self._replace(matrix=matrix, diagonal=self.diagonal[some] * u * u)
 
     def about_the_mean(self, shift: Array) -> Spread:
         """The covariance about the mean, which lies at ``shift``."""
         if self.formed:
             matrix = self.matrix - np.outer(shift, shift)
-            return Spread(matrix, np.diag(matrix).copy(), True)
+            return self._replace(matrix=matrix, diagonal=np.diag(matrix).copy())
         rows = self.matrix - shift / math.sqrt(len(self.matrix))
-        return Spread(rows, np.einsum("ij,ij->j", rows, rows), False)
+        return self._replace(matrix=rows, diagonal=np.einsum("ij,ij->j", rows, rows))
 
 
 def covariance_about(X: Any, point: Array) -> tuple[Spread, Array]:
     """Σ(x − p)(x − p)ᵀ/n and mean of x − p, in one pass over the rows."""
     n, d = X.shape
+    share = gamma(depth(n) + d + 4)
     if d > n and d > _SMALL:
-        rows = X - point
+        rows = np.subtract(X, point, dtype=np.float64)
         shift = rows.mean(axis=0)
         rows = rows / math.sqrt(n)
-        return Spread(rows, np.einsum("ij,ij->j", rows, rows), False), shift
-    square, total = np.zeros((d, d)), np.zeros(d)
-    size = max(1, _BLOCK // d)
-    for i in range(0, n, size):
-        block = np.subtract(X[i : i + size], point, dtype=np.float64)
-        square += block.T @ block
-        total += block.sum(axis=0)
+        return Spread(rows, np.einsum("ij,ij->j", rows, rows), False, share), shift
+
+    def look(part: slice) -> tuple[Array, Array]:
+        square, total = np.zeros((d, d)), np.zeros(d)
+        for i in range(part.start, part.stop, RUN):
+            rows = X[i : min(i + RUN, part.stop)]
+            block = np.subtract(rows, point, dtype=np.float64)
+            square += block.T @ block
+            total += block.sum(axis=0)
+        return square, total
+
+    square, total = add_up(over_blocks(look, n, RUN * GROUP))
     square /= n
-    return Spread(square, np.diag(square).copy(), True), total / n
+    return Spread(square, np.diag(square).copy(), True, share), total / n

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from certus.certificate import Evidence
-from certus.verify.foreign_common import NOTE, TOL
+from certus.verify.foreign_common import NOTE
 
 
 def _gaussian_mixture(model: Any) -> tuple[Evidence, str]:
@@ -50,21 +50,9 @@ def _nmf(model: Any) -> tuple[Evidence, str]:
     return Evidence("nonnegative", (), params), NOTE
 
 
-def _pca(model: Any) -> tuple[Evidence, str]:
-    fix = "svd_solver='full', or certus.factor.PCA"
-    return Evidence("spectral", (), {"centred": True, "tol": TOL, "fix": fix}), NOTE
-
-
-def _truncated_svd(model: Any) -> tuple[Evidence, str]:
-    fix = "algorithm='arpack', or certus.factor.TruncatedSVD"
-    return Evidence("spectral", (), {"centred": False, "tol": TOL, "fix": fix}), NOTE
-
-
 #: By scikit-learn's class name.
 STATEMENTS: dict[str, Callable[[Any], tuple[Evidence, str]]] = {
     "FactorAnalysis": _factor_analysis,
     "GaussianMixture": _gaussian_mixture,
     "NMF": _nmf,
-    "PCA": _pca,
-    "TruncatedSVD": _truncated_svd,
 }
