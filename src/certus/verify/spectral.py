@@ -202,7 +202,7 @@ def _residual_claim(
         "ritz_residual",
         Number(value, upper - value if math.isfinite(value) else 0.0),
         tol,
-        f"each is within {upper:.1e} of σ₁ of a singular value{asked}",
+        f"each is within {upper:.0e} of σ₁ of a singular value{asked}",
         missed=f"one may be {upper:.2g} of σ₁ from any singular value{asked}",
         objective="min(δ/σ, √δ, σ + ‖Av‖)/σ₁,  δ = ‖AᵀAv − σ²v‖,  the worst of "
         f"{len(delta)}; A = X{' − 1mᵀ' if given.centred else ''}",
@@ -264,8 +264,8 @@ def _attributes_claim(model: Any, given: Data, found: Moments, agree: float) -> 
         agree,
         f"{text}agree",
         missed=f"{text}are {worst:.2g} off",
-        objective="variances, ratios, mean and noise beside what σ and ‖A‖² make them, "
-        "by their size, or that of rounding in ‖A‖² where it is more",
+        objective="variances, ratios, mean, noise against σ and ‖A‖², by their size or "
+        "that of its rounding",
         fix="fit again",
     )
 
@@ -367,12 +367,13 @@ def _best_claim(
     captured = found.squares - rest.value
     m = 0.0 if found.gram is not None else gamma(n + d + 16)
     slack = math.sqrt(k) * (found.loose + m * found.raw) + k * off + rest.rounding
+    slack = slack / whole if found.squares > 0 else 0.0
     value = max(best - captured, 0.0) / whole
     return proved(
         "eckart_young",
-        Number(value, slack / whole if found.squares > 0 else 0.0),
+        Number(value, slack),
         tol,
-        f"captures all that {k} directions can, to {value:.1e} of the whole",
+        f"captures all that {k} directions can, to {value + slack:.0e} of the whole",
         missed=f"{k} other directions capture {100 * best / whole:.4g} % of the whole, "
         f"these {100 * captured / whole:.4g} %",
         objective="(Σ of the k largest σ² − ‖A Vᵀ‖²)/‖A‖², all singular values "
