@@ -94,7 +94,7 @@ class Meeting(NamedTuple):
         """Judge a pipeline by its split, and a bare model on all rows."""
         from certus.selection import Recheck, recheck
         from certus.verify import certify as recompute
-        from certus.verify.data import same_data
+        from certus.verify import same_data
 
         if hasattr(self.model, "encoder_"):
             return recheck(self.model, self.split, self.X, self.y, level=level)

@@ -29,8 +29,7 @@ from certus.base import (
 from certus.certificate import Evidence
 from certus.fairness.attribute import Attributed, basis_of
 from certus.fairness.groups import Array
-from certus.terms import L2
-from certus.verify.problem import problems_of
+from certus.fairness.levels import level_of
 
 
 def _has(method: str) -> Any:
@@ -149,7 +148,7 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         found = clone(self.estimator)
         options = {} if sample_weight is None else {"sample_weight": sample_weight}
         found.fit(X, y, **options)
-        alpha = _level(found, X, y, sample_weight)
+        alpha = level_of(found, y, sample_weight)
         s = row_weights(sample_weight, len(X))
         U = basis_of(A, s)
         Z = np.asarray(X, dtype=np.float64)
@@ -274,21 +273,3 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         tags.input_tags.sparse = tags.input_tags.sparse and self._is_network
         tags.non_deterministic = inner.non_deterministic
         return tags
-
-
-def _level(model: Any, X: Array, y: Any, sample_weight: Any) -> float:
-    """Alpha of the penalty ½·alpha·‖w‖² beside the mean loss of a fitted model."""
-    evidence = getattr(getattr(model, "certificate_", None), "evidence", None)
-    if evidence is None or evidence.kind != "linear":
-        raise TypeError(
-            f"{type(model).__name__} is neither a linear model of certus nor a network "
-            "of certus.deep. GroupReduction serves any estimator with sample_weight."
-        )
-    problems, _, _ = problems_of(model, evidence, X, y, sample_weight)
-    levels = {p.penalty.alpha for p in problems if isinstance(p.penalty, L2)}
-    if len(levels) != 1 or not all(isinstance(p.penalty, L2) for p in problems):
-        raise ValueError(
-            f"{type(model).__name__} should have one L2 penalty and no other beside "
-            "this one: leave out L1 parts, and set alpha above 0 or C to a number."
-        )
-    return float(levels.pop())

@@ -32,8 +32,7 @@ from certus.report.document import Audit, Figure
 from certus.report.rows import Array, Rows, Task, column_names, make_rows
 from certus.selection import Split, make_split, recheck, sealed_rows
 from certus.selection.inspection import take_column
-from certus.verify import certify, risk_claims
-from certus.verify.data import same_data
+from certus.verify import certify, risk_claims, same_data
 
 __all__ = ["audit"]
 

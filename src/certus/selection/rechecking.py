@@ -17,8 +17,7 @@ from certus.selection.comparing import losses_of
 from certus.selection.inspection import names_of, take, take_column
 from certus.selection.splits import sealed_rows
 from certus.table.pipeline import read_target
-from certus.verify import certify, risk_claims
-from certus.verify.data import same_data
+from certus.verify import certify, risk_claims, same_data
 
 __all__ = ["Recheck", "recheck"]
 

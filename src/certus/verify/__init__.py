@@ -36,6 +36,7 @@ from certus.verify.curvature import MARGIN
 from certus.verify.data import same_data
 from certus.verify.embeddings import check_negative_sampling
 from certus.verify.expectation import check_em
+from certus.verify.foreign import unwrap
 from certus.verify.gaussian_factors import check_gaussian_factors
 from certus.verify.glove import check_glove
 from certus.verify.gradient import check_gradient
@@ -54,15 +55,17 @@ from certus.verify.statistical import risk_claims
 from certus.verify.text_classifier import check_text_classifier
 from certus.verify.texts import check_cooccurrence, check_word_counts
 
+#: The door: what other packages may use. Its modules are the verifier's own.
 __all__ = [
-    "CHECKERS",
     "certify",
     "check",
     "judge",
     "no_sealed_rows",
     "risk_claims",
+    "same_data",
     "seen_in_fit",
     "union_claim",
+    "unwrap",
 ]
 
 Checked = tuple[list[Claim], Status, dict[str, Any]]
@@ -160,7 +163,7 @@ def certify(
     if level not in ("quick", "full"):
         raise ValueError(f"level is {level!r}; use 'quick' or 'full'.")
     calibration = getattr(model, "calibration_certificate_", None)
-    model, X = foreign.unwrap(model, X)
+    model, X = unwrap(model, X)
     if calibration is not None and was_calibrated_on(calibration, X, y):
         return judge(model, calibration.evidence, X, y, level="full", origin="certify")
     stated = getattr(model, "certificate_", None)
