@@ -29,7 +29,7 @@ def test_claims_of_a_good_fit(table: Any) -> None:
     X, y = table
     found = KNeighborsClassifier(3).fit(X, y).certificate_
     assert found.primary == "nearest_neighbours" and found.met
-    assert found.status is Status.SOLVED and found.value == 0.0
+    assert found.status is Status.SOLVED and found.value < 1e-12
     claim = found["nearest_neighbours"]
     assert claim.strength is Strength.PROVED and "64 of 250" in claim.detail
     assert found["training_rows"].met and found["training_rows"].value == 0
@@ -38,12 +38,12 @@ def test_claims_of_a_good_fit(table: Any) -> None:
 @pytest.mark.parametrize("metric", ["euclidean", "manhattan", "chebyshev"])
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix, sparse.csc_array])
 def test_distances_of_the_verifier(table: Any, metric: str, form: Any) -> None:
-    from certus.certificate import Evidence
-    from certus.verify.neighbors import _distances
+    from certus.verify.neighbors import READERS, _distances
 
     X, _ = table
     X = X * (np.abs(X) > 0.5)
-    row = _distances(Evidence("neighbors", params={"metric": metric}), form(X))
+    stated = READERS["KNeighborsClassifier"](KNeighborsClassifier(metric=metric))
+    row = _distances(stated, form(X))
     assert row is not None
     expected = pairwise_distances(X[3:4], X, metric=metric)[0]
     np.testing.assert_allclose(row(3), expected, rtol=1e-12, atol=1e-12)
@@ -52,15 +52,14 @@ def test_distances_of_the_verifier(table: Any, metric: str, form: Any) -> None:
 @pytest.mark.parametrize("p", [1.0, 2.0, 3.0])
 def test_tiny_sparse_distances_keep_their_digits(p: float) -> None:
     """Near copies of a long row: nothing may be lost by subtracting its norm."""
-    from certus.certificate import Evidence
-    from certus.verify.neighbors import _distances
+    from certus.verify.neighbors import READERS, _distances
 
     rng = np.random.default_rng(0)
     base = 1e3 * rng.normal(size=40) * (rng.uniform(size=40) < 0.5)
     X = np.tile(base, (30, 1))
     X += 1e-6 * rng.normal(size=X.shape) * (rng.uniform(size=X.shape) < 0.3)
-    params = {"metric": "minkowski", "p": p}
-    row = _distances(Evidence("neighbors", params=params), sparse.csr_matrix(X))
+    stated = READERS["KNeighborsClassifier"](KNeighborsClassifier(p=p))
+    row = _distances(stated, sparse.csr_matrix(X))
     assert row is not None
     gaps = np.abs(X - X[7]).astype(np.longdouble)
     exact = (gaps**p).sum(axis=1) ** (1 / np.longdouble(p))
@@ -72,13 +71,12 @@ def test_tiny_sparse_distances_keep_their_digits(p: float) -> None:
 def test_weighted_minkowski_of_the_verifier(table: Any, p: float, form: Any) -> None:
     from scipy.spatial.distance import cdist
 
-    from certus.certificate import Evidence
-    from certus.verify.neighbors import _distances
+    from certus.verify.neighbors import READERS, _distances
 
     X, _ = table
     w = np.linspace(0.1, 3, 6)
-    params = {"metric": "minkowski", "p": p, "w": list(w)}
-    row = _distances(Evidence("neighbors", params=params), form(X))
+    model = KNeighborsClassifier(p=p, metric_params={"w": list(w)})
+    row = _distances(READERS["KNeighborsClassifier"](model), form(X))
     assert row is not None
     expected = cdist(X[3:4], X, "minkowski", p=p, w=w)[0]
     np.testing.assert_allclose(row(3), expected, rtol=1e-11)
@@ -172,6 +170,73 @@ def test_precomputed_distances_are_read_off(table: Any) -> None:
     assert model.certificate_.met
     plain = KNeighborsClassifier(3).fit(X, y)
     assert np.array_equal(model.predict(D[:40]), plain.predict(X[:40]))
+
+
+@pytest.mark.parametrize("ours", [True, False])
+@pytest.mark.parametrize("dtype", [np.int64, np.int8, np.float32, np.float16])
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
+def test_rows_kept_in_another_precision_are_other_rows(
+    table: Any, ours: bool, dtype: Any, form: Any
+) -> None:
+    X, y = table
+    kind = KNeighborsClassifier if ours else theirs.KNeighborsClassifier
+    model = kind(3, algorithm="brute").fit(form(X), y)
+    model._fit_X = form(X.astype(dtype)) if form is np.asarray else model._fit_X
+    if form is not np.asarray:
+        model._fit_X = form(X.astype(np.int64 if dtype == np.float16 else dtype))
+    found = certus.certify(model, form(X), y)
+    assert found["training_rows"].met is False and found.met is False
+    assert found["training_rows"].value == len(X)
+
+
+@pytest.mark.parametrize("ours", [True, False])
+@pytest.mark.parametrize(
+    "change",
+    [{"p": 1}, {"metric": "chebyshev"}, {"metric_params": {"w": [9, 1, 1, 1, 1, 0]}}],
+)
+def test_a_distance_changed_after_the_fit(table: Any, ours: bool, change: Any) -> None:
+    X, y = table
+    kind = KNeighborsClassifier if ours else theirs.KNeighborsClassifier
+    model = kind(4).fit(X, y)
+    assert certus.certify(model, X, y).met
+    found = certus.certify(model.set_params(**change), X, y)
+    assert found.met is False
+
+
+@pytest.mark.parametrize("k", [1, 7])
+def test_another_number_of_neighbours_is_judged_as_it_is(table: Any, k: int) -> None:
+    X, y = table
+    model = KNeighborsClassifier(4).fit(X, y).set_params(n_neighbors=k)
+    found = certus.certify(model, X, y)
+    assert found.met and f"the {k} found" in found["nearest_neighbours"].detail
+
+
+def test_sample_weight_is_refused(table: Any) -> None:
+    X, y = table
+    for kind in (KNeighborsClassifier, theirs.KNeighborsClassifier):
+        with pytest.raises(ValueError, match="takes no sample_weight"):
+            certus.certify(kind().fit(X, y), X, y, np.ones(len(y)))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int32])
+def test_sparse_small_integers_do_not_wrap(dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 100, size=(80, 6))
+    y = rng.normal(size=80)
+    model = KNeighborsRegressor(3).fit(sparse.csr_matrix(X.astype(float)), y)
+    assert certus.certify(model, sparse.csr_matrix(X.astype(dtype)), y).met
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-165, 1e165, 1e300])
+def test_distances_at_the_ends_of_the_range(table: Any, scale: float) -> None:
+    X, y = table
+    model = KNeighborsClassifier(3, algorithm="brute").fit(X, y)
+    names = model.kneighbors(X)[1]
+    model = Wrong(3, algorithm="brute").fit(X * scale, y)
+    np.testing.assert_array_equal(model.kneighbors(X * scale)[1], names)
+    assert certus.certify(model, X * scale, y).met
+    model.how = "farther"
+    assert certus.certify(model, X * scale, y).met is False
 
 
 # -- leaving one out ----------------------------------------------------------------

@@ -43,6 +43,7 @@ class NeighborsBase(MultiOutputMixin, Estimator):
     """The parameters, ``kneighbors`` and ``kneighbors_graph``; abstract."""
 
     _fit_method: str
+    _y: Array
 
     def __init__(
         self,
@@ -109,6 +110,16 @@ class NeighborsBase(MultiOutputMixin, Estimator):
         return X, y
 
     @property
+    def rows_(self) -> Any:
+        """The training rows kept, or the distances between them."""
+        return self._fit_X
+
+    @property
+    def targets_(self) -> Array:
+        """The targets kept: numbers, or positions among ``classes_``."""
+        return self._y
+
+    @property
     def algorithm_(self) -> str:
         """How neighbours are found: ``"kd_tree"`` or ``"brute"``."""
         return self._fit_method
@@ -125,7 +136,7 @@ class NeighborsBase(MultiOutputMixin, Estimator):
         unlearned = {*self.get_params(), "certificate_", *TRANSIENT}
         learned = {k: v for k, v in vars(self).items() if k not in unlearned}
         monitor.close(learned)
-        return Fitted(Evidence("neighbors", params=statement(self)), X, y)
+        return Fitted(Evidence("neighbors"), X, y)
 
     def _metric(self) -> Metric:
         params = self.effective_metric_params_
@@ -264,17 +275,6 @@ class NeighborsBase(MultiOutputMixin, Estimator):
         tags.input_tags.positive_only = self._pairwise()
         tags.input_tags.allow_nan = self._allows_nan()
         return tags
-
-
-def statement(model: Any) -> dict[str, Any]:
-    """What is to be verified: which distance, as data."""
-    metric = model._metric()
-    name, weights = metric.name, metric.weights
-    return {
-        "metric": name if isinstance(name, str) else getattr(name, "__name__", "?"),
-        "p": None if metric.code is None else metric.p,
-        "w": None if weights is None else [float(w) for w in weights],
-    }
 
 
 def _own_copy(X: Any) -> Any:

@@ -18,7 +18,7 @@ import numpy as np
 
 from certus import terms as t
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
-from certus.verify import foreign, kmeans, online, spectral, stating
+from certus.verify import foreign, kmeans, neighbors, online, spectral, stating
 from certus.verify.attributes import check_decorrelation
 from certus.verify.blocks import cores
 from certus.verify.comparing import no_sealed_rows, union_claim
@@ -46,7 +46,6 @@ from certus.verify.kernel import check_kernel
 from certus.verify.linear_networks import check_autoencoder, check_deep_linear
 from certus.verify.margin import check_margin
 from certus.verify.mixture import check_mixture
-from certus.verify.neighbors import check_neighbors
 from certus.verify.networks import check_network
 from certus.verify.nonnegative import check_nonnegative
 from certus.verify.pac_bayes import check_pac_bayes
@@ -96,7 +95,6 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
     "margin": check_margin,
     "mixture": check_mixture,
     "negative_sampling": check_negative_sampling,
-    "neighbors": check_neighbors,
     "network": check_network,
     "nonnegative": check_nonnegative,
     "pac_bayes": check_pac_bayes,
@@ -110,7 +108,12 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
 
 #: Rooms that read their statement from the model's parameters. Each is a module with
 #: ``Statement`` (a NamedTuple), ``READERS`` (by class name) and ``check``.
-ROOMS: tuple[Any, ...] = (kmeans, online, spectral)
+ROOMS: tuple[Any, ...] = (
+    kmeans,
+    neighbors,
+    online,
+    spectral,
+)
 READERS: dict[str, stating.Reader] = {
     name: reader for room in ROOMS for name, reader in room.READERS.items()
 }

@@ -272,16 +272,6 @@ def _liblinear(model: Any) -> dict[str, Any]:
     return params
 
 
-def _neighbors(model: Any) -> tuple[Evidence, str]:
-    """Which distance the neighbours are nearest by."""
-    metric, params = model.effective_metric_, model.effective_metric_params_
-    name = metric if isinstance(metric, str) else getattr(metric, "__name__", "?")
-    w = params.get("w")
-    weights = None if w is None else [float(v) for v in np.asarray(w)]
-    stated = {"metric": name, "p": params.get("p"), "w": weights}
-    return Evidence("neighbors", params=stated), NOTE
-
-
 #: By scikit-learn's class name.
 STATEMENTS: dict[str, Callable[[Any], tuple[Evidence, str]]] = {
     "LinearRegression": _least_squares,
@@ -303,8 +293,6 @@ STATEMENTS: dict[str, Callable[[Any], tuple[Evidence, str]]] = {
     "SGDRegressor": _sgd,
     "LinearSVC": _linear_svc,
     "LinearSVR": _linear_svr,
-    "KNeighborsClassifier": _neighbors,
-    "KNeighborsRegressor": _neighbors,
     "MLPClassifier": _network,
     "MLPRegressor": _network,
 }
