@@ -89,6 +89,26 @@ class ConformalWitness(NamedTuple):
     scores: Array
 
 
+class RatingsWitness(NamedTuple):
+    """Of a factorisation of ratings: where its run began, and how it went.
+
+    Items start at ``start``, or at ``init_std`` times normal numbers from ``seed``.
+    """
+
+    seed: int | None = None
+    init_std: float | None = None
+    n_iter: int | None = None
+    diverged: bool = False
+    start: Array | None = None
+    start_bias: Array | None = None
+
+
+class GloVeWitness(NamedTuple):
+    """Of a factorisation of counts: whether its steps exploded."""
+
+    diverged: bool = False
+
+
 #: By the kind that a model file names.
 WITNESSES: dict[str, type[Any]] = {
     "linear": LinearWitness,
@@ -100,4 +120,6 @@ WITNESSES: dict[str, type[Any]] = {
     "pac_bayes": PriorWitness,
     "perceptron": MistakesWitness,
     "conformal": ConformalWitness,
+    "glove": GloVeWitness,
+    "ratings": RatingsWitness,
 }

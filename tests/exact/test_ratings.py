@@ -249,7 +249,7 @@ def test_masked_als_is_dense_als_when_everything_is_observed():
     options = {"biases": False, "tol": None, "max_iter": 7, "random_state": 0}
     model = MatrixFactorization(3, user_penalty=0.7, **options).fit(X)
     Z = 0.1 * np.random.default_rng(
-        model.certificate_.evidence.params["seed"]
+        model.certificate_.evidence.witness.seed
     ).standard_normal((10, 3))
     for _ in range(7):
         W = np.linalg.solve(Z.T @ Z + 0.7 * np.eye(3), Z.T @ X.T).T

@@ -1,15 +1,18 @@
 """The verifier's numbers about factorisations, against solves and long fits."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from scipy import sparse
 
 import certus
-from certus.certificate import Strength
+from certus.certificate import Status, Strength
 from certus.factor import ImplicitALS, MatrixFactorization
-from certus.verify.factorisation import EXACT, Side, bracket, solve, spectral_norm
+from certus.verify import ratings, stating
+from certus.verify.half_steps import EXACT, Side, bracket, least, solve, step
+from certus.verify.half_steps import bound as sizes_of
 from certus.verify.rating_entries import read
-from certus.verify.ratings import Explicit, Implicit, _lower_bound
 
 
 def some_ratings(n=40, m=25, seed=0):
@@ -25,13 +28,14 @@ def unfinished(form, seed=0, **options):
     X = some_ratings(seed=seed)
     cls = MatrixFactorization if form == "explicit" else ImplicitALS
     model = cls(3, tol=None, max_iter=2, random_state=seed, **options).fit(X)
-    entries = read(model, X, None, None, form == "implicit")
-    params = model.certificate_.evidence.params
-    return (
-        X,
-        model,
-        (Explicit if form == "explicit" else Implicit)(model, params, entries),
-    )
+    return X, model, looked_at(model, X)
+
+
+def looked_at(model, X, weights=None):
+    """What the verifier makes of a model and its ratings."""
+    stated = stating.state(model, ratings.READERS)
+    counted = stated.alpha is not None
+    return ratings.Found(model, stated, *read(model, X, None, weights, counted))
 
 
 @pytest.mark.parametrize("form", ["explicit", "implicit"])
@@ -41,55 +45,78 @@ def test_the_bracket_holds_the_gain_of_an_exact_solve(form, k, seed):
     _, _, found = unfinished(form, seed)
     rng = np.random.default_rng(seed)
     point = tuple(part + 0.1 * rng.standard_normal(part.shape) for part in found.point)
-    side = found.side(k, point)
-    x = found.rows(k, point)
+    problem = found.problem
+    if form == "implicit":
+        point = (*point[:2], *found.point[2:])
+    side, x = problem.side(k, point), problem.rows(k, point)
 
     def value(point):
-        users = found.side(0, point)
-        return found.value_at(point, users.products(found.rows(0, point)))
+        return problem.value(point, problem.errors(point))[0]
 
-    gain = value(point) - value(found.moved(point, k, solve(side)))
-    g = side.gradient(x, side.products(x))
+    e = problem.errors(point)
+    g = side.gradient(x, problem.slopes(e))
+    gain = value(point) - value(problem.moved(point, k, x - solve(side, g)[0]))
+    sizes = problem.bound(k, e, point)
     widths = []
-    for steps in (0, 1, 3, EXACT):
-        low, high = (found.twice * bound for bound in bracket(side, g, steps))
+    for steps in (0, 1, 4, EXACT):
+        found = bracket(side, g, sizes, step(side, g, steps))
+        low, high = problem.twice * found.low.sum(), problem.twice * found.high.sum()
         assert low <= gain * (1 + 1e-9)
-        assert gain <= high * (1 + 1e-9)
+        assert gain <= (high + problem.twice * found.allowance.sum()) * (1 + 1e-9)
+        assert found.allowance.sum() <= 1e-9 * gain
         widths.append(high - low)
-    assert widths == sorted(widths, reverse=True)
+    assert all(b <= a + 1e-9 * gain for a, b in pairwise(widths))
     assert widths[-1] <= 1e-9 * gain
+    found = least(side, g, sizes)
+    assert 0.1 * gain <= problem.twice * found.low.sum() <= gain
+    assert found.allowance.sum() <= 1e-9 * gain
 
 
 def test_the_gradient_is_that_of_finite_differences():
     _, _, found = unfinished("implicit")
-    side = found.side(0)
-    x = found.rows(0) + 0.1
-    g = found.twice * side.gradient(x, side.products(x))
+    problem, point = found.problem, found.point
+    side = problem.side(0, point)
+    x = problem.rows(0, point) + 0.1
+    at = problem.moved(point, 0, x)
+    g = problem.twice * side.gradient(x, problem.slopes(problem.errors(at)))
     for place in ((0, 0), (7, 2), (33, 1)):
         values = []
         for h in (1e-5, -1e-5):
             moved = x.copy()
             moved[place] += h
-            values.append(
-                found.value_at(found.moved(found.point, 0, moved), side.products(moved))
-            )
+            at = problem.moved(point, 0, moved)
+            values.append(problem.value(at, problem.errors(at))[0])
         assert (values[0] - values[1]) / 2e-5 == pytest.approx(g[place], rel=1e-6)
 
 
 def test_without_a_penalty_there_is_no_upper_bound():
     rng = np.random.default_rng(0)
     X = some_ratings()
-    none = np.zeros((3, 3))
-    side = Side(
-        *(X.indptr, X.indices, np.ones(X.nnz), X.data),
-        *(rng.standard_normal((25, 3)), none, np.ones(40)),
-    )
-    g = rng.standard_normal((40, 3))
-    assert bracket(side, g, 0).high == np.inf
+    Y = rng.standard_normal((25, 3))
+    side = Side(X, np.ones(X.nnz), Y, np.zeros(3), np.ones(40))
+    g, x = rng.standard_normal((40, 3)), np.zeros((40, 3))
+    lengths = np.column_stack([np.linalg.norm(Y, axis=1), np.zeros(25)])
+    sizes = sizes_of(side, x, -X.data, np.zeros((40, 2)), lengths)
+    d = step(side, g, EXACT)
+    assert np.all(bracket(side, g, sizes, d).high == np.inf)
+    # Unless a bound on the least eigenvalue is proved, row by row.
+    d, floor = solve(side, g)
+    for u in range(40):
+        Z = Y[X[u].indices]
+        assert floor[u] <= np.linalg.eigvalsh(Z.T @ Z)[0] * (1 + 1e-12)
+    full = np.diff(X.indptr) >= 5
+    assert np.all(floor[full] > 0)
+    gain = bracket(side, g, sizes, d, floor)
+    for u in np.flatnonzero(full):
+        Z = Y[X[u].indices]
+        exact = 0.5 * g[u] @ np.linalg.solve(Z.T @ Z, g[u])
+        assert gain.high[u] + gain.allowance[u] >= exact * (1 - 1e-9)
+        assert gain.high[u] == pytest.approx(exact, rel=1e-9)
     model = MatrixFactorization(3, user_penalty=0.0, random_state=0, tol=1e-2)
     claim = model.fit(X).certificate_["half_step_gain"]
     assert claim.strength is Strength.MEASURED
     assert claim.met is None
+    assert model.certificate_.status is Status.UNDECIDED
 
 
 @pytest.mark.parametrize("scale", ["rows", "ratings"])
@@ -114,18 +141,19 @@ def test_the_lower_bound_is_below_every_fit_and_tight_where_the_rank_suffices(
     for K in (1, 4):
         model = MatrixFactorization(K, tol=None, max_iter=3, random_state=K, **options)
         model.fit(X, sample_weight=weights)
-        entries = read(model, X, None, weights, False)
-        found = Explicit(model, model.certificate_.evidence.params, entries)
-        bound, proved, _ = _lower_bound(found)
-        assert proved
-        assert bound <= floor * (1 + 1e-9)
+        bound, rounding, strength, _ = ratings._lower_bound(
+            looked_at(model, X, weights)
+        )
+        assert strength is Strength.PROVED
+        assert bound - rounding <= floor * (1 + 1e-9)
+        assert rounding <= 1e-9 * floor
 
 
 def test_the_spectral_norm_is_never_below_the_largest_singular_value():
     A = sparse.random(60, 40, 0.2, random_state=0, format="csr")
     top = np.linalg.svd(A.toarray(), compute_uv=False)[0]
     for B in (A, A.T.tocsr()):
-        norm, proved = spectral_norm(B)
+        norm, proved = ratings.spectral_norm(B)
         assert proved
         assert top <= norm <= top * (1 + 1e-6)
 

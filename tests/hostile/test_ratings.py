@@ -361,17 +361,18 @@ def test_other_ratings_have_another_fingerprint(cls):
 
 
 def test_stated_penalties_cannot_be_lowered():
-    """A certificate whose evidence states another objective fails on it."""
+    """The parameters state the objective, and the evidence has no say in it."""
     import dataclasses
 
     X = some_ratings()
     model = MatrixFactorization(3, user_penalty=20.0, random_state=0).fit(X)
     evidence = model.certificate_.evidence
-    forged = dict(evidence.params, penalties=[0.5, 0.5, 0.5])
+    forged = dict(evidence.params, penalties=[0.5, 0.5, 0.5], tol=1e9)
     model.certificate_ = dataclasses.replace(
         model.certificate_, evidence=dataclasses.replace(evidence, params=forged)
     )
-    assert certus.certify(model, X).met is False
+    assert certus.certify(model, X).value == model.certificate_.value
+    assert certus.certify(model.set_params(user_penalty=0.5), X).met is False
 
 
 def test_biases_of_a_model_that_states_none_are_found():

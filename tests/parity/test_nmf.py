@@ -12,7 +12,8 @@ from sklearn.decomposition import NMF
 
 import certus
 from certus.certificate import Strength
-from certus.verify.nonnegative import Penalty, gap
+from certus.terms import NonNegative as Penalty
+from certus.verify.nonnegative import gap
 
 RNG = np.random.default_rng(0)
 X = RNG.random((60, 4)) @ RNG.random((4, 20)) + 0.1 * RNG.random((60, 20))
@@ -53,7 +54,7 @@ def test_the_gap_bounds_what_the_best_factor_gains(seed, l1, l2):
     for W in (rng.random((5, 3)), optimum, optimum + 1e-4 * rng.random((5, 3))):
         gains = value(Y, W, H, penalty) - least
         found = gap(Y, H, W, penalty)
-        assert found.value + found.allowance >= gains - 1e-12
+        assert found.value + found.rounding >= gains - 1e-12
     assert gap(Y, H, optimum, penalty).value < 1e-9
     assert gap(sparse.csr_matrix(Y), H, optimum, penalty).value < 1e-9
 

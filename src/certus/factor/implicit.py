@@ -19,6 +19,7 @@ from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.convex.design import Array
 from certus.convex.threads import run_blocks
+from certus.evidence import RatingsWitness
 from certus.factor.matrix import resume
 from certus.factor.rating_kernels import (
     conjugate_block,
@@ -167,21 +168,9 @@ class ImplicitALS(Recommender):
         self.user_factors_, self.item_factors_ = W, Z
         self.history_ = monitor.history
         monitor.close({"user_factors_": W, "item_factors_": Z})
-        params = {
-            "form": "implicit",
-            "solver": self.solver,
-            "alpha": float(self.alpha),
-            "penalty": float(self.penalty),
-            "tol": None if self.tol is None else float(self.tol),
-            "seed": seed,
-            "init_std": float(self.init_std),
-            "n_iter": int(self.n_iter_),
-            "fix": f"raise max_iter (now {self.max_iter})",
-        }
-        arrays = {} if start is None else {"start": start}
-        return Fitted(
-            Evidence("ratings", (), params, arrays), matrix, None, None, status
-        )
+        run = (seed, float(self.init_std), self.n_iter_, False)
+        evidence = Evidence("ratings", witness=RatingsWitness(*run, start))
+        return Fitted(evidence, matrix, None, None, status)
 
     def _scores_of_new(self, places: Array, values: Array) -> Array:
         if values.min() < 0:

@@ -18,6 +18,7 @@ from certus.base import Fitted, certified_fit, check_choice, check_number
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.convex.design import Array
+from certus.evidence import RatingsWitness
 from certus.factor.rating_solvers import (
     Point,
     Problem,
@@ -198,11 +199,13 @@ class MatrixFactorization(Recommender):
             setattr(self, name, value)
         self.history_ = monitor.history
         monitor.close(found)
-        evidence = _evidence(self, seed, start, status)
+        began = (seed, float(self.init_std), self.n_iter_, status is Status.DIVERGED)
+        witness = RatingsWitness(*began, *(start or ()))
         placed = None
         if len(weights):
             parts = (weights, matrix.indices, matrix.indptr)
             placed = sparse.csr_matrix(parts, matrix.shape)
+        evidence = Evidence("ratings", witness=witness)
         return Fitted(evidence, matrix, None, placed, status)
 
     def _offsets(self) -> tuple[float, Array, Array]:
@@ -318,29 +321,3 @@ def _attributes(point: Point, mean: float) -> dict[str, Any]:
         "item_biases_": point.c,
         "mean_": mean,
     }
-
-
-def _evidence(
-    model: MatrixFactorization,
-    seed: int,
-    start: tuple[Array, Array] | None,
-    status: Status,
-) -> Evidence:
-    w, z, b = _penalties(model)
-    als = model.solver == "als"
-    fix = f"raise max_iter (now {model.max_iter})"
-    params = {
-        "form": "explicit",
-        "solver": model.solver,
-        "biases": bool(model.biases),
-        "penalties": [w, z, b],
-        "scale": model.penalty_scale,
-        "tol": float(model.tol) if als and model.tol is not None else None,
-        "seed": seed,
-        "init_std": float(model.init_std),
-        "n_iter": int(model.n_iter_),
-        "diverged": status is Status.DIVERGED,
-        "fix": fix if als else f"{fix}, or change learning_rate",
-    }
-    arrays = {} if start is None else {"start": start[0], "start_bias": start[1]}
-    return Evidence("ratings", (), params, arrays)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from certus.base import Model, check_number
@@ -43,6 +44,14 @@ class Recommender(Model):
         self.users_, self.items_ = ratings.users, ratings.items
         self._seen_starts = ratings.matrix.indptr
         self._seen_items = ratings.matrix.indices
+
+    @property
+    def seen_(self) -> Any:
+        """Users × items, true where ``fit`` was given a rating: what is left out."""
+        shape = (len(self.users_), len(self.items_))
+        ones = np.ones(len(self._seen_items), dtype=bool)
+        parts = (ones, self._seen_items, self._seen_starts)
+        return sparse.csr_matrix(parts, shape)
 
     def _offsets(self) -> tuple[float, Array, Array]:
         """The constant, and what users and items add to it."""

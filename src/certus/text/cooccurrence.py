@@ -125,11 +125,11 @@ class Cooccurrence(TextInput, Model):
         y : None
             Ignored.
         """
-        params = pair_settings(self)
+        pairs = pair_settings(self)
         corpus = self._read(X)
-        self.matrix_ = count_pairs(corpus, **params)
+        self.matrix_ = count_pairs(corpus, **pairs)
         self.vocabulary_, self.counts_ = corpus.words, corpus.counts
-        return Fitted(Evidence("cooccurrence", params=params), corpus, None)
+        return Fitted(Evidence("cooccurrence"), corpus, None)
 
     def _sources(self, texts: Iterable[Any]) -> Iterable[Any]:
         return in_contexts(texts, self.context)

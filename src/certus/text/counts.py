@@ -115,8 +115,7 @@ class BagOfWords(TextInput, Model):
         self.vocabulary_, self.counts_ = corpus.words, corpus.counts
         self.document_counts_ = document_counts(corpus)
         self.n_documents_ = corpus.n_documents
-        params = {"min_count": self.min_count, "max_words": self.max_words}
-        return Fitted(Evidence("word_counts", params=params), corpus, None)
+        return Fitted(Evidence("word_counts"), corpus, None)
 
     def fit_transform(self, X: Iterable[Any], y: Any = None) -> Any:
         """Fit, and the counts of the same documents, which are read once.

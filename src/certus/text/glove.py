@@ -26,6 +26,7 @@ from certus.base import (
 )
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
+from certus.evidence import GloVeWitness
 from certus.text.cooccurrence import count_pairs, in_contexts, pair_settings
 from certus.text.corpus import Array
 from certus.text.counts import document_counts
@@ -198,8 +199,8 @@ class GloVe(WordVectors, Model):
         y : None
             Ignored.
         """
-        params = _check_parameters(self)
-        counted = X if isinstance(X, Counted) else self._count(X, params)
+        pairs = _check_parameters(self)
+        counted = X if isinstance(X, Counted) else self._count(X, pairs)
         before = self._previous(counted)
         self.vocabulary_ = counted.words
         monitor = Monitor(self, X, None, None, self.max_time)
@@ -207,10 +208,9 @@ class GloVe(WordVectors, Model):
         self.history_ = monitor.history
         self.n_iter_ = len(monitor.history["objective"])
         monitor.close(_attributes(_factors(self)))
-        if status is Status.DIVERGED:
-            fix = f"lower learning_rate (now {self.learning_rate:g})"
-            params |= {"diverged": True, "fix": fix}
-        return Fitted(Evidence("glove", params=params), counted, None, None, status)
+        witness = GloVeWitness(status is Status.DIVERGED)
+        evidence = Evidence("glove", witness=witness)
+        return Fitted(evidence, counted, None, None, status)
 
     def fit_counts(self, matrix: Any, vocabulary: Sequence[str] | None = None) -> GloVe:
         """Fit to co-occurrence counts taken elsewhere.
@@ -251,10 +251,9 @@ class GloVe(WordVectors, Model):
         self.fit(Counted(words, None, None, counts))
         return self
 
-    def _count(self, X: Any, params: dict[str, Any]) -> Counted:
+    def _count(self, X: Any, pairs: dict[str, Any]) -> Counted:
         corpus = self._read(X)
-        names = ("context", "window", "weighting", "symmetric")
-        matrix = count_pairs(corpus, **{name: params[name] for name in names})
+        matrix = count_pairs(corpus, **pairs)
         if matrix.nnz == 0:
             raise ValueError(
                 "No two words keep company: every context holds one word of the "
@@ -301,14 +300,7 @@ def _check_parameters(model: GloVe) -> dict[str, Any]:
     check_number("max_iter", model.max_iter, 1, integer=True)
     check_number("tol", model.tol)
     check_number("max_time", model.max_time, none=True)
-    return {
-        **pair_settings(model),
-        "x_max": float(model.x_max),
-        "alpha": float(model.alpha),
-        "biases": bool(model.biases),
-        "tol": float(model.tol) if model.solver == "als" else None,
-        "fix": f"raise max_iter (now {model.max_iter})",
-    }
+    return pair_settings(model)
 
 
 def _check_counts(matrix: Any) -> Any:

@@ -18,7 +18,18 @@ import numpy as np
 
 from certus import terms as t
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
-from certus.verify import foreign, kmeans, neighbors, online, spectral, stating
+from certus.verify import (
+    foreign,
+    glove,
+    kmeans,
+    neighbors,
+    nonnegative,
+    online,
+    ratings,
+    spectral,
+    stating,
+    texts,
+)
 from certus.verify.attributes import check_decorrelation
 from certus.verify.blocks import cores
 from certus.verify.comparing import no_sealed_rows, union_claim
@@ -38,7 +49,6 @@ from certus.verify.embeddings import check_negative_sampling
 from certus.verify.expectation import check_em
 from certus.verify.foreign import unwrap
 from certus.verify.gaussian_factors import check_gaussian_factors
-from certus.verify.glove import check_glove
 from certus.verify.gradient import check_gradient
 from certus.verify.group_rates import check_group_mixture, check_group_thresholds
 from certus.verify.huber import check_huber
@@ -47,12 +57,9 @@ from certus.verify.linear_networks import check_autoencoder, check_deep_linear
 from certus.verify.margin import check_margin
 from certus.verify.mixture import check_mixture
 from certus.verify.networks import check_network
-from certus.verify.nonnegative import check_nonnegative
 from certus.verify.pac_bayes import check_pac_bayes
-from certus.verify.ratings import check_ratings
 from certus.verify.statistical import risk_claims
 from certus.verify.text_classifier import check_text_classifier
-from certus.verify.texts import check_cooccurrence, check_word_counts
 
 #: The door: what other packages may use. Its modules are the verifier's own.
 __all__ = [
@@ -80,13 +87,11 @@ _EARLY_FIX = {
 CHECKERS: dict[str, Callable[..., Checked]] = {
     "autoencoder": check_autoencoder,
     "em": check_em,
-    "cooccurrence": check_cooccurrence,
     "covariance_penalty": check_covariance_penalty,
     "linear": check_linear,
     "decorrelation": check_decorrelation,
     "deep_linear": check_deep_linear,
     "gaussian_factors": check_gaussian_factors,
-    "glove": check_glove,
     "gradient": check_gradient,
     "group_mixture": check_group_mixture,
     "group_thresholds": check_group_thresholds,
@@ -96,12 +101,9 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
     "mixture": check_mixture,
     "negative_sampling": check_negative_sampling,
     "network": check_network,
-    "nonnegative": check_nonnegative,
     "pac_bayes": check_pac_bayes,
     "penalised_network": check_penalised_network,
     "refused": foreign.check_refused,
-    "ratings": check_ratings,
-    "word_counts": check_word_counts,
     "text_classifier": check_text_classifier,
 }
 
@@ -109,10 +111,14 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
 #: Rooms that read their statement from the model's parameters. Each is a module with
 #: ``Statement`` (a NamedTuple), ``READERS`` (by class name) and ``check``.
 ROOMS: tuple[Any, ...] = (
+    glove,
     kmeans,
     neighbors,
+    nonnegative,
     online,
+    ratings,
     spectral,
+    texts,
 )
 READERS: dict[str, stating.Reader] = {
     name: reader for room in ROOMS for name, reader in room.READERS.items()

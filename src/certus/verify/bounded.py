@@ -82,6 +82,11 @@ def proved(
     )
 
 
+def measured(name: str, value: float | None, detail: str, **words: Any) -> Claim:
+    """A number without a promise."""
+    return Claim(name, Strength.MEASURED, value, detail=detail, **words)
+
+
 def verdict(claims: list[Claim], remarks: tuple[str, ...] = ()) -> Status:
     """Put first what is missed, then what is undecided; the status that follows."""
 

@@ -34,25 +34,8 @@ def _factor_analysis(model: Any) -> tuple[Evidence, str]:
     return Evidence("gaussian_factors", (), params), NOTE
 
 
-def _nmf(model: Any) -> tuple[Evidence, str]:
-    """scikit-learn scales the penalties by the other side's length."""
-    beta = {"frobenius": 2.0, "kullback-leibler": 1.0, "itakura-saito": 0.0}
-    share, d = float(model.l1_ratio), model.components_.shape[1]
-    same = isinstance(model.alpha_H, str)
-    own, other = float(model.alpha_W), model.alpha_W if same else model.alpha_H
-    params = {
-        "beta": beta.get(model.beta_loss, model.beta_loss),
-        "tol": float(model.tol),
-        "on_W": [d * own * share, d * own * (1 - share)],
-        "on_H_per_row": [float(other) * share, float(other) * (1 - share)],
-        "fix": f"a smaller tol (now {float(model.tol):g}) and a larger max_iter",
-    }
-    return Evidence("nonnegative", (), params), NOTE
-
-
 #: By scikit-learn's class name.
 STATEMENTS: dict[str, Callable[[Any], tuple[Evidence, str]]] = {
     "FactorAnalysis": _factor_analysis,
     "GaussianMixture": _gaussian_mixture,
-    "NMF": _nmf,
 }

@@ -9,296 +9,379 @@ weak duality of the convex relaxation (nuclear norm), and repeats the run.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
-from certus.certificate import Claim, Evidence, Status, Strength
-from certus.verify import data
+from certus.certificate import Claim, Status, Strength
+from certus.evidence import RatingsWitness
+from certus.verify import data, stating
 from certus.verify.blocks import over_blocks
+from certus.verify.bounded import TINY, Number, U, gamma, measured, proved, verdict
 from certus.verify.data import Array
-from certus.verify.factorisation import (
-    EPS,
-    EXACT,
-    Side,
-    bracket,
-    least,
-    solve,
-    spectral_norm,
-)
-from certus.verify.rating_entries import Explicit, Implicit, mislaid, read
+from certus.verify.half_steps import EXACT, bracket, filled, least, solve, step
+from certus.verify.rating_entries import Explicit, Implicit, Point, factors, read
 
+EXPLICIT = "½Σ s·(x − μ − b − c − w·z)² + ½Σ λ_w‖w‖² + λ_z‖z‖² + λ_b(b² + c²)"
+IMPLICIT = "Σ (1 + α·count)·(p − w·z)² + λ(‖W‖² + ‖Z‖²)"
+RIDGE = "with the items fixed each user has a ridge problem, and the other way round: "
+RIDGE += "its excess over a dual point, as a share of the objective"
+RELAXED = "weak duality of the convex relaxation, ½(λ_w‖W‖² + λ_z‖Z‖²) ≥ "
+RELAXED += "√(λ_wλ_z)‖WZᵀ‖_*: residuals of spectral norm √(λ_wλ_z) are feasible"
+LOCAL = ("the problem is not convex: a better factorisation may exist",)
+STEPS = ("stochastic steps of fixed size stop short of the minimum",)
 #: Cells up to which a fully observed matrix is decomposed at level "full".
 DENSE = 4_000_000
 #: Entries below which a second thread costs more than it gains.
 ALONE = 50_000
 #: Without a target, a bound above this share of the objective is made tighter.
 ROUGH = 0.1
+#: Largest rise of the objective in a half-step that is repeated, as a share of it.
+RISE = 1e-9
+NAMES = ("user_factors_", "item_factors_", "user_biases_", "item_biases_")
 
 
-def check_ratings(
-    model: Any, evidence: Evidence, X: Any, y: Any, sample_weight: Any, level: str
+class Statement(NamedTuple):
+    """What a factorisation minimises, and how far a half-step may still get."""
+
+    n_factors: int
+    penalties: tuple[float, float, float]  # of users, of items, of biases
+    tol: float | None
+    fix: str
+    stochastic: bool = False
+    biases: bool = False
+    by_ratings: bool = False  # penalties count once for each rating
+    alpha: float | None = None  # of counts
+
+
+def _explicit(model: Any) -> Statement:
+    w, sgd = float(model.user_penalty), str(model.solver) == "sgd"
+    others = (model.item_penalty, model.bias_penalty)
+    z, b = (w if p is None else float(p) for p in others)
+    tol = None if sgd or model.tol is None else float(model.tol)
+    fix = f"raise max_iter (now {model.max_iter})" + ", or change learning_rate" * sgd
+    by_ratings = str(model.penalty_scale) == "ratings"
+    found = (int(model.n_factors), (w, z, b), tol, fix, sgd)
+    return Statement(*found, bool(model.biases), by_ratings)
+
+
+def _implicit(model: Any) -> Statement:
+    tol = None if model.tol is None else float(model.tol)
+    penalty, alpha = float(model.penalty), float(model.alpha)
+    fix = f"raise max_iter (now {model.max_iter})"
+    three = (penalty, penalty, 0.0)
+    return Statement(int(model.n_factors), three, tol, fix, alpha=alpha)
+
+
+READERS: dict[str, stating.Reader] = {
+    "MatrixFactorization": _explicit,
+    "ImplicitALS": _implicit,
+}
+
+
+def check(
+    model: Any,
+    stated: Statement,
+    witness: Any,
+    X: Any,
+    y: Any,
+    weights: Any,
+    level: str,
 ) -> tuple[list[Claim], Status, dict[str, Any]]:
     """Judge factors by the gain of a further half-step; more at level "full"."""
-    params = evidence.params
-    entries = read(model, X, y, sample_weight, params["form"] == "implicit")
-    matrix = entries.by_user
-    marks = np.diff(matrix.indptr).astype(np.float64)
-    total = np.full(matrix.shape[0], entries.weights.sum() / matrix.shape[0])
-    print_ = data.fingerprint(matrix, marks, total)
-    kind: Any = Explicit if params["form"] == "explicit" else Implicit
+    numbers = np.array([*stated.penalties, stated.alpha or 0.0])
+    if not np.all((numbers >= 0) & (numbers < np.inf)):
+        raise ValueError("Penalties and alpha must be finite and 0 or more.")
+    matrix, weights = read(model, X, y, weights, stated.alpha is not None)
+    rated = np.diff(matrix.indptr).astype(np.float64)
+    marks = data.fingerprint(
+        matrix, rated, np.full(len(rated), weights.sum() / len(rated))
+    )
+    run = witness if isinstance(witness, RatingsWitness) else RatingsWitness()
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
-        found = kind(model, params, entries)
-        claims, status = _gain_claims(found, params, level)
-        if level == "full":
-            claims += _full_claims(found, evidence)
-    return claims, status, print_
+        found = Found(model, stated, matrix, weights)
+        fault = _fault(model, stated, matrix, weights, found.point)
+        claims = _gain_claims(found, run, level, fault)
+        if level == "full" and found.finite:
+            if stated.alpha is None:
+                claims.append(_global_claim(found))
+            if not stated.stochastic and not fault and run.n_iter:
+                claims.append(_replay_claim(found, run))
+    status = verdict(claims, ("monotone",))
+    if not found.finite or (stated.stochastic and run.diverged):
+        status = Status.DIVERGED
+    elif claims[0].strength is Strength.MEASURED:
+        status = Status.UNDECIDED
+    return claims, status, marks
+
+
+class Found:
+    """A problem at the model's point: objective, residuals, sides and gradients."""
+
+    def __init__(self, model: Any, stated: Statement, matrix: Any, s: Array) -> None:
+        self.stated, self.point = stated, factors(model, NAMES, matrix.shape)
+        self.counts = (
+            np.diff(matrix.indptr),
+            np.bincount(matrix.indices, None, matrix.shape[1]),
+        )
+        own = [stated.penalties[2]] * stated.biases
+        ridge = [np.array([p] * self.point[0].shape[1] + own) for p in stated.penalties]
+        scale = [np.maximum(n, 1.0) ** stated.by_ratings for n in self.counts]
+        if stated.alpha is None:
+            values, kind, self.objective = (
+                matrix.data - float(model.mean_),
+                Explicit,
+                EXPLICIT,
+            )
+        else:
+            values, kind, self.objective = np.ones(matrix.nnz), Implicit, IMPLICIT
+            s = stated.alpha * matrix.data
+        problem = self.problem = kind(matrix, s, values, ridge, scale)
+        self.e = problem.errors(self.point)
+        self.value, self.rounding = problem.value(self.point, self.e)
+        self.sides = [problem.side(k, self.point) for k in (0, 1)]
+        self.rows = [problem.rows(k, self.point) for k in (0, 1)]
+        slope = problem.slopes(self.e)
+        self.steep = float(np.linalg.norm(slope))
+
+        def gradient(one: slice) -> Array:
+            return self.sides[one.start].gradient(self.rows[one.start], slope)
+
+        self.slopes = list(over_blocks(gradient, 2, 1, alone=len(slope) < ALONE))
+        sizes = [self.value, self.rounding, *(float(g.sum()) for g in self.slopes)]
+        self.finite = bool(np.isfinite(sizes).all())
+
+    def share(self, gain: float, sure: bool = True) -> float:
+        """A gain as a share of the objective, less its rounding or plus it."""
+        if gain == 0:
+            return 0.0
+        value = self.value - self.rounding if sure else self.value + self.rounding
+        return self.problem.twice * gain / value if value > TINY / U else np.inf
+
+
+def _fault(model: Any, stated: Statement, matrix: Any, s: Array, point: Point) -> str:
+    """What would make the answers those of another model than the objective's."""
+    K = point[0].shape[1]
+    if stated.n_factors != K:
+        return f"there are {K} factors, and n_factors is {stated.n_factors}"
+    if stated.alpha is None:
+        mean, size = float(model.mean_), np.abs(matrix.data).max()
+        expected = float(s @ matrix.data / s.sum()) if stated.biases else 0.0
+        if not abs(mean - expected) <= 1e-6 * max(1e-300, size):
+            what = "the mean of these ratings" if stated.biases else "zero"
+            return f"mean_ is {mean:.6g}, not {what}"
+    if not stated.biases and any(np.any(bias) for bias in point[2:]):
+        return "the model has biases and states none"
+    for name in ("users_", "items_"):
+        ids = np.asarray(getattr(model, name))
+        if ids.dtype.kind in "iufUS" and np.any(ids[1:] <= ids[:-1]):
+            return f"{name} is out of order"
+        if ids.dtype.kind == "O" and len(set(ids.tolist())) < len(ids):
+            return f"{name} names somebody twice"
+    seen = model.seen_
+    same = np.array_equal(seen.indptr, matrix.indptr)
+    same = same and np.array_equal(seen.indices, matrix.indices)
+    return "" if same else "the model keeps other ratings as seen"
 
 
 # -- claims -----------------------------------------------------------------------
 
 
-def _gain_claims(found: Any, params: Any, level: str) -> tuple[list[Claim], Status]:
-    sides = [found.users, found.side(1)]
-    by_item = found.z
-    if found.biased:  # an item's own number is c, where a user's is b
-        b, c = found.point[2:]
-        by_item = by_item - np.repeat(b, np.diff(sides[0].indptr)) + c[sides[0].indices]
-    z = (found.z, by_item)
-
-    def slope(one: slice) -> Array:
-        k = one.start
-        return sides[k].gradient(found.rows(k), z[k])
-
-    slopes = list(over_blocks(slope, 2, 1, alone=len(found.z) < ALONE))
-    if not np.isfinite(found.value) or not all(np.isfinite(g).all() for g in slopes):
-        claim = Claim(
-            "half_step_gain",
-            Strength.REFUSED,
-            objective=found.objective,
-            detail="the factors or the objective are not finite",
-            fix=str(params["fix"]),
-        )
-        return [claim], Status.DIVERGED
-    stochastic = params["solver"] == "sgd"
-    claim, status = (_least if stochastic else _most)(
-        found, params, sides, slopes, level
+def _gain_claims(
+    found: Found, run: RatingsWitness, level: str, fault: str
+) -> list[Claim]:
+    stated, problem = found.stated, found.problem
+    claim = (
+        _least(found, run, level) if stated.stochastic else _most(found, level, fault)
     )
-    fault = found.fault or mislaid(found.model, found.entries)
-    if fault:
-        fix = "pass the training data, or fit again"
-        claim = dataclasses.replace(
-            claim, strength=Strength.PROVED, met=False, detail=fault, fix=fix
-        )
-        status = Status.TOL_NOT_REACHED
-    return [claim, _objective_claim(found), _slope_claim(found, sides, slopes)], status
+    if not found.finite:
+        lost = "the factors or residuals are not finite"
+        claim = Claim("half_step_gain", Strength.REFUSED, detail=lost, fix=stated.fix)
+    elif fault:
+        again = "pass the training data, or fit again"
+        claim = dataclasses.replace(claim, met=False, detail=fault, fix=again)
+    s = problem.weights + (stated.alpha is not None)
+    size = 0.5 * problem.twice * float(s @ np.square(problem.values))
+    share = found.value / size if size > 0 else 0.0
+    detail = (
+        f"objective {found.value:.6g} over {len(s):,} entries, {share:.3g} of that "
+    )
+    detail += "of factors that are zero"
+    return [claim, measured("objective", found.value, detail), _slope_claim(found)]
 
 
-def _share(found: Any, gain: float) -> float:
-    return found.twice * gain / found.value if found.value > 0 else 0.0
-
-
-def _most(
-    found: Any, params: Any, sides: list[Side], slopes: list[Array], level: str
-) -> tuple[Claim, Status]:
+def _most(found: Found, level: str, fault: str) -> Claim:
     """The most that an exact half-step could gain; the exact gain at level "full"."""
-    tol = params["tol"]
-    bar = ROUGH if tol is None else float(tol)
-    ladder = (EXACT,) if level == "full" else (0, 1, 3, EXACT)
+    stated, tol = found.stated, found.stated.tol
+    bar = ROUGH if tol is None else tol
     lows, highs = [], []
-    for side, g in zip(sides, slopes):
-        for steps in ladder:
-            gain = bracket(side, g, steps)
-            low, high = _share(found, gain.low), _share(found, gain.high)
-            if high <= bar or low > bar:  # decided
+    for k in (0, 1):
+        side, g = found.sides[k], found.slopes[k]
+        sizes = found.problem.bound(k, found.e, found.point)
+        for steps in (EXACT,) if level == "full" else (0, 1, 4, EXACT):
+            gain = bracket(side, g, sizes, step(side, g, steps))
+            low = found.share(float(gain.low.sum()), sure=False)
+            high = found.share(float(gain.high.sum()), sure=False)
+            most = found.share(float((gain.high + gain.allowance).sum()))
+            most *= 1 + gamma(len(g) + 8)
+            if most <= bar or low > bar:  # decided
                 break
         lows.append(low)
-        highs.append(high)
-    bounded = bool(np.isfinite(max(highs)))
-    value = max(highs) if bounded else max(lows)
-    allowance = 1e3 * EPS
-    met = None if tol is None else bool(value <= tol + allowance)
+        highs.append(Number(high, most - high if np.isfinite(high) else 0.0))
+    worst = max(highs, key=sum)
+    value = sum(worst) if np.isfinite(worst.value) else max(lows)
+    about = "at most" if np.isfinite(worst.value) else "about"
     asked = "" if tol is None else f" (asked for {tol:.0e})"
-    most = "at most" if bounded else "about"
-    claim = Claim(
-        "half_step_gain",
-        Strength.PROVED if bounded else Strength.MEASURED,
-        float(value),
-        tol,
-        met if bounded else None,
-        found.objective,
-        "with the items fixed the objective is a quadratic of each user, and the other "
-        "way round: ½gᵀH⁻¹g is what an exact solve gains, as a share of the objective",
-        ("the problem is not convex: a better factorisation may exist",),
-        None,
-        allowance,
-        f"solving all users or all items again gains {most} {value:.1e}{asked}",
-        "" if met is not False else str(params["fix"]),
-    )
-    return claim, Status.TOL_NOT_REACHED if met is False else Status.SOLVED
+    detail = f"solving all users or all items again gains {about} {value:.1e}{asked}"
+    words = {"objective": found.objective, "theorem": RIDGE, "assumptions": LOCAL}
+    if about == "about" and not fault:
+        return measured("half_step_gain", value, detail, target=tol, **words)
+    return proved("half_step_gain", worst, tol, detail, fix=stated.fix, **words)
 
 
-def _least(
-    found: Any, params: Any, sides: list[Side], slopes: list[Array], level: str
-) -> tuple[Claim, Status]:
+def _least(found: Found, run: RatingsWitness, level: str) -> Claim:
     """The least that solving all users exactly would gain."""
+    side, g = found.sides[0], found.slopes[0]
+    sizes = found.problem.bound(0, found.e, found.point)
     if level == "full":
-        gain = bracket(sides[0], slopes[0], EXACT).low
+        gain = bracket(side, g, sizes, step(side, g, EXACT))
     else:
-        gain = least(sides[0], slopes[0])
-    value = _share(found, gain)
-    diverged = bool(params.get("diverged"))
-    detail = (
-        f"solving all users exactly would lower the objective by {value:.1e} or more"
-    )
-    if diverged:
+        gain = least(side, g, sizes)
+    low, lost = float(gain.low.sum()), float(gain.allowance.sum())
+    value, lost = (found.share(part, sure=False) for part in (low, lost))
+    value = value * (1 - gamma(len(g) + 8)) if np.isfinite(value) else 0.0
+    detail = "solving all users exactly would lower the objective by "
+    detail += f"{value:.1e} or more"
+    if run.diverged:
         detail = f"the objective exploded, the best epoch was kept; {detail}"
-    claim = Claim(
-        "remaining_gain",
-        Strength.PROVED,
-        float(value),
+    return Claim(
+        *("remaining_gain", Strength.PROVED, value),
         objective=found.objective,
         theorem="the gain of one step along d, at most that of the exact solve",
-        assumptions=("stochastic steps of fixed size stop short of the minimum",),
-        allowance=1e3 * EPS,
+        assumptions=STEPS,
+        allowance=lost if np.isfinite(lost) else 1.0,
         detail=detail,
-        fix="lower learning_rate" if diverged else "",
-    )
-    return claim, Status.DIVERGED if diverged else Status.SOLVED
-
-
-def _objective_claim(found: Any) -> Claim:
-    n, nnz = found.size, found.entries.by_user.nnz
-    share = found.value / n if n > 0 else 0.0
-    return Claim(
-        "objective",
-        Strength.MEASURED,
-        found.value,
-        detail=f"objective {found.value:.6g} over {nnz:,} entries, {share:.3g} of that "
-        "of factors that are zero",
+        fix="lower learning_rate" if run.diverged else "",
     )
 
 
-def _slope_claim(found: Any, sides: list[Side], slopes: list[Array]) -> Claim:
+def _slope_claim(found: Found) -> Claim:
     """The gradient, as a share of the largest that such residuals and factors allow."""
-    errors = np.linalg.norm(sides[0].curve * found.z - sides[0].pull)
     sizes = []
-    for k, side in enumerate(sides):
-        own = side.scale[:, None] * (found.rows(k) @ side.penalty)
-        sizes += [errors * np.linalg.norm(side.Y), np.linalg.norm(own)]
-    top = max(sizes)  # as ratios, whose squares stay within float64's range
-    value = 0.0
-    if 0 < top < np.inf:
-        norm = np.linalg.norm([np.linalg.norm(g) / top for g in slopes])
+    for side, own in zip(found.sides, found.rows):
+        pull = side.scale[:, None] * own * side.ridge
+        pull = pull if side.gram is None else pull + own @ side.gram
+        sizes += [found.steep * np.linalg.norm(side.Y), np.linalg.norm(pull)]
+    top, value = float(max(sizes)), 0.0
+    if 0 < top < np.inf:  # as ratios, whose squares stay within float64's range
+        norm = np.linalg.norm([np.linalg.norm(g) / top for g in found.slopes])
         value = float(norm / np.linalg.norm(np.array(sizes) / top))
-    return Claim(
-        "stationarity",
-        Strength.MEASURED,
-        value,
-        theorem="at a local minimum the gradient vanishes; the problem is not convex",
-        detail=f"gradient is {value:.1e} of its natural size",
-    )
+    why = "at a local minimum the gradient vanishes; the problem is not convex"
+    detail = f"gradient is {value:.1e} of its natural size"
+    return measured("stationarity", value, detail, theorem=why)
 
 
 # -- level "full" -----------------------------------------------------------------
 
 
-def _full_claims(found: Any, evidence: Evidence) -> list[Claim]:
-    claims = []
-    if isinstance(found, Explicit):
-        claims.append(_global_claim(found))
-    if evidence.params["solver"] != "sgd" and not found.fault:
-        claims.append(_replay_claim(found, evidence))
-    return claims
-
-
-def _replay_claim(found: Any, evidence: Evidence) -> Claim:
+def _replay_claim(found: Found, run: RatingsWitness) -> Claim:
     """Exact half-steps from the recorded start: none may raise the objective."""
-    point = found.start(evidence)
-    value = found.value_at(point, found.side(0, point).products(found.rows(0, point)))
-    rise, rounds = 0.0, int(evidence.params["n_iter"])
-    for step in range(2 * rounds):
-        k = step % 2
-        point = found.moved(point, k, solve(found.side(k, point)))
-        z = found.side(0, point).products(found.rows(0, point))
-        now = found.value_at(point, z)
-        rise = max(rise, (now - value) / value if value > 0 else 0.0)
-        value = now
-    allowance = 1e-10
-    met = rise <= allowance
+    problem, point = found.problem, _start(found, run)
+    e, rounds = problem.errors(point), int(run.n_iter or 0)
+    value, slack = problem.value(point, e)
+    rise = rounding = 0.0
+    for turn in range(2 * rounds):
+        k = turn % 2
+        side, x = problem.side(k, point), problem.rows(k, point)
+        move, _ = solve(side, side.gradient(x, problem.slopes(e)))
+        point = problem.moved(point, k, x - move)
+        e = problem.errors(point)
+        now, also = problem.value(point, e)
+        if value > TINY / U:
+            rise = max(rise, (now - value) / value)
+            rounding = max(rounding, (slack + also) / value)
+        value, slack = now, also
     apart = (found.value - value) / value if value > 0 else 0.0
     end = f"{abs(apart):.1e} {'below' if apart > 0 else 'above'} this model"
-    if abs(apart) <= 1e-9:
-        end = "where this model is"
-    return Claim(
-        "monotone",
-        Strength.PROVED,
-        max(0.0, rise),
-        0.0,
-        bool(met),
-        "",
-        "an exact solve of one side cannot raise the objective",
-        allowance=allowance,
-        detail=f"{2 * rounds} exact half-steps from the start never rise, and end {end}"
-        if met
-        else f"a half-step raised the objective by {rise:.1e}",
-    )
+    end = "where this model is" if abs(apart) <= 1e-9 else end
+    detail = f"{2 * rounds} exact half-steps from the start never rise, and end {end}"
+    missed = f"a half-step raised the objective by {rise:.1e}"
+    why = "an exact solve of one side cannot raise the objective"
+    words = {"missed": missed, "theorem": why}
+    return proved("monotone", Number(rise, rounding), RISE, detail, **words)
 
 
-def _global_claim(found: Explicit) -> Claim:
+def _start(found: Found, run: RatingsWitness) -> Point:
+    """Where the run began: users at zero, items as recorded or drawn from the seed."""
+    W, Z, b, c = (np.zeros_like(part) for part in found.point)
+    if run.start is not None:
+        Z = np.asarray(run.start, dtype=np.float64)
+        if run.start_bias is not None and found.stated.biases:
+            c = np.asarray(run.start_bias, dtype=np.float64)
+    else:
+        random = np.random.default_rng(int(run.seed or 0))
+        Z = np.asarray(random.standard_normal(Z.shape)) * float(run.init_std or 0.0)
+        Z[found.counts[1] == 0] = 0.0
+    if Z.shape != found.point[1].shape or c.shape != found.point[3].shape:
+        raise ValueError("The recorded start does not fit the model. Fit it again.")
+    return W, Z, b, c
+
+
+def _global_claim(found: Found) -> Claim:
     """How far above the best of all factorisations the objective can be."""
-    best, proved, why = _lower_bound(found)
+    best, rounding, strength, why = _lower_bound(found)
     if best is None:
         return Claim("global_gap", Strength.REFUSED, detail=why)
-    gap = (found.value - best) / found.size if found.size > 0 else 0.0
-    value = float(max(gap, 0.0))
-    return Claim(
-        "global_gap",
-        Strength.PROVED if proved else Strength.MEASURED,
-        value,
-        theorem=why,
-        allowance=1e4 * EPS,
-        detail=f"no factorisation is better by more than {value:.1e} of ½Σ s(x − μ)²",
-    )
+    size = 0.5 * float(found.problem.weights @ np.square(found.problem.values))
+    size *= 1 - gamma(len(found.e) + 8)
+    rounding = (rounding + found.rounding) / size if size > 0 else 0.0
+    value = max((found.value - best) / size, 0.0) + rounding if size > 0 else 0.0
+    detail = f"no factorisation is better by more than {value:.1e} of ½Σ s(x − μ)²"
+    words: dict[str, Any] = {"theorem": why, "allowance": rounding, "detail": detail}
+    return Claim("global_gap", strength, value, **words)
 
 
-def _lower_bound(found: Explicit) -> tuple[float | None, bool, str]:
-    """A number below the objective of every factorisation, if it is proved, and why."""
-    matrix = found.entries.by_user
-    n, m = matrix.shape
-    w, z, b = (float(p) for p in found.params["penalties"])
-    whole = matrix.nnz == n * m <= DENSE and np.ptp(found.entries.weights) == 0
-    if whole and not found.biased and found.params["scale"] == "rows":
-        each = float(found.entries.weights[0])
-        sizes = np.linalg.svd(matrix.toarray(), compute_uv=False)
-        kept = np.zeros(len(sizes))
-        K = found.point[0].shape[1]
-        bar = np.sqrt(w * z) / each
-        kept[:K] = np.maximum(sizes[:K] - bar, 0.0)
-        best = each * float(np.sum(0.5 * (sizes - kept) ** 2 + bar * kept))
-        return best, True, "the minimum is the soft-thresholded singular values (SVD)"
-    if w * z == 0 or (found.biased and b == 0):
-        return None, False, "without a penalty on every part no bound is known"
-    s, users = found.entries.weights, np.repeat(np.arange(n), np.diff(matrix.indptr))
-    rest = found.values - found.z
-    if found.biased:
-        rest = rest - found.point[3][matrix.indices]
-    U = s * rest
-    scale = np.sqrt(w * z * found.scale[0][users] * found.scale[1][matrix.indices])
-    A = sparse.csr_matrix((U / scale, matrix.indices, matrix.indptr), (n, m))
-    norm, proved = spectral_norm(A)
-    slope = float(U @ found.values)
-    curve = float(U @ rest)
-    if found.biased:
-        for places, rho in zip((users, matrix.indices), found.scale):
-            sums = np.bincount(places, U, minlength=len(rho))
-            curve += float(np.sum(sums**2 / rho)) / b
+def _lower_bound(found: Found) -> tuple[float | None, float, Strength, str]:
+    """A number below every factorisation's objective, its rounding, how sure, why."""
+    problem, stated = found.problem, found.stated
+    places, s, v = problem.places, problem.weights, problem.values
+    (n, m), (w, z, b) = places.shape, stated.penalties
+    whole = places.nnz == n * m <= DENSE and np.ptp(s) == 0
+    if whole and not stated.biases and not stated.by_ratings:
+        sizes = np.linalg.svd(v.reshape(n, m), compute_uv=False)
+        bar, kept = np.sqrt(w * z) / s[0], np.zeros(len(sizes))
+        kept[: stated.n_factors] = np.maximum(sizes[: stated.n_factors] - bar, 0.0)
+        best = s[0] * float(np.sum(0.5 * (sizes - kept) ** 2 + bar * kept))
+        off = gamma(16 * max(n, m)) * s[0] * float(sizes.sum()) * (sizes[0] + bar)
+        why = "the minimum is the soft-thresholded singular values (SVD)"
+        return best, off, Strength.PROVED, why
+    if w * z == 0 or (stated.biases and b == 0):
+        why = "without a penalty on every part no bound is known"
+        return None, 0.0, Strength.REFUSED, why
+    u = -s * found.e  # any numbers are a dual point, once they are scaled
+    users = np.repeat(np.arange(n), found.counts[0])
+    scale = np.sqrt(w * z * problem.scale[0][users] * problem.scale[1][places.indices])
+    norm, sure = spectral_norm(filled(places, u / scale))
+    slope, curve = float(u @ v), float(u @ (u / s))
+    size = float(np.abs(u) @ np.abs(v)) + curve
+    for side, rho in zip(found.sides, problem.scale) if stated.biases else ():
+        curve += float(np.sum(side.sums(u) ** 2 / rho)) / b
+        size += 2 * float(np.sum(side.sums(np.abs(u)) ** 2 / rho)) / b
     t = 1.0 if curve <= 0 else slope / curve
-    t = max(0.0, min(t, 1.0 / norm if norm > 0 else t))
-    return (
-        t * slope - 0.5 * t * t * curve,
-        proved,
-        "weak duality of the convex relaxation, ½(λ_w‖W‖² + λ_z‖Z‖²) ≥ "
-        "√(λ_wλ_z)‖WZᵀ‖_*: residuals of spectral norm √(λ_wλ_z) are feasible",
-    )
+    t = max(0.0, min(t, (1 - 1e-14) / norm if norm > 0 else t))
+    off = gamma(places.nnz + 32) * (t + t * t) * size
+    strength = Strength.PROVED if sure else Strength.MEASURED
+    return t * slope - 0.5 * t * t * curve, off, strength, RELAXED
+
+
+def spectral_norm(A: Any) -> tuple[float, bool]:
+    """σ_max of a sparse matrix or more, and whether that is proved."""
+    if min(A.shape) <= 2000:
+        gram = (A.T @ A if A.shape[1] <= A.shape[0] else A @ A.T).toarray()
+        top = float(np.linalg.eigvalsh(gram)[-1])
+        slack = gamma(16 * sum(A.shape)) * float(np.sum(A.data**2))
+        return float(np.sqrt(max(top, 0.0) + slack)) * (1 + 16 * U), True
+    start = np.ones(min(A.shape))
+    top = sparse.linalg.svds(A, k=1, v0=start, return_singular_vectors=False)
+    return float(top[0]), False

@@ -1,31 +1,127 @@
 """How the verifier reads a corpus, and whether its words were counted right.
 
-Documents come as texts, which the model's own reader splits into words (what a word is
-belongs to the statement, not to its proof), or numbered, as ``fit`` left them. Counts
-are then taken here anew: by ``bincount``, by walking through the occurrences of a word,
-and at level "full" by one sparse sum per distance. A corpus leaves a fingerprint of its
+Documents come as texts, which are split into words here, by the model's parameters and
+not by its code; or numbered, as ``fit`` left them, and then that numbering is assumed.
+Counts are taken anew: by ``bincount``, by walking through the occurrences of a word,
+and for many words by one sparse sum per distance. A corpus leaves a fingerprint of its
 words in their order, the same however they were numbered.
 """
 
 from __future__ import annotations
 
+import re
+import unicodedata
 import zlib
 from array import array
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
-from certus.certificate import Claim, Evidence, Status, Strength
+from certus.certificate import Claim, Status, Strength
+from certus.verify.bounded import Number, gamma, proved, refuse_weights, verdict
 from certus.verify.data import Array
 
-EPS = float(np.finfo(np.float64).eps)
 #: Words whose documents and neighbours are counted again at level "quick".
 SAMPLE = 16
 #: Numbers handled at a time.
 BLOCK = 1 << 17
 MIX = np.uint64(0x9E3779B97F4A7C15)
+#: How far counts of 1/distance may be off, each as a share of itself.
+SHARES = 1e-9
+FIX = "pass the training documents, or fit again"
+NUMBERED = "the words of the documents are numbered as fit did"
+
+
+class Statement(NamedTuple):
+    """What a word is, which are kept, and which pairs are counted, if any are."""
+
+    tokenizer: Any = None
+    ngrams: tuple[int, int] = (1, 1)
+    sentences: bool = False
+    min_count: int = 1
+    max_words: int | None = None
+    window: int | None = None  # None: whole documents or sentences
+    harmonic: bool = False
+    symmetric: bool = True
+    pairs: bool = False
+
+
+def reading(model: Any) -> Statement:
+    """What the parameters of a model of texts say."""
+    said = model.get_params(deep=False)
+    context, most = said.get("context"), said.get("max_words")
+    return Statement(
+        said.get("tokenizer"),
+        said.get("ngram_range", (1, 1)),
+        context == "sentence",
+        int(said.get("min_count", 1)),
+        None if most is None else int(most),
+        int(said["window"]) if context == "window" else None,
+        said.get("weighting") == "harmonic",
+        bool(said.get("symmetric", True)),
+        context is not None,
+    )
+
+
+READERS = {"BagOfWords": reading, "Cooccurrence": reading}
+
+
+# -- reading ----------------------------------------------------------------------
+
+
+class _Letters(dict[int, str]):
+    """Each character as it is, or a space if no word holds it."""
+
+    def __missing__(self, code: int) -> str:
+        c = chr(code)
+        mark = code >= 0x300 and unicodedata.category(c)[0] == "M"
+        self[code] = c if c.isalnum() or c in "_'’" or mark else " "
+        return self[code]
+
+
+_LETTERS = _Letters()
+_QUOTES = re.compile("['’]{2,}")
+_ENDS = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+|\n\s*\n|(?<=[。！？])")
+
+
+def split(text: str, tokenizer: Any = None) -> list[str]:
+    """The words of a text: lower-case runs of letters, apostrophes only inside.
+
+    Examples
+    --------
+    >>> split("Don't panic: x_1 isn't '42'!")
+    ["don't", 'panic', 'x_1', "isn't", '42']
+    """
+    if tokenizer is not None:
+        return text.split() if tokenizer == "whitespace" else list(tokenizer(text))
+    text = text.lower()
+    text = text if text.isascii() else unicodedata.normalize("NFC", text)
+    runs = text.translate(_LETTERS).split()
+    parts = (part.strip("'’") for run in runs for part in _QUOTES.split(run))
+    return [part for part in parts if part]
+
+
+def contexts(stated: Statement, texts: Any) -> Iterator[list[str]]:
+    """The words of each document, or sentence, that the claims speak of."""
+    whole = isinstance(texts, str | bytes | Mapping) or hasattr(texts, "columns")
+    if whole or not isinstance(texts, Iterable) or sparse.issparse(texts):
+        raise ValueError("Pass the documents: an iterable of texts or lists of words.")
+    low, high = stated.ngrams
+    for document in texts:
+        parts: list[Any] = [document]
+        if isinstance(document, str) and stated.sentences:
+            parts = [p for p in map(str.strip, _ENDS.split(document)) if p]
+        for part in parts:
+            text = isinstance(part, str)
+            words = split(part, stated.tokenizer) if text else list(part)
+            yield [
+                " ".join(words[i : i + n]) if n > 1 else words[i]
+                for n in range(low, high + 1)
+                for i in range(len(words) - n + 1)
+            ]
 
 
 class Corpus(NamedTuple):
@@ -36,29 +132,30 @@ class Corpus(NamedTuple):
     offsets: Array
     others: Counter[str] | None = None
 
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What claims about the documents rest on."""
+        return (NUMBERED,) if self.others is None else ()
 
-def read(model: Any, X: Any, count_others: bool = False) -> Corpus:
-    """The corpus that the model's words speak of; other words are passed over.
 
-    ``X`` is what ``fit`` numbered, or the documents themselves; ``count_others`` also
-    counts the words of the latter that the model does not have.
+def read(model: Any, X: Any) -> Corpus:
+    """The corpus that the model's words speak of; other words are only counted.
+
+    ``X`` is what ``fit`` numbered, or the documents themselves.
     """
     words = list(model.vocabulary_)
     if hasattr(X, "ids") and hasattr(X, "offsets"):
         if list(X.words) != words:
-            raise ValueError(
-                "The corpus was encoded with another vocabulary than the model's; "
-                "pass the documents."
-            )
+            other = "The corpus was encoded with another vocabulary than the model's"
+            raise ValueError(f"{other}; pass the documents.")
         return Corpus(words, np.asarray(X.ids), np.asarray(X.offsets))
     position = dict(zip(words, range(len(words))))
-    others: Counter[str] | None = Counter() if count_others else None
+    others: Counter[str] = Counter()
     ids, ends = array("i"), array("q", [0])
-    for document in model._contexts(X):
+    for document in contexts(reading(model), X):
         ids.extend(position[word] for word in document if word in position)
         ends.append(len(ids))
-        if others is not None:
-            others.update(word for word in document if word not in position)
+        others.update(word for word in document if word not in position)
     found = np.array(ids, dtype=np.int32)
     return Corpus(words, found, np.array(ends, dtype=np.int64), others)
 
@@ -72,21 +169,14 @@ def fingerprint(corpus: Corpus, targets: Array | None = None) -> dict[str, Any]:
     """
     checksums = (zlib.crc32(w.encode("utf-8", "surrogatepass")) for w in corpus.words)
     table = np.fromiter(checksums, np.uint64, len(corpus.words)) * MIX + MIX
-    mark = _sum_of_products(table, corpus.ids)
     ends = np.asarray(corpus.offsets)
+    mark = _sum_of_products(table, corpus.ids)
     mark ^= _sum_of_products(None, ends) * 3 % 2**64
-    target = 0.0
-    if targets is not None:
-        values = np.asarray(targets, dtype=np.float64)
-        target = float(values @ (np.modf(np.arange(1, len(values) + 1) * 0.618)[0]))
-    return {
-        "shape": [len(ends) - 1, len(corpus.words)],
-        "dtype": "text",
-        "weight": float(len(corpus.ids)),
-        "x": float(mark >> 11),  # what float64 holds exactly
-        "x_scale": 0.0,
-        "y": target,
-    }
+    values = np.asarray(() if targets is None else targets, dtype=np.float64)
+    target = float(values @ (np.modf(np.arange(1, len(values) + 1) * 0.618)[0]))
+    found = {"shape": [len(ends) - 1, len(corpus.words)], "dtype": "text", "y": target}
+    x = float(mark >> 11)  # what float64 holds exactly
+    return {**found, "weight": float(len(corpus.ids)), "x": x, "x_scale": 0.0}
 
 
 def _sum_of_products(table: Array | None, ids: Array) -> int:
@@ -107,87 +197,113 @@ def sample(n: int, level: str, size: int = SAMPLE) -> Array:
     return np.unique(np.geomspace(1, n, size).astype(np.int64) - 1)
 
 
-# -- words ------------------------------------------------------------------------
+# -- claims -----------------------------------------------------------------------
 
 
-def check_word_counts(
-    model: Any, evidence: Evidence, X: Any, y: Any, sample_weight: Any, level: str
+def check(
+    model: Any, stated: Statement, _: Any, X: Any, y: Any, weights: Any, level: str
 ) -> tuple[list[Claim], Status, dict[str, Any]]:
-    """Count words and the documents that hold them, and compare with the model's."""
-    raw = not hasattr(X, "ids")
-    corpus = read(model, X, count_others=level == "full" and raw)
-    n = len(corpus.words)
-    wrong = np.zeros(n, dtype=bool)
-    stated = np.asarray(model.counts_)
-    if stated.shape != (n,) or np.shape(model.document_counts_) != (n,):
-        wrong[:] = True
-    else:
-        wrong |= stated != _bincount(corpus.ids, n)
-        some = sample(n, level)
-        held = _document_counts(corpus, some)
-        wrong[some] |= np.asarray(model.document_counts_)[some] != held
-    same = len(corpus.offsets) - 1 == model.n_documents_
-    bad = int(wrong.sum()) if same else n
-    detail = f"the counts of all {n:,} words are those of the documents"
-    if bad:
-        detail = f"the counts of {bad:,} of {n:,} words are not those of the documents"
-    claims = [
-        Claim(
-            "word_counts",
-            Strength.PROVED,
-            float(bad),
-            0.0,
-            bad == 0,
-            "n_w = how often word w occurs",
-            "every word counted again; the documents that hold it for "
-            f"{len(sample(n, level)):,} of {n:,} words",
-            detail=detail,
-            fix="" if bad == 0 else "pass the training documents, or fit again",
-        )
-    ]
-    if corpus.others is not None:
-        claims.append(_vocabulary_claim(model, evidence, stated, corpus.others))
-    met = all(claim.met for claim in claims)
-    claims.sort(key=lambda claim: claim.met is True)
-    status = Status.SOLVED if met else Status.TOL_NOT_REACHED
-    return claims, status, fingerprint(corpus)
+    """Count words, or words in each other's company, and compare with the model's."""
+    refuse_weights(model, weights)
+    corpus = read(model, X)
+    some = sample(len(corpus.words), level)
+    claims = counts_claims(model, stated, corpus, None if stated.pairs else some)
+    if stated.pairs:
+        claims.insert(0, pairs_claim(corpus, stated, model.matrix_, some))
+    return claims, verdict(claims), fingerprint(corpus)
 
 
 def stated_counts_claims(model: Any, corpus: Corpus) -> list[Claim]:
-    """Whether ``counts_``, kept beside other results, are those of the documents.
+    """Whether ``counts_``, kept beside other results, are those of the documents."""
+    if getattr(model, "counts_", None) is None:
+        return []
+    return counts_claims(model, reading(model), corpus)[:1]
+
+
+def counts_claims(
+    model: Any, stated: Statement, corpus: Corpus, some: Array | None = None
+) -> list[Claim]:
+    """``word_counts``, of ``some`` words also their documents; and ``vocabulary``.
 
     Words in another order than their vectors are found by it, too.
     """
-    stated = getattr(model, "counts_", None)
-    if stated is None:
-        return []
-    n = len(corpus.words)
-    found = _bincount(corpus.ids, n)
-    fits = np.shape(stated) == (n,)
-    bad = int(np.count_nonzero(np.asarray(stated) != found)) if fits else n
-    detail = f"the counts of all {n:,} words are those of the documents"
-    if bad:
-        detail = f"the counts of {bad:,} of {n:,} words are not those of the documents"
-    return [
-        Claim(
-            "word_counts",
-            Strength.PROVED,
-            float(bad),
-            0.0,
-            bad == 0,
-            "n_w = how often word w occurs",
-            "every word counted again",
-            detail=detail,
-            fix="" if bad == 0 else "pass the training documents, or fit again",
-        )
-    ]
-
-
-def _bincount(ids: Array, n: int) -> Array:
+    n, theorem = len(corpus.words), "every word counted again"
     counts = np.zeros(n, dtype=np.int64)
-    for start in range(0, len(ids), BLOCK):
-        counts += np.bincount(ids[start : start + BLOCK], minlength=n)
-    return counts
+    for start in range(0, len(corpus.ids), BLOCK):
+        counts += np.bincount(corpus.ids[start : start + BLOCK], minlength=n)
+    wrong = _differ(model.counts_, counts)
+    if some is not None:
+        theorem += f"; the documents that hold it for {len(some):,} of {n:,} words"
+        held = np.array(model.document_counts_)
+        fits = held.shape == (n,) and len(corpus.offsets) - 1 == model.n_documents_
+        again = _document_counts(corpus, some)
+        wrong[some] |= _differ(held[some], again) if fits else True
+    bad = int(wrong.sum())
+    claim = proved(
+        *("word_counts", Number(float(bad), 0.0), 0.0),
+        f"the counts of all {n:,} words are those of the documents",
+        missed=f"the counts of {bad:,} of {n:,} words are not those of the documents",
+        fix=FIX,
+        objective="n_w = how often word w occurs",
+        theorem=theorem,
+        assumptions=corpus.assumptions,
+    )
+    return [claim, _vocabulary_claim(stated, counts, corpus)]
+
+
+def _differ(stated: Any, counts: Array) -> Array:
+    """Where counts are not those stated; everywhere, if they are not as many."""
+    fits = np.shape(stated) == counts.shape
+    return np.asarray(stated) != counts if fits else np.ones(len(counts), dtype=bool)
+
+
+def _vocabulary_claim(stated: Statement, counts: Array, corpus: Corpus) -> Claim:
+    """Whether the words kept are frequent enough, and no frequent one is left out."""
+    lowest, most = int(counts.min(initial=2**62)), stated.max_words
+    highest = max((corpus.others or Counter()).values(), default=0)
+    full = most is not None and len(counts) >= most
+    allowed = lowest if full else stated.min_count - 1
+    met = lowest >= stated.min_count and highest <= allowed
+    met = met and (most is None or len(counts) <= most)
+    left = "" if corpus.others is None else f", words left out {highest:,} at most"
+    return Claim(
+        *("vocabulary", Strength.PROVED, float(highest), float(allowed), met),
+        "kept: words that occur min_count times, at most max_words of them",
+        "the most frequent word left out is no more frequent than the rule allows",
+        detail=f"words kept occur {lowest:,} times at least{left}",
+        fix="" if met else FIX,
+    )
+
+
+def pairs_claim(corpus: Corpus, stated: Statement, matrix: Any, words: Array) -> Claim:
+    """Rows of stated co-occurrence counts against the same rows counted here."""
+    n, worst = len(corpus.words), np.inf
+    if matrix.shape == (n, n):
+        again = pair_rows(corpus, stated, words)
+        worst = _farthest(sparse.csr_array(matrix)[words], again)
+    longest = min(stated.window or 1, int(np.diff(corpus.offsets).max(initial=1)))
+    found = Number(worst, gamma(2 * longest + 8) if stated.harmonic else 0.0)
+    return proved(
+        *("cooccurrence_counts", found, SHARES if stated.harmonic else 0.0),
+        f"for {len(words):,} of {n:,} words, every count is that of the documents",
+        missed=f"counts of {len(words):,} words are not those of the documents",
+        fix=FIX,
+        objective="n_ij = contexts that hold words i and j (windows: position pairs)",
+        theorem="these rows counted again, word by word",
+        assumptions=corpus.assumptions,
+    )
+
+
+def _farthest(stated: Any, again: Any) -> float:
+    """The largest difference of a count from its recount, as a share of that."""
+    gap = abs(stated - again).tocoo()
+    if not gap.nnz:
+        return 0.0
+    size = np.asarray(again[gap.row, gap.col]).ravel()
+    return float(np.divide(gap.data, size, out=gap.data * np.inf, where=size > 0).max())
+
+
+# -- counting ---------------------------------------------------------------------
 
 
 def _document_counts(corpus: Corpus, words: Array) -> Array:
@@ -203,12 +319,9 @@ def _document_counts(corpus: Corpus, words: Array) -> Array:
 
 def _positions(corpus: Corpus, words: Array) -> list[Array]:
     """Where each of a few words stands, in one look at the corpus."""
-    wanted = np.zeros(len(corpus.words), dtype=bool)
-    wanted[words] = True
-    parts = []
-    for start in range(0, len(corpus.ids), BLOCK):
-        part = corpus.ids[start : start + BLOCK]
-        parts.append(start + np.flatnonzero(wanted[part]))
+    wanted = np.isin(np.arange(len(corpus.words)), words)
+    starts = range(0, len(corpus.ids), BLOCK)
+    parts = [k + np.flatnonzero(wanted[corpus.ids[k : k + BLOCK]]) for k in starts]
     at = np.concatenate([np.zeros(0, dtype=np.int64), *parts])
     which = corpus.ids[at]
     return [at[which == word] for word in words]
@@ -224,139 +337,38 @@ def presence(corpus: Corpus) -> Any:
     return found
 
 
-def _vocabulary_claim(
-    model: Any, evidence: Evidence, counts: Array, others: Counter[str]
-) -> Claim:
-    """Whether the words kept are frequent enough, and no frequent one is left out."""
-    least, most = evidence.params["min_count"], evidence.params["max_words"]
-    lowest = int(counts.min()) if len(counts) else 0
-    highest = max(others.values(), default=0)
-    full = most is not None and len(counts) >= most
-    allowed = lowest if full else least - 1
-    met = lowest >= least and highest <= allowed and (not full or len(counts) == most)
-    return Claim(
-        "vocabulary",
-        Strength.PROVED,
-        float(highest),
-        float(allowed),
-        bool(met),
-        "kept: words that occur min_count times, at most max_words of them",
-        "the most frequent word left out is no more frequent than the rule allows",
-        detail=f"words kept occur {lowest:,} times at least, words left out "
-        f"{highest:,} times at most",
-        fix="" if met else "pass the training documents, or fit again",
-    )
-
-
-# -- words in each other's company ------------------------------------------------
-
-
-def check_cooccurrence(
-    model: Any, evidence: Evidence, X: Any, y: Any, sample_weight: Any, level: str
-) -> tuple[list[Claim], Status, dict[str, Any]]:
-    """Count again which words keep company with some words, at "full" with all."""
-    corpus = read(model, X)
-    n = len(corpus.words)
-    matrix = model.matrix_
-    some = sample(n, level)
-    claims = [counts_claim(corpus, evidence.params, matrix, some)]
-    claims += stated_counts_claims(model, corpus)
-    claims.sort(key=lambda claim: claim.met is True)
-    status = Status.SOLVED if claims[0].met else Status.TOL_NOT_REACHED
-    return claims, status, fingerprint(corpus)
-
-
-def counts_claim(
-    corpus: Corpus, params: Any, matrix: Any, words: Array, recount: Any = None
-) -> Claim:
-    """Rows of stated co-occurrence counts against the same rows counted here."""
-    n = len(corpus.words)
-    worst, allowance = np.inf, 0.0
-    if matrix.shape == (n, n):
-        again = cooccurrence_rows(corpus, params, words) if recount is None else recount
-        worst, allowance = _farthest(matrix[words], sparse.csr_array(again), params)
-    met = worst <= allowance
-    detail = f"for {len(words):,} of {n:,} words, every count is that of the documents"
-    if not met:
-        detail = f"counts of {len(words):,} words are not those of the documents"
-    return Claim(
-        "cooccurrence_counts",
-        Strength.PROVED,
-        worst,
-        0.0,
-        bool(met),
-        "n_ij = contexts that hold words i and j (windows: pairs of positions)",
-        "these rows counted again, word by word",
-        allowance=allowance,
-        detail=detail,
-        fix="" if met else "pass the training documents, or fit again",
-    )
-
-
-def _farthest(stated: Any, again: Any, params: Any) -> tuple[float, float]:
-    """The count farthest from its recount and its rounding, of the largest count.
-
-    Shares 1/distance of a count n are at most n·window many; each rounds the sum.
-    """
-    gap = abs(sparse.csr_array(stated) - again).tocoo()
-    if not gap.nnz:
-        return 0.0, 0.0
-    size = np.asarray(again[gap.row, gap.col]).ravel()
-    allowed = np.zeros(len(size))
-    if params["weighting"] == "harmonic":
-        allowed = EPS * (8 + params["window"] * size) * size
-    at, scale = int(np.argmax(gap.data - allowed)), max(1.0, float(again.max()))
-    return float(gap.data[at]) / scale, float(allowed[at]) / scale
-
-
-def cooccurrence_rows(corpus: Corpus, params: Any, words: Array) -> Any:
+def pair_rows(corpus: Corpus, stated: Statement, words: Array) -> Any:
     """Rows n_ij of some words i, as a sparse matrix."""
-    n = len(corpus.words)
-    everything = len(words) > 4 * SAMPLE
-    if params["context"] != "window":
+    ids, offsets, n = corpus.ids, corpus.offsets, len(corpus.words)
+    if stated.window is None:
         B = presence(corpus)
         return sparse.csr_array(B[:, words].T @ B)
-    if everything:
-        return sparse.csr_array(_all_windows(corpus, params)[words])
-    found = _positions(corpus, words)
-    rows = [sparse.csr_array(_window_row(corpus, params, at, n)) for at in found]
-    return sparse.csr_array(sparse.vstack(rows))
+    longest = int(np.diff(offsets).max(initial=1))
+    near = np.arange(1, min(stated.window, longest) + 1)
+    weights = 1.0 / near if stated.harmonic else np.ones(len(near))
+    if len(words) > 4 * SAMPLE:
+        return sparse.csr_array(_all_pairs(corpus, stated, weights)[words])
+    rows = np.zeros((len(words), n))
+    for row, at in zip(rows, _positions(corpus, words)):
+        document = np.searchsorted(offsets, at, side="right") - 1
+        start, end = offsets[document], offsets[document + 1]
+        for distance, weight in enumerate(weights, 1):
+            found = (at + distance)[at + distance < end]
+            if stated.symmetric:
+                before = (at - distance)[at - distance >= start]
+                found = np.concatenate([found, before])
+            row += weight * np.bincount(ids[found], minlength=n)
+    return sparse.csr_array(rows)
 
 
-def _weights(corpus: Corpus, params: Any) -> Array:
-    """What a pair counts at each distance that the longest document has."""
-    longest = int(np.diff(corpus.offsets).max(initial=1))
-    distance = np.arange(1, min(params["window"], longest) + 1)
-    return (
-        1.0 / distance if params["weighting"] == "harmonic" else np.ones(len(distance))
-    )
-
-
-def _window_row(corpus: Corpus, params: Any, at: Array, n: int) -> Array:
-    """What stands around each occurrence of a word, summed."""
-    ids, offsets = corpus.ids, corpus.offsets
-    document = np.searchsorted(offsets, at, side="right") - 1
-    start, end = offsets[document], offsets[document + 1]
-    row = np.zeros(n)
-    for distance, weight in enumerate(_weights(corpus, params), 1):
-        near = (at + distance)[at + distance < end]
-        row += weight * np.bincount(ids[near], minlength=n)
-        if params["symmetric"]:
-            near = (at - distance)[at - distance >= start]
-            row += weight * np.bincount(ids[near], minlength=n)
-    return row[None]
-
-
-def _all_windows(corpus: Corpus, params: Any) -> Any:
+def _all_pairs(corpus: Corpus, stated: Statement, weights: Array) -> Any:
     """The whole matrix: one sparse sum for each distance."""
     ids, n = corpus.ids, len(corpus.words)
     document = np.repeat(np.arange(len(corpus.offsets) - 1), np.diff(corpus.offsets))
     total = sparse.csr_array((n, n))
-    for distance, weight in enumerate(_weights(corpus, params), 1):
-        if distance >= len(ids):
-            break
+    for distance, weight in enumerate(weights[: max(0, len(ids) - 1)], 1):
         same = document[distance:] == document[:-distance]
         pair = (ids[:-distance][same], ids[distance:][same])
-        ones = np.full(len(pair[0]), weight)
-        total = total + sparse.coo_array((ones, pair), shape=(n, n)).tocsr()
-    return total + total.T if params["symmetric"] else total
+        ones = np.ones(len(pair[0]))
+        total = total + weight * sparse.coo_array((ones, pair), shape=(n, n)).tocsr()
+    return total + total.T if stated.symmetric else total

@@ -1,0 +1,250 @@
+"""Many small ridge problems at once, and what solving each of them exactly would gain.
+
+With one side of a factorisation fixed, every row x of the other has its own
+
+    P(x) = ½Σ_t s_t(y_t·x − v_t)² + ½xᵀGx + ½ρΣ_k λ_k x_k²,   g = ∇P(x),   H = ∇²P
+
+over its entries t. The slopes of the losses at x − d are a dual point, whatever the
+step d is; with r = g − Hd, Fenchel–Young's excess over all terms is
+
+    P(x) − min P  ≤  ½dᵀHd + rᵀd + ½Σ_k r_k²/f_k,   f_k = ρλ_k, or f ≤ λ_min(H) proved
+
+and P(x) − P(x − d) = ½dᵀHd + rᵀd is gained at least. Steps are chosen freely (a guess,
+conjugate gradients, a solve); only the evaluation above is relied on. Its rounding is
+bounded row by row: every error is γ times one of the sizes in :class:`Bound`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import linalg, sparse
+
+from certus.verify.blocks import over_blocks
+from certus.verify.bounded import TINY, U, gamma
+from certus.verify.data import Array
+
+#: Entries handled at a time, so that their factors stay in cache; and by one thread.
+BLOCK, PART = 1 << 12, 1 << 16
+#: In place of a number of steps: each row's system is solved.
+EXACT = -1
+
+
+def squares(F: Array) -> Array:
+    """Squared length of each row."""
+    return dots(F, F)
+
+
+def dots(F: Array, G: Array) -> Array:
+    """Products of the rows of two matrices."""
+    return np.einsum("ij,ij->i", F, G)
+
+
+def filled(places: Any, values: Array) -> Any:
+    """A CSR matrix with other numbers in its places."""
+    return sparse.csr_matrix((values, places.indices, places.indptr), places.shape)
+
+
+class Side(NamedTuple):
+    """One side's problems: places of the entries, s, the others' factors, penalties.
+
+    ``places`` are always the users' rows, so that nothing is sorted; the problems are
+    the items' if ``turned``. ``curve`` is s, ``ridge`` λ and ``scale`` ρ.
+    """
+
+    places: Any
+    curve: Array
+    Y: Array
+    ridge: Array
+    scale: Array
+    gram: Array | None = None
+    turned: bool = False
+
+    def matrix(self, values: Array) -> Any:
+        """Numbers in the places of the entries."""
+        found = filled(self.places, values)
+        return found.T if self.turned else found
+
+    def sums(self, values: Array) -> Array:
+        """Over the entries of each row."""
+        return np.asarray(self.matrix(values) @ np.ones(len(self.Y)))
+
+    def products(self, x: Array) -> Array:
+        """x·y of each entry, a few at a time."""
+        sizes = np.diff(self.places.indptr)
+        users = np.repeat(np.arange(len(sizes)), sizes)
+        left, right = (x, self.Y) if self.turned else (self.Y, x)
+
+        def work(part: slice) -> Array:
+            own, other = users[part], self.places.indices[part]
+            out = np.empty(len(own))
+            a, b = (np.empty((BLOCK, x.shape[1])) for _ in range(2))
+            for start in range(0, len(out), BLOCK):
+                here = slice(start, start + BLOCK)
+                n = len(out[here])
+                # Into the same memory; "clip" spares a copy, nothing is clipped.
+                np.take(left, other[here], 0, out=a[:n], mode="clip")
+                np.take(right, own[here], 0, out=b[:n], mode="clip")
+                np.einsum("ij,ij->i", a[:n], b[:n], out=out[here])
+            return out
+
+        return np.concatenate([np.empty(0), *over_blocks(work, len(users), PART)])
+
+    def gradient(self, x: Array, slope: Array) -> Array:
+        """Of every row, given the slopes of the losses in the products."""
+        found = self.matrix(slope) @ self.Y + self.scale[:, None] * (x * self.ridge)
+        return np.asarray(found if self.gram is None else found + x @ self.gram)
+
+    def curved(self, d: Array) -> Array:
+        """Hd of every row."""
+        return self.gradient(d, self.curve * self.products(d)) if d.any() else 0.0 * d
+
+
+class Bound(NamedTuple):
+    """Sizes that bound rounding, a row each: of H, of the gradient, and γ's factor."""
+
+    curve: Array
+    gradient: Array
+    steps: Array
+
+
+def bound(side: Side, x: Array, e: Array, own: Array, other: Array) -> Bound:
+    """Sizes of a side at x.
+
+    ``own`` and ``other`` hold the lengths of rows and their biases. Slopes are s·e of
+    residuals e that are computed to within γ times |e| and twice the sizes of w·z, b
+    and c; with a Gram matrix they are s·e − 1.
+    """
+    length = np.sqrt(squares(side.Y))
+    sizes = np.column_stack([length, length[:, None] * other, length**2])
+    S = side.matrix(side.curve)
+    plain, wide, bias, mass = (S @ sizes).T
+    curve = mass + side.scale * side.ridge.max(initial=0.0)
+    slope = np.sqrt(mass * side.sums(side.curve * e**2)) + curve * np.sqrt(squares(x))
+    slope += 2 * (own[:, 0] * wide + own[:, 1] * plain + bias)
+    n = side.sums(np.ones(len(e))) + x.shape[1] + 32
+    if side.gram is not None:  # Σ‖y‖² bounds it, and its rounding
+        whole = float(np.sum(length**2))
+        curve, n = curve + whole, n + len(length)
+        slope = slope + whole * own[:, 0] + side.matrix(np.ones(len(e))) @ length
+    return Bound(curve, slope, n * U / (1.0 - n * U))
+
+
+class Gain(NamedTuple):
+    """What exact solves gain, by rows: at least, at most, and rounding in ``high``."""
+
+    low: Array
+    high: Array
+    allowance: Array
+
+
+def bracket(
+    side: Side, g: Array, sizes: Bound, d: Array, floor: Array | None = None
+) -> Gain:
+    """Bounds on P − min P of every row, from a step d.
+
+    Without a penalty ``floor`` bounds λ_min(H) from below; where it is 0, nothing
+    bounds the gain from above.
+    """
+    r, length = g - side.curved(d), np.sqrt(squares(d))
+    error = sizes.steps * (sizes.gradient + sizes.curve * length) + TINY
+    low = 0.5 * dots(g + r, d)
+    unsure = (error + sizes.steps * np.sqrt(squares(g + r))) * length
+    f = side.scale[:, None] * side.ridge if floor is None else floor[:, None]
+    least_f = np.broadcast_to(f, r.shape).min(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rest = np.sqrt(np.sum(r**2 / f, axis=1))
+        more = (1 + sizes.steps) * (rest + error / np.sqrt(least_f)) ** 2 - rest**2
+    high = np.where(least_f > 0, np.maximum(low + 0.5 * rest**2, 0.0), np.inf)
+    more = np.where(least_f > 0, unsure + 0.5 * more, 0.0)
+    return Gain(np.maximum(low - unsure, 0.0), high, more)
+
+
+def least(side: Side, g: Array, sizes: Bound) -> Gain:
+    """A lower bound on the gain of every row, in one pass, and the rounding taken off.
+
+    The best step along one direction d gains ½(gᵀd)²/dᵀHd.
+    """
+    d = guess(side, g)
+    length, slope = np.sqrt(squares(d)), np.abs(dots(g, d))
+    curve = side.scale * (d**2 @ side.ridge)
+    curve = curve + side.sums(side.curve * side.products(d) ** 2)
+    curve = curve if side.gram is None else curve + dots(d @ side.gram, d)
+    error = sizes.steps * (sizes.gradient * length + slope) + TINY
+    most = curve * (1 + sizes.steps) + sizes.steps * sizes.curve * length**2 + TINY
+    sure = 0.5 * np.maximum(slope - error, 0.0) ** 2 / most * (1 - 8 * U)
+    plain = np.divide(slope**2, curve, out=np.zeros_like(slope), where=curve > 0)
+    return Gain(sure, sure + np.inf, np.maximum(0.5 * plain - sure, 0.0))
+
+
+# -- steps: any will do -----------------------------------------------------------
+
+
+def step(side: Side, g: Array, steps: int) -> Array:
+    """A step d of the kind asked for: none, a guess, conjugate gradients, solves."""
+    if steps == EXACT:
+        return solve(side, g)[0]
+    if steps <= 1:
+        return guess(side, g) if steps else np.zeros_like(g)
+    d, r = np.zeros_like(g), g.copy()
+    p = guess(side, r)
+    size = dots(r, p)
+    for _ in range(steps - 1):
+        Hp = side.curved(p)
+        move = _ratio(size, dots(p, Hp))
+        d += move[:, None] * p
+        r -= move[:, None] * Hp
+        fresh = guess(side, r)
+        now = dots(r, fresh)
+        p, size = fresh + _ratio(now, size)[:, None] * p, now
+    return d
+
+
+def _ratio(a: Array, b: Array) -> Array:
+    return np.divide(a, b, out=np.zeros_like(a), where=b > 0)
+
+
+def guess(side: Side, g: Array) -> Array:
+    """About H⁻¹g: the rows' H are alike, ρΛ + G plus a multiple of the mean s·y·yᵀ."""
+    S = side.matrix(side.curve)
+    weight = np.asarray(S.T @ np.ones(len(g)))
+    mean = (side.Y * (weight / max(weight.sum(), TINY))[:, None]).T @ side.Y
+    base = np.diag(side.ridge) + (0.0 if side.gram is None else side.gram)
+    base = base + (1e-12 * (np.trace(mean) + np.trace(base)) + TINY) * np.eye(len(base))
+    try:
+        sizes, turn = linalg.eigh(mean, base)
+    except (ValueError, np.linalg.LinAlgError):  # factors too large to be squared
+        return np.zeros_like(g)
+    mass = np.asarray(S @ np.ones(len(side.Y)))
+    below = side.scale[:, None] + mass[:, None] * np.maximum(sizes, 0.0)
+    found = ((g @ turn) / below) @ turn.T
+    return np.asarray(np.where(np.isfinite(found), found, 0.0))
+
+
+def solve(side: Side, rhs: Array) -> tuple[Array, Array]:
+    """H⁻¹·rhs of every row, one after the other; and a proved bound below λ_min(H).
+
+    With an approximate inverse A, λ_min(H) ≥ (1 − ‖I − HA‖)/‖A‖; 0 if that fails.
+    """
+    rows = side.matrix(np.arange(1, side.places.nnz + 1)).tocsr()
+    out, floor, one = np.zeros_like(rhs), np.zeros(len(rhs)), np.eye(rhs.shape[1])
+    for u in np.flatnonzero(rhs.any(axis=1)):
+        here = slice(rows.indptr[u], rows.indptr[u + 1])
+        Y, s = side.Y[rows.indices[here]], side.curve[rows.data[here] - 1]
+        H = (Y * s[:, None]).T @ Y
+        lost = gamma(len(s) + len(one) + 8) * float(np.trace(H))
+        H = H + side.scale[u] * np.diag(side.ridge)
+        H = H if side.gram is None else H + side.gram
+        try:
+            A = np.linalg.inv(H + (1e-15 * np.trace(H) / len(one)) * one)
+        except np.linalg.LinAlgError:
+            A = np.linalg.pinv(H) if np.isfinite(H).all() else 0.0 * one
+        out[u] = A @ rhs[u]
+        out[u] += A @ (rhs[u] - H @ out[u])
+        sizes = float(np.linalg.norm(H)), float(np.linalg.norm(A))
+        away = float(np.linalg.norm(one - H @ A))
+        away += gamma(2 * len(one) + 8) * sizes[0] * sizes[1]
+        if away < 1:
+            floor[u] = max(0.0, (1 - 1e-12) * (1 - away) / sizes[1] - lost)
+    return out, floor
