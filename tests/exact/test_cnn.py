@@ -389,20 +389,41 @@ def test_channels_are_found_or_asked_for(digits):
     assert told.image_shape_ == (3, 5, 3)
 
 
+def handed(fitted, X):
+    """What the network is given of these rows."""
+    images = fitted._read_X(X, reset=False)
+    return fitted._rows(images, fitted.module_)[:][0].numpy()
+
+
+# Two trainings on inputs that differ by rounding part by as much as the processor
+# likes. What they are given, and how they begin, is equal to rounding on all of them.
+
+
 @pytest.mark.parametrize("scale", [1e-30, 255.0, 1e30])
 def test_the_scale_of_pixels_does_not_matter(digits, model, scale):
     X, y = digits
     again = clone(model).fit(X * scale, y)
-    p = again.predict_proba(X * scale)
-    np.testing.assert_allclose(p, model.predict_proba(X), atol=1e-4)
+    np.testing.assert_allclose(again.mean_, model.mean_ * scale, rtol=1e-12)
+    np.testing.assert_allclose(again.scale_, model.scale_ * scale, rtol=1e-12)
+    np.testing.assert_allclose(handed(again, X * scale), handed(model, X), atol=1e-6)
+    first = again.history_["loss"][0], model.history_["loss"][0]
+    np.testing.assert_allclose(*first, rtol=1e-4)
+    assert again.score(X * scale, y) > 0.95
 
 
 def test_bytes_are_as_good_as_numbers(digits, model):
     X, y = digits
-    again = clone(model).fit(X.astype(np.uint8), y)
+    pixels = X.astype(np.uint8)
+    again = clone(model).fit(pixels, y)
+    np.testing.assert_array_equal(again.mean_, model.mean_)
+    np.testing.assert_array_equal(again.scale_, model.scale_)
+    np.testing.assert_allclose(handed(again, pixels), handed(model, X), atol=1e-6)
     np.testing.assert_allclose(
-        again.predict_proba(X), model.predict_proba(X), atol=1e-5
+        again.predict_proba(pixels), again.predict_proba(X), atol=1e-5
     )
+    first = again.history_["loss"][0], model.history_["loss"][0]
+    np.testing.assert_allclose(*first, rtol=1e-4)
+    assert again.score(pixels, y) > 0.95
     assert next(again.module_.parameters()).dtype == torch.float32
 
 

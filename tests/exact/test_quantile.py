@@ -184,3 +184,17 @@ def test_a_forged_dual_point_makes_no_fit_look_better() -> None:
         truth = pinball(wrong, X, y, np.ones(80), 0.5, 0.05) - best
         reference = np.mean(np.abs(y - np.median(y))) / 2
         assert found.value >= truth / reference * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("alpha", [1e-12, 1e-10, 1e-8])
+@pytest.mark.parametrize("n", [80, 2000])
+def test_penalties_near_rounding_are_solved_far_below_the_target(
+    alpha: float, n: int
+) -> None:
+    """The dual point stays inside a ball of a size that rounding could leave."""
+    for seed in range(5):
+        X, y, _ = data(seed, n)
+        for level in (0.2, 0.5):
+            model = QuantileRegressor(quantile=level, alpha=alpha).fit(X, y)
+            claim = model.certificate_.claims[0]
+            assert claim.met and claim.value < 1e-3 * claim.target, (seed, claim)

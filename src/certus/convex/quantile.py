@@ -209,12 +209,26 @@ def _scaled(task: _Task) -> _Scaled:
         s,
         task.total,
         loss,
-        task.l1 / scale[keep],
+        _within(task, task.l1 / scale[keep]),
         task.l2 * unit,
         task.intercept,
         linear,
     )
     return _Scaled(problem, units.reference / unit, keep, scale[keep], mean[keep], task)
+
+
+def _within(task: _Task, l1: Array) -> Array:
+    """The L1 levels, less the rounding of Xᵀ(sg)/Σs where that is no small part of one.
+
+    A dual point that rounding puts outside the ball |Xᵀ(sg)|/Σs ≤ l1 must be scaled
+    back, which costs a share rounding/l1 of the objective; one aimed as far inside
+    costs rounding·‖w‖₁, however small l1 is.
+    """
+    slope = max(task.loss.up, task.loss.down)
+    rounding = slope * min(len(task.y) * np.finfo(float).eps, 0.01 * task.tol)
+    if task.l2 > 0:
+        return l1
+    return np.where(rounding > 0.01 * task.tol * l1, np.maximum(l1 - rounding, 0.0), l1)
 
 
 def _columns(X: Any, s: Array, centre: bool) -> tuple[Array, Array, Array]:
