@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import sparse
-from sklearn import cluster
+from sklearn import cluster, mixture
 from sklearn import decomposition as theirs
 
 import certus
 from certus.certificate import Status, Strength
 from certus.factor import PCA, TruncatedSVD
-from certus.mixture import KMeans
+from certus.mixture import EM, GaussianMixture, KMeans
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(150, 4)) + 6 * rng.integers(0, 3, size=(150, 1))
@@ -203,3 +203,72 @@ def test_a_model_that_misleads_about_the_scale():
         noise_variance_=0.0,
     )
     assert certus.certify(lie, Z).met is False
+
+
+# -- mixtures ---------------------------------------------------------------------
+
+MIXTURES = pytest.mark.parametrize("cls", [GaussianMixture, mixture.GaussianMixture])
+
+
+@pytest.mark.parametrize("kind", ["full", "tied", "diag", "spherical"])
+@MIXTURES
+def test_moved_means_and_wrong_variances(cls, kind):
+    model = quiet(cls(3, covariance_type=kind, random_state=0, tol=1e-6), X)
+    assert certus.certify(model, X).met
+    for changes in (
+        {"means_": model.means_ + 0.3},
+        {"means_": model.means_[::-1] * 0.9},
+        {"weights_": np.array([0.9, 0.05, 0.05])},
+        {"weights_": 0.9 * model.weights_},
+        {"covariances_": 1.05 * model.covariances_},
+        {"precisions_": 1.05 * model.precisions_},
+        {"precisions_cholesky_": 1.05 * model.precisions_cholesky_},
+    ):
+        found = certus.certify(changed(model, **changes), X)
+        assert found.met is False and found.status is not Status.SOLVED, changes
+
+
+@MIXTURES
+def test_mixtures_of_other_parameters_and_weights(cls):
+    model = quiet(cls(3, random_state=0), X)
+    with pytest.raises(ValueError, match="sample_weight"):
+        certus.certify(model, X, sample_weight=np.ones(150))
+    for changes in (
+        {"n_components": 2},
+        {"covariance_type": "diag"},
+        {"covariance_type": "tied"},
+        {"reg_covar": 1.0},
+    ):
+        found = certus.certify(copy.deepcopy(model).set_params(**changes), X)
+        assert found.met is False, changes
+    loose = quiet(cls(3, random_state=0, max_iter=2, tol=1.0), X + X**2 / 9)
+    found = certus.certify(loose.set_params(tol=1e-13), X + X**2 / 9)
+    assert found.met is not True
+
+
+def test_a_mixture_from_another_start():
+    rows = np.vstack([X, X[:50] + np.array([3, -3, 2, 0])])
+    options = {"reg_covar": 0.0, "tol": 1e-6, "max_iter": 500}
+    model = quiet(GaussianMixture(4, random_state=1, **options), rows)
+    assert certus.certify(model, rows, level="full")["monotone"].met
+    witness = model.certificate_.evidence.witness
+    witness.means_[:] = rows[:4]  # as good a start, of another fit
+    witness.covariances_[:] = 30 * np.eye(4)
+    found = certus.certify(model, rows, level="full")["monotone"]
+    assert found.met is None and "leads elsewhere" in found.detail
+
+
+def test_mixtures_of_small_integers_and_far_rows():
+    for name in ("float32", "uint8", "int8", "far", "float32, far"):
+        rows = FORMS[name]
+        model = quiet(GaussianMixture(3, random_state=0, tol=1e-4), rows)
+        assert certus.certify(model, rows)["step_gain"].met is not False
+        moved = changed(model, means_=model.means_ + 0.3 * X.std(axis=0))
+        assert certus.certify(moved, rows).met is not True, name
+
+
+def test_em_is_no_model_of_weights():
+    model = EM(None, lambda X, q: q.mean(axis=0), lambda X, p: np.log(p) + 0 * X[:, :2])
+    model = quiet(model, np.abs(X), np.array([0.5, 0.5]))
+    with pytest.raises(ValueError, match="sample_weight"):
+        certus.certify(model, np.abs(X), sample_weight=np.ones(150))

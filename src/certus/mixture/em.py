@@ -166,11 +166,7 @@ class EM(Model):
         self.converged_ = status is Status.SOLVED
         self.history_ = monitor.history
         monitor.close({"params_": self.params_})
-        fix = f"raise max_iter (now {self.max_iter}), or fit again from params_"
-        evidence = Evidence(
-            "em", (), {"tol": float(self.tol), "n_iter": self.n_iter_, "fix": fix}
-        )
-        return Fitted(evidence, X, None, None, status)
+        return Fitted(Evidence("em"), X, None, None, status)
 
     def _expect(self, X: Any, params: Any) -> tuple[Any, float]:
         q, rows = self.posterior(X, params)

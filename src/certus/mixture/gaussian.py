@@ -28,6 +28,7 @@ from certus.base import (
 )
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
+from certus.evidence import MixtureWitness
 from certus.mixture.ascent import Run, best_run
 from certus.mixture.covariances import (
     KINDS,
@@ -348,14 +349,8 @@ def _free_parameters(model: GaussianMixture) -> int:
 
 
 def _evidence(model: GaussianMixture, run: Run) -> Evidence:
-    params = {
-        "covariance_type": model.covariance_type,
-        "assignment": model.assignment,
-        "tol": float(model.tol),
-        "reg_covar": float(model.reg_covar),
-        "n_iter": len(run.bounds),
-        "fix": f"raise max_iter (now {model.max_iter}), or go on with warm_start=True",
-    }
     start = to_public(run.start, model.covariance_type, np.float64)
     names = ("weights_", "means_", "covariances_")
-    return Evidence("mixture", (), params, {name: start[name] for name in names})
+    first = {name: start[name] for name in names}
+    witness = MixtureWitness(n_iter=len(run.bounds), **first)
+    return Evidence("mixture", witness=witness)

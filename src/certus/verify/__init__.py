@@ -19,9 +19,11 @@ import numpy as np
 from certus import terms as t
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
 from certus.verify import (
+    expectation,
     foreign,
     glove,
     kmeans,
+    mixture,
     neighbors,
     nonnegative,
     online,
@@ -46,7 +48,6 @@ from certus.verify.covariance_penalty import (
 from certus.verify.curvature import MARGIN
 from certus.verify.data import same_data
 from certus.verify.embeddings import check_negative_sampling
-from certus.verify.expectation import check_em
 from certus.verify.foreign import unwrap
 from certus.verify.gaussian_factors import check_gaussian_factors
 from certus.verify.gradient import check_gradient
@@ -55,7 +56,6 @@ from certus.verify.huber import check_huber
 from certus.verify.kernel import check_kernel
 from certus.verify.linear_networks import check_autoencoder, check_deep_linear
 from certus.verify.margin import check_margin
-from certus.verify.mixture import check_mixture
 from certus.verify.networks import check_network
 from certus.verify.pac_bayes import check_pac_bayes
 from certus.verify.statistical import risk_claims
@@ -86,7 +86,6 @@ _EARLY_FIX = {
 #: One checker per kind of evidence; families register nothing here.
 CHECKERS: dict[str, Callable[..., Checked]] = {
     "autoencoder": check_autoencoder,
-    "em": check_em,
     "covariance_penalty": check_covariance_penalty,
     "linear": check_linear,
     "decorrelation": check_decorrelation,
@@ -98,7 +97,6 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
     "huber": check_huber,
     "kernel": check_kernel,
     "margin": check_margin,
-    "mixture": check_mixture,
     "negative_sampling": check_negative_sampling,
     "network": check_network,
     "pac_bayes": check_pac_bayes,
@@ -111,8 +109,10 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
 #: Rooms that read their statement from the model's parameters. Each is a module with
 #: ``Statement`` (a NamedTuple), ``READERS`` (by class name) and ``check``.
 ROOMS: tuple[Any, ...] = (
+    expectation,
     glove,
     kmeans,
+    mixture,
     neighbors,
     nonnegative,
     online,

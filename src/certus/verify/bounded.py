@@ -65,7 +65,7 @@ def proved(
     met = None if target is None else bool(value <= target)
     if target is not None and met is False and rounding > target:
         # Missed all the same, if what was computed stands out from its rounding.
-        met = False if computed - rounding > target else None
+        met = False if computed == math.inf or computed - rounding > target else None
     if met is None and target is not None:
         detail = f"undecided: rounding alone may be {rounding:.1e}"
         fix = "centre and scale the columns (StandardScaler), or a larger tol"

@@ -12,17 +12,6 @@ from certus.certificate import Evidence
 from certus.verify.foreign_common import NOTE
 
 
-def _gaussian_mixture(model: Any) -> tuple[Evidence, str]:
-    params = {
-        "covariance_type": model.covariance_type,
-        "assignment": "soft",
-        "tol": float(model.tol),
-        "reg_covar": float(model.reg_covar),
-        "fix": f"raise max_iter (now {model.max_iter}), or go on with warm_start=True",
-    }
-    return Evidence("mixture", (), params), NOTE
-
-
 def _factor_analysis(model: Any) -> tuple[Evidence, str]:
     params = {
         "noise": "diagonal",
@@ -37,5 +26,4 @@ def _factor_analysis(model: Any) -> tuple[Evidence, str]:
 #: By scikit-learn's class name.
 STATEMENTS: dict[str, Callable[[Any], tuple[Evidence, str]]] = {
     "FactorAnalysis": _factor_analysis,
-    "GaussianMixture": _gaussian_mixture,
 }
