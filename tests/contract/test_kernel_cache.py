@@ -19,7 +19,7 @@ import pytest
 
 from certus.base import UncertifiedWarning
 from certus.certificate import Status
-from certus.convex import cache, kernels, lasso
+from certus.convex import cache, gram, kernels
 from certus.linear import ElasticNet, Lasso
 
 PACKAGE = Path(cache.__file__).parent
@@ -106,7 +106,7 @@ def test_a_stale_kernel_is_found_out(
     X = rng.normal(size=(80, 30))
     y = X[:, :5].sum(axis=1) + rng.normal(size=80)
     assert estimator.fit(X, y).certificate_.met
-    monkeypatch.setattr(lasso, "descend_gram", kernel)
+    monkeypatch.setattr(gram, "descend_gram", kernel)
     estimator.set_params(max_iter=20)
     with pytest.warns(UncertifiedWarning):
         estimator.fit(X, y)

@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 from sklearn.linear_model import Lasso as SkLasso
 
-from certus.convex import lasso
+from certus.convex import lasso, working_set
 from certus.convex.design import Design
 from certus.linear import ElasticNet, Lasso
 
@@ -35,7 +35,7 @@ def test_descent_on_sparse_columns_equals_the_dense_solution(
         return result
 
     monkeypatch.setattr(lasso, "SMALL", 0)
-    monkeypatch.setattr(lasso.WorkingSet, "form_gram", lambda self: None)
+    monkeypatch.setattr(working_set.WorkingSet, "form_gram", lambda self: None)
     monkeypatch.setattr(lasso, "descend_sparse", watched)
     ours = ElasticNet(**options, tol=1e-10).fit(sparse.csc_array(X), y, s)
     assert calls, "the kernel under test was not used"
@@ -48,10 +48,10 @@ def test_descent_on_sparse_columns_equals_the_dense_solution(
 def test_rows_in_single_precision_follow_the_working_set(
     sparse_columns: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lasso, "HALF_SIDE", 2)
+    monkeypatch.setattr(working_set, "HALF_SIDE", 2)
     X = np.random.default_rng(0).normal(size=(50, 12))
     design = Design(sparse.csc_matrix(X) if sparse_columns else X, None, True)
-    held = lasso.WorkingSet(design)
+    held = working_set.WorkingSet(design)
     A = X - X.mean(axis=0)
 
     def agree() -> None:
@@ -76,7 +76,7 @@ def test_rows_in_single_precision_follow_the_working_set(
 def test_descent_in_single_precision_reaches_any_gap(
     tol: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lasso, "HALF_SIDE", 2)
+    monkeypatch.setattr(working_set, "HALF_SIDE", 2)
     rng = np.random.default_rng(1)
     X = rng.normal(size=(60, 200))
     y = X[:, :5].sum(axis=1) + rng.normal(size=60)

@@ -4,6 +4,11 @@ A design stands for A = X − 1mᵀ (m = 0 without centring) and the weighted me
 normalisation: ``t_dot(u)`` is Aᵀ(s∘u)/Σs and ``gram`` is AᵀSA/Σs. X is never copied to
 be centred, and sparse X is never densified; products are taken in float64.
 
+Where a mean is small beside its column's spread, it is subtracted from products:
+Σxxᵀ − n·mmᵀ loses few digits there. A mean ``FAR`` times the spread (a year, a time
+stamp) would cost 2·log₁₀ of that ratio, so blocks of rows are shifted by it before the
+product; so are sparse columns without zeros, once.
+
 Large products go through NumPy's BLAS alone: SciPy brings another one, and the idle
 threads of one spin while the other works (alternating them made a fit 1.7 times
 slower).
@@ -21,6 +26,10 @@ from certus.base import require_finite
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _BLOCK = 1 << 21
+#: Entries of a block that is shifted on the way: it stays in the processor's cache.
+_SHIFTED_BLOCK = 1 << 18
+#: Means beyond this many standard deviations are subtracted before products.
+FAR = 4.0
 
 
 class Design:
@@ -48,29 +57,49 @@ class Design:
         self.centred = centre
         self._gram: Array | None = None
         self.mean = np.zeros(self.d)
+        self.shift: Array | None = None  # of dense X, taken from each block of rows
+        self.rest = self.mean  # what products still have to subtract
         if centre:
             ones = np.ones(self.n) if s is None else s
-            self.mean = self._t_raw(ones) / self.total
+            self.mean = self.rest = self._t_raw(ones) / self.total
+            if np.isfinite(self.mean).all():
+                self._shift_far_columns(ones)
         # Finite means prove that every cell is finite; without them one pass does.
         if not centre or not np.isfinite(self.mean).all():
             require_finite(X)
+
+    def _shift_far_columns(self, ones: Array) -> None:
+        if self.sparse:
+            shift = _far_full_columns(self.X, self.mean)
+            if shift.any():
+                parts = np.repeat(shift, np.diff(self.X.indptr))
+                kept = (self.X.data - parts, self.X.indices, self.X.indptr)
+                self.X = type(self.X)(kept, shape=self.X.shape)
+        else:
+            shift = self.mean
+            if not is_far(self.X, self.mean).any():
+                return
+            self.shift = shift
+        if shift.any():
+            self.rest = self._t_raw(ones) / self.total
+            self.mean = shift + self.rest
 
     # -- full passes -----------------------------------------------------------
 
     def dot(self, w: Array) -> Array:
         """A w."""
-        if self.sparse or self.X.dtype == np.float64:
+        if self._whole:
             z = np.asarray(self.X @ w)
         else:
             z = np.concatenate([block @ w for block in self._blocks()])
-        return z - self.mean @ w if self.centred else z
+        return z - self.rest @ w if self.centred else z
 
     def t_dot(self, u: Array) -> Array:
         """Aᵀ(s∘u)/Σs."""
         su = self.weighted(u)
         v = self._t_raw(su) / self.total
         if self.centred:
-            v -= np.multiply.outer(self.mean, su.sum(axis=0) / self.total)
+            v -= np.multiply.outer(self.rest, su.sum(axis=0) / self.total)
         return v
 
     def weighted(self, u: Array) -> Array:
@@ -83,10 +112,15 @@ class Design:
         """Σ s u / Σ s."""
         return (u.sum(axis=0) if self.s is None else self.s @ u) / self.total
 
+    @property
+    def _whole(self) -> bool:
+        """Whether products take X as it is."""
+        return self.sparse or (self.X.dtype == np.float64 and self.shift is None)
+
     def _t_raw(self, u: Array) -> Array:
         if self.sparse:
             return np.asarray(self.X.T @ u)
-        if self.X.dtype == np.float64:
+        if self._whole:
             return np.asarray(u @ self.X if u.ndim == 1 else (u.T @ self.X).T)
         out = np.zeros((self.d, *u.shape[1:]))
         start = 0
@@ -95,22 +129,49 @@ class Design:
             start += len(block)
         return out
 
-    def _blocks(self) -> Any:
-        rows = max(1, _BLOCK // max(1, self.d))
+    def _blocks(self, least: int = 1) -> Any:
+        """Float64 rows, shifted; a shifted block lasts until the next one."""
+        size = _BLOCK if self.shift is None else _SHIFTED_BLOCK
+        rows = max(least, size // max(1, self.d))
+        if self.shift is None:
+            for i in range(0, self.n, rows):
+                yield self.X[i : i + rows].astype(np.float64, copy=False)
+            return
+        order: Any = "F" if self.X.flags.f_contiguous else "C"
+        room = np.empty((min(rows, self.n), self.d), order=order)
         for i in range(0, self.n, rows):
-            yield self.X[i : i + rows].astype(np.float64, copy=False)
+            block = self.X[i : i + rows]
+            out = room[: len(block)]
+            yield np.subtract(block, self.shift, out=out, dtype=np.float64)
 
     # -- columns ---------------------------------------------------------------
 
-    def cross(
-        self, left: Any, left_mean: Array, right: Any, right_mean: Array
-    ) -> Array:
-        """AₗᵀSAᵣ/Σs for two sets of raw columns."""
+    def columns(self, index: Array, out: Array) -> None:
+        """Columns of dense A into the rows of ``out``, centred on the way."""
+        copy_columns(self.X, index, out, self.mean[index] if self.centred else None)
+
+    def cross(self, left: Any, right: Any, off: tuple[Array, Array]) -> Array:
+        """AₗᵀSAᵣ/Σs for two sets of columns, ``off`` being what their means still are.
+
+        Those of dense columns from :meth:`columns` are zero already.
+        """
         weighted = right if self.s is None else _scale_rows(right, self.s)
         product = left.T @ weighted
         product = product.toarray() if sparse.issparse(product) else product
         out = np.asarray(product) / self.total
-        return out - np.outer(left_mean, right_mean) if self.centred else out
+        return out - np.outer(*off) if self.centred and self.sparse else out
+
+    def column_squares(self) -> Array:
+        """Mean squares of the columns of A."""
+        h = (np.ones(self.n) if self.s is None else self.s) / self.total
+        if self.sparse:
+            out = np.asarray(self.X.multiply(self.X).T @ h)
+        else:
+            out, start = np.zeros(self.d), 0
+            for block in self._blocks():
+                out += h[start : start + len(block)] @ np.square(block)
+                start += len(block)
+        return np.maximum(out - self.rest**2, 0.0) if self.centred else out
 
     def gram(self) -> Array:
         """AᵀSA/Σs, computed once and kept; for d small enough to hold d²."""
@@ -120,32 +181,54 @@ class Design:
 
     def _compute_gram(self) -> Array:
         if self.sparse:
-            every = np.arange(self.d)
-            return self.cross(self.X, self.mean[every], self.X, self.mean[every])
+            return self.cross(self.X, self.X, (self.rest, self.rest))
         G = np.zeros((self.d, self.d))
-        rows = _gram_rows(self.n, self.d, self.s is None, self.X.dtype)
-        root = None if self.s is None else np.sqrt(self.s)
-        for i in range(0, self.n, rows):
-            block = self.X[i : i + rows].astype(np.float64, copy=False)
-            if root is not None:
-                block = block * root[i : i + rows, None]
-            G += block.T @ block  # NumPy recognises the symmetric update
+        if self.s is None and self._whole:
+            G += self.X.T @ self.X  # NumPy recognises the symmetric update
+        else:
+            root, start = None if self.s is None else np.sqrt(self.s), 0
+            for block in self._blocks(256):
+                end = start + len(block)
+                if root is not None:
+                    block = block * root[start:end, None]
+                G += block.T @ block
+                start = end
         G /= self.total
-        return G - np.outer(self.mean, self.mean) if self.centred else G
+        return G - np.outer(self.rest, self.rest) if self.centred else G
 
 
-def _gram_rows(n: int, d: int, plain: bool, dtype: Any) -> int:
-    """Whole X at once when it needs no copy, else blocks of about 16 MB."""
-    if plain and dtype == np.float64:
-        return n
-    return max(256, _BLOCK // max(1, d))
+def is_far(X: Array, mean: Array) -> Array:
+    """Which columns of dense X have a mean ``FAR`` times their spread, by a sample.
+
+    A column that is constant in the sample is none: there is nothing to lose.
+    """
+    rows = X[:: max(1, len(X) // 512)].astype(np.float64) - mean
+    with np.errstate(over="ignore"):
+        spread = np.sqrt(np.square(rows).mean(axis=0))
+    size = np.abs(mean)
+    return (size > FAR * spread) & (spread > 1e-14 * size)
 
 
-def copy_columns(X: Array, index: Array, out: Array) -> None:
-    """Columns of dense X into the rows of ``out``, without a second copy on the way."""
+def _far_full_columns(X: Any, mean: Array) -> Array:
+    """The means of far columns of CSC X that hold no zeros, else 0."""
+    shift = np.zeros(X.shape[1])
+    full = np.flatnonzero((np.diff(X.indptr) == X.shape[0]) & (mean != 0))
+    if full.size and X.has_canonical_format:
+        for j in full:
+            column = X.data[X.indptr[j] : X.indptr[j + 1], None]
+            shift[j] = mean[j] * is_far(column, mean[j : j + 1])[0]
+    return shift
+
+
+def copy_columns(X: Array, index: Array, out: Array, mean: Array | None = None) -> None:
+    """Columns of dense X, less ``mean``, into the rows of ``out``; no second copy."""
     block = max(1024, _BLOCK // max(1, len(index)))
     for i in range(0, len(X), block):
-        out[:, i : i + block] = X[i : i + block, index].T
+        part, to = X[i : i + block, index].T, out[:, i : i + block]
+        if mean is None:
+            to[...] = part
+        else:
+            np.subtract(part, mean[:, None], out=to, dtype=np.float64)
 
 
 def _scale_rows(A: Any, s: Array) -> Any:

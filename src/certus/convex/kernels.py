@@ -1,88 +1,19 @@
 """The compiled inner loops: coordinate descent.
 
-Operations of a penalty are registered per NamedTuple type with numba's ``overload``:
-a new penalty is one more ``overload`` and no new loop. Every kernel stops after a
-given number of epochs, so that Ctrl-C and time limits are obeyed between calls.
+The ``prox`` of a penalty's row is compiled into the loop for that type of penalty: a
+new penalty is one more row and no new loop. Every kernel stops after a given number of
+epochs, so that Ctrl-C and time limits are obeyed between calls.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from numba.extending import overload
-
-from certus.convex.cache import kernel
-from certus.terms import L1, L2, ElasticNet, NoPenalty
+from certus.convex.cache import term_kernel
+from certus.convex.penalties import prox
 
 
-def prox(penalty: Any, x: float, step: float) -> float:
-    """Argmin over v of Ω(v) + (v − x)²/(2·step), for one coordinate."""
-    if isinstance(penalty, L2):
-        return x / (1 + step * penalty.alpha)
-    if isinstance(penalty, NoPenalty):
-        return x
-    l1 = penalty.alpha if isinstance(penalty, L1) else penalty.l1
-    l2 = penalty.l2 if isinstance(penalty, ElasticNet) else 0.0
-    return float(np.sign(x) * max(abs(x) - step * l1, 0.0) / (1 + step * l2))
-
-
-@overload(prox)
-def _prox_l1(penalty: Any, x: Any, step: Any) -> Any:
-    if getattr(penalty, "instance_class", None) is not L1:
-        return None
-
-    def body(penalty: Any, x: Any, step: Any) -> Any:
-        cut = step * penalty.alpha
-        if x > cut:
-            return x - cut
-        if x < -cut:
-            return x + cut
-        return 0.0
-
-    return body
-
-
-@overload(prox)
-def _prox_elastic_net(penalty: Any, x: Any, step: Any) -> Any:
-    if getattr(penalty, "instance_class", None) is not ElasticNet:
-        return None
-
-    def body(penalty: Any, x: Any, step: Any) -> Any:
-        cut = step * penalty.l1
-        shrink = 1.0 + step * penalty.l2
-        if x > cut:
-            return (x - cut) / shrink
-        if x < -cut:
-            return (x + cut) / shrink
-        return 0.0
-
-    return body
-
-
-@overload(prox)
-def _prox_l2(penalty: Any, x: Any, step: Any) -> Any:
-    if getattr(penalty, "instance_class", None) is not L2:
-        return None
-
-    def body(penalty: Any, x: Any, step: Any) -> Any:
-        return x / (1.0 + step * penalty.alpha)
-
-    return body
-
-
-@overload(prox)
-def _prox_none(penalty: Any, x: Any, step: Any) -> Any:
-    if getattr(penalty, "instance_class", None) is not NoPenalty:
-        return None
-
-    def body(penalty: Any, x: Any, step: Any) -> Any:
-        return x
-
-    return body
-
-
-@kernel
+@term_kernel
 def descend_gram(
     penalty: Any, G: Any, w: Any, g: Any, size: int, epochs: int, tol: float
 ) -> Any:
@@ -99,7 +30,7 @@ def descend_gram(
             curvature = G[j, j]
             if curvature <= 0.0:
                 continue
-            new = prox(penalty, w[j] - g[j] / curvature, 1.0 / curvature)
+            new = prox(penalty, j, w[j] - g[j] / curvature, 1.0 / curvature)
             change = new - w[j]
             if change != 0.0:
                 w[j] = new
@@ -111,11 +42,10 @@ def descend_gram(
     return largest, done
 
 
-@kernel
+@term_kernel
 def descend_columns(
     penalty: Any,
     X: Any,
-    mean: Any,
     h: Any,
     curvature: Any,
     g0: Any,
@@ -125,7 +55,7 @@ def descend_columns(
     epochs: int,
     tol: float,
 ) -> Any:
-    """As ``descend_gram`` without forming G: AᵀHA over dense columns of A = X − 1mᵀ.
+    """As ``descend_gram`` without forming G: AᵀHA over dense columns of A = X.
 
     ``h`` are row weights that sum to Σh, ``delta`` = A(w − w₀) is kept current and
     ``g0`` is the gradient at w₀. For working sets too large for a Gram matrix.
@@ -140,21 +70,21 @@ def descend_columns(
                 continue
             slope = 0.0
             for i in range(n):
-                slope += h[i] * (X[i, j] - mean[j]) * delta[i]
+                slope += h[i] * X[i, j] * delta[i]
             slope += g0[j]
-            new = prox(penalty, w[j] - slope / curvature[j], 1.0 / curvature[j])
+            new = prox(penalty, j, w[j] - slope / curvature[j], 1.0 / curvature[j])
             change = new - w[j]
             if change != 0.0:
                 w[j] = new
                 for i in range(n):
-                    delta[i] += change * (X[i, j] - mean[j])
+                    delta[i] += change * X[i, j]
                 largest = max(largest, abs(change) * curvature[j])
         if largest <= tol:
             break
     return largest, done
 
 
-@kernel
+@term_kernel
 def descend_sparse(
     penalty: Any,
     values: Any,
@@ -186,7 +116,7 @@ def descend_sparse(
             for p in range(starts[j], starts[j + 1]):
                 slope += weighted[p] * r[rows[p]]
             step = 1.0 / curvature[j]
-            new = prox(penalty, w[j] + slope * step, step)
+            new = prox(penalty, j, w[j] + slope * step, step)
             change = new - w[j]
             if change != 0.0:
                 w[j] = new
@@ -199,7 +129,7 @@ def descend_sparse(
     return largest, done, shift
 
 
-@kernel
+@term_kernel
 def descend_softmax(
     penalty: Any,
     X: Any,
@@ -240,7 +170,7 @@ def descend_softmax(
                 step = 1.0 / curvature[j, k]
                 new = W[j, k] - slope * step
                 if penalised[j]:
-                    new = prox(penalty, new, step)
+                    new = prox(penalty, j, new, step)
                 change = new - W[j, k]
                 if change != 0.0:
                     W[j, k] = new

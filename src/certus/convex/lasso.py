@@ -1,6 +1,6 @@
-"""Lasso and elastic net by working sets and the Gram matrix of the working set.
+"""Least squares with a penalty that is a sum over coordinates, by working sets.
 
-    min over w:  ½·Σ sᵢ(yᵢ − aᵢᵀw)²/Σs + l1·‖w‖₁ + ½·l2·‖w‖²
+    min over w:  ½·Σ sᵢ(yᵢ − aᵢᵀw)²/Σs + Ω(w)
 
 A pass over all columns gives the gradient and the duality gap; the columns that
 violate optimality most join the working set, whose problem is solved on its Gram
@@ -12,28 +12,22 @@ its size; sets beyond ``GRAM_SIDE`` run coordinate descent on the columns themse
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import linalg, sparse
 
 from certus.certificate import Status
-from certus.convex.blas import cholesky
-from certus.convex.design import Array, Design, copy_columns
-from certus.convex.kernels import descend_columns, descend_gram, descend_sparse
-from certus.convex.problem import OnStep, Solution, keep_going
-from certus.terms import L1, ElasticNet
+from certus.convex.design import Array, Design
+from certus.convex.gram import solve_on_gram
+from certus.convex.kernels import descend_columns, descend_sparse
+from certus.convex.penalties import PENALTIES, operation, require
+from certus.convex.problem import Limits, Solution
+from certus.convex.working_set import WorkingSet
 
-#: Largest working set that keeps its Gram matrix (side² · 8 bytes).
-GRAM_SIDE = 6_000
-#: Working sets from this size on descend on a float32 copy, unless columns are so
-#: small or large that float32 could not hold their squares.
-HALF_SIDE, TINY, HUGE = 1_000, 1e-30, 1e30
+#: What this solver asks of a penalty; "piece", if there is one, makes it exact.
+NEEDS = ("value", "prox", "distance", "conjugate", "polar")
 #: Sparse working sets up to this size keep one from the start: exact, and cheap.
 SMALL = 256
-#: Coordinate-descent epochs between two exact solves.
-EPOCHS = 10
 #: Epochs on sparse columns between two looks at the gap; all but one skip the zeros.
 SPARSE_EPOCHS = 8
 
@@ -64,6 +58,7 @@ class QuadraticSolver:
         self.residual = y.copy()
         self.gradient = -self.correlation  # of the loss, at w
         self.set = WorkingSet(design)
+        self._sizes: Array | None = None  # mean squares of the columns, if need be
 
     def start_from(self, w: Array) -> None:
         """Begin at ``w`` instead of zero."""
@@ -71,35 +66,36 @@ class QuadraticSolver:
         self.residual = self.y - self.design.dot(self.w)
         self.gradient = -self.design.t_dot(self.residual)
 
-    def solve(
-        self,
-        l1: float,
-        l2: float,
-        tol: float,
-        max_iter: int,
-        on_step: OnStep = keep_going,
-    ) -> Solution:
-        """Minimise at one penalty, starting from where the last call ended."""
+    def solve(self, penalty: Any, limits: Limits) -> Solution:
+        """Minimise with one penalty, starting from where the last call ended."""
+        row = require("QuadraticSolver", penalty, *NEEDS)
+        if row.blocks is not None:
+            raise NotImplementedError(
+                f"QuadraticSolver steps along coordinates; {type(penalty).__name__} is "
+                "a penalty of blocks: use certus.convex.blocks.BlockSolver."
+            )
+        penalty = row.take(penalty, np.arange(self.design.d))
+        tol = limits.tol
         status, steps = Status.MAX_ITER, 0
-        found = self.gap(l1, l2)
+        found = self.gap(penalty)
         try:
             while True:
-                stop = on_step(found.objective, found.relative, self.w)
+                stop = limits.on_step(found.objective, found.relative, self.w)
                 if found.relative <= 0.9 * tol:
                     status = Status.SOLVED
                     break
                 if stop is not None:
                     status = stop
                     break
-                if steps >= max_iter:
+                if steps >= limits.max_iter:
                     break
                 steps += 1
                 before = found.objective
-                self._admit(l1, l2)
+                self._admit(penalty)
                 aim = max(self._patience() * found.relative, 0.3 * tol)
-                stalled = not self._solve_members(l1, l2, aim * self.reference)
+                stalled = not self._solve_members(penalty, aim)
                 self._refresh()
-                found = self.gap(l1, l2)
+                found = self.gap(penalty)
                 if stalled and found.objective >= before * (1 - 1e-15) and steps > 3:
                     status = Status.TOL_NOT_REACHED
                     break
@@ -107,16 +103,29 @@ class QuadraticSolver:
             status = Status.INTERRUPTED
         return Solution(self.w.copy(), found.relative, status, steps)
 
-    def gap(self, l1: float, l2: float) -> Gap:
-        """P − D at the current point, with D from the rescaled residual."""
+    def gap(self, penalty: Any) -> Gap:
+        """P − D at the current point, with D from the rescaled residual.
+
+        For a cone without L1 and L2 parts no multiple of the residual is feasible; the
+        largest share of a column in its violation stands for the gap there.
+        """
         square = float(self.design.average(self.residual**2))
-        w = self.w
-        omega = float(l1 * np.abs(w).sum() + l2 * (w @ w) / 2)
-        primal = square / 2 + omega
         # The dual point −t·r needs Σ s y r, which is cheap and exact.
         cross = float(self.design.average(self.residual * self.y))
-        gap = max(_gap(square, cross, w, self.gradient, l1, l2), 0.0)
+        primal = square / 2 + operation(penalty, "value")(penalty, self.w)
+        gap = max(quadratic_gap(penalty, square, cross, self.w, self.gradient), 0.0)
+        if np.isinf(gap) and np.isfinite(primal):
+            return Gap(primal, self._violation(penalty, square))
         return Gap(primal, gap / self.reference if self.reference > 0 else 0.0)
+
+    def _violation(self, penalty: Any, square: float) -> float:
+        """Largest distance to the subdifferential over ‖xⱼ‖‖r‖, within the set."""
+        off = operation(penalty, "distance")(penalty, self.w, self.gradient)
+        if self._sizes is None:
+            self._sizes = self.design.column_squares()
+        size = np.sqrt(self._sizes * square)
+        share = np.divide(off, size, out=np.zeros_like(off), where=size > 0)
+        return float(share.max(initial=0.0))
 
     def _patience(self) -> float:
         """How far to solve on the working set before the next pass over all columns.
@@ -134,10 +143,10 @@ class QuadraticSolver:
         self.residual = self.y - self.set.dot(on, self.w[self.set.members[on]])
         self.gradient = -self.design.t_dot(self.residual)
 
-    def _admit(self, l1: float, l2: float) -> None:
+    def _admit(self, penalty: Any) -> None:
         """Grow the working set by the columns that violate optimality most."""
         support = np.flatnonzero(self.w)
-        violation = np.abs(self.gradient + l2 * self.w) - l1
+        violation = operation(penalty, "distance")(penalty, self.w, self.gradient)
         outside = ~self.set.inside
         candidates = np.flatnonzero(outside & (violation > 0))
         # Forming the Gram matrix of 2√d columns costs about one pass over X; beyond
@@ -168,33 +177,39 @@ class QuadraticSolver:
 
     # -- the problem on the working set -----------------------------------------
 
-    def _solve_members(self, l1: float, l2: float, target: float) -> bool:
-        members = self.set.members
+    def _solve_members(self, penalty: Any, aim: float) -> bool:
+        members, target = self.set.members, aim * self.reference
         if not members.size:
             return False
+        part = operation(penalty, "take")(penalty, members)
         w = self.w[members].copy()
         if self.set.G is None and len(members) <= SMALL:
             self.set.form_gram()
         if self.set.G is not None:
-            c = self.correlation[members]
+            c, G = self.correlation[members], self.set.G
 
             def done(w: Array, g: Array) -> bool:
                 cross = 2 * self.reference - float(c @ w)
-                return _gap(cross + float(w @ g), cross, w, g, l1, l2) <= target
+                square = cross + float(w @ g)
+                gap = quadratic_gap(part, square, cross, w, g)
+                if np.isfinite(gap):
+                    return gap <= target
+                off = operation(part, "distance")(part, w, g)
+                size = np.sqrt(np.diag(G) * max(square, 0.0))
+                return bool(np.all(off <= 0.1 * aim * size))
 
-            moved = solve_on_gram(self.set.G, c, w, l1, l2, done, self.set.rows)
+            moved = solve_on_gram(G, c, w, part, done, self.set.rows)
         elif self.design.sparse:
-            moved = self._descend_sparse(l1, l2, w, target)
+            moved = self._descend_sparse(part, w, target)
         else:
-            moved = self._descend_dense(l1, l2, w, target)
+            moved = self._descend_dense(part, w, target)
         self.w[members] = w
         return moved
 
-    def _descend_sparse(self, l1: float, l2: float, w: Array, target: float) -> bool:
+    def _descend_sparse(self, penalty: Any, w: Array, target: float) -> bool:
         """Coordinate descent on CSC columns; a set that stays slow gets its Gram."""
         design, held = self.design, self.set
-        penalty: Any = ElasticNet(l1, l2) if l2 > 0 else L1(l1)
-        C, mean = held.columns, design.mean[held.members]
+        C, mean = held.columns, held.off
         share: Any = (1.0 if design.s is None else design.s) / design.total
         by_entry = share if design.s is None else share[C.indices]
         weighted = C.data * by_entry
@@ -207,23 +222,21 @@ class QuadraticSolver:
             true = r + shift
             pull = share * true
             g = -np.asarray(C.T @ pull) + mean * float(pull.sum())
-            if _gap(pull @ true, pull @ self.y, w, g, l1, l2) <= target:
+            if quadratic_gap(penalty, pull @ true, pull @ self.y, w, g) <= target:
                 return True
         held.form_gram()
         return True
 
-    def _descend_dense(self, l1: float, l2: float, w: Array, target: float) -> bool:
+    def _descend_dense(self, penalty: Any, w: Array, target: float) -> bool:
         """Coordinate descent on dense columns, for sets without a Gram matrix."""
         design, held = self.design, self.set
-        penalty: Any = ElasticNet(l1, l2) if l2 > 0 else L1(l1)
-        mean = design.mean[held.members]
         h = (np.ones(design.n) if design.s is None else design.s) / design.total
         g0 = self.gradient[held.members].copy()
         delta = np.zeros(design.n)
         order = np.arange(len(held.members))
         for _ in range(20):
             change, _ = descend_columns(
-                *(penalty, held.dense(), mean, h, held.curvature),
+                *(penalty, held.dense(), h, held.curvature),
                 *(g0, w, delta, order, 5, 0.0),
             )
             if change * np.abs(w).max(initial=0.0) <= 0.01 * target:
@@ -231,215 +244,13 @@ class QuadraticSolver:
         return True
 
 
-class WorkingSet:
-    """Columns of a design and their Gram matrix, in buffers that grow by doubling.
-
-    Parameters
-    ----------
-    design : Design
-        Where the columns come from.
-    """
-
-    def __init__(self, design: Design) -> None:
-        self.design = design
-        self.members = np.empty(0, dtype=np.intp)  # in order of arrival
-        self.inside = np.zeros(design.d, dtype=bool)
-        # Sparse columns are cheap to descend on; their Gram matrix comes if need be.
-        self._gram: Array | None = None if design.sparse else np.empty((0, 0))
-        self._half, self._halved = np.empty((0, 0), dtype=np.float32), 0
-        self.columns: Any = None if design.sparse else np.empty((0, design.n))
-        self.curvature = np.empty(0)
-        self._h = (np.ones(design.n) if design.s is None else design.s) / design.total
-
-    @property
-    def G(self) -> Array | None:
-        """Gram matrix of the members, or None where there are too many."""
-        k = len(self.members)
-        return None if self._gram is None else self._gram[:k, :k]
-
-    @property
-    def rows(self) -> Array:
-        """Contiguous rows to descend along, which begin with those of ``G``.
-
-        In float32 for large sets: descent waits for memory there.
-        """
-        k, old, size = len(self.members), self._halved, self.curvature
-        assert self._gram is not None
-        if k < HALF_SIDE or size.min() < TINY or size.max() > HUGE:
-            return self._gram
-        if old < k:
-            self._half = H = grown(self._half, old, k)
-            H[old:k, :k] = self._gram[old:k, :k]
-            H[:old, old:k] = H[old:k, :old].T
-            self._halved = k
-        return self._half
-
-    def dense(self) -> Array:
-        """The members' dense columns, Fortran-ordered."""
-        return self.columns[: len(self.members)].T
-
-    def form_gram(self) -> None:
-        """Gram matrix of all members, kept from now on, where it is small enough."""
-        if len(self.members) <= GRAM_SIDE:
-            mean = self.design.mean[self.members]
-            self._gram = self.design.cross(self.columns, mean, self.columns, mean)
-            self._halved = 0
-
-    def dot(self, which: Array, values: Array) -> Array:
-        """Centred columns at positions ``which``, times ``values``."""
-        if not which.size:
-            return np.zeros(self.design.n)
-        if self.design.sparse:
-            z = self.columns[:, which] @ values
-        else:
-            z = values @ self.columns[which]
-        return np.asarray(z) - self.design.mean[self.members[which]] @ values
-
-    def append(self, new: Array) -> None:
-        """Add columns and their inner products with the members."""
-        design, k, m = self.design, len(self.members), len(new)
-        if design.sparse:
-            fresh = design.X[:, new]
-        else:
-            self.columns = grown(self.columns, k, k + m, design.n)
-            fresh = self.columns[k : k + m].T
-            copy_columns(design.X, new, fresh.T)
-        if k + m > GRAM_SIDE:
-            self._gram = None
-        if self._gram is not None:
-            mean_new, mean_old = design.mean[new], design.mean[self.members]
-            old = self.columns if design.sparse else self.columns[:k].T
-            self._gram = G = grown(self._gram, k, k + m)
-            if k:
-                G[k : k + m, :k] = design.cross(fresh, mean_new, old, mean_old)
-                G[:k, k : k + m] = G[k : k + m, :k].T
-            G[k : k + m, k : k + m] = design.cross(fresh, mean_new, fresh, mean_new)
-        if design.sparse:
-            parts = [fresh] if self.columns is None else [self.columns, fresh]
-            self.columns = sparse.hstack(parts, format="csc")
-        if design.sparse:
-            size = np.asarray(fresh.multiply(fresh).T @ self._h)
-        else:
-            size = np.einsum("ij,ij,j->i", fresh.T, fresh.T, self._h)
-        size = size - design.mean[new] ** 2 * design.centred
-        self.curvature = np.concatenate([self.curvature, size])
-        self.members = np.concatenate([self.members, new])
-        self.inside[new] = True
-
-    def keep(self, which: Array) -> None:
-        """Keep the members marked in ``which``."""
-        on = np.flatnonzero(which)
-        self.inside[self.members[~which]] = False
-        self.members, self.curvature = self.members[on], self.curvature[on]
-        k, self._halved = len(on), 0
-        if self._gram is not None:
-            self._gram[:k, :k] = self._gram[np.ix_(on, on)]
-        if self.design.sparse:
-            self.columns = self.columns[:, on]
-        else:
-            self.columns[:k] = self.columns[on]
-
-
-def grown(buffer: Array, used: int, rows: int, width: int | None = None) -> Array:
-    """A buffer of at least ``rows`` rows; square unless a ``width`` is given.
-
-    Memory that is not written to costs nothing, so the first is generous.
-    """
-    if rows <= len(buffer):
-        return buffer
-    side = max(rows, 2 * len(buffer), 256)
-    out = np.empty((side, side if width is None else width), dtype=buffer.dtype)
-    columns = used if width is None else width
-    out[:used, :columns] = buffer[:used, :columns]
-    return out
-
-
-def solve_on_gram(
-    G: Array,
-    c: Array,
-    w: Array,
-    l1: float,
-    l2: float,
-    done: Callable[[Array, Array], bool],
-    rows: Array | None = None,
-) -> bool:
-    """Minimise ½wᵀGw − cᵀw + Ω(w) in place until ``done(w, Gw − c)``.
-
-    Coordinate descent finds signs; once they settle, one linear system is exact for
-    them. ``rows`` begin with G's, contiguous and perhaps in float32: the gradient then
-    drifts by the rounding of the steps taken, and is taken from G itself now and again.
-    Returns whether anything moved.
-    """
-    penalty: Any = ElasticNet(l1, l2) if l2 > 0 else L1(l1)
-    size, rows = len(w), np.ascontiguousarray(G) if rows is None else rows
-    g = G @ w - c
-    floor = 1e-15 * max(l1, float(np.abs(c).max(initial=0.0)))
-    signs, moved = np.zeros(size), False
-    # An epoch costs size², the linear system support³/3: fewer epochs on large sets.
-    epochs = max(3, EPOCHS * 300 // max(300, size))
-    for turn in range(500):
-        if turn % 10 == 9:
-            np.subtract(G @ w, c, out=g)
-        change, _ = descend_gram(penalty, rows, w, g, size, epochs, floor)
-        moved = moved or change > 0
-        if change <= floor or done(w, g):
-            break
-        now = np.sign(w)
-        settled = np.array_equal(now, signs) or turn % 10 == 9
-        if settled and _settle(G, c, w, g, l1, l2):
-            np.subtract(G @ w, c, out=g)
-            if done(w, g):
-                break
-            now = np.sign(w)
-        signs = now
-    return moved
-
-
-def _gap(
-    square: float, cross: float, w: Array, g: Array, l1: float, l2: float
+def quadratic_gap(
+    penalty: Any, square: float, cross: float, w: Array, g: Array
 ) -> float:
-    """P − D from the mean of r², the mean of ry, w and the gradient of the loss."""
-    primal = square / 2 + l1 * float(np.abs(w).sum()) + l2 * float(w @ w) / 2
-    size = np.abs(g)
-    if l2 > 0:
-        over = np.maximum(size - l1, 0.0)
-        return primal - (cross - square / 2 - float(over @ over) / (2 * l2))
-    top = float(size.max(initial=0.0))
-    t = 1.0 if top <= l1 else l1 / top
-    return primal - (t * cross - t * t * square / 2)
-
-
-def _settle(G: Array, c: Array, w: Array, g: Array, l1: float, l2: float) -> bool:
-    """Newton on the support: jump to the exact minimiser of its orthant.
-
-    Signs that would flip are set to zero if that lowers the objective, else the step
-    ends at the first of them. False where the system is too ill-conditioned.
-    """
-    support = np.flatnonzero(w)
-    if not support.size:
-        return False
-    current, sign = w[support], np.sign(w[support])
-    M = G[np.ix_(support, support)]
-    M.flat[:: len(M) + 1] += l2
-    factor = cholesky(M)
-    if factor is None:
-        return False
-    diagonal = np.diag(factor)
-    if diagonal.min() <= 1e-7 * diagonal.max():
-        return False
-    goal, _ = linalg.lapack.dpotrs(factor, c[support] - l1 * sign, lower=0)
-    flips = goal * sign <= 0
-    if flips.any():
-        clipped = np.where(flips, 0.0, goal)
-        d = clipped - current
-        bend = linalg.blas.dtrmv(factor, d)
-        change = d @ (g[support] + l2 * current) + (bend @ bend) / 2
-        change += l1 * (np.abs(clipped).sum() - np.abs(current).sum())
-        if change < 0:
-            goal = clipped
-        else:
-            step = np.min(current[flips] / (current[flips] - goal[flips]))
-            goal = current + step * (goal - current)
-            goal[goal * sign <= 1e-14 * np.abs(current)] = 0.0
-    w[support] = goal
-    return True
+    """P − D from the means of r² and of ry, w and the gradient of the loss."""
+    row: Any = PENALTIES[type(penalty)]
+    t = row.polar(penalty, g)
+    if t <= 0.0:
+        return np.inf
+    dual = t * cross - t * t * square / 2 - row.conjugate(penalty, t * g)
+    return float(square / 2 + row.value(penalty, w) - dual)

@@ -11,6 +11,7 @@ large for a Gram matrix run LSMR, which also converges to the minimum norm.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from scipy.sparse.linalg import LinearOperator, lsmr
 
 from certus.convex.blas import cholesky
 from certus.convex.design import Array, Design
+from certus.convex.penalties import curvature_of
 
 EPS = float(np.finfo(np.float64).eps)
 #: Largest side of a matrix that direct methods on sparse data may hold densely.
@@ -37,8 +39,11 @@ class LinearSolution(NamedTuple):
     why: str = ""
 
 
-def solve(design: Design, Y: Array, l2: Array, method: str = "auto") -> LinearSolution:
-    """Solve for each column of the (centred) targets ``Y`` with its own ``l2``."""
+def solve(
+    design: Design, Y: Array, penalties: Sequence[Any], method: str = "auto"
+) -> LinearSolution:
+    """Solve for each column of the (centred) targets ``Y`` with its own penalty."""
+    l2 = np.array([curvature_of("least squares", one) for one in penalties])
     found = _choose(design, Y, l2, method)
     if found.method == method:
         return found._replace(why="as asked")
@@ -81,10 +86,12 @@ def _cholesky(design: Design, Y: Array, l2: Array) -> LinearSolution | None:
     if not (np.isfinite(G).all() and np.isfinite(B).all()):
         return None
     # Centring subtracts; a column that is constant up to rounding must not look alive.
-    floor = 8 * EPS * np.square(design.mean) if design.centred else 0.0
+    floor: Any = 0.0
+    if design.centred:
+        floor = 8 * EPS * np.square(design.rest) + np.square(8 * EPS * design.mean)
     if level == 0.0 and (np.any(size <= floor) or size.min(initial=1.0) < 1e-280):
         return None
-    if design.centred and np.any(size < 1e-12 * np.square(design.mean)):
+    if design.centred and np.any(size < 1e-12 * np.square(design.rest)):
         return None  # nearly constant columns: centre explicitly instead
     coef = np.empty((Y.shape[1], design.d))
     worst = 1.0
@@ -151,7 +158,9 @@ def _dual(design: Design, Y: Array, l2: Array) -> LinearSolution | None:
 def _rows(design: Design, Y: Array) -> tuple[Array, Array, float]:
     """Dense √(s/Σs)(X − 1mᵀ) and targets, both over a power of two near max abs X."""
     X = design.X.toarray() if design.sparse else design.X
-    A = np.asarray(X, dtype=np.float64) - design.mean
+    A = np.asarray(X, dtype=np.float64) - (
+        design.rest if design.sparse else design.mean
+    )
     if design.centred:  # once more: removes the rounding of a large mean
         A -= design.average(A)
     root = np.sqrt((np.ones(design.n) if design.s is None else design.s) / design.total)

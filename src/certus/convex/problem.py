@@ -12,6 +12,14 @@ from certus.convex.design import Array
 OnStep = Callable[[float, float, Array], Status | None]
 
 
+class Limits(NamedTuple):
+    """When a solver stops: at a relative gap, after so many steps, or when told."""
+
+    tol: float
+    max_iter: int
+    on_step: OnStep = lambda objective, gap, w: None
+
+
 class Solution(NamedTuple):
     """Where a solver got to, and how it ended."""
 

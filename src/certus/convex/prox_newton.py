@@ -18,11 +18,13 @@ from scipy.special import xlogy
 
 from certus.certificate import Status
 from certus.convex.design import Array, copy_columns
+from certus.convex.gram import solve_on_gram
 from certus.convex.kernels import descend_softmax
-from certus.convex.lasso import grown, solve_on_gram
 from certus.convex.losses import evaluate
 from certus.convex.newton import NewtonProblem, Rows, intercept_cost
+from certus.convex.penalties import of_levels
 from certus.convex.problem import OnStep, Solution, keep_going
+from certus.convex.working_set import grown
 from certus.terms import L1, ElasticNet, Logistic
 
 
@@ -244,7 +246,7 @@ def _model_logistic(
     def done(w: Array, slope: Array) -> bool:
         return _violation(w, slope, problem.l1, problem.l2) <= 0.02 * first
 
-    solve_on_gram(G, c, w, problem.l1, problem.l2, done)
+    solve_on_gram(G, c, w, of_levels(problem.l1, problem.l2), done)
     b_new = b.copy()
     if problem.intercept:
         b_new = b - g_b / total_h - float(lean @ (w - W[:, 0]))

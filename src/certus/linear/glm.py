@@ -368,7 +368,7 @@ def _least_squares(
     """The Gaussian family is solved directly."""
     design = Design(rows.X, s, centre=bool(model.fit_intercept))
     Y, mean = centred_target(design, rows.y, bool(model.fit_intercept))
-    found = least_squares.solve(design, Y, np.array([float(model.alpha)]), "auto")
+    found = least_squares.solve(design, Y, [level_term(float(model.alpha))])
     model.solver_, model.solver_reason_ = found.method, found.why
     w = np.asarray(found.coef, dtype=np.float64).reshape(-1)
     b = float(mean[0] - design.mean @ w)

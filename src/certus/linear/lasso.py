@@ -21,7 +21,8 @@ from certus.certificate import Evidence, Status
 from certus.convex import least_squares
 from certus.convex.design import Array, Design
 from certus.convex.lasso import QuadraticSolver
-from certus.convex.problem import Solution
+from certus.convex.penalties import of_levels
+from certus.convex.problem import Limits, Solution
 from certus.linear.common import (
     LeastSquaresBase,
     centred_target,
@@ -31,22 +32,13 @@ from certus.linear.common import (
     store_linear,
 )
 from certus.linear.least_squares import refuse_positive
-from certus.terms import L1, L2, NoPenalty, Penalty, Squared
-from certus.terms import ElasticNet as ElasticNetTerm
+from certus.terms import L2, NoPenalty, Penalty, Squared
 
 
-def split(alpha: float, l1_ratio: float) -> tuple[float, float]:
-    """Scikit-learn's (alpha, l1_ratio) as the levels (l1, l2)."""
-    return float(alpha) * float(l1_ratio), float(alpha) * (1.0 - float(l1_ratio))
-
-
-def penalty_term(l1: float, l2: float) -> Penalty:
-    """The levels as a term."""
-    if l1 and l2:
-        return ElasticNetTerm(l1, l2)
-    if l1:
-        return L1(l1)
-    return L2(l2) if l2 else NoPenalty()
+def penalty_of(alpha: float, l1_ratio: float, positive: bool = False) -> Penalty:
+    """The term of scikit-learn's ``alpha``, ``l1_ratio`` and ``positive``."""
+    alpha, ratio = float(alpha), float(l1_ratio)
+    return of_levels(alpha * ratio, alpha * (1.0 - ratio), bool(positive))
 
 
 class ElasticNet(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
@@ -251,7 +243,19 @@ def fit_elastic_net(
     start: Array | None = None,
 ) -> Fitted:
     """Solve into ``model`` for each target and say what is to be verified."""
-    l1, l2 = split(alpha, l1_ratio)
+    penalty = penalty_of(alpha, l1_ratio, model.positive)
+    return fit_penalised(model, X, y, s, penalty, start)
+
+
+def fit_penalised(
+    model: Any,
+    X: Any,
+    y: Array,
+    s: Array | None,
+    penalty: Penalty,
+    start: Array | None = None,
+) -> Fitted:
+    """Least squares with a penalty by coordinates, for each target by itself."""
     design = Design(X, s, centre=bool(model.fit_intercept))
     Y, mean = centred_target(design, y, bool(model.fit_intercept))
     monitor = Monitor(model, X, y, None, model.max_time)
@@ -267,14 +271,10 @@ def fit_elastic_net(
         def on_step(objective: float, gap: float, w: Array, state: Any = state) -> Any:
             return monitor.step(objective, gap, lambda: state(w))
 
-        if l1 == 0.0:
-            found = least_squares.solve(design, Y[:, [k]], np.array([l2]))
-            solution = Solution(found.coef[0], 0.0, Status.SOLVED, 1)
-        else:
-            solver = QuadraticSolver(design, Y[:, k])
-            if first is not None and first.shape == (design.d,):
-                solver.start_from(first)
-            solution = solver.solve(l1, l2, model.tol, model.max_iter, on_step)
+        if first is not None and first.shape != (design.d,):
+            first = None
+        limits = Limits(float(model.tol), int(model.max_iter), on_step)
+        solution = minimise(design, Y[:, k], penalty, limits, first)
         coef[k] = solution.primal
         statuses.append(solution.status)
         steps.append(solution.n_iter)
@@ -288,8 +288,21 @@ def fit_elastic_net(
     monitor.close({"coef_": model.coef_, "intercept_": model.intercept_})
     worst = next((s for s in statuses if s is not Status.SOLVED), Status.SOLVED)
     model.dual_gap_ = gaps[0] if single else np.array(gaps)
-    terms = (Squared(), penalty_term(l1, l2))
+    terms = (Squared(), penalty)
     return Fitted(Evidence("linear", terms, stated(model)), X, y, s, worst)
+
+
+def minimise(
+    design: Design, y: Array, penalty: Penalty, limits: Limits, start: Array | None
+) -> Solution:
+    """Directly where the penalty is smooth, else by working sets."""
+    if isinstance(penalty, L2 | NoPenalty):
+        found = least_squares.solve(design, y[:, None], [penalty])
+        return Solution(found.coef[0], 0.0, Status.SOLVED, 1)
+    solver = QuadraticSolver(design, y)
+    if start is not None:
+        solver.start_from(start)
+    return solver.solve(penalty, limits)
 
 
 def _attributes(
@@ -324,6 +337,7 @@ def elastic_net_path(
     tol: float,
     max_iter: int,
     start: Array | None = None,
+    positive: bool = False,
 ) -> tuple[Array, Array, list[int]]:
     """Coefficients (d, n_alphas), relative gaps and rounds, warm-started downwards."""
     solver = QuadraticSolver(design, y)
@@ -332,13 +346,12 @@ def elastic_net_path(
     coefs = np.zeros((design.d, len(alphas)))
     gaps, rounds = np.zeros(len(alphas)), []
     for i, alpha in enumerate(alphas):
-        l1, l2 = split(alpha, l1_ratio)
-        if l1 == 0.0:
-            found = least_squares.solve(design, y[:, None], np.array([l2]))
-            coefs[:, i] = found.coef[0]
+        penalty = penalty_of(alpha, l1_ratio, positive)
+        if isinstance(penalty, L2 | NoPenalty):
+            coefs[:, i] = least_squares.solve(design, y[:, None], [penalty]).coef[0]
             rounds.append(1)
             continue
-        solution = solver.solve(l1, l2, tol, max_iter)
+        solution = solver.solve(penalty, Limits(tol, max_iter))
         if solution.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
         coefs[:, i] = solution.primal

@@ -23,6 +23,7 @@ from certus.linear.common import (
     LinearClassifierBase,
     centred_target,
     class_weights,
+    level_term,
     stated,
     store_linear,
 )
@@ -420,6 +421,7 @@ def _solve_into(
 ) -> least_squares.LinearSolution:
     Y, mean = centred_target(design, y, bool(model.fit_intercept))
     levels = np.broadcast_to(l2, (Y.shape[1],))
-    solution = least_squares.solve(design, Y, levels, method)
+    penalties = [level_term(float(level)) for level in levels]
+    solution = least_squares.solve(design, Y, penalties, method)
     store_linear(model, solution.coef, mean, design, y, design.dtype, keep_row=keep_row)
     return solution

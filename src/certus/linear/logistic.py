@@ -24,6 +24,7 @@ from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.convex import newton, prox_newton
 from certus.convex.design import Array
+from certus.convex.penalties import of_levels
 from certus.convex.problem import Solution
 from certus.linear.common import (
     LinearClassifierBase,
@@ -33,7 +34,6 @@ from certus.linear.common import (
     stated,
 )
 from certus.linear.directions import separating_direction
-from certus.linear.lasso import penalty_term
 from certus.linear.summarise import logistic_summary
 from certus.terms import Logistic, Softmax
 
@@ -320,7 +320,7 @@ def fit_logistic(
     arrays = {}
     if solution.status is Status.NO_MINIMISER:
         arrays["direction"] = solution.extra.get("direction", solution.primal)
-    terms = (Logistic() if k == 2 else Softmax(k), penalty_term(*levels))
+    terms = (Logistic() if k == 2 else Softmax(k), of_levels(*levels))
     target = "signs" if k == 2 else "codes"
     params = stated(model, target=target, class_weight=model.class_weight)
     evidence = Evidence("linear", terms, params, arrays)

@@ -275,7 +275,7 @@ def _loo_errors(
     shrink = 1.0 / (values[:, None] + levels)
     B = V.T @ design.t_dot(Y)
     C = np.concatenate([shrink * B[:, [k]] for k in range(Y.shape[1])], axis=1)
-    offset = design.mean @ V
+    offset = design.rest @ V
     share = np.full(design.n, 1.0) if design.s is None else design.s
     share = share / design.total
     X = design.X.tocsr() if design.sparse else design.X
@@ -283,7 +283,8 @@ def _loo_errors(
     for i in range(0, design.n, rows):
         cut = slice(i, min(i + rows, design.n))
         # Transposed, (d, rows): BLAS is faster on few rows than on few columns.
-        Z = np.asarray((X[cut] @ V).T if design.sparse else V.T @ X[cut].T)
+        held = X[cut] if design.shift is None else X[cut] - design.shift
+        Z = np.asarray((held @ V).T if design.sparse else V.T @ held.T)
         if design.centred:
             Z -= offset[:, None]
         errors = (C.T @ Z).reshape(Y.shape[1], len(levels), -1)
@@ -301,7 +302,8 @@ def _wide_errors(design: Design, Y: Array, levels: Array) -> Array:
     """c/diag((K + a)⁻¹) with c = (K + a)⁻¹y, the direction of the intercept removed."""
     X = design.X.toarray() if design.sparse else design.X
     root = np.sqrt((np.ones(design.n) if design.s is None else design.s) / design.total)
-    A = (np.asarray(X, dtype=np.float64) - design.mean) * root[:, None]
+    mean = design.rest if design.sparse else design.mean
+    A = (np.asarray(X, dtype=np.float64) - mean) * root[:, None]
     K = A @ A.T
     # Centring makes √s an eigenvector of value 0. Raised to the size of K it can be
     # taken out again below without cancellation, however small the level.
