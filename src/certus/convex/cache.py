@@ -108,6 +108,7 @@ def term_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
         known = type(term).__module__.startswith("certus.")
         return (ours if known else theirs)(term, *args)
 
+    call.cached = ours  # type: ignore[attr-defined]
     return call
 
 

@@ -202,7 +202,7 @@ def is_far(X: Array, mean: Array) -> Array:
 
     A column that is constant in the sample is none: there is nothing to lose.
     """
-    rows = X[:: max(1, len(X) // 512)].astype(np.float64) - mean
+    rows = X[:: max(1, len(X) // 64)].astype(np.float64) - mean
     with np.errstate(over="ignore"):
         spread = np.sqrt(np.square(rows).mean(axis=0))
     size = np.abs(mean)
