@@ -68,9 +68,13 @@ class MistakesWitness(NamedTuple):
 
 
 class PriorWitness(NamedTuple):
-    """Of a PAC-Bayes bound: the mean of the prior that some rows were given up for."""
+    """Of a PAC-Bayes bound: the mean of the prior that some rows were given up for.
+
+    ``seed`` drew those rows, where the model's ``random_state`` does not tell it.
+    """
 
     prior_mean: Array | None = None
+    seed: int | None = None
 
 
 class MultipliersWitness(NamedTuple):

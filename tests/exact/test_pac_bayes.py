@@ -304,7 +304,7 @@ def test_the_certificate_speaks_of_the_classifiers_drawn(
         y = np.where(y == "a", "a", "b")
     model = StochasticLinearClassifier(prior, random_state=3).fit(X, y)
     found = model.certificate_
-    rows = split_rows(len(y), len(y) // 2, found.evidence.params["seed"])[1]
+    rows = split_rows(len(y), len(y) // 2, found.evidence.witness.seed)[1]
     rows = rows if prior == "half" else np.arange(len(y))
     errors = error_of_draws(model, X[rows], y[rows], 4000, seed=1)
     noise = 5 * errors.std() / math.sqrt(len(errors))
@@ -360,7 +360,7 @@ def test_the_prior_is_the_minimiser_on_its_rows_and_sees_no_other(classes: int) 
     X, y = X[y < classes] / 4, y[y < classes]
     model = StochasticLinearClassifier(random_state=5, alpha=1e-3).fit(X, y)
     evidence = model.certificate_.evidence
-    seen, counted = split_rows(len(y), len(y) // 2, evidence.params["seed"])
+    seen, counted = split_rows(len(y), len(y) // 2, evidence.witness.seed)
     assert len(np.union1d(seen, counted)) == len(y) == len(seen) + len(counted)
     rows = np.column_stack([X[seen], np.ones(len(seen))])
     rows = rows / math.sqrt(np.mean(np.sum(rows**2, axis=1)))
@@ -368,14 +368,14 @@ def test_the_prior_is_the_minimiser_on_its_rows_and_sees_no_other(classes: int) 
         C=1 / (1e-3 * len(seen)), fit_intercept=False, tol=1e-10, max_iter=10_000
     ).fit(rows, y[seen])
     np.testing.assert_allclose(
-        evidence.arrays["prior_mean"], reference.coef_, rtol=2e-3, atol=2e-3
+        evidence.witness.prior_mean, reference.coef_, rtol=2e-3, atol=2e-3
     )
     other = X.copy()
     other[counted] += np.random.default_rng(0).normal(size=other[counted].shape)
     moved = StochasticLinearClassifier(random_state=5, alpha=1e-3).fit(other, y)
     assert np.array_equal(
-        moved.certificate_.evidence.arrays["prior_mean"],
-        evidence.arrays["prior_mean"],
+        moved.certificate_.evidence.witness.prior_mean,
+        evidence.witness.prior_mean,
     )
     assert moved.certificate_.value > model.certificate_.value
 
@@ -389,9 +389,9 @@ def test_the_divergence_is_that_of_the_attributes() -> None:
         std = np.column_stack([model.coef_std_, model.intercept_std_ / 2])
         centre, length = 0.0, 1.0
         if prior == "half":
-            seen, _ = split_rows(len(y), len(y) // 2, evidence.params["seed"])
+            seen, _ = split_rows(len(y), len(y) // 2, evidence.witness.seed)
             length = math.sqrt(np.mean(np.sum(X[seen] ** 2, axis=1) + 4))
-            centre = evidence.arrays["prior_mean"]
+            centre = evidence.witness.prior_mean
         root = math.sqrt(model.prior_variance_)
         kl = gaussian_kl(mean * length, std * length, centre, root)
         assert model.certificate_["kl_divergence"].value == pytest.approx(kl, rel=1e-5)
@@ -401,16 +401,14 @@ def test_the_divergence_is_that_of_the_attributes() -> None:
 
 
 def forge(model: Any, **changes: Any) -> Any:
-    """The model with other parameters or arrays in its evidence."""
+    """The model with another witness, or other parameters and attributes."""
     evidence = model.certificate_.evidence
-    arrays = {k: v for k, v in changes.items() if k == "prior_mean"}
-    params = {k: v for k, v in changes.items() if k != "prior_mean"}
-    evidence = dataclasses.replace(
-        evidence,
-        params={**evidence.params, **params},
-        arrays={**evidence.arrays, **arrays},
-    )
+    if "prior_mean" in changes:
+        witness = evidence.witness._replace(prior_mean=changes.pop("prior_mean"))
+        evidence = dataclasses.replace(evidence, witness=witness)
     model.certificate_ = dataclasses.replace(model.certificate_, evidence=evidence)
+    for name, value in changes.items():
+        setattr(model, name, value)
     return model
 
 
@@ -422,19 +420,23 @@ def test_forged_evidence_is_refuted() -> None:
     near = np.column_stack([model.coef_, model.intercept_]) * length
     forgeries: list[dict[str, Any]] = [
         {"prior_mean": near},  # a prior that has seen the rows counted
-        {"seed": 1},  # other rows were the prior's
-        {"n_prior": 10},
-        {"n_prior": 0},
-        {"n_prior": len(y)},
-        {"variance": 0.1},  # tuned, not from the grid
+        {"random_state": 1},  # other rows were the prior's
+        {"shuffle": False},
+        {"fraction": 0.1},
+        {"prior": "zero"},
+        {"prior_variance_": 0.1},  # tuned, not from the grid
         {"alpha": 1e-2},
+        {"intercept_scaling": 3.0},
         {"prior_mean": np.full_like(near, np.nan)},
+        {"prior_mean": None},
+        {"prior_mean": near.astype(str)},
     ]
+    kept = {**vars(model)}
     for forgery in forgeries:
-        model.certificate_ = stated
+        vars(model).update(kept)
         found = certus.certify(forge(model, **forgery), X, y)
         assert found.met is False and found.status is Status.REFUTED, forgery
-    model.certificate_ = stated
+    vars(model).update(kept)
     assert certus.certify(model, X, y).value == stated.value
     for name in ("coef_std_", "intercept_std_"):
         kept = getattr(model, name)
@@ -443,6 +445,42 @@ def test_forged_evidence_is_refuted() -> None:
             found = certus.certify(model, X, y)
             assert found.met is False and found.status is Status.REFUTED
         setattr(model, name, kept)
+
+
+def test_sample_weight_and_parameters_out_of_range() -> None:
+    X, y = three_groups()
+    model = StochasticLinearClassifier(random_state=0).fit(X, y)
+    with pytest.raises(ValueError, match="takes no sample_weight"):
+        certus.certify(model, X, y, np.ones(len(y)))
+    for change in ({"delta": 1.0}, {"delta": 0.0}, {"alpha": -1.0}, {"fraction": 2.0}):
+        found = certus.certify(forge(model, **change), X, y)
+        assert found.met is None and found.status is Status.UNDECIDED
+        model.set_params(delta=0.05, alpha=1e-4, fraction=0.5)
+
+
+def test_another_delta_is_another_bound() -> None:
+    X, y = three_groups()
+    model = StochasticLinearClassifier(random_state=0).fit(X, y)
+    sure = certus.certify(model.set_params(delta=1e-6), X, y)
+    claim = sure["pac_bayes_bound"]
+    assert sure.value > model.certificate_.value and claim.delta == 1e-6
+
+
+def test_rows_of_any_state_are_known_from_the_witness() -> None:
+    X, y = three_groups()
+    state = np.random.RandomState(3)
+    model = StochasticLinearClassifier(random_state=state).fit(X, y)
+    assert certus.certify(model, X, y).value == model.certificate_.value
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix, sparse.csc_array])
+def test_small_integers_do_not_wrap(form: Any) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 100, size=(400, 3))
+    y = (X[:, 0] > X[:, 1]).astype(int)
+    model = StochasticLinearClassifier(random_state=0).fit(X.astype(float), y)
+    found = certus.certify(model, form(X.astype(np.int8)), y)
+    assert found.value == pytest.approx(model.certificate_.value)
 
 
 def test_a_prior_off_its_minimum_is_paid_for() -> None:
@@ -454,8 +492,8 @@ def test_a_prior_off_its_minimum_is_paid_for() -> None:
     model = StochasticLinearClassifier(random_state=0, alpha=0.1).fit(X, y)
     stated = model.certificate_
     evidence = stated.evidence
-    centre = evidence.arrays["prior_mean"]
-    seen, _ = split_rows(len(y), len(y) // 2, evidence.params["seed"])
+    centre = evidence.witness.prior_mean
+    seen, _ = split_rows(len(y), len(y) // 2, evidence.witness.seed)
     length = math.sqrt(np.mean(np.sum(X[seen] ** 2, axis=1) + 1))
     way = np.column_stack([model.coef_, model.intercept_]) * length - centre
     size = 0.02 * math.sqrt(model.prior_variance_) / np.linalg.norm(way)
@@ -625,7 +663,7 @@ def test_few_rows_and_bad_parameters() -> None:
             StochasticLinearClassifier(**{name: bad}).fit(X, y)
     with pytest.raises(ValueError, match="random_state"):
         StochasticLinearClassifier().fit(X, y).calibrate(X, y)
-    with pytest.raises(ValueError, match="no weights"):
+    with pytest.raises(ValueError, match="no sample_weight"):
         certus.certify(few, X[:3], ["a", "b", "b"], np.ones(3))
     with pytest.raises(ValueError, match="shape"):
         certus.certify(few, X[:3, :2], ["a", "b", "b"])

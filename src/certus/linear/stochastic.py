@@ -33,6 +33,7 @@ from certus.certificate import Evidence, Status
 from certus.convex import newton
 from certus.convex.design import Array
 from certus.convex.problem import keep_going
+from certus.evidence import PriorWitness
 from certus.linear.gibbs import BLOCK, TINY, Point, Problem, search, several_labels
 from certus.linear.priors import VARIANCES, scaled_rows, split_rows, typical_length
 from certus.terms import Logistic, Softmax
@@ -187,7 +188,8 @@ class StochasticLinearClassifier(ClassifierMixin, Estimator):
         self.prior_variance_, self.n_iter_ = best.variance, max(1, steps)
         self.history_ = monitor.history
         monitor.close(_attributes(best, plan, X.dtype))
-        return Fitted(_evidence(self, plan, best), X, y, None, status)
+        witness = PriorWitness(plan.problem.centre if plan.n_prior else None, plan.seed)
+        return Fitted(Evidence("pac_bayes", witness=witness), X, y, None, status)
 
     def predict(self, X: Any) -> Array:
         """Labels from one classifier, drawn for this call.
@@ -379,16 +381,3 @@ def _attributes(best: Point, plan: Plan, dtype: Any) -> dict[str, Array]:
         found["coef_" + end] = weights.astype(dtype)
         found["intercept_" + end] = last.astype(dtype)
     return found
-
-
-def _evidence(model: StochasticLinearClassifier, plan: Plan, best: Point) -> Evidence:
-    params = {
-        "delta": plan.problem.delta,
-        "constant": plan.constant,
-        "variance": best.variance,
-        "alpha": float(model.alpha),
-        "n_prior": plan.n_prior,
-        "seed": plan.seed,
-    }
-    arrays = {"prior_mean": plan.problem.centre} if plan.n_prior else {}
-    return Evidence("pac_bayes", (), params, arrays)

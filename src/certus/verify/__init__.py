@@ -27,6 +27,7 @@ from certus.verify import (
     neighbors,
     nonnegative,
     online,
+    pac_bayes,
     ratings,
     spectral,
     stating,
@@ -57,7 +58,6 @@ from certus.verify.kernel import check_kernel
 from certus.verify.linear_networks import check_autoencoder, check_deep_linear
 from certus.verify.margin import check_margin
 from certus.verify.networks import check_network
-from certus.verify.pac_bayes import check_pac_bayes
 from certus.verify.statistical import risk_claims
 from certus.verify.text_classifier import check_text_classifier
 
@@ -99,7 +99,6 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
     "margin": check_margin,
     "negative_sampling": check_negative_sampling,
     "network": check_network,
-    "pac_bayes": check_pac_bayes,
     "penalised_network": check_penalised_network,
     "refused": foreign.check_refused,
     "text_classifier": check_text_classifier,
@@ -116,6 +115,7 @@ ROOMS: tuple[Any, ...] = (
     neighbors,
     nonnegative,
     online,
+    pac_bayes,
     ratings,
     spectral,
     texts,
