@@ -341,7 +341,9 @@ def test_a_factorisation_without_components_left():
     model = theirs.NMF(2, alpha_W=10.0, l1_ratio=1.0, tol=1e-4)
     model.components_, model.reconstruction_err_ = np.zeros((2, 5)), 1.0
     found = certus.certify(model, Z)
-    assert found["components_gap"].value == found["weights_gap"].value == 0.0
+    assert (
+        max(found[f"{name}_gap"].value for name in ("components", "weights")) < 1e-300
+    )
 
 
 DOCUMENTS = ["the cat sat on the mat", "a dog ran up the hill", "cat and dog"] * 20

@@ -126,7 +126,8 @@ def as_csr(X: Any, name: str = "X", repeats: bool = False) -> Any:
         if X.format not in ("csr", "csc", "coo"):
             X = X.tocoo()  # a dia_matrix counts zeros as stored
         entries = X.nnz
-        matrix = sparse.csr_matrix(X, dtype=_dtype(X.dtype), copy=True)
+        # Before entries stored twice are added: small integers would wrap.
+        matrix = sparse.csr_matrix(X.astype(_dtype(X.dtype)), copy=True)
         matrix.sum_duplicates()
         if matrix.nnz != entries and not repeats:
             raise ValueError(

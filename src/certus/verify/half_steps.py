@@ -122,7 +122,7 @@ def bound(side: Side, x: Array, e: Array, own: Array, other: Array) -> Bound:
     plain, wide, bias, mass = (S @ sizes).T
     curve = mass + side.scale * side.ridge.max(initial=0.0)
     slope = np.sqrt(mass * side.sums(side.curve * e**2)) + curve * np.sqrt(squares(x))
-    slope += 2 * (own[:, 0] * wide + own[:, 1] * plain + bias)
+    slope += 2 * (own[:, 0] * wide + own[:, 1] * plain + bias) + TINY / U * plain
     n = side.sums(np.ones(len(e))) + x.shape[1] + 32
     if side.gram is not None:  # Σ‖y‖² bounds it, and its rounding
         whole = float(np.sum(length**2))
@@ -148,13 +148,13 @@ def bracket(
     bounds the gain from above.
     """
     r, length = g - side.curved(d), np.sqrt(squares(d))
-    error = sizes.steps * (sizes.gradient + sizes.curve * length) + TINY
+    error = sizes.steps * (sizes.gradient + sizes.curve * length + TINY / U)
     low = 0.5 * dots(g + r, d)
     unsure = (error + sizes.steps * np.sqrt(squares(g + r))) * length
     f = side.scale[:, None] * side.ridge if floor is None else floor[:, None]
     least_f = np.broadcast_to(f, r.shape).min(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        rest = np.sqrt(np.sum(r**2 / f, axis=1))
+        rest = np.sqrt(np.sum((r / np.sqrt(f)) ** 2, axis=1))
         more = (1 + sizes.steps) * (rest + error / np.sqrt(least_f)) ** 2 - rest**2
     high = np.where(least_f > 0, np.maximum(low + 0.5 * rest**2, 0.0), np.inf)
     more = np.where(least_f > 0, unsure + 0.5 * more, 0.0)

@@ -96,7 +96,8 @@ def check(
         return [slope], Status.UNDECIDED, marks
     values = np.asarray(X.data if sparse.issparse(X) else X, dtype=np.float64).ravel()
     whole = 0.5 * float(values @ values)
-    size = max(whole * (1 - gamma(values.size + 8)) - values.size * TINY, 0.0)
+    size = whole * (1 - gamma(values.size + 8)) - values.size * TINY
+    size = size if size > 0 else np.nan if values.any() else 1.0  # squares that vanish
     claims = [
         _gap_claim("components_gap", "H", gap(X.T, W.T, H.T, on_H), size, stated),
         _gap_claim("weights_gap", "W", gap(X, H, W, stated.on_W), size, stated),
@@ -147,14 +148,13 @@ def gap(X: Any, H: Array, W: Array, penalty: NonNegative) -> Number:
         moved = np.maximum(a + v + np.outer(t, G @ c), 0.0)
         value = 0.5 * np.sum(t**2) * (c @ G @ c) + np.sum(W * moved)
         most = value + np.sum(W * (e + sums * np.outer(t, G @ c)))
-    return Number(float(value), float((1 + sums) * most - value))
+    return Number(float(value), float((1 + sums) * most - value + 8 * W.size * TINY))
 
 
 def _gap_claim(
     name: str, factor: str, found: Number, whole: float, stated: Statement
 ) -> Claim:
-    size = whole if whole > 0 else 1.0
-    found = Number(found.value / size, found.rounding / size)
+    found = Number(found.value / whole, found.rounding / whole)
     text = f"the best {factor} for the other factor"
     asked = f"of ½‖X‖² (asked for {stated.tol:.0e})"
     return proved(

@@ -153,11 +153,15 @@ class Found:
         self.finite = bool(np.isfinite(sizes).all())
 
     def share(self, gain: float, sure: bool = True) -> float:
-        """A gain as a share of the objective, less its rounding or plus it."""
-        if gain == 0:
-            return 0.0
+        """A gain as a share of the objective, less its rounding or plus it.
+
+        No gain is more than all; where squares vanish nothing else is known.
+        """
         value = self.value - self.rounding if sure else self.value + self.rounding
-        return self.problem.twice * gain / value if value > TINY / U else np.inf
+        if value > TINY / U**2:
+            return min(1.0, self.problem.twice * gain / value)
+        zero = not self.e.any() and not any(part.any() for part in self.point)
+        return 0.0 if zero or (gain == 0 and not sure) else 1.0
 
 
 def _fault(model: Any, stated: Statement, matrix: Any, s: Array, point: Point) -> str:
@@ -215,7 +219,7 @@ def _most(found: Found, level: str, fault: str) -> Claim:
     """The most that an exact half-step could gain; the exact gain at level "full"."""
     stated, tol = found.stated, found.stated.tol
     bar = ROUGH if tol is None else tol
-    lows, highs = [], []
+    lows, highs, bounded = [], [], True
     for k in (0, 1):
         side, g = found.sides[k], found.slopes[k]
         sizes = found.problem.bound(k, found.e, found.point)
@@ -228,10 +232,10 @@ def _most(found: Found, level: str, fault: str) -> Claim:
             if most <= bar or low > bar:  # decided
                 break
         lows.append(low)
-        highs.append(Number(high, most - high if np.isfinite(high) else 0.0))
+        highs.append(Number(high, most - high))
+        bounded = bounded and bool(np.isfinite(gain.high).all())
     worst = max(highs, key=sum)
-    value = sum(worst) if np.isfinite(worst.value) else max(lows)
-    about = "at most" if np.isfinite(worst.value) else "about"
+    value, about = (sum(worst), "at most") if bounded else (max(lows), "about")
     asked = "" if tol is None else f" (asked for {tol:.0e})"
     detail = f"solving all users or all items again gains {about} {value:.1e}{asked}"
     words = {"objective": found.objective, "theorem": RIDGE, "assumptions": LOCAL}
@@ -250,7 +254,7 @@ def _least(found: Found, run: RatingsWitness, level: str) -> Claim:
         gain = least(side, g, sizes)
     low, lost = float(gain.low.sum()), float(gain.allowance.sum())
     value, lost = (found.share(part, sure=False) for part in (low, lost))
-    value = value * (1 - gamma(len(g) + 8)) if np.isfinite(value) else 0.0
+    value = value * (1 - gamma(len(g) + 8)) if found.value > TINY / U**2 else 0.0
     detail = "solving all users exactly would lower the objective by "
     detail += f"{value:.1e} or more"
     if run.diverged:
@@ -260,7 +264,7 @@ def _least(found: Found, run: RatingsWitness, level: str) -> Claim:
         objective=found.objective,
         theorem="the gain of one step along d, at most that of the exact solve",
         assumptions=STEPS,
-        allowance=lost if np.isfinite(lost) else 1.0,
+        allowance=lost,
         detail=detail,
         fix="lower learning_rate" if run.diverged else "",
     )
@@ -298,7 +302,7 @@ def _replay_claim(found: Found, run: RatingsWitness) -> Claim:
         point = problem.moved(point, k, x - move)
         e = problem.errors(point)
         now, also = problem.value(point, e)
-        if value > TINY / U:
+        if value > TINY / U**2:
             rise = max(rise, (now - value) / value)
             rounding = max(rounding, (slack + also) / value)
         value, slack = now, also
