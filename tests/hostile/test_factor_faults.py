@@ -179,8 +179,16 @@ def test_senseless_parameters_are_refused():
 
 @pytest.mark.parametrize(
     "change",
-    [{"x_max": 1.0}, {"alpha": 0.0}, {"window": 2}, {"weighting": "flat"}]
-    + [{"symmetric": False}, {"biases": False}, {"n_components": 3}, {"min_count": 6}],
+    [
+        {"x_max": 1.0},
+        {"alpha": 0.0},
+        {"window": 2},
+        {"weighting": "flat"},
+        {"symmetric": False},
+        {"biases": False},
+        {"n_components": 3},
+        {"min_count": 6},
+    ],
 )
 def test_vectors_are_not_those_of_other_parameters(change):
     model = GloVe(2, min_count=1, x_max=20, solver="als", random_state=0, max_iter=500)
@@ -191,8 +199,13 @@ def test_vectors_are_not_those_of_other_parameters(change):
 
 @pytest.mark.parametrize(
     "change",
-    [{"min_count": 6}, {"max_words": 3}, {"tokenizer": "whitespace"}]
-    + [{"ngram_range": (1, 2)}, {"ngram_range": (2, 2)}],
+    [
+        {"min_count": 6},
+        {"max_words": 3},
+        {"tokenizer": "whitespace"},
+        {"ngram_range": (1, 2)},
+        {"ngram_range": (2, 2)},
+    ],
 )
 def test_words_are_not_those_of_other_parameters(change):
     model = BagOfWords().fit(DOCUMENTS)
@@ -206,8 +219,14 @@ def test_words_are_not_those_of_other_parameters(change):
 
 @pytest.mark.parametrize(
     "change",
-    [{"window": 2}, {"context": "document"}, {"context": "sentence"}]
-    + [{"weighting": "harmonic"}, {"symmetric": False}, {"min_count": 6}],
+    [
+        {"window": 2},
+        {"context": "document"},
+        {"context": "sentence"},
+        {"weighting": "harmonic"},
+        {"symmetric": False},
+        {"min_count": 6},
+    ],
 )
 def test_pairs_are_not_those_of_other_parameters(change):
     model = Cooccurrence().fit(DOCUMENTS)
