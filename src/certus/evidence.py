@@ -18,11 +18,14 @@ Array = np.ndarray[Any, np.dtype[Any]]
 class LinearWitness(NamedTuple):
     """Of a linear model: slopes dℓ/dz at a minimum, or a direction without an end.
 
-    ``dual`` has one column for each problem; ``direction`` is (w, b) with b last.
+    ``dual`` has one column for each problem (for a hard margin the weights a ≥ 0 of its
+    rows); ``direction`` is (w, b) with b last; ``combination`` weighs rows of two
+    classes whose convex combinations are the same point.
     """
 
     dual: Array | None = None
     direction: Array | None = None
+    combination: Array | None = None
 
 
 class KMeansWitness(NamedTuple):
@@ -116,6 +119,7 @@ class GloVeWitness(NamedTuple):
 #: By the kind that a model file names.
 WITNESSES: dict[str, type[Any]] = {
     "linear": LinearWitness,
+    "margin": LinearWitness,
     "kmeans": KMeansWitness,
     "mixture": MixtureWitness,
     "gaussian_factors": FactorsWitness,

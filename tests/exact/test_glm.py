@@ -27,9 +27,11 @@ from certus.linear import (
     LogisticRegression,
     PoissonRegressor,
 )
+from certus.linear.directions import receding_direction
 from certus.verify import judge
 from certus.verify.formulas import LOSSES
-from certus.verify.recession import recedes, receding_direction
+from certus.verify.separation import holds
+from helpers.judging import problem
 
 Array = np.ndarray
 
@@ -305,8 +307,9 @@ def test_a_cell_of_zero_counts_has_no_minimiser() -> None:
     assert found.status is Status.NO_MINIMISER
     assert found["stationarity"].strength is Strength.REFUSED
     assert "(-1, 0, 0)" in found["stationarity"].detail
-    direction = np.asarray(found.evidence.arrays["direction"]).ravel()
-    assert recedes(X, y, np.ones(9), t.Poisson(), direction)
+    direction = np.asarray(found.evidence.witness.direction)
+    stated = problem(t.Poisson(), t.NoPenalty(), X, y, np.zeros(X.shape[1]))
+    assert holds(stated, X, direction)
     assert certus.certify(model, X, y).status is Status.NO_MINIMISER
     # The same model on counts that have a maximum: the witness is refuted.
     other = y.copy()
@@ -370,7 +373,8 @@ def test_receding_directions_do_recede(seed: int) -> None:
     X = rng.integers(0, 2, (12, 3)).astype(float)
     y = rng.integers(0, 2, 12).astype(float)
     for direction in receding_direction(X, y, np.ones(12), t.Poisson(), True):
-        assert recedes(X, y, np.ones(12), t.Poisson(), direction)
+        stated = problem(t.Poisson(), t.NoPenalty(), X, y, np.zeros(3))
+        assert holds(stated, X, direction)
 
         def value(size: float, d: Array = direction) -> float:
             z = size * (X @ d[:-1] + d[-1])

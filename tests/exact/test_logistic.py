@@ -19,7 +19,8 @@ from certus.convex import newton
 from certus.linear import LinearRegression, LogisticRegression, LogisticRegressionCV
 from certus.testing.problems import Known, known_logistic, known_softmax, separable
 from certus.verify.formulas import LOSSES
-from certus.verify.separation import separates
+from certus.verify.separation import holds
+from helpers.judging import problem
 
 Array = np.ndarray
 TIGHT = 1e-12
@@ -180,15 +181,17 @@ def test_separation_is_refused_with_a_witness(
     X, y, direction = separable(kind, n=40, k=k)
     loss: Any = t.Logistic() if k == 2 else t.Softmax(k)
     coded = 2.0 * y - 1 if k == 2 else y
-    assert separates(X, coded, np.ones(40), loss, direction)
+    blank = np.zeros((X.shape[1], k) if k > 2 else X.shape[1])
+    stated = problem(loss, t.NoPenalty(), X, coded, blank)
+    assert holds(stated, X, direction)
     model = LogisticRegression(C=np.inf, fit_intercept=intercept)
     with pytest.warns(UserWarning, match="no minimiser exists"):
         model.fit(X, y)
     certificate = model.certificate_
     assert certificate.status is Status.NO_MINIMISER and certificate.met is None
     assert certificate["stationarity"].strength is Strength.REFUSED
-    witness = certificate.evidence.arrays["direction"]
-    assert separates(X, coded, np.ones(40), loss, witness)
+    witness = certificate.evidence.witness.direction
+    assert holds(stated, X, witness)
     assert intercept or not witness[-1].any()
     assert np.isfinite(model.predict_proba(X)).all()
     penalised = LogisticRegression(C=1.0, fit_intercept=intercept).fit(X, y)

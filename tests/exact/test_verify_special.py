@@ -15,8 +15,8 @@ from certus import terms as t
 from certus.certificate import Evidence, Status, Strength
 from certus.verify import check, judge
 from certus.verify.gaps import duality_gap, newton_decrement
+from certus.verify.old_separation import separates, separating_direction
 from certus.verify.problem import scores
-from certus.verify.separation import separates, separating_direction
 from helpers.verifying import (
     KINKED,
     SMOOTH,

@@ -171,8 +171,8 @@ def test_separable_classes_are_refused(classes, quasi):
 @given(st.integers(0, 2**32 - 1), st.integers(2, 3), st.booleans())
 def test_a_summary_exists_just_where_no_direction_separates(seed, classes, intercept):
     """Small integer data, often separable, judged by a linear programme."""
+    from certus.linear.directions import separating_direction
     from certus.terms import Logistic, Softmax
-    from certus.verify.separation import separating_direction
 
     rng = np.random.default_rng(seed)
     X = rng.integers(-2, 3, size=(14, 2)).astype(float)

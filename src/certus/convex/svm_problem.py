@@ -154,9 +154,10 @@ class SvmProblem(NamedTuple):
         return out
 
     def reference(self) -> float:
-        """P(0), what gaps are relative to; with a free intercept P(best constant)."""
-        box, s = self.box, self.rows.s
-        b = _best_constant(box, s) if self.free else 0.0
+        """P of the best constant, what gaps are relative to; it may be penalised."""
+        box, s, scale = self.box, self.rows.s, self.rows.scale
+        level = 0.0 if self.free or not scale else self.l2 / scale**2
+        b = _best_constant(box, s, level * self.rows.total) if scale else 0.0
         r = b - box.t
         over = np.maximum(np.abs(r) - box.epsilon, 0.0)
         if box.width:
@@ -164,11 +165,11 @@ class SvmProblem(NamedTuple):
             loss = np.where(bounded, over**2, 0.0)
         else:
             loss = over * np.where(r > 0, box.high, -box.low)
-        return float(s @ loss) / self.rows.total
+        return float(s @ loss) / self.rows.total + level * b * b / 2
 
 
-def _best_constant(box: Box, s: Array) -> float:
-    """The constant score of least loss, by bisection on the slope."""
+def _best_constant(box: Box, s: Array, level: float) -> float:
+    """The constant score of least Σ sℓ + ½·level·b², by bisection on the slope."""
     reach = 2 + 2 * float(np.abs(box.t).max(initial=0.0))
     low, high = -reach, reach
     for _ in range(60):
@@ -176,7 +177,7 @@ def _best_constant(box: Box, s: Array) -> float:
         r = b - box.t
         over = np.sign(r) * np.maximum(np.abs(r) - box.epsilon, 0.0)
         slope = 2 * over if box.width else np.sign(over)
-        if s @ np.clip(slope, box.low, box.high) > 0:
+        if s @ np.clip(slope, box.low, box.high) + level * b > 0:
             high = b
         else:
             low = b

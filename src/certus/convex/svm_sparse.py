@@ -27,9 +27,20 @@ from certus.terms import SquaredHinge
 class HingeProblem(SparseProblem):
     """The squared hinge's own reference value and duality gap."""
 
+    scale = 0.0  # of the constant column, the last one
+
     def constant_objective(self) -> float:
-        """P(0): every margin is missed by one."""
-        return 1.0
+        """P of the best constant: the last column, if it is one, and its L1 level.
+
+        With p and q the weights of the classes, p(1 − z)² + q(1 + z)² + level·abs(b).
+        """
+        if not self.scale:
+            return 1.0
+        s, y = self.rows.s / self.rows.total, self.rows.y
+        level = self.l1 / self.scale
+        lean = float(s @ y)  # p − q, as p + q = 1
+        z = np.sign(lean) * max(abs(lean) - level / 2, 0.0)
+        return float(1 + z * z - 2 * lean * z + level * abs(z))
 
     def gap(self, W: Array, b: Array, z: Array, gradient: Array) -> tuple[float, float]:
         """Objective and P − D, with D from the slopes scaled into the L1 ball."""
@@ -64,6 +75,8 @@ def solve_l1(
     problem = HingeProblem(
         Rows(X, y, s, float(s.sum())), SquaredHinge(), level, 0.0, False
     )
+
+    problem.scale = scale
 
     def flat(W: Array) -> Array:
         return np.append(W[:d, 0], W[d, 0] if scale else 0.0)

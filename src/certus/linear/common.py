@@ -19,6 +19,7 @@ from certus.convex import newton
 from certus.convex.design import Array, Design
 from certus.convex.losses import best_constant
 from certus.convex.problem import Solution
+from certus.evidence import LinearWitness
 from certus.linear.summarise import least_squares_summary
 from certus.linear.summary import Summary
 from certus.terms import L2, NoPenalty
@@ -170,21 +171,10 @@ class Watched:
         self.monitor.close(found)
 
 
-def stated(model: Any, **more: Any) -> dict[str, Any]:
-    """What the verifier is told of a fit to numbers, unless ``more`` says otherwise."""
-    return {
-        "target": "numbers",
-        "intercept": "free" if model.fit_intercept else "none",
-        "tol": float(model.tol),
-        "fix": f"raise max_iter (now {getattr(model, 'max_iter', None)}), or {RESCALE}",
-        **more,
-    }
-
-
-def witnesses(solution: Solution) -> dict[str, Any]:
-    """What a solver found that the verifier may use as evidence."""
-    names = ("dual", "direction")
-    return {name: solution.extra[name] for name in names if name in solution.extra}
+def witness_of(solution: Solution) -> LinearWitness:
+    """What a solver found that makes the verifier's work short."""
+    found = solution.extra
+    return LinearWitness(found.get("dual"), found.get("direction"))
 
 
 def level_term(alpha: float) -> L2 | NoPenalty:

@@ -31,8 +31,7 @@ from certus.linear.common import (
     linear_scores,
     make_rows,
     start_from,
-    stated,
-    witnesses,
+    witness_of,
 )
 from certus.linear.directions import at_limits, recedes, receding_direction
 from certus.linear.families import (
@@ -357,8 +356,7 @@ def fit_family(model: Any, X: Any, y: Array, s: Array | None, loss: Any) -> Fitt
         solution = _likelihood(model, rows, loss, watch)
         model.solver_, model.solver_reason_ = "Newton-CG", "the loss is smooth"
     watch.close(solution)
-    terms = (loss, level_term(alpha))
-    evidence = Evidence("linear", terms, stated(model), witnesses(solution))
+    evidence = Evidence("linear", witness=witness_of(solution))
     return Fitted(evidence, X, y, s, solution.status)
 
 

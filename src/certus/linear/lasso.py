@@ -28,11 +28,10 @@ from certus.linear.common import (
     centred_target,
     check_limits,
     number_array,
-    stated,
     store_linear,
 )
 from certus.linear.least_squares import refuse_positive
-from certus.terms import L2, NoPenalty, Penalty, Squared
+from certus.terms import L2, NoPenalty, Penalty
 
 
 def penalty_of(alpha: float, l1_ratio: float, positive: bool = False) -> Penalty:
@@ -288,8 +287,7 @@ def fit_penalised(
     monitor.close({"coef_": model.coef_, "intercept_": model.intercept_})
     worst = next((s for s in statuses if s is not Status.SOLVED), Status.SOLVED)
     model.dual_gap_ = gaps[0] if single else np.array(gaps)
-    terms = (Squared(), penalty)
-    return Fitted(Evidence("linear", terms, stated(model)), X, y, s, worst)
+    return Fitted(Evidence("linear"), X, y, s, worst)
 
 
 def minimise(

@@ -18,16 +18,13 @@ from certus.certificate import Evidence
 from certus.convex import least_squares
 from certus.convex.design import Array, Design
 from certus.linear.common import (
-    RESCALE,
     LeastSquaresBase,
     LinearClassifierBase,
     centred_target,
     class_weights,
     level_term,
-    stated,
     store_linear,
 )
-from certus.terms import L2, NoPenalty, Squared
 
 #: Solver names scikit-learn's Ridge accepts; iterative ones are solved directly.
 RIDGE_SOLVERS = (
@@ -149,7 +146,7 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
         if solution.singular.size:
             self.singular_ = solution.singular * np.sqrt(_total(X, s))
         monitor.close({"coef_": self.coef_, "intercept_": self.intercept_})
-        evidence = Evidence("linear", (Squared(), NoPenalty()), _params(self))
+        evidence = Evidence("linear")
         return Fitted(evidence, X, y, s)
 
 
@@ -340,14 +337,8 @@ class RidgeClassifier(ClassifierMixin, LinearClassifierBase):
         signs = 2.0 * (codes[:, None] == np.arange(k)) - 1 if k > 2 else None
         target = np.where(codes == 1, 1.0, -1.0)[:, None] if signs is None else signs
         rows = class_weights(s, self.class_weight, codes, self.classes_, "rows")
-        evidence = fit_ridge(self, X, target, rows, labels=y)
-        params = {
-            **evidence.params,
-            "target": "signs" if k <= 2 else "one_vs_rest",
-            "class_weight": self.class_weight,
-            "class_counts": "rows",  # as scikit-learn: "balanced" counts rows here
-        }
-        return Fitted(Evidence("linear", evidence.terms, params), X, y, s)
+        fit_ridge(self, X, target, rows, labels=y)
+        return Fitted(Evidence("linear"), X, y, s)
 
 
 def fit_ridge(
@@ -378,12 +369,7 @@ def fit_ridge(
     model.solver_, model.solver_reason_ = solution.method, solution.why
     model.n_iter_ = 1
     monitor.close({"coef_": model.coef_, "intercept_": model.intercept_})
-    params = _params(model)
-    if np.ptp(alphas) > 0:
-        params["alphas"] = [float(a) for a in alphas / total]
-    level = float(alphas.max())
-    penalty = L2(level / total) if level > 0 else NoPenalty()
-    return Evidence("linear", (Squared(), penalty), params)
+    return Evidence("linear")
 
 
 def ridge_alphas(alpha: Any, n_targets: int) -> Array:
@@ -404,10 +390,6 @@ def ridge_alphas(alpha: Any, n_targets: int) -> Array:
 
 def _total(X: Any, s: Array | None) -> float:
     return float(X.shape[0] if s is None else s.sum())
-
-
-def _params(model: Any) -> dict[str, Any]:
-    return stated(model, fix=f"solver='svd', or {RESCALE}")
 
 
 def _solve_into(

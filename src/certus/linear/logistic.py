@@ -24,14 +24,13 @@ from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.convex import newton, prox_newton
 from certus.convex.design import Array
-from certus.convex.penalties import of_levels
 from certus.convex.problem import Solution
+from certus.evidence import LinearWitness
 from certus.linear.common import (
     LinearClassifierBase,
     Summarised,
     check_limits,
     class_weights,
-    stated,
 )
 from certus.linear.directions import separating_direction
 from certus.linear.summarise import logistic_summary
@@ -301,7 +300,7 @@ def fit_logistic(
     rows = make_rows(X, codes, k, weight)
     if rows.s[rows.s > 0].size == 0:
         raise ValueError("class_weight leaves no row with a positive weight.")
-    solution, levels, name = solve_logistic(
+    solution, _, name = solve_logistic(
         rows,
         k,
         C,
@@ -317,13 +316,11 @@ def fit_logistic(
     model.solver_, model.history_ = name, monitor.history
     model.solver_reason_ = REASONS[name]
     monitor.close({"coef_": model.coef_, "intercept_": model.intercept_})
-    arrays = {}
+    witness = LinearWitness()
     if solution.status is Status.NO_MINIMISER:
-        arrays["direction"] = solution.extra.get("direction", solution.primal)
-    terms = (Logistic() if k == 2 else Softmax(k), of_levels(*levels))
-    target = "signs" if k == 2 else "codes"
-    params = stated(model, target=target, class_weight=model.class_weight)
-    evidence = Evidence("linear", terms, params, arrays)
+        direction = solution.extra.get("direction", solution.primal)
+        witness = LinearWitness(direction=direction)
+    evidence = Evidence("linear", witness=witness)
     return Fitted(evidence, X, y, s, solution.status)
 
 

@@ -21,7 +21,7 @@ from certus.convex.design import Array
 from certus.convex.problem import OnStep, Solution
 from certus.convex.svm_problem import Box, Rows, SvmProblem
 from certus.convex.svm_systems import PRIMAL_SIDE
-from certus.linear.common import RESCALE
+from certus.evidence import LinearWitness
 
 #: Why a method is chosen.
 REASONS = {
@@ -184,22 +184,9 @@ def store_solver(model: Any, solved: list[Solved]) -> None:
     model.solver_reason_ = REASONS[model.solver_]
 
 
-def common_params(model: Any) -> dict[str, Any]:
-    """What the statement about a machine depends on."""
-    scale, free = scale_of(model)
-    kind = "free" if free else ("penalised" if scale else "none")
-    return {
-        "intercept": kind,
-        "intercept_scale": scale or 1.0,
-        "penalty_of": "sum",
-        "tol": float(model.tol),
-        "fix": f"raise max_iter (now {model.max_iter}), or {RESCALE}",
-    }
-
-
-def dual_evidence(model: Any, solved: list[Solved]) -> dict[str, Array]:
+def dual_witness(model: Any, solved: list[Solved]) -> LinearWitness:
     """The dual point, unless it is the slope of a smooth loss at the solution."""
     smooth = model.loss.startswith("squared") and model.solver_ != "dual descent"
     if smooth:
-        return {}
-    return {"dual": np.column_stack([one.solution.extra["u"] for one in solved])}
+        return LinearWitness()
+    return LinearWitness(np.column_stack([one.solution.extra["u"] for one in solved]))

@@ -21,10 +21,8 @@ from certus.linear.common import (
     Watched,
     check_limits,
     make_rows,
-    stated,
-    witnesses,
+    witness_of,
 )
-from certus.terms import L1, NoPenalty, Quantile
 
 #: scikit-learn's names of SciPy's linear programmes, accepted.
 SOLVERS = (
@@ -155,6 +153,5 @@ class QuantileRegressor(RegressorMixin, LinearRegressorBase):
         watch.close(solution)
         self.solver_ = "interior point"
         self.solver_reason_ = "the loss has a kink at 0"
-        terms = (Quantile(q), L1(alpha) if alpha > 0 else NoPenalty())
-        evidence = Evidence("linear", terms, stated(self), witnesses(solution))
+        evidence = Evidence("linear", witness=witness_of(solution))
         return Fitted(evidence, X, y, s, solution.status)

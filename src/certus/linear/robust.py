@@ -25,11 +25,9 @@ from certus.linear.common import (
     LinearRegressorBase,
     Watched,
     check_limits,
-    level_term,
     make_rows,
     start_from,
-    stated,
-    witnesses,
+    witness_of,
 )
 from certus.terms import Absolute, Huber, Tukey
 
@@ -164,8 +162,7 @@ class RobustRegressor(RegressorMixin, LinearRegressorBase):
         watch.close(solution)
         e = y - (X @ self.coef_ + self.intercept_)
         self.weights_ = _weights(loss, e).astype(X.dtype)
-        terms = (loss, level_term(alpha))
-        evidence = Evidence("linear", terms, stated(self), witnesses(solution))
+        evidence = Evidence("linear", witness=witness_of(solution))
         return Fitted(evidence, X, y, s, solution.status)
 
 
@@ -333,6 +330,5 @@ class HuberRegressor(RegressorMixin, LinearRegressorBase):
         self.solver_, self.solver_reason_ = solution.extra["method"]
         e = y - (X @ self.coef_ + self.intercept_)
         self.outliers_ = np.abs(e) > self.scale_ * self.epsilon
-        params = stated(self, epsilon=float(self.epsilon), alpha=float(self.alpha))
-        evidence = Evidence("huber", (), params, witnesses(solution))
+        evidence = Evidence("huber", witness=witness_of(solution))
         return Fitted(evidence, X, y, s, solution.status)

@@ -23,6 +23,7 @@ from certus.callbacks import Monitor
 from certus.certificate import Evidence
 from certus.convex.design import Array
 from certus.convex.svm_problem import hinge_box, tube_box
+from certus.evidence import LinearWitness
 from certus.linear.common import (
     LinearClassifierBase,
     LinearRegressorBase,
@@ -34,21 +35,11 @@ from certus.linear.margins import (
     SparseCoefficients,
     attributes_of,
     check_machine,
-    common_params,
-    dual_evidence,
+    dual_witness,
     machine_solver,
     solve_each,
     store_solver,
     worst_status,
-)
-from certus.terms import (
-    L1,
-    L2,
-    EpsilonInsensitive,
-    Hinge,
-    NoPenalty,
-    SquaredEpsilonInsensitive,
-    SquaredHinge,
 )
 
 
@@ -325,13 +316,7 @@ class LinearSVR(RegressorMixin, LinearRegressorBase):
         store_solver(self, solved)
         self.history_ = monitor.history
         monitor.close({"coef_": self.coef_, "intercept_": self.intercept_})
-        kind = SquaredEpsilonInsensitive if squared else EpsilonInsensitive
-        evidence = Evidence(
-            "linear",
-            (kind(float(self.epsilon)), L2(1 / float(self.C))),
-            {**common_params(self), "target": "numbers"},
-            dual_evidence(self, solved),
-        )
+        evidence = Evidence("linear", witness=dual_witness(self, solved))
         return Fitted(evidence, X, y, s, worst_status(solved))
 
 
@@ -407,22 +392,9 @@ def _store_classifier(
 
 
 def _classifier_evidence(model: Any, solved: list[Solved]) -> Evidence:
-    binary = len(model.classes_) == 2
-    params = {
-        **common_params(model),
-        "target": "signs" if binary else "one_vs_rest",
-        "class_weight": model.class_weight,
-        "class_weight_on": "rows" if binary else "positives",
-    }
-    if np.isinf(model.C):
-        arrays = {"dual": np.column_stack([o.solution.extra["a"] for o in solved])}
-        for k, one in enumerate(solved):
-            if "combination" in one.solution.extra:
-                arrays["combination"] = one.solution.extra["combination"]
-                params["which"] = k
-                break
-        return Evidence("margin", (Hinge(), NoPenalty()), params, arrays)
-    level = 1 / float(model.C)
-    penalty: Any = L1(level) if model.penalty == "l1" else L2(level)
-    loss = SquaredHinge() if model.loss == "squared_hinge" else Hinge()
-    return Evidence("linear", (loss, penalty), params, dual_evidence(model, solved))
+    if not np.isinf(model.C):
+        return Evidence("linear", witness=dual_witness(model, solved))
+    dual = np.column_stack([one.solution.extra["a"] for one in solved])
+    parts = (one.solution.extra.get("combination") for one in solved)
+    combination = next((part for part in parts if part is not None), None)
+    return Evidence("linear", witness=LinearWitness(dual, combination=combination))

@@ -18,11 +18,14 @@ import numpy as np
 
 from certus import terms as t
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
+from certus.evidence import LinearWitness
 from certus.verify import (
     expectation,
     foreign,
     glove,
+    huber,
     kmeans,
+    linear,
     mixture,
     neighbors,
     nonnegative,
@@ -41,22 +44,19 @@ from certus.verify.conformal import (
     seen_in_fit,
     was_calibrated_on,
 )
-from certus.verify.convex import check_linear
 from certus.verify.covariance_penalty import (
     check_covariance_penalty,
     check_penalised_network,
 )
-from certus.verify.curvature import MARGIN
 from certus.verify.data import same_data
 from certus.verify.embeddings import check_negative_sampling
 from certus.verify.foreign import unwrap
 from certus.verify.gaussian_factors import check_gaussian_factors
 from certus.verify.gradient import check_gradient
 from certus.verify.group_rates import check_group_mixture, check_group_thresholds
-from certus.verify.huber import check_huber
-from certus.verify.kernel import check_kernel
+from certus.verify.kernel import losses
+from certus.verify.kernel_machines import check_kernel
 from certus.verify.linear_networks import check_autoencoder, check_deep_linear
-from certus.verify.margin import check_margin
 from certus.verify.networks import check_network
 from certus.verify.statistical import risk_claims
 from certus.verify.text_classifier import check_text_classifier
@@ -87,16 +87,13 @@ _EARLY_FIX = {
 CHECKERS: dict[str, Callable[..., Checked]] = {
     "autoencoder": check_autoencoder,
     "covariance_penalty": check_covariance_penalty,
-    "linear": check_linear,
     "decorrelation": check_decorrelation,
     "deep_linear": check_deep_linear,
     "gaussian_factors": check_gaussian_factors,
     "gradient": check_gradient,
     "group_mixture": check_group_mixture,
     "group_thresholds": check_group_thresholds,
-    "huber": check_huber,
     "kernel": check_kernel,
-    "margin": check_margin,
     "negative_sampling": check_negative_sampling,
     "network": check_network,
     "penalised_network": check_penalised_network,
@@ -110,7 +107,9 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
 ROOMS: tuple[Any, ...] = (
     expectation,
     glove,
+    huber,
     kmeans,
+    linear,
     mixture,
     neighbors,
     nonnegative,
@@ -185,8 +184,13 @@ def certify(
         )
         return _compare(stated, found)
     if stating.known_class(model, READERS) is not None:
-        empty = Evidence("none")
-        return judge(model, empty, X, y, sample_weight, level=level, origin="certify")
+        note = "" if stating.is_ours(model) else "for the data and weights you passed"
+        return judge(
+            *(model, Evidence("none"), X, y, sample_weight),
+            level=level,
+            origin="certify",
+            note=note,
+        )
     evidence, note = foreign.evidence(model, X, sample_weight)
     return judge(
         model, evidence, X, y, sample_weight, level=level, origin="certify", note=note
@@ -194,28 +198,29 @@ def certify(
 
 
 def check(
-    terms: tuple[t.Loss, t.Penalty],
+    coef: Any,
+    intercept: Any,
+    objective: tuple[t.Loss, t.Penalty],
     X: Any,
     y: Any,
-    coef: Any,
-    intercept: Any = None,
     sample_weight: Any = None,
     *,
     fit_intercept: bool | None = None,
     dual: Any = None,
-    tol: float = 1e-6,
+    tol: float = stating.TOL,
     level: str = "quick",
 ) -> Certificate:
-    """Judge bare coefficients on the objective given by ``terms``.
+    """Judge bare coefficients: of statsmodels, glum, Spark, or a file.
 
     Parameters
     ----------
-    terms : (loss, penalty)
-        From ``certus.terms``; the loss is averaged over rows, see the module's formula.
+    coef, intercept : array-like
+        The point to judge; ``intercept=None`` for none.
+    objective : (loss, penalty)
+        Terms of :mod:`certus.terms`. The loss is averaged over the rows, with their
+        weights: P(w, b) = Σ sᵢ ℓ(yᵢ, xᵢᵀw + b)/Σs + Ω(w).
     X, y : array-like
         Data. Labels of classification losses may be any two (softmax: k) values.
-    coef, intercept : array-like
-        The point to judge.
     sample_weight : array-like, optional
         Row weights.
     fit_intercept : bool, optional
@@ -229,29 +234,37 @@ def check(
     level : {"quick", "full"}
         As in :func:`certus.certify`.
 
+    Returns
+    -------
+    Certificate
+
     Examples
     --------
     >>> import numpy as np
+    >>> import certus
     >>> from certus.terms import L1, Squared
-    >>> from certus.verify import check
     >>> X, y = np.eye(3), np.array([3.0, 0.1, -2.0])
     >>> exact = np.array([3 - 0.9, 0.0, -2 + 0.9])  # soft threshold by n·alpha
-    >>> check((Squared(), L1(0.3)), X, y, exact).met
+    >>> certus.check(exact, None, (Squared(), L1(0.3)), X, y).met
     True
     """
-    loss, penalty = terms
+    start = time.perf_counter()
+    loss, penalty = objective
     free = intercept is not None if fit_intercept is None else fit_intercept
     b = 0.0 if intercept is None else intercept
     model = SimpleNamespace(coef_=np.asarray(coef), intercept_=np.asarray(b))
-    target = "numbers"
-    if isinstance(loss, t.Softmax):
-        target, model.classes_ = "codes", np.unique(y)
-    elif isinstance(loss, MARGIN):
-        target, model.classes_ = "signs", np.unique(y)
-    params = {"target": target, "intercept": "free" if free else "none", "tol": tol}
-    arrays = {} if dual is None else {"dual": np.asarray(dual, dtype=float)}
-    evidence = Evidence("linear", (loss, penalty), params, arrays)
-    return judge(model, evidence, X, y, sample_weight, level=level, origin="certify")
+    target = linear.TARGETS[losses.row_of(loss).takes]
+    if isinstance(penalty, t.MultiTask):
+        target = "tasks"
+    if target in ("signs", "codes"):
+        model.classes_ = np.unique(y)
+    stated = linear.Statement(
+        loss, penalty, target, "free" if free else "none", tol=float(tol)
+    )
+    witness = LinearWitness(None if dual is None else np.asarray(dual, dtype=float))
+    found = linear.check(model, stated, witness, X, y, sample_weight, level)
+    evidence = Evidence("linear", witness=witness)
+    return _signed(model, evidence, found, start, level, "certify")
 
 
 def judge(
@@ -305,6 +318,22 @@ def judge(
             status = ended
         if claims[0].met is False and ended in _EARLY_FIX:
             claims[0] = dataclasses.replace(claims[0], fix=_EARLY_FIX[ended])
+    found = claims, status, marks
+    return _signed(model, evidence, found, start, level, origin, fit_seconds, threads)
+
+
+def _signed(
+    model: Any,
+    evidence: Evidence,
+    found: Checked,
+    start: float,
+    level: str,
+    origin: str,
+    fit_seconds: float | None = None,
+    threads: int | None = None,
+) -> Certificate:
+    """The certificate of what a check found: dated, sized and signed."""
+    claims, status, marks = found
     shape = marks.get("shape") or [0, 0]
     return Certificate(
         model=_name(model),
@@ -403,6 +432,10 @@ def _params(model: Any) -> dict[str, Any]:
         if not (value is default or _equal(value, default)):
             plain = isinstance(value, bool | int | float | str) or value is None
             changed[name] = value if plain else _short(value)
+    for name in ("alpha", "C", "l1_ratio"):  # what cross-validation chose
+        found = getattr(model, f"{name}_", None)
+        if found is not None and np.size(found) == 1 and hasattr(model, "cv"):
+            changed[name] = f"{float(np.ravel(found)[0]):.4g} (chosen)"
     return changed
 
 

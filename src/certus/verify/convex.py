@@ -32,9 +32,9 @@ from certus.verify.gaps import (
     newton_decrement,
     sharper_slopes,
 )
+from certus.verify.old_recession import refuse_counts
+from certus.verify.old_separation import separates, separating_direction
 from certus.verify.problem import Problem, problems_of, scores
-from certus.verify.recession import refuse_counts
-from certus.verify.separation import separates, separating_direction
 
 
 def check_linear(

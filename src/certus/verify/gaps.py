@@ -26,8 +26,8 @@ from certus.verify.formulas import (
     split_penalty,
 )
 from certus.verify.kinks import changed, kink_dual, steepness
+from certus.verify.old_slopes import sharpen
 from certus.verify.problem import Problem, constant_value
-from certus.verify.slopes import sharpen
 
 #: Losses whose dual points are bounded: without a penalty they still have a bound.
 LIPSCHITZ = (t.Absolute, t.Huber, t.Quantile, t.EpsilonInsensitive)

@@ -1,32 +1,44 @@
-"""Checks of hard margins: the widest one, or that there is none.
+"""Hard margins: the widest one, or that there is none.
 
     min ½(‖w‖² + (b/κ)²)  subject to  yᵢ(xᵢᵀw + b) ≥ 1        (b unpenalised if free)
 
-A hyperplane that separates is rescaled until its smallest yf is 1. For weights a ≥ 0
-(with Σ ay = 0 if b is free) every feasible point has ½‖w‖² ≥ (Σa)²/(2‖Σ ayx‖²), which
-is the dual value at the best multiple of a. Weights with Σ ayx = 0 and Σ ay = 0 are two
-convex combinations, one of each class, that are the same point: nothing separates them.
+A hyperplane that separates is rescaled until its smallest yf is at least 1. For weights
+a ≥ 0 (with Σ ay = 0 if b is free), v = Σ ayx and any t ≥ 0, what it has too much is
+
+    ½‖w‖² − min ≤ ½‖w − tv‖² + t·Σ a(yf − 1),
+
+a sum of terms that are not negative, and convex in a. Weights with Σ ayx = 0 and
+Σ ay = 0 are two convex combinations, one of each class, that are the same point:
+nothing separates them.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 from scipy.optimize import linprog
 
-from certus.certificate import Claim, Evidence, Status, Strength
-from certus.verify import data
-from certus.verify.claims import shape_claim
-from certus.verify.data import Array
-from certus.verify.domains import check_intercept
-from certus.verify.problem import Problem, problems_of, scores
+from certus.certificate import Claim, Status, Strength
+from certus.evidence import LinearWitness
+from certus.verify.blocks import over_blocks
+from certus.verify.deciding import (
+    MARGIN,
+    Found,
+    claim_of,
+    impossible,
+    refused,
+    status_of,
+    worst_of,
+)
+from certus.verify.kernel.gap import Problem, columns
+from certus.verify.kernel.reading import Array
+from certus.verify.kernel.spaces import TINY, UNIT, Linear, gamma
+from certus.verify.stated_linear import Statement
 
-EPS = float(np.finfo(np.float64).eps)
 #: Share of its terms to which a sum that should vanish may differ from zero.
-ROUNDING = 256 * EPS
+ROUNDING = 512 * UNIT
 #: Rows that a linear programme of the verifier may hold.
 PROGRAMME_ROWS = 20_000
 _OBJECTIVE = {
@@ -36,94 +48,72 @@ _OBJECTIVE = {
 }
 
 
-def check_margin(
-    model: Any, evidence: Evidence, X: Any, y: Any, sample_weight: Any, level: str
-) -> tuple[list[Claim], Status, dict[str, Any]]:
-    """Judge a hard margin; ``evidence.arrays``: ``dual`` (a ≥ 0), ``combination``."""
-    X = data.as_matrix(X)
-    problems, s, y_used = problems_of(model, evidence, X, y, sample_weight)
-    marks = data.fingerprint(X, y_used, s)
-    tol = float(evidence.params.get("tol", 1e-6))
-    finite = np.isfinite(data.plain(model.coef_)).all()
-    if not finite or not np.isfinite(model.intercept_).all():
-        return [_not_finite(tol)], Status.DIVERGED, marks
-    intercept = evidence.params.get("intercept", "free")
-    if wrong := check_intercept(intercept, model.intercept_):
-        claim = dataclasses.replace(_not_finite(tol), detail=wrong, fix="fit again")
-        return [claim], Status.TOL_NOT_REACHED, marks
+def judge_margin(
+    stated: Statement, witness: LinearWitness, problems: list[Problem], level: str
+) -> tuple[list[Claim], Status]:
+    """The gap of a separating hyperplane; or why there is none."""
     found = [hard_gap(p) for p in problems]
-    worst = max(range(len(found)), key=lambda k: found[k][0] - found[k][1])
-    p, (value, allowance) = problems[worst], found[worst]
-    note = f"duality gap of  {_OBJECTIVE[p.intercept]}"
-    if np.isfinite(value):
-        claim = _gap_claim(value, allowance, tol, note, evidence)
-        status = Status.SOLVED if claim.met else Status.TOL_NOT_REACHED
-        return (
-            [claim, _width_claim(problems), shape_claim(model, X, s, level, evidence)],
-            status,
-            marks,
+    k = worst_of([each for each, _ in found])
+    objective = _OBJECTIVE[stated.intercept]
+    if np.isfinite(found[k][0].value):
+        claim = claim_of(
+            *(MARGIN, found[k][0], stated.tol, objective, stated.fix, len(problems))
         )
-    refusal = _refusal(problems, evidence, level, note)
+        widths = [width for _, width in found]
+        return [claim, _width_claim(widths)], status_of(claim)
+    refusal = _refusal(problems, witness, stated, level, objective)
     if refusal is not None:
-        return [refusal], Status.NO_MINIMISER, marks
-    claim = Claim(
-        "duality_gap",
-        Strength.PROVED,
-        np.inf,
-        tol,
-        False,
-        note,
-        detail="the hyperplane does not separate the classes",
-        fix="a finite C, or a larger max_iter",
-    )
-    return [claim], Status.TOL_NOT_REACHED, marks
+        return [refusal], Status.NO_MINIMISER
+    detail = "the hyperplane does not separate the classes"
+    fix = "a finite C, or a larger max_iter"
+    return [impossible(MARGIN, stated.tol, detail, fix)], Status.TOL_NOT_REACHED
 
 
-def hard_gap(p: Problem) -> tuple[float, float]:
-    """(P − D)/P of the rescaled point and its rounding; inf if it does not separate."""
-    used = p.s > 0
-    z = scores(p)
-    f = (p.y * z)[used]
-    smallest = float(f.min())
-    reach = float(data.magnitudes(p.X) @ np.abs(p.w)) + abs(float(p.b))
-    unit = float(np.finfo(np.float32).eps) if p.w.dtype == np.float32 else EPS
-    slack = 8 * unit * reach
-    if not smallest > slack:
-        return np.inf, 0.0
-    w = p.w.astype(np.float64)
-    size = float(w @ w)
-    if p.intercept == "penalised":
-        size += (float(p.b) / p.scale) ** 2
-    primal = size / 2 / smallest**2
-    a = np.zeros(len(p.y)) if p.dual is None else np.maximum(p.dual, 0.0)
-    a = np.where(used, a, 0.0)
+def hard_gap(p: Problem) -> tuple[Found, float]:
+    """The excess as a share of ½‖w‖², infinite if it does not separate; the margin."""
+    n, w = len(p.y), columns(p.w)
+    a = np.zeros(n) if p.dual is None else np.maximum(p.dual, 0.0)
     top = float(a.max(initial=0.0))
-    if not (top > 0.0 and np.isfinite(top)):
-        return 1.0, 0.0
-    a = a / top  # only its direction matters
-    if p.intercept == "free":
-        a = _balance(a, p.y)
-    v = data.t_dot(p.X, a * p.y)
-    square = float(v @ v)
-    if p.intercept == "penalised":
-        square += (p.scale * float(a @ p.y)) ** 2
-    total = float(a.sum())
+    a = a / top if 0.0 < top < np.inf else np.zeros(n)  # only its direction matters
+    a, share = _balanced(a, p.y) if p.free else (a, 0.0)
+    # Weights of rows do not count here, only which rows have one.
+    whole = Linear(p.space.given, np.ones(n), p.free, p.space.constant, over_blocks)
+    seen = whole.look(w, p.b, lambda rows, _: (a[rows] * p.y[rows])[:, None])
+    f, v = p.y * seen.z[:, 0], n * seen.V[:, 0]
+    slack = float(
+        np.sqrt(n) * whole.score_error(w, p.b)[0] + 4 * UNIT * np.abs(f).max()
+    )
+    margin = float(f.min()) - slack
+    length = float(np.linalg.norm(p.w)) * (1 + (len(p.w) + 8) * UNIT)
+    if not (margin > 0 and length > 0):
+        return Found(np.inf, 0.0), 0.0
+    primal = length**2 / margin**2 / 2
+    square, total = float(v @ v), float(a.sum())
     if not (square > 0.0 and total > 0.0):
-        return 1.0, 0.0
-    dual = total**2 / (2 * square)
-    length = float(np.sqrt(square))
-    spread = float(np.linalg.norm(data.magnitudes(p.X))) * total
-    rounding = 2 * slack / smallest + 16 * EPS * (1 + spread / length)
-    return max(0.0, (primal - dual) / primal), rounding
+        return Found(1.0, 0.0), margin / length
+    size = float(np.linalg.norm(a))
+    error = (gamma(whole.depth + 64) + 2 * share) * whole.norms * np.sqrt(n) * size
+    error = float(np.linalg.norm(error + 4 * UNIT * np.abs(v) + 2 * n * TINY))
+    t = total / square
+    apart = float(np.linalg.norm(p.w / margin - t * v))
+    off = t * error + 8 * UNIT * (length / margin + t * np.sqrt(square))
+    above = np.maximum(f / margin - 1, 0.0)
+    computed = apart**2 / 2 + t * float(a @ above)
+    bound = (apart + off) ** 2 / 2 - apart**2 / 2 + share * primal
+    bound += t * total * 4 * (slack / margin + UNIT) + 2 * gamma(n + 24) * computed
+    return Found.share(computed, bound, primal * (1 - 1e-12)), margin / length
 
 
-def _balance(a: Array, y: Array) -> Array:
-    """Shrink the class that outweighs the other, so that Σ ay = 0."""
+def _balanced(a: Array, y: Array) -> tuple[Array, float]:
+    """Shrink the class that outweighs the other, so that Σ ay = 0; and what is left."""
     plus, minus = float(a[y > 0].sum()), float(a[y < 0].sum())
     if min(plus, minus) <= 0.0:
-        return np.zeros_like(a)
+        return np.zeros_like(a), 0.0
     scale = np.where(y > 0, min(1.0, minus / plus), min(1.0, plus / minus))
-    return np.asarray(a * scale)
+    a = np.asarray(a * scale)
+    total = float(a.sum())
+    off = abs(float((a * y).sum())) + 40 * UNIT * total
+    return a, 2 * off / (total - off) if off < total / 2 else 1.0
 
 
 def combination_holds(X: Any, y: Array, s: Array, a: Array, intercept: bool) -> bool:
@@ -145,8 +135,8 @@ def combination_holds(X: Any, y: Array, s: Array, a: Array, intercept: bool) -> 
     if intercept and not sparse.issparse(part):
         # Measured from one of the rows, a large offset lends no size to small sums.
         part = np.asarray(part, dtype=float) - np.asarray(part[0], dtype=float)
-    left = data.t_dot(part, weight * y[rows])
-    size = data.t_dot(abs(part), weight)
+    left = _pulled(part, weight * y[rows])
+    size = _pulled(abs(part), weight)
     return bool(np.all(np.abs(left) <= ROUNDING * size))
 
 
@@ -178,53 +168,14 @@ def coinciding_combination(X: Any, y: Array, intercept: bool) -> Array | None:
     return out
 
 
+def _pulled(A: Any, u: Array) -> Array:
+    return np.asarray(A.astype(np.float64).T @ u)
+
+
 # -- claims -----------------------------------------------------------------------
 
 
-def _not_finite(tol: float) -> Claim:
-    return Claim(
-        "duality_gap",
-        Strength.PROVED,
-        np.inf,
-        tol,
-        met=False,
-        detail="the coefficients hold NaN or infinite values",
-        fix="standardise the columns",
-    )
-
-
-def _gap_claim(
-    value: float, allowance: float, tol: float, note: str, evidence: Evidence
-) -> Claim:
-    met = bool(value <= tol + allowance)
-    asked = f"(asked for {tol:.0e})"
-    if met:
-        close = f"{value:.1e}" if value >= 1e-16 else "rounding"
-        detail = f"within {close} of the widest margin's ½‖w‖² {asked}"
-    else:
-        detail = f"may be {value:.2g} above the widest margin's ½‖w‖² {asked}"
-    return Claim(
-        "duality_gap",
-        Strength.PROVED,
-        value,
-        tol,
-        met,
-        note,
-        "weak duality: every separating hyperplane with yf ≥ 1 has ½‖w‖² ≥ "
-        "(Σa)²/(2‖Σayx‖²); as a share of ½‖w‖²",
-        (),
-        None,
-        allowance,
-        detail,
-        "" if met else str(evidence.params.get("fix", "")),
-    )
-
-
-def _width_claim(problems: list[Problem]) -> Claim:
-    widths = []
-    for p in problems:
-        f = (p.y * scores(p))[p.s > 0]
-        widths.append(float(f.min()) / float(np.linalg.norm(p.w.astype(np.float64))))
+def _width_claim(widths: list[float]) -> Claim:
     text = ", ".join(f"{width:.4g}" for width in widths[:4])
     more = ", …" if len(widths) > 4 else ""
     return Claim(
@@ -237,23 +188,25 @@ def _width_claim(problems: list[Problem]) -> Claim:
 
 
 def _refusal(
-    problems: list[Problem], evidence: Evidence, level: str, note: str
+    problems: list[Problem],
+    witness: LinearWitness,
+    stated: Statement,
+    level: str,
+    note: str,
 ) -> Claim | None:
     """The witness of the evidence or, at level full, one of our own."""
-    k = int(evidence.params.get("which", 0))
-    witness = evidence.arrays.get("combination")
-    tries = [] if witness is None or k >= len(problems) else [(problems[k], witness)]
-    if level == "full":
-        for p in problems:
-            used = p.s > 0
-            part = coinciding_combination(p.X[used], p.y[used], p.intercept != "none")
-            if part is not None:
-                a = np.zeros(len(p.y))
-                a[used] = part
-                tries.append((p, a))
-    for p, a in tries:
-        if combination_holds(p.X, p.y, p.s, a, p.intercept != "none"):
-            return refusal_claim("duality_gap", p.y, a, note, p.intercept != "none")
+    moved = stated.intercept != "none"
+    for p in problems:
+        given = witness.combination
+        tries: list[Array | None] = [] if given is None else [given]
+        X = p.space.given
+        if level == "full":
+            tries.append(coinciding_combination(X, p.y, moved))
+        for a in tries:
+            if a is not None and combination_holds(
+                X, p.y, p.space.s, np.asarray(a), moved
+            ):
+                return refusal_claim("duality_gap", p.y, np.asarray(a), note, moved)
     return None
 
 
@@ -273,15 +226,14 @@ def refusal_claim(
             "no hyperplane through the origin separates the classes: weights on "
             f"{plus + minus} rows have Σ ayx = 0"
         )
-    return Claim(
+    return refused(
         name,
-        Strength.REFUSED,
+        detail,
+        "any finite C, or other columns",
         objective=objective,
         theorem="a hyperplane with yf > 0 on all rows has Σ ayf > 0 for a ≥ 0, yet "
         "Σ ayx = 0 and Σ ay = 0 make that sum zero",
         allowance=ROUNDING,
-        detail=detail,
-        fix="any finite C, or other columns",
     )
 
 

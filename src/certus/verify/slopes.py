@@ -1,10 +1,11 @@
-"""A dual point for hinge and tube losses when nobody left one.
+"""A dual point for losses with kinks, when nobody left one.
 
 Away from a kink the slope of the loss is the dual point; at a kink any slope between
 the two sides is allowed, and the right one is what a solver finds. From scores alone
-the verifier takes the rows nearest to a kink and chooses their slopes so that the dual
-value is largest: a small quadratic over a box. Whatever comes out is feasible, so the
-bound holds; only its tightness depends on how well this goes.
+the verifier chooses those of the rows nearest to a kink: absolute and quantile losses
+by a small linear system, hinge and tube by a quadratic over a box. Whatever comes out
+is moved into the domain by the kernel, so that the bound holds; only its tightness
+depends on how well this goes.
 """
 
 from __future__ import annotations
@@ -12,14 +13,110 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import linprog, lsq_linear, minimize
 
 from certus import terms as t
-from certus.verify import data
-from certus.verify.data import Array
+from certus.verify.curved import levels_of, scores
+from certus.verify.kernel import losses
+from certus.verify.kernel.gap import Problem
+from certus.verify.kernel.reading import Array
 
 #: Rows whose slopes are chosen, by level.
 ROWS = {"quick": 300, "full": 2_000}
+#: Most rows on the kink for which a system is solved.
+MOST_ROWS = 1_000
+#: Distance from the kink that counts as on it, as a share of the mean residual.
+NEAR = 1e-8
+
+
+def chosen_dual(p: Problem, level: str) -> Array:
+    """Slopes at z, better ones where z is near a kink."""
+    z = scores(p)
+    u = np.asarray(losses.row_of(p.loss).slope(p.loss, p.y, z), dtype=float)
+    levels = levels_of(p.penalty)
+    if levels is None:
+        return u
+    l1, l2 = levels
+    if isinstance(p.loss, t.Absolute | t.Quantile) and not p.space.constant:
+        return _on_kink(p, z, u, l1, l2)
+    if isinstance(p.loss, t.Hinge | t.EpsilonInsensitive) and l2 and not (l1 or p.free):
+        return _near_kink(p, z, u, l2, level)
+    return u
+
+
+def _rows(p: Problem, rows: Array) -> Array:
+    part = p.space.given[rows]
+    return np.asarray(part.toarray() if hasattr(part, "toarray") else part, dtype=float)
+
+
+def _pulled(p: Problem, u: Array) -> Array:
+    X = p.space.given
+    su = p.space.s * u
+    if X.dtype == np.float64:
+        return np.asarray(X.T @ su)
+    step = p.space.step
+    parts = (
+        X[i : i + step].astype(np.float64).T @ su[i : i + step]
+        for i in range(0, len(su), step)
+    )
+    return np.asarray(sum(parts, np.zeros(X.shape[1])))
+
+
+# -- absolute and quantile losses -------------------------------------------------
+
+
+def _on_kink(p: Problem, z: Array, u: Array, l1: float, l2: float) -> Array:
+    """A u with Xᵀ(s∘u)/Σs near −∂Ω(w)."""
+    s, total = p.space.s, p.space.total
+    low, high = losses.row_of(p.loss).domain(p.loss, p.y)
+    r = np.abs(p.y - z)
+    size = float(np.abs(z).max(initial=0.0) + np.abs(p.y).max(initial=0.0))
+    reach = max(NEAR * float(s @ r) / total, 64 * float(np.finfo(float).eps) * size)
+    on = np.flatnonzero(r <= reach)
+    if not 0 < len(on) <= MOST_ROWS:
+        return u
+    u[on] = 0.0
+    A = _rows(p, on).T * s[on]
+    goal = -total * (l1 * np.sign(p.w) + l2 * p.w) - _pulled(p, u)
+    slack = np.where((p.w == 0) & (l1 > 0), total * l1, 0.0)
+    if p.free:
+        A, goal = np.vstack([A, s[on]]), np.append(goal, -float(s @ u))
+        slack = np.append(slack, 0.0)
+    size_of = np.linalg.norm(A, axis=1)
+    keep = size_of > 0
+    A, goal, slack = (v[keep].T / size_of[keep] for v in (A, goal, slack))
+    if keep.any():
+        u[on] = _between(A.T, goal, slack, float(low), float(high))
+    return u
+
+
+def _between(A: Array, goal: Array, slack: Array, low: float, high: float) -> Array:
+    """A u in [low, high] with abs(Au − goal) ≤ slack, as nearly as it can be had."""
+    exact = slack == 0
+    # The smallest u: rows that are copies of one another get the same.
+    found = np.linalg.lstsq(A[exact], goal[exact], rcond=1e-12)[0]
+    inside = found.min() >= low and found.max() <= high
+    if inside and np.all(
+        np.abs(A @ found - goal) <= slack + 1e-12 * np.abs(goal).max()
+    ):
+        return np.asarray(found)
+    B, c, room = A[~exact], goal[~exact], slack[~exact]
+    programme = linprog(
+        np.zeros(A.shape[1]),
+        A_ub=np.vstack([B, -B]) if len(B) else None,
+        b_ub=np.concatenate([c + room, room - c]) if len(B) else None,
+        A_eq=A[exact] if exact.any() else None,
+        b_eq=goal[exact] if exact.any() else None,
+        bounds=(low, high),
+        method="highs",
+    )
+    if programme.x is not None:
+        return np.clip(programme.x, low, high)
+    nearest = lsq_linear(A[exact], goal[exact], (low, high), method="bvls", tol=1e-14)
+    return np.clip(nearest.x, low, high)
+
+
+# -- hinge and tube ---------------------------------------------------------------
 
 
 def _nearest(loss: Any, y: Array, z: Array) -> tuple[Array, Array, Array, Array]:
@@ -37,33 +134,16 @@ def _nearest(loss: Any, y: Array, z: Array) -> tuple[Array, Array, Array, Array]
     return distance, low, high, y + np.where(above, epsilon, -epsilon)
 
 
-def sharpen(
-    loss: t.Hinge | t.EpsilonInsensitive,
-    l2: float,
-    X: Any,
-    y: Array,
-    s: Array,
-    z: Array,
-    u: Array,
-    constant: float,
-    level: str,
-) -> Array:
-    """Replace the slopes u on the rows nearest to a kink by better ones.
-
-    ``constant`` is the size of the intercept's column, 0 for none. A free intercept
-    would ask for Σ s·u = 0 as well, which this does not do.
-    """
-    distance, low, high, slope = _nearest(loss, y, z)
-    distance = np.where(s > 0, distance, np.inf)
-    count = min(ROWS[level], int((s > 0).sum()), 4 * (X.shape[1] + 1))
+def _near_kink(p: Problem, z: Array, u: Array, l2: float, level: str) -> Array:
+    """Slopes on the rows nearest to a kink that make the dual value largest."""
+    s, total, constant = p.space.s, p.space.total, p.space.constant
+    distance, low, high, slope = _nearest(p.loss, p.y, z)
+    count = min(ROWS[level], len(s), 4 * (p.space.width + 1))
     rows = np.sort(np.argpartition(distance, count - 1)[:count])
-    total = float(s.sum())
     rest = u.copy()
     rest[rows] = 0.0
-    v = np.append(data.t_dot(X, s * rest), constant * float(s @ rest)) / total
-    part = X[rows]
-    part = part.toarray() if hasattr(part, "toarray") else part
-    A = np.column_stack([np.asarray(part, dtype=float), np.full(count, constant)])
+    v = np.append(_pulled(p, rest), constant * float(s @ rest)) / total
+    A = np.column_stack([_rows(p, rows), np.full(count, constant)])
     A *= (s[rows] / total)[:, None]
     K = A @ A.T / l2
     c = A @ v / l2 + s[rows] * slope[rows] / total

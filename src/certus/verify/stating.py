@@ -48,6 +48,14 @@ def known_class(model: Any, names: Mapping[str, Any]) -> type | None:
     return None
 
 
+def class_name(model: Any) -> str:
+    """Name of the first class of ours or scikit-learn's among the model's own."""
+    for cls in type(model).__mro__:
+        if library_of(cls) in ("certus", "sklearn"):
+            return cls.__name__
+    return type(model).__name__
+
+
 def tol_of(model: Any) -> float:
     """The target: ``tol`` where it bounds a certificate, as in all of our models."""
     return float(model.tol) if is_ours(model) and hasattr(model, "tol") else TOL

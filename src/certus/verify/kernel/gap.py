@@ -1,0 +1,332 @@
+"""One form of the gap: a sum of Fenchel–Young excesses, and a bound of its rounding.
+
+    P(w, b) = mean ℓ(y, z) + Ω(w),   z = Xw + b,   mean a = Σ sᵢaᵢ/Σs
+
+For every u in the domain of ℓ* (with mean u = 0 where b is free) and v = Xᵀ(su)/Σs
+
+    P(w, b) − min P ≤ mean e(z, u) + [Ω(w) + Ω*(−v) + wᵀv].
+
+Which u is taken is a choice, and only makes the bound more or less tight. Rounding is
+*added*: the number stated is computed + bound, where the bound covers the errors of the
+scores (δ), of each vⱼ (εⱼ), of the evaluation of e, and the distance of the floats û
+from the exactly feasible point that the theorem speaks of. That point is û with its
+heavier side shrunk by a share t; e and Ω* are convex in u, so that it costs at most
+t·e(z, 0) and moves vⱼ by at most t·Nⱼ‖û‖.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from certus.verify.kernel import losses, penalties
+from certus.verify.kernel.losses import LossRow, one_hot
+from certus.verify.kernel.spaces import TINY, UNIT, Linear, Seen, gamma
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Problem(NamedTuple):
+    """A convex problem and the point to judge; rows of positive weight only."""
+
+    loss: Any
+    penalty: Any
+    space: Linear
+    y: Array
+    w: Array  # (d,) or (d, k); a penalised intercept is its last entry
+    b: Array  # (k,): zeros unless the intercept is free
+    free: bool  # whether the intercept is
+    dual: Array | None = None  # u, for losses with kinks
+
+
+class Gap(NamedTuple):
+    """P − D ≤ computed + bound, and what else the pass found."""
+
+    computed: float
+    bound: float
+    primal: float
+    primal_error: float
+    z: Array
+    u: Array  # the dual point
+    slack: float  # share by which u is shrunk until it is exactly feasible
+    probe: Array  # scores of the probing direction
+
+    @property
+    def stated(self) -> float:
+        """What is claimed: never below the true gap."""
+        return self.computed + self.bound
+
+
+class Repair(NamedTuple):
+    """A dual point on mean u = 0, as a combination of what is pulled back.
+
+    ``share`` is t of the exactly feasible point near the floats; for a share of one it
+    moves u by at most ``moves`` in norm (a number for each score) and adds at most
+    ``cost`` to mean e, where that is not e(z, 0).
+    """
+
+    natural: Array
+    mixture: Array  # (r, k): u = B @ mixture
+    share: float
+    moves: Any
+    cost: float = 0.0
+
+
+def mean(p: Problem, a: Array) -> float:
+    """Σ s·a/Σs; rows of a are summed over their columns.
+
+    NumPy adds contiguous numbers pairwise: the error is below 40 units of mean |a|.
+    """
+    a = a if a.ndim == 1 else a.sum(axis=1)
+    return float(np.sum(p.space.s * a)) / p.space.total
+
+
+def columns(w: Array) -> Array:
+    """Coefficients with a column for each score."""
+    return w if w.ndim == 2 else w[:, None]
+
+
+def means(p: Problem, a: Array) -> Array:
+    """As :func:`mean`, for every column."""
+    each = np.ascontiguousarray(columns(a).T)
+    return np.asarray(np.sum(each * p.space.s, axis=1)) / p.space.total
+
+
+def norm(p: Problem, a: Array) -> float:
+    """The root of mean a², safe from under- and overflow."""
+    unit = float(np.abs(a).max(initial=0.0))
+    if not 0 < unit < math.inf:
+        return unit
+    return unit * math.sqrt(mean(p, np.square(a / unit)))
+
+
+# -- repairs ----------------------------------------------------------------------
+
+
+def _companions(row: LossRow, p: Problem, rows: slice, u: Array) -> list[Array]:
+    """What is pulled back beside u so that the repair is a linear combination."""
+    y = p.y[rows]
+    if not p.free:
+        return []
+    match row.repair:
+        case "centre":
+            return [np.ones(len(y))]
+        case "shrink":
+            return [np.maximum(u, 0.0)]
+        case "rescale":
+            return [row.rest(p.loss, y)]
+    return [np.ones(len(y)), *one_hot(y, p.loss.n_classes).T]
+
+
+def _imbalance(p: Problem, u: Array) -> float:
+    """The share t by which the heavier side is shrunk until mean u = 0 exactly."""
+    size = means(p, np.abs(u))
+    off = np.abs(means(p, u)) + 40 * UNIT * size
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(off < size / 2, 2 * off / (size - off), size > 0)
+    return float(np.max(share))
+
+
+def _sizes(p: Problem, u: Array) -> Array:
+    return np.array([norm(p, column) for column in columns(u).T])
+
+
+def _untouched(row: LossRow, p: Problem, q: Array) -> Repair:
+    k = q.shape[1] if q.ndim == 2 else 1
+    share = (k + 8) * UNIT if row.repair == "mix" else 0.0  # rows that add up to one
+    return Repair(q, np.eye(k), share, 1.0)
+
+
+def _centred(row: LossRow, p: Problem, q: Array) -> Repair:
+    middle = means(p, q)
+    u = q - (middle if q.ndim == 2 else middle[0])
+    mixture = np.vstack([np.eye(len(middle)), -middle])
+    return Repair(u, mixture, _imbalance(p, u), _sizes(p, u))
+
+
+def _shrunk(row: LossRow, p: Problem, q: Array) -> Repair:
+    u = row.slope_of(p.loss, p.y, q)
+    up, down = mean(p, np.maximum(u, 0.0)), mean(p, np.maximum(-u, 0.0))
+    heavy, light = max(up, down), min(up, down)
+    factor = light / heavy if heavy > 0 else 1.0
+    rest = row.rest(p.loss, p.y)
+    side = u > 0 if up > down else u < 0
+    q = np.where(side, factor * q + (1 - factor) * rest, q)
+    mixture = [[1.0], [factor - 1]] if up > down else [[factor], [1 - factor]]
+    u = row.slope_of(p.loss, p.y, q)
+    return Repair(q, np.array(mixture), _imbalance(p, u), _sizes(p, u))
+
+
+def _rescaled(row: LossRow, p: Problem, m: Array) -> Repair:
+    """M ← m·mean(rest)/mean m; a relative change τ of m costs τ(e + 2(m + μ))."""
+    goal, found = mean(p, row.rest(p.loss, p.y)), mean(p, m)
+    if not 0 < found < math.inf:
+        return Repair(m, np.array([[1.0], [0.0]]), math.inf, math.inf)
+    factor = goal / found
+    q = m * factor
+    share = (abs(mean(p, q) - goal) / goal if goal > 0 else 0.0) + 96 * UNIT
+    # u = m − rest, so factor·m − rest = factor·u + (factor − 1)·rest; Gamma: 1 − ρ.
+    sign = 1.0 if row.slope_of(p.loss, np.ones(1), np.full(1, 2.0))[0] > 0 else -1.0
+    mixture = np.array([[factor], [sign * (factor - 1)]])
+    return Repair(q, mixture, share, norm(p, q), 2 * mean(p, q + m))
+
+
+def _mixed(row: LossRow, p: Problem, Q: Array) -> Repair:
+    """Q ← (1 − t)Q + t·1qᵀ with the smallest t that leaves q ≥ 0."""
+    k = p.loss.n_classes
+    wanted, found = means(p, one_hot(p.y, k)), means(p, Q)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = float(np.max(np.where(found > 0, 1 - wanted / found, 0.0), initial=0.0))
+    q = np.maximum(wanted - (1 - t) * found, 0.0)
+    q = q / q.sum() if q.sum() > 0 else np.full(k, 1 / k)
+    mixture = np.vstack([(1 - t) * np.eye(k), t * q, -t * np.eye(k)])
+    Q = (1 - t) * Q + t * q
+    found = means(p, Q)
+    off = np.abs(found - wanted) + 96 * UNIT * np.maximum(found, wanted)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        left = float(np.max(np.where(off > 0, off / found, 0.0), initial=0.0))
+    return Repair(Q, mixture, left + (k + 8) * UNIT, 2.0)
+
+
+_REPAIRS: dict[str, Callable[[LossRow, Problem, Array], Repair]] = {
+    "centre": _centred,
+    "shrink": _shrunk,
+    "rescale": _rescaled,
+    "mix": _mixed,
+}
+
+
+# -- the gap ----------------------------------------------------------------------
+
+
+def look(p: Problem, probe: Array | None) -> tuple[Seen, Array, Repair]:
+    """One pass: what was seen, the scores, and a dual point that is feasible.
+
+    ``probe`` is a direction whose scores are wanted too, for a fingerprint: the last
+    column of those seen.
+    """
+    row = losses.row_of(p.loss)
+    seen = _pass(row, p, probe)
+    z = seen.z[:, : p.b.size] if p.w.ndim == 2 else seen.z[:, 0]
+    if p.dual is None:
+        q = row.natural(p.loss, p.y, z)
+    else:
+        q = row.natural_of(p.loss, p.y, p.dual)
+    return seen, z, (_REPAIRS[row.repair] if p.free else _untouched)(row, p, q)
+
+
+def measure(p: Problem, probe: Array | None = None) -> Gap:
+    """The gap of a penalised problem, with its rounding."""
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        return _assemble(losses.row_of(p.loss), p, *look(p, probe), probe is not None)
+
+
+def _pass(row: LossRow, p: Problem, probe: Array | None) -> Seen:
+    w, b, k = columns(p.w), p.b, p.b.size
+    if probe is not None:
+        extra = np.append(probe, 0.0) if len(w) > len(probe) else probe
+        w, b = np.column_stack([w, extra]), np.append(b, 0.0)
+
+    def vectors(rows: slice, z: Array) -> Array:
+        y, score = p.y[rows], z[:, :k] if p.w.ndim == 2 else z[:, 0]
+        if p.dual is None:
+            u = row.slope_of(p.loss, y, row.natural(p.loss, y, score))
+        else:
+            q = row.natural_of(p.loss, y, p.dual[rows])
+            u = row.slope_of(p.loss, y, q)
+        return np.column_stack([u, *_companions(row, p, rows, u)])
+
+    return p.space.look(w, b, vectors)
+
+
+def pulled_back(p: Problem, seen: Seen, found: Repair, n: int) -> tuple[Array, Array]:
+    """V of the repaired dual point, and the error of each of its entries."""
+    v = (seen.V @ found.mixture).reshape(p.w.shape)
+    size = _sizes(p, seen.B) @ np.abs(found.mixture)
+    slip = gamma(p.space.depth + 64) * size + 2 * found.share * np.asarray(found.moves)
+    error = np.multiply.outer(p.space.norms, slip).reshape(p.w.shape)
+    return v, np.asarray(error + 4 * UNIT * np.abs(v) + 2 * n * TINY)
+
+
+def _assemble(
+    row: LossRow, p: Problem, seen: Seen, z: Array, found: Repair, probed: bool
+) -> Gap:
+    """Scale the dual into Ω*'s domain and add up what is left, with every error."""
+    omega = penalties.row_of(p.penalty)
+    v, error = pulled_back(p, seen, found, len(z))
+    kappa = omega.reach(p.penalty, v, error)
+    rest = row.rest(p.loss, p.y)
+    q, sharp = found.natural, omega.reach(p.penalty, v, 0 * error)
+    if kappa < 1.0:
+        q, v = kappa * q + (1 - kappa) * rest, kappa * v
+        error = kappa * error + 4 * UNIT * np.abs(v) + TINY
+    short = 1.0 - omega.reach(p.penalty, v, error)
+    share = found.share + short
+    left = omega.excess(p.penalty, p.w, v, error + short * np.abs(v))
+    u = row.slope_of(p.loss, p.y, q)
+    delta = score_error(p, z, u)
+    excess, noise = row.excess(p.loss, p.y, z, q)
+    above, above_noise = row.excess(p.loss, p.y, z, rest)
+    level = mean(p, above) * (1 + gamma(len(z) + 24))
+    bound = steep(row, p, z, u, delta) + UNIT * mean(p, noise)
+    bound += share * _cost(row, p, z, found, level, mean(p, excess))
+    computed = mean(p, excess) + left.value
+    # What the error of v costs in κ is rounding: by convexity (1 − κ/κ₀)·e(z, 0).
+    lost = min((1 - kappa / sharp) * level, computed) if kappa < sharp else 0.0
+    computed, bound = computed - lost, bound + lost
+    bound += gamma(len(z) + 24) * mean(p, excess) + (left.bound - left.value)
+    primal = level + omega.value(p.penalty, p.w)
+    off = steep(row, p, z, row.slope_of(p.loss, p.y, rest), delta)
+    off += UNIT * mean(p, above_noise) + 2 * gamma(len(z) + 24) * primal
+    if not math.isfinite(computed):
+        computed, bound = math.inf, 0.0
+    if not math.isfinite(bound):
+        bound = math.inf
+    probe = seen.z[:, -1] if probed else np.zeros(0)
+    return Gap(computed, bound, primal, off, z, u, share, probe)
+
+
+def _cost(
+    row: LossRow, p: Problem, z: Array, found: Repair, level: float, excess: float
+) -> float:
+    """What a share of one on the way to the exactly feasible point adds to mean e."""
+    if row.repair == "rescale" and p.free:
+        return max(level, found.cost + excess)
+    if row.repair == "mix":
+        spread = z.max(axis=1) - z.min(axis=1) + math.log(z.shape[1]) + 1
+        return max(level, mean(p, spread))
+    return level
+
+
+def score_error(p: Problem, z: Array, u: Array) -> float:
+    """δ: a distance within which there are scores at which e is evaluated exactly."""
+    own = float(np.linalg.norm(p.space.score_error(columns(p.w), p.b)))
+    numbers = losses.row_of(p.loss).takes
+    size = norm(p, z) + norm(p, u)
+    size += norm(p, p.y) if numbers in ("numbers", "amounts") else 0.0
+    # Constants in the units of a score; others would swamp small targets.
+    names = ("delta", "epsilon", "margin")
+    size += sum(abs(float(getattr(p.loss, name, 0.0))) for name in names)
+    size += 1.0 if numbers == "signs" else 0.0
+    return own + 6 * UNIT * size + TINY
+
+
+def steep(row: LossRow, p: Problem, z: Array, u: Array, delta: float) -> float:
+    """How much e may change with scores that are off by δ in the mean square."""
+    if row.bend == "kink":
+        low, high = (np.broadcast_to(end, z.shape) for end in row.domain(p.loss, p.y))
+        return float(np.max(high - low)) * delta
+    slope = row.slope(p.loss, p.y, z)
+    # The slopes themselves are rounded, by less than 8 units of their size.
+    size = norm(p, slope - u) + 8 * UNIT * (norm(p, slope) + norm(p, u))
+    if row.bend == "smooth":
+        return size * delta + row.smooth(p.loss) * delta**2 / 2
+    curve = row.curvature(p.loss, p.y, z)
+    least = float(p.space.s.min()) / p.space.total
+    if not delta < 0.5 * math.sqrt(least):
+        return math.inf
+    top = float(np.max(curve, initial=0.0))
+    return (size + 8 * UNIT * norm(p, curve)) * delta + top * delta**2

@@ -1,0 +1,641 @@
+"""The verifier's losses: one row for each, holding all that is known of it.
+
+For ℓ(y, z), convex in the score z, and u in the domain of its conjugate, the *excess*
+
+    e(z, u) = ℓ(y, z) + ℓ*(u) − uz ≥ 0
+
+is written in a form that does not subtract what it has just added. Dual points are
+carried as the number that keeps its digits (``natural``): the slope u itself, the share
+q = −uy of a margin loss, the mean m = u + y of a count, the probabilities Q = u + Y.
+``rest`` is the natural dual of u = 0, so that a point is shrunk by κ as κq + (1−κ)rest.
+
+Scores and dual points have shape (n,), for softmax (n, n_classes); labels of margin
+losses are ±1, of softmax codes. Nothing here is shared with a solver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import expit, logsumexp, softmax, xlogy
+
+from certus import terms as t
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Both = tuple[Array, Array]
+
+UNIT = 2.0**-53
+
+
+class LossRow(NamedTuple):
+    """What is known of a loss; every function takes the term first.
+
+    ``excess`` gives e(z, q) for a natural dual q, and the size of what evaluating it
+    loses in units of 2⁻⁵³ (0 where that is counted among the errors of z). ``bend``
+    says how e grows with an error of z: "smooth" by the curvature, "kink" by the width
+    of the slopes, "exponential" by the mean itself. ``repair`` names how a dual point
+    is moved onto Σ su = 0 for a free intercept.
+    """
+
+    text: str
+    value: Callable[..., Array]
+    slope: Callable[..., Array]
+    conjugate: Callable[..., Array]
+    excess: Callable[..., Both]
+    natural: Callable[..., Array]
+    rest: Callable[..., Array]
+    slope_of: Callable[..., Array]  # u of a natural dual
+    natural_of: Callable[..., Array]  # a natural dual of u, moved into the domain
+    domain: Callable[..., tuple[Any, Any]]
+    curvature: Callable[..., Array]
+    best: Callable[..., float]  # constant score that minimises Σ sℓ
+    takes: str = "numbers"  # | "signs" | "counts" | "codes" | "amounts"
+    repair: str = "shrink"  # | "centre" | "rescale" | "mix"
+    bend: str = "smooth"
+    smooth: Callable[..., float] = lambda _: np.inf  # Lipschitz constant of the slope
+    sound: Callable[..., bool] = lambda _: True
+    convex: bool = True
+
+
+def kl(q: Array, p: Array, log_p: Callable[[Array], Array]) -> Both:
+    """q·log(q/p) − q + p, and its rounding; ``log_p`` gives log p on chosen rows."""
+    gap = q - p
+    near = np.abs(gap) < p / 2
+    x = np.divide(gap, p, where=near, out=np.zeros(np.shape(gap)))
+    out = q * np.log1p(x) - gap
+    noise = 16 * np.abs(gap)
+    far = ~near
+    if far.any():
+        a, b, log = q[far], p[far], log_p(far)
+        log_a = np.log(np.where(a > 0, a, 1.0))
+        cross = np.where(a > 0, a * (log_a - log), 0.0)
+        out[far] = cross - a + b
+        size = np.where(a > 0, 1 + np.abs(log_a - log) + np.abs(log), 0.0)
+        noise[far] = 16 * (np.abs(a - b) + a * size)
+    return np.maximum(out, 0.0), noise
+
+
+def one_hot(y: Array, n_classes: int) -> Array:
+    """Rows of the identity picked by codes."""
+    out = np.zeros((len(y), n_classes))
+    out[np.arange(len(y)), y] = 1.0
+    return out
+
+
+# -- what rows share --------------------------------------------------------------
+
+
+def _same(_: Any, y: Array, u: Array) -> Array:
+    return u
+
+
+def _zero(_: Any, y: Array) -> Array:
+    return np.zeros(np.shape(y))
+
+
+def _share(_: Any, y: Array, q: Array) -> Array:
+    return np.asarray(-y * q)
+
+
+def _plain(excess: Callable[..., Array]) -> Callable[..., Both]:
+    """An excess whose rounding is that of scores near the ones given."""
+
+    def both(term: Any, y: Array, z: Array, q: Array) -> Both:
+        found = np.maximum(excess(term, y, z, q), 0.0)
+        return found, np.zeros(np.shape(found))
+
+    return both
+
+
+def _clip(domain: Callable[..., tuple[Any, Any]]) -> Callable[..., Array]:
+    return lambda term, y, u: np.clip(u, *domain(term, y))
+
+
+def _within(value: Array, u: Array, ends: tuple[Any, Any]) -> Array:
+    return np.where((u >= ends[0]) & (u <= ends[1]), value, np.inf)
+
+
+def _line(_: Any, y: Array) -> tuple[Any, Any]:
+    return -np.inf, np.inf
+
+
+def _share_to(top: float) -> Callable[..., tuple[Any, Any]]:
+    """−uy in [0, top], as an interval of u."""
+    return lambda _, y: (np.where(y > 0, -top, 0.0), np.where(y > 0, 0.0, top))
+
+
+def _share_of(top: float) -> Callable[..., Array]:
+    return lambda _, y, u: np.clip(-u * y, 0.0, top)
+
+
+def weighted_quantile(y: Array, s: Array, q: float) -> float:
+    """The smallest y below which a share q of the weight lies."""
+    order = np.argsort(y, kind="stable")
+    mass = np.cumsum(s[order])
+    at = int(np.searchsorted(mass, q * mass[-1]))
+    return float(y[order[min(at, len(order) - 1)]])
+
+
+def _mean(y: Array, s: Array) -> float:
+    return float((s / s.sum()) @ y)
+
+
+def _by_bisection(term: Any, y: Array, s: Array) -> float:
+    """The slope in b is monotone: bisect between scores beyond every kink."""
+    slope = LOSSES[type(term)].slope
+    share = s / s.sum()
+    low, high = (sign * (2 + 2 * float(np.abs(y).max())) for sign in (-1, 1))
+    for _ in range(100):
+        middle = (low + high) / 2
+        if float(share @ slope(term, y, np.full(len(y), middle))) < 0:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def _log_odds(mean: float, top: float) -> float:
+    with np.errstate(divide="ignore"):
+        return float(np.log(mean) - np.log(top - mean))
+
+
+# -- residual losses --------------------------------------------------------------
+
+
+def _quantile_ends(term: t.Quantile, y: Array) -> tuple[float, float]:
+    q = float(term.q)
+    # The float 1 − q may lie outside of the true interval.
+    return -q, max(0.0, float(np.nextafter(1 - q, 0.0)) if q else 1.0)
+
+
+def _absolute_excess(_: t.Absolute, y: Array, z: Array, u: Array) -> Array:
+    r = z - y
+    return np.maximum(r, 0) * (1 - u) + np.maximum(-r, 0) * (1 + u)
+
+
+def _quantile_excess(term: t.Quantile, y: Array, z: Array, u: Array) -> Array:
+    r, q = z - y, term.q
+    return np.maximum(r, 0) * ((1 - q) - u) + np.maximum(-r, 0) * (q + u)
+
+
+def _tube_excess(term: t.EpsilonInsensitive, y: Array, z: Array, u: Array) -> Array:
+    a, eps = np.abs(z - y), term.epsilon
+    c = u * np.where(z >= y, 1.0, -1.0)
+    out, within = np.maximum(a - eps, 0), np.maximum(eps - a, 0)
+    return np.where(c >= 0, (1 - c) * out + c * within, out - c * (eps + a))
+
+
+def _squared_tube_excess(term: Any, y: Array, z: Array, u: Array) -> Array:
+    a, eps = np.abs(z - y), term.epsilon
+    c = u * np.where(z >= y, 1.0, -1.0)
+    out, within = np.maximum(a - eps, 0), np.maximum(eps - a, 0)
+    ahead = (out - c / 2) ** 2 + c * within
+    return np.where(c >= 0, ahead, out**2 + c * c / 4 - c * (eps + a))
+
+
+def _huber_excess(term: t.Huber, y: Array, z: Array, u: Array) -> Array:
+    r = z - y
+    h = np.clip(r, -term.delta, term.delta)
+    return (h - u) ** 2 / 2 + (h - u) * (r - h)
+
+
+def _huber_value(term: t.Huber, y: Array, z: Array) -> Array:
+    a = np.abs(y - z)
+    return np.where(a <= term.delta, a * a / 2, term.delta * (a - term.delta / 2))
+
+
+def _tukey_value(term: t.Tukey, y: Array, z: Array) -> Array:
+    x = np.minimum(np.abs(y - z) / term.delta, 1.0) ** 2
+    return np.asarray(term.delta**2 / 6 * x * (3 - 3 * x + x * x))
+
+
+def _tukey_slope(term: t.Tukey, y: Array, z: Array) -> Array:
+    e = np.where(np.abs(z - y) < term.delta, z - y, 0.0)
+    return np.asarray(e * (1 - (e / term.delta) ** 2) ** 2)
+
+
+def _tukey_curvature(term: t.Tukey, y: Array, z: Array) -> Array:
+    x = np.minimum(np.abs(z - y) / term.delta, 1.0) ** 2
+    return np.where(x < 1, (1 - x) * (1 - 5 * x), 0.0)
+
+
+def _jump(where: Array) -> Array:
+    return np.where(where, np.inf, 0.0)
+
+
+def _residual(
+    text: str,
+    value: Callable[..., Array],
+    slope: Callable[..., Array],
+    support: Callable[..., Array],
+    excess: Callable[..., Array],
+    domain: Callable[..., tuple[Any, Any]],
+    curvature: Callable[..., Array],
+    best: Callable[..., float] = _by_bisection,
+    **more: Any,
+) -> LossRow:
+    """A loss of z − y: its dual point is the slope; ``support`` is ℓ* in the domain."""
+    return LossRow(
+        text,
+        value,
+        slope,
+        lambda term, y, u: _within(support(term, y, u), u, domain(term, y)),
+        _plain(excess),
+        lambda term, y, z: _clip(domain)(term, y, slope(term, y, z)),
+        _zero,
+        _same,
+        _clip(domain),
+        domain,
+        curvature,
+        best,
+        **more,
+    )
+
+
+_RESIDUAL: dict[type, LossRow] = {
+    t.Squared: _residual(
+        "½·mean (y − z)²",
+        lambda _, y, z: (y - z) ** 2 / 2,
+        lambda _, y, z: z - y,
+        lambda _, y, u: u * u / 2 + u * y,
+        lambda _, y, z, u: (z - y - u) ** 2 / 2,
+        _line,
+        lambda _, y, z: np.ones(np.shape(z)),
+        lambda _, y, s: _mean(y, s),
+        repair="centre",
+        smooth=lambda _: 1.0,
+    ),
+    t.Absolute: _residual(
+        "mean |y − z|",
+        lambda _, y, z: np.abs(y - z),
+        lambda _, y, z: np.sign(z - y),
+        lambda _, y, u: u * y,
+        _absolute_excess,
+        lambda _, y: (-1.0, 1.0),
+        lambda _, y, z: _jump(y == z),
+        lambda _, y, s: weighted_quantile(y, s, 0.5),
+        bend="kink",
+    ),
+    t.Huber: _residual(
+        "mean Huber_{delta:.3g}(y − z)",
+        _huber_value,
+        lambda term, y, z: np.clip(z - y, -term.delta, term.delta),
+        lambda _, y, u: u * u / 2 + u * y,
+        _huber_excess,
+        lambda term, y: (-term.delta, term.delta),
+        lambda term, y, z: np.where(np.abs(y - z) <= term.delta, 1.0, 0.0),
+        smooth=lambda _: 1.0,
+        sound=lambda term: term.delta > 0,
+    ),
+    t.Tukey: _residual(
+        "mean Tukey_{delta:.3g}(y − z)",
+        _tukey_value,
+        _tukey_slope,
+        lambda _, y, u: np.zeros(np.shape(u)),
+        _tukey_value,
+        lambda _, y: (0.0, 0.0),
+        _tukey_curvature,
+        smooth=lambda _: 1.0,
+        sound=lambda term: term.delta > 0,
+        convex=False,
+    ),
+    t.Quantile: _residual(
+        "mean pinball_{q:.3g}(y − z)",
+        lambda term, y, z: np.maximum(term.q * (y - z), (term.q - 1) * (y - z)),
+        lambda term, y, z: np.where(z < y, -term.q, np.where(z > y, 1 - term.q, 0.0)),
+        lambda _, y, u: u * y,
+        _quantile_excess,
+        _quantile_ends,
+        lambda _, y, z: _jump(y == z),
+        lambda term, y, s: weighted_quantile(y, s, term.q),
+        bend="kink",
+        sound=lambda term: 0 <= term.q <= 1,
+    ),
+    t.EpsilonInsensitive: _residual(
+        "mean max(0, |y − z| − {epsilon:.3g})",
+        lambda term, y, z: np.maximum(np.abs(z - y) - term.epsilon, 0.0),
+        lambda term, y, z: np.sign(z - y) * (np.abs(z - y) > term.epsilon),
+        lambda term, y, u: u * y + term.epsilon * np.abs(u),
+        _tube_excess,
+        lambda _, y: (-1.0, 1.0),
+        lambda term, y, z: _jump(np.abs(y - z) == term.epsilon),
+        bend="kink",
+        sound=lambda term: term.epsilon >= 0,
+    ),
+    t.SquaredEpsilonInsensitive: _residual(
+        "mean max(0, |y − z| − {epsilon:.3g})²",
+        lambda term, y, z: np.maximum(np.abs(z - y) - term.epsilon, 0.0) ** 2,
+        lambda term, y, z: 2 * np.sign(z - y) * np.maximum(np.abs(z - y) - term[0], 0),
+        lambda term, y, u: u * y + term.epsilon * np.abs(u) + u * u / 4,
+        _squared_tube_excess,
+        _line,
+        lambda term, y, z: np.where(np.abs(y - z) >= term.epsilon, 2.0, 0.0),
+        smooth=lambda _: 2.0,
+        sound=lambda term: term.epsilon >= 0,
+    ),
+}
+
+
+# -- margin losses: labels ±1, m = 1 − yz, share q = −uy --------------------------
+
+
+def _hinge_excess(term: t.Hinge, y: Array, z: Array, q: Array) -> Array:
+    m = term.margin - y * z
+    return (1 - q) * np.maximum(m, 0) + q * np.maximum(-m, 0)
+
+
+def _squared_hinge_excess(_: t.SquaredHinge, y: Array, z: Array, q: Array) -> Array:
+    m = 1 - y * z
+    return (np.maximum(m, 0) - q / 2) ** 2 + q * np.maximum(-m, 0)
+
+
+def _modified_huber_excess(_: Any, y: Array, z: Array, q: Array) -> Array:
+    m = 1 - y * z
+    h = np.clip(m, 0, 2)
+    return (h - q / 2) ** 2 + (2 * h - q) * (m - h)
+
+
+def _two_shares(q: Array, z: Array) -> Both:
+    """kl(q‖p) + kl(1−q‖1−p) for p = 1/(1 + e⁻ᶻ)."""
+    first, a = kl(q, expit(z), lambda rows: -np.logaddexp(0.0, -z[rows]))
+    second, b = kl(1 - q, expit(-z), lambda rows: -np.logaddexp(0.0, z[rows]))
+    return first + second, a + b
+
+
+def _exponential_margin_excess(_: Any, y: Array, z: Array, q: Array) -> Both:
+    return kl(q, np.exp(-y * z), lambda rows: (-y * z)[rows])
+
+
+def _margin(
+    text: str,
+    value: Callable[..., Array],
+    share: Callable[..., Array],
+    support: Callable[..., Array],
+    excess: Callable[..., Both],
+    top: float,
+    curvature: Callable[..., Array],
+    best: Callable[..., float] = _by_bisection,
+    **more: Any,
+) -> LossRow:
+    """A loss of yz: ``share`` is q at z, ``support`` is ℓ* as a function of q."""
+    return LossRow(
+        text,
+        value,
+        lambda term, y, z: -y * share(term, y, z),
+        lambda term, y, u: _within(support(term, -u * y), -u * y, (0.0, top)),
+        excess,
+        share,
+        _zero,
+        _share,
+        _share_of(top),
+        _share_to(top),
+        curvature,
+        best,
+        takes="signs",
+        **more,
+    )
+
+
+def _margin_curvature(_: Any, y: Array, z: Array) -> Array:
+    return np.asarray(expit(z) * expit(-z))
+
+
+_MARGIN: dict[type, LossRow] = {
+    t.Logistic: _margin(
+        "mean log(1 + exp(−y·z))",
+        lambda _, y, z: np.logaddexp(0.0, -y * z),
+        lambda _, y, z: expit(-y * z),
+        lambda _, q: xlogy(q, q) + xlogy(1 - q, 1 - q),
+        lambda _, y, z, q: _two_shares(q, -y * z),
+        1.0,
+        _margin_curvature,
+        lambda _, y, s: _log_odds((1 + _mean(y, s)) / 2, 1.0),
+        smooth=lambda _: 0.25,
+    ),
+    t.Hinge: _margin(
+        "mean max(0, {margin:.3g} − y·z)",
+        lambda term, y, z: np.maximum(0.0, term.margin - y * z),
+        lambda term, y, z: np.where(y * z < term.margin, 1.0, 0.0),
+        lambda term, q: -term.margin * q,
+        _plain(_hinge_excess),
+        1.0,
+        lambda term, y, z: _jump(y * z == term.margin),
+        bend="kink",
+        sound=lambda term: term.margin >= 0,
+    ),
+    t.SquaredHinge: _margin(
+        "mean max(0, 1 − y·z)²",
+        lambda _, y, z: np.maximum(0.0, 1 - y * z) ** 2,
+        lambda _, y, z: 2 * np.maximum(0.0, 1 - y * z),
+        lambda _, q: q * q / 4 - q,
+        _plain(_squared_hinge_excess),
+        np.inf,
+        lambda _, y, z: np.where(y * z <= 1, 2.0, 0.0),
+        smooth=lambda _: 2.0,
+    ),
+    t.ModifiedHuber: _margin(
+        "mean modified Huber(y·z)",
+        lambda _, y, z: np.where(
+            y * z >= -1, np.maximum(0.0, 1 - y * z) ** 2, -4 * y * z
+        ),
+        lambda _, y, z: np.clip(2 * (1 - y * z), 0.0, 4.0),
+        lambda _, q: q * q / 4 - q,
+        _plain(_modified_huber_excess),
+        4.0,
+        lambda _, y, z: np.where(np.abs(y * z) <= 1, 2.0, 0.0),
+        smooth=lambda _: 2.0,
+    ),
+    t.ExponentialMargin: _margin(
+        "mean exp(−y·z)",
+        lambda _, y, z: np.exp(-y * z),
+        lambda _, y, z: np.exp(-y * z),
+        lambda _, q: xlogy(q, q) - q,
+        _exponential_margin_excess,
+        np.inf,
+        lambda _, y, z: np.exp(-y * z),
+        lambda _, y, s: _log_odds((1 + _mean(y, s)) / 2, 1.0) / 2,
+        bend="exponential",
+    ),
+    t.ZeroOne: _margin(
+        "mean 1[y·z ≤ 0]",
+        lambda _, y, z: np.where(y * z <= 0, 1.0, 0.0),
+        lambda _, y, z: np.zeros(np.shape(z)),
+        lambda _, q: np.zeros(np.shape(q)),
+        _plain(lambda _, y, z, q: np.where(y * z <= 0, 1.0, 0.0)),
+        0.0,
+        lambda _, y, z: _jump(y * z == 0),
+        convex=False,
+    ),
+}
+
+
+# -- likelihoods of counts and amounts; classes -----------------------------------
+
+
+def _binomial_value(term: t.Binomial, y: Array, z: Array) -> Array:
+    return _two_shares(y / term.trials, z)[0] * term.trials
+
+
+def _binomial_conjugate(term: t.Binomial, y: Array, u: Array) -> Array:
+    n = term.trials
+    mean = np.clip(u + y, 0.0, n)
+    value = xlogy(mean, mean) + xlogy(n - mean, n - mean)
+    value = value - xlogy(y, y) - xlogy(n - y, n - y)
+    return _within(value, u + y, (0.0, n))
+
+
+def _binomial_excess(term: t.Binomial, y: Array, z: Array, q: Array) -> Both:
+    found, noise = _two_shares(q, z)
+    return term.trials * found, term.trials * noise
+
+
+def _poisson_excess(_: t.Poisson, y: Array, z: Array, m: Array) -> Both:
+    return kl(m, np.exp(z), lambda rows: z[rows])
+
+
+def _exponential_excess(_: t.Exponential, y: Array, z: Array, rho: Array) -> Both:
+    with np.errstate(divide="ignore"):
+        log = np.log(y) - z
+    return kl(rho, y * np.exp(-z), lambda rows: log[rows])
+
+
+def _softmax_excess(_: t.Softmax, y: Array, z: Array, Q: Array) -> Both:
+    log = z - logsumexp(z, axis=1, keepdims=True)
+    found, noise = kl(Q, np.exp(log), lambda cells: log[cells])
+    return found.sum(axis=1), noise.sum(axis=1)
+
+
+def _softmax_value(_: t.Softmax, y: Array, z: Array) -> Array:
+    return np.asarray(logsumexp(z, axis=1) - z[np.arange(len(y)), y])
+
+
+def _softmax_conjugate(term: t.Softmax, y: Array, u: Array) -> Array:
+    Q = u + one_hot(y, term.n_classes)
+    inside = (Q.min(1) >= -1e-12) & (np.abs(Q.sum(1) - 1) <= 1e-9)
+    return np.where(inside, xlogy(Q, np.maximum(Q, 0)).sum(1), np.inf)
+
+
+def _softmax_curvature(_: t.Softmax, y: Array, z: Array) -> Array:
+    P = softmax(z, axis=1)
+    return np.asarray(P[:, :, None] * (np.eye(P.shape[1]) - P[:, None, :]))
+
+
+def _softmax_natural_of(term: t.Softmax, y: Array, u: Array) -> Array:
+    Q = np.maximum(u + one_hot(y, term.n_classes), 0.0)
+    return np.asarray(Q / Q.sum(1, keepdims=True))
+
+
+def _log_mean(_: Any, y: Array, s: Array) -> float:
+    with np.errstate(divide="ignore"):
+        return float(np.log(_mean(y, s)))
+
+
+_LIKELIHOOD: dict[type, LossRow] = {
+    t.Binomial: LossRow(
+        "mean [{trials:g}·log(1 + exp(z)) − y·z + c(y)]",
+        _binomial_value,
+        lambda term, y, z: term.trials * expit(z) - y,
+        _binomial_conjugate,
+        _binomial_excess,
+        lambda term, y, z: expit(z),
+        lambda term, y: y / term.trials,
+        lambda term, y, q: term.trials * q - y,
+        lambda term, y, u: np.clip((u + y) / term.trials, 0.0, 1.0),
+        lambda term, y: (-y, term.trials - y),
+        lambda term, y, z: term.trials * expit(z) * expit(-z),
+        lambda term, y, s: _log_odds(_mean(y, s), term.trials),
+        takes="counts",
+        smooth=lambda term: term.trials / 4,
+        sound=lambda term: term.trials >= 1,
+    ),
+    t.Exponential: LossRow(
+        "mean [y·exp(−z) + z − log y − 1]",
+        lambda term, y, z: _exponential_excess(term, y, z, np.ones(len(y)))[0],
+        lambda _, y, z: 1 - y * np.exp(-z),
+        lambda _, y, u: _within(
+            u * np.log(y) + xlogy(1 - u, np.maximum(1 - u, 0)) + u, u, (-np.inf, 1.0)
+        ),
+        _exponential_excess,
+        lambda _, y, z: y * np.exp(-z),
+        lambda _, y: np.ones(len(y)),
+        lambda _, y, rho: 1 - rho,
+        lambda _, y, u: np.maximum(1 - u, 0.0),
+        lambda _, y: (-np.inf, 1.0),
+        lambda _, y, z: y * np.exp(-z),
+        _log_mean,
+        takes="amounts",
+        repair="rescale",
+        bend="exponential",
+    ),
+    t.Poisson: LossRow(
+        "mean [exp(z) − y·z + y·log y − y]",
+        lambda term, y, z: _poisson_excess(term, y, z, y)[0],
+        lambda _, y, z: np.exp(z) - y,
+        lambda _, y, u: _within(
+            xlogy(u + y, np.maximum(u + y, 0)) - u - xlogy(y, y), u + y, (0.0, np.inf)
+        ),
+        _poisson_excess,
+        lambda _, y, z: np.exp(z),
+        lambda _, y: np.asarray(y, dtype=float),
+        lambda _, y, m: m - y,
+        lambda _, y, u: np.maximum(u + y, 0.0),
+        lambda _, y: (-y, np.inf),
+        lambda _, y, z: np.exp(z),
+        _log_mean,
+        takes="amounts",
+        repair="rescale",
+        bend="exponential",
+    ),
+    t.Softmax: LossRow(
+        "mean [log Σₖ exp(zₖ) − z_y]",
+        _softmax_value,
+        lambda term, y, z: softmax(z, axis=1) - one_hot(y, term.n_classes),
+        _softmax_conjugate,
+        _softmax_excess,
+        lambda _, y, z: softmax(z, axis=1),
+        lambda term, y: one_hot(y, term.n_classes),
+        lambda term, y, Q: Q - one_hot(y, term.n_classes),
+        _softmax_natural_of,
+        _line,
+        _softmax_curvature,
+        lambda term, y, s: np.nan,  # one score for each class: see the reference
+        takes="codes",
+        repair="mix",
+        smooth=lambda _: 0.5,
+        sound=lambda term: term.n_classes >= 2,
+    ),
+}
+
+#: Every loss of ``certus.terms``.
+LOSSES: dict[type, LossRow] = {**_RESIDUAL, **_MARGIN, **_LIKELIHOOD}
+
+#: What each kind of target must be, for a loss to be defined.
+_TARGETS: dict[str, tuple[Callable[..., Any], str]] = {
+    "numbers": (lambda _, y: True, "numbers"),
+    "signs": (lambda _, y: np.abs(y) == 1, "labels −1 and 1"),
+    "counts": (
+        lambda term, y: (y >= 0) & (y <= term.trials),
+        "counts within its range",
+    ),
+    "amounts": (lambda _, y: y >= 0, "targets that are not negative"),
+    "codes": (lambda term, y: (y >= 0) & (y < term.n_classes), "codes of its classes"),
+}
+
+
+def row_of(loss: Any) -> LossRow:
+    """The row of a loss, or an error that names it."""
+    row = LOSSES.get(type(loss))
+    if row is None:
+        raise ValueError(f"the verifier knows no loss {type(loss).__name__}.")
+    if not row.sound(loss):
+        raise ValueError(f"{loss!r} is not a loss: its parameter is out of range.")
+    return row
+
+
+def check_targets(loss: Any, y: Array) -> None:
+    """Raise unless the loss is defined for every target."""
+    holds, words = _TARGETS[row_of(loss).takes]
+    if not np.all(holds(loss, y)):
+        raise ValueError(f"{type(loss).__name__} needs {words}; y holds others.")

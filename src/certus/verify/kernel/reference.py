@@ -1,0 +1,86 @@
+"""What a gap is a share of: the value of the best model that ignores X.
+
+P₀ must not be stated too large, so it is bounded from below by the kernel's own gap of
+the problem without columns: P₀ ≥ P(c) − G(c) for any constant c. Where that is zero
+within rounding (a constant target), P(0, 0) takes its place.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from certus import terms as t
+from certus.verify.kernel import gap, losses, penalties
+from certus.verify.kernel.gap import Problem
+from certus.verify.kernel.spaces import UNIT, Linear
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def least_constant(p: Problem) -> float:
+    """A lower bound of P of the best model that ignores X, or of P(0, 0)."""
+    if p.free and isinstance(p.loss, t.Softmax):
+        best = _entropy(p)
+    elif p.y.ndim == 2:
+        columns = [p._replace(y=column, w=p.w[:, 0], b=p.b[:1]) for column in p.y.T]
+        return math.fsum(least_constant(each) for each in columns)
+    else:
+        best = _at_best(p)
+    return best if best > 0 else _at_zero(p)
+
+
+def _without_columns(p: Problem, w: Array, b: Array, constant: float) -> Problem:
+    space = Linear(np.zeros((len(p.y), 0)), p.space.s, False, constant)
+    # Without columns nothing is pulled back, so that any penalty will do.
+    penalty = p.penalty if constant else t.L2(1.0)
+    return p._replace(space=space, penalty=penalty, w=w, b=b, dual=None)
+
+
+def _lower(p: Problem) -> float:
+    found = gap.measure(p)
+    least = found.primal - found.primal_error - found.stated
+    return least if math.isfinite(least) else 0.0
+
+
+def _at_best(p: Problem) -> float:
+    constant = p.space.constant
+    if constant:
+        return _lower(_without_columns(p, np.array([_penalised(p)]), p.b, constant))
+    best = losses.row_of(p.loss).best(p.loss, p.y, p.space.s) if p.free else 0.0
+    if not math.isfinite(best):
+        return 0.0
+    return _lower(_without_columns(p, np.zeros(0), np.array([best]), 0.0))
+
+
+def _penalised(p: Problem) -> float:
+    """The best intercept beside a constant column, if it is penalised; any will do."""
+    row, omega = losses.row_of(p.loss), penalties.row_of(p.penalty)
+    share = p.space.s / p.space.total
+
+    def value(x: float) -> float:
+        z = np.full(len(p.y), p.space.constant * x)
+        fine = omega.value(p.penalty, np.array([x]))
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = float(share @ row.value(p.loss, p.y, z)) + fine
+        return found if math.isfinite(found) else 1e300
+
+    return float(minimize_scalar(value).x)
+
+
+def _at_zero(p: Problem) -> float:
+    k = p.b.size
+    width = (0, k) if p.w.ndim == 2 else (0,)
+    free = _without_columns(p, np.zeros(width), np.zeros(k), 0.0)._replace(free=False)
+    found = gap.measure(free)
+    return max(0.0, found.primal - found.primal_error)
+
+
+def _entropy(p: Problem) -> float:
+    share = gap.means(p, losses.one_hot(p.y, p.loss.n_classes))
+    share = share[share > 0]
+    value = -float(share @ np.log(share))
+    return value - 64 * len(share) * UNIT * (1 + value)

@@ -1,0 +1,281 @@
+"""Where scores come from: z = Xw + b, and what is pulled back through X.
+
+A linear space stands for A = X − 1cᵀ in float64, rows of positive weight only. The
+shift c is a *choice* (from a few rows): where the intercept is free, Aᵀ(su) = Xᵀ(su)
+for every u with Σ su = 0, and numbers far from zero keep their digits. One pass over
+blocks of rows gives scores, pull-backs and the weighted column norms Nⱼ = ‖Aⱼ‖ from
+which every bound of their rounding follows (errors of a product in any order):
+
+    ‖ẑ − z‖ ≤ γ_{d+4}·Σⱼ|wⱼ|Nⱼ + 4u|b'|        |v̂ⱼ − vⱼ| ≤ γ_{m+64}·Nⱼ‖B‖
+
+with m = rows of a block + number of blocks, and b' = b + cᵀw summed exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+Array = np.ndarray[Any, np.dtype[Any]]
+#: Runs work on slices of the rows, in their order: ``each(work, n, step)``.
+Each = Callable[[Callable[[slice], Any], int, int], Iterable[Any]]
+
+UNIT = 2.0**-53
+TINY = 2.0**-1022  # below it a loaded library may flush to zero
+#: Numbers of a block, so that it stays in cache.
+BLOCK = 1 << 18
+#: Squares between these ends have lost nothing to under- or overflow.
+LOW, HIGH = 1e-280, 1e280
+
+
+def gamma(k: int) -> float:
+    """k·u/(1 − k·u): the relative error of k roundings in a row."""
+    return k * UNIT / (1 - k * UNIT) if k * UNIT < 0.5 else math.inf
+
+
+def one_by_one(work: Callable[[slice], Any], n: int, step: int) -> Iterator[Any]:
+    """The blocks in the caller's thread."""
+    for i in range(0, n, max(1, step)):
+        yield work(slice(i, min(i + max(1, step), n)))
+
+
+class Seen(NamedTuple):
+    """What one pass tells."""
+
+    z: Array  # scores (n, k)
+    B: Array  # the vectors pulled back (n, r)
+    V: Array  # AᵀSB/Σs (d, r)
+
+
+class Linear:
+    """A = X − 1cᵀ with weights s > 0; ``constant`` is one more column of that size.
+
+    Parameters
+    ----------
+    X : ndarray, CSR or CSC of shape (n, d)
+        Any real dtype; cast to float64 a block at a time, sparse X never densified
+        (but for its columns without a zero).
+    s : ndarray of shape (n,)
+        Positive weights.
+    free : bool
+        Whether Σ su = 0 for all that is pulled back, so that columns may be shifted.
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        s: Array,
+        free: bool,
+        constant: float = 0.0,
+        each: Each = one_by_one,
+    ) -> None:
+        self.s, self.total = s, float(s.sum())
+        self.given = X
+        self.n, self.width = X.shape
+        self.constant, self.each = constant, each
+        self.rough = False
+        self._norms: Array | None = None
+        self.sparse: Any = None
+        self.full = np.arange(self.width)  # columns held dense
+        if sparse.issparse(X):
+            self.sparse = X if X.dtype == np.float64 else X.astype(np.float64)
+            counts = (
+                np.bincount(X.indices, minlength=self.width)
+                if X.format == ("csr")
+                else np.diff(X.indptr)
+            )
+            self.full = np.flatnonzero(counts == self.n) if free else self.full[:0]
+            rows = (
+                np.diff(X.indptr)
+                if X.format == "csr"
+                else np.bincount(X.indices, minlength=self.n)
+            )
+            self.longest = int(rows.max(initial=0))
+            self.tallest = int(counts.max(initial=0))
+            X = X[:, self.full].toarray() if len(self.full) else np.zeros((self.n, 0))
+            if len(self.full):
+                keep = np.ones(self.width)
+                keep[self.full] = 0.0
+                self.sparse = self.sparse @ sparse.diags_array(keep)
+        else:
+            self.longest = self.tallest = 0
+        self.X = X
+        self.step = max(64, BLOCK // max(1, X.shape[1]))
+        self.shift = self._choose_shift() if free else np.zeros(X.shape[1])
+        self.shifted = bool(self.shift.any())
+
+    def _choose_shift(self) -> Array:
+        """Means of a few rows where they are large beside the spread, else 0."""
+        few = np.unique(np.linspace(0, self.n - 1, min(self.n, 64)).astype(int))
+        part = np.asarray(self.X[few], dtype=np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, spread = part.mean(axis=0), part.std(axis=0)
+            # As float32: few digits, so that products with halves of w are exact.
+            mean = mean.astype(np.float32).astype(np.float64)
+        far = np.isfinite(mean) & (np.abs(mean) > 4 * spread)
+        return np.where(far, mean, 0.0)
+
+    @property
+    def depth(self) -> int:
+        """Roundings on the way of one entry into a pull-back."""
+        dense = min(self.step, self.n) + -(-self.n // self.step)
+        return max(dense, self.tallest)
+
+    def _block(self, part: slice) -> Array:
+        A = self.X[part]
+        if self.shifted:
+            return np.subtract(A, self.shift, dtype=np.float64)
+        return np.asarray(A, dtype=np.float64)
+
+    def offset(self, w: Array, b: Array) -> Array:
+        """The offset b + cᵀw, for every column of w: exact products, summed exactly."""
+        if not self.shifted:
+            return b
+        near = w[self.full]
+        size, power = np.frexp(near)
+        high = np.ldexp(np.rint(np.ldexp(size, 24)), power - 24)
+        parts = self.shift[:, None] * high, self.shift[:, None] * (near - high)
+        return np.array(
+            [
+                math.fsum([float(b[k]), *parts[0][:, k], *parts[1][:, k]])
+                for k in range(w.shape[1])
+            ]
+        )
+
+    def look(
+        self, w: Array, b: Array, vectors: Callable[[slice, Array], Array] | None
+    ) -> Seen:
+        """Scores of w (d, k) and b (k,), and the pull-back of ``vectors(rows, z)``.
+
+        Cost: one pass over X.
+        """
+        k, dense = w.shape[1], self.X.shape[1]
+        if self.constant:
+            b = b + self.constant * w[-1]
+            w = w[:-1]
+        start = np.broadcast_to(self.offset(w, b), (self.n, k))
+        if self.sparse is not None:
+            start = start + np.asarray(self.sparse @ w)
+        inner = np.ascontiguousarray(w[self.full])
+        z = np.empty((self.n, k))
+        kept: list[Array] = []
+        norms = self._norms is None and not self.rough and vectors is not None
+
+        def work(part: slice) -> tuple[Array, ...]:
+            A = self._block(part)
+            np.add(A @ inner, start[part], out=z[part])
+            if vectors is None:
+                return ()
+            B = vectors(part, z[part])
+            SB = B * self.s[part, None]
+            pulled = A.T @ SB if dense else np.zeros((0, B.shape[1]))
+            squares = self.s[part] @ (A * A) if norms else np.zeros(0)
+            return B, pulled, squares
+
+        V = squares = None
+        for found in self.each(work, self.n, self.step):
+            if vectors is None:
+                continue
+            B, pulled, more = found
+            kept.append(B)
+            V = pulled if V is None else V + pulled
+            squares = more if squares is None else squares + more
+        if vectors is None or V is None or squares is None:
+            return Seen(z, np.zeros((self.n, 0)), np.zeros((self.width, 0)))
+        if norms:
+            self._norms = self._finish(squares)
+        B = np.vstack(kept)
+        return Seen(z, B, self._gather(V, B) / self.total)
+
+    def _gather(self, V: Array, B: Array) -> Array:
+        SB = B * self.s[:, None]
+        out = V
+        if self.sparse is not None:
+            out = np.asarray(self.sparse.T @ SB)
+            out[self.full] = V
+        if self.constant:
+            out = np.vstack([out, self.constant * SB.sum(axis=0)])
+        return out
+
+    # -- column norms ----------------------------------------------------------
+
+    @property
+    def norms(self) -> Array:
+        """Nⱼ, at least; a bound from the largest entry while ``rough``."""
+        if self._norms is None:
+            if self.rough and self.sparse is not None:
+                top = float(np.abs(self.sparse.data).max(initial=0.0))
+                found = np.full(self.width, top)
+                found[self.full] = self._dense_norms()
+                return np.append(found, self.constant) if self.constant else found
+            self._norms = self._finish(None)
+        return self._norms
+
+    def _finish(self, squares: Array | None) -> Array:
+        found = np.zeros(self.width)
+        if self.sparse is not None:
+            found += self._sparse_norms()
+        found[self.full] = self._dense_norms(squares)
+        return np.append(found, self.constant) if self.constant else found
+
+    def _dense_norms(self, squares: Array | None = None) -> Array:
+        if squares is None:
+            squares = np.zeros(self.X.shape[1])
+            for part in self.each(self._squares, self.n, self.step):
+                squares = squares + part
+        squares = squares / self.total
+        odd = np.flatnonzero(~((squares > LOW) & (squares < HIGH)))
+        found = np.sqrt(squares)
+        if len(odd):
+            found[odd] = self._careful(odd)
+        return np.asarray(found)
+
+    def _squares(self, part: slice) -> Array:
+        A = self._block(part)
+        return np.asarray(self.s[part] @ (A * A))
+
+    def _careful(self, columns: Array) -> Array:
+        """Norms of a few columns in units of a power of two near their largest."""
+        A = np.asarray(self.X[:, columns], dtype=np.float64) - self.shift[columns]
+        return _scaled_norms(np.abs(A), self.s / self.total)
+
+    def _sparse_norms(self) -> Array:
+        data = self.sparse.data
+        share = self.s / self.total
+        like = type(self.sparse)
+        top = float(np.abs(data).max(initial=0.0))
+        unit = 2.0 ** -math.frexp(top)[1] if 0 < top < math.inf else 1.0
+        parts = (np.square(data * unit), self.sparse.indices, self.sparse.indptr)
+        squares = like(parts, shape=self.sparse.shape).T @ share
+        return np.asarray(np.sqrt(np.asarray(squares) + self.n * TINY)) / unit
+
+    # -- rounding --------------------------------------------------------------
+
+    def score_error(self, w: Array, b: Array) -> Array:
+        """‖ẑ − z‖ for every column of w, in the weighted mean square."""
+        size = np.abs(w)
+        if self.rough and self.sparse is not None:
+            # A row of a sparse matrix meets as many coefficients as it has entries.
+            most = min(self.longest + len(self.full) + 1, len(size))
+            part = np.sort(size, axis=0)[len(size) - most :]
+            reach = float(self.norms.max(initial=0.0)) * part.sum(axis=0)
+        else:
+            reach = self.norms @ size
+        inner = self.longest + self.X.shape[1] + bool(self.constant)
+        moved = self.offset(w[: self.width], b)
+        return np.asarray(
+            gamma(inner + 4) * reach * (1 + 1e-9)
+            + 4 * UNIT * (np.abs(moved) + np.abs(b))
+            + inner * TINY
+        )
+
+
+def _scaled_norms(A: Array, share: Array) -> Array:
+    top = A.max(axis=0, initial=0.0)
+    power = np.frexp(np.where(np.isfinite(top), top, 1.0))[1]
+    part = np.ldexp(A, -power)
+    return np.ldexp(np.sqrt(share @ np.square(part) + len(A) * TINY), power)
