@@ -2,7 +2,8 @@
 
 ``fit`` keeps its own honest signature and returns a :class:`Fitted`; the decorator
 :func:`certified_fit` hands that to the verifier, stores ``certificate_``, applies the
-user's policy for missed targets and for Ctrl-C, and returns ``self``.
+user's policy for missed targets and for Ctrl-C, and returns ``self``. Fits that are
+thrown away are made under ``config_context(certify="never")``.
 """
 
 from __future__ import annotations
@@ -71,27 +72,33 @@ def certified_fit(fit: Fit) -> Fit:
                 f"{type(self).__name__} ran out of float64's range ({error}). "
                 "Standardise the columns (StandardScaler)."
             ) from error
-        spent = time.perf_counter() - start
-        self.certificate_ = judge(
-            self,
-            done.evidence,
-            done.X,
-            done.y,
-            done.sample_weight,
-            ended=done.status,
-            fit_seconds=spent,
-            threads=thread_budget(),
-            sensitive=done.sensitive,
-            measured=done.measured,
-        )
+        wanted = config.get_config()["certify"] == "always"
+        vars(self).pop("certificate_", None)
+        if wanted:
+            self.certificate_ = _judged(self, done, time.perf_counter() - start)
         if done.status is Status.INTERRUPTED:
             if config.get_config()["on_interrupt"] == "raise":
                 raise KeyboardInterrupt
-            return self
-        _apply_policy(self.certificate_)
+        elif wanted:
+            _apply_policy(self.certificate_)
         return self
 
     return with_callbacks(run)
+
+
+def _judged(model: Any, done: Fitted, seconds: float) -> Certificate:
+    return judge(
+        model,
+        done.evidence,
+        done.X,
+        done.y,
+        done.sample_weight,
+        ended=done.status,
+        fit_seconds=seconds,
+        threads=thread_budget(),
+        sensitive=done.sensitive,
+        measured=done.measured,
+    )
 
 
 def _apply_policy(certificate: Certificate) -> None:

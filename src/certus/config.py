@@ -1,7 +1,7 @@
 """Global settings, and what is installed.
 
-Three choices a user may make once: what happens when a certificate misses its target,
-what Ctrl-C does to a fit, and the default seconds a fit may take.
+Choices a user may make once: whether fits are certified, what happens when a
+certificate misses its target, and what Ctrl-C does to a fit.
 """
 
 from __future__ import annotations
@@ -11,10 +11,15 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-_DEFAULTS: dict[str, Any] = {"on_uncertified": "warn", "on_interrupt": "raise"}
+_DEFAULTS: dict[str, Any] = {
+    "on_uncertified": "warn",
+    "on_interrupt": "raise",
+    "certify": "always",
+}
 _CHOICES = {
     "on_uncertified": ("warn", "raise", "ignore"),
     "on_interrupt": ("raise", "return"),
+    "certify": ("always", "never"),
 }
 _state = threading.local()
 
@@ -26,13 +31,16 @@ def get_config() -> dict[str, Any]:
     --------
     >>> import certus
     >>> certus.get_config()
-    {'on_uncertified': 'warn', 'on_interrupt': 'raise'}
+    {'on_uncertified': 'warn', 'on_interrupt': 'raise', 'certify': 'always'}
     """
     return dict(getattr(_state, "config", _DEFAULTS))
 
 
 def set_config(
-    *, on_uncertified: str | None = None, on_interrupt: str | None = None
+    *,
+    on_uncertified: str | None = None,
+    on_interrupt: str | None = None,
+    certify: str | None = None,
 ) -> None:
     """Change settings for this thread.
 
@@ -43,6 +51,10 @@ def set_config(
     on_interrupt : {"raise", "return"}, optional
         After Ctrl-C the estimator is completed with what it has; then the
         ``KeyboardInterrupt`` is raised again, or ``fit`` returns.
+    certify : {"always", "never"}, optional
+        Whether ``fit`` calls the verifier. ``"never"`` is for fits that are thrown
+        away, such as folds and warm-ups: they leave no ``certificate_`` and do not
+        warn. :func:`certus.certify` judges such a model later.
 
     Examples
     --------
@@ -52,7 +64,11 @@ def set_config(
     'raise'
     """
     config = get_config()
-    given = {"on_uncertified": on_uncertified, "on_interrupt": on_interrupt}
+    given = {
+        "on_uncertified": on_uncertified,
+        "on_interrupt": on_interrupt,
+        "certify": certify,
+    }
     for name, value in given.items():
         if value is None:
             continue
@@ -74,9 +90,11 @@ def config_context(**settings: Any) -> Iterator[None]:
     Examples
     --------
     >>> import certus
-    >>> with certus.config_context(on_interrupt="return"):
-    ...     certus.get_config()["on_interrupt"]
-    'return'
+    >>> from certus.linear import Lasso
+    >>> with certus.config_context(certify="never"):
+    ...     model = Lasso().fit([[0.0], [1.0], [5.0]], [0.0, 1.0, 5.0])
+    >>> hasattr(model, "certificate_")
+    False
     """
     before = get_config()
     set_config(**settings)

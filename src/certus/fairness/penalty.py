@@ -27,6 +27,7 @@ from certus.base import (
     validate_data,
 )
 from certus.certificate import Evidence
+from certus.config import config_context
 from certus.fairness.attribute import Attributed, basis_of
 from certus.fairness.groups import Array
 from certus.fairness.levels import level_of
@@ -147,7 +148,8 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         A = self._read_sensitive(given, sensitive)
         found = clone(self.estimator)
         options = {} if sample_weight is None else {"sample_weight": sample_weight}
-        found.fit(X, y, **options)
+        with config_context(certify="always"):  # its evidence is needed here
+            found.fit(X, y, **options)
         alpha = level_of(found, y, sample_weight)
         s = row_weights(sample_weight, len(X))
         U = basis_of(A, s)
@@ -158,7 +160,8 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         shrink = 1 / np.sqrt(1 + float(self.strength) / alpha * np.square(sizes)) - 1
         if self.strength > 0:
             moved = (Z + ((Z @ V.T) * shrink) @ V).astype(X.dtype)
-            found = clone(self.estimator).fit(moved, y, **options)
+            with config_context(certify="always"):
+                found = clone(self.estimator).fit(moved, y, **options)
         evidence = found.certificate_.evidence
         status = found.certificate_.status
         coef = dense_coef(found.coef_)

@@ -192,7 +192,7 @@ def recovery(
     if model is None:
         model = make_pipeline(TableEncoder(), LogisticRegression())
     y, k = groups.members, len(groups.labels)
-    with config_context(on_uncertified="ignore"):
+    with config_context(certify="never"):
         found = [
             _judge(model, X, y, k, *part) for part in _deal(y, folds, random_state)
         ]

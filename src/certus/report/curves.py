@@ -17,6 +17,7 @@ from sklearn.base import clone
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from certus.callbacks import unwatched
+from certus.config import config_context
 from certus.report.document import Figure
 from certus.report.rows import Array, Rows, Task, deviation
 
@@ -173,7 +174,8 @@ class Fold(NamedTuple):
 def run_fold(model: Any, rows: Rows, task: Task, fold: Split) -> Fold:
     """Fit on one part and measure errors on both, and that of the best constant."""
     train, test = rows.take(fold[0]), rows.take(fold[1])
-    unwatched(model).fit(train.X, train.y)
+    with config_context(certify="never"):
+        unwatched(model).fit(train.X, train.y)
     guess = np.asarray(model.predict(test.X))
     few = min(train.size, _TESTED)
     seen = train.take(np.linspace(0, train.size - 1, few).astype(int))

@@ -39,9 +39,9 @@ class Row:
     seconds : float
         Time of its fits, choices of parameters and predictions, over all folds.
     gap : float or None
-        Largest value of the primary claim over the folds' certificates.
+        Value of the primary claim of the last fold's certificate.
     solved : bool or None
-        Whether every fold's certificate met its target; None where none promises.
+        Whether that certificate met its target; None where it promises nothing.
     reason : str
         Why it was skipped or stopped; empty if it is complete.
     grid : tuple of (dict, float)

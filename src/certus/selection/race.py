@@ -16,7 +16,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import clone
 
-from certus.certificate import Status
+from certus.certificate import Certificate, Status
 from certus.config import config_context
 from certus.selection.candidates import Candidate, Choice, Tuning, error_of
 from certus.selection.comparison import Row
@@ -98,7 +98,6 @@ class Race:
         if not folds:
             return _blank(candidate, "too few rows to measure an error")
         errors: list[float] = []
-        certificates: list[Any] = []
         guesses = _unknown(y)
         times: list[float] = []
         choice = Choice(candidate.model)
@@ -108,10 +107,13 @@ class Race:
             if self._late(_still_needed(times, len(folds))):
                 return _blank(candidate, _LATE)
             Z, Z_test = self._encoded(at)
+            last = at == len(folds) - 1  # one certificate tells how such fits end
             start = time.perf_counter()
             try:
                 choice = self._choose(candidate, Z, train)
-                model = clone(choice.model).fit(_dense_if(candidate, Z), y[train])
+                model = clone(choice.model)
+                with config_context(certify="always" if last else "never"):
+                    model.fit(_dense_if(candidate, Z), y[train])
                 guess = np.asarray(model.predict(_dense_if(candidate, Z_test)))
             except TimeoutError:
                 return _blank(candidate, _LATE)
@@ -120,7 +122,6 @@ class Race:
             times.append(time.perf_counter() - start)
             guesses[test] = guess
             errors.append(error_of(guess, y[test], self.ready.labels))
-            certificates.append(getattr(model, "certificate_", None))
         if not np.isfinite(errors).all():
             return _blank(candidate, "its predictions are not finite")
         if candidate.kind == "certus":
@@ -131,7 +132,7 @@ class Race:
             choice.model,
             tuple(errors),
             sum(times),
-            *_solved(certificates),
+            *_solved(getattr(model, "certificate_", None)),
             grid=choice.grid,
             predictions=guesses,
         )
@@ -164,7 +165,8 @@ class Race:
             inner = inner[-1:]
         plain = split.groups is None and split.time is None
         try:
-            return candidate.choose(model, Tuning(Z, y, inner, plain, self._late))
+            with config_context(certify="never"):
+                return candidate.choose(model, Tuning(Z, y, inner, plain, self._late))
         except _FAILURES:  # an inner fold may lack a label: the defaults will do
             return Choice(model)
 
@@ -213,7 +215,8 @@ class Race:
         except TimeoutError:  # the parameters of the last fold will do
             choice = Choice(row.model, row.grid)
         pipeline = TablePipeline(TableEncoder(), choice.model)
-        with config_context(on_uncertified="ignore", on_interrupt="return"):
+        policy = {"on_uncertified": "ignore", "on_interrupt": "return"}
+        with config_context(certify="always", **policy):
             pipeline.fit(X, take_target(y, self.ready.y, rows))
         row = dataclasses.replace(row, model=choice.model, grid=choice.grid or row.grid)
         return pipeline, row
@@ -260,17 +263,12 @@ def _dense_if(candidate: Candidate, Z: Any) -> Any:
     return Z.toarray() if candidate.kind != "certus" and sparse.issparse(Z) else Z
 
 
-def _solved(certificates: list[Any]) -> tuple[float | None, bool | None]:
-    """The largest gap of the primary claims, and whether all met their targets."""
-    found = [c for c in certificates if c is not None and c.value is not None]
-    if len(found) < len(certificates) or not found:
+def _solved(found: Certificate | None) -> tuple[float | None, bool | None]:
+    """The gap of the primary claim, and whether it met its target."""
+    if found is None or found.value is None or found.met is None:
         return None, None
-    met = [c.met for c in found]
-    if None in met:
-        return None, None
-    counts = any((c[c.primary].target or 0.0) > 1.0 for c in found)  # mistakes, say
-    gap = None if counts else max(c.value for c in found)
-    return gap, all(met)
+    counts = (found[found.primary].target or 0.0) > 1.0  # mistakes, say
+    return None if counts else found.value, found.met
 
 
 def take_target(y: Any, target: np.ndarray, rows: np.ndarray) -> Any:

@@ -160,17 +160,7 @@ def class_weights(
 ) -> Array:
     """One weight per class; "balanced" counts weights or, if told so, rows."""
     if isinstance(class_weight, Mapping):
-        known = {str(label) for label in classes}
-        odd = [key for key in class_weight if str(key) not in known]
-        if odd and len(class_weight) - len(odd) < len(classes):
-            raise ValueError(
-                f"class_weight names {odd[0]!r}, which is no class of y: they are "
-                f"{', '.join(sorted(known)[:8])}."
-            )
-        given = np.array([_lookup(class_weight, label) for label in classes])
-        if not np.all((given >= 0) & (given < np.inf)):
-            raise ValueError("class_weight must be finite and not negative.")
-        return given
+        return _named_weights(class_weight, classes.tolist())
     if not isinstance(class_weight, str) or class_weight != "balanced":
         raise ValueError(
             f"class_weight={class_weight!r}; use 'balanced', a dict from label to "
@@ -183,12 +173,23 @@ def class_weights(
     return np.where(present, each, 0.0)
 
 
-def _lookup(class_weight: Mapping[Any, float], label: Any) -> float:
-    plain = label.item() if isinstance(label, np.generic) else label
-    for key in (plain, str(plain)):  # a certificate's file turns keys into text
-        if key in class_weight:
-            return float(class_weight[key])
-    return 1.0
+def _named_weights(class_weight: Mapping[Any, Any], labels: list[Any]) -> Array:
+    """Weights by label; a certificate's file turns keys into text."""
+    named = [next((k for k in (x, str(x)) if k in class_weight), None) for x in labels]
+    names = {key for label in labels for key in (label, str(label))}
+    odd = [key for key in class_weight if key not in names]
+    if odd and None in named:
+        known = ", ".join(sorted(map(str, labels))[:8])
+        raise ValueError(
+            f"class_weight names {odd[0]!r}, which is no class of y: they are {known}."
+        )
+    try:
+        given = [1.0 if key is None else float(class_weight[key]) for key in named]
+    except TypeError:
+        raise ValueError("class_weight must hold numbers.") from None
+    if not all(0 <= weight < np.inf for weight in given):
+        raise ValueError("class_weight must be finite and not negative.")
+    return np.array(given)
 
 
 def codes(y: Any, classes: Array) -> Array:

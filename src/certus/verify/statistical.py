@@ -25,7 +25,6 @@ from scipy.special import betainccinv, betaincinv
 
 from certus.certificate import Claim, Strength
 from certus.verify.data import Array
-from certus.wording import number
 
 __all__ = ["hoeffding", "interval_claim", "risk_claims", "risk_interval"]
 
@@ -441,3 +440,10 @@ def outwards(value: float, *, up: bool, digits: int = 2) -> float:
 def _percent(share: float, *, up: bool | None = None) -> str:
     value = 100 * share
     return number(value if up is None else outwards(value, up=up), 2)
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number with a few significant digits, as people write it."""
+    rounded = float(f"{value:.{digits - 1}e}")
+    whole = 10 ** (digits - 1) <= abs(rounded) < 1e9
+    return f"{rounded:,.0f}" if whole else f"{rounded:.{digits}g}"

@@ -1,0 +1,217 @@
+"""The readers of the solvers' side beside the verifier's, on hostile input.
+
+Both are written by hand on purpose: they give the same numbers, or both raise a
+``ValueError``. Only the adapters below know where the verifier keeps its own.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from scipy import sparse
+
+from certus._core import rows
+from certus.verify import data
+
+Array = np.ndarray
+
+CLASSES = [
+    np.array([0, 1, 2]),
+    np.array([-3, 5], dtype=np.int8),
+    np.array([False, True]),
+    np.array([0.0, 1.0]),
+    np.array([0.5, 2.5, 1e300]),
+    np.array(["1", "2", "a"]),
+    np.array(["no", "yes"], dtype=object),
+    np.array([1, 2, 3], dtype=np.uint64),
+]
+ODD = [np.nan, np.inf, -np.inf, -1.0, 0.0, 1e308, 1e-308, 5e-324, 1.0, 0.5, 3]
+LABELS = [0, 1, 2, -3, 5, True, False, 0.0, 0.5, 1e300, "1", "a", "no", "yes", None]
+LABELS += [np.nan, b"a", (1,), "x" * 40, 2**63, -(2**63)]
+
+
+# -- the verifier's ---------------------------------------------------------------
+
+
+def verified_weights(sample_weight: Any, n: int) -> Array:
+    return data.weights(sample_weight, None, np.empty(0), None, n)
+
+
+def verified_class_weights(rule: Any, s: Array, codes: Array, classes: Array) -> Array:
+    return data.class_weights(rule, s, codes, classes)
+
+
+verified_codes = data.codes
+verified_targets = data.numbers
+verified_coef = data.plain
+
+
+# -- the solvers' -----------------------------------------------------------------
+
+
+def solvers_class_weights(rule: Any, s: Array, codes: Array, classes: Array) -> Array:
+    return rows.class_weights(rule, codes, classes, s)
+
+
+def outcome(reader: Callable[..., Array], *given: Any) -> Any:
+    """What a reader gives, or "refused" for a ValueError; others are let through."""
+    try:
+        with np.errstate(all="ignore"):
+            return np.asarray(reader(*given))
+    except ValueError:
+        return "refused"
+
+
+def assert_alike(one: Any, other: Any) -> None:
+    if isinstance(one, str) or isinstance(other, str):
+        assert isinstance(one, str) and isinstance(other, str), (one, other)
+    else:
+        assert one.shape == other.shape
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=0)
+
+
+# -- comparisons ------------------------------------------------------------------
+
+forms = st.sampled_from([list, np.array, lambda v: np.array(v, dtype=object)])
+
+
+@given(st.lists(st.sampled_from(ODD), max_size=6), forms, st.integers(1, 6))
+@example([1e308] * 4, np.array, 4)
+@example([0.0, 0.0], np.array, 2)
+def test_row_weights(values: list[Any], form: Any, n: int) -> None:
+    held = form(values)
+    assert_alike(outcome(rows.row_weights, held, n), outcome(verified_weights, held, n))
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        None,
+        2.0,
+        np.nan,
+        0,
+        True,
+        np.ones((3, 1)),
+        np.ones((1, 3)),
+        [True, False, True],
+        np.array([1, 2, 3], dtype=np.uint8),
+        np.array([-1, 2, 3], dtype=np.int8),
+        np.array([1, 2, 3], dtype=np.float32),
+        ["1", "2", "3"],
+        ["a", "b", "c"],
+        [[1.0], [2.0, 3.0], [1.0]],
+    ],
+    ids=repr,
+)
+def test_row_weights_of_other_forms(held: Any) -> None:
+    assert_alike(outcome(rows.row_weights, held, 3), outcome(verified_weights, held, 3))
+
+
+@given(st.data())
+def test_weights_by_label(drawn: st.DataObject) -> None:
+    classes = drawn.draw(st.sampled_from(CLASSES))
+    own = [*classes.tolist(), *map(str, classes.tolist()), *classes]
+    keys = st.sampled_from([*own, *(label for label in LABELS if label == label)])
+    rule = drawn.draw(st.dictionaries(keys, st.sampled_from([1.0, 0.5, 3, *ODD])))
+    held = (rule, np.ones(len(classes)), np.arange(len(classes)), classes)
+    assert_alike(
+        outcome(solvers_class_weights, *held), outcome(verified_class_weights, *held)
+    )
+
+
+@pytest.mark.parametrize(
+    "classes, rule, found",
+    [
+        ([0.0, 1.0], {0: 2.0, 1: 3.0}, [2.0, 3.0]),  # as in scikit-learn
+        ([0, 1], {"0": 2.0}, [2.0, 1.0]),  # a model file writes keys as text
+        ([0, 1], {0: 2.0, 1: 3.0, 7: 1.0}, [2.0, 3.0]),  # all classes are named
+        ([0, 1], {0: 2.0, 7: 1.0}, None),
+        (["1", "2"], {1: 5.0, 2: 1.0}, None),  # numbers are not these labels
+        ([0, 1], {0: "much"}, None),
+        ([0, 1], {0: None}, None),
+        ([0, 1], {0: -1.0}, None),
+        ([0, 1], [1.0, 2.0], None),
+        ([0, 1], "even", None),
+    ],
+)
+def test_what_a_dict_means(classes: list[Any], rule: Any, found: Any) -> None:
+    held = (rule, np.ones(2), np.array([0, 1]), np.array(classes))
+    for reader in (solvers_class_weights, verified_class_weights):
+        assert_alike(
+            outcome(reader, *held), "refused" if found is None else np.array(found)
+        )
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(ODD[3:])), min_size=1))
+@example([(0, 1e300), (1, 1e300), (1, 0.5)])
+def test_balanced_weights_also_of_absent_classes(
+    pairs: list[tuple[int, float]],
+) -> None:
+    codes = np.array([code for code, _ in pairs])
+    s = np.abs(np.array([weight for _, weight in pairs], dtype=float))
+    s = np.minimum(s, 1e300 / len(s))
+    if s.sum() == 0 or s[s > 0].min() < 1e-300:
+        s = s + 1.0
+    held = ("balanced", s, codes, np.arange(4))
+    assert_alike(
+        outcome(solvers_class_weights, *held), outcome(verified_class_weights, *held)
+    )
+
+
+@given(st.sampled_from(CLASSES), st.lists(st.sampled_from(LABELS), min_size=1), forms)
+def test_labels(classes: Array, labels: list[Any], form: Any) -> None:
+    try:
+        y = form(labels)
+        np.asarray(y)
+    except ValueError:  # ragged
+        return
+    assert_alike(
+        outcome(rows.known_codes, y, classes), outcome(verified_codes, y, classes)
+    )
+
+
+@pytest.mark.parametrize("classes", CLASSES, ids=repr)
+def test_labels_that_are_known(classes: Array) -> None:
+    places = np.random.default_rng(0).integers(0, len(classes), 2_000)
+    for y in (classes[places], classes[places].tolist(), classes[places][:, None]):
+        for reader in (rows.known_codes, verified_codes):
+            np.testing.assert_array_equal(reader(y, classes), places)
+
+
+@pytest.mark.parametrize("y", [3, None, np.ones((2, 2)), np.ones((2, 1, 1))], ids=repr)
+def test_labels_of_the_wrong_shape(y: Any) -> None:
+    for reader in (rows.known_codes, verified_codes):
+        with pytest.raises(ValueError):
+            reader(y, np.array([0, 1]))
+
+
+@given(
+    st.lists(st.sampled_from([*ODD, None, "1.5", "b", True, 2**70]), max_size=5), forms
+)
+@example([1e-200, 0.0], np.array)
+def test_numeric_targets(values: list[Any], form: Any) -> None:
+    y = form(values)
+    for n in (len(values), len(values) + 1):
+        assert_alike(
+            outcome(rows.numeric_targets, y, n), outcome(verified_targets, y, n)
+        )
+
+
+@pytest.mark.parametrize(
+    "coef",
+    [
+        [1.0, 2.0],
+        np.ones((2, 3), dtype=np.float32),
+        np.array([1, 2], dtype=np.int8),
+        sparse.csr_array([[0.0, 1.0]]),
+        np.array([1j]),
+        np.array(["a"]),
+        np.array([None]),
+    ],
+    ids=repr,
+)
+def test_coefficients(coef: Any) -> None:
+    assert_alike(outcome(rows.dense_coef, coef), outcome(verified_coef, coef))
