@@ -44,15 +44,11 @@ class MixtureWitness(NamedTuple):
 
 
 class FactorsWitness(NamedTuple):
-    """Of factor analysis: noise and loadings that EM began with, and the steps taken.
-
-    ``log_likelihood`` is that of all rows, as the fit found it.
-    """
+    """Of factor analysis: noise and loadings EM began with, and the steps taken."""
 
     start: Array | None = None
     start_components: Array | None = None
     steps: int = 0
-    log_likelihood: float | None = None
 
 
 class MistakesWitness(NamedTuple):

@@ -16,7 +16,7 @@ from sklearn import decomposition as theirs
 
 import certus
 from certus.certificate import Status, Strength
-from certus.factor import PCA, TruncatedSVD
+from certus.factor import PCA, FactorAnalysis, ProbabilisticPCA, TruncatedSVD
 from certus.mixture import EM, GaussianMixture, KMeans
 
 rng = np.random.default_rng(0)
@@ -272,3 +272,47 @@ def test_em_is_no_model_of_weights():
     model = quiet(model, np.abs(X), np.array([0.5, 0.5]))
     with pytest.raises(ValueError, match="sample_weight"):
         certus.certify(model, np.abs(X), sample_weight=np.ones(150))
+
+
+# -- factors ----------------------------------------------------------------------
+
+FACTORS = pytest.mark.parametrize(
+    "cls", [FactorAnalysis, ProbabilisticPCA, theirs.FactorAnalysis]
+)
+
+
+@pytest.mark.parametrize("name", ["float64", "far", "float32", "uint8", "int8"])
+@FACTORS
+def test_wrong_noise_loadings_and_means(cls, name):
+    rows = FORMS[name]
+    model = quiet(cls(1), rows)
+    assert certus.certify(model, rows).met is not False
+    unit = rows.std()
+    for changes in (
+        {"noise_variance_": 1.3 * model.noise_variance_},
+        {"noise_variance_": 0 * model.noise_variance_},
+        {"components_": 1.2 * model.components_},
+        {"components_": 0 * model.components_},
+        {"mean_": model.mean_ + np.array([0.3 * unit, 0, 0, 0])},
+    ):
+        found = certus.certify(changed(model, **changes), rows)
+        assert found.met is False and found.status is not Status.SOLVED, changes
+
+
+@FACTORS
+def test_factors_of_other_parameters_and_weights(cls):
+    model = quiet(cls(1), X)
+    with pytest.raises(ValueError, match="sample_weight"):
+        certus.certify(model, X, sample_weight=np.ones(150))
+    found = certus.certify(model.set_params(n_components=2), X)
+    assert found.met is False and "ask for 2" in str(found)
+
+
+def test_factors_from_another_start():
+    model = quiet(FactorAnalysis(1, tol=1e-4), X)
+    assert certus.certify(model, X, level="full")["monotone"].met
+    evidence = model.certificate_.evidence
+    short = evidence.witness._replace(steps=1, start=np.full(4, 50.0))
+    object.__setattr__(evidence, "witness", short)
+    found = certus.certify(model, X, level="full")["monotone"]
+    assert found.met is None and "leads elsewhere" in found.detail

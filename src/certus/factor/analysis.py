@@ -17,6 +17,7 @@ import numpy as np
 from certus.base import Fitted, certified_fit, check_choice, check_number
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
+from certus.evidence import FactorsWitness
 from certus.factor.gaussian import FLOOR, GaussianFactors, in_precision
 from certus.factor.moments import Array, Moments, moments
 
@@ -148,15 +149,8 @@ class FactorAnalysis(GaussianFactors):
         self.n_iter_ = len(self.loglike_)
         self.history_ = monitor.history
         monitor.close(_attributes(self, ascent, X.dtype))
-        params = {
-            "noise": "diagonal",
-            "tol": float(self.tol),
-            "steps": self.n_iter_,
-            "saturated": self.n_components is None,
-            "log_likelihood": self.loglike_[-1],
-            "fix": f"raise max_iter (now {self.max_iter}), or tol",
-        }
-        evidence = Evidence("gaussian_factors", (), params, {"start": start})
+        witness = FactorsWitness(start, steps=self.n_iter_)
+        evidence = Evidence("gaussian_factors", witness=witness)
         return Fitted(evidence, X, None, None, status)
 
 
@@ -248,7 +242,8 @@ def _climb(
                 return stop
             step = ascent.propose()
             gain, last = step[0] - ascent.loglike[-1], gain
-            if max(last, gain) <= model.tol:
+            # The certificate adds its rounding to the gain of the next step.
+            if last <= model.tol and gain <= (1 - 1e-4) * model.tol:
                 return Status.SOLVED
     except KeyboardInterrupt:
         if not ascent.loglike:

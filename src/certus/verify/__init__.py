@@ -22,6 +22,7 @@ from certus.evidence import LinearWitness
 from certus.verify import (
     expectation,
     foreign,
+    gaussian_factors,
     glove,
     huber,
     kmeans,
@@ -51,7 +52,6 @@ from certus.verify.covariance_penalty import (
 from certus.verify.data import same_data
 from certus.verify.embeddings import check_negative_sampling
 from certus.verify.foreign import unwrap
-from certus.verify.gaussian_factors import check_gaussian_factors
 from certus.verify.gradient import check_gradient
 from certus.verify.group_rates import check_group_mixture, check_group_thresholds
 from certus.verify.kernel import losses
@@ -89,7 +89,6 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
     "covariance_penalty": check_covariance_penalty,
     "decorrelation": check_decorrelation,
     "deep_linear": check_deep_linear,
-    "gaussian_factors": check_gaussian_factors,
     "gradient": check_gradient,
     "group_mixture": check_group_mixture,
     "group_thresholds": check_group_thresholds,
@@ -106,6 +105,7 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
 #: ``Statement`` (a NamedTuple), ``READERS`` (by class name) and ``check``.
 ROOMS: tuple[Any, ...] = (
     expectation,
+    gaussian_factors,
     glove,
     huber,
     kmeans,

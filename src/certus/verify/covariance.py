@@ -61,12 +61,21 @@ class Spread(NamedTuple):
         return self._replace(matrix=matrix, diagonal=self.diagonal[some] * u * u)
 
     def about_the_mean(self, shift: Array) -> Spread:
-        """The covariance about the mean, which lies at ``shift``."""
+        """The covariance about the mean, which lies at ``shift``.
+
+        Rounding stays that of the larger deviations about the point.
+        """
         if self.formed:
             matrix = self.matrix - np.outer(shift, shift)
-            return self._replace(matrix=matrix, diagonal=np.diag(matrix).copy())
-        rows = self.matrix - shift / math.sqrt(len(self.matrix))
-        return self._replace(matrix=rows, diagonal=np.einsum("ij,ij->j", rows, rows))
+            diagonal = np.diag(matrix).copy()
+        else:
+            matrix = self.matrix - shift / math.sqrt(len(self.matrix))
+            diagonal = np.einsum("ij,ij->j", matrix, matrix)
+        some = self.diagonal > 0
+        with np.errstate(divide="ignore"):
+            more = (self.diagonal[some] / np.abs(diagonal[some])).max(initial=1.0)
+        share = 2 * float(more) * self.share
+        return self._replace(matrix=matrix, diagonal=diagonal, share=share)
 
 
 def covariance_about(X: Any, point: Array) -> tuple[Spread, Array]:
