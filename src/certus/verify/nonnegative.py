@@ -34,6 +34,7 @@ from certus.verify.bounded import (
     verdict,
 )
 from certus.verify.data import Array
+from certus.verify.kernel.penalties import row_of
 
 #: Products WH below this are raised to it, as scikit-learn does.
 FLOOR = float(np.finfo(np.float32).eps)
@@ -128,27 +129,22 @@ def gap(X: Any, H: Array, W: Array, penalty: NonNegative) -> Number:
     >>> round(gap(W @ H, H, W, NonNegative(0.0, 0.0)).value, 12)
     0.0
     """
-    a, b = penalty
     G, B = H @ H.T, data.dot(X, H.T)
     v, sums = W @ G - B, gamma(sum(H.shape) + W.size + 32)
-    if np.any(H.any(axis=1) & (np.diag(G) < LEAST)):
+    size, a = np.diag(G), penalty.l1
+    if np.any(H.any(axis=1) & (size < LEAST)):
         return Number(0.0, np.inf)  # squares that float64 does not hold
-    e = sums * (W @ G + B + a) + TINY
-    if b > 0:
-        p = np.maximum(-v - a, 0.0) / b
-        slack = np.maximum(a + v, 0.0)  # a − A
-        value = 0.5 * b * np.sum((W - p) ** 2) + np.sum(W * slack)
-        most = np.sum((b * np.abs(W - p) + e) ** 2) / (2 * b) + np.sum(W * (slack + e))
-    else:
-        used = np.diag(G) > 0  # a component of zeros asks for nothing
-        c = np.where(used, 1.0 / np.sqrt(np.where(used, np.diag(G), 1.0)), 0.0)
+    error, moved, used = sums * (W @ G + B + a) + TINY, 0.0, size > 0
+    if penalty.l2 == 0:  # a component of zeros asks for nothing
+        c = np.where(used, 1.0 / np.sqrt(np.where(used, size, 1.0)), 0.0)
         slope = np.where(used, G @ c, np.inf) * (1 - sums)
-        t = np.maximum((e * used - v - a) / slope, 0.0).max(axis=1, initial=0.0)
+        t = np.maximum((error * used - v - a) / slope, 0.0).max(axis=1, initial=0.0)
         t *= 1 + 8 * sums
-        moved = np.maximum(a + v + np.outer(t, G @ c), 0.0)
-        value = 0.5 * np.sum(t**2) * (c @ G @ c) + np.sum(W * moved)
-        most = value + np.sum(W * (e + sums * np.outer(t, G @ c)))
-    return Number(float(value), float((1 + sums) * most - value + 8 * W.size * TINY))
+        moved = 0.5 * float(np.sum(t**2) * (c @ G @ c))
+        v, error = v + np.outer(t, G @ c), error + 2 * sums * np.outer(t, G @ c)
+    found = row_of(penalty).excess(penalty, W, v, error)
+    rounding = found.bound - found.value + 2 * sums * moved + 8 * W.size * TINY
+    return Number(found.value + moved, rounding)
 
 
 def _gap_claim(

@@ -18,7 +18,16 @@ from certus.certificate import Claim, Status, Strength
 from certus.evidence import RatingsWitness
 from certus.verify import data, stating
 from certus.verify.blocks import over_blocks
-from certus.verify.bounded import TINY, Number, U, gamma, measured, proved, verdict
+from certus.verify.bounded import (
+    TINY,
+    Number,
+    U,
+    eigen,
+    gamma,
+    measured,
+    proved,
+    verdict,
+)
 from certus.verify.data import Array
 from certus.verify.half_steps import EXACT, bracket, filled, least, solve, step
 from certus.verify.rating_entries import Explicit, Implicit, Point, factors, read
@@ -383,9 +392,9 @@ def spectral_norm(A: Any) -> tuple[float, bool]:
     """σ_max of a sparse matrix or more, and whether that is proved."""
     if min(A.shape) <= 2000:
         gram = (A.T @ A if A.shape[1] <= A.shape[0] else A @ A.T).toarray()
-        top = float(np.linalg.eigvalsh(gram)[-1])
-        slack = gamma(16 * sum(A.shape)) * float(np.sum(A.data**2))
-        return float(np.sqrt(max(top, 0.0) + slack)) * (1 + 16 * U), True
+        values, _, off = eigen(gram)
+        off += gamma(sum(A.shape) + 8) * float(np.sum(A.data**2))
+        return float(np.sqrt(max(float(values[0]), 0.0) + off)) * (1 + 16 * U), True
     start = np.ones(min(A.shape))
     top = sparse.linalg.svds(A, k=1, v0=start, return_singular_vectors=False)
     return float(top[0]), False

@@ -306,69 +306,41 @@ def _farthest(stated: Any, again: Any) -> float:
 # -- counting ---------------------------------------------------------------------
 
 
+def _occurrences(corpus: Corpus, words: Array) -> tuple[Array, Array, Array]:
+    """Which of some words stand where, and in which document, in one look."""
+    place = np.full(len(corpus.words), -1)
+    place[words] = np.arange(len(words))
+    starts = range(0, len(corpus.ids), BLOCK)
+    parts = [k + np.flatnonzero(place[corpus.ids[k : k + BLOCK]] >= 0) for k in starts]
+    at = np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+    return place[corpus.ids[at]], at, np.searchsorted(corpus.offsets, at, "right") - 1
+
+
 def _document_counts(corpus: Corpus, words: Array) -> Array:
     """How many documents hold each of these words."""
-    if len(words) > 4 * SAMPLE:
-        return np.bincount(presence(corpus).indices, minlength=len(corpus.words))[words]
-    counts = []
-    for at in _positions(corpus, words):
-        document = np.searchsorted(corpus.offsets, at, side="right")
-        counts.append(np.count_nonzero(np.diff(document, prepend=-1)))
-    return np.array(counts)
-
-
-def _positions(corpus: Corpus, words: Array) -> list[Array]:
-    """Where each of a few words stands, in one look at the corpus."""
-    wanted = np.isin(np.arange(len(corpus.words)), words)
-    starts = range(0, len(corpus.ids), BLOCK)
-    parts = [k + np.flatnonzero(wanted[corpus.ids[k : k + BLOCK]]) for k in starts]
-    at = np.concatenate([np.zeros(0, dtype=np.int64), *parts])
-    which = corpus.ids[at]
-    return [at[which == word] for word in words]
-
-
-def presence(corpus: Corpus) -> Any:
-    """Documents × words, one where the document holds the word."""
-    shape = (len(corpus.offsets) - 1, len(corpus.words))
-    ones = np.ones(len(corpus.ids))
-    found = sparse.csr_array((ones, corpus.ids.copy(), corpus.offsets.copy()), shape)
-    found.sum_duplicates()
-    found.data[:] = 1.0
-    return found
+    word, _, document = _occurrences(corpus, words)
+    held = np.unique(document * len(words) + word)
+    return np.bincount(held % max(1, len(words)), minlength=len(words))
 
 
 def pair_rows(corpus: Corpus, stated: Statement, words: Array) -> Any:
-    """Rows n_ij of some words i, as a sparse matrix."""
+    """Rows n_ij of some words i, as a sparse matrix; one sum for each distance."""
+    word, at, document = _occurrences(corpus, words)
     ids, offsets, n = corpus.ids, corpus.offsets, len(corpus.words)
     if stated.window is None:
-        B = presence(corpus)
+        every = (np.ones(len(ids)), ids.copy(), offsets.copy())
+        B = sparse.csr_array(every, (len(offsets) - 1, n))
+        B.sum_duplicates()
+        B.data[:] = 1.0
         return sparse.csr_array(B[:, words].T @ B)
+    total = sparse.csr_array((len(words), n))
     longest = int(np.diff(offsets).max(initial=1))
-    near = np.arange(1, min(stated.window, longest) + 1)
-    weights = 1.0 / near if stated.harmonic else np.ones(len(near))
-    if len(words) > 4 * SAMPLE:
-        return sparse.csr_array(_all_pairs(corpus, stated, weights)[words])
-    rows = np.zeros((len(words), n))
-    for row, at in zip(rows, _positions(corpus, words)):
-        document = np.searchsorted(offsets, at, side="right") - 1
-        start, end = offsets[document], offsets[document + 1]
-        for distance, weight in enumerate(weights, 1):
-            found = (at + distance)[at + distance < end]
-            if stated.symmetric:
-                before = (at - distance)[at - distance >= start]
-                found = np.concatenate([found, before])
-            row += weight * np.bincount(ids[found], minlength=n)
-    return sparse.csr_array(rows)
-
-
-def _all_pairs(corpus: Corpus, stated: Statement, weights: Array) -> Any:
-    """The whole matrix: one sparse sum for each distance."""
-    ids, n = corpus.ids, len(corpus.words)
-    document = np.repeat(np.arange(len(corpus.offsets) - 1), np.diff(corpus.offsets))
-    total = sparse.csr_array((n, n))
-    for distance, weight in enumerate(weights[: max(0, len(ids) - 1)], 1):
-        same = document[distance:] == document[:-distance]
-        pair = (ids[:-distance][same], ids[distance:][same])
-        ones = np.ones(len(pair[0]))
-        total = total + weight * sparse.coo_array((ones, pair), shape=(n, n)).tocsr()
-    return total + total.T if stated.symmetric else total
+    for distance in range(1, min(stated.window, longest) + 1):
+        for sign in (1, -1)[: 1 + stated.symmetric]:
+            near = at + sign * distance
+            inside = (near >= offsets[document]) & (near < offsets[document + 1])
+            pair = (word[inside], ids[near[inside]])
+            found = sparse.coo_array((np.ones(len(pair[0])), pair), total.shape)
+            share = 1.0 / distance if stated.harmonic else 1.0
+            total = total + share * found.tocsr()
+    return total
