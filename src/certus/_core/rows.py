@@ -121,7 +121,7 @@ def _weights_by_name(given: Mapping[Any, Any], classes: Array) -> Array:
         if key not in given:
             missing = True
             continue
-        used |= {label, key}
+        used |= {label, str(label)}
         try:
             found[place] = float(given[key])
         except (TypeError, ValueError):

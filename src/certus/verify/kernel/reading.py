@@ -162,20 +162,21 @@ def class_weights(
     return np.where(present, each, 0.0)
 
 
-def _named_weights(class_weight: Mapping[Any, float], classes: Array) -> Array:
-    known = {str(label) for label in classes}
-    odd = [key for key in class_weight if str(key) not in known]
-    if odd and len(class_weight) - len(odd) < len(classes):
+def _named_weights(class_weight: Mapping[Any, Any], classes: Array) -> Array:
+    """Weights by label; a file turns keys into text."""
+    labels = classes.tolist()
+    named = [next((k for k in (x, str(x)) if k in class_weight), None) for x in labels]
+    names = {key for label in labels for key in (label, str(label))}
+    odd = [key for key in class_weight if key not in names]
+    if odd and None in named:
+        known = ", ".join(sorted(map(str, labels))[:8])
         raise ValueError(
-            f"class_weight names {odd[0]!r}, which is no class of y: they are "
-            f"{', '.join(sorted(known)[:8])}."
+            f"class_weight names {odd[0]!r}, which is no class of y: they are {known}."
         )
-    given = np.ones(len(classes))
-    for i, label in enumerate(classes.tolist()):
-        for key in (label, str(label)):  # a file turns keys into text
-            if key in class_weight:
-                given[i] = float(class_weight[key])
-                break
-    if not np.all((given >= 0) & (given < np.inf)):
+    try:
+        given = [1.0 if key is None else float(class_weight[key]) for key in named]
+    except TypeError:
+        raise ValueError("class_weight must hold numbers.") from None
+    if not all(0 <= weight < np.inf for weight in given):
         raise ValueError("class_weight must be finite and not negative.")
-    return given
+    return np.array(given)
