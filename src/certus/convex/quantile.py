@@ -225,7 +225,8 @@ def _within(task: _Task, l1: Array) -> Array:
     costs rounding·‖w‖₁, however small l1 is.
     """
     slope = max(task.loss.up, task.loss.down)
-    rounding = slope * min(len(task.y) * np.finfo(float).eps, 0.01 * task.tol)
+    terms = 2 * (len(task.y) + 100)
+    rounding = slope * min(terms * np.finfo(float).eps, 0.01 * task.tol)
     if task.l2 > 0:
         return l1
     return np.where(rounding > 0.01 * task.tol * l1, np.maximum(l1 - rounding, 0.0), l1)
