@@ -115,6 +115,7 @@ class GloVeWitness(NamedTuple):
 #: By the kind that a model file names.
 WITNESSES: dict[str, type[Any]] = {
     "linear": LinearWitness,
+    "covariance_penalty": LinearWitness,
     "margin": LinearWitness,
     "kmeans": KMeansWitness,
     "mixture": MixtureWitness,

@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 from sklearn.dummy import DummyClassifier
@@ -16,6 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import certus
+from certus.certificate import Status
 from certus.fairness import (
     CovariancePenalty,
     Decorrelation,
@@ -211,20 +213,20 @@ def test_forged_thresholds_are_found_out(rows: Any) -> None:
     unequal.mixing_ = [np.ones(1), np.ones(1)]
     assert verdict(unequal).met is False
     lazy = copy.deepcopy(model)
-    lazy.certificate_.evidence.arrays["multipliers"][:] = 0.0
+    multipliers = lazy.certificate_.evidence.witness.multipliers
+    multipliers[:] = 0.0
     assert verdict(lazy).met is False
-    lazy.certificate_.evidence.arrays["multipliers"][:] = np.nan
+    multipliers[:] = np.nan
     assert verdict(lazy).met is False
-    lazy.certificate_.evidence.arrays["multipliers"][:] = [50.0, -50.0]
+    multipliers[:] = [50.0, -50.0]
     assert "1.0000 may be possible" in verdict(lazy).claims[0].detail
     # The best rule with equal rates is not the best with rates that may differ.
     strict = GroupThresholds(LogisticRegression()).fit(X, y, sensitive=g)
     nobody = copy.deepcopy(strict)
-    strict.certificate_.evidence.params["gap"] = 0.1
-    assert verdict(strict).met is False
+    assert verdict(strict.set_params(gap=0.1)).met is False
     # Multipliers that do not sum to zero would prove anything.
     nobody.thresholds_, nobody.mixing_ = [np.array([np.inf])] * 2, [np.ones(1)] * 2
-    nobody.certificate_.evidence.arrays["multipliers"][:] = 100.0
+    nobody.certificate_.evidence.witness.multipliers[:] = 100.0
     assert verdict(nobody).met is False
     assert certus.certify(model, X, y, sensitive=g[::-1]).met is False
 
@@ -251,18 +253,16 @@ def test_what_a_file_may_hold_in_place_of_numbers(rows: Any) -> None:
     mixed = GroupReduction(LogisticRegression(), max_iter=4).fit(X, y, sensitive=g)
     bent = CovariancePenalty(LogisticRegression(), 5.0).fit(X, y, sensitive=g)
 
-    def forged(
-        model: Any, params: Any = (), arrays: Any = (), **attributes: Any
-    ) -> Any:
+    def forged(model: Any, witness: Any = (), **attributes: Any) -> Any:
         copied = copy.deepcopy(model)
         vars(copied).update(attributes)
-        copied.certificate_.evidence.params.update(params)
-        copied.certificate_.evidence.arrays.update(arrays)
+        evidence = copied.certificate_.evidence
+        if witness:
+            found = evidence.witness._replace(**dict(witness))
+            object.__setattr__(evidence, "witness", found)
         return copied
 
     nothing = [np.full(len(m), np.nan) for m in cuts.mixing_]
-    without_multipliers = copy.deepcopy(cuts)
-    del without_multipliers.certificate_.evidence.arrays["multipliers"]
     plain = Decorrelation().fit(X, sensitive=g)
     words = np.array([["a", "b"]] * 2)
     for model in (
@@ -273,28 +273,19 @@ def test_what_a_file_may_hold_in_place_of_numbers(rows: Any) -> None:
         forged(cuts, groups_=None),
         forged(cuts, groups_=[["a"], ["b"]]),
         forged(cuts, classes_=np.array([])),
-        forged(cuts, {"gap": True}),
-        forged(cuts, {"criterion": ["separation"]}),
-        forged(cuts, {"objective": np.ones(2)}),
-        without_multipliers,
         forged(cuts, mixing_=cuts.mixing_[:1]),
         forged(cuts, thresholds_=[t[:0] for t in cuts.thresholds_]),
-        forged(cuts, {"gap": np.inf}),
-        forged(cuts, {"gap": "wide"}),
-        forged(cuts, {"criterion": "equity"}),
-        forged(cuts, {"objective": "profit"}),
-        forged(cuts, arrays={"multipliers": words}),
         forged(mixed, weights_=np.full(len(mixed.weights_), np.nan)),
         forged(mixed, weights_=mixed.weights_[:-1]),
-        forged(mixed, arrays={"answered": words}),
-        forged(bent, {"strength": -1e9}),
-        forged(bent, {"strength": np.nan}),
-        forged(bent, {"strength": None}),
+        forged(bent, strength=-1e9),
+        forged(bent, strength=np.nan),
+        forged(bent, strength=None),
+        forged(mixed, weights_=np.full(len(mixed.weights_), 0.3)),
+        forged(mixed, weights_=-mixed.weights_),
+        forged(cuts, mixing_=[2 * m for m in cuts.mixing_]),
         forged(mixed, weights_=None),
         forged(mixed, estimators_=None),
         forged(mixed, estimators_=[], weights_=np.array([1.0, 0.0])),
-        forged(plain, {"alpha": None}),
-        forged(plain, {"alpha": -1.0}),
         forged(plain, mean_=np.zeros(1)),
         forged(plain, mean_=None),
         forged(plain, directions_=np.array([["a"]])),
@@ -305,13 +296,38 @@ def test_what_a_file_may_hold_in_place_of_numbers(rows: Any) -> None:
     for model in (
         forged(cuts, thresholds_=[np.full(len(t), np.nan) for t in cuts.thresholds_]),
         forged(cuts, mixing_=[0.5 * m for m in cuts.mixing_]),
-        forged(cuts, {"criterion": "independence"}),
-        forged(cuts, arrays={"multipliers": np.zeros((7, 7))}),
-        forged(mixed, weights_=np.full(len(mixed.weights_), 0.3)),
-        forged(mixed, arrays={"multipliers": np.full((2, 2), np.inf)}),
-        forged(bent, {"strength": 4.0}),
+        forged(cuts, criterion="independence"),
+        forged(cuts, objective="balanced_accuracy"),
+        forged(cuts, gap=0.05),
+        forged(cuts, gap=0.2),
+        forged(cuts, groups_=cuts.groups_[::-1]),
+        forged(cuts, thresholds_=cuts.thresholds_[::-1], mixing_=cuts.mixing_[::-1]),
+        forged(cuts, {"multipliers": np.zeros((7, 7))}),
+        forged(cuts, {"multipliers": words}),
+        forged(cuts, {"multipliers": None}),
+        forged(mixed, {"multipliers": np.full((2, 2), np.inf)}),
+        forged(mixed, criterion="true_positive_rate", gap=0.0),
+        forged(mixed, weights_=np.roll(mixed.weights_, 1)),
+        forged(bent, strength=4.0),
+        forged(plain, alpha=0.5),
+        forged(plain, mean_=plain.mean_ + 0.1),
+        forged(plain, mean_=-plain.mean_),
     ):
-        assert certus.certify(model, X, y, sensitive=g).met is False
+        found = certus.certify(model, X, y, sensitive=g)
+        assert found.met is False, found
+    for model in (
+        forged(cuts, gap=True),
+        forged(cuts, criterion=["separation"]),
+        forged(cuts, gap=np.inf),
+        forged(cuts, gap="wide"),
+        forged(cuts, criterion="equity"),
+        forged(cuts, objective="profit"),
+        forged(plain, alpha=None),
+        forged(plain, alpha=-1.0),
+        forged(plain, alpha=True),
+    ):
+        found = certus.certify(model, X, y, sensitive=g)
+        assert found.met is None and found.status is Status.UNDECIDED
 
 
 def test_small_spreads_on_large_values_are_judged_too(rows: Any) -> None:
@@ -342,29 +358,87 @@ def test_multipliers_that_were_never_answered_are_answered_at_full_level() -> No
     y = (X[:, 0] + rng.normal(size=300) > 0.5).astype(int)
     model = GroupReduction(LogisticRegression(), max_iter=2).fit(X, y, sensitive=g)
     honest = model.certificate_["oracle_gap"].value
-    arrays = model.certificate_.evidence.arrays
+    witness = model.certificate_.evidence.witness
     assert honest > 0.02
-    arrays["answered"] = arrays["multipliers"]
+    witness.answered[:] = witness.multipliers
     quick = certus.certify(model, X, y, sensitive=g)["oracle_gap"].value
     full = certus.certify(model, X, y, sensitive=g, level="full")["oracle_gap"].value
     assert quick < 1e-9 < 0.02 < full
 
 
-def test_parameters_set_after_the_fit_change_nothing(rows: Any) -> None:
+def test_parameters_set_after_the_fit_are_not_certified(rows: Any) -> None:
     X, y, g = rows
     plain = Decorrelation().fit(X, sensitive=g)
     before = plain.transform(X)
     plain.set_params(alpha=0.0)
     np.testing.assert_array_equal(plain.transform(X), before)
-    assert certus.certify(plain, X, sensitive=g).met
+    assert certus.certify(plain, X, sensitive=g).status == "refuted"
     half = Decorrelation(0.5).fit(X, sensitive=g)
-    half.certificate_.evidence.params["alpha"] = 1.0
-    assert certus.certify(half, X, sensitive=g).status == "refuted"
-    half.certificate_.evidence.params["alpha"] = 0.0
-    assert certus.certify(half, X, sensitive=g).status == "refuted"
+    for alpha in (0.0, 0.49, 1.0):
+        half.set_params(alpha=alpha)
+        assert certus.certify(half, X, sensitive=g).status == "refuted"
     kept = CovariancePenalty(LogisticRegression(), 5.0).fit(X, y, sensitive=g)
     kept.set_params(strength=0.0)
-    assert certus.certify(kept, X, y, sensitive=g).met
+    assert certus.certify(kept, X, y, sensitive=g).status == "refuted"
+
+
+def test_the_verifier_decides_by_itself(rows: Any) -> None:
+    """Answers of a subclass, and of members, that are not what was judged."""
+    X, y, g = rows
+
+    class Own(GroupThresholds):
+        def selection_probability(self, X: Any, *, sensitive: Any = None) -> Any:
+            return np.ones(len(X))
+
+    own = Own(LogisticRegression(), gap=0.1).fit(X, y, sensitive=g)
+    assert own.certificate_.met is None
+    cuts = GroupThresholds(LogisticRegression(), gap=0.1).fit(X, y, sensitive=g)
+    mixed = GroupReduction(LogisticRegression(), max_iter=4).fit(X, y, sensitive=g)
+    for name in ("_scores", "_decisions", "_answer", "_chosen", "_read_sensitive"):
+        for model in (cuts, mixed):
+            setattr(model, name, None)  # nothing private is asked
+    for model in (cuts, mixed):
+        model.selection_probability = None
+        assert certus.certify(model, X, y, sensitive=g, level="full").met
+    cuts.estimator_.coef_ = -cuts.estimator_.coef_
+    assert certus.certify(cuts, X, y, sensitive=g).met is False
+    for member in mixed.estimators_:
+        member.coef_ = -member.coef_
+    assert certus.certify(mixed, X, y, sensitive=g).met is False
+
+
+def test_weights_are_those_passed(rows: Any) -> None:
+    X, y, g = rows
+    s = np.random.default_rng(0).uniform(0.1, 3.0, len(y))
+    for model in (
+        GroupThresholds(LogisticRegression(), gap=0.1),
+        GroupReduction(LogisticRegression(), max_iter=4),
+        Decorrelation(),
+    ):
+        model.fit(X, y, sample_weight=s, sensitive=g)
+        assert certus.certify(model, X, y, s, sensitive=g).met
+        assert certus.certify(model, X, y, sensitive=g).met is False
+
+
+def test_a_class_without_weight_leaves_a_balanced_value(rows: Any) -> None:
+    X, y, g = rows
+    model = GroupThresholds(
+        LogisticRegression(), objective="balanced_accuracy", gap=0.1
+    ).fit(X, y, sensitive=g)
+    found = certus.certify(model, X, y, (y == 1) * 1.0, sensitive=g)
+    assert found.value is not None and np.isfinite(found.value)
+
+
+def test_columns_of_x_are_read_by_the_verifier(rows: Any) -> None:
+    X, y, g = rows
+    table = np.column_stack([X, g == "b"])
+    frame = pd.DataFrame(table, columns=["u", "v", "w", "group"])
+    for form, place in ((table, 3), (table, -1), (frame, "group"), (frame, 3)):
+        model = GroupThresholds(LogisticRegression(), sensitive_columns=place)
+        model.fit(form, y)
+        assert model.certificate_.met and certus.certify(model, form, y).met
+    with pytest.raises(ValueError, match="no column"):
+        certus.certify(model.set_params(sensitive_columns="zone"), frame, y)
 
 
 @every

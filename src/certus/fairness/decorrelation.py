@@ -114,9 +114,7 @@ class Decorrelation(Attributed, OneToOneFeatureMixin, TransformerMixin, Model):
         self.mean_ = mean * scale
         self.directions_ = found[0] / scale[:, None]
         self.loadings_ = float(self.alpha) * found[1] * scale
-        params = {"alpha": float(self.alpha)}
-        evidence = Evidence("decorrelation", (), params)
-        return Fitted(evidence, X, None, sample_weight, sensitive=A)
+        return Fitted(Evidence("decorrelation"), X, None, sample_weight, sensitive=A)
 
     def transform(self, X: Any) -> Array:
         """Rows without what is linearly related to the attribute.

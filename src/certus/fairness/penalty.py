@@ -10,6 +10,7 @@ the plain one, so that the estimator's own solver and certificate serve.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,6 @@ from certus.base import (
     check_number,
     validate_data,
 )
-from certus.certificate import Evidence
 from certus.config import config_context
 from certus.fairness.attribute import Attributed, basis_of
 from certus.fairness.groups import Array
@@ -169,8 +169,7 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         found.coef_ = coef
         del found.certificate_  # it speaks of other columns
         self.estimator_ = found
-        params = {**evidence.params, "strength": float(self.strength)}
-        mine = Evidence("covariance_penalty", evidence.terms, params, evidence.arrays)
+        mine = replace(evidence, kind="covariance_penalty")
         return Fitted(mine, X, y, sample_weight, status, A)
 
     def _stated(self, X: Any, y: Any, sample_weight: Any, rows: Any, A: Any) -> Any:

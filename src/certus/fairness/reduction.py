@@ -24,6 +24,7 @@ from certus._core.rows import row_weights
 from certus.base import Fitted, certified_fit, check_number
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
+from certus.evidence import MultipliersWitness
 from certus.fairness.attribute import group_numbers
 from certus.fairness.fitting import fit_weighted
 from certus.fairness.groups import Array
@@ -174,13 +175,8 @@ class GroupReduction(RandomisedDecisions):
         self.weights_ = mixture.weights
         self.history_, self.n_iter_ = monitor.history, len(self.estimators_)
         monitor.close({})
-        params = {
-            "criterion": self.criterion,
-            "gap": float(self.gap),
-            "objective": "accuracy",
-        }
-        arrays = {"multipliers": mixture.multipliers, "answered": game.best()}
-        evidence = Evidence("group_mixture", (), params, arrays)
+        witness = MultipliersWitness(mixture.multipliers, game.best())
+        evidence = Evidence("group_mixture", witness=witness)
         return Fitted(evidence, X, y, sample_weight, status, A)
 
     def _play(
@@ -235,12 +231,6 @@ class GroupReduction(RandomisedDecisions):
 
     def _chosen(self, estimator: Any, X: Any) -> Array:
         return np.asarray(estimator.predict(X)) == self.classes_[1]
-
-    def _decisions(self, X: Any) -> Array:
-        """Whom each classifier chooses, beginning with nobody and everybody."""
-        found = [self._chosen(estimator, X) for estimator in self.estimators_]
-        one = np.ones(len(found[0]), dtype=bool)
-        return np.column_stack([~one, one, *found])
 
     def selection_probability(self, X: Any, *, sensitive: Any = None) -> Array:
         """The probability with which each row is chosen.

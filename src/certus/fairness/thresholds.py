@@ -28,6 +28,7 @@ from certus.base import (
     generator_of,
 )
 from certus.certificate import Evidence
+from certus.evidence import MultipliersWitness
 from certus.fairness.attribute import Attributed, group_numbers
 from certus.fairness.fitting import fit_weighted, scores_of
 from certus.fairness.groups import Array
@@ -239,14 +240,8 @@ class GroupThresholds(RandomisedDecisions):
         k = len(self.groups_)
         shares = shares_of(truth, members, k, s, self.criterion, self.objective)
         corners = [_corners(scores, shares, truth, members == g) for g in range(k)]
-        multipliers = self._solve(corners, shares, k)
-        params = {
-            "criterion": self.criterion,
-            "gap": float(self.gap),
-            "objective": self.objective,
-        }
-        arrays = {"multipliers": multipliers}
-        evidence = Evidence("group_thresholds", (), params, arrays)
+        witness = MultipliersWitness(self._solve(corners, shares, k))
+        evidence = Evidence("group_thresholds", witness=witness)
         return Fitted(evidence, X, y, sample_weight, sensitive=A)
 
     def _solve(self, corners: list[Any], shares: Shares, k: int) -> Array:
@@ -269,7 +264,7 @@ class GroupThresholds(RandomisedDecisions):
         return found.multipliers
 
     def _scores(self, X: Any) -> Array:
-        """Scores of the second class, also for the verifier."""
+        """Scores of the second class."""
         return scores_of(self.estimator_, X, self.classes_)
 
     def selection_probability(self, X: Any, *, sensitive: Any = None) -> Array:

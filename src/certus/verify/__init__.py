@@ -20,10 +20,12 @@ from certus import terms as t
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
 from certus.evidence import LinearWitness
 from certus.verify import (
+    attributes,
     expectation,
     foreign,
     gaussian_factors,
     glove,
+    group_rates,
     huber,
     kmeans,
     linear,
@@ -37,7 +39,6 @@ from certus.verify import (
     stating,
     texts,
 )
-from certus.verify.attributes import check_decorrelation
 from certus.verify.blocks import cores
 from certus.verify.comparing import no_sealed_rows, union_claim
 from certus.verify.conformal import (
@@ -53,7 +54,6 @@ from certus.verify.data import same_data
 from certus.verify.embeddings import check_negative_sampling
 from certus.verify.foreign import unwrap
 from certus.verify.gradient import check_gradient
-from certus.verify.group_rates import check_group_mixture, check_group_thresholds
 from certus.verify.kernel import losses
 from certus.verify.kernel_machines import check_kernel
 from certus.verify.linear_networks import check_autoencoder, check_deep_linear
@@ -87,11 +87,8 @@ _EARLY_FIX = {
 CHECKERS: dict[str, Callable[..., Checked]] = {
     "autoencoder": check_autoencoder,
     "covariance_penalty": check_covariance_penalty,
-    "decorrelation": check_decorrelation,
     "deep_linear": check_deep_linear,
     "gradient": check_gradient,
-    "group_mixture": check_group_mixture,
-    "group_thresholds": check_group_thresholds,
     "kernel": check_kernel,
     "negative_sampling": check_negative_sampling,
     "network": check_network,
@@ -104,9 +101,11 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
 #: Rooms that read their statement from the model's parameters. Each is a module with
 #: ``Statement`` (a NamedTuple), ``READERS`` (by class name) and ``check``.
 ROOMS: tuple[Any, ...] = (
+    attributes,
     expectation,
     gaussian_factors,
     glove,
+    group_rates,
     huber,
     kmeans,
     linear,

@@ -7,34 +7,52 @@ check again, it is passed to ``certify``, unless it stands in X.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
-from certus.certificate import Claim, Evidence, Status, Strength
-from certus.verify import data
-from certus.verify.claims import EPS
+from certus.certificate import Claim, Status, Strength
+from certus.verify import data, stating
+from certus.verify.bounded import Number, gamma, proved, verdict
 from certus.verify.data import Array
 from certus.verify.marks import marks_of
 
-#: Largest correlation that counts as none.
-NO_CORRELATION = 1e-10
+EPS = 2.0**-52
+#: Largest correlation that counts as none; and shift of a mean, in deviations.
+NO_CORRELATION, SAME_MEAN = 1e-10, 1e-6
 #: What is judged of a decorrelation.
 LEFT = "max |Cov(x̃ⱼ, a) − (1 − alpha)·Cov(xⱼ, a)| / (sd xⱼ · sd a)"
 
 
-def attribute_of(model: Any, evidence: Evidence, X: Any) -> Array | None:
-    """The attribute of each row, one column for each; None if it is not lent."""
-    found = evidence.arrays.get("sensitive")
-    if found is None and getattr(model, "sensitive_columns", None) is not None:
-        found = model._read_sensitive(X, None)
-    if found is None:
-        return None
-    found = np.asarray(found, dtype=object)
-    n = len(found) if not hasattr(X, "shape") else int(X.shape[0])
+def attribute_of(model: Any, sensitive: Any, X: Any) -> Array | None:
+    """The attribute of each row, one column for each; None if it is not at hand."""
+    named = getattr(model, "sensitive_columns", None)
+    n = int(X.shape[0]) if hasattr(X, "shape") else len(X)
+    if sensitive is None:
+        if named is None:
+            return None
+        names = [named] if isinstance(named, str | int) else list(named)
+        sensitive = np.empty((n, len(names)), dtype=object)
+        for j, name in enumerate(names):
+            sensitive[:, j] = _column(X, name)
+    found = np.asarray(sensitive, dtype=object)
     if len(found) != n:
         raise ValueError(f"sensitive has {len(found):,} rows and X has {n:,}.")
     return found.reshape(n, -1)
+
+
+def _column(X: Any, name: Any) -> Array:
+    """A column of X by its name or its place."""
+    frame = hasattr(X, "columns")
+    if sparse.issparse(X):
+        return np.asarray(X.tocsc()[:, [name]].toarray().ravel(), dtype=object)
+    if frame and isinstance(name, str) and name in list(X.columns):
+        return np.asarray(X[name], dtype=object)
+    if not isinstance(name, str) and abs(name) <= np.shape(X)[1]:
+        by_place = X[X.columns[name]] if frame else np.asarray(X, dtype=object)[:, name]
+        return np.asarray(by_place, dtype=object)
+    raise ValueError(f"X has no column {name!r}, which sensitive_columns names.")
 
 
 def not_lent(name: str, objective: str) -> Claim:
@@ -89,103 +107,122 @@ def _amounts(column: Array) -> Array | None:
     return None if whole else values
 
 
-def explained(X: Array, columns: Array, s: Array) -> Array:
-    """F with F Fᵀ = Cov(X, A) Cov(A, A)⁺ Cov(A, X), what A explains of Cov(X)."""
-    share = s / s.sum()
+def _normalised(columns: Array, share: Array) -> Array:
+    """The attribute's columns with mean zero and variance one."""
     A = design_of(columns)
     A = A - share @ A
     spread = np.sqrt(share @ np.square(A))
-    A = A[:, spread > 0] / spread[spread > 0]
+    return np.asarray(A[:, spread > 0] / spread[spread > 0])
+
+
+def explained(X: Array, columns: Array, s: Array) -> Array:
+    """F with F Fᵀ = Cov(X, A) Cov(A, A)⁺ Cov(A, X), what A explains of Cov(X)."""
+    share = s / s.sum()
+    A = _normalised(columns, share)
     C = (X - share @ X).T @ (share[:, None] * A)
     sizes, axes = np.linalg.eigh((A * share[:, None]).T @ A)
     known = sizes > 1e-10 * sizes.max(initial=0.0)
     return np.asarray(C @ axes[:, known] / np.sqrt(sizes[known]))
 
 
-def check_decorrelation(
-    model: Any, evidence: Evidence, X: Any, y: Any, sample_weight: Any, level: str
-) -> tuple[list[Claim], Status, dict[str, Any]]:
-    """The correlations with an attribute that a linear map of the columns leaves.
+class Statement(NamedTuple):
+    """The share of the covariance that is taken away."""
 
-    ``evidence.params``: alpha.
-    """
-    marks = marks_of(X, y, sample_weight)
-    columns = attribute_of(model, evidence, X)
+    alpha: float
+
+
+def _decorrelation(model: Any) -> Statement:
+    alpha = model.alpha
+    if isinstance(alpha, bool) or not (
+        isinstance(alpha, int | float) and 0 <= alpha <= 1
+    ):
+        raise stating.Refusal(f"alpha={alpha!r:.40} is no share")
+    return Statement(float(alpha))
+
+
+READERS: dict[str, stating.Reader] = {"Decorrelation": _decorrelation}
+
+
+def check(
+    model: Any,
+    stated: Statement,
+    witness: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    level: str,
+    *,
+    sensitive: Any = None,
+) -> tuple[list[Claim], Status, dict[str, Any]]:
+    """The correlations with an attribute that a linear map of the columns leaves."""
+    marks = marks_of(X, None, sample_weight)
+    columns = attribute_of(model, sensitive, X)
     Z = np.asarray(data.as_matrix(X), dtype=np.float64)
     data.refuse_holes(Z)
     s = data.weights(sample_weight, None, Z, None, len(Z))
     share = s / s.sum()
-    alpha = evidence.params.get("alpha", 1.0)
-    taken = _taken(model, alpha, Z)
-    scale = np.maximum(np.abs(Z).max(axis=0), 1e-300)
-    before = share @ np.square((Z - share @ Z) / scale)
-    gone = float((share @ np.square(taken / scale)).sum())
-    part = gone / max(float(before.sum()), 1e-300)
+    centre, L, R = _map(model, Z)
+    scale = np.maximum(np.abs(Z[s > 0]).max(axis=0), 1e-300)
+    mean = (share @ (Z / scale)) * scale
+    taken = ((Z - centre) @ L) @ R
+    size = np.sqrt(share @ np.square((Z - mean) / scale))  # of columns in that unit
+    part = float((share @ np.square(taken / scale)).sum())
+    part /= max(float(np.square(size).sum()), 1e-300)
     removed = Claim(
-        "removed_variance",
-        Strength.MEASURED,
-        part,
+        *("removed_variance", Strength.MEASURED, part),
         objective="E‖x̃ − x‖² / E‖x − x̄‖², columns in units of their largest value",
         detail=f"{100 * part:.3g} % of the variance of the columns is taken away",
     )
     if columns is None:
-        refused = not_lent("covariance", LEFT)
-        return [refused, removed], Status.TOL_NOT_REACHED, marks
-    wrong = (alpha * (Z - share @ Z) - taken) / scale
-    claim = _covariance_claim(wrong, np.sqrt(before), columns, share, alpha)
-    status = Status.SOLVED if claim.met else Status.TOL_NOT_REACHED
-    return [claim, removed], status, marks
+        return [not_lent("covariance", LEFT), removed], Status.UNDECIDED, marks
+    known = size > 4 * EPS
+    unit = np.where(known, size, 1.0) * scale
+    # The rounding of what is taken: that of two products, from the sizes of all parts.
+    error = gamma(sum(L.shape) + 8) * ((np.abs(Z - centre) @ np.abs(L)) @ np.abs(R))
+    error = (np.sqrt(share @ np.square(error / scale)) * scale / unit)[known]
+    sums = gamma(len(Z) + 16)
+    wrong = ((stated.alpha * (Z - mean) - taken) / unit)[:, known]
+    lost = error + sums * (1 + np.sqrt(share @ np.square(wrong)))
+    A = _normalised(columns, share)
+    left = np.abs(wrong.T @ (share[:, None] * A)).max(axis=1, initial=0.0)
+    worst = int(np.argmax(left + lost)) if len(left) else 0
+    found = Number(left[worst], lost[worst]) if len(left) else Number(0.0, 0.0)
+    shift = np.maximum(np.abs(share @ (taken / unit)), np.abs(centre - mean) / unit)
+    drift = float(shift[known].max(initial=0.0))
+    rounding = sums * (2 + float((scale / unit)[known].max(initial=0.0)))
+    times = "gone" if stated.alpha == 1 else f"{1 - stated.alpha:.3g} of what they were"
+    claims = [
+        proved(
+            *("covariance", found, NO_CORRELATION),
+            f"correlations with the attribute are {times} (within {found.value:.1e})",
+            missed=f"a correlation of {found.value:.2g} with the attribute is left",
+            objective=LEFT,
+            theorem="where the covariance with A is zero, no linear model predicts A "
+            "better than a constant, on these rows",
+            fix="drop columns that nearly depend on others",
+        ),
+        proved(
+            *("mean_kept", Number(drift, rounding + float(error.max(initial=0.0)))),
+            *(SAME_MEAN, "the columns keep their means"),
+            missed=f"means are moved by {drift:.2g} of a standard deviation",
+            objective="max |mean(x̃ⱼ) − mean(xⱼ)|/sd xⱼ, and of mean_",
+            theorem="the map that changes the columns least keeps their means",
+            fix="fit again",
+        ),
+    ]
+    status = verdict(claims)  # what is missed comes first
+    return [*claims, removed], status, marks
 
 
-def _taken(model: Any, alpha: Any, Z: Array) -> Array:
-    """What the map takes from each row; it may come from a file."""
+def _map(model: Any, Z: Array) -> list[Array]:
+    """Mean, directions and loadings of the map; they may come from a file."""
     names = ("mean_", "directions_", "loadings_")
     parts = [np.asarray(getattr(model, name, None)) for name in names]
     d, k = Z.shape[1], parts[1].shape[-1] if parts[1].ndim else 0
-    if (
-        any(part.dtype.kind not in "fiu" for part in parts)
-        or [part.shape for part in parts] != [(d,), (d, k), (k, d)]
-        or isinstance(alpha, bool)
-        or not (isinstance(alpha, int | float) and 0 <= alpha <= 1)
-    ):
+    sound = all(part.dtype.kind in "fiu" for part in parts)
+    if not sound or [part.shape for part in parts] != [(d,), (d, k), (k, d)]:
         raise ValueError(
             "This model is no map of these columns that a fit leaves. Fit it again, or "
             "restore its file."
         )
-    return np.asarray(((Z - parts[0]) @ parts[1]) @ parts[2])
-
-
-def _covariance_claim(
-    wrong: Array, size: Array, columns: Array, share: Array, alpha: float
-) -> Claim:
-    """The largest correlation with the attribute of what was wrongly taken or left."""
-    A = design_of(columns)
-    A = A - share @ A
-    spread = np.sqrt(share @ np.square(A))
-    A = A[:, spread > 0] / spread[spread > 0]
-    known = size > 4 * EPS
-    wrong = wrong[:, known] / size[known]
-    worst = np.abs(wrong.T @ (share[:, None] * A)).max(initial=0.0)
-    allowance = float(32 * EPS / size[known].min(initial=1.0))
-    met = bool(worst <= NO_CORRELATION + allowance)
-    return Claim(
-        "covariance",
-        Strength.PROVED,
-        float(worst),
-        NO_CORRELATION,
-        met,
-        LEFT,
-        "where the covariance with A is zero, no linear model predicts A better than "
-        "a constant, on these rows",
-        (),
-        None,
-        allowance,
-        f"correlations with the attribute are {_times(alpha)} (within {worst:.1e})"
-        if met
-        else f"a correlation of {worst:.2g} with the attribute is left",
-        "" if met else "drop columns that nearly depend on others",
-    )
-
-
-def _times(alpha: float) -> str:
-    return "gone" if alpha == 1 else f"{1 - alpha:.3g} of what they were"
+    return [part.astype(np.float64) for part in parts]

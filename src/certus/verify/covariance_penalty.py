@@ -1,75 +1,165 @@
 """Objectives with a penalty on what an attribute explains of the score.
 
-    P(w, b) = mean loss + ½·alpha·‖w‖² + ½·strength·wᵀEw,   E = F Fᵀ
+    P(w, b) = mean loss + ½·wᵀHw,   H = alpha·I + strength·F Fᵀ
 
-where wᵀEw is the variance of the score that the attribute explains linearly. With
-T = (I + (strength/alpha)·E)^(−1/2) and w = T v this is the plain objective of v on the
-columns X T, whose duality gap is therefore that of P. For networks the explained
-variance is taken on the rows checked.
+where wᵀF Fᵀw is the variance of the score that the attribute explains linearly. It is
+the kernel's problem with the excess ½gᵀH⁻¹g, g = Hw + v. For any q and r = g − Hq
+
+    ½gᵀH⁻¹g = ½qᵀHq + qᵀr + ½rᵀH⁻¹r ≤ ½qᵀHq + qᵀr + ‖r‖²/2alpha,
+
+and an error ε of g adds at most ‖ε‖/√alpha to the root of twice that. For networks the
+explained variance is taken on the rows checked.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from certus import terms as t
 from certus.certificate import Claim, Evidence, Status, Strength
-from certus.verify import data
+from certus.evidence import LinearWitness
+from certus.verify import data, stating
 from certus.verify.attributes import attribute_of, explained, not_lent
-from certus.verify.convex import check_linear
+from certus.verify.bounded import gamma
 from certus.verify.data import Array
+from certus.verify.deciding import GAP, Found, claim_of, status_of, worst_of
+from certus.verify.kernel import gap, losses, penalties
+from certus.verify.kernel.reference import least_constant
 from certus.verify.marks import marks_of
 from certus.verify.networks import check_network
-from certus.verify.problem import problems_of
+from certus.verify.problems import describe, problems_of, rows_of
+from certus.verify.slopes import chosen_dual
+from certus.verify.stated_linear import READERS, Statement
 
 Checked = tuple[list[Claim], Status, dict[str, Any]]
+_FIX = "Fit again, or restore its file."
+
+
+class Explained(NamedTuple):
+    """½·alpha·‖w‖² + ½·strength·‖Fᵀw‖²; a penalised intercept is not explained."""
+
+    alpha: float
+    strength: float
+    F: Array
+
+    def factor(self, w: Array) -> Array:
+        """√strength·F, with a row of zeros for each weight that is no column's."""
+        found = np.zeros((len(w), self.F.shape[1]))
+        if len(w) >= len(self.F):
+            found[: len(self.F)] = math.sqrt(self.strength) * self.F
+        return found
+
+
+def _value(p: Explained, w: Array) -> float:
+    part = p.factor(w).T @ w
+    return float(p.alpha * np.vdot(w, w) + np.vdot(part, part)) / 2
+
+
+def _conjugate(p: Explained, v: Array) -> float:
+    return float(np.vdot(v, _solve(p, p.factor(v), v))) / 2
+
+
+def _solve(p: Explained, G: Array, g: Array) -> Array:
+    """H⁻¹g, to rounding (Woodbury)."""
+    inner = p.alpha * np.eye(G.shape[1]) + G.T @ G
+    return np.asarray((g - G @ np.linalg.solve(inner, G.T @ g)) / p.alpha)
+
+
+def _excess(p: Explained, w: Array, v: Array, error: Array) -> penalties.Excess:
+    G = p.factor(w)
+    grow = gamma(sum(G.shape) + 16)
+
+    def times(x: Array) -> tuple[Array, Array]:
+        sizes = p.alpha * np.abs(x) + np.abs(G) @ (np.abs(G).T @ np.abs(x))
+        return p.alpha * x + G @ (G.T @ x), grow * sizes
+
+    Hw, slip = times(w)
+    g = Hw + v
+    error = error + slip + grow * (np.abs(Hw) + np.abs(v))
+    q = _solve(p, G, g)
+    Hq, slip = times(q)
+    r = np.abs(g - Hq) + slip + grow * (np.abs(g) + np.abs(Hq))
+    part = G.T @ q
+    found = (p.alpha * np.vdot(q, q) + np.vdot(part, part)) / 2 + np.vdot(np.abs(q), r)
+    value = float(found + np.vdot(r, r) / (2 * p.alpha)) * (1 + 2 * grow)
+    loose = math.sqrt(2 * value) + float(np.linalg.norm(error)) / math.sqrt(p.alpha)
+    return penalties.Excess(value, loose * loose / 2 * (1 + 2 * grow))
+
+
+penalties.PENALTIES[Explained] = penalties.PenaltyRow(
+    value=_value,
+    conjugate=_conjugate,
+    excess=_excess,
+    reach=lambda p, v, e: 1.0,
+    free=lambda p, w: np.zeros(np.shape(w), dtype=bool),
+    text=lambda p, name: (
+        f"½·{p.alpha:.4g}·{name}² + ½·{p.strength:.4g}·(variance of "
+        "the score explained by the attribute)"
+    ),
+    scaled=lambda p, f: Explained(p.alpha * f, p.strength * f, p.F),
+    sound=lambda p: p.alpha > 0 and 0 <= p.strength < math.inf,
+    by_coordinate=False,
+)
+
+
+def _stated(model: Any) -> Statement:
+    """The statement of the estimator inside, whose parameters must be its own still."""
+    strength, inner = model.strength, model.estimator_
+    if isinstance(strength, bool) or not (
+        isinstance(strength, int | float) and 0 <= strength < math.inf
+    ):
+        raise ValueError(f"strength={strength!r:.40} is no weight of a penalty. {_FIX}")
+    if repr(model.estimator.get_params()) != repr(inner.get_params()):
+        raise stating.Refusal(
+            "parameters of the estimator were changed after the fit", "fit again"
+        )
+    stated: Statement = stating.state(inner, READERS)
+    return stated
 
 
 def check_covariance_penalty(
     model: Any, evidence: Evidence, X: Any, y: Any, sample_weight: Any, level: str
 ) -> Checked:
-    """Judge a linear model; ``evidence``: as for ``check_linear``, and ``strength``."""
-    strength = evidence.params.get("strength")
-    if not (isinstance(strength, int | float) and 0 <= strength < math.inf):
-        raise ValueError(
-            f"The evidence says strength={strength!r:.40}, which no fit leaves. Fit "
-            "again, or restore its file."
-        )
-    term = f"½·{strength:.4g}·(variance of the score explained by the attribute)"
-    columns = attribute_of(model, evidence, X)
+    """Judge a linear model; the attribute is lent, the dual point is the witness."""
+    marks = marks_of(X, y, sample_weight)
+    try:
+        stated = _stated(model)
+    except stating.Refusal as refusal:
+        named = ("duality_gap", Strength.REFUSED)
+        claim = Claim(*named, detail=refusal.reason, fix=refusal.fix)
+        return [claim], Status.UNDECIDED, marks
+    columns = attribute_of(model, evidence.arrays.get("sensitive"), X)
     if columns is None:
-        marks = marks_of(X, y, sample_weight)
-        return [not_lent("duality_gap", term)], Status.TOL_NOT_REACHED, marks
+        claim = not_lent("duality_gap", f"a penalty of strength {model.strength:.4g}")
+        return [claim], Status.UNDECIDED, marks
     Z = np.asarray(data.as_matrix(X), dtype=np.float64)
     data.refuse_holes(Z)
-    s = data.weights(sample_weight, None, Z, None, len(Z))
-    F = explained(Z, columns, s)
-    coef = data.plain(model.coef_).astype(np.float64)
-    bare = _without(evidence)
-    plain = SimpleNamespace(coef_=coef, intercept_=model.intercept_)
-    if hasattr(model, "classes_"):
-        plain.classes_ = np.asarray(model.classes_)
-    problems, _, _ = problems_of(plain, bare, Z, y, sample_weight)
-    alpha = min(getattr(p.penalty, "alpha", 0.0) for p in problems)
-    if not all(
-        isinstance(p.penalty, t.L2) and p.penalty.alpha == alpha for p in problems
-    ):
-        raise ValueError("A covariance penalty stands beside one L2 penalty only.")
-    V, sizes, _ = np.linalg.svd(F, full_matrices=False)
-    grown = np.sqrt(1 + strength / alpha * np.square(sizes))
-    plain.coef_ = coef + ((coef @ V) * (grown - 1)) @ V.T
-    moved = Z + ((Z @ V) * (1 / grown - 1)) @ V.T
-    claims, status, _ = check_linear(plain, bare, moved, y, sample_weight, level)
-    said, comma, rest = claims[0].objective.partition(",  z = ")
-    first = dataclasses.replace(claims[0], objective=f"{said} + {term}{comma}{rest}")
-    found = _explained_claim(Z, coef, F, s)
-    marks = marks_of(X, y, sample_weight)
-    return [first, found], status, marks
+    F = explained(Z, columns, data.weights(sample_weight, None, Z, None, len(Z)))
+    witness = evidence.witness
+    dual = witness.dual if isinstance(witness, LinearWitness) else None
+    rows = rows_of(model, stated, X, y, sample_weight)
+    problems = []
+    for p in problems_of(model, stated, rows, dual):
+        if not (isinstance(p.penalty, t.L2) and p.penalty.alpha > 0):
+            raise ValueError("A covariance penalty stands beside an L2 penalty only.")
+        p = p._replace(penalty=Explained(p.penalty.alpha, float(model.strength), F))
+        if losses.row_of(p.loss).bend == "kink" and p.dual is None:
+            p = p._replace(dual=chosen_dual(p, level))
+        problems.append(p)
+    seen = [gap.measure(p) for p in problems]
+    found = [
+        Found.share(each.computed, each.bound, least_constant(p))
+        for p, each in zip(problems, seen)
+    ]
+    k = worst_of(found)
+    objective = describe(stated, problems[k].penalty)
+    claim = claim_of(GAP, found[k], stated.tol, objective, stated.fix, len(problems))
+    more = _explained_claim(Z, data.plain(model.coef_), F, rows.given.s)
+    return [claim, more], status_of(claim), marks
 
 
 def _explained_claim(Z: Array, coef: Array, F: Array, s: Array) -> Claim:
@@ -79,9 +169,7 @@ def _explained_claim(Z: Array, coef: Array, F: Array, s: Array) -> Claim:
     total = float((share @ np.square(z - share @ z)).sum())
     part = float(np.square(w @ F).sum()) / total if total > 0 else 0.0
     return Claim(
-        "explained_variance",
-        Strength.MEASURED,
-        part,
+        *("explained_variance", Strength.MEASURED, part),
         objective="share of the variance of the score, on these rows",
         detail=f"the attribute explains {100 * part:.2g} % of the score's variance",
     )
@@ -104,11 +192,11 @@ def check_penalised_network(
     model: Any, evidence: Evidence, X: Any, y: Any, sample_weight: Any, level: str
 ) -> Checked:
     """Judge a network; ``evidence``: as for ``check_network``."""
-    columns = attribute_of(model, evidence, X)
+    columns = attribute_of(model, evidence.arrays.get("sensitive"), X)
     if columns is None:
         marks = marks_of(X, y, sample_weight)
         claim = not_lent("penalised_loss", "loss with a penalty on the attribute")
-        return [claim], Status.TOL_NOT_REACHED, marks
+        return [claim], Status.UNDECIDED, marks
     lent: Any = _Lent(model, columns)
     return check_network(lent, _without(evidence), X, y, sample_weight, level)
 
