@@ -380,6 +380,38 @@ def test_parameters_set_after_the_fit_are_not_certified(rows: Any) -> None:
     kept = CovariancePenalty(LogisticRegression(), 5.0).fit(X, y, sensitive=g)
     kept.set_params(strength=0.0)
     assert certus.certify(kept, X, y, sensitive=g).status == "refuted"
+    kept.set_params(strength=5.0, estimator__C=10.0)
+    assert certus.certify(kept, X, y, sensitive=g).met is None
+    kept.estimator_.set_params(C=10.0)
+    assert certus.certify(kept, X, y, sensitive=g).met is False
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.5, 100.0])
+def test_the_gap_of_a_covariance_penalty_is_never_understated(strength: float) -> None:
+    """Against the objective itself, minimised much further."""
+    rng = np.random.default_rng(0)
+    g = rng.choice(["a", "b", "c"], 80)
+    X = rng.normal(size=(80, 4)) + 3.0 * (g == "b")[:, None]
+    y = (X[:, 0] + rng.normal(size=80) > 1).astype(int)
+    model = CovariancePenalty(LogisticRegression(tol=1e-12), strength)
+    model.fit(X, y, sensitive=g)
+    signs = np.where(y == 1, 1.0, -1.0)
+
+    def value(w: Any, b: Any) -> float:
+        z = X @ w + b
+        means = np.array([z[g == label].mean() for label in "abc"])
+        shares = np.array([np.mean(g == label) for label in "abc"])
+        between = shares @ np.square(means - z.mean())
+        loss = np.logaddexp(0, -signs * z).mean()
+        return float(loss + 0.5 * w @ w / len(y) + 0.5 * strength * between)
+
+    coef, intercept = model.coef_[0].copy(), float(model.intercept_[0])
+    least, base = value(coef, intercept), -np.mean(np.log([y.mean(), 1 - y.mean()]))
+    for size in (1e-8, 1e-5, 1e-2, 1.0):
+        model.estimator_.coef_ = (coef + size * rng.normal(size=4))[None]
+        off = value(model.coef_[0], intercept) - least
+        found = certus.certify(model, X, y, sensitive=g)
+        assert found.value >= off / base - 1e-12
 
 
 def test_the_verifier_decides_by_itself(rows: Any) -> None:

@@ -138,7 +138,8 @@ def check_covariance_penalty(
         return [claim], Status.UNDECIDED, marks
     Z = np.asarray(data.as_matrix(X), dtype=np.float64)
     data.refuse_holes(Z)
-    F = explained(Z, columns, data.weights(sample_weight, None, Z, None, len(Z)))
+    s = data.weights(sample_weight, None, Z, None, len(Z))
+    F = explained(Z, columns, s)
     witness = evidence.witness
     dual = witness.dual if isinstance(witness, LinearWitness) else None
     rows = rows_of(model, stated, X, y, sample_weight)
@@ -158,7 +159,7 @@ def check_covariance_penalty(
     k = worst_of(found)
     objective = describe(stated, problems[k].penalty)
     claim = claim_of(GAP, found[k], stated.tol, objective, stated.fix, len(problems))
-    more = _explained_claim(Z, data.plain(model.coef_), F, rows.given.s)
+    more = _explained_claim(Z, data.plain(model.coef_), F, s)
     return [claim, more], status_of(claim), marks
 
 
