@@ -8,6 +8,7 @@ is missed where the number itself is too large, and undecided where the bound is
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -107,6 +108,14 @@ def status_of(claim: Claim) -> Status:
     return Status.SOLVED if claim.met else Status.TOL_NOT_REACHED
 
 
+def replayed(claim: Claim, apart: float, limit: float) -> Claim:
+    """The claim of a run repeated; undecided where it ends ``apart`` from the model."""
+    if not claim.met or apart <= limit:
+        return claim
+    lost = f"undecided: the recorded start leads elsewhere, {apart:.1e} apart"
+    return replace(claim, met=None, detail=lost)
+
+
 def refuse_weights(model: Any, sample_weight: Any) -> None:
     """Raise where a model that was fitted without weights is judged with them."""
     if sample_weight is not None:
@@ -117,16 +126,9 @@ def refuse_weights(model: Any, sample_weight: Any) -> None:
 
 def wrong_count(what: str, found: int, asked: Any) -> Claim:
     """That a model has another number of parts than its parameters ask for."""
-    return Claim(
-        "parts",
-        Strength.PROVED,
-        float(found),
-        float(asked),
-        False,
-        theorem="counted",
-        detail=f"the model has {found} {what} where its parameters ask for {asked}",
-        fix="fit again with these parameters",
-    )
+    told = f"the model has {found} {what} where its parameters ask for {asked}"
+    number = Number(abs(float(found) - float(asked)), 0.0)
+    return proved("parts", number, 0.0, told, fix="fit again with these parameters")
 
 
 def eigen(G: Array) -> tuple[Array, Array, float]:

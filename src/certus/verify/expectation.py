@@ -22,7 +22,7 @@ from certus.certificate import Claim, Status, Strength
 from certus.verify import data
 from certus.verify.bounded import Number, U, gamma, proved, refuse_weights, verdict
 from certus.verify.data import Array
-from certus.verify.mixture import LEAST, elbo_gap, replayed
+from certus.verify.mixture import LEAST, elbo_gap, repeated
 
 OBJECTIVE = "mean over rows of log p(x | θ)"
 #: Nats by which the user's E-step may differ from the posterior.
@@ -77,7 +77,7 @@ def check(
                 params = model.m_step(X, found.q)
             levels.append(_expect(model, X, params).level)
             end = here.level.value
-            claims.append(replayed(levels, end, OBJECTIVE, stated.exact))
+            claims.append(repeated(levels, end, OBJECTIVE, stated.exact))
     marks = _fingerprint(X, len(here.rows))
     if stated.exact:
         return claims, verdict(claims, ("elbo", "monotone")), marks

@@ -31,6 +31,7 @@ from certus.verify.bounded import (
     gamma,
     proved,
     refuse_weights,
+    replayed,
     verdict,
     wrong_count,
 )
@@ -106,7 +107,7 @@ def check(
         return claims, Status.TOL_NOT_REACHED, marks
     shaped = _shape_claim(model, stated.kind)
     if not shaped.met:
-        return [_unformed(shaped), shaped], Status.TOL_NOT_REACHED, marks
+        return [_unformed(shaped, stated), shaped], Status.TOL_NOT_REACHED, marks
     means = np.asarray(model.means_, dtype=np.float64)
     roots = spread(model.precisions_cholesky_, stated.kind, *means.shape)
     theta = Theta(np.asarray(model.weights_, dtype=np.float64), means, roots)
@@ -185,16 +186,10 @@ def _inverse_error(model: Any, kind: str) -> Number:
     return Number(worst, g)
 
 
-def _unformed(shaped: Claim) -> Claim:
-    return Claim(
-        "step_gain",
-        Strength.PROVED,
-        np.inf,
-        0.0,
-        False,
-        detail=f"no step can be taken from parameters that are none: {shaped.detail}",
-        fix=shaped.fix,
-    )
+def _unformed(shaped: Claim, stated: Statement) -> Claim:
+    lost = f"no step can be taken from parameters that are none: {shaped.detail}"
+    gain = Number(math.inf, 0.0)
+    return proved("step_gain", gain, stated.tol, lost, fix=shaped.fix)
 
 
 # -- claims -----------------------------------------------------------------------
@@ -342,10 +337,10 @@ def _monotone_claim(
         now = after
     levels.append(level_of(X, now, stated.hard))
     end = level_of(X, theta, stated.hard).value
-    return replayed(levels, end, _objective(stated.hard), exact=stated.reg == 0)
+    return repeated(levels, end, _objective(stated.hard), exact=stated.reg == 0)
 
 
-def replayed(levels: list[Number], end: float, objective: str, exact: bool) -> Claim:
+def repeated(levels: list[Number], end: float, objective: str, exact: bool) -> Claim:
     """The claim ``monotone`` of steps repeated, which should end at ``end``."""
     values = [level.value for level in levels]
     drop = max([0.0, *(a - b for a, b in pairwise(values))])
@@ -363,11 +358,14 @@ def replayed(levels: list[Number], end: float, objective: str, exact: bool) -> C
         theorem="L(θ⁺) ≥ ELBO(q, θ⁺) ≥ ELBO(q, θ) = L(θ), for an exact M-step",
         fix="see that the M-step maximises E_q log p(x, z | θ)",
     )
-    words = dict(vars(claim))
-    if not exact:
-        words |= {"strength": Strength.MEASURED, "target": None, "met": None, "fix": ""}
-        words["value"] = drop if drop > off else 0.0
-    elif claim.met and not apart <= APART * (1 + abs(end)):
-        words |= {"met": None}
-        words["detail"] = f"undecided: the start leads elsewhere, {apart:.1e} apart"
-    return Claim(**words)
+    if exact:
+        return replayed(claim, apart, APART * (1 + abs(end)))
+    value = drop if drop > off else 0.0
+    return Claim(
+        "monotone",
+        Strength.MEASURED,
+        value,
+        objective=objective,
+        allowance=off,
+        detail=fell if value else claim.detail,
+    )
