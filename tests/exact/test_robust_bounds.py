@@ -15,26 +15,50 @@ from torch.nn import functional as F
 from certus.deep import operator_norms
 from certus.nets import MLP
 from certus.robust import PGD, ThreatModel, attack, lipschitz_bound
-from certus.robust.abstract import Abstract, Memory, Rounding
-from certus.robust.certified import certified_radii, interval_margins
-from certus.robust.intervals import Start
-from certus.robust.lipschitz import Ground, Reach, operator_norm
 from certus.robust.proving import prove
 from certus.robust.recognise import as_target
+from certus.robust.tracing import Traced, traced
+from certus.verify import lipschitz_constant, reach, robustness
+from certus.verify.boxes import Boxes, Start
+from certus.verify.layers import operations, operator_norm, walk, written_out
 
 NORMS = [1.0, 2.0, math.inf]
-EXACT = Rounding.of(torch.float64)
 
 
-class Caught(Abstract):
-    """Keeps the linear map that a layer is."""
+def read_off(module, X):
+    """The layers of a module of rows like these."""
+    with torch.no_grad():
+        return traced(module, X.shape, torch.float64)
 
-    def __init__(self, shape):
-        self.shape = torch.Size((1, *shape))
 
-    def linear(self, step):
-        self.step = step
-        return self
+def caught(layer, shape):
+    """The linear map that a layer is."""
+    rows = layer(Traced((1, *shape), torch.float64))
+    network = read_off(nn.Sequential(layer, nn.Flatten()), np.zeros((1, *shape)))
+    assert rows.shape[0] == 1
+    return operations(network)[0]
+
+
+def passed(module, X, y, threat, most=1.0):
+    """What the verifier knows of a network before it proves anything."""
+    given = (read_off(module, X), np.asarray(X), np.asarray(y), threat, [most])
+    return robustness._Pass(*given, None, False)
+
+
+def certified_radii(module, X, y, threat, most=1.0):
+    return passed(module, X, y, threat, most)._radii(np.arange(len(X)))
+
+
+def interval_margins(module, X, y, threat):
+    return passed(module, X, y, threat)._margins(np.arange(len(X)), threat.radius)
+
+
+def interval(module, X, threat):
+    """Between what the outputs of a module lie."""
+    steps = read_off(nn.Sequential(module, nn.Flatten()), X)
+    boxes = Boxes(threat, steps.precision)
+    with np.errstate(all="ignore"):
+        return boxes.interval(walk(steps, operations(steps), Start(X), boxes))
 
 
 def seeded(make, seed=0):
@@ -86,30 +110,35 @@ LAYERS = {
 def test_norms_of_layers_are_never_below_those_of_their_matrices(name):
     make, shape = LAYERS[name]
     layer = seeded(make)
-    A, step = matrix(layer, shape), layer(Caught(shape)).step
-    shape = torch.Size(shape)
+    A, step = matrix(layer, shape), caught(layer, shape)
+    # Both ways through the map give its matrix.
+    for steps in ((step,), (step, step._replace(weight=None, key=1))[:1]):
+        np.testing.assert_allclose(written_out(steps, shape, 1 << 22), A, atol=1e-12)
     # The largest singular value, but for the slack.
     truth = np.linalg.norm(A, 2)
-    assert truth <= operator_norm(step, 2, shape) <= truth * (1 + 1e-9)
+    assert truth <= operator_norm(step, 2, shape, 1 << 22) <= truth * (1 + 1e-9)
     # Sums over kernels count terms that fall into the padding.
     for p, order in ((1, 1), (math.inf, np.inf)):
-        assert np.linalg.norm(A, order) <= operator_norm(step, p, shape) * (1 + 1e-12)
+        assert np.linalg.norm(A, order) <= operator_norm(step, p, shape, 1 << 22) * (
+            1 + 1e-12
+        )
     if name in ("dense", "convolution", "by channel", "mean pooling", "batch norm"):
-        assert operator_norm(step, 1, shape) < np.linalg.norm(A, 1) * (1 + 1e-9)
+        assert operator_norm(step, 1, shape, 1 << 22) < np.linalg.norm(A, 1) * (
+            1 + 1e-9
+        )
     # Between them for any other p: Hölder's inequality for some vectors.
-    bound, rng = operator_norm(step, 3, shape), np.random.default_rng(0)
+    bound, rng = operator_norm(step, 3, shape, 1 << 22), np.random.default_rng(0)
     for v in rng.standard_normal((200, A.shape[1])):
         assert np.linalg.norm(A @ v, 3) <= bound * np.linalg.norm(v, 3)
 
 
-def test_what_is_too_large_for_singular_values_is_bounded_by_sums(monkeypatch):
+def test_what_is_too_large_for_singular_values_is_bounded_by_sums():
     layer = seeded(lambda: nn.Conv2d(2, 3, 3, padding=1))
     step, truth = (
-        layer(Caught((2, 5, 6))).step,
+        caught(layer, (2, 5, 6)),
         np.linalg.norm(matrix(layer, (2, 5, 6)), 2),
     )
-    monkeypatch.setattr("certus.robust.lipschitz.SINGULAR", 10)
-    found = operator_norm(step, 2, torch.Size((2, 5, 6)))
+    found = operator_norm(step, 2, (2, 5, 6), 10)
     assert truth < found == pytest.approx(math.sqrt(step.norm_1 * step.norm_inf))
 
 
@@ -194,12 +223,8 @@ def test_no_row_in_the_ball_has_a_margin_below_the_certified_one(network, p):
     target, rng = as_target(module, X), np.random.default_rng(0)
     y, radius = target.labels(X), {1.0: 0.3, 2.0: 0.1, math.inf: 0.03}[p]
     threat = ThreatModel(p, radius, 0.0, 1.0)
-    rows, own = torch.as_tensor(X), torch.as_tensor(y)
-    with torch.no_grad():
-        ground = Ground(p, 1.0, EXACT, Memory())
-        radii = certified_radii(module, rows, own, threat, ground).numpy()
-        low = interval_margins(module, rows, own, threat, EXACT, Memory())
-    low = low.amin(dim=1).numpy()
+    radii = certified_radii(module, X, y, threat)
+    low = interval_margins(module, X, y, threat).min(axis=1)
     tried = [threat.draw(X, rng) for _ in range(20)]
     found = attack(module, X, y, threat, PGD(steps=10, stop=False), random_state=0)
     tried.append(found.X_hat)
@@ -222,16 +247,19 @@ def test_certified_radii_of_a_linear_network_are_exact(p):
     X = np.random.default_rng(0).normal(size=(30, 5))
     A, y = matrix(module, (5,)), module(torch.as_tensor(X)).argmax(dim=1)
     with torch.no_grad():
-        threat, ground = ThreatModel(p, 1.0), Ground(p, 1.0, EXACT, Memory())
-        found = certified_radii(module, torch.as_tensor(X), y, threat, ground)
-        z = module(torch.as_tensor(X)).numpy()
-    for row, own, score in zip(found.numpy(), y.numpy(), z):
+        threat, z = ThreatModel(p, 1.0), module(torch.as_tensor(X)).numpy()
+    found = certified_radii(module, X, y, threat)
+    for row, own, score in zip(found, y.numpy(), z):
         truth = min(
             (score[own] - score[j]) / np.linalg.norm(A[own] - A[j], threat.dual)
             for j in range(3)
             if j != own
         )
         assert truth * (1 - 1e-6) < row <= truth
+        # The proof itself: up to there and no farther.
+        near = [truth * (1 - 1e-9), truth * (1 + 1e-9)]
+    proof = prove(as_target(module, X), X[-1:], y[-1:].numpy(), threat, near)
+    assert proof.certified.tolist() == [[True], [False]] and "exact" in proof.method
 
 
 def test_intervals_of_one_layer_are_those_of_all_corners():
@@ -240,7 +268,7 @@ def test_intervals_of_one_layer_are_those_of_all_corners():
     X = np.random.default_rng(0).uniform(0, 1, (5, 4))
     threat = ThreatModel("linf", 0.3, 0.0, 1.0)
     with torch.no_grad():
-        found = module(Start(torch.as_tensor(X), threat, EXACT, Memory()))
+        found = interval(module, X, threat)
         low, high = np.maximum(X - 0.3, 0), np.minimum(X + 0.3, 1)
         corners = [
             module(torch.as_tensor(np.where(pick, high, low))).numpy()
@@ -248,16 +276,15 @@ def test_intervals_of_one_layer_are_those_of_all_corners():
         ]
     np.testing.assert_allclose(found.low, np.min(corners, axis=0), atol=1e-12)
     np.testing.assert_allclose(found.high, np.max(corners, axis=0), atol=1e-12)
-    assert (found.low.numpy() <= np.min(corners, axis=0)).all()
-    assert (found.high.numpy() >= np.max(corners, axis=0)).all()
+    assert (found.low <= np.min(corners, axis=0)).all()
+    assert (found.high >= np.max(corners, axis=0)).all()
 
 
 @pytest.mark.parametrize("p", [1.0, 2.0])
 def test_intervals_of_one_layer_over_a_ball_are_attained(p):
     module = seeded(lambda: nn.Linear(4, 6))
     X, threat = np.zeros((1, 4)), ThreatModel(p, 0.5)
-    with torch.no_grad():
-        found = module(Start(torch.as_tensor(X), threat, EXACT, Memory())).interval()
+    found = interval(module, X, threat)
     W = matrix(module, (4,))
     reach = 0.5 * np.linalg.norm(W, threat.dual, axis=1)
     np.testing.assert_allclose((found.high - found.low)[0] / 2, reach, rtol=1e-8)
@@ -301,23 +328,39 @@ BENDS = {
 }
 
 
+class Written(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def pair(bend):
+    """A bend of both of two entries: a single one would stand beside a score of 0."""
+    return lambda x: bend(x.reshape(-1, 2))
+
+
 @pytest.mark.parametrize("name", BENDS)
 def test_bends_are_between_what_they_reach_and_no_steeper_than_said(name):
     bend, rng = BENDS[name], np.random.default_rng(0)
     X, threat = rng.uniform(-4, 4, (60, 1)), ThreatModel("linf", 0.8)
     grid = torch.as_tensor(X + np.linspace(-0.8, 0.8, 2001))
     reached = bend(grid)
-    found = bend(Start(torch.as_tensor(X), threat, EXACT, Memory()))
-    low, high = reached.amin(dim=1), reached.amax(dim=1)
-    assert (found.low[:, 0] <= low).all() and (found.high[:, 0] >= high).all()
-    assert (found.low[:, 0] > low - 1e-3).all() and (
-        found.high[:, 0] < high + 1e-3
+    found = interval(Written(bend), X, threat)
+    low, high = reached.amin(dim=1).numpy(), reached.amax(dim=1).numpy()
+    assert (found.low[:, -1] <= low).all() and (found.high[:, -1] >= high).all()
+    assert (found.low[:, -1] > low - 1e-3).all() and (
+        found.high[:, -1] < high + 1e-3
     ).all()
     whole = torch.linspace(-8, 8, 200_001, dtype=torch.float64)
     steepest = float((bend(whole).diff() / whole.diff()).abs().max())
-    reach = bend(Reach.of(torch.zeros(1, 1).double(), Ground(2, 1, EXACT, Memory())))
-    assert steepest <= reach.constant * (1 + 1e-9)
-    assert reach.constant < steepest * 1.001
+    constant = lipschitz_constant(read_off(Written(pair(bend)), X.repeat(2, 1)), 2)
+    assert steepest <= constant * (1 + 1e-9)
+    assert constant < steepest * 1.001
 
 
 class Twice(nn.Module):
@@ -351,12 +394,10 @@ def test_the_product_is_attained_where_layers_stretch_alike(name, p):
     assert constant <= found.constant <= constant * (1 + 1e-8)
     if name != "sum":  # whose second branch is flat at one of the rows
         assert found.looseness == pytest.approx(1.0, abs=1e-6)
+    threat = ThreatModel(p, 1.0)
+    radius = float(certified_radii(module, X[:1], np.array([0]), threat)[0])
     with torch.no_grad():
-        ground = Ground(p, 1.0, EXACT, Memory())
-        rows, y = torch.as_tensor(X[:1]), torch.tensor([0])
-        threat = ThreatModel(p, 1.0)
-        radius = float(certified_radii(module, rows, y, threat, ground)[0])
-        z = module(rows)[0]
+        z = module(torch.as_tensor(X[:1]))[0]
     # As far as the nearest boundary: the margin by the slope of z_0 − z_1.
     truth = float(z[0] - z[1]) / (constant * np.linalg.norm([1, -1], threat.dual))
     assert truth * (1 - 1e-6) < radius <= truth
@@ -455,15 +496,13 @@ def test_constants_are_computed_once_for_all_radii_and_blocks(monkeypatch):
     X = np.random.default_rng(0).uniform(0, 1, (50, 5))
     target = as_target(module, X)
     calls = []
-    kept = torch.linalg.matrix_norm
-    monkeypatch.setattr("certus.robust.proving.TOGETHER", 8)
-    monkeypatch.setattr(
-        torch.linalg, "matrix_norm", lambda *a: calls.append(a) or kept(*a)
-    )
+    kept = reach.operator_norm
+    monkeypatch.setattr(robustness, "TOGETHER", 8)
+    monkeypatch.setattr(reach, "operator_norm", lambda *a: calls.append(a) or kept(*a))
     y, threat = target.labels(X), ThreatModel("l2", 0.2)
     proof = prove(target, X, y, threat, [0.05, 0.1, 0.2])
     assert len(calls) == 2
-    monkeypatch.setattr("certus.robust.proving.TOGETHER", 256)
+    monkeypatch.setattr(robustness, "TOGETHER", 256)
     assert (proof.certified == prove(target, X, y, threat, [0.05, 0.1, 0.2])[0]).all()
 
 

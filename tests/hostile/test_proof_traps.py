@@ -10,9 +10,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from certus.robust import ThreatModel, lipschitz_bound
-from certus.robust.abstract import Rounding
 from certus.robust.proving import certified_rows
 from certus.robust.recognise import as_target
+from certus.robust.tracing import precision_of
 
 
 class Trap(nn.Module):
@@ -204,15 +204,15 @@ def test_what_sets_of_rows_cannot_do_is_refused_in_words(name):
 
 
 def test_products_in_fewer_digits_count_as_such():
-    plain = Rounding.of(torch.float32).unit
+    plain = precision_of(torch.float32).unit
     before = torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision("medium")
-        assert Rounding.of(torch.float32).unit > 2.0**-9
-        assert Rounding.of(torch.float64).unit < 1e-15
+        assert precision_of(torch.float32).unit > 2.0**-9
+        assert precision_of(torch.float64).unit < 1e-15
     finally:
         torch.set_float32_matmul_precision(before)
-    assert Rounding.of(torch.float32, torch.device("cuda")).unit > 1000 * plain
+    assert precision_of(torch.float32, torch.device("cuda")).unit > 1000 * plain
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2"])

@@ -20,12 +20,13 @@ from certus.base import check_number, generator_of
 from certus.robust.attacks import DeepFool, OneStep, Worst
 from certus.robust.black_box import Search
 from certus.robust.boundary import Boundary
-from certus.robust.bracket import Bracket, RobustAccuracy, bracket
+from certus.robust.bracket import Bracket, RobustAccuracy, allowed, bracket
 from certus.robust.judging import attack, chosen_attack, prepared
 from certus.robust.pgd import PGD
-from certus.robust.proving import Proof, prove
+from certus.robust.proving import prove
 from certus.robust.target import Array, Target
 from certus.threat import ThreatModel
+from certus.verify import Proof, accuracy_claim, refuted
 
 __all__ = ["Bracket", "RobustAccuracy", "robust_accuracy"]
 
@@ -111,17 +112,18 @@ def robust_accuracy(
         *(begin + seconds, generator_of(random_state)),
     )
     fooled = [tried.distances <= radius for radius in levels]
-    proof, notes = _agreeing(proof, fooled)
+    proof = refuted(proof, fooled)
+    notes: tuple[str, ...] = ()
     if not (proof.complete and tried.complete):
-        notes += ("the time limit left some rows unproved or some attacks untried",)
+        notes = ("the time limit left some rows unproved or some attacks untried",)
     curve = tuple(
         bracket(radius, a, ~b, delta)
         for radius, a, b in zip(levels, proof.certified, fooled)
     )
     return RobustAccuracy(
         *(threat, curve, proof.certified[-1], fooled[-1], proof.method, proof.refused),
-        *(_names(chosen), tried.masked, delta, notes),
-        time.perf_counter() - start,
+        *(_names(chosen), tried.masked, delta, accuracy_claim(proof, allowed(threat))),
+        *(notes, time.perf_counter() - start),
     )
 
 
@@ -163,25 +165,13 @@ def _proof(
     deadline: float,
 ) -> Proof:
     """What is proved of all rows: those predicted wrongly are not robust."""
-    found = prove(target, X[right], true[right], threat, levels, deadline)
+    found = prove(
+        target, X[right], true[right], threat, levels, deadline, predicted=True
+    )
     certified = np.zeros((len(levels), len(X)), dtype=bool)
     certified[:, right] = found.certified
     certified[0] = right  # no change is allowed, and the model was asked
     return found._replace(certified=certified)
-
-
-def _agreeing(proof: Proof, fooled: list[Array]) -> tuple[Proof, tuple[str, ...]]:
-    """No proof at all where an attack refutes it: the model is not what it says."""
-    refuted = sum(int((a & b).sum()) for a, b in zip(proof.certified[1:], fooled[1:]))
-    if not refuted:
-        return proof, ()
-    certified = np.zeros_like(proof.certified)
-    certified[0] = proof.certified[0]
-    reason = (
-        "nothing is proved: an attack fooled rows that the layers say are robust, so "
-        "that the model does not compute what its layers say"
-    )
-    return proof._replace(certified=certified, method=reason, refused=True), ()
 
 
 class _Tried(NamedTuple):

@@ -74,6 +74,8 @@ class RobustAccuracy:
         by gradients had failed; None if there were not both.
     delta : float
         Failure probability of the statement about new rows.
+    proved : Claim
+        What the verifier says of the certified rows.
     notes : tuple of str
         What else should be known.
     seconds : float
@@ -89,6 +91,7 @@ class RobustAccuracy:
     attacks: tuple[str, ...]
     masked: int | None
     delta: float
+    proved: Claim
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
 
@@ -115,12 +118,12 @@ class RobustAccuracy:
     @property
     def norm(self) -> str:
         """The norm of the threat, as people write it."""
-        return _NORMS.get(self.threat.norm, f"l{self.threat.norm:g}")
+        return norm_name(self.threat)
 
     @property
     def allowed(self) -> str:
         """What is allowed, in words."""
-        return f"{self.norm} change up to {number(self.threat.radius)}"
+        return allowed(self.threat)
 
     @property
     def gradients_masked(self) -> bool:
@@ -147,23 +150,8 @@ class RobustAccuracy:
     @property
     def claims(self) -> tuple[Claim, ...]:
         """The statements by strength: proved, measured, statistical; or refused."""
-        found = [self._proved(), self._attacked(), self._expected()]
+        found = [self.proved, self._attacked(), self._expected()]
         return (*found, self._masking()) if self.gradients_masked else tuple(found)
-
-    def _proved(self) -> Claim:
-        if self.refused:
-            return Claim("certified_accuracy", Strength.REFUSED, detail=self.method)
-        rows, where = f"{self.n_samples:,} rows", self.allowed
-        return Claim(
-            "certified_accuracy",
-            Strength.PROVED,
-            self.lower,
-            objective=f"share of the {rows} whose class is right under any {where}",
-            theorem=self.method,
-            detail=f"at least {_share(self.lower)} of {rows}: {self.method}"
-            if self.lower
-            else f"of none of {rows}: bounds {self.method} are too wide",
-        )
 
     def _attacked(self) -> Claim:
         rows, where = f"{self.n_samples:,} rows", self.allowed
@@ -270,6 +258,16 @@ class RobustAccuracy:
             f"<div><strong>{html.escape(self.verdict)}</strong></div>{notes}"
             f"<table>{head}{body}</table></div>"
         )
+
+
+def norm_name(threat: ThreatModel) -> str:
+    """The norm of a threat, as people write it."""
+    return _NORMS.get(threat.norm, f"l{threat.norm:g}")
+
+
+def allowed(threat: ThreatModel) -> str:
+    """What a threat allows, in words."""
+    return f"{norm_name(threat)} change up to {number(threat.radius)}"
 
 
 def _share(value: float) -> str:

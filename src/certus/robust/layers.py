@@ -1,10 +1,8 @@
-"""What each function of torch does to a set of rows.
+"""Which layer of ``certus.layers`` each function of torch is.
 
-A linear map with bounds of its norms, a function of one entry with its steepest slope,
-a maximum, a rearrangement; or all that a softmax leaves, an order.
-
-Whatever is not in the tables at the end, or is called in a way that has no bound here,
-raises :class:`~certus.robust.abstract.Unknown`.
+A linear map, a function of one entry, a maximum, a rearrangement; or all that a softmax
+leaves, an order. Whatever is not in the tables at the end, or is called in a way that
+has no bound, raises :class:`~certus.robust.tracing.Unknown`.
 """
 
 from __future__ import annotations
@@ -13,37 +11,31 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from certus.robust.abstract import Abstract, Function, Map, Ranked, Unknown
+from certus import layers as net
+from certus.robust.tracing import Traced, Unknown
 
 # -- linear maps -------------------------------------------------------------------
 
 
-def _sums(weight: Tensor, axes: tuple[int, ...]) -> float:
-    return float(weight.abs().double().sum(dim=axes).max()) if weight.numel() else 0.0
+def _numbers(value: Any) -> Any:
+    """A tensor as float64 numbers; nothing as 0."""
+    return 0.0 if value is None else value.detach().double().cpu().numpy()
 
 
-def _linear(x: Abstract, weight: Tensor, bias: Any = None) -> Any:
-    W = weight.detach().double()
-    offset = 0.0 if bias is None else bias.detach().double()
-    return x.linear(
-        Map(
-            lambda v: F.linear(v, W),
-            lambda v: F.linear(v, W.abs()),
-            offset,
-            _sums(W, (0,)),
-            _sums(W, (1,)),
-            W.shape[1],
-            W,
-        )
-    )
+def _linear(x: Traced, weight: Tensor, bias: Any = None) -> Any:
+    W = _numbers(weight)
+    if W.ndim != 2 or not x.shape[1:] or x.shape[-1] != W.shape[1]:
+        raise Unknown("a product with anything but a matrix has no known bound")
+    return x.after(net.Dense(W, _numbers(bias)), (*x.shape[1:-1], len(W)))
 
 
 def _conv2d(
-    x: Abstract,
+    x: Traced,
     weight: Tensor,
     bias: Any = None,
     stride: Any = 1,
@@ -51,26 +43,36 @@ def _conv2d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Any:
-    W = weight.detach().double()
-    offset = 0.0 if bias is None else bias.detach().double()[:, None, None]
-    more = stride, padding, dilation, groups
-    # Each input entry meets each kernel entry at most once: zeros around it only drop
-    # terms, so that these sums bound the columns and the rows of the operator.
-    by_input = W.reshape(groups, -1, *W.shape[1:]) if groups > 1 else W[None]
-    return x.linear(
-        Map(
-            lambda v: F.conv2d(v, W, None, *more),
-            lambda v: F.conv2d(v, W.abs(), None, *more),
-            offset,
-            _sums(by_input, (1, 3, 4)),
-            _sums(W, (1, 2, 3)),
-            math.prod(W.shape[1:]),
-        )
+    if x.ndim != 4:
+        raise Unknown("a convolution of anything but images has no known bound")
+    out = F.conv2d(
+        _empty(x), weight.to("meta"), None, stride, padding, dilation, groups
     )
+    gaps = _pair(dilation)
+    around = _around(padding, weight.shape[2:], gaps)
+    layer = net.Convolution(
+        *(_numbers(weight), _numbers(bias), _pair(stride), around, gaps, groups)
+    )
+    return x.after(layer, out.shape[1:])
+
+
+def _empty(x: Traced) -> Tensor:
+    """A tensor without numbers, that functions give the right shapes for."""
+    return torch.empty(x.shape, dtype=x.dtype, device="meta")
+
+
+def _around(padding: Any, size: Any, gaps: Any) -> Any:
+    """Zeros on both sides of both axes."""
+    if padding == "valid":
+        padding = 0
+    if padding == "same":
+        whole = [d * (k - 1) for k, d in zip(size, gaps)]
+        return tuple((n // 2, n - n // 2) for n in whole)
+    return tuple((n, n) for n in _pair(padding))
 
 
 def _batch_norm(
-    x: Abstract,
+    x: Traced,
     mean: Tensor,
     variance: Tensor,
     weight: Any = None,
@@ -81,92 +83,126 @@ def _batch_norm(
 ) -> Any:
     if training:
         raise Unknown("batch normalisation in training mode has no known bound")
-    shape = (-1,) + (1,) * (x.ndim - 2)
 
-    def spread(v: Any) -> Tensor:
-        return torch.as_tensor(v).detach().double().reshape(shape)
+    def spread(v: Any) -> Any:
+        return np.reshape(_numbers(v), (-1,) + (1,) * (x.ndim - 2))
 
-    c = spread(1 / (variance.double() + eps).sqrt())
+    c = 1 / np.sqrt(spread(variance) + eps)
     c = c if weight is None else c * spread(weight)
     shift = spread(mean) * c
-    own = torch.zeros_like(shift) if bias is None else spread(bias)
+    own = np.zeros_like(shift) if bias is None else spread(bias)
     # However it is arranged, some eight roundings of these sizes.
-    heft, most = shift.abs() + own.abs(), float(c.abs().max())
-    times, bounding = (lambda v: v * c), (lambda v: v * c.abs())
-    return x.linear(Map(times, bounding, own - shift, most, most, 8, None, heft))
-
-
-def _avg_pool2d(x: Abstract, kernel_size: Any, *args: Any, **kwargs: Any) -> Any:
-    def pool(v: Tensor) -> Tensor:
-        return F.avg_pool2d(v, kernel_size, *args, **kwargs)
-
-    return _averaged(x, pool, math.prod(_pair(kernel_size)))
+    heft = np.abs(shift) + np.abs(own)
+    return x.after(net.Scaling(c, own - shift, heft, 8), x.shape[1:])
 
 
 def _pair(size: Any) -> tuple[int, ...]:
-    return (size, size) if isinstance(size, int) else tuple(size)
+    found = (size, size) if isinstance(size, int) else tuple(size)
+    return found * 2 if len(found) == 1 else found
 
 
-def _averaged(x: Abstract, pool: Callable[[Tensor], Tensor], terms: int) -> Any:
-    """Means of entries: rows of the operator sum to one, columns by what they meet."""
-    probe = torch.ones((1, *x.shape[1:]), dtype=torch.float64, requires_grad=True)
-    with torch.enable_grad():
-        out = pool(probe)
-        (columns,) = torch.autograd.grad(out.sum(), probe)
-    if not float(out.detach().min()) >= 0:
+def _avg_pool2d(
+    x: Traced,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Any:
+    options = kernel_size, stride, padding, ceil_mode, count_include_pad
+    out = F.avg_pool2d(_empty(x), *options, divisor_override)
+    size, pad = _pair(kernel_size), _pair(padding)
+    step = _pair(stride) if stride else size
+    axes = []
+    for n, k, s, p, count in zip(x.shape[-2:], size, step, pad, out.shape[-2:]):
+        first = np.arange(count) * s - p
+        last = np.minimum(first + k, n + p)
+        inside = np.maximum(first, 0), np.minimum(last, n)
+        counted = last - first if count_include_pad else inside[1] - inside[0]
+        axes.append((_windows(*inside, n), counted))
+    (rows, high), (columns, wide) = axes
+    divisor = divisor_override if divisor_override else np.outer(high, wide)
+    if not np.all(np.asarray(divisor) > 0):
         raise Unknown("a mean with a negative divisor has no known bound")
-    most = float(columns.max()), float(out.detach().max())
-    return x.linear(Map(pool, pool, 0.0, *most, terms))
+    return x.after(net.MeanPool(rows, columns, divisor), out.shape[1:])
+
+
+def _windows(first: Any, last: Any, n: int) -> Any:
+    """1 from the first entry of each window to before the last, else 0."""
+    at = np.arange(n)
+    return ((first[:, None] <= at) & (at < last[:, None])).astype(np.float64)
+
+
+def _adaptive(x: Traced, output_size: Any) -> Any:
+    out = F.adaptive_avg_pool2d(_empty(x), output_size)
+    sides = []
+    for n, count in zip(x.shape[-2:], out.shape[-2:]):
+        i = np.arange(count)
+        sides.append(_windows(i * n // count, -(-(i + 1) * n // count), n))
+    divisor = np.outer(*(side.sum(axis=1) for side in sides))
+    rows, columns = sides
+    return x.after(net.MeanPool(rows, columns, divisor), out.shape[1:])
+
+
+def _mean(x: Traced, dim: Any = None, keepdim: bool = False) -> Any:
+    axes = (dim,) if isinstance(dim, int) else dim
+    if axes is None or any(axis % x.ndim == 0 for axis in axes):
+        raise Unknown("a mean over rows has no known bound")
+    axes = sorted({axis % x.ndim for axis in axes})
+    kept = [axis for axis in range(x.ndim) if axis not in axes]
+    terms = math.prod(x.shape[axis] for axis in axes)
+    inner = moved(x, lambda v: v.permute(*kept, *axes).flatten(len(kept)))
+    found = _linear(inner, torch.full((1, terms), 1 / terms, dtype=torch.float64))
+    shape = _empty(x).mean(dim=dim, keepdim=keepdim).shape
+    return moved(found, lambda v: v.reshape(len(v), *shape[1:]))
 
 
 def _scaled(x: Any, factor: Any) -> Any:
-    if not isinstance(x, Abstract):
-        if isinstance(factor, Abstract):
+    if not isinstance(x, Traced):
+        if isinstance(factor, Traced):
             x, factor = factor, x
         else:
             return x * factor
-    if isinstance(factor, Abstract):
+    if isinstance(factor, Traced):
         raise Unknown("a product of two branches has no known bound")
     c = _constant(factor, x)
-    if not c.numel():
+    if not c.size:
         raise Unknown("a product with nothing has no known bound")
-    most = float(c.abs().max())
-    return x.linear(Map(lambda v: v * c, lambda v: v * c.abs(), 0.0, most, most))
+    return x.after(net.Scaling(c), x.shape[1:])
 
 
 def _add(x: Any, other: Any, alpha: float = 1.0) -> Any:
-    if not isinstance(x, Abstract):
+    if not isinstance(x, Traced):
         x, other, alpha = _scaled(other, alpha), x, 1.0
-    if isinstance(other, Abstract):
+    if isinstance(other, Traced):
         if x.shape != other.shape:
             raise Unknown("a sum of branches of different shapes has no known bound")
-        return x.added(other if alpha == 1 else _scaled(other, alpha))
-    c = _constant(other, x) * alpha
-    return x.linear(Map(lambda v: v, lambda v: v, c, 1.0, 1.0))
+        more = other if alpha == 1 else _scaled(other, alpha)
+        return x.after(net.Sum(), x.shape[1:], more)
+    return x.after(net.Scaling(1.0, _constant(other, x) * alpha), x.shape[1:])
 
 
 def _subtract(x: Any, other: Any, alpha: float = 1.0) -> Any:
     return _add(x, other, -alpha)
 
 
-def _constant(value: Any, x: Abstract) -> Tensor:
+def _constant(value: Any, x: Traced) -> Any:
     """Numbers that each meet one entry of x: a longer shape would repeat entries."""
     # A plain number is first brought to the precision of the network.
     kind = value.dtype if isinstance(value, Tensor) else x.dtype
     c = torch.as_tensor(value, dtype=kind).detach().to(torch.float64)
     if torch.broadcast_shapes(c.shape, x.shape) != x.shape:
         raise Unknown("a step that repeats entries has no known bound")
-    if c.ndim == x.ndim and c.shape[0] != 1:
-        raise Unknown("numbers of their own for each row have no known bound")
-    return c
+    if c.ndim == x.ndim:
+        if c.shape[0] != 1:
+            raise Unknown("numbers of their own for each row have no known bound")
+        c = c[0]
+    return c.cpu().numpy()
 
 
 def _matmul(x: Any, matrix: Any) -> Any:
-    if (
-        not isinstance(x, Abstract)
-        or not isinstance(matrix, Tensor)
-        or matrix.ndim != 2
-    ):
+    if not isinstance(x, Traced) or not isinstance(matrix, Tensor) or matrix.ndim != 2:
         raise Unknown("a product with anything but a matrix has no known bound")
     return _linear(x, matrix.T)
 
@@ -174,68 +210,69 @@ def _matmul(x: Any, matrix: Any) -> Any:
 # -- functions of one entry --------------------------------------------------------
 
 
-def _entry(
-    apply: Any, slope: float, lowest: float | None = None, exact: bool = False
-) -> Any:
-    def handler(x: Abstract, *args: Any, inplace: bool = False, **kwargs: Any) -> Any:
-        def function(v: Tensor) -> Tensor:
-            return apply(v, *args, **kwargs)
+def _bent(x: Traced, name: str, *constants: float) -> Any:
+    numbers = tuple(float(constant) for constant in constants)
+    return x.after(net.Bend(name, numbers), x.shape[1:])
 
-        return x.entrywise(Function(function, slope, lowest, exact))
+
+def _bend(name: str) -> Any:
+    def handler(x: Traced, inplace: bool = False) -> Any:
+        return _bent(x, name)
 
     return handler
 
 
-def _leaky(x: Abstract, negative_slope: float = 0.01, inplace: bool = False) -> Any:
+def _leaky(x: Traced, negative_slope: float = 0.01, inplace: bool = False) -> Any:
     if negative_slope < 0:
         raise Unknown("a leaky ReLU of negative slope has no known bound")
-    slope = max(1.0, float(negative_slope))
-    return x.entrywise(Function(lambda v: F.leaky_relu(v, negative_slope), slope))
+    return _bent(x, "leaky_relu", negative_slope)
 
 
-def _elu(x: Abstract, alpha: float = 1.0, inplace: bool = False) -> Any:
+def _elu(x: Traced, alpha: float = 1.0, inplace: bool = False) -> Any:
     if alpha < 0:
         raise Unknown("an ELU of negative alpha has no known bound")
-    return x.entrywise(Function(lambda v: F.elu(v, alpha), max(1.0, float(alpha))))
+    return _bent(x, "elu", alpha)
 
 
-def _softplus(x: Abstract, beta: float = 1.0, threshold: float = 20.0) -> Any:
+def _softplus(x: Traced, beta: float = 1.0, threshold: float = 20.0) -> Any:
     if beta <= 0 or threshold < 20:
         raise Unknown("a softplus that breaks off early has no known bound")
-    jump = math.log1p(math.exp(-threshold)) / beta
-    return x.entrywise(
-        Function(lambda v: F.softplus(v, beta, threshold), 1.0, jump=jump)
-    )
+    return _bent(x, "softplus", beta, threshold)
 
 
 def _hardtanh(
-    x: Abstract, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+    x: Traced, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 ) -> Any:
-    return x.entrywise(Function(lambda v: v.clamp(min_val, max_val), 1.0))
+    return _bent(x, "clamp", min_val, max_val)
 
 
-def _clamp(x: Abstract, min: Any = None, max: Any = None) -> Any:
-    if any(isinstance(end, (Tensor, Abstract)) for end in (min, max)):
+def _clamp(x: Traced, min: Any = None, max: Any = None) -> Any:
+    if any(isinstance(end, (Tensor, Traced)) for end in (min, max)):
         raise Unknown("limits of their own for each entry have no known bound")
-    return x.entrywise(Function(lambda v: v.clamp(min, max), 1.0))
+    low = -math.inf if min is None else min
+    return _bent(x, "clamp", low, math.inf if max is None else max)
 
 
-def _gelu(x: Abstract, approximate: str = "none") -> Any:
+def _gelu(x: Traced, approximate: str = "none") -> Any:
     if approximate != "none":
         raise Unknown("an approximate GELU has no known bound")
-    return x.entrywise(Function(F.gelu, 1.129, -0.7517915246935645))
+    return _bent(x, "gelu")
 
 
-def _softmax(x: Abstract, dim: int | None = None, *more: Any, **options: Any) -> Any:
+def _softmax(x: Traced, dim: int | None = None, *more: Any, **options: Any) -> Any:
     """Of the scores of a row: the order of the classes stays."""
     _same(x, *more, **options)
     if x.ndim != 2 or dim not in (1, -1):
         raise Unknown("a softmax that is not over the classes has no known bound")
-    return Ranked(x)
+    if x.ranked:
+        raise Unknown("a step after a softmax has no known bound")
+    found = x.same()
+    found.ranked = True
+    return found
 
 
 def _dropout(
-    x: Abstract, p: float = 0.5, training: bool = True, inplace: bool = False
+    x: Traced, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Any:
     if training:
         raise Unknown("dropout in training mode has no known bound")
@@ -246,7 +283,7 @@ def _dropout(
 
 
 def _max_pool2d(
-    x: Abstract,
+    x: Traced,
     kernel_size: Any,
     stride: Any = None,
     padding: Any = 0,
@@ -256,17 +293,19 @@ def _max_pool2d(
 ) -> Any:
     if return_indices:
         raise Unknown("indices of maxima have no known bound")
-    size, gap = _pair(kernel_size), _pair(dilation)
-    step = _pair(stride) if stride else size
-    # Of an entry's places in windows, those count whose window begins at a stride.
-    overlap = math.prod(
-        math.ceil(k / (s // math.gcd(s, d))) for k, s, d in zip(size, step, gap)
-    )
     options = kernel_size, stride, padding, dilation, ceil_mode
-    return x.maximum(lambda v: F.max_pool2d(v, *options), overlap)
+    out = F.max_pool2d(_empty(x), *options)
+    size, gaps, pad = _pair(kernel_size), _pair(dilation), _pair(padding)
+    step = _pair(stride) if stride else size
+    sides = []
+    for axis, count in enumerate(out.shape[-2:]):
+        first = np.arange(count)[:, None] * step[axis] - pad[axis]
+        at = first + gaps[axis] * np.arange(size[axis])
+        sides.append(np.where((at >= 0) & (at < x.shape[axis - 2]), at, -1))
+    return x.after(net.MaxPool(*sides), out.shape[1:])
 
 
-def moved(x: Abstract, step: Callable[[Tensor], Tensor]) -> Any:
+def moved(x: Traced, step: Callable[[Tensor], Tensor]) -> Any:
     """A step that only moves or drops entries of a row; tried on their numbers."""
     size, rows = math.prod(x.shape[1:]), x.shape[0]
     numbers = torch.arange(rows * size).reshape(x.shape)
@@ -281,51 +320,40 @@ def moved(x: Abstract, step: Callable[[Tensor], Tensor]) -> Any:
         raise Unknown("a step that mixes rows has no known bound")
     if len(first.unique()) < len(first):
         raise Unknown("a step that repeats entries has no known bound")
-    # The same for any number of rows.
-    if torch.equal(first, torch.arange(size)):
-        new = x.rearranged(lambda v: v.reshape(len(v), *shape))
-    else:
-        new = x.rearranged(
-            lambda v: v.reshape(len(v), -1)[:, first].reshape(-1, *shape)
-        )
+    new = x.after(net.Moved(first.numpy(), tuple(shape)), shape)
     new.storage = x.storage  # it may be a view
     return new
 
 
 def _method(name: str) -> Any:
-    def handler(x: Abstract, *args: Any, **kwargs: Any) -> Any:
+    def handler(x: Traced, *args: Any, **kwargs: Any) -> Any:
         return moved(x, lambda v: getattr(v, name)(*args, **kwargs))
 
     return handler
 
 
-def _pad(x: Abstract, pad: Any, mode: str = "constant", value: Any = None) -> Any:
+def _pad(x: Traced, pad: Any, mode: str = "constant", value: Any = None) -> Any:
     if mode != "constant" or value:
         raise Unknown("padding by anything but zeros has no known bound")
     if len(pad) >= 2 * x.ndim:
         raise Unknown("padding by further rows has no known bound")
-    return x.rearranged(lambda v: F.pad(v, pad))
-
-
-def _mean(x: Abstract, dim: Any = None, keepdim: bool = False) -> Any:
-    axes = (dim,) if isinstance(dim, int) else dim
-    if axes is None or any(axis % x.ndim == 0 for axis in axes):
-        raise Unknown("a mean over rows has no known bound")
-    terms = math.prod(x.shape[axis] for axis in axes)
-    return _averaged(x, lambda v: v.mean(dim=dim, keepdim=keepdim), terms)
+    numbers = torch.arange(math.prod(x.shape[1:])).reshape(1, *x.shape[1:])
+    index = F.pad(numbers, pad, value=-1)[0]
+    return x.after(net.Moved(index.ravel().numpy(), tuple(index.shape)), index.shape)
 
 
 def _cat(parts: Any, dim: int = 0) -> Any:
     parts = list(parts)
-    first = next(part for part in parts if isinstance(part, Abstract))
-    if not all(isinstance(part, Abstract) for part in parts):
+    if not all(isinstance(part, Traced) for part in parts):
         raise Unknown("joining with constants has no known bound")
+    first, *others = parts
     if dim % first.ndim == 0:
         raise Unknown("joining rows has no known bound")
-    return first.joined(parts, dim)
+    shape = torch.cat([_empty(part) for part in parts], dim=dim).shape
+    return first.after(net.Joined(dim % first.ndim), shape[1:], *others)
 
 
-def _same(x: Abstract, *args: Any, **kwargs: Any) -> Abstract:
+def _same(x: Traced, *args: Any, **kwargs: Any) -> Traced:
     kinds = [getattr(v, "dtype", v) for v in (*args, *kwargs.values())]
     if any(isinstance(k, torch.dtype) and k != x.dtype for k in kinds):
         raise Unknown("a change of precision within the network has no known bound")
@@ -336,13 +364,8 @@ def _of(dtype: torch.dtype) -> Any:
     return lambda x: _same(x, dtype)
 
 
-def _clone(x: Abstract, *_: Any, **__: Any) -> Abstract:
+def _clone(x: Traced, *_: Any, **__: Any) -> Traced:
     return x.same()
-
-
-def _adaptive(x: Abstract, output_size: Any) -> Any:
-    terms = math.prod(x.shape[-2:])
-    return _averaged(x, lambda v: F.adaptive_avg_pool2d(v, output_size), terms)
 
 
 _BOTH = ("flatten", "reshape", "squeeze", "unsqueeze", "transpose", "permute")
@@ -355,10 +378,10 @@ METHODS: dict[str, Any] = {
     "double": _of(torch.float64),
     "float": _of(torch.float32),
     "clone": _clone,
-    "relu": _entry(F.relu, 1.0, exact=True),
-    "tanh": _entry(torch.tanh, 1.0),
-    "sigmoid": _entry(torch.sigmoid, 0.25),
-    "abs": _entry(torch.abs, 1.0, 0.0, exact=True),
+    "relu": _bend("relu"),
+    "tanh": _bend("tanh"),
+    "sigmoid": _bend("sigmoid"),
+    "abs": _bend("abs"),
     "clamp": _clamp,
     "mean": _mean,
     "add": _add,
@@ -382,19 +405,19 @@ FUNCTIONS: dict[Any, Any] = {
     F.dropout1d: _dropout,
     F.dropout2d: _dropout,
     F.pad: _pad,
-    torch.relu: _entry(F.relu, 1.0, exact=True),
-    F.relu: _entry(F.relu, 1.0, exact=True),
-    torch.tanh: _entry(torch.tanh, 1.0),
-    F.tanh: _entry(torch.tanh, 1.0),
-    torch.sigmoid: _entry(torch.sigmoid, 0.25),
+    torch.relu: _bend("relu"),
+    F.relu: _bend("relu"),
+    torch.tanh: _bend("tanh"),
+    F.tanh: _bend("tanh"),
+    torch.sigmoid: _bend("sigmoid"),
     F.leaky_relu: _leaky,
     F.elu: _elu,
     F.softplus: _softplus,
-    torch.abs: _entry(torch.abs, 1.0, 0.0, exact=True),
+    torch.abs: _bend("abs"),
     F.hardtanh: _hardtanh,
-    F.relu6: _entry(F.relu6, 1.0, exact=True),
+    F.relu6: _bend("relu6"),
     F.gelu: _gelu,
-    F.silu: _entry(F.silu, 1.1, -1.2784645427610738),
+    F.silu: _bend("silu"),
     torch.clamp: _clamp,
     F.softmax: _softmax,
     torch.softmax: _softmax,

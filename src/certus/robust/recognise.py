@@ -15,6 +15,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils.validation import check_is_fitted
 
+from certus import layers as net
 from certus.robust.steps import Step, framing, known_steps, taken_apart
 from certus.robust.target import (
     Array,
@@ -183,7 +184,7 @@ def _inside(model: Any, predict: Any, rows: Array) -> tuple[Target | None, str]:
         return None, f"{type(unknown).__name__} has no known gradient"
     formula = _formula(last, steps)
     if formula is not None and len(formula.W.T) == rows[0].size:
-        return Linear(predict, model.classes_, formula), ""
+        return Linear(predict, model.classes_, formula, _layers(last, steps)), ""
     if hasattr(last, "_raw_function"):
         try:
             from certus.robust.modules import of_estimator
@@ -234,6 +235,25 @@ def _formula(last: Any, steps: list[Step]) -> Formula | None:
     if len(W) == 1:
         W, b = np.vstack([np.zeros_like(W), W]), np.concatenate([[0.0], b])
     return Formula(W, b)
+
+
+def _layers(last: Any, steps: list[Step]) -> list[Any]:
+    """The same in the steps in which it is computed."""
+    found: list[Any] = [
+        net.Dense(step.weight, step.bias, step.heft)
+        if step.weight.ndim == 2
+        else net.Scaling(step.weight, step.bias, terms=2)
+        for step in steps
+    ]
+    machine = _expansion(last)
+    W, b = _stated(last)
+    if machine is not None:
+        found.append(net.Dense(machine.base))
+        W = machine.coef.T
+    found.append(net.Dense(W, b))
+    if len(W) == 1:
+        found.append(net.Dense(np.array([[0.0], [1.0]])))
+    return found
 
 
 def _stated(last: Any) -> tuple[Any, Any]:

@@ -15,6 +15,7 @@ import numpy as np
 from certus.robust.recognise import as_target
 from certus.robust.target import Differentiated, Linear
 from certus.threat import ThreatModel
+from certus.verify import lipschitz_constant
 
 
 class LipschitzBound(NamedTuple):
@@ -66,28 +67,30 @@ def lipschitz_bound(model: Any, X: Any, norm: Any = "l2") -> LipschitzBound:
     import torch
 
     from certus.deep import operator_norms
-    from certus.robust.abstract import Memory, Rounding, Unknown
-    from certus.robust.certified import scores
-    from certus.robust.lipschitz import Ground, Reach, matrix_norm
     from certus.robust.proving import named
+    from certus.robust.tracing import Unknown, traced
 
     p = ThreatModel(norm, 1.0).norm
     target = as_target(model, X)
     rows = torch.as_tensor(np.asarray(X, dtype=np.float64))
     if isinstance(target, Linear):
         W = torch.as_tensor(target.formula.W)
+        network = Linear(None, target.classes, target.formula).network(np.float64)
         seen = operator_norms(lambda x: x @ W.T, rows[:1], p=p, q=p)
-        return LipschitzBound(matrix_norm(W, p), float(seen.max()))
+        return LipschitzBound(lipschitz_constant(network, p), float(seen.max()))
     if not isinstance(target, Differentiated):
         raise ValueError(
             "the model is neither linear nor a network of known layers; no constant "
             "can be given."
         )
-    ground = Ground(p, 0.0, Rounding.of(target.dtype, target.device), Memory())
     try:
         with torch.no_grad():
-            constant = scores(target.copied(), Reach.of(rows[:1], ground))[0].constant
+            function, shape = target.copied(), rows[:1].shape
+            network = traced(function, shape, target.dtype, target.device)
+            constant = lipschitz_constant(network, p)
     except Unknown as unknown:
         raise ValueError(f"no constant can be given: {named(unknown)}.") from None
+    except ValueError as error:
+        raise ValueError(f"no constant can be given: {error}.") from None
     seen = operator_norms(target.copied().double(), rows, p=p, q=p)
     return LipschitzBound(constant, float(seen.max()))

@@ -41,6 +41,8 @@ class Step(NamedTuple):
     bias: Any
     low: float = -math.inf
     high: float = math.inf
+    #: Sizes of what the bias is the sum of, where that is more than one number.
+    heft: Any = None
 
     @property
     def cuts(self) -> bool:
@@ -171,7 +173,8 @@ def _projection(part: Any) -> Step | None:
         W = np.asarray(part.components_, dtype=np.float64)
         if part.whiten:
             W = W / np.sqrt(part.explained_variance_)[:, None]
-        return Step(W, -W @ part.mean_)
+        mean = part.mean_
+        return Step(W, -W @ mean, heft=np.abs(W) @ np.abs(mean))
     return None
 
 

@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from certus import layers as net
+
 Array = np.ndarray
 #: Gives for scores (n, k) the derivative, by each score, of what is to grow.
 Pull = Callable[[Any], Any]
@@ -169,14 +171,29 @@ class Scored(Target):
 
 
 class Linear(Target):
-    """A model with scores W x + b."""
+    """A model with scores W x + b.
+
+    ``layers`` are the linear steps in which the model computes them, where these are
+    more than one: proofs count the rounding of each.
+    """
 
     has_scores = has_gradients = True
     formula: Formula
 
-    def __init__(self, predict: Any, classes: Any, formula: Formula) -> None:
+    def __init__(
+        self, predict: Any, classes: Any, formula: Formula, layers: Any = ()
+    ) -> None:
         super().__init__(predict, classes)
         self.formula = formula
+        self.layers = tuple(layers) or (net.Dense(formula.W, formula.b),)
+
+    def network(self, dtype: Any) -> net.Network:
+        """What the model computes from rows of a dtype, in their precision."""
+        kind = np.finfo(dtype if np.dtype(dtype).kind == "f" else np.float64)
+        unit = float(kind.eps) / 2 + 2.0**-52
+        precision = net.Precision(unit, float(kind.tiny), float(kind.max) / 4)
+        steps = (net.Step(layer, (i,)) for i, layer in enumerate(self.layers))
+        return net.Network(tuple(steps), (self.formula.W.shape[1],), precision)
 
     def rows(self, X: Any) -> Array:
         """X in float64."""

@@ -58,15 +58,27 @@ from certus.verify.kernel import losses
 from certus.verify.kernel_machines import check_kernel
 from certus.verify.linear_networks import check_autoencoder, check_deep_linear
 from certus.verify.networks import check_network
+from certus.verify.robustness import (
+    Proof,
+    accuracy_claim,
+    lipschitz_constant,
+    prove_robust,
+    refuted,
+)
 from certus.verify.statistical import risk_claims
 from certus.verify.text_classifier import check_text_classifier
 
 #: The door: what other packages may use. Its modules are the verifier's own.
 __all__ = [
+    "Proof",
+    "accuracy_claim",
     "certify",
     "check",
     "judge",
+    "lipschitz_constant",
     "no_sealed_rows",
+    "prove_robust",
+    "refuted",
     "risk_claims",
     "same_data",
     "seen_in_fit",
