@@ -7,11 +7,16 @@ from scipy.optimize import brentq
 from torch import nn
 from torch.nn import functional as F
 
+from certus import layers
 from certus.robust import ThreatModel, attack
 from certus.robust.modules import differentiated
 from certus.robust.proving import certified_rows
 from certus.robust.recognise import as_target
 from certus.robust.target import Formula, Linear
+from certus.robust.tracing import traced
+from certus.verify import prove_robust
+from certus.verify.layers import operations, walk
+from certus.verify.reach import Lipschitz
 
 
 class Written(nn.Module):
@@ -235,3 +240,101 @@ def test_entries_that_are_fixed_belong_to_the_bias(norm):
     found = attack(whole, X, y, threat, random_state=0)
     assert not (found.fooled & rows).any()
     assert (found.X_hat[:, 2] == 0.2).all()
+
+
+def images():
+    return nn.Sequential(
+        nn.Conv2d(2, 4, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.AvgPool2d(2, 1),
+        nn.Flatten(),
+        nn.Linear(16, 3),
+    )
+
+
+def replaced(layer, **fields):
+    return layer._replace(**fields)
+
+
+FORGED = {
+    "a weight": (0, lambda c: replaced(c, weight=1.001 * c.weight)),
+    "a bias": (0, lambda c: replaced(c, bias=0.0)),
+    "the padding": (0, lambda c: replaced(c, padding=((1, 1), (0, 2)))),
+    "a bend": (1, lambda b: replaced(b, name="tanh")),
+    "a divisor": (2, lambda p: replaced(p, divisor=5.0)),
+    "an order": (3, lambda m: replaced(m, places=m.places[::-1])),
+    "the last layer": (4, lambda d: replaced(d, weight=0.5 * d.weight)),
+}
+
+
+@pytest.mark.catalog("ADV-26")
+@pytest.mark.parametrize("name", FORGED)
+def test_arrays_that_are_not_those_of_the_module_prove_nothing(name):
+    """A reader that misread a layer: the scores of the module are beside the arrays."""
+    torch.manual_seed(0)
+    module = images().double().eval()
+    X = np.random.default_rng(0).normal(size=(20, 2, 6, 6))
+    with torch.no_grad():
+        network = traced(module, X.shape, torch.float64)
+        outputs = module(torch.as_tensor(X)).numpy()
+    y, threat = outputs.argmax(axis=1), ThreatModel("l2", 0.01)
+    honest = prove_robust(network, X, y, threat, [0.01], outputs=outputs)
+    assert honest.certified.any() and not honest.refused
+    at, forge = FORGED[name]
+    steps = list(network.steps)
+    steps[at] = steps[at]._replace(layer=forge(steps[at].layer))
+    forged = network._replace(steps=tuple(steps))
+    proof = prove_robust(forged, X, y, threat, [0.01], outputs=outputs)
+    assert proof.refused and not proof.certified.any()
+
+
+def test_a_linear_model_that_predicts_otherwise_is_refused():
+    dense = layers.Dense(np.array([[0.0, 0.0], [1.0, 0.0]]))
+    network = layers.Network((layers.Step(dense, (0,)),), (2,))
+    X, threat = np.array([[1.0, -1.0], [2.0, 1.0]]), ThreatModel("l2", 0.5)
+    assert prove_robust(
+        network, X, [1, 1], threat, [0.5], predicted=True
+    ).certified.all()
+    proof = prove_robust(network, X, [0, 1], threat, [0.5], predicted=True)
+    assert proof.refused and "does not compute what its layers say" in proof.method
+
+
+def test_repeated_places_and_negative_constants_are_refused_by_the_verifier():
+    threat, X = ThreatModel("l2", 0.1), np.array([[1.0, 0.0]])
+    for layer in (
+        layers.Moved(np.array([0, 0]), (2,)),
+        layers.Bend("leaky_relu", (-0.5,)),
+        layers.Bend("sine"),
+        layers.Dense(np.array([[np.nan, 0.0], [0.0, 1.0]])),
+        layers.MeanPool(np.eye(2), np.eye(2), 0.0),
+    ):
+        network = layers.Network((layers.Step(layer, (0,)),), (2,))
+        assert prove_robust(network, X, [0], threat, [0.1]).refused
+
+
+READ = {
+    "same": lambda: nn.Conv2d(2, 3, (2, 4), padding="same", dilation=(1, 2)),
+    "valid": lambda: nn.Conv2d(2, 4, 3, padding="valid", groups=2),
+    "whole windows": lambda: nn.AvgPool2d(3, 2, 1, ceil_mode=True),
+    "own entries": lambda: nn.AvgPool2d(3, 2, 1, True, False),
+    "own divisor": lambda: nn.AvgPool2d((2, 3), divisor_override=5),
+    "maxima": lambda: nn.MaxPool2d(3, 2, 1, 2, ceil_mode=True),
+    "uneven": lambda: nn.AdaptiveAvgPool2d((3, 2)),
+    "padded": lambda: nn.ZeroPad2d((1, 2, 0, 3)),
+    "means": lambda: Written(lambda x: x.mean(dim=(1, -1), keepdim=True)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Using padding=.same.")
+@pytest.mark.parametrize("name", READ)
+def test_layers_are_read_as_torch_computes_them(name):
+    make = READ[name]
+    torch.manual_seed(0)
+    module = nn.Sequential(make(), nn.Flatten()).double().eval()
+    X = np.random.default_rng(0).normal(size=(5, 2, 8, 9))
+    with torch.no_grad():
+        network = traced(module, X.shape, torch.float64)
+        outputs = module(torch.as_tensor(X)).numpy()
+    domain = Lipschitz(2.0, 0.0, network.precision)
+    found = walk(network, operations(network), domain.start(X), domain)
+    np.testing.assert_allclose(found.values, outputs, atol=1e-12)

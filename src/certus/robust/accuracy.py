@@ -26,7 +26,7 @@ from certus.robust.pgd import PGD
 from certus.robust.proving import prove
 from certus.robust.target import Array, Target
 from certus.threat import ThreatModel
-from certus.verify import Proof, accuracy_claim, refuted
+from certus.verify import Proof, accuracy_claim, among, refuted
 
 __all__ = ["Bracket", "RobustAccuracy", "robust_accuracy"]
 
@@ -168,10 +168,7 @@ def _proof(
     found = prove(
         target, X[right], true[right], threat, levels, deadline, predicted=True
     )
-    certified = np.zeros((len(levels), len(X)), dtype=bool)
-    certified[:, right] = found.certified
-    certified[0] = right  # no change is allowed, and the model was asked
-    return found._replace(certified=certified)
+    return among(found, right)
 
 
 class _Tried(NamedTuple):

@@ -61,6 +61,7 @@ from certus.verify.networks import check_network
 from certus.verify.robustness import (
     Proof,
     accuracy_claim,
+    among,
     lipschitz_constant,
     prove_robust,
     refuted,
@@ -72,6 +73,7 @@ from certus.verify.text_classifier import check_text_classifier
 __all__ = [
     "Proof",
     "accuracy_claim",
+    "among",
     "certify",
     "check",
     "judge",

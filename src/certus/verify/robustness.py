@@ -33,7 +33,14 @@ from certus.verify.layers import (
 )
 from certus.verify.reach import Lipschitz, as_matrix
 
-__all__ = ["Proof", "accuracy_claim", "lipschitz_constant", "prove_robust", "refuted"]
+__all__ = [
+    "Proof",
+    "accuracy_claim",
+    "among",
+    "lipschitz_constant",
+    "prove_robust",
+    "refuted",
+]
 
 #: Rows that go through the bounds together.
 TOGETHER = 256
@@ -339,6 +346,23 @@ def lipschitz_constant(network: net.Network, p: float) -> float:
     except Unbounded as reason:
         raise ValueError(str(reason)) from None
     return float(constant)
+
+
+def among(proof: Proof, right: Any) -> Proof:
+    """A proof about the rows that are predicted rightly, as one about all rows.
+
+    Parameters
+    ----------
+    proof : Proof
+        Of the right rows, that of no change first.
+    right : array-like of bool
+        Which of all rows they are: without any change the model was asked.
+    """
+    right = np.asarray(right, dtype=bool)
+    certified = np.zeros((len(proof.certified), len(right)), dtype=bool)
+    certified[:, right] = proof.certified
+    certified[0] = right
+    return proof._replace(certified=certified)
 
 
 def refuted(proof: Proof, fooled: Any) -> Proof:
