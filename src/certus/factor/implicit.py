@@ -80,6 +80,8 @@ class ImplicitALS(Recommender):
     ----------
     users_, items_ : ndarray
         Ids; positions if a matrix was fitted.
+    seen_ : CSR matrix of bool
+        Which pairs ``fit`` was given; ``recommend`` leaves them out.
     user_factors_, item_factors_ : ndarray of shape (n_users, K) and (n_items, K)
         W and Z; zero for those without a count.
     n_iter_ : int

@@ -75,6 +75,7 @@ class Side(NamedTuple):
         sizes = np.diff(self.places.indptr)
         users = np.repeat(np.arange(len(sizes)), sizes)
         left, right = (x, self.Y) if self.turned else (self.Y, x)
+        ones = np.ones(x.shape[1])
 
         def work(part: slice) -> Array:
             own, other = users[part], self.places.indices[part]
@@ -86,7 +87,8 @@ class Side(NamedTuple):
                 # Into the same memory; "clip" spares a copy, nothing is clipped.
                 np.take(left, other[here], 0, out=a[:n], mode="clip")
                 np.take(right, own[here], 0, out=b[:n], mode="clip")
-                np.einsum("ij,ij->i", a[:n], b[:n], out=out[here])
+                np.multiply(a[:n], b[:n], out=a[:n])
+                np.dot(a[:n], ones, out=out[here])
             return out
 
         return np.concatenate([np.empty(0), *over_blocks(work, len(users), PART)])
