@@ -13,7 +13,7 @@ import math
 import numbers
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -53,7 +53,8 @@ class Fitted(NamedTuple):
     sample_weight: Any = None
     status: Status = Status.SOLVED
     sensitive: Any = None  # lent to the verifier, kept nowhere
-    measured: tuple[Claim, ...] = ()  # numbers that the family found itself
+    #: Numbers that the family found itself, or finds when it is called.
+    measured: Sequence[Claim] | Callable[[], Sequence[Claim]] = ()
 
 
 def certified_fit(fit: Fit) -> Fit:
@@ -102,7 +103,10 @@ def _judged(model: Any, done: Fitted, seconds: float) -> Certificate:
 
 
 def _apply_policy(certificate: Certificate) -> None:
+    claim = certificate[certificate.primary]
     fine = certificate.status in (Status.SOLVED, Status.STOPPED)
+    if certificate.status is Status.UNDECIDED:  # promised, and lost in rounding?
+        fine = claim.strength in (Strength.MEASURED, Strength.REFUSED)
     if fine and certificate.met is not False:
         return
     promised = certificate[certificate.primary].strength is Strength.PROVED
@@ -111,7 +115,6 @@ def _apply_policy(certificate: Certificate) -> None:
     policy = config.get_config()["on_uncertified"]
     if policy == "ignore":
         return
-    claim = certificate[certificate.primary]
     text = f"{certificate.model}: {claim.detail}"
     if certificate.ending:
         text += f" ({certificate.ending})"

@@ -148,10 +148,18 @@ class Claim:
         return cls(**values)
 
     @property
+    def undecided(self) -> bool:
+        """Whether a target was set and rounding is too large to tell if it is met."""
+        promise = self.strength in (Strength.PROVED, Strength.STATISTICAL)
+        return promise and self.target is not None and self.met is None
+
+    @property
     def mark(self) -> str:
-        """✓ met, ✗ missed, · a number without a promise, – refused."""
+        """✓ met, ✗ missed, ? undecided, · a number without a promise, – refused."""
         if self.strength is Strength.REFUSED:
             return "–"
+        if self.undecided:
+            return "?"
         return {True: "✓", False: "✗", None: "·"}[self.met]
 
     @property
@@ -159,6 +167,8 @@ class Claim:
         """One or two words for the left column of a certificate."""
         if self.strength is Strength.REFUSED:
             return "refused"
+        if self.undecided:
+            return "undecided"
         met, missed = _LABELS.get(self.name, (self.name.replace("_", " "),) * 2)
         return missed if self.met is False else met
 
@@ -372,7 +382,9 @@ class Certificate:
 
     @property
     def ending(self) -> str:
-        """One line when the fit did not end by itself, else empty."""
+        """One line when the fit did not end by itself or is undecided, else empty."""
+        if self.status is Status.UNDECIDED:
+            return _UNDECIDED.get(self[self.primary].strength, "")
         return _ENDINGS.get(self.status, "")
 
     def __str__(self) -> str:
@@ -430,6 +442,13 @@ _ENDINGS = {
     Status.DIVERGED: "diverged",
     Status.REFUTED: "REFUTED: the data is what it was fitted on, the statement is not"
     " true of it",
+}
+
+#: By the strength of the primary claim; a refusal gives its own reason.
+_UNDECIDED = {
+    Strength.MEASURED: "undecided: measured, nothing is promised about the optimum",
+    Strength.PROVED: "undecided: rounding is too large to tell",
+    Strength.STATISTICAL: "undecided: rounding is too large to tell",
 }
 
 

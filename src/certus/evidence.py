@@ -112,6 +112,33 @@ class GloVeWitness(NamedTuple):
     diverged: bool = False
 
 
+class NetworkWitness(NamedTuple):
+    """Of a network: how training ended.
+
+    ``diverged`` holds epoch, step and the loss before, where it became infinite;
+    ``kept`` is the epoch of the weights; ``settled`` says that the solver's own rule
+    ended the run.
+    """
+
+    epochs: int = 0
+    best_epoch: int = 0
+    kept: int | None = None
+    diverged: Any = None
+    settled: bool = False
+
+
+class PairsWitness(NamedTuple):
+    """Of word or document vectors: the sample of pairs by which epochs were judged.
+
+    Places of inputs (words, or texts) and of the words they predict; numbers of the
+    words drawn as noise.
+    """
+
+    inputs: Array
+    targets: Array
+    noise: Array
+
+
 #: By the kind that a model file names.
 WITNESSES: dict[str, type[Any]] = {
     "linear": LinearWitness,
@@ -127,4 +154,7 @@ WITNESSES: dict[str, type[Any]] = {
     "conformal": ConformalWitness,
     "glove": GloVeWitness,
     "ratings": RatingsWitness,
+    "network": NetworkWitness,
+    "penalised_network": NetworkWitness,
+    "negative_sampling": PairsWitness,
 }

@@ -1,8 +1,9 @@
 """The command ``certus``: fit, predict, certify, list.
 
 This module holds only the entry point and turns whatever happens into one or two
-lines and an exit code: 0 done, 1 data or model error, 2 usage, 3 certificate missed
-or refused, 4 refuted, 130 interrupted. Everything heavy is imported by the commands.
+lines and an exit code: 0 done, 1 data or model error, 2 usage, 3 certificate missed,
+refused or undecided, 4 refuted, 130 interrupted. Everything heavy is imported by the
+commands.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ def main(args: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 done, 1 data or model error, 2 usage, 3 certificate missed or refused,
-        4 refuted, 130 interrupted.
+        0 done, 1 data or model error, 2 usage, 3 certificate missed, refused or
+        undecided, 4 refuted, 130 interrupted.
 
     Examples
     --------

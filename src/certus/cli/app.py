@@ -40,8 +40,8 @@ def entry(
 ) -> None:
     """Machine learning that shows its proof.
 
-    Exit codes: 0 done, 1 data or model error, 2 usage, 3 certificate missed or
-    refused, 4 refuted, 130 interrupted.
+    Exit codes: 0 done, 1 data or model error, 2 usage, 3 certificate missed, refused
+    or undecided, 4 refuted, 130 interrupted.
     """
     if version:
         from certus import __version__
@@ -181,8 +181,9 @@ def certify(
     If the table is the one that "certus fit" divided, the certificate is judged on
     its training rows and the risk on its sealed rows.
 
-    Exit code 3 if it misses its target or is refused, 4 if the data is that of the
-    fit and the certificate's statement is not true of it.
+    Exit code 3 if it misses its target, is refused or undecided (numbers about a
+    network promise nothing), 4 if the data is that of the fit and the certificate's
+    statement is not true of it.
     """
     from certus.cli import applying
 

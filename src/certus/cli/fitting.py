@@ -119,8 +119,11 @@ def _compare(data: Data, plan: Plan, models: Any, also: Any, step: Any) -> Any:
         ) from None
 
 
-def exit_code(certificate: Any) -> int:
-    """0 met or nothing promised, 3 missed or refused, 4 refuted, 130 interrupted."""
+def exit_code(certificate: Any, *, proof: bool = False) -> int:
+    """0 met or nothing promised, 3 missed or refused, 4 refuted, 130 interrupted.
+
+    Where a ``proof`` was asked for, nothing promised is 3, too.
+    """
     from certus.certificate import Status, Strength
     from certus.cli import DONE, REFUTED
 
@@ -128,8 +131,12 @@ def exit_code(certificate: Any) -> int:
         return REFUTED
     if certificate.status is Status.INTERRUPTED:
         return INTERRUPTED
-    refused = certificate[certificate.primary].strength is Strength.REFUSED
+    claim = certificate[certificate.primary]
+    refused = claim.strength is Strength.REFUSED or claim.undecided
     failed = certificate.status in (Status.NO_MINIMISER, Status.DIVERGED)
+    if proof:
+        failed = failed or claim.strength is Strength.MEASURED
+        failed = failed or certificate.status is Status.UNDECIDED
     return MISSED if refused or failed or certificate.met is False else DONE
 
 

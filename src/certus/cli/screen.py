@@ -141,8 +141,15 @@ def _tied(found: re.Match[str]) -> str:
     return found[0].replace(" ", "\N{NO-BREAK SPACE}")
 
 
-_CLAIM = re.compile(r"^  ([✓✗·–!]) (.{1,11}) ")
-_COLOURS = {"✓": "green", "✗": "red", "–": "yellow", "!": "yellow", "·": "dim"}
+_CLAIM = re.compile(r"^  ([✓✗·–?!]) (.{1,11}) ")
+_COLOURS = {
+    "✓": "green",
+    "✗": "red",
+    "–": "yellow",
+    "?": "yellow",
+    "!": "yellow",
+    "·": "dim",
+}
 
 
 def say_certificate(certificate: Certificate) -> None:
@@ -172,7 +179,7 @@ def _say_claims(content: str, claims: Sequence[Claim], headline: bool = True) ->
         if found:
             colour = _COLOURS[found[1]]
             text.stylize(colour, 2, 3)
-            text.stylize(f"bold {colour}" if found[1] in "✓✗–" else colour, 4, 14)
+            text.stylize(f"bold {colour}" if found[1] in "✓✗–?" else colour, 4, 14)
             for basis in bases:
                 if line.endswith(f" {basis}"):
                     text.stylize("dim", len(line) - len(basis))

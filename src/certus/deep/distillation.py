@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from torch import Tensor
 from torch.nn import functional as F
 
-from certus.base import Fitted, certified_fit, check_number, take
+from certus.base import certified_fit, check_number, take
 from certus.deep.batches import Batch
 from certus.deep.objective import Change, Targets, weighted_mean
 from certus.deep.run import Losses
@@ -133,7 +133,8 @@ class Distilled(WrappedClassifier):
         change = self._change(student, log_probabilities(self.teacher_, X))
         given = (X, y, sample_weight)
         done = self._train(student, *given, X_val, y_val, change)
-        return Fitted(done.evidence, *given, done.status)
+        measured = self._to_measure(done.evidence.witness, *given)
+        return done._replace(measured=measured)
 
     def _change(self, student: Any, logits: np.ndarray) -> Change:
         """The targets of the student with the teacher's scores beside them."""
@@ -153,7 +154,7 @@ class Distilled(WrappedClassifier):
         return change
 
     def _stated(self, X: Any, y: Any, sample_weight: Any, chosen: Any) -> Stated:
-        """The objective on some rows, for the verifier."""
+        """The objective on some rows as a function of the weights."""
         found = log_probabilities(self.teacher_, take(X, chosen))
         logits = np.zeros((len(np.asarray(y)), found.shape[1]))
         logits[chosen] = found

@@ -1,8 +1,8 @@
 """How a network becomes an estimator: what every one of them shares.
 
 A subclass says how X and y are read and which module is trained on them. The fit with
-its checkpoints and early stopping, prediction in blocks, and what the verifier sees of
-the loss are here. ``module_`` is a plain ``nn.Module``.
+its checkpoints and early stopping, prediction in blocks, and what is measured of the
+loss are here. ``module_`` is a plain ``nn.Module``.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from certus.base import (
     require_outputs,
 )
 from certus.callbacks import Monitor
-from certus.certificate import Status
+from certus.certificate import Claim, Evidence, Status
 from certus.conformal import forget_calibration
 from certus.deep import distributed
 from certus.deep.adversarial import hardened, require_allowed
@@ -65,11 +66,13 @@ from certus.deep.optim import make_average, make_schedule, make_step
 from certus.deep.parameters import check_training
 from certus.deep.randomness import own_generator
 from certus.deep.run import Rules, Run, threads_for
-from certus.deep.stated import Stated, complain, evidence_of
+from certus.deep.stated import Stated, complain, record_of, witness_of
 from certus.deep.train import train
+from certus.diagnostics import Diagnosed, Record, measure
+from certus.diagnostics.networks import count_rows, is_settled
 
 
-class NeuralModel(Estimator):
+class NeuralModel(Diagnosed, Estimator):
     """Base of the estimators that train a network; abstract.
 
     Subclasses define ``__init__``, with the parameters named here, and the five methods
@@ -180,7 +183,12 @@ class NeuralModel(Estimator):
         status = train(run, batches, rules, evaluate, on_epoch)
         self._finish(run)
         monitor.close({})
-        return Fitted(evidence_of(self, run, rows), *given, status)
+        witness = witness_of(run)
+        if status is Status.MAX_ITER and is_settled(self._recorded(witness, given[0])):
+            status = Status.SOLVED  # with the plan of its schedule
+        measured = self._to_measure(witness, *given)
+        evidence = Evidence("network", witness=witness)
+        return Fitted(evidence, *given, status, measured=measured)
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> None:
         """One epoch on these rows, from where the last one ended."""
@@ -340,6 +348,18 @@ class NeuralModel(Estimator):
         self.loss_ = run.history["loss"][-1] if run.history else math.nan
         self.best_epoch_ = run.best_epoch
 
+    def _recorded(self, witness: Any, X: Any) -> Record:
+        """How training went, in the words of the diagnostics."""
+        return record_of(self, witness, X)
+
+    def _measured(
+        self, witness: Any, X: Any, y: Any, sample_weight: Any, level: str
+    ) -> list[Claim]:
+        check_is_fitted(self, "module_")
+        at = partial(self._stated, X, y, sample_weight)
+        record = self._recorded(witness, X)
+        return measure(at, count_rows(X, y), sample_weight, record, level)
+
     def _stated(
         self,
         X: Any,
@@ -348,7 +368,7 @@ class NeuralModel(Estimator):
         chosen: Any,
         change: Change | None = None,
     ) -> Stated:
-        """The loss on some rows, for the verifier."""
+        """The loss on some rows as a function of the weights."""
         check_is_fitted(self, "module_")
         targets = self._read_y(y, reset=False)
         targets = targets if change is None else change(targets)

@@ -118,7 +118,8 @@ def fit(
     model.best_loss_ = None if scores else min(model.loss_curve_, default=math.inf)
     model.validation_scores_ = scores
     model.best_validation_score_ = max(scores) if scores else None
-    return done
+    measured = model._to_measure(done.evidence.witness, X, y, weight)
+    return done._replace(measured=measured)
 
 
 def fit_part(model: Any, X: Any, y: Any, weight: Any, fresh: bool, learn: bool) -> None:
@@ -162,7 +163,7 @@ def _as_fitted(model: Any, inner: Any) -> None:
 def stated(
     model: Any, X: Any, y: Any, weight: Any, chosen: Any, change: Any = None
 ) -> Any:
-    """The loss on some rows, for the verifier."""
+    """The loss on some rows as a function of the weights."""
     inner = model._neural(model.module_, {})
     _as_fitted(model, inner)
     return inner._stated(X, y, weight, chosen, change)

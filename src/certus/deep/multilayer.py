@@ -10,6 +10,7 @@ trained by torch (see ``mlp_torch``).
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -28,7 +29,7 @@ from certus.base import (
     validate_data,
 )
 from certus.callbacks import Monitor
-from certus.certificate import Evidence, Status
+from certus.certificate import Claim, Evidence, Status
 from certus.conformal import forget_calibration
 from certus.deep.backprop import (
     Design,
@@ -39,6 +40,9 @@ from certus.deep.backprop import (
 )
 from certus.deep.mlp_training import by_epochs, by_lbfgs, hold_out
 from certus.deep.stated_mlp import StatedDesign
+from certus.diagnostics import Diagnosed, Record, measure
+from certus.diagnostics.networks import count_rows
+from certus.evidence import NetworkWitness
 
 EXPLICIT = ("identity", "logistic", "tanh", "relu", "leaky_relu", "elu", "softplus")
 TORCH_ONLY = ("absolute", "maxout")
@@ -55,9 +59,11 @@ BEYOND = {
 }
 #: Rows of a batch unless the user says otherwise.
 BATCH = 200
+#: What helps a run whose loss became infinite.
+REMEDY = "standardise X (StandardScaler), or lower learning_rate_init"
 
 
-class MultilayerPerceptron(Estimator):
+class MultilayerPerceptron(Diagnosed, Estimator):
     """Base of the multi-layer perceptrons; abstract.
 
     Subclasses define ``__init__``, ``fit`` and the methods below.
@@ -129,7 +135,12 @@ class MultilayerPerceptron(Estimator):
         self.history_ = {**self._history, "seconds": monitor.history["seconds"]}
         del self._history
         monitor.close({})
-        return Fitted(self._evidence(held is not None, status), *given, status)
+        diverged = None if self._diverged is None else list(self._diverged)
+        counted = int(self.n_iter_), int(self.best_epoch_), None, diverged
+        witness = NetworkWitness(*counted, settled=status is Status.SOLVED)
+        measured = self._to_measure(witness, *given)
+        evidence = Evidence("network", witness=witness)
+        return Fitted(evidence, *given, status, measured=measured)
 
     def _fit_part(self, X: Any, y: Any, sample_weight: Any, learn: bool) -> None:
         """One epoch on these rows; learns from y how many outputs there are if told."""
@@ -229,7 +240,7 @@ class MultilayerPerceptron(Estimator):
             self.intercepts_[-1] *= self._scale
             self.intercepts_[-1] += self._shift
 
-    # -- what the verifier sees ---------------------------------------------------
+    # -- what is measured ---------------------------------------------------------
 
     def _set_penalty(self, rows: Rows) -> None:
         """½·penalty·‖W‖² is what the batches of an epoch add to their mean loss."""
@@ -237,30 +248,40 @@ class MultilayerPerceptron(Estimator):
         total = float(rows.s.sum()) if len(rows.s) else float(n)
         self._penalty = float(self.alpha) * n / (self._batch(n) * total)
 
-    def _evidence(self, held: bool, status: Status) -> Evidence:
-        params = {
-            "epochs": int(self.n_iter_),
-            "best_epoch": int(self.best_epoch_),
-            "criterion": "validation_score" if held else "loss",
-            "patience": float(self.n_iter_no_change),
-            "tol": self.tol,
-            "parameters": sum(W.size + W.shape[1] for W in self.coefs_),
-            "diverged": None if self._diverged is None else list(self._diverged),
-            "settled": status is Status.SOLVED,
-            "max_iter": self.max_iter if status is Status.MAX_ITER else math.inf,
-        }
-        if self._diverged is not None:
-            params["fix"] = (
-                "standardise X (StandardScaler), or lower learning_rate_init"
-            )
-        arrays = {f"history_{k}": np.asarray(v) for k, v in self.history_.items()}
-        return Evidence("network", (), params, arrays)
+    def _recorded(self, witness: NetworkWitness | None, X: Any = None) -> Record:
+        """How training went, in the words of the diagnostics."""
+        parameters = sum(W.size + W.shape[1] for W in self.coefs_)
+        if witness is None:  # after a partial fit
+            return Record(parameters=parameters)
+        held = "validation_score" in self.history_
+        criterion = "validation_score" if held else "loss"
+        falling = self.solver == "sgd" and self.learning_rate == "invscaling"
+        planned = self._on_torch() and (falling or math.isinf(self.n_iter_no_change))
+        return Record(
+            self.history_.get(criterion, ()),
+            criterion,
+            *witness[:4],
+            self.max_iter if planned else None,
+            float(self.n_iter_no_change),
+            self.tol,
+            witness.settled,
+            self.max_iter,
+            parameters,
+            "" if witness.diverged is None else REMEDY,
+        )
+
+    def _measured(
+        self, witness: Any, X: Any, y: Any, sample_weight: Any, level: str
+    ) -> list[Claim]:
+        check_is_fitted(self)
+        at = partial(self._stated, X, y, sample_weight)
+        record = self._recorded(witness)
+        return measure(at, count_rows(X, y), sample_weight, record, level)
 
     def _stated(
         self, X: Any, y: Any, sample_weight: Any, chosen: Any, change: Any = None
     ) -> Any:
-        """The loss on some rows, for the verifier."""
-        check_is_fitted(self)
+        """The loss on some rows as a function of the weights."""
         if self._on_torch():
             return _torch().stated(self, X, y, sample_weight, chosen, change)
         Y = self._targets(np.asarray(y), reset=False)

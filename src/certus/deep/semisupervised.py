@@ -130,7 +130,9 @@ class ConsistentClassifier(WrappedClassifier):
         change = self._change(known, sample_weight)
         rest = (X_val, y_val, change)
         done = self._train(network, X, filled, sample_weight, *rest)
-        return Fitted(done.evidence, X, y, sample_weight, done.status)
+        given = (X, y, sample_weight)
+        measured = self._to_measure(done.evidence.witness, *given)
+        return Fitted(done.evidence, *given, done.status, measured=measured)
 
     def _change(
         self, known: np.ndarray, sample_weight: Any, fixed: bool = False
@@ -165,7 +167,7 @@ class ConsistentClassifier(WrappedClassifier):
         return change
 
     def _stated(self, X: Any, y: Any, sample_weight: Any, chosen: Any) -> Stated:
-        """The objective on some rows, with one draw of noise, for the verifier."""
+        """The objective on some rows, with one draw of noise."""
         filled, known = _filled(y)
         change = self._change(known, sample_weight, fixed=True)
         return self._network._stated(X, filled, sample_weight, chosen, change)

@@ -1,8 +1,8 @@
-"""What the verifier is told of a trained network.
+"""What is measured of a trained network.
 
 The stated loss as a function of a float64 vector: the weighted mean over some rows,
 with the module in evaluation mode and in float64, beside its gradient and its Hessian's
-products. And how training went, as evidence and in words.
+products. And how training went, as a record and in words.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from torch.overrides import TorchFunctionMode
 
 from certus import config
 from certus.base import UncertifiedWarning
-from certus.certificate import Evidence, Status
+from certus.certificate import Status
 from certus.deep.adversarial import Hardened
-from certus.deep.batches import TOGETHER, Batch, Rows
+from certus.deep.batches import TOGETHER, Batch, take
 from certus.deep.randomness import own_generator
 from certus.deep.run import Run
+from certus.diagnostics.networks import Record, count_rows
+from certus.evidence import NetworkWitness
 
 
 class Stated:
@@ -170,26 +172,34 @@ def _in_double(batch: Batch) -> Batch:
     return Batch(tuple(cast(x) for x in batch.inputs), cast(batch.y), s, extra)
 
 
-def evidence_of(model: Any, run: Run, rows: Rows) -> Evidence:
-    """How the training of an estimator went."""
+def witness_of(run: Run) -> NetworkWitness:
+    """How training ended."""
+    diverged = None if run.diverged is None else list(run.diverged)
+    return NetworkWitness(run.epoch, run.best_epoch, run.kept, diverged)
+
+
+def record_of(model: Any, witness: NetworkWitness | None, X: Any) -> Record:
+    """How the training of an estimator went, in the words of the diagnostics."""
+    parameters = sum(p.numel() for p in model.module_.parameters())
+    if witness is None:  # after a partial fit
+        return Record(parameters=parameters)
+    criterion = _criterion(model)
+    # A run with a schedule ends where the schedule does, not on a plateau.
     planned = model.schedule is not None or math.isinf(model.n_iter_no_change)
-    params: dict[str, Any] = {
-        "epochs": run.epoch,
-        "best_epoch": run.best_epoch,
-        "kept": run.kept,
-        "criterion": _criterion(model, run),
-        # A run with a schedule ends where the schedule does, not on a plateau.
-        "planned": model.max_iter if planned else None,
-        "max_iter": model.max_iter,
-        "patience": float(model.n_iter_no_change),
-        "tol": model.tol,
-        "parameters": sum(p.numel() for p in model.module_.parameters()),
-        "diverged": None if run.diverged is None else list(run.diverged),
-    }
-    if run.diverged is not None:
-        params["fix"] = _remedy(model, rows)
-    arrays = {f"history_{k}": np.asarray(v) for k, v in run.history.items()}
-    return Evidence("network", (), params, arrays)
+    return Record(
+        model.history_.get(criterion, ()),
+        criterion,
+        witness.epochs,
+        witness.best_epoch,
+        witness.kept,
+        witness.diverged,
+        model.max_iter if planned else None,
+        float(model.n_iter_no_change),
+        model.tol,
+        most=model.max_iter,
+        parameters=parameters,
+        fix="" if witness.diverged is None else _remedy(model, X),
+    )
 
 
 def complain(model: Any, run: Run, status: Status) -> None:
@@ -208,18 +218,19 @@ def complain(model: Any, run: Run, status: Status) -> None:
         )
 
 
-def _criterion(model: Any, run: Run) -> str:
+def _criterion(model: Any) -> str:
     """The column of the history by which the best epoch was chosen."""
-    scores = run.history.get("validation_score")
+    scores = model.history_.get("validation_score")
     if scores is None:
         return "loss"
     by_loss = callable(getattr(model, "loss", None)) or not np.isfinite(scores).all()
     return "validation_loss" if by_loss else "validation_score"
 
 
-def _remedy(model: Any, rows: Rows) -> str:
+def _remedy(model: Any, X: Any) -> str:
     """What most likely helps a run whose loss became infinite."""
-    few = rows[slice(0, TOGETHER)][0]
+    some = take(X, np.arange(min(count_rows(X), TOGETHER)))
+    few = model._rows(model._read_X(some, reset=False), model.module_)[slice(None)][0]
     largest = float(few.abs().max()) if few.is_floating_point() else 0.0
     if largest > 100:
         return f"standardise X (StandardScaler), which reaches {largest:.2g}"

@@ -1,4 +1,4 @@
-"""What the verifier sees of a multi-layer perceptron that torch did not train.
+"""What is measured of a multi-layer perceptron that torch did not train.
 
     L(θ) = Σ sᵢ ℓ(yᵢ, f(xᵢ; θ)) / Σ s + ½·alpha·‖W‖²
 
@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import expit
 
 from certus.deep.backprop import LEAK, Design, Rows, activate, loss_gradient, softmax
-from certus.verify.gradient import Network, stated_loss
+from certus.diagnostics.perceptron import Network, stated_loss
 
 Array = np.ndarray
 
@@ -22,7 +22,7 @@ Array = np.ndarray
 class StatedDesign:
     """L(θ) on some rows as a function of a float64 vector.
 
-    The loss is the verifier's own; the gradient is that of the training, in float64.
+    The loss is that of the diagnostics; the gradient that of the training, in float64.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class StatedDesign:
         )
 
     def loss(self, theta: Any) -> float:
-        """L(θ), by the verifier's formulas."""
+        """L(θ), by the formulas of the diagnostics."""
         with np.errstate(over="ignore", invalid="ignore"):
             return stated_loss(self.network, np.asarray(theta))
 

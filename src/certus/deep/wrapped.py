@@ -6,6 +6,7 @@ Prediction, history and the module are those of the network that was trained.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,14 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from certus.base import Estimator, Fitted
+from certus.certificate import Claim
 from certus.deep.estimator import NeuralModel
 from certus.deep.reading import Classes
+from certus.diagnostics import Diagnosed, measure
+from certus.diagnostics.networks import count_rows
 
 
-class WrappedClassifier(ClassifierMixin, MetaEstimatorMixin, Estimator):
+class WrappedClassifier(Diagnosed, ClassifierMixin, MetaEstimatorMixin, Estimator):
     """Trains a classifier of certus.deep on another objective; abstract.
 
     Subclasses name the parameter that holds it in ``_held``, and leave the trained one
@@ -44,6 +48,17 @@ class WrappedClassifier(ClassifierMixin, MetaEstimatorMixin, Estimator):
         done: Fitted = network._fit(X, y, s, *rest)
         setattr(self, f"{self._held}_", network)
         return done
+
+    def _stated(self, X: Any, y: Any, sample_weight: Any, chosen: Any) -> Any:
+        """The objective on some rows as a function of the weights."""
+        raise NotImplementedError
+
+    def _measured(
+        self, witness: Any, X: Any, y: Any, sample_weight: Any, level: str
+    ) -> list[Claim]:
+        at = partial(self._stated, X, y, sample_weight)
+        record = self._network._recorded(witness, X)
+        return measure(at, count_rows(X, y), sample_weight, record, level)
 
     @property
     def _network(self) -> Any:

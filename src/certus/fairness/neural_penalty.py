@@ -8,6 +8,7 @@ attribute explains.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,10 +17,12 @@ from torch import Tensor
 
 from certus._core.rows import row_weights
 from certus.base import Fitted
-from certus.certificate import Evidence
+from certus.certificate import Claim, Evidence
 from certus.deep.batches import Batch
 from certus.deep.objective import Change, Targets, weighted_mean
 from certus.deep.run import Losses
+from certus.diagnostics import measure
+from certus.diagnostics.networks import count_rows
 from certus.fairness.attribute import basis_of
 from certus.fairness.groups import Array
 
@@ -78,12 +81,27 @@ def fit_network(
     if hasattr(network, "n_features_in_"):
         model.n_features_in_ = network.n_features_in_
     found = done.evidence
-    evidence = Evidence("penalised_network", found.terms, found.params, found.arrays)
-    return Fitted(evidence, X, y, sample_weight, done.status, A)
+    evidence = Evidence("penalised_network", witness=found.witness)
+    measured = partial(measure_network, model, found.witness, X, y, sample_weight, A)
+    return Fitted(evidence, X, y, sample_weight, done.status, A, measured)
 
 
-def stated(model: Any, X: Any, y: Any, sample_weight: Any, rows: Any, A: Array) -> Any:
-    """The objective on some rows, for the verifier."""
+def measure_network(
+    model: Any,
+    witness: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    A: Array,
+    level: str = "quick",
+) -> list[Claim]:
+    """Numbers about the whole objective of a network, penalty included."""
     s = row_weights(sample_weight, len(A))
     change = with_penalty(float(model.strength), basis_of(A, s))
-    return model.estimator_._stated(X, y, sample_weight, rows, change)
+    network = model.estimator_
+
+    def at(rows: Any) -> Any:
+        return network._stated(X, y, sample_weight, rows, change)
+
+    record = network._recorded(witness, X)
+    return measure(at, count_rows(X, y), sample_weight, record, level)

@@ -27,6 +27,7 @@ from certus.base import (
     check_number,
     validate_data,
 )
+from certus.certificate import Claim
 from certus.config import config_context
 from certus.fairness.attribute import Attributed, basis_of
 from certus.fairness.groups import Array
@@ -172,11 +173,43 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         mine = replace(evidence, kind="covariance_penalty")
         return Fitted(mine, X, y, sample_weight, status, A)
 
-    def _stated(self, X: Any, y: Any, sample_weight: Any, rows: Any, A: Any) -> Any:
-        """The objective of a network on some rows, for the verifier."""
-        from certus.fairness.neural_penalty import stated
+    @available_if(lambda self: self._is_network)
+    def diagnose(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        level: str = "quick",
+        *,
+        sensitive: Any = None,
+    ) -> list[Claim]:
+        """Measure a fitted network on rows: loss with the penalty, gradient.
 
-        return stated(self, X, y, sample_weight, rows, A)
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows like those of the fit.
+        y : array-like of shape (n_samples,)
+            Their targets.
+        sample_weight : array-like of shape (n_samples,), optional
+            The weights used in ``fit``.
+        level : {"quick", "full"}, default="quick"
+            At ``"full"`` on more rows, and with the curvature.
+        sensitive : array-like, optional
+            The attribute; needed unless ``sensitive_columns`` is set.
+
+        Returns
+        -------
+        list of Claim
+            All MEASURED: numbers without a promise.
+        """
+        from certus.fairness.neural_penalty import measure_network
+
+        check_is_fitted(self)
+        A = self._read_sensitive(X, sensitive)
+        evidence = getattr(getattr(self, "certificate_", None), "evidence", None)
+        witness = None if evidence is None else evidence.witness
+        return measure_network(self, witness, X, y, sample_weight, A, level)
 
     def _asked(self, X: Any) -> Any:
         """X as the estimator was given it."""

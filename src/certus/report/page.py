@@ -21,7 +21,7 @@ SECTIONS = (
     ("statistical", "Statistical", "true with the probability stated, for new rows"),
     ("measured", "Measured", "observed, no promise"),
 )
-_KINDS = {"✓": "met", "✗": "missed", "–": "refused", "·": "plain"}
+_KINDS = {"✓": "met", "✗": "missed", "–": "refused", "?": "refused", "·": "plain"}
 
 
 @lru_cache(maxsize=1)

@@ -64,8 +64,10 @@ def _solved(certificate: Certificate) -> str:
         return f"{word} when it was fitted, which was not checked again"
     if claim.met is False:
         return "is not solved to the accuracy asked for"
+    if claim.undecided:
+        return "may be solved or not: rounding is too large to tell"
     if claim.met is None:
-        return "was checked, but nothing is promised about its optimum"
+        return "was measured, but nothing is promised about its optimum"
     if claim.label == "solved":
         return f"is solved (rechecked {rows})"
     return f"passes the verifier’s check {rows}"

@@ -28,8 +28,10 @@ from certus.base import (
     generator_of,
 )
 from certus.callbacks import Monitor
-from certus.certificate import Evidence
+from certus.certificate import Claim, Evidence
 from certus.convex.design import Array
+from certus.diagnostics import Diagnosed
+from certus.diagnostics.text_classifier import Scorer, Texts, evaluation_rows, measure
 from certus.text import features
 from certus.text.classifier_training import (
     Parameters,
@@ -39,13 +41,14 @@ from certus.text.classifier_training import (
     log_probabilities,
 )
 from certus.text.corpus import Encoded, TextInput, encode
+from certus.text.features import select
 from certus.text.huffman import huffman_tree
 from certus.text.ngrams import Lists
 from certus.text.vocabulary import lookup
 from certus.text.words import character_lengths
 
 
-class FastTextClassifier(TextInput, ClassifierMixin, Estimator):
+class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):
     """Linear classifier on averaged word and n-gram vectors.
 
     Objective
@@ -197,17 +200,33 @@ class FastTextClassifier(TextInput, ClassifierMixin, Estimator):
         for name, value in training.attributes().items():
             setattr(self, name, value)
         monitor.close(training.attributes())
-        evidence = Evidence(
-            "text_classifier",
-            (),
-            {
-                "loss": self.loss,
-                "reported": self.history_["objective"][-1],
-                "class_weight": self.class_weight,
-                "fix": f"lower learning_rate (now {self.learning_rate:g})",
-            },
+        evidence = Evidence("text_classifier")
+        measured = self._to_measure(None, texts, labels)
+        return Fitted(evidence, texts, labels, None, status, measured=measured)
+
+    def _measured(
+        self, witness: Any, X: Any, y: Any, sample_weight: Any, level: str
+    ) -> list[Claim]:
+        check_is_fitted(self)
+        if sample_weight is not None:
+            raise ValueError("Text classifiers are fitted without sample_weight.")
+        codes = _known_codes(y, self.classes_)
+        n = len(codes)
+        rows = np.arange(n) if level == "full" else evaluation_rows(n)
+        lists = select(_read(self, X), rows)
+        s = _class_weights(self, codes)[codes[rows]]
+        tree = self.tree_
+        ell = "−log softmax(W·h)_y"
+        if tree is not None:
+            ell = "−Σ log σ(±W_j·h) on the way to the leaf y"
+        weighed = "" if self.class_weight is None else ", by class weights,"
+        return measure(
+            Scorer(self.vectors_, self.coef_, tree, len(self.classes_)),
+            Texts(*lists, codes[rows], s, rows, n),
+            self.history_["objective"][-1],
+            f"mean over texts{weighed} of {ell}",
+            f"lower learning_rate (now {self.learning_rate:g})",
         )
-        return Fitted(evidence, texts, labels, None, status)
 
     def _prepare(
         self, texts: Any, codes: Array, before: Previous | None, monitor: Monitor
@@ -369,6 +388,19 @@ def _read(model: FastTextClassifier, texts: Iterable[Any]) -> Lists:
     return features.features(
         recipe, corpus, rows, grams, model.buckets_, len(model.vocabulary_)
     )
+
+
+def _known_codes(y: Any, classes: Array) -> Array:
+    """The place of each label among those of the fit."""
+    labels = np.asarray(column_or_1d(y))
+    places = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
+    strange = np.flatnonzero(classes[places] != labels)
+    if len(strange):
+        raise ValueError(
+            f'y holds the label "{labels[strange[0]]}", which the model was not fitted '
+            "on."
+        )
+    return places
 
 
 def _class_weights(model: FastTextClassifier, codes: Array) -> Array:

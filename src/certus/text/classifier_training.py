@@ -20,6 +20,7 @@ from certus.callbacks import Monitor
 from certus.certificate import Status
 from certus.convex.design import Array
 from certus.convex.threads import Stop, run_blocks, slices
+from certus.diagnostics.text_classifier import evaluation_rows
 from certus.text.classifier_kernels import (
     document_means,
     train_hierarchical,
@@ -29,7 +30,6 @@ from certus.text.features import select, word_rows
 from certus.text.huffman import leaf_log_probabilities, leaf_paths
 from certus.text.ngrams import Lists
 from certus.text.vocabulary import Vocabulary
-from certus.verify.text_classifier import evaluation_rows
 
 #: Documents whose vectors are held at a time.
 BLOCK = 4096

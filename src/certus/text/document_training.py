@@ -77,9 +77,7 @@ def train(
     monitor = Monitor(model, texts, None, None, model.max_time)
     status = sampling.run_epochs(model, monitor, n_blocks, visit, judge, state)
     monitor.close(state(moving=False))
-    kind = "text" if own else "mean"
-    proof = sampling.evidence(model, sample, kind, reach=int(model.window))
-    return Fitted(proof, corpus, None, None, status)
+    return sampling.fitted(model, corpus, sample, status)
 
 
 def _cut(model: Any, offsets: Array) -> tuple[sampling.Blocks, Array]:

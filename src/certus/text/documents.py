@@ -34,7 +34,7 @@ __all__ = ["DocumentVectors"]
 TINY = float(np.finfo(np.float32).tiny)
 
 
-class DocumentVectors(TextInput, Model):
+class DocumentVectors(sampling.Sampled, TextInput, Model):
     """Vectors of texts, trained to predict words.
 
     Objective

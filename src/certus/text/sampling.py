@@ -15,13 +15,17 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
-from certus.base import check_number
+from certus.base import Fitted, check_number
 from certus.callbacks import Monitor
-from certus.certificate import Evidence, Status
+from certus.certificate import Claim, Evidence, Status, Strength
 from certus.convex.threads import Stop, run_blocks
-from certus.text.corpus import Array
+from certus.diagnostics import Diagnosed, embeddings
+from certus.evidence import PairsWitness
+from certus.text.corpus import Array, Encoded, encode
 from certus.text.skipgram_kernels import alias_table
+from certus.text.vocabulary import lookup
 
 #: Multiplications of a block: about 0.01 s, so that Ctrl-C is obeyed.
 WORK = 20_000_000
@@ -208,20 +212,63 @@ def fitted_state(model: Any, moving: bool = True) -> dict[str, Any]:
     }
 
 
-def evidence(model: Any, sample: Sample, inputs: str, **more: Any) -> Evidence:
-    """What the verifier needs: the pairs, and the loss that the fit recorded."""
-    params = {
-        "inputs": inputs,
-        "reported": float(model.history_["objective"][-1]),
-        "fix": f"lower learning_rate (now {model.learning_rate:g})",
-        **more,
-    }
-    arrays: dict[str, Array] = {
-        "inputs": np.asarray(sample.inputs, dtype=np.int64),
-        "targets": np.asarray(sample.targets, dtype=np.int64),
-        "noise": np.asarray(sample.noise, dtype=np.int32),
-    }
-    return Evidence("negative_sampling", (), params, arrays)
+class Sampled(Diagnosed):
+    """Vectors whose loss on a sample of pairs can be measured again; a mixin."""
+
+    def _measured(
+        self, witness: Any, X: Any, y: Any, sample_weight: Any, level: str
+    ) -> list[Claim]:
+        model: Any = self
+        check_is_fitted(model, "context_vectors_")
+        if witness is None:
+            said = "not measured: the sample of pairs is not at hand"
+            return [Claim("sample_loss", Strength.MEASURED, detail=said)]
+        corpus = _numbered(model, X)
+        target = str(getattr(model, "target", ""))
+        kind = {"words": "text", "neighbours": "mean"}.get(target, "word")
+        Z = model.document_vectors_ if kind == "text" else model.vectors_
+        return embeddings.measure(
+            np.asarray(Z),
+            np.asarray(model.context_vectors_),
+            embeddings.Corpus(
+                np.asarray(corpus.ids), np.asarray(corpus.offsets), len(corpus.words)
+            ),
+            embeddings.Sample(
+                kind,
+                np.asarray(witness.inputs),
+                np.asarray(witness.targets),
+                np.asarray(witness.noise),
+                int(model.window),
+            ),
+            float(model.history_["objective"][-1]),
+            f"lower learning_rate (now {model.learning_rate:g})",
+        )
+
+
+def _numbered(model: Any, texts: Any) -> Encoded:
+    """The texts as places among the model's words; others are passed over."""
+    if not isinstance(texts, Encoded):
+        words = lookup(model)
+        sources = model._sources(texts)
+        return encode(sources, tokenizer=model.tokenizer, vocabulary=words)
+    if list(texts.words) != list(model.vocabulary_):
+        raise ValueError(
+            "The corpus was encoded with another vocabulary than the model's; pass the "
+            "documents."
+        )
+    return texts
+
+
+def fitted(model: Any, corpus: Encoded, sample: Sample, status: Status) -> Fitted:
+    """What a fit hands over: the pairs, and how to measure their loss."""
+    witness = PairsWitness(
+        np.asarray(sample.inputs, dtype=np.int64),
+        np.asarray(sample.targets, dtype=np.int64),
+        np.asarray(sample.noise, dtype=np.int32),
+    )
+    evidence = Evidence("negative_sampling", witness=witness)
+    measured = model._to_measure(witness, corpus)
+    return Fitted(evidence, corpus, None, None, status, measured=measured)
 
 
 def check_training(model: Any) -> None:

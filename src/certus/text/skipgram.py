@@ -44,7 +44,7 @@ class Rows(NamedTuple):
         return cls(np.arange(n, dtype=np.int32), np.arange(n + 1, dtype=np.int64))
 
 
-class SkipGram(WordVectors, Model):
+class SkipGram(sampling.Sampled, WordVectors, Model):
     """Word vectors by skip-gram with negative sampling (word2vec).
 
     Objective
@@ -274,8 +274,7 @@ def train(
     monitor = Monitor(model, texts, None, None, model.max_time)
     status = sampling.run_epochs(model, monitor, n_blocks, visit, judge, state)
     monitor.close(state(moving=False))
-    proof = sampling.evidence(model, sample, "word")
-    return Fitted(proof, corpus, None, None, status)
+    return sampling.fitted(model, corpus, sample, status)
 
 
 def _draw_sample(

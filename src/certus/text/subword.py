@@ -35,7 +35,7 @@ from certus.text.words import character_lengths
 __all__ = ["FastTextVectors"]
 
 
-class FastTextVectors(WordVectors, Model):
+class FastTextVectors(sampling.Sampled, WordVectors, Model):
     """Word vectors by skip-gram with character n-grams (fastText).
 
     Objective

@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,6 +40,7 @@ from certus.verify import (
     stating,
     texts,
 )
+from certus.verify import measured as measured_only
 from certus.verify.blocks import cores
 from certus.verify.comparing import no_sealed_rows, union_claim
 from certus.verify.conformal import (
@@ -46,18 +48,13 @@ from certus.verify.conformal import (
     seen_in_fit,
     was_calibrated_on,
 )
-from certus.verify.covariance_penalty import (
-    check_covariance_penalty,
-    check_penalised_network,
-)
+from certus.verify.covariance_penalty import check_covariance_penalty
 from certus.verify.data import same_data
-from certus.verify.embeddings import check_negative_sampling
 from certus.verify.foreign import unwrap
-from certus.verify.gradient import check_gradient
+from certus.verify.foreign_common import sklearn_name
 from certus.verify.kernel import losses
 from certus.verify.kernel_machines import check_kernel
 from certus.verify.linear_networks import check_autoencoder, check_deep_linear
-from certus.verify.networks import check_network
 from certus.verify.robustness import (
     Proof,
     accuracy_claim,
@@ -67,7 +64,6 @@ from certus.verify.robustness import (
     refuted,
 )
 from certus.verify.statistical import risk_claims
-from certus.verify.text_classifier import check_text_classifier
 
 #: The door: what other packages may use. Its modules are the verifier's own.
 __all__ = [
@@ -102,13 +98,9 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
     "autoencoder": check_autoencoder,
     "covariance_penalty": check_covariance_penalty,
     "deep_linear": check_deep_linear,
-    "gradient": check_gradient,
     "kernel": check_kernel,
-    "negative_sampling": check_negative_sampling,
-    "network": check_network,
-    "penalised_network": check_penalised_network,
+    "penalised_network": measured_only.check_penalised_network,
     "refused": foreign.check_refused,
-    "text_classifier": check_text_classifier,
 }
 
 
@@ -123,6 +115,7 @@ ROOMS: tuple[Any, ...] = (
     huber,
     kmeans,
     linear,
+    measured_only,
     mixture,
     neighbors,
     nonnegative,
@@ -184,16 +177,19 @@ def certify(
     if level not in ("quick", "full"):
         raise ValueError(f"level is {level!r}; use 'quick' or 'full'.")
     calibration = getattr(model, "calibration_certificate_", None)
+    X = list(X) if isinstance(X, Iterator) else X
     model, X = unwrap(model, X)
     if calibration is not None and was_calibrated_on(calibration, X, y):
         return judge(model, calibration.evidence, X, y, level="full", origin="certify")
     stated = getattr(model, "certificate_", None)
+    numbers = _to_measure(model, X, y, sample_weight, level, sensitive)
     if isinstance(stated, Certificate) and stated.evidence is not None:
         found = judge(
             *(model, stated.evidence, X, y, sample_weight),
             level=level,
             origin="certify",
             sensitive=sensitive,
+            measured=numbers,
         )
         return _compare(stated, found)
     if stating.known_class(model, READERS) is not None:
@@ -203,6 +199,7 @@ def certify(
             level=level,
             origin="certify",
             note=note,
+            measured=numbers,
         )
     evidence, note = foreign.evidence(model, X, sample_weight)
     return judge(
@@ -294,18 +291,16 @@ def judge(
     threads: int | None = None,
     note: str = "",
     sensitive: Any = None,
-    measured: Sequence[Claim] = (),
+    measured: Sequence[Claim] | Callable[[], Sequence[Claim]] = (),
 ) -> Certificate:
     """State what the model minimises, check it, and date, size and sign the result.
 
     ``ended`` is how a solver stopped; it stands unless the target is met or refuted.
     ``sensitive`` is lent to the checker and not kept. ``measured`` are numbers that a
-    family found itself; a claim of any other strength among them is an error.
+    family found itself, or finds when it is called; a claim of any other strength among
+    them is an error.
     """
     start = time.perf_counter()
-    strong = [claim.name for claim in measured if claim.strength != Strength.MEASURED]
-    if strong:
-        raise ValueError(f"{strong[0]} was not made by the verifier: only MEASURED.")
     if evidence.kind == "conformal":  # speaks of other rows than those of the fit
         claims, status, marks = check_conformal(model, evidence.witness, X, y, level)
     elif stating.known_class(model, READERS) is not None:
@@ -321,13 +316,18 @@ def judge(
         claims, status, marks = CHECKERS[evidence.kind](
             model, lent, X, y, sample_weight, level
         )
-    claims = [*claims, *measured]
+    if not callable(measured):
+        claims, status = measured_only.join(claims, status, measured)
+    elif not claims or claims[0].strength is not Strength.REFUSED:
+        claims, status = measured_only.join(claims, status, measured())
     if note and claims[0].strength is not Strength.REFUSED and claims[0].met is False:
         claims[0] = dataclasses.replace(claims[0], assumptions=(note,))
     keep = (Status.TOL_NOT_REACHED, Status.SOLVED, Status.UNDECIDED)
     if ended is not None and ended is not Status.SOLVED and status in keep:
         early = ended in (Status.INTERRUPTED, Status.STOPPED, Status.TIME_LIMIT)
-        if early or status is Status.TOL_NOT_REACHED:
+        measured_first = claims[0].strength is Strength.MEASURED
+        open_end = status is Status.UNDECIDED and measured_first
+        if early or status is Status.TOL_NOT_REACHED or open_end:
             status = ended
         if claims[0].met is False and ended in _EARLY_FIX:
             claims[0] = dataclasses.replace(claims[0], fix=_EARLY_FIX[ended])
@@ -367,6 +367,20 @@ def _signed(
     )
 
 
+def _to_measure(
+    model: Any, X: Any, y: Any, sample_weight: Any, level: str, sensitive: Any
+) -> Any:
+    """How the numbers of a model are found, if it has any."""
+    lent = {} if sensitive is None else {"sensitive": sensitive}
+    if stating.is_ours(model):
+        measure = getattr(model, "diagnose", None)
+        more = (X, y, sample_weight)
+        return () if measure is None else partial(measure, *more, level=level, **lent)
+    if sklearn_name(model) in ("MLPClassifier", "MLPRegressor"):
+        return partial(measured_only.of_perceptron, model, X, y, sample_weight)
+    return ()
+
+
 def _check_stated(
     model: Any,
     evidence: Evidence | None,
@@ -399,9 +413,12 @@ def _compare(stated: Certificate, found: Certificate) -> Certificate:
     lost = stated.met and found.met is False
     if same and stated.status is Status.NO_MINIMISER is not found.status:
         lost = True
-    if found.primary == "training_loss":  # of a network, which promises nothing
+    number = claim.name in ("training_loss", "sample_loss")
+    if number and stated.primary == claim.name:  # of a model that promises nothing
         lost = _moved(stated.value, found.value)
-    if not (lost if same else claim.met is False or claim.name == "training_loss"):
+        if same and not lost and stated.status in (Status.MAX_ITER, Status.DIVERGED):
+            return dataclasses.replace(found, status=stated.status)
+    if not (lost if same else claim.met is False or number):
         return found
     if same:
         changed = dataclasses.replace(claim, fix="refit, or restore the model file")

@@ -7,13 +7,11 @@ the kernel's problem with the excess ½gᵀH⁻¹g, g = Hw + v. For any q and r 
 
     ½gᵀH⁻¹g = ½qᵀHq + qᵀr + ½rᵀH⁻¹r ≤ ½qᵀHq + qᵀr + ‖r‖²/2alpha,
 
-and an error ε of g adds at most ‖ε‖/√alpha to the root of twice that. For networks the
-explained variance is taken on the rows checked.
+and an error ε of g adds at most ‖ε‖/√alpha to the root of twice that.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any, NamedTuple
 
@@ -30,7 +28,6 @@ from certus.verify.deciding import GAP, Found, claim_of, status_of, worst_of
 from certus.verify.kernel import gap, losses, penalties
 from certus.verify.kernel.reference import least_constant
 from certus.verify.marks import marks_of
-from certus.verify.networks import check_network
 from certus.verify.problems import describe, problems_of, rows_of
 from certus.verify.slopes import chosen_dual
 from certus.verify.stated_linear import READERS, Statement
@@ -174,35 +171,3 @@ def _explained_claim(Z: Array, coef: Array, F: Array, s: Array) -> Claim:
         objective="share of the variance of the score, on these rows",
         detail=f"the attribute explains {100 * part:.2g} % of the score's variance",
     )
-
-
-class _Lent:
-    """A network that knows the attribute while it is checked."""
-
-    def __init__(self, model: Any, columns: Array) -> None:
-        self._model, self._columns = model, columns
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-    def _stated(self, X: Any, y: Any, sample_weight: Any, rows: Any) -> Any:
-        return self._model._stated(X, y, sample_weight, rows, self._columns)
-
-
-def check_penalised_network(
-    model: Any, evidence: Evidence, X: Any, y: Any, sample_weight: Any, level: str
-) -> Checked:
-    """Judge a network; ``evidence``: as for ``check_network``."""
-    columns = attribute_of(model, evidence.arrays.get("sensitive"), X)
-    if columns is None:
-        marks = marks_of(X, y, sample_weight)
-        claim = not_lent("penalised_loss", "loss with a penalty on the attribute")
-        return [claim], Status.UNDECIDED, marks
-    lent: Any = _Lent(model, columns)
-    return check_network(lent, _without(evidence), X, y, sample_weight, level)
-
-
-def _without(evidence: Evidence) -> Evidence:
-    """The evidence without the attribute, as other checkers know it."""
-    arrays = {k: v for k, v in evidence.arrays.items() if k != "sensitive"}
-    return dataclasses.replace(evidence, arrays=arrays)

@@ -116,8 +116,6 @@ def evidence(model: Any, X: Any, sample_weight: Any) -> tuple[Evidence, str]:
     >>> evidence(Lasso(alpha=0.1).fit([[0.0], [1.0]], [0.0, 1.0]), None, None)[0].terms
     (Squared(), L1(alpha=0.1))
     """
-    if hasattr(model, "_stated"):  # a network of ours after partial_fit
-        return Evidence("network"), ""
     name = sklearn_name(model)
     try:
         if name is None or name not in _STATEMENTS:

@@ -228,13 +228,6 @@ def _no_early_stopping(model: Any) -> None:
         )
 
 
-def _network(model: Any) -> tuple[Evidence, str]:
-    if model.solver != "lbfgs":
-        _no_early_stopping(model)
-    params = {"loss": model.loss, "alpha": float(model.alpha), "solver": model.solver}
-    return Evidence("gradient", params=params), ""
-
-
 def _linear_svc(model: Any) -> tuple[Evidence, str]:
     """C·Σ s·hinge + ½‖w, b/κ‖² or ‖w, b/κ‖₁: liblinear's, for each class."""
     if model.multi_class == "crammer_singer":
@@ -293,6 +286,4 @@ STATEMENTS: dict[str, Callable[[Any], tuple[Evidence, str]]] = {
     "SGDRegressor": _sgd,
     "LinearSVC": _linear_svc,
     "LinearSVR": _linear_svr,
-    "MLPClassifier": _network,
-    "MLPRegressor": _network,
 }

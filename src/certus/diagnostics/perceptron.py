@@ -1,11 +1,12 @@
-"""Networks of scikit-learn: whether they were trained with the gradient of their loss.
+"""Perceptrons: their loss, and the gradient that scikit-learn trained them with.
 
     L(θ) = Σ sᵢ ℓ(yᵢ, f(xᵢ; θ)) / Σ s + ½·alpha·‖W‖² / Σ s
 
 The loss is computed here, by a forward pass of our own in float64; the gradient comes
 from the library. Along a direction d the two must agree: gᵀd = dL/dt, the latter by
 central differences. They are compared a little off the fitted weights, because at a
-minimum both sides vanish and any factor between them would hide in rounding.
+minimum both sides vanish and any factor between them would hide in rounding. A ratio of
+1 says that the gradient is right, not that the weights are good: random ones have it.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit, logsumexp, xlogy
 
-from certus.certificate import Claim, Evidence, Status, Strength
-from certus.verify import data, directional
-from certus.verify.data import Array
-from certus.verify.directional import Compared
+from certus.certificate import Claim, Strength
+from certus.diagnostics import directional
+from certus.diagnostics.directional import Compared
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 ROWS = 2048
-TARGET = 1e-4
+#: Ratios this near to 1 are those of a right gradient.
+CLOSE = 1e-4
 DIRECTIONS = 5
 #: Beyond this uncertainty of the finite difference the ratio says nothing.
 UNTELLABLE = 1e-2
@@ -54,33 +57,45 @@ class Network(NamedTuple):
     s: Array
 
 
-def check_gradient(
-    model: Any, evidence: Evidence, X: Any, y: Any, sample_weight: Any, level: str
-) -> tuple[list[Claim], Status, dict[str, Any]]:
-    """Compare directional derivatives on at most 2,048 rows; the ratio is primary."""
-    X = data.as_matrix(X)
-    if X.shape[1] != model.coefs_[0].shape[0]:
-        raise ValueError(
-            f"X has {X.shape[1]} columns and the model was fitted on "
-            f"{model.coefs_[0].shape[0]}."
-        )
-    targets = _targets(model, y, X.shape[0])
-    s = data.weights(sample_weight, None, targets, None, X.shape[0])
-    marks = data.fingerprint(X, targets, s)
-    network = _network(model, evidence, X, targets, s)
+def measure(model: Any, X: Any, y: Array, s: Array) -> list[Claim]:
+    """Compare directional derivatives on at most 2,048 rows; the ratio comes first.
+
+    Parameters
+    ----------
+    model : MLPClassifier or MLPRegressor of scikit-learn
+        Fitted. Its own method gives the gradient.
+    X : ndarray or sparse matrix of shape (n_samples, n_features)
+        Rows.
+    y : ndarray of shape (n_samples, n_outputs)
+        Targets as the output layer sees them.
+    s : ndarray of shape (n_samples,)
+        Row weights.
+
+    Returns
+    -------
+    list of Claim
+        All MEASURED.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.neural_network import MLPRegressor
+    >>> from certus.diagnostics.perceptron import measure
+    >>> X = np.linspace(-1, 1, 40)[:, None]
+    >>> model = MLPRegressor(hidden_layer_sizes=(4,), solver="lbfgs", random_state=0).fit(X, X[:, 0] ** 2)
+    >>> ratio = measure(model, X, X**2, np.ones(40))[0]
+    >>> ratio.value < 1e-4, ratio.strength.value
+    (True, 'measured')
+    """
+    network = network_of(model, X, y, s)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         try:
             found = compare(model, network)
         except Exception as error:  # the library's own method: anything may happen
-            return (
-                [_refused(f"the library's gradient is out of reach ({error})")],
-                (Status.TOL_NOT_REACHED),
-                marks,
-            )
+            return [_unmeasured(f"the library's gradient is out of reach ({error})")]
     if not np.isfinite(found.ratio) or found.allowance > UNTELLABLE:
         reason = "the finite difference is too uncertain to compare with"
-        return [_refused(reason)], Status.TOL_NOT_REACHED, marks
-    claim = _ratio_claim(found, network)
+        return [_unmeasured(reason)]
     norm = Claim(
         "gradient_norm",
         Strength.MEASURED,
@@ -88,8 +103,7 @@ def check_gradient(
         detail=f"gradient norm {found.norm:.1e} at the fitted weights, "
         f"on {network.X.shape[0]:,} rows",
     )
-    status = Status.SOLVED if claim.met else Status.TOL_NOT_REACHED
-    return [claim, norm], status, marks
+    return [_ratio_claim(found, network), norm]
 
 
 def compare(model: Any, network: Network) -> Compared:
@@ -138,21 +152,7 @@ def _losses(network: Network, z: Array) -> Array:
 # -- reading the model ------------------------------------------------------------
 
 
-def _targets(model: Any, y: Any, n: int) -> Array:
-    """The targets as the network's output layer sees it, one column per output."""
-    if not hasattr(model, "classes_"):
-        return data.numbers(y, n).reshape(n, -1)
-    if model.out_activation_ == "logistic" and model.n_outputs_ > 1:
-        return data.numbers(y, n).reshape(n, -1)
-    codes = data.codes(y, np.asarray(model.classes_))
-    if len(codes) != n:
-        raise ValueError(f"y has {len(codes)} rows and X has {n}.")
-    if model.out_activation_ == "logistic":
-        return codes[:, None].astype(float)
-    return np.eye(len(model.classes_))[codes]
-
-
-def _network(model: Any, evidence: Evidence, X: Any, y: Array, s: Array) -> Network:
+def network_of(model: Any, X: Any, y: Array, s: Array) -> Network:
     """At most 2,048 evenly spaced rows of positive weight, and alpha for so many."""
     if y.shape[1] != model.n_outputs_:
         raise ValueError(
@@ -162,7 +162,7 @@ def _network(model: Any, evidence: Evidence, X: Any, y: Array, s: Array) -> Netw
     rows = used[
         np.unique(np.linspace(0, len(used) - 1, min(len(used), ROWS)).astype(int))
     ]
-    solver = str(evidence.params.get("solver", model.solver))
+    solver = str(model.solver)
     # A batch of B rows is penalised by alpha/B, so that is the penalty of its epochs.
     batch = len(s)
     if solver != "lbfgs":
@@ -173,11 +173,11 @@ def _network(model: Any, evidence: Evidence, X: Any, y: Array, s: Array) -> Netw
         [W.shape for W in model.coefs_],
         model.activation,
         model.out_activation_,
-        str(evidence.params.get("loss", model.loss)),
+        str(model.loss),
         # lbfgs searches along the line with a loss averaged over outputs; sgd and adam
         # use the gradient alone, which is that of the documented sum over outputs.
         solver == "lbfgs",
-        float(evidence.params.get("alpha", model.alpha)) * float(share),
+        float(model.alpha) * float(share),
         X,
         y[rows],
         s[rows],
@@ -234,21 +234,19 @@ def _unpack(
 # -- claims -----------------------------------------------------------------------
 
 
-def _refused(reason: str) -> Claim:
-    return Claim("gradient_ratio", Strength.REFUSED, detail=reason)
+def _unmeasured(reason: str) -> Claim:
+    return Claim("gradient_ratio", Strength.MEASURED, detail=f"not measured: {reason}")
 
 
 def _ratio_claim(found: Compared, network: Network) -> Claim:
     value = abs(found.ratio - 1)
-    met = bool(value <= TARGET + found.allowance)
+    close = bool(value <= CLOSE + found.allowance)
     outputs = network.y.shape[1]
-    times = f"{found.ratio:.4f}" if met else f"{found.ratio:.2f}"
+    times = f"{found.ratio:.4f}" if close else f"{found.ratio:.2f}"
     detail = f"the gradient used in training is {times} times that of the stated loss"
     known = network.loss == "squared_error" and network.average_outputs and outputs > 1
-    fix = ""
-    if not met:
-        fix = "use another solver, and report this to the library"
-    if not met and known:
+    fix = "" if close else "use another solver, and report this to the library"
+    if not close and known:
         detail += " (scikit-learn#8349)"
         fix = "solver='adam' or one model per output"
     name = {"squared_error": "½(y − f)²", "poisson": "Poisson deviance"}
@@ -257,16 +255,13 @@ def _ratio_claim(found: Compared, network: Network) -> Claim:
         over = "rows"
     return Claim(
         "gradient_ratio",
-        Strength.PROVED,
+        Strength.MEASURED,
         value,
-        TARGET,
-        met,
-        f"mean over {over} of {name.get(network.loss, 'log loss')} "
+        objective=f"mean over {over} of {name.get(network.loss, 'log loss')} "
         f"+ ½·{network.alpha / network.s.sum():.3g}·‖W‖²",
-        "a gradient g satisfies gᵀd = dL(θ + td)/dt for every direction d",
-        ("slopes compared at the fitted weights moved by 10 %",),
-        None,
-        found.allowance,
-        detail,
-        fix,
+        theorem="a gradient g satisfies gᵀd = dL(θ + td)/dt for every direction d",
+        assumptions=("slopes compared at the fitted weights moved by 10 %",),
+        allowance=found.allowance,
+        detail=detail,
+        fix=fix,
     )

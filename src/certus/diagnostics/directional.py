@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus.verify.data import Array
+Array = np.ndarray[Any, np.dtype[Any]]
 
 Loss = Callable[[Array], float]
 Gradient = Callable[[Array], Array]

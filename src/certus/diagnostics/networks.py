@@ -1,12 +1,12 @@
-"""Trained networks: the gradient that training followed is that of the stated loss.
+"""Trained networks: numbers about the loss that they were trained on.
 
     L(θ) = Σ sᵢ ℓ(yᵢ, f(xᵢ; θ)) / Σ s   on at most 2,048 rows, in evaluation mode
 
 Rows are fewer where the network is large, or makes much of each as of large images.
-The model lends L, ∇L and products with ∇²L as functions of a float64 vector, by
-``_stated(X, y, sample_weight, rows)``. Along a direction d, gᵀd must be the slope of L;
-at level "full" Lanczos' method finds the ends of the spectrum of ∇²L. All of it is
-measured: no bound says how far a network is from the best one.
+The caller lends L, ∇L and products with ∇²L as functions of a float64 vector. Along a
+direction d, gᵀd is compared with the slope of L; at level "full" Lanczos' method finds
+the ends of the spectrum of ∇²L. All of it is measured: no bound says how far a network
+is from the best one.
 """
 
 from __future__ import annotations
@@ -15,18 +15,20 @@ import math
 import os
 from collections.abc import Callable
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from certus.certificate import Claim, Evidence, Status, Strength
-from certus.verify import data, directional
-from certus.verify.data import Array
-from certus.verify.marks import marks_of
-from certus.verify.spectrum import curvature_claims
+from certus.certificate import Claim, Strength
+from certus.diagnostics import directional
+from certus.diagnostics.spectrum import curvature_claims
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Most rows on which a network is checked.
 ROWS = 2048
+#: Of many rows, every k-th may be checked, so that this many remain.
+SPACED = 4096
 #: Most numbers that a pass forward over them may make; the products with the Hessian
 #: take some fifty bytes for each.
 VALUES = 1 << 25
@@ -35,50 +37,126 @@ FEW = 4
 #: Share of dead units from which a remedy is named.
 MANY_DEAD = 0.25
 
-Checked = tuple[list[Claim], Status, dict[str, Any]]
+
+class Stated(Protocol):
+    """A loss on some rows as a function of a float64 vector.
+
+    It may have ``values()``, the numbers that a pass forward makes, ``alpha``, the
+    weight of a penalty on θ, and ``words`` for what else is minimised.
+    """
+
+    point: Array  # θ, the trained weights
+    sizes: list[int]  # how many numbers each part of θ has
+
+    def loss(self, theta: Array) -> float:
+        """L(θ)."""
+
+    def gradient(self, theta: Array) -> Array:
+        """∇L(θ)."""
+
+    def product(self, theta: Array, v: Array) -> Array:
+        """∇²L(θ)v."""
+
+    def dead_units(self) -> tuple[int, int]:
+        """Units that are zero on all rows, and how many units there are."""
 
 
-def check_network(
-    model: Any, evidence: Evidence, X: Any, y: Any, sample_weight: Any, level: str
-) -> Checked:
+class Record(NamedTuple):
+    """How training went, as far as it is known.
+
+    ``history`` is the number that was watched after each epoch, called ``criterion``;
+    ``best_epoch`` is where it was best, ``kept`` the epoch of the weights. ``diverged``
+    holds epoch, step and the loss before, where it became infinite. ``planned`` epochs
+    are those of a schedule; ``patience`` and ``tol`` are the rule of a plateau;
+    ``settled`` says that a solver's own rule ended the run, ``most`` where it had to
+    end. ``parameters`` counts all numbers of the network.
+    """
+
+    history: Any = ()
+    criterion: str = "loss"
+    epochs: int = 0
+    best_epoch: int = 0
+    kept: int | None = None
+    diverged: Any = None
+    planned: int | None = None
+    patience: float = math.inf
+    tol: float = 0.0
+    settled: bool = False
+    most: float = math.inf
+    parameters: int = 0
+    fix: str = ""
+
+
+def measure(
+    at: Callable[[Array], Stated],
+    n: int,
+    sample_weight: Any = None,
+    record: Record | None = None,
+    level: str = "quick",
+) -> list[Claim]:
     """Loss, gradient, one directional derivative; full: the ends of the spectrum.
 
-    ``evidence.params``: epochs, best_epoch, diverged, kept (the epoch of the weights),
-    criterion, patience, tol, planned, settled (by a rule of the solver's own),
-    max_iter, parameters, fix;
-    ``evidence.arrays``: columns of the history. All may be missing.
+    Parameters
+    ----------
+    at : callable
+        ``at(rows)`` gives the loss on the rows of these numbers.
+    n : int
+        How many rows there are.
+    sample_weight : array-like of shape (n,), optional
+        Rows of weight 0 are absent.
+    record : Record, optional
+        How training went.
+    level : {"quick", "full"}
+        At ``"full"`` more rows and directions, and the curvature.
+
+    Returns
+    -------
+    list of Claim
+        All MEASURED; the loss comes first.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from certus.diagnostics import measure
+    >>> class Bowl:  # L(θ) = ‖θ‖², whatever the rows are
+    ...     point, sizes = np.array([3.0, 4.0]), [2]
+    ...     def loss(self, theta):
+    ...         return float(theta @ theta)
+    ...     def gradient(self, theta):
+    ...         return 2 * theta
+    ...     def product(self, theta, v):
+    ...         return 2 * v
+    ...     def dead_units(self):
+    ...         return 0, 0
+    >>> claims = measure(lambda rows: Bowl(), 100, level="full")
+    >>> [(claim.name, round(claim.value, 6)) for claim in claims][:2]
+    [('training_loss', 25.0), ('gradient_norm', 10.0)]
+    >>> round(claims[-1].value, 6)  # the largest curvature
+    2.0
     """
-    _require_sound(evidence)
-    n = _count(X)
-    if y is not None and _count(y, "y") != n:
-        raise ValueError(
-            f"X has {n} rows and y has {_count(y, 'y')}; pass one of each."
-        )
-    used = np.arange(n)
-    if sample_weight is not None:
-        used = np.flatnonzero(data.weights(sample_weight, None, used, None, n))
-    few = model._stated(X, y, sample_weight, used[evenly(len(used), FEW)])
-    # Evidence counts frozen ones too; there is none after a partial fit.
-    size = max(int(evidence.params.get("parameters", 0)), few.point.size)
+    record = Record() if record is None else record
+    _require_sound(record)
+    used = _checkable(n, sample_weight)
+    present = n if sample_weight is None else int(np.count_nonzero(sample_weight))
+    few = at(used[evenly(len(used), FEW)])
+    size = max(record.parameters, few.point.size)  # frozen ones count, too
     most = rows_within(few, min(len(used), FEW))
-    rows = used[evenly(len(used), min(most, rows_for(len(used), size)))]
-    marks = marks_of(X, y, sample_weight, rows)
-    stated = model._stated(X, y, sample_weight, rows)
-    claims = [_loss_claim(stated, len(rows), evidence)]
-    status = _status(model, evidence, claims[0].value)
-    if claims[0].strength is Strength.REFUSED:
-        return [*claims, *_history_claims(evidence)], status, marks
+    rows = used[evenly(len(used), min(most, rows_for(present, size)))]
+    stated = at(rows)
+    claims = [_loss_claim(stated, len(rows), record)]
+    if claims[0].value is None:
+        return [*claims, *_history_claims(record)]
     if level == "full" and len(rows) < min(len(used), most):
         rows = used[evenly(len(used), most)]
-        stated = model._stated(X, y, sample_weight, rows)
+        stated = at(rows)
     directions = 5 if level == "full" else 1
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         claims += _gradient_claims(stated, len(rows), directions)
-        claims += _history_claims(evidence) + _dead_claims(stated, len(rows))
+        claims += _history_claims(record) + _dead_claims(stated, len(rows))
         if level == "full" and stated.point.size:
             found = _try(curvature_claims, stated, len(rows))
             claims += [] if isinstance(found, Exception) else found
-    return claims, status, marks
+    return claims
 
 
 def rows_for(n: int, parameters: int) -> int:
@@ -93,7 +171,7 @@ def rows_for(n: int, parameters: int) -> int:
 
     Examples
     --------
-    >>> from certus.verify.networks import rows_for
+    >>> from certus.diagnostics.networks import rows_for
     >>> rows_for(150, 100), rows_for(50_000, 5_700), rows_for(60_000, 203_000)
     (150, 781, 128)
     """
@@ -122,8 +200,38 @@ def evenly(n: int, count: int) -> Array:
     return np.unique(np.linspace(0, n - 1, min(n, count)).astype(np.int64))
 
 
-def _count(X: Any, name: str = "X") -> int:
-    """How many rows there are."""
+def spaced(n: int) -> Array:
+    """The rows of n that may be checked, which are also those of a fingerprint."""
+    return np.arange(0, n, max(n // SPACED, 1))
+
+
+def _checkable(n: int, sample_weight: Any) -> Array:
+    """Numbers of rows that count, evenly spaced if there are many."""
+    if sample_weight is None:
+        return spaced(n)
+    counts = np.ravel(np.asarray(sample_weight)) != 0
+    some = spaced(n)
+    some = some[counts[some]] if len(counts) == n else some
+    return some if len(some) else np.flatnonzero(counts)
+
+
+def count_rows(X: Any, y: Any = None) -> int:
+    """How many rows X has; an error if y has another number.
+
+    Parameters
+    ----------
+    X, y : array, sparse matrix, frame, or list of sequences or texts
+        One entry for each row.
+    """
+    n = _count(X, "X")
+    if y is not None and _count(y, "y") != n:
+        raise ValueError(
+            f"X has {n} rows and y has {_count(y, 'y')}; pass one of each."
+        )
+    return n
+
+
+def _count(X: Any, name: str) -> int:
     if isinstance(X, str | os.PathLike):
         raise ValueError(
             f"{name} is a path. Pass what it holds, as an array or a list."
@@ -137,43 +245,27 @@ def _count(X: Any, name: str = "X") -> int:
     return int(shape[0])
 
 
-#: What a fit leaves: by the name of a parameter, its type and its least value.
-_KINDS: dict[str, tuple[Any, float]] = {
-    "epochs": (Integral, 0),
-    "best_epoch": (Integral, 0),
-    "kept": (Integral, 0),
-    "parameters": (Integral, 0),
-    "planned": ((Integral, type(None)), 1),
-    "patience": (Real, 1),
-    "max_iter": (Real, 1),
-    "tol": (Real, 0),
-    "criterion": (str, 0),
-}
-
-
-def _require_sound(evidence: Evidence) -> None:
-    """Raise if the evidence, which may come from a file, is not what a fit leaves."""
-    params, odd = evidence.params, ""
-    for name, (kind, least) in _KINDS.items():
-        value = params.get(name)
-        if name in params and not (
-            isinstance(value, kind)
-            and (isinstance(value, str | None) or value >= least)
-        ):
+def _require_sound(record: Record) -> None:
+    """Raise if the record, which may come from a file, is not what a fit leaves."""
+    odd = ""
+    for name in ("epochs", "best_epoch", "kept"):
+        value = getattr(record, name)
+        whole = isinstance(value, Integral) and int(value) >= 0
+        if not whole and not (name == "kept" and value is None):
             odd = f"{name} is {value!r:.40}"
-    diverged = params.get("diverged")
+    diverged = record.diverged
     if diverged is not None and not (
         isinstance(diverged, list | tuple)
         and len(diverged) == 3
         and all(isinstance(part, Real) for part in diverged)
     ):
         odd = f"diverged is {diverged!r:.40}"
-    for name, column in evidence.arrays.items():
-        if np.ndim(column) != 1 or np.asarray(column).dtype.kind not in "fiu":
-            odd = f"{name} is no column of numbers"
+    column = np.asarray(record.history)
+    if column.ndim != 1 or column.dtype.kind not in "fiu":
+        odd = "history_ holds no columns of numbers"
     if odd:
         raise ValueError(
-            f"The evidence of this network is not what a fit leaves: {odd}. Fit it "
+            f"The record of this network is not what a fit leaves: {odd}. Fit it "
             "again, or restore its file."
         )
 
@@ -189,24 +281,23 @@ def _try(function: Callable[..., Any], *args: Any) -> Any:
 # -- the loss, and how training ended ---------------------------------------------
 
 
-def _loss_claim(stated: Any, n: int, evidence: Evidence) -> Claim:
-    loss, params = _try(stated.loss, stated.point), evidence.params
+def _loss_claim(stated: Any, n: int, record: Record) -> Claim:
+    loss = _try(stated.loss, stated.point)
     if isinstance(loss, Exception):
         reason = " ".join(str(loss).split())[:200]
         return Claim(
             "training_loss",
-            Strength.REFUSED,
-            detail=f"the module does not compute in float64 ({reason})",
+            Strength.MEASURED,
+            detail=f"not measured: the module does not compute in float64 ({reason})",
             fix="make every tensor of its forward pass in the dtype of its input",
         )
     penalty = float(getattr(stated, "alpha", 0.0))  # part of the loss, if there is one
     more = str(getattr(stated, "words", "")) or " and ½·c·‖W‖²" * bool(penalty)
     detail = f"loss {loss:.4g} on {n:,} row{'s'[: n != 1]}"
-    diverged = params.get("diverged")
-    if diverged is not None:
-        epoch, step, before = diverged
+    if record.diverged is not None:
+        epoch, step, before = record.diverged
         was = f" ({before:.3g} before)" if math.isfinite(before) else ""
-        last = int(params.get("kept", epoch - 1))
+        last = epoch - 1 if record.kept is None else record.kept
         kept = f"of epoch {last}" if last else "those it began with"
         detail = (
             f"the loss became NaN or infinite in epoch {epoch}, step {step}{was}; the "
@@ -214,57 +305,66 @@ def _loss_claim(stated: Any, n: int, evidence: Evidence) -> Claim:
         )
     elif not math.isfinite(loss):
         detail += ", in evaluation mode and float64: no number can be said of it"
-    elif _history(evidence).size:
-        detail += f"; {_ending(evidence)}"
+    elif len(record.history):
+        detail += f"; {_ending(record)}"
     return Claim(
         "training_loss",
         Strength.MEASURED,
         loss,
         objective=f"mean over rows of the loss{more}, in evaluation mode and float64",
         detail=detail,
-        fix=str(params.get("fix", "")) or _remedy(evidence),
+        fix=record.fix or _remedy(record),
     )
 
 
-def _remedy(evidence: Evidence) -> str:
+def _remedy(record: Record) -> str:
     """What helps a run that was still improving when its epochs were over."""
-    if _status(None, evidence, None) is not Status.MAX_ITER:
+    if is_settled(record) or record.epochs < record.most:
         return ""
-    return f"raise max_iter (now {int(evidence.params['max_iter'])})"
+    return f"raise max_iter (now {int(record.most)})"
 
 
-def _history(evidence: Evidence) -> Array:
+def is_settled(record: Record) -> bool:
+    """Whether training ended by itself: on a plateau, or with its plan.
+
+    Parameters
+    ----------
+    record : Record
+        How it went.
+    """
+    plateau = len(record.history) > 0 and _stale(record) >= record.patience
+    return record.diverged is None and (plateau or record.settled or _is_over(record))
+
+
+def _watched(record: Record) -> Array:
     """After each epoch, the number that training watched; lower is better."""
-    name = str(evidence.params.get("criterion", "loss"))
-    column = np.asarray(evidence.arrays.get(f"history_{name}", ()), dtype=float)
-    return -column if name == "validation_score" else column
+    column = np.asarray(record.history, dtype=float)
+    return -column if record.criterion == "validation_score" else column
 
 
-def _stale(evidence: Evidence) -> int:
+def _stale(record: Record) -> int:
     """Epochs at the end without an improvement of more than tol."""
-    best, stale, tol = math.inf, 0, float(evidence.params.get("tol", 0.0))
-    for value in _history(evidence):
-        stale = 0 if value < best - tol else stale + 1
+    best, stale = math.inf, 0
+    for value in _watched(record):
+        stale = 0 if value < best - record.tol else stale + 1
         best = min(best, value)
     return stale
 
 
-def _is_over(evidence: Evidence) -> bool:
-    planned = evidence.params.get("planned")
-    return planned is not None and int(evidence.params.get("epochs", 0)) >= planned
+def _is_over(record: Record) -> bool:
+    return record.planned is not None and record.epochs >= record.planned
 
 
-def _ending(evidence: Evidence) -> str:
-    params, column = evidence.params, _history(evidence)
-    epochs = int(params.get("epochs", len(column)))
-    watched = str(params.get("criterion", "loss"))
-    what = "it" if watched == "loss" else f"the {watched.replace('_', ' ')}"
-    tol, stale = float(params.get("tol", 0.0)), _stale(evidence)
-    if _is_over(evidence):
+def _ending(record: Record) -> str:
+    column, epochs = _watched(record), record.epochs
+    watched = record.criterion.replace("_", " ")
+    what = "it" if watched == "loss" else f"the {watched}"
+    stale = _stale(record)
+    if _is_over(record):
         return f"all {epochs} epochs of the plan are made"
-    if stale >= float(params.get("patience", math.inf)):
-        return f"no better by {tol:g} in the last {stale} of {epochs} epochs"
-    if params.get("settled"):
+    if stale >= record.patience:
+        return f"no better by {record.tol:g} in the last {stale} of {epochs} epochs"
+    if record.settled:
         return f"settled after {epochs} iteration{'s'[: epochs != 1]}"
     last = column[-min(len(column), 11) :]
     gain = float(last[0] - last[-1])
@@ -275,37 +375,10 @@ def _ending(evidence: Evidence) -> str:
     return f"{epochs} epoch{'s'[: epochs != 1]} made"
 
 
-def _status(model: Any, evidence: Evidence, loss: float | None) -> Status:
-    diverged = evidence.params.get("diverged") is not None
-    if diverged or not math.isfinite(0.0 if loss is None else loss):
-        return Status.DIVERGED
-    if _is_another(evidence, getattr(model, "history_", None)):
-        return Status.REFUTED
-    patience = float(evidence.params.get("patience", math.inf))
-    settled = len(_history(evidence)) > 0 and _stale(evidence) >= patience
-    settled = settled or bool(evidence.params.get("settled"))
-    if settled or _is_over(evidence):
-        return Status.SOLVED
-    ended = int(evidence.params.get("epochs", 0))
-    most = float(evidence.params.get("max_iter", math.inf))
-    return Status.MAX_ITER if ended >= most else Status.TOL_NOT_REACHED
-
-
-def _is_another(evidence: Evidence, history: Any) -> bool:
-    """Whether the evidence tells of another training than the model does."""
-    name = str(evidence.params.get("criterion", "loss"))
-    told = evidence.arrays.get(f"history_{name}")
-    if told is None or not isinstance(history, dict) or name not in history:
-        return False
-    mine = np.asarray(history[name], dtype=float)
-    return not np.array_equal(np.asarray(told, dtype=float), mine, equal_nan=True)
-
-
-def _history_claims(evidence: Evidence) -> list[Claim]:
+def _history_claims(record: Record) -> list[Claim]:
     """What early stopping chose."""
-    name = str(evidence.params.get("criterion", "loss"))
-    column = np.asarray(evidence.arrays.get(f"history_{name}", ()), dtype=float)
-    best = int(evidence.params.get("best_epoch", 0))
+    name, column = record.criterion, np.asarray(record.history, dtype=float)
+    best = record.best_epoch
     if name == "loss" or not 1 <= best <= len(column):
         return []
     value = float(column[best - 1])
@@ -339,8 +412,9 @@ def _gradient_claims(stated: Any, n: int, directions: int) -> list[Claim]:
         return [
             Claim(
                 "gradient_norm",
-                Strength.REFUSED,
-                detail=f"the loss cannot be differentiated in float64 ({reason})",
+                Strength.MEASURED,
+                detail="not measured: the loss cannot be differentiated in float64 "
+                f"({reason})",
             )
         ]
     claims = [

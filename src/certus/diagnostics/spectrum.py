@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus.certificate import Claim, Strength
-from certus.verify.data import Array
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Products with the Hessian that Lanczos' method may take.
 STEPS = 40
@@ -53,7 +54,7 @@ def spectrum_ends(product: Callable[[Array], Array], n: int, steps: int) -> Ends
     Examples
     --------
     >>> import numpy as np
-    >>> from certus.verify.spectrum import spectrum_ends
+    >>> from certus.diagnostics.spectrum import spectrum_ends
     >>> d = np.linspace(-1, 3, 30)
     >>> low, high, whole = spectrum_ends(lambda v: d * v, 30, 30)
     >>> round(low.value, 6), round(high.value, 6), whole

@@ -1,0 +1,202 @@
+"""Models about whose optimum nothing is promised: networks, embeddings, classifiers.
+
+Their numbers are made outside, by the model's public ``diagnose``, for scikit-learn's
+perceptrons by :mod:`certus.diagnostics`; the door takes none but MEASURED ones. Here
+stand the fingerprints of what they speak of, and what can be counted again exactly:
+
+- ``counts_[w]`` is how often the word w occurs in the texts;
+- the vector of a word is the mean of k rows, its own and those of its n-grams. Sums of
+  k float32 numbers are rounded in float64 by at most (k + 1)·2⁻⁵² of the largest entry
+  for each mean, which is added to the difference found.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from certus.certificate import Claim, Evidence, Status, Strength
+from certus.diagnostics import perceptron
+from certus.verify import data, stating, texts
+from certus.verify.attributes import attribute_of, not_lent
+from certus.verify.marks import marks_of
+
+#: Largest difference between a vector and the mean of its rows: rounding to float32.
+COMPOSITION = 1e-5
+#: Words whose vectors are put together again at level "quick".
+COMPOSED = 64
+TINY, EPS = float(np.finfo(np.float32).tiny), float(np.finfo(np.float64).eps)
+
+Checked = tuple[list[Claim], Status, dict[str, Any]]
+
+
+class Statement(NamedTuple):
+    """Nothing is promised. ``of`` is what the data hold: rows, a corpus, or texts."""
+
+    of: str = "rows"
+
+
+def _network(model: Any) -> Statement:
+    """Of a network; scikit-learn's does not say which rows it held out."""
+    held = getattr(model, "early_stopping", False) and model.solver != "lbfgs"
+    if held and not stating.is_ours(model):
+        raise stating.Refusal(
+            "with early_stopping=True the rows held out are unknown, hence also the "
+            "objective",
+            "early_stopping=False",
+        )
+    return Statement()
+
+
+READERS: dict[str, stating.Reader] = {
+    **dict.fromkeys(("MLPClassifier", "MLPRegressor"), _network),
+    **dict.fromkeys(
+        (
+            *("NeuralClassifier", "NeuralRegressor", "ConvNetClassifier"),
+            *("RecurrentClassifier", "RecurrentRegressor", "SequenceTagger"),
+            *("Seq2Seq", "MultiTaskNetwork", "Distilled", "ConsistentClassifier"),
+            "TextConvClassifier",
+        ),
+        lambda model: Statement(),
+    ),
+    **dict.fromkeys(
+        ("SkipGram", "FastTextVectors", "DocumentVectors"),
+        lambda model: Statement("corpus"),
+    ),
+    "FastTextClassifier": lambda model: Statement("texts"),
+}
+
+
+def check(
+    model: Any,
+    stated: Statement,
+    witness: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    level: str,
+) -> Checked:
+    """The fingerprint of the data; of words, what can be counted again."""
+    if stated.of == "texts":
+        codes = data.codes(y, np.asarray(model.classes_))
+        seen = [data.text_code(text) for text in X]
+        if len(seen) != len(codes):
+            raise ValueError(f"There are {len(seen)} texts and {len(codes)} labels.")
+        return [], Status.UNDECIDED, data.text_fingerprint(seen, codes)
+    if stated.of == "rows":
+        return [], Status.UNDECIDED, marks_of(X, y, sample_weight)
+    corpus = texts.read(model, X)
+    claims = texts.stated_counts_claims(model, corpus)
+    if hasattr(model, "subword_vectors_"):
+        claims.append(_composition_claim(model, level))
+    claims.sort(key=lambda claim: claim.met is not False)  # what is missed leads
+    missed = bool(claims) and claims[0].met is False
+    status = Status.TOL_NOT_REACHED if missed else Status.UNDECIDED
+    return claims, status, texts.fingerprint(corpus)
+
+
+def check_penalised_network(
+    model: Any, evidence: Evidence, X: Any, y: Any, sample_weight: Any, level: str
+) -> Checked:
+    """As :func:`check`; without the attribute there is no loss to measure."""
+    marks = marks_of(X, y, sample_weight)
+    if attribute_of(model, evidence.arrays.get("sensitive"), X) is not None:
+        return [], Status.UNDECIDED, marks
+    claim = not_lent("penalised_loss", "loss with a penalty on the attribute")
+    return [claim], Status.UNDECIDED, marks
+
+
+def join(
+    claims: list[Claim], status: Status, numbers: Sequence[Claim]
+) -> tuple[list[Claim], Status]:
+    """Numbers lead where nothing is promised, and follow where something is."""
+    strong = [claim.name for claim in numbers if claim.strength != Strength.MEASURED]
+    if strong:
+        raise ValueError(f"{strong[0]} was not made by the verifier: only MEASURED.")
+    leads = status is Status.UNDECIDED and all(claim.met for claim in claims)
+    if not (leads and numbers):
+        return [*claims, *numbers], status
+    value = numbers[0].value
+    if value is not None and not math.isfinite(value):
+        status = Status.DIVERGED
+    return [*numbers, *claims], status
+
+
+def of_perceptron(model: Any, X: Any, y: Any, sample_weight: Any) -> list[Claim]:
+    """The gradient that scikit-learn trained with, beside that of the stated loss."""
+    X, width = data.as_matrix(X), model.coefs_[0].shape[0]
+    n = X.shape[0]
+    if X.shape[1] != width:
+        raise ValueError(
+            f"X has {X.shape[1]} columns and the model was fitted on {width}."
+        )
+    many = model.out_activation_ == "logistic" and model.n_outputs_ > 1
+    if many or not hasattr(model, "classes_"):
+        Y = data.numbers(y, n).reshape(n, -1)
+    else:
+        codes = data.codes(y, np.asarray(model.classes_))
+        if len(codes) != n:
+            raise ValueError(f"y has {len(codes)} rows and X has {n}.")
+        two = model.out_activation_ == "logistic"
+        Y = codes[:, None] * 1.0 if two else np.eye(len(model.classes_))[codes]
+    s = data.weights(sample_weight, None, Y, None, n)
+    return perceptron.measure(model, X, Y, s)
+
+
+# -- vectors of words from those of their n-grams ---------------------------------
+
+
+def _composition_claim(model: Any, level: str) -> Claim:
+    """Whether the vectors of some words are the means of their rows."""
+    some = texts.sample(len(model.vocabulary_), level, COMPOSED)
+    table, worst = np.asarray(model.subword_vectors_), 0.0
+    behind = {int(b): len(model.vocabulary_) + i for i, b in enumerate(model.buckets_)}
+    for i in some:
+        at = [i, *_pieces(model.vocabulary_[i], model.ngrams_, behind)]
+        if max(at) >= len(table):
+            worst = math.inf
+            break
+        rows = table[at].astype(np.float64)
+        with np.errstate(invalid="ignore", over="ignore"):
+            off = np.abs(rows.mean(axis=0) - model.vectors_[i]).max()
+            off = float(off / max(np.abs(rows).max(), TINY)) + (len(rows) + 1) * EPS
+        worst = max(worst, off if math.isfinite(off) else math.inf)
+    met = worst <= COMPOSITION
+    said = "the vectors of {:,} words are the means of their n-grams' rows"
+    if not met:
+        said = "among {:,} words a vector is no mean of its n-grams' rows"
+    return Claim(
+        "composition",
+        Strength.PROVED,
+        worst,
+        COMPOSITION,
+        met,
+        "z_w = mean of the rows of the word and of its character n-grams",
+        "n-grams found and hashed anew; differences as a share of the largest entry",
+        detail=said.format(len(some)),
+        fix="" if met else "fit again, or restore the model file",
+    )
+
+
+def _pieces(word: str, recipe: Any, behind: dict[int, int]) -> list[int]:
+    """Rows of the n-grams of a word between its marks, ``<`` and ``>``."""
+    (_, (shortest, longest), n_buckets), marked = recipe, f"<{word}>"
+    out = []
+    for n in range(shortest, min(longest, len(marked)) + 1):
+        for i in range(len(marked) - n + 1):
+            alone = n == 1 and i in (0, len(marked) - 1)
+            bucket = _hash(marked[i : i + n]) % n_buckets
+            if not alone and bucket in behind:
+                out.append(behind[bucket])
+    return out
+
+
+def _hash(text: str) -> int:
+    """FNV-1a, 32 bits, of the UTF-8 bytes."""
+    h = 2166136261
+    for byte in text.encode("utf-8", "surrogatepass"):
+        h = (h ^ byte) * 16777619 % 2**32
+    return h
