@@ -12,9 +12,10 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from certus.certificate import Certificate, Evidence, Status, Strength
+from certus.certificate import Certificate, Status, Strength
+from certus.diagnostics import perceptron
+from certus.diagnostics.perceptron import Network, _pack, compare, stated_loss
 from certus.verify import certify
-from certus.verify.gradient import Network, _network, _pack, compare, stated_loss
 
 Array = np.ndarray
 
@@ -50,8 +51,9 @@ def classifier(**options: Any) -> MLPClassifier:
 
 def assert_passes(found: Certificate) -> None:
     claim = found["gradient_ratio"]
-    assert found.met and found.status is Status.SOLVED, found
-    assert claim.strength is Strength.PROVED
+    assert found.met is None and found.status is Status.UNDECIDED, found
+    assert found.primary == "gradient_ratio" and claim.strength is Strength.MEASURED
+    assert not claim.fix
     assert claim.value < 1e-6 and claim.allowance < 1e-5
     assert found["gradient_norm"].strength is Strength.MEASURED
 
@@ -66,7 +68,7 @@ def test_lbfgs_with_several_outputs_is_flagged(activation: str, outputs: int) ->
     if outputs == 1:
         assert_passes(found)
         return
-    assert found.met is False and found.status is Status.TOL_NOT_REACHED
+    assert found.met is None and found.status is Status.UNDECIDED
     assert claim.value == pytest.approx(outputs - 1, abs=1e-3)
     times = f"{outputs:.2f} times"
     assert times in claim.detail and "scikit-learn#8349" in claim.detail
@@ -130,7 +132,7 @@ def test_a_subset_of_rows_is_used() -> None:
 
 def network_of(model: Any, y: Array, s: Array | None = None) -> Network:
     weights = np.ones(N) if s is None else s
-    return _network(model, Evidence("gradient"), X, y.reshape(N, -1), weights)
+    return perceptron.network_of(model, X, y.reshape(N, -1), weights)
 
 
 @pytest.mark.parametrize("s", [None, WEIGHTS], ids=["unweighted", "weighted"])
@@ -183,12 +185,24 @@ def test_a_wrong_gradient_is_flagged(wrong: str) -> None:
     model = fit(regressor(solver="lbfgs", alpha=5.0), y)
     broken = Broken(**options)
     broken.__dict__.update(model.__dict__)
-    assert certify(model, X, y).met
-    found = certify(broken, X, y)
-    assert found.met is False and "8349" not in found["gradient_ratio"].detail
+    assert certify(model, X, y).value < 1e-6
+    claim = certify(broken, X, y)["gradient_ratio"]
+    assert claim.value > 1e-3 and "report this" in claim.fix
+    assert "8349" not in claim.detail
 
 
-def test_a_library_without_the_method_is_refused() -> None:
+def test_weights_that_nobody_trained_are_undecided() -> None:
+    """The gradient is right at any weights: random ones are no solution."""
+    y = SINES[:, 0]
+    model = fit(regressor(solver="adam"), y)
+    for W in (*model.coefs_, *model.intercepts_):
+        W[...] = RNG.normal(size=W.shape)
+    found = certify(model, X, y)
+    assert_passes(found)
+    assert "nothing is promised" in str(found)
+
+
+def test_a_library_without_the_method_is_not_measured() -> None:
     y = SINES[:, 0]
 
     class Changed(MLPRegressor):
@@ -199,8 +213,9 @@ def test_a_library_without_the_method_is_refused() -> None:
     changed = Changed(**model.get_params())
     changed.__dict__.update(model.__dict__)
     found = certify(changed, X, y)
-    assert found["gradient_ratio"].strength is Strength.REFUSED
-    assert found.met is None and "renamed" in found["gradient_ratio"].detail
+    assert found["gradient_ratio"].strength is Strength.MEASURED
+    assert found.met is None and found.value is None
+    assert "renamed" in found["gradient_ratio"].detail
 
 
 def test_the_model_is_left_as_it_was() -> None:
@@ -212,11 +227,11 @@ def test_the_model_is_left_as_it_was() -> None:
         assert np.array_equal(a, b)
 
 
-def test_weights_that_are_no_numbers_are_refused() -> None:
+def test_weights_that_are_no_numbers_are_not_measured() -> None:
     model = fit(regressor(solver="adam"), SINES[:, 0])
     model.coefs_[0][0, 0] = np.nan
     found = certify(model, X, SINES[:, 0])
-    assert found["gradient_ratio"].strength is Strength.REFUSED
+    assert found.value is None and found.status is Status.UNDECIDED
 
 
 def test_data_of_another_shape() -> None:

@@ -6,7 +6,8 @@ import pytest
 import certus
 from certus.certificate import Status
 from certus.text import FastTextVectors, UnknownWordError
-from certus.verify.text_classifier import feature_rows
+from certus.verify.measured import _pieces
+from helpers.measured import as_told
 
 STEMS = ("walk", "sing", "paint", "climb", "bark", "knock")
 ENDINGS = ("er", "ing", "ed", "s")
@@ -46,12 +47,21 @@ def test_words_never_seen_have_vectors_near_their_relatives(fitted):
         assert all(other.startswith(stem) for other in near)
 
 
+def feature_rows(model, words):
+    """The rows of each word by the verifier's own search for n-grams."""
+    places = {word: i for i, word in enumerate(model.vocabulary_)}
+    behind = {int(b): len(places) + i for i, b in enumerate(model.buckets_)}
+    for word in words:
+        own = [places[word]] if word in places else []
+        yield own + _pieces(word, model.ngrams_, behind)
+
+
 @pytest.mark.catalog("TXT-13")
 def test_a_vector_is_the_mean_of_its_rows(fitted):
     model, _ = fitted
     table = model.subword_vectors_.astype(float)
     words = [*model.vocabulary_, "walkings", "knocker", "<odd>"]
-    for word, rows in zip(words, feature_rows(model, [[w] for w in words])):
+    for word, rows in zip(words, feature_rows(model, words)):
         if rows:
             assert model.vector(word) == pytest.approx(table[rows].mean(0), abs=1e-6)
     known = np.array([model.vector(word) for word in model.vocabulary_])
@@ -60,7 +70,7 @@ def test_a_vector_is_the_mean_of_its_rows(fitted):
 
 def test_only_buckets_that_occur_have_rows(fitted):
     model, _ = fitted
-    found = {r for rows in feature_rows(model, [model.vocabulary_]) for r in rows}
+    found = {r for rows in feature_rows(model, model.vocabulary_) for r in rows}
     assert found == set(range(len(model.subword_vectors_)))
     assert len(model.subword_vectors_) == len(model.vocabulary_) + len(model.buckets_)
     assert len(model.buckets_) < 600
@@ -121,9 +131,9 @@ def test_deterministic(fitted):
 
 def test_certificate_and_forgery(fitted):
     model, texts = fitted
-    assert model.certificate_.met and model.certificate_["composition"].met
+    assert as_told(model.certificate_) and model.certificate_["composition"].met
     full = certus.certify(model, texts, level="full")
-    assert full.status is Status.SOLVED and full["composition"].met
+    assert full.status is Status.UNDECIDED and full["composition"].met
     kept = model.subword_vectors_.copy()
     try:
         model.subword_vectors_[3] += 0.1  # the loss knows nothing of it
@@ -143,7 +153,7 @@ def test_saved_and_read_back(fitted, tmp_path):
     model, texts = fitted
     back = certus.load(model.save(tmp_path / "m.certus"))
     assert np.array_equal(back.vector("walkings"), model.vector("walkings"))
-    assert certus.certify(back, texts).status is Status.SOLVED
+    assert as_told(certus.certify(back, texts))
 
 
 @pytest.mark.parametrize(

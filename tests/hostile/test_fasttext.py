@@ -12,6 +12,7 @@ from certus.certificate import Status
 from certus.text import FastTextClassifier, LineCorpus, encode
 from certus.text import classifier_training as training
 from helpers.interrupting import interrupt_at
+from helpers.measured import as_told
 
 TEXTS = ["good film", "fine acting", "bad film", "awful acting"] * 5
 Y = ["pos", "pos", "neg", "neg"] * 5
@@ -84,8 +85,8 @@ def test_empty_texts_count_in_the_mean_and_move_nothing():
     model = quick(deterministic=True).fit([*TEXTS, "", "?!"], [*Y, "pos", "neg"])
     alone = model.predict_log_proba([""])
     assert alone == pytest.approx(np.log([[0.5, 0.5]]))
-    assert model.certificate_.met
-    assert certus.certify(model, [*TEXTS, "", "?!"], [*Y, "pos", "neg"]).met
+    assert as_told(model.certificate_)
+    assert as_told(certus.certify(model, [*TEXTS, "", "?!"], [*Y, "pos", "neg"]))
 
 
 @pytest.mark.parametrize("loss", ["softmax", "hierarchical"])
@@ -126,10 +127,10 @@ def test_texts_from_anywhere(tmp_path):
     for texts in sources:
         model = quick(deterministic=True).fit(texts, iter(Y))
         np.testing.assert_array_equal(model.vectors_, wanted.vectors_)
-        assert model.certificate_.met
+        assert as_told(model.certificate_)
     lines = LineCorpus(path)
     assert wanted.predict(lines).tolist() == Y
-    assert certus.certify(wanted, lines, Y).met
+    assert as_told(certus.certify(wanted, lines, Y))
 
 
 def test_pandas_with_an_index_of_its_own():
@@ -137,28 +138,28 @@ def test_pandas_with_an_index_of_its_own():
     texts = pd.Series(TEXTS, index=range(100, 120))
     y = pd.Series(Y, index=range(100, 120))
     model = quick().fit(texts, y)
-    assert model.score(texts, y) == 1.0 and model.certificate_.met
-    assert certus.certify(model, texts, y, level="full").met
+    assert model.score(texts, y) == 1.0 and as_told(model.certificate_)
+    assert as_told(certus.certify(model, texts, y, level="full"))
 
 
 def test_scripts_emoji_and_lone_surrogates():
     texts = ["日本語 です", "naïve café", "🙂 🙂", "\ud800 odd"] * 5
     options = {"tokenizer": "whitespace", "char_ngrams": (1, 3), "word_ngrams": 2}
     model = quick(**options, n_epochs=30).fit(texts, Y)
-    assert model.score(texts, Y) == 1.0 and model.certificate_.met
+    assert model.score(texts, Y) == 1.0 and as_told(model.certificate_)
 
 
 def test_a_huge_text_and_a_huge_word():
     texts = ["a " * 300_000 + "b", "c", "d" * 100_000, "e"]
     model = quick(char_ngrams=(3, 3), n_buckets=1000).fit(texts, [0, 1, 1, 0])
-    assert model.certificate_.met
+    assert as_told(model.certificate_)
     assert np.isfinite(model.predict_proba(texts)).all()
 
 
 def test_few_buckets_are_shared_and_many_take_no_memory():
     crowded = quick(word_ngrams=3, char_ngrams=(2, 5), n_buckets=1).fit(TEXTS, Y)
     assert crowded.vectors_.shape == (len(crowded.vocabulary_) + 1, 4)
-    assert crowded.certificate_.met
+    assert as_told(crowded.certificate_)
     roomy = quick(word_ngrams=2, n_buckets=10_000_000).fit(TEXTS, Y)
     assert len(roomy.vectors_) < 20
 
@@ -192,7 +193,7 @@ def test_absurd_rates_are_reported_as_divergence():
     with pytest.warns(UncertifiedWarning, match="learning_rate"):
         model = quick(learning_rate=1e30).fit(TEXTS, Y)
     assert model.certificate_.status is Status.DIVERGED
-    assert model.certificate_.met is False
+    assert model.certificate_.met is None
 
 
 # -- time and Ctrl-C --------------------------------------------------------------
@@ -224,7 +225,7 @@ def test_the_clock_stops_within_an_epoch(monkeypatch, deterministic):
     assert time.perf_counter() - start < 5
     assert model.n_iter_ == 0 and 0 < len(turns) < 60
     assert model.certificate_.status is Status.TIME_LIMIT
-    assert model.certificate_.met and len(model.history_["objective"]) == 1
+    assert as_told(model.certificate_) and len(model.history_["objective"]) == 1
     assert model.predict(texts[:3]).shape == (3,)
 
 
@@ -241,7 +242,9 @@ def test_ctrl_c_within_an_epoch_leaves_a_fitted_model(monkeypatch, policy):
         else:
             model.fit(texts, y)
     assert model.certificate_.status is Status.INTERRUPTED
-    assert model.certificate_.met and np.isfinite(model.history_["running_loss"][0])
+    assert as_told(model.certificate_) and np.isfinite(
+        model.history_["running_loss"][0]
+    )
     assert np.abs(model.coef_).max() > 0
 
 
@@ -264,14 +267,14 @@ def test_files_and_pickles_bring_the_model_back(tmp_path, loss):
         np.testing.assert_array_equal(
             twin.predict_proba(texts), model.predict_proba(texts)
         )
-        assert certus.certify(twin, texts, y).met
+        assert as_told(certus.certify(twin, texts, y))
     assert set(vars(back)) == set(vars(model))
     assert back.get_params() == model.get_params()
 
 
 def test_a_tokenizer_of_ones_own_is_refused_by_name_when_saving(tmp_path):
     model = quick(tokenizer=str.split).fit(TEXTS, Y)
-    assert model.certificate_.met
+    assert as_told(model.certificate_)
     with pytest.raises(Exception, match="tokenizer"):
         model.save(tmp_path / "m.certus")
 

@@ -30,7 +30,7 @@ def test_loss_and_gradient_are_those_of_torch(model):
     texts = [[f"w{i}" for i in row] for row in rng.integers(0, 30, (40, 9))]
     model.fit(texts)
     found = certus.certify(model, texts)
-    arrays = found.evidence.arrays
+    arrays = found.evidence.witness._asdict()
     place = {word: i for i, word in enumerate(model.vocabulary_)}
     ids = np.array([place[word] for text in texts for word in text])
     table, inputs = model.context_vectors_, arrays["inputs"]

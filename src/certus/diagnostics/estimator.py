@@ -55,7 +55,7 @@ class Diagnosed:
         --------
         >>> from certus.deep import MLPRegressor
         >>> X, y = [[0.0], [1.0], [2.0], [3.0]], [0.0, 1.0, 4.0, 9.0]
-        >>> model = MLPRegressor(hidden_layer_sizes=(8,), solver="lbfgs", random_state=0).fit(X, y)
+        >>> model = MLPRegressor(hidden_layer_sizes=(8,), solver="lbfgs").fit(X, y)
         >>> loss, gradient = model.diagnose(X, y)[:2]
         >>> loss.name, gradient.name, gradient.strength.value
         ('training_loss', 'gradient_norm', 'measured')

@@ -410,7 +410,8 @@ def _compare(stated: Certificate, found: Certificate) -> Certificate:
     """REFUTED where the same data no longer shows what the certificate stated."""
     same = same_data(stated.fingerprint, found.fingerprint)
     claim = found[found.primary]
-    lost = stated.met and found.met is False
+    was_met = stated.met or (claim.name in stated and stated[claim.name].met)
+    lost = was_met and found.met is False
     if same and stated.status is Status.NO_MINIMISER is not found.status:
         lost = True
     number = claim.name in ("training_loss", "sample_loss")

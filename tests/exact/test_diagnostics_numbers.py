@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 import certus
-from certus.verify.spectrum import STEPS
+from certus.diagnostics.spectrum import STEPS
 from helpers.networks import CASES
 
 pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")

@@ -1,4 +1,4 @@
-"""The verifier of networks: against closed forms, enumeration and forged models."""
+"""Numbers about networks: against closed forms, enumeration and forged models."""
 
 from types import SimpleNamespace
 
@@ -8,17 +8,16 @@ import torch
 from torch import nn
 
 import certus
-from certus.certificate import Evidence, Status, Strength
+from certus.certificate import Status, Strength
 from certus.deep import ConvNetClassifier, NeuralClassifier, NeuralRegressor
 from certus.deep.batches import Batch
 from certus.deep.objective import RowLoss, squared
 from certus.deep.stated import Stated
+from certus.diagnostics import Record, measure, networks, spectrum, spectrum_ends
+from certus.diagnostics.directional import compare
+from certus.diagnostics.networks import evenly, is_settled, rows_for
 from certus.testing.toys import TinyNetwork
-from certus.verify import networks, spectrum
-from certus.verify.directional import compare
 from certus.verify.marks import marks_of
-from certus.verify.networks import check_network, evenly, rows_for
-from certus.verify.spectrum import spectrum_ends
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(50, 3))
@@ -133,22 +132,20 @@ class Forged:
 
 
 def check(lent, level="quick", **params):
-    model = SimpleNamespace(_stated=lambda *args: lent)
-    history = {"history_loss": np.array(params.pop("history", [2.0, 1.0]))}
-    evidence = Evidence("network", (), params, history)
-    return check_network(model, evidence, X, y, None, level)
+    record = Record(**{"history": [2.0, 1.0], **params})
+    return measure(lambda rows: lent, len(X), None, record, level)
 
 
 @pytest.mark.parametrize("factor", [1.0, 2.0, -1.0])
 def test_a_wrong_gradient_shows(factor):
-    claims, _, _ = check(Forged(factor))
+    claims = check(Forged(factor))
     ratio = next(c for c in claims if c.name == "gradient_ratio")
     assert ratio.value == pytest.approx(abs(factor - 1), abs=1e-6)
     assert ratio.strength is Strength.MEASURED and f"{factor:.6f}" in ratio.detail
 
 
 def test_negative_curvature_is_said_plainly():
-    claims = {c.name: c for c in check(Forged(1.0), "full")[0]}
+    claims = {c.name: c for c in check(Forged(1.0), "full")}
     assert claims["smallest_curvature"].value == pytest.approx(-1.0)
     assert "no minimum" in claims["smallest_curvature"].detail
     assert claims["largest_curvature"].value == pytest.approx(3.0)
@@ -158,12 +155,12 @@ def test_negative_curvature_is_said_plainly():
 def test_curvatures_that_the_gradient_does_not_confirm_say_nothing():
     lent = Forged(1.0)
     lent.product = lambda theta, v: np.array([1.0, 2.0, 5.0]) * v
-    claims = {c.name: c for c in check(lent, "full")[0]}
+    claims = {c.name: c for c in check(lent, "full")}
     for name in ("smallest_curvature", "largest_curvature"):
         assert "does not confirm" in claims[name].detail
         assert "minimum" not in claims[name].detail
     lent.product = lambda theta, v: np.full(3, np.nan)
-    names = [c.name for c in check(lent, "full")[0]]
+    names = [c.name for c in check(lent, "full")]
     assert "gradient_ratio" in names and "smallest_curvature" not in names
 
 
@@ -174,7 +171,7 @@ def test_at_a_kink_second_derivatives_do_not_deny_a_minimum():
     lent.loss = lambda w: float(np.abs(w[0]) - 0.1 * w[0] ** 2)
     lent.gradient = lambda w: np.sign(w) - 0.2 * w
     lent.product = lambda w, v: -0.2 * v
-    claims = {c.name: c for c in check(lent, "full")[0]}
+    claims = {c.name: c for c in check(lent, "full")}
     assert "no minimum" not in claims["smallest_curvature"].detail
 
 
@@ -182,10 +179,10 @@ def test_few_directions_of_many_do_not_make_a_condition_hold():
     """One of 3,000 curvatures is barely negative: forty directions do not show it."""
     lent = Forged(1.0, np.r_[-1e-9, np.linspace(1.0, 2.0, 2999)])
     lent.point, lent.sizes = np.ones(3000), [3000]
-    detail = {c.name: c for c in check(lent, "full")[0]}["smallest_curvature"].detail
+    detail = {c.name: c for c in check(lent, "full")}["smallest_curvature"].detail
     assert "40 directions tried" in detail and "condition" not in detail
     few = Forged(1.0, [1.0, 2.0, 3.0])
-    detail = {c.name: c for c in check(few, "full")[0]}["smallest_curvature"].detail
+    detail = {c.name: c for c in check(few, "full")}["smallest_curvature"].detail
     assert "the second-order condition holds" in detail
 
 
@@ -219,31 +216,56 @@ def test_a_minimum_of_least_squares_fulfils_both_conditions():
     found = certus.certify(model, X, y, level="full")
     assert found["gradient_norm"].value < 1e-6
     assert "second-order condition holds" in found["smallest_curvature"].detail
-    assert found.status is Status.SOLVED
+    assert found.status is Status.UNDECIDED and found.met is None
 
 
 @pytest.mark.parametrize(
-    ("params", "status", "words"),
+    ("params", "settled", "words"),
     [
-        ({"history": [3, 1, 1, 1], "patience": 2, "epochs": 4}, "solved", "no better"),
-        ({"history": [3, 2, 1], "patience": 2, "epochs": 3}, None, "improved it by 2"),
-        ({"history": [3, 2], "planned": 2, "epochs": 2}, "solved", "of the plan"),
-        ({"history": [3, 2], "planned": 5, "epochs": 2}, None, "improved"),
-        ({"diverged": [3, 7, 1e9], "epochs": 2}, "diverged", "epoch 3, step 7 (1e+09"),
-        ({"diverged": [1, 2, 5.0]}, "diverged", "those it began with"),
+        ({"history": [3, 1, 1, 1], "patience": 2, "epochs": 4}, True, "no better"),
+        ({"history": [3, 2, 1], "patience": 2, "epochs": 3}, False, "improved it by 2"),
+        ({"history": [3, 2], "planned": 2, "epochs": 2}, True, "of the plan"),
+        ({"history": [3, 2], "planned": 5, "epochs": 2}, False, "improved"),
+        ({"diverged": [3, 7, 1e9], "epochs": 2}, False, "epoch 3, step 7 (1e+09"),
+        ({"diverged": [1, 2, 5.0]}, False, "those it began with"),
     ],
 )
-def test_how_training_ended_is_recomputed_from_the_history(params, status, words):
-    claims, found, _ = check(Forged(1.0), **params)
-    assert words in claims[0].detail
-    assert found.value == (status or "tol_not_reached")
+def test_how_training_ended_is_recomputed_from_the_history(params, settled, words):
+    assert words in check(Forged(1.0), **params)[0].detail
+    assert is_settled(Record(**params)) is settled
 
 
-def test_a_loss_that_cannot_be_computed_is_refused():
+def test_a_loss_that_cannot_be_computed_is_not_measured():
     lent = Forged(1.0)
     lent.loss = None
-    claims, _, _ = check(lent)
-    assert claims[0].strength is Strength.REFUSED and "float64" in claims[0].detail
+    claims = check(lent)
+    assert claims[0].strength is Strength.MEASURED and claims[0].value is None
+    assert "not measured" in claims[0].detail and "float64" in claims[0].detail
+
+
+@pytest.mark.parametrize("level", ["quick", "full"])
+def test_nothing_is_promised(level):
+    lent = Forged(1.0)
+    claims = check(lent, level)
+    lent.gradient = None
+    for claim in (*claims, *check(lent, level)):
+        assert claim.strength is Strength.MEASURED and claim.met is None
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"epochs": -1},
+        {"best_epoch": 1.5},
+        {"kept": "two"},
+        {"diverged": [1, 2]},
+        {"history": ["a"]},
+        {"history": [[1.0]]},
+    ],
+)
+def test_a_record_that_no_fit_leaves_is_refused(odd):
+    with pytest.raises(ValueError, match="not what a fit leaves"):
+        check(Forged(1.0), **odd)
 
 
 # -- fingerprints ---------------------------------------------------------------------
