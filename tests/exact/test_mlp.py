@@ -169,7 +169,7 @@ def test_several_outputs_have_the_gradient_of_their_mean():
     theirs = Theirs(**options)
     with quiet():
         theirs.fit(X, Y)
-    assert certify(theirs, X, Y).met is False
+    assert certify(theirs, X, Y)["gradient_ratio"].value == pytest.approx(2, abs=1e-3)
 
 
 def test_weights_are_repetitions_where_all_rows_are_in_a_batch():

@@ -414,7 +414,7 @@ def _compare(stated: Certificate, found: Certificate) -> Certificate:
     lost = was_met and found.met is False
     if same and stated.status is Status.NO_MINIMISER is not found.status:
         lost = True
-    number = claim.name in ("training_loss", "sample_loss")
+    number = claim.name in measured_only.LOSSES
     if number and stated.primary == claim.name:  # of a model that promises nothing
         lost = _moved(stated.value, found.value)
         if same and not lost and stated.status in (Status.MAX_ITER, Status.DIVERGED):

@@ -24,6 +24,8 @@ from certus.verify import data, stating, texts
 from certus.verify.attributes import attribute_of, not_lent
 from certus.verify.marks import marks_of
 
+#: What is primary where nothing is promised; it is compared with that of the fit.
+LOSSES = ("training_loss", "sample_loss")
 #: Largest difference between a vector and the mean of its rows: rounding to float32.
 COMPOSITION = 1e-5
 #: Words whose vectors are put together again at level "quick".
@@ -87,6 +89,9 @@ def check(
             raise ValueError(f"There are {len(seen)} texts and {len(codes)} labels.")
         return [], Status.UNDECIDED, data.text_fingerprint(seen, codes)
     if stated.of == "rows":
+        rows = getattr(X, "shape", None) or [len(X) if hasattr(X, "__len__") else 0]
+        if not rows[0]:
+            raise ValueError("X should have one entry per row, and has none.")
         return [], Status.UNDECIDED, marks_of(X, y, sample_weight)
     corpus = texts.read(model, X)
     claims = texts.stated_counts_claims(model, corpus)
@@ -116,13 +121,15 @@ def join(
     strong = [claim.name for claim in numbers if claim.strength != Strength.MEASURED]
     if strong:
         raise ValueError(f"{strong[0]} was not made by the verifier: only MEASURED.")
+    if not (claims or numbers):
+        said = "nothing is promised, and nothing was measured"
+        return [Claim("measured", Strength.REFUSED, detail=said)], status
+    if numbers and numbers[0].name in LOSSES:
+        value = numbers[0].value
+        if value is not None and not math.isfinite(value):
+            return [*numbers, *claims], Status.DIVERGED
     leads = status is Status.UNDECIDED and all(claim.met for claim in claims)
-    if not (leads and numbers):
-        return [*claims, *numbers], status
-    value = numbers[0].value
-    if value is not None and not math.isfinite(value):
-        status = Status.DIVERGED
-    return [*numbers, *claims], status
+    return [*numbers, *claims] if leads else [*claims, *numbers], status
 
 
 def of_perceptron(model: Any, X: Any, y: Any, sample_weight: Any) -> list[Claim]:
