@@ -1,0 +1,96 @@
+"""Bounds on rounding in k-means, mixtures, factors and components, against more digits.
+
+Each number is computed again in extended precision; bounds must cover the difference.
+"""
+
+import numpy as np
+import pytest
+
+from certus.verify import gaussian_factors, gaussian_step, kmeans, moments
+from certus.verify.covariance import covariance_about
+
+LONG = np.longdouble
+pytestmark = pytest.mark.skipif(
+    np.finfo(LONG).eps > 1e-18, reason="no extended precision on this machine"
+)
+SEEDS = pytest.mark.parametrize("seed", range(6))
+SHIFTS = pytest.mark.parametrize("shift", [0.0, 1e3, 1e7])
+
+
+def rows(seed, shift, n=200, d=4):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) @ rng.normal(size=(d, d)) * rng.uniform(0.1, 10, d)
+    return rng, X + 5 * rng.integers(0, 3, (n, 1)) + shift
+
+
+@SEEDS
+@SHIFTS
+def test_moves_and_inertia_of_clusters(seed, shift):
+    rng, X = rows(seed, shift)
+    s = rng.uniform(0, 2, len(X))
+    centers = X[:3] + 0.1
+    found = kmeans._look(X, s, centers, None)
+    Z, c, w = X.astype(LONG), centers.astype(LONG), s.astype(LONG)
+    for k in range(3):
+        mine = found.labels == k
+        move = (w[mine, None] * (Z[mine] - c[k])).sum(axis=0) / w[mine].sum()
+        gap = np.linalg.norm((move - found.moves[k]).astype(float))
+        assert gap <= found.errors[k]
+    own = (w * np.square(Z - c[found.labels]).sum(axis=1)).sum()
+    assert abs(float(own - found.own.value)) <= found.own.rounding
+
+
+@SEEDS
+@SHIFTS
+@pytest.mark.parametrize("matrix", [True, False])
+def test_likelihoods_of_mixtures(seed, shift, matrix):
+    rng, X = rows(seed, shift)
+    roots = np.triu(rng.uniform(-1, 1, size=(3, 4, 4))) + 2 * np.eye(4)
+    roots = roots if matrix else np.abs(roots[:, 0]) + 0.1
+    theta = gaussian_step.Theta(np.array([0.2, 0.3, 0.5]), X[:3], roots)
+    found = gaussian_step.level_of(X, theta, False)
+    joint = []
+    for weight, mean, root in zip(*theta):
+        away = X.astype(LONG) - mean.astype(LONG)
+        y = away @ root.astype(LONG) if matrix else away * root.astype(LONG)
+        diagonal = np.diag(root) if matrix else root
+        logs = np.log(diagonal.astype(LONG)).sum() - 2 * np.log(2 * LONG(np.pi))
+        joint.append(np.log(LONG(weight)) + logs - np.square(y).sum(axis=1) / 2)
+    top = np.max(joint, axis=0)
+    level = (top + np.log(np.exp(np.array(joint) - top).sum(axis=0))).mean()
+    # π itself is off by a rounding here.
+    assert abs(float(level - found.value)) <= found.rounding + 1e-15
+
+
+@SEEDS
+@pytest.mark.parametrize("noise", [1.0, 1e-4, 1e-8])
+def test_likelihoods_of_factors(seed, noise):
+    rng, X = rows(seed, 1e3)
+    point = gaussian_factors.Point(rng.normal(size=(4, 2)), np.full(4, noise))
+    spread, _ = covariance_about(X, X.mean(axis=0))
+    found = gaussian_factors.log_likelihood(spread, point)
+    A = X.astype(LONG) - X.mean(axis=0).astype(LONG)
+    S, W = A.T @ A / LONG(len(X)), point.W.astype(LONG)
+    M = np.eye(2, dtype=LONG) * LONG(noise) + W.T @ W
+    (a, b), (_, c) = M
+    inverse = np.array([[c, -b], [-b, a]]) / (a * c - b * b)
+    log = np.log(a * c - b * b) + 2 * np.log(LONG(noise))
+    trace = (np.trace(S) - np.trace(inverse @ (W.T @ S @ W))) / LONG(noise)
+    assert abs(float(-(log + trace) / 2 - found.value)) <= found.rounding
+
+
+@SEEDS
+@SHIFTS
+@pytest.mark.parametrize("whole", [True, False])
+def test_products_of_components(seed, shift, whole):
+    rng, X = rows(seed, shift, d=6)
+    V = np.linalg.qr(rng.normal(size=(6, 2)))[0].T
+    near = X.mean(axis=0) + 0.01
+    given = moments.Data(X, V, np.ones(2), True, near, 1.0, 2e-16)
+    found = moments.moments(given, V, whole)
+    A = X.astype(LONG) - X.astype(LONG).mean(axis=0)
+    exact = (A @ V.T.astype(LONG)).T @ A
+    gaps = np.linalg.norm((exact - found.products).astype(float), axis=1)
+    sizes = np.sqrt(np.einsum("kd,kd->k", V, exact.astype(float)))
+    assert np.all(gaps <= found.loose + found.each * sizes)
+    assert abs(float((A * A).sum() - found.squares)) <= found.loose + found.raw * 1e-13
