@@ -17,6 +17,7 @@ from sklearn.base import is_classifier, is_regressor
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from certus._core.rows import known_codes, numeric_targets
 from certus.bounds.conformal import conformal_quantile
 from certus.certificate import Certificate, Evidence
 from certus.evidence import Array, ConformalWitness
@@ -264,38 +265,15 @@ def calibration_scores(model: Any, X: Any, y: Any, kind: str) -> Array:
     if kind == "residual":
         z, _ = predictions(model, X)
         with np.errstate(invalid="ignore"):
-            scores = np.abs(_amounts(y, len(z)) - z)
+            scores = np.abs(numeric_targets(y, len(z)).ravel() - z)
         return np.sort(np.where(np.isnan(scores), np.inf, scores))
-    own = _known_labels(y, np.asarray(model.classes_))
+    try:
+        own = known_codes(y, np.asarray(model.classes_))
+    except ValueError as error:
+        raise ValueError(
+            f"{error} Without them the coverage is that of known labels alone."
+        ) from None
     S, _ = label_scores(model, X, kind)
     if len(S) != len(own):
         raise ValueError(f"y has {len(own)} rows and X has {len(S)}.")
     return np.sort(S[np.arange(len(own)), own])
-
-
-def _amounts(y: Any, n: int) -> Array:
-    """Targets of a regressor as numbers."""
-    try:
-        found = np.asarray(y).astype(np.float64).ravel()
-    except (TypeError, ValueError):
-        raise ValueError("y is not numeric; this model is a regressor.") from None
-    if len(found) != n:
-        raise ValueError(f"y has {len(found)} rows and X has {n}.")
-    if not np.isfinite(found).all():
-        raise ValueError("y holds NaN or infinite values. Fill or drop those rows.")
-    return found
-
-
-def _known_labels(y: Any, classes: Array) -> Array:
-    """Where each label stands among the sorted classes."""
-    labels = np.asarray(y).ravel()
-    at = np.clip(np.searchsorted(classes, labels), 0, len(classes) - 1)
-    strange = np.flatnonzero(classes[at] != labels)
-    if len(strange):
-        some = ", ".join(map(str, classes[:5].tolist()))
-        raise ValueError(
-            f'y holds the label "{labels[strange[0]]}", which the model was not fitted '
-            f"on (it knows {some}{' …' if len(classes) > 5 else ''}). Leave such rows "
-            "out, or refit. Without them the coverage is that of known labels alone."
-        )
-    return at

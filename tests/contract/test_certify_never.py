@@ -42,6 +42,7 @@ def test_never_leaves_no_certificate_and_does_not_warn(judged: list[str]) -> Non
         assert not hasattr(model, "certificate_")  # nor that of the fit before
         Lasso(alpha=1e-3, max_iter=1, tol=1e-14).fit(X, y)  # a warning is an error here
     assert judged == ["Lasso"]
+    assert certus.certify(model, X, y).met
     assert model.fit(X, y).certificate_.met
 
 

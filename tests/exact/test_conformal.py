@@ -438,7 +438,7 @@ def test_targets_that_cannot_serve() -> None:
         ridge.calibrate(np.where(Xc > 2, np.nan, Xc), yc)
     with pytest.raises(ValueError, match="59 rows and X has 60"):
         ridge.calibrate(Xc, yc[1:])
-    with pytest.raises(ValueError, match="not numeric"):
+    with pytest.raises(ValueError, match="must hold numbers"):
         ridge.calibrate(Xc, labels[60:])
     with pytest.raises(ValueError, match="y_cal is missing"):
         ridge.calibrate(Xc, None)
