@@ -406,7 +406,8 @@ def test_the_gap_of_a_covariance_penalty_is_never_understated(strength: float) -
         return float(loss + 0.5 * w @ w / len(y) + 0.5 * strength * between)
 
     coef, intercept = model.coef_[0].copy(), float(model.intercept_[0])
-    least, base = value(coef, intercept), -np.mean(np.log([y.mean(), 1 - y.mean()]))
+    shares = np.array([y.mean(), 1 - y.mean()])
+    least, base = value(coef, intercept), -float(shares @ np.log(shares))
     for size in (1e-8, 1e-5, 1e-2, 1.0):
         model.estimator_.coef_ = (coef + size * rng.normal(size=4))[None]
         off = value(model.coef_[0], intercept) - least

@@ -10,6 +10,7 @@ from sklearn import linear_model
 
 import certus
 from certus.certificate import Status, Strength
+from certus.kernel import KernelPerceptron
 from certus.linear import Perceptron
 
 
@@ -215,3 +216,14 @@ def test_the_sum_is_rounded_upwards() -> None:
             size = parts @ np.sqrt(np.sum(A * A, axis=1))
             claim = model.certificate_["update_sum"]
             assert claim.met and claim.value >= off / size
+
+
+def test_a_kernel_perceptron_that_leaves_rows_wrong_is_not_solved() -> None:
+    X, y = mixed()
+    with certus.config_context(on_uncertified="ignore"):
+        model = KernelPerceptron(kernel="linear", max_iter=3).fit(X, y)
+    found = certus.certify(model, X, y)
+    assert found.status is Status.UNDECIDED and found.primary == "training_error"
+    assert found["update_sum"].met and found["margin_limit"].value > 0
+    X, y = separable()
+    assert KernelPerceptron(kernel="linear").fit(X, y).certificate_.met

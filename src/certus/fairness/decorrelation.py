@@ -32,8 +32,9 @@ class Decorrelation(Attributed, OneToOneFeatureMixin, TransformerMixin, Model):
     Certificate
     -----------
     ``covariance`` (PROVED): the largest correlation with the attribute that is left
-    beyond the share 1 − ``alpha``, on the training rows. ``removed_variance``
-    (MEASURED). Costs two passes over the data.
+    beyond the share 1 − ``alpha``, on the training rows. ``mean_kept`` (PROVED): the
+    columns keep their means. ``removed_variance`` (MEASURED). Costs two passes over the
+    data.
 
     Parameters
     ----------

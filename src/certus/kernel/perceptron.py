@@ -39,9 +39,9 @@ class KernelPerceptron(ClassifierMixin, OneAgainstRest):
     -----------
     ``update_sum`` (PROVED): the coefficients are counts of mistakes. Once all rows are
     separated ``mistake_bound`` (PROVED): no more of them than R²/γ², with the margin γ
-    that f itself shows; before that ``margin_limit`` (PROVED): no function separates
-    the rows by more. Costs one pass over the kernel values of all rows with those
-    mistaken.
+    that f itself shows; before that ``training_error`` (MEASURED) stands first, and
+    ``margin_limit`` (PROVED) says that no function separates the rows by more. Costs
+    one pass over the kernel values of all rows with those mistaken.
 
     Parameters
     ----------

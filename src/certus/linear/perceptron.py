@@ -52,7 +52,8 @@ class Perceptron(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
     If all rows end on their side ``mistake_bound`` (PROVED) comes first: mistakes ≤
     R²/γ² with the margin γ actually found. If the weights come back (``shuffle=False``)
     it is REFUSED, with the mistakes of the cycle as proof that nothing separates the
-    rows; otherwise ``margin_limit`` (PROVED) says how little could. Four passes over
+    rows; otherwise ``training_error`` (MEASURED) stands first and ``margin_limit``
+    (PROVED) says how little could. Four passes over
     the data; an epoch costs one.
 
     Parameters
