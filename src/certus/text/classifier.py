@@ -60,7 +60,7 @@ class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):
 
     Certificate
     -----------
-    ``reported_loss`` (PROVED): the last number of ``history_["objective"]`` is the
+    ``reported_loss`` (MEASURED): the last number of ``history_["objective"]`` is the
     stated objective at the fitted vectors, on up to 4,096 evenly spaced training texts,
     recomputed in float64 from the texts. ``training_loss``, ``gradient_norm`` and
     ``training_error`` (MEASURED) on the same texts; at level "full" on all. The problem

@@ -47,7 +47,7 @@ class DocumentVectors(sampling.Sampled, TextInput, Model):
 
     Certificate
     -----------
-    ``reported_loss`` (PROVED): the objective over a sample of pairs, drawn once from
+    ``reported_loss`` (MEASURED): the objective over a sample of pairs, drawn once from
     ``random_state``, is what the training reported in ``history_["objective"]``,
     recomputed in float64. ``sample_loss``, ``gradient_norm`` and ``pairs_told_apart``
     (MEASURED), as for :class:`certus.text.SkipGram`. Nothing is promised about other

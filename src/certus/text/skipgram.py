@@ -58,7 +58,7 @@ class SkipGram(sampling.Sampled, WordVectors, Model):
 
     Certificate
     -----------
-    ``reported_loss`` (PROVED): the objective over a sample of pairs, drawn once from
+    ``reported_loss`` (MEASURED): the objective over a sample of pairs, drawn once from
     ``random_state``, is what the training reported in ``history_["objective"]``,
     recomputed in float64 from the vectors and the words that stand at the sampled
     places of the corpus. ``sample_loss``, ``gradient_norm`` and ``pairs_told_apart``

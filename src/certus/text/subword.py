@@ -48,7 +48,7 @@ class FastTextVectors(sampling.Sampled, WordVectors, Model):
 
     Certificate
     -----------
-    As for :class:`certus.text.SkipGram`: ``reported_loss`` (PROVED) and, MEASURED,
+    As for :class:`certus.text.SkipGram`: ``reported_loss`` (MEASURED) and, MEASURED,
     ``sample_loss``, ``gradient_norm`` and ``pairs_told_apart``. Also ``composition``
     (PROVED): the vectors of sampled words are the means of their rows, whose n-grams
     are found anew.
