@@ -28,6 +28,16 @@ class LinearWitness(NamedTuple):
     combination: Array | None = None
 
 
+class KernelWitness(NamedTuple):
+    """Of a kernel machine: a vector along which the kernel matrix is negative.
+
+    ``hulls`` weigh rows of two classes whose convex combinations are the same point.
+    """
+
+    eigenvector: Array | None = None
+    hulls: Array | None = None
+
+
 class KMeansWitness(NamedTuple):
     """Of k-means: the centres that the run kept began with."""
 
@@ -144,6 +154,8 @@ WITNESSES: dict[str, type[Any]] = {
     "linear": LinearWitness,
     "covariance_penalty": LinearWitness,
     "margin": LinearWitness,
+    "huber": LinearWitness,
+    "kernel": KernelWitness,
     "kmeans": KMeansWitness,
     "mixture": MixtureWitness,
     "gaussian_factors": FactorsWitness,

@@ -219,7 +219,7 @@ def test_no_hard_margin_comes_with_two_equal_convex_combinations(
     found = model.certificate_
     assert found.status is Status.NO_MINIMISER
     assert found["duality_gap"].strength is Strength.REFUSED
-    weights = found.evidence.arrays["hulls"][0]
+    weights = found.evidence.witness.hulls[0]
     sides = [weights[y == k] @ X[y == k] / weights[y == k].sum() for k in (0, 1)]
     np.testing.assert_allclose(*sides, atol=1e-6)
     again = certus.certify(model, X, y)
@@ -249,7 +249,7 @@ def test_an_indefinite_kernel_is_refused_with_its_eigenvector(model: Any) -> Non
         machine.fit(X, targets(model, y, X))
     found = machine.certificate_
     assert found.status is Status.NO_MINIMISER
-    v = found.evidence.arrays["eigenvector"]
+    v = found.evidence.witness.eigenvector
     assert v @ gram(t.Sigmoid(2.0, -1.0), X) @ v < -1e-3
     assert machine.predict(X).shape == (40,)
 

@@ -17,6 +17,7 @@ from certus import terms as t
 from certus._core.rows import row_weights
 from certus.base import Estimator, check_number, require_finite, validate_data
 from certus.convex.design import Array
+from certus.evidence import KernelWitness
 from certus.kernel.evaluate import evaluate, is_positive, squared_norms
 from certus.kernel.rows import as_rows, multiply
 
@@ -220,14 +221,14 @@ def take(kernel: t.Kernel, X: Any, rows: Array) -> Any:
     return X[rows]
 
 
-def negative_direction(kernel: t.Kernel, X: Any) -> dict[str, Array]:
-    """As evidence: an eigenvector with vᵀKv < 0, where the kernel's form allows one."""
+def negative_direction(kernel: t.Kernel, X: Any) -> KernelWitness:
+    """An eigenvector with vᵀKv < 0, where the kernel's form allows one."""
     if is_positive(kernel) or X.shape[0] > LOOK:
-        return {}
+        return KernelWitness()
     K = X if isinstance(kernel, t.Precomputed) else evaluate(kernel, X, X)
     value, vector = smallest_eigenpair(np.asarray(K, dtype=np.float64))
     trace = float(np.abs(np.diagonal(K)).sum())
-    return {"eigenvector": vector} if value < -1e-10 * trace else {}
+    return KernelWitness(vector if value < -1e-10 * trace else None)
 
 
 def smallest_eigenpair(K: Array) -> tuple[float, Array]:

@@ -156,19 +156,8 @@ class KernelLogisticRegression(ClassifierMixin, OneAgainstRest):
         )
         kernel, rows = self._training(X)
         status = self._solve(kernel, rows, X, y, codes, weight)
-        binary = len(self.classes_) == 2
-        evidence = Evidence(
-            "kernel",
-            (t.Logistic(), t.L2(1.0 / float(self.C)), self.kernel_),
-            {
-                "target": "signs" if binary else "one_vs_rest",
-                "intercept": "free" if self.fit_intercept else "none",
-                "class_weight": self.class_weight,
-                "tol": float(self.tol),
-                "fix": f"raise max_iter (now {self.max_iter}), or a smaller C",
-            },
-            negative_direction(kernel, rows),
-        )
+        witness = negative_direction(kernel, rows)
+        evidence = Evidence("kernel", witness=witness)
         return Fitted(evidence, X, y, s, status)
 
     def _solve(

@@ -142,19 +142,8 @@ class KernelPerceptron(ClassifierMixin, OneAgainstRest):
         status = self._run(
             KernelRows(kernel, rows, float(self.cache_size)), X, y, codes
         )
-        binary = len(self.classes_) == 2
-        evidence = Evidence(
-            "kernel",
-            (t.Hinge(0.0), t.NoPenalty(), self.kernel_),
-            {
-                "machine": "perceptron",
-                "target": "signs" if binary else "one_vs_rest",
-                "intercept": "none",
-                "constant": 1.0 if self.fit_intercept else 0.0,
-                "fix": f"raise max_iter (now {self.max_iter}), or a richer kernel",
-            },
-            negative_direction(kernel, rows),
-        )
+        witness = negative_direction(kernel, rows)
+        evidence = Evidence("kernel", witness=witness)
         return Fitted(evidence, X, y, None, status)
 
     def _run(self, rows: KernelRows, X: Any, y: Any, codes: Array) -> Status:

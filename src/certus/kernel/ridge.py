@@ -143,15 +143,8 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
         self.X_fit_ = X.copy()  # whoever changes X later does not change the model
         names = ("dual_coef_", "X_fit_", "kernel_")
         monitor.close({name: getattr(self, name) for name in names})
-        plain = bool(np.all(alphas == 0))
-        penalty = t.NoPenalty() if plain else t.L2(float(alphas[0]))
-        params: dict[str, Any] = {"target": "numbers", "intercept": "none", "tol": 1e-6}
-        params["fix"] = "a larger alpha, or scaled columns"
-        if not plain and len(alphas) > 1:
-            params["alphas"] = [float(a) for a in alphas]
-        arrays = negative_direction(kernel, rows)
-        terms = (t.Squared(), penalty, self.kernel_)
-        return Fitted(Evidence("kernel", terms, params, arrays), X, y, s)
+        witness = negative_direction(kernel, rows)
+        return Fitted(Evidence("kernel", witness=witness), X, y, s)
 
     def _alphas(self, targets: int) -> Array:
         """One alpha for each target; all zero, or all positive."""

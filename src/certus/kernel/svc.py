@@ -15,15 +15,15 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
-from certus import terms as t
 from certus._core.rows import class_weights, dense_coef
 from certus.base import Fitted, certified_fit, check_choice, label_codes
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.convex.design import Array
+from certus.evidence import KernelWitness
 from certus.kernel.common import kernel_term, negative_direction, take
 from certus.kernel.machine import Part, solve_part
-from certus.kernel.support import MILDER, SupportVectorMachine
+from certus.kernel.support import SupportVectorMachine
 
 
 class SVC(ClassifierMixin, SupportVectorMachine):
@@ -193,11 +193,13 @@ class SVC(ClassifierMixin, SupportVectorMachine):
             self.kernel, X, self.gamma, self.degree, self.coef0, s
         )
         self._gamma = getattr(self.kernel_, "gamma", 0.0)
-        parts, status, arrays = self._solve(X, y, codes, s_used)
+        parts, status, witness = self._solve(X, y, codes, s_used)
         self.n_iter_ = np.array([p.n_iter for p in parts], dtype=np.int32)
         self.fit_status_ = int(status is Status.MAX_ITER)
         self.shape_fit_ = getattr(X, "shape", (len(codes),))
-        return Fitted(self._evidence(parts, arrays), X, labels, s, status)
+        hulls = [part.hulls for part in parts if part.hulls is not None]
+        witness = witness._replace(hulls=np.array(hulls) if hulls else None)
+        return Fitted(Evidence("kernel", witness=witness), X, labels, s, status)
 
     def _weights(self, codes: Array, s: Array | None) -> Array:
         """Row weights with ``class_weight_`` multiplied in."""
@@ -223,7 +225,7 @@ class SVC(ClassifierMixin, SupportVectorMachine):
 
     def _solve(
         self, X: Any, y: Any, codes: Array, s: Array
-    ) -> tuple[list[Part], Status, dict[str, Array]]:
+    ) -> tuple[list[Part], Status, KernelWitness]:
         """Solve each pair of classes into the model."""
         kernel, rows = self._training(X)
         monitor = Monitor(self, X, y, None, self.max_time)
@@ -291,21 +293,6 @@ class SVC(ClassifierMixin, SupportVectorMachine):
         self._n_support = np.bincount(own, minlength=k).astype(np.int32)
         names = ("dual_coef_", "support_", "support_vectors_", "intercept_", "classes_")
         return {name: getattr(self, name) for name in (*names, "_n_support", "kernel_")}
-
-    def _evidence(self, parts: list[Part], arrays: dict[str, Array]) -> Evidence:
-        hard = bool(np.isinf(self.C))
-        hulls = [part.hulls for part in parts if part.hulls is not None]
-        if hulls:
-            arrays["hulls"] = np.array(hulls)
-        penalty = t.NoPenalty() if hard else t.L2(1.0 / float(self.C))
-        params = {
-            "target": "signs" if len(self.classes_) == 2 else "one_vs_one",
-            "class_weight": self.class_weight,
-            "class_counts": "rows",
-            "tol": float(self.tol),
-            "fix": MILDER,
-        }
-        return Evidence("kernel", (t.Hinge(1.0), penalty, self.kernel_), params, arrays)
 
     def _pair_coefficients(self) -> Array:
         dual = dense_coef(self.dual_coef_)

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from certus import terms as t
 from certus.base import Fitted, certified_fit, check_number
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.convex.design import Array
 from certus.kernel.common import kernel_term, negative_direction
 from certus.kernel.machine import solve_part
-from certus.kernel.support import MILDER, SupportVectorMachine
+from certus.kernel.support import SupportVectorMachine
 
 
 class SVR(RegressorMixin, SupportVectorMachine):
@@ -175,16 +174,8 @@ class SVR(RegressorMixin, SupportVectorMachine):
         self.shape_fit_ = getattr(X, "shape", (n,))
         self.history_ = monitor.history
         monitor.close(state(np.r_[part.coef, 0 * part.coef], part.b))
-        evidence = Evidence(
-            "kernel",
-            (
-                t.EpsilonInsensitive(float(self.epsilon)),
-                t.L2(1.0 / float(self.C)),
-                self.kernel_,
-            ),
-            {"target": "numbers", "tol": float(self.tol), "fix": MILDER},
-            negative_direction(kernel, rows),
-        )
+        witness = negative_direction(kernel, rows)
+        evidence = Evidence("kernel", witness=witness)
         return Fitted(evidence, X, y, s, part.status)
 
     def _put(self, X: Any, coef: Array, b: float) -> None:

@@ -28,6 +28,7 @@ from certus.verify import (
     glove,
     group_rates,
     huber,
+    kernel_machines,
     kmeans,
     linear,
     mixture,
@@ -53,7 +54,6 @@ from certus.verify.data import same_data
 from certus.verify.foreign import unwrap
 from certus.verify.foreign_common import sklearn_name
 from certus.verify.kernel import losses
-from certus.verify.kernel_machines import check_kernel
 from certus.verify.linear_networks import check_autoencoder, check_deep_linear
 from certus.verify.robustness import (
     Proof,
@@ -98,7 +98,6 @@ CHECKERS: dict[str, Callable[..., Checked]] = {
     "autoencoder": check_autoencoder,
     "covariance_penalty": check_covariance_penalty,
     "deep_linear": check_deep_linear,
-    "kernel": check_kernel,
     "penalised_network": measured_only.check_penalised_network,
     "refused": foreign.check_refused,
 }
@@ -113,6 +112,7 @@ ROOMS: tuple[Any, ...] = (
     glove,
     group_rates,
     huber,
+    kernel_machines,
     kmeans,
     linear,
     measured_only,

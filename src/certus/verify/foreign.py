@@ -11,13 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 from certus.certificate import Claim, Evidence, Status, Strength
-from certus.verify import foreign_kernel, foreign_linear
+from certus.verify import foreign_linear
 from certus.verify.foreign_common import Refusal, sklearn_name
 
 #: By scikit-learn's class name.
 _STATEMENTS: dict[str, Callable[[Any], tuple[Evidence, str]]] = {
     **foreign_linear.STATEMENTS,
-    **foreign_kernel.STATEMENTS,
 }
 
 # -- opening pipelines and searches -----------------------------------------------

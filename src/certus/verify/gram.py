@@ -7,8 +7,9 @@ positive semidefinite is read off its form where that suffices, else looked into
 
 from __future__ import annotations
 
+import math
 from threading import get_ident
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import linalg, sparse
@@ -18,6 +19,7 @@ from certus import terms as t
 from certus.verify.blocks import over_blocks
 from certus.verify.data import Array
 
+UNIT = 2.0**-53
 #: Kernel values held at a time by one thread.
 _BLOCK = 1 << 18
 #: Above this gamma·‖x‖² inner products lose too many digits of a distance.
@@ -56,17 +58,21 @@ def gram(kernel: t.Kernel, A: Any, B: Any) -> Array:
     raise TypeError(f"no formula for the kernel {kernel!r}")
 
 
+def _floats(A: Any) -> Any:
+    """Rows in float64: products of small integers would wrap around."""
+    return A.astype(np.float64) if sparse.issparse(A) else np.asarray(A, dtype=float)
+
+
 def _inner(A: Any, B: Any) -> Array:
-    if sparse.issparse(A) or sparse.issparse(B):
-        G = A @ B.T
-        return np.asarray(G.toarray() if sparse.issparse(G) else G, dtype=float)
-    return np.asarray(A, dtype=float) @ np.asarray(B, dtype=float).T
+    G = _floats(A) @ _floats(B).T
+    return np.asarray(G.toarray() if sparse.issparse(G) else G)
 
 
 def _square(A: Any) -> Array:
+    A = _floats(A)
     if sparse.issparse(A):
-        return np.asarray(A.power(2).sum(axis=1), dtype=float).ravel()
-    return np.asarray((A * A).sum(axis=1), dtype=float)
+        return np.asarray(A.power(2).sum(axis=1)).ravel()
+    return np.asarray((A * A).sum(axis=1))
 
 
 def _gaussian(A: Any, B: Any, gamma: float) -> Array:
@@ -107,6 +113,73 @@ def diagonal(kernel: t.Kernel, X: Any) -> Array:
         rows = X[i : i + 256]
         out[i : i + 256] = np.diagonal(gram(kernel, rows, rows))
     return out
+
+
+class Sizes(NamedTuple):
+    """The largest abs(k(x, x')), and a bound of the rounding of each value."""
+
+    top: float
+    error: float
+
+
+def sizes(kernel: t.Kernel, X: Any) -> Sizes:
+    """How large the values of a kernel are, and how well they are computed."""
+    d = X.shape[1]
+    slip = 2 * (d + 16) * UNIT
+    match kernel:
+        case t.Precomputed():
+            return Sizes(float(abs(X).max()), 0.0)
+        case t.Linear():
+            top = float(_square(X).max())
+            return Sizes(top, slip * top)
+        case t.Polynomial(degree, coef0, gamma):
+            inner = abs(gamma) * float(_square(X).max()) + abs(coef0)
+            top = inner**degree
+            return Sizes(top, (degree + 4) * slip * top)
+        case t.Sigmoid(gamma, coef0):
+            inner = abs(gamma) * float(_square(X).max()) + abs(coef0)
+            return Sizes(1.0, slip * (inner + 4))
+        case t.Gaussian(gamma):
+            return Sizes(1.0, slip * (4 + 4 * gamma * _reach(X)))
+        case t.Laplace(gamma, _):
+            if not sparse.issparse(X):
+                return Sizes(1.0, 2 * slip)
+            # Distances from inner products: the root of a difference that cancels.
+            lost = math.sqrt(4 * slip * float(_square(X).max()))
+            return Sizes(1.0, 2 * slip + gamma * lost)
+        case t.Sum(left, right):
+            a, b = sizes(left, X), sizes(right, X)
+            return Sizes(a.top + b.top, a.error + b.error + slip * (a.top + b.top))
+        case t.Product(left, right):
+            a, b = sizes(left, X), sizes(right, X)
+            both = a.top * b.top
+            cross = a.error * b.top + b.error * a.top + a.error * b.error
+            return Sizes(both, cross + slip * both)
+        case t.Scaled(factor, inner):
+            a = sizes(inner, X)
+            return Sizes(factor * a.top, factor * (a.error + slip * a.top))
+        case t.Exponentiated(inner):
+            a = sizes(inner, X)
+            top = math.exp(min(a.top, 700.0))
+            return Sizes(top, top * (a.error + 4 * UNIT) * math.exp(min(a.error, 1.0)))
+        case t.Weighted(inner, function):
+            a = sizes(inner, X)
+            most = float(np.abs(np.asarray(function(X), dtype=float)).max()) ** 2
+            return Sizes(most * a.top, most * (a.error + slip * a.top))
+        case t.Composed(inner, feature_map):
+            mapped = feature_map(X)
+            return sizes(
+                inner, mapped if sparse.issparse(mapped) else np.asarray(mapped)
+            )
+    raise TypeError(f"no formula for the kernel {kernel!r}")
+
+
+def _reach(X: Any) -> float:
+    """The largest squared distance from the mean, from which inner products lose."""
+    if sparse.issparse(X):
+        return 4 * float(_square(X).max())
+    low = X.min(axis=0).astype(float)
+    return float(np.square(X.max(axis=0).astype(float) - low).sum())
 
 
 def products(kernel: t.Kernel, X: Any, support: Array, coef: Array) -> Array:

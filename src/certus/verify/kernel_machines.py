@@ -1,45 +1,60 @@
-"""Checks of kernel machines.
+"""The room of kernel machines: SVC, SVR, kernel ridge and logistic, the perceptron.
 
-    P(f, b) = Σ sᵢ ℓ(yᵢ, f(xᵢ) + b) / Σs + ½λ‖f‖²,      f = Σⱼ cⱼ k(·, xⱼ)
-
-The coefficients c are themselves a dual point: uᵢ = −λ·Σs·cᵢ/sᵢ. Moved into its domain
-it gives another function f', and Fenchel–Young gives the gap as a sum without
-cancellation, P − D = Σ s(ℓ + ℓ* − uz)/Σs + ½λ‖f − f'‖². One pass over the kernel values
-of all rows with the support vectors computes everything, block by block.
+The statement is read from public parameters ("scale" is computed anew), the kernel's
+values by the verifier's own formulas in one pass over all rows with the support
+vectors; the gap is the kernel's (:mod:`certus.verify.kernel.reproducing`). A matrix
+that is no kernel is refused with a vector as witness; one of unknown sign that is too
+large to be looked into proves nothing.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from certus import terms as t
-from certus.certificate import Claim, Evidence, Status, Strength
-from certus.verify import data
-from certus.verify.claims import Found, gap_claim
-from certus.verify.data import Array
-from certus.verify.domains import check_intercept, check_kernel_term
-from certus.verify.formulas import LOSSES, into_domain
+from certus.certificate import Claim, Status, Strength
+from certus.evidence import KernelWitness
+from certus.verify.data import fingerprint
+from certus.verify.deciding import (
+    GAP,
+    Found,
+    claim_of,
+    impossible,
+    refused,
+    replaced,
+    status_of,
+    worst_of,
+)
 from certus.verify.gram import (
     diagonal,
     given_matrix,
     positive_by_form,
     products,
+    sizes,
     smallest_eigenpair,
 )
+from certus.verify.kernel import losses, reading, reproducing
+from certus.verify.kernel.reading import Array
+from certus.verify.kernel.reference import least_constant
+from certus.verify.kernel.reproducing import Values
 from certus.verify.kernel_margin import hard_margin, interpolation, perceptron
 from certus.verify.machines import (
+    KernelStatement as Statement,
+)
+from certus.verify.machines import (
     Machine,
-    Scores,
+    kernel_of,
     kernel_text,
     machines_of,
-    scores_of,
+    read,
     stored_otherwise,
 )
-from certus.verify.problem import Problem, constant_value
+from certus.verify.stating import Reader, is_ours, tol_of
 
-EPS = float(np.finfo(np.float64).eps)
 #: Rows up to which a matrix of unknown sign is looked into at level "quick", "full".
 LOOK = {"quick": 2_000, "full": 6_000}
 #: A negative eigenvalue smaller than this share of the trace is rounding.
@@ -48,189 +63,276 @@ SHARE = 1e-10
 Checked = tuple[list[Claim], Status, dict[str, Any]]
 
 
-def check_kernel(
-    model: Any, evidence: Evidence, X: Any, y: Any, sample_weight: Any, level: str
-) -> Checked:
-    """Judge ``dual_coef_`` and ``intercept_`` of a kernel machine.
+# -- statements -------------------------------------------------------------------
 
-    ``evidence.terms``: loss, penalty (beside the sum of losses), kernel.
-    ``evidence.params``: machine ("gap", "perceptron"), target ("numbers", "signs",
-    "one_vs_one", "one_vs_rest"), intercept ("free", "none"), class_weight,
-    class_counts, alphas, tol, fix. ``evidence.arrays``: ``eigenvector``, ``hulls``.
-    """
-    kernel = evidence.terms[2]
+
+def _support(model: Any, loss: Any, ours: str, **more: Any) -> Statement:
+    C = float(model.C)
+    fix = f"tol={float(model.tol) / 1000:.0e}, or certus.kernel.{ours}"
+    if is_ours(model):
+        fix = "a smaller C, a milder kernel, or scaled columns"
+    return Statement(
+        loss,
+        (0.0 if math.isinf(C) else 1.0 / C,),
+        model.kernel,
+        model.gamma,
+        model.degree,
+        model.coef0,
+        weighted_gamma=is_ours(model),
+        tol=tol_of(model),
+        fix=fix,
+        **more,
+    )
+
+
+def _svc(model: Any) -> Statement:
+    """C·Σ s·max(0, 1 − yz) + ½‖f‖² for each pair of classes."""
+    target = "one_vs_one" if len(model.classes_) > 2 else "signs"
+    more = {"target": target, "class_weight": model.class_weight}
+    return _support(model, t.Hinge(1.0), "SVC", **more)
+
+
+def _svr(model: Any) -> Statement:
+    """C·Σ s·max(0, |y − z| − epsilon) + ½‖f‖²."""
+    return _support(model, t.EpsilonInsensitive(float(model.epsilon)), "SVR")
+
+
+def _logistic(model: Any) -> Statement:
+    """C·Σ s·log(1 + exp(−yz)) + ½‖f‖² for each class against the rest."""
+    target = "signs" if len(model.classes_) == 2 else "one_vs_rest"
+    stated = _support(
+        *(model, t.Logistic(), "KernelLogisticRegression"),
+        target=target,
+        free=bool(model.fit_intercept),
+        class_weight=model.class_weight,
+        class_counts="weights",
+    )
+    return stated._replace(fix=f"raise max_iter (now {model.max_iter}), or a smaller C")
+
+
+def _ridge(model: Any) -> Statement:
+    """½Σ s(y − z)² + ½·alpha·‖f‖²; one alpha for each target is allowed."""
+    levels = tuple(float(a) for a in np.ravel(np.asarray(model.alpha, dtype=float)))
+    fix = "a larger alpha, or scaled columns"
+    fix = fix if is_ours(model) else "a larger alpha, or certus.kernel.KernelRidge"
+    options = tuple(sorted((model.kernel_params or {}).items()))
+    return Statement(
+        t.Squared(),
+        levels,
+        model.kernel,
+        model.gamma,
+        model.degree,
+        model.coef0,
+        free=False,
+        options=options if callable(model.kernel) else (),
+        tol=tol_of(model),
+        fix=fix,
+    )
+
+
+def _perceptron(model: Any) -> Statement:
+    """Counts of mistakes: nothing is minimised."""
+    target = "signs" if len(model.classes_) == 2 else "one_vs_rest"
+    return Statement(
+        t.Hinge(0.0),
+        (0.0,),
+        model.kernel,
+        model.gamma,
+        model.degree,
+        model.coef0,
+        target=target,
+        free=False,
+        perceptron=1.0 if model.fit_intercept else 0.0,
+        fix=f"raise max_iter (now {model.max_iter}), or a richer kernel",
+    )
+
+
+READERS: dict[str, Reader] = {
+    "SVC": _svc,
+    "SVR": _svr,
+    "KernelRidge": _ridge,
+    "KernelLogisticRegression": _logistic,
+    "KernelPerceptron": _perceptron,
+}
+
+
+# -- the check --------------------------------------------------------------------
+
+
+def check(
+    model: Any,
+    stated: Statement,
+    witness: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    level: str,
+) -> Checked:
+    """Judge ``dual_coef_`` and ``intercept_`` of a kernel machine."""
+    witness = witness if isinstance(witness, KernelWitness) else KernelWitness()
+    n = X.shape[0] if hasattr(X, "shape") else len(X)
+    found = read(model, stated, n, y, sample_weight)
+    own = callable(stated.kernel) and not isinstance(stated.kernel, t.Kernel)
+    X = X if own else reading.as_matrix(X)
+    kernel = kernel_of(stated, X, found.given.s)
     looked_up = isinstance(kernel, t.Given)  # X becomes the matrix of its values
     if looked_up:
         X, kernel = given_matrix(kernel, X), t.Precomputed()
-    check_kernel_term(kernel)
-    X = data.as_matrix(X)
+    _check_kernel(kernel, X)
+    X = X.astype(np.float64) if sparse.issparse(X) else X
+    machines = machines_of(model, stated, found)
+    marks = fingerprint(X, found.labels.astype(float), found.given.s)
+    claim = _no_kernel(kernel, X, witness, level)
+    if claim is not None:
+        return [claim], Status.NO_MINIMISER, marks
+    wrong = _useless(model, stated, machines, X, found, looked_up)
+    if wrong:
+        fix = "pass the X of the fit, or fit again"
+        finite = all(np.isfinite([m.b, *m.c]).all() for m in machines)
+        status = Status.TOL_NOT_REACHED if finite else Status.DIVERGED
+        return [impossible(GAP, stated.tol, wrong, fix)], status, marks
+    if stated.perceptron is not None:
+        claims, status = perceptron(kernel, X, machines, found.support, stated)
+    else:
+        claims, status = _judge(kernel, X, machines, found.support, stated, witness)
+    if not positive_by_form(kernel) and n > LOOK[level]:
+        claims[0], status = _unknown(claims[0], status, level)
+    used = len(np.unique(found.support))
+    detail = f"{used:,} of {n:,} rows carry the model"
+    claims.append(Claim("support", Strength.MEASURED, float(used), detail=detail))
+    return claims, status, marks
+
+
+def _unknown(claim: Claim, status: Status, level: str) -> tuple[Claim, Status]:
+    """Without a look at the matrix nothing is proved: the number is only measured."""
+    if claim.strength is not Strength.PROVED:
+        return claim, status
+    note = f"a matrix of more than {LOOK[level]:,} rows is not looked into at {level!r}"
+    claim = replaced(
+        claim,
+        strength=Strength.MEASURED,
+        met=None,
+        assumptions=("the kernel matrix is positive semidefinite", note),
+        fix="a kernel whose form shows it, or level='full'",
+    )
+    return claim, Status.UNDECIDED
+
+
+def _check_kernel(kernel: Any, X: Any) -> None:
+    """Raise unless the numbers of a kernel, and of its parts, are ones it can have."""
     if isinstance(kernel, t.Precomputed) and X.shape[0] != X.shape[1]:
         raise ValueError(
             f"X has shape {X.shape}; a precomputed kernel is a square matrix, one row "
             "and one column for each training row."
         )
-    machines, s, labels, support = machines_of(model, evidence, X, y, sample_weight)
-    marks = data.fingerprint(X, labels, s)
-    tol, fix = (
-        float(evidence.params.get("tol", 1e-6)),
-        str(evidence.params.get("fix", "")),
-    )
-    refusal = _not_positive(kernel, X, evidence, level)
-    if refusal is not None:
-        return [refusal], Status.NO_MINIMISER, marks
-    if not all(np.isfinite(p.c).all() and np.isfinite(p.b) for p in machines):
-        claim = _useless(
-            tol,
-            "the coefficients hold NaN or infinite values",
-            "scale the data, or choose a milder kernel",
-        )
-        return [claim], Status.DIVERGED, marks
-    adds_up = evidence.params.get("machine") == "perceptron"  # its b is checked there
-    kind = evidence.params.get("intercept", "free")
-    other = "" if adds_up else check_intercept(kind, [p.b for p in machines])
-    if not other and not looked_up:
-        other = stored_otherwise(model, X, support, labels)
-    if other:
-        claim = _useless(tol, other, "pass the X of the fit, or fit again")
-        return [claim], Status.TOL_NOT_REACHED, marks
-    if adds_up:
-        claims, status = perceptron(kernel, X, machines, support, evidence)
-    else:
-        claims, status = _gaps(kernel, X, machines, support, evidence, tol, fix)
-    if not positive_by_form(kernel) and X.shape[0] > LOOK[level]:
-        note = "the kernel matrix is positive semidefinite (too large to look into)"
-        claims[0] = _assuming(claims[0], note)
-    used = len(np.unique(support))
-    detail = f"{used:,} of {X.shape[0]:,} rows carry the model"
-    claims.append(Claim("support", Strength.MEASURED, float(used), detail=detail))
-    return claims, status, marks
+    if isinstance(kernel, t.Gaussian | t.Laplace) and not kernel.gamma >= 0:
+        raise ValueError(f"{kernel!r}: gamma must not be negative.")
+    for part in kernel:
+        if isinstance(part, float) and not math.isfinite(part):
+            raise ValueError(f"{kernel!r} holds a parameter that is not finite.")
+        if isinstance(part, tuple):
+            _check_kernel(part, X)
 
 
-def _useless(tol: float, detail: str, fix: str) -> Claim:
-    """The target is missed, whatever the numbers say."""
-    values = {"met": False, "detail": detail, "fix": fix}
-    return Claim("duality_gap", Strength.PROVED, np.inf, tol, **values)  # type: ignore[arg-type]
+def _useless(
+    model: Any,
+    stated: Statement,
+    machines: list[Machine],
+    X: Any,
+    found: Any,
+    looked_up: bool,
+) -> str:
+    """What makes the coefficients no answer to the statement, or nothing."""
+    if not all(np.isfinite(m.c).all() and math.isfinite(m.b) for m in machines):
+        return "the coefficients hold NaN or infinite values"
+    bare = not stated.free and stated.perceptron is None
+    if bare and any(m.b != 0 for m in machines):
+        return "there is an intercept where none was asked for"
+    return "" if looked_up else stored_otherwise(model, X, found.support, found.labels)
 
 
-def _assuming(claim: Claim, note: str) -> Claim:
-    values = {**claim.__dict__, "assumptions": (*claim.assumptions, note)}
-    return Claim(**values)
-
-
-# -- the gap ----------------------------------------------------------------------
-
-
-def _dual_point(p: Machine, support: Array, n: int) -> tuple[Array, Array]:
-    """U on the rows of the problem, repaired, and the coefficients that go with it."""
-    everywhere = np.bincount(support, weights=p.c, minlength=n)
-    c = everywhere[p.rows]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        u = np.where(p.s > 0, -p.level * c / p.s, 0.0)
-    u = into_domain(p.loss, p.y, u)
-    if p.free:
-        u = LOSSES[type(p.loss)].centre(p.loss, p.y, u, p.s)
-    repaired = np.zeros(n)
-    repaired[p.rows] = -p.s * u / p.level
-    return u, repaired[support]
-
-
-def _gaps(
-    kernel: t.Kernel,
+def _judge(
+    kernel: Any,
     X: Any,
     machines: list[Machine],
     support: Array,
-    evidence: Evidence,
-    tol: float,
-    fix: str,
+    stated: Statement,
+    witness: KernelWitness,
 ) -> tuple[list[Claim], Status]:
-    n = X.shape[0]
-    if isinstance(evidence.terms[1], t.NoPenalty):
-        if isinstance(evidence.terms[0], t.Hinge):
-            return hard_margin(kernel, X, machines, support, evidence, tol, fix)
-        return interpolation(kernel, X, machines, support, tol, fix)
-    points = [_dual_point(p, support, n) for p in machines]
-    scores = scores_of(kernel, X, machines, support, [c for _, c in points])
-    largest = float(np.sqrt(np.abs(diagonal(kernel, X)).max(initial=0.0))) or 1.0
-    found = [
-        _gap(p, u, score, largest) for p, (u, _), score in zip(machines, points, scores)
+    if not max(stated.levels) > 0:
+        if isinstance(stated.loss, t.Hinge):
+            return hard_margin(kernel, X, machines, support, stated, witness)
+        return interpolation(kernel, X, machines, support, stated)
+    level_of = [m.level for m in machines]
+    duals = [
+        reproducing.dual_of(m.problem, m.c[m.rows], level)
+        for m, level in zip(machines, level_of)
     ]
-    worst = max(range(len(found)), key=lambda k: found[k].value - found[k].allowance)
-    objective = describe(machines[worst], kernel)
-    claim = gap_claim(found[worst], tol, objective, fix, len(machines))
-    solved = claim.strength is not Strength.REFUSED and claim.met
-    return [claim], Status.SOLVED if solved else Status.TOL_NOT_REACHED
+    n, k = X.shape[0], len(machines)
+    coef = np.zeros((n, 2 * k))
+    for i, (m, (_, other)) in enumerate(zip(machines, duals)):
+        coef[:, i] = m.c
+        coef[m.rows, k + i] = other
+    used = np.union1d(support, np.flatnonzero(coef.any(axis=1)))
+    Z = products(kernel, X, used, coef[used])
+    values = Values(len(used), *sizes(kernel, X))
+    found = []
+    for i, (m, (repair, other)) in enumerate(zip(machines, duals)):
+        apart = Z[m.rows, i] - Z[m.rows, k + i]
+        # Rows of the model that the problem leaves out still carry it.
+        extra = np.delete(np.arange(n), m.rows)
+        if m.c[extra].any():
+            found.append(Found(math.inf, 0.0))
+            continue
+        computed, bound = reproducing.measure(
+            *(m.problem, m.level, m.c[m.rows], other, repair),
+            *(Z[m.rows, i] + m.b, apart, values),
+        )
+        base = least_constant(m.problem)
+        found.append(Found.share(computed, bound, base))
+    worst = worst_of(found)
+    objective = _describe(machines[worst], kernel, stated)
+    claim = claim_of(GAP, found[worst], stated.tol, objective, stated.fix, k)
+    return [claim], status_of(claim)
 
 
-def _gap(p: Machine, u: Array, score: Scores, largest: float) -> Found:
-    """(P − D) relative to the best constant model, and the rounding granted."""
-    formulas, total = LOSSES[type(p.loss)], float(p.s.sum())
-    z = score.z + p.b
-    losses, conjugates = (
-        formulas.value(p.loss, p.y, z),
-        formulas.conjugate(p.loss, p.y, u),
-    )
-    excess = losses + conjugates - u * z
-    gap = float(p.s @ excess) / total + p.level / total * score.apart / 2
-    size = float(p.s @ (np.abs(losses) + np.abs(conjugates) + np.abs(u * z))) / total
-    # Each score is a sum of c·k: its rounding, seen through u.
-    reach = float(np.abs(p.c).sum()) * largest**2 + abs(p.b)
-    seen = float(p.s @ np.abs(u)) / total
-    rounding = EPS * (8 * size + 8 * reach * seen)
-    blank = np.zeros(0)
-    intercept = "free" if p.free else "none"
-    constant = Problem(p.loss, t.NoPenalty(), None, p.y, p.s, blank, 0.0, intercept)
-    reference = constant_value(constant)
-    if not np.isfinite(gap):
-        return Found(np.inf, 0.0)
-    if reference <= 0.0:
-        return Found(0.0 if gap <= rounding else np.inf, 0.0)
-    return Found(max(gap, 0.0) / reference, rounding / reference)
-
-
-def describe(p: Machine, kernel: t.Kernel) -> str:
-    """The objective as one line of text."""
-    text = LOSSES[type(p.loss)].text.format(**p.loss._asdict())
-    score = "z = f(x) + b" if p.free else "z = f(x)"
-    level = p.level / float(p.s.sum())
-    return f"{text} + ½·{level:.4g}·‖f‖²,  {score},  {kernel_text(kernel)}"
+def _describe(m: Machine, kernel: Any, stated: Statement) -> str:
+    text = losses.row_of(stated.loss).text.format(**stated.loss._asdict())
+    score = "z = f(x) + b" if stated.free else "z = f(x)"
+    strength = m.level / m.problem.space.total
+    return f"{text} + ½·{strength:.4g}·‖f‖²,  {score},  {kernel_text(kernel)}"
 
 
 # -- matrices that are not kernels ------------------------------------------------
 
 
-def _not_positive(
-    kernel: t.Kernel, X: Any, evidence: Evidence, level: str
-) -> Claim | None:
+def _no_kernel(kernel: Any, X: Any, witness: KernelWitness, level: str) -> Claim | None:
     """A vector v with vᵀKv < 0, given or found, if the kernel's form leaves room."""
     if positive_by_form(kernel):
         return None
-    trace = float(np.abs(diagonal(kernel, X)).sum())
-    witness = evidence.arrays.get("eigenvector")
-    value = 0.0
-    if witness is not None and np.shape(witness) == (X.shape[0],):
-        v = np.asarray(witness, dtype=float)
-        v = v / (np.linalg.norm(v) or 1.0)
+    own = diagonal(kernel, X)
+    trace, value = float(np.abs(own).sum()), float(own.min(initial=0.0))
+    v = witness.eigenvector
+    if v is not None and np.shape(v) == (X.shape[0],) and np.isfinite(v).all():
+        v = np.asarray(v, dtype=float) / (float(np.linalg.norm(v)) or 1.0)
         everything = np.arange(X.shape[0])
-        value = float(v @ products(kernel, X, everything, v[:, None])[:, 0])
-    if not value < -SHARE * trace:
-        if X.shape[0] > LOOK[level]:
-            return None
+        seen = products(kernel, X, everything, v[:, None])[:, 0]
+        value = min(value, float(v @ seen))
+    if not value < -SHARE * trace and X.shape[0] <= LOOK[level]:
         value, asymmetry = smallest_eigenpair(kernel, X, SHARE * trace)
         if asymmetry > 1e-8 * max(trace, 1e-300):
-            return Claim(
+            return refused(
                 "duality_gap",
-                Strength.REFUSED,
-                detail="the kernel matrix is not symmetric, so it is no kernel",
-                fix="symmetrise it, or use a kernel of certus.terms",
+                "the kernel matrix is not symmetric, so it is no kernel",
+                "symmetrise it, or use a kernel of certus.terms",
             )
     if not value < -SHARE * trace:
         return None
-    return Claim(
+    return refused(
         "duality_gap",
-        Strength.REFUSED,
+        "no minimiser exists: the kernel matrix is not positive semidefinite "
+        f"(vᵀKv = {value:.2g} for a unit vector v)",
+        "another kernel, or other parameters of it (see mercer_check)",
         theorem="Mercer: k is a kernel only if every matrix of its values is positive "
         "semidefinite; along a vector with vᵀKv < 0 the penalty has no lower bound",
-        detail="no minimiser exists: the kernel matrix is not positive semidefinite "
-        f"(vᵀKv = {value:.2g} for a unit vector v)",
-        fix="another kernel, or other parameters of it (see mercer_check)",
     )

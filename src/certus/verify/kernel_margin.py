@@ -2,117 +2,152 @@
 
 Ridge without a penalty claims the backward error of K c = y. A hard margin claims a gap
 after scaling, or is refused with two convex combinations that coincide. The perceptron
-claims Novikov's bound on its mistakes, with the margin that it found.
+claims Novikov's bound on its mistakes, with the margin that it found. Every sum of m
+kernel values is counted with its rounding.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus import terms as t
-from certus.certificate import Claim, Evidence, Status, Strength
-from certus.verify.bounded import gamma
-from certus.verify.data import Array
-from certus.verify.gram import diagonal, products
-from certus.verify.machines import Machine, Scores, kernel_text, scores_of
+from certus.certificate import Claim, Status, Strength
+from certus.evidence import KernelWitness
+from certus.verify.deciding import (
+    BACKWARD,
+    MARGIN,
+    Found,
+    claim_of,
+    impossible,
+    refused,
+    replaced,
+    status_of,
+    worst_of,
+)
+from certus.verify.gram import diagonal, products, sizes
+from certus.verify.kernel.reading import Array
+from certus.verify.kernel.reproducing import Values
+from certus.verify.kernel.spaces import UNIT, gamma
+from certus.verify.machines import KernelStatement, Machine, kernel_text
 
-EPS = float(np.finfo(np.float64).eps)
 #: Squared distance, in units of the largest k(x, x), at which two points coincide.
 COINCIDE = 1e-12
-_AS_COMPUTED = ("kernel values as computed in float64",)
+
+
+def _sums(kernel: Any, X: Any, coef: list[Array]) -> tuple[Array, Values]:
+    """K·c for coefficients on all rows, and how well each sum is known."""
+    C = np.column_stack(coef)
+    used = np.flatnonzero(C.any(axis=1))
+    return products(kernel, X, used, C[used]), Values(len(used), *sizes(kernel, X))
 
 
 def interpolation(
-    kernel: t.Kernel,
+    kernel: Any,
     X: Any,
     machines: list[Machine],
     support: Array,
-    tol: float,
-    fix: str,
+    stated: KernelStatement,
 ) -> tuple[list[Claim], Status]:
     """Kc = y, with the smallest perturbation of K and y for which it is exact."""
-    scores = scores_of(kernel, X, machines, support, [p.c * 0 for p in machines])
-    top = float(np.abs(diagonal(kernel, X)).max(initial=0.0)) * X.shape[0]
-    value = 0.0
-    for p, score in zip(machines, scores):
-        residual = float(np.linalg.norm(p.y - score.z - p.b))
-        size = top * float(np.linalg.norm(p.c)) + float(np.linalg.norm(p.y))
-        value = max(value, residual / size if size > 0 else 0.0)
-    met = value <= tol
-    claim = Claim(
-        "backward_error",
-        Strength.PROVED,
-        value,
-        tol,
-        met,
-        f"backward error of  K c = y,  {kernel_text(kernel)}",
-        "the coefficients solve (K + E)c = y + e exactly with ‖E‖ ≤ value·n·max k and "
-        "‖e‖ ≤ value·‖y‖",
-        detail=f"exact for a system within {value:.1e} of yours (asked for {tol:.0e})",
-        fix="" if met else fix or "alpha > 0",
+    Z, values = _sums(kernel, X, [m.c for m in machines])
+    found = []
+    for i, m in enumerate(machines):
+        y, n = m.problem.y, len(m.rows)
+        residual = float(np.linalg.norm(y - Z[m.rows, i] - m.b))
+        off = math.sqrt(n) * (values.off(m.c) + 4 * UNIT * float(np.abs(y).max()))
+        size = values.top * X.shape[0] * float(np.linalg.norm(m.c))
+        size += float(np.linalg.norm(y))
+        found.append(Found.share(residual, off, size * (1 - 1e-9)))
+    claim = claim_of(
+        *(BACKWARD, found[worst_of(found)], stated.tol),
+        *(f"K c = y,  {kernel_text(kernel)}", stated.fix or "alpha > 0"),
     )
-    return [claim], Status.SOLVED if met else Status.TOL_NOT_REACHED
+    claim = replaced(
+        claim,
+        theorem="the coefficients solve (K + E)c = y + e exactly with "
+        "‖E‖ ≤ value·n·max k and ‖e‖ ≤ value·‖y‖",
+    )
+    return [claim], status_of(claim)
 
 
 def hard_margin(
-    kernel: t.Kernel,
+    kernel: Any,
     X: Any,
     machines: list[Machine],
     support: Array,
-    evidence: Evidence,
-    tol: float,
-    fix: str,
+    stated: KernelStatement,
+    witness: KernelWitness,
 ) -> tuple[list[Claim], Status]:
-    """½‖f‖² subject to y·(f + b) ≥ 1: the gap after scaling, or why there is none."""
-    hulls = evidence.arrays.get("hulls")
-    if hulls is not None:
-        refusal = _hulls_meet(kernel, X, machines, np.asarray(hulls, dtype=float))
+    """½‖f‖² subject to y·(f + b) ≥ 1: the gap after scaling, or why there is none.
+
+    As in :mod:`certus.verify.margin`: ½‖f − tg‖² + t·Σ a(yf − 1), g = Σ ay·k(·, x).
+    """
+    if witness.hulls is not None:
+        hulls = np.asarray(witness.hulls, dtype=float)
+        refusal = _hulls_meet(kernel, X, machines, hulls)
         if refusal is not None:
             return [refusal], Status.NO_MINIMISER
-    others = []
-    for p in machines:
-        sign = np.bincount(p.rows, weights=p.y, minlength=X.shape[0])[support]
-        alpha = np.maximum(p.c * sign, 0.0)
-        up, down = alpha[sign > 0].sum(), alpha[sign < 0].sum()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            scale = np.where(sign > 0, min(1.0, down / up), min(1.0, up / down))
-        others.append(np.nan_to_num(alpha * sign * scale))
-    value = 0.0
-    for p, other, score in zip(
-        machines, others, scores_of(kernel, X, machines, support, others)
-    ):
-        used = p.s > 0
-        margin = float((p.y * (score.z + p.b))[used].min())
-        everywhere = np.bincount(support, weights=other, minlength=X.shape[0])[p.rows]
-        lower = float(everywhere @ score.other)
-        dual = float(np.abs(other).sum()) ** 2 / (2 * lower) if lower > 0 else 0.0
-        primal = score.square / margin**2 / 2 if margin > 0 else np.inf
-        gap = (primal - dual) / primal if np.isfinite(primal) else np.inf
-        value = max(value, max(gap, 0.0))
-    met = value <= tol
-    asked = f"(asked for {tol:.0e})"
-    missed = f"may be {value:.2g} above the smallest norm {asked}"
-    if value == np.inf:
-        missed = "some row lies on the wrong side, and no proof that it must is given"
-    claim = Claim(
-        "duality_gap",
-        Strength.PROVED,
-        value,
-        tol,
-        met,
-        f"duality gap of  ½‖f‖²  with y·(f(x) + b) ≥ 1,  {kernel_text(kernel)}",
-        "weak duality, with (f, b) scaled until its margin is one",
-        allowance=0.0,
-        detail=f"within {value:.1e} of the largest margin {asked}" if met else missed,
-        fix="" if met else fix,
-    )
-    return [claim], Status.SOLVED if met else Status.TOL_NOT_REACHED
+    others = [_balanced(m) for m in machines]
+    Z, values = _sums(kernel, X, [*(m.c for m in machines), *(o for o, _ in others)])
+    found = [
+        _hard_gap(m, *others[i], Z[:, i], Z[:, len(machines) + i], values)
+        for i, m in enumerate(machines)
+    ]
+    objective = f"½‖f‖²  with y·(f(x) + b) ≥ 1,  {kernel_text(kernel)}"
+    worst = found[worst_of(found)]
+    if not math.isfinite(worst.value):
+        detail = "some row lies on the wrong side, and no proof that it must is given"
+        claim = impossible(MARGIN, stated.tol, detail, stated.fix)
+        return [replaced(claim, objective=objective)], Status.TOL_NOT_REACHED
+    claim = claim_of(MARGIN, worst, stated.tol, objective, stated.fix, len(machines))
+    return [claim], status_of(claim)
+
+
+def _balanced(m: Machine) -> tuple[Array, float]:
+    """Coefficients a·y with a ≥ 0 and Σ ay = 0, and the share by which they miss it."""
+    sign = np.zeros(len(m.c))
+    sign[m.rows] = m.problem.y
+    a = np.maximum(m.c * sign, 0.0)
+    up, down = float(a[sign > 0].sum()), float(a[sign < 0].sum())
+    if min(up, down) <= 0:
+        return np.zeros(len(a)), 0.0
+    a = a * np.where(sign > 0, min(1.0, down / up), min(1.0, up / down))
+    total = float(a.sum())
+    off = abs(float((a * sign).sum())) + 40 * UNIT * total
+    return a * sign, 2 * off / (total - off) if off < total / 2 else 1.0
+
+
+def _hard_gap(
+    m: Machine, other: Array, share: float, z: Array, g: Array, values: Values
+) -> Found:
+    f = m.problem.y * (z[m.rows] + m.b)
+    slack = values.off(m.c) + 4 * UNIT * (abs(m.b) + float(np.abs(f).max()))
+    margin = float(f.min()) - slack
+    length = float(m.c @ z)
+    primal = (length - float(np.abs(m.c).sum()) * values.off(m.c)) / margin**2 / 2
+    lower, total = float(other @ g), float(np.abs(other).sum())
+    if not (margin > 0 and primal > 0):
+        return Found(math.inf, 0.0)
+    if not (lower > 0 and total > 0):
+        return Found(1.0, 0.0)
+    t = total / lower
+    d = m.c / margin - t * other
+    square = max(float(d @ (z / margin - t * g)), 0.0)
+    size = float(np.abs(d).sum())
+    slip = (8 * UNIT + share) * (float(np.abs(m.c).sum()) / margin + t * total)
+    off = size * (values.off(m.c) / margin + t * values.off(other))
+    off += values.top * (2 * size * slip + slip**2) + gamma(len(d) + 8) * square
+    a = np.abs(other[m.rows])
+    computed = square / 2 + t * float(a @ np.maximum(f / margin - 1, 0.0))
+    bound = off / 2 + t * total * 4 * (slack / margin + UNIT)
+    bound += 2 * share * primal + 2 * gamma(len(f) + 24) * computed
+    return Found.share(computed, bound, primal)
 
 
 def _hulls_meet(
-    kernel: t.Kernel, X: Any, machines: list[Machine], hulls: Array
+    kernel: Any, X: Any, machines: list[Machine], hulls: Array
 ) -> Claim | None:
     """Whether the given convex combinations of two classes are the same point."""
     n = X.shape[0]
@@ -120,34 +155,34 @@ def _hulls_meet(
         return None
     top = float(np.abs(diagonal(kernel, X)).max(initial=0.0))
     for weights in hulls:
-        for p in machines:
+        for m in machines:
             inside = np.zeros(n)
-            inside[p.rows[p.s > 0]] = p.y[p.s > 0]
+            inside[m.rows] = m.problem.y
             plus, minus = weights * (inside > 0), weights * (inside < 0)
             if weights.min() < 0 or np.any(weights[inside == 0] != 0):
                 continue
             if min(plus.sum(), minus.sum()) <= 0:
                 continue
             c = plus / plus.sum() - minus / minus.sum()
-            used = np.flatnonzero(c)
-            square = float(
-                c[used] @ products(kernel, X, used, c[used][:, None])[used, 0]
-            )
+            Z, values = _sums(kernel, X, [c])
+            square = float(c @ Z[:, 0]) + 2 * values.off(c)
             if square > COINCIDE * top:
                 continue
-            apart = np.sqrt(max(square, EPS * top))
-            return Claim(
+            apart = math.sqrt(max(square, 2 * UNIT * top))
+            return refused(
                 "duality_gap",
-                Strength.REFUSED,
+                "no hard margin exists: a convex combination of "
+                f"{int((plus > 0).sum())} rows of one class is one of "
+                f"{int((minus > 0).sum())} rows of the other, to within {apart:.0e}",
+                "any finite C, or a richer kernel",
                 objective=f"½‖f‖²  with y·(f(x) + b) ≥ 1,  {kernel_text(kernel)}",
                 theorem="a plane that separates two sets separates their convex "
                 "combinations; if two of these are less than δ apart, ‖f‖ > 2/δ",
-                detail="no hard margin exists: a convex combination of "
-                f"{int((plus > 0).sum())} rows of one class is one of "
-                f"{int((minus > 0).sum())} rows of the other, to within {apart:.0e}",
-                fix="any finite C, or a richer kernel",
             )
     return None
+
+
+# -- the perceptron ---------------------------------------------------------------
 
 
 class Run(NamedTuple):
@@ -162,54 +197,57 @@ class Run(NamedTuple):
 
 
 def perceptron(
-    kernel: t.Kernel,
+    kernel: Any,
     X: Any,
     machines: list[Machine],
     support: Array,
-    evidence: Evidence,
+    stated: KernelStatement,
 ) -> tuple[list[Claim], Status]:
     """Counts of mistakes; Novikov's bound with the margin that the model shows."""
-    lift = float(evidence.params.get("constant", 0.0))
-    fix = str(evidence.params.get("fix", ""))
+    lift = float(stated.perceptron or 0.0)
     own = diagonal(kernel, X) + lift
-    nothing = [p.c * 0 for p in machines]
-    scores = scores_of(kernel, X, machines, support, nothing)
-    runs = [_run(p, score, own, support, lift) for p, score in zip(machines, scores)]
-    claims = [_sum_claim(runs, kernel, fix)]
+    Z, values = _sums(kernel, X, [m.c for m in machines])
+    runs = [_run(m, Z[:, i], own, lift, values) for i, m in enumerate(machines)]
+    claims = [_sum_claim(runs, kernel, stated.fix)]
     if not claims[0].met:
         return claims, Status.TOL_NOT_REACHED
-    wrong, rows = sum(run.wrong for run in runs), sum(len(p.rows) for p in machines)
-    detail = f"{wrong:,} of {rows:,} rows on the wrong side"
-    named = ("training_error", Strength.MEASURED, wrong / rows)
-    error = Claim(*named, detail=detail, fix=fix if wrong else "")
     claims.append(_growth_claim(runs))
-    if all(run.margin > 0 for run in runs):
+    apart = all(run.margin > 0 for run in runs)
+    if apart:
         claims.append(_bound_claim(runs, float(own.max(initial=0.0))))
-        return [*claims, error], Status.SOLVED
-    if any(run.mistakes for run in runs if run.margin <= 0):
+    else:
         claims.append(_limit_claim(runs))
-    return [error, *claims], Status.UNDECIDED  # what leaves rows wrong solves nothing
+    wrong, rows = sum(run.wrong for run in runs), sum(len(m.rows) for m in machines)
+    detail = f"{wrong:,} of {rows:,} rows on the wrong side"
+    error = Claim("training_error", Strength.MEASURED, wrong / rows, detail=detail)
+    if apart:
+        return [*claims, error], Status.SOLVED
+    return [error, *claims], Status.UNDECIDED
 
 
-def _run(p: Machine, score: Scores, own: Array, support: Array, lift: float) -> Run:
-    sign = np.bincount(p.rows, weights=p.y, minlength=len(own))[support]
-    m = p.c * sign
-    total = float(p.c.sum())
-    off = np.maximum(np.abs(m - np.round(m)), -m)
-    deviation = max(float(off.max(initial=0.0)), abs(p.b - lift * total))
-    margins = p.y * (score.z + lift * total)
-    square = score.square + lift * total**2
-    room = float(m @ own[support])
-    length = float(np.sqrt(max(square, 0.0)))
-    # From below: a sum of as many products, each at most |c| times the largest k.
-    slack = gamma(len(support) + 64) * float(np.abs(p.c).sum() * own.max(initial=0.0))
-    least = (float(margins.min()) - slack) / length if length > 0 else 0.0
-    growth = square / room if room > 0 else 0.0
+def _run(m: Machine, z: Array, own: Array, lift: float, values: Values) -> Run:
+    """Margins and growth are stated from the side of doubt."""
+    sign = np.zeros(len(m.c))
+    sign[m.rows] = m.problem.y
+    count = m.c * sign
+    total, off = float(m.c.sum()), values.off(m.c)
+    odd = np.maximum(np.abs(count - np.round(count)), -count)
+    odd = np.where(sign == 0, np.abs(m.c), odd)
+    deviation = max(float(odd.max(initial=0.0)), abs(m.b - lift * total))
+    margins = m.problem.y * (z[m.rows] + lift * total)
+    doubt = off + 8 * UNIT * lift * abs(total)
+    size = float(np.abs(m.c).sum())
+    square = float(m.c @ z) + lift * total**2
+    above = square + 2 * size * doubt
+    room = float(count @ own) * (1 - gamma(len(own) + 16))
+    length = math.sqrt(max(above, 0.0))
+    least = (float(margins.min()) - doubt) / length if length > 0 else 0.0
+    growth = above / room if room > 0 else 0.0
     wrong = int(np.count_nonzero(margins <= 0))
-    return Run(deviation, float(m.sum()), wrong, least, growth, length)
+    return Run(deviation, float(count.sum()), wrong, least, growth, length)
 
 
-def _sum_claim(runs: list[Run], kernel: t.Kernel, fix: str) -> Claim:
+def _sum_claim(runs: list[Run], kernel: Any, fix: str) -> Claim:
     worst = max(run.deviation for run in runs)
     made = sum(run.mistakes for run in runs)
     met = worst <= 1e-9
@@ -259,7 +297,6 @@ def _bound_claim(runs: list[Run], radius: float) -> Claim:
         "of unit norm separates with margin γ; here the one found",
         detail=f"all rows on their side after {run.mistakes:,.0f} mistakes; the bound "
         f"is {bound:,.0f}",
-        assumptions=_AS_COMPUTED,
     )
 
 

@@ -215,7 +215,12 @@ def look(p: Problem, probe: Array | None) -> tuple[Seen, Array, Repair]:
         q = row.natural(p.loss, p.y, z)
     else:
         q = row.natural_of(p.loss, p.y, p.dual)
-    return seen, z, (_REPAIRS[row.repair] if p.free else _untouched)(row, p, q)
+    return seen, z, repaired(row, p, q)
+
+
+def repaired(row: LossRow, p: Problem, q: Array) -> Repair:
+    """The dual point moved onto mean u = 0, where the intercept is free."""
+    return (_REPAIRS[row.repair] if p.free else _untouched)(row, p, q)
 
 
 def measure(p: Problem, probe: Array | None = None) -> Gap:
@@ -304,6 +309,11 @@ def _cost(
 def score_error(p: Problem, z: Array, u: Array) -> float:
     """δ: a distance within which there are scores at which e is evaluated exactly."""
     own = float(np.linalg.norm(p.space.score_error(columns(p.w), p.b)))
+    return own + evaluation_error(p, z, u)
+
+
+def evaluation_error(p: Problem, z: Array, u: Array) -> float:
+    """The part of δ that evaluating e at given scores costs."""
     numbers = losses.row_of(p.loss).takes
     size = norm(p, z) + norm(p, u)
     size += norm(p, p.y) if numbers in ("numbers", "amounts") else 0.0
@@ -311,7 +321,7 @@ def score_error(p: Problem, z: Array, u: Array) -> float:
     names = ("delta", "epsilon", "margin")
     size += sum(abs(float(getattr(p.loss, name, 0.0))) for name in names)
     size += 1.0 if numbers == "signs" else 0.0
-    return own + 6 * UNIT * size + TINY
+    return 6 * UNIT * size + TINY
 
 
 def steep(row: LossRow, p: Problem, z: Array, u: Array, delta: float) -> float:

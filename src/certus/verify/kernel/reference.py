@@ -23,6 +23,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 def least_constant(p: Problem) -> float:
     """A lower bound of P of the best model that ignores X, or of P(0, 0)."""
+    best: float | None
     if p.free and isinstance(p.loss, t.Softmax):
         best = _entropy(p)
     elif p.y.ndim == 2:
@@ -30,7 +31,9 @@ def least_constant(p: Problem) -> float:
         return math.fsum(least_constant(each) for each in columns)
     else:
         best = _at_best(p)
-    return best if best > 0 else _at_zero(p)
+    if best is None:
+        return _at_zero(p)
+    return max(best, 0.0)
 
 
 def _without_columns(p: Problem, w: Array, b: Array, constant: float) -> Problem:
@@ -40,20 +43,45 @@ def _without_columns(p: Problem, w: Array, b: Array, constant: float) -> Problem
     return p._replace(space=space, penalty=penalty, w=w, b=b, dual=None)
 
 
-def _lower(p: Problem) -> float:
+def _lower(p: Problem) -> float | None:
+    """P(c) − G(c); None where P(c) is nothing but rounding."""
     found = gap.measure(p)
+    if not found.primal > 8 * found.primal_error:
+        return None
     least = found.primal - found.primal_error - found.stated
     return least if math.isfinite(least) else 0.0
 
 
-def _at_best(p: Problem) -> float:
+def _between(p: Problem, best: float) -> Array | None:
+    """Slopes at the best constant that balance, where it lies on a kink."""
+    row = losses.row_of(p.loss)
+    if row.bend != "kink" or not (p.free or p.space.constant):
+        return None
+    # A penalised constant pulls back: mean u = −Ω'(x)/constant.
+    level = float(getattr(p.penalty, "alpha", 0.0))
+    goal = -level * best / p.space.constant**2 if p.space.constant else 0.0
+    step = 1e-9 * (abs(best) + float(np.abs(p.y).max()))
+    low, high = (
+        row.slope(p.loss, p.y, np.full(len(p.y), best + side * step))
+        for side in (-1, 1)
+    )
+    down, up = gap.mean(p, low) - goal, gap.mean(p, high) - goal
+    if not down < 0 < up:
+        return np.asarray(low if abs(down) < abs(up) else high, dtype=float)
+    return np.asarray((up * low - down * high) / (up - down))
+
+
+def _at_best(p: Problem) -> float | None:
     constant = p.space.constant
     if constant:
-        return _lower(_without_columns(p, np.array([_penalised(p)]), p.b, constant))
+        x = _penalised(p)
+        bare = _without_columns(p, np.array([x]), p.b, constant)
+        return _lower(bare._replace(dual=_between(bare, constant * x)))
     best = losses.row_of(p.loss).best(p.loss, p.y, p.space.s) if p.free else 0.0
     if not math.isfinite(best):
-        return 0.0
-    return _lower(_without_columns(p, np.zeros(0), np.array([best]), 0.0))
+        return None
+    bare = _without_columns(p, np.zeros(0), np.array([best]), 0.0)
+    return _lower(bare._replace(dual=_between(bare, best)))
 
 
 def _penalised(p: Problem) -> float:
@@ -79,8 +107,9 @@ def _at_zero(p: Problem) -> float:
     return max(0.0, found.primal - found.primal_error)
 
 
-def _entropy(p: Problem) -> float:
+def _entropy(p: Problem) -> float | None:
     share = gap.means(p, losses.one_hot(p.y, p.loss.n_classes))
     share = share[share > 0]
     value = -float(share @ np.log(share))
-    return value - 64 * len(share) * UNIT * (1 + value)
+    off = 64 * len(share) * UNIT * (1 + value)
+    return value - off if value > 8 * off else None
