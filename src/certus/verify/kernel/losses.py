@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.special import expit, logsumexp, softmax, xlogy
 
 from certus import terms as t
@@ -142,18 +143,19 @@ def _mean(y: Array, s: Array) -> float:
     return float((s / s.sum()) @ y)
 
 
-def _by_bisection(term: Any, y: Array, s: Array) -> float:
-    """The slope in b is monotone: bisect between scores beyond every kink."""
-    slope = LOSSES[type(term)].slope
-    share = s / s.sum()
-    low, high = (sign * (2 + 2 * float(np.abs(y).max())) for sign in (-1, 1))
-    for _ in range(100):
-        middle = (low + high) / 2
-        if float(share @ slope(term, y, np.full(len(y), middle))) < 0:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
+def stationary(
+    term: Any, y: Array, s: Array, pull: Callable[[float], float] = lambda b: 0.0
+) -> float:
+    """The constant score b at which mean ℓ'(b) + pull(b), which rises, changes sign."""
+    slope, share = LOSSES[type(term)].slope, s / s.sum()
+
+    def total(b: float) -> float:
+        return float(share @ slope(term, y, np.full(len(y), b))) + pull(b)
+
+    reach = 2 + 2 * float(np.abs(y).max())
+    if not total(-reach) < 0 < total(reach):
+        return -reach if total(-reach) >= 0 else reach
+    return float(brentq(total, -reach, reach, xtol=1e-13 * reach, rtol=1e-14))
 
 
 def _log_odds(mean: float, top: float) -> float:
@@ -233,7 +235,7 @@ def _residual(
     excess: Callable[..., Array],
     domain: Callable[..., tuple[Any, Any]],
     curvature: Callable[..., Array],
-    best: Callable[..., float] = _by_bisection,
+    best: Callable[..., float] = stationary,
     **more: Any,
 ) -> LossRow:
     """A loss of z − y: its dual point is the slope; ``support`` is ℓ* in the domain."""
@@ -376,7 +378,7 @@ def _margin(
     excess: Callable[..., Both],
     top: float,
     curvature: Callable[..., Array],
-    best: Callable[..., float] = _by_bisection,
+    best: Callable[..., float] = stationary,
     **more: Any,
 ) -> LossRow:
     """A loss of yz: ``share`` is q at z, ``support`` is ℓ* as a function of q."""
@@ -422,6 +424,7 @@ _MARGIN: dict[type, LossRow] = {
         _plain(_hinge_excess),
         1.0,
         lambda term, y, z: _jump(y * z == term.margin),
+        lambda term, y, s: term.margin * float(np.sign(_mean(y, s))),
         bend="kink",
         sound=lambda term: term.margin >= 0,
     ),

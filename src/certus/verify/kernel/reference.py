@@ -11,10 +11,9 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from certus import terms as t
-from certus.verify.kernel import gap, losses, penalties
+from certus.verify.kernel import gap, losses
 from certus.verify.kernel.gap import Problem
 from certus.verify.kernel.spaces import UNIT, Linear
 
@@ -85,18 +84,16 @@ def _at_best(p: Problem) -> float | None:
 
 
 def _penalised(p: Problem) -> float:
-    """The best intercept beside a constant column, if it is penalised; any will do."""
-    row, omega = losses.row_of(p.loss), penalties.row_of(p.penalty)
-    share = p.space.s / p.space.total
+    """The best coefficient of a constant column that is penalised; any will do."""
+    size, penalty = p.space.constant, p.penalty
+    l1 = float(getattr(penalty, "l1", getattr(penalty, "alpha", 0.0)))
+    l2 = float(getattr(penalty, "l2", getattr(penalty, "alpha", 0.0)))
+    l1, l2 = l1 * (not isinstance(penalty, t.L2)), l2 * (not isinstance(penalty, t.L1))
 
-    def value(x: float) -> float:
-        z = np.full(len(p.y), p.space.constant * x)
-        fine = omega.value(p.penalty, np.array([x]))
-        with np.errstate(over="ignore", invalid="ignore"):
-            found = float(share @ row.value(p.loss, p.y, z)) + fine
-        return found if math.isfinite(found) else 1e300
+    def pull(b: float) -> float:
+        return l2 * b / size**2 + l1 * float(np.sign(b)) / size
 
-    return float(minimize_scalar(value).x)
+    return losses.stationary(p.loss, p.y, p.space.s, pull) / size
 
 
 def _at_zero(p: Problem) -> float:
