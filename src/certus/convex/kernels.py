@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from certus.convex.cache import term_kernel
 from certus.convex.penalties import prox
 
@@ -185,3 +187,56 @@ def descend_softmax(
         if change_of_epoch <= tol:
             break
     return largest, done
+
+
+@term_kernel
+def descend_blocks(
+    penalty: Any,
+    G: Any,
+    starts: Any,
+    numbers: Any,
+    curvature: Any,
+    W: Any,
+    g: Any,
+    epochs: int,
+    tol: float,
+) -> Any:
+    """Cyclic descent on ½tr(WGWᵀ) − tr(CWᵀ) + Ω(W) over blocks of columns of W.
+
+    ``W`` and ``g`` = WG − C are (tasks, members); block b has the columns from
+    ``starts[b]`` on and the penalty's number ``numbers[b]``. Returns the largest change
+    of the last epoch in units of the gradient.
+    """
+    tasks, size = W.shape
+    widest = 0
+    for b in range(len(numbers)):
+        widest = max(widest, starts[b + 1] - starts[b])
+    x = np.empty((tasks, widest))
+    largest = 0.0
+    for _ in range(epochs):
+        largest = 0.0
+        for b in range(len(numbers)):
+            if curvature[b] <= 0.0:
+                continue
+            first, width = starts[b], starts[b + 1] - starts[b]
+            step = 1.0 / curvature[b]
+            square = 0.0
+            for t in range(tasks):
+                for i in range(width):
+                    x[t, i] = W[t, first + i] - step * g[t, first + i]
+                    square += x[t, i] * x[t, i]
+            norm = np.sqrt(square)
+            factor = 0.0
+            if norm > 0.0:
+                factor = prox(penalty, numbers[b], norm, step) / norm
+            for t in range(tasks):
+                for i in range(width):
+                    change = factor * x[t, i] - W[t, first + i]
+                    if change != 0.0:
+                        W[t, first + i] += change
+                        for m in range(size):
+                            g[t, m] += change * G[first + i, m]
+                        largest = max(largest, abs(change) * curvature[b])
+        if largest <= tol:
+            break
+    return largest

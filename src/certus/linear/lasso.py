@@ -30,7 +30,6 @@ from certus.linear.common import (
     number_array,
     store_linear,
 )
-from certus.linear.least_squares import refuse_positive
 from certus.terms import L2, NoPenalty, Penalty
 
 
@@ -71,7 +70,7 @@ class ElasticNet(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
     warm_start : bool, default=False
         Start from ``coef_`` of the last fit.
     positive : bool, default=False
-        Not available; raises ``NotImplementedError`` naming the alternative.
+        Whether the coefficients are held non-negative.
     random_state : int, optional
         Accepted for scikit-learn's sake; nothing is random.
     selection : {"cyclic", "random"}, default="cyclic"
@@ -153,7 +152,6 @@ class ElasticNet(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
         check_number("l1_ratio", self.l1_ratio, 0, 1)
         check_limits(self, 1)
         check_choice("selection", self.selection, ("cyclic", "random"))
-        refuse_positive(self)
         X, y, s = self._validate_X_y(
             X, y, sample_weight, finite=False, multi_output=True, y_numeric=True
         )
@@ -312,7 +310,12 @@ def _attributes(
 
 
 def alpha_grid(
-    design: Design, y: Array, l1_ratio: float, eps: float, n_alphas: int
+    design: Design,
+    y: Array,
+    l1_ratio: float,
+    eps: float,
+    n_alphas: int,
+    positive: bool = False,
 ) -> Array:
     """From the smallest alpha that zeroes everything down to ``eps`` times it."""
     if l1_ratio == 0:
@@ -321,7 +324,11 @@ def alpha_grid(
             "supply a grid by providing your estimator with the appropriate `alphas=` "
             "argument."
         )
-    top = float(np.abs(design.t_dot(y)).max(initial=0.0)) / l1_ratio
+    pull = design.t_dot(y)
+    size = np.maximum(pull, 0.0) if positive else np.abs(pull)
+    if pull.ndim == 2 and not positive:  # several tasks share their columns
+        size = np.sqrt(np.square(pull).sum(axis=1))
+    top = float(size.max(initial=0.0)) / l1_ratio
     if top <= np.finfo(float).resolution:
         return np.full(n_alphas, np.finfo(float).resolution)
     return np.geomspace(top, top * eps, n_alphas)
@@ -397,7 +404,7 @@ def enet_path(
     return_n_iter : bool, default=False
         Whether to return the rounds used.
     positive : bool, default=False
-        Not available; raises ``NotImplementedError`` naming the alternative.
+        Whether the coefficients are held non-negative.
     tol : float, default=1e-6
         Target of each relative gap.
     max_iter : int, default=1000
@@ -423,10 +430,6 @@ def enet_path(
     >>> coefs.shape
     (10, 5)
     """
-    if positive:
-        raise NotImplementedError(
-            "positive=True is not available. Use sklearn.linear_model.enet_path."
-        )
     check_number("l1_ratio", l1_ratio, 0, 1)
     X = check_array(X, accept_sparse="csc", dtype=[np.float64, np.float32])
     y = check_array(y, ensure_2d=False, dtype=X.dtype)
@@ -440,12 +443,12 @@ def enet_path(
     target = y.astype(np.float64)
     if np.ndim(alphas) == 0:
         check_number("alphas", alphas, 1, integer=True)
-        grid = alpha_grid(design, target, l1_ratio, eps, int(alphas))
+        grid = alpha_grid(design, target, l1_ratio, eps, int(alphas), positive)
     else:
         grid = np.sort(number_array("alphas", alphas))[::-1]
     start = None if coef_init is None else np.asarray(coef_init, dtype=float)
     coefs, gaps, rounds = elastic_net_path(
-        design, target, grid, l1_ratio, tol, max_iter, start
+        design, target, grid, l1_ratio, tol, max_iter, start, positive
     )
     result = (grid, coefs.astype(X.dtype), gaps)
     return (*result, rounds) if return_n_iter else result

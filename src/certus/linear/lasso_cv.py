@@ -6,7 +6,7 @@ mean squared error over the folds is fitted on all rows, and that fit is certifi
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -24,7 +24,6 @@ from certus.linear.common import (
     route_metadata,
 )
 from certus.linear.lasso import alpha_grid, elastic_net_path, fit_elastic_net
-from certus.linear.least_squares import refuse_positive
 
 
 class ElasticNetCV(RegressorMixin, LeastSquaresBase):
@@ -60,7 +59,7 @@ class ElasticNetCV(RegressorMixin, LeastSquaresBase):
     n_jobs : int, optional
         Accepted for scikit-learn's sake; products use the process's threads.
     positive : bool, default=False
-        Not available; raises ``NotImplementedError`` naming the alternative.
+        Whether the coefficients are held non-negative.
     max_time : float, optional
         Seconds after which no further fold is begun, and the final fit stops.
 
@@ -139,8 +138,8 @@ class ElasticNetCV(RegressorMixin, LeastSquaresBase):
         check_number("eps", self.eps, open_low=True)
         check_limits(self, 1)
         check_choice("selection", self.selection, ("cyclic", "random"))
-        refuse_positive(self)
-        X, y, s = self._validate_X_y(X, y, sample_weight, y_numeric=True)
+        X, y, s = self._validate_X_y(X, y, sample_weight, **self._targets)
+        self._check_target(y)
         routed = route_metadata(self, params, sample_weight=sample_weight)
         options = routed.splitter.split if routed else {}
         folds = list(check_cv(self.cv).split(X, y, **options))
@@ -164,7 +163,7 @@ class ElasticNetCV(RegressorMixin, LeastSquaresBase):
         self.alphas_ = grids[0] if same else np.array(grids)
         if len(ratios) == 1:
             self.mse_path_ = self.mse_path_[0]
-        fitted = fit_elastic_net(self, X, y, s, self.alpha_, self.l1_ratio_)
+        fitted = self._fit_chosen(X, y, s)
         return fitted if ended is None else fitted._replace(status=ended)
 
     def get_metadata_routing(self) -> MetadataRouter:
@@ -178,13 +177,32 @@ class ElasticNetCV(RegressorMixin, LeastSquaresBase):
             )
         )
 
+    # What the multi-task form does in its own way.
+
+    _targets: ClassVar[dict[str, Any]] = {"y_numeric": True}
+
+    def _check_target(self, y: Array) -> None:
+        """One target, as it was validated."""
+
+    def _fit_chosen(self, X: Any, y: Array, s: Array | None) -> Any:
+        return fit_elastic_net(self, X, y, s, self.alpha_, self.l1_ratio_)
+
+    def _path(self, design: Design, Y: Array, grid: Array, ratio: float) -> Array:
+        """Coefficients of shape (d, targets, alphas)."""
+        limits = float(self.tol), int(self.max_iter)
+        coefs, _, _ = elastic_net_path(
+            *(design, Y[:, 0], grid, ratio, *limits), positive=self.positive
+        )
+        return coefs[:, None, :]
+
     def _grid(self, X: Any, y: Array, s: Array | None, ratio: float) -> Array:
         if np.ndim(self.alphas) > 0:
             return np.sort(number_array("alphas", self.alphas))[::-1]
         check_number("alphas", self.alphas, 1, integer=True)
         design = Design(X, s, centre=self.fit_intercept)
         Y, _ = centred_target(design, y, self.fit_intercept)
-        return alpha_grid(design, Y[:, 0], ratio, self.eps, int(self.alphas))
+        positive = bool(getattr(self, "positive", False))
+        return alpha_grid(design, Y, ratio, self.eps, int(self.alphas), positive)
 
     def _errors(
         self,
@@ -204,20 +222,20 @@ class ElasticNetCV(RegressorMixin, LeastSquaresBase):
             rows = np.asfortranarray(rows)
         design = Design(rows, part, centre=self.fit_intercept)
         Y, mean = centred_target(design, y[train], self.fit_intercept)
-        coefs, _, _ = elastic_net_path(
-            design, Y[:, 0], grid, ratio, float(self.tol), int(self.max_iter)
-        )
-        offset = mean[0] - design.mean @ coefs
+        coefs = self._path(design, Y, grid, ratio)
+        offset = mean[:, None] - np.tensordot(design.mean, coefs, axes=1)
+        flat = coefs.reshape(len(coefs), -1)
         del design, rows
         total = np.zeros(len(grid))
         weight = np.ones(len(test)) if s is None else s[test]
-        block = max(1, (1 << 20) // len(grid))  # predictions are rows × alphas
+        block = max(1, (1 << 20) // flat.shape[1])  # rows × targets × alphas
         for i in range(0, len(test), block):
             cut = test[i : i + block]
             held = X.tocsr()[cut] if hasattr(X, "tocsr") else X[cut]
-            errors = held @ coefs
-            errors += offset - y[cut][:, None]
-            total += weight[i : i + block] @ np.square(errors, out=errors)
+            errors = (held @ flat).reshape(len(cut), *offset.shape)
+            errors += offset - y[cut].reshape(len(cut), -1, 1)
+            np.square(errors, out=errors)
+            total += weight[i : i + block] @ errors.mean(axis=1)
         return np.asarray(total / weight.sum())
 
 

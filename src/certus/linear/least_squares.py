@@ -14,9 +14,11 @@ from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
 
 from certus.base import Fitted, certified_fit, check_choice, check_number, label_codes
 from certus.callbacks import Monitor
-from certus.certificate import Evidence
+from certus.certificate import Evidence, Status
 from certus.convex import least_squares
 from certus.convex.design import Array, Design
+from certus.convex.lasso import QuadraticSolver
+from certus.convex.problem import Limits
 from certus.linear.common import (
     LeastSquaresBase,
     LinearClassifierBase,
@@ -25,6 +27,7 @@ from certus.linear.common import (
     level_term,
     store_linear,
 )
+from certus.terms import NonNegative
 
 #: Solver names scikit-learn's Ridge accepts; iterative ones are solved directly.
 RIDGE_SOLVERS = (
@@ -37,15 +40,6 @@ RIDGE_SOLVERS = (
     "saga",
     "lbfgs",
 )
-
-
-def refuse_positive(model: Any) -> None:
-    """``positive=True`` is scikit-learn's; say where to go."""
-    if model.positive:
-        raise NotImplementedError(
-            f"{type(model).__name__}(positive=True) is not available. Use "
-            f"sklearn.linear_model.{type(model).__name__}(positive=True)."
-        )
 
 
 class LinearRegression(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
@@ -72,7 +66,7 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
     n_jobs : int, optional
         Accepted for scikit-learn's sake; products use the process's threads.
     positive : bool, default=False
-        Not available; raises ``NotImplementedError`` naming the alternative.
+        Whether the coefficients are held non-negative.
     solver : {"auto", "cholesky", "qr", "svd"}, default="auto"
         ``auto`` is Cholesky on the Gram matrix where its condition number allows, else
         the singular value decomposition.
@@ -134,14 +128,14 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
         """
         check_number("tol", self.tol)
         check_choice("solver", self.solver, ("auto", "cholesky", "qr", "svd"))
-        refuse_positive(self)
         X, y, s = self._validate_X_y(
             X, y, sample_weight, finite=False, multi_output=True, y_numeric=True
         )
         monitor = Monitor(self, X, y)
         design = Design(X, s, centre=bool(self.fit_intercept))
         solution = _solve_into(self, design, y, np.zeros(1), self.solver, keep_row=True)
-        self.rank_ = solution.rank
+        if not self.positive:
+            self.rank_ = solution.rank
         self.solver_, self.solver_reason_ = solution.method, solution.why
         if solution.singular.size:
             self.singular_ = solution.singular * np.sqrt(_total(X, s))
@@ -178,7 +172,7 @@ class Ridge(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
         "auto", "cholesky" or "svd". The names of scikit-learn's iterative solvers are
         accepted and solved directly as well.
     positive : bool, default=False
-        Not available; raises ``NotImplementedError`` naming the alternative.
+        Whether the coefficients are held non-negative.
     random_state : int, optional
         Accepted for scikit-learn's sake; nothing is random.
 
@@ -271,7 +265,7 @@ class RidgeClassifier(ClassifierMixin, LinearClassifierBase):
     solver : str, default="auto"
         As in :class:`Ridge`.
     positive : bool, default=False
-        Not available; raises ``NotImplementedError`` naming the alternative.
+        Whether the coefficients are held non-negative.
     random_state : int, optional
         Accepted for scikit-learn's sake; nothing is random.
 
@@ -357,7 +351,6 @@ def fit_ridge(
     check_number("tol", model.tol)
     check_choice("solver", model.solver, RIDGE_SOLVERS)
     check_number("max_iter", model.max_iter, 1, integer=True, none=True)
-    refuse_positive(model)
     n_targets = 1 if y.ndim == 1 else y.shape[1]
     alphas = ridge_alphas(model.alpha, n_targets)
     monitor = Monitor(model, X, y if labels is None else labels)
@@ -403,7 +396,27 @@ def _solve_into(
 ) -> least_squares.LinearSolution:
     Y, mean = centred_target(design, y, bool(model.fit_intercept))
     levels = np.broadcast_to(l2, (Y.shape[1],))
-    penalties = [level_term(float(level)) for level in levels]
-    solution = least_squares.solve(design, Y, penalties, method)
+    if model.positive:
+        solution = _solve_positive(model, design, Y, levels)
+    else:
+        penalties = [level_term(float(level)) for level in levels]
+        solution = least_squares.solve(design, Y, penalties, method)
     store_linear(model, solution.coef, mean, design, y, design.dtype, keep_row=keep_row)
     return solution
+
+
+def _solve_positive(
+    model: Any, design: Design, Y: Array, levels: Array
+) -> least_squares.LinearSolution:
+    """Non-negative coefficients, by working sets, as far as rounding allows."""
+    rounds = getattr(model, "max_iter", None) or 1000
+    limits = Limits(min(float(model.tol), 1e-12), int(rounds))
+    coef = np.empty((Y.shape[1], design.d))
+    for k, level in enumerate(levels):
+        penalty = NonNegative(0.0, float(level))
+        solution = QuadraticSolver(design, Y[:, k]).solve(penalty, limits)
+        if solution.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt
+        coef[k] = solution.primal
+    why = "non-negative coefficients need a search for those that are not zero"
+    return least_squares.LinearSolution(coef, -1, np.empty(0), "working sets", why)

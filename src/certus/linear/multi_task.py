@@ -1,0 +1,294 @@
+"""Several targets that share their columns: multi-task lasso and elastic net.
+
+    ½·mean ‖yᵢ − xᵢᵀW − b‖² + alpha·l1_ratio·Σⱼ‖Wⱼ‖ + ½·alpha·(1 − l1_ratio)·‖W‖²
+
+with Wⱼ the coefficients of column j for all tasks. Solved by ``certus.convex.blocks``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import MultiOutputMixin, RegressorMixin
+
+from certus.base import Fitted, certified_fit, check_choice, check_number
+from certus.callbacks import Monitor
+from certus.certificate import Evidence, Status
+from certus.convex import least_squares
+from certus.convex.blocks import BlockSolver
+from certus.convex.design import Array, Design
+from certus.convex.penalties import of_levels
+from certus.convex.problem import Limits, Solution
+from certus.evidence import LinearWitness
+from certus.linear.common import (
+    LinearRegressorBase,
+    centred_target,
+    check_limits,
+    store_linear,
+)
+from certus.terms import MultiTask, Penalty
+
+
+class MultiTaskElasticNet(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
+    """Linear regression of several targets that use the same few columns.
+
+    Objective
+    ---------
+    ½·mean ‖yᵢ − xᵢᵀW − b‖² + alpha·l1_ratio·Σⱼ‖Wⱼ‖ + ½·alpha·(1 − l1_ratio)·‖W‖², Wⱼ
+    being the coefficients of column j for all tasks: a column is used by all or none.
+
+    Certificate
+    -----------
+    ``duality_gap`` (PROVED), relative to the best constant model. Costs one pass over
+    the data.
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+        Strength of both penalties.
+    l1_ratio : float, default=0.5
+        Share of the penalty on the norms of rows, in [0, 1].
+    fit_intercept : bool, default=True
+        Whether to fit b, which is not penalised.
+    copy_X : bool, default=True
+        Accepted for scikit-learn's sake; X is never overwritten.
+    max_iter : int, default=1000
+        Most rounds of growing the working set.
+    tol : float, default=1e-6
+        Target of the certificate's gap.
+    warm_start : bool, default=False
+        Start from ``coef_`` of the last fit.
+    random_state : int, optional
+        Accepted for scikit-learn's sake; nothing is random.
+    selection : {"cyclic", "random"}, default="cyclic"
+        Accepted for scikit-learn's sake.
+    max_time : float, optional
+        Seconds after which the fit stops with what it has.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_tasks, n_features)
+        Coefficients.
+    intercept_ : ndarray of shape (n_tasks,)
+        Constants.
+    sparse_coef_ : sparse matrix
+        ``coef_`` as a sparse matrix.
+    dual_gap_ : float
+        The solver's gap in the units of the objective.
+    n_iter_ : int
+        Rounds used.
+    history_ : dict
+        Objective, relative gap and seconds after each round.
+    certificate_ : Certificate
+        What the verifier found.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_linnerud
+    >>> from certus.linear import MultiTaskElasticNet
+    >>> X, Y = load_linnerud(return_X_y=True)
+    >>> model = MultiTaskElasticNet(alpha=10.0).fit(X, Y)
+    >>> model.certificate_.met, model.coef_.shape
+    (True, (3, 3))
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        l1_ratio: float = 0.5,
+        fit_intercept: bool = True,
+        copy_X: bool = True,
+        max_iter: int = 1000,
+        tol: float = 1e-6,
+        warm_start: bool = False,
+        random_state: Any = None,
+        selection: str = "cyclic",
+        max_time: float | None = None,
+    ) -> None:
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+        self.fit_intercept = fit_intercept
+        self.copy_X = copy_X
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.selection = selection
+        self.max_time = max_time
+
+    @certified_fit
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Fit to data.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Training rows; Fortran order or CSC is fastest.
+        y : array-like of shape (n_samples, n_tasks)
+            Targets.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights; an integer weight equals repetition.
+        """
+        check_number("alpha", self.alpha)
+        check_number("l1_ratio", self.l1_ratio, 0, 1)
+        check_limits(self, 1)
+        check_choice("selection", self.selection, ("cyclic", "random"))
+        X, y, s = self._validate_X_y(
+            X, y, sample_weight, finite=False, multi_output=True, y_numeric=True
+        )
+        require_tasks(self, y)
+        start = getattr(self, "coef_", None) if self.warm_start else None
+        return fit_multi_task(self, X, y, s, self.alpha, self.l1_ratio, start)
+
+    @property
+    def sparse_coef_(self) -> Any:
+        """``coef_`` as a sparse matrix."""
+        return sparse.csr_matrix(self.coef_)
+
+    def __sklearn_tags__(self) -> Any:
+        return of_tasks(super().__sklearn_tags__())
+
+
+class MultiTaskLasso(MultiTaskElasticNet):
+    """Linear regression of several targets that use the same few columns.
+
+    Objective
+    ---------
+    ½·mean ‖yᵢ − xᵢᵀW − b‖² + alpha·Σⱼ‖Wⱼ‖, Wⱼ being the coefficients of column j for
+    all tasks.
+
+    Certificate
+    -----------
+    ``duality_gap`` (PROVED), relative to the best constant model. Costs one pass over
+    the data.
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+        Strength of the penalty.
+    fit_intercept, copy_X, max_iter, tol, warm_start, random_state, selection, max_time
+        As in :class:`MultiTaskElasticNet`.
+
+    Attributes
+    ----------
+    coef_, intercept_, sparse_coef_, dual_gap_, n_iter_, history_, certificate_
+        As in :class:`MultiTaskElasticNet`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_linnerud
+    >>> from certus.linear import MultiTaskLasso
+    >>> X, Y = load_linnerud(return_X_y=True)
+    >>> model = MultiTaskLasso(alpha=100.0).fit(X, Y)
+    >>> model.certificate_.met, (model.coef_ != 0).any(axis=0).tolist()
+    (True, [False, True, True])
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        copy_X: bool = True,
+        max_iter: int = 1000,
+        tol: float = 1e-6,
+        warm_start: bool = False,
+        random_state: Any = None,
+        selection: str = "cyclic",
+        max_time: float | None = None,
+    ) -> None:
+        super().__init__(
+            alpha,
+            l1_ratio=1.0,
+            fit_intercept=fit_intercept,
+            copy_X=copy_X,
+            max_iter=max_iter,
+            tol=tol,
+            warm_start=warm_start,
+            random_state=random_state,
+            selection=selection,
+            max_time=max_time,
+        )
+
+
+def require_tasks(model: Any, y: Array) -> None:
+    """Scikit-learn's error for a flat target."""
+    if y.ndim == 1:
+        single = type(model).__name__.removeprefix("MultiTask")
+        raise ValueError(f"For mono-task outputs, use {single}")
+
+
+def of_tasks(tags: Any) -> Any:
+    """Tags of estimators that take several targets, never one."""
+    tags.target_tags.multi_output = True
+    tags.target_tags.single_output = False
+    return tags
+
+
+def task_penalty(alpha: float, l1_ratio: float) -> Penalty:
+    """The term of ``alpha`` and ``l1_ratio``; without an L1 part tasks part ways."""
+    l1, l2 = float(alpha) * float(l1_ratio), float(alpha) * (1.0 - float(l1_ratio))
+    return MultiTask(l1, l2) if l1 > 0 else of_levels(0.0, l2)
+
+
+def solve_tasks(
+    solver: BlockSolver, alpha: float, l1_ratio: float, limits: Limits
+) -> Solution:
+    """Coefficients of shape (d, tasks): directly where nothing has a kink."""
+    penalty = task_penalty(alpha, l1_ratio)
+    if isinstance(penalty, MultiTask):
+        return solver.solve(penalty, limits)
+    penalties = [penalty] * solver.Y.shape[1]
+    found = least_squares.solve(solver.design, solver.Y, penalties)
+    return Solution(found.coef.T, 0.0, Status.SOLVED, 1)
+
+
+def fit_multi_task(
+    model: Any,
+    X: Any,
+    y: Array,
+    s: Array | None,
+    alpha: float,
+    l1_ratio: float,
+    start: Array | None = None,
+) -> Fitted:
+    """Solve into ``model`` and say what is to be verified."""
+
+    def solve(solver: BlockSolver, limits: Limits) -> Solution:
+        return solve_tasks(solver, alpha, l1_ratio, limits)
+
+    return fit_blocks(model, X, y, s, solve, start)
+
+
+def fit_blocks(
+    model: Any, X: Any, y: Array, s: Array | None, solve: Any, start: Array | None
+) -> Fitted:
+    """Run ``solve(solver, limits)`` on the data and store what it found."""
+    design = Design(X, s, centre=bool(model.fit_intercept))
+    Y, mean = centred_target(design, y, bool(model.fit_intercept))
+    monitor = Monitor(model, X, y, None, model.max_time)
+    solver = BlockSolver(design, Y)
+    if start is not None and np.atleast_2d(start).shape == (Y.shape[1], design.d):
+        solver.start_from(np.atleast_2d(start).T)
+
+    def state(W: Array) -> dict[str, Any]:
+        holder: Any = type("State", (), {"fit_intercept": model.fit_intercept})()
+        store_linear(holder, W.T, mean, design, y, X.dtype, keep_row=True)
+        return {"coef_": holder.coef_, "intercept_": holder.intercept_}
+
+    def on_step(objective: float, gap: float, W: Array) -> Any:
+        return monitor.step(objective, gap, lambda: state(W))
+
+    limits = Limits(float(model.tol), int(model.max_iter), on_step)
+    solution = solve(solver, limits)
+    for name, value in state(solution.primal).items():
+        setattr(model, name, value)
+    model.n_iter_ = solution.n_iter
+    model.dual_gap_ = solution.gap * solver.reference
+    model.history_ = monitor.history
+    monitor.close({"coef_": model.coef_, "intercept_": model.intercept_})
+    evidence = Evidence("linear", witness=LinearWitness())
+    return Fitted(evidence, X, y, s, solution.status)

@@ -1,0 +1,180 @@
+"""Multi-task lasso and elastic net with their strength chosen by cross-validation."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import MultiOutputMixin
+
+from certus.certificate import Status
+from certus.convex.blocks import BlockSolver
+from certus.convex.design import Array, Design
+from certus.convex.problem import Limits
+from certus.linear.lasso_cv import ElasticNetCV
+from certus.linear.multi_task import (
+    fit_multi_task,
+    of_tasks,
+    require_tasks,
+    solve_tasks,
+)
+
+
+class MultiTaskElasticNetCV(MultiOutputMixin, ElasticNetCV):
+    """Multi-task elastic net that chooses ``alpha`` and ``l1_ratio`` on folds.
+
+    Objective
+    ---------
+    As :class:`MultiTaskElasticNet`, at the pair with the least mean squared error over
+    the folds and tasks.
+
+    Certificate
+    -----------
+    ``duality_gap`` (PROVED) of the final fit. The choice itself is measured, not
+    certified.
+
+    Parameters
+    ----------
+    l1_ratio, eps, alphas, fit_intercept, max_iter, tol, cv, copy_X, verbose, n_jobs, \
+random_state, selection, max_time
+        As in :class:`ElasticNetCV`.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_tasks, n_features)
+        Coefficients.
+    intercept_ : ndarray of shape (n_tasks,)
+        Constants.
+    alpha_, l1_ratio_, alphas_, mse_path_, dual_gap_, n_iter_, certificate_
+        As in :class:`ElasticNetCV`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_linnerud
+    >>> from certus.linear import MultiTaskElasticNetCV
+    >>> X, Y = load_linnerud(return_X_y=True)
+    >>> model = MultiTaskElasticNetCV(cv=3, alphas=10).fit(X, Y)
+    >>> model.certificate_.met, model.mse_path_.shape
+    (True, (10, 3))
+    """
+
+    positive = False
+    precompute = "auto"
+    _targets: ClassVar[dict[str, Any]] = {"y_numeric": True, "multi_output": True}
+
+    def __init__(
+        self,
+        *,
+        l1_ratio: Any = 0.5,
+        eps: float = 1e-3,
+        alphas: Any = 100,
+        fit_intercept: bool = True,
+        max_iter: int = 1000,
+        tol: float = 1e-6,
+        cv: Any = None,
+        copy_X: bool = True,
+        verbose: Any = 0,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        selection: str = "cyclic",
+        max_time: float | None = None,
+    ) -> None:
+        self.l1_ratio = l1_ratio
+        self.eps = eps
+        self.alphas = alphas
+        self.fit_intercept = fit_intercept
+        self.max_iter = max_iter
+        self.tol = tol
+        self.cv = cv
+        self.copy_X = copy_X
+        self.verbose = verbose
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.selection = selection
+        self.max_time = max_time
+
+    def _check_target(self, y: Array) -> None:
+        require_tasks(self, y)
+
+    def _fit_chosen(self, X: Any, y: Array, s: Array | None) -> Any:
+        return fit_multi_task(self, X, y, s, self.alpha_, self.l1_ratio_)
+
+    def _path(self, design: Design, Y: Array, grid: Array, ratio: float) -> Array:
+        solver = BlockSolver(design, Y)
+        limits = Limits(float(self.tol), int(self.max_iter))
+        coefs = np.empty((design.d, Y.shape[1], len(grid)))
+        for i, alpha in enumerate(grid):
+            found = solve_tasks(solver, float(alpha), ratio, limits)
+            if found.status is Status.INTERRUPTED:
+                raise KeyboardInterrupt
+            coefs[:, :, i] = found.primal
+        return coefs
+
+    def __sklearn_tags__(self) -> Any:
+        return of_tasks(super().__sklearn_tags__())
+
+
+class MultiTaskLassoCV(MultiTaskElasticNetCV):
+    """Multi-task lasso that chooses ``alpha`` by cross-validation.
+
+    Objective
+    ---------
+    As :class:`MultiTaskLasso`, at the alpha with the least mean squared error over the
+    folds and tasks.
+
+    Certificate
+    -----------
+    ``duality_gap`` (PROVED) of the final fit.
+
+    Parameters
+    ----------
+    eps, alphas, fit_intercept, max_iter, tol, copy_X, cv, verbose, n_jobs, \
+random_state, selection, max_time
+        As in :class:`ElasticNetCV`.
+
+    Attributes
+    ----------
+    coef_, intercept_, alpha_, alphas_, mse_path_, dual_gap_, n_iter_, certificate_
+        As in :class:`MultiTaskElasticNetCV`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_linnerud
+    >>> from certus.linear import MultiTaskLassoCV
+    >>> X, Y = load_linnerud(return_X_y=True)
+    >>> model = MultiTaskLassoCV(cv=3, alphas=10).fit(X, Y)
+    >>> model.certificate_.met, model.coef_.shape
+    (True, (3, 3))
+    """
+
+    def __init__(
+        self,
+        *,
+        eps: float = 1e-3,
+        alphas: Any = 100,
+        fit_intercept: bool = True,
+        max_iter: int = 1000,
+        tol: float = 1e-6,
+        copy_X: bool = True,
+        cv: Any = None,
+        verbose: Any = False,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        selection: str = "cyclic",
+        max_time: float | None = None,
+    ) -> None:
+        super().__init__(
+            l1_ratio=1.0,
+            eps=eps,
+            alphas=alphas,
+            fit_intercept=fit_intercept,
+            max_iter=max_iter,
+            tol=tol,
+            cv=cv,
+            copy_X=copy_X,
+            verbose=verbose,
+            n_jobs=n_jobs,
+            random_state=random_state,
+            selection=selection,
+            max_time=max_time,
+        )
