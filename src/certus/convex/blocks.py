@@ -65,7 +65,7 @@ class BlockSolver:
         self.sizes = np.bincount(self.blocks)
         order = np.argsort(self.blocks, kind="stable")
         self.columns = np.split(order, np.cumsum(self.sizes)[:-1])
-        status, steps = Status.MAX_ITER, 0
+        status, steps, stalls = Status.MAX_ITER, 0, 0
         found = self.gap(penalty)
         try:
             while True:
@@ -77,19 +77,20 @@ class BlockSolver:
                     status = stop or status
                     break
                 steps += 1
-                before = found.objective
+                before = found
                 self._admit(penalty)
                 aim = max(0.05 * found.relative, 0.3 * limits.tol)
                 self._solve_members(penalty, aim * self.reference)
                 self._refresh()
                 found = self.gap(penalty)
-                if found.objective >= before * (1 - 1e-15) and steps > 5:
+                # Near the minimum the objective stands still long before the gap.
+                higher = found.objective >= before.objective * (1 - 1e-15)
+                stalls += higher and found.relative > 0.8 * before.relative
+                if stalls > 4:
                     status = Status.TOL_NOT_REACHED
                     break
         except KeyboardInterrupt:
             status = Status.INTERRUPTED
-        if status is Status.TOL_NOT_REACHED and found.relative <= limits.tol:
-            status = Status.SOLVED
         return Solution(self.W.copy(), found.relative, status, steps)
 
     def gap(self, penalty: Any) -> Gap:
@@ -168,6 +169,16 @@ class BlockSolver:
             value = operation(part, "value")(part, W.T)
             return float(np.vdot(W, g - C)) / 2 + value
 
+        def violation(W: Array, g: Array) -> float:
+            return float(operation(part, "distance")(part, W.T, g.T).max())
+
+        def lower(new: Array, pull: Array, W: Array, g: Array) -> bool:
+            change = objective(new, pull) - objective(W, g)
+            noise = 1e-13 * self.reference
+            if abs(change) > noise:
+                return change < 0
+            return violation(new, pull) < violation(W, g)
+
         for turn in range(2000):
             history.append(W.copy())
             change = descend_blocks(
@@ -191,7 +202,7 @@ class BlockSolver:
                 history = []
                 if better is not None:
                     pull = better @ G - C
-                    if objective(better, pull) < objective(W, g):
+                    if lower(better, pull, W, g):
                         W, g = better, pull
             if turn % 5 == 4:
                 if turn % 50 == 49:
