@@ -274,7 +274,7 @@ def test_a_common_vector_changes_nothing_and_two_classes_are_logistic(
     X, y = overlap
     rows = newton.Rows(X, y, np.ones(len(y)), float(len(y)))
     pair = newton.solve(
-        newton.NewtonProblem(rows, t.Softmax(2), 0.02, True),
+        newton.NewtonProblem(rows, t.Softmax(2), t.L2(0.02), True),
         np.zeros((4, 2)),
         TIGHT,
         100,

@@ -18,6 +18,7 @@ from certus.linear import (
     QuantileRegressor,
     RobustRegressor,
 )
+from certus.terms import L1
 from certus.verify import judge
 
 Array = np.ndarray
@@ -119,7 +120,7 @@ def test_many_rows_are_solved_as_few_are() -> None:
         kept, solver.MANY_ROWS = solver.MANY_ROWS, 10**9
         try:
             loss = Kinked(q, 1 - q)
-            plain = solver.solve(rows, loss, alpha, 0.0, True, 1e-9, 100)
+            plain = solver.solve(rows, loss, L1(alpha), True, 1e-9, 100)
         finally:
             solver.MANY_ROWS = kept
         np.testing.assert_allclose(model.coef_, plain.primal[:-1], atol=1e-6)

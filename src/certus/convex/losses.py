@@ -223,20 +223,38 @@ CONSTANT_ROWS = 4_000
 
 
 def best_constant(loss: Any, y: Array, s: Array) -> float:
-    """The b that minimises Σ s ℓ(y, b): where to start, and what gaps compare with."""
-    if isinstance(loss, Huber | HuberScale | Tukey):
-        return middle(y, s)
-    mean = float(s @ y) / float(s.sum())
-    if isinstance(loss, Binomial):
-        share = min(max(mean / loss.trials, 1e-300), 1 - 1e-16)
-        return float(np.log(share) - np.log1p(-share))
-    return float(np.log(max(mean, 1e-300)))
+    """The b that minimises Σ s ℓ(y, b), or near it: where to start."""
+    constant: Callable[..., float] = CONSTANTS.get(type(loss), _median)
+    return constant(loss, y, s)
+
+
+def _median(loss: Any, y: Array, s: Array) -> float:
+    return middle(y, s)
+
+
+def _log_mean(loss: Any, y: Array, s: Array) -> float:
+    return float(np.log(max(float(s @ y) / float(s.sum()), 1e-300)))
+
+
+def _log_odds(loss: Binomial, y: Array, s: Array) -> float:
+    share = float(s @ y) / float(s.sum()) / loss.trials
+    share = min(max(share, 1e-300), 1 - 1e-16)
+    return float(np.log(share) - np.log1p(-share))
+
+
+#: Constants in closed form (Tukey: where it starts); others are improved from a median.
+CONSTANTS: dict[type, Callable[..., float]] = {
+    Poisson: _log_mean,
+    Exponential: _log_mean,
+    Binomial: _log_odds,
+    Tukey: _median,
+}
 
 
 def constant_loss(loss: Any, y: Array, s: Array, intercept: bool) -> float:
     """Mean loss of the best constant; of 0 where the intercept is not free."""
     b = best_constant(loss, y, s) if intercept else 0.0
-    if isinstance(loss, Huber | HuberScale):
+    if type(loss) not in CONSTANTS:
         step = max(1, len(y) // CONSTANT_ROWS)
         y, s = y[::step], s[::step]
         s = s if s.sum() > 0 else np.ones(len(y))

@@ -28,6 +28,7 @@ from certus.convex.losses import (
     evaluate,
     mean_curvature,
 )
+from certus.convex.penalties import curvature_of
 from certus.convex.problem import OnStep, Solution, keep_going
 from certus.terms import Logistic, Softmax
 
@@ -74,20 +75,24 @@ class NewtonProblem:
         Data.
     loss : term
         One of those that ``certus.convex.losses`` knows.
-    l2 : float
-        Level of ½·l2·‖W‖².
+    penalty : term
+        A smooth one: ``NoPenalty()`` or ``L2(alpha)``.
     intercept : bool
         Whether b is free; otherwise it stays 0.
     """
 
-    def __init__(self, rows: Rows, loss: Any, l2: float, intercept: bool) -> None:
-        self.rows, self.loss, self.l2, self.intercept = rows, loss, l2, intercept
+    def __init__(self, rows: Rows, loss: Any, penalty: Any, intercept: bool) -> None:
+        self.rows, self.loss, self.intercept = rows, loss, intercept
+        self.penalty, self.l2 = penalty, self._curvature(penalty)
         self.n, self.d = rows.X.shape
         self.k = loss.n_classes if isinstance(loss, Softmax) else 1
         self.classifies = isinstance(loss, Logistic | Softmax)
         self.sparse = sparse.issparse(rows.X)
         self.moments: Any = None  # eigenpairs of the second moments, once computed
         self._norm: float | None = None
+
+    def _curvature(self, penalty: Any) -> float:
+        return curvature_of("Newton-CG", penalty)
 
     def scores(self, W: Array) -> Array:
         """XW + b."""
@@ -175,9 +180,8 @@ def solve(
     try:
         step = _coarse_step(problem)
         if step > 1 and not start[:-1].any():
-            coarse = NewtonProblem(
-                problem.rows.take(step), problem.loss, problem.l2, problem.intercept
-            )
+            part, free = problem.rows.take(step), problem.intercept
+            coarse = NewtonProblem(part, problem.loss, problem.penalty, free)
             first = solve(coarse, W, 1e-4, 20)
             W = first.primal
             if first.status is Status.INTERRUPTED:

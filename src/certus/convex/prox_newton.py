@@ -1,6 +1,6 @@
-"""Logistic and softmax regression with an L1 part: proximal Newton on working sets.
+"""Logistic and softmax regression with kinks in Ω: proximal Newton on working sets.
 
-    min over W, b:  Σ sᵢ ℓ(yᵢ, xᵢᵀW + b)/Σs + l1·‖W‖₁ + ½·l2·‖W‖²
+    min over W, b:  Σ sᵢ ℓ(yᵢ, xᵢᵀW + b)/Σs + Ω(W)
 
 A pass over all columns gives the gradient and the duality gap; the worst violators join
 the working set. On it, the loss is replaced by its quadratic model, which coordinate
@@ -22,23 +22,27 @@ from certus.convex.gram import solve_on_gram
 from certus.convex.kernels import descend_softmax
 from certus.convex.losses import evaluate
 from certus.convex.newton import NewtonProblem, Rows, intercept_cost
-from certus.convex.penalties import of_levels
+from certus.convex.penalties import operation, require
 from certus.convex.problem import OnStep, Solution, keep_going
 from certus.convex.working_set import grown
-from certus.terms import L1, ElasticNet, Logistic
+from certus.terms import Logistic
+
+#: What this method asks of a penalty.
+NEEDS = ("value", "prox", "distance", "conjugate", "polar", "piece")
 
 
 class SparseProblem(NewtonProblem):
-    """As :class:`NewtonProblem`, with an L1 level and a working set of columns."""
+    """As :class:`NewtonProblem`, with a penalty by coordinate and a working set."""
 
-    def __init__(
-        self, rows: Rows, loss: Any, l1: float, l2: float, intercept: bool
-    ) -> None:
-        super().__init__(rows, loss, l2, intercept)
-        self.l1 = l1
+    def __init__(self, rows: Rows, loss: Any, penalty: Any, intercept: bool) -> None:
+        super().__init__(rows, loss, penalty, intercept)
         self.members = np.empty(0, dtype=np.intp)
         self.columns: Any = None
         self._buffer = np.empty((0, self.n))
+
+    def _curvature(self, penalty: Any) -> float:
+        row: Any = require("proximal Newton", penalty, *NEEDS)
+        return float(row.piece(penalty, np.ones(1)).curvature)
 
     def admit(self, new: Array) -> None:
         """Add columns to the working set, as a dense or CSC block."""
@@ -58,23 +62,22 @@ class SparseProblem(NewtonProblem):
         """Scores from the working set's coefficients."""
         return np.asarray(self.columns @ W) + b
 
-    def penalty(self, W: Array) -> float:
+    def omega(self, W: Array) -> float:
         """Ω."""
-        return float(self.l1 * np.abs(W).sum() + self.l2 * np.vdot(W, W) / 2)
+        return float(operation(self.penalty, "value")(self.penalty, W))
+
+    def distance(self, W: Array, pull: Array) -> Array:
+        """How far each coordinate is from optimal."""
+        return np.asarray(operation(self.penalty, "distance")(self.penalty, W, pull))
 
     def gap(self, W: Array, b: Array, z: Array, gradient: Array) -> tuple[float, float]:
         """Objective and P − D, with D from the rescaled slopes."""
         s, total = self.rows.s, self.rows.total
         slopes = evaluate(self.loss, self.rows.y, z)
-        primal = float(s @ slopes.value) / total + self.penalty(W)
+        primal = float(s @ slopes.value) / total + self.omega(W)
         pull, g_b = gradient[:-1], gradient[-1]
-        top = float(np.abs(pull).max(initial=0.0))
-        t, conjugate = 1.0, 0.0
-        if self.l2 > 0:
-            over = np.maximum(np.abs(pull) - self.l1, 0.0)
-            conjugate = float(np.vdot(over, over)) / (2 * self.l2)
-        elif top > self.l1:
-            t = self.l1 / top
+        t = operation(self.penalty, "polar")(self.penalty, pull)
+        conjugate = operation(self.penalty, "conjugate")(self.penalty, t * pull)
         dual = -float(s @ _entropy(self.loss, self.rows.y, slopes.slope, t)) / total
         gap = primal - dual + conjugate
         if self.intercept:
@@ -146,7 +149,7 @@ def _best_intercept(problem: SparseProblem) -> Array:
 def _admit(problem: SparseProblem, W: Array, pull: Array) -> bool:
     inside = np.zeros(problem.d, dtype=bool)
     inside[problem.members] = True
-    violation = np.abs(pull + problem.l2 * W).max(axis=1) - problem.l1
+    violation = problem.distance(W, pull).max(axis=1)
     support = np.abs(W).max(axis=1) > 0
     candidates = np.flatnonzero(~inside & (violation > 0))
     room = max(100, int(support.sum()))
@@ -183,7 +186,7 @@ def _solve_members(
         step, step_b = target - W, b_target - b
         pushed = problem.scores_of(step, step_b)
         slope = float(np.vdot(pull[:-1], step) + pull[-1] @ step_b)
-        slope += problem.penalty(target) - problem.penalty(W)
+        slope += problem.omega(target) - problem.omega(W)
         taken = _line_search(problem, W, b, z, step, step_b, pushed, objective, slope)
         if taken == 0.0:
             break
@@ -211,7 +214,7 @@ def _line_search(
     t, s = 1.0, problem.rows.s
     for _ in range(30):
         values = evaluate(problem.loss, problem.rows.y, z + t * pushed).value
-        new = float(s @ values) / problem.rows.total + problem.penalty(W + t * step)
+        new = float(s @ values) / problem.rows.total + problem.omega(W + t * step)
         if new <= objective + 1e-3 * t * slope + 1e-14 * abs(objective):
             return t
         t /= 2
@@ -241,24 +244,16 @@ def _model_logistic(
     g = pull[:-1, 0] - lean * g_b
     w = W[:, 0].copy()
     c = G @ w - g
-    first = _violation(w, g, problem.l1, problem.l2)
+    first = float(problem.distance(w, g).max(initial=0.0))
 
     def done(w: Array, slope: Array) -> bool:
-        return _violation(w, slope, problem.l1, problem.l2) <= 0.02 * first
+        return float(problem.distance(w, slope).max(initial=0.0)) <= 0.02 * first
 
-    solve_on_gram(G, c, w, of_levels(problem.l1, problem.l2), done)
+    solve_on_gram(G, c, w, problem.penalty, done)
     b_new = b.copy()
     if problem.intercept:
         b_new = b - g_b / total_h - float(lean @ (w - W[:, 0]))
     return w[:, None], b_new
-
-
-def _violation(w: Array, g: Array, l1: float, l2: float) -> float:
-    """Largest distance of the gradient from the subdifferential."""
-    slope = g + l2 * w
-    at_zero = np.maximum(np.abs(slope) - l1, 0.0)
-    off = np.where(w == 0, at_zero, np.abs(slope + l1 * np.sign(w)))
-    return float(off.max(initial=0.0))
 
 
 def _model_softmax(
@@ -279,16 +274,16 @@ def _model_softmax(
     before = V.copy()
     h = s[:, None] * state * (1 - state)
     curvature = np.square(C).T @ h
-    penalty: Any = ElasticNet(problem.l1, problem.l2) if problem.l2 else L1(problem.l1)
+    floor = 1e-14 * float(np.abs(g0).max(initial=0.0))
     D, M = np.zeros((k, problem.n)), np.zeros(problem.n)
     P = np.ascontiguousarray(state.T)
     first = 0.0
     for _ in range(20):
         change, _ = descend_softmax(
-            penalty, C, penalised, P, s, curvature, g0, V, D, M, 6, 0.0
+            problem.penalty, C, penalised, P, s, curvature, g0, V, D, M, 6, 0.0
         )
         first = first or change
-        if change <= 0.02 * first or change <= 1e-14 * problem.l1:
+        if change <= 0.02 * first or change <= floor:
             break
     step_b = V[-1] - before[-1] if problem.intercept else np.zeros(k)
     return V[: len(W)], b + step_b

@@ -21,6 +21,7 @@ from certus.convex.design import Array
 from certus.convex.interior import FLAT, Kinked, KinkedProblem, Kinks, solve_kinked
 from certus.convex.losses import constant_loss, middle
 from certus.convex.newton import Rows
+from certus.convex.penalties import levels_of
 from certus.convex.problem import OnStep, Solution, keep_going
 from certus.terms import Huber
 
@@ -73,14 +74,23 @@ class _Found(NamedTuple):
 def solve(
     rows: Rows,
     loss: Kinked,
-    l1: float,
-    l2: float,
+    penalty: Any,
     intercept: bool,
     tol: float,
     max_iter: int,
     on_step: OnStep = keep_going,
 ) -> Solution:
-    """Minimise to a relative gap of ``tol``; ``extra["dual"]`` is u = dℓ/dz."""
+    """Minimise to a relative gap of ``tol``; ``extra["dual"]`` is u = dℓ/dz.
+
+    ``penalty`` is one level of ‖w‖₁ and one of ½‖w‖², or less.
+    """
+    levels, l2 = levels_of("interior point", penalty, rows.X.shape[1])
+    l1 = float(levels.max(initial=0.0))
+    if np.any(levels != l1):
+        raise NotImplementedError(
+            f"the interior point method takes one level for all columns; "
+            f"{type(penalty).__name__} has several."
+        )
     used = rows.s > 0
     every = bool(used.all())
     X, y, s = (

@@ -169,7 +169,7 @@ def solve(
         step = coarse_step(rows)
         if step > 1 and centre is None and not start.any():
             small = SvmProblem(
-                rows.take(step), box.take(step), problem.l2, problem.free
+                rows.take(step), box.take(step), problem.penalty, problem.free
             )
             first = solve(small, w, max(1e-4, tol), 60)
             if first.status is Status.INTERRUPTED:

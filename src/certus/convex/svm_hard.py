@@ -22,6 +22,7 @@ from certus.convex.problem import OnStep, Solution, keep_going
 from certus.convex.svm import Point, Smoothed
 from certus.convex.svm_problem import Rows, SvmProblem, hinge_box
 from certus.convex.svm_systems import newton_direction
+from certus.terms import L2
 
 #: Rows that a linear programme may hold.
 PROGRAMME_ROWS = 20_000
@@ -58,7 +59,7 @@ def solve_hard(
 def _unit_problem(rows: Rows, y: Array, used: Array, free: bool) -> SvmProblem:
     plain = Rows(rows.X, used.astype(np.float64), rows.scale)
     plain.total = 1.0
-    return SvmProblem(plain, hinge_box(y, False, np.inf), 1.0, free)
+    return SvmProblem(plain, hinge_box(y, False, np.inf), L2(1.0), free)
 
 
 class _Hard:

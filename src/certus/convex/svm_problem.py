@@ -14,6 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from certus.convex.design import Array
+from certus.convex.penalties import curvature_of
 from certus.convex.svm_kernels import row_squares
 
 _BLOCK = 1 << 20
@@ -142,8 +143,13 @@ class SvmProblem(NamedTuple):
 
     rows: Rows
     box: Box
-    l2: float
+    penalty: Any  # a smooth one
     free: bool  # whether the constant column escapes the penalty
+
+    @property
+    def l2(self) -> float:
+        """The level of ½·l2·‖w‖²."""
+        return curvature_of("the support vector machine's solver", self.penalty)
 
     @property
     def levels(self) -> Array:

@@ -18,10 +18,11 @@ from certus.certificate import Status
 from certus.convex.design import Array
 from certus.convex.losses import evaluate
 from certus.convex.newton import Rows
+from certus.convex.penalties import operation
 from certus.convex.problem import OnStep, Solution
 from certus.convex.prox_newton import SparseProblem, solve_sparse
 from certus.convex.svm_kernels import descend_columns
-from certus.terms import SquaredHinge
+from certus.terms import L1, SquaredHinge
 
 
 class HingeProblem(SparseProblem):
@@ -37,7 +38,7 @@ class HingeProblem(SparseProblem):
         if not self.scale:
             return 1.0
         s, y = self.rows.s / self.rows.total, self.rows.y
-        level = self.l1 / self.scale
+        level = self.penalty.alpha / self.scale
         lean = float(s @ y)  # p − q, as p + q = 1
         z = np.sign(lean) * max(abs(lean) - level / 2, 0.0)
         return float(1 + z * z - 2 * lean * z + level * abs(z))
@@ -46,9 +47,8 @@ class HingeProblem(SparseProblem):
         """Objective and P − D, with D from the slopes scaled into the L1 ball."""
         s, total = self.rows.s, self.rows.total
         slopes = evaluate(self.loss, self.rows.y, z)
-        primal = float(s @ slopes.value) / total + self.penalty(W)
-        top = float(np.abs(gradient[:-1]).max(initial=0.0))
-        t = min(1.0, self.l1 / top) if top > 0 else 1.0
+        primal = float(s @ slopes.value) / total + self.omega(W)
+        t = operation(self.penalty, "polar")(self.penalty, gradient[:-1])
         v = t * np.abs(slopes.slope[:, 0])
         dual = float(s @ (v - v * v / 4)) / total
         return primal, max(primal - dual, 0.0)
@@ -59,7 +59,7 @@ def solve_l1(
     y: Array,
     s: Array,
     scale: float,
-    level: float,
+    penalty: L1,
     tol: float,
     max_iter: int,
     on_step: OnStep,
@@ -73,7 +73,7 @@ def solve_l1(
         else:
             X = np.hstack([X, constant])
     problem = HingeProblem(
-        Rows(X, y, s, float(s.sum())), SquaredHinge(), level, 0.0, False
+        Rows(X, y, s, float(s.sum())), SquaredHinge(), penalty, False
     )
 
     problem.scale = scale
@@ -107,7 +107,8 @@ def _descend(
     def sweep(order: Array) -> tuple[float, Array]:
         order = random.permutation(order)
         keep = np.ones(len(order), dtype=np.bool_)
-        worst = descend_columns(*(*columns, order, y, s, problem.l1, w, short, keep))
+        level = problem.penalty.alpha
+        worst = descend_columns(*(*columns, order, y, s, level, w, short, keep))
         return float(worst), order[keep]
 
     try:

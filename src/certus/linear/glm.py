@@ -348,7 +348,7 @@ def fit_family(model: Any, X: Any, y: Array, s: Array | None, loss: Any) -> Fitt
         solution = _least_squares(model, rows, s, watch)
     elif isinstance(loss, Absolute):
         solution = quantile.solve(
-            *(rows, Kinked(1.0, 1.0), 0.0, alpha, free),
+            *(rows, Kinked(1.0, 1.0), level_term(alpha), free),
             *(float(model.tol), int(model.max_iter), watch),
         )
         model.solver_, model.solver_reason_ = "interior point", "a kink at 0"
@@ -384,7 +384,7 @@ def _likelihood(model: Any, rows: newton.Rows, loss: Any, watch: Watched) -> Sol
     if not used.all():  # what such rows hold must not overflow
         rows = make_rows(rows.X[used], rows.y[used], rows.s[used])
     start = start_from(model, rows, loss)
-    problem = newton.NewtonProblem(rows, loss, alpha, free)
+    problem = newton.NewtonProblem(rows, loss, level_term(alpha), free)
     found = newton.solve(problem, start, float(model.tol), int(model.max_iter), watch)
     if alpha == 0 and not free and rows.X.shape[1] > len(rows.y):
         found = found._replace(primal=_least_norm(rows.X, found.primal))

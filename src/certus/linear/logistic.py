@@ -24,6 +24,7 @@ from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.convex import newton, prox_newton
 from certus.convex.design import Array
+from certus.convex.penalties import of_levels
 from certus.convex.problem import Solution
 from certus.evidence import LinearWitness
 from certus.linear.common import (
@@ -34,7 +35,7 @@ from certus.linear.common import (
 )
 from certus.linear.directions import separating_direction
 from certus.linear.summarise import logistic_summary
-from certus.terms import Logistic, Softmax
+from certus.terms import L2, Logistic, NoPenalty, Penalty, Softmax
 
 #: scikit-learn's solver names; the method is chosen from the problem.
 SOLVERS = (
@@ -354,31 +355,31 @@ def solve_logistic(
     tol: float,
     max_iter: int,
     on_step: Any,
-) -> tuple[Solution, tuple[float, float], str]:
-    """Choose the method from the penalty; the solution, its (l1, l2) and its name."""
+) -> tuple[Solution, Penalty, str]:
+    """Choose the method from the penalty; the solution, its penalty, the name."""
     loss: Any = Logistic() if k == 2 else Softmax(k)
     level = 0.0 if np.isinf(C) else 1.0 / (C * rows.total)
-    l1, l2 = level * l1_ratio, level * (1 - l1_ratio)
-    if l1 > 0:
-        sparse_problem = prox_newton.SparseProblem(rows, loss, l1, l2, intercept)
+    penalty = of_levels(level * l1_ratio, level * (1 - l1_ratio))
+    if not isinstance(penalty, L2 | NoPenalty):
+        sparse_problem = prox_newton.SparseProblem(rows, loss, penalty, intercept)
         solution = prox_newton.solve_sparse(
             sparse_problem, start, tol, max_iter, on_step
         )
-        return _symmetric(solution, k, l1), (l1, l2), "proximal Newton"
-    problem = newton.NewtonProblem(rows, loss, l2, intercept)
+        return _symmetric(solution, k, penalty), penalty, "proximal Newton"
+    problem = newton.NewtonProblem(rows, loss, penalty, intercept)
     solution = newton.solve(problem, start, tol, max_iter, on_step)
     if not intercept:
         solution.primal[-1] = 0.0  # a pseudo-inverse leaves rounding there
-    if l2 == 0.0 and solution.status in (
+    if isinstance(penalty, NoPenalty) and solution.status in (
         Status.SOLVED,
         Status.MAX_ITER,
         Status.TOL_NOT_REACHED,
     ):
         solution = _look_for_separation(problem, solution)
-    return _symmetric(solution, k, l1), (l1, l2), "Newton-CG"
+    return _symmetric(solution, k, penalty), penalty, "Newton-CG"
 
 
-def _symmetric(solution: Solution, k: int, l1: float) -> Solution:
+def _symmetric(solution: Solution, k: int, penalty: Penalty) -> Solution:
     """Softmax scores are free up to a constant per row: choose the one of mean zero.
 
     The loss does not see it, an L2 penalty falls; an L1 penalty fixes it for ``coef_``,
@@ -387,7 +388,8 @@ def _symmetric(solution: Solution, k: int, l1: float) -> Solution:
     if k == 2:
         return solution
     W = solution.primal.copy()
-    free = slice(-1, None) if l1 > 0 else slice(None)
+    smooth = isinstance(penalty, L2 | NoPenalty)
+    free = slice(None) if smooth else slice(-1, None)
     W[free] -= W[free].mean(axis=1, keepdims=True)
     return solution._replace(primal=W)
 

@@ -22,6 +22,7 @@ from certus.convex.problem import OnStep, Solution
 from certus.convex.svm_problem import Box, Rows, SvmProblem
 from certus.convex.svm_systems import PRIMAL_SIDE
 from certus.evidence import LinearWitness
+from certus.terms import L1, L2
 
 #: Why a method is chosen.
 REASONS = {
@@ -111,9 +112,9 @@ def machine_solver(model: Any, X: Any) -> Solver:
         return Solved(found, "hard margin")
 
     def lasso(part: Part, on_step: OnStep) -> Solved:
-        level = 1 / (C * float(part.s.sum()))
+        penalty = L1(1 / (C * float(part.s.sum())))
         found = svm_sparse.solve_l1(
-            *(X, part.y, part.s, scale, level, tol, max_iter, on_step)
+            *(X, part.y, part.s, scale, penalty, tol, max_iter, on_step)
         )
         return Solved(
             found, "column descent" if sparse.issparse(X) else "proximal Newton"
@@ -121,8 +122,7 @@ def machine_solver(model: Any, X: Any) -> Solver:
 
     def plain(part: Part, on_step: OnStep) -> Solved:
         rows = Rows(X, part.s, scale)
-        l2 = 1 / (C * rows.total)
-        problem = SvmProblem(rows, part.box, l2, free)
+        problem = SvmProblem(rows, part.box, L2(1 / (C * rows.total)), free)
         start, centre = np.zeros(rows.d + 1), None
         if rows.sparse and rows.d > PRIMAL_SIDE and not free:
             found = svm_descent.descend_rows(problem, tol, max_iter, on_step)

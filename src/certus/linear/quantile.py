@@ -16,6 +16,7 @@ from certus.base import Fitted, certified_fit, check_choice, check_number
 from certus.certificate import Evidence
 from certus.convex import quantile
 from certus.convex.interior import Kinked
+from certus.convex.penalties import of_levels
 from certus.linear.common import (
     LinearRegressorBase,
     Watched,
@@ -144,10 +145,10 @@ class QuantileRegressor(RegressorMixin, LinearRegressorBase):
         check_number("alpha", self.alpha)
         check_limits(self)
         X, y, s = self._validate_X_y(X, y, sample_weight, y_numeric=True)
-        q, alpha = float(self.quantile), float(self.alpha)
+        q, penalty = float(self.quantile), of_levels(float(self.alpha), 0.0)
         rows, watch = make_rows(X, y, s), Watched(self, X, y, s)
         solution = quantile.solve(
-            *(rows, Kinked(q, 1 - q), alpha, 0.0, bool(self.fit_intercept)),
+            *(rows, Kinked(q, 1 - q), penalty, bool(self.fit_intercept)),
             *(float(self.tol), int(self.max_iter), watch),
         )
         watch.close(solution)

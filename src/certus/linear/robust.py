@@ -25,6 +25,7 @@ from certus.linear.common import (
     LinearRegressorBase,
     Watched,
     check_limits,
+    level_term,
     make_rows,
     start_from,
     witness_of,
@@ -152,7 +153,7 @@ class RobustRegressor(RegressorMixin, LinearRegressorBase):
         free, alpha = bool(self.fit_intercept), float(self.alpha)
         if isinstance(loss, Absolute):
             solution = quantile.solve(
-                *(rows, Kinked(1.0, 1.0), 0.0, alpha, free),
+                *(rows, Kinked(1.0, 1.0), level_term(alpha), free),
                 *(float(self.tol), int(self.max_iter), watch),
             )
             self.solver_ = "interior point"
@@ -187,16 +188,18 @@ def _solve_smooth(
     if isinstance(loss, Tukey) and not start[:-1].any():
         # A convex problem leads to the right valley: Huber's, with a smaller reach.
         near = Huber(loss.delta * 1.35 / 4.685)
-        first = newton.NewtonProblem(rows, near, alpha, free)
+        first = newton.NewtonProblem(rows, near, level_term(alpha), free)
         found = newton.solve(first, start, 1e-3, steps, watch)
         if found.status not in (Status.SOLVED, *UNFINISHED):
             return found
         start, steps = found.primal, max(steps - found.n_iter, 0)
-    problem = newton.NewtonProblem(rows, loss, alpha, free)
+    problem = newton.NewtonProblem(rows, loss, level_term(alpha), free)
     found = newton.solve(problem, start, tol, steps, watch)
     if isinstance(loss, Huber) and found.status is Status.TOL_NOT_REACHED:
         kinked = Kinked(loss.delta, loss.delta, 1.0)
-        other = quantile.solve(rows, kinked, 0.0, alpha, free, tol, steps, watch)
+        other = quantile.solve(
+            *(rows, kinked, level_term(alpha), free, tol, steps, watch)
+        )
         model.solver_ = "interior point"
         model.solver_reason_ = "Newton's method came to a halt before the target"
         return other._replace(n_iter=found.n_iter + other.n_iter)

@@ -34,6 +34,7 @@ from certus.convex import newton
 from certus.convex.design import Array
 from certus.convex.problem import keep_going
 from certus.evidence import PriorWitness
+from certus.linear.common import level_term
 from certus.linear.gibbs import BLOCK, TINY, Point, Problem, search, several_labels
 from certus.linear.priors import VARIANCES, scaled_rows, split_rows, typical_length
 from certus.terms import Logistic, Softmax
@@ -338,7 +339,7 @@ def _prior_mean(rows: Any, codes: Array, scores: int, alpha: float) -> Array:
     target = np.where(codes == 1, 1.0, -1.0) if scores == 1 else codes
     loss: Any = Logistic() if scores == 1 else Softmax(scores)
     problem = newton.NewtonProblem(
-        newton.Rows(rows, target, np.ones(n), float(n)), loss, alpha, False
+        newton.Rows(rows, target, np.ones(n), float(n)), loss, level_term(alpha), False
     )
     start = np.zeros((rows.shape[1] + 1, scores))
     solution = newton.solve(problem, start, 1e-15, 100, keep_going)
