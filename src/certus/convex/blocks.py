@@ -72,7 +72,7 @@ class BlockSolver:
         try:
             while True:
                 stop = limits.on_step(found.objective, found.relative, self.W)
-                if found.relative <= 0.9 * limits.tol:
+                if found.relative <= 0.5 * limits.tol:  # the verifier adds its rounding
                     status = Status.SOLVED
                     break
                 if stop is not None or steps >= limits.max_iter:
@@ -81,7 +81,7 @@ class BlockSolver:
                 steps += 1
                 before = found
                 self._admit(penalty)
-                aim = max(0.05 * found.relative, 0.3 * limits.tol)
+                aim = max(0.05 * found.relative, 0.2 * limits.tol)
                 self._solve_members(penalty, aim * self.reference)
                 self._refresh()
                 found = self.gap(penalty)
