@@ -109,9 +109,6 @@ def _apply_policy(certificate: Certificate) -> None:
         fine = claim.strength in (Strength.MEASURED, Strength.REFUSED)
     if fine and certificate.met is not False:
         return
-    promised = certificate[certificate.primary].strength is Strength.PROVED
-    if certificate.status is Status.UNDECIDED and not promised:
-        return  # nothing was promised, so nothing is missed
     policy = config.get_config()["on_uncertified"]
     if policy == "ignore":
         return
