@@ -227,7 +227,6 @@ BAD = {
     "class_weight": ["balance"],
     "selection": ["sometimes"],
     "eps": [0.0, "a"],
-    "positive": [True],
 }
 
 

@@ -320,13 +320,16 @@ SETS = {
     "linnerud": datasets.load_linnerud,
 }
 LABELLED = ("iris", "wine", "digits", "breast_cancer")
-MULTI = ("LinearRegression", "Ridge", "RidgeCV", "Lasso", "ElasticNet")
+TASKS = ("MultiTaskElasticNet", "MultiTaskElasticNetCV", "MultiTaskLasso")
+TASKS += ("MultiTaskLassoCV",)
+MULTI = ("LinearRegression", "Ridge", "RidgeCV", "Lasso", "ElasticNet", *TASKS)
 NAMES = [n for n in linear.__all__ if hasattr(getattr(linear, n), "fit")]
 CASES = [
     (name, key)
     for key in SETS
     for name in NAMES
     if key in LABELLED or not ("Class" in name or "Logistic" in name)
+    if key == "linnerud" or name not in TASKS
 ]
 
 

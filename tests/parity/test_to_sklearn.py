@@ -47,7 +47,14 @@ def rows(classes: int = 3) -> tuple[Any, Any, Any]:
 
 
 def fitted(model: Any, X: Any, labels: Any, amounts: Any) -> Any:
-    return clone(model).fit(X, labels if is_classifier(model) else amounts)
+    return clone(model).fit(X, target(model, labels, amounts))
+
+
+def target(model: Any, labels: Any, amounts: Any) -> Any:
+    """What a model predicts: labels, amounts, or two columns of amounts."""
+    if not get_tags(model).target_tags.single_output:
+        return np.column_stack([amounts, -amounts])
+    return labels if is_classifier(model) else amounts
 
 
 def answer(model: Any, X: Any) -> Any:
@@ -90,7 +97,7 @@ def test_same_class_parameters_and_predictions(model: Any, classes: int) -> None
 @pytest.mark.parametrize("model", SHARED, ids=name)
 def test_usable_as_an_estimator_of_scikit_learn(model: Any) -> None:
     X, labels, amounts = rows()
-    y = labels if is_classifier(model) else amounts
+    y = target(model, labels, amounts)
     scaler = StandardScaler().fit(X)
     ours = clone(model).fit(scaler.transform(X), y)
     theirs = ours.to_sklearn()

@@ -150,7 +150,7 @@ class GroupLasso(RegressorMixin, LinearRegressorBase):
 
     Parameters
     ----------
-    groups : int, list of int or list of lists of int
+    groups : int, list of int or list of lists of int, default=1
         A size: consecutive groups of that many columns; sizes of consecutive groups;
         or the columns of each group. Every column belongs to one group.
     alpha : float, default=1.0
@@ -193,7 +193,7 @@ class GroupLasso(RegressorMixin, LinearRegressorBase):
 
     def __init__(
         self,
-        groups: Any,
+        groups: Any = 1,
         alpha: float = 1.0,
         *,
         fit_intercept: bool = True,

@@ -51,7 +51,10 @@ def example(estimator: Any, *, seed: int = 0, n: int = 60) -> tuple[Array, Array
         return X, y
     if get_tags(estimator).target_tags.positive_only:
         return X, rng.poisson(np.exp(X @ [0.5, -1.0, 0.0, 0.25] + 1)).astype(float)
-    return X, X @ [1.0, -2.0, 0.0, 0.5] + 0.7 + rng.normal(size=n)
+    y = X @ [1.0, -2.0, 0.0, 0.5] + 0.7 + rng.normal(size=n)
+    if not get_tags(estimator).target_tags.single_output:
+        y = np.column_stack([y, X[:, 3] + rng.normal(size=n)])
+    return X, y
 
 
 def checks() -> Iterator[Check]:
@@ -232,7 +235,7 @@ def check_integer_weight_is_repetition(estimator: Any) -> None:
         return
     X, y = example(estimator)
     s = np.random.default_rng(2).integers(1, 4, len(y))
-    repeated = _fit(estimator, np.repeat(X, s, axis=0), np.repeat(y, s))
+    repeated = _fit(estimator, np.repeat(X, s, axis=0), np.repeat(y, s, axis=0))
     weighted = _fit(estimator, X, y, sample_weight=s)
     _same(weighted, repeated, X)
     value, other = weighted.certificate_, repeated.certificate_

@@ -38,7 +38,7 @@ def instances() -> list[Any]:
         linear.MultiTaskElasticNetCV(tol=1e-12),
         linear.MultiTaskLasso(tol=1e-9),
         linear.MultiTaskLassoCV(tol=1e-12),
-        linear.GroupLasso(groups=1, tol=1e-9),
+        linear.GroupLasso(tol=1e-9),
         linear.WeightedLasso(tol=1e-9),
         linear.LogisticRegression(tol=1e-12),
         linear.LogisticRegressionCV(tol=1e-12),
