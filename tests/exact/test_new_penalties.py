@@ -7,8 +7,10 @@ import pytest
 from scipy import sparse
 from scipy.optimize import nnls
 from sklearn import linear_model as sk
+from sklearn.base import clone
 from sklearn.datasets import load_linnerud
 
+import certus
 from certus import linear as ours
 from certus.certificate import Status
 from certus.convex.blocks import BlockSolver
@@ -281,3 +283,58 @@ def test_a_warm_start_goes_on_from_there() -> None:
         (ours.WeightedLasso(0.05, warm_start=True), Y[:, 0]),
     ):
         assert model.fit(X, y).n_iter_ > model.fit(X, y).n_iter_
+
+
+# -- certificates ------------------------------------------------------------------
+
+JUDGED = [
+    (ours.LinearRegression(positive=True), False),
+    (ours.Ridge(0.5, positive=True), False),
+    (ours.Lasso(0.1, positive=True), False),
+    (ours.ElasticNet(0.1, positive=True), False),
+    (ours.WeightedLasso(0.1, np.linspace(0.5, 2.0, 20)), False),
+    (ours.GroupLasso(4, 0.1), False),
+    (ours.MultiTaskLasso(0.1), True),
+    (ours.MultiTaskElasticNet(0.1), True),
+    (ours.MultiTaskLassoCV(alphas=5, cv=3), True),
+]
+
+
+@pytest.mark.parametrize(("model", "several"), JUDGED, ids=lambda v: type(v).__name__)
+def test_planted_faults_are_found(model: Any, several: bool) -> None:
+    X, Y, s = data(120, 20)
+    y = Y if several else Y[:, 0]
+    model = clone(model).fit(X, y, s)
+    assert certus.certify(model, X, y, s).met
+    honest, b = model.coef_.copy(), model.intercept_
+    largest = np.unravel_index(np.abs(honest).argmax(), honest.shape)
+    for change in (-2.0, 0.0, 0.9, 1.1):
+        model.coef_ = honest.copy()
+        model.coef_[largest] *= change
+        assert certus.certify(model, X, y, s).met is not True
+    model.coef_, model.intercept_ = honest, b + 1.0
+    assert certus.certify(model, X, y, s).met is not True
+    model.intercept_ = b
+    assert certus.certify(model, X, y).met is not True  # other weights
+    if "alpha" in model.get_params():
+        model.set_params(alpha=3 * model.alpha)
+        assert certus.certify(model, X, y, s).met is not True
+
+
+@pytest.mark.parametrize("name", ["Lasso", "LinearRegression"])
+def test_unconstrained_coefficients_are_not_passed_off_as_positive(name: str) -> None:
+    X, Y, _ = data(120, 20)
+    model = getattr(ours, name)().fit(X, -Y[:, 0])
+    assert model.coef_.min() < 0
+    assert certus.certify(model.set_params(positive=True), X, -Y[:, 0]).met is not True
+
+
+def test_their_models_are_judged_by_the_same_door() -> None:
+    X, Y, _ = data(120, 20)
+    for model, y in (
+        (sk.MultiTaskLasso(0.1, tol=1e-10, max_iter=10_000), Y),
+        (sk.MultiTaskElasticNet(0.1, tol=1e-10, max_iter=10_000), Y),
+        (sk.Lasso(0.1, positive=True, tol=1e-10, max_iter=10_000), Y[:, 0]),
+        (sk.LinearRegression(positive=True), Y[:, 0]),
+    ):
+        assert certus.certify(model.fit(X, y), X, y).value <= 1e-6

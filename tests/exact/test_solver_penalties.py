@@ -21,6 +21,7 @@ from certus.convex.penalties import (
     require,
 )
 from certus.convex.problem import Limits
+from certus.verify.kernel import penalties as judging
 
 Array = np.ndarray
 GROUPS = (0, 1, 0, 2, 1, 0)
@@ -168,3 +169,22 @@ def test_a_solver_names_the_operations_it_lacks(
     with pytest.raises(NotImplementedError, match="missing: levels"):
         levels_of("interior point", t.NonNegative(1.0, 0.0), 3)
     assert require("anything", t.L1(1.0), "value", "prox") is PENALTIES[t.L1]
+
+
+@terms
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=25)
+def test_the_two_sides_agree(penalty: Any, seed: int) -> None:
+    w, g = draw(penalty, seed)
+    theirs = judging.PENALTIES[type(penalty)]
+    assert call(penalty, "value", w) == pytest.approx(theirs.value(penalty, w), 1e-12)
+    scale = call(penalty, "polar", g)
+    reach = theirs.reach(penalty, g, np.zeros_like(g))
+    assert scale == pytest.approx(reach, rel=1e-12)
+    inside = 0.999 * scale * g
+    mine, other = call(penalty, "conjugate", inside), theirs.conjugate(penalty, -inside)
+    assert mine == pytest.approx(other, rel=1e-12, abs=1e-15)
+    if scale > 0 and np.isfinite(mine):
+        excess = theirs.excess(penalty, w, inside, np.zeros_like(g)).value
+        plain = call(penalty, "value", w) + mine + float(np.vdot(w, inside))
+        assert excess == pytest.approx(plain, rel=1e-9, abs=1e-12)

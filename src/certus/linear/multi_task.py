@@ -184,7 +184,7 @@ class MultiTaskLasso(MultiTaskElasticNet):
     >>> X, Y = load_linnerud(return_X_y=True)
     >>> model = MultiTaskLasso(alpha=100.0).fit(X, Y)
     >>> model.certificate_.met, (model.coef_ != 0).any(axis=0).tolist()
-    (True, [False, True, True])
+    (True, [False, True, False])
     """
 
     def __init__(
