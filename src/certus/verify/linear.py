@@ -170,8 +170,8 @@ def _worst(
 def _measure(
     words: Wording, p: Problem, probe: Array | None, positive: bool, tol: float
 ) -> tuple[Found, Array]:
-    """Sparse columns are measured by their largest entry first: that costs nothing."""
-    p.space.rough = p.space.sparse is not None
+    """A rough look first: cheap bounds of sparse columns, small repairs charged."""
+    p.space.rough = True
     found, probed = _once(words, p, probe, positive)
     if p.space.rough and not found.value <= tol:
         p.space.rough = False

@@ -28,6 +28,9 @@ from certus.verify.kernel.spaces import TINY, UNIT, Linear, Seen, gamma
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+#: Where a rough look is enough, a repair below this share is charged, not computed.
+SKIP = 1e-10
+
 
 class Problem(NamedTuple):
     """A convex problem and the point to judge; rows of positive weight only."""
@@ -48,7 +51,6 @@ class Gap(NamedTuple):
     computed: float
     bound: float
     primal: float
-    primal_error: float
     z: Array
     u: Array  # the dual point
     slack: float  # share by which u is shrunk until it is exactly feasible
@@ -65,7 +67,8 @@ class Repair(NamedTuple):
 
     ``share`` is t of the exactly feasible point near the floats; for a share of one it
     moves u by at most ``moves`` in norm (a number for each score) and adds at most
-    ``cost`` to mean e, where that is not e(z, 0).
+    ``cost`` to mean e, where that is not e(z, 0). ``moved`` is the share by which the
+    repair itself moved slopes that were the dual point.
     """
 
     natural: Array
@@ -73,6 +76,7 @@ class Repair(NamedTuple):
     share: float
     moves: Any
     cost: float = 0.0
+    moved: float = math.inf
 
 
 def mean(p: Problem, a: Array) -> float:
@@ -97,6 +101,9 @@ def means(p: Problem, a: Array) -> Array:
 
 def norm(p: Problem, a: Array) -> float:
     """The root of mean a², safe from under- and overflow."""
+    square = mean(p, np.square(a))
+    if 1e-280 < square < 1e280:
+        return math.sqrt(square)
     unit = float(np.abs(a).max(initial=0.0))
     if not 0 < unit < math.inf:
         return unit
@@ -137,7 +144,7 @@ def _sizes(p: Problem, u: Array) -> Array:
 def _untouched(row: LossRow, p: Problem, q: Array) -> Repair:
     k = q.shape[1] if q.ndim == 2 else 1
     share = (k + 8) * UNIT if row.repair == "mix" else 0.0  # rows that add up to one
-    return Repair(q, np.eye(k), share, 1.0)
+    return Repair(q, np.eye(k), share, 1.0, moved=0.0)
 
 
 def _centred(row: LossRow, p: Problem, q: Array) -> Repair:
@@ -157,7 +164,8 @@ def _shrunk(row: LossRow, p: Problem, q: Array) -> Repair:
     q = np.where(side, factor * q + (1 - factor) * rest, q)
     mixture = [[1.0], [factor - 1]] if up > down else [[factor], [1 - factor]]
     u = row.slope_of(p.loss, p.y, q)
-    return Repair(q, np.array(mixture), _imbalance(p, u), _sizes(p, u))
+    share = _imbalance(p, u)
+    return Repair(q, np.array(mixture), share, _sizes(p, u), moved=1 - factor)
 
 
 def _rescaled(row: LossRow, p: Problem, m: Array) -> Repair:
@@ -171,7 +179,8 @@ def _rescaled(row: LossRow, p: Problem, m: Array) -> Repair:
     # u = m − rest, so factor·m − rest = factor·u + (factor − 1)·rest; Gamma: 1 − ρ.
     sign = 1.0 if row.slope_of(p.loss, np.ones(1), np.full(1, 2.0))[0] > 0 else -1.0
     mixture = np.array([[factor], [sign * (factor - 1)]])
-    return Repair(q, mixture, share, norm(p, q), 2 * mean(p, q + m))
+    cost, moved = 2 * mean(p, q + m), abs(1 - factor)
+    return Repair(q, mixture, share, norm(p, q), cost, moved)
 
 
 def _mixed(row: LossRow, p: Problem, Q: Array) -> Repair:
@@ -188,7 +197,7 @@ def _mixed(row: LossRow, p: Problem, Q: Array) -> Repair:
     off = np.abs(found - wanted) + 96 * UNIT * np.maximum(found, wanted)
     with np.errstate(divide="ignore", invalid="ignore"):
         left = float(np.max(np.where(off > 0, off / found, 0.0), initial=0.0))
-    return Repair(Q, mixture, left + (k + 8) * UNIT, 2.0)
+    return Repair(Q, mixture, left + (k + 8) * UNIT, 2.0, moved=t)
 
 
 _REPAIRS: dict[str, Callable[[LossRow, Problem, Array], Repair]] = {
@@ -209,12 +218,9 @@ def look(p: Problem, probe: Array | None) -> tuple[Seen, Array, Repair]:
     column of those seen.
     """
     row = losses.row_of(p.loss)
-    seen = _pass(row, p, probe)
+    q = np.empty((p.space.n, p.b.size) if p.w.ndim == 2 else p.space.n)
+    seen = _pass(row, p, probe, q)
     z = seen.z[:, : p.b.size] if p.w.ndim == 2 else seen.z[:, 0]
-    if p.dual is None:
-        q = row.natural(p.loss, p.y, z)
-    else:
-        q = row.natural_of(p.loss, p.y, p.dual)
     return seen, z, repaired(row, p, q)
 
 
@@ -229,7 +235,8 @@ def measure(p: Problem, probe: Array | None = None) -> Gap:
         return _assemble(losses.row_of(p.loss), p, *look(p, probe), probe is not None)
 
 
-def _pass(row: LossRow, p: Problem, probe: Array | None) -> Seen:
+def _pass(row: LossRow, p: Problem, probe: Array | None, natural: Array) -> Seen:
+    """Scores and pull-backs; fills ``natural`` with the dual point on the way."""
     w, b, k = columns(p.w), p.b, p.b.size
     if probe is not None:
         extra = np.append(probe, 0.0) if len(w) > len(probe) else probe
@@ -238,10 +245,11 @@ def _pass(row: LossRow, p: Problem, probe: Array | None) -> Seen:
     def vectors(rows: slice, z: Array) -> Array:
         y, score = p.y[rows], z[:, :k] if p.w.ndim == 2 else z[:, 0]
         if p.dual is None:
-            u = row.slope_of(p.loss, y, row.natural(p.loss, y, score))
+            q = row.natural(p.loss, y, score)
         else:
             q = row.natural_of(p.loss, y, p.dual[rows])
-            u = row.slope_of(p.loss, y, q)
+        natural[rows] = q
+        u = row.slope_of(p.loss, y, q)
         return np.column_stack([u, *_companions(row, p, rows, u)])
 
     return p.space.look(w, b, vectors)
@@ -272,26 +280,30 @@ def _assemble(
     share = found.share + short
     left = omega.excess(p.penalty, p.w, v, error + short * np.abs(v))
     u = row.slope_of(p.loss, p.y, q)
-    delta = score_error(p, z, u)
-    excess, noise = row.excess(p.loss, p.y, z, q)
-    above, above_noise = row.excess(p.loss, p.y, z, rest)
-    level = mean(p, above) * (1 + gamma(len(z) + 24))
-    bound = steep(row, p, z, u, delta) + UNIT * mean(p, noise)
-    bound += share * _cost(row, p, z, found, level, mean(p, excess))
-    computed = mean(p, excess) + left.value
+    slope = None if p.dual is not None else seen.B[:, : columns(u).shape[1]]
+    bound = steep(row, p, z, u, score_error(p, z, u), slope)
+    rounds = gamma(len(z) + 24)
+    level = mean(p, row.value(p.loss, p.y, z)) * (1 + rounds + 16 * UNIT)
+    moved = found.moved + (1 - kappa)
+    if p.space.rough and p.dual is None and moved <= SKIP:
+        # Slopes that hardly moved: e is 0 at them, and convex on the way to u = 0.
+        excess = noise = 0.0
+        share += moved
+    else:
+        each, noises = row.excess(p.loss, p.y, z, q)
+        excess, noise = mean(p, each), mean(p, noises)
+    bound += UNIT * noise + rounds * excess + (left.bound - left.value)
+    bound += share * _cost(row, p, z, found, level, excess)
+    computed = excess + left.value
     # What the error of v costs in κ is rounding: by convexity (1 − κ/κ₀)·e(z, 0).
     lost = min((1 - kappa / sharp) * level, computed) if kappa < sharp else 0.0
     computed, bound = computed - lost, bound + lost
-    bound += gamma(len(z) + 24) * mean(p, excess) + (left.bound - left.value)
-    primal = level + omega.value(p.penalty, p.w)
-    off = steep(row, p, z, row.slope_of(p.loss, p.y, rest), delta)
-    off += UNIT * mean(p, above_noise) + 2 * gamma(len(z) + 24) * primal
     if not math.isfinite(computed):
         computed, bound = math.inf, 0.0
-    if not math.isfinite(bound):
-        bound = math.inf
+    bound = bound if math.isfinite(bound) else math.inf
+    primal = level + omega.value(p.penalty, p.w)
     probe = seen.z[:, -1] if probed else np.zeros(0)
-    return Gap(computed, bound, primal, off, z, u, share, probe)
+    return Gap(computed, bound, primal, z, u, share, probe)
 
 
 def _cost(
@@ -324,12 +336,21 @@ def evaluation_error(p: Problem, z: Array, u: Array) -> float:
     return 6 * UNIT * size + TINY
 
 
-def steep(row: LossRow, p: Problem, z: Array, u: Array, delta: float) -> float:
+def steep(
+    row: LossRow,
+    p: Problem,
+    z: Array,
+    u: Array,
+    delta: float,
+    slope: Array | None = None,
+) -> float:
     """How much e may change with scores that are off by δ in the mean square."""
     if row.bend == "kink":
         low, high = (np.broadcast_to(end, z.shape) for end in row.domain(p.loss, p.y))
         return float(np.max(high - low)) * delta
-    slope = row.slope(p.loss, p.y, z)
+    if slope is None:
+        slope = row.slope(p.loss, p.y, z)
+    slope = slope.reshape(np.shape(u))
     # The slopes themselves are rounded, by less than 8 units of their size.
     size = norm(p, slope - u) + 8 * UNIT * (norm(p, slope) + norm(p, u))
     if row.bend == "smooth":

@@ -163,7 +163,8 @@ class Linear:
         inner = np.ascontiguousarray(w[self.full])
         z = np.empty((self.n, k))
         kept: list[Array] = []
-        norms = self._norms is None and not self.rough and vectors is not None
+        loose = self.rough and self.sparse is not None
+        norms = self._norms is None and not loose and vectors is not None
 
         def work(part: slice) -> tuple[Array, ...]:
             A = self._block(part)
