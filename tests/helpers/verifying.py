@@ -1,14 +1,16 @@
 """Problems with random data for the verifier, and their optima found by SciPy."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
 
 from certus import terms as t
-from certus.verify.curvature import MARGIN
-from certus.verify.formulas import LOSSES, penalty_value, split_penalty
-from certus.verify.problem import Problem
+from certus.verify.kernel import gap
+from certus.verify.kernel.gap import Gap, Problem
+from certus.verify.kernel.losses import LOSSES
+from certus.verify.kernel.penalties import PENALTIES
+from helpers.judging import problem
 
 Array = np.ndarray
 
@@ -28,8 +30,50 @@ SMOOTH = [
 KINKED = [t.Absolute(), t.Quantile(0.3), t.EpsilonInsensitive(0.2), t.Hinge()]
 
 
+class Case(NamedTuple):
+    """A problem as it is written down: data, terms, weights and the point to judge."""
+
+    loss: Any
+    penalty: Any
+    X: Array
+    y: Array
+    s: Array
+    w: Array
+    b: Any
+    intercept: str = "free"  # | "none" | "penalised"
+    scale: float = 1.0
+    dual: Array | None = None
+
+
 def name(value: Any) -> str | None:
     return f"{type(value).__name__}{tuple(value)}" if isinstance(value, tuple) else None
+
+
+def levels(penalty: Any) -> tuple[float, float]:
+    """(l1, l2) of l1·‖w‖₁ + ½·l2·‖w‖²."""
+    if isinstance(penalty, t.L1):
+        return penalty.alpha, 0.0
+    if isinstance(penalty, t.L2):
+        return 0.0, penalty.alpha
+    if isinstance(penalty, t.ElasticNet):
+        return penalty.l1, penalty.l2
+    assert isinstance(penalty, t.NoPenalty)
+    return 0.0, 0.0
+
+
+def stated(case: Case) -> Problem:
+    """The kernel's problem."""
+    return problem(
+        *(case.loss, case.penalty, case.X, case.y, case.w, case.b, case.s),
+        free=case.intercept == "free",
+        constant=case.scale if case.intercept == "penalised" else 0.0,
+        dual=case.dual,
+    )
+
+
+def measured(case: Case) -> Gap:
+    """The kernel's gap."""
+    return gap.measure(stated(case))
 
 
 def make(
@@ -41,7 +85,7 @@ def make(
     n: int = 30,
     d: int = 3,
     weighted: bool = True,
-) -> Problem:
+) -> Case:
     """Random data and a random point for one objective."""
     rng = np.random.default_rng(seed)
     X = rng.normal(0.3, 1, (n, d))
@@ -50,7 +94,7 @@ def make(
     if k:
         y = np.argmax(X @ rng.normal(size=(d, k)) + rng.gumbel(size=(n, k)), axis=1)
         y[:k] = range(k)
-    elif isinstance(loss, MARGIN):
+    elif LOSSES[type(loss)].takes == "signs":
         y = np.where(f + rng.normal(size=n) > 0, 1.0, -1.0)
         y[:2] = 1, -1
     elif isinstance(loss, t.Poisson):
@@ -67,20 +111,21 @@ def make(
     if intercept == "none":
         b = np.zeros(k) if k else 0.0
     scale = 2.5 if intercept == "penalised" else 1.0
-    return Problem(loss, penalty, X, y, s, w, b, intercept, scale)
+    return Case(loss, penalty, X, y, s, w, b, intercept, scale)
 
 
-def primal(p: Problem, w: Array, b: Any) -> float:
+def primal(p: Case, w: Array, b: Any) -> float:
     """P(w, b), written down once more."""
     z = p.X @ w + b
     losses = LOSSES[type(p.loss)].value(p.loss, p.y, z)
-    value = float(p.s @ losses / p.s.sum()) + penalty_value(p.penalty, w)
+    omega = PENALTIES[type(p.penalty)].value
+    value = float(p.s @ losses / p.s.sum()) + omega(p.penalty, w)
     if p.intercept == "penalised":
-        value += penalty_value(p.penalty, np.asarray(b) / p.scale)
+        value += omega(p.penalty, np.atleast_1d(b) / p.scale)
     return value
 
 
-def unravel(p: Problem, x: Array) -> tuple[Array, Any]:
+def unravel(p: Case, x: Array) -> tuple[Array, Any]:
     """(p, q, b) as (w, b)."""
     m = p.w.size
     w = (x[:m] - x[m : 2 * m]).reshape(p.w.shape)
@@ -91,17 +136,18 @@ def unravel(p: Problem, x: Array) -> tuple[Array, Any]:
     return w, b if p.w.ndim == 2 else float(b[0])
 
 
-def smooth_optimum(p: Problem) -> tuple[Array, Any, float]:
+def smooth_optimum(p: Case) -> tuple[Array, Any, float]:
+    """(w, b) and P there, by L-BFGS-B on w = p − q with p, q ≥ 0."""
     k = p.w.shape[1] if p.w.ndim == 2 else 1
     m, extra = p.w.size, {"none": 0, "free": k, "penalised": 2 * k}[p.intercept]
-    l1, l2 = split_penalty(p.penalty)
+    l1, l2 = levels(p.penalty)
     f = LOSSES[type(p.loss)]
 
     def value(x: Array) -> tuple[float, Array]:
         w, b = unravel(p, x)
         z = p.X @ w + b
         total = p.s.sum()
-        u = f.derivative(p.loss, p.y, z)
+        u = f.slope(p.loss, p.y, z)
         su = (p.s * u.T).T / total
         gw = (p.X.T @ su + l2 * w).ravel()
         gb = np.atleast_1d(su.sum(axis=0))
