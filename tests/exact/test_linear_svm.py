@@ -12,11 +12,12 @@ import certus
 from certus import terms as t
 from certus.base import UncertifiedWarning
 from certus.certificate import Evidence, Status, Strength
+from certus.evidence import LinearWitness
 from certus.linear import LinearSVC, LinearSVR, LogisticRegression
 from certus.optimize import RobbinsMonro, gradient_descent, subgradient_descent
 from certus.terms import L2, Hinge
 from certus.verify import check, judge
-from certus.verify.formulas import LOSSES
+from certus.verify.kernel.losses import LOSSES
 
 FREE = {"intercept_scaling": np.inf}
 
@@ -133,7 +134,7 @@ def test_no_hard_margin_is_refused_with_coinciding_combinations(fit_intercept):
     found = model.certificate_
     assert found.status is Status.NO_MINIMISER
     assert found[found.primary].strength is Strength.REFUSED
-    a = found.evidence.arrays["combination"]
+    a = found.evidence.witness.combination
     assert a.min() >= 0 and a.sum() > 0
     np.testing.assert_allclose((a * y) @ X, 0, atol=1e-12)
     if fit_intercept:
@@ -214,7 +215,7 @@ def test_slack_hinge_and_dual_forms_agree(level):
     np.testing.assert_allclose(v / (level * n), model.coef_[0], rtol=1e-7, atol=1e-9)
     dual = a.mean() - v @ v / (2 * level * n * n)
     assert dual == pytest.approx(primal, rel=1e-9)
-    assert check((Hinge(), L2(level)), X, y, model.coef_[0]).value < 1e-6
+    assert check(model.coef_[0], None, (Hinge(), L2(level)), X, y).value < 1e-6
 
 
 @pytest.mark.catalog("CLS-34", "CLS-35", "CLS-38", "CLS-39")
@@ -322,7 +323,7 @@ def test_gradients_of_regularised_margin_losses(name):
         return level * w @ w / 2 + C * formulas.value(loss, labels, X @ w).sum()
 
     def gradient(w):
-        return level * w + C * formulas.derivative(loss, labels, X @ w) @ X
+        return level * w + C * formulas.slope(loss, labels, X @ w) @ X
 
     rng = np.random.default_rng(0)
     for _ in range(10):
@@ -333,7 +334,7 @@ def test_gradients_of_regularised_margin_losses(name):
         record = gradient_descent(lambda w: (value(w), gradient(w)), np.zeros(2))
         mean = (loss, t.L2(level / (C * len(y))))
         target = y if name == "logistic" else labels
-        assert check(mean, X, target, record.x).met
+        assert check(record.x, None, mean, X, target).met
 
 
 # -- exactness ------------------------------------------------------------------------
@@ -432,10 +433,8 @@ def test_the_dual_point_is_evidence():
     X, y = clouds(7)
     model = LinearSVC(loss="hinge").fit(X, y)
     stated = model.certificate_.evidence
-    assert stated.arrays["dual"].shape == (len(y), 1)
-    forged = Evidence(
-        stated.kind, stated.terms, stated.params, {"dual": -stated.arrays["dual"]}
-    )
+    assert stated.witness.dual.shape == (len(y), 1)
+    forged = Evidence(stated.kind, witness=LinearWitness(-stated.witness.dual))
     assert judge(model, forged, X, y).met is False  # a bad witness proves nothing
 
 

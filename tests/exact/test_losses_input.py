@@ -77,7 +77,7 @@ def test_overflow_is_infinite_and_silent() -> None:
 
 def test_the_zero_one_loss_is_not_certified() -> None:
     with pytest.raises(ValueError, match="0-1 loss cannot be judged"):
-        check((t.ZeroOne(), t.L2(1.0)), np.eye(2), np.array([0, 1]), np.zeros(2))
+        check(np.zeros(2), None, (t.ZeroOne(), t.L2(1.0)), np.eye(2), [0, 1])
 
 
 # -- the figure -------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Quantile regression: against linear programmes, with many rows, with many columns."""
 
-from types import SimpleNamespace
+import copy
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from certus.certificate import Evidence
 from certus.convex import quantile as solver
 from certus.convex.interior import Kinked
 from certus.convex.newton import Rows
+from certus.evidence import LinearWitness
 from certus.linear import (
     QuantileRegressor,
     RobustRegressor,
@@ -169,18 +170,17 @@ def test_a_forged_dual_point_makes_no_fit_look_better() -> None:
     for forged in (
         np.zeros(80),
         1e6 * rng.normal(size=80),
-        -np.asarray(evidence.arrays["dual"]),
+        -np.asarray(evidence.witness.dual),
         np.full(80, np.nan),
     ):
-        other = Evidence(
-            evidence.kind, evidence.terms, evidence.params, {"dual": forged}
-        )
+        other = Evidence(evidence.kind, witness=LinearWitness(forged))
         found = judge(model, other, X, y)
         assert found.value >= honest - 1e-12
     best = programme(X, y, np.ones(80), 0.5, 0.05)
-    wrong = SimpleNamespace(coef_=np.zeros(3), intercept_=0.0)
-    for dual in (evidence.arrays["dual"], rng.uniform(-0.5, 0.5, 80)):
-        other = Evidence("linear", evidence.terms, evidence.params, {"dual": dual})
+    wrong = copy.deepcopy(model)
+    wrong.coef_, wrong.intercept_ = np.zeros(3), 0.0
+    for dual in (evidence.witness.dual, rng.uniform(-0.5, 0.5, 80)):
+        other = Evidence("linear", witness=LinearWitness(dual))
         found = judge(wrong, other, X, y)
         truth = pinball(wrong, X, y, np.ones(80), 0.5, 0.05) - best
         reference = np.mean(np.abs(y - np.median(y))) / 2

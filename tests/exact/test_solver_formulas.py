@@ -18,7 +18,7 @@ from certus.convex.design import Design
 from certus.convex.kernels import descend_columns, descend_gram
 from certus.convex.losses import apply_curvature, evaluate, mean_curvature
 from certus.convex.penalties import prox
-from certus.verify.formulas import LOSSES
+from certus.verify.kernel.losses import LOSSES
 
 Array = np.ndarray
 CLASSES = [t.Logistic(), t.Softmax(2), t.Softmax(5)]
@@ -49,7 +49,7 @@ def test_value_and_slope(loss: Any, seed: int, reach: float) -> None:
     found, formulas = evaluate(loss, y, z), LOSSES[type(loss)]
     expected = formulas.value(loss, y, flat)
     np.testing.assert_allclose(found.value, expected, rtol=1e-12, atol=1e-12)
-    slope = formulas.derivative(loss, y, flat).reshape(z.shape)
+    slope = formulas.slope(loss, y, flat).reshape(z.shape)
     np.testing.assert_allclose(found.slope, slope, rtol=1e-12, atol=1e-15)
 
 
@@ -64,7 +64,7 @@ def test_curvature_is_the_change_of_the_slope(loss: Any, seed: int) -> None:
 
     def slope(z: Array) -> Array:
         flat = z[:, 0] if isinstance(loss, t.Logistic) else z
-        return formulas.derivative(loss, y, flat).reshape(z.shape)
+        return formulas.slope(loss, y, flat).reshape(z.shape)
 
     expected = (slope(z + step * D) - slope(z - step * D)) / (2 * step)
     state = evaluate(loss, y, z).state

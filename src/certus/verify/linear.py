@@ -43,6 +43,7 @@ from certus.verify.slopes import chosen_dual
 from certus.verify.stated_linear import Statement as Statement
 
 Checked = tuple[list[Claim], Status, dict[str, Any]]
+Judged = tuple[list[Claim], Status, Array | None]
 
 READERS = stated_linear.READERS
 #: How a loss reads the targets of bare coefficients.
@@ -110,13 +111,19 @@ def _judge(
     problems: list[Problem],
     witness: LinearWitness,
     level: str,
-) -> tuple[list[Claim], Status, Array | None]:
+) -> Judged:
     row = losses.row_of(stated.loss)
-    p = problems[0]
+    bare = [each for each in problems if _is_bare(each)]
+    if 0 < len(bare) < len(problems):  # a level for each target, some of them zero
+        kept = [each for each in problems if not _is_bare(each)]
+        return _farther(
+            _judge(stated, rows, bare, witness, level),
+            _judge(stated, rows, kept, witness, level),
+        )
+    p, none = problems[0], bool(bare)
     objective = describe(stated, p.penalty)
     omega = penalties.row_of(p.penalty)
     free = omega.free(p.penalty, p.w)
-    none = bool(np.all(free)) if free.size else isinstance(p.penalty, t.NoPenalty)
     likelihood = row.takes != "numbers" and row.bend != "kink"
     for each in problems if row.convex else []:
         refusal = _no_minimum(each, witness, none, level, objective)
@@ -143,13 +150,28 @@ def _judge(
     return _worst(GAP, stated, problems, level)
 
 
+def _is_bare(p: Problem) -> bool:
+    """Whether nothing is penalised."""
+    free = penalties.row_of(p.penalty).free(p.penalty, p.w)
+    return bool(np.all(free)) if free.size else isinstance(p.penalty, t.NoPenalty)
+
+
+def _farther(first: Judged, second: Judged) -> Judged:
+    """Both parts of a model, the one that is farther from solved first."""
+    order = (Status.SOLVED, Status.UNDECIDED, Status.TOL_NOT_REACHED)
+    rank = [order.index(s) if s in order else 3 for s in (first[1], second[1])]
+    if rank[1] > rank[0]:
+        first, second = second, first
+    return [*first[0], *second[0]], first[1], None
+
+
 def _worst(
     words: Wording,
     stated: Statement,
     problems: list[Problem],
     level: str,
     positive: bool = False,
-) -> tuple[list[Claim], Status, Array | None]:
+) -> Judged:
     probe: Array | None = direction(problems[0].space.width)
     found, probed = [], None
     for p in problems:
@@ -218,7 +240,7 @@ def _stationary(
     witness: LinearWitness,
     objective: str,
     level: str,
-) -> tuple[list[Claim], Status, Array | None]:
+) -> Judged:
     claims = [
         max(
             (gradient_claim(p, stated, objective) for p in problems),

@@ -8,6 +8,7 @@ evidence has no say in it. What cannot be stated is refused with a reason.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from inspect import getattr_static
 from typing import Any
 
 #: Reads a model's parameters into a statement, a NamedTuple of the room that judges it.
@@ -71,7 +72,9 @@ def state(model: Any, readers: Mapping[str, Reader]) -> Any:
             f"certify knows scikit-learn's {known}",
         )
     for name in _ANSWERS:
-        if getattr(type(model), name, None) is not getattr(cls, name, None):
+        # Not getattr: a method that exists under a condition is a new one each time.
+        own, known = (getattr_static(each, name, None) for each in (type(model), cls))
+        if own is not known:
             raise Refusal(
                 f"{type(model).__name__} has a {name} of its own, so that what is "
                 f"known of {cls.__name__} says nothing about its answers",

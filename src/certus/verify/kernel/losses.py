@@ -159,6 +159,7 @@ def stationary(
 
 
 def _log_odds(mean: float, top: float) -> float:
+    mean = min(max(mean, 0.0), top)  # a rounded mean may lie outside
     with np.errstate(divide="ignore"):
         return float(np.log(mean) - np.log(top - mean))
 
@@ -296,7 +297,7 @@ _RESIDUAL: dict[type, LossRow] = {
         _tukey_value,
         _tukey_slope,
         lambda _, y, u: np.zeros(np.shape(u)),
-        _tukey_value,
+        lambda term, y, z, u: _tukey_value(term, y, z),
         lambda _, y: (0.0, 0.0),
         _tukey_curvature,
         smooth=lambda _: 1.0,
