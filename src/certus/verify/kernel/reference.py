@@ -21,7 +21,16 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def least_constant(p: Problem) -> float:
-    """A lower bound of P of the best model that ignores X, or of P(0, 0)."""
+    """A lower bound of P of the best model that ignores X, or of P(0, 0).
+
+    Zero where it overflows: nothing is a share of that.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = _least(p)
+    return found if math.isfinite(found) else 0.0
+
+
+def _least(p: Problem) -> float:
     if losses.row_of(p.loss).takes == "signs":
         p = _two_rows(p)
     if isinstance(p.loss, t.Squared) and p.free and p.y.ndim == 1:
@@ -50,7 +59,8 @@ def _two_rows(p: Problem) -> Problem:
 def _variance(p: Problem) -> float:
     """½·mean (y − mean y)², less what the rounded mean and its sum may add."""
     off = p.y - gap.mean(p, p.y)
-    lost = (48 * UNIT * float(np.abs(p.y).max())) ** 2
+    lost = 48 * UNIT * float(np.abs(p.y).max())
+    lost = lost * lost  # a power would raise where this overflows
     value = gap.mean(p, np.square(off)) / 2
     return value * (1 - 1e-9) - lost if value > 8 * lost else 0.0
 
@@ -105,11 +115,13 @@ def _between(p: Problem, best: float) -> Array | None:
 
 def _at_best(p: Problem) -> float | None:
     constant = p.space.constant
+    if not (p.free or constant):
+        return None  # nothing to choose: P(0, 0)
     if constant:
         x = _penalised(p)
         bare = _without_columns(p, np.array([x]), p.b, constant)
         return _lower(bare._replace(dual=_between(bare, constant * x)))
-    best = losses.row_of(p.loss).best(p.loss, p.y, p.space.s) if p.free else 0.0
+    best = losses.row_of(p.loss).best(p.loss, p.y, p.space.s)
     if not math.isfinite(best):
         return None
     bare = _without_columns(p, np.zeros(0), np.array([best]), 0.0)
