@@ -30,7 +30,15 @@ import scipy.sparse as sp
 from rich.console import Console
 from scipy.special import logsumexp
 
-from benchmarks import clustering, factors, machines, networks, ratings, texts
+from benchmarks import (
+    clustering,
+    factors,
+    machines,
+    networks,
+    penalties,
+    ratings,
+    texts,
+)
 from benchmarks.peers import Fit, Problem, quietly
 from benchmarks.report import write_table
 from benchmarks.rows import ROWS, Contender, Row
@@ -40,6 +48,7 @@ from certus.terms import L1, L2, Logistic, Squared
 LONG_FIT = 10.0
 EVERY: tuple[Row, ...] = (
     *ROWS,
+    *penalties.ROWS,
     *machines.ROWS,
     *clustering.ROWS,
     *factors.ROWS,
@@ -65,7 +74,9 @@ def measured_gap(p: Problem, fit: Fit, gap: float) -> float:
 
     def one(terms: Any, coef: Any) -> float:
         found = check(
-            terms, p.X, p.y, coef, fit.intercept, fit_intercept=p.fit_intercept, tol=gap
+            *(coef, fit.intercept, terms, p.X, p.y),
+            fit_intercept=p.fit_intercept,
+            tol=gap,
         )
         return float(found.value)
 
