@@ -159,7 +159,7 @@ class _Compilation(events.Listener):
 
 def _is_ours(event: Any) -> bool:
     function = getattr(event.data["dispatcher"], "py_func", None)
-    return getattr(function, "__module__", "").partition(".")[0] == "certus"
+    return str(getattr(function, "__module__", None)).partition(".")[0] == "certus"
 
 
 _compilation = _Compilation()
