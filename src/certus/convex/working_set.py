@@ -48,12 +48,6 @@ class WorkingSet:
         return None if self._gram is None else self._gram[:k, :k]
 
     @property
-    def buffer(self) -> Array:
-        """Contiguous rows that begin with those of ``G``."""
-        assert self._gram is not None
-        return self._gram
-
-    @property
     def rows(self) -> Array:
         """Contiguous rows to descend along, which begin with those of ``G``.
 
