@@ -193,7 +193,7 @@ def _measure(
     words: Wording, p: Problem, probe: Array | None, positive: bool, tol: float
 ) -> tuple[Found, Array]:
     """A rough look first: cheap bounds of sparse columns, small repairs charged."""
-    p.space.rough = True
+    p.space.rough = words is GAP  # elsewhere norms are divided by
     found, probed = _once(words, p, probe, positive)
     if p.space.rough and not found.value <= tol:
         p.space.rough = False

@@ -260,8 +260,11 @@ def pulled_back(p: Problem, seen: Seen, found: Repair, n: int) -> tuple[Array, A
     v = (seen.V @ found.mixture).reshape(p.w.shape)
     size = _sizes(p, seen.B) @ np.abs(found.mixture)
     slip = gamma(p.space.depth + 64) * size + 2 * found.share * np.asarray(found.moves)
+    # Products su may vanish before they meet an entry, at most N/√(s_min/Σs) in size.
+    slip = slip + n * TINY / math.sqrt(p.space.s.min()) / math.sqrt(p.space.total)
     error = np.multiply.outer(p.space.norms, slip).reshape(p.w.shape)
-    return v, np.asarray(error + 4 * UNIT * np.abs(v) + 2 * n * TINY)
+    lost = 2 * n * TINY * max(1.0, 1 / p.space.total)
+    return v, np.asarray(error + 4 * UNIT * np.abs(v) + lost)
 
 
 def _assemble(

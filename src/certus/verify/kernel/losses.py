@@ -360,10 +360,10 @@ def _modified_huber_excess(_: Any, y: Array, z: Array, q: Array) -> Array:
     return (h - q / 2) ** 2 + (2 * h - q) * (m - h)
 
 
-def _two_shares(q: Array, z: Array) -> Both:
-    """kl(q‖p) + kl(1−q‖1−p) for p = 1/(1 + e⁻ᶻ)."""
+def _two_shares(q: Array, rest: Array, z: Array) -> Both:
+    """kl(q‖p) + kl(rest‖1−p) for p = 1/(1 + e⁻ᶻ), rest = 1 − q."""
     first, a = kl(q, expit(z), lambda rows: -np.logaddexp(0.0, -z[rows]))
-    second, b = kl(1 - q, expit(-z), lambda rows: -np.logaddexp(0.0, z[rows]))
+    second, b = kl(rest, expit(-z), lambda rows: -np.logaddexp(0.0, z[rows]))
     return first + second, a + b
 
 
@@ -411,7 +411,7 @@ _MARGIN: dict[type, LossRow] = {
         lambda _, y, z: np.logaddexp(0.0, -y * z),
         lambda _, y, z: expit(-y * z),
         lambda _, q: xlogy(q, q) + xlogy(1 - q, 1 - q),
-        lambda _, y, z, q: _two_shares(q, -y * z),
+        lambda _, y, z, q: _two_shares(q, 1 - q, -y * z),
         1.0,
         _margin_curvature,
         lambda _, y, s: _log_odds((1 + _mean(y, s)) / 2, 1.0),
@@ -479,7 +479,7 @@ _MARGIN: dict[type, LossRow] = {
 
 
 def _binomial_value(term: t.Binomial, y: Array, z: Array) -> Array:
-    return _two_shares(y / term.trials, z)[0] * term.trials
+    return _binomial_excess(term, y, z, y)[0]
 
 
 def _binomial_conjugate(term: t.Binomial, y: Array, u: Array) -> Array:
@@ -490,8 +490,8 @@ def _binomial_conjugate(term: t.Binomial, y: Array, u: Array) -> Array:
     return _within(value, u + y, (0.0, n))
 
 
-def _binomial_excess(term: t.Binomial, y: Array, z: Array, q: Array) -> Both:
-    found, noise = _two_shares(q, z)
+def _binomial_excess(term: t.Binomial, y: Array, z: Array, m: Array) -> Both:
+    found, noise = _two_shares(m / term.trials, (term.trials - m) / term.trials, z)
     return term.trials * found, term.trials * noise
 
 
@@ -543,10 +543,10 @@ _LIKELIHOOD: dict[type, LossRow] = {
         lambda term, y, z: term.trials * expit(z) - y,
         _binomial_conjugate,
         _binomial_excess,
-        lambda term, y, z: expit(z),
-        lambda term, y: y / term.trials,
-        lambda term, y, q: term.trials * q - y,
-        lambda term, y, u: np.clip((u + y) / term.trials, 0.0, 1.0),
+        lambda term, y, z: np.minimum(term.trials * expit(z), term.trials),
+        lambda term, y: np.asarray(y, dtype=float),
+        lambda term, y, m: m - y,
+        lambda term, y, u: np.clip(u + y, 0.0, term.trials),
         lambda term, y: (-y, term.trials - y),
         lambda term, y, z: term.trials * expit(z) * expit(-z),
         lambda term, y, s: _log_odds(_mean(y, s), term.trials),

@@ -130,8 +130,9 @@ def weights(sample_weight: Any, n: int) -> Weights:
 
 
 def _in_range(s: Array, power: int) -> Weights:
+    # Near 1, so that products with small numbers do not vanish.
     top = math.frexp(float(s.max()))[1]
-    if abs(top) < 400:
+    if abs(top) < 40:
         return Weights(s, power)
     return Weights(np.ldexp(s, -top), power + top)
 

@@ -40,7 +40,9 @@ def _least(p: Problem) -> float:
         best = _entropy(p)
     elif p.y.ndim == 2:
         columns = [p._replace(y=column, w=p.w[:, 0], b=p.b[:1]) for column in p.y.T]
-        return math.fsum(least_constant(each) for each in columns)
+        # A target that is constant adds nothing where others are not.
+        known = [x for x in map(_at_best, columns) if x is not None]
+        best = math.fsum(known) if known else None
     else:
         best = _at_best(p)
     if best is None:

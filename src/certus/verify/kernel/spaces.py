@@ -199,7 +199,8 @@ class Linear:
             out = np.asarray(self.sparse.T @ SB)
             out[self.full] = V
         if self.constant:
-            out = np.vstack([out, self.constant * SB.sum(axis=0)])
+            sums = np.ascontiguousarray(SB.T).sum(axis=1)  # pairwise
+            out = np.vstack([out, self.constant * sums])
         return out
 
     # -- column norms ----------------------------------------------------------
