@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 _WHERE = {
     "audit": "report",
     "certify": "verify",
+    "check": "verify",
     "compare": "selection",
     "load": "persist",
     "save": "persist",

@@ -100,7 +100,8 @@ class Claim:
     value, target : float or None
         The number, and what was asked for.
     met : bool or None
-        Whether ``value`` is within ``target``; None where nothing is promised.
+        Whether ``value`` is within ``target``; None where nothing is promised, and
+        where rounding is too large to tell.
     objective : str
         The formula the number speaks about, with its normalisation.
     theorem : str
@@ -110,7 +111,8 @@ class Claim:
     delta : float or None
         Failure probability of a STATISTICAL claim.
     allowance : float
-        Rounding granted, in the units of ``value``.
+        What rounding may have done: a bound that is part of ``value``, added to what
+        was computed.
     detail : str
         The claim as a sentence.
     fix : str

@@ -89,7 +89,7 @@ class GeneralizedLinearModel(RegressorMixin, LikelihoodModel):
     ``duality_gap`` (PROVED) with ``alpha > 0``, relative to the best constant model.
     Without a penalty: Gaussian ``backward_error`` (PROVED), Laplace ``backward_gap``
     (PROVED), the others ``stationarity`` (MEASURED), or REFUSED with a direction as
-    witness where the likelihood has no maximum. Two passes over the data.
+    witness where the likelihood has no maximum. One or two passes over the data.
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ class PoissonRegressor(RegressorMixin, LikelihoodModel):
     -----------
     ``duality_gap`` (PROVED) with ``alpha > 0``, relative to the best constant model.
     With ``alpha=0`` ``stationarity`` (MEASURED), or REFUSED with a direction as witness
-    where no minimiser exists: a cell of zero counts. Two passes over the data.
+    where no minimiser exists: a cell of zero counts. One or two passes over the data.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ class ElasticNet(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
     Certificate
     -----------
     ``duality_gap`` (PROVED), relative to the best constant model; with ``alpha=0``
-    ``backward_error``. Costs two passes over the data.
+    ``backward_error``. Costs one pass over the data, a second if the target is missed.
 
     Parameters
     ----------
@@ -173,8 +173,8 @@ class Lasso(ElasticNet):
 
     Certificate
     -----------
-    ``duality_gap`` (PROVED), relative to the best constant model. Costs two passes over
-    the data.
+    ``duality_gap`` (PROVED), relative to the best constant model. Costs one pass over
+    the data, a second if the target is missed.
 
     Parameters
     ----------

@@ -52,8 +52,8 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
 
     Certificate
     -----------
-    ``backward_error`` (PROVED): w is the exact solution for an X changed by that share.
-    Costs two passes over the data.
+    ``backward_error`` (PROVED): the model is exact for data in which every column, and
+    y, is changed by at most that share. Costs one pass over the data for each target.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ class Ridge(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
     Certificate
     -----------
     ``duality_gap`` (PROVED), relative to the best constant model; with ``alpha=0``
-    ``backward_error``. Costs two passes over the data.
+    ``backward_error``. Costs one pass over the data for each target.
 
     Parameters
     ----------

@@ -94,7 +94,8 @@ class LogisticRegression(Summarised, ClassifierMixin, ProbabilisticClassifier):
     -----------
     ``duality_gap`` (PROVED), relative to the best constant model. With ``C=inf``
     ``stationarity`` (MEASURED), or REFUSED with a separating direction as witness where
-    the likelihood has no maximum. Costs two passes over the data.
+    the likelihood has no maximum. Costs one pass over the data, two with ``C=inf`` or
+    if the target is missed.
 
     Parameters
     ----------

@@ -46,8 +46,8 @@ class QuantileRegressor(RegressorMixin, LinearRegressorBase):
 
     Certificate
     -----------
-    ``duality_gap`` (PROVED) with the dual point as evidence, relative to the best
-    constant; with ``alpha=0`` ``backward_gap`` (PROVED). Costs two passes.
+    ``duality_gap`` (PROVED) with the dual point as witness, relative to the best
+    constant; with ``alpha=0`` ``backward_gap`` (PROVED). One pass over the data, or two.
 
     Parameters
     ----------

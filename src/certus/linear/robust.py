@@ -48,9 +48,10 @@ class RobustRegressor(RegressorMixin, LinearRegressorBase):
 
     Certificate
     -----------
-    absolute and Huber: ``duality_gap`` (PROVED) with a dual point as evidence, or
+    absolute and Huber: ``duality_gap`` (PROVED) with a dual point as witness, or
     ``backward_gap`` (PROVED) without a penalty. Tukey, which is not convex:
-    ``stationarity`` (MEASURED), at level full also ``curvature``. Two passes.
+    ``stationarity`` (MEASURED), at level full also ``curvature``. One or
+    two passes over the data.
 
     Parameters
     ----------

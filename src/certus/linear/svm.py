@@ -54,10 +54,10 @@ class LinearSVC(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
 
     Certificate
     -----------
-    ``duality_gap`` (PROVED), the dual point as evidence; relative to the loss of w = 0,
-    for the hard margin to ½‖w‖². Where no hard margin exists: REFUSED, with convex
-    combinations of the two classes that are the same point as witness. Costs two passes
-    over the data. A step of the solver costs two passes and the Gram matrix of the rows
+    ``duality_gap`` (PROVED), the dual point as witness; relative to the best constant
+    model, for the hard margin to ½‖w‖². Where no hard margin exists: REFUSED, with
+    convex combinations of the two classes that are the same point as witness. Costs one
+    pass over the data for each problem. A step of the solver costs two passes and the Gram matrix of the rows
     near the margin.
 
     Parameters
@@ -194,8 +194,8 @@ class LinearSVR(RegressorMixin, LinearRegressorBase):
 
     Certificate
     -----------
-    ``duality_gap`` (PROVED), the dual point as evidence, relative to the loss of w = 0.
-    Costs two passes over the data.
+    ``duality_gap`` (PROVED), the dual point as witness, relative to the best constant
+    model. Costs one pass over the data.
 
     Parameters
     ----------

@@ -1,8 +1,10 @@
-"""The verifier: small, plain NumPy float64, with its own formulas.
+"""The verifier: plain NumPy float64, with its own readers and formulas.
 
-It imports no solver, no estimator family and no compiled kernel. From the fitted
-parameters, the evidence and the data it recomputes each claim; a bug in a solver, a
-stale kernel or swapped data can make a certificate fail, never lie.
+It imports no solver, no estimator family and no compiled kernel, and they import
+nothing of it but the names below. What a model minimises it reads from the model's
+public parameters; from its attributes, a witness and the data it recomputes each claim.
+A bug in a solver, a stale kernel or swapped data can make a certificate fail, never
+lie.
 """
 
 from __future__ import annotations
@@ -155,8 +157,8 @@ def certify(
     sample_weight : array-like, optional
         The weights used in ``fit``.
     level : {"quick", "full"}
-        ``"quick"`` takes at most two passes over the data; ``"full"`` may cost as much
-        as a fit.
+        ``"quick"`` takes one pass over the data for most linear models, a few for
+        others; ``"full"`` may cost as much as a fit.
     sensitive : array-like, optional
         The attribute, for models of :mod:`certus.fairness` that were fitted with it: no
         model keeps it.
