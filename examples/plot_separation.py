@@ -26,7 +26,7 @@ print(model.certificate_)
 # The witness is part of the certificate's evidence: coefficients and, in the last
 # row, the intercept. It is checked here by hand: every margin is positive.
 
-direction = model.certificate_.evidence.arrays["direction"].ravel()
+direction = model.certificate_.evidence.witness.direction.ravel()
 w, b = direction[:2], direction[2]
 margins = y * (X @ w + b) / np.linalg.norm(w)
 print(f"smallest margin {margins.min():.3f}, over {len(y)} rows")

@@ -47,7 +47,7 @@ class QuantileRegressor(RegressorMixin, LinearRegressorBase):
     Certificate
     -----------
     ``duality_gap`` (PROVED) with the dual point as witness, relative to the best
-    constant; with ``alpha=0`` ``backward_gap`` (PROVED). One pass over the data, or two.
+    constant; with ``alpha=0`` ``backward_gap`` (PROVED). One or two passes.
 
     Parameters
     ----------

@@ -57,8 +57,8 @@ class LinearSVC(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
     ``duality_gap`` (PROVED), the dual point as witness; relative to the best constant
     model, for the hard margin to ½‖w‖². Where no hard margin exists: REFUSED, with
     convex combinations of the two classes that are the same point as witness. Costs one
-    pass over the data for each problem. A step of the solver costs two passes and the Gram matrix of the rows
-    near the margin.
+    pass over the data for each problem. A step of the solver costs two passes and the
+    Gram matrix of the rows near the margin.
 
     Parameters
     ----------

@@ -1,0 +1,49 @@
+"""The pages of the documentation show code that is there."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SHOWN = re.compile(
+    r"literalinclude(?:\}|::) (\S+)\n((?: *:[a-z-]+:.*\n)*)", flags=re.MULTILINE
+)
+PAGES = [
+    page
+    for page in sorted((ROOT / "docs").rglob("*"))
+    if page.suffix in (".md", ".rst")
+    and not {"_build", "generated", "auto_examples"} & set(page.parts)
+    and SHOWN.search(page.read_text(encoding="utf-8"))
+]
+
+
+def names(path: Path) -> set[str]:
+    """Functions and classes of a module, and the methods of these."""
+    found = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+            inner = node.body if isinstance(node, ast.ClassDef) else []
+            found |= {
+                f"{node.name}.{part.name}"
+                for part in inner
+                if isinstance(part, ast.FunctionDef)
+            }
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+def test_the_code_shown_is_there(page: Path) -> None:
+    for shown, options in SHOWN.findall(page.read_text(encoding="utf-8")):
+        if "generated" in shown:  # written when the documentation is built
+            continue
+        path = (page.parent / shown).resolve()
+        assert path.exists(), f"{page.name} shows {shown}"
+        given = dict(re.findall(r":([a-z-]+): (.*)", options))
+        if "pyobject" in given:
+            assert given["pyobject"] in names(path), f"{page.name}: {given['pyobject']}"
+        text = path.read_text(encoding="utf-8")
+        for option in ("start-at", "end-at", "start-after", "end-before"):
+            assert given.get(option, "").strip('"') in text, f"{page.name}: {option}"
