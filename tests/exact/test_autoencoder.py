@@ -168,3 +168,34 @@ def test_beyond_two_thousand_rows_and_columns_the_optimum_is_refused(monkeypatch
     model = LinearAutoencoder(3).fit(X)
     assert model.certificate_[model.certificate_.primary].strength is Strength.REFUSED
     assert subspace_angles(model.decoder_, leading(X, 3)[1]).max() < 1e-4
+
+
+def test_the_problem_is_what_the_parameters_say():
+    X = rows()
+    model = LinearAutoencoder(3).fit(X)
+    assert model.set_params(n_components=4) is model
+    found = certus.certify(model, X)
+    assert found.met is False
+    assert found.primary == "parts"
+    with pytest.raises(ValueError, match="takes no sample_weight"):
+        certus.certify(model, X, sample_weight=np.ones(len(X)))
+
+
+def test_rounding_is_added_and_may_decide():
+    X = rows()
+    model = LinearAutoencoder(3, tol=1e-10).fit(X)
+    claim = model.certificate_["loss_excess"]
+    assert 0 < claim.allowance < claim.value <= 1e-10
+    model.decoder_ = leading(X, 3)[1]
+    model.encoder_ = model.decoder_.T
+    found = certus.certify(model.set_params(tol=1e-16), X)
+    assert found.met is None
+    assert found.status is Status.UNDECIDED
+    assert "rounding alone" in found["loss_excess"].detail
+
+
+def test_a_stated_loss_is_not_taken_for_granted():
+    X = rows()
+    model = LinearAutoencoder(3).fit(X)
+    model.loss_ *= 1 + 1e-6
+    assert certus.certify(model, X)["reported_loss"].met is False

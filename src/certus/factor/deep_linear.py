@@ -27,7 +27,7 @@ from certus.base import (
     validate_data,
 )
 from certus.callbacks import Monitor
-from certus.certificate import Evidence, Status
+from certus.certificate import Evidence
 from certus.factor.deep_linear_training import Training, begin, carry_over, whiten
 from certus.factor.modes import draw_modes
 from certus.factor.moments import Array
@@ -161,11 +161,7 @@ class DeepLinearNetwork(MultiOutputMixin, RegressorMixin, Estimator):
         self.n_iter_ = training.steps
         self.history_ = monitor.history
         monitor.close(training.attributes())
-        fix = f"raise max_iter (now {self.max_iter})"
-        if status is Status.DIVERGED:
-            fix = f"lower learning_rate (now {self.learning_rate})"
-        evidence = Evidence("deep_linear", (), {"tol": float(self.tol), "fix": fix})
-        return Fitted(evidence, X, y, None, status)
+        return Fitted(Evidence("deep_linear"), X, y, None, status)
 
     def _dense_X_y(self, X: Any, y: Any) -> tuple[Any, Any, None]:
         X, y = validate_data(

@@ -130,8 +130,9 @@ class Training:
         """Descend until the excess is below ``tol``."""
         rate = float(model.learning_rate) / len(self.layers)
         size = self.problem.size or 1.0
-        # Below the rounding of the loss nothing can be seen.
-        goal = max(float(model.tol) * size, 1e-15 * size)
+        # Half of tol is left to the rounding, which the verifier adds. Below that of
+        # the loss nothing can be seen.
+        goal = max(0.5 * float(model.tol) * size, 1e-15 * size)
         status: Status | None = None
         try:
             for step in range(int(model.max_iter) + 1):

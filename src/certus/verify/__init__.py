@@ -33,6 +33,7 @@ from certus.verify import (
     kernel_machines,
     kmeans,
     linear,
+    linear_networks,
     mixture,
     neighbors,
     nonnegative,
@@ -56,7 +57,6 @@ from certus.verify.data import same_data
 from certus.verify.foreign import unwrap
 from certus.verify.foreign_common import sklearn_name
 from certus.verify.kernel import losses
-from certus.verify.linear_networks import check_autoencoder, check_deep_linear
 from certus.verify.robustness import (
     Proof,
     accuracy_claim,
@@ -97,9 +97,7 @@ _EARLY_FIX = {
 
 #: One checker per kind of evidence; families register nothing here.
 CHECKERS: dict[str, Callable[..., Checked]] = {
-    "autoencoder": check_autoencoder,
     "covariance_penalty": check_covariance_penalty,
-    "deep_linear": check_deep_linear,
     "penalised_network": measured_only.check_penalised_network,
     "refused": foreign.check_refused,
 }
@@ -117,6 +115,7 @@ ROOMS: tuple[Any, ...] = (
     kernel_machines,
     kmeans,
     linear,
+    linear_networks,
     measured_only,
     mixture,
     neighbors,

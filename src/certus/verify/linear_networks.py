@@ -5,6 +5,10 @@ layer, so the best one follows from Eckart and Young. For an autoencoder with k 
 between encoder and decoder the least loss is ½Σ_{i>k} λᵢ, with λ the eigenvalues of the
 covariance. For a network that maps x to y it is ½(tr S_yy − Σ_{i≤r} σᵢ²), with σ the
 singular values of Γ = S_yx S_xx^(−1/2).
+
+Rounding. An entry of the covariance S is off by at most γ·s_i s_j, so ‖E‖_F ≤ γ·tr S
+and the sum of its k largest eigenvalues by √k times that. Γ is found with a computed W
+in place of S_xx^(−1/2); WᵀSW = I + Δ raises what is explained by at most 1/(1 − ‖Δ‖).
 """
 
 from __future__ import annotations
@@ -15,173 +19,264 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus.certificate import Claim, Evidence, Status, Strength
-from certus.verify import data
-from certus.verify.claims import UNTELLABLE
-from certus.verify.covariance import EIGEN, EPS, Spread, covariance_about
+from certus.certificate import Claim, Status
+from certus.verify import data, stating
+from certus.verify.bounded import (
+    Number,
+    gamma,
+    length,
+    measured,
+    power_of_two,
+    proved,
+    refuse_weights,
+    verdict,
+    wrong_count,
+)
+from certus.verify.covariance import EIGEN, Spread, covariance_about
 from certus.verify.data import Array
+from certus.verify.deciding import refused
 
 #: Directions with less than this share of the largest variance are not searched.
 ABSENT = 1e-10
 #: Largest relative difference between a network's matrix and its layers' product.
 PRODUCT = 1e-9
-#: How far a stated loss may be off, as a share of the loss without factors.
-STATED = 1e-9
+#: How far a stated loss may be off, as a share of the loss without factors; and a
+#: stated mean, as a share of the mean deviation.
+STATED, SAME_MEAN = 1e-9, 1e-6
+ENCODED = "(1/2n) Σ‖(x − m) − DC(x − m)‖²"
+MAPPED = "(1/2n) Σ‖y − W_L…W₁x − b‖²"
 
 Checked = tuple[list[Claim], Status, dict[str, Any]]
 
 
-class Loss(NamedTuple):
-    """Loss here, the least there is (None if unknown), without any factor; rounding."""
+class Statement(NamedTuple):
+    """Widths between the ends, the target of the excess, and what helps."""
 
-    value: float
-    least: float | None
-    size: float
-    rounding: float
+    objective: str
+    widths: tuple[int, ...]
+    tol: float
+    fix: str
+
+
+def _autoencoder(model: Any) -> Statement:
+    fix = f"raise max_iter (now {model.max_iter}), or tol"
+    return Statement(ENCODED, (int(model.n_components),), stating.tol_of(model), fix)
+
+
+def _network(model: Any) -> Statement:
+    fix = (
+        f"raise max_iter (now {model.max_iter}), or lower learning_rate (now "
+        f"{model.learning_rate})"
+    )
+    widths = tuple(int(width) for width in model.hidden)
+    return Statement(MAPPED, widths, stating.tol_of(model), fix)
+
+
+READERS: dict[str, stating.Reader] = {
+    "LinearAutoencoder": _autoencoder,
+    "DeepLinearNetwork": _network,
+}
+
+
+class Loss(NamedTuple):
+    """Loss here, the most a model explains of it (None if unknown), size, gradient."""
+
+    value: Number
+    explained: Number | None
+    size: float  # the loss without factors
     gradient: float
     absent: int = 0  # directions of x that vary too little to be searched
+
+
+def check(
+    model: Any,
+    stated: Statement,
+    witness: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    level: str,
+) -> Checked:
+    """Judge layers, and what the model says of itself."""
+    refuse_weights(model, sample_weight)
+    X = data.as_matrix(X)
+    if stated.objective == ENCODED:
+        claims, marks = _check_autoencoder(model, stated, X)
+    else:
+        claims, marks = _check_network(model, stated, X, y)
+    if claims[0].value == math.inf and not claims[0].allowance:
+        return claims, Status.DIVERGED, marks
+    return claims, verdict(claims), marks
 
 
 # -- the autoencoder --------------------------------------------------------------
 
 
-def check_autoencoder(
-    model: Any, evidence: Evidence, X: Any, y: Any, sample_weight: Any, level: str
-) -> Checked:
-    """Judge encoder, decoder and mean. ``evidence.params``: tol, fix."""
-    X = data.as_matrix(X)
-    C = np.asarray(model.encoder_, dtype=np.float64)
-    D = np.asarray(model.decoder_, dtype=np.float64)
-    mean = np.asarray(model.mean_, dtype=np.float64)
-    d = X.shape[1]
+def _check_autoencoder(
+    model: Any, stated: Statement, X: Any
+) -> tuple[list[Claim], dict[str, Any]]:
+    C, D, mean = (
+        np.asarray(part, dtype=np.float64)
+        for part in (model.encoder_, model.decoder_, model.mean_)
+    )
+    n, d = X.shape
     if mean.shape != (d,) or C.shape[1:] != (d,) or D.shape != C.shape[::-1]:
         raise ValueError(f"X has {d} columns and the model was fitted on {len(mean)}.")
-    marks = data.fingerprint(X, np.zeros(len(X)), np.ones(len(X)))
-    objective = "(1/2n) Σ‖(x − m) − DC(x − m)‖²"
+    marks = data.fingerprint(X, np.zeros(n), np.ones(n))
     if not all(np.isfinite(part).all() for part in (C, D, mean)):
-        return [_diverged(objective, evidence)], Status.DIVERGED, marks
-    spread, shift = covariance_about(X, mean)
-    # In units of the mean deviation, as squares of S may be beyond the range.
-    unit = math.sqrt(float(spread.diagonal.mean())) or 1.0
-    spread, shift = spread.scaled(np.full(d, 1 / unit)), shift / unit
+        return [_diverged(stated)], marks
+    point, unit = _middle(X), power_of_two(float(np.abs(X).max()))
+    some = _varies(X)  # the others have no part in the covariance
+    spread, shift = covariance_about(X[:, some] * unit, point[some] * unit)
+    spread = spread.about_the_mean(shift)
+    point[some] += shift / unit
+    found = _autoencoder_loss(spread, C[:, some], D, some, n)
     eps = float(np.finfo(np.asarray(model.encoder_).dtype).eps)
-    found = _autoencoder_loss(spread, shift, C, D, len(X), eps * mean / unit)
-    claims = [_excess_claim(found, objective, evidence), _gradient_claim(found)]
-    stated = float(getattr(model, "loss_", found.value * unit**2)) / unit / unit
-    claims.append(_stated_claim(found, stated, eps))
-    claims.sort(key=lambda claim: claim.met is not False)  # what is missed leads
-    return claims, _status(claims[0]), marks
+    claims = [_excess_claim(found, stated), _stated_claim(model, found, unit, eps)]
+    deviation = math.sqrt(2 * found.size / d) / unit or 1.0
+    claims.append(_mean_claim(mean, point, deviation, eps, n))
+    if len(C) != stated.widths[0]:
+        claims.append(wrong_count("numbers in its code", len(C), stated.widths[0]))
+    return [*claims, _gradient_claim(found)], marks
 
 
-def _autoencoder_loss(
-    S: Spread, shift: Array, C: Array, D: Array, n: int, cast: Array
-) -> Loss:
+def _autoencoder_loss(S: Spread, C: Array, D: Array, some: Array, n: int) -> Loss:
     SC = S.times(C.T)
-    inner, outer = C @ SC, D.T @ D
-    total, cross = float(S.diagonal.sum()), float(np.einsum("ij,ij->", D, SC))
-    kept = float(np.sum(outer * inner))
-    value = 0.5 * (total - 2 * cross + kept)
-    d, k = D.shape
-    centred = S.about_the_mean(shift)
-    size = 0.5 * float(centred.diagonal.sum())
-    rounding = EPS * (16 + d) * (total + 2 * abs(cross) + kept)
-    rounding += float(cast @ cast)  # what rounding has cost the mean itself
-    least = None
-    if min(n, d) <= EIGEN:
-        values = centred.eigen()[0]
-        least = 0.5 * max(0.0, 2 * size - float(values[:k].sum()))
-    slope = outer @ SC.T - S.times(D).T
-    gradient = math.hypot(float(np.linalg.norm(slope)), _norm(D @ inner - SC))
-    return Loss(value, least, size, rounding, gradient)
+    inner, outer, code = C @ SC, D.T @ D, C @ C.T
+    total = float(S.diagonal.sum())
+    cross = float((D[some] * SC).sum(axis=0).sum())
+    kept = float((outer * inner).sum(axis=0).sum())
+    (d, k), large = D.shape, float(np.linalg.norm(S.matrix)) if S.formed else total
+    # ½tr((I − P)ᵀ(I − P)E) for P = DC, and products with S, C and D in float64.
+    P = math.sqrt(abs(float(np.vdot(outer, code))))
+    PP = math.sqrt(abs(float(np.vdot(outer @ code, (outer @ code).T))))
+    rounding = S.share * total * (2 + 2 * P + PP) / 2
+    g, of_C, of_D = gamma(2 * d + 2 * k + 8), length(C), length(D)
+    rounding += g * large * of_C * (of_D + of_C * length(outer))
+    rounding += g * (of_D**2 * length(inner) + abs(cross) + kept + total)
+    value = Number((total - 2 * cross + kept) / 2, rounding)
+    explained = None
+    if min(n, len(some)) <= EIGEN:
+        values, off = S.bounds()
+        slack = gamma(k + 4) * total + math.sqrt(k) * off
+        explained = Number(float(values[:k].sum()) / 2, slack / 2)
+    slope = outer @ SC.T - S.times(D[some]).T
+    back = D @ inner
+    back[some] -= SC
+    gradient = math.hypot(length(slope), length(back))
+    return Loss(value, explained, total / 2, gradient)
+
+
+def _stated_claim(model: Any, found: Loss, unit: float, eps: float) -> Claim:
+    """Whether the loss that the model states is its own."""
+    size = found.size if found.size > 0 else 1.0
+    told = float(getattr(model, "loss_", math.inf)) * unit * unit
+    off = abs(told - found.value.value) / size
+    same = "the loss stated is {}that of encoder and decoder"
+    return proved(
+        *("reported_loss", Number(off, found.value.rounding / size)),
+        *(max(STATED, 64 * eps), same.format("")),
+        missed=same.format("not "),
+        objective="|loss_ − loss| as a share of the loss without factors",
+        fix="fit again",
+    )
+
+
+def _mean_claim(mean: Array, point: Array, unit: float, eps: float, n: int) -> Claim:
+    """Whether m is the mean of the rows, as its precision allows."""
+    size = float(np.abs(point).max())
+    off = float(np.abs(mean - point).max()) / unit
+    return proved(
+        *("mean", Number(off, gamma(4) * (size / unit + math.sqrt(n)))),
+        *(max(SAME_MEAN, eps * size / unit), "m is the mean of the rows"),
+        missed=f"m lies {off:.2g} of the mean deviation from the mean of the rows",
+        objective="max |mⱼ − x̄ⱼ| as a share of the mean deviation",
+        fix="fit again",
+    )
 
 
 # -- networks from x to y ---------------------------------------------------------
 
 
-def check_deep_linear(
-    model: Any, evidence: Evidence, X: Any, y: Any, sample_weight: Any, level: str
-) -> Checked:
-    """Judge a network's matrix and layers. ``evidence.params``: tol, fix."""
-    X = data.as_matrix(X)
+def _check_network(
+    model: Any, stated: Statement, X: Any, y: Any
+) -> tuple[list[Claim], dict[str, Any]]:
     n, d = X.shape
     Y = data.numbers(y, n).reshape(n, -1)
     layers = [np.asarray(W, dtype=np.float64) for W in model.weights_]
-    coef = np.atleast_2d(np.asarray(model.coef_, dtype=np.float64))
+    P = np.atleast_2d(np.asarray(model.coef_, dtype=np.float64))
     b = np.atleast_1d(np.asarray(model.intercept_, dtype=np.float64))
-    if coef.shape != (Y.shape[1], d) or b.shape != (Y.shape[1],):
+    if P.shape != (Y.shape[1], d) or b.shape != (Y.shape[1],):
         raise ValueError(
             f"X has {d} columns and y {Y.shape[1]}; the model was fitted on "
-            f"{coef.shape[1]} and {coef.shape[0]}."
+            f"{P.shape[1]} and {P.shape[0]}."
         )
     marks = data.fingerprint(X, Y @ (1.0 + np.arange(Y.shape[1])), np.ones(n))
-    objective = "(1/2n) Σ‖y − W_L…W₁x − b‖²"
-    if not all(np.isfinite(part).all() for part in (coef, b, *layers)):
-        return [_diverged(objective, evidence)], Status.DIVERGED, marks
-    product, narrowest = _product_claim(layers, coef, np.asarray(model.coef_).dtype)
-    found = _network_loss(X, Y, coef, b, layers if product.met else [coef], narrowest)
-    claims = [_excess_claim(found, objective, evidence), product]
-    claims.append(_gradient_claim(found))
-    claims.sort(key=lambda claim: claim.met is not False)  # what is missed leads
-    return claims, _status(claims[0]), marks
+    if not all(np.isfinite(part).all() for part in (P, b, *layers)):
+        return [_diverged(stated)], marks
+    product = _product_claim(layers, P, np.asarray(model.coef_).dtype)
+    rank = min(*stated.widths, *P.shape)
+    found = _network_loss(X, Y, P, b, layers if product.met else [P], rank)
+    claims = [_excess_claim(found, stated), product]
+    if [len(W) for W in layers[:-1]] != list(stated.widths):
+        asked = sum(stated.widths) + len(Y[0])
+        claims.append(wrong_count("units", sum(map(len, layers)), asked))
+    return [*claims, _gradient_claim(found)], marks
 
 
-def _product_claim(layers: list[Array], coef: Array, dtype: Any) -> tuple[Claim, int]:
-    """Whether the matrix is the product of the layers, and their narrowest width."""
+def _product_claim(layers: list[Array], P: Array, dtype: Any) -> Claim:
+    """Whether the matrix is the product of the layers."""
     fits = all(a.shape[0] == b.shape[1] for a, b in pairwise(layers))
-    widths = [*(W.shape[0] for W in layers), coef.shape[1]]
-    off, size = math.inf, float(np.linalg.norm(coef)) or 1.0
-    if fits and (widths[-2], layers[0].shape[1]) == coef.shape:
+    off, rounding = math.inf, 0.0
+    if fits and (len(layers[-1]), layers[0].shape[1]) == P.shape:
         made = layers[0]
         for W in layers[1:]:
             made = W @ made
-        sizes = math.prod(float(np.linalg.norm(W)) for W in layers)
-        off = float(np.linalg.norm(made - coef)) / max(size, 1e-6 * sizes)
-    target = PRODUCT if dtype == np.float64 else 1e-4
-    met = off <= target
-    detail = (
-        f"the matrix is the product of {len(layers)} layers, narrowest {min(widths)}"
-    )
-    if not met:
-        detail = "the matrix is not the product of the layers"
-    claim = Claim(
-        "layers",
-        Strength.PROVED,
-        off,
-        target,
-        met,
+        sizes = math.prod(length(W) for W in layers)
+        size = max(length(P), 1e-6 * sizes) or 1.0
+        off = length(made - P) / size
+        rounding = gamma(sum(map(len, layers)) + 8) * (sizes / size + 1)
+    return proved(
+        *("layers", Number(off, rounding), PRODUCT if dtype == np.float64 else 1e-4),
+        f"the matrix is the product of {len(layers)} layers, narrowest "
+        f"{min(*map(len, layers), P.shape[1])}",
+        missed="the matrix is not the product of the layers",
         objective="‖W_L…W₁ − P‖ / ‖P‖",
-        detail=detail,
-        fix="" if met else "fit again",
+        fix="fit again",
     )
-    return claim, min(widths)
 
 
 def _network_loss(
-    X: Any, Y: Array, coef: Array, b: Array, layers: list[Array], rank: int
+    X: Any, Y: Array, P: Array, b: Array, layers: list[Array], rank: int
 ) -> Loss:
+    """All from the covariance of x and y together; the residual is y − Px − b."""
     n, d = X.shape
-    Z = data.dot(X, coef.T)
-    residual = Y - Z - b
-    value = 0.5 * float(np.sum(residual**2)) / n
-    centre = Y.mean(axis=0)
-    centred = Y - centre
-    size = 0.5 * float(np.sum(centred**2)) / n
-    # Losses of rounded residuals: 2|r|·δ with δ the rounding of products and sums.
-    magnitudes = np.abs(Y).max(axis=0) + np.abs(b) + np.abs(coef) @ data.magnitudes(X)
-    delta = EPS * (8 + d) * magnitudes
-    rounding = float(np.abs(residual).mean(axis=0) @ delta + delta @ delta)
-    mean = data.t_dot(X, np.full(n, 1.0 / n))
-    spread, shift = covariance_about(X, mean)
-    slope = np.outer(mean, residual.mean(axis=0)) - data.t_dot(X, residual / n)
-    gradient = _layers_gradient(layers, slope.T)
-    least, absent = None, 0
+    some = _varies(X)
+    u = np.array([power_of_two(float(size)) for size in np.abs(X).max(axis=0)])
+    v = power_of_two(float(np.abs(Y).max()))
+    point = np.append(_middle(X) * u, _middle(Y) * v)
+    M = np.hstack([-P / u * v, np.eye(len(P))])
+    both, kept = np.hstack([X * u, Y * v]), np.append(some, _varies(Y))
+    spread, shift = covariance_about(both[:, kept], point[kept])
+    spread = spread.about_the_mean(shift)
+    point[kept] += shift
+    T, s = spread.times(M[:, kept].T), np.sqrt(np.abs(spread.diagonal))
+    g = spread.share + gamma(2 * d + 2 * len(P) + 16)
+    reach = np.abs(M[:, kept]) @ s  # of the score of a row, in mean square
+    around = float((M[:, kept].T * T).sum(axis=0).sum())
+    left = M @ point - b * v
+    slip = g * (np.abs(M) @ np.abs(point) + np.abs(b * v) + reach)
+    rounding = float(g * reach @ reach / 2 + np.abs(left) @ slip + slip @ slip)
+    value = Number((around + float(left @ left)) / 2, rounding)
+    width = int(some.sum())
+    slope = np.zeros((len(P), d))
+    slope[:, some] = T[:width].T / u[some]
+    size = float(spread.diagonal[width:].sum()) / 2
+    gradient = _layers_gradient(layers, slope) * v
+    explained, absent = None, 0
     if min(n, d) <= EIGEN:
-        S = spread.about_the_mean(shift)
-        cross = data.t_dot(X, centred / n)  # d × p, as the columns of y are centred
-        cross -= np.outer(mean + shift, centred.mean(axis=0))
-        explained, lost, absent = _explained(S, cross, mean, rank)
-        least, rounding = max(0.0, size - 0.5 * explained), rounding + lost
-    return Loss(value, least, size, rounding + 8 * EPS * size, gradient, absent)
+        explained, absent = _explained(spread, width, rank)
+    return Loss(value, explained, size, gradient, absent)
 
 
 def _layers_gradient(layers: list[Array], slope: Array) -> float:
@@ -190,138 +285,93 @@ def _layers_gradient(layers: list[Array], slope: Array) -> float:
     for W in layers[:0:-1]:
         above.append(W.T @ above[-1])
     below = np.eye(layers[0].shape[1])
-    for W, left in zip(layers, above[::-1]):
-        total += _norm(left @ below.T) ** 2
+    for W, over in zip(layers, above[::-1]):
+        total += length(over @ below.T) ** 2
         below = W @ below
     return math.sqrt(total)
 
 
-def _explained(
-    S: Spread, cross: Array, mean: Array, rank: int
-) -> tuple[float, float, int]:
-    """Σσᵢ² over the largest ``rank`` singular values of Γ, the rounding in it.
+def _explained(S: Spread, d: int, rank: int) -> tuple[Number, int]:
+    """½Σσᵢ² over the largest ``rank`` of Γ, the rounding in it, and what was left out.
 
-    And how many directions were left out, beyond those that n rows cannot have.
+    With columns of variance one an entry of S_xx is off by γ, of S_xy by γ·s_y; w_j,
+    of length ℓ_j = λ_j^(−1/2), has ‖w_j‖₁ ≤ √d·ℓ_j.
     """
-    varies = S.diagonal > np.square(16 * EPS * np.abs(mean))
-    if not varies.any():
-        return 0.0, 0.0, 0
-    u = 1 / np.sqrt(S.diagonal[varies])
-    values, V = S.scaled(u, varies).eigen()
+    if not d:
+        return Number(0.0, 0.0), 0
+    scale = np.append(1 / np.sqrt(S.diagonal[:d]), np.ones(len(S.diagonal) - d))
+    S = S.scaled(scale)
+    x, s_y = np.arange(len(S.diagonal)) < d, np.sqrt(np.abs(S.diagonal[d:]))
+    values, V = S.scaled(np.ones(d), x).eigen()
     used = values > ABSENT * values[0]
-    G = (cross[varies] * u[:, None]).T @ (V[:, used] / np.sqrt(values[used]))
+    lengths = 1 / np.sqrt(values[used])
+    W = np.zeros((len(S.diagonal), used.sum()))
+    W[:d] = V[:, used] * lengths
+    SW = S.times(W)
+    G, delta = SW[d:], W[:d].T @ SW[:d] - np.eye(len(lengths))
+    share = S.share + gamma(2 * d + 16)
+    eta, q = share * d, float(np.square(np.abs(G) @ lengths).sum())
+    skew = float(np.linalg.norm(delta)) + eta * float(lengths @ lengths)
     squares = np.linalg.svd(G, compute_uv=False) ** 2
-    lost = 4 * len(u) * EPS * (np.sum(G**2, axis=0) / values[used]).sum()
-    tiny = values[~used] > len(u) * EPS * values[0]
-    return float(squares[:rank].sum()), float(lost), int(np.count_nonzero(tiny))
+    value = float(squares[:rank].sum())
+    lost = (float(np.linalg.norm(delta)) * value + eta * q) / (1 - skew)
+    slip = share * math.sqrt(d) * float(s_y @ (np.abs(G) @ lengths))
+    lost += 2 * slip + (share**2 * d) * float(s_y @ s_y) * float(lengths @ lengths)
+    lost += gamma(8 * sum(G.shape)) * float(squares.sum())
+    tiny = values[~used] > d * 2.0**-52 * values[0]
+    rounding = lost / 2 if skew < 0.5 else math.inf
+    return Number(value / 2, rounding), int(np.count_nonzero(tiny))
 
 
 # -- claims -----------------------------------------------------------------------
 
 
-def _norm(A: Array) -> float:
-    return float(np.linalg.norm(A))
+def _varies(X: Array) -> Array:
+    """Which columns are not constant: the others would leave mere rounding."""
+    return np.asarray(X.max(axis=0) > X.min(axis=0))
 
 
-def _status(primary: Claim) -> Status:
-    blurred = primary.strength is Strength.REFUSED and primary.value is not None
-    missed = primary.met is False or blurred
-    return Status.TOL_NOT_REACHED if missed else Status.SOLVED
+def _middle(X: Array) -> Array:
+    """A point near the mean of the rows, without overflow of their sums."""
+    return np.asarray(np.mean(X / len(X), axis=0, dtype=np.float64) * len(X))
 
 
-def _diverged(objective: str, evidence: Evidence) -> Claim:
-    return Claim(
-        "loss_excess",
-        Strength.PROVED,
-        math.inf,
-        float(evidence.params.get("tol", 0.0)),
-        False,
-        objective=objective,
-        detail="the weights hold NaN or infinite values",
-        fix=str(evidence.params.get("fix", "")),
-    )
+def _diverged(stated: Statement) -> Claim:
+    detail = "the weights hold NaN or infinite values"
+    found = Number(math.inf, 0.0)
+    more = {"objective": stated.objective, "fix": stated.fix}
+    return proved("loss_excess", found, stated.tol, detail, **more)
 
 
-def _excess_claim(found: Loss, objective: str, evidence: Evidence) -> Claim:
+def _excess_claim(found: Loss, stated: Statement) -> Claim:
     """Loss above the least there is, as a share of the loss without factors."""
-    tol = float(evidence.params.get("tol", 1e-6))
-    if found.least is None:
-        return Claim(
+    if found.explained is None:
+        return refused(
             "loss_excess",
-            Strength.REFUSED,
-            objective=objective,
-            detail=f"the least loss needs eigenvalues of more than {EIGEN:,} rows and "
-            "columns",
-            fix="certify a model of fewer rows or columns",
+            f"the least loss needs eigenvalues of more than {EIGEN:,} rows and columns",
+            "certify a model of fewer rows or columns",
+            objective=stated.objective,
         )
-    size = found.size
-    excess = found.value - found.least
-    allowance = found.rounding / size if size > 0 else 0.0
+    rounding = found.value.rounding + found.explained.rounding
+    # The least is no less than zero, whatever rounding explains.
+    least = max(found.size - found.explained.value, 0.0)
+    excess, size = max(found.value.value - least, 0.0), found.size
     if size > 0:
-        value = excess / size
-    else:  # nothing varies: any loss is one too many
-        value = 0.0 if excess <= found.rounding else math.inf
-    met = bool(value <= tol + allowance)
-    value = max(value, 0.0)
-    if met and allowance > UNTELLABLE:
-        return Claim(
-            "loss_excess",
-            Strength.REFUSED,
-            value,
-            tol,
-            objective=objective,
-            allowance=allowance,
-            detail=f"rounding alone may be {allowance:.1e} of the loss: the numbers "
-            "cancel each other",
-            fix="centre and scale the columns (StandardScaler)",
-        )
-    return Claim(
-        "loss_excess",
-        Strength.PROVED,
-        value,
-        tol,
-        met,
-        objective=objective,
+        excess, rounding = excess / size, rounding / size
+    elif excess + rounding > 0:  # nothing varies: any loss is one too many
+        excess = math.inf
+    left = f"{found.absent} directions with less than {ABSENT:g} of the variance"
+    return proved(
+        *("loss_excess", Number(excess, rounding), stated.tol),
+        f"the loss is {excess + rounding:.1e} of that without factors above the least",
+        objective=stated.objective,
         theorem="Eckart and Young: no matrix of this rank has a lower loss",
-        assumptions=_left_out(found.absent),
-        allowance=allowance,
-        detail=f"the loss is {value:.1e} of that without factors above the least",
-        fix="" if met else str(evidence.params.get("fix", "raise max_iter")),
+        assumptions=(f"{left} left out",) if found.absent else (),
+        fix=stated.fix,
     )
-
-
-def _stated_claim(found: Loss, stated: float, eps: float) -> Claim:
-    """Whether the loss that the model states is its own."""
-    size = found.size if found.size > 0 else 1.0
-    off = abs(stated - found.value) / size
-    allowance = (found.rounding + 64 * eps * found.value) / size
-    met = bool(off <= STATED + allowance)
-    return Claim(
-        "reported_loss",
-        Strength.PROVED,
-        off if math.isfinite(off) else math.inf,
-        STATED,
-        met,
-        objective="|loss_ − loss| as a share of the loss without factors",
-        allowance=allowance,
-        detail="the loss stated is that of encoder and decoder"
-        if met
-        else "the loss stated is not that of encoder and decoder",
-        fix="" if met else "fit again",
-    )
-
-
-def _left_out(absent: int) -> tuple[str, ...]:
-    if not absent:
-        return ()
-    return (f"{absent} directions with less than {ABSENT:g} of the variance left out",)
 
 
 def _gradient_claim(found: Loss) -> Claim:
     share = found.gradient / (2 * found.size) if found.size > 0 else found.gradient
-    return Claim(
-        "gradient_norm",
-        Strength.MEASURED,
-        share,
-        detail=f"the gradient is {share:.1e} of twice the loss without factors",
-    )
+    detail = f"the gradient is {share:.1e} of twice the loss without factors"
+    return measured("gradient_norm", share, detail)
