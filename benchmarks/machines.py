@@ -116,10 +116,11 @@ def by_certify(p: Problem, fit: Fit) -> float:
 
 def by_our_dual(p: Problem, fit: Fit) -> float:
     """P at the fit less D at the dual point of one tight fit of ours."""
-    from certus.verify import check
+    from certus import check
 
     dual = _our_dual(p)
-    return float(check(p.terms, p.X, p.y, fit.coef.coef_.ravel(), dual=dual).value)
+    coef = fit.coef.coef_.ravel()
+    return float(check(coef, None, p.terms, p.X, p.y, dual=dual).value)
 
 
 _DUALS: dict[int, Any] = {}

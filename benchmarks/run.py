@@ -67,7 +67,7 @@ PACKAGES = (
 
 def measured_gap(p: Problem, fit: Fit, gap: float) -> float:
     """The verifier's number for one fit; the worst point of a path."""
-    from certus.verify import check
+    from certus import check
 
     if p.judge is not None:
         return float(p.judge(p, fit))

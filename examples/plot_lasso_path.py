@@ -10,16 +10,16 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_diabetes
 
+from certus import check
 from certus.linear import lasso_path
 from certus.terms import L1, Squared
-from certus.verify import check
 
 data = load_diabetes()
 X, y = data.data - data.data.mean(axis=0), data.target - data.target.mean()
 alphas, coefs, _ = lasso_path(X, y, eps=1e-3, alphas=60, tol=1e-8)
 
 certificates = [
-    check((Squared(), L1(alpha)), X, y, coef, tol=1e-8)
+    check(coef, None, (Squared(), L1(alpha)), X, y, tol=1e-8)
     for alpha, coef in zip(alphas, coefs.T)
 ]
 print(f"solved at {sum(bool(c.met) for c in certificates)} of {len(alphas)} strengths")

@@ -22,7 +22,10 @@ from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR
 import certus
 from certus import terms as t
 from certus.certificate import Evidence, Strength
-from certus.verify import certify, check, judge
+from certus.evidence import LinearWitness
+from certus.kernel import KernelRidge as OurKernelRidge
+from certus.verify import certify, check, judge, linear
+from certus.verify.linear import Statement
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 4))
@@ -56,8 +59,11 @@ def with_changes(model: Any, **changes: Any) -> Any:
     return model
 
 
-def stated(terms: tuple[Any, ...], params: dict[str, Any], **arrays: Any) -> Evidence:
-    return Evidence("linear", terms, {"intercept": "none", **params}, arrays)
+def judged(model: Any, statement: Statement, A: Any, y: Any, dual: Any = None) -> Any:
+    """What the room of linear models finds, for a statement that no reader makes."""
+    witness = LinearWitness(dual)
+    claims, _, _ = linear.check(model, statement, witness, A, y, None, "quick")
+    return SimpleNamespace(claims=claims, met=claims[0].met)
 
 
 # -- terms for which the formulas are not true ----------------------------------------
@@ -73,7 +79,7 @@ def stated(terms: tuple[Any, ...], params: dict[str, Any], **arrays: Any) -> Evi
 @pytest.mark.parametrize("loss", [t.Squared(), t.Huber(1.0), t.Quantile(0.5)])
 def test_penalties_that_are_none(loss, penalty) -> None:
     # A negative penalty was read as no penalty: least squares then looked exact.
-    never_met(lambda: check((loss, penalty), X, Y, OPTIMAL))
+    never_met(lambda: check(OPTIMAL, None, (loss, penalty), X, Y))
 
 
 @pytest.mark.parametrize(
@@ -85,8 +91,10 @@ def test_penalties_that_are_none(loss, penalty) -> None:
 )  # fmt: skip
 def test_losses_that_are_none(loss) -> None:
     for penalty in (t.L2(0.1), t.NoPenalty()):
-        never_met(lambda p=penalty: check((loss, p), X, np.abs(Y), np.zeros(4)))
-        never_met(lambda p=penalty: check((loss, p), X, np.zeros(60), np.zeros(4)))
+        never_met(lambda p=penalty: check(np.zeros(4), None, (loss, p), X, np.abs(Y)))
+        never_met(
+            lambda p=penalty: check(np.zeros(4), None, (loss, p), X, np.zeros(60))
+        )
 
 
 @pytest.mark.parametrize(
@@ -103,13 +111,13 @@ def test_losses_that_are_none(loss) -> None:
 )
 def test_targets_outside_the_domain_of_a_loss(loss, target) -> None:
     model = SimpleNamespace(coef_=np.zeros(4), intercept_=0.0)
-    evidence = stated((loss, t.L2(0.1)), {"target": "numbers"})
-    never_met(lambda: judge(model, evidence, X, target))
+    statement = Statement(loss, t.L2(0.1), intercept="none")
+    never_met(lambda: judged(model, statement, X, target))
 
 
 def test_three_labels_are_not_two() -> None:
     with pytest.raises(ValueError, match="3 different labels"):
-        check((t.Hinge(), t.L2(0.1)), X, THREE, np.zeros(4))
+        check(np.zeros(4), None, (t.Hinge(), t.L2(0.1)), X, THREE)
 
 
 def test_a_softmax_of_another_size() -> None:
@@ -117,8 +125,8 @@ def test_a_softmax_of_another_size() -> None:
         coef_=np.zeros((3, 4)), intercept_=np.zeros(3), classes_=np.arange(3)
     )
     for loss in (t.Softmax(5), t.Softmax(2), t.Logistic()):
-        evidence = Evidence("linear", (loss, t.L2(0.1)), {"target": "codes"})
-        never_met(lambda e=evidence: judge(model, e, X, THREE))
+        statement = Statement(loss, t.L2(0.1), "codes")
+        never_met(lambda s=statement: judged(model, s, X, THREE))
 
 
 @pytest.mark.parametrize(
@@ -132,11 +140,10 @@ def test_a_softmax_of_another_size() -> None:
 )  # fmt: skip
 def test_functions_that_are_no_kernels(kernel) -> None:
     # Without a positive kernel there is no minimum, so not even zero is one.
-    model = SimpleNamespace(dual_coef_=np.zeros(60), intercept_=0.0)
-    terms = (t.Squared(), t.L2(0.1), kernel)
     for y in (Y, np.zeros(60)):
-        evidence = Evidence("kernel", terms, {"intercept": "none"})
-        never_met(lambda e=evidence, y=y: judge(model, e, X, y))
+        model = OurKernelRidge(alpha=0.1).fit(X, y).set_params(kernel=kernel)
+        model.dual_coef_ = np.zeros(60)
+        never_met(lambda m=model, y=y: judge(m, Evidence("kernel"), X, y))
 
 
 # -- parameters of the statement ------------------------------------------------------
@@ -158,16 +165,15 @@ def test_intercept_scaling_is_part_of_the_objective() -> None:
 
 def test_an_intercept_that_the_objective_does_not_have() -> None:
     y = np.full(60, 3.0)
-    linear = SimpleNamespace(coef_=np.zeros(4), intercept_=3.0)
-    never_met(
-        lambda: judge(linear, stated((t.Squared(), t.L2(0.1)), {}), X, y)
-    )  # the mean would be the answer if it could be used
-    odd = stated((t.Squared(), t.L2(0.1)), {"intercept": "some"})
-    never_met(lambda: judge(linear, odd, X, y))
-    kernel = SimpleNamespace(dual_coef_=np.zeros(60), intercept_=3.0)
-    terms = (t.Squared(), t.L2(0.1), t.Linear())
-    evidence = Evidence("kernel", terms, {"intercept": "none"})
-    never_met(lambda: judge(kernel, evidence, X, y))
+    model = certus.linear.Ridge().fit(X, y)
+    assert certify(model, X, y).met and model.intercept_ == pytest.approx(3.0)
+    # The mean would be the answer if it could be used.
+    never_met(lambda: certify(model.set_params(fit_intercept=False), X, y))
+    never_met(lambda: judged(model, Statement(t.Squared(), t.L2(0.1), intercept="none"),
+                             X, y))  # fmt: skip
+    kernel = KernelRidge(kernel="linear").fit(X, y)
+    kernel.dual_coef_, kernel.intercept_ = np.zeros(60), 3.0
+    never_met(lambda: certify(kernel, X, y))
 
 
 def test_a_hard_margin_with_an_intercept_it_should_not_have() -> None:
@@ -178,12 +184,11 @@ def test_a_hard_margin_with_an_intercept_it_should_not_have() -> None:
     )
     terms, dual = (t.Hinge(), t.NoPenalty()), np.array([0.5, 0.5])
     for kind in ("free", "none"):
-        params = {"target": "signs", "intercept": kind}
-        evidence = Evidence("margin", terms, params, {"dual": dual})
+        statement = Statement(*terms, "signs", kind, hard=True)
         if kind == "free":
-            assert judge(model, evidence, points, labels).met
+            assert judged(model, statement, points, labels, dual).met
         else:
-            never_met(lambda e=evidence: judge(model, e, points, labels))
+            never_met(lambda s=statement: judged(model, s, points, labels, dual))
 
 
 @pytest.mark.parametrize("weight", [{1: -1.0}, {1: np.nan}, {1: np.inf}])
@@ -233,7 +238,7 @@ def test_dual_points_that_are_none(loss, dual) -> None:
         for intercept in (None, 0.0):
             never_met(
                 lambda p=penalty, b=intercept: check(
-                    (loss, p), X, Y, np.zeros(4), b, dual=dual
+                    np.zeros(4), b, (loss, p), X, Y, dual=dual
                 )
             )
 
@@ -242,13 +247,13 @@ def test_a_dual_point_never_makes_a_bad_point_good() -> None:
     """The best dual point there is, handed over with coefficients that are not best."""
     exact = np.linalg.solve(X.T @ X / 60 + 0.1 * np.eye(4), X.T @ Y / 60)
     dual, terms = X @ exact - Y, (t.Squared(), t.L2(0.1))
-    assert check(terms, X, Y, exact, dual=dual).met
+    assert check(exact, None, terms, X, Y, dual=dual).met
     other = (t.Squared(), t.L2(0.2))
-    never_met(lambda: check(other, X, Y, exact, dual=dual))
+    never_met(lambda: check(exact, None, other, X, Y, dual=dual))
     for factor in (1.01, 0.99, -1.0):
-        never_met(lambda f=factor: check(terms, X, Y, f * exact, dual=dual))
-        never_met(lambda f=factor: check(terms, X, Y * f, exact, dual=dual))
-        never_met(lambda f=factor: check(terms, X * f, Y, exact, dual=dual))
+        never_met(lambda f=factor: check(f * exact, None, terms, X, Y, dual=dual))
+        never_met(lambda f=factor: check(exact, None, terms, X, Y * f, dual=dual))
+        never_met(lambda f=factor: check(exact, None, terms, X * f, Y, dual=dual))
 
 
 @pytest.mark.parametrize(
@@ -266,12 +271,12 @@ def test_a_dual_point_never_makes_a_bad_point_good() -> None:
     ],
 )
 def test_coefficients_that_are_none(coef) -> None:
-    never_met(lambda: check((t.Squared(), t.L2(1e-9)), X, Y, coef))
+    never_met(lambda: check(coef, None, (t.Squared(), t.L2(1e-9)), X, Y))
 
 
 def test_targets_too_small_to_square() -> None:
     # Their squares are zero, and zero coefficients looked exact.
-    never_met(lambda: check((t.Squared(), t.L2(0.1)), X, Y * 1e-200, np.zeros(4)))
+    never_met(lambda: check(np.zeros(4), None, (t.Squared(), t.L2(0.1)), X, Y * 1e-200))
 
 
 # -- models of scikit-learn, changed after the fit ------------------------------------
@@ -427,10 +432,17 @@ def test_linear_models_changed_after_the_fit(model, y) -> None:
 def test_evidence_with_other_numbers(model) -> None:
     fitted = model.fit(X, Y)
     evidence = fitted.certificate_.evidence
-    loss, penalty, *rest = evidence.terms
+    level = "alpha" if hasattr(fitted, "alpha") else "C"
     for factor in (-1.0, np.nan, 100.0):
-        level = type(penalty)(*(factor * v for v in penalty))
-        forged = dataclasses.replace(evidence, terms=(loss, level, *rest))
-        never_met(lambda e=forged: judge(fitted, e, X, Y))
+        changed = copy.deepcopy(fitted)
+        changed.set_params(**{level: factor * getattr(fitted, level)})
+        never_met(lambda m=changed: judge(m, evidence, X, Y))
+    # Evidence states no problem: terms in it are not even looked at.
+    honest = judge(fitted, evidence, X, Y)
+    assert honest.met
+    for terms in ((t.Squared(), t.L1(1e6)), (t.ZeroOne(), t.L2(-1.0), t.Linear())):
+        forged = dataclasses.replace(evidence, terms=terms, params={"tol": 1.0})
+        found = judge(fitted, forged, X, Y)
+        assert found.claims == honest.claims
     never_met(lambda: judge(fitted, evidence, X, -Y))
     never_met(lambda: judge(fitted, evidence, X[:, ::-1], Y))

@@ -147,10 +147,6 @@ def test_column_names_are_compared(frame: Any) -> None:
     "model, y, reason",
     [
         (RandomForestClassifier(5), TWO, "RandomForestClassifier"),
-        (MultiTaskLasso(), Y2, "MultiTaskLasso"),
-        (LinearRegression(positive=True), Y, "positive=True"),
-        (Lasso(positive=True), Y, "positive=True"),
-        (Ridge(positive=True), Y, "positive=True"),
         (SGDClassifier(early_stopping=True), TWO, "early_stopping"),
         (SGDRegressor(early_stopping=True), Y, "early_stopping"),
         (MLPClassifier((3,), early_stopping=True), TWO, "early_stopping"),
@@ -172,6 +168,23 @@ def test_what_cannot_be_stated_is_refused(model: Any, y: Array, reason: str) -> 
     assert claim.strength is Strength.REFUSED and found.met is None
     assert reason in claim.detail and claim.fix
     assert "120 rows" in found.headline
+
+
+@pytest.mark.parametrize(
+    "model, y",
+    [
+        (MultiTaskLasso(alpha=0.1, tol=1e-12), Y2),
+        (LinearRegression(positive=True), Y),
+        (Lasso(alpha=0.1, tol=1e-12, positive=True), Y),
+        (Ridge(tol=1e-12, max_iter=10_000, positive=True), Y),
+    ],
+    ids=str,
+)
+def test_cones_and_tasks_are_judged(model: Any, y: Array) -> None:
+    found = judged(model, y)
+    assert found.met and found[found.primary].strength is Strength.PROVED
+    model.coef_ = 1.01 * model.coef_
+    assert certify(model, X, y).met is False
 
 
 def test_a_refusal_lists_what_is_supported() -> None:

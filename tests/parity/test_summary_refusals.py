@@ -179,7 +179,7 @@ def test_a_summary_exists_just_where_no_direction_separates(seed, classes, inter
     y = np.concatenate([np.arange(classes), rng.integers(0, classes, 14 - classes)])
     loss = Logistic() if classes == 2 else Softmax(classes)
     signs = 2 * y - 1 if classes == 2 else y
-    separable = bool(separating_direction(X, signs, loss, intercept))
+    separable = separating_direction(X, signs, loss, intercept) is not None
     model = SimpleNamespace(
         coef_=np.zeros((1 if classes == 2 else classes, 2)),
         intercept_=np.zeros(1),

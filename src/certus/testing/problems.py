@@ -106,9 +106,9 @@ def known_regression(
     Examples
     --------
     >>> from certus.testing.problems import known_regression
-    >>> from certus.verify import check
+    >>> from certus import check
     >>> p = known_regression(l1=0.1)
-    >>> check(p.terms, p.X, p.y, p.coef, p.intercept, p.s, tol=1e-13).met
+    >>> check(p.coef, p.intercept, p.terms, p.X, p.y, p.s, tol=1e-12).met
     True
     """
     rng = np.random.default_rng(seed)
@@ -170,9 +170,9 @@ def known_logistic(
     Examples
     --------
     >>> from certus.testing.problems import known_logistic
-    >>> from certus.verify import check
+    >>> from certus import check
     >>> p = known_logistic(l2=0.01)
-    >>> check(p.terms, p.X, p.y, p.coef, p.intercept, p.s, tol=1e-13).met
+    >>> check(p.coef, p.intercept, p.terms, p.X, p.y, p.s, tol=1e-12).met
     True
     """
     rng = np.random.default_rng(seed)
@@ -220,9 +220,9 @@ def known_softmax(
     Examples
     --------
     >>> from certus.testing.problems import known_softmax
-    >>> from certus.verify import check
+    >>> from certus import check
     >>> p = known_softmax(l2=0.01)
-    >>> check(p.terms, p.X, p.y, p.coef, p.intercept, p.s, tol=1e-13).met
+    >>> check(p.coef, p.intercept, p.terms, p.X, p.y, p.s, tol=1e-12).met
     True
     """
     rng = np.random.default_rng(seed)

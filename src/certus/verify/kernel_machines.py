@@ -185,7 +185,7 @@ def check(
     claim = _no_kernel(kernel, X, witness, level)
     if claim is not None:
         return [claim], Status.NO_MINIMISER, marks
-    wrong = _useless(model, stated, machines, X, found, looked_up)
+    wrong = _useless(model, stated, kernel, machines, X, found, looked_up)
     if wrong:
         fix = "pass the X of the fit, or fit again"
         finite = all(np.isfinite([m.b, *m.c]).all() for m in machines)
@@ -237,6 +237,7 @@ def _check_kernel(kernel: Any, X: Any) -> None:
 def _useless(
     model: Any,
     stated: Statement,
+    kernel: Any,
     machines: list[Machine],
     X: Any,
     found: Any,
@@ -248,7 +249,12 @@ def _useless(
     bare = not stated.free and stated.perceptron is None
     if bare and any(m.b != 0 for m in machines):
         return "there is an intercept where none was asked for"
-    return "" if looked_up else stored_otherwise(model, X, found.support, found.labels)
+    if looked_up:
+        return ""
+    used, gamma = getattr(model, "_gamma", None), getattr(kernel, "gamma", None)
+    if used is not None and gamma is not None and not np.isclose(used, gamma, 1e-8, 0):
+        return "the gamma it predicts with is not the one that its parameters name"
+    return stored_otherwise(model, X, found.support, found.labels)
 
 
 def _judge(

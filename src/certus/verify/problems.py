@@ -135,8 +135,9 @@ def _problem(
 ) -> Problem:
     """Rows of weight zero may hold anything, and are left out."""
     free = stated.intercept == "free"
-    constant = stated.scale if stated.intercept == "penalised" else 0.0
-    if constant and not 0 < constant < np.inf:
+    penalised = stated.intercept == "penalised"
+    constant = stated.scale if penalised else 0.0
+    if penalised and not 0 < constant < np.inf:
         raise ValueError(f"intercept_scaling={constant!r} must be positive and finite.")
     used = given.s > 0
     space = shared

@@ -58,12 +58,14 @@ def measure(p: Problem, probe: Array | None = None, positive: bool = False) -> B
 
 
 def column_norms(p: Problem, centre: Array) -> tuple[Array, Array]:
-    """‖x̃ⱼ‖ from below, and ‖Aⱼ‖, in which its rounding is counted."""
-    N = p.space.norms
+    """‖x̃ⱼ‖ from below, and ‖Aⱼ‖, in which its rounding is counted; 0 if constant."""
+    N = p.space.norms.copy()
     with np.errstate(invalid="ignore"):
         tilt = np.where(N > 0, np.abs(centre) / N, 0.0)
     inner = np.maximum(1 - tilt**2, 0.0)  # ‖x̃‖² = ‖A‖² − mean², as a share
     least = np.sqrt(np.maximum(inner - 4 * gamma(p.space.depth + 64), 0.0))
+    for j in np.flatnonzero((N > 0) & (least == 0)):
+        N[j] *= not p.space.is_constant(int(j))
     return N * least * (1 - 1e-9), N
 
 
@@ -94,7 +96,9 @@ def _value(
     filled = size_r / room if room > 0 else math.inf
     loose = (size_r + delta) / (room - delta) if room > delta else math.inf
     if positive:
-        turn = 1 + float(pulled[used] @ p.w[used]) / size_r**2 if size_r > 0 else 1.0
+        turn = (
+            1 + float(pulled[used] @ p.w[used]) / size_r / size_r if size_r > 0 else 1.0
+        )
         off = float(slip[used] @ np.abs(p.w[used])) / max(size_r - delta, TINY) ** 2
         if not turn - off >= 0:
             stationary = math.inf, math.inf

@@ -357,10 +357,10 @@ def steep(
     # The slopes themselves are rounded, by less than 8 units of their size.
     size = norm(p, slope - u) + 8 * UNIT * (norm(p, slope) + norm(p, u))
     if row.bend == "smooth":
-        return size * delta + row.smooth(p.loss) * delta**2 / 2
+        return size * delta + row.smooth(p.loss) * delta * delta / 2
     curve = row.curvature(p.loss, p.y, z)
     least = float(p.space.s.min()) / p.space.total
     if not delta < 0.5 * math.sqrt(least):
         return math.inf
     top = float(np.max(curve, initial=0.0))
-    return (size + 8 * UNIT * norm(p, curve)) * delta + top * delta**2
+    return (size + 8 * UNIT * norm(p, curve)) * delta + top * delta * delta

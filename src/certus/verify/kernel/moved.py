@@ -74,12 +74,12 @@ def _moved(
     size = norm(p, u)
     if not size > 0:
         return math.inf, 0.0, math.inf, 0.0
-    least = column_norms(p, means_of(p, seen))[0]
-    used = p.space.norms > 0
+    least, whole = column_norms(p, means_of(p, seen))
+    used = whole > 0
     low = size * (1 - 1e-9)
     share = np.where(v[used] != 0, np.abs(v[used]) / (least[used] * size), 0.0)
     loose = (np.abs(v[used]) + error[used]) / (least[used] * low)
-    step = float(v @ p.w) / size**2
+    step = float(v @ p.w) / size / size
     slip = float((error + 4 * UNIT * np.abs(v)) @ np.abs(p.w)) / low
     there = z - u * step
     delta = delta + slip + 8 * UNIT * abs(step) * size + TINY

@@ -119,6 +119,12 @@ class Linear:
         far = np.isfinite(mean) & (np.abs(mean) > 4 * spread)
         return np.where(far, mean, 0.0)
 
+    def is_constant(self, j: int) -> bool:
+        """Whether column j has one value only; not known of sparse ones with zeros."""
+        at = np.flatnonzero(self.full == j)
+        column = self.X[:, at[0]] if len(at) else np.arange(2)
+        return bool((column == column[0]).all())
+
     @property
     def depth(self) -> int:
         """Roundings on the way of one entry into a pull-back."""
