@@ -34,7 +34,7 @@ PAIRS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"alpha": 0.1, "l1_ratio": 0.3, "tol": 1e-12, "max_iter": 100_000},
     ),
     "LogisticRegression": (
-        {"C": 0.7, "tol": 1e-11},
+        {"C": 0.7, "tol": 1e-12},
         {"C": 0.7, "tol": 1e-12, "max_iter": 10_000, "solver": "newton-cg"},
     ),
 }
