@@ -51,7 +51,7 @@ class LossRow(NamedTuple):
     natural_of: Callable[..., Array]  # a natural dual of u, moved into the domain
     domain: Callable[..., tuple[Any, Any]]
     curvature: Callable[..., Array]
-    best: Callable[..., float]  # constant score that minimises Σ sℓ
+    best: Callable[..., Any]  # constant score that minimises Σ sℓ
     takes: str = "numbers"  # | "signs" | "counts" | "codes" | "amounts"
     repair: str = "shrink"  # | "centre" | "rescale" | "mix"
     bend: str = "smooth"
@@ -204,12 +204,8 @@ def _huber_excess(term: t.Huber, y: Array, z: Array, u: Array) -> Array:
     return (h - u) ** 2 / 2 + (h - u) * (r - h)
 
 
-def _huber_value(term: t.Huber, y: Array, z: Array) -> Array:
-    a = np.abs(y - z)
-    return np.where(a <= term.delta, a * a / 2, term.delta * (a - term.delta / 2))
-
-
-def _tukey_value(term: t.Tukey, y: Array, z: Array) -> Array:
+def _tukey_excess(term: t.Tukey, y: Array, z: Array, u: Array) -> Array:
+    """The value itself: its only dual point is 0."""
     x = np.minimum(np.abs(y - z) / term.delta, 1.0) ** 2
     return np.asarray(term.delta**2 / 6 * x * (3 - 3 * x + x * x))
 
@@ -230,7 +226,6 @@ def _jump(where: Array) -> Array:
 
 def _residual(
     text: str,
-    value: Callable[..., Array],
     slope: Callable[..., Array],
     support: Callable[..., Array],
     excess: Callable[..., Array],
@@ -242,7 +237,7 @@ def _residual(
     """A loss of z − y: its dual point is the slope; ``support`` is ℓ* in the domain."""
     return LossRow(
         text,
-        value,
+        lambda term, y, z: excess(term, y, z, np.zeros(np.shape(z))),
         slope,
         lambda term, y, u: _within(support(term, y, u), u, domain(term, y)),
         _plain(excess),
@@ -260,7 +255,6 @@ def _residual(
 _RESIDUAL: dict[type, LossRow] = {
     t.Squared: _residual(
         "½·mean (y − z)²",
-        lambda _, y, z: (y - z) ** 2 / 2,
         lambda _, y, z: z - y,
         lambda _, y, u: u * u / 2 + u * y,
         lambda _, y, z, u: (z - y - u) ** 2 / 2,
@@ -272,7 +266,6 @@ _RESIDUAL: dict[type, LossRow] = {
     ),
     t.Absolute: _residual(
         "mean |y − z|",
-        lambda _, y, z: np.abs(y - z),
         lambda _, y, z: np.sign(z - y),
         lambda _, y, u: u * y,
         _absolute_excess,
@@ -283,7 +276,6 @@ _RESIDUAL: dict[type, LossRow] = {
     ),
     t.Huber: _residual(
         "mean Huber_{delta:.3g}(y − z)",
-        _huber_value,
         lambda term, y, z: np.clip(z - y, -term.delta, term.delta),
         lambda _, y, u: u * u / 2 + u * y,
         _huber_excess,
@@ -294,10 +286,9 @@ _RESIDUAL: dict[type, LossRow] = {
     ),
     t.Tukey: _residual(
         "mean Tukey_{delta:.3g}(y − z)",
-        _tukey_value,
         _tukey_slope,
         lambda _, y, u: np.zeros(np.shape(u)),
-        lambda term, y, z, u: _tukey_value(term, y, z),
+        _tukey_excess,
         lambda _, y: (0.0, 0.0),
         _tukey_curvature,
         smooth=lambda _: 1.0,
@@ -306,7 +297,6 @@ _RESIDUAL: dict[type, LossRow] = {
     ),
     t.Quantile: _residual(
         "mean pinball_{q:.3g}(y − z)",
-        lambda term, y, z: np.maximum(term.q * (y - z), (term.q - 1) * (y - z)),
         lambda term, y, z: np.where(z < y, -term.q, np.where(z > y, 1 - term.q, 0.0)),
         lambda _, y, u: u * y,
         _quantile_excess,
@@ -318,7 +308,6 @@ _RESIDUAL: dict[type, LossRow] = {
     ),
     t.EpsilonInsensitive: _residual(
         "mean max(0, |y − z| − {epsilon:.3g})",
-        lambda term, y, z: np.maximum(np.abs(z - y) - term.epsilon, 0.0),
         lambda term, y, z: np.sign(z - y) * (np.abs(z - y) > term.epsilon),
         lambda term, y, u: u * y + term.epsilon * np.abs(u),
         _tube_excess,
@@ -329,7 +318,6 @@ _RESIDUAL: dict[type, LossRow] = {
     ),
     t.SquaredEpsilonInsensitive: _residual(
         "mean max(0, |y − z| − {epsilon:.3g})²",
-        lambda term, y, z: np.maximum(np.abs(z - y) - term.epsilon, 0.0) ** 2,
         lambda term, y, z: 2 * np.sign(z - y) * np.maximum(np.abs(z - y) - term[0], 0),
         lambda term, y, u: u * y + term.epsilon * np.abs(u) + u * u / 4,
         _squared_tube_excess,
@@ -531,6 +519,12 @@ def _softmax_natural_of(term: t.Softmax, y: Array, u: Array) -> Array:
     return np.asarray(Q / Q.sum(1, keepdims=True))
 
 
+def _log_shares(term: t.Softmax, y: Array, s: Array) -> Array:
+    """One score for each class; of one without rows a very low one."""
+    share = s @ one_hot(y, term.n_classes) / s.sum()
+    return np.log(np.maximum(share, 1e-30))
+
+
 def _log_mean(_: Any, y: Array, s: Array) -> float:
     with np.errstate(divide="ignore"):
         return float(np.log(_mean(y, s)))
@@ -604,7 +598,7 @@ _LIKELIHOOD: dict[type, LossRow] = {
         _softmax_natural_of,
         _line,
         _softmax_curvature,
-        lambda term, y, s: np.nan,  # one score for each class: see the reference
+        _log_shares,
         takes="codes",
         repair="mix",
         smooth=lambda _: 0.5,

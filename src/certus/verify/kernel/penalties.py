@@ -51,16 +51,8 @@ def _sum(found: Array, loose: Array) -> Excess:
     return Excess(float(found.sum()) * grow, float(loose.sum()) * grow)
 
 
-def _nothing(p: Any, w: Array) -> Array:
-    return np.zeros(np.shape(w), dtype=bool)
-
-
 def _everything(p: Any, w: Array) -> Array:
     return np.ones(np.shape(w), dtype=bool)
-
-
-def _always(p: Any, v: Array, error: Array) -> float:
-    return 1.0
 
 
 def _ratio(level: Any, size: Array) -> float:
@@ -298,8 +290,3 @@ def row_of(penalty: Any) -> PenaltyRow:
     if not row.sound(penalty):
         raise ValueError(f"{penalty!r}: a penalty is a number that is not negative.")
     return row
-
-
-def is_free(penalty: Any, w: Array) -> bool:
-    """Whether some coordinate is not penalised, so that no dual point is feasible."""
-    return bool(np.any(row_of(penalty).free(penalty, w)))

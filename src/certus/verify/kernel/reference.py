@@ -26,45 +26,39 @@ def least_constant(p: Problem) -> float:
     Zero where it overflows: nothing is a share of that.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        found = _least(p)
+        if losses.row_of(p.loss).takes in ("signs", "codes"):
+            p = _row_for_each_label(p)
+        best = _best(p)
+        # Sums of weights are rounded, each by less than 40 units.
+        found = (_at_zero(p) if best is None else max(best, 0.0)) * (1 - 1e-12)
     return found if math.isfinite(found) else 0.0
 
 
-def _least(p: Problem) -> float:
-    if losses.row_of(p.loss).takes == "signs":
-        p = _two_rows(p)
-    if isinstance(p.loss, t.Squared) and p.free and p.y.ndim == 1:
-        return _variance(p) or _at_zero(p)
-    best: float | None
-    if p.free and isinstance(p.loss, t.Softmax):
-        best = _entropy(p)
-    elif p.y.ndim == 2:
-        columns = [p._replace(y=column, w=p.w[:, 0], b=p.b[:1]) for column in p.y.T]
+def _best(p: Problem) -> float | None:
+    if p.y.ndim == 2:
+        each = (p._replace(y=y, w=p.w[:, 0], b=p.b[:1]) for y in p.y.T)
         # A target that is constant adds nothing where others are not.
-        known = [x for x in map(_at_best, columns) if x is not None]
-        best = math.fsum(known) if known else None
-    else:
-        best = _at_best(p)
-    if best is None:
-        return _at_zero(p)
-    return max(best, 0.0)
+        known = [x for x in map(_best, each) if x is not None]
+        return math.fsum(known) if known else None
+    squared = isinstance(p.loss, t.Squared) and p.free
+    return _variance(p) if squared else _at_best(p)
 
 
-def _two_rows(p: Problem) -> Problem:
-    """One row for each label, with the weight of all its rows, a little below."""
-    signs = np.unique(p.y)
-    s = np.array([float(np.sum(p.space.s[p.y == sign])) for sign in signs])
-    space = Linear(np.zeros((len(s), 0)), s * (1 - 1e-12), False, p.space.constant)
-    return p._replace(space=space, y=signs)
+def _row_for_each_label(p: Problem) -> Problem:
+    """One row for each label, with the weight of all its rows."""
+    labels = np.unique(p.y)
+    s = np.array([float(np.sum(p.space.s[p.y == label])) for label in labels])
+    space = Linear(np.zeros((len(s), 0)), s, False, p.space.constant)
+    return p._replace(space=space, y=labels)
 
 
-def _variance(p: Problem) -> float:
+def _variance(p: Problem) -> float | None:
     """½·mean (y − mean y)², less what the rounded mean and its sum may add."""
     off = p.y - gap.mean(p, p.y)
     lost = 48 * UNIT * float(np.abs(p.y).max())
     lost = lost * lost  # a power would raise where this overflows
     value = gap.mean(p, np.square(off)) / 2
-    return value * (1 - 1e-9) - lost if value > 8 * lost else 0.0
+    return value * (1 - 1e-9) - lost if value > 8 * lost else None
 
 
 def _without_columns(p: Problem, w: Array, b: Array, constant: float) -> Problem:
@@ -123,11 +117,11 @@ def _at_best(p: Problem) -> float | None:
         x = _penalised(p)
         bare = _without_columns(p, np.array([x]), p.b, constant)
         return _lower(bare._replace(dual=_between(bare, constant * x)))
-    best = losses.row_of(p.loss).best(p.loss, p.y, p.space.s)
-    if not math.isfinite(best):
+    best = np.atleast_1d(losses.row_of(p.loss).best(p.loss, p.y, p.space.s))
+    if not np.isfinite(best).all():
         return None
-    bare = _without_columns(p, np.zeros(0), np.array([best]), 0.0)
-    return _lower(bare._replace(dual=_between(bare, best)))
+    bare = _without_columns(p, np.zeros((0, *p.w.shape[1:])), best, 0.0)
+    return _lower(bare._replace(dual=_between(bare, float(best[0]))))
 
 
 def _penalised(p: Problem) -> float:
@@ -144,16 +138,7 @@ def _penalised(p: Problem) -> float:
 
 
 def _at_zero(p: Problem) -> float:
-    k = p.b.size
-    width = (0, k) if p.w.ndim == 2 else (0,)
-    free = _without_columns(p, np.zeros(width), np.zeros(k), 0.0)._replace(free=False)
+    w = np.zeros((0, *p.w.shape[1:]))
+    free = _without_columns(p, w, np.zeros(p.b.size), 0.0)._replace(free=False)
     found = gap.measure(free)
     return max(0.0, found.primal - _primal_error(free, found))
-
-
-def _entropy(p: Problem) -> float | None:
-    share = gap.means(p, losses.one_hot(p.y, p.loss.n_classes))
-    share = share[share > 0]
-    value = -float(share @ np.log(share))
-    off = 64 * len(share) * UNIT * (1 + value)
-    return value - off if value > 8 * off else None

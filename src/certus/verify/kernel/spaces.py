@@ -83,19 +83,9 @@ class Linear:
         self.full = np.arange(self.width)  # columns held dense
         if sparse.issparse(X):
             self.sparse = X if X.dtype == np.float64 else X.astype(np.float64)
-            counts = (
-                np.bincount(X.indices, minlength=self.width)
-                if X.format == ("csr")
-                else np.diff(X.indptr)
-            )
+            rows, counts = _entries(X)
             self.full = np.flatnonzero(counts == self.n) if free else self.full[:0]
-            rows = (
-                np.diff(X.indptr)
-                if X.format == "csr"
-                else np.bincount(X.indices, minlength=self.n)
-            )
-            self.longest = int(rows.max(initial=0))
-            self.tallest = int(counts.max(initial=0))
+            self.longest, self.tallest = int(rows.max()), int(counts.max(initial=0))
             X = X[:, self.full].toarray() if len(self.full) else np.zeros((self.n, 0))
             if len(self.full):
                 keep = np.ones(self.width)
@@ -280,6 +270,14 @@ class Linear:
             + 4 * UNIT * (np.abs(moved) + np.abs(b))
             + inner * TINY
         )
+
+
+def _entries(X: Any) -> tuple[Array, Array]:
+    """How many entries each row and each column of a sparse matrix has."""
+    by_row = X.format == "csr"
+    other = X.shape[1] if by_row else X.shape[0]
+    major, minor = np.diff(X.indptr), np.bincount(X.indices, minlength=other)
+    return (major, minor) if by_row else (minor, major)
 
 
 def _scaled_norms(A: Array, share: Array) -> Array:
