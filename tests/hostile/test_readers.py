@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from certus._core import rows
-from certus.verify import data
 from certus.verify.kernel import reading
 
 Array = np.ndarray
@@ -53,18 +52,7 @@ class Kernel:
         return reading.class_weights(rule, held, codes, classes, "weights")
 
 
-class Rooms:
-    """Of the rooms around it."""
-
-    codes, targets, coef = data.codes, data.numbers, data.plain
-    class_weights = data.class_weights
-
-    @staticmethod
-    def weights(sample_weight: Any, n: int) -> Array:
-        return data.weights(sample_weight, None, np.empty(0), None, n)
-
-
-VERIFIER: list[Any] = [Kernel, Rooms]
+VERIFIER: list[Any] = [Kernel]
 
 
 # -- the solvers' -----------------------------------------------------------------

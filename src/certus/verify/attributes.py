@@ -16,6 +16,7 @@ from certus.certificate import Claim, Status, Strength
 from certus.verify import data, stating
 from certus.verify.bounded import Number, gamma, proved, verdict
 from certus.verify.data import Array
+from certus.verify.kernel import reading
 from certus.verify.marks import marks_of
 
 EPS = 2.0**-52
@@ -157,9 +158,9 @@ def check(
     """The correlations with an attribute that a linear map of the columns leaves."""
     marks = marks_of(X, None, sample_weight)
     columns = attribute_of(model, sensitive, X)
-    Z = np.asarray(data.as_matrix(X), dtype=np.float64)
-    data.refuse_holes(Z)
-    s = data.weights(sample_weight, None, Z, None, len(Z))
+    Z = np.asarray(reading.as_matrix(X), dtype=np.float64)
+    reading.refuse_holes(Z)
+    s = data.row_weights(sample_weight, len(Z))
     share = s / s.sum()
     centre, L, R = _map(model, Z)
     scale = np.maximum(np.abs(Z[s > 0]).max(axis=0), 1e-300)

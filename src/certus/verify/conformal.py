@@ -22,6 +22,7 @@ from certus.certificate import Certificate, Claim, Status, Strength
 from certus.evidence import ConformalWitness
 from certus.verify import data
 from certus.verify.data import Array
+from certus.verify.kernel import reading
 from certus.verify.marks import marks_of
 from certus.verify.statistical import SURE, outwards
 
@@ -57,9 +58,9 @@ def own_scores(model: Any, X: Any, y: Any) -> Array:
     if kind == "residual":
         z = np.asarray(model.predict(X), dtype=np.float64).ravel()
         with np.errstate(invalid="ignore"):  # inf − inf
-            found = np.abs(data.numbers(y, len(z)).ravel() - z)
+            found = np.abs(reading.numbers(y, len(z)).ravel() - z)
     else:
-        own = data.codes(y, np.asarray(model.classes_))
+        own = reading.codes(y, np.asarray(model.classes_))
         found = _by_label(model, X, kind, own)
     return np.sort(np.where(np.isnan(found), np.inf, found))
 
@@ -113,7 +114,7 @@ def _marks(X: Any, y: Any) -> Iterator[dict[str, Any]]:
         target = np.unique(target, return_inverse=True)[1]
     target = target.astype(np.float64).ravel()
     try:
-        table = data.as_matrix(X)
+        table = reading.as_matrix(X)
         if not hasattr(table, "format") and np.isnan(table).any():
             table = np.nan_to_num(table)
         yield data.fingerprint(table, target, np.ones(table.shape[0]))

@@ -25,7 +25,7 @@ from certus.verify.attributes import attribute_of, explained, not_lent
 from certus.verify.bounded import gamma
 from certus.verify.data import Array
 from certus.verify.deciding import GAP, Found, claim_of, status_of, worst_of
-from certus.verify.kernel import gap, losses, penalties
+from certus.verify.kernel import gap, losses, penalties, reading
 from certus.verify.kernel.reference import least_constant
 from certus.verify.marks import marks_of
 from certus.verify.problems import describe, problems_of, rows_of
@@ -133,9 +133,9 @@ def check_covariance_penalty(
     if columns is None:
         claim = not_lent("duality_gap", f"a penalty of strength {model.strength:.4g}")
         return [claim], Status.UNDECIDED, marks
-    Z = np.asarray(data.as_matrix(X), dtype=np.float64)
-    data.refuse_holes(Z)
-    s = data.weights(sample_weight, None, Z, None, len(Z))
+    Z = np.asarray(reading.as_matrix(X), dtype=np.float64)
+    reading.refuse_holes(Z)
+    s = data.row_weights(sample_weight, len(Z))
     F = explained(Z, columns, s)
     witness = evidence.witness
     dual = witness.dual if isinstance(witness, LinearWitness) else None
@@ -156,7 +156,7 @@ def check_covariance_penalty(
     k = worst_of(found)
     objective = describe(stated, problems[k].penalty)
     claim = claim_of(GAP, found[k], stated.tol, objective, stated.fix, len(problems))
-    more = _explained_claim(Z, data.plain(model.coef_), F, s)
+    more = _explained_claim(Z, reading.plain(model.coef_), F, s)
     return [claim, more], status_of(claim), marks
 
 

@@ -1,4 +1,4 @@
-"""How the verifier reads data: matrices, labels, weights and a fingerprint.
+"""Products of the rooms around the kernel, and the fingerprint of data.
 
 Everything is computed in float64. Dense blocks of another dtype are cast a block at a
 time, so checking never doubles the memory of X; sparse X is never densified.
@@ -13,47 +13,11 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from certus.verify.kernel import reading
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _BLOCK = 1 << 18  # elements handled at a time, so that they stay in cache
-_SPREAD_ROWS = 20_000
-
-
-def as_matrix(X: Any) -> Any:
-    """X as a numeric 2-D array or CSR/CSC matrix, or an error that says what to do."""
-    if sparse.issparse(X):
-        X = X if X.format in ("csr", "csc") else X.tocsr()
-    else:
-        X = np.asarray(X)
-        if X.dtype.kind not in "fiub":
-            try:
-                X = X.astype(np.float64)
-            except (TypeError, ValueError) as error:
-                raise ValueError(
-                    f"X is not numeric ({error}). Encode text and categories first, "
-                    "or pass the whole pipeline."
-                ) from None
-        if X.ndim != 2:
-            raise ValueError(f"X has shape {X.shape}; pass rows × columns.")
-    if X.shape[0] == 0:
-        raise ValueError("X has no rows.")
-    return X
-
-
-def refuse_holes(X: Any) -> None:
-    """Raise if X holds NaN or inf."""
-    values = X.data if sparse.issparse(X) else X
-    bad = values.size - int(np.isfinite(values).sum())
-    if bad:
-        raise ValueError(f"X holds {bad} NaN or infinite values. Fill or drop them.")
-
-
-def plain(coef: Any) -> Array:
-    """Coefficients as an array; scikit-learn's ``sparsify`` makes them sparse."""
-    found = np.asarray(coef.toarray() if sparse.issparse(coef) else coef)
-    if found.dtype.kind not in "fiub":
-        raise ValueError("The model's coefficients are not real numbers. Fit it again.")
-    return found
 
 
 def dot(X: Any, w: Array) -> Array:
@@ -85,44 +49,6 @@ def t_dot(X: Any, u: Array) -> Array:
     return out
 
 
-def magnitudes(X: Any) -> Array:
-    """Root mean square of each column, estimated on a few evenly spaced rows.
-
-    Only rounding allowances use it, so an estimate serves.
-    """
-    n, d = X.shape
-    if sparse.issparse(X):
-        values = X.data.astype(np.float64, copy=False)
-        return np.full(d, np.sqrt(float(values @ values) / max(1, n * d)))
-    few = min(n, 512, max(32, (1 << 20) // max(1, d)))
-    rows = X[np.unique(np.linspace(0, n - 1, few).astype(int))]
-    return np.asarray(np.sqrt(np.mean(np.square(rows, dtype=np.float64), axis=0)))
-
-
-def spread(X: Any, s: Array, centred: bool) -> float:
-    """‖√s(X − 1mᵀ)‖_F, or a lower bound from evenly spaced rows when there are many.
-
-    Rows left out, and centring the others at their own mean, only lower it; so a value
-    divided by it is an upper bound.
-    """
-    step = max(1, X.shape[0] // _SPREAD_ROWS)
-    if sparse.issparse(X):
-        square = np.asarray(X.multiply(X).T @ s, dtype=np.float64)
-        mean = t_dot(X, s) / s.sum() if centred else np.zeros(X.shape[1])
-        total = square.sum() - s.sum() * (mean @ mean)
-    else:
-        X, s = X[::step], s[::step]
-        mean = t_dot(X, s) / max(s.sum(), 1e-300) if centred else None
-        total = 0.0
-        rows = max(1, _BLOCK // max(1, X.shape[1]))
-        for i in range(0, X.shape[0], rows):
-            block = X[i : i + rows].astype(np.float64, copy=mean is not None)
-            if mean is not None:
-                block -= mean
-            total += float(np.einsum("ij,ij,i->", block, block, s[i : i + rows]))
-    return float(np.sqrt(max(total, 0.0)))
-
-
 def as_array(X: Any) -> Any:
     """A torch tensor of any kind as an array; anything else as it is."""
     if not hasattr(X, "detach"):
@@ -131,131 +57,14 @@ def as_array(X: Any) -> Any:
     return (X.float() if str(X.dtype) == "torch.bfloat16" else X).numpy()
 
 
-def weights(
-    sample_weight: Any,
-    class_weight: Any,
-    y: Array,
-    classes: Array | None,
-    n: int,
-    counts: str = "weights",
-) -> Array:
-    """Non-negative row weights; ``class_weight`` multiplies, as in scikit-learn."""
-    s = np.ones(n) if sample_weight is None else np.asarray(sample_weight, float)
-    if s.ndim == 0:
-        s = np.full(n, float(s))
-    if s.shape != (n,):
-        raise ValueError(f"sample_weight has shape {s.shape}; expected ({n},).")
-    if not np.all(np.isfinite(s)) or s.min() < 0 or s.max() <= 0:
-        raise ValueError("sample_weight must be finite, non-negative, not all zero.")
-    if class_weight is None or classes is None:
-        return s
-    s = np.asarray(s * class_weights(class_weight, s, y, classes, counts)[y])
-    if not s.any():
-        raise ValueError("class_weight leaves no row with a positive weight.")
-    return s
-
-
-def class_weights(
-    class_weight: Any, s: Array, y: Array, classes: Array, counts: str = "weights"
-) -> Array:
-    """One weight per class; "balanced" counts weights or, if told so, rows."""
-    if isinstance(class_weight, Mapping):
-        return _named_weights(class_weight, classes.tolist())
-    if not isinstance(class_weight, str) or class_weight != "balanced":
-        raise ValueError(
-            f"class_weight={class_weight!r}; use 'balanced', a dict from label to "
-            "weight, or None."
-        )
-    share = s if counts == "weights" else np.ones(len(y))
-    sizes = np.bincount(y, weights=share, minlength=len(classes))
-    present = sizes > 0
-    each = share.sum() / (present.sum() * np.where(present, sizes, 1))
-    return np.where(present, each, 0.0)
-
-
-def _named_weights(class_weight: Mapping[Any, Any], labels: list[Any]) -> Array:
-    """Weights by label; a certificate's file turns keys into text."""
-    named = [next((k for k in (x, str(x)) if k in class_weight), None) for x in labels]
-    names = {key for label in labels for key in (label, str(label))}
-    odd = [key for key in class_weight if key not in names]
-    if odd and None in named:
-        known = ", ".join(sorted(map(str, labels))[:8])
-        raise ValueError(
-            f"class_weight names {odd[0]!r}, which is no class of y: they are {known}."
-        )
-    try:
-        given = [1.0 if key is None else float(class_weight[key]) for key in named]
-    except TypeError:
-        raise ValueError("class_weight must hold numbers.") from None
-    if not all(0 <= weight < np.inf for weight in given):
-        raise ValueError("class_weight must be finite and not negative.")
-    return np.array(given)
-
-
-def codes(y: Any, classes: Array) -> Array:
-    """Position of each label among the (sorted) ``classes`` of the model."""
-    y = np.asarray(y)
-    if y.ndim == 0:
-        raise ValueError("y is missing: pass the labels the model was fitted on.")
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
-    if y.ndim != 1:
-        raise ValueError(f"y has shape {y.shape}; pass one label per row.")
-    try:
-        found = _positions(classes, y)
-        found = np.minimum(found, len(classes) - 1)
-        known = classes[found] == y
-    except TypeError:
-        known = np.zeros(len(y), dtype=bool)
-        found = known.astype(int)
-    if not np.all(known):
-        strange = y[np.flatnonzero(~np.asarray(known))[0]]
-        some = ", ".join(map(str, classes[:5].tolist()))
-        raise ValueError(
-            f'y holds the label "{strange}", which the model was not fitted on (it '
-            f"knows {some}{' …' if len(classes) > 5 else ''}). Leave such rows out, "
-            "or refit."
-        )
-    return np.asarray(found, dtype=np.int64)
-
-
-def _positions(classes: Array, y: Array) -> Array:
-    """Where each label stands among the sorted classes, or would stand."""
-    whole = classes.dtype.kind in "iu" and y.dtype.kind in "iu" and len(classes) > 0
-    if whole and int(classes[-1]) - int(classes[0]) < 1024 <= len(y):
-        low, high = int(classes[0]), int(classes[-1])
-        if low <= int(y.min()) and int(y.max()) <= high:  # a table beats a search
-            table = np.searchsorted(classes, np.arange(low, high + 1))
-            return np.asarray(
-                table[np.subtract(y, low, dtype=np.intp, casting="unsafe")]
-            )
-    return np.searchsorted(classes, y)
-
-
-#: Targets below this have squares that a float64 cannot hold.
-TINY = 1e-153
-
-
-def numbers(y: Any, n: int) -> Array:
-    """Targets as float64, shape (n,) or (n, k)."""
-    y = np.asarray(y)
-    if y.ndim not in (1, 2):
-        raise ValueError("y is missing: pass the targets the model was fitted on.")
-    try:
-        y = y.astype(np.float64)
-    except (TypeError, ValueError):
-        raise ValueError("y is not numeric; this model is a regressor.") from None
-    if y.shape[0] != n:
-        raise ValueError(f"y has {y.shape[0]} rows and X has {n}.")
-    if not np.all(np.isfinite(y)):
-        raise ValueError("y holds NaN or infinite values. Fill or drop those rows.")
-    if 0 < np.abs(y).max(initial=0.0) < TINY:
-        raise ValueError(f"y is below {TINY:g} everywhere, too small to be squared.")
-    return y
-
-
 #: Up to so many columns are summed one by one.
 NARROW = 8
+
+
+def row_weights(sample_weight: Any, n: int) -> Array:
+    """Row weights as they were given, read by the kernel."""
+    given = reading.weights(sample_weight, n)
+    return np.ldexp(given.s, given.power)
 
 
 def fingerprint(
@@ -283,7 +92,7 @@ def fingerprint(
         x_mark = float(np.einsum("i,i", row, projected))
         y_mark = float(np.einsum("i,i...", row, y).sum())
     if not np.isfinite(projected).all():
-        refuse_holes(X)
+        reading.refuse_holes(X)
     return {
         "shape": [int(n), int(d)],
         "dtype": str(X.dtype),

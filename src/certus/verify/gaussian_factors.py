@@ -39,6 +39,7 @@ from certus.verify.bounded import (
 )
 from certus.verify.covariance import EIGEN, EPS, Spread, covariance_about
 from certus.verify.data import Array
+from certus.verify.kernel import reading
 
 #: Noise is not looked for below this share of a column's variance.
 FLOOR = 1e-12
@@ -114,7 +115,7 @@ def check(
 ) -> tuple[list[Claim], Status, dict[str, Any]]:
     """Judge W, Ψ and the mean."""
     refuse_weights(model, sample_weight)
-    X = data.as_matrix(X)
+    X = reading.as_matrix(X)
     mean, point = _read(model, X)
     n, k = X.shape[0], point.W.shape[1]
     marks = data.fingerprint(X, np.zeros(n), np.ones(n))
@@ -155,7 +156,7 @@ def check(
 
 
 def _read(model: Any, X: Any) -> tuple[Array, Point]:
-    W = np.asarray(data.plain(model.components_), dtype=np.float64).T
+    W = np.asarray(reading.plain(model.components_), dtype=np.float64).T
     mean = np.asarray(model.mean_, dtype=np.float64)
     noise = np.asarray(model.noise_variance_, dtype=np.float64)
     d = X.shape[1]

@@ -28,6 +28,7 @@ from certus.verify import data, stating
 from certus.verify.attributes import attribute_of, codes_of, not_lent
 from certus.verify.bounded import Number, gamma, proved, verdict
 from certus.verify.data import Array
+from certus.verify.kernel import reading
 from certus.verify.marks import marks_of
 
 #: Accuracy that may be missing, and difference in rates beyond the gap.
@@ -184,10 +185,10 @@ def _rows(
     model: Any, stated: Statement, columns: Array, y: Any, sample_weight: Any
 ) -> Rows:
     n, k = len(columns), len(model.groups_)
-    truth = data.codes(y, np.asarray(model.classes_)) == 1
+    truth = reading.codes(y, np.asarray(model.classes_)) == 1
     if len(truth) != n:
         raise ValueError(f"y has {len(truth)} rows and X has {n}.")
-    s = data.weights(sample_weight, None, truth, None, n)
+    s = data.row_weights(sample_weight, n)
     labels, numbers = codes_of(columns)
     names = [label[0] if len(label) == 1 else label for label in labels]
     known = {label: g for g, label in enumerate(model.groups_)}

@@ -40,6 +40,7 @@ from certus.verify.bounded import (
     wrong_count,
 )
 from certus.verify.data import Array
+from certus.verify.kernel import reading
 
 #: Cells of X, and of the distances, that are looked at together.
 CELLS = 1 << 18
@@ -103,8 +104,8 @@ def check(
     level: str,
 ) -> tuple[list[Claim], Status, dict[str, Any]]:
     """Judge centres and labels."""
-    X = data.as_matrix(X)
-    centers = data.plain(model.cluster_centers_)
+    X = reading.as_matrix(X)
+    centers = reading.plain(model.cluster_centers_)
     single = 4 if centers.dtype == np.float32 else 8
     centers = centers.astype(np.float64)
     if centers.ndim != 2 or centers.shape[1] != X.shape[1]:
@@ -112,7 +113,7 @@ def check(
             f"X has {X.shape[1]} columns and the centres have {centers.shape[-1]}."
         )
     n, k = X.shape[0], len(centers)
-    s = data.weights(sample_weight, None, None, None, n)  # type: ignore[arg-type]
+    s = data.row_weights(sample_weight, n)
     with np.errstate(over="ignore"):
         marks = data.fingerprint(X, np.zeros(n), s)
     if k != stated.n_clusters:

@@ -35,6 +35,7 @@ from certus.verify.bounded import (
 from certus.verify.covariance import EIGEN, Spread, covariance_about
 from certus.verify.data import Array
 from certus.verify.deciding import refused
+from certus.verify.kernel import reading
 
 #: Directions with less than this share of the largest variance are not searched.
 ABSENT = 1e-10
@@ -99,7 +100,7 @@ def check(
 ) -> Checked:
     """Judge layers, and what the model says of itself."""
     refuse_weights(model, sample_weight)
-    X = data.as_matrix(X)
+    X = reading.as_matrix(X)
     if stated.objective == ENCODED:
         claims, marks = _check_autoencoder(model, stated, X)
     else:
@@ -202,7 +203,7 @@ def _check_network(
     model: Any, stated: Statement, X: Any, y: Any
 ) -> tuple[list[Claim], dict[str, Any]]:
     n, d = X.shape
-    Y = data.numbers(y, n).reshape(n, -1)
+    Y = reading.numbers(y, n).reshape(n, -1)
     layers = [np.asarray(W, dtype=np.float64) for W in model.weights_]
     P = np.atleast_2d(np.asarray(model.coef_, dtype=np.float64))
     b = np.atleast_1d(np.asarray(model.intercept_, dtype=np.float64))

@@ -48,7 +48,7 @@ def marks_of(
     table = as_table(X)
     n = len(X) if table is None else int(table.shape[0])
     targets = np.zeros(n) if y is None else _line(y)
-    s = data.weights(sample_weight, None, np.empty(0), None, n)
+    s = data.row_weights(sample_weight, n)
     some = np.arange(0, n, max(n // PROJECTED, 1))
     some = some if rows is None else np.union1d(some, rows)
     if table is None and len(getattr(X, "columns", ())) > 1:

@@ -22,6 +22,7 @@ from certus.certificate import Claim, Evidence, Status, Strength
 from certus.diagnostics import perceptron
 from certus.verify import data, stating, texts
 from certus.verify.attributes import attribute_of, not_lent
+from certus.verify.kernel import reading
 from certus.verify.marks import marks_of
 
 #: What is primary where nothing is promised; it is compared with that of the fit.
@@ -83,7 +84,7 @@ def check(
 ) -> Checked:
     """The fingerprint of the data; of words, what can be counted again."""
     if stated.of == "texts":
-        codes = data.codes(y, np.asarray(model.classes_))
+        codes = reading.codes(y, np.asarray(model.classes_))
         seen = [data.text_code(text) for text in X]
         if len(seen) != len(codes):
             raise ValueError(f"There are {len(seen)} texts and {len(codes)} labels.")
@@ -134,7 +135,7 @@ def join(
 
 def of_perceptron(model: Any, X: Any, y: Any, sample_weight: Any) -> list[Claim]:
     """The gradient that scikit-learn trained with, beside that of the stated loss."""
-    X, width = data.as_matrix(X), model.coefs_[0].shape[0]
+    X, width = reading.as_matrix(X), model.coefs_[0].shape[0]
     n = X.shape[0]
     if X.shape[1] != width:
         raise ValueError(
@@ -142,14 +143,14 @@ def of_perceptron(model: Any, X: Any, y: Any, sample_weight: Any) -> list[Claim]
         )
     many = model.out_activation_ == "logistic" and model.n_outputs_ > 1
     if many or not hasattr(model, "classes_"):
-        Y = data.numbers(y, n).reshape(n, -1)
+        Y = reading.numbers(y, n).reshape(n, -1)
     else:
-        codes = data.codes(y, np.asarray(model.classes_))
+        codes = reading.codes(y, np.asarray(model.classes_))
         if len(codes) != n:
             raise ValueError(f"y has {len(codes)} rows and X has {n}.")
         two = model.out_activation_ == "logistic"
         Y = codes[:, None] * 1.0 if two else np.eye(len(model.classes_))[codes]
-    s = data.weights(sample_weight, None, Y, None, n)
+    s = data.row_weights(sample_weight, n)
     return perceptron.measure(model, X, Y, s)
 
 

@@ -44,6 +44,7 @@ from certus.verify.gaussian_step import (
     spread,
     take_step,
 )
+from certus.verify.kernel import reading
 
 #: Rows asked for their responsibilities.
 ASKED = 2048
@@ -92,7 +93,7 @@ def check(
 ) -> tuple[list[Claim], Status, dict[str, Any]]:
     """Check the parameters, take one step, ask for responsibilities."""
     refuse_weights(model, sample_weight)
-    X = data.as_matrix(X)
+    X = reading.as_matrix(X)
     if sparse.issparse(X):
         raise ValueError("X is sparse; pass a dense array to a Gaussian mixture.")
     if np.ndim(model.means_) != 2 or X.shape[1] != model.means_.shape[1]:

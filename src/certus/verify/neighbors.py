@@ -28,6 +28,7 @@ from certus.certificate import Claim, Status, Strength
 from certus.verify import data, stating
 from certus.verify.bounded import Number, gamma, proved, refuse_weights, status_of
 from certus.verify.data import Array
+from certus.verify.kernel import reading
 
 #: Share of the distance by which a row left out may be nearer.
 NEARER = 1e-10
@@ -84,7 +85,7 @@ def check(
 ) -> tuple[list[Claim], Status, dict[str, Any]]:
     """Compare the stored rows with those passed, then the neighbours of a sample."""
     refuse_weights(model, s)
-    X = data.as_matrix(X)
+    X = reading.as_matrix(X)
     if X.shape[1] != model.n_features_in_:
         raise ValueError(
             f"X has {X.shape[1]} columns and the model was fitted on "
@@ -114,7 +115,7 @@ def check(
 def _targets(model: Any, y: Any, n: int) -> Array:
     """Targets as the model stores them: numbers, or positions among the labels."""
     if not hasattr(model, "classes_"):
-        return data.numbers(y, n).reshape(n, -1)
+        return reading.numbers(y, n).reshape(n, -1)
     labels, y = model.classes_, np.asarray(y)
     several = isinstance(labels, list)
     if several and (y.ndim != 2 or y.shape[1] != len(labels)):
@@ -122,7 +123,7 @@ def _targets(model: Any, y: Any, n: int) -> Array:
             f"y has shape {y.shape}; pass {len(labels)} columns of labels."
         )
     pairs = zip(y.T, labels) if several else [(y, labels)]
-    codes = np.stack([data.codes(c, np.asarray(some)) for c, some in pairs], axis=1)
+    codes = np.stack([reading.codes(c, np.asarray(some)) for c, some in pairs], axis=1)
     if len(codes) != n:
         raise ValueError(f"y has {len(codes)} rows and X has {n}.")
     return codes

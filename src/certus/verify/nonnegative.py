@@ -34,6 +34,7 @@ from certus.verify.bounded import (
     verdict,
 )
 from certus.verify.data import Array
+from certus.verify.kernel import reading
 from certus.verify.kernel.penalties import row_of
 
 #: Products WH below this are raised to it, as scikit-learn does.
@@ -76,7 +77,7 @@ def check(
 ) -> tuple[list[Claim], Status, dict[str, Any]]:
     """Judge H of the model, with W as the model itself gives it for these rows."""
     refuse_weights(model, weights)
-    X = data.as_matrix(X)
+    X = reading.as_matrix(X)
     marks = data.fingerprint(X, np.zeros(X.shape[0]), np.ones(X.shape[0]))
     H, K = _factor(model.components_), stated.n_components
     if H.shape[1] != X.shape[1]:

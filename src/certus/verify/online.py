@@ -35,6 +35,7 @@ from certus.verify.bounded import (
     status_of,
 )
 from certus.verify.data import Array
+from certus.verify.kernel import reading
 from certus.verify.margin import coinciding_combination
 
 Checked = tuple[list[Claim], Status, dict[str, Any]]
@@ -131,9 +132,9 @@ def check(
     model: Any, stated: Statement, witness: Any, X: Any, y: Any, s: Any, level: str
 ) -> Checked:
     """Judge a perceptron, with a :class:`~certus.evidence.MistakesWitness` or none."""
-    X = data.as_matrix(X)
-    labels = data.codes(y, np.asarray(model.classes_))
-    coef = data.plain(model.coef_)
+    X = reading.as_matrix(X)
+    labels = reading.codes(y, np.asarray(model.classes_))
+    coef = reading.plain(model.coef_)
     if (len(labels), coef.shape[-1]) != X.shape:
         raise ValueError(
             f"X has shape {X.shape}; y has {len(labels)} rows, and the model was "
@@ -141,7 +142,7 @@ def check(
         )
     if stated.ours:
         refuse_weights(model, s)
-    s = data.weights(s, None, labels, None, len(labels))
+    s = data.row_weights(s, len(labels))
     pupils = _pupils(model, stated, witness, labels, s > 0)
     if not all(np.isfinite(p.w).all() for p in pupils):
         marks = data.fingerprint(X, labels.astype(float), s)
@@ -183,7 +184,7 @@ def _pupils(
     if one and k > 2:
         pairs = combinations(range(k), 2)
         signs = [1.0 * (labels == j) - 1.0 * (labels == i) for i, j in pairs]
-    coef = data.plain(model.coef_).astype(np.float64)
+    coef = reading.plain(model.coef_).astype(np.float64)
     coef = coef.reshape(-1, coef.shape[-1])
     if len(coef) != len(signs):
         raise ValueError(f"the model has {len(coef)} scores, its labels {len(signs)}.")
@@ -191,7 +192,9 @@ def _pupils(
     each = np.ones(k)
     if stated.class_weight is not None:
         classes = np.asarray(model.classes_)
-        each = data.class_weights(stated.class_weight, np.ones(n), labels, classes)
+        each = reading.class_weights(
+            stated.class_weight, reading.Weights(np.ones(n)), labels, classes, "rows"
+        )
     pupils = []
     for j, y in enumerate(signs):
         weight = each[labels] if one else np.where(labels == j, each[j], 1.0)

@@ -32,6 +32,7 @@ from certus.evidence import PriorWitness
 from certus.verify import data, stating
 from certus.verify.bounded import U, gamma, length, refuse_weights
 from certus.verify.data import Array
+from certus.verify.kernel import reading
 
 #: Prior variances a fit may choose from; the choice is paid for by the union bound.
 VARIANCES = tuple(4.0**-j for j in range(10))
@@ -95,8 +96,8 @@ def check(
 ) -> tuple[list[Claim], Status, dict[str, Any]]:
     """Recompute KL(Q‖P), the error of Q on the rows counted, and the bound."""
     refuse_weights(model, s)
-    X = data.as_matrix(X)
-    codes = data.codes(y, np.asarray(model.classes_))
+    X = reading.as_matrix(X)
+    codes = reading.codes(y, np.asarray(model.classes_))
     if X.shape != (len(codes), model.n_features_in_):
         raise ValueError(
             f"X has shape {X.shape}; expected {len(codes)} rows, as y has, and the "

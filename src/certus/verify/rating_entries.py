@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from certus.verify import data
 from certus.verify.bounded import gamma
 from certus.verify.data import Array
 from certus.verify.half_steps import Bound, Side, bound, filled, squares
+from certus.verify.kernel import reading
 
 Point = tuple[Array, Array, Array, Array]
 _TWICE = "Some pairs are rated twice. Keep one rating of each."
@@ -43,7 +43,7 @@ def read(
         matrix, given = _placed(model, X, y, sample_weight, shape)
         if matrix.nnz < len(y) and not counts:
             raise ValueError(_TWICE)
-    data.refuse_holes(matrix)
+    reading.refuse_holes(matrix)
     if counts and not matrix.data.all():
         matrix = matrix.copy()
         matrix.eliminate_zeros()
@@ -92,7 +92,7 @@ def _placed(
     else:
         columns = [list(ids) for ids in zip(*X)]
     at = tuple(_places(known, ids) for known, ids in zip(_ids(model), columns))
-    matrix = sparse.csr_matrix((data.numbers(y, len(at[0])), at), shape)
+    matrix = sparse.csr_matrix((reading.numbers(y, len(at[0])), at), shape)
     if sample_weight is None:
         return matrix, None
     given = np.asarray(sample_weight, dtype=np.float64)

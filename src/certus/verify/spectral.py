@@ -34,6 +34,7 @@ from certus.verify.bounded import (
     wrong_count,
 )
 from certus.verify.data import Array
+from certus.verify.kernel import reading
 from certus.verify.moments import (
     Data,
     Moments,
@@ -103,7 +104,7 @@ def check(
 ) -> tuple[list[Claim], Status, dict[str, Any]]:
     """Residuals, orthonormality, captured variance, and the largest variance left."""
     refuse_weights(model, sample_weight)
-    X = data.as_matrix(X)
+    X = reading.as_matrix(X)
     n, d = X.shape
     with np.errstate(all="ignore"):
         given = read(model, X, stated.centred)
