@@ -47,8 +47,8 @@ def objective(fitted):
 
 
 with certus.config_context(on_uncertified="ignore"):
-    best = objective(Lasso(alpha, tol=1e-13).fit(wide, y))
-    stopped = [Lasso(alpha, max_iter=k, tol=1e-12).fit(wide, y) for k in range(1, 30)]
+    best = objective(Lasso(alpha, tol=1e-12).fit(wide, y))
+    stopped = [Lasso(alpha, max_iter=k, tol=1e-10).fit(wide, y) for k in range(1, 30)]
 stopped = stopped[: 1 + next(i for i, m in enumerate(stopped) if m.certificate_.met)]
 rounds = np.arange(1, len(stopped) + 1)
 bound = np.array([m.certificate_.value for m in stopped])
