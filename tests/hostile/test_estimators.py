@@ -383,7 +383,8 @@ def test_a_damaged_sparse_matrix_is_refused_before_compiled_code_reads_it(
     y = np.arange(40) % 2
     if not get_tags(model).target_tags.single_output:
         y = np.column_stack([y, 1 - y])
-    good = clone(model).fit(X, y)
+    with certus.config_context(on_uncertified="ignore"):  # rounding may decide
+        good = clone(model).fit(X, y)
     bad = X.copy()
     if damage == "ends":
         bad.indptr[-1] = 10**6

@@ -163,14 +163,14 @@ def test_a_tenth_of_a_second_leaves_a_usable_model(model: Any) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(6000, 20))
     y = (X[:, 0] + rng.normal(size=6000) > 0).astype(int)
-    model = model.set_params(C=100.0, tol=1e-12)
+    model = model.set_params(C=100.0, tol=1e-10)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncertifiedWarning)
         model = clone(model).fit(X, y)
     certificate = model.certificate_
     assert certificate.status in (Status.TIME_LIMIT, Status.SOLVED)
     assert np.isfinite(certificate.value)
-    assert certificate.met or certificate.value > 1e-12
+    assert certificate.met or certificate.value > 1e-10
     assert model.predict(X[:5]).shape == (5,)
 
 

@@ -125,6 +125,9 @@ def _judge(
     omega = penalties.row_of(p.penalty)
     free = omega.free(p.penalty, p.w)
     likelihood = row.takes != "numbers" and row.bend != "kink"
+    refusal = _without_weight(stated, rows, objective)
+    if refusal is not None:
+        return [refusal], Status.NO_MINIMISER, None
     for each in problems if row.convex else []:
         refusal = _no_minimum(each, witness, none, level, objective)
         if refusal is not None:
@@ -220,6 +223,25 @@ def _once(
     if base == 0.0 and seen.primal == 0.0 and not (p.w.any() or p.b.any()):
         return Found(0.0, 0.0), seen.probe  # no loss is below zero
     return Found.share(seen.computed, seen.bound, base), seen.probe
+
+
+def _without_weight(stated: Statement, rows: Rows, objective: str) -> Claim | None:
+    """A class that no row speaks for: its share can be lowered for ever."""
+    if not isinstance(stated.loss, t.Logistic | t.Softmax) or rows.classes is None:
+        return None
+    used = np.unique(rows.y[rows.given.s > 0])
+    if stated.intercept != "free" or len(used) == len(rows.classes):
+        return None
+    absent = np.delete(rows.classes, used)[0]
+    return refused(
+        "stationarity",
+        f"no minimiser exists: the rows of class {absent} have no weight, and the "
+        "intercept can run away from it",
+        "drop the class, or give its rows weight",
+        objective=objective,
+        theorem="the likelihood rises for ever as the share of a class without rows "
+        "falls to zero",
+    )
 
 
 def _no_minimum(
