@@ -216,6 +216,8 @@ def _once(
         return Found(error.computed + error.bound, error.bound), error.probe
     if words is MOVED:
         moved = measure_moved(p, probe)
+        if moved.still == 0.0 and not (p.w.any() or p.b.any()):
+            return Found(0.0, 0.0), moved.probe  # no loss is below zero
         value, bound = moved.value(least_constant(p))
         return Found(value + bound, bound), moved.probe
     seen = gap.measure(p, probe)

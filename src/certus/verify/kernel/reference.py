@@ -90,7 +90,17 @@ def _lower(p: Problem) -> float | None:
     return least if math.isfinite(least) else 0.0
 
 
-def _between(p: Problem, best: float) -> Array | None:
+def _lower_at(p: Problem, score: float) -> float | None:
+    """The larger of two: the best constant may be a kink itself, or only near one."""
+    if losses.row_of(p.loss).bend != "kink":
+        return _lower(p)
+    found = [
+        _lower(p._replace(dual=_between(p, score, near))) for near in (1e-9, 64 * UNIT)
+    ]
+    return max((each for each in found if each is not None), default=None)
+
+
+def _between(p: Problem, best: float, near: float) -> Array | None:
     """Slopes at the best constant that balance, where it lies on a kink."""
     row = losses.row_of(p.loss)
     if row.bend != "kink" or not (p.free or p.space.constant):
@@ -98,7 +108,7 @@ def _between(p: Problem, best: float) -> Array | None:
     # A penalised constant pulls back: mean u = −Ω'(x)/constant.
     level = float(getattr(p.penalty, "alpha", 0.0))
     goal = -level * best / p.space.constant**2 if p.space.constant else 0.0
-    step = 1e-9 * (abs(best) + float(np.abs(p.y).max()))
+    step = near * (abs(best) + float(np.abs(p.y).max()))
     low, high = (
         row.slope(p.loss, p.y, np.full(len(p.y), best + side * step))
         for side in (-1, 1)
@@ -116,12 +126,12 @@ def _at_best(p: Problem) -> float | None:
     if constant:
         x = _penalised(p)
         bare = _without_columns(p, np.array([x]), p.b, constant)
-        return _lower(bare._replace(dual=_between(bare, constant * x)))
+        return _lower_at(bare, constant * x)
     best = np.atleast_1d(losses.row_of(p.loss).best(p.loss, p.y, p.space.s))
     if not np.isfinite(best).all():
         return None
     bare = _without_columns(p, np.zeros((0, *p.w.shape[1:])), best, 0.0)
-    return _lower(bare._replace(dual=_between(bare, float(best[0]))))
+    return _lower_at(bare, float(best[0]))
 
 
 def _penalised(p: Problem) -> float:
