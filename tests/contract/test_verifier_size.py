@@ -21,7 +21,7 @@ KERNEL = VERIFY / "kernel"
 #: The kernel may have 1,500 and the verifier 7,500 in all; until then these numbers
 #: are what they had, and may only be made smaller.
 KERNEL_LINES = 1_560
-VERIFY_LINES = 11_226
+VERIFY_LINES = 11_225
 
 NO_CODE = {
     tokenize.COMMENT,

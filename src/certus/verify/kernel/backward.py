@@ -105,11 +105,8 @@ def _value(
     if size_r == 0.0 and c == 0.0 and not p.w.any():
         return 0.0, 0.0  # the target is b, to the last digit
     drift = abs(c) / size_y if size_y > 0 else (0.0 if c == 0 else math.inf)
-    drift_off = (
-        (abs(c) + delta) / (size_y * (1 - 1e-9) - delta)
-        if size_y > delta
-        else (math.inf)
-    )
+    left = size_y * (1 - 1e-9) - delta
+    drift_off = (abs(c) + delta) / left if left > 0 else math.inf
     if not p.free:
         drift = drift_off = 0.0
     value = max(min(stationary[0], filled), drift)

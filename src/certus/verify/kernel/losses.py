@@ -613,10 +613,7 @@ LOSSES: dict[type, LossRow] = {**_RESIDUAL, **_MARGIN, **_LIKELIHOOD}
 _TARGETS: dict[str, tuple[Callable[..., Any], str]] = {
     "numbers": (lambda _, y: True, "numbers"),
     "signs": (lambda _, y: np.abs(y) == 1, "labels −1 and 1"),
-    "counts": (
-        lambda term, y: (y >= 0) & (y <= term.trials),
-        "counts within its range",
-    ),
+    "counts": (lambda term, y: (y >= 0) & (y <= term.trials), "counts in its range"),
     "amounts": (lambda _, y: y >= 0, "targets that are not negative"),
     "codes": (lambda term, y: (y >= 0) & (y < term.n_classes), "codes of its classes"),
 }

@@ -86,6 +86,8 @@ class Linear:
             rows, counts = _entries(X)
             self.full = np.flatnonzero(counts == self.n) if free else self.full[:0]
             self.longest, self.tallest = int(rows.max()), int(counts.max(initial=0))
+            self.held = counts > 0
+            self.held[self.full] = False
             X = X[:, self.full].toarray() if len(self.full) else np.zeros((self.n, 0))
             if len(self.full):
                 keep = np.ones(self.width)
@@ -242,14 +244,17 @@ class Linear:
         return _scaled_norms(np.abs(A), self.s / self.total)
 
     def _sparse_norms(self) -> Array:
-        data = self.sparse.data
-        share = self.s / self.total
-        like = type(self.sparse)
+        data, share = self.sparse.data, self.s / self.total
         top = float(np.abs(data).max(initial=0.0))
         unit = 2.0 ** -math.frexp(top)[1] if 0 < top < math.inf else 1.0
         parts = (np.square(data * unit), self.sparse.indices, self.sparse.indptr)
-        squares = like(parts, shape=self.sparse.shape).T @ share
-        return np.asarray(np.sqrt(np.asarray(squares) + self.n * TINY)) / unit
+        like = type(self.sparse)
+        squares = np.asarray(like(parts, shape=self.sparse.shape).T @ share)
+        found = np.sqrt(squares + self.n * TINY) / unit
+        for j in np.flatnonzero((squares < LOW) & self.held):
+            column = np.abs(self.sparse[:, [j]].toarray())
+            found[j] = _scaled_norms(column, share)[0]
+        return np.asarray(found)
 
     # -- rounding --------------------------------------------------------------
 
