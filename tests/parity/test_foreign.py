@@ -30,8 +30,7 @@ from sklearn.linear_model import (
 
 from certus import terms as t
 from certus.certificate import Certificate, Status
-from certus.verify import certify
-from certus.verify.foreign import evidence
+from certus.verify import certify, linear, stating
 from certus.verify.kernel.losses import LOSSES
 
 Array = np.ndarray
@@ -250,7 +249,7 @@ def test_cross_validated_logistic(options: dict[str, Any], s: Array | None) -> N
 def sgd_value(x: Array, model: Any, y: Array, s: Array) -> float:
     """The objective of scikit-learn's user guide: Σ sℓ/n + alpha·R(w)."""
     w, b = x[:-1], x[-1]
-    loss = evidence(model, X, s)[0].terms[0]
+    loss = stating.state(model, linear.READERS).loss
     losses = LOSSES[type(loss)].value(loss, y, X @ w + b)
     ratio = {"l2": 0.0, "l1": 1.0, "elasticnet": model.l1_ratio}[model.penalty]
     R = ratio * np.abs(w).sum() + (1 - ratio) * w @ w / 2
@@ -370,7 +369,8 @@ def test_sgd_class_weights(labels: Array, balance: str | None) -> None:
 )
 def test_sgd_terms(model: Any, terms: tuple[Any, ...]) -> None:
     fitted = fit(model, X, TWO if isinstance(model, SGDClassifier) else Y)
-    stated = evidence(fitted, X, None)[0].terms
+    read = stating.state(fitted, linear.READERS)
+    stated = (read.loss, read.penalty)
     assert [type(a) for a in stated] == [type(a) for a in terms]
     assert stated == tuple(type(a)(*(pytest.approx(v) for v in a)) for a in terms)
 

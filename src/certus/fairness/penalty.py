@@ -10,7 +10,6 @@ the plain one, so that the estimator's own solver and certificate serve.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from certus.base import (
     check_number,
     validate_data,
 )
-from certus.certificate import Claim
+from certus.certificate import Claim, Evidence
 from certus.config import config_context
 from certus.fairness.attribute import Attributed, basis_of
 from certus.fairness.groups import Array
@@ -170,7 +169,7 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         found.coef_ = coef
         del found.certificate_  # it speaks of other columns
         self.estimator_ = found
-        mine = replace(evidence, kind="covariance_penalty")
+        mine = Evidence("covariance_penalty", witness=evidence.witness)
         return Fitted(mine, X, y, sample_weight, status, A)
 
     @available_if(lambda self: self._is_network)

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus import terms as t
-from certus.certificate import Claim, Evidence, Status, Strength
+from certus.certificate import Claim, Status, Strength
 from certus.evidence import LinearWitness
-from certus.verify import data, stating
+from certus.verify import data, measured, stated_linear, stating
 from certus.verify.attributes import attribute_of, explained, not_lent
 from certus.verify.bounded import gamma
 from certus.verify.data import Array
@@ -30,7 +30,6 @@ from certus.verify.kernel.reference import least_constant
 from certus.verify.marks import marks_of
 from certus.verify.problems import describe, problems_of, rows_of
 from certus.verify.slopes import chosen_dual
-from certus.verify.stated_linear import READERS, Statement
 
 Checked = tuple[list[Claim], Status, dict[str, Any]]
 _FIX = "Fit again, or restore its file."
@@ -103,48 +102,61 @@ penalties.PENALTIES[Explained] = penalties.PenaltyRow(
 )
 
 
-def _stated(model: Any) -> Statement:
-    """The statement of the estimator inside, whose parameters must be its own still."""
+class Statement(NamedTuple):
+    """The statement of the estimator inside, and the strength of the penalty."""
+
+    inner: stated_linear.Statement
+    strength: float
+
+
+def _stated(model: Any) -> Statement | measured.Statement:
+    """Of a network, or of a linear model whose parameters must be its own still."""
     strength, inner = model.strength, model.estimator_
     if isinstance(strength, bool) or not (
         isinstance(strength, int | float) and 0 <= strength < math.inf
     ):
         raise ValueError(f"strength={strength!r:.40} is no weight of a penalty. {_FIX}")
+    if stating.known_class(inner, measured.READERS) is not None:
+        return measured.Statement("penalised")
     if repr(model.estimator.get_params()) != repr(inner.get_params()):
         raise stating.Refusal(
             "parameters of the estimator were changed after the fit", "fit again"
         )
-    stated: Statement = stating.state(inner, READERS)
-    return stated
+    stated = stating.state(inner, stated_linear.READERS)
+    return Statement(stated, float(strength))
 
 
-def check_covariance_penalty(
-    model: Any, evidence: Evidence, X: Any, y: Any, sample_weight: Any, level: str
+READERS: dict[str, stating.Reader] = {"CovariancePenalty": _stated}
+
+
+def check(
+    model: Any,
+    stated: Statement,
+    witness: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    level: str,
+    *,
+    sensitive: Any = None,
 ) -> Checked:
     """Judge a linear model; the attribute is lent, the dual point is the witness."""
-    marks = marks_of(X, y, sample_weight)
-    try:
-        stated = _stated(model)
-    except stating.Refusal as refusal:
-        named = ("duality_gap", Strength.REFUSED)
-        claim = Claim(*named, detail=refusal.reason, fix=refusal.fix)
-        return [claim], Status.UNDECIDED, marks
-    columns = attribute_of(model, evidence.arrays.get("sensitive"), X)
+    (inner, strength), marks = stated, marks_of(X, y, sample_weight)
+    columns = attribute_of(model, sensitive, X)
     if columns is None:
-        claim = not_lent("duality_gap", f"a penalty of strength {model.strength:.4g}")
+        claim = not_lent("duality_gap", f"a penalty of strength {strength:.4g}")
         return [claim], Status.UNDECIDED, marks
     Z = np.asarray(reading.as_matrix(X), dtype=np.float64)
     reading.refuse_holes(Z)
     s = data.row_weights(sample_weight, len(Z))
     F = explained(Z, columns, s)
-    witness = evidence.witness
     dual = witness.dual if isinstance(witness, LinearWitness) else None
-    rows = rows_of(model, stated, X, y, sample_weight)
+    rows = rows_of(model, inner, X, y, sample_weight)
     problems = []
-    for p in problems_of(model, stated, rows, dual):
+    for p in problems_of(model, inner, rows, dual):
         if not (isinstance(p.penalty, t.L2) and p.penalty.alpha > 0):
             raise ValueError("A covariance penalty stands beside an L2 penalty only.")
-        p = p._replace(penalty=Explained(p.penalty.alpha, float(model.strength), F))
+        p = p._replace(penalty=Explained(p.penalty.alpha, strength, F))
         if losses.row_of(p.loss).bend == "kink" and p.dual is None:
             p = p._replace(dual=chosen_dual(p, level))
         problems.append(p)
@@ -154,8 +166,8 @@ def check_covariance_penalty(
         for p, each in zip(problems, seen)
     ]
     k = worst_of(found)
-    objective = describe(stated, problems[k].penalty)
-    claim = claim_of(GAP, found[k], stated.tol, objective, stated.fix, len(problems))
+    objective = describe(inner, problems[k].penalty)
+    claim = claim_of(GAP, found[k], inner.tol, objective, inner.fix, len(problems))
     more = _explained_claim(Z, reading.plain(model.coef_), F, s)
     return [claim, more], status_of(claim), marks
 

@@ -1,25 +1,13 @@
-"""Models that scikit-learn fitted, stated as evidence the verifier can judge.
+"""Opening what other libraries wrap around a model: pipelines and searches.
 
-``unwrap`` opens pipelines and searches; ``evidence`` writes down the objective that the
-fitted model minimises. Classes are recognised by name, so nothing of scikit-learn is
-imported. What cannot be stated is refused with a reason.
+Classes are recognised by name, so nothing of scikit-learn is imported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from certus.certificate import Claim, Evidence, Status, Strength
-from certus.verify import foreign_linear
-from certus.verify.foreign_common import Refusal, sklearn_name
-
-#: By scikit-learn's class name.
-_STATEMENTS: dict[str, Callable[[Any], tuple[Evidence, str]]] = {
-    **foreign_linear.STATEMENTS,
-}
-
-# -- opening pipelines and searches -----------------------------------------------
+from certus.verify.stating import class_name, library_of
 
 
 def unwrap(model: Any, X: Any) -> tuple[Any, Any]:
@@ -35,11 +23,11 @@ def unwrap(model: Any, X: Any) -> tuple[Any, Any]:
     >>> unwrap(pipeline, X)[0]
     Ridge()
     """
-    name = sklearn_name(model)
-    if name is not None and name.endswith("SearchCV"):
+    name = class_name(model)
+    if name.endswith("SearchCV"):
         return unwrap(_best_of(model, name), X)
     _check_fitted(model)
-    ours = type(model).__module__.partition(".")[0] == "certus"
+    ours = library_of(type(model)) == "certus"
     if ours and hasattr(model, "encoder_") and hasattr(model, "model_"):
         return unwrap(model.model_, model.encoder_.transform(X))  # knows its columns
     _check_columns(model, X)
@@ -63,7 +51,7 @@ def _best_of(search: Any, name: str) -> Any:
 
 
 def _check_fitted(model: Any) -> None:
-    if sklearn_name(model) == "Pipeline":
+    if class_name(model) == "Pipeline":
         return  # its steps are checked one by one
     state = getattr(model, "__dict__", {})
     if hasattr(model, "state_dict") and not hasattr(model, "get_params"):
@@ -98,47 +86,3 @@ def _check_columns(model: Any, X: Any) -> None:
         f"X {what}. Pass the columns the model was fitted on, in that order: "
         f"{', '.join(expected[:5])}{'...' if len(expected) > 5 else ''}."
     )
-
-
-# -- stating the objective --------------------------------------------------------
-
-
-def evidence(model: Any, X: Any, sample_weight: Any) -> tuple[Evidence, str]:
-    """What ``model`` minimises, and the note a missed target carries.
-
-    Penalties are given as the model writes them; ``penalty_of`` tells the checker how
-    they relate to the weighted mean of the loss.
-
-    Examples
-    --------
-    >>> from sklearn.linear_model import Lasso
-    >>> evidence(Lasso(alpha=0.1).fit([[0.0], [1.0]], [0.0, 1.0]), None, None)[0].terms
-    (Squared(), L1(alpha=0.1))
-    """
-    name = sklearn_name(model)
-    try:
-        if name is None or name not in _STATEMENTS:
-            raise Refusal(
-                f"no statement about {type(model).__name__} can be checked yet",
-                "certify knows scikit-learn's "
-                + ", ".join(sorted(filter(None, _STATEMENTS))),
-            )
-        return _STATEMENTS[name](model)
-    except Refusal as refusal:
-        params = {"reason": refusal.reason, "fix": refusal.fix}
-        return Evidence("refused", params=params), ""
-
-
-def check_refused(
-    model: Any, evidence: Evidence, X: Any, y: Any, sample_weight: Any, level: str
-) -> tuple[list[Claim], Status, dict[str, Any]]:
-    """One REFUSED claim that carries the reason."""
-    claim = Claim(
-        "refused",
-        Strength.REFUSED,
-        detail=str(evidence.params.get("reason", "")),
-        fix=str(evidence.params.get("fix", "")),
-    )
-    shape = getattr(X, "shape", None)
-    marks = {"shape": [int(size) for size in shape]} if shape is not None else {}
-    return [claim], Status.TOL_NOT_REACHED, marks

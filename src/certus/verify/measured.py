@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus.certificate import Claim, Evidence, Status, Strength
+from certus.certificate import Claim, Status, Strength
 from certus.diagnostics import perceptron
 from certus.verify import data, stating, texts
 from certus.verify.attributes import attribute_of, not_lent
@@ -37,7 +37,10 @@ Checked = tuple[list[Claim], Status, dict[str, Any]]
 
 
 class Statement(NamedTuple):
-    """Nothing is promised. ``of`` is what the data hold: rows, a corpus, or texts."""
+    """Nothing is promised. ``of`` is what the data hold: rows, a corpus, or texts.
+
+    ``"penalised"`` are rows whose attribute the loss depends on.
+    """
 
     of: str = "rows"
 
@@ -81,8 +84,15 @@ def check(
     y: Any,
     sample_weight: Any,
     level: str,
+    *,
+    sensitive: Any = None,
 ) -> Checked:
     """The fingerprint of the data; of words, what can be counted again."""
+    if stated.of == "penalised":  # without the attribute there is no loss to measure
+        lent = attribute_of(model, sensitive, X) is not None
+        claim = not_lent("penalised_loss", "loss with a penalty on the attribute")
+        claims = [] if lent else [claim]
+        return claims, Status.UNDECIDED, marks_of(X, y, sample_weight)
     if stated.of == "texts":
         codes = reading.codes(y, np.asarray(model.classes_))
         seen = [data.text_code(text) for text in X]
@@ -102,17 +112,6 @@ def check(
     missed = bool(claims) and claims[0].met is False
     status = Status.TOL_NOT_REACHED if missed else Status.UNDECIDED
     return claims, status, texts.fingerprint(corpus)
-
-
-def check_penalised_network(
-    model: Any, evidence: Evidence, X: Any, y: Any, sample_weight: Any, level: str
-) -> Checked:
-    """As :func:`check`; without the attribute there is no loss to measure."""
-    marks = marks_of(X, y, sample_weight)
-    if attribute_of(model, evidence.arrays.get("sensitive"), X) is not None:
-        return [], Status.UNDECIDED, marks
-    claim = not_lent("penalised_loss", "loss with a penalty on the attribute")
-    return [claim], Status.UNDECIDED, marks
 
 
 def join(

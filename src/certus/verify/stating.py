@@ -69,7 +69,7 @@ def state(model: Any, readers: Mapping[str, Reader]) -> Any:
         known = ", ".join(sorted(readers))
         raise Refusal(
             f"no statement about {type(model).__name__} can be checked yet",
-            f"certify knows scikit-learn's {known}",
+            f"certify knows {known}, of certus and of scikit-learn",
         )
     for name in _ANSWERS:
         # Not getattr: a method that exists under a condition is a new one each time.

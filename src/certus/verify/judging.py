@@ -1,0 +1,436 @@
+"""Judging: state what a model minimises, check it, and sign what was found."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from certus import terms as t
+from certus.certificate import Certificate, Claim, Evidence, Status, Strength
+from certus.evidence import LinearWitness
+from certus.verify import (
+    attributes,
+    covariance_penalty,
+    expectation,
+    gaussian_factors,
+    glove,
+    group_rates,
+    huber,
+    kernel_machines,
+    kmeans,
+    linear,
+    linear_networks,
+    mixture,
+    neighbors,
+    nonnegative,
+    online,
+    pac_bayes,
+    ratings,
+    spectral,
+    stating,
+    texts,
+)
+from certus.verify import measured as measured_only
+from certus.verify.blocks import cores
+from certus.verify.conformal import check_conformal, was_calibrated_on
+from certus.verify.data import same_data
+from certus.verify.deciding import refused
+from certus.verify.foreign import unwrap
+from certus.verify.kernel import losses
+
+Checked = tuple[list[Claim], Status, dict[str, Any]]
+
+#: What helps a fit that was ended from outside: neither iterations nor scaling.
+_EARLY_FIX = {
+    Status.TIME_LIMIT: "raise max_time",
+    Status.STOPPED: "fit without the callback that stopped it",
+    Status.INTERRUPTED: "fit again without interrupting",
+}
+
+#: Rooms that read their statement from the model's parameters. Each is a module with
+#: ``Statement`` (a NamedTuple), ``READERS`` (by class name) and ``check``.
+ROOMS: tuple[Any, ...] = (
+    attributes,
+    covariance_penalty,
+    expectation,
+    gaussian_factors,
+    glove,
+    group_rates,
+    huber,
+    kernel_machines,
+    kmeans,
+    linear,
+    linear_networks,
+    measured_only,
+    mixture,
+    neighbors,
+    nonnegative,
+    online,
+    pac_bayes,
+    ratings,
+    spectral,
+    texts,
+)
+READERS: dict[str, stating.Reader] = {
+    name: reader for room in ROOMS for name, reader in room.READERS.items()
+}
+CHECKS: dict[type, Callable[..., Checked]] = {
+    room.Statement: room.check for room in ROOMS
+}
+
+
+def certify(
+    model: Any,
+    X: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    level: str = "quick",
+    sensitive: Any = None,
+) -> Certificate:
+    """Recompute what can be said about a fitted model on the data you pass.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        One of ours, or one that scikit-learn fitted; pipelines are applied up to their
+        last step, searches are judged by their best estimator.
+    X, y : array-like
+        The training data; or the rows that ``calibrate`` was given, for a certificate
+        of their coverage.
+    sample_weight : array-like, optional
+        The weights used in ``fit``.
+    level : {"quick", "full"}
+        ``"quick"`` takes one pass over the data for most linear models, a few for
+        others; ``"full"`` may cost as much as a fit.
+    sensitive : array-like, optional
+        The attribute, for models of :mod:`certus.fairness` that were fitted with it: no
+        model keeps it.
+
+    Returns
+    -------
+    Certificate
+
+    Examples
+    --------
+    >>> import certus
+    >>> from sklearn.datasets import load_diabetes
+    >>> from sklearn.linear_model import Lasso
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> certus.certify(Lasso(alpha=0.1, tol=1e-8).fit(X, y), X, y).met
+    True
+    """
+    if level not in ("quick", "full"):
+        raise ValueError(f"level is {level!r}; use 'quick' or 'full'.")
+    calibration = getattr(model, "calibration_certificate_", None)
+    X = list(X) if isinstance(X, Iterator) else X
+    model, X = unwrap(model, X)
+    if calibration is not None and was_calibrated_on(calibration, X, y):
+        return judge(model, calibration.evidence, X, y, level="full", origin="certify")
+    stated = getattr(model, "certificate_", None)
+    numbers = _to_measure(model, X, y, sample_weight, level, sensitive)
+    if isinstance(stated, Certificate) and stated.evidence is not None:
+        found = judge(
+            *(model, stated.evidence, X, y, sample_weight),
+            level=level,
+            origin="certify",
+            sensitive=sensitive,
+            measured=numbers,
+        )
+        return _compare(stated, found)
+    note = "" if stating.is_ours(model) else "for the data and weights you passed"
+    return judge(
+        *(model, Evidence("none"), X, y, sample_weight),
+        level=level,
+        origin="certify",
+        note=note,
+        sensitive=sensitive,
+        measured=numbers,
+    )
+
+
+def check(
+    coef: Any,
+    intercept: Any,
+    objective: tuple[t.Loss, t.Penalty],
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    *,
+    fit_intercept: bool | None = None,
+    dual: Any = None,
+    tol: float = stating.TOL,
+    level: str = "quick",
+) -> Certificate:
+    """Judge bare coefficients: of statsmodels, glum, Spark, or a file.
+
+    Parameters
+    ----------
+    coef, intercept : array-like
+        The point to judge; ``intercept=None`` for none.
+    objective : (loss, penalty)
+        Terms of :mod:`certus.terms`. The loss is averaged over the rows, with their
+        weights: P(w, b) = Σ sᵢ ℓ(yᵢ, xᵢᵀw + b)/Σs + Ω(w).
+    X, y : array-like
+        Data. Labels of classification losses may be any two (softmax: k) values.
+    sample_weight : array-like, optional
+        Row weights.
+    fit_intercept : bool, optional
+        Whether the intercept is free; by default, whether one is given.
+    dual : array-like of shape (n_samples,), optional
+        A dual point u, the slopes dℓ/dz at a minimum, for losses with kinks, where the
+        slopes at ``coef`` do not tell it. It need not belong to ``coef``: each makes
+        the gap true, a good one makes it small.
+    tol : float
+        Target of the primary claim.
+    level : {"quick", "full"}
+        As in :func:`certus.certify`.
+
+    Returns
+    -------
+    Certificate
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import certus
+    >>> from certus.terms import L1, Squared
+    >>> X, y = np.eye(3), np.array([3.0, 0.1, -2.0])
+    >>> exact = np.array([3 - 0.9, 0.0, -2 + 0.9])  # soft threshold by n·alpha
+    >>> certus.check(exact, None, (Squared(), L1(0.3)), X, y).met
+    True
+    """
+    start = time.perf_counter()
+    loss, penalty = objective
+    free = intercept is not None if fit_intercept is None else fit_intercept
+    b = 0.0 if intercept is None else intercept
+    model = SimpleNamespace(coef_=np.asarray(coef), intercept_=np.asarray(b))
+    target = linear.TARGETS[losses.row_of(loss).takes]
+    if isinstance(penalty, t.MultiTask):
+        target = "tasks"
+    if target in ("signs", "codes"):
+        model.classes_ = np.unique(y)
+    stated = linear.Statement(
+        loss, penalty, target, "free" if free else "none", tol=float(tol)
+    )
+    witness = LinearWitness(None if dual is None else np.asarray(dual, dtype=float))
+    found = linear.check(model, stated, witness, X, y, sample_weight, level)
+    evidence = Evidence("linear", witness=witness)
+    return _signed(model, evidence, found, start, level, "certify")
+
+
+def judge(
+    model: Any,
+    evidence: Evidence,
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    *,
+    level: str = "quick",
+    origin: str = "fit",
+    ended: Status | None = None,
+    fit_seconds: float | None = None,
+    threads: int | None = None,
+    note: str = "",
+    sensitive: Any = None,
+    measured: Sequence[Claim] | Callable[[], Sequence[Claim]] = (),
+) -> Certificate:
+    """State what the model minimises, check it, and date, size and sign the result.
+
+    ``ended`` is how a solver stopped; it stands unless the target is met or refuted.
+    ``sensitive`` is lent to the checker and not kept. ``measured`` are numbers that a
+    family found itself, or finds when it is called; a claim of any other strength among
+    them is an error.
+    """
+    start = time.perf_counter()
+    if evidence.kind == "conformal":  # speaks of other rows than those of the fit
+        claims, status, marks = check_conformal(model, evidence.witness, X, y, level)
+    else:
+        claims, status, marks = _check_stated(
+            *(model, evidence.witness, X, y, sample_weight, level, sensitive)
+        )
+    if not callable(measured):
+        claims, status = measured_only.join(claims, status, measured)
+    elif not claims or claims[0].strength is not Strength.REFUSED:
+        claims, status = measured_only.join(claims, status, measured())
+    if note and claims[0].strength is not Strength.REFUSED and claims[0].met is False:
+        claims[0] = dataclasses.replace(claims[0], assumptions=(note,))
+    keep = (Status.TOL_NOT_REACHED, Status.SOLVED, Status.UNDECIDED)
+    if ended is not None and ended is not Status.SOLVED and status in keep:
+        early = ended in (Status.INTERRUPTED, Status.STOPPED, Status.TIME_LIMIT)
+        # A perceptron that leaves rows wrong need not have been stopped too soon.
+        loss = claims[0].name != "training_error"
+        measured_first = claims[0].strength is Strength.MEASURED and loss
+        open_end = status is Status.UNDECIDED and measured_first
+        if early or status is Status.TOL_NOT_REACHED or open_end:
+            status = ended
+        if claims[0].met is False and ended in _EARLY_FIX:
+            claims[0] = dataclasses.replace(claims[0], fix=_EARLY_FIX[ended])
+    found = claims, status, marks
+    return _signed(model, evidence, found, start, level, origin, fit_seconds, threads)
+
+
+def _signed(
+    model: Any,
+    evidence: Evidence,
+    found: Checked,
+    start: float,
+    level: str,
+    origin: str,
+    fit_seconds: float | None = None,
+    threads: int | None = None,
+) -> Certificate:
+    """The certificate of what a check found: dated, sized and signed."""
+    claims, status, marks = found
+    shape = marks.get("shape") or [0, 0]
+    return Certificate(
+        model=_name(model),
+        params=_params(model),
+        claims=tuple(claims),
+        primary=claims[0].name,
+        status=status,
+        origin=origin,
+        n_samples=int(shape[0]),
+        n_features=int(shape[1]),
+        fingerprint=marks,
+        level=level,
+        seconds=time.perf_counter() - start,
+        fit_seconds=fit_seconds,
+        threads=threads or cores(),
+        versions=_versions(),
+        evidence=evidence,
+    )
+
+
+def _to_measure(
+    model: Any, X: Any, y: Any, sample_weight: Any, level: str, sensitive: Any
+) -> Any:
+    """How the numbers of a model are found, if it has any."""
+    lent = {} if sensitive is None else {"sensitive": sensitive}
+    if stating.is_ours(model):
+        measure = getattr(model, "diagnose", None)
+        more = (X, y, sample_weight)
+        return () if measure is None else partial(measure, *more, level=level, **lent)
+    if stating.class_name(model) in ("MLPClassifier", "MLPRegressor"):
+        return partial(measured_only.of_perceptron, model, X, y, sample_weight)
+    return ()
+
+
+def _check_stated(
+    model: Any,
+    witness: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    level: str,
+    sensitive: Any,
+) -> Checked:
+    """What the room of the model's statement finds; a refusal with its reason."""
+    try:
+        stated = stating.state(model, READERS)
+    except stating.Refusal as refusal:
+        claim = refused("refused", refusal.reason, refusal.fix)
+        shape = [int(size) for size in np.shape(X)] if hasattr(X, "shape") else None
+        return [claim], Status.UNDECIDED, {"shape": shape} if shape else {}
+    lent = {} if sensitive is None else {"sensitive": sensitive}
+    return CHECKS[type(stated)](
+        model, stated, witness, X, y, sample_weight, level, **lent
+    )
+
+
+def _compare(stated: Certificate, found: Certificate) -> Certificate:
+    """REFUTED where the same data no longer shows what the certificate stated."""
+    same = same_data(stated.fingerprint, found.fingerprint)
+    claim = found[found.primary]
+    was_met = stated.met or (claim.name in stated and stated[claim.name].met)
+    lost = was_met and found.met is False
+    if same and stated.status is Status.NO_MINIMISER is not found.status:
+        lost = True
+    number = claim.name in measured_only.LOSSES
+    if number and stated.primary == claim.name:  # of a model that promises nothing
+        lost = _moved(stated.value, found.value)
+        if same and not lost and stated.status in (Status.MAX_ITER, Status.DIVERGED):
+            return dataclasses.replace(found, status=stated.status)
+    if not (lost if same else claim.met is False or number):
+        return found
+    if same:
+        changed = dataclasses.replace(claim, fix="refit, or restore the model file")
+        found = dataclasses.replace(found, status=Status.REFUTED)
+    else:
+        note = "for the data and weights you passed, which are not those of the fit"
+        changed = dataclasses.replace(claim, assumptions=(note,))
+        if found.status is Status.SOLVED:
+            found = dataclasses.replace(found, status=Status.TOL_NOT_REACHED)
+    claims = tuple(changed if c is claim else c for c in found.claims)
+    return dataclasses.replace(found, claims=claims)
+
+
+def _moved(was: float | None, now: float | None) -> bool:
+    """Whether a loss is not what the same weights gave on the same rows."""
+    if was is None or now is None:
+        return was is not now
+    if was == now or (was != was and now != now):
+        return False
+    return not abs(now - was) <= 1e-6 * (1e-6 + abs(was))
+
+
+def _name(model: Any) -> str:
+    cls = type(model)
+    if cls is SimpleNamespace:
+        return "coefficients"
+    library = cls.__module__.split(".")[0]
+    return cls.__name__ if library == "certus" else f"{library} {cls.__name__}"
+
+
+def _params(model: Any) -> dict[str, Any]:
+    """The parameters that differ from the defaults, for the headline."""
+    if not hasattr(model, "get_params"):
+        return {}
+    defaults = inspect.signature(type(model).__init__).parameters
+    changed = {}
+    for name, value in model.get_params(deep=False).items():
+        default = defaults[name].default if name in defaults else None
+        if not (value is default or _equal(value, default)):
+            plain = isinstance(value, bool | int | float | str) or value is None
+            changed[name] = value if plain else _short(value)
+    for name in ("alpha", "C", "l1_ratio"):  # what cross-validation chose
+        found = getattr(model, f"{name}_", None)
+        if found is not None and np.size(found) == 1 and hasattr(model, "cv"):
+            changed[name] = f"{float(np.ravel(found)[0]):.4g} (chosen)"
+    return changed
+
+
+def _equal(a: Any, b: Any) -> bool:
+    try:
+        return bool(a == b)
+    except ValueError:
+        return False
+
+
+def _short(value: Any) -> str:
+    if type(value) in t.TERMS.values():
+        parts = (f"{v:.3g}" if isinstance(v, float) else _short(v) for v in value)
+        return f"{type(value).__name__}({', '.join(parts)})"
+    if isinstance(value, np.ndarray | list | tuple) and len(value) > 6:
+        return f"{len(value)} values"
+    if callable(value):
+        return str(getattr(value, "__name__", type(value).__name__))
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _versions() -> dict[str, str]:
+    names = ("certus", "numpy", "scipy", "sklearn", "numba")
+    return {
+        name: str(sys.modules[name].__version__)
+        for name in names
+        if name in sys.modules
+    }
