@@ -2,7 +2,7 @@
 
 The statement is read from public parameters ("scale" is computed anew), the kernel's
 values by the verifier's own formulas in one pass over all rows with the support
-vectors; the gap is the kernel's (:mod:`certus.verify.kernel.reproducing`). A matrix
+vectors; the gap is the kernel's (:mod:`certus.verify.reproducing`). A matrix
 that is no kernel is refused with a vector as witness; one of unknown sign that is too
 large to be looked into proves nothing.
 """
@@ -18,6 +18,7 @@ from scipy import sparse
 from certus import terms as t
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import KernelWitness
+from certus.verify import reproducing
 from certus.verify.data import fingerprint
 from certus.verify.deciding import (
     GAP,
@@ -37,10 +38,9 @@ from certus.verify.gram import (
     sizes,
     smallest_eigenpair,
 )
-from certus.verify.kernel import losses, reading, reproducing
+from certus.verify.kernel import losses, reading
 from certus.verify.kernel.reading import Array
 from certus.verify.kernel.reference import least_constant
-from certus.verify.kernel.reproducing import Values
 from certus.verify.kernel_margin import hard_margin, interpolation, perceptron
 from certus.verify.machines import (
     KernelStatement as Statement,
@@ -53,6 +53,7 @@ from certus.verify.machines import (
     read,
     stored_otherwise,
 )
+from certus.verify.reproducing import Values
 from certus.verify.stating import Reader, is_ours, tol_of
 
 #: Rows up to which a matrix of unknown sign is looked into at level "quick", "full".

@@ -28,9 +28,9 @@ from certus.verify.deciding import (
 )
 from certus.verify.gram import diagonal, products, sizes
 from certus.verify.kernel.reading import Array
-from certus.verify.kernel.reproducing import Values
 from certus.verify.kernel.spaces import UNIT, gamma
 from certus.verify.machines import KernelStatement, Machine, kernel_text
+from certus.verify.reproducing import Values
 
 #: Squared distance, in units of the largest k(x, x), at which two points coincide.
 COINCIDE = 1e-12

@@ -96,9 +96,8 @@ def _value(
     filled = size_r / room if room > 0 else math.inf
     loose = (size_r + delta) / (room - delta) if room > delta else math.inf
     if positive:
-        turn = (
-            1 + float(pulled[used] @ p.w[used]) / size_r / size_r if size_r > 0 else 1.0
-        )
+        along = float(pulled[used] @ p.w[used])
+        turn = 1 + along / size_r / size_r if size_r > 0 else 1.0
         off = float(slip[used] @ np.abs(p.w[used])) / max(size_r - delta, TINY) ** 2
         if not turn - off >= 0:
             stationary = math.inf, math.inf
@@ -115,5 +114,4 @@ def _value(
 
 
 def _ratio(top: Array, bottom: Array) -> float:
-    share = np.where(top > 0, top / bottom, 0.0)
-    return float(np.max(share, initial=0.0))
+    return float(np.max(np.where(top > 0, top / bottom, 0.0), initial=0.0))

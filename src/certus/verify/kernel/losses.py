@@ -27,8 +27,6 @@ from certus import terms as t
 Array = np.ndarray[Any, np.dtype[Any]]
 Both = tuple[Array, Array]
 
-UNIT = 2.0**-53
-
 
 class LossRow(NamedTuple):
     """What is known of a loss; every function takes the term first.
@@ -88,16 +86,8 @@ def one_hot(y: Array, n_classes: int) -> Array:
 # -- what rows share --------------------------------------------------------------
 
 
-def _same(_: Any, y: Array, u: Array) -> Array:
-    return u
-
-
 def _zero(_: Any, y: Array) -> Array:
     return np.zeros(np.shape(y))
-
-
-def _share(_: Any, y: Array, q: Array) -> Array:
-    return np.asarray(-y * q)
 
 
 def _plain(excess: Callable[..., Array]) -> Callable[..., Both]:
@@ -120,15 +110,6 @@ def _within(value: Array, u: Array, ends: tuple[Any, Any]) -> Array:
 
 def _line(_: Any, y: Array) -> tuple[Any, Any]:
     return -np.inf, np.inf
-
-
-def _share_to(top: float) -> Callable[..., tuple[Any, Any]]:
-    """−uy in [0, top], as an interval of u."""
-    return lambda _, y: (np.where(y > 0, -top, 0.0), np.where(y > 0, 0.0, top))
-
-
-def _share_of(top: float) -> Callable[..., Array]:
-    return lambda _, y, u: np.clip(-u * y, 0.0, top)
 
 
 def weighted_quantile(y: Array, s: Array, q: float) -> float:
@@ -243,7 +224,7 @@ def _residual(
         _plain(excess),
         lambda term, y, z: _clip(domain)(term, y, slope(term, y, z)),
         _zero,
-        _same,
+        lambda _, y, u: u,
         _clip(domain),
         domain,
         curvature,
@@ -379,18 +360,14 @@ def _margin(
         excess,
         share,
         _zero,
-        _share,
-        _share_of(top),
-        _share_to(top),
+        lambda _, y, q: -y * q,
+        lambda _, y, u: np.clip(-u * y, 0.0, top),
+        lambda _, y: (np.where(y > 0, -top, 0.0), np.where(y > 0, 0.0, top)),
         curvature,
         best,
         takes="signs",
         **more,
     )
-
-
-def _margin_curvature(_: Any, y: Array, z: Array) -> Array:
-    return np.asarray(expit(z) * expit(-z))
 
 
 _MARGIN: dict[type, LossRow] = {
@@ -401,7 +378,7 @@ _MARGIN: dict[type, LossRow] = {
         lambda _, q: xlogy(q, q) + xlogy(1 - q, 1 - q),
         lambda _, y, z, q: _two_shares(q, 1 - q, -y * z),
         1.0,
-        _margin_curvature,
+        lambda _, y, z: expit(z) * expit(-z),
         lambda _, y, s: _log_odds((1 + _mean(y, s)) / 2, 1.0),
         smooth=lambda _: 0.25,
     ),

@@ -51,10 +51,6 @@ def _sum(found: Array, loose: Array) -> Excess:
     return Excess(float(found.sum()) * grow, float(loose.sum()) * grow)
 
 
-def _everything(p: Any, w: Array) -> Array:
-    return np.ones(np.shape(w), dtype=bool)
-
-
 def _ratio(level: Any, size: Array) -> float:
     """min(1, min level/size), a little below: the quotient is rounded."""
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -219,7 +215,7 @@ PENALTIES: dict[type, PenaltyRow] = {
         conjugate=lambda p, v: np.inf if np.any(v) else 0.0,
         excess=lambda p, w, v, e: Excess(np.inf, np.inf),
         reach=lambda p, v, e: 0.0,
-        free=_everything,
+        free=lambda p, w: np.ones(np.shape(w), dtype=bool),
         text=lambda p, name: "",
         scaled=lambda p, factor: p,
     ),
