@@ -341,9 +341,17 @@ def _check_stated(
         shape = [int(size) for size in np.shape(X)] if hasattr(X, "shape") else None
         return [claim], Status.UNDECIDED, {"shape": shape} if shape else {}
     lent = {} if sensitive is None else {"sensitive": sensitive}
-    return CHECKS[type(stated)](
-        model, stated, witness, X, y, sample_weight, level, **lent
-    )
+    try:
+        return CHECKS[type(stated)](
+            model, stated, witness, X, y, sample_weight, level, **lent
+        )
+    except AttributeError as error:
+        if error.obj is not model:
+            raise
+        raise ValueError(
+            f"This {type(model).__name__} has lost its {error.name}. Fit it again, or "
+            "restore its file."
+        ) from None
 
 
 def _compare(stated: Certificate, found: Certificate) -> Certificate:

@@ -61,6 +61,10 @@ def problems_of(model: Any, stated: Statement, rows: Rows, dual: Any) -> list[Pr
         raise ValueError(
             f"y has {len(targets)} columns and the model predicts {len(coef)}."
         )
+    if intercept.size not in (1, len(coef)):
+        raise ValueError(
+            f"intercept_ has {intercept.size} values for {len(coef)} rows of coef_."
+        )
     b = np.broadcast_to(intercept.ravel().astype(np.float64), (len(coef),))
     if stated.target in ("codes", "tasks"):
         y = rows.y if stated.target == "codes" else np.column_stack(targets)

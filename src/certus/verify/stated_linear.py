@@ -65,6 +65,11 @@ def _stated(model: Any, loss: Any, penalty: Any, **more: Any) -> Statement:
 
 
 def _penalty(l1: float, l2: float, positive: bool = False) -> Any:
+    if not (l1 >= 0 and l2 >= 0):
+        raise Refusal(
+            "a penalty that is negative, or not a number, has no minimum to speak of",
+            "a penalty of zero or more",
+        )
     if positive:
         return t.NonNegative(l1, l2)
     if l1 > 0:
@@ -74,9 +79,13 @@ def _penalty(l1: float, l2: float, positive: bool = False) -> Any:
 
 def _chosen(model: Any, name: str, default: float = 0.0) -> float:
     """A parameter, or what cross-validation chose in its place."""
-    found: Any = getattr(model, f"{name}_", None)
+    crossed = class_name(model).endswith("CV")  # others choose nothing
+    found: Any = getattr(model, f"{name}_", None) if crossed else None
     found = getattr(model, name, default) if found is None else found
-    return float(np.ravel(found)[0])
+    levels = np.ravel(found)
+    if not np.all(levels == levels[0]):
+        raise Refusal(f"{name}={found!r:.40} is more than one number")
+    return float(levels[0])
 
 
 def _least_squares(model: Any) -> Statement:
@@ -85,13 +94,13 @@ def _least_squares(model: Any) -> Statement:
 
 def _ridge(model: Any) -> Statement:
     """½ Σ s(y − z)² + ½·alpha·‖w‖²; one alpha per target is allowed."""
-    alpha = getattr(model, "alpha_", None)
-    alpha = getattr(model, "alpha", 0.0) if alpha is None else alpha
+    crossed = class_name(model).endswith("CV")
+    alpha = model.alpha_ if crossed else getattr(model, "alpha", 0.0)
     levels = np.ravel(np.asarray(alpha, dtype=float))
     more: dict[str, Any] = {"penalty_of": "sum"}
     if len(levels) > 1:
         more["alphas"] = tuple(float(level) for level in levels)
-    if hasattr(model, "classes_"):
+    if "Classifier" in class_name(model):
         binary = len(model.classes_) <= 2
         columns = np.atleast_2d(model.coef_).shape[0]
         if binary and columns > 1:
@@ -102,6 +111,8 @@ def _ridge(model: Any) -> Statement:
         more["target"] = "signs" if binary else "one_vs_rest"
         more["class_weight"], more["class_counts"] = model.class_weight, "rows"
     positive = bool(getattr(model, "positive", False))
+    if not np.all(levels >= 0):
+        raise Refusal(f"alpha={alpha!r:.40} is no penalty", "alpha of zero or more")
     penalty = _penalty(0.0, float(levels.max(initial=0.0)), positive)
     return _stated(model, t.Squared(), penalty, **more)
 
@@ -148,7 +159,9 @@ def _multi_task(model: Any) -> Statement:
     alpha, ratio = _chosen(model, "alpha"), _chosen(model, "l1_ratio", 1.0)
     if "Lasso" in class_name(model):
         ratio = 1.0
-    penalty: Any = t.MultiTask(alpha * ratio, alpha * (1 - ratio))
+    l1, l2 = alpha * ratio, alpha * (1 - ratio)
+    _penalty(l1, l2)  # refuses what is none
+    penalty: Any = t.MultiTask(l1, l2)
     if alpha == 0:
         return _stated(model, t.Squared(), t.NoPenalty())
     return _stated(model, t.Squared(), penalty, target="tasks")
@@ -185,6 +198,8 @@ def _l1_ratio(model: Any) -> float | None:
         return None
     if penalty in ("l1", "l2"):
         return 1.0 if penalty == "l1" else 0.0
+    if penalty not in ("elasticnet", "deprecated"):
+        raise Refusal(f"penalty={penalty!r:.40} is unknown", "penalty='l2'")
     found = getattr(model, "l1_ratio_", getattr(model, "l1_ratio", 0.0))
     ratio = np.ravel(np.asarray(found, dtype=object))[0]
     return 0.0 if ratio is None else float(ratio)
@@ -311,11 +326,14 @@ def _linear_svc(model: Any) -> Statement:
         "class_weight": model.class_weight,
         "class_weight_on": "rows" if binary else "positives",
     }
-    loss: Any = t.Hinge() if model.loss == "hinge" else t.SquaredHinge()
+    losses: dict[str, Any] = {"hinge": t.Hinge(), "squared_hinge": t.SquaredHinge()}
+    if model.loss not in losses or model.penalty not in ("l1", "l2"):
+        raise Refusal(f"loss={model.loss!r} with penalty={model.penalty!r} is unknown")
+    loss = losses[model.loss]
     if math.isinf(model.C):
         return _stated(model, t.Hinge(), t.NoPenalty(), hard=True, **more)
-    level = 1 / float(model.C)
-    penalty: Any = t.L1(level) if model.penalty == "l1" else t.L2(level)
+    level, l1 = 1 / float(model.C), model.penalty == "l1"
+    penalty = _penalty(level, 0.0) if l1 else _penalty(0.0, level)
     return _stated(model, loss, penalty, **more)
 
 
@@ -324,7 +342,8 @@ def _linear_svr(model: Any) -> Statement:
     squared = model.loss.startswith("squared")
     kind = t.SquaredEpsilonInsensitive if squared else t.EpsilonInsensitive
     loss: Any = kind(float(model.epsilon))
-    return _stated(model, loss, t.L2(1 / float(model.C)), **liblinear(model))
+    penalty = _penalty(0.0, 1 / float(model.C))
+    return _stated(model, loss, penalty, **liblinear(model))
 
 
 #: By class name, ours and scikit-learn's.

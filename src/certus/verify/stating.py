@@ -74,10 +74,16 @@ def state(model: Any, readers: Mapping[str, Reader]) -> Any:
     for name in _ANSWERS:
         # Not getattr: a method that exists under a condition is a new one each time.
         own, known = (getattr_static(each, name, None) for each in (type(model), cls))
-        if own is not known:
+        if own is not known or name in getattr(model, "__dict__", {}):
             raise Refusal(
                 f"{type(model).__name__} has a {name} of its own, so that what is "
                 f"known of {cls.__name__} says nothing about its answers",
                 f"certify a {cls.__name__}",
             )
-    return readers[cls.__name__](model)
+    try:
+        return readers[cls.__name__](model)
+    except (AttributeError, TypeError, ArithmeticError) as error:
+        raise Refusal(
+            f"the parameters of this {cls.__name__} state no problem ({error})",
+            "fit again with the parameters you want",
+        ) from None
