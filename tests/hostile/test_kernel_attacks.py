@@ -92,6 +92,7 @@ def test_parts_of_small_integers_do_not_wrap():
     assert certus.check(w, None, (Squared(), NoPenalty()), S, y).met
 
 
+@pytest.mark.filterwarnings("ignore:With alpha=0")
 @pytest.mark.parametrize("library", [theirs, ours])
 @pytest.mark.parametrize(
     ("name", "fitted", "changed"),
