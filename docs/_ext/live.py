@@ -1,8 +1,9 @@
 """Keeps the prose true: its examples are run, and command-line output is captured.
 
 Every ``>>>`` example in a Markdown page is run as a doctest, one namespace per page;
-a difference is a warning, and warnings are errors. Durations and tiny numbers differ
-between machines and are not compared. What the command line prints is written to
+a difference is a warning, and warnings are errors. Blocks that begin with the name of a
+file are written there first, for the examples to import. Durations and tiny numbers
+differ between machines and are not compared. What the command line prints is written to
 ``api/generated/cli`` for the pages to include.
 """
 
@@ -22,7 +23,8 @@ from sphinx.util import logging
 logger = logging.getLogger(__name__)
 
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_VARYING = re.compile(r"\d+(?:\.\d+)?\s+m?s\b|\d\.\de[-+]\d\d")
+_VARYING = re.compile(r"\d+(?:\.\d+)?\s+m?s\b|\d(?:\.\d)?e[-+]\d\d")
+_FILE = re.compile(r"# (\w+/\w+\.py)\n")
 _FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 _COMMANDS = {
     "help": ["--help"],
@@ -60,13 +62,25 @@ def run_examples(app: Any) -> None:
         report: list[str] = []
         runner = doctest.DocTestRunner(_Checker(), verbose=False, optionflags=_FLAGS)
         with tempfile.TemporaryDirectory() as folder:
+            _write_files(Path(folder), text)
+            sys.path.insert(0, folder)
             os.chdir(folder)  # examples may write files
             try:
                 runner.run(test, out=report.append)
             finally:
                 os.chdir(here)
+                sys.path.remove(folder)
         if report:
             logger.warning("an example does not hold:\n%s", "".join(report))
+
+
+def _write_files(folder: Path, text: str) -> None:
+    for _, match in _blocks(text):
+        named = _FILE.match(match.group(1))
+        if named:
+            path = folder / named.group(1)
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(match.group(1), encoding="utf-8")
 
 
 def _blocks(text: str) -> Any:
