@@ -175,3 +175,11 @@ def test_an_intercept_of_another_size():
     model.intercept_ = np.zeros(3)
     with pytest.raises(ValueError, match="intercept_ has 3 values"):
         certus.certify(model, X, np.column_stack([y, -y]))
+
+
+def test_a_machine_without_its_intercepts():
+    X, y = data()
+    model = svm.SVR().fit(X, y)
+    model.intercept_ = np.zeros(0)
+    with pytest.raises(ValueError, match="intercept_ has 0 values"):
+        certus.certify(model, X, y)

@@ -174,6 +174,8 @@ def machines_of(model: Any, stated: KernelStatement, found: Read) -> list[Machin
         problem = Problem(
             *(stated.loss, t.L2(1.0), space, y, np.zeros(0), np.zeros(1), stated.free)
         )
+        if not b.size or k >= b.size > 1:
+            raise ValueError(f"intercept_ has {b.size} values for more machines.")
         b_k = float(b[k if len(b) > 1 else 0])
         scaled = float(np.ldexp(level, -found.given.power))
         machines.append(Machine(problem, rows, scaled, everywhere, b_k))
