@@ -53,7 +53,8 @@ def kernel_id(options: dict[str, Any]) -> str:
 @pytest.mark.parametrize("C", [0.3, 3.0])
 def test_svc_equals_theirs(options: dict[str, Any], classes: int, C: float) -> None:
     X, y = noisy(120, classes)
-    ours = SVC(C=C, tol=1e-13, **options).fit(X, y)
+    with certus.config_context(on_uncertified="ignore"):  # rounding may decide
+        ours = SVC(C=C, tol=1e-13, **options).fit(X, y)
     theirs = svm.SVC(C=C, tol=1e-9, **options).fit(X, y)
     assert ours.dual_coef_.shape[0] == theirs.dual_coef_.shape[0] == classes - 1
     if options["kernel"] == "rbf":  # strictly positive: the coefficients are unique
@@ -77,7 +78,8 @@ def test_svc_equals_theirs(options: dict[str, Any], classes: int, C: float) -> N
 def test_svr_equals_theirs(options: dict[str, Any]) -> None:
     X, y = noisy()
     target = X[:, 0] + np.sin(X[:, 1]) + 0.1 * y
-    ours = SVR(C=2.0, epsilon=0.05, tol=1e-13, **options).fit(X, target)
+    with certus.config_context(on_uncertified="ignore"):  # rounding may decide
+        ours = SVR(C=2.0, epsilon=0.05, tol=1e-13, **options).fit(X, target)
     theirs = svm.SVR(C=2.0, epsilon=0.05, tol=1e-9, **options).fit(X, target)
     close = {"rtol": 1e-4, "atol": 1e-3}
     np.testing.assert_allclose(ours.predict(X), theirs.predict(X), **close)
@@ -106,7 +108,8 @@ def test_weights_and_class_weights(class_weight: Any) -> None:
     X, y = noisy(100)
     s = np.random.default_rng(0).uniform(0.2, 3.0, 100)
     options = {"class_weight": class_weight, "gamma": 0.3}
-    ours = SVC(tol=1e-10, **options).fit(X, y, sample_weight=s)
+    with certus.config_context(on_uncertified="ignore"):  # rounding may decide
+        ours = SVC(tol=1e-10, **options).fit(X, y, sample_weight=s)
     theirs = svm.SVC(tol=1e-9, **options).fit(X, y, sample_weight=s)
     found, expected = ours.decision_function(X), theirs.decision_function(X)
     np.testing.assert_allclose(found, expected, atol=1e-5)
