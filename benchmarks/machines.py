@@ -129,7 +129,7 @@ _DUALS: dict[int, Any] = {}
 def _our_dual(p: Problem) -> Any:
     if id(p) not in _DUALS:
         model = _svm("certus.linear", p, 1e-7)
-        _DUALS[id(p)] = model.certificate_.evidence.arrays.get("dual")
+        _DUALS[id(p)] = model.certificate_.evidence.witness.dual
     return _DUALS[id(p)]
 
 

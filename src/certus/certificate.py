@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from certus.evidence import witness_of
 from certus.terms import TERMS
 
 WIDTH = 80
@@ -53,38 +54,34 @@ class Evidence:
     Attributes
     ----------
     kind : str
-        Which checker of ``certus.verify`` judges it.
-    terms : tuple
-        The loss and the penalty, as the NamedTuples of ``certus.terms``.
-    params : dict
-        Settings the statement depends on: intercept, tolerance, label coding, weights.
-    arrays : dict of arrays
-        Witnesses, for example a direction that separates the classes.
+        What the witness is one of, for example ``"linear"``.
     witness : NamedTuple or None
-        Witnesses in the typed form of ``certus.evidence``.
+        A typed form of ``certus.evidence``: dual points, counts, starts. It never says
+        what was minimised; the model's parameters do.
     """
 
     kind: str
-    terms: tuple[Any, ...] = ()
-    params: Mapping[str, Any] = field(default_factory=dict)
-    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
     witness: Any = None
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the arrays, which travel beside the certificate."""
-        return {
-            "kind": self.kind,
-            "terms": [[type(t).__name__, _plain(t._asdict())] for t in self.terms],
-            "params": _plain(dict(self.params)),
+        told = {} if self.witness is None else self.witness._asdict()
+        kept = {
+            name: _plain(value)
+            for name, value in told.items()
+            if value is not None and not isinstance(value, np.ndarray)
         }
+        return {"kind": self.kind, "witness": kept}
 
     @classmethod
     def from_dict(
         cls, data: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None
     ) -> Evidence:
-        """Inverse of :meth:`to_dict`."""
-        terms = tuple(TERMS[name](**_restore(args)) for name, args in data["terms"])
-        return cls(data["kind"], terms, _restore(data["params"]), dict(arrays or {}))
+        """Inverse of :meth:`to_dict`; what older ones say of the problem is ignored."""
+        told = data["witness"] if "witness" in data else data["params"]
+        return cls(
+            data["kind"], witness_of(data["kind"], {**_restore(told), **(arrays or {})})
+        )
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ only make a certificate fail.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 import numpy as np
 
@@ -170,3 +171,45 @@ WITNESSES: dict[str, type[Any]] = {
     "penalised_network": NetworkWitness,
     "negative_sampling": PairsWitness,
 }
+
+
+def witness_of(kind: str, told: Mapping[str, Any]) -> Any:
+    """The witness of a kind from what a file tells; other entries are left aside.
+
+    None where the kind has none, or where what it needs is not told. An entry of a type
+    that its place does not allow raises ``TypeError``.
+
+    Examples
+    --------
+    >>> witness_of("ratings", {"seed": 3, "penalty": 0.5}).seed
+    3
+    """
+    named = WITNESSES.get(kind)
+    if named is None:
+        return None
+    hints, values = get_type_hints(named), {}
+    for name in named._fields:
+        if name in told:
+            if not _fits(told[name], hints[name]):
+                found = type(told[name]).__name__
+                raise TypeError(f"a {found} as the {name} of its evidence")
+            values[name] = told[name]
+        elif name not in named._field_defaults:
+            return None
+    return named(**values)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value may stand where a field is declared so."""
+    if hint is Any:  # a few plain values
+        plain = isinstance(value, bool | int | float | np.number) or value is None
+        many = isinstance(value, list | tuple) and len(value) < 9
+        return plain or (many and all(_fits(each, Any) for each in value))
+    allowed = [hint] if hint == Array else [*get_args(hint)] or [hint]
+    if value is None or isinstance(value, bool | np.bool_):
+        return (type(None) if value is None else bool) in allowed
+    if isinstance(value, np.ndarray):
+        return Array in allowed
+    if isinstance(value, int | np.integer):
+        return int in allowed or float in allowed
+    return isinstance(value, float | np.floating) and float in allowed

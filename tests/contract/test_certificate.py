@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import certus
-from certus import terms as t
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
-from certus.evidence import LinearWitness
+from certus.evidence import LinearWitness, RatingsWitness
 from certus.linear import Lasso, LogisticRegression, Ridge
 from certus.testing.checks import example
 from certus.testing.instances import instances
@@ -52,11 +51,8 @@ def claims(draw: Any) -> Claim:
 def certificates(draw: Any) -> Certificate:
     found = tuple(draw(st.lists(claims(), min_size=1, max_size=4)))
     params = draw(st.dictionaries(st.text(max_size=12), plain, max_size=4))
-    evidence = Evidence(
-        "linear",
-        (t.Huber(draw(st.floats(0.1, 9))), t.ElasticNet(0.5, 0.1)),
-        {"tol": draw(st.floats(0, 1)), "alphas": [0.5, float("inf")]},
-    )
+    witness = RatingsWitness(draw(st.integers(0, 9)), draw(st.floats()))
+    evidence = Evidence("ratings", witness)
     return Certificate(
         model=draw(words),
         params=params,
@@ -244,8 +240,8 @@ def test_a_true_witness_is_confirmed_and_its_absence_does_not_matter() -> None:
         model = LogisticRegression(C=np.inf).fit(X, y)
     stated = model.certificate_
     assert certus.certify(model, X, y).status is Status.NO_MINIMISER
-    for witness in ({}, {"direction": 3 * direction}):
-        evidence = dataclasses.replace(stated.evidence, arrays=witness)
+    for witness in (LinearWitness(), LinearWitness(direction=3 * direction)):
+        evidence = dataclasses.replace(stated.evidence, witness=witness)
         model.certificate_ = dataclasses.replace(stated, evidence=evidence)
         found = certus.certify(model, X, y, level="full")
         assert found.status is Status.NO_MINIMISER
@@ -253,9 +249,8 @@ def test_a_true_witness_is_confirmed_and_its_absence_does_not_matter() -> None:
 
 def test_parameters_state_the_objective_and_evidence_does_not(fitted: Any) -> None:
     model, X, y = fitted
-    evidence = dataclasses.replace(
-        model.certificate_.evidence, terms=(t.Squared(), t.L1(0.5))
-    )
+    old = {"kind": "linear", "terms": [["L1", {"alpha": 0.5}]], "params": {"tol": 1.0}}
+    evidence = Evidence.from_dict(old)
     model.certificate_ = dataclasses.replace(model.certificate_, evidence=evidence)
     assert certus.certify(model, X, y).met
     found = certus.certify(model.set_params(alpha=0.5), X, y)

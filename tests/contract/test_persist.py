@@ -22,8 +22,9 @@ from sklearn.linear_model import Ridge as TheirRidge
 
 from certus import persist
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
+from certus.evidence import LinearWitness, NetworkWitness, RatingsWitness
 from certus.persist import ModelFileError, container, decode, encode, load, save
-from certus.terms import L1, TERMS, Squared
+from certus.terms import TERMS
 
 
 class Toy(BaseEstimator):
@@ -226,12 +227,35 @@ def test_terms(name, data):
 
 
 def test_what_a_solver_may_leave_in_evidence_is_saved():
-    term = L1(np.float32(0.5))
-    made = Evidence("convex", (term,), {"tol": np.float64(1e-6)}, {"dual": [1.0, 2.0]})
+    made = Evidence("ratings", RatingsWitness(np.int64(3), 0.5, start=np.arange(2.0)))
     back = through_json(made)
-    assert back.terms == (term,)
-    assert type(back.params["tol"]) is np.float64
-    np.testing.assert_array_equal(back.arrays["dual"], [1.0, 2.0])
+    assert back.witness[:4] == made.witness[:4]
+    np.testing.assert_array_equal(back.witness.start, [0.0, 1.0])
+    ended = Evidence("network", NetworkWitness(3, 2, diverged=(1, 7, 0.5)))
+    assert through_json(ended) == ended
+    with pytest.raises(ModelFileError, match="none of the kind 'linear'"):
+        through_json(Evidence("linear", made.witness))
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("ratings", {"seed": "three"}),
+        ("ratings", {"seed": 3.5}),
+        ("ratings", {"diverged": 1}),
+        ("network", {"diverged": {"a": 1}}),
+        ("linear", {"dual": [1.0, 2.0]}),
+        ("conformal", {}),
+    ],
+)
+def test_forged_witnesses_are_refused(kind, told):
+    tensors = {}
+    forged = {"kind": "linear", "terms": [], "params": {}, "arrays": {}}
+    data = encode(Evidence("none"), tensors)
+    assert set(forged) < set(data)
+    data.update(kind=kind, params=encode(told, tensors))
+    with pytest.raises(ModelFileError, match=r"is not valid: it holds (a|no) "):
+        decode(data, tensors)
 
 
 def make_certificate():
@@ -247,9 +271,7 @@ def make_certificate():
         Status.SOLVED,
         n_samples=4,
         n_features=2,
-        evidence=Evidence(
-            "convex", (Squared(), L1(0.1)), {"weight": {1: 2}}, {"dual": np.ones(4)}
-        ),
+        evidence=Evidence("linear", LinearWitness(np.ones(4))),
     )
 
 
@@ -259,9 +281,7 @@ def test_a_certificate_comes_back_as_stated_not_rechecked():
     assert back.origin == "file"
     assert "stated, not rechecked" in str(back)
     assert {**back.to_dict(), "origin": "fit"} == made.to_dict()
-    assert back.evidence.params == {"weight": {1: 2}}
-    assert type(back.evidence.terms[1]) is L1
-    np.testing.assert_array_equal(back.evidence.arrays["dual"], np.ones(4))
+    np.testing.assert_array_equal(back.evidence.witness.dual, np.ones(4))
     assert through_json(made.evidence).to_dict() == made.evidence.to_dict()
     assert through_json(made.claims[0]) == made.claims[0]
 

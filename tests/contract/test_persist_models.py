@@ -11,6 +11,8 @@ from sklearn.base import BaseEstimator, is_classifier
 
 import certus
 from certus import linear, persist
+from certus.certificate import Evidence
+from certus.evidence import LinearWitness
 from certus.persist import load, save
 from certus.table import TablePipeline
 
@@ -42,7 +44,10 @@ def test_each_linear_model_predicts_the_same_and_can_be_checked(name, tmp_path):
     assert back.get_params() == model.get_params()
     np.testing.assert_array_equal(back.predict(X), model.predict(X))
     assert back.certificate_.met == model.certificate_.met
-    assert back.certificate_.evidence.params == model.certificate_.evidence.params
+    kept, own = back.certificate_.evidence, model.certificate_.evidence
+    assert kept.to_dict() == own.to_dict()
+    for name, found in () if own.witness is None else own.witness._asdict().items():
+        np.testing.assert_array_equal(getattr(kept.witness, name), found)
     checked = certus.certify(back, X, y)
     assert checked.met == model.certificate_.met
     assert checked.value == pytest.approx(model.certificate_.value, abs=1e-12)
@@ -85,7 +90,11 @@ def test_the_first_version_loads_for_ever():
     assert model.certificate_.origin == "file"
     assert model.certificate_.met
     frame = pl.DataFrame(known["X"], schema=["area", "rooms", "age"], orient="row")
-    assert certus.certify(model, frame, np.array(known["y"])).met
+    y = np.array(known["y"])
+    assert certus.certify(model, frame, y).met
+    # Its terms are ignored: parameters state the problem.
+    assert model.certificate_.evidence == Evidence("linear", LinearWitness())
+    assert certus.certify(model.set_params(alpha=50.0), frame, y).met is False
     np.testing.assert_array_equal(
         persist.read_manifest(path)["split"]["sealed"], [3, 7]
     )

@@ -414,7 +414,7 @@ def test_models_come_back_from_a_file(kind: Any, tmp_path: Any) -> None:
     a, b = (m.selection_probability(X, sensitive=g) for m in (model, back))
     np.testing.assert_array_equal(a, b)
     assert certus.certify(back, X, labels, sensitive=g).met
-    kept = set(back.certificate_.evidence.arrays)
+    kept = set(back.certificate_.evidence.witness._fields)
     assert kept - {"answered"} == {"multipliers"}
     refused = certus.certify(back, X, labels)
     assert refused.met is None

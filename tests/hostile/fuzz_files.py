@@ -30,7 +30,8 @@ from sklearn.base import BaseEstimator
 
 from certus import persist
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
-from certus.terms import L1, Squared
+from certus.evidence import LinearWitness
+from certus.terms import L1
 
 ZEROS = "0" * 64
 CANARY = "antigravity"
@@ -73,7 +74,7 @@ def example_certificate() -> Certificate:
         n_samples=5,
         n_features=3,
         fingerprint={"sum": float("inf")},
-        evidence=Evidence("convex", (Squared(), L1(0.5)), {}, {"dual": np.ones(5)}),
+        evidence=Evidence("linear", LinearWitness(np.ones(5))),
     )
 
 

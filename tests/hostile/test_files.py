@@ -559,9 +559,9 @@ def test_a_forged_origin_is_overruled(blob, tmp_path):
         (("arrays", "dual"), [1.0]),
         (("arrays",), []),
         (("terms",), 3),
-        (("terms", 0), "Squared"),
-        (("terms", 0, "class"), "os.system"),
-        (("terms", 1, "values"), ["x"]),
+        (("terms",), ["Squared"]),
+        (("terms",), [{"~": "term", "class": "os.system", "values": []}]),
+        (("terms",), [{"~": "term", "class": "L1", "values": ["x"]}]),
     ],
 )
 def test_forged_evidence(path, value, forged):

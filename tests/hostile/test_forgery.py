@@ -6,7 +6,6 @@ never do is to call the claim proved and met.
 """
 
 import copy
-import dataclasses
 from types import SimpleNamespace
 from typing import Any
 
@@ -437,12 +436,11 @@ def test_evidence_with_other_numbers(model) -> None:
         changed = copy.deepcopy(fitted)
         changed.set_params(**{level: factor * getattr(fitted, level)})
         never_met(lambda m=changed: judge(m, evidence, X, Y))
-    # Evidence states no problem: terms in it are not even looked at.
-    honest = judge(fitted, evidence, X, Y)
-    assert honest.met
-    for terms in ((t.Squared(), t.L1(1e6)), (t.ZeroOne(), t.L2(-1.0), t.Linear())):
-        forged = dataclasses.replace(evidence, terms=terms, params={"tol": 1.0})
-        found = judge(fitted, forged, X, Y)
-        assert found.claims == honest.claims
+    # Evidence states no problem: terms of older files are not even looked at.
+    assert judge(fitted, evidence, X, Y).met
+    old = {"terms": [["L1", {"alpha": 1e6}]], "params": {"tol": 1e9}}
+    forged = Evidence.from_dict({"kind": evidence.kind, **old})
+    found = judge(fitted, forged, X, Y)
+    assert found[found.primary].target == fitted.tol
     never_met(lambda: judge(fitted, evidence, X, -Y))
     never_met(lambda: judge(fitted, evidence, X[:, ::-1], Y))

@@ -364,13 +364,14 @@ def test_stated_penalties_cannot_be_lowered():
     """The parameters state the objective, and the evidence has no say in it."""
     import dataclasses
 
+    from certus.evidence import witness_of
+
     X = some_ratings()
     model = MatrixFactorization(3, user_penalty=20.0, random_state=0).fit(X)
     evidence = model.certificate_.evidence
-    forged = dict(evidence.params, penalties=[0.5, 0.5, 0.5], tol=1e9)
-    model.certificate_ = dataclasses.replace(
-        model.certificate_, evidence=dataclasses.replace(evidence, params=forged)
-    )
+    told = {**evidence.witness._asdict(), "penalties": [0.5, 0.5, 0.5], "tol": 1e9}
+    forged = dataclasses.replace(evidence, witness=witness_of("ratings", told))
+    model.certificate_ = dataclasses.replace(model.certificate_, evidence=forged)
     assert certus.certify(model, X).value == model.certificate_.value
     assert certus.certify(model.set_params(user_penalty=0.5), X).met is False
 

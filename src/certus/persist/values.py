@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
-from certus.evidence import WITNESSES
+from certus.evidence import WITNESSES, witness_of
 from certus.persist.encoding import Decoder, Encoder, expect, malformed, register
 from certus.terms import TERMS
 from certus.threat import ThreatModel
@@ -173,44 +173,36 @@ def _unpack_term(d: Decoder, name: Any, values: Any) -> Any:
 
 
 def _pack_evidence(value: Evidence, e: Encoder) -> list[Any]:
-    # Not by its to_dict, which is made for reading: the verifier needs typed keys.
-    arrays = {name: np.asarray(array) for name, array in value.arrays.items()}
-    params = dict(value.params)
-    for name, found in value.witness._asdict().items() if value.witness else ():
-        if isinstance(found, np.ndarray):
-            arrays[name] = found
-        elif found is not None:
-            params[name] = found
-    return [
-        value.kind,
-        e.inside("terms", list(value.terms)),
-        e.inside("params", params),
-        e.inside("arrays", arrays),
-    ]
+    """The fields of the witness; the place of older files' terms stays empty."""
+    if value.witness is not None and type(value.witness) is not WITNESSES.get(
+        value.kind
+    ):
+        raise e.refusal(f"its witness is none of the kind {value.kind!r}")
+    told = {} if value.witness is None else value.witness._asdict()
+    told = {name: found for name, found in told.items() if found is not None}
+    arrays = {k: v for k, v in told.items() if isinstance(v, np.ndarray)}
+    params = {k: v for k, v in told.items() if k not in arrays}
+    return [value.kind, [], e.inside("params", params), e.inside("arrays", arrays)]
 
 
 def _unpack_evidence(
     d: Decoder, kind: Any, terms: Any, params: Any, arrays: Any
 ) -> Evidence:
-    witnesses = expect(d.get(arrays), dict, "evidence")
-    for name, array in witnesses.items():
-        expect(name, str, "the name of evidence")
-        expect(array, np.ndarray, "evidence")
-    settings = expect(d.get(params), dict, "evidence")
-    named = WITNESSES.get(expect(kind, str, "a kind of evidence"))
-    witness = None
-    if named is not None:  # what older files say of the problem itself is left aside
-        known = {**settings, **witnesses}
-        values = {name: known[name] for name in named._fields if name in known}
-        witness = named(**values)
-        settings = {k: v for k, v in settings.items() if k not in named._fields}
-    return Evidence(
-        kind,
-        tuple(expect(d.get(term), _TERMS, "a term") for term in terms),
-        settings,
-        witnesses,
-        witness,
-    )
+    """Parameters of the model state the problem; terms of older files are ignored."""
+    for term in expect(terms, list, "terms"):
+        expect(d.get(term), _TERMS, "a term")
+    told = dict(expect(d.get(params), dict, "evidence"))
+    for name, array in expect(d.get(arrays), dict, "evidence").items():
+        told[expect(name, str, "the name of evidence")] = expect(
+            array, np.ndarray, "evidence"
+        )
+    try:
+        witness = witness_of(expect(kind, str, "a kind of evidence"), told)
+    except TypeError as error:
+        raise malformed(f"holds {error}") from None
+    if witness is None and kind in WITNESSES:
+        raise malformed(f"holds no witness of the kind {kind[:40]!r}")
+    return Evidence(kind, witness)
 
 
 def _pack_certificate(value: Certificate, e: Encoder) -> list[Any]:
