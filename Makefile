@@ -22,7 +22,7 @@ PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint format docs pictures bench bench-quality bench-fairness bench-attacks bench-automl \
-	test-hostile test-upstream test-statistical test-processors clean
+	test-hostile test-upstream test-statistical test-processors test-faults clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' \
@@ -83,6 +83,10 @@ test-statistical: $(DEV)  ## the tests that take minutes: repetitions, memory
 
 test-processors: $(DEV)  ## exact, contract, guide as on other processors; some hours
 	$(BIN)/python tests/processors.py
+
+test-faults: $(DEV)  ## plant 600 faults in solvers and readers; none may be proved
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
+		$(BIN)/python tests/faults/run.py --count 600 --write
 
 clean:  ## remove environments, caches and everything built
 	rm -rf .venv .venv-bench .venv-automl demo dist build docs/_build docs/auto_examples
