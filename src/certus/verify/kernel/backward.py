@@ -59,7 +59,8 @@ def measure(p: Problem, probe: Array | None = None, positive: bool = False) -> B
 
 def column_norms(p: Problem, centre: Array) -> tuple[Array, Array]:
     """‖x̃ⱼ‖ from below, and ‖Aⱼ‖, in which its rounding is counted; 0 if constant."""
-    N = p.space.close_norms.copy()
+    p.space.rough = False  # a bound from above makes shares too small
+    N = p.space.norms.copy()
     with np.errstate(invalid="ignore"):
         tilt = np.where(N > 0, np.abs(centre) / N, 0.0)
     inner = np.maximum(1 - tilt**2, 0.0)  # ‖x̃‖² = ‖A‖² − mean², as a share

@@ -39,8 +39,7 @@ def as_matrix(X: Any) -> Any:
         if X.dtype.kind not in "fiub":
             raise ValueError("X is not numeric: its entries are not real numbers.")
         if not X.has_canonical_format:  # parts of an entry say nothing of its size
-            X = X.astype(np.float64)
-            X.sum_duplicates()
+            X = X.tocoo().astype(np.float64).asformat(X.format)
     else:
         X = np.asarray(X)
         if X.dtype.kind not in "fiub":

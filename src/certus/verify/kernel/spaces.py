@@ -206,17 +206,12 @@ class Linear:
     @property
     def norms(self) -> Array:
         """Nⱼ, at least; a bound from the largest entry while ``rough``."""
-        if self._norms is None and self.rough and self.sparse is not None:
-            top = float(np.abs(self.sparse.data).max(initial=0.0))
-            found = np.full(self.width, top)
-            found[self.full] = self._dense_norms()
-            return np.append(found, self.constant) if self.constant else found
-        return self.close_norms
-
-    @property
-    def close_norms(self) -> Array:
-        """Nⱼ up to rounding, for what is a share of it."""
         if self._norms is None:
+            if self.rough and self.sparse is not None:
+                top = float(np.abs(self.sparse.data).max(initial=0.0))
+                found = np.full(self.width, top)
+                found[self.full] = self._dense_norms()
+                return np.append(found, self.constant) if self.constant else found
             self._norms = self._finish(None)
         return self._norms
 
