@@ -377,7 +377,7 @@ def check_margin(seed: int) -> None:
     primal = mp.fsum(x * x for x in e.w[0]) / min(f) ** 2 / 2
     up = mp.fsum(x for x, y in zip(many(a), e.y, strict=True) if y > 0)
     down = mp.fsum(x for x, y in zip(many(a), e.y, strict=True) if y < 0)
-    if free and not min(up, down):
+    if not up + down or (free and not min(up, down)):
         return
     sides = {1: min(1, down / up), -1: min(1, up / down)} if free else {1: 1, -1: 1}
     ay = [x * y * sides[int(y)] for x, y in zip(many(a), e.y, strict=True)]

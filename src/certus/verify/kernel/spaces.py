@@ -136,13 +136,9 @@ class Linear:
         near = w[self.full]
         size, power = np.frexp(near)
         high = np.ldexp(np.rint(np.ldexp(size, 24)), power - 24)
-        parts = self.shift[:, None] * high, self.shift[:, None] * (near - high)
-        return np.array(
-            [
-                math.fsum([float(b[k]), *parts[0][:, k], *parts[1][:, k]])
-                for k in range(w.shape[1])
-            ]
-        )
+        c = self.shift[:, None]
+        parts = np.vstack([b, c * high, c * (near - high)])
+        return np.array([math.fsum(column) for column in parts.T])
 
     def look(
         self, w: Array, b: Array, vectors: Callable[[slice, Array], Array] | None
