@@ -125,7 +125,8 @@ def _ridge(model: Any) -> Statement:
         model.degree,
         model.coef0,
         free=False,
-        options=options if callable(model.kernel) else (),
+        of_pairs=True,
+        options=options,
         tol=tol_of(model),
         fix=fix,
     )

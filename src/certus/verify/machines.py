@@ -41,7 +41,8 @@ class KernelStatement(NamedTuple):
     class_counts: str = "rows"
     weighted_gamma: bool = False  # whether weights count as repetitions in "scale"
     perceptron: float | None = None  # the constant beside its kernel, if it is one
-    options: tuple[tuple[str, Any], ...] = ()  # for kernels that scikit-learn names
+    of_pairs: bool = False  # whether a function takes two rows, not two sets of them
+    options: tuple[tuple[str, Any], ...] = ()  # for such a function
     tol: float = 1e-6
     fix: str = ""
 
@@ -61,9 +62,8 @@ def kernel_of(stated: KernelStatement, X: Any, s: Array) -> Any:
     name = stated.kernel
     if isinstance(name, t.Kernel):
         return name
-    if callable(name):
-        bound = functools.partial(name, **dict(stated.options))
-        return t.Given(bound if stated.options else name)
+    if callable(name) and not stated.of_pairs:
+        return t.Given(name)
     gamma = stated.gamma
     if isinstance(gamma, str) and name in ("poly", "rbf", "sigmoid", "laplacian"):
         gamma = _gamma(gamma, X, s if stated.weighted_gamma else None)
@@ -88,10 +88,8 @@ def kernel_of(stated: KernelStatement, X: Any, s: Array) -> Any:
     if pairwise is None:
         raise Refusal(f"kernel={name!r} has no formula here")
     more = {} if stated.gamma is None else {"gamma": stated.gamma}
-    function = functools.partial(
-        pairwise.pairwise_kernels, metric=name, filter_params=True, **more
-    )
-    return t.Given(function)
+    more = dict(stated.options) if callable(name) else {"filter_params": True, **more}
+    return t.Given(functools.partial(pairwise.pairwise_kernels, metric=name, **more))
 
 
 def _gamma(name: str, X: Any, s: Array | None) -> float:

@@ -94,17 +94,14 @@ def _lower_at(p: Problem, score: float) -> float | None:
     """The larger of two: the best constant may be a kink itself, or only near one."""
     if losses.row_of(p.loss).bend != "kink":
         return _lower(p)
-    found = [
-        _lower(p._replace(dual=_between(p, score, near))) for near in (1e-9, 64 * UNIT)
-    ]
+    duals = (_between(p, score, near) for near in (1e-9, 64 * UNIT))
+    found = (_lower(p._replace(dual=dual)) for dual in duals)
     return max((each for each in found if each is not None), default=None)
 
 
-def _between(p: Problem, best: float, near: float) -> Array | None:
+def _between(p: Problem, best: float, near: float) -> Array:
     """Slopes at the best constant that balance, where it lies on a kink."""
     row = losses.row_of(p.loss)
-    if row.bend != "kink" or not (p.free or p.space.constant):
-        return None
     # A penalised constant pulls back: mean u = −Ω'(x)/constant.
     level = float(getattr(p.penalty, "alpha", 0.0))
     goal = -level * best / p.space.constant**2 if p.space.constant else 0.0
@@ -137,9 +134,9 @@ def _at_best(p: Problem) -> float | None:
 def _penalised(p: Problem) -> float:
     """The best coefficient of a constant column that is penalised; any will do."""
     size, penalty = p.space.constant, p.penalty
-    l1 = float(getattr(penalty, "l1", getattr(penalty, "alpha", 0.0)))
-    l2 = float(getattr(penalty, "l2", getattr(penalty, "alpha", 0.0)))
-    l1, l2 = l1 * (not isinstance(penalty, t.L2)), l2 * (not isinstance(penalty, t.L1))
+    alpha = getattr(penalty, "alpha", 0.0)
+    l1 = getattr(penalty, "l1", alpha * isinstance(penalty, t.L1))
+    l2 = getattr(penalty, "l2", alpha * isinstance(penalty, t.L2))
 
     def pull(b: float) -> float:
         return l2 * b / size**2 + l1 * float(np.sign(b)) / size
