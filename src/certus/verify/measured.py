@@ -100,7 +100,8 @@ def check(
             raise ValueError(f"There are {len(seen)} texts and {len(codes)} labels.")
         return [], Status.UNDECIDED, data.text_fingerprint(seen, codes)
     if stated.of == "rows":
-        rows = getattr(X, "shape", None) or [len(X) if hasattr(X, "__len__") else 0]
+        sized = X if hasattr(X, "__len__") or hasattr(X, "shape") else np.asarray(X)
+        rows = getattr(sized, "shape", None) or [len(sized)]
         if not rows[0]:
             raise ValueError("X should have one entry per row, and has none.")
         return [], Status.UNDECIDED, marks_of(X, y, sample_weight)
