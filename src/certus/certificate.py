@@ -383,7 +383,7 @@ class Certificate:
     def ending(self) -> str:
         """One line when the fit did not end by itself or is undecided, else empty."""
         if self.status is Status.UNDECIDED:
-            return _UNDECIDED.get(self[self.primary].strength, "")
+            return _UNDECIDED.get(self[self.primary].strength.value, "")
         return _ENDINGS.get(self.status, "")
 
     def __str__(self) -> str:
@@ -445,9 +445,9 @@ _ENDINGS = {
 
 #: By the strength of the primary claim; a refusal gives its own reason.
 _UNDECIDED = {
-    Strength.MEASURED: "undecided: measured, nothing is promised about the optimum",
-    Strength.PROVED: "undecided: rounding is too large to tell",
-    Strength.STATISTICAL: "undecided: rounding is too large to tell",
+    "measured": "undecided: measured, nothing is promised about the optimum",
+    "proved": "undecided: rounding is too large to tell",
+    "statistical": "undecided: rounding is too large to tell",
 }
 
 

@@ -185,7 +185,10 @@ def test_constant_duplicate_and_zero_columns(estimator: Any) -> None:
     plain = fit_honestly(estimator, X, y)
     for table in tables:
         model = fit_honestly(estimator, table, y)
-        assert model.certificate_.met
+        certificate = model.certificate_
+        # Rows that a perceptron leaves wrong are counted, and nothing is promised.
+        counted = certificate.primary == "training_error"
+        assert certificate.met or (counted and certificate.met is None)
         if type(estimator).__name__ in ("LinearRegression", "Ridge"):
             where = 4 if table.shape[1] != 9 else None
             if where:
@@ -212,7 +215,10 @@ def test_a_constant_target(estimator: Any, level: float) -> None:
     model = fit_honestly(estimator, X, np.full(60, level))
     if type(estimator).__name__ != "LinearSVR" or abs(level) < 60:  # b ≤ n·C there
         np.testing.assert_allclose(model.predict(X), level, rtol=1e-9)
-    assert model.certificate_.met
+    claim = model.certificate_[model.certificate_.primary]
+    # A penalised intercept leaves a minimum of 1e-22, which rounding may hide.
+    lost = claim.met is None and claim.allowance > claim.target
+    assert claim.met or (lost and type(estimator).__name__ == "LinearSVR")
 
 
 @single

@@ -117,8 +117,8 @@ def measure(
     if not np.isfinite(found.loss):
         n = len(sample.noise)
         said = f"the loss of {n:,} sampled pairs is not finite"
-        kind = Strength.MEASURED
-        return [Claim("sample_loss", kind, found.loss, detail=said, fix=fix), told]
+        lost = Claim("sample_loss", Strength.MEASURED, found.loss, detail=said, fix=fix)
+        return [lost, told]
     return [*_claims(found, sample), told]
 
 

@@ -136,6 +136,8 @@ def measure(
     """
     record = Record() if record is None else record
     _require_sound(record)
+    if sample_weight is not None:
+        sample_weight = np.asarray(sample_weight)
     used = _checkable(n, sample_weight)
     present = n if sample_weight is None else int(np.count_nonzero(sample_weight))
     few = at(used[evenly(len(used), FEW)])

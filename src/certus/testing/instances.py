@@ -21,7 +21,7 @@ def instances() -> list[Any]:
     """
     from certus import deep, factor, fairness, kernel, linear, mixture, neighbors
 
-    logistic = linear.LogisticRegression(tol=1e-12)
+    logistic = linear.LogisticRegression(tol=1e-10)
     return [
         *_networks(),
         deep.MLPClassifier(max_iter=1000, tol=1e-3, random_state=0),
@@ -40,8 +40,8 @@ def instances() -> list[Any]:
         linear.MultiTaskLassoCV(tol=1e-12),
         linear.GroupLasso(tol=1e-9),
         linear.WeightedLasso(tol=1e-9),
-        linear.LogisticRegression(tol=1e-12),
-        linear.LogisticRegressionCV(tol=1e-12),
+        linear.LogisticRegression(tol=1e-10),
+        linear.LogisticRegressionCV(tol=1e-10),
         linear.RobustRegressor(tol=1e-12),
         linear.HuberRegressor(tol=1e-9),
         linear.QuantileRegressor(tol=1e-12),
@@ -51,8 +51,8 @@ def instances() -> list[Any]:
         linear.LinearSVR(tol=1e-12),
         linear.Perceptron(),
         linear.StochasticLinearClassifier(random_state=0),
-        kernel.SVC(tol=1e-9),
-        kernel.SVR(tol=1e-9),
+        kernel.SVC(tol=1e-10),
+        kernel.SVR(tol=1e-10),
         kernel.KernelRidge(),
         kernel.KernelLogisticRegression(tol=1e-9),
         kernel.KernelPerceptron(),
@@ -89,7 +89,7 @@ def _networks() -> list[Any]:
     return [
         deep.NeuralClassifier(TinyNetwork(), max_iter=1000, **options),
         deep.NeuralRegressor(TinyNetwork(), max_iter=1000, **options),
-        deep.Distilled(student, linear.LogisticRegression(tol=1e-12)),
+        deep.Distilled(student, linear.LogisticRegression(tol=1e-10)),
         deep.ConvNetClassifier(max_iter=50, **options),
         deep.RecurrentClassifier(max_iter=50, **options),
         deep.RecurrentRegressor(max_iter=100, **options),

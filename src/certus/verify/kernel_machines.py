@@ -51,6 +51,7 @@ from certus.verify.machines import (
     kernel_text,
     machines_of,
     read,
+    rows_that_count,
     stored_otherwise,
 )
 from certus.verify.reproducing import Values
@@ -283,7 +284,7 @@ def _judge(
         coef[m.rows, k + i] = other
     used = np.union1d(support, np.flatnonzero(coef.any(axis=1)))
     Z = products(kernel, X, used, coef[used])
-    values = Values(len(used), *sizes(kernel, X))
+    values = Values(len(used), *sizes(kernel, rows_that_count(kernel, X, machines)))
     found = []
     for i, (m, (repair, other)) in enumerate(zip(machines, duals)):
         apart = Z[m.rows, i] - Z[m.rows, k + i]

@@ -29,18 +29,26 @@ from certus.verify.deciding import (
 from certus.verify.gram import diagonal, products, sizes
 from certus.verify.kernel.reading import Array
 from certus.verify.kernel.spaces import UNIT, gamma
-from certus.verify.machines import KernelStatement, Machine, kernel_text
+from certus.verify.machines import (
+    KernelStatement,
+    Machine,
+    kernel_text,
+    rows_that_count,
+)
 from certus.verify.reproducing import Values
 
 #: Squared distance, in units of the largest k(x, x), at which two points coincide.
 COINCIDE = 1e-12
 
 
-def _sums(kernel: Any, X: Any, coef: list[Array]) -> tuple[Array, Values]:
+def _sums(
+    kernel: Any, X: Any, machines: list[Machine], coef: list[Array]
+) -> tuple[Array, Values]:
     """K·c for coefficients on all rows, and how well each sum is known."""
     C = np.column_stack(coef)
     used = np.flatnonzero(C.any(axis=1))
-    return products(kernel, X, used, C[used]), Values(len(used), *sizes(kernel, X))
+    values = Values(len(used), *sizes(kernel, rows_that_count(kernel, X, machines)))
+    return products(kernel, X, used, C[used]), values
 
 
 def interpolation(
@@ -51,7 +59,7 @@ def interpolation(
     stated: KernelStatement,
 ) -> tuple[list[Claim], Status]:
     """Kc = y, with the smallest perturbation of K and y for which it is exact."""
-    Z, values = _sums(kernel, X, [m.c for m in machines])
+    Z, values = _sums(kernel, X, machines, [m.c for m in machines])
     found = []
     for i, m in enumerate(machines):
         y, n = m.problem.y, len(m.rows)
@@ -90,7 +98,9 @@ def hard_margin(
         if refusal is not None:
             return [refusal], Status.NO_MINIMISER
     others = [_balanced(m) for m in machines]
-    Z, values = _sums(kernel, X, [*(m.c for m in machines), *(o for o, _ in others)])
+    Z, values = _sums(
+        kernel, X, machines, [*(m.c for m in machines), *(o for o, _ in others)]
+    )
     found = [
         _hard_gap(m, *others[i], Z[:, i], Z[:, len(machines) + i], values)
         for i, m in enumerate(machines)
@@ -164,7 +174,7 @@ def _hulls_meet(
             if min(plus.sum(), minus.sum()) <= 0:
                 continue
             c = plus / plus.sum() - minus / minus.sum()
-            Z, values = _sums(kernel, X, [c])
+            Z, values = _sums(kernel, X, machines, [c])
             square = float(c @ Z[:, 0]) + 2 * values.off(c)
             if square > COINCIDE * top:
                 continue
@@ -206,7 +216,7 @@ def perceptron(
     """Counts of mistakes; Novikov's bound with the margin that the model shows."""
     lift = float(stated.perceptron or 0.0)
     own = diagonal(kernel, X) + lift
-    Z, values = _sums(kernel, X, [m.c for m in machines])
+    Z, values = _sums(kernel, X, machines, [m.c for m in machines])
     runs = [_run(m, Z[:, i], own, lift, values) for i, m in enumerate(machines)]
     claims = [_sum_claim(runs, kernel, stated.fix)]
     if not claims[0].met:

@@ -180,6 +180,14 @@ def machines_of(model: Any, stated: KernelStatement, found: Read) -> list[Machin
     return machines
 
 
+def rows_that_count(kernel: Any, X: Any, machines: list[Machine]) -> Any:
+    """The rows of some weight: what others hold has no part in any rounding."""
+    rows = np.unique(np.concatenate([m.rows for m in machines]))
+    if len(rows) == X.shape[0]:
+        return X
+    return X[rows][:, rows] if isinstance(kernel, t.Precomputed) else X[rows]
+
+
 def _parts(
     target: str, model: Any, labels: Array, coef: Array, support: Array
 ) -> list[tuple[Array, Array, Array]]:

@@ -133,7 +133,7 @@ def stationary(
     def total(b: float) -> float:
         return float(share @ slope(term, y, np.full(len(y), b))) + pull(b)
 
-    reach = 2 + 2 * float(np.abs(y).max())
+    reach = 4 * float(np.abs(y).max())
     if not total(-reach) < 0 < total(reach):
         return -reach if total(-reach) >= 0 else reach
     return float(brentq(total, -reach, reach, xtol=1e-13 * reach, rtol=1e-14))
