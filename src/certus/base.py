@@ -98,9 +98,11 @@ def _as_given(done: Fitted, given: Mapping[str, Any]) -> Fitted:
     """
     for name in ("y", "sample_weight"):
         read, own = getattr(done, name), given.get(name)
-        line = isinstance(read, np.ndarray) and read.ndim == 1
-        if line and own is not None and np.shape(own) == read.shape:
-            done = done._replace(**{name: own})
+        if own is None or not (isinstance(read, np.ndarray) and read.ndim == 1):
+            continue
+        line: Any = np.asarray(own, dtype=object if read.dtype == object else None)
+        if line.shape == read.shape:
+            done = done._replace(**{name: line})
     return done
 
 
