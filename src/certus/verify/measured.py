@@ -100,9 +100,9 @@ def check(
             raise ValueError(f"There are {len(seen)} texts and {len(codes)} labels.")
         return [], Status.UNDECIDED, data.text_fingerprint(seen, codes)
     if stated.of == "rows":
-        sized = X if hasattr(X, "__len__") or hasattr(X, "shape") else np.asarray(X)
-        rows = getattr(sized, "shape", None) or [len(sized)]
-        if not rows[0]:
+        listed = hasattr(X, "__len__") and not hasattr(X, "shape")
+        shape = (len(X),) if listed else getattr(X, "shape", np.shape(np.asarray(X)))
+        if not (shape and shape[0]):
             raise ValueError("X should have one entry per row, and has none.")
         return [], Status.UNDECIDED, marks_of(X, y, sample_weight)
     corpus = texts.read(model, X)
