@@ -162,12 +162,13 @@ def test_several_outputs_have_the_gradient_of_their_mean():
     own = np.random.default_rng(0)  # whatever other tests have drawn
     X = own.standard_normal((100, 4))
     Y = np.tanh(X @ own.standard_normal((4, 3)))
-    options = {"solver": "lbfgs", "max_iter": 5000, "alpha": 0.1, "random_state": 0}
+    # A weak penalty: its gradient is in both, and would dilute the factor.
+    options = {"solver": "lbfgs", "max_iter": 2000, "alpha": 1e-3, "random_state": 0}
     options |= {"hidden_layer_sizes": (5,), "activation": "tanh"}
     ours = MLPRegressor(tol=1e-6, **options).fit(X, Y)
     assert ours.certificate_["gradient_ratio"].value < 1e-6
     assert ours.certificate_["gradient_norm"].value < 1e-3
-    theirs = Theirs(tol=1e-12, max_fun=100_000, **options)
+    theirs = Theirs(**options)
     with quiet():
         theirs.fit(X, Y)
     assert certify(theirs, X, Y)["gradient_ratio"].value == pytest.approx(2, abs=1e-3)
