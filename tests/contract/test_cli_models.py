@@ -60,7 +60,10 @@ def test_fit_save_predict_certify(
     frame = pl.read_csv(iris).drop(target(model))
     np.testing.assert_array_equal(shown, loaded.predict(frame))
 
-    assert main(["certify", "iris.certus", str(iris), "--json"]) == 0
+    # What only measures its networks and mistakes is undecided: exit code 3.
+    promised = report["certificate"]["status"] != "undecided"
+    code = main(["certify", "iris.certus", str(iris), "--json"])
+    assert code == (0 if promised else 3)
     again = json.loads(capsys.readouterr().out)
     assert again["same_data"]
     stated = report["certificate"]

@@ -269,7 +269,9 @@ def judge(
         # A perceptron that leaves rows wrong need not have been stopped too soon.
         loss = claims[0].name != "training_error"
         measured_first = claims[0].strength is Strength.MEASURED and loss
-        open_end = status is Status.UNDECIDED and measured_first
+        # What a solver thinks of its own target is no ending.
+        told = ended is not Status.TOL_NOT_REACHED
+        open_end = status is Status.UNDECIDED and measured_first and told
         if early or status is Status.TOL_NOT_REACHED or open_end:
             status = ended
         if claims[0].met is False and ended in _EARLY_FIX:
