@@ -275,9 +275,12 @@ def test_a_summary_exists_only_where_there_is_a_theory():
     }
     squares = {"LinearRegression", "Ridge", "Lasso", "ElasticNet"}
     chosen = {"RidgeCV", "LassoCV", "ElasticNetCV"}
+    squares |= {"WeightedLasso", "GroupLasso", "MultiTaskLasso", "MultiTaskElasticNet"}
+    chosen |= {"MultiTaskLassoCV", "MultiTaskElasticNetCV"}
     likelihoods = {"LogisticRegression", "GeneralizedLinearModel", "PoissonRegressor"}
     assert found == squares | chosen | likelihoods
     X, y = sample("gaussian")
     for name in chosen | squares - {"LinearRegression"}:
+        target = np.column_stack([y, y]) if name.startswith("MultiTask") else y
         with pytest.raises(SummaryRefused, match="is penalised"):
-            getattr(linear, name)().fit(X, y).summary(X, y)
+            getattr(linear, name)().fit(X, target).summary(X, target)
