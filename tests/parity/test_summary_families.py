@@ -275,7 +275,6 @@ def test_a_summary_exists_only_where_there_is_a_theory():
     }
     squares = {"LinearRegression", "Ridge", "Lasso", "ElasticNet"}
     chosen = {"RidgeCV", "LassoCV", "ElasticNetCV"}
-    squares |= {"WeightedLasso", "GroupLasso", "MultiTaskLasso", "MultiTaskElasticNet"}
     chosen |= {"MultiTaskLassoCV", "MultiTaskElasticNetCV"}
     likelihoods = {"LogisticRegression", "GeneralizedLinearModel", "PoissonRegressor"}
     assert found == squares | chosen | likelihoods
