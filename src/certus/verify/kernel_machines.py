@@ -177,7 +177,7 @@ def check(
     found = read(model, stated, n, y, sample_weight)
     own = callable(stated.kernel) and not isinstance(stated.kernel, t.Kernel)
     X = X if own else reading.as_matrix(X)
-    kernel = kernel_of(stated, X, found.given.s)
+    kernel = kernel_of(stated, X, reading.weights(sample_weight, n).s)
     looked_up = isinstance(kernel, t.Given)  # X becomes the matrix of its values
     if looked_up:
         X, kernel = given_matrix(kernel, X), t.Precomputed()
