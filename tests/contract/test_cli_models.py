@@ -60,15 +60,16 @@ def test_fit_save_predict_certify(
     frame = pl.read_csv(iris).drop(target(model))
     np.testing.assert_array_equal(shown, loaded.predict(frame))
 
-    # What only measures its networks and mistakes is undecided: exit code 3.
-    promised = report["certificate"]["status"] != "undecided"
     code = main(["certify", "iris.certus", str(iris), "--json"])
-    assert code == (0 if promised else 3)
     again = json.loads(capsys.readouterr().out)
+    # Where nothing is promised, as of networks and mistakes: exit code 3.
+    undecided = again["certificate"]["met"] is None
+    assert code == (3 if undecided else 0)
     assert again["same_data"]
     stated = report["certificate"]
     assert again["certificate"]["primary"] == stated["primary"]
-    assert again["certificate"]["status"] == stated["status"]
+    ended = stated["status"] == "max_iter" and undecided  # how the fit ended
+    assert ended or again["certificate"]["status"] == stated["status"]
 
 
 @pytest.mark.parametrize("name", [m.name for m in MODELS if m.predicts == "numbers"])

@@ -302,6 +302,11 @@ def fit_logistic(
     rows = make_rows(X, codes, k, weight)
     if rows.s[rows.s > 0].size == 0:
         raise ValueError("class_weight leaves no row with a positive weight.")
+    if len(np.unique(codes[rows.s > 0])) < 2:
+        raise ValueError(
+            "Only one class has a positive weight; classification needs at least 2 "
+            "classes."
+        )
     solution, _, name = solve_logistic(
         rows,
         k,

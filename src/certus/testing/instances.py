@@ -21,7 +21,7 @@ def instances() -> list[Any]:
     """
     from certus import deep, factor, fairness, kernel, linear, mixture, neighbors
 
-    logistic = linear.LogisticRegression(tol=1e-9)
+    logistic = linear.LogisticRegression(tol=1e-7)
     return [
         *_networks(),
         deep.MLPClassifier(max_iter=1000, tol=1e-3, random_state=0),
@@ -40,19 +40,19 @@ def instances() -> list[Any]:
         linear.MultiTaskLassoCV(tol=1e-9),
         linear.GroupLasso(tol=1e-9),
         linear.WeightedLasso(tol=1e-9),
-        linear.LogisticRegression(tol=1e-9),
-        linear.LogisticRegressionCV(tol=1e-9),
+        linear.LogisticRegression(tol=1e-7),
+        linear.LogisticRegressionCV(tol=1e-7),
         linear.RobustRegressor(tol=1e-9),
         linear.HuberRegressor(tol=1e-9),
-        linear.QuantileRegressor(tol=1e-9),
+        linear.QuantileRegressor(tol=1e-7),
         linear.GeneralizedLinearModel(),
         linear.PoissonRegressor(tol=1e-9),
         linear.LinearSVC(tol=1e-9),
         linear.LinearSVR(tol=1e-9),
         linear.Perceptron(),
         linear.StochasticLinearClassifier(random_state=0),
-        kernel.SVC(tol=1e-10),
-        kernel.SVR(tol=1e-10),
+        kernel.SVC(tol=1e-9),
+        kernel.SVR(tol=1e-9),
         kernel.KernelRidge(),
         kernel.KernelLogisticRegression(tol=1e-9),
         kernel.KernelPerceptron(),
