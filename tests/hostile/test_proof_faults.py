@@ -353,8 +353,10 @@ def test_weights_are_not_ignored(model: Any, y: Array) -> None:
 def test_a_class_without_weight_is_named(C: float) -> None:
     weights = np.where(TWO == 1, 0.0, 1.0)
     theirs = sk.LogisticRegression(C=C).fit(X, TWO)
+    with pytest.raises(ValueError, match="Only one class has a positive weight"):
+        linear.LogisticRegression(C=C).fit(X, TWO, sample_weight=weights)
     with certus.config_context(on_uncertified="ignore"):
-        ours = linear.LogisticRegression(C=C).fit(X, TWO, sample_weight=weights)
+        ours = linear.LogisticRegression(C=C).fit(X, TWO)
     for model in (theirs, ours):
         found = certus.certify(model, X, TWO, weights)
         claim = found[found.primary]
