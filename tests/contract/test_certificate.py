@@ -51,7 +51,7 @@ def claims(draw: Any) -> Claim:
 def certificates(draw: Any) -> Certificate:
     found = tuple(draw(st.lists(claims(), min_size=1, max_size=4)))
     params = draw(st.dictionaries(st.text(max_size=12), plain, max_size=4))
-    witness = RatingsWitness(draw(st.integers(0, 9)), draw(st.floats()))
+    witness = RatingsWitness(draw(st.integers(0, 9)), draw(st.floats(allow_nan=False)))
     evidence = Evidence("ratings", witness)
     return Certificate(
         model=draw(words),
