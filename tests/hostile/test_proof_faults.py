@@ -388,3 +388,20 @@ def test_quasi_separation_at_quick_is_not_solved(library: Any) -> None:
     assert found.status is not Status.SOLVED and not found.met
     full = certus.certify(model, A, y, level="full")
     assert full.status is Status.NO_MINIMISER
+
+
+@pytest.mark.parametrize("size", [1e-20, 1e20])
+@pytest.mark.parametrize("kind", [linear.Ridge, sk.Ridge])
+def test_a_penalty_beside_a_sum_knows_the_size_of_the_weights(
+    kind: type, size: float
+) -> None:
+    """Weights are scaled to be summed: the penalty must be scaled back with them."""
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(60, 3))
+    b = A @ [1.0, -2.0, 0.5] + rng.normal(size=60)
+    weights = np.full(60, size)
+    with certus.config_context(on_uncertified="ignore"):
+        honest = kind(alpha=5.0 * size).fit(A, b, sample_weight=weights)
+        other = kind(alpha=5.0).fit(A, b)
+    assert certus.certify(honest, A, b, weights).met
+    assert not certus.certify(other, A, b, weights).met
