@@ -88,7 +88,7 @@ def _chosen(model: Any, name: str) -> Any:
 
 def _total_weight(model: Any, kind: str, y: Any, sample_weight: Any) -> float:
     if getattr(model, "class_weight", None) is None:
-        return float(row_weights(sample_weight, len(y)).sum())
+        return float(row_weights(sample_weight, len(np.asarray(y))).sum())
     if kind == "LinearSVC" and len(model.classes_) > 2:
         raise ValueError(
             "LinearSVC with class_weight and several classes weighs each of its "

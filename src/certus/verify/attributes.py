@@ -29,7 +29,7 @@ LEFT = "max |Cov(x̃ⱼ, a) − (1 − alpha)·Cov(xⱼ, a)| / (sd xⱼ · sd a)
 def attribute_of(model: Any, sensitive: Any, X: Any) -> Array | None:
     """The attribute of each row, one column for each; None if it is not at hand."""
     named = getattr(model, "sensitive_columns", None)
-    n = int(X.shape[0]) if hasattr(X, "shape") else len(X)
+    n = int((X if hasattr(X, "shape") else np.asarray(X, dtype=object)).shape[0])
     if sensitive is None:
         if named is None:
             return None

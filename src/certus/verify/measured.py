@@ -101,7 +101,7 @@ def check(
         return [], Status.UNDECIDED, data.text_fingerprint(seen, codes)
     if stated.of == "rows":
         listed = hasattr(X, "__len__") and not hasattr(X, "shape")
-        shape = (len(X),) if listed else getattr(X, "shape", np.shape(np.asarray(X)))
+        shape = (len(X),) if listed else (X if hasattr(X, "shape") else np.asarray(X)).shape
         if not (shape and shape[0]):
             raise ValueError("X should have one entry per row, and has none.")
         return [], Status.UNDECIDED, marks_of(X, y, sample_weight)
