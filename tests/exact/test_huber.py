@@ -20,6 +20,7 @@ from certus.linear import (
 )
 from certus.verify import huber
 from certus.verify.huber import best_scale, perspective
+from certus.verify.stating import Given
 
 Array = np.ndarray
 
@@ -73,7 +74,7 @@ def test_the_joint_bound_holds_at_any_point(
     w, b = rng.normal(size=d), float(rng.normal())
     point = SimpleNamespace(coef_=w, intercept_=b, scale_=scale)
     stated = huber.Statement(epsilon, alpha, "free", 1e-6, "")
-    found = huber.check(point, stated, None, X, y, s, "quick")[0][0]
+    found = huber.check(point, stated, Given(None, X, y, s))[0][0]
     model = HuberRegressor(epsilon=epsilon, alpha=alpha).fit(X, y, s)
     best = joint(
         np.array([*model.coef_, model.intercept_, model.scale_]),

@@ -25,6 +25,7 @@ from certus.evidence import LinearWitness
 from certus.kernel import KernelRidge as OurKernelRidge
 from certus.verify import certify, check, judge, linear
 from certus.verify.linear import Statement
+from certus.verify.stating import Given
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 4))
@@ -61,7 +62,7 @@ def with_changes(model: Any, **changes: Any) -> Any:
 def judged(model: Any, statement: Statement, A: Any, y: Any, dual: Any = None) -> Any:
     """What the room of linear models finds, for a statement that no reader makes."""
     witness = LinearWitness(dual)
-    claims, _, _ = linear.check(model, statement, witness, A, y, None, "quick")
+    claims, _, _ = linear.check(model, statement, Given(witness, A, y, None))
     return SimpleNamespace(claims=claims, met=claims[0].met)
 
 

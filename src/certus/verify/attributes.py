@@ -18,6 +18,7 @@ from certus.verify.bounded import Number, gamma, proved, verdict
 from certus.verify.data import Array
 from certus.verify.kernel import reading
 from certus.verify.marks import marks_of
+from certus.verify.stating import Checked, Given
 
 EPS = 2.0**-52
 #: Largest correlation that counts as none; and shift of a mean, in deviations.
@@ -144,18 +145,9 @@ def _decorrelation(model: Any) -> Statement:
 READERS: dict[str, stating.Reader] = {"Decorrelation": _decorrelation}
 
 
-def check(
-    model: Any,
-    stated: Statement,
-    witness: Any,
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    level: str,
-    *,
-    sensitive: Any = None,
-) -> tuple[list[Claim], Status, dict[str, Any]]:
+def check(model: Any, stated: Statement, given: Given) -> Checked:
     """The correlations with an attribute that a linear map of the columns leaves."""
+    _, X, _, sample_weight, _, sensitive = given
     marks = marks_of(X, None, sample_weight)
     columns = attribute_of(model, sensitive, X)
     Z = np.asarray(reading.as_matrix(X), dtype=np.float64)

@@ -30,8 +30,8 @@ from certus.verify.kernel.reference import least_constant
 from certus.verify.marks import marks_of
 from certus.verify.problems import describe, problems_of, rows_of
 from certus.verify.slopes import chosen_dual
+from certus.verify.stating import Checked, Given
 
-Checked = tuple[list[Claim], Status, dict[str, Any]]
 _FIX = "Fit again, or restore its file."
 
 
@@ -129,18 +129,9 @@ def _stated(model: Any) -> Statement | measured.Statement:
 READERS: dict[str, stating.Reader] = {"CovariancePenalty": _stated}
 
 
-def check(
-    model: Any,
-    stated: Statement,
-    witness: Any,
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    level: str,
-    *,
-    sensitive: Any = None,
-) -> Checked:
+def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Judge a linear model; the attribute is lent, the dual point is the witness."""
+    witness, X, y, sample_weight, level, sensitive = given
     (inner, strength), marks = stated, marks_of(X, y, sample_weight)
     columns = attribute_of(model, sensitive, X)
     if columns is None:

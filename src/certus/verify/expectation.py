@@ -23,6 +23,7 @@ from certus.verify import data
 from certus.verify.bounded import Number, U, gamma, proved, refuse_weights, verdict
 from certus.verify.data import Array
 from certus.verify.mixture import LEAST, elbo_gap, repeated
+from certus.verify.stating import Checked, Given
 
 OBJECTIVE = "mean over rows of log p(x | θ)"
 #: Nats by which the user's E-step may differ from the posterior.
@@ -54,16 +55,9 @@ class Expected(NamedTuple):
     level: Number
 
 
-def check(
-    model: Any,
-    stated: Statement,
-    witness: None,
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    level: str,
-) -> tuple[list[Claim], Status, dict[str, Any]]:
+def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Take one further step, compare ELBO and likelihood, repeat the fit if asked."""
+    _, X, _, sample_weight, level, _ = given
     refuse_weights(model, sample_weight)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         here = _expect(model, X, model.params_)

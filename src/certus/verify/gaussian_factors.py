@@ -40,6 +40,7 @@ from certus.verify.bounded import (
 from certus.verify.covariance import EIGEN, EPS, Spread, covariance_about
 from certus.verify.data import Array
 from certus.verify.kernel import reading
+from certus.verify.stating import Checked, Given
 
 #: Noise is not looked for below this share of a column's variance.
 FLOOR = 1e-12
@@ -104,16 +105,9 @@ class Setting(NamedTuple):
         return Point(W[self.inside] * u[:, None], noise[self.inside] * u * u)
 
 
-def check(
-    model: Any,
-    stated: Statement,
-    witness: FactorsWitness | None,
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    level: str,
-) -> tuple[list[Claim], Status, dict[str, Any]]:
+def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Judge W, Ψ and the mean."""
+    witness, X, _, sample_weight, level, _ = given
     refuse_weights(model, sample_weight)
     X = reading.as_matrix(X)
     mean, point = _read(model, X)

@@ -23,6 +23,7 @@ from certus.verify.bounded import Number, gamma, measured, proved
 from certus.verify.data import Array
 from certus.verify.half_steps import bracket, solve
 from certus.verify.rating_entries import Explicit, factors
+from certus.verify.stating import Checked, Given
 
 #: Multiplications spent on rows at level "quick"; numbers of rows that are tried.
 QUICK, ROWS = 2e9, (4096, 1024, 256, 64, 16)
@@ -56,16 +57,9 @@ def _glove(model: Any) -> Statement:
 READERS = {"GloVe": _glove}
 
 
-def check(
-    model: Any,
-    stated: Statement,
-    witness: Any,
-    X: Any,
-    y: Any,
-    weights: Any,
-    level: str,
-) -> tuple[list[Claim], Status, dict[str, Any]]:
+def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Recompute the objective of rows, and what solving them exactly would gain."""
+    witness, X, _, weights, level, _ = given
     bd.refuse_weights(model, weights)
     n, counting = len(model.vocabulary_), stated.counting
     point = factors(model, NAMES, (n, len(model.context_factors_)))

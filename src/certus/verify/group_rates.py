@@ -30,6 +30,7 @@ from certus.verify.bounded import Number, gamma, proved, verdict
 from certus.verify.data import Array
 from certus.verify.kernel import reading
 from certus.verify.marks import marks_of
+from certus.verify.stating import Checked, Given
 
 #: Accuracy that may be missing, and difference in rates beyond the gap.
 TARGET = 1e-9
@@ -94,18 +95,9 @@ class Rows(NamedTuple):
         return [np.flatnonzero(self.group == g) for g in range(self.k)]
 
 
-def check(
-    model: Any,
-    stated: Statement,
-    witness: Any,
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    level: str,
-    *,
-    sensitive: Any = None,
-) -> tuple[list[Claim], Status, dict[str, Any]]:
+def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Judge decisions, with a :class:`~certus.evidence.MultipliersWitness`."""
+    witness, X, y, sample_weight, level, sensitive = given
     marks = marks_of(X, y, sample_weight, holes=True)
     _require_sound(model)
     worth = stated.objective.replace("_", " ")

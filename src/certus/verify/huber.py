@@ -42,7 +42,7 @@ from certus.verify.problems import problems_of, rows_of
 from certus.verify.slopes import chosen_dual
 from certus.verify.stated_linear import Statement as Linear
 from certus.verify.stated_linear import advice
-from certus.verify.stating import Reader, tol_of
+from certus.verify.stating import Checked, Given, Reader, tol_of
 
 #: Above this value better slopes are looked for, as repairs cost to first order.
 REFINE = 1e-7
@@ -70,16 +70,9 @@ def _read(model: Any) -> Statement:
 READERS: dict[str, Reader] = {"HuberRegressor": _read}
 
 
-def check(
-    model: Any,
-    stated: Statement,
-    witness: Any,
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    level: str,
-) -> linear.Checked:
+def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Judge ``coef_``, ``intercept_`` and ``scale_`` on the joint objective."""
+    witness, X, y, sample_weight, level, _ = given
     if not (stated.epsilon > 0 and stated.alpha >= 0):
         raise ValueError("epsilon must be positive, and alpha not negative.")
     plain = Linear(t.Absolute(), t.L2(1.0), intercept=stated.intercept)

@@ -45,8 +45,7 @@ from certus.verify.data import same_data
 from certus.verify.deciding import refused
 from certus.verify.foreign import unwrap
 from certus.verify.kernel import losses
-
-Checked = tuple[list[Claim], Status, dict[str, Any]]
+from certus.verify.stating import Checked, Given
 
 #: What helps a fit that was ended from outside: neither iterations nor scaling.
 _EARLY_FIX = {
@@ -222,7 +221,8 @@ def check(
         loss, penalty, target, "free" if free else "none", tol=float(tol)
     )
     witness = LinearWitness(None if dual is None else np.asarray(dual, dtype=float))
-    found = linear.check(model, stated, witness, X, y, sample_weight, level)
+    given = Given(witness, X, y, sample_weight, level)
+    found = linear.check(model, stated, given)
     evidence = Evidence("linear", witness=witness)
     return _signed(model, evidence, found, start, level, "certify")
 
@@ -254,9 +254,8 @@ def judge(
     if evidence.kind == "conformal":  # speaks of other rows than those of the fit
         claims, status, marks = check_conformal(model, evidence.witness, X, y, level)
     else:
-        claims, status, marks = _check_stated(
-            *(model, evidence.witness, X, y, sample_weight, level, sensitive)
-        )
+        given = Given(evidence.witness, X, y, sample_weight, level, sensitive)
+        claims, status, marks = _check_stated(model, given)
     if not callable(measured):
         claims, status = measured_only.join(claims, status, measured)
     elif not claims or claims[0].strength is not Strength.REFUSED:
@@ -326,27 +325,19 @@ def _to_measure(
     return ()
 
 
-def _check_stated(
-    model: Any,
-    witness: Any,
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    level: str,
-    sensitive: Any,
-) -> Checked:
+def _check_stated(model: Any, given: Given) -> Checked:
     """What the room of the model's statement finds; a refusal with its reason."""
     try:
         stated = stating.state(model, READERS)
     except stating.Refusal as refusal:
         claim = refused("refused", refusal.reason, refusal.fix)
+        X = given.X
         shape = [int(size) for size in np.shape(X)] if hasattr(X, "shape") else None
         return [claim], Status.UNDECIDED, {"shape": shape} if shape else {}
-    lent = {} if sensitive is None else {"sensitive": sensitive}
+    if given.sensitive is not None and not hasattr(model, "sensitive_columns"):
+        raise TypeError(f"{type(model).__name__} takes no sensitive; leave it out.")
     try:
-        return CHECKS[type(stated)](
-            model, stated, witness, X, y, sample_weight, level, **lent
-        )
+        return CHECKS[type(stated)](model, stated, given)
     except AttributeError as error:
         if error.obj is not model:
             raise

@@ -55,15 +55,12 @@ from certus.verify.machines import (
     stored_otherwise,
 )
 from certus.verify.reproducing import Values
-from certus.verify.stating import Reader, is_ours, tol_of
+from certus.verify.stating import Checked, Given, Reader, is_ours, tol_of
 
 #: Rows up to which a matrix of unknown sign is looked into at level "quick", "full".
 LOOK = {"quick": 2_000, "full": 6_000}
 #: A negative eigenvalue smaller than this share of the trace is rounding.
 SHARE = 1e-10
-
-Checked = tuple[list[Claim], Status, dict[str, Any]]
-
 
 # -- statements -------------------------------------------------------------------
 
@@ -162,16 +159,9 @@ READERS: dict[str, Reader] = {
 # -- the check --------------------------------------------------------------------
 
 
-def check(
-    model: Any,
-    stated: Statement,
-    witness: Any,
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    level: str,
-) -> Checked:
+def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Judge ``dual_coef_`` and ``intercept_`` of a kernel machine."""
+    witness, X, y, sample_weight, level, _ = given
     witness = witness if isinstance(witness, KernelWitness) else KernelWitness()
     n = X.shape[0] if hasattr(X, "shape") else len(X)
     found = read(model, stated, n, y, sample_weight)

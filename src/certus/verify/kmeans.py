@@ -27,7 +27,6 @@ import numpy as np
 from scipy import sparse
 
 from certus.certificate import Claim, Status
-from certus.evidence import KMeansWitness
 from certus.verify import data
 from certus.verify.blocks import add_up, over_blocks
 from certus.verify.bounded import (
@@ -41,6 +40,7 @@ from certus.verify.bounded import (
 )
 from certus.verify.data import Array
 from certus.verify.kernel import reading
+from certus.verify.stating import Checked, Given
 
 #: Cells of X, and of the distances, that are looked at together.
 CELLS = 1 << 18
@@ -94,16 +94,9 @@ class Pass(NamedTuple):
     total: Number  # Σ s‖x − mean‖²
 
 
-def check(
-    model: Any,
-    stated: Statement,
-    witness: KMeansWitness | None,
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    level: str,
-) -> tuple[list[Claim], Status, dict[str, Any]]:
+def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Judge centres and labels."""
+    witness, X, _, sample_weight, level, _ = given
     X = reading.as_matrix(X)
     centers = reading.plain(model.cluster_centers_)
     single = 4 if centers.dtype == np.float32 else 8

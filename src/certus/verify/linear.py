@@ -41,8 +41,8 @@ from certus.verify.problems import Rows, describe, problems_of, rows_of
 from certus.verify.separation import refuse_classes, refuse_counts
 from certus.verify.slopes import chosen_dual
 from certus.verify.stated_linear import Statement as Statement
+from certus.verify.stating import Checked, Given
 
-Checked = tuple[list[Claim], Status, dict[str, Any]]
 Judged = tuple[list[Claim], Status, Array | None]
 
 READERS = stated_linear.READERS
@@ -51,16 +51,9 @@ TARGETS = {"signs": "signs", "codes": "codes", "numbers": "numbers"}
 TARGETS |= {"counts": "numbers", "amounts": "numbers"}
 
 
-def check(
-    model: Any,
-    stated: Statement,
-    witness: Any,
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    level: str,
-) -> Checked:
+def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Judge ``coef_`` and ``intercept_``; the first claim is primary."""
+    witness, X, y, sample_weight, level, _ = given
     if not losses.row_of(stated.loss).convex and isinstance(stated.loss, t.ZeroOne):
         raise ValueError(
             "The 0-1 loss cannot be judged: its slope vanishes almost everywhere. "

@@ -36,6 +36,7 @@ from certus.verify.covariance import EIGEN, Spread, covariance_about
 from certus.verify.data import Array
 from certus.verify.deciding import refused
 from certus.verify.kernel import reading
+from certus.verify.stating import Checked, Given
 
 #: Directions with less than this share of the largest variance are not searched.
 ABSENT = 1e-10
@@ -46,8 +47,6 @@ PRODUCT = 1e-9
 STATED, SAME_MEAN = 1e-9, 1e-6
 ENCODED = "(1/2n) Σ‖(x − m) − DC(x − m)‖²"
 MAPPED = "(1/2n) Σ‖y − W_L…W₁x − b‖²"
-
-Checked = tuple[list[Claim], Status, dict[str, Any]]
 
 
 class Statement(NamedTuple):
@@ -89,16 +88,9 @@ class Loss(NamedTuple):
     absent: int = 0  # directions of x that vary too little to be searched
 
 
-def check(
-    model: Any,
-    stated: Statement,
-    witness: Any,
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    level: str,
-) -> Checked:
+def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Judge layers, and what the model says of itself."""
+    _, X, y, sample_weight, _, _ = given
     refuse_weights(model, sample_weight)
     X = reading.as_matrix(X)
     if stated.objective == ENCODED:

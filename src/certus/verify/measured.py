@@ -24,6 +24,7 @@ from certus.verify import data, stating, texts
 from certus.verify.attributes import attribute_of, not_lent
 from certus.verify.kernel import reading
 from certus.verify.marks import marks_of
+from certus.verify.stating import Checked, Given
 
 #: What is primary where nothing is promised; it is compared with that of the fit.
 LOSSES = ("training_loss", "sample_loss")
@@ -32,8 +33,6 @@ COMPOSITION = 1e-5
 #: Words whose vectors are put together again at level "quick".
 COMPOSED = 64
 TINY, EPS = float(np.finfo(np.float32).tiny), float(np.finfo(np.float64).eps)
-
-Checked = tuple[list[Claim], Status, dict[str, Any]]
 
 
 class Statement(NamedTuple):
@@ -76,18 +75,9 @@ READERS: dict[str, stating.Reader] = {
 }
 
 
-def check(
-    model: Any,
-    stated: Statement,
-    witness: Any,
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    level: str,
-    *,
-    sensitive: Any = None,
-) -> Checked:
+def check(model: Any, stated: Statement, given: Given) -> Checked:
     """The fingerprint of the data; of words, what can be counted again."""
+    _, X, y, sample_weight, level, sensitive = given
     if stated.of == "penalised":  # without the attribute there is no loss to measure
         lent = attribute_of(model, sensitive, X) is not None
         claim = not_lent("penalised_loss", "loss with a penalty on the attribute")
@@ -101,7 +91,9 @@ def check(
         return [], Status.UNDECIDED, data.text_fingerprint(seen, codes)
     if stated.of == "rows":
         listed = hasattr(X, "__len__") and not hasattr(X, "shape")
-        shape = (len(X),) if listed else (X if hasattr(X, "shape") else np.asarray(X)).shape
+        shape = (
+            (len(X),) if listed else (X if hasattr(X, "shape") else np.asarray(X)).shape
+        )
         if not (shape and shape[0]):
             raise ValueError("X should have one entry per row, and has none.")
         return [], Status.UNDECIDED, marks_of(X, y, sample_weight)

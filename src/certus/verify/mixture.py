@@ -45,6 +45,7 @@ from certus.verify.gaussian_step import (
     take_step,
 )
 from certus.verify.kernel import reading
+from certus.verify.stating import Checked, Given
 
 #: Rows asked for their responsibilities.
 ASKED = 2048
@@ -82,16 +83,9 @@ def _read(model: Any) -> Statement:
 READERS = {"GaussianMixture": _read}
 
 
-def check(
-    model: Any,
-    stated: Statement,
-    witness: MixtureWitness | None,
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    level: str,
-) -> tuple[list[Claim], Status, dict[str, Any]]:
+def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Check the parameters, take one step, ask for responsibilities."""
+    witness, X, _, sample_weight, level, _ = given
     refuse_weights(model, sample_weight)
     X = reading.as_matrix(X)
     if sparse.issparse(X):

@@ -24,11 +24,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from certus.certificate import Claim, Status, Strength
+from certus.certificate import Claim, Strength
 from certus.verify import data, stating
 from certus.verify.bounded import Number, gamma, proved, refuse_weights, status_of
 from certus.verify.data import Array
 from certus.verify.kernel import reading
+from certus.verify.stating import Checked, Given
 
 #: Share of the distance by which a row left out may be nearer.
 NEARER = 1e-10
@@ -80,10 +81,9 @@ READERS: dict[str, stating.Reader] = {
 }
 
 
-def check(
-    model: Any, stated: Statement, witness: Any, X: Any, y: Any, s: Any, level: str
-) -> tuple[list[Claim], Status, dict[str, Any]]:
+def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Compare the stored rows with those passed, then the neighbours of a sample."""
+    _, X, y, s, level, _ = given
     refuse_weights(model, s)
     X = reading.as_matrix(X)
     if X.shape[1] != model.n_features_in_:

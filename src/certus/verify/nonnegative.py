@@ -36,6 +36,7 @@ from certus.verify.bounded import (
 from certus.verify.data import Array
 from certus.verify.kernel import reading
 from certus.verify.kernel.penalties import row_of
+from certus.verify.stating import Checked, Given
 
 #: Products WH below this are raised to it, as scikit-learn does.
 FLOOR = float(np.finfo(np.float32).eps)
@@ -72,10 +73,9 @@ def _nmf(model: Any) -> Statement:
 READERS = {"NMF": _nmf}
 
 
-def check(
-    model: Any, stated: Statement, _: Any, X: Any, y: Any, weights: Any, level: str
-) -> tuple[list[Claim], Status, dict[str, Any]]:
+def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Judge H of the model, with W as the model itself gives it for these rows."""
+    _, X, _, weights, _, _ = given
     refuse_weights(model, weights)
     X = reading.as_matrix(X)
     marks = data.fingerprint(X, np.zeros(X.shape[0]), np.ones(X.shape[0]))

@@ -37,8 +37,8 @@ from certus.verify.bounded import (
 from certus.verify.data import Array
 from certus.verify.kernel import reading
 from certus.verify.margin import coinciding_combination
+from certus.verify.stating import Checked, Given
 
-Checked = tuple[list[Claim], Status, dict[str, Any]]
 #: Largest difference between w and the sum of its mistakes, as a share of the parts;
 #: coefficients kept in float32 were rounded once.
 SUM_TARGET, SUM_TARGET_32 = 1e-9, 1e-6
@@ -128,10 +128,9 @@ class Facts(NamedTuple):
     limit: float = np.inf  # ‖Σ ηmyx‖/Σ ηm
 
 
-def check(
-    model: Any, stated: Statement, witness: Any, X: Any, y: Any, s: Any, level: str
-) -> Checked:
+def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Judge a perceptron, with a :class:`~certus.evidence.MistakesWitness` or none."""
+    witness, X, y, s, level, _ = given
     X = reading.as_matrix(X)
     labels = reading.codes(y, np.asarray(model.classes_))
     coef = reading.plain(model.coef_)

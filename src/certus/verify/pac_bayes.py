@@ -33,6 +33,7 @@ from certus.verify import data, stating
 from certus.verify.bounded import U, gamma, length, refuse_weights
 from certus.verify.data import Array
 from certus.verify.kernel import reading
+from certus.verify.stating import Checked, Given
 
 #: Prior variances a fit may choose from; the choice is paid for by the union bound.
 VARIANCES = tuple(4.0**-j for j in range(10))
@@ -91,10 +92,9 @@ class Found(NamedTuple):
     rounding: tuple[float, float]
 
 
-def check(
-    model: Any, stated: Statement, witness: Any, X: Any, y: Any, s: Any, level: str
-) -> tuple[list[Claim], Status, dict[str, Any]]:
+def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Recompute KL(Q‖P), the error of Q on the rows counted, and the bound."""
+    witness, X, y, s, _, _ = given
     refuse_weights(model, s)
     X = reading.as_matrix(X)
     codes = reading.codes(y, np.asarray(model.classes_))

@@ -31,6 +31,7 @@ from certus.verify.bounded import (
 from certus.verify.data import Array
 from certus.verify.half_steps import EXACT, bracket, filled, least, solve, step
 from certus.verify.rating_entries import Explicit, Implicit, Point, factors, read
+from certus.verify.stating import Checked, Given
 
 EXPLICIT = "½Σ s·(x − μ − b − c − w·z)² + ½Σ λ_w‖w‖² + λ_z‖z‖² + λ_b(b² + c²)"
 IMPLICIT = "Σ (1 + α·count)·(p − w·z)² + λ(‖W‖² + ‖Z‖²)"
@@ -89,16 +90,9 @@ READERS: dict[str, stating.Reader] = {
 }
 
 
-def check(
-    model: Any,
-    stated: Statement,
-    witness: Any,
-    X: Any,
-    y: Any,
-    weights: Any,
-    level: str,
-) -> tuple[list[Claim], Status, dict[str, Any]]:
+def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Judge factors by the gain of a further half-step; more at level "full"."""
+    witness, X, y, weights, level, _ = given
     numbers = np.array([*stated.penalties, stated.alpha or 0.0])
     if not np.all((numbers >= 0) & (numbers < np.inf)):
         raise ValueError("Penalties and alpha must be finite and 0 or more.")

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus.certificate import Claim, Status, Strength
+from certus.certificate import Claim, Strength
 from certus.verify import data, stating
 from certus.verify.bounded import (
     Number,
@@ -45,6 +45,7 @@ from certus.verify.moments import (
     size_of,
     variance_outside,
 )
+from certus.verify.stating import Checked, Given
 
 #: Random directions that look for a variance left out.
 PROBES = 3
@@ -93,31 +94,24 @@ def _read_svd(model: Any) -> Statement:
 READERS = {"PCA": _read_pca, "TruncatedSVD": _read_svd}
 
 
-def check(
-    model: Any,
-    stated: Statement,
-    _: Any,
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    level: str,
-) -> tuple[list[Claim], Status, dict[str, Any]]:
+def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Residuals, orthonormality, captured variance, and the largest variance left."""
+    _, X, _, sample_weight, level, _ = given
     refuse_weights(model, sample_weight)
     X = reading.as_matrix(X)
     n, d = X.shape
     with np.errstate(all="ignore"):
-        given = read(model, X, stated.centred)
+        rows = read(model, X, stated.centred)
         whole = min(n, d) <= WHOLE[level]
-        probes = probes_of(given.V, 0 if whole else PROBES)
-        P = np.vstack([given.V, probes])
-        found = moments(given, P, whole and d <= n)
+        probes = probes_of(rows.V, 0 if whole else PROBES)
+        P = np.vstack([rows.V, probes])
+        found = moments(rows, P, whole and d <= n)
         if not FAINT < found.raw < VAST:  # the model misled about the scale
-            given = read(model, X, stated.centred, size_of(X))
-            found = moments(given, P, whole and d <= n)
-        seen = found.projected if given.scale == 1.0 else None
+            rows = read(model, X, stated.centred, size_of(X))
+            found = moments(rows, P, whole and d <= n)
+        seen = found.projected if rows.scale == 1.0 else None
         marks = data.fingerprint(X, np.zeros(n), np.ones(n), seen)
-        claims = _claims(model, stated, given, found, probes, level)
+        claims = _claims(model, stated, rows, found, probes, level)
     return claims, verdict(claims), marks
 
 

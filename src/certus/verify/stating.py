@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from inspect import getattr_static
-from typing import Any
+from typing import Any, NamedTuple
+
+from certus.certificate import Claim, Status
 
 #: Reads a model's parameters into a statement, a NamedTuple of the room that judges it.
 Reader = Callable[[Any], Any]
@@ -21,6 +23,20 @@ _ANSWERS = (
     *("predict", "predict_proba", "decision_function", "transform"),
     *("score_samples", "recommend"),
 )
+
+#: What a room finds: claims, the primary one first; how it ends; marks of the data.
+Checked = tuple[list[Claim], Status, dict[str, Any]]
+
+
+class Given(NamedTuple):
+    """What a room judges a model on, and the witness that the fit has left."""
+
+    witness: Any
+    X: Any
+    y: Any
+    sample_weight: Any
+    level: str = "quick"
+    sensitive: Any = None
 
 
 class Refusal(Exception):

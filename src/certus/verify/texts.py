@@ -20,9 +20,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from certus.certificate import Claim, Status, Strength
+from certus.certificate import Claim, Strength
 from certus.verify.bounded import Number, gamma, proved, refuse_weights, verdict
 from certus.verify.data import Array
+from certus.verify.stating import Checked, Given
 
 #: Words whose documents and neighbours are counted again at level "quick".
 SAMPLE = 16
@@ -200,10 +201,9 @@ def sample(n: int, level: str, size: int = SAMPLE) -> Array:
 # -- claims -----------------------------------------------------------------------
 
 
-def check(
-    model: Any, stated: Statement, _: Any, X: Any, y: Any, weights: Any, level: str
-) -> tuple[list[Claim], Status, dict[str, Any]]:
+def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Count words, or words in each other's company, and compare with the model's."""
+    _, X, _, weights, level, _ = given
     refuse_weights(model, weights)
     corpus = read(model, X)
     some = sample(len(corpus.words), level)
