@@ -5,6 +5,7 @@ import pytest
 from scipy.linalg import subspace_angles
 from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
+from sklearn.datasets import load_digits, load_iris
 from sklearn.decomposition import PCA
 
 import certus
@@ -146,3 +147,18 @@ def test_warm_start_and_limits():
     model.set_params(max_iter=5000).fit(X)
     assert model.loglike_[0] > before
     assert model.certificate_.met
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+@pytest.mark.parametrize("tol", [1e-6, 1e-7, 1e-8])
+def test_em_stops_with_room_for_the_rounding_of_its_certificate(k, tol):
+    X, _ = load_iris(return_X_y=True)
+    with certus.config_context(on_uncertified="ignore"):
+        model = ProbabilisticPCA(k, solver="em", tol=tol, max_iter=2000).fit(X)
+    claim = model.certificate_["likelihood_gap"]
+    assert claim.met or claim.allowance > 0.9 * tol
+
+
+def test_factors_stop_with_room_for_the_rounding_of_their_certificate():
+    X, _ = load_digits(return_X_y=True)
+    assert FactorAnalysis(4, tol=1e-7).fit(X).certificate_.met

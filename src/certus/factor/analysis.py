@@ -18,7 +18,7 @@ from certus.base import Fitted, certified_fit, check_choice, check_number
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.evidence import FactorsWitness
-from certus.factor.gaussian import FLOOR, GaussianFactors, in_precision
+from certus.factor.gaussian import FLOOR, GaussianFactors, in_precision, within
 from certus.factor.moments import Array, Moments, moments
 
 
@@ -242,8 +242,8 @@ def _climb(
                 return stop
             step = ascent.propose()
             gain, last = step[0] - ascent.loglike[-1], gain
-            # The certificate adds its rounding to the gain of the next step.
-            if last <= model.tol and gain <= (1 - 1e-4) * model.tol:
+            asked = within(model.tol, ascent.found, ascent.k, ascent.noise)
+            if last <= model.tol and gain <= asked:
                 return Status.SOLVED
     except KeyboardInterrupt:
         if not ascent.loglike:

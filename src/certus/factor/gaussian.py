@@ -17,7 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from certus.base import check_number
-from certus.factor.moments import Array, DenseTransformer
+from certus.factor.moments import EPS, Array, DenseTransformer, Moments
 
 #: Least noise of a column, as a share of its variance; of a constant one, absolutely.
 FLOOR = 1e-12
@@ -32,6 +32,18 @@ def in_precision(noise: Any, dtype: Any) -> Any:
             "Standardise the columns (StandardScaler), or pass X in float64."
         )
     return held[()]
+
+
+def within(tol: float, found: Moments, k: int, noise: Any) -> float:
+    """What a climb must come to, for a certificate that adds the rounding of its sums.
+
+    A likelihood of n rows sums n·Σ S_jj/Ψ_j, a row at a time up to runs of 256, and the
+    certificate bounds that rounding for each of k factors.
+    """
+    n, d = found.n, len(found.variances)
+    sums = n * float((found.variances / noise).sum())
+    room = 16 * (k + 1) * EPS * (min(n, 256) + n / 256 + d) * sums
+    return max(0.99 * tol - room, 0.1 * tol)
 
 
 class GaussianFactors(DenseTransformer):

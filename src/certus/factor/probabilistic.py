@@ -20,7 +20,7 @@ from certus.base import Fitted, certified_fit, check_choice, check_number
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.evidence import FactorsWitness
-from certus.factor.gaussian import FLOOR, GaussianFactors, in_precision
+from certus.factor.gaussian import FLOOR, GaussianFactors, in_precision, within
 from certus.factor.moments import Array, Moments, moments
 
 #: Up to so many rows or columns EM is told where the maximum is, to stop near it.
@@ -174,7 +174,7 @@ class ProbabilisticPCA(GaussianFactors):
                     short,
                     lambda: ascent.attributes(dtype),
                 )
-                if short <= 0.9 * self.tol:  # the certificate adds its rounding
+                if short <= within(self.tol, ascent.found, ascent.k, ascent.noise):
                     return Status.SOLVED
                 if stop is not None:
                     return stop
