@@ -13,7 +13,7 @@ from scipy import sparse
 
 from certus import terms as t
 from certus.verify import check, huber, margin
-from certus.verify.deciding import GAP, Found
+from certus.verify.deciding import GAP, Number
 from certus.verify.kernel import backward, gap, reading
 from certus.verify.kernel.gap import Problem
 from certus.verify.kernel.moved import measure_moved
@@ -102,7 +102,7 @@ def test_tiny_weights_do_not_hide_what_is_pulled_back() -> None:
     for given in (s, np.full(30, 1e-119)):  # and if no reader had scaled them
         p = problem(t.Squared(), t.L1(1e-214), X * 1e-150, y, [0, 0], y.mean(), given)
         found = gap.measure(p)
-        assert Found.share(found.computed, found.bound, least_constant(p)).value > 0.9
+        assert Number.share(found.computed, found.bound, least_constant(p)).most > 0.9
 
 
 def test_a_constant_target_does_not_hide_the_others() -> None:
@@ -112,7 +112,7 @@ def test_a_constant_target_does_not_hide_the_others() -> None:
     p = problem(t.Squared(), t.MultiTask(1e-9), X, Y, np.zeros((2, 2)), Y.mean(0))
     assert least_constant(p) == pytest.approx(Y[:, 0].var() / 2)
     found = gap.measure(p)
-    assert Found.share(found.computed, found.bound, least_constant(p)).value > 0.9
+    assert Number.share(found.computed, found.bound, least_constant(p)).most > 0.9
     both = p._replace(y=p.y[:, [1, 1]], b=p.b[[1, 1]])
     assert least_constant(both) == pytest.approx(1e6)  # P(0, 0)
 
@@ -349,7 +349,7 @@ def check_huber(seed: int) -> None:
     v = e.pulled([[x] for x in a])[0]
     dual = e.mean([x * y for x, y in zip(a, e.y, strict=True)])
     dual -= mp.fsum(x * x for x in v) / (2 * mpf(strength))
-    assert primal - dual <= mpf(found.value)
+    assert primal - dual <= mpf(found.most)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -371,7 +371,7 @@ def check_margin(seed: int) -> None:
     b = 0.05 * float(free)
     p = problem(t.Hinge(), t.L2(1.0), X, y, w, b, free=free, dual=a)
     found, _ = margin.hard_gap(p)
-    if not np.isfinite(found.value):
+    if not np.isfinite(found.most):
         return
     e = Exact(p)
     f = [y * z[0] for y, z in zip(e.y, e.scores(), strict=True)]
@@ -385,7 +385,7 @@ def check_margin(seed: int) -> None:
     ay = [x * y * sides[int(y)] for x, y in zip(many(a), e.y, strict=True)]
     v = [mp.fdot(ay, column) for column in zip(*e.X, strict=True)]
     dual = mp.fsum(map(abs, ay)) ** 2 / (2 * mp.fsum(x * x for x in v))
-    assert 1 - dual / primal <= mpf(found.value)
+    assert 1 - dual / primal <= mpf(found.most)
 
 
 @pytest.mark.parametrize("seed", range(60))

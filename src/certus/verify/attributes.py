@@ -14,8 +14,8 @@ from scipy import sparse
 
 from certus.certificate import Claim, Status, Strength
 from certus.verify import data, stating
-from certus.verify.bounded import Number, gamma, proved, verdict
 from certus.verify.data import Array
+from certus.verify.deciding import Number, gamma, proved, verdict
 from certus.verify.kernel import reading
 from certus.verify.marks import marks_of
 from certus.verify.stating import Checked, Given

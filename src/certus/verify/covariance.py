@@ -13,13 +13,38 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus.verify.blocks import add_up, over_blocks
-from certus.verify.bounded import GROUP, RUN, depth, eigen, gamma
 from certus.verify.data import Array
+from certus.verify.deciding import gamma
 
 EPS = float(np.finfo(np.float64).eps)
+#: Rows multiplied at a time, and blocks added up before they join the total.
+RUN, GROUP = 256, 64
 #: Up to so many rows or columns, eigenvalues are computed.
 EIGEN = 2_000
 _SMALL = 1024
+
+
+def depth(n: int) -> int:
+    """Additions that any of n rows goes through, in runs, groups and a total."""
+    return min(n, RUN) + min(n // RUN + 1, GROUP) + n // (RUN * GROUP) + 1
+
+
+def eigen(G: Array) -> tuple[Array, Array, float]:
+    """Eigenvalues of a symmetric matrix, falling, vectors, and how far values are off.
+
+    With R = GV − VΛ and ε = ‖VᵀV − I‖, the polar factor Q of V has QᵀGQ = Λ + F,
+    ‖F‖ ≤ (‖R‖ + 2ε‖Λ‖)/(1 − ε), so each eigenvalue is that near to its own of Λ (Weyl);
+    however V and Λ were found. Both norms are computed here, with their rounding.
+    """
+    values, V = np.linalg.eigh(G)
+    d = len(G)
+    size, norm = float(np.linalg.norm(G)), float(np.abs(values).max(initial=0.0))
+    slip = float(np.linalg.norm(G @ V - V * values)) + gamma(d + 4) * 2 * (
+        (size + norm) * math.sqrt(d)
+    )
+    skew = float(np.linalg.norm(V.T @ V - np.eye(d))) + gamma(d + 4) * 2 * d
+    off = (slip + 2 * skew * norm) / (1 - skew) if skew < 0.5 else math.inf
+    return values[::-1], V[:, ::-1], off
 
 
 class Spread(NamedTuple):

@@ -22,9 +22,8 @@ from certus.certificate import Claim, Status, Strength
 from certus.evidence import LinearWitness
 from certus.verify import data, measured, stated_linear, stating
 from certus.verify.attributes import attribute_of, explained, not_lent
-from certus.verify.bounded import gamma
 from certus.verify.data import Array
-from certus.verify.deciding import GAP, Found, claim_of, status_of, worst_of
+from certus.verify.deciding import GAP, Number, claim_of, gamma, status_of, worst_of
 from certus.verify.kernel import gap, losses, penalties, reading
 from certus.verify.kernel.reference import least_constant
 from certus.verify.marks import marks_of
@@ -153,7 +152,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
         problems.append(p)
     seen = [gap.measure(p) for p in problems]
     found = [
-        Found.share(each.computed, each.bound, least_constant(p))
+        Number.share(each.computed, each.bound, least_constant(p))
         for p, each in zip(problems, seen)
     ]
     k = worst_of(found)

@@ -1,62 +1,165 @@
-"""How a number and its rounding become a claim.
+"""Numbers with the rounding in them bounded, and the claims that are made of both.
 
-The bound of the rounding is added: what is claimed is computed + bound. A target is met
-if that is within it; where the bound alone is larger than the target, nothing is
-decided, and the claim says how much rounding there may be.
+A sum of m products in float64, in any order, is off by at most γ_m times the sum of
+their sizes, γ_m = mu/(1 − mu), u = 2⁻⁵³. The bound of the rounding is added: a claim
+states computed + bound, and its target is met if that is within it.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from certus.certificate import Claim, Status, Strength
+from certus.verify.data import Array
 
+#: Unit roundoff, and the smallest number that no library flushes to zero.
+U, TINY = 2.0**-53, 2.0**-1022
 #: What helps where rounding decides.
 RESCALE = "centre and scale the columns (StandardScaler), or a looser tol"
 
 
-class Found(NamedTuple):
-    """A number that is never below the true one, and how much of it is rounding."""
+def gamma(m: float, unit: float = U) -> float:
+    """γ_m, infinite where m terms are too many for this precision."""
+    return m * unit / (1 - m * unit) if m * unit < 0.5 else math.inf
+
+
+def length(v: Array) -> float:
+    """‖v‖ without over- or underflow of its squares."""
+    top = float(np.abs(v).max(initial=0.0))
+    if not 0 < top < math.inf:
+        return top
+    return top * float(np.linalg.norm(v / top))
+
+
+def power_of_two(size: float) -> float:
+    """A power of two p with ½ ≤ p·size < 1, for sizes within range; else 1."""
+    if not 0 < size < math.inf:
+        return 1.0
+    return math.ldexp(1.0, min(1000, -math.frexp(size)[1]))
+
+
+class Number(NamedTuple):
+    """A number as it was computed, and what rounding may have done to it."""
 
     value: float
-    allowance: float
+    rounding: float = 0.0
 
     @classmethod
-    def share(cls, computed: float, bound: float, of: float) -> Found:
-        """Computed + bound as a share; infinite where there is nothing to share."""
-        if not of > 0:
-            none = computed == 0.0 and bound <= 1e-290
-            return cls(0.0 if none else math.inf, 0.0)
-        return cls((computed + bound) / of, bound / of)
+    def share(cls, value: float, rounding: float, of: float) -> Number:
+        """Both as a share; infinite where there is nothing to share."""
+        if of > 0:
+            return cls(value / of, rounding / of)
+        return cls(0.0 if value == 0.0 and rounding <= 1e-290 else math.inf)
+
+    @property
+    def most(self) -> float:
+        """What the true number is at most; infinite where nothing is known of it."""
+        most = float(self.value) + float(self.rounding)
+        return math.inf if math.isnan(most) else most
+
+    def within(self, target: float) -> bool | None:
+        """Whether the true number is; None where rounding alone exceeds the target.
+
+        It is missed all the same if what was computed stands out from its rounding:
+        the true number is above the target then, whatever the rounding did.
+        """
+        if self.most <= target:
+            return True
+        lost = not self.rounding <= target and not self.value - self.rounding > target
+        return None if lost else False
 
 
-def is_met(found: Found, tol: float) -> bool | None:
-    """Whether the target is met; None where rounding alone exceeds it and decides.
+def worst_of(found: list[Number]) -> int:
+    """Which of several problems is farthest from solved."""
+    return int(np.argmax([each.most for each in found]))
 
-    What stands out from its rounding is not solved, however large that may be.
-    """
-    if found.value <= tol:
-        return True
-    lost = tol < found.allowance < math.inf
-    return None if lost and found.value <= 2 * found.allowance else False
+
+# -- claims -----------------------------------------------------------------------
+
+
+def proved(
+    name: str, found: Number, target: float | None, detail: str, **words: Any
+) -> Claim:
+    """A PROVED claim. ``missed`` and ``fix`` are said where the target is missed."""
+    missed, fix = words.pop("missed", detail), words.pop("fix", "")
+    rounding = math.inf if math.isnan(found.rounding) else float(found.rounding)
+    met = None if target is None else found.within(target)
+    if target is None or met:
+        fix = ""
+    elif met is None:
+        asked = f"(asked for {target:.0e})"
+        detail = f"undecided: rounding alone may be {rounding:.1e} {asked}"
+        fix = RESCALE
+    else:
+        detail = missed
+    words |= {"allowance": rounding, "detail": detail, "fix": fix}
+    return Claim(name, Strength.PROVED, found.most, target, met, **words)
+
+
+def measured(name: str, value: float | None, detail: str, **words: Any) -> Claim:
+    """A number without a promise."""
+    return Claim(name, Strength.MEASURED, value, detail=detail, **words)
+
+
+def refused(name: str, detail: str, fix: str, **words: Any) -> Claim:
+    """Nothing can be said, and why."""
+    return Claim(name, Strength.REFUSED, detail=detail, fix=fix, **words)
+
+
+def replayed(claim: Claim, apart: float, limit: float) -> Claim:
+    """The claim of a run repeated; undecided where it ends ``apart`` from the model."""
+    if not claim.met or apart <= limit:
+        return claim
+    lost = f"undecided: the recorded start leads elsewhere, {apart:.1e} apart"
+    return replace(claim, met=None, detail=lost)
+
+
+def wrong_count(what: str, found: int, asked: Any) -> Claim:
+    """That a model has another number of parts than its parameters ask for."""
+    told = f"the model has {found} {what} where its parameters ask for {asked}"
+    number = Number(abs(float(found) - float(asked)))
+    return proved("parts", number, 0.0, told, fix="fit again with these parameters")
+
+
+def refuse_weights(model: Any, sample_weight: Any) -> None:
+    """Raise where a model that was fitted without weights is judged with them."""
+    if sample_weight is not None:
+        name = type(model).__name__
+        raise ValueError(f"{name} takes no sample_weight; leave it out.")
 
 
 def status_of(claim: Claim) -> Status:
-    """How a check ends that rests on this claim."""
-    if claim.strength in (Strength.MEASURED, Strength.REFUSED) or claim.met is None:
+    """How a check ends whose primary claim this is."""
+    if claim.met is None:
         return Status.UNDECIDED
     return Status.SOLVED if claim.met else Status.TOL_NOT_REACHED
 
 
+def verdict(claims: list[Claim], remarks: tuple[str, ...] = ()) -> Status:
+    """Put first what is missed, then what is undecided; the status that follows."""
+    order = (Status.TOL_NOT_REACHED, Status.UNDECIDED, Status.SOLVED)
+
+    def rank(claim: Claim) -> int:
+        asked = claim.strength is Strength.PROVED and claim.target is not None
+        return (
+            order.index(status_of(claim)) if asked and claim.name not in remarks else 2
+        )
+
+    claims.sort(key=rank)
+    return order[rank(claims[0])]
+
+
+# -- the claims of convex problems --------------------------------------------------
+
+
 class Wording(NamedTuple):
-    """The name of a claim, what it is a share of, and its sentences."""
+    """The name of a claim, why it holds, and its sentences."""
 
     name: str
-    what: str
     theorem: str
     met: str
     missed: str
@@ -64,7 +167,6 @@ class Wording(NamedTuple):
 
 GAP = Wording(
     "duality_gap",
-    "duality gap",
     "weak duality: P(w, b) − min P ≤ P(w, b) − D(u) for every feasible u; as a share "
     "of P(best constant model)",
     "within {value} of the minimum",
@@ -72,7 +174,6 @@ GAP = Wording(
 )
 BACKWARD = Wording(
     "backward_error",
-    "backward error",
     "the coefficients solve exactly a problem whose centred columns and centred target "
     "are changed by at most this share of their norms, and whose target is moved by a "
     "constant of at most this share of its standard deviation",
@@ -81,15 +182,13 @@ BACKWARD = Wording(
 )
 MOVED = Wording(
     "backward_gap",
-    "backward gap",
     "P(w, b) − min P ≤ value·P(best constant model) for columns that are changed by at "
     "most this share of their (centred) norms",
     "minimal within {value} for data within {value} of yours",
     "may be {value} above the minimum of data {value} away from yours",
 )
 MARGIN = Wording(
-    "duality_gap",
-    "duality gap",
+    GAP.name,
     "weak duality: every separating hyperplane with yf ≥ 1 has ½‖w‖² ≥ "
     "(Σa)²/(2‖Σayx‖²); as a share of ½‖w‖²",
     "within {value} of the widest margin's ½‖w‖²",
@@ -98,65 +197,21 @@ MARGIN = Wording(
 
 
 def claim_of(
-    words: Wording, found: Found, tol: float, objective: str, fix: str, k: int = 1
+    words: Wording, found: Number, tol: float, objective: str, fix: str, k: int = 1
 ) -> Claim:
     """A PROVED claim; ``k`` problems were judged and this is the worst."""
-    note = f"{words.what} of  {objective}"
-    if k > 1:
-        note += f"  (the worst of {k} targets)"
-    met = is_met(found, tol)
-    value, asked = found.value, f"(asked for {tol:.0e})"
-    if met is None:
-        detail = f"undecided: rounding alone may be {found.allowance:.1e} {asked}"
-        fix = RESCALE
-    elif met:
-        detail = f"{words.met.format(value=f'{value:.1e}')} {asked}"
-        fix = ""
-    else:
-        detail = f"{words.missed.format(value=f'{value:.2g}')} {asked}"
-    return Claim(
-        words.name,
-        Strength.PROVED,
-        value,
-        tol,
-        met,
-        note,
-        words.theorem,
-        (),
-        None,
-        found.allowance,
-        detail,
-        fix,
+    what, asked = words.name.replace("_", " "), f"(asked for {tol:.0e})"
+    worst = f"  (the worst of {k} targets)" if k > 1 else ""
+    return proved(
+        *(words.name, found, tol),
+        f"{words.met.format(value=f'{found.most:.1e}')} {asked}",
+        missed=f"{words.missed.format(value=f'{found.most:.2g}')} {asked}",
+        fix=fix,
+        objective=f"{what} of  {objective}{worst}",
+        theorem=words.theorem,
     )
 
 
 def impossible(words: Wording, tol: float, detail: str, fix: str) -> Claim:
     """The target is missed, whatever the numbers say."""
-    return Claim(
-        words.name,
-        Strength.PROVED,
-        math.inf,
-        tol,
-        met=False,
-        detail=detail,
-        fix=fix,
-    )
-
-
-def refused(name: str, detail: str, fix: str, **more: Any) -> Claim:
-    """Nothing can be said, and why."""
-    return Claim(name, Strength.REFUSED, detail=detail, fix=fix, **more)
-
-
-def worst_of(found: list[Found]) -> int:
-    """Which of several problems is farthest from solved."""
-    return int(
-        np.argmax(
-            [each.value if each.value == each.value else np.inf for each in found]
-        )
-    )
-
-
-def replaced(claim: Claim, **more: Any) -> Claim:
-    """The claim with some of its fields changed."""
-    return dataclasses.replace(claim, **more)
+    return proved(words.name, Number(math.inf), tol, detail, fix=fix)

@@ -20,8 +20,8 @@ from scipy.special import logsumexp
 
 from certus.certificate import Claim, Status, Strength
 from certus.verify import data
-from certus.verify.bounded import Number, U, gamma, proved, refuse_weights, verdict
 from certus.verify.data import Array
+from certus.verify.deciding import Number, U, gamma, proved, refuse_weights, verdict
 from certus.verify.mixture import LEAST, elbo_gap, repeated
 from certus.verify.stating import Checked, Given
 

@@ -27,7 +27,9 @@ import numpy as np
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import FactorsWitness
 from certus.verify import data, stating
-from certus.verify.bounded import (
+from certus.verify.covariance import EIGEN, EPS, Spread, covariance_about
+from certus.verify.data import Array
+from certus.verify.deciding import (
     Number,
     U,
     gamma,
@@ -37,8 +39,6 @@ from certus.verify.bounded import (
     verdict,
     wrong_count,
 )
-from certus.verify.covariance import EIGEN, EPS, Spread, covariance_about
-from certus.verify.data import Array
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given
 

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from certus.verify.blocks import add_up, over_blocks
-from certus.verify.bounded import Number, U, gamma
 from certus.verify.data import Array
+from certus.verify.deciding import Number, U, gamma
 
 T = TypeVar("T")
 

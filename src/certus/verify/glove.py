@@ -17,10 +17,10 @@ import numpy as np
 from scipy import sparse
 
 from certus.certificate import Claim, Status, Strength
-from certus.verify import bounded as bd
+from certus.verify import deciding as bd
 from certus.verify import texts
-from certus.verify.bounded import Number, gamma, measured, proved
 from certus.verify.data import Array
+from certus.verify.deciding import Number, gamma, measured, proved
 from certus.verify.half_steps import bracket, solve
 from certus.verify.rating_entries import Explicit, factors
 from certus.verify.stating import Checked, Given

@@ -22,8 +22,8 @@ import numpy as np
 from scipy import linalg, sparse
 
 from certus.verify.blocks import over_blocks
-from certus.verify.bounded import TINY, U, gamma
 from certus.verify.data import Array
+from certus.verify.deciding import TINY, U, gamma
 
 #: Entries handled at a time, so that their factors stay in cache; and by one thread.
 BLOCK, PART = 1 << 12, 1 << 16

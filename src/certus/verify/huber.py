@@ -13,6 +13,7 @@ of the kernel with slopes u. For slopes a = 2u/σ with mean a² ≤ 4 the joint 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,11 +27,10 @@ from certus.verify.data import direction
 from certus.verify.deciding import (
     GAP,
     MOVED,
-    Found,
+    Number,
     Wording,
     claim_of,
     impossible,
-    replaced,
     status_of,
 )
 from certus.verify.kernel import gap, reading
@@ -93,7 +93,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         found, z, probed = _joint(p, scale, stated.epsilon, strength, words)
     claim = claim_of(words, found, stated.tol, _describe(stated, strength), stated.fix)
-    claim = replaced(
+    claim = replace(
         claim, theorem=claim.theorem.replace("best constant model", "the median")
     )
     far = int(np.sum(np.abs(p.y - z) > stated.epsilon * scale))
@@ -109,7 +109,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
 
 def _joint(
     p: Problem, scale: float, epsilon: float, strength: float, words: Wording
-) -> tuple[Found, Array, Array]:
+) -> tuple[Number, Array, Array]:
     """The joint gap as a share of P of the median, by the best of a few dual points."""
     probe: Array | None = direction(p.space.width)
     z = scores(p)
@@ -126,11 +126,11 @@ def _joint(
     else:
         tries = [np.clip(-r, -epsilon * scale, epsilon * scale)]
     found, probed = _bound(fixed, tries[0], scale, factor, base, words, probe)
-    if p.dual is None and scale > 0 and REFINE < found.value < math.inf:
+    if p.dual is None and scale > 0 and REFINE < found.most < math.inf:
         for better in _better(p, r, epsilon, strength):
             each, _ = _bound(fixed, better / factor, scale, factor, base, words, None)
-            found = min(found, each, key=lambda f: f.value)
-            if found.value <= 1e-6:
+            found = min(found, each, key=lambda f: f.most)
+            if found.most <= 1e-6:
                 break
     return found, z, probed
 
@@ -143,7 +143,7 @@ def _bound(
     base: float,
     words: Wording,
     probe: Array | None,
-) -> tuple[Found, Array]:
+) -> tuple[Number, Array]:
     """The gap for a fixed scale, and what the scale adds to it."""
     # Into the ball mean a² ≤ 4, a little inside for rounding.
     size = norm(p, u) * factor
@@ -158,12 +158,11 @@ def _bound(
             still=factor * moved.still + scale,
             still_bound=factor * moved.still_bound + 4 * UNIT * scale,
         )
-        value, bound = moved.value(base)
-        return Found(value + bound, bound), moved.probe
+        return Number(*moved.value(base)), moved.probe
     seen = gap.measure(p, probe)
     extra, off = _scale_excess(p, seen.u, seen.slack, scale, factor)
     computed, bound = factor * seen.computed + extra, factor * seen.bound + off
-    return Found.share(computed * (1 + 4 * UNIT), bound, base), seen.probe
+    return Number.share(computed * (1 + 4 * UNIT), bound, base), seen.probe
 
 
 def _scale_excess(

@@ -10,6 +10,7 @@ large to be looked into proves nothing.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,10 @@ from certus.verify import reproducing
 from certus.verify.data import fingerprint
 from certus.verify.deciding import (
     GAP,
-    Found,
+    Number,
     claim_of,
     impossible,
     refused,
-    replaced,
     status_of,
     worst_of,
 )
@@ -201,7 +201,7 @@ def _unknown(claim: Claim, status: Status, level: str) -> tuple[Claim, Status]:
     if claim.strength is not Strength.PROVED:
         return claim, status
     note = f"a matrix of more than {LOOK[level]:,} rows is not looked into at {level!r}"
-    claim = replaced(
+    claim = replace(
         claim,
         strength=Strength.MEASURED,
         met=None,
@@ -281,14 +281,14 @@ def _judge(
         # Rows of the model that the problem leaves out still carry it.
         extra = np.delete(np.arange(n), m.rows)
         if m.c[extra].any():
-            found.append(Found(math.inf, 0.0))
+            found.append(Number(math.inf))
             continue
         computed, bound = reproducing.measure(
             *(m.problem, m.level, m.c[m.rows], other, repair),
             *(Z[m.rows, i] + m.b, apart, values),
         )
         base = least_constant(m.problem)
-        found.append(Found.share(computed, bound, base))
+        found.append(Number.share(computed, bound, base))
     worst = worst_of(found)
     objective = _describe(machines[worst], kernel, stated)
     claim = claim_of(GAP, found[worst], stated.tol, objective, stated.fix, k)

@@ -9,6 +9,7 @@ kernel values is counted with its rounding.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,11 +19,10 @@ from certus.evidence import KernelWitness
 from certus.verify.deciding import (
     BACKWARD,
     MARGIN,
-    Found,
+    Number,
     claim_of,
     impossible,
     refused,
-    replaced,
     status_of,
     worst_of,
 )
@@ -67,12 +67,12 @@ def interpolation(
         off = math.sqrt(n) * (values.off(m.c) + 4 * UNIT * float(np.abs(y).max()))
         size = values.top * X.shape[0] * float(np.linalg.norm(m.c))
         size += float(np.linalg.norm(y))
-        found.append(Found.share(residual, off, size * (1 - 1e-9)))
+        found.append(Number.share(residual, off, size * (1 - 1e-9)))
     claim = claim_of(
         *(BACKWARD, found[worst_of(found)], stated.tol),
         *(f"K c = y,  {kernel_text(kernel)}", stated.fix or "alpha > 0"),
     )
-    claim = replaced(
+    claim = replace(
         claim,
         theorem="the coefficients solve (K + E)c = y + e exactly with "
         "‖E‖ ≤ value·n·max k and ‖e‖ ≤ value·‖y‖",
@@ -107,10 +107,10 @@ def hard_margin(
     ]
     objective = f"½‖f‖²  with y·(f(x) + b) ≥ 1,  {kernel_text(kernel)}"
     worst = found[worst_of(found)]
-    if not math.isfinite(worst.value):
+    if not math.isfinite(worst.most):
         detail = "some row lies on the wrong side, and no proof that it must is given"
         claim = impossible(MARGIN, stated.tol, detail, stated.fix)
-        return [replaced(claim, objective=objective)], Status.TOL_NOT_REACHED
+        return [replace(claim, objective=objective)], Status.TOL_NOT_REACHED
     claim = claim_of(MARGIN, worst, stated.tol, objective, stated.fix, len(machines))
     return [claim], status_of(claim)
 
@@ -131,7 +131,7 @@ def _balanced(m: Machine) -> tuple[Array, float]:
 
 def _hard_gap(
     m: Machine, other: Array, share: float, z: Array, g: Array, values: Values
-) -> Found:
+) -> Number:
     f = m.problem.y * (z[m.rows] + m.b)
     slack = values.off(m.c) + 4 * UNIT * (abs(m.b) + float(np.abs(f).max()))
     margin = float(f.min()) - slack
@@ -139,9 +139,9 @@ def _hard_gap(
     primal = (length - float(np.abs(m.c).sum()) * values.off(m.c)) / margin**2 / 2
     lower, total = float(other @ g), float(np.abs(other).sum())
     if not (margin > 0 and primal > 0):
-        return Found(math.inf, 0.0)
+        return Number(math.inf)
     if not (lower > 0 and total > 0):
-        return Found(1.0, 0.0)
+        return Number(1.0)
     t = total / lower
     d = m.c / margin - t * other
     square = max(float(d @ (z / margin - t * g)), 0.0)
@@ -153,7 +153,7 @@ def _hard_gap(
     computed = square / 2 + t * float(a @ np.maximum(f / margin - 1, 0.0))
     bound = off / 2 + t * total * 4 * (slack / margin + UNIT)
     bound += 2 * share * primal + 2 * gamma(len(f) + 24) * computed
-    return Found.share(computed, bound, primal)
+    return Number.share(computed, bound, primal)
 
 
 def _hulls_meet(

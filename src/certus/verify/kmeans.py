@@ -29,7 +29,8 @@ from scipy import sparse
 from certus.certificate import Claim, Status
 from certus.verify import data
 from certus.verify.blocks import add_up, over_blocks
-from certus.verify.bounded import (
+from certus.verify.data import Array
+from certus.verify.deciding import (
     Number,
     U,
     gamma,
@@ -38,7 +39,6 @@ from certus.verify.bounded import (
     verdict,
     wrong_count,
 )
-from certus.verify.data import Array
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given
 

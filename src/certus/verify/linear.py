@@ -23,7 +23,7 @@ from certus.verify.deciding import (
     BACKWARD,
     GAP,
     MOVED,
-    Found,
+    Number,
     Wording,
     claim_of,
     impossible,
@@ -187,14 +187,14 @@ def _worst(
 
 def _measure(
     words: Wording, p: Problem, probe: Array | None, positive: bool, tol: float
-) -> tuple[Found, Array]:
+) -> tuple[Number, Array]:
     """A rough look first: cheap bounds of sparse columns, small repairs charged."""
     p.space.rough = words is GAP  # elsewhere norms are divided by
     found, probed = _once(words, p, probe, positive)
-    if p.space.rough and not found.value <= tol:
+    if p.space.rough and not found.most <= tol:
         p.space.rough = False
         found, probed = _once(words, p, probe, positive)
-    if not np.isfinite(found.value):
+    if not np.isfinite(found.most):
         reading.refuse_holes(p.space.X)
         if p.space.sparse is not None:
             reading.refuse_holes(p.space.sparse)
@@ -203,21 +203,20 @@ def _measure(
 
 def _once(
     words: Wording, p: Problem, probe: Array | None, positive: bool
-) -> tuple[Found, Array]:
+) -> tuple[Number, Array]:
     if words is BACKWARD:
         error = backward.measure(p, probe, positive)
-        return Found(error.computed + error.bound, error.bound), error.probe
+        return Number(error.computed, error.bound), error.probe
     if words is MOVED:
         moved = measure_moved(p, probe)
         if moved.still == 0.0 and not (p.w.any() or p.b.any()):
-            return Found(0.0, 0.0), moved.probe  # no loss is below zero
-        value, bound = moved.value(least_constant(p))
-        return Found(value + bound, bound), moved.probe
+            return Number(0.0), moved.probe  # no loss is below zero
+        return Number(*moved.value(least_constant(p))), moved.probe
     seen = gap.measure(p, probe)
     base = least_constant(p)
     if base == 0.0 and seen.primal == 0.0 and not (p.w.any() or p.b.any()):
-        return Found(0.0, 0.0), seen.probe  # no loss is below zero
-    return Found.share(seen.computed, seen.bound, base), seen.probe
+        return Number(0.0), seen.probe  # no loss is below zero
+    return Number.share(seen.computed, seen.bound, base), seen.probe
 
 
 def _without_weight(stated: Statement, rows: Rows, objective: str) -> Claim | None:

@@ -21,7 +21,9 @@ import numpy as np
 
 from certus.certificate import Claim, Status
 from certus.verify import data, stating
-from certus.verify.bounded import (
+from certus.verify.covariance import EIGEN, Spread, covariance_about
+from certus.verify.data import Array
+from certus.verify.deciding import (
     Number,
     gamma,
     length,
@@ -29,12 +31,10 @@ from certus.verify.bounded import (
     power_of_two,
     proved,
     refuse_weights,
+    refused,
     verdict,
     wrong_count,
 )
-from certus.verify.covariance import EIGEN, Spread, covariance_about
-from certus.verify.data import Array
-from certus.verify.deciding import refused
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given
 

@@ -25,7 +25,7 @@ from certus.evidence import LinearWitness
 from certus.verify.blocks import over_blocks
 from certus.verify.deciding import (
     MARGIN,
-    Found,
+    Number,
     claim_of,
     impossible,
     refused,
@@ -55,7 +55,7 @@ def judge_margin(
     found = [hard_gap(p) for p in problems]
     k = worst_of([each for each, _ in found])
     objective = _OBJECTIVE[stated.intercept]
-    if np.isfinite(found[k][0].value):
+    if np.isfinite(found[k][0].most):
         claim = claim_of(
             *(MARGIN, found[k][0], stated.tol, objective, stated.fix, len(problems))
         )
@@ -69,7 +69,7 @@ def judge_margin(
     return [impossible(MARGIN, stated.tol, detail, fix)], Status.TOL_NOT_REACHED
 
 
-def hard_gap(p: Problem) -> tuple[Found, float]:
+def hard_gap(p: Problem) -> tuple[Number, float]:
     """The excess as a share of ½‖w‖², infinite if it does not separate; the margin."""
     n, w = len(p.y), columns(p.w)
     a = np.zeros(n) if p.dual is None else np.maximum(p.dual, 0.0)
@@ -86,11 +86,11 @@ def hard_gap(p: Problem) -> tuple[Found, float]:
     margin = float(f.min()) - slack
     length = float(np.linalg.norm(p.w)) * (1 + (len(p.w) + 8) * UNIT)
     if not (margin > 0 and length > 0):
-        return Found(np.inf, 0.0), 0.0
+        return Number(np.inf), 0.0
     primal = length**2 / margin**2 / 2
     square, total = float(v @ v), float(a.sum())
     if not (square > 0.0 and total > 0.0):
-        return Found(1.0, 0.0), margin / length
+        return Number(1.0), margin / length
     size = float(np.linalg.norm(a))
     error = (gamma(whole.depth + 64) + 2 * share) * whole.norms * np.sqrt(n) * size
     error = float(np.linalg.norm(error + 4 * UNIT * np.abs(v) + 2 * n * TINY))
@@ -101,7 +101,7 @@ def hard_gap(p: Problem) -> tuple[Found, float]:
     computed = apart**2 / 2 + t * float(a @ above)
     bound = (apart + off) ** 2 / 2 - apart**2 / 2 + share * primal
     bound += t * total * 4 * (slack / margin + UNIT) + 2 * gamma(n + 24) * computed
-    return Found.share(computed, bound, primal * (1 - 1e-12)), margin / length
+    return Number.share(computed, bound, primal * (1 - 1e-12)), margin / length
 
 
 def _balanced(a: Array, y: Array) -> tuple[Array, float]:

@@ -25,9 +25,10 @@ from scipy.special import xlogy
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import MixtureWitness
 from certus.verify import data
-from certus.verify.bounded import (
+from certus.verify.covariance import eigen
+from certus.verify.data import Array
+from certus.verify.deciding import (
     Number,
-    eigen,
     gamma,
     proved,
     refuse_weights,
@@ -35,7 +36,6 @@ from certus.verify.bounded import (
     verdict,
     wrong_count,
 )
-from certus.verify.data import Array
 from certus.verify.gaussian_step import (
     Theta,
     expect,

@@ -19,9 +19,9 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 from certus.verify import data
 from certus.verify.blocks import add_up, over_blocks
-from certus.verify.bounded import gamma
 from certus.verify.covariance import covariance_about
 from certus.verify.data import Array
+from certus.verify.deciding import gamma
 
 #: Up to so many cells the probes take a second step: a few milliseconds.
 STEPS = 1 << 24

@@ -26,8 +26,8 @@ from scipy import sparse
 
 from certus.certificate import Claim, Strength
 from certus.verify import data, stating
-from certus.verify.bounded import Number, gamma, proved, refuse_weights, status_of
 from certus.verify.data import Array
+from certus.verify.deciding import Number, gamma, proved, refuse_weights, status_of
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given
 

@@ -24,7 +24,8 @@ from scipy import sparse
 from certus.certificate import Claim, Status
 from certus.terms import NonNegative
 from certus.verify import data
-from certus.verify.bounded import (
+from certus.verify.data import Array
+from certus.verify.deciding import (
     TINY,
     Number,
     gamma,
@@ -33,7 +34,6 @@ from certus.verify.bounded import (
     refuse_weights,
     verdict,
 )
-from certus.verify.data import Array
 from certus.verify.kernel import reading
 from certus.verify.kernel.penalties import row_of
 from certus.verify.stating import Checked, Given

@@ -24,7 +24,8 @@ from scipy import sparse
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import MistakesWitness
 from certus.verify import data, stating
-from certus.verify.bounded import (
+from certus.verify.data import Array
+from certus.verify.deciding import (
     TINY,
     Number,
     gamma,
@@ -34,7 +35,6 @@ from certus.verify.bounded import (
     refuse_weights,
     status_of,
 )
-from certus.verify.data import Array
 from certus.verify.kernel import reading
 from certus.verify.margin import coinciding_combination
 from certus.verify.stating import Checked, Given

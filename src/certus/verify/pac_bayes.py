@@ -30,8 +30,8 @@ from scipy.special import expit, ndtr, softmax
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import PriorWitness
 from certus.verify import data, stating
-from certus.verify.bounded import U, gamma, length, refuse_weights
 from certus.verify.data import Array
+from certus.verify.deciding import U, gamma, length, refuse_weights
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given
 

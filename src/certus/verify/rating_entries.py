@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from certus.verify.bounded import gamma
 from certus.verify.data import Array
+from certus.verify.deciding import gamma
 from certus.verify.half_steps import Bound, Side, bound, filled, squares
 from certus.verify.kernel import reading
 

@@ -18,17 +18,17 @@ from certus.certificate import Claim, Status, Strength
 from certus.evidence import RatingsWitness
 from certus.verify import data, stating
 from certus.verify.blocks import over_blocks
-from certus.verify.bounded import (
+from certus.verify.covariance import eigen
+from certus.verify.data import Array
+from certus.verify.deciding import (
     TINY,
     Number,
     U,
-    eigen,
     gamma,
     measured,
     proved,
     verdict,
 )
-from certus.verify.data import Array
 from certus.verify.half_steps import EXACT, bracket, filled, least, solve, step
 from certus.verify.rating_entries import Explicit, Implicit, Point, factors, read
 from certus.verify.stating import Checked, Given

@@ -24,16 +24,16 @@ import numpy as np
 
 from certus.certificate import Claim, Strength
 from certus.verify import data, stating
-from certus.verify.bounded import (
+from certus.verify.covariance import eigen
+from certus.verify.data import Array
+from certus.verify.deciding import (
     Number,
-    eigen,
     gamma,
     proved,
     refuse_weights,
     verdict,
     wrong_count,
 )
-from certus.verify.data import Array
 from certus.verify.kernel import reading
 from certus.verify.moments import (
     Data,

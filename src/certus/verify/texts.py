@@ -21,8 +21,8 @@ import numpy as np
 from scipy import sparse
 
 from certus.certificate import Claim, Strength
-from certus.verify.bounded import Number, gamma, proved, refuse_weights, verdict
 from certus.verify.data import Array
+from certus.verify.deciding import Number, gamma, proved, refuse_weights, verdict
 from certus.verify.stating import Checked, Given
 
 #: Words whose documents and neighbours are counted again at level "quick".
