@@ -49,6 +49,37 @@ def t_dot(X: Any, u: Array) -> Array:
     return out
 
 
+def dense(X: Any) -> Array:
+    """Rows as an array: the few of a sparse matrix that are looked at together."""
+    return np.asarray(X.toarray() if sparse.issparse(X) else X)
+
+
+def size_of(X: Any) -> float:
+    """The largest entry, in size."""
+    values = X.data if sparse.issparse(X) else X
+    return max(float(values.max(initial=0)), -float(values.min(initial=0)))
+
+
+def fitted(model: Any, name: str, shape: tuple[int | None, ...] | None = None) -> Array:
+    """Numbers that a fit has left, of some shape; None stands for any length."""
+    kind = type(model).__name__
+    try:
+        found = reading.plain(getattr(model, name))
+    except ValueError:
+        text = f"{name} of this {kind} does not hold real numbers. Fit it again."
+        raise ValueError(text) from None
+    if shape is not None and (
+        len(shape) != found.ndim
+        or any(asked not in (None, size) for asked, size in zip(shape, found.shape))
+    ):
+        asked = str(shape).replace("None", "any")
+        raise ValueError(
+            f"{name} of this {kind} has shape {found.shape}, and {asked} is needed for "
+            "these columns. Fit it again, or pass the X of the fit."
+        )
+    return found
+
+
 def as_array(X: Any) -> Any:
     """A torch tensor of any kind as an array; anything else as it is."""
     if not hasattr(X, "detach"):

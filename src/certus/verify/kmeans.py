@@ -34,6 +34,7 @@ from certus.verify.deciding import (
     Number,
     U,
     gamma,
+    power_of_two,
     proved,
     replayed,
     verdict,
@@ -44,13 +45,13 @@ from certus.verify.stating import Checked, Given
 
 #: Cells of X, and of the distances, that are looked at together.
 CELLS = 1 << 18
-#: Exponents of entries whose squares stay in range, in both precisions.
-WIDEST = {8: 300, 4: 30}
+#: Sizes of entries whose squares stay in range, in double and in single precision.
+WIDEST = 1e90, 1e9
 #: Sparse rows whose mean is so much larger than their scatter are centred.
 FAR = 100.0
 #: Squared distances that differ by this share are a tie, and how far the inertia may
-#: be off, by the bytes of a centre.
-TIE, AGREE = {8: 1e-9, 4: 1e-5}, {8: 1e-9, 4: 1e-3}
+#: be off; for centres in double and in single precision.
+TIE, AGREE = (1e-9, 1e-5), (1e-9, 1e-3)
 #: What tol=0 stands for; rows that vary less, beside their size, are constant.
 LEAST, STILL = 1e-10, 1e-13
 #: A half-step that rises by less, as a share of the scatter, or a run that ends nearer.
@@ -84,6 +85,7 @@ class Pass(NamedTuple):
     """What one pass over the rows finds for centres and labels."""
 
     labels: Array
+    away: Array  # ‖x − c(z)‖² of each row, roughly
     wrong: int  # rows nearer to another centre than to their own
     unsure: int  # rows that rounding leaves between the two
     weight: Array
@@ -98,36 +100,47 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Judge centres and labels."""
     witness, X, _, sample_weight, level, _ = given
     X = reading.as_matrix(X)
-    centers = reading.plain(model.cluster_centers_)
-    single = 4 if centers.dtype == np.float32 else 8
-    centers = centers.astype(np.float64)
-    if centers.ndim != 2 or centers.shape[1] != X.shape[1]:
-        raise ValueError(
-            f"X has {X.shape[1]} columns and the centres have {centers.shape[-1]}."
-        )
-    n, k = X.shape[0], len(centers)
-    s = data.row_weights(sample_weight, n)
+    n, d = X.shape
+    centers = data.fitted(model, "cluster_centers_", (None, d))
+    single, centers = int(centers.dtype == np.float32), centers.astype(np.float64)
+    weights = reading.weights(sample_weight, n)
     with np.errstate(over="ignore"):
-        marks = data.fingerprint(X, np.zeros(n), s)
-    if k != stated.n_clusters:
-        claims = [wrong_count("centres", k, stated.n_clusters)]
+        marks = data.fingerprint(X, np.zeros(n), data.row_weights(sample_weight, n))
+    if len(centers) != stated.n_clusters:
+        claims = [wrong_count("centres", len(centers), stated.n_clusters)]
         return claims, Status.TOL_NOT_REACHED, marks
     if not np.isfinite(centers).all():
-        return [_diverged(stated)], Status.DIVERGED, marks
-    heaviest = math.frexp(float(s.max()))[1]
-    s = np.ldexp(s, -heaviest)  # their sum may be beyond any number
+        told, fix = "the centres hold NaN or infinite values", "standardise the columns"
+        lost = Number(math.inf, 0.0)
+        claims = [proved("centre_shift", lost, stated.tol, told, fix=fix)]
+        return claims, Status.DIVERGED, marks
     factor = _factor(X, centers)
     if factor != 1.0:
         X, centers = X.astype(np.float64) * factor, centers * factor
-    labels = _labels(model, n, k)
-    found = _look(X, s, centers, labels, TIE[single])
-    claims = [_shift_claim(found, X, stated), _nearest_claim(found, labels, single)]
-    unit = math.ldexp(1.0, heaviest) if heaviest < 1024 else math.inf
-    claims.append(_inertia_claim(model, found, factor, unit, AGREE[single]))
+    labels = _labels(model, n, len(centers))
+    found = _look(X, weights.s, centers, labels, TIE[single])
+    claims = [_shift_claim(found, d, stated), _nearest_claim(found, labels, single)]
+    claims.append(_inertia_claim(model, found, factor, weights.power, AGREE[single]))
     if level == "full" and witness is not None and witness.start is not None:
         start = np.asarray(witness.start, dtype=np.float64) * factor
-        claims.append(_monotone_claim(int(model.n_iter_), start, X, s, centers))
+        claims.append(_monotone_claim(int(model.n_iter_), start, X, weights.s, centers))
     return claims, verdict(claims, ("monotone",)), marks
+
+
+def _factor(X: Any, centers: Array) -> float:
+    """A power of two, one for ordinary data, that brings squares into range."""
+    top = max(data.size_of(X), data.size_of(centers))
+    wide = WIDEST[X.dtype.itemsize < 8]
+    return 1.0 if 1 / wide < top < wide else power_of_two(top)
+
+
+def _labels(model: Any, n: int, k: int) -> Array | None:
+    """The labels kept, if there is a possible one for each row."""
+    labels = np.asarray(getattr(model, "labels_", None))
+    if labels.shape != (n,) or labels.dtype.kind not in "iu":
+        return None
+    possible = labels.min() >= 0 and labels.max() < k
+    return labels.astype(np.int64) if possible else None
 
 
 # -- one pass ---------------------------------------------------------------------
@@ -145,30 +158,30 @@ def _look(
     narrow = not bare and X.dtype.itemsize < 8
     steps: list[Any] = [np.float32, np.float64] if narrow else [np.float64]
     rows = max(1, CELLS // max(k, 1 if bare else d + 2))
-    out = np.empty(n, dtype=np.int64)
+    chosen, away = np.empty(n, dtype=np.int64), np.empty(n)
 
     def look(part: slice) -> tuple[Array, int, int]:
         block, x2 = _about(X[part], origin, bare)
+        doubt = np.arange(0 if labels is None else len(x2))
         if labels is None:
-            doubt = np.empty(0, dtype=np.int64)
-            given = _scores(block, factor, np.float64).argmin(axis=0)
+            scores = _scores(block, factor, np.float64)
+            chosen[part], away[part] = scores.argmin(axis=0), scores.min(axis=0) + x2
         else:
-            doubt, given = np.arange(len(x2)), labels[part]
-        out[part] = given
+            chosen[part] = labels[part]
+        mine = chosen[part]
         for dtype in steps:
             some = block if len(doubt) == len(x2) else block[doubt]
             scores, at = _scores(some, factor, dtype), np.arange(len(doubt))
-            mine = scores[given[doubt], at].astype(np.float64)
-            scores[given[doubt], at] = np.inf
+            own = scores[mine[doubt], at].astype(np.float64)
+            scores[mine[doubt], at] = np.inf
             kind = np.finfo(dtype)
             unit, least = gamma(d + 8, float(kind.eps) / 2), 1e8 * float(kind.tiny)
             error = 2 * unit * (x2[doubt] + 2 * norms.max()) + least
-            doubt = doubt[~(mine + error <= scores.min(axis=0))]
-        wrong, unsure = _compare(X[part], doubt, given, centers, tie)
-        ends = np.arange(len(given) + 1)
-        hot = sparse.csc_matrix((s[part], given, ends), shape=(k, len(given)))
-        sums = hot @ block
-        return sums.toarray() if sparse.issparse(sums) else sums, wrong, unsure
+            doubt = doubt[~(own + error <= scores.min(axis=0))]
+        wrong, unsure = _compare(X[part], doubt, mine, centers, tie)
+        ends = np.arange(len(mine) + 1)
+        hot = sparse.csc_matrix((s[part], mine, ends), shape=(k, len(mine)))
+        return data.dense(hot @ block), wrong, unsure
 
     sums, wrong, unsure = add_up(over_blocks(look, n, rows))
     m = min(rows, n) + n // rows + 1
@@ -181,7 +194,7 @@ def _look(
     rough = gamma(m + d + 8) * (math.sqrt(squares) + math.sqrt(weight @ norms)) ** 2
     total = max(squares - float(weight.sum() * (mean @ mean)), 0.0)
     return Pass(
-        *(out, wrong, unsure, weight, means + origin, means - c, errors),
+        *(chosen, away, wrong, unsure, weight, means + origin, means - c, errors),
         *(Number(max(own, 0.0), rough), Number(total, 4 * gamma(m + d + 8) * squares)),
     )
 
@@ -210,7 +223,7 @@ def _about(X: Any, origin: Array, bare: bool) -> tuple[Any, Array]:
         return sparse.hstack([rows, ends], format="csr"), x2
     block = np.empty((n, d + 2))
     rows = block[:, :-2]
-    np.subtract(X.toarray() if sparse.issparse(X) else X, origin, out=rows)
+    np.subtract(data.dense(X), origin, out=rows)
     block[:, -2] = 1.0
     return block, np.einsum("ij,ij->i", rows, rows, out=block[:, -1])
 
@@ -231,93 +244,52 @@ def _compare(
     By differences, in units of the largest to the row's own centre: squares of tiny
     ones would vanish.
     """
-    wrong = unsure = 0
-    k, d = centers.shape
-    grace = 1 + 4 * gamma(d + 4)
-    for i in range(0, len(which), max(1, CELLS // (k * d))):
-        some = which[i : i + max(1, CELLS // (k * d))]
-        rows = X[some]
-        rows = np.asarray(
-            rows.toarray() if sparse.issparse(rows) else rows, dtype=float
-        )
-        gaps = rows[:, None, :] - centers
-        own = gaps[np.arange(len(some)), given[some]]
-        unit = np.abs(own).max(axis=1)
-        near = unit > 0  # others lie on their centres
-        with np.errstate(over="ignore"):
-            gaps = gaps[near] / unit[near, None, None]
-            low = np.square(gaps).sum(axis=2).min(axis=1) * (1 + tie)
-            mine = np.square(own[near] / unit[near, None]).sum(axis=1)
-        above = mine > low * grace
-        wrong += int(above.sum())
-        unsure += int((~above & (mine * grace > low)).sum())
-    return wrong, unsure
-
-
-def _labels(model: Any, n: int, k: int) -> Array | None:
-    """The labels kept, if there is a possible one for each row."""
-    labels = np.asarray(getattr(model, "labels_", np.empty(0)))
-    if labels.shape != (n,) or labels.dtype.kind not in "iu":
-        return None
-    if n and (labels.min() < 0 or labels.max() >= k):
-        return None
-    return labels.astype(np.int64)
-
-
-def _factor(X: Any, centers: Array) -> float:
-    """A power of two, one for ordinary data, that brings squares into range."""
-    values = X.data if sparse.issparse(X) else X
-    ends = [float(values.min(initial=0)), float(values.max(initial=0))]
-    top = float(np.abs([*ends, *centers.ravel()]).max())
-    power = math.frexp(top)[1]
-    few = abs(power) < WIDEST[8 if X.dtype.itemsize >= 8 else 4]
-    return 1.0 if top == 0 or few else math.ldexp(1.0, -power)
+    rows = data.dense(X[which]).astype(np.float64)
+    own = rows - centers[given[which]]
+    unit = np.abs(own).max(axis=1, initial=0.0)
+    near = unit > 0  # others lie on their centres
+    rows, own, unit = rows[near], own[near], unit[near, None]
+    with np.errstate(over="ignore"):
+        each = [np.square((rows - c) / unit).sum(axis=1) for c in centers]
+        low, mine = np.min(each, axis=0) * (1 + tie), np.square(own / unit).sum(axis=1)
+    grace = 1 + 4 * gamma(X.shape[1] + 4)
+    above = mine > low * grace
+    return int(above.sum()), int((~above & (mine * grace > low)).sum())
 
 
 # -- claims -----------------------------------------------------------------------
 
 
-def _shift_claim(found: Pass, X: Any, stated: Statement) -> Claim:
-    heavy = float(found.weight.sum())
-    moved = np.sqrt(np.einsum("ij,ij->i", found.moves, found.moves))
-    least = max(found.total.value - found.total.rounding, 0.0) / heavy / X.shape[1]
+def _shift_claim(found: Pass, d: int, stated: Statement) -> Claim:
+    moved = np.linalg.norm(found.moves, axis=1)
+    least = max(found.total.value - found.total.rounding, 0.0)
     still = float(np.abs(found.means).max(initial=0.0)) * STILL
-    unit = max(least, still * still)
+    unit = max(least / float(found.weight.sum()) / d, still * still)
     value, upper = np.square(moved).sum(), np.square(moved + found.errors).sum()
-    if upper == 0:
-        number = Number(0.0, 0.0)
-    elif unit == 0:
-        number = Number(math.inf, 0.0)
-    else:
+    number = Number(math.inf if upper > 0 else 0.0, 0.0)
+    if unit > 0:
         number = Number(value / unit, (upper - value) / unit)
     close = f"{number.value:.1e}" if number.value > number.rounding else "rounding"
     empty = int((found.weight <= 0).sum())
-    k = len(found.weight)
-    detail = f"one further step moves the centres by {close}"
-    detail += f" (asked for {stated.tol:.0e})"
+    note = f"{empty} of {len(moved)} clusters have no rows"
     return proved(
-        "centre_shift",
-        number,
-        stated.tol,
-        detail,
+        *("centre_shift", number, stated.tol),
+        f"one further step moves the centres by {close} (asked for {stated.tol:.0e})",
         objective=f"Σ‖Δc‖² over the mean variance of the columns, for  {_OBJECTIVE}",
         theorem="labels by nearest centres and centres by means are each the exact "
         "minimiser of the objective over one of the two",
-        assumptions=(f"{empty} of {k} clusters have no rows",) if empty else (),
+        assumptions=(note,) if empty else (),
         fix=stated.fix,
     )
 
 
 def _nearest_claim(found: Pass, labels: Array | None, single: int) -> Claim:
-    n = len(found.labels)
-    unknown = labels is None
-    missed = f"{found.wrong:,} of {n:,} rows are nearer to another centre"
-    if unknown:
-        missed = f"the model keeps no label for each of these {n:,} rows"
+    n, wrong = len(found.labels), found.wrong
+    missed = f"{wrong:,} of {n:,} rows are nearer to another centre"
+    if labels is None:
+        wrong, missed = n, f"the model keeps no label for each of these {n:,} rows"
     return proved(
-        "nearest_centres",
-        Number(float(n if unknown else found.wrong), float(found.unsure)),
-        0.0,
+        *("nearest_centres", Number(float(wrong), float(found.unsure)), 0.0),
         f"each of {n:,} rows is labelled with its nearest centre",
         missed=missed,
         theorem="every row was compared with every centre; squared distances that "
@@ -327,38 +299,29 @@ def _nearest_claim(found: Pass, labels: Array | None, single: int) -> Claim:
 
 
 def _inertia_claim(
-    model: Any, found: Pass, factor: float, unit: float, agree: float
+    model: Any, found: Pass, factor: float, power: int, agree: float
 ) -> Claim:
+    """``factor`` and 2^``power`` are the units of rows and of weights."""
     own, off = found.own
-    shown = own / factor / factor * unit
-    stated = float(getattr(model, "inertia_", shown))
     size, apart = max(found.total.value, own), math.inf
-    if 1e-290 < size / factor / factor * unit < math.inf:
-        apart = abs(stated * factor * factor / unit - own) / size
-    elif stated == shown or 0 <= stated < 1e-280 or shown == math.inf == stated:
+    with np.errstate(over="ignore"):
+        shown, whole = np.ldexp(np.array([own, size]) / factor / factor, power)
+        stated = shown
+        if hasattr(model, "inertia_"):
+            stated = float(data.fitted(model, "inertia_", ()))
+        told = np.ldexp(stated * factor * factor, -power)
+    if 1e-290 < whole < math.inf:
+        apart = abs(told - own) / size
+    elif stated == shown or 0 <= stated < 1e-280:
         apart = 0.0  # no number can hold it
-    number = Number(apart, off / size if size > 0 else 0.0)
     share = 1 - own / found.total.value if found.total.value > 0 else 1.0
     return proved(
-        "inertia",
-        number,
-        agree,
+        *("inertia", Number(apart, off / size if size > 0 else 0.0), agree),
         f"inertia {stated:.6g}: {100 * share:.3g} % of the scatter is between clusters",
         missed=f"inertia_ is not that of these centres and labels ({shown:.6g})",
         objective="|inertia_ − Σ s‖x − c‖²| as a share of the scatter",
         theorem="Σ s‖x − c‖² = Σ s‖x‖² − 2Σ c·(Σ s·x) + ΣW‖c‖², about a common point",
         fix="fit again",
-    )
-
-
-def _diverged(stated: Statement) -> Claim:
-    return proved(
-        "centre_shift",
-        Number(math.inf, 0.0),
-        stated.tol,
-        "the centres hold NaN or infinite values",
-        objective=_OBJECTIVE,
-        fix="standardise the columns (StandardScaler) and fit again",
     )
 
 
@@ -378,17 +341,13 @@ def _monotone_claim(steps: int, here: Array, X: Any, s: Array, centers: Array) -
         # Σ W‖μ − c‖² is exactly what the means gain.
         moved = np.einsum("ij,ij->i", found.moves, found.moves)
         before = found.own.value - float(found.weight @ moved)
-        here = _moved(X, s, here, found)
-    spread = math.sqrt(size / float(s.sum()))
-    apart = float(np.abs(here - centers).max(initial=0.0))
-    apart = apart / spread if spread > 0 else apart
-    detail = f"run again from its start, no half-step of {steps} steps rises; "
-    detail += f"the centres come out {apart:.1e} apart"
+        here = _moved(X, s, found)
+    spread = math.sqrt(size / float(s.sum())) or 1.0
+    apart = float(np.abs(here - centers).max(initial=0.0)) / spread
     claim = proved(
-        "monotone",
-        Number(rise, off),
-        RISE,
-        detail,
+        *("monotone", Number(rise, off), RISE),
+        f"run again from its start, no half-step of {steps} steps rises; the centres "
+        f"come out {apart:.1e} apart",
         missed=f"run again from its start, a half-step raises it by {rise:.1e}",
         objective=f"{_OBJECTIVE}, as a share of the scatter",
         theorem="each half-step minimises over labels, or over centres",
@@ -396,30 +355,13 @@ def _monotone_claim(steps: int, here: Array, X: Any, s: Array, centers: Array) -
     return replayed(claim, apart, APART)
 
 
-def _moved(X: Any, s: Array, here: Array, found: Pass) -> Array:
+def _moved(X: Any, s: Array, found: Pass) -> Array:
     """The next centres; one without rows goes to the row farthest from its own."""
-    full = found.weight > 0
-    out = np.where(full[:, None], found.means, here)
-    empty = np.flatnonzero(~full)
-    if not len(empty):
-        return out
-    away = _from_centre(X, here, found.labels) * (s > 0)
-    for k in empty:
+    out, away = found.means.copy(), found.away * (s > 0)
+    for k in np.flatnonzero(found.weight <= 0):
         i = int(np.argmax(away))
         if not away[i] > 0:
             break
-        row = X[[i]].toarray() if sparse.issparse(X) else X[[i]]
-        out[k] = np.asarray(row, dtype=np.float64).ravel()
-        again = _from_centre(X, out[[k]], np.zeros(len(away), dtype=np.int64))
-        away = np.minimum(away, again)
+        out[k] = data.dense(X[[i]])[0]
+        away = np.minimum(away, _look(X, s, out[[k]], None).away)
     return out
-
-
-def _from_centre(X: Any, centers: Array, labels: Array) -> Array:
-    """Squared distances of rows to the centres they are labelled with."""
-
-    def look(part: slice) -> Array:
-        block = X[part].toarray() if sparse.issparse(X) else X[part]
-        return np.square(block - centers[labels[part]]).sum(axis=1)
-
-    return np.concatenate(list(over_blocks(look, X.shape[0], CELLS // X.shape[1])))
