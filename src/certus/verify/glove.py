@@ -22,7 +22,7 @@ from certus.verify import texts
 from certus.verify.data import Array
 from certus.verify.deciding import Number, gamma, measured, proved
 from certus.verify.half_steps import bracket, solve
-from certus.verify.rating_entries import Explicit, factors
+from certus.verify.rating_entries import Problem, factors
 from certus.verify.stating import Checked, Given
 
 #: Multiplications spent on rows at level "quick"; numbers of rows that are tried.
@@ -125,7 +125,7 @@ def _claims(
     f = np.minimum(1.0, (counts.data / stated.x_max) ** stated.alpha)
     v, free = np.log(counts.data), [np.zeros(W.shape[1] + stated.biases)] * 2
     at = (W[rows], Z, b[rows], c)
-    problem = Explicit(counts, f, v, free, [np.ones(len(rows)), np.ones(len(Z))])
+    problem = Problem(counts, f, v, free, [np.ones(len(rows)), np.ones(len(Z))])
     e, constant = problem.errors(at), _constant(f, v)
     value, rounding = problem.value(at, e)
     low, found = np.inf, Number(np.inf, 0.0)

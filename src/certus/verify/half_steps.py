@@ -9,8 +9,8 @@ step d is; with r = g − Hd, Fenchel–Young's excess over all terms is
 
     P(x) − min P  ≤  ½dᵀHd + rᵀd + ½Σ_k r_k²/f_k,   f_k = ρλ_k, or f ≤ λ_min(H) proved
 
-and P(x) − P(x − d) = ½dᵀHd + rᵀd is gained at least. Steps are chosen freely (a guess,
-conjugate gradients, a solve); only the evaluation above is relied on. Its rounding is
+and P(x) − P(x − d) = ½dᵀHd + rᵀd is gained at least. Steps are chosen freely
+(conjugate gradients, a solve); only the evaluation above is relied on. Its rounding is
 bounded row by row: every error is γ times one of the sizes in :class:`Bound`.
 """
 
@@ -25,20 +25,20 @@ from certus.verify.blocks import over_blocks
 from certus.verify.data import Array
 from certus.verify.deciding import TINY, U, gamma
 
-#: Entries handled at a time, so that their factors stay in cache; and by one thread.
-BLOCK, PART = 1 << 12, 1 << 16
+#: Entries handled at a time, so that their factors stay in cache.
+BLOCK = 1 << 12
 #: In place of a number of steps: each row's system is solved.
 EXACT = -1
-
-
-def squares(F: Array) -> Array:
-    """Squared length of each row."""
-    return dots(F, F)
 
 
 def dots(F: Array, G: Array) -> Array:
     """Products of the rows of two matrices."""
     return np.einsum("ij,ij->i", F, G)
+
+
+def lengths(F: Array) -> Array:
+    """Length of each row."""
+    return np.sqrt(dots(F, F))
 
 
 def filled(places: Any, values: Array) -> Any:
@@ -72,31 +72,25 @@ class Side(NamedTuple):
 
     def products(self, x: Array) -> Array:
         """x·y of each entry, a few at a time."""
-        sizes = np.diff(self.places.indptr)
-        users = np.repeat(np.arange(len(sizes)), sizes)
-        left, right = (x, self.Y) if self.turned else (self.Y, x)
+        users = np.repeat(np.arange(self.places.shape[0]), np.diff(self.places.indptr))
+        of_users, of_items = (self.Y, x) if self.turned else (x, self.Y)
         ones = np.ones(x.shape[1])
 
         def work(part: slice) -> Array:
-            own, other = users[part], self.places.indices[part]
-            out = np.empty(len(own))
-            a, b = (np.empty((BLOCK, x.shape[1])) for _ in range(2))
-            for start in range(0, len(out), BLOCK):
-                here = slice(start, start + BLOCK)
-                n = len(out[here])
-                # Into the same memory; "clip" spares a copy, nothing is clipped.
-                np.take(left, other[here], 0, out=a[:n], mode="clip")
-                np.take(right, own[here], 0, out=b[:n], mode="clip")
-                np.multiply(a[:n], b[:n], out=a[:n])
-                np.dot(a[:n], ones, out=out[here])
-            return out
+            found = of_items.take(self.places.indices[part], 0)
+            found *= of_users.take(users[part], 0)
+            return found @ ones
 
-        return np.concatenate([np.empty(0), *over_blocks(work, len(users), PART)])
+        return np.concatenate([np.empty(0), *over_blocks(work, len(users), BLOCK)])
+
+    def pull(self, x: Array) -> Array:
+        """The gradient of all but the losses of the entries."""
+        found = self.scale[:, None] * (x * self.ridge)
+        return found if self.gram is None else found + x @ self.gram
 
     def gradient(self, x: Array, slope: Array) -> Array:
         """Of every row, given the slopes of the losses in the products."""
-        found = self.matrix(slope) @ self.Y + self.scale[:, None] * (x * self.ridge)
-        return np.asarray(found if self.gram is None else found + x @ self.gram)
+        return np.asarray(self.matrix(slope) @ self.Y + self.pull(x))
 
     def curved(self, d: Array) -> Array:
         """Hd of every row."""
@@ -116,21 +110,19 @@ def bound(side: Side, x: Array, e: Array, own: Array, other: Array) -> Bound:
 
     ``own`` and ``other`` hold the lengths of rows and their biases. Slopes are s·e of
     residuals e that are computed to within γ times |e| and twice the sizes of w·z, b
-    and c; with a Gram matrix they are s·e − 1.
+    and c; with a Gram matrix, which Σ‖y‖² bounds, they are s·e − 1.
     """
-    length = np.sqrt(squares(side.Y))
+    length, whole = lengths(side.Y), 0.0
+    n = side.sums(np.ones(len(e))) + (x.shape[1] + 32)
     sizes = np.column_stack([length, length[:, None] * other, length**2])
-    S = side.matrix(side.curve)
-    plain, wide, bias, mass = (S @ sizes).T
-    curve = mass + side.scale * side.ridge.max(initial=0.0)
-    slope = np.sqrt(mass * side.sums(side.curve * e**2)) + curve * np.sqrt(squares(x))
-    slope += 2 * (own[:, 0] * wide + own[:, 1] * plain + bias) + TINY / U * plain
-    n = side.sums(np.ones(len(e))) + x.shape[1] + 32
-    if side.gram is not None:  # Σ‖y‖² bounds it, and its rounding
-        whole = float(np.sum(length**2))
-        curve, n = curve + whole, n + len(length)
-        slope = slope + whole * own[:, 0] + side.matrix(np.ones(len(e))) @ length
-    return Bound(curve, slope, n * U / (1.0 - n * U))
+    plain, wide, bias, mass = (side.matrix(side.curve) @ sizes).T
+    slope = np.sqrt(mass * side.sums(side.curve * e**2)) + TINY / U * plain
+    slope += 2 * (own[:, 0] * wide + own[:, 1] * plain + bias)
+    if side.gram is not None:
+        whole, n = float(np.sum(length**2)), n + len(length)
+        slope += side.matrix(np.ones(len(e))) @ length
+    curve = mass + whole + side.scale * side.ridge.max(initial=0.0)
+    return Bound(curve, slope + curve * lengths(x), n * U / (1 - n * U))
 
 
 class Gain(NamedTuple):
@@ -149,14 +141,14 @@ def bracket(
     Without a penalty ``floor`` bounds λ_min(H) from below; where it is 0, nothing
     bounds the gain from above.
     """
-    r, length = g - side.curved(d), np.sqrt(squares(d))
+    r, length = g - side.curved(d), lengths(d)
     error = sizes.steps * (sizes.gradient + sizes.curve * length + TINY / U)
     low = 0.5 * dots(g + r, d)
-    unsure = (error + sizes.steps * np.sqrt(squares(g + r))) * length
+    unsure = (error + sizes.steps * lengths(g + r)) * length
     f = side.scale[:, None] * side.ridge if floor is None else floor[:, None]
     least_f = np.broadcast_to(f, r.shape).min(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        rest = np.sqrt(np.sum((r / np.sqrt(f)) ** 2, axis=1))
+        rest = lengths(r / np.sqrt(f))
         more = (1 + sizes.steps) * (rest + error / np.sqrt(least_f)) ** 2 - rest**2
     high = np.where(least_f > 0, np.maximum(low + 0.5 * rest**2, 0.0), np.inf)
     more = np.where(least_f > 0, unsure + 0.5 * more, 0.0)
@@ -169,37 +161,29 @@ def least(side: Side, g: Array, sizes: Bound) -> Gain:
     The best step along one direction d gains ½(gᵀd)²/dᵀHd.
     """
     d = guess(side, g)
-    length, slope = np.sqrt(squares(d)), np.abs(dots(g, d))
-    curve = side.scale * (d**2 @ side.ridge)
-    curve = curve + side.sums(side.curve * side.products(d) ** 2)
-    curve = curve if side.gram is None else curve + dots(d @ side.gram, d)
+    length, slope = lengths(d), np.abs(dots(g, d))
+    curve = dots(side.pull(d), d) + side.sums(side.curve * side.products(d) ** 2)
     error = sizes.steps * (sizes.gradient * length + slope) + TINY
     most = curve * (1 + sizes.steps) + sizes.steps * sizes.curve * length**2 + TINY
     sure = 0.5 * np.maximum(slope - error, 0.0) ** 2 / most * (1 - 8 * U)
-    plain = np.divide(slope**2, curve, out=np.zeros_like(slope), where=curve > 0)
-    return Gain(sure, sure + np.inf, np.maximum(0.5 * plain - sure, 0.0))
+    return Gain(sure, sure + np.inf, 0.5 * slope * _ratio(slope, curve) - sure)
 
 
 # -- steps: any will do -----------------------------------------------------------
 
 
 def step(side: Side, g: Array, steps: int) -> Array:
-    """A step d of the kind asked for: none, a guess, conjugate gradients, solves."""
+    """A step d: each row solved, or ``steps`` − 1 of conjugate gradients."""
     if steps == EXACT:
         return solve(side, g)[0]
-    if steps <= 1:
-        return guess(side, g) if steps else np.zeros_like(g)
-    d, r = np.zeros_like(g), g.copy()
-    p = guess(side, r)
-    size = dots(r, p)
+    d, r, p, size = np.zeros_like(g), g.copy(), np.zeros_like(g), np.zeros(len(g))
     for _ in range(steps - 1):
-        Hp = side.curved(p)
-        move = _ratio(size, dots(p, Hp))
-        d += move[:, None] * p
-        r -= move[:, None] * Hp
         fresh = guess(side, r)
         now = dots(r, fresh)
         p, size = fresh + _ratio(now, size)[:, None] * p, now
+        Hp = side.curved(p)
+        move = _ratio(size, dots(p, Hp))[:, None]
+        d, r = d + move * p, r - move * Hp
     return d
 
 
@@ -214,14 +198,10 @@ def guess(side: Side, g: Array) -> Array:
     mean = (side.Y * (weight / max(weight.sum(), TINY))[:, None]).T @ side.Y
     base = np.diag(side.ridge) + (0.0 if side.gram is None else side.gram)
     base = base + (1e-12 * (np.trace(mean) + np.trace(base)) + TINY) * np.eye(len(base))
-    try:
-        sizes, turn = linalg.eigh(mean, base)
-    except (ValueError, np.linalg.LinAlgError):  # factors too large to be squared
-        return np.zeros_like(g)
-    mass = np.asarray(S @ np.ones(len(side.Y)))
+    sizes, turn = linalg.eigh(mean, base)
+    mass = side.sums(side.curve)
     below = side.scale[:, None] + mass[:, None] * np.maximum(sizes, 0.0)
-    found = ((g @ turn) / below) @ turn.T
-    return np.asarray(np.where(np.isfinite(found), found, 0.0))
+    return np.asarray(np.nan_to_num(((g @ turn) / below) @ turn.T))
 
 
 def solve(side: Side, rhs: Array) -> tuple[Array, Array]:
@@ -234,19 +214,20 @@ def solve(side: Side, rhs: Array) -> tuple[Array, Array]:
     for u in np.flatnonzero(rhs.any(axis=1)):
         here = slice(rows.indptr[u], rows.indptr[u + 1])
         Y, s = side.Y[rows.indices[here]], side.curve[rows.data[here] - 1]
-        H = (Y * s[:, None]).T @ Y
-        lost = gamma(len(s) + len(one) + 8) * float(np.trace(H))
-        H = H + side.scale[u] * np.diag(side.ridge)
+        H = (Y * s[:, None]).T @ Y + side.scale[u] * np.diag(side.ridge)
         H = H if side.gram is None else H + side.gram
+        size = float(np.trace(H))
         try:
-            A = np.linalg.inv(H + (1e-15 * np.trace(H) / len(one)) * one)
+            A = np.linalg.inv(H + (1e-15 * size / len(one)) * one)
         except np.linalg.LinAlgError:
-            A = np.linalg.pinv(H) if np.isfinite(H).all() else 0.0 * one
+            continue
         out[u] = A @ rhs[u]
         out[u] += A @ (rhs[u] - H @ out[u])
-        sizes = float(np.linalg.norm(H)), float(np.linalg.norm(A))
-        away = float(np.linalg.norm(one - H @ A))
-        away += gamma(2 * len(one) + 8) * sizes[0] * sizes[1]
+        norm = float(np.linalg.norm(A))
+        away = (
+            float(np.linalg.norm(one - H @ A)) + gamma(2 * len(one) + 8) * size * norm
+        )
+        lost = gamma(len(s) + len(one) + 8) * size
         if away < 1:
-            floor[u] = max(0.0, (1 - 1e-12) * (1 - away) / sizes[1] - lost)
+            floor[u] = max(0.0, (1 - 1e-12) * (1 - away) / norm - lost)
     return out, floor

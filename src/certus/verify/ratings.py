@@ -8,7 +8,6 @@ weak duality of the convex relaxation (nuclear norm), and repeats the run.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,20 +16,13 @@ from scipy import sparse
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import RatingsWitness
 from certus.verify import data, stating
+from certus.verify import deciding as bd
 from certus.verify.blocks import over_blocks
 from certus.verify.covariance import eigen
 from certus.verify.data import Array
-from certus.verify.deciding import (
-    TINY,
-    Number,
-    U,
-    gamma,
-    measured,
-    proved,
-    verdict,
-)
+from certus.verify.deciding import TINY, Number, U, gamma
 from certus.verify.half_steps import EXACT, bracket, filled, least, solve, step
-from certus.verify.rating_entries import Explicit, Implicit, Point, factors, read
+from certus.verify.rating_entries import Point, Problem, factors, read
 from certus.verify.stating import Checked, Given
 
 EXPLICIT = "½Σ s·(x − μ − b − c − w·z)² + ½Σ λ_w‖w‖² + λ_z‖z‖² + λ_b(b² + c²)"
@@ -49,6 +41,8 @@ ALONE = 50_000
 ROUGH = 0.1
 #: Largest rise of the objective in a half-step that is repeated, as a share of it.
 RISE = 1e-9
+#: Squares below this may have vanished.
+SMALL = TINY / U**2
 NAMES = ("user_factors_", "item_factors_", "user_biases_", "item_biases_")
 
 
@@ -96,22 +90,23 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     numbers = np.array([*stated.penalties, stated.alpha or 0.0])
     if not np.all((numbers >= 0) & (numbers < np.inf)):
         raise ValueError("Penalties and alpha must be finite and 0 or more.")
-    matrix, weights = read(model, X, y, weights, stated.alpha is not None)
+    matrix, s = read(model, X, y, weights, stated.alpha is not None)
     rated = np.diff(matrix.indptr).astype(np.float64)
-    marks = data.fingerprint(
-        matrix, rated, np.full(len(rated), weights.sum() / len(rated))
-    )
+    marks = data.fingerprint(matrix, rated, np.full(len(rated), s.sum() / len(rated)))
     run = witness if isinstance(witness, RatingsWitness) else RatingsWitness()
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
-        found = Found(model, stated, matrix, weights)
-        fault = _fault(model, stated, matrix, weights, found.point)
-        claims = _gain_claims(found, run, level, fault)
+        found = Found(model, stated, matrix, s)
+        claims = [_gain_claim(found, run, level), *_measured_claims(found)]
+        fault = _fault(model, stated, matrix, s, found.point)
+        if fault:
+            fix = "pass the training data, or fit again"
+            claims.insert(0, bd.proved("parts", Number(1.0, 0.0), 0.0, fault, fix=fix))
         if level == "full" and found.finite:
             if stated.alpha is None:
                 claims.append(_global_claim(found))
             if not stated.stochastic and not fault and run.n_iter:
                 claims.append(_replay_claim(found, run))
-    status = verdict(claims, ("monotone",))
+    status = bd.verdict(claims, ("monotone",))
     if not found.finite or (stated.stochastic and run.diverged):
         status = Status.DIVERGED
     elif claims[0].strength is Strength.MEASURED:
@@ -124,34 +119,32 @@ class Found:
 
     def __init__(self, model: Any, stated: Statement, matrix: Any, s: Array) -> None:
         self.stated, self.point = stated, factors(model, NAMES, matrix.shape)
-        self.counts = (
+        counts = (
             np.diff(matrix.indptr),
             np.bincount(matrix.indices, None, matrix.shape[1]),
         )
+        self.counts = counts
         own = [stated.penalties[2]] * stated.biases
-        ridge = [np.array([p] * self.point[0].shape[1] + own) for p in stated.penalties]
-        scale = [np.maximum(n, 1.0) ** stated.by_ratings for n in self.counts]
+        K, two = self.point[0].shape[1], stated.penalties[:2]
+        ridge = [np.array([p] * K + own) for p in two]
+        scale = [np.maximum(n, 1.0) ** stated.by_ratings for n in counts]
         if stated.alpha is None:
-            values, kind, self.objective = (
-                matrix.data - float(model.mean_),
-                Explicit,
-                EXPLICIT,
-            )
+            values, self.objective = matrix.data - float(model.mean_), EXPLICIT
         else:
-            values, kind, self.objective = np.ones(matrix.nnz), Implicit, IMPLICIT
+            values, self.objective = np.ones(matrix.nnz), IMPLICIT
             s = stated.alpha * matrix.data
-        problem = self.problem = kind(matrix, s, values, ridge, scale)
-        self.e = problem.errors(self.point)
+        problem = Problem(matrix, s, values, ridge, scale, stated.alpha is not None)
+        self.problem, self.e = problem, problem.errors(self.point)
         self.value, self.rounding = problem.value(self.point, self.e)
         self.sides = [problem.side(k, self.point) for k in (0, 1)]
         self.rows = [problem.rows(k, self.point) for k in (0, 1)]
         slope = problem.slopes(self.e)
-        self.steep = float(np.linalg.norm(slope))
 
         def gradient(one: slice) -> Array:
             return self.sides[one.start].gradient(self.rows[one.start], slope)
 
         self.slopes = list(over_blocks(gradient, 2, 1, alone=len(slope) < ALONE))
+        self.steep = float(np.linalg.norm(slope))
         sizes = [self.value, self.rounding, *(float(g.sum()) for g in self.slopes)]
         self.finite = bool(np.isfinite(sizes).all())
 
@@ -161,7 +154,7 @@ class Found:
         No gain is more than all; where squares vanish nothing else is known.
         """
         value = self.value - self.rounding if sure else self.value + self.rounding
-        if value > TINY / U**2:
+        if value > SMALL:
             return min(1.0, self.problem.twice * gain / value)
         zero = not self.e.any() and not any(part.any() for part in self.point)
         return 0.0 if zero or (gain == 0 and not sure) else 1.0
@@ -195,75 +188,55 @@ def _fault(model: Any, stated: Statement, matrix: Any, s: Array, point: Point) -
 # -- claims -----------------------------------------------------------------------
 
 
-def _gain_claims(
-    found: Found, run: RatingsWitness, level: str, fault: str
-) -> list[Claim]:
-    stated, problem = found.stated, found.problem
-    claim = (
-        _least(found, run, level) if stated.stochastic else _most(found, level, fault)
-    )
+def _gain_claim(found: Found, run: RatingsWitness, level: str) -> Claim:
     if not found.finite:
         lost = "the factors or residuals are not finite"
-        claim = Claim("half_step_gain", Strength.REFUSED, detail=lost, fix=stated.fix)
-    elif fault:
-        again = "pass the training data, or fit again"
-        claim = dataclasses.replace(claim, met=False, detail=fault, fix=again)
-    s = problem.weights + (stated.alpha is not None)
-    size = 0.5 * problem.twice * float(s @ np.square(problem.values))
-    share = found.value / size if size > 0 else 0.0
-    detail = (
-        f"objective {found.value:.6g} over {len(s):,} entries, {share:.3g} of that "
-    )
-    detail += "of factors that are zero"
-    return [claim, measured("objective", found.value, detail), _slope_claim(found)]
+        fix = found.stated.fix
+        return Claim("half_step_gain", Strength.REFUSED, detail=lost, fix=fix)
+    return _least(found, run, level) if found.stated.stochastic else _most(found, level)
 
 
-def _most(found: Found, level: str, fault: str) -> Claim:
+def _most(found: Found, level: str) -> Claim:
     """The most that an exact half-step could gain; the exact gain at level "full"."""
-    stated, tol = found.stated, found.stated.tol
-    bar = ROUGH if tol is None else tol
-    lows, highs, bounded = [], [], True
+    tol = found.stated.tol
+    bar, lows, highs = ROUGH if tol is None else tol, [], []
     for k in (0, 1):
         side, g = found.sides[k], found.slopes[k]
         sizes = found.problem.bound(k, found.e, found.point)
-        for steps in (EXACT,) if level == "full" else (0, 1, 4, EXACT):
+        for steps in (EXACT,) if level == "full" else (0, 4, EXACT):
             gain = bracket(side, g, sizes, step(side, g, steps))
-            low = found.share(float(gain.low.sum()), sure=False)
-            high = found.share(float(gain.high.sum()), sure=False)
+            low, high = (found.share(float(x.sum()), False) for x in gain[:2])
             most = found.share(float((gain.high + gain.allowance).sum()))
             most *= 1 + gamma(len(g) + 8)
             if most <= bar or low > bar:  # decided
                 break
         lows.append(low)
         highs.append(Number(high, most - high))
-        bounded = bounded and bool(np.isfinite(gain.high).all())
-    worst = max(highs, key=sum)
-    value, about = (sum(worst), "at most") if bounded else (max(lows), "about")
-    asked = "" if tol is None else f" (asked for {tol:.0e})"
-    detail = f"solving all users or all items again gains {about} {value:.1e}{asked}"
     words = {"objective": found.objective, "theorem": RIDGE, "assumptions": LOCAL}
-    if about == "about" and not fault:
-        return measured("half_step_gain", value, detail, target=tol, **words)
-    return proved("half_step_gain", worst, tol, detail, fix=stated.fix, **words)
+    asked = "" if tol is None else f" (asked for {tol:.0e})"
+    detail = "solving all users or all items again gains {} {:.1e}" + asked
+    if not all(ridge.all() for ridge in found.problem.ridge):
+        about = detail.format("about", max(lows))
+        return bd.measured("half_step_gain", max(lows), about, target=tol, **words)
+    worst = max(highs, key=sum)
+    detail, fix = detail.format("at most", sum(worst)), found.stated.fix
+    return bd.proved("half_step_gain", worst, tol, detail, fix=fix, **words)
 
 
 def _least(found: Found, run: RatingsWitness, level: str) -> Claim:
     """The least that solving all users exactly would gain."""
     side, g = found.sides[0], found.slopes[0]
     sizes = found.problem.bound(0, found.e, found.point)
+    gain = least(side, g, sizes)
     if level == "full":
         gain = bracket(side, g, sizes, step(side, g, EXACT))
-    else:
-        gain = least(side, g, sizes)
-    low, lost = float(gain.low.sum()), float(gain.allowance.sum())
-    value, lost = (found.share(part, sure=False) for part in (low, lost))
-    value = value * (1 - gamma(len(g) + 8)) if found.value > TINY / U**2 else 0.0
-    detail = "solving all users exactly would lower the objective by "
-    detail += f"{value:.1e} or more"
+    low, lost = (found.share(float(x.sum()), False) for x in (gain.low, gain.allowance))
+    low = low * (1 - gamma(len(g) + 8)) if found.value > SMALL else 0.0
+    detail = f"solving all users exactly would lower the objective by {low:.1e} or more"
     if run.diverged:
         detail = f"the objective exploded, the best epoch was kept; {detail}"
     return Claim(
-        *("remaining_gain", Strength.PROVED, value),
+        *("remaining_gain", Strength.PROVED, low),
         objective=found.objective,
         theorem="the gain of one step along d, at most that of the exact solve",
         assumptions=STEPS,
@@ -273,20 +246,27 @@ def _least(found: Found, run: RatingsWitness, level: str) -> Claim:
     )
 
 
-def _slope_claim(found: Found) -> Claim:
-    """The gradient, as a share of the largest that such residuals and factors allow."""
-    sizes = []
+def _measured_claims(found: Found) -> list[Claim]:
+    """The objective; the gradient, as a share of what such residuals would allow."""
+    problem, sizes = found.problem, []
+    s = problem.weights + problem.everywhere
+    zero = 0.5 * problem.twice * float(s @ np.square(problem.values))
+    share = found.value / zero if zero > 0 else 0.0
+    detail = (
+        f"objective {found.value:.6g} over {len(s):,} entries, {share:.3g} of that "
+    )
+    detail += "of factors that are zero"
     for side, own in zip(found.sides, found.rows):
-        pull = side.scale[:, None] * own * side.ridge
-        pull = pull if side.gram is None else pull + own @ side.gram
-        sizes += [found.steep * np.linalg.norm(side.Y), np.linalg.norm(pull)]
-    top, value = float(max(sizes)), 0.0
+        pull = float(np.linalg.norm(side.pull(own)))
+        sizes += [found.steep * float(np.linalg.norm(side.Y)), pull]
+    top, value = max(sizes), 0.0
     if 0 < top < np.inf:  # as ratios, whose squares stay within float64's range
         norm = np.linalg.norm([np.linalg.norm(g) / top for g in found.slopes])
         value = float(norm / np.linalg.norm(np.array(sizes) / top))
     why = "at a local minimum the gradient vanishes; the problem is not convex"
-    detail = f"gradient is {value:.1e} of its natural size"
-    return measured("stationarity", value, detail, theorem=why)
+    told = f"gradient is {value:.1e} of its natural size"
+    slope = bd.measured("stationarity", value, told, theorem=why)
+    return [bd.measured("objective", found.value, detail), slope]
 
 
 # -- level "full" -----------------------------------------------------------------
@@ -305,18 +285,19 @@ def _replay_claim(found: Found, run: RatingsWitness) -> Claim:
         point = problem.moved(point, k, x - move)
         e = problem.errors(point)
         now, also = problem.value(point, e)
-        if value > TINY / U**2:
+        if value > SMALL:
             rise = max(rise, (now - value) / value)
             rounding = max(rounding, (slack + also) / value)
         value, slack = now, also
     apart = (found.value - value) / value if value > 0 else 0.0
     end = f"{abs(apart):.1e} {'below' if apart > 0 else 'above'} this model"
     end = "where this model is" if abs(apart) <= 1e-9 else end
-    detail = f"{2 * rounds} exact half-steps from the start never rise, and end {end}"
-    missed = f"a half-step raised the objective by {rise:.1e}"
-    why = "an exact solve of one side cannot raise the objective"
-    words = {"missed": missed, "theorem": why}
-    return proved("monotone", Number(rise, rounding), RISE, detail, **words)
+    return bd.proved(
+        *("monotone", Number(rise, rounding), RISE),
+        f"{2 * rounds} exact half-steps from the start never rise, and end {end}",
+        missed=f"a half-step raised the objective by {rise:.1e}",
+        theorem="an exact solve of one side cannot raise the objective",
+    )
 
 
 def _start(found: Found, run: RatingsWitness) -> Point:
@@ -342,8 +323,10 @@ def _global_claim(found: Found) -> Claim:
         return Claim("global_gap", Strength.REFUSED, detail=why)
     size = 0.5 * float(found.problem.weights @ np.square(found.problem.values))
     size *= 1 - gamma(len(found.e) + 8)
-    rounding = (rounding + found.rounding) / size if size > 0 else 0.0
-    value = max((found.value - best) / size, 0.0) + rounding if size > 0 else 0.0
+    value = rounding = 0.0
+    if size > 0:
+        rounding = (rounding + found.rounding) / size
+        value = max((found.value - best) / size, 0.0) + rounding
     detail = f"no factorisation is better by more than {value:.1e} of ½Σ s(x − μ)²"
     words: dict[str, Any] = {"theorem": why, "allowance": rounding, "detail": detail}
     return Claim("global_gap", strength, value, **words)
