@@ -201,7 +201,7 @@ def _norms(gaps: Any, p: float, w: Array) -> Array:
     return np.asarray(unit * (gaps @ w) ** (1.0 / p))
 
 
-def _excess(
+def _compare(
     model: Any, stated: Statement, X: Any, distances: Callable[[int], Array], rows: Any
 ) -> float:
     """The worst excess over the sampled rows; infinite if an answer makes no sense."""
@@ -238,7 +238,7 @@ def _nearest_claim(
     cells, most = (QUICK, QUICK_ROWS) if level == "quick" else (FULL, FULL_ROWS)
     few = int(min(n, most, max(2, cells // max(1, n * d))))
     rows = np.unique(np.linspace(0, n - 1, few).astype(int))
-    worst = _excess(model, stated, X, distances, rows) if kept else np.inf
+    worst = _compare(model, stated, X, distances, rows) if kept else np.inf
     rounding = 0.0
     if stated.metric != "precomputed":
         entries = int(np.diff(X.tocsr().indptr).max()) if sparse.issparse(X) else d

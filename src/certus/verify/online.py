@@ -15,6 +15,7 @@ Rounding: a sum of k products p is off by at most γₖΣ|p|, and Σⱼ|xⱼwⱼ
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -24,17 +25,9 @@ from scipy import sparse
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import MistakesWitness
 from certus.verify import data, stating
+from certus.verify import deciding as bd
 from certus.verify.data import Array
-from certus.verify.deciding import (
-    TINY,
-    Number,
-    gamma,
-    length,
-    power_of_two,
-    proved,
-    refuse_weights,
-    status_of,
-)
+from certus.verify.deciding import TINY, Number, gamma, power_of_two
 from certus.verify.kernel import reading
 from certus.verify.margin import coinciding_combination
 from certus.verify.stating import Checked, Given
@@ -78,37 +71,29 @@ def _perceptron(model: Any) -> Statement:
 READERS: dict[str, stating.Reader] = {"Perceptron": _perceptron}
 
 
-class Pupil(NamedTuple):
-    """One binary perceptron: labels ±1 (0 where it saw nothing) and its history."""
+class Problems(NamedTuple):
+    """Binary perceptrons, a column each: labels, steps, weights and history.
 
-    y: Array
-    eta: Array
-    w: Array  # (d + 1), b last
-    m: Array | None
-    start: Array | None
+    η and w are in units of a power of two, which no claim depends on.
+    """
 
-    @property
-    def scale(self) -> float:
-        """The power of two that makes the largest entry of w about one."""
-        return power_of_two(float(np.abs(self.w).max(initial=0.0)))
+    y: Array  # (n, k) of ±1, and 0 where a row was not seen
+    eta: Array  # (n, k)
+    w: Array  # (d + 1, k), b last
+    m: Array | None = None  # mistakes
+    start: Array | None = None
 
     @property
-    def unit(self) -> float:
-        """The same for η."""
-        return power_of_two(float(self.eta.max(initial=0.0)))
-
-    @property
-    def steps(self) -> Array:
-        """η·m·y, in that unit."""
-        m = 0.0 if self.m is None else self.m
-        return np.asarray(self.eta * self.unit * m * self.y)
+    def parts(self) -> Array:
+        """The steps taken, η·m."""
+        return self.eta * (0.0 if self.m is None else self.m)
 
 
 class Walk(NamedTuple):
-    """One pass over the rows (x, 1), which are multiplied by ``unit``."""
+    """One pass over the rows (x, 1); x and w are multiplied by ``unit``."""
 
-    scores: Array  # (n, k), of w·scale
-    sums: Array  # (d + 1, k), Σ steps·x
+    scores: Array  # (n, k)
+    sums: Array  # (d + 1, k), Σ ηmyx
     lengths: Array  # ‖x‖, from above
     projected: Array  # for the fingerprint
     unit: float
@@ -116,116 +101,111 @@ class Walk(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What is found about one perceptron; margins from below, sizes from above."""
+    """What is found about each problem; margins from below, sizes from above."""
 
     wrong: int
     seen: int
-    ratio: float  # largest length / margin; inf if rows are not surely on their side
-    made: int = 0
-    deviation: float = 0.0  # of w from the sum of mistakes, as a share of the parts
-    allowance: float = 0.0
-    growth: float = np.nan  # ‖w‖²/Σ η²m‖x‖²
-    limit: float = np.inf  # ‖Σ ηmyx‖/Σ ηm
+    ratio: Array  # largest length / margin; inf if rows are not surely on their side
+    made: Array
+    deviation: Array  # of w from the sum of mistakes, as a share of the parts
+    rounding: Array
+    growth: Array  # ‖w‖²/Σ η²m‖x‖²
+    limit: Array  # ‖Σ ηmyx‖/Σ ηm
 
 
 def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Judge a perceptron, with a :class:`~certus.evidence.MistakesWitness` or none."""
     witness, X, y, s, level, _ = given
     X = reading.as_matrix(X)
-    labels = reading.codes(y, np.asarray(model.classes_))
-    coef = reading.plain(model.coef_)
+    labels, coef = (
+        reading.codes(y, np.asarray(model.classes_)),
+        reading.plain(model.coef_),
+    )
     if (len(labels), coef.shape[-1]) != X.shape:
         raise ValueError(
             f"X has shape {X.shape}; y has {len(labels)} rows, and the model was "
             f"fitted on {coef.shape[-1]} columns."
         )
     if stated.ours:
-        refuse_weights(model, s)
+        bd.refuse_weights(model, s)
     s = data.row_weights(s, len(labels))
-    pupils = _pupils(model, stated, witness, labels, s > 0)
-    if not all(np.isfinite(p.w).all() for p in pupils):
-        marks = data.fingerprint(X, labels.astype(float), s)
-        claim = _sum_claim([Facts(0, 0, 0.0, 0, np.inf)], 0.0, stated.fix)
-        return [claim], Status.DIVERGED, marks
-    walk = _walk(pupils, X, stated.intercept)
+    if not isinstance(witness, MistakesWitness):
+        witness = MistakesWitness()
+    problems = _problems(model, stated, witness, labels, s > 0)
+    walk = _walk(problems, X, stated.intercept)
     marks = data.fingerprint(X, labels.astype(float), s, walk.projected)
-    facts = [_facts(p, j, walk) for j, p in enumerate(pupils)]
-    if any(np.any(p.eta[p.y != 0] == 0) for p in pupils):
+    if np.any(problems.eta[problems.y != 0] == 0):
         fix = "a positive class_weight: rows of weight 0 teach nothing"
         stated = stated._replace(fix=fix)
     target = SUM_TARGET_32 if coef.dtype == np.float32 else SUM_TARGET
-    known = all(p.m is not None for p in pupils)
+    facts, known = _facts(problems, walk), problems.m is not None
     sums = [_sum_claim(facts, target, stated.fix)] if known else []
-    fresh = known and all(p.start is None for p in pupils)
-    true, error = all(bool(c.met) for c in sums), _error_claim(facts, "")
+    if not np.isfinite(problems.w).all():
+        return [_sum_claim(facts, target, stated.fix)], Status.DIVERGED, marks
+    true, error = all(bool(c.met) for c in sums), _error_claim(facts)
+    fresh = known and problems.start is None
     grown = [_growth_claim(facts, target)] if fresh and true else []
-    if not any(f.wrong for f in facts):
+    if not facts.wrong:
         bound = _bound_claim(facts, fresh, true, stated)
-        return [bound, *sums, error, *grown], status_of(bound), marks
+        return [bound, *sums, error, *grown], bd.status_of(bound), marks
     if not true:
-        return [*sums, error], status_of(sums[0]), marks
-    shown = _combination(pupils, witness, X, level, stated.intercept)
-    if shown and isinstance(witness, MistakesWitness) and witness.period:
+        return [*sums, error], bd.status_of(sums[0]), marks
+    shown = _separation_claims(problems, witness, X, level, stated.intercept)
+    if shown and witness.period:
         cycle = _cycle_claim(shown[0], witness.period)
         return [cycle, *sums, error, *grown], Status.NO_MINIMISER, marks
     if not shown and fresh:
         shown = [_limit_claim(facts, stated.intercept)]
-    error = _error_claim(facts, stated.fix)
+    error = replace(error, fix=stated.fix)
     return [error, *sums, *grown, *shown], Status.UNDECIDED, marks
 
 
-def _pupils(
-    model: Any, stated: Statement, witness: Any, labels: Array, used: Array
-) -> list[Pupil]:
-    n, k = len(labels), len(model.classes_)
-    signs = [np.where(labels == j, 1.0, -1.0) for j in range(k)][k == 2 :]
-    one = k == 2 or stated.several == "ovo"
-    if one and k > 2:
-        pairs = combinations(range(k), 2)
-        signs = [1.0 * (labels == j) - 1.0 * (labels == i) for i, j in pairs]
-    coef = reading.plain(model.coef_).astype(np.float64)
-    coef = coef.reshape(-1, coef.shape[-1])
-    if len(coef) != len(signs):
-        raise ValueError(f"the model has {len(coef)} scores, its labels {len(signs)}.")
-    b = np.broadcast_to(np.asarray(model.intercept_, dtype=float).ravel(), len(coef))
+def _problems(
+    model: Any, stated: Statement, witness: MistakesWitness, labels: Array, used: Array
+) -> Problems:
+    n, k, classes = len(labels), len(model.classes_), np.asarray(model.classes_)
     each = np.ones(k)
     if stated.class_weight is not None:
-        classes = np.asarray(model.classes_)
+        plain = reading.Weights(np.ones(n))
         each = reading.class_weights(
-            stated.class_weight, reading.Weights(np.ones(n)), labels, classes, "rows"
+            stated.class_weight, plain, labels, classes, "rows"
         )
-    pupils = []
-    for j, y in enumerate(signs):
-        weight = each[labels] if one else np.where(labels == j, each[j], 1.0)
-        m = start = None
-        if isinstance(witness, MistakesWitness) and witness.mistakes is not None:
-            m = _counts(witness.mistakes, j, (n, len(signs)), y)
-            first: Any = witness.start
-            if np.shape(first) == (len(signs), coef.shape[1] + 1):
-                start = np.asarray(first[j], dtype=np.float64)
-        w = np.append(coef[j], b[j])
-        pupils.append(Pupil(np.where(used, y, 0.0), stated.eta0 * weight, w, m, start))
-    return pupils
+    own = labels[:, None] == np.arange(k)
+    y, weight = np.where(own, 1.0, -1.0), np.where(own, each, 1.0)
+    if k == 2 or stated.several == "ovo":
+        pairs = np.array(list(combinations(range(k), 2)))
+        y = 1.0 * own[:, pairs[:, 1]] - own[:, pairs[:, 0]]
+        weight = np.repeat(each[labels][:, None], len(pairs), axis=1)
+    coef = reading.plain(model.coef_).astype(np.float64)
+    coef = coef.reshape(-1, coef.shape[-1])
+    if len(coef) != y.shape[1]:
+        raise ValueError(f"the model has {len(coef)} scores, its labels {y.shape[1]}.")
+    b = np.broadcast_to(np.asarray(model.intercept_, dtype=float).ravel(), len(coef))
+    w, eta, m, start = np.vstack([coef.T, b]), stated.eta0 * weight, None, None
+    unit = power_of_two(float(np.abs(w).max(initial=0.0)))
+    if witness.mistakes is not None:
+        m, unit = _counts(witness.mistakes, y), power_of_two(float(eta.max()))
+        if np.shape(witness.start) == w.shape[::-1]:
+            start = np.asarray(witness.start, dtype=np.float64).T * unit
+    return Problems(np.where(used[:, None], y, 0.0), eta * unit, w * unit, m, start)
 
 
-def _counts(found: Any, j: int, shape: tuple[int, int], y: Array) -> Array:
+def _counts(found: Any, y: Array) -> Array:
     """Counts of mistakes; NaN, which adds up to nothing, where they are none."""
-    bad = np.full(shape[0], np.nan)
-    if np.shape(found) != shape or np.asarray(found).dtype.kind not in "fiu":
-        return bad
-    m = np.asarray(found[:, j], dtype=float)
+    m = np.asarray(found)
+    if m.shape != y.shape or m.dtype.kind not in "fiu":
+        return np.full(y.shape, np.nan)
+    m = m.astype(float)
     whole = (m >= 0) & (m < 2.0**53) & (m == np.round(m)) & (m * (y == 0) == 0)
-    return m if whole.all() else bad
+    return m if whole.all() else np.full(y.shape, np.nan)
 
 
-def _walk(pupils: list[Pupil], X: Any, intercept: bool, unit: float = 1.0) -> Walk:
+def _walk(problems: Problems, X: Any, intercept: bool, unit: float = 1.0) -> Walk:
     """Read the rows; once more in other units where squares leave float64's range."""
-    n, d = X.shape
-    W = np.column_stack([p.w * p.scale for p in pupils])
-    U = np.column_stack([p.steps for p in pupils])
+    (n, d), steps = X.shape, problems.parts * problems.y
+    W, lift = problems.w * unit, unit if intercept else 0.0
     both = np.column_stack([W[:-1], data.direction(d)])
-    scores, squares = np.empty((n, both.shape[1])), np.empty(n)
-    sums, lift = np.zeros((d, len(pupils))), unit if intercept else 0.0
+    scores, squares, sums = np.empty((n, both.shape[1])), np.empty(n), 0.0
     rows = X.tocsr() if sparse.issparse(X) else X
     size = max(64, CELLS // max(1, d))
     with np.errstate(all="ignore"):
@@ -234,60 +214,70 @@ def _walk(pupils: list[Pupil], X: Any, intercept: bool, unit: float = 1.0) -> Wa
             block = rows[part].astype(np.float64, copy=False)
             block = block if unit == 1 else block * unit
             scores[part] = block @ both
-            sums += block.T @ U[part]
-            if sparse.issparse(block):
-                squares[part] = np.asarray(block.multiply(block).sum(axis=1)).ravel()
-            else:
-                squares[part] = np.einsum("ij,ij->i", block, block)
+            sums = sums + block.T @ steps[part]
+            square = block.power(2) if sparse.issparse(block) else np.square(block)
+            squares[part] = np.asarray(square.sum(axis=1)).ravel()
         lengths = np.sqrt((squares + lift**2) * (1 + gamma(d + 4)) + d * TINY)
         if unit == 1 and not LOW < lengths.max() < 1 / LOW:
             cells = X.data if sparse.issparse(X) else X
             ends = float(cells.max(initial=0)), -float(cells.min(initial=0))
             other = power_of_two(max(*ends, lift))
             if other != 1:
-                again = _walk(pupils, X, intercept, other)
+                again = _walk(problems, X, intercept, other)
                 return again._replace(projected=scores[:, -1])
-        sums = np.vstack([sums, lift * U.sum(axis=0)])
+        sums = np.vstack([sums, lift * steps.sum(axis=0)])
         shown = scores[:, :-1] + lift * W[-1]
     terms = 16 + min(n, size) + n // size
     return Walk(shown, sums, lengths, scores[:, -1], unit, terms)
 
 
-def _facts(p: Pupil, j: int, walk: Walk) -> Facts:
-    d, seen = len(p.w), p.y != 0
-    f, r, eta = (p.y * walk.scores[:, j])[seen], walk.lengths[seen], p.eta[seen]
-    size = length(p.w * p.scale) * (1 + gamma(d + 8))
-    least = float((f - gamma(d + 4) * r * size - d * TINY).min())
-    uneven = eta.max() / eta.min() if eta.min() > 0 else np.inf
-    ratio = float(uneven * r.max() * size / least) if least > 0 else np.inf
-    common = (int(np.count_nonzero(f <= 0)), len(f), ratio * (1 + gamma(8)))
-    if p.m is None:
-        return Facts(*common)
-    with np.errstate(all="ignore"):
-        unit, parts = p.unit * walk.unit, np.abs(p.steps)
-        w, start = p.w * unit, np.zeros(d) if p.start is None else p.start * unit
-        total, reach = float(parts.sum()), float(parts @ walk.lengths) + length(start)
-        off, error = length(w - walk.sums[:, j] - start), gamma(walk.terms + d)
-        if not reach > 0:  # no update at all
-            return Facts(*common, 0, 0.0 if off == 0 else np.inf)
-        room = float((p.eta * p.unit * parts) @ np.square(walk.lengths))
-        limit = (length(walk.sums[:, j]) + error * reach) / max(total, TINY)
-        error *= 2 + length(w) / reach
-        if not np.isfinite(off / reach + error):
-            return Facts(*common, 0, np.inf)
-        growth = length(w) ** 2 / room if room > 0 else 0.0
-    return Facts(*common, int(p.m.sum()), off / reach, error, growth, limit / walk.unit)
+def _norms(V: Array) -> Array:
+    """‖v‖ of each column, without over- or underflow of squares."""
+    return np.array([bd.length(v) for v in V.T])
+
+
+@np.errstate(all="ignore")
+def _facts(problems: Problems, walk: Walk) -> Facts:
+    y, eta, w, r = (
+        problems.y,
+        problems.eta,
+        problems.w * walk.unit,
+        walk.lengths[:, None],
+    )
+    d, seen, f, parts = len(w), y != 0, y * walk.scores, problems.parts
+    size = _norms(w) * (1 + gamma(d + 8))
+    least = np.where(seen, f - gamma(d + 4) * r * size - d * TINY, np.inf).min(axis=0)
+    uneven = (eta * seen).max(axis=0) / np.where(seen, eta, np.inf).min(axis=0)
+    ratio = uneven * (r * seen).max(axis=0) * size / least * (1 + gamma(8))
+    start = np.zeros_like(w) if problems.start is None else problems.start * walk.unit
+    reach, error = parts.T @ walk.lengths + _norms(start), gamma(walk.terms + d)
+    off = _norms(w - walk.sums - start)
+    rounding = error * (2 + _norms(w) / reach)
+    lost = ~np.isfinite(off / reach + rounding)
+    lost &= (reach != 0) | (off != 0)  # no update at all adds up to nothing
+    room = (eta * parts).T @ np.square(walk.lengths)
+    limit = (_norms(walk.sums) + error * reach) / np.maximum(parts.sum(axis=0), TINY)
+    return Facts(
+        int(np.count_nonzero(seen & (f <= 0))),
+        int(np.count_nonzero(seen)),
+        np.where((least > 0) & (ratio < np.inf), ratio, np.inf),
+        np.zeros(len(size)) if problems.m is None else problems.m.sum(axis=0),
+        np.where(lost, np.inf, np.where(reach > 0, off / reach, 0.0)),
+        np.where(lost | (reach == 0), 0.0, rounding),
+        np.where(room > 0, _norms(w) ** 2 / room, 0.0),
+        limit / walk.unit,
+    )
 
 
 # -- claims -----------------------------------------------------------------------
 
 
-def _sum_claim(facts: list[Facts], target: float, fix: str) -> Claim:
-    worst = max(facts, key=lambda f: f.deviation + f.allowance)
-    value, made = worst.deviation, sum(f.made for f in facts)
-    return proved(
-        *("update_sum", Number(value, worst.allowance), target),
-        f"the weights are the sum of {made:,} updates, recomputed",
+def _sum_claim(facts: Facts, target: float, fix: str) -> Claim:
+    worst = int(np.argmax(facts.deviation + facts.rounding))
+    value = float(facts.deviation[worst])
+    return bd.proved(
+        *("update_sum", Number(value, float(facts.rounding[worst])), target),
+        f"the weights are the sum of {facts.made.sum():,.0f} updates, recomputed",
         objective=_RULE,
         theorem="each update adds ηyx, so the counts of updates determine the weights",
         missed=f"the weights differ from the sum of their updates by {value:.2g} of it",
@@ -295,26 +285,25 @@ def _sum_claim(facts: list[Facts], target: float, fix: str) -> Claim:
     )
 
 
-def _bound_claim(
-    facts: list[Facts], fresh: bool, true: bool, stated: Statement
-) -> Claim:
+def _bound_claim(facts: Facts, fresh: bool, true: bool, stated: Statement) -> Claim:
     """Novikov's bound for the worst of the problems."""
-    f = max(facts, key=lambda f: (f.ratio == np.inf, f.made / f.ratio**2))
-    bound, x = f.ratio**2, "(x, 1)" if stated.intercept else "x"
-    met: bool | None = bool(true and (not fresh or f.made <= bound))
-    value, fix = float(f.made) if fresh else bound, stated.fix
-    detail = f"after {f.made:,} mistakes; the bound is {bound:,.0f}"
+    worst = int(np.argmax(facts.made / facts.ratio**2 + (facts.ratio == np.inf)))
+    made, bound = float(facts.made[worst]), float(facts.ratio[worst] ** 2)
+    x, fix = "(x, 1)" if stated.intercept else "x", stated.fix
+    met: bool | None = bool(true and (not fresh or made <= bound))
+    detail = f"all rows on their side after {made:,.0f} mistakes; the bound is "
+    detail += f"{bound:,.0f}"
     if not fresh:
-        detail = f"; from w = 0 no order of these rows costs more than {bound:,.0f} "
-        detail += "mistakes"
-    detail = f"all rows on their side{detail if detail[0] == ';' else ' ' + detail}"
+        detail = "all rows on their side; from w = 0 no order of these rows costs more "
+        detail += f"than {bound:,.0f} mistakes"
     if not true:
-        value, detail = np.inf, "the mistakes on record do not make these weights"
+        made, detail = np.inf, "the mistakes on record do not make these weights"
     elif bound == np.inf:
         met, fix = None, "centre and scale the columns (StandardScaler)"
         detail = "undecided: rounding alone may move a row across the hyperplane"
     return Claim(
-        *("mistake_bound", Strength.PROVED, value, bound if fresh else None, met),
+        *("mistake_bound", Strength.PROVED, made if fresh else bound),
+        *(bound if fresh else None, met),
         f"R²/γ², R = largest ‖{x}‖, γ = smallest y⟨{x}, w⟩/‖w‖",
         "Novikov: an update raises ⟨w, w*⟩ by at least γ and ‖w‖² by at most R², so "
         "mistakes ≤ R²/γ² for every hyperplane w* of margin γ; here the one found",
@@ -323,28 +312,25 @@ def _bound_claim(
     )
 
 
-def _error_claim(facts: list[Facts], fix: str) -> Claim:
-    wrong, seen = sum(f.wrong for f in facts), sum(f.seen for f in facts)
-    detail = f"{wrong:,} of {seen:,} rows on the wrong side"
-    if len(facts) > 1:
-        detail += f" (over {len(facts)} problems)"
-    named = ("training_error", Strength.MEASURED, wrong / seen)
-    return Claim(*named, detail=detail, fix=fix)
+def _error_claim(facts: Facts) -> Claim:
+    detail = f"{facts.wrong:,} of {facts.seen:,} rows on the wrong side"
+    if len(facts.ratio) > 1:
+        detail += f" (over {len(facts.ratio)} problems)"
+    return bd.measured("training_error", facts.wrong / facts.seen, detail)
 
 
-def _growth_claim(facts: list[Facts], slack: float) -> Claim:
-    worst = max(f.growth for f in facts)
-    found = Number(worst, worst * max(f.allowance for f in facts))
-    return proved(
-        *("norm_growth", found, 1 + slack),
+def _growth_claim(facts: Facts, slack: float) -> Claim:
+    worst = float(facts.growth.max())
+    return bd.proved(
+        *("norm_growth", Number(worst, worst * float(facts.rounding.max())), 1 + slack),
         f"‖w‖² is {worst:.2g} of what its updates allow",
         objective="‖w‖²/Σ η²m‖x‖²",
         theorem="an update where y⟨x, w⟩ ≤ 0 raises ‖w‖² by at most η²‖x‖²",
     )
 
 
-def _limit_claim(facts: list[Facts], intercept: bool) -> Claim:
-    limit = min(f.limit for f in facts)
+def _limit_claim(facts: Facts, intercept: bool) -> Claim:
+    limit = float(facts.limit.min())
     return Claim(
         *("margin_limit", Strength.PROVED, limit, None, True),
         "‖Σ ηmyx‖/Σ ηm" + (" on inputs (x, 1)" if intercept else ""),
@@ -353,46 +339,48 @@ def _limit_claim(facts: list[Facts], intercept: bool) -> Claim:
     )
 
 
-def _combination(
-    pupils: list[Pupil], witness: Any, X: Any, level: str, intercept: bool
+def _separation_claims(
+    problems: Problems, witness: MistakesWitness, X: Any, level: str, intercept: bool
 ) -> list[Claim]:
     """That nothing separates, by the cycle of the witness or our own search."""
-    tries = []
-    if isinstance(witness, MistakesWitness) and isinstance(witness.which, int):
-        cycle = np.asarray(witness.cycle)
-        for p in pupils[witness.which : witness.which + 1]:
-            if cycle.shape == p.y.shape and cycle.dtype.kind in "fiu":
-                tries.append((p, cycle * p.eta))
-    for p in pupils if level == "full" else ():
-        part = coinciding_combination(X[p.y != 0], p.y[p.y != 0], intercept)
+    (n, k), tries, cycle = problems.y.shape, [], np.asarray(witness.cycle)
+    which = witness.which
+    if cycle.shape == (n,) and cycle.dtype.kind in "fiu" and which in range(k):
+        tries.append((problems.y[:, which], cycle * problems.eta[:, which]))
+    for y in problems.y.T if level == "full" else ():
+        part = coinciding_combination(X[y != 0], y[y != 0], intercept)
         if part is not None:
-            tries.append((p, np.zeros(len(p.y))))
-            tries[-1][1][p.y != 0] = part
-    claims = (_separation_claim(p, a, X, intercept) for p, a in tries)
+            a = np.zeros(n)
+            a[y != 0] = part
+            tries.append((y, a))
+    claims = [_separation_claim(y, a, X, intercept) for y, a in tries]
     return [claim for claim in claims if claim is not None and claim.met][:1]
 
 
-def _separation_claim(p: Pupil, a: Array, X: Any, intercept: bool) -> Claim | None:
+def _separation_claim(y: Array, a: Array, X: Any, intercept: bool) -> Claim | None:
     """PROVED: whatever the order, mistakes never end; None where a is no weight."""
-    if not (np.isfinite(a).all() and a.min() >= 0 and (a * (p.y == 0) == 0).all()):
-        return None
     used = np.flatnonzero(a)
-    if not len(used):
+    if not (np.isfinite(a).all() and len(used) and a.min() >= 0 and y[used].all()):
         return None
-    alone = Pupil(p.y[used], np.ones(len(used)), p.w, a[used] / a.max(), None)
-    walk = _walk([alone], X[used], intercept)
-    value = length(walk.sums[:, 0]) / float(np.abs(alone.steps) @ walk.lengths)
-    plus, minus = (_rows(int(np.sum(alone.y == side))) for side in (1, -1))
+    y, d = y[used, None], X.shape[1]
+    alone = Problems(y, np.ones(y.shape), np.zeros((d + 1, 1)), a[used, None] / a.max())
+    walk = _walk(alone, X[used], intercept)
+    value = bd.length(walk.sums[:, 0]) / float(alone.parts[:, 0] @ walk.lengths)
+    plus, minus = (_rows(int(np.sum(y == side))) for side in (1, -1))
     said = f"no hyperplane separates the classes: a convex combination of {plus} of one"
     said += f" is the same point as one of {minus} of the other"
     if not intercept:
         said = "no hyperplane through the origin separates the classes: weights on "
         said += f"{len(used)} rows have Σ ayx = 0"
-    return proved(
-        *("separation", Number(value, gamma(walk.terms + len(p.w))), COINCIDE, said),
+    return bd.proved(
+        *("separation", Number(value, gamma(walk.terms + d + 1)), COINCIDE, said),
         objective="‖Σ ayx‖/Σ a‖x‖",
         theorem="a hyperplane of margin γ has γ·Σ a ≤ ‖Σ ayx‖ for every a ≥ 0",
     )
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count:,} rows"
 
 
 def _cycle_claim(shown: Claim, period: int) -> Claim:
@@ -402,7 +390,3 @@ def _cycle_claim(shown: Claim, period: int) -> Claim:
     fix, theorem = "LinearSVC or LogisticRegression", shown.theorem
     named = ("mistake_bound", Strength.REFUSED, None, None, None, _RULE, theorem)
     return Claim(*named, detail=detail + shown.detail, fix=fix)
-
-
-def _rows(count: int) -> str:
-    return "1 row" if count == 1 else f"{count:,} rows"
