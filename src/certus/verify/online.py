@@ -185,8 +185,8 @@ def _problems(
     unit = power_of_two(float(np.abs(w).max(initial=0.0)))
     if witness.mistakes is not None:
         m, unit = _counts(witness.mistakes, y), power_of_two(float(eta.max()))
-        if np.shape(witness.start) == w.shape[::-1]:
-            start = np.asarray(witness.start, dtype=np.float64).T * unit
+        first = np.asarray(witness.start)
+        start = first.T * unit if first.shape == w.shape[::-1] else None
     return Problems(np.where(used[:, None], y, 0.0), eta * unit, w * unit, m, start)
 
 
@@ -205,7 +205,8 @@ def _walk(problems: Problems, X: Any, intercept: bool, unit: float = 1.0) -> Wal
     (n, d), steps = X.shape, problems.parts * problems.y
     W, lift = problems.w * unit, unit if intercept else 0.0
     both = np.column_stack([W[:-1], data.direction(d)])
-    scores, squares, sums = np.empty((n, both.shape[1])), np.empty(n), 0.0
+    scores, squares = np.empty((n, both.shape[1])), np.empty(n)
+    sums = np.zeros((d, steps.shape[1]))
     rows = X.tocsr() if sparse.issparse(X) else X
     size = max(64, CELLS // max(1, d))
     with np.errstate(all="ignore"):
@@ -214,7 +215,7 @@ def _walk(problems: Problems, X: Any, intercept: bool, unit: float = 1.0) -> Wal
             block = rows[part].astype(np.float64, copy=False)
             block = block if unit == 1 else block * unit
             scores[part] = block @ both
-            sums = sums + block.T @ steps[part]
+            sums += block.T @ steps[part]
             square = block.power(2) if sparse.issparse(block) else np.square(block)
             squares[part] = np.asarray(square.sum(axis=1)).ravel()
         lengths = np.sqrt((squares + lift**2) * (1 + gamma(d + 4)) + d * TINY)
