@@ -7,9 +7,7 @@ made by ``certus.verify`` and by nothing else, and they render as text, HTML and
 
 from __future__ import annotations
 
-import html
 import math
-import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum, StrEnum
@@ -17,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from certus import rendering
 from certus.evidence import witness_of
 from certus.terms import TERMS
-
-WIDTH = 80
 
 
 class Strength(StrEnum):
@@ -168,8 +165,7 @@ class Claim:
             return "refused"
         if self.undecided:
             return "undecided"
-        met, missed = _LABELS.get(self.name, (self.name.replace("_", " "),) * 2)
-        return missed if self.met is False else met
+        return rendering.label(self.name, self.met is False)
 
     @property
     def basis(self) -> str:
@@ -186,76 +182,6 @@ class Claim:
         if self.fix:
             lines.append(f"fix: {self.fix}")
         return tuple(lines)
-
-
-#: Left-column words: (met or no promise, missed).
-_LABELS = {
-    "duality_gap": ("solved", "not solved"),
-    "backward_error": ("solved", "not solved"),
-    "backward_gap": ("solved", "not solved"),
-    "stationarity": ("stationary", "stationary"),
-    "newton_decrement": ("decrement", "decrement"),
-    "gradient_ratio": ("gradient", "gradient"),
-    "gradient_norm": ("gradient", "gradient"),
-    "update_sum": ("weights", "weights"),
-    "mistake_bound": ("mistakes", "mistakes"),
-    "training_error": ("error", "error"),
-    "centre_shift": ("settled", "moving"),
-    "nearest_centres": ("nearest", "too far"),
-    "norm_growth": ("growth", "growth"),
-    "margin_limit": ("limit", "limit"),
-    "nearest_neighbours": ("nearest", "too far"),
-    "training_rows": ("rows kept", "other rows"),
-    "leave_one_out": ("left out", "left out"),
-    "pac_bayes_bound": ("risk", "no bound"),
-    "ritz_residual": ("solved", "not solved"),
-    "orthonormality": ("orthogonal", "skewed"),
-    "captured_variance": ("captured", "captured"),
-    "largest": ("largest", "surpassed"),
-    "eckart_young": ("best", "not best"),
-    "components_gap": ("components", "components"),
-    "weights_gap": ("weights", "weights"),
-    "gibbs_error": ("error", "error"),
-    "kl_divergence": ("divergence", "divergence"),
-    "coverage_floor": ("floor", "floor"),
-    "error_rate": ("error", "error"),
-    "union_bound": ("together", "together"),
-    "mean_loss": ("loss", "loss"),
-    "training_loss": ("loss", "loss"),
-    "reported_loss": ("as told", "not so"),
-    "sample_loss": ("loss", "loss"),
-    "pairs_told_apart": ("told apart", "told apart"),
-    "composition": ("means", "no means"),
-    "word_counts": ("counts", "miscounted"),
-    "cooccurrence_counts": ("pairs", "miscounted"),
-    "step_gain": ("at rest", "moving"),
-    "half_step_gain": ("at rest", "moving"),
-    "remaining_gain": ("left", "left"),
-    "global_gap": ("at most", "at most"),
-    "log_likelihood": ("likelihood", "likelihood"),
-    "likelihood_gap": ("solved", "not solved"),
-    "monotone": ("monotone", "not always"),
-    "elbo": ("bound", "bound"),
-    "reconstruction": ("remainder", "remainder"),
-    "noise_variances": ("noise", "no noise"),
-    "loss_excess": ("solved", "not solved"),
-    "large_error": ("error", "error"),
-    "validation_loss": ("held out", "held out"),
-    "validation_score": ("held out", "held out"),
-    "smallest_curvature": ("curvature", "curvature"),
-    "largest_curvature": ("curvature", "curvature"),
-    "covariance": ("no trace", "a trace"),
-    "removed_variance": ("removed", "removed"),
-    "criterion_difference": ("rates", "rates"),
-    "oracle_gap": ("search", "search"),
-    "independence": ("groups", "groups"),
-    "separation": ("groups", "groups"),
-    "sufficiency": ("groups", "groups"),
-    "certified_accuracy": ("robust", "robust"),
-    "attacked_accuracy": ("attacked", "attacked"),
-    "robust_accuracy": ("robust", "robust"),
-    "masked_gradients": ("masked", "masked"),
-}
 
 
 @dataclass(frozen=True)
@@ -310,6 +236,24 @@ class Certificate:
     versions: Mapping[str, str] = field(default_factory=dict)
     evidence: Evidence | None = None
 
+    @classmethod
+    def of(cls, model: Any, found: tuple[Any, ...], **more: Any) -> Certificate:
+        """The certificate of what was found: claims, status, and marks of the data."""
+        claims, status, marks = found
+        rows, columns = (*(marks.get("shape") or ()), 0, 0)[:2]
+        return cls(
+            model=rendering.name_of(model),
+            params=rendering.parameters_of(model),
+            claims=tuple(claims),
+            primary=claims[0].name,
+            status=status,
+            n_samples=int(rows),
+            n_features=int(columns),
+            fingerprint=marks,
+            versions=rendering.versions(),
+            **more,
+        )
+
     def __getitem__(self, name: str) -> Claim:
         for claim in self.claims:
             if claim.name == name:
@@ -360,140 +304,21 @@ class Certificate:
     @property
     def headline(self) -> str:
         """Model, size and cost in one line."""
-        parts = [f"{self.model}({_signature(self.params)})", self._size]
-        checked = f"checked in {format_seconds(self.seconds)}"
-        if self.origin == "file":
-            parts.append("stated, not rechecked")
-        elif self.fit_seconds is not None and self.origin == "fit":
-            parts.append(f"fitted in {format_seconds(self.fit_seconds)}, {checked}")
-        else:
-            parts.append(checked)
-        return " · ".join(parts)
-
-    @property
-    def _size(self) -> str:
-        """How much data there is, in the words of its kind."""
-        kind = "" if self.evidence is None else self.evidence.kind
-        by_data = _AXES.get(str(self.fingerprint.get("dtype")), ("rows", "columns"))
-        rows, columns = _AXES.get(kind, by_data)
-        size = f"{self.n_samples:,} {rows}"
-        return f"{size} × {self.n_features:,} {columns}" if columns else size
+        return rendering.headline(self)
 
     @property
     def ending(self) -> str:
         """One line when the fit did not end by itself or is undecided, else empty."""
-        if self.status is Status.UNDECIDED:
-            return _UNDECIDED.get(self[self.primary].strength.value, "")
-        return _ENDINGS.get(self.status, "")
+        return rendering.ending(self)
 
     def __str__(self) -> str:
-        lines = textwrap.wrap(
-            self.headline, WIDTH, subsequent_indent="    ", break_on_hyphens=False
-        )
-        if self.ending:
-            lines.append(f"  ! {self.ending}")
-        for claim in self.claims:
-            lines += claim_lines(claim)
-        return "\n".join(lines)
+        return rendering.as_text(self)
+
+    def _repr_html_(self) -> str:
+        return rendering.as_html(self)
 
     def __repr__(self) -> str:  # at a prompt, the words; the data are in to_dict()
         return str(self)
-
-    def _repr_html_(self) -> str:
-        rows = []
-        for claim in self.claims:
-            notes = "".join(
-                f'<div style="opacity:.7">{html.escape(note)}</div>'
-                for note in claim.notes
-            )
-            rows.append(
-                '<tr style="vertical-align:top">'
-                f'<td style="padding:.15em .6em">{claim.mark}</td>'
-                f'<td style="padding:.15em .6em;white-space:nowrap">'
-                f"{html.escape(claim.label)}</td>"
-                f'<td style="text-align:left;padding:.15em .6em">'
-                f"{html.escape(claim.detail)}{notes}</td>"
-                f'<td style="padding:.15em .6em;white-space:nowrap;opacity:.7">'
-                f"{html.escape(claim.basis)}</td></tr>"
-            )
-        ending = f"<div>! {html.escape(self.ending)}</div>" if self.ending else ""
-        return (
-            '<div class="certus-certificate" style="font-family:system-ui,sans-serif">'
-            f"<div><strong>{html.escape(self.headline)}</strong></div>{ending}"
-            f'<table style="border:0">{"".join(rows)}</table></div>'
-        )
-
-
-#: What rows and columns are called: by the kind of evidence, or by what the data hold.
-_AXES = {
-    "ratings": ("users", "items"),
-    "text": ("documents", "words"),
-    "str": ("documents", ""),
-    "sequences": ("sequences", ""),
-    "counts": ("words", "contexts"),
-}
-
-_ENDINGS = {
-    Status.MAX_ITER: "stopped at max_iter",
-    Status.TIME_LIMIT: "stopped at max_time",
-    Status.INTERRUPTED: "interrupted; this is the model as far as it got",
-    Status.STOPPED: "stopped by a callback",
-    Status.DIVERGED: "diverged",
-    Status.REFUTED: "REFUTED: the data is what it was fitted on, the statement is not"
-    " true of it",
-}
-
-#: By the strength of the primary claim; a refusal gives its own reason.
-_UNDECIDED = {
-    "measured": "undecided: measured, nothing is promised about the optimum",
-    "proved": "undecided: rounding is too large to tell",
-    "statistical": "undecided: rounding is too large to tell",
-}
-
-
-def claim_lines(claim: Claim) -> list[str]:
-    """A claim as text: mark, label, sentence and basis, then its notes."""
-    indent, label = 15, f"  {claim.mark} {claim.label:<10} "
-    room = WIDTH - indent - (len(claim.basis) + 2 if claim.basis else 0)
-    body = textwrap.wrap(claim.detail, room, break_on_hyphens=False) or [""]
-    if len(label) > indent:  # a long name has a line of its own
-        body.insert(0, "")
-    first = label.ljust(indent) + body[0]
-    if claim.basis:
-        first = first.ljust(WIDTH - len(claim.basis)) + claim.basis
-    lines = [first, *(" " * indent + line for line in body[1:])]
-    for note in claim.notes:
-        wrapped = textwrap.wrap(
-            note, WIDTH - indent, subsequent_indent="  ", break_on_hyphens=False
-        )
-        lines += [" " * indent + line for line in wrapped]
-    return lines
-
-
-def format_seconds(seconds: float) -> str:
-    """A duration in the unit a person would use.
-
-    Examples
-    --------
-    >>> format_seconds(0.00042), format_seconds(0.052), format_seconds(3.2)
-    ('0.42 ms', '52 ms', '3.2 s')
-    """
-    if seconds >= 100:
-        return f"{seconds:,.0f} s"
-    if seconds >= 1:
-        return f"{seconds:.2g} s"
-    return f"{1000 * seconds:.2g} ms" if seconds < 0.1 else f"{1000 * seconds:.0f} ms"
-
-
-def _signature(params: Mapping[str, Any]) -> str:
-    text = ", ".join(f"{k}={_value(v)}" for k, v in params.items())
-    return text if len(text) <= 200 else text[:197] + "..."
-
-
-def _value(value: Any) -> str:
-    # What stands for an object, such as (50, 20) or Huber(1.0), was not given as text.
-    bare = isinstance(value, str) and value.endswith((")", "]", "..."))
-    return value if bare else repr(value)
 
 
 def _plain(value: Any) -> Any:

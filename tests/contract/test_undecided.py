@@ -44,6 +44,9 @@ def test_a_promise_lost_in_rounding_is_said(network):
         network.certificate_, claims=(claim,), primary="duality_gap"
     )
     assert "rounding is too large" in certificate.ending
+    lines = str(certificate).splitlines()
+    assert lines[-1].split() == ["?", "undecided", "...", "proved"]  # said once
+    assert certificate._repr_html_().count("undecided") == 2  # as an ending, as a label
     assert exit_code(certificate) == 3
 
 

@@ -159,7 +159,7 @@ def say_certificate(certificate: Certificate) -> None:
 
 def say_claims(claims: Sequence[Claim]) -> None:
     """Write claims as a certificate would, without its headline."""
-    from certus.certificate import claim_lines
+    from certus.rendering import claim_lines
 
     lines = [line for claim in claims for line in claim_lines(claim)]
     _say_claims("\n".join(lines), claims, headline=False)

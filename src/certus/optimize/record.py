@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus.certificate import WIDTH, Status, format_seconds
+from certus.certificate import Status
+from certus.rendering import WIDTH, format_seconds
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from certus.bounds.intervals import IID, clopper_pearson
-from certus.certificate import Claim, Strength, claim_lines
+from certus.certificate import Claim, Strength
+from certus.rendering import claim_lines
 from certus.robust.target import Array
 from certus.threat import ThreatModel
 from certus.wording import number

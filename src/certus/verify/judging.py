@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -47,36 +45,13 @@ from certus.verify.foreign import unwrap
 from certus.verify.kernel import losses
 from certus.verify.stating import Checked, Given
 
-#: What helps a fit that was ended from outside: neither iterations nor scaling.
-_EARLY_FIX = {
-    Status.TIME_LIMIT: "raise max_time",
-    Status.STOPPED: "fit without the callback that stopped it",
-    Status.INTERRUPTED: "fit again without interrupting",
-}
-
 #: Rooms that read their statement from the model's parameters. Each is a module with
 #: ``Statement`` (a NamedTuple), ``READERS`` (by class name) and ``check``.
 ROOMS: tuple[Any, ...] = (
-    attributes,
-    covariance_penalty,
-    expectation,
-    gaussian_factors,
-    glove,
-    group_rates,
-    huber,
-    kernel_machines,
-    kmeans,
-    linear,
-    linear_networks,
-    measured_only,
-    mixture,
-    neighbors,
-    nonnegative,
-    online,
-    pac_bayes,
-    ratings,
-    spectral,
-    texts,
+    *(attributes, covariance_penalty, expectation, gaussian_factors, glove),
+    *(group_rates, huber, kernel_machines, kmeans, linear, linear_networks),
+    *(measured_only, mixture, neighbors, nonnegative, online, pac_bayes, ratings),
+    *(spectral, texts),
 )
 READERS: dict[str, stating.Reader] = {
     name: reader for room in ROOMS for name, reader in room.READERS.items()
@@ -84,6 +59,14 @@ READERS: dict[str, stating.Reader] = {
 CHECKS: dict[type, Callable[..., Checked]] = {
     room.Statement: room.check for room in ROOMS
 }
+
+#: What helps a fit that was ended from outside: neither iterations nor scaling.
+_EARLY_FIX = {
+    Status.TIME_LIMIT: "raise max_time",
+    Status.STOPPED: "fit without the callback that stopped it",
+    Status.INTERRUPTED: "fit again without interrupting",
+}
+_PASSED = "for the data and weights you passed"
 
 
 def certify(
@@ -134,26 +117,19 @@ def certify(
     model, X = unwrap(model, X)
     if calibration is not None and was_calibrated_on(calibration, X, y):
         return judge(model, calibration.evidence, X, y, level="full", origin="certify")
-    stated = getattr(model, "certificate_", None)
-    numbers = _to_measure(model, X, y, sample_weight, level, sensitive)
-    if isinstance(stated, Certificate) and stated.evidence is not None:
-        found = judge(
-            *(model, stated.evidence, X, y, sample_weight),
-            level=level,
-            origin="certify",
-            sensitive=sensitive,
-            measured=numbers,
-        )
-        return _compare(stated, found)
-    note = "" if stating.is_ours(model) else "for the data and weights you passed"
-    return judge(
-        *(model, Evidence("none"), X, y, sample_weight),
+    stated: Any = getattr(model, "certificate_", None)
+    known = isinstance(stated, Certificate) and stated.evidence is not None
+    found = judge(
+        *(model, stated.evidence if known else Evidence("none"), X, y, sample_weight),
         level=level,
         origin="certify",
-        note=note,
         sensitive=sensitive,
-        measured=numbers,
+        measured=_to_measure(model, X, y, sample_weight, level, sensitive),
     )
+    if known:
+        return _compare(stated, found)
+    ours = stating.is_ours(model)
+    return found if ours or found.met is not False else _noted(found, _PASSED)
 
 
 def check(
@@ -217,14 +193,12 @@ def check(
         target = "tasks"
     if target in ("signs", "codes"):
         model.classes_ = np.unique(y)
-    stated = linear.Statement(
-        loss, penalty, target, "free" if free else "none", tol=float(tol)
-    )
+    shift = "free" if free else "none"
+    stated = linear.Statement(loss, penalty, target, shift, tol=float(tol))
     witness = LinearWitness(None if dual is None else np.asarray(dual, dtype=float))
-    given = Given(witness, X, y, sample_weight, level)
-    found = linear.check(model, stated, given)
+    found = linear.check(model, stated, Given(witness, X, y, sample_weight, level))
     evidence = Evidence("linear", witness=witness)
-    return _signed(model, evidence, found, start, level, "certify")
+    return _signed(model, evidence, found, start, level=level, origin="certify")
 
 
 def judge(
@@ -239,7 +213,6 @@ def judge(
     ended: Status | None = None,
     fit_seconds: float | None = None,
     threads: int | None = None,
-    note: str = "",
     sensitive: Any = None,
     measured: Sequence[Claim] | Callable[[], Sequence[Claim]] = (),
 ) -> Certificate:
@@ -256,72 +229,51 @@ def judge(
     else:
         given = Given(evidence.witness, X, y, sample_weight, level, sensitive)
         claims, status, marks = _check_stated(model, given)
-    if not callable(measured):
-        claims, status = measured_only.join(claims, status, measured)
-    elif not claims or claims[0].strength is not Strength.REFUSED:
-        claims, status = measured_only.join(claims, status, measured())
-    if note and claims[0].strength is not Strength.REFUSED and claims[0].met is False:
-        claims[0] = dataclasses.replace(claims[0], assumptions=(note,))
-    keep = (Status.TOL_NOT_REACHED, Status.SOLVED, Status.UNDECIDED)
-    if ended is not None and ended is not Status.SOLVED and status in keep:
-        early = ended in (Status.INTERRUPTED, Status.STOPPED, Status.TIME_LIMIT)
-        # A perceptron that leaves rows wrong need not have been stopped too soon.
-        loss = claims[0].name != "training_error"
-        measured_first = claims[0].strength is Strength.MEASURED and loss
-        # What a solver thinks of its own target is no ending.
-        told = ended is not Status.TOL_NOT_REACHED
-        open_end = status is Status.UNDECIDED and measured_first and told
-        if early or status is Status.TOL_NOT_REACHED or open_end:
-            status = ended
+    if callable(measured):
+        silent = bool(claims) and claims[0].strength is Strength.REFUSED
+        measured = () if silent else measured()
+    claims, status = measured_only.join(claims, status, measured)
+    kept = (Status.TOL_NOT_REACHED, Status.SOLVED, Status.UNDECIDED)
+    if ended is not None and ended is not Status.SOLVED and status in kept:
+        status = _ending(claims[0], status, ended)
         if claims[0].met is False and ended in _EARLY_FIX:
-            claims[0] = dataclasses.replace(claims[0], fix=_EARLY_FIX[ended])
+            claims[0] = replace(claims[0], fix=_EARLY_FIX[ended])
+    more = {"origin": origin, "fit_seconds": fit_seconds, "threads": threads}
     found = claims, status, marks
-    return _signed(model, evidence, found, start, level, origin, fit_seconds, threads)
+    return _signed(model, evidence, found, start, level=level, **more)
+
+
+def _ending(first: Claim, status: Status, ended: Status) -> Status:
+    """How a fit ended whose solver says that it did not end by itself."""
+    # A perceptron that leaves rows wrong need not have been stopped too soon.
+    number = first.strength is Strength.MEASURED and first.name != "training_error"
+    # What a solver thinks of its own target is no ending.
+    told = ended is not Status.TOL_NOT_REACHED
+    unsaid = status is Status.UNDECIDED and number and told
+    stands = ended in _EARLY_FIX or status is Status.TOL_NOT_REACHED or unsaid
+    return ended if stands else status
 
 
 def _signed(
-    model: Any,
-    evidence: Evidence,
-    found: Checked,
-    start: float,
-    level: str,
-    origin: str,
-    fit_seconds: float | None = None,
-    threads: int | None = None,
+    model: Any, evidence: Evidence, found: Checked, start: float, **more: Any
 ) -> Certificate:
-    """The certificate of what a check found: dated, sized and signed."""
-    claims, status, marks = found
-    shape = marks.get("shape") or [0, 0]
-    return Certificate(
-        model=_name(model),
-        params=_params(model),
-        claims=tuple(claims),
-        primary=claims[0].name,
-        status=status,
-        origin=origin,
-        n_samples=int(shape[0]),
-        n_features=int(shape[1]),
-        fingerprint=marks,
-        level=level,
-        seconds=time.perf_counter() - start,
-        fit_seconds=fit_seconds,
-        threads=threads or cores(),
-        versions=_versions(),
-        evidence=evidence,
-    )
+    """The certificate of what a check found, with what it took."""
+    more["threads"] = more.get("threads") or cores()
+    seconds = time.perf_counter() - start
+    return Certificate.of(model, found, evidence=evidence, seconds=seconds, **more)
 
 
 def _to_measure(
     model: Any, X: Any, y: Any, sample_weight: Any, level: str, sensitive: Any
 ) -> Any:
     """How the numbers of a model are found, if it has any."""
-    lent = {} if sensitive is None else {"sensitive": sensitive}
+    given = X, y, sample_weight
     if stating.is_ours(model):
         measure = getattr(model, "diagnose", None)
-        more = (X, y, sample_weight)
-        return () if measure is None else partial(measure, *more, level=level, **lent)
+        lent = {} if sensitive is None else {"sensitive": sensitive}
+        return () if measure is None else partial(measure, *given, level=level, **lent)
     if stating.class_name(model) in ("MLPClassifier", "MLPRegressor"):
-        return partial(measured_only.of_perceptron, model, X, y, sample_weight)
+        return partial(measured_only.of_perceptron, model, *given)
     return ()
 
 
@@ -331,19 +283,18 @@ def _check_stated(model: Any, given: Given) -> Checked:
         stated = stating.state(model, READERS)
     except stating.Refusal as refusal:
         claim = refused("refused", refusal.reason, refusal.fix)
-        X = given.X
-        shape = [int(size) for size in np.shape(X)] if hasattr(X, "shape") else None
+        shape = [int(size) for size in getattr(given.X, "shape", ())]
         return [claim], Status.UNDECIDED, {"shape": shape} if shape else {}
+    name = type(model).__name__
     if given.sensitive is not None and not hasattr(model, "sensitive_columns"):
-        raise TypeError(f"{type(model).__name__} takes no sensitive; leave it out.")
+        raise TypeError(f"{name} takes no sensitive; leave it out.")
     try:
         return CHECKS[type(stated)](model, stated, given)
     except AttributeError as error:
         if error.obj is not model:
             raise
         raise ValueError(
-            f"This {type(model).__name__} has lost its {error.name}. Fit it again, or "
-            "restore its file."
+            f"This {name} has lost its {error.name}. Fit it again, or restore its file."
         ) from None
 
 
@@ -359,19 +310,25 @@ def _compare(stated: Certificate, found: Certificate) -> Certificate:
     if number and stated.primary == claim.name:  # of a model that promises nothing
         lost = _moved(stated.value, found.value)
         if same and not lost and stated.status in (Status.MAX_ITER, Status.DIVERGED):
-            return dataclasses.replace(found, status=stated.status)
+            return replace(found, status=stated.status)
     if not (lost if same else claim.met is False or number):
         return found
     if same:
-        changed = dataclasses.replace(claim, fix="refit, or restore the model file")
-        found = dataclasses.replace(found, status=Status.REFUTED)
-    else:
-        note = "for the data and weights you passed, which are not those of the fit"
-        changed = dataclasses.replace(claim, assumptions=(note,))
-        if found.status is Status.SOLVED:
-            found = dataclasses.replace(found, status=Status.TOL_NOT_REACHED)
-    claims = tuple(changed if c is claim else c for c in found.claims)
-    return dataclasses.replace(found, claims=claims)
+        found = _noted(found, fix="refit, or restore the model file")
+        return replace(found, status=Status.REFUTED)
+    found = _noted(found, f"{_PASSED}, which are not those of the fit")
+    solved = found.status is Status.SOLVED
+    return replace(found, status=Status.TOL_NOT_REACHED) if solved else found
+
+
+def _noted(found: Certificate, *notes: str, **changes: Any) -> Certificate:
+    """The certificate with something said of its primary claim."""
+    claim = found[found.primary]
+    if notes:
+        changes["assumptions"] = notes
+    changed = replace(claim, **changes)
+    claims = tuple(changed if each is claim else each for each in found.claims)
+    return replace(found, claims=claims)
 
 
 def _moved(was: float | None, now: float | None) -> bool:
@@ -381,57 +338,3 @@ def _moved(was: float | None, now: float | None) -> bool:
     if was == now or (was != was and now != now):
         return False
     return not abs(now - was) <= 1e-6 * (1e-6 + abs(was))
-
-
-def _name(model: Any) -> str:
-    cls = type(model)
-    if cls is SimpleNamespace:
-        return "coefficients"
-    library = cls.__module__.split(".")[0]
-    return cls.__name__ if library == "certus" else f"{library} {cls.__name__}"
-
-
-def _params(model: Any) -> dict[str, Any]:
-    """The parameters that differ from the defaults, for the headline."""
-    if not hasattr(model, "get_params"):
-        return {}
-    defaults = inspect.signature(type(model).__init__).parameters
-    changed = {}
-    for name, value in model.get_params(deep=False).items():
-        default = defaults[name].default if name in defaults else None
-        if not (value is default or _equal(value, default)):
-            plain = isinstance(value, bool | int | float | str) or value is None
-            changed[name] = value if plain else _short(value)
-    for name in ("alpha", "C", "l1_ratio"):  # what cross-validation chose
-        found = getattr(model, f"{name}_", None)
-        if found is not None and np.size(found) == 1 and hasattr(model, "cv"):
-            changed[name] = f"{float(np.ravel(found)[0]):.4g} (chosen)"
-    return changed
-
-
-def _equal(a: Any, b: Any) -> bool:
-    try:
-        return bool(a == b)
-    except ValueError:
-        return False
-
-
-def _short(value: Any) -> str:
-    if type(value) in t.TERMS.values():
-        parts = (f"{v:.3g}" if isinstance(v, float) else _short(v) for v in value)
-        return f"{type(value).__name__}({', '.join(parts)})"
-    if isinstance(value, np.ndarray | list | tuple) and len(value) > 6:
-        return f"{len(value)} values"
-    if callable(value):
-        return str(getattr(value, "__name__", type(value).__name__))
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _versions() -> dict[str, str]:
-    names = ("certus", "numpy", "scipy", "sklearn", "numba")
-    return {
-        name: str(sys.modules[name].__version__)
-        for name in names
-        if name in sys.modules
-    }

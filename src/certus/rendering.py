@@ -1,0 +1,304 @@
+"""How a certificate is written: its headline, its claims as text and as HTML.
+
+Nothing here is checked, and nothing here checks: it puts into words what
+:mod:`certus.certificate` holds.
+"""
+
+from __future__ import annotations
+
+import html
+import inspect
+import sys
+import textwrap
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from certus.terms import TERMS
+
+WIDTH = 80
+
+#: Left-column words: (met or no promise, missed).
+LABELS = {
+    "duality_gap": ("solved", "not solved"),
+    "backward_error": ("solved", "not solved"),
+    "backward_gap": ("solved", "not solved"),
+    "stationarity": ("stationary", "stationary"),
+    "newton_decrement": ("decrement", "decrement"),
+    "gradient_ratio": ("gradient", "gradient"),
+    "gradient_norm": ("gradient", "gradient"),
+    "update_sum": ("weights", "weights"),
+    "mistake_bound": ("mistakes", "mistakes"),
+    "training_error": ("error", "error"),
+    "centre_shift": ("settled", "moving"),
+    "nearest_centres": ("nearest", "too far"),
+    "norm_growth": ("growth", "growth"),
+    "margin_limit": ("limit", "limit"),
+    "nearest_neighbours": ("nearest", "too far"),
+    "training_rows": ("rows kept", "other rows"),
+    "leave_one_out": ("left out", "left out"),
+    "pac_bayes_bound": ("risk", "no bound"),
+    "ritz_residual": ("solved", "not solved"),
+    "orthonormality": ("orthogonal", "skewed"),
+    "captured_variance": ("captured", "captured"),
+    "largest": ("largest", "surpassed"),
+    "eckart_young": ("best", "not best"),
+    "components_gap": ("components", "components"),
+    "weights_gap": ("weights", "weights"),
+    "gibbs_error": ("error", "error"),
+    "kl_divergence": ("divergence", "divergence"),
+    "coverage_floor": ("floor", "floor"),
+    "error_rate": ("error", "error"),
+    "union_bound": ("together", "together"),
+    "mean_loss": ("loss", "loss"),
+    "training_loss": ("loss", "loss"),
+    "reported_loss": ("as told", "not so"),
+    "sample_loss": ("loss", "loss"),
+    "pairs_told_apart": ("told apart", "told apart"),
+    "composition": ("means", "no means"),
+    "word_counts": ("counts", "miscounted"),
+    "cooccurrence_counts": ("pairs", "miscounted"),
+    "step_gain": ("at rest", "moving"),
+    "half_step_gain": ("at rest", "moving"),
+    "remaining_gain": ("left", "left"),
+    "global_gap": ("at most", "at most"),
+    "log_likelihood": ("likelihood", "likelihood"),
+    "likelihood_gap": ("solved", "not solved"),
+    "monotone": ("monotone", "not always"),
+    "elbo": ("bound", "bound"),
+    "reconstruction": ("remainder", "remainder"),
+    "noise_variances": ("noise", "no noise"),
+    "loss_excess": ("solved", "not solved"),
+    "large_error": ("error", "error"),
+    "validation_loss": ("held out", "held out"),
+    "validation_score": ("held out", "held out"),
+    "smallest_curvature": ("curvature", "curvature"),
+    "largest_curvature": ("curvature", "curvature"),
+    "covariance": ("no trace", "a trace"),
+    "removed_variance": ("removed", "removed"),
+    "criterion_difference": ("rates", "rates"),
+    "oracle_gap": ("search", "search"),
+    "independence": ("groups", "groups"),
+    "separation": ("groups", "groups"),
+    "sufficiency": ("groups", "groups"),
+    "certified_accuracy": ("robust", "robust"),
+    "attacked_accuracy": ("attacked", "attacked"),
+    "robust_accuracy": ("robust", "robust"),
+    "masked_gradients": ("masked", "masked"),
+}
+
+#: What rows and columns are called: by the kind of evidence, or by what the data hold.
+_AXES = {
+    "ratings": ("users", "items"),
+    "text": ("documents", "words"),
+    "str": ("documents", ""),
+    "sequences": ("sequences", ""),
+    "counts": ("words", "contexts"),
+}
+
+_ENDINGS = {
+    "max_iter": "stopped at max_iter",
+    "time_limit": "stopped at max_time",
+    "interrupted": "interrupted; this is the model as far as it got",
+    "stopped": "stopped by a callback",
+    "diverged": "diverged",
+    "refuted": "REFUTED: the data is what it was fitted on, the statement is not"
+    " true of it",
+}
+
+#: By the strength of the primary claim; a refusal gives its own reason.
+_UNDECIDED = {
+    "measured": "undecided: measured, nothing is promised about the optimum",
+    "proved": "undecided: rounding is too large to tell",
+    "statistical": "undecided: rounding is too large to tell",
+}
+
+
+def headline(certificate: Any) -> str:
+    """Model, size and cost in one line."""
+    parts = [
+        f"{certificate.model}({_signature(certificate.params)})",
+        _size(certificate),
+    ]
+    checked = f"checked in {format_seconds(certificate.seconds)}"
+    if certificate.origin == "file":
+        parts.append("stated, not rechecked")
+    elif certificate.fit_seconds is not None and certificate.origin == "fit":
+        fitted = format_seconds(certificate.fit_seconds)
+        parts.append(f"fitted in {fitted}, {checked}")
+    else:
+        parts.append(checked)
+    return " · ".join(parts)
+
+
+def _size(certificate: Any) -> str:
+    """How much data there is, in the words of its kind."""
+    kind = "" if certificate.evidence is None else certificate.evidence.kind
+    held = str(certificate.fingerprint.get("dtype"))
+    rows, columns = _AXES.get(kind, _AXES.get(held, ("rows", "columns")))
+    size = f"{certificate.n_samples:,} {rows}"
+    return f"{size} × {certificate.n_features:,} {columns}" if columns else size
+
+
+def ending(certificate: Any) -> str:
+    """One line when the fit did not end by itself or is undecided, else empty."""
+    if certificate.status == "undecided":
+        return _UNDECIDED.get(certificate[certificate.primary].strength.value, "")
+    return _ENDINGS.get(certificate.status.value, "")
+
+
+def label(name: str, missed: bool) -> str:
+    """One or two words for a claim of this name."""
+    met, otherwise = LABELS.get(name, (name.replace("_", " "),) * 2)
+    return otherwise if missed else met
+
+
+def as_text(certificate: Any) -> str:
+    """The certificate as lines of text."""
+    lines = textwrap.wrap(
+        headline(certificate), WIDTH, subsequent_indent="    ", break_on_hyphens=False
+    )
+    if certificate.ending:
+        lines.append(f"  ! {certificate.ending}")
+    for claim in certificate.claims:
+        lines += claim_lines(claim)
+    return "\n".join(lines)
+
+
+def _sentence(claim: Any) -> str:
+    """What a claim says, without what its label says."""
+    said: str = claim.detail
+    return said.removeprefix(f"{claim.label}: ") if claim.undecided else said
+
+
+def claim_lines(claim: Any) -> list[str]:
+    """A claim as text: mark, label, sentence and basis, then its notes."""
+    indent, label = 15, f"  {claim.mark} {claim.label:<10} "
+    room = WIDTH - indent - (len(claim.basis) + 2 if claim.basis else 0)
+    body = textwrap.wrap(_sentence(claim), room, break_on_hyphens=False) or [""]
+    if len(label) > indent:  # a long name has a line of its own
+        body.insert(0, "")
+    first = label.ljust(indent) + body[0]
+    if claim.basis:
+        first = first.ljust(WIDTH - len(claim.basis)) + claim.basis
+    lines = [first, *(" " * indent + line for line in body[1:])]
+    for note in claim.notes:
+        wrapped = textwrap.wrap(
+            note, WIDTH - indent, subsequent_indent="  ", break_on_hyphens=False
+        )
+        lines += [" " * indent + line for line in wrapped]
+    return lines
+
+
+def as_html(certificate: Any) -> str:
+    """The certificate as a table for notebooks."""
+    rows = []
+    for claim in certificate.claims:
+        notes = "".join(
+            f'<div style="opacity:.7">{html.escape(note)}</div>' for note in claim.notes
+        )
+        rows.append(
+            '<tr style="vertical-align:top">'
+            f'<td style="padding:.15em .6em">{claim.mark}</td>'
+            f'<td style="padding:.15em .6em;white-space:nowrap">'
+            f"{html.escape(claim.label)}</td>"
+            f'<td style="text-align:left;padding:.15em .6em">'
+            f"{html.escape(_sentence(claim))}{notes}</td>"
+            f'<td style="padding:.15em .6em;white-space:nowrap;opacity:.7">'
+            f"{html.escape(claim.basis)}</td></tr>"
+        )
+    ending = (
+        f"<div>! {html.escape(certificate.ending)}</div>" if certificate.ending else ""
+    )
+    return (
+        '<div class="certus-certificate" style="font-family:system-ui,sans-serif">'
+        f"<div><strong>{html.escape(headline(certificate))}</strong></div>{ending}"
+        f'<table style="border:0">{"".join(rows)}</table></div>'
+    )
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration in the unit a person would use.
+
+    Examples
+    --------
+    >>> format_seconds(0.00042), format_seconds(0.052), format_seconds(3.2)
+    ('0.42 ms', '52 ms', '3.2 s')
+    """
+    if seconds >= 100:
+        return f"{seconds:,.0f} s"
+    if seconds >= 1:
+        return f"{seconds:.2g} s"
+    return f"{1000 * seconds:.2g} ms" if seconds < 0.1 else f"{1000 * seconds:.0f} ms"
+
+
+def _signature(params: Mapping[str, Any]) -> str:
+    text = ", ".join(f"{k}={_value(v)}" for k, v in params.items())
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def _value(value: Any) -> str:
+    # What stands for an object, such as (50, 20) or Huber(1.0), was not given as text.
+    bare = isinstance(value, str) and value.endswith((")", "]", "..."))
+    return value if bare else repr(value)
+
+
+# -- the model in words ----------------------------------------------------------
+
+
+def name_of(model: Any) -> str:
+    """Class of the model, with its library where that is not ours."""
+    cls = type(model)
+    if cls is SimpleNamespace:
+        return "coefficients"
+    library = cls.__module__.split(".")[0]
+    return cls.__name__ if library == "certus" else f"{library} {cls.__name__}"
+
+
+def parameters_of(model: Any) -> dict[str, Any]:
+    """The parameters that differ from the defaults, for the headline."""
+    if not hasattr(model, "get_params"):
+        return {}
+    defaults = inspect.signature(type(model).__init__).parameters
+    changed = {}
+    for name, value in model.get_params(deep=False).items():
+        default = defaults[name].default if name in defaults else None
+        if not (value is default or _equal(value, default)):
+            plain = isinstance(value, bool | int | float | str) or value is None
+            changed[name] = value if plain else _short(value)
+    for name in ("alpha", "C", "l1_ratio"):  # what cross-validation chose
+        found = getattr(model, f"{name}_", None)
+        if found is not None and np.size(found) == 1 and hasattr(model, "cv"):
+            changed[name] = f"{float(np.ravel(found)[0]):.4g} (chosen)"
+    return changed
+
+
+def _equal(a: Any, b: Any) -> bool:
+    try:
+        return bool(a == b)
+    except ValueError:
+        return False
+
+
+def _short(value: Any) -> str:
+    if type(value) in TERMS.values():
+        parts = (f"{v:.3g}" if isinstance(v, float) else _short(v) for v in value)
+        return f"{type(value).__name__}({', '.join(parts)})"
+    if isinstance(value, np.ndarray | list | tuple) and len(value) > 6:
+        return f"{len(value)} values"
+    if callable(value):
+        return str(getattr(value, "__name__", type(value).__name__))
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def versions() -> dict[str, str]:
+    """Of the libraries in use."""
+    names = ("certus", "numpy", "scipy", "sklearn", "numba")
+    return {
+        name: str(sys.modules[name].__version__)
+        for name in names
+        if name in sys.modules
+    }
