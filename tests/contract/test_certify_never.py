@@ -10,7 +10,7 @@ import pytest
 import certus
 from certus import base
 from certus.cli import main
-from certus.linear import Lasso, LassoCV, LogisticRegressionCV, RidgeCV
+from certus.linear import Lasso, LassoCV, LogisticRegressionCV, Ridge, RidgeCV
 from certus.mixture import GaussianMixture, KMeans
 from certus.selection import bias_variance
 
@@ -75,12 +75,22 @@ def test_starts_and_repetitions_are_not_certified(judged: list[str]) -> None:
 
 
 def test_the_command_certifies_what_it_shows(judged: list[str], tmp_path: Path) -> None:
-    """The model, and one fold for the column "solved": 2, where there were 62."""
+    """The model that is written, and nothing else: 1, where there were 62."""
     table = tmp_path / "rows.csv"
     rows = np.column_stack([X, y])
     np.savetxt(table, rows, delimiter=",", header="a,b,c,d,y", comments="")
     out, page = str(tmp_path / "m.certus"), str(tmp_path / "m.html")
     command = ["fit", str(table), "--target", "y", "--model", "lasso"]
     assert main([*command, "--out", out, "--report", page]) == 0
-    assert judged == ["Lasso", "Lasso"]
-    assert certus.load(out).certificate_.met
+    assert judged == ["Lasso"]
+    model = certus.load(out)
+    assert model.certificate_.met and "solved" in Path(page).read_text("utf-8")
+
+
+def test_a_comparison_certifies_each_model_once(judged: list[str]) -> None:
+    """A fold of each, for the column "solved", and then the one that is chosen."""
+    found = certus.compare(X, y, models=[Lasso(0.1), Ridge()])
+    chosen = next(row for row in found.rows if row.name == found.chosen)
+    assert sorted(judged) == sorted(["Lasso", "Ridge", type(chosen.model).__name__])
+    assert (chosen.solved, chosen.gap) == (True, found.certificate.value)
+    assert all(row.solved for row in found.rows if row.kind == "certus")

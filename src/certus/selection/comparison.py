@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from certus.certificate import Certificate, Claim, Status, format_seconds
+from certus.certificate import Certificate, Claim, Status
+from certus.rendering import format_seconds
 from certus.selection.splits import Split
 from certus.wording import number
 
@@ -39,7 +40,8 @@ class Row:
     seconds : float
         Time of its fits, choices of parameters and predictions, over all folds.
     gap : float or None
-        Value of the primary claim of the last fold's certificate.
+        Value of the primary claim: of the model that was chosen, of the last fold's
+        for the others.
     solved : bool or None
         Whether that certificate met its target; None where it promises nothing.
     reason : str

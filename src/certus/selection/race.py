@@ -54,6 +54,7 @@ class Race:
         self._folds: dict[int, tuple[Any, Any]] = {}
         self._done = self._total = 0.0
         self._longest = 0.0  # seconds of the longest fit that may have to be repeated
+        self._alone = False  # whether one model only can be chosen
 
     # ---- the candidates ----------------------------------------------------------
 
@@ -62,6 +63,7 @@ class Race:
         rows: dict[str, Row] = {}
         status = Status.SOLVED
         self._total = sum(c.weight for c in lineup if not c.reason)
+        self._alone = sum(c.kind == "certus" and not c.reason for c in lineup) == 1
         for candidate in self._in_turn(lineup):
             if candidate.reason or status is Status.INTERRUPTED:
                 reason = candidate.reason or "interrupted"
@@ -107,12 +109,13 @@ class Race:
             if self._late(_still_needed(times, len(folds))):
                 return _blank(candidate, _LATE)
             Z, Z_test = self._encoded(at)
-            last = at == len(folds) - 1  # one certificate tells how such fits end
+            # One certificate tells how such fits end; the chosen model has its own.
+            judged = at == len(folds) - 1 and not self._alone
             start = time.perf_counter()
             try:
                 choice = self._choose(candidate, Z, train)
                 model = clone(choice.model)
-                with config_context(certify="always" if last else "never"):
+                with config_context(certify="always" if judged else "never"):
                     model.fit(_dense_if(candidate, Z), y[train])
                 guess = np.asarray(model.predict(_dense_if(candidate, Z_test)))
             except TimeoutError:
@@ -218,8 +221,9 @@ class Race:
         policy = {"on_uncertified": "ignore", "on_interrupt": "return"}
         with config_context(certify="always", **policy):
             pipeline.fit(X, take_target(y, self.ready.y, rows))
+        gap, solved = _solved(pipeline.certificate_)
         row = dataclasses.replace(row, model=choice.model, grid=choice.grid or row.grid)
-        return pipeline, row
+        return pipeline, dataclasses.replace(row, gap=gap, solved=solved)
 
 
 _LATE = "no time left"
