@@ -80,6 +80,13 @@ def fitted(model: Any, name: str, shape: tuple[int | None, ...] | None = None) -
     return found
 
 
+def named(what: str, which: Any) -> str:
+    """Some of them by their numbers: "columns 0, 4"; the first five of many."""
+    shown = ", ".join(str(int(i)) for i in which[:5])
+    plural, more = "s" * (len(which) > 1), " …" * (len(which) > 5)
+    return f"{what}{plural} {shown}{more}"
+
+
 def as_array(X: Any) -> Any:
     """A torch tensor of any kind as an array; anything else as it is."""
     if not hasattr(X, "detach"):

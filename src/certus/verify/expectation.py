@@ -13,16 +13,17 @@ an exact sum, divided.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
 
 from certus.certificate import Claim, Status, Strength
-from certus.verify import data
+from certus.verify import data, deciding
 from certus.verify.data import Array
-from certus.verify.deciding import Number, U, gamma, proved, refuse_weights, verdict
-from certus.verify.mixture import LEAST, elbo_gap, repeated
+from certus.verify.deciding import Number, U, gamma, proved
+from certus.verify.mixture import ELBO, LEAST, elbo_gap, repeated
 from certus.verify.stating import Checked, Given
 
 OBJECTIVE = "mean over rows of log p(x | θ)"
@@ -58,7 +59,7 @@ class Expected(NamedTuple):
 def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Take one further step, compare ELBO and likelihood, repeat the fit if asked."""
     _, X, _, sample_weight, level, _ = given
-    refuse_weights(model, sample_weight)
+    deciding.refuse_weights(model, sample_weight)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         here = _expect(model, X, model.params_)
         gain = _gain_claim(model, stated, X, here)
@@ -74,7 +75,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
             claims.append(repeated(levels, end, OBJECTIVE, stated.exact))
     marks = _fingerprint(X, len(here.rows))
     if stated.exact:
-        return claims, verdict(claims, ("elbo", "monotone")), marks
+        return claims, deciding.verdict(claims, ("elbo", "monotone")), marks
     small = gain.value is not None and gain.value <= stated.tol + gain.allowance
     return claims, Status.SOLVED if small else Status.TOL_NOT_REACHED, marks
 
@@ -89,78 +90,61 @@ def _expect(model: Any, X: Any, params: Any) -> Expected:
         joint = np.asarray(model.log_joint(X, params), dtype=np.float64)
         rows = np.asarray(logsumexp(joint, axis=1))
         q = np.exp(joint - rows[:, None])
-    k = 1 if joint is None else joint.shape[1]
-    size = float(np.mean(np.abs(rows)))
-    mean = (
-        math.fsum(rows) / len(rows) if np.isfinite(rows).all() else float(rows.mean())
-    )
-    return Expected(q, rows, joint, Number(mean, gamma(k + 8) + 8 * U * size))
+    k, finite = 1 if joint is None else joint.shape[1], np.isfinite(rows).all()
+    mean = math.fsum(rows) / len(rows) if finite else float(rows.mean())
+    rounding = gamma(k + 8) + 8 * U * float(np.mean(np.abs(rows)))
+    return Expected(q, rows, joint, Number(mean, rounding))
 
 
 def _gain_claim(model: Any, stated: Statement, X: Any, here: Expected) -> Claim:
     after = _expect(model, X, model.m_step(X, here.q)).level
     change, off = after.value - here.level.value, after.rounding + here.level.rounding
-    tol, fix = stated.tol, stated.fix
-    gain = Number(abs(change), off) if math.isfinite(change) else Number(math.inf, 0.0)
-    verb = "LOWERS" if change < -off else "raises"
-    if verb == "LOWERS":
+    tol, fix, verb = stated.tol, stated.fix, "raises"
+    if change < -off:
+        verb = "LOWERS"
         fix = "see that m_step maximises E_q log p(x, z | θ): EM cannot go down"
-    side = "below" if gain.value <= tol else "above"
+    side = "below" if abs(change) <= tol else "above"
     told = f"one further EM step {verb} the mean log-likelihood {here.level.value:.6g} "
-    told += f"by {gain.value:.1e}, {side} {tol:.0e}"
+    told += f"by {abs(change):.1e}, {side} {tol:.0e}"
+    gain = Number(abs(change), off) if math.isfinite(change) else Number(math.inf)
     if not np.isfinite(here.rows).all():
-        gain, told = (
-            Number(math.inf, 0.0),
-            "the log-likelihood of some row is not finite",
-        )
+        gain, told = Number(math.inf), "the log-likelihood of some row is not finite"
         fix = "start where every row has a density, or mend the functions"
     claim = proved(
-        "step_gain",
-        gain,
-        tol,
-        told,
+        *("step_gain", gain, tol, told),
         objective=OBJECTIVE,
         theorem="one further step with the functions given; EM stands still at a fixed "
         "point",
         assumptions=() if stated.exact else ("the likelihood is as e_step says it is",),
         fix=fix,
     )
-    short = gain.value <= tol + off and verb == "raises"
-    words = {**vars(claim), "fix": "" if claim.met or short else fix}
-    if not stated.exact:
-        words |= {"strength": Strength.MEASURED, "met": None, "detail": told}
-        words["value"] = gain.value
-    return Claim(**words)
+    small = gain.value <= tol + off and verb == "raises"
+    claim = replace(claim, fix="" if claim.met or small else fix)
+    if stated.exact:
+        return claim
+    claim = replace(claim, strength=Strength.MEASURED, met=None)
+    return replace(claim, value=gain.value, detail=told)
 
 
 def _elbo_claim(model: Any, X: Any, here: Expected) -> Claim:
     """ELBO and likelihood of the user's E-step, against the joint density."""
     if here.joint is None:
-        return Claim(
-            "elbo",
-            Strength.REFUSED,
-            detail="without log_joint nothing tells whether e_step is the posterior",
-            fix="pass log_joint",
-        )
+        told = "without log_joint nothing tells whether e_step is the posterior"
+        return deciding.refused("elbo", told, "pass log_joint")
     q, said = here.q, here.rows
     if model.e_step is not None:
-        q, said = model.e_step(X, model.params_)
-        q, said = np.asarray(q, dtype=np.float64), np.asarray(said, dtype=float)
-    off = 4 * U * np.abs(here.rows)
-    found = elbo_gap(q, here.joint, here.rows, off)
+        q, said = (np.asarray(x, dtype=float) for x in model.e_step(X, model.params_))
+    found = elbo_gap(q, here.joint, here.rows, 4 * U * np.abs(here.rows))
     apart = math.inf
     if said.shape == here.rows.shape:
         apart = float(np.nan_to_num(np.abs(said - here.rows), nan=np.inf).max())
     return proved(
-        "elbo",
-        Number(max(found.value, apart), found.rounding),
-        POSTERIOR,
+        *("elbo", Number(max(found.value, apart), found.rounding), POSTERIOR),
         "after the E-step the lower bound equals the log-likelihood of every row",
         missed="e_step is not the posterior, or its log-likelihood not that of "
         "log_joint",
         objective="E_q log(p(x, z | θ)/q(z)) against log p(x | θ)",
-        theorem="log p(x) = ELBO(q) + KL(q ‖ p(z|x)): equality if and only if q is "
-        "the posterior",
+        theorem=ELBO,
         fix="pass e_step=None: it then follows from log_joint",
     )
 

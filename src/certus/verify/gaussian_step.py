@@ -8,15 +8,17 @@ Plain NumPy, block by block, by differences taken before they are squared.
 Rounding of L(θ), the mean of log p(x), for the numbers in θ as they are: with
 a = x − μ, y = aU, t = Σᵢ|aᵢ|‖Uᵢ‖ and γ = γ_{d+4} the quadratic form ‖y‖² is off by at
 most γ(2‖y‖t + ‖y‖² + γt²) (diagonals: γ‖y‖²), hence log π_k N(x) by some δ_k, and
-log p(x) by at most Σ_k r_k(e^δ_k − 1). Where a step leads is a choice, whose own
-rounding does not matter: L is taken at the point that came out.
+log p(x) by at most Σ_k r_k(e^δ_k − 1).
+
+The step is taken in float64, and θ⁺ is what comes out: rounding may lead it a little
+beside an exact step. L(θ⁺) is bounded there, for the numbers in θ⁺ as they are.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,13 +26,11 @@ from certus.verify.blocks import add_up, over_blocks
 from certus.verify.data import Array
 from certus.verify.deciding import Number, U, gamma
 
-T = TypeVar("T")
-
 EPS = float(np.finfo(np.float64).eps)
 #: Numbers handled at a time, so that they stay in cache.
 BLOCK = 1 << 15
-#: Covariances whose digits were lost by a mean that moved are summed again.
-LOSS = 1e-8
+#: Where a mean moved by so many deviations, squares are summed again about the new one.
+FAR = 1e3
 #: Shares below this add nothing that float64 would keep.
 NOTHING = 1e-30
 #: A component on fewer rows is left as it is.
@@ -62,16 +62,19 @@ class Rows(NamedTuple):
             + 8 * U * (self.joint.shape[1] + 1 + np.abs(self.levels))
         )
 
+    def sums(self) -> tuple[float, float, float]:
+        """Of log p(x), of their sizes, and of what they may be off."""
+        return self.levels.sum(), np.abs(self.levels).sum(), self.off.sum()
 
-def spread(values: Any, kind: str, k: int, d: int) -> Array:
+
+def shapes(k: int, d: int) -> dict[str, tuple[int, ...]]:
+    """Of scikit-learn's covariances, by their kind."""
+    return {"full": (k, d, d), "tied": (d, d), "diag": (k, d), "spherical": (k,)}
+
+
+def spread(values: Array, kind: str, k: int, d: int) -> Array:
     """scikit-learn's shapes as K matrices, or K rows of a diagonal."""
-    values = np.asarray(values, dtype=np.float64)
-    shapes = {"full": (k, d, d), "tied": (d, d), "diag": (k, d), "spherical": (k,)}
-    if values.shape != shapes[kind]:
-        raise ValueError(
-            f"the shape {values.shape} is not that of {kind} covariances, "
-            f"{shapes[kind]}"
-        )
+    values = np.asarray(values, dtype=np.float64).reshape(shapes(k, d)[kind])
     if kind == "tied":
         return np.broadcast_to(values, (k, d, d))
     return np.broadcast_to(values[:, None], (k, d)) if kind == "spherical" else values
@@ -92,72 +95,46 @@ def expect(block: Array, theta: Theta, hard: bool = False) -> Rows:
         log = math.log(weight) if weight > 0 else -math.inf
         joint[:, k] = -0.5 * square + (logs.sum() - 0.5 * d * math.log(2 * math.pi))
         joint[:, k] += log
-        rough = 8 * U * (np.abs(logs).sum() + d + (abs(log) if weight > 0 else 0.0))
-        errors[:, k] = 0.5 * g * square + g * rough / U + 2 * U * np.abs(joint[:, k])
+        rough = 8 * (np.abs(logs).sum() + d + (abs(log) if weight > 0 else 0.0))
+        errors[:, k] = g * (0.5 * square + rough) + 2 * U * np.abs(joint[:, k])
         if full:
             t = np.abs(away, out=away) @ np.linalg.norm(root, axis=1)
             errors[:, k] += g * t * (np.sqrt(square) + g * t)
     errors[joint == -np.inf] = 0.0
     top = joint.max(axis=1, keepdims=True)
     if hard:
-        shares = np.zeros_like(joint)
         at = np.arange(len(joint)), joint.argmax(axis=1)
+        shares = np.zeros_like(joint)
         shares[at] = 1.0
         return Rows(top[:, 0], shares, top, errors[at][:, None])
     shares = np.exp(joint - top)
     total = shares.sum(axis=1, keepdims=True)
-    shares /= total
-    return Rows((top + np.log(total))[:, 0], shares, joint, errors)
+    return Rows((top + np.log(total))[:, 0], shares / total, joint, errors)
 
 
-def _over_blocks(X: Array, work: Callable[[Array], T]) -> Iterator[T]:
-    """``work`` on blocks of the rows, in float64."""
-    rows = max(64, BLOCK // max(1, X.shape[1]))
-    n = X.shape[0]
-    return over_blocks(lambda part: work(np.asarray(X[part], dtype=float)), n, rows)
+def _over_rows(
+    X: Array, work: Callable[[Array], tuple[Any, ...]]
+) -> tuple[Number, list[Any]]:
+    """What ``work`` adds up to over blocks of rows, in float64.
 
-
-def _mean(found: Sequence[float], shape: tuple[int, ...]) -> Number:
-    """A mean over rows, from sums of levels, their sizes and their errors by block."""
-    levels, sizes, off = found
-    n, rows = shape[0], max(64, BLOCK // max(1, shape[1]))
-    return Number(levels / n, (off + gamma(rows + n // rows + 2) * sizes) / n)
+    The mean of log p(x), from the first three sums, and the others.
+    """
+    n, rows = len(X), max(64, BLOCK // max(1, X.shape[1]))
+    parts = over_blocks(lambda part: work(np.asarray(X[part], float)), n, rows)
+    levels, sizes, off, *more = add_up(parts)
+    return Number(levels / n, (off + gamma(rows + n // rows + 2) * sizes) / n), more
 
 
 def level_of(X: Array, theta: Theta, hard: bool) -> Number:
     """The mean log-likelihood, or that of rows with their best component."""
-
-    def look(block: Array) -> tuple[float, float, float]:
-        rows = expect(block, theta, hard)
-        return rows.levels.sum(), np.abs(rows.levels).sum(), rows.off.sum()
-
-    return _mean(add_up(_over_blocks(X, look)), X.shape)
+    return _over_rows(X, lambda block: expect(block, theta, hard).sums())[0]
 
 
 def take_step(
     X: Array, theta: Theta, kind: str, reg: float, hard: bool
 ) -> tuple[Number, Theta | None]:
     """L, and where one EM step leads; sums are taken again if a mean moved by far."""
-    level, sums = _sums(X, theta, hard, theta.means)
-    found = _maximum(sums, theta.means, kind, reg, theta)
-    sizes = np.where(sums[0] > DEAD, sums[0], np.inf)
-    shift = sums[1] / sizes[:, None]
-    far = np.inf
-    if found is not None:
-        how = "ki,kij->kj" if found.roots.ndim == 3 else "ki,ki->ki"
-        far = np.square(np.einsum(how, shift, found.roots)).sum(axis=1).max()
-    if not far * EPS * X.shape[1] < LOSS:
-        about = theta.means + shift
-        _, sums = _sums(X, theta, hard, about)
-        found = _maximum(sums, about, kind, reg, theta)
-    return level, found
-
-
-def _sums(
-    X: Array, theta: Theta, hard: bool, about: Array
-) -> tuple[Number, tuple[Array, Array, Array]]:
-    """L, and Σ r, Σ r(x − c), Σ r(x − c)(x − c)ᵀ (diagonals: squares)."""
-    k, d = theta.means.shape
+    (k, d), about = theta.means.shape, theta.means
     matrix = theta.roots.ndim == 3
 
     def look(block: Array) -> tuple[Any, ...]:
@@ -170,44 +147,43 @@ def _sums(
             first[j] = r @ away
             heavy = away * r[:, None]
             second[j] = heavy.T @ away if matrix else (heavy * away).sum(axis=0)
-        levels = rows.levels.sum(), np.abs(rows.levels).sum(), rows.off.sum()
-        return *levels, rows.shares.sum(axis=0), first, second
+        return *rows.sums(), rows.shares.sum(axis=0), first, second
 
-    *levels, sizes, first, second = add_up(_over_blocks(X, look))
-    return _mean(levels, X.shape), (sizes, first, second)
+    for _ in range(2):
+        level, sums = _over_rows(X, look)
+        found, far = _maximum(sums, about, theta, kind, reg)
+        if far < FAR:
+            break
+        about = about + sums[1] / np.where(sums[0] > DEAD, sums[0], np.inf)[:, None]
+    return level, found
 
 
 def _maximum(
-    sums: tuple[Array, Array, Array],
-    about: Array,
-    kind: str,
-    reg: float,
-    theta: Theta,
-) -> Theta | None:
-    """The M-step, or None if a covariance of it is singular."""
+    sums: list[Array], about: Array, theta: Theta, kind: str, reg: float
+) -> tuple[Theta | None, float]:
+    """The M-step, None if a covariance of it is singular, and how far means moved."""
     sizes, first, second = sums
-    roots, means = np.array(theta.roots), theta.means.copy()
-    spreads = np.zeros_like(second)
-    alive = np.flatnonzero(sizes > DEAD)
-    for j in alive:
-        shift = first[j] / sizes[j]
-        means[j] = about[j] + shift
-        square = np.outer(shift, shift) if second.ndim == 3 else shift**2
-        spreads[j] = second[j] / sizes[j] - square
+    alive, matrix = sizes > DEAD, second.ndim == 3
+    weights = np.where(alive, sizes, 0.0) / sizes[alive].sum()
+    N = np.where(alive, sizes, np.inf)[:, None]
+    shift = first / N
+    means = np.where(alive[:, None], about + shift, theta.means)
+    outer = np.einsum("ki,kj->kij" if matrix else "ki,ki->ki", shift, shift)
+    spreads = second / (N[:, None] if matrix else N) - outer
     if kind == "tied":
-        share = (sizes[alive] / sizes[alive].sum())[:, None, None]
-        spreads[:] = (share * spreads[alive]).sum(axis=0)
+        spreads[:] = np.tensordot(weights, spreads, 1)
     if kind == "spherical":
-        spreads[:] = spreads.mean(axis=1)[:, None]
-    for j in np.arange(len(sizes)) if kind == "tied" else alive:
-        root = root_of(
-            spreads[j] + reg * (np.eye(means.shape[1]) if second.ndim == 3 else 1)
-        )
+        spreads[:] = spreads.mean(axis=1, keepdims=True)
+    roots, far = np.array(theta.roots), 0.0
+    for j in np.flatnonzero(alive | (kind == "tied")):
+        root = root_of(spreads[j] + reg * (np.eye(len(shift[j])) if matrix else 1.0))
         if root is None:
-            return None
+            return None, math.inf
         roots[j] = root
-    weights = np.where(sizes > DEAD, sizes, 0.0)
-    return Theta(weights / weights.sum(), means, roots)
+        far = max(
+            far, float(np.linalg.norm(shift[j] @ root if matrix else shift[j] * root))
+        )
+    return Theta(weights, means, roots), far
 
 
 def root_of(sigma: Array) -> Array | None:

@@ -24,28 +24,13 @@ from scipy.special import xlogy
 
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import MixtureWitness
-from certus.verify import data
+from certus.verify import data, deciding
+from certus.verify import gaussian_step as em
 from certus.verify.covariance import eigen
 from certus.verify.data import Array
-from certus.verify.deciding import (
-    Number,
-    gamma,
-    proved,
-    refuse_weights,
-    replayed,
-    verdict,
-    wrong_count,
-)
-from certus.verify.gaussian_step import (
-    Theta,
-    expect,
-    level_of,
-    root_of,
-    spread,
-    take_step,
-)
+from certus.verify.deciding import Number, gamma, proved
 from certus.verify.kernel import reading
-from certus.verify.stating import Checked, Given
+from certus.verify.stating import Checked, Given, Refusal
 
 #: Rows asked for their responsibilities.
 ASKED = 2048
@@ -56,6 +41,10 @@ INVERSE, POSTERIOR = (1e-6, 1e-5), (1e-9, 1e-5)
 FLOOR, TINY = 2.0, 1e-12
 #: A drop of L, in nats, that is none; how near a run again must end; least tol.
 DROP, APART, LEAST = 1e-9, 1e-3, 1e-10
+_FORMULAS = {
+    False: "mean over rows of log Σ_k π_k N(x; μ_k, Σ_k)",
+    True: "mean over rows of max_k log(π_k N(x; μ_k, Σ_k))",
+}
 
 
 class Statement(NamedTuple):
@@ -70,9 +59,11 @@ class Statement(NamedTuple):
 
 
 def _read(model: Any) -> Statement:
+    kind = model.covariance_type
+    if kind not in em.shapes(1, 1):
+        raise Refusal(f"there are no covariances of type {kind!r}", "fit again")
     return Statement(
-        int(model.n_components),
-        str(model.covariance_type),
+        *(int(model.n_components), kind),
         getattr(model, "assignment", "soft") == "hard",
         float(model.tol) or LEAST,
         float(model.reg_covar),
@@ -83,182 +74,173 @@ def _read(model: Any) -> Statement:
 READERS = {"GaussianMixture": _read}
 
 
+class Parts(NamedTuple):
+    """The attributes of a mixture, covariances spread over its components."""
+
+    weights: Array
+    means: Array
+    covariances: Array
+    roots: Array
+    precisions: Array
+    single: int  # whether some of them are float32
+
+
 def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Check the parameters, take one step, ask for responsibilities."""
     witness, X, _, sample_weight, level, _ = given
-    refuse_weights(model, sample_weight)
+    deciding.refuse_weights(model, sample_weight)
     X = reading.as_matrix(X)
     if sparse.issparse(X):
         raise ValueError("X is sparse; pass a dense array to a Gaussian mixture.")
-    if np.ndim(model.means_) != 2 or X.shape[1] != model.means_.shape[1]:
-        raise ValueError(
-            f"X has {X.shape[1]} columns and the model was fitted on "
-            f"{np.shape(model.means_)[-1]}."
-        )
-    n, k = len(X), len(model.means_)
+    n, d = X.shape
+    k = len(data.fitted(model, "means_", (None, d)))
     marks = data.fingerprint(X, np.zeros(n), np.ones(n))
     if k != stated.n_components:
-        claims = [wrong_count("components", k, stated.n_components)]
+        claims = [deciding.wrong_count("components", k, stated.n_components)]
         return claims, Status.TOL_NOT_REACHED, marks
-    shaped = _shape_claim(model, stated.kind)
-    if not shaped.met:
-        return [_unformed(shaped, stated), shaped], Status.TOL_NOT_REACHED, marks
-    means = np.asarray(model.means_, dtype=np.float64)
-    roots = spread(model.precisions_cholesky_, stated.kind, *means.shape)
-    theta = Theta(np.asarray(model.weights_, dtype=np.float64), means, roots)
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+    kept, shapes = np.shape(model.covariances_), em.shapes(k, d)
+    if kept != shapes[stated.kind] and kept in shapes.values():
+        told = f"the covariances are not those of covariance_type={stated.kind!r}"
+        claims = [proved("parts", Number(1.0), 0.0, told, fix="fit again")]
+        return claims, Status.TOL_NOT_REACHED, marks
+    parts = _parts(model, stated.kind, k, d)
+    with np.errstate(all="ignore"):
+        shaped = _shape_claim(parts)
+        if not shaped.met:
+            told = (
+                f"no step can be taken from parameters that are none: {shaped.detail}"
+            )
+            lost = proved(
+                "step_gain", Number(math.inf), stated.tol, told, fix=shaped.fix
+            )
+            return [lost, shaped], Status.TOL_NOT_REACHED, marks
+        theta = em.Theta(parts.weights, parts.means, parts.roots)
         claims = [_gain_claim(X, theta, stated), _elbo_claim(model, X, theta), shaped]
-        claims.append(_collapse_claim(model, stated, n))
+        claims.append(_collapse_claim(parts, stated, n))
         if level == "full":
             claims.append(_monotone_claim(X, theta, stated, witness))
     # A component that collapsed is a remark on a sound fit.
-    return claims, verdict(claims, ("collapse", "monotone")), marks
+    return claims, deciding.verdict(claims, ("collapse", "monotone")), marks
+
+
+def _parts(model: Any, kind: str, k: int, d: int) -> Parts:
+    names = ("covariances_", "precisions_cholesky_", "precisions_")
+    found = [data.fitted(model, name, em.shapes(k, d)[kind]) for name in names]
+    sigma, roots, precisions = (em.spread(part, kind, k, d) for part in found)
+    weights = data.fitted(model, "weights_", (k,)).astype(float)
+    single = int(any(part.dtype == np.float32 for part in found[:2]))
+    means = np.asarray(model.means_, dtype=float)
+    return Parts(weights, means, sigma, roots, precisions, single)
 
 
 # -- the parameters ---------------------------------------------------------------
 
 
-def _is_single(values: Any) -> int:
-    return int(np.asarray(values).dtype == np.float32)
-
-
-def _shape_claim(model: Any, kind: str) -> Claim:
+def _shape_claim(parts: Parts) -> Claim:
     """Weights are shares, covariances positive definite, U and P their inverses."""
-    weights = np.asarray(model.weights_, dtype=np.float64)
-    single = max(map(_is_single, (model.covariances_, model.precisions_cholesky_)))
-    off = abs(float(weights.sum()) - 1.0)
-    problem, found = "", Number(math.inf, 0.0)
-    try:
-        found = _inverse_error(model, kind)
-    except (ValueError, np.linalg.LinAlgError) as error:
-        problem = str(error)
-    if not problem and (not (weights >= 0).all() or not off <= INVERSE[single]):
-        problem = f"the weights are no shares: they sum to {weights.sum():.6g}"
-        found = Number(math.inf, 0.0)
+    total, d = float(parts.weights.sum()), parts.means.shape[1]
+    s, u, p = (
+        part.reshape(-1, 1, 1) if part.ndim == 2 else part  # diagonals, one by one
+        for part in (parts.covariances, parts.roots, parts.precisions)
+    )
+    g, ut = gamma(2 * d + 4), u.transpose(0, 2, 1)
+    size, made = np.abs(ut) @ np.abs(s) @ np.abs(u), np.abs(u) @ np.abs(ut)
+    gap, back = np.abs(ut @ s @ u - np.eye(len(s[0]))), np.abs(u @ ut - p)
+    off = max(abs(total - 1.0), _largest(gap, size), _largest(back, made))
+    far = np.linalg.norm(gap + g * size, axis=(1, 2)).max() >= 0.5
+    shares = (parts.weights >= 0).all() and abs(total - 1) <= INVERSE[parts.single]
+    problems = {
+        "a mean is not finite": not np.isfinite(parts.means).all(),
+        "a covariance or its inverse is not finite": not np.isfinite(s + u + p).all(),
+        "a covariance is not positive definite": (_diagonals(s) <= 0).any(),
+        "the root of a precision has no positive diagonal": (_diagonals(u) <= 0).any(),
+        "the root of a precision is not triangular": np.tril(u, -1).any(),
+        "precisions are not the inverse covariances": far
+        and (gap / (size + 1)).max() > 100 * g,
+        "a covariance is too near to singular to be inverted": far,
+        f"the weights are no shares: they sum to {total:.6g}": not shares,
+    }
+    problem = next((text for text, bad in problems.items() if bad), "")
     return proved(
-        "parameters",
-        Number(float(np.max([found.value, off])), found.rounding),
-        INVERSE[single],
+        *("parameters", Number(math.inf) if problem else Number(off, g)),
+        INVERSE[parts.single],
         "weights sum to 1; covariances are positive definite, precisions their "
         "inverses",
-        missed=problem
-        or f"precisions are not the inverse covariances, by {found.value:.1e}",
+        missed=problem or f"precisions are not the inverse covariances, by {off:.1e}",
         theorem="|UᵀΣU − I|/|U|ᵀ|Σ||U| and |UUᵀ − P|/|U||U|ᵀ, entry by entry: exact "
         "for entries changed by that share",
         fix="refit, in float64, with standardised columns",
     )
 
 
-def _inverse_error(model: Any, kind: str) -> Number:
-    """How far U is from a root of the inverse covariances, and P from UUᵀ."""
-    k, d = np.shape(model.means_)
-    names = ("covariances_", "precisions_cholesky_", "precisions_")
-    parts = [spread(getattr(model, name), kind, k, d) for name in names]
-    if not np.isfinite(model.means_).all():
-        raise ValueError("a mean is not finite")
-    if not all(np.isfinite(part).all() for part in parts):
-        raise ValueError("a covariance or its inverse is not finite")
-    worst, g = 0.0, gamma(2 * d + 4)
-    for s, u, p in list(zip(*parts))[: 1 if kind == "tied" else k]:
-        if not ((s if s.ndim == 1 else np.diag(s)) > 0).all():
-            raise ValueError("a covariance is not positive definite")
-        if not ((u if u.ndim == 1 else np.diag(u)) > 0).all():
-            raise ValueError("the root of a precision has no positive diagonal")
-        if s.ndim == 1:
-            off = [np.abs(u * u * s - 1), np.abs(p / (u * u) - 1)]
-        else:
-            if np.tril(u, -1).any():
-                raise ValueError("the root of a precision is not triangular")
-            size, made = np.abs(u).T @ np.abs(s) @ np.abs(u), np.abs(u) @ np.abs(u).T
-            gap = np.abs(u.T @ s @ u - np.eye(d))
-            if not float(np.linalg.norm(gap + g * size)) < 0.5:
-                if float(np.max(gap / (size + 1))) > 100 * g:
-                    raise ValueError("precisions are not the inverse covariances")
-                raise ValueError("a covariance is too near to singular to be inverted")
-            size, made = (np.where(part > 0, part, 1.0) for part in (size, made))
-            off = [gap / size, np.abs(u @ u.T - p) / made]
-        worst = max(worst, float(np.max(off)))
-    return Number(worst, g)
+def _largest(gap: Array, size: Array) -> float:
+    return float((gap / np.where(size > 0, size, 1.0)).max())
 
 
-def _unformed(shaped: Claim, stated: Statement) -> Claim:
-    lost = f"no step can be taken from parameters that are none: {shaped.detail}"
-    gain = Number(math.inf, 0.0)
-    return proved("step_gain", gain, stated.tol, lost, fix=shaped.fix)
+def _diagonals(matrices: Array) -> Array:
+    return np.diagonal(matrices, axis1=1, axis2=2)
 
 
 # -- claims -----------------------------------------------------------------------
 
 
-def _objective(hard: bool) -> str:
-    if hard:
-        return "mean over rows of max_k log(π_k N(x; μ_k, Σ_k))"
-    return "mean over rows of log Σ_k π_k N(x; μ_k, Σ_k)"
-
-
-def _gain_claim(X: Array, theta: Theta, stated: Statement) -> Claim:
-    here, after = take_step(X, theta, stated.kind, stated.reg, stated.hard)
-    gain, fix, tol = Number(math.inf, 0.0), stated.fix, stated.tol
+def _gain_claim(X: Array, theta: em.Theta, stated: Statement) -> Claim:
+    tol, fix = stated.tol, stated.fix
+    here, after = em.take_step(X, theta, stated.kind, stated.reg, stated.hard)
+    gain = Number(math.inf)
+    told = "one further EM step ends in a singular covariance: the likelihood has no "
+    told += "upper bound here"
     if after is None:
-        missed = "one further EM step ends in a singular covariance: the likelihood "
-        missed += "has no upper bound here"
         fix = f"raise reg_covar (now {stated.reg:g}), lower n_components, or use fewer "
         fix += "covariances"
     else:
-        there = level_of(X, after, stated.hard)
-        gain = Number(abs(there.value - here.value), here.rounding + there.rounding)
-        missed = (
-            f"one further EM step changes the mean log-likelihood {here.value:.6g} by "
-            f"{gain.value:.1e}, above {tol:.0e}"
-        )
-        if math.isnan(gain.value):
-            gain = Number(math.inf, 0.0)
-            missed = "the log-likelihood is beyond float64's range"
+        there = em.level_of(X, after, stated.hard)
+        change = abs(there.value - here.value)
+        told = f"one further EM step changes the mean log-likelihood {here.value:.6g} "
+        told += f"by {change:.1e}, {'below' if change <= tol else 'above'} {tol:.0e}"
+        if math.isnan(change):
+            told = "the log-likelihood is beyond float64's range"
             fix = "standardise the columns"
+        else:
+            gain = Number(change, here.rounding + there.rounding)
     return proved(
-        "step_gain",
-        gain,
-        tol,
-        f"one further EM step changes the mean log-likelihood {here.value:.6g} by "
-        f"{gain.value:.1e}, below {tol:.0e}",
-        missed=missed,
-        objective=_objective(stated.hard),
-        theorem="an EM step taken here, in float64; EM stands still at θ if and only "
-        "if θ is a fixed point",
+        *("step_gain", gain, tol, told),
+        objective=_FORMULAS[stated.hard],
+        theorem="|L(θ⁺) − L(θ)|, the rounding of both bounded, for the θ⁺ that an EM "
+        "step in float64 comes to; exact EM stands still only at fixed points",
         fix=fix,
     )
 
 
-def _elbo_claim(model: Any, X: Array, theta: Theta) -> Claim:
+def _elbo_claim(model: Any, X: Array, theta: em.Theta) -> Claim:
     """Ask for responsibilities of some rows; their ELBO must be log p(x)."""
     n = X.shape[0]
     some = np.unique(np.linspace(0, n - 1, min(n, ASKED)).astype(int))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of names of columns that it misses
         q = np.asarray(model.predict_proba(X[some]))
-    target, q = POSTERIOR[_is_single(q)], q.astype(np.float64)
-    rows = expect(np.asarray(X[some], dtype=np.float64), theta)
-    found = elbo_gap(
-        q, rows.joint, rows.levels, rows.off + (rows.shares * rows.errors).sum(axis=1)
-    )
+    rows = em.expect(np.asarray(X[some], dtype=np.float64), theta)
+    off = rows.off + (rows.shares * rows.errors).sum(axis=1)
+    found = elbo_gap(q.astype(np.float64), rows.joint, rows.levels, off)
     which = f"{len(some):,} of {n:,} rows"
     return proved(
-        "elbo",
-        found,
-        target,
+        *("elbo", found, POSTERIOR[int(q.dtype == np.float32)]),
         f"the responsibilities sum to 1 and are the posterior, for {which}",
         missed=f"the responsibilities of some of {which} are not the posterior",
         objective="E_q log(π_z N(x; μ_z, Σ_z)/q(z)) against log p(x)",
-        theorem="log p(x) = ELBO(q) + KL(q ‖ p(z|x)): equality if and only if q is "
-        "the posterior",
+        theorem=ELBO,
         fix="centre and scale the columns (StandardScaler), or refit",
     )
+
+
+#: Why responsibilities whose ELBO is log p(x) are right.
+ELBO = "log p(x) = ELBO(q) + KL(q ‖ p(z|x)): equality if and only if q is the posterior"
 
 
 def elbo_gap(q: Array, joint: Array, levels: Array, off: Array) -> Number:
     """The largest |log p(x) − ELBO(q)| or |Σq − 1| of rows, ``off`` known so far."""
     if q.shape != joint.shape or not (q >= 0).all():
-        return Number(math.inf, 0.0)
+        return Number(math.inf)
     terms = np.where(q > 0, q * np.where(q > 0, joint, 0.0), 0.0)
     gap = np.abs(levels - (terms.sum(axis=1) - xlogy(q, q).sum(axis=1)))
     gap = np.maximum(gap, np.abs(q.sum(axis=1) - 1.0))
@@ -268,71 +250,57 @@ def elbo_gap(q: Array, joint: Array, levels: Array, off: Array) -> Number:
     return Number(value, float((gap + off).max()) - value if value < np.inf else 0.0)
 
 
-def _collapse_claim(model: Any, stated: Statement, n: int) -> Claim:
+def _collapse_claim(parts: Parts, stated: Statement, n: int) -> Claim:
     """Components whose variance is the regularisation, or that have no rows."""
-    k, d = np.shape(model.means_)
-    weights = np.asarray(model.weights_, dtype=np.float64)
-    means = np.asarray(model.means_, dtype=np.float64)
-    sigma = spread(model.covariances_, stated.kind, k, d)
-    variances = sigma if sigma.ndim == 2 else np.diagonal(sigma, axis1=1, axis2=2)
+    weights, means, sigma, *_ = parts
+    variances = sigma if sigma.ndim == 2 else _diagonals(sigma)
     overall = weights @ (variances + (means - weights @ means) ** 2)
     floor = max(FLOOR * stated.reg, TINY * float(overall.max()))
-    least = [float(s.min()) if s.ndim == 1 else _least(s) for s in sigma]
-    flat = [j for j in range(k) if not least[j] > floor]
-    empty = [j for j in range(k) if weights[j] * n < 0.5]
-    missed = f"{_names(empty)} less than half a row"
-    if not empty and flat:
-        missed = f"{_names(flat)} collapsed: a variance of {min(least):.1e} in some "
-        missed += f"direction, where reg_covar is {stated.reg:.0e}"
+    least = variances.min(axis=1)
+    if sigma.ndim == 3:
+        found = [eigen(each) for each in sigma]
+        least = np.array([values[-1] - off for values, _, off in found])
+    flat, empty = np.flatnonzero(~(least > floor)), np.flatnonzero(weights * n < 0.5)
+    which, told = empty, "less than half a row"
+    if not len(empty):
+        which, told = flat, f"collapsed: a variance of {least.min():.1e} in some "
+        told += f"direction, where reg_covar is {stated.reg:.0e}"
+    have = "has" if len(which) == 1 else "have"
     constant = np.flatnonzero(overall <= floor)
     fix = "lower n_components, raise reg_covar, use covariance_type='tied', or drop "
     fix += f"column {constant[0]}" if len(constant) else "copies of rows"
     return proved(
-        "collapse",
-        Number(float(len({*flat, *empty})), 0.0),
-        0.0,
+        *("collapse", Number(float(len({*flat, *empty}))), 0.0),
         "no component has shrunk to reg_covar or lost its rows",
-        missed=missed,
+        missed=f"{data.named('component', which)} {have} {told}",
         theorem="least eigenvalue of each covariance, less its rounding, and n·π_k",
         fix=fix,
     )
 
 
-def _least(sigma: Array) -> float:
-    values, _, off = eigen(sigma)
-    return float(values[-1]) - off
-
-
-def _names(which: list[int]) -> str:
-    if len(which) == 1:
-        return f"component {which[0]} has"
-    shown = ", ".join(str(j) for j in which[:5])
-    return f"components {shown}{' …' if len(which) > 5 else ''} have"
-
-
 def _monotone_claim(
-    X: Array, theta: Theta, stated: Statement, witness: MixtureWitness | None
+    X: Array, theta: em.Theta, stated: Statement, witness: MixtureWitness | None
 ) -> Claim:
     """Repeat the fit from the start it recorded, and find the largest drop."""
-    if witness is None or witness.means_ is None:
+    if witness is None or witness.means_ is None or witness.covariances_ is None:
         detail = "the fit recorded no start, so it cannot be repeated"
         return Claim("monotone", Strength.REFUSED, detail=detail)
     means = np.asarray(witness.means_, dtype=np.float64)
-    sigma = spread(witness.covariances_, stated.kind, *means.shape)
-    roots = [root for root in map(root_of, sigma) if root is not None]
+    sigma = em.spread(witness.covariances_, stated.kind, *means.shape)
+    roots = [root for root in map(em.root_of, sigma) if root is not None]
     if means.shape != theta.means.shape or len(roots) < len(means):
         raise ValueError("the recorded start is no mixture of this shape.")
-    now = Theta(np.asarray(witness.weights_, dtype=np.float64), means, np.stack(roots))
+    now = em.Theta(np.asarray(witness.weights_, float), means, np.stack(roots))
     levels: list[Number] = []
     for _ in range(int(witness.n_iter)):
-        level, after = take_step(X, now, stated.kind, stated.reg, stated.hard)
+        level, after = em.take_step(X, now, stated.kind, stated.reg, stated.hard)
         levels.append(level)
         if after is None:
             break
         now = after
-    levels.append(level_of(X, now, stated.hard))
-    end = level_of(X, theta, stated.hard).value
-    return repeated(levels, end, _objective(stated.hard), exact=stated.reg == 0)
+    levels.append(em.level_of(X, now, stated.hard))
+    end = em.level_of(X, theta, stated.hard).value
+    return repeated(levels, end, _FORMULAS[stated.hard], exact=stated.reg == 0)
 
 
 def repeated(levels: list[Number], end: float, objective: str, exact: bool) -> Claim:
@@ -342,25 +310,18 @@ def repeated(levels: list[Number], end: float, objective: str, exact: bool) -> C
     off, apart = 2 * max(level.rounding for level in levels), abs(values[-1] - end)
     told = f"{len(levels) - 1} steps repeated from the start, {values[0]:.6g} to "
     told += f"{values[-1]:.6g}: "
+    kept = f"{told}no step lowers it; the model is {apart:.1e} from where they end"
     fell = f"{told}largest drop {drop:.1e}"
+    if not exact:
+        told = fell if drop > off else kept
+        value = drop if drop > off else 0.0
+        words = {"objective": objective, "allowance": off}
+        return deciding.measured("monotone", value, told, **words)
     claim = proved(
-        "monotone",
-        Number(drop, off),
-        DROP,
-        f"{told}no step lowers it; the model is {apart:.1e} from where they end",
+        *("monotone", Number(drop, off), DROP, kept),
         missed=fell,
         objective=objective,
         theorem="L(θ⁺) ≥ ELBO(q, θ⁺) ≥ ELBO(q, θ) = L(θ), for an exact M-step",
         fix="see that the M-step maximises E_q log p(x, z | θ)",
     )
-    if exact:
-        return replayed(claim, apart, APART * (1 + abs(end)))
-    value = drop if drop > off else 0.0
-    return Claim(
-        "monotone",
-        Strength.MEASURED,
-        value,
-        objective=objective,
-        allowance=off,
-        detail=fell if value else claim.detail,
-    )
+    return deciding.replayed(claim, apart, APART * (1 + abs(end)))
