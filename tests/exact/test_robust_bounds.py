@@ -112,7 +112,7 @@ def test_norms_of_layers_are_never_below_those_of_their_matrices(name):
     layer = seeded(make)
     A, step = matrix(layer, shape), caught(layer, shape)
     # Both ways through the map give its matrix.
-    for steps in ((step,), (step, step._replace(weight=None, key=1))[:1]):
+    for steps in ((step,), (step, step._replace(weight=None))[:1]):
         np.testing.assert_allclose(written_out(steps, shape, 1 << 22), A, atol=1e-12)
     # The largest singular value, but for the slack.
     truth = np.linalg.norm(A, 2)

@@ -13,7 +13,7 @@ import numpy as np
 
 from certus.robust.target import Array, Differentiated, Linear, Target, two_columns
 from certus.threat import ThreatModel
-from certus.verify import Proof, prove_robust
+from certus.verify import Proof, prove_robust, unproved
 
 #: Rows that go through the network together.
 TOGETHER = 256
@@ -45,10 +45,9 @@ def prove(
     predicted : bool, default=False
         Whether the model predicts y for these rows.
     """
-    certified = np.zeros((len(radii), len(X)), dtype=bool)
     if not target.known:
         reason = "nothing is proved, as the model predicts by a method of its own"
-        return Proof(certified, reason, refused=True)
+        return unproved(reason, radii, X)
     if isinstance(target, Linear):
         rows, allowed = _flat(X, threat)
         network = target.network(X.dtype)
@@ -60,7 +59,7 @@ def prove(
         "layers"
     )
     reason += f" ({target.note})" if target.note else ""
-    return Proof(certified, reason, refused=True)
+    return unproved(reason, radii, X)
 
 
 def _flat(X: Array, threat: ThreatModel) -> tuple[Array, ThreatModel]:
@@ -128,9 +127,7 @@ def _network(
                 blocks.append(two_columns(function(rows)).double().numpy())
             outputs = np.concatenate(blocks)
     except Unknown as unknown:
-        reason = f"nothing is proved: {named(unknown)}"
-        certified = np.zeros((len(radii), len(X)), dtype=bool)
-        return Proof(certified, reason, refused=True)
+        return unproved(f"nothing is proved: {named(unknown)}", radii, X)
     return prove_robust(
         *(network, X, y, threat, radii),
         outputs=outputs,

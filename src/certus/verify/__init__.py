@@ -17,6 +17,7 @@ from certus.verify.robustness import (
     lipschitz_constant,
     prove_robust,
     refuted,
+    unproved,
 )
 from certus.verify.statistical import risk_claims
 
@@ -36,5 +37,6 @@ __all__ = [
     "same_data",
     "seen_in_fit",
     "union_claim",
+    "unproved",
     "unwrap",
 ]

@@ -23,6 +23,7 @@ from certus.verify.layers import (
     Map,
     Pool,
     lengths,
+    rounding,
     share,
     written_out,
 )
@@ -42,11 +43,8 @@ def box(threat: Any, X: Array, radius: float) -> tuple[Array, Array]:
     """The ends between which each entry may lie: of the cube, the box, and the row."""
     low = np.maximum(X - radius, np.asarray(threat.low, dtype=np.float64))
     high = np.minimum(X + radius, np.asarray(threat.high, dtype=np.float64))
-    low, high = np.minimum(low, X), np.maximum(high, X)
-    if threat.fixed is None:
-        return low, high
-    held = np.asarray(threat.fixed, dtype=bool)
-    return np.where(held, X, low), np.where(held, X, high)
+    held = False if threat.fixed is None else np.asarray(threat.fixed, dtype=bool)
+    return np.where(held, X, np.minimum(low, X)), np.where(held, X, np.maximum(high, X))
 
 
 class Interval(NamedTuple):
@@ -55,6 +53,15 @@ class Interval(NamedTuple):
     low: Array
     high: Array
     last: Any = None
+
+    @property
+    def size(self) -> Array:
+        """The largest magnitude of each entry."""
+        return np.maximum(np.abs(self.low), np.abs(self.high))
+
+    def widened(self, slack: Any) -> Interval:
+        """With as much more on both sides."""
+        return Interval(self.low - slack, self.high + slack)
 
 
 class Start(NamedTuple):
@@ -75,26 +82,19 @@ class Boxes:
         self.threat, self.precision, self.radius = threat, precision, threat.radius
         self.known: dict[Any, Any] = {}
 
-    def start(self, X: Array) -> Start:
-        """The allowed rows themselves."""
-        return Start(X)
-
     def linear(self, x: Any, step: Map) -> Any:
         """One map more; or centre and half-width, the latter through magnitudes."""
         if isinstance(x, Start):
             return x._replace(steps=(*x.steps, step))
-        if step.moves:
+        if not step.terms:
             return Interval(step.apply(x.low), step.apply(x.high))
-        centre, half = (x.low + x.high) / 2, (x.high - x.low) / 2
-        middle = step.apply(centre) + step.bias
-        size = step.bounding(np.abs(centre) + half) + step.heft
-        lost = share(self.precision, step.terms) * size
-        lost = lost + (step.terms + 3) * self.precision.tiny
-        # Beyond the largest number nothing is computed rightly.
-        lost = np.where(size <= self.precision.most, lost, math.inf)
-        wide = step.bounding(half) + lost
+        middle, half = (x.low + x.high) / 2, (x.high - x.low) / 2
+        size = step.bounding(np.abs(middle) + half) + step.heft
+        lost = rounding(self.precision, step, size)
+        middle = step.apply(middle) + step.bias
         last = None if step.weight is None else (middle, half, lost, step.weight)
-        return Interval(middle - wide, middle + wide, last)
+        found = Interval(middle, middle).widened(step.bounding(half) + lost)
+        return found._replace(last=last)
 
     def bend(self, x: Any, step: Function) -> Interval:
         """Both ends; where it turns within, its lowest value too."""
@@ -104,18 +104,16 @@ class Boxes:
         if step.lowest is not None:
             within = (x.low < step.lowest) & (x.high > step.lowest)
             low = np.where(within, step.apply(np.full_like(low, step.lowest)), low)
-        if not step.exact:
-            part = share(self.precision, 8)
-            slack = part * (1 + np.maximum(np.abs(low), np.abs(high))) + step.jump
-            low, high = low - slack, high + slack
         # What overflowed may be no number, and stays none.
-        whole = np.maximum(np.abs(x.low), np.abs(x.high)) < math.inf
-        return self._within(np.where(whole, low, -math.inf), high)
+        found = Interval(np.where(x.size < math.inf, low, -math.inf), high)
+        if not step.exact:
+            slack = share(self.precision, 8) * (1 + found.size) + step.jump
+            found = found.widened(slack)
+        return self._within(found)
 
-    def _within(self, low: Array, high: Array) -> Interval:
+    def _within(self, x: Interval) -> Interval:
         """Beyond the largest number nothing is computed rightly."""
-        held = np.maximum(np.abs(low), np.abs(high)) <= self.precision.most
-        return Interval(np.where(held, low, -math.inf), np.where(held, high, math.inf))
+        return x.widened(np.where(x.size <= self.precision.most, 0.0, math.inf))
 
     def pool(self, x: Any, step: Pool) -> Interval:
         """Maxima of both ends."""
@@ -126,50 +124,42 @@ class Boxes:
         """Sums of ends, or ends side by side."""
         found = [self.interval(part) for part in parts]
         if axis is None:
-            a, b = found
-            size = np.maximum(np.abs(a.low), np.abs(a.high))
-            size = size + np.maximum(np.abs(b.low), np.abs(b.high))
-            slack = share(self.precision, 1) * size
-            return self._within(a.low + b.low - slack, a.high + b.high + slack)
-        low, high = (
-            np.concatenate([part[end] for part in found], axis=axis) for end in (0, 1)
-        )
-        return Interval(low, high)
+            slack = share(self.precision, 1) * sum(part.size for part in found)
+            ends = (sum(part[end] for part in found) for end in (0, 1))
+            return self._within(Interval(*ends).widened(slack))
+        ends = (np.concatenate([part[end] for part in found], axis) for end in (0, 1))
+        return Interval(*ends)
 
     def interval(self, x: Any) -> Interval:
         """The bounds of both roads where the ball's can be written out."""
         if isinstance(x, Interval):
             return x
-        room, found = self.radius, self._through(x)
-        if self.threat.norm == math.inf or not x.steps:
-            return found
+        found = Interval(*box(self.threat, x.X, self.radius))
+        # The network rounds the rows themselves, too.
+        slack = share(self.precision, 0) * found.size + self.precision.tiny
+        found = found.widened(slack)
+        for step in x.steps:
+            found = self.linear(found, step)
         norms = self._norms(x)
         if norms is None:
             return found
-        middle, lost = centre(x, box(self.threat, x.X, room), self.precision)
-        wide = room * norms.reshape(middle.shape[1:]) + lost
+        ends = box(self.threat, x.X, self.radius)
+        middle, lost = centre(x, ends, self.precision)
+        ball = Interval(middle, middle)
+        ball = ball.widened(self.radius * norms.reshape(middle.shape[1:]) + lost)
         return Interval(
-            np.maximum(found.low, middle - wide), np.minimum(found.high, middle + wide)
+            np.maximum(found.low, ball.low), np.minimum(found.high, ball.high)
         )
 
-    def _through(self, x: Start) -> Interval:
-        """An interval of rows, as the network rounds them, through all maps."""
-        low, high = box(self.threat, x.X, self.radius)
-        slack = share(self.precision, 0) * np.maximum(np.abs(low), np.abs(high))
-        slack = slack + self.precision.tiny
-        found = Interval(low - slack, high + slack)
-        for step in x.steps:
-            found = self.linear(found, step)
-        return found
-
     def _norms(self, x: Start) -> Array | None:
-        """‖w‖_q of each output of the maps together."""
-        key = tuple(step.key for step in x.steps)
+        """‖w‖_q of each output of the maps together, where the ball is not the box."""
+        if self.threat.norm == math.inf or not x.steps:
+            return None
+        key = tuple(step.apply for step in x.steps)
         if key not in self.known:
             A = written_out(x.steps, x.X.shape[1:], WRITTEN_OUT)
             if A is not None:
-                A = free(self.threat, A)
-                A = lengths(A, dual(self.threat.norm)) * (1 + SLACK)
+                A = lengths(free(self.threat, A), dual(self.threat.norm)) * (1 + SLACK)
             self.known[key] = A
         return self.known[key]
 
@@ -185,13 +175,11 @@ def centre(
     x: Start, ends: tuple[Array, Array], precision: net.Precision
 ) -> tuple[Array, Array]:
     """The row itself through all maps, and what rounding hides between the ends."""
-    middle, far = x.X, np.maximum(np.abs(ends[0]), np.abs(ends[1]))
+    middle, far = x.X, Interval(*ends).size
     lost = share(precision, 0) * far + precision.tiny
     for step in x.steps:
         middle = step.apply(middle) + step.bias
-        far, lost = step.bounding(far + lost) + step.heft, step.bounding(lost)
-        if not step.moves:
-            lost = lost + share(precision, step.terms) * far
-            lost = lost + (step.terms + 3) * precision.tiny
+        far = step.bounding(far + lost) + step.heft
+        lost = step.bounding(lost) + rounding(precision, step, far)
     # Twice: as the network computes it, and as it is computed here.
-    return middle, np.where(far <= precision.most, 2 * lost, math.inf)
+    return middle, np.where(lost < math.inf, 2 * lost, math.inf)

@@ -40,15 +40,12 @@ class Map(NamedTuple):
     bias: Any = 0.0
     #: What rounding of the bias is measured by.
     heft: Any = 0.0
-    #: Products in each sum.
-    terms: int = 1
+    #: Products in each sum; 0 where entries only move, without any rounding.
+    terms: int = 0
     #: The matrix, where it is one.
     weight: Array | None = None
-    #: One factor for each entry; or no rounding at all, as entries only move.
+    #: Whether an entry is a multiple of one entry.
     diagonal: bool = False
-    moves: bool = False
-    #: The step of the network, by which what is computed once is found again.
-    key: int = 0
 
 
 class Function(NamedTuple):
@@ -84,9 +81,21 @@ def share(precision: net.Precision, terms: int) -> float:
     return lost / (1 - lost)
 
 
+def rounding(precision: net.Precision, step: Map, size: Any, entries: float = 1) -> Any:
+    """What sums of terms of a size lose, for so many entries of a row.
+
+    Beyond the largest number nothing is computed rightly.
+    """
+    if not step.terms:
+        return 0.0 * size
+    lost = share(precision, step.terms) * size
+    lost = lost + (step.terms + 3) * precision.tiny * entries
+    return np.where(size <= precision.most, lost, math.inf)
+
+
 def operations(network: net.Network) -> list[Any]:
     """Each step as a map, a function, a pool or branches."""
-    return [KINDS[type(s.layer)](s.layer, i) for i, s in enumerate(network.steps)]
+    return [KINDS[type(step.layer)](step.layer) for step in network.steps]
 
 
 def _float(values: Any) -> Array:
@@ -96,68 +105,59 @@ def _float(values: Any) -> Array:
     return found
 
 
-def _heft(layer: Any) -> Array:
-    return np.abs(_float(layer.bias if layer.heft is None else layer.heft))
+def _bias(layer: Any) -> tuple[Array, Array]:
+    """The bias of a layer, and what its rounding is measured by."""
+    bias = _float(layer.bias)
+    return bias, np.abs(bias if layer.heft is None else _float(layer.heft))
 
 
-def _dense(layer: net.Dense, key: int) -> Map:
-    W, bias = _float(layer.weight), _float(layer.bias)
-    size, heft = np.abs(W), _heft(layer)
+def _dense(layer: net.Dense) -> Map:
+    W = _float(layer.weight)
+    size = np.abs(W)
     return Map(
         lambda v: v @ W.T,
         lambda v: v @ size.T,
         lambda g, _: g @ W,
-        float(size.sum(axis=0).max(initial=0.0)),
-        float(size.sum(axis=1).max(initial=0.0)),
-        bias,
-        heft,
+        *(float(size.sum(axis=axis).max(initial=0.0)) for axis in (0, 1)),
+        *_bias(layer),
         terms=W.shape[1],
         weight=W,
-        key=key,
     )
 
 
-def _convolution(layer: net.Convolution, key: int) -> Map:
+def _convolution(layer: net.Convolution) -> Map:
     W, groups = _float(layer.weight), layer.groups
-    height, width = W.shape[2:]
-    # Each input entry meets each kernel entry at most once: zeros around it only drop
-    # terms, so that these sums bound the columns and the rows of the operator.
     by_group = W.reshape(groups, -1, *W.shape[1:])
-    size = np.abs(by_group)
-    places = [(i, j) for i in range(height) for j in range(width)]
+    size, padding = np.abs(by_group), ((0, 0), (0, 0), *layer.padding)
 
-    def counts(shape: tuple[int, ...]) -> list[int]:
-        return [
-            (n + sum(pad) - d * (k - 1) - 1) // s + 1
-            for n, pad, d, k, s in zip(
-                *(shape, layer.padding, layer.dilation, W.shape[2:], layer.stride)
-            )
+    def windows(shape: tuple[int, ...]) -> tuple[list[int], dict[Any, Any]]:
+        """How many outputs there are; what each kernel entry meets of padded rows."""
+        sides = list(zip(shape[2:], W.shape[2:], layer.dilation, layer.stride))
+        counts = [(n - d * (k - 1) - 1) // s + 1 for n, k, d, s in sides]
+        slices = [
+            [slice(i * d, i * d + (count - 1) * s + 1, s) for i in range(k)]
+            for count, (_, k, d, s) in zip(counts, sides)
         ]
-
-    def windows(count: list[int], place: tuple[int, int]) -> tuple[Any, ...]:
-        ends = zip(count, place, layer.dilation, layer.stride)
-        return (..., *(slice(p * d, p * d + (n - 1) * s + 1, s) for n, p, d, s in ends))
+        places = np.ndindex(*W.shape[2:])
+        return counts, {(i, j): (..., slices[0][i], slices[1][j]) for i, j in places}
 
     def forward(v: Array, K: Array) -> Array:
-        count = counts(v.shape[2:])
-        v = np.pad(v, ((0, 0), (0, 0), *layer.padding))
-        out = np.zeros((len(v), groups, K.shape[1], math.prod(count)))
-        for i, j in places:
-            part = v[windows(count, (i, j))]
-            part = part.reshape(len(v), groups, K.shape[2], -1)
-            out += K[:, :, :, i, j] @ part
-        return out.reshape(len(v), -1, *count)
+        v = np.pad(v, padding)
+        counts, met = windows(v.shape)
+        out = np.zeros((len(v), groups, K.shape[1], math.prod(counts)))
+        for (i, j), at in met.items():
+            out += K[..., i, j] @ v[at].reshape(len(v), groups, K.shape[2], -1)
+        return out.reshape(len(v), -1, *counts)
 
     def back(g: Array, shape: tuple[int, ...]) -> Array:
-        count = counts(shape[1:])
-        sides = [n + sum(pad) for n, pad in zip(shape[1:], layer.padding)]
-        out = np.zeros((len(g), groups * W.shape[1], *sides))
+        out = np.pad(np.zeros((len(g), *shape)), padding)
+        counts, met = windows(out.shape)
         g = g.reshape(len(g), groups, by_group.shape[1], -1)
-        for i, j in places:
-            part = by_group[:, :, :, i, j].swapaxes(1, 2) @ g
-            out[windows(count, (i, j))] += part.reshape(len(g), -1, *count)
-        (top, under), (left, right) = layer.padding
-        return out[:, :, top : sides[0] - under, left : sides[1] - right]
+        for (i, j), at in met.items():
+            part = by_group[..., i, j].swapaxes(1, 2) @ g
+            out[at] += part.reshape(len(g), -1, *counts)
+        (top, _), (left, _) = layer.padding
+        return out[:, :, top : top + shape[1], left : left + shape[2]]
 
     bias = _float(layer.bias)
     bias = bias[:, None, None] if bias.ndim else bias
@@ -165,34 +165,29 @@ def _convolution(layer: net.Convolution, key: int) -> Map:
         lambda v: forward(v, by_group),
         lambda v: forward(v, size),
         back,
-        float(size.sum(axis=(1, 3, 4)).max()),
-        float(size.sum(axis=(2, 3, 4)).max()),
-        bias,
-        np.abs(bias),
-        terms=math.prod(W.shape[1:]),
-        key=key,
+        # Each input entry meets each kernel entry at most once: zeros around it only
+        # drop terms, so that these sums bound the columns and the rows of the operator.
+        *(float(size.sum(axis=(side, 3, 4)).max()) for side in (1, 2)),
+        *(bias, np.abs(bias), math.prod(W.shape[1:])),
     )
 
 
-def _scaling(layer: net.Scaling, key: int) -> Map:
-    c, bias = _float(layer.factor), _float(layer.bias)
-    most, times = float(np.abs(c).max()), layer.terms
+def _scaling(layer: net.Scaling) -> Map:
+    c = _float(layer.factor)
+    most = float(np.abs(c).max())
     return Map(
         lambda v: v * c,
         lambda v: v * np.abs(c),
         lambda g, _: g * c,
-        most,
-        most,
-        bias,
-        _heft(layer),
-        times,
+        *(most, most),
+        *_bias(layer),
+        terms=layer.terms,
         diagonal=True,
-        key=key,
     )
 
 
-def _mean_pool(layer: net.MeanPool, key: int) -> Map:
-    R, C, by = _float(layer.rows), _float(layer.columns), _float(layer.divisor)
+def _mean_pool(layer: net.MeanPool) -> Map:
+    R, C, by = (_float(part) for part in layer)
     high, wide, size = np.abs(R), np.abs(C), np.abs(by)
     if not (size > 0).all():
         raise Unbounded("a mean with a divisor of zero has no known bound")
@@ -205,21 +200,19 @@ def _mean_pool(layer: net.MeanPool, key: int) -> Map:
         float(meets.max()),
         float((counts / size).max()),
         terms=int(counts.max()) + 1,
-        key=key,
     )
 
 
-def _moved(layer: net.Moved, key: int) -> Map:
-    index, taken = np.ravel(layer.places), np.ravel(layer.places) >= 0
+def _moved(layer: net.Moved) -> Map:
+    index = np.ravel(layer.places)
+    taken = index >= 0
     kept = index[taken]
     if len(np.unique(kept)) < len(kept):
         raise Unbounded("a step that repeats entries has no known bound")
-    still = np.array_equal(index, np.arange(len(index)))
 
     def apply(v: Array) -> Array:
-        flat = v.reshape(len(v), -1)
-        if not (still and flat.shape[1] == len(index)):
-            flat = np.where(taken, flat[:, np.where(taken, index, 0)], 0.0)
+        flat = np.zeros((len(v), len(index)))
+        flat[:, taken] = v.reshape(len(v), -1)[:, kept]
         return flat.reshape(len(v), *layer.shape)
 
     def back(g: Array, shape: tuple[int, ...]) -> Array:
@@ -227,35 +220,20 @@ def _moved(layer: net.Moved, key: int) -> Map:
         out[:, kept] = g.reshape(len(g), -1)[:, taken]
         return out.reshape(len(g), *shape)
 
-    return Map(apply, apply, back, 1.0, 1.0, moves=True, key=key)
+    return Map(apply, apply, back, 1.0, 1.0, diagonal=True)
 
 
-def _max_pool(layer: net.MaxPool, _: int) -> Pool:
-    def along(v: Array, index: Array, axis: int) -> Array:
-        last = np.moveaxis(v, axis, -1)
-        outside = np.full((*last.shape[:-1], 1), -np.inf)  # where −1 points to
-        found = np.concatenate([last, outside], axis=-1)[..., index[:, 0]]
-        for k in range(1, index.shape[1]):
-            more = np.concatenate([last, outside], axis=-1)[..., index[:, k]]
-            found = np.maximum(found, more)
-        return np.moveaxis(found, -1, axis)
+def _max_pool(layer: net.MaxPool) -> Pool:
+    def along(v: Array, index: Array) -> Array:
+        outside = np.full((*v.shape[:-1], 1), -np.inf)  # where −1 points to
+        return np.concatenate([v, outside], axis=-1)[..., index].max(axis=-1)
 
-    overlap = math.prod(
-        int(np.bincount(np.ravel(index)[np.ravel(index) >= 0]).max()) for index in layer
-    )
-    return Pool(
-        lambda v: along(along(v, layer.columns, -1), layer.rows, -2), max(overlap, 1)
-    )
+    def apply(v: Array) -> Array:
+        across = along(v, layer.columns).swapaxes(-1, -2)
+        return along(across, layer.rows).swapaxes(-1, -2)
 
-
-def _leaky(a: float) -> Function:
-    return Function(lambda v: np.where(v > 0, v, a * v), max(1.0, a))
-
-
-def _elu(a: float) -> Function:
-    return Function(
-        lambda v: np.where(v > 0, v, a * np.expm1(np.minimum(v, 0))), max(1.0, a)
-    )
+    overlaps = (np.bincount(index[index >= 0]).max() for index in layer)
+    return Pool(apply, math.prod(map(int, overlaps)))
 
 
 def _softplus(beta: float, threshold: float) -> Function:
@@ -263,8 +241,7 @@ def _softplus(beta: float, threshold: float) -> Function:
         far = beta * v > threshold
         return np.where(far, v, np.logaddexp(0.0, np.where(far, 0.0, beta * v)) / beta)
 
-    jump = math.log1p(math.exp(-threshold)) / beta
-    return Function(apply, 1.0, jump=jump)
+    return Function(apply, 1.0, jump=math.log1p(math.exp(-threshold)) / beta)
 
 
 #: Functions of one entry by name; their constants are not negative but for limits.
@@ -275,15 +252,17 @@ BENDS: dict[str, Callable[..., Function]] = {
     "tanh": lambda: Function(np.tanh, 1.0),
     "sigmoid": lambda: Function(expit, 0.25),
     "clamp": lambda low, high: Function(lambda v: np.clip(v, low, high), 1.0),
-    "leaky_relu": _leaky,
-    "elu": _elu,
+    "leaky_relu": lambda a: Function(lambda v: np.where(v > 0, v, a * v), max(1.0, a)),
+    "elu": lambda a: Function(
+        lambda v: np.where(v > 0, v, a * np.expm1(np.minimum(v, 0))), max(1.0, a)
+    ),
     "softplus": _softplus,
     "gelu": lambda: Function(lambda v: v * ndtr(v), 1.129, -0.7517915246935645),
     "silu": lambda: Function(lambda v: v * expit(v), 1.1, -1.2784645427610738),
 }
 
 
-def _bend(layer: net.Bend, _: int) -> Function:
+def _bend(layer: net.Bend) -> Function:
     if layer.name not in BENDS:
         raise Unbounded(f"{layer.name} has no known bound")
     if layer.name != "clamp" and not all(c >= 0 for c in layer.constants):
@@ -292,7 +271,7 @@ def _bend(layer: net.Bend, _: int) -> Function:
 
 
 #: By the kind of layer.
-KINDS: dict[type, Callable[[Any, int], Any]] = {
+KINDS: dict[type, Callable[[Any], Any]] = {
     net.Dense: _dense,
     net.Convolution: _convolution,
     net.Scaling: _scaling,
@@ -300,21 +279,21 @@ KINDS: dict[type, Callable[[Any, int], Any]] = {
     net.Moved: _moved,
     net.MaxPool: _max_pool,
     net.Bend: _bend,
-    net.Sum: lambda layer, _: Branches(None),
-    net.Joined: lambda layer, _: Branches(layer.axis),
+    net.Sum: lambda layer: Branches(None),
+    net.Joined: lambda layer: Branches(layer.axis),
 }
 
 
 def walk(network: net.Network, kinds: list[Any], start: Any, domain: Any) -> Any:
     """A set of rows through all steps; what no later step needs is let go."""
-    states: list[Any] = [start]
+    after = {Map: domain.linear, Function: domain.bend, Pool: domain.pool}
     last = {j: i for i, step in enumerate(network.steps) for j in step.inputs}
+    states: list[Any] = [start]
     for i, (step, kind) in enumerate(zip(network.steps, kinds)):
         given = [states[j] for j in step.inputs]
         if isinstance(kind, Branches):
             states.append(domain.branches(given, kind.axis))
         else:
-            after = {Map: domain.linear, Function: domain.bend, Pool: domain.pool}
             states.append(after[type(kind)](given[0], kind))
         for j in step.inputs:
             states[j] = states[j] if last[j] > i else None
@@ -331,14 +310,9 @@ def lengths(V: Array, p: float) -> Array:
     return safe * np.linalg.norm(flat / safe[:, None], ord=p, axis=1) * (1 + SLACK)
 
 
-def magnitude_norm(step: Map, p: float) -> float:
-    """An upper bound of the norm from lp to lp of the map with |weights|.
-
-    ‖A‖₁^{1/p}‖A‖_∞^{1−1/p} (Riesz and Thorin).
-    """
-    if p == math.inf:
-        return step.norm_inf * (1 + SLACK)
-    return float(step.norm_1 ** (1 / p) * step.norm_inf ** (1 - 1 / p)) * (1 + SLACK)
+def between(columns: float, rows: float, p: float) -> float:
+    """At least ‖A‖ from lp to lp, by ‖A‖₁ and ‖A‖_∞ of |A| (Riesz and Thorin)."""
+    return float(columns ** (1 / p) * rows ** (1 - 1 / p)) * (1 + SLACK)
 
 
 def operator_norm(step: Map, p: float, shape: tuple[int, ...], most: int) -> float:
@@ -347,58 +321,46 @@ def operator_norm(step: Map, p: float, shape: tuple[int, ...], most: int) -> flo
     For p = 2 the largest singular value where the matrix is small enough to be written
     out; else, and for other p, between those of l1 and l∞.
     """
-    between = magnitude_norm(step, p)
-    if p != 2 or step.diagonal or step.moves:
-        return between
+    bound = between(step.norm_1, step.norm_inf, p)
+    if p != 2 or step.diagonal:
+        return bound
     A = written_out((step,), shape, most) if step.weight is None else step.weight
-    if A is None or A.size > most:
-        return between
-    return min(between, matrix_norm(A, p))
+    return bound if A is None or A.size > most else min(bound, matrix_norm(A, p))
 
 
 def matrix_norm(A: Array, p: float) -> float:
     """The norm of a matrix from lp to lp; an upper bound for p other than 1, 2, ∞."""
-    if not A.size:
-        return 0.0
-    if p == 2:
+    if p == 2 and A.size:
         return float(np.linalg.norm(A, 2)) * (1 + SLACK)
-    columns, rows = (float(np.abs(A).sum(axis=axis).max()) for axis in (0, 1))
-    if p == math.inf:
-        return rows * (1 + SLACK)
-    return float(columns ** (1 / p) * rows ** (1 - 1 / p)) * (1 + SLACK)
+    sums = (float(np.abs(A).sum(axis=axis).max(initial=0.0)) for axis in (0, 1))
+    return between(*sums, p)
 
 
 def written_out(
     steps: tuple[Map, ...], shape: tuple[int, ...], most: int
 ) -> Array | None:
     """The matrix (outputs, inputs) of linear maps, unless it has too many entries."""
+    if len(steps) == 1 and len(shape) == 1 and steps[0].weight is not None:
+        return steps[0].weight
     shapes, one = [shape], np.zeros((1, *shape))
     for step in steps:
         one = step.apply(one)
         shapes.append(one.shape[1:])
-    inputs, outputs = (math.prod(side) for side in (shape, shapes[-1]))
+    inputs, outputs = math.prod(shape), one.size
     if inputs * outputs > most:
         return None
-    if len(steps) == 1 and len(shape) == 1 and steps[0].weight is not None:
-        return steps[0].weight
-
-    def forth(v: Array) -> Array:
-        for step in steps:
-            v = step.apply(v)
-        return v
-
-    def back(v: Array) -> Array:
-        for step, before in zip(reversed(steps), reversed(shapes[:-1])):
-            v = step.back(v, before)
-        return v
-
     # The shorter side in unit rows: forwards for inputs, backwards for outputs.
-    fewer, longer = min(inputs, outputs), max(inputs, outputs)
-    through, side = (forth, shape) if inputs <= outputs else (back, shapes[-1])
-    A, together = np.empty((fewer, longer)), max(1, TOGETHER // longer)
+    forwards, fewer = inputs <= outputs, min(inputs, outputs)
+    together, parts = max(1, TOGETHER // max(inputs, outputs)), []
     for start in range(0, fewer, together):
-        unit = np.eye(min(together, fewer - start), fewer, start)
-        A[start : start + len(unit)] = through(unit.reshape(-1, *side)).reshape(
-            len(unit), -1
-        )
-    return A.T if inputs <= outputs else A
+        v = np.eye(min(together, fewer - start), fewer, start)
+        v = v.reshape(-1, *shapes[0 if forwards else -1])
+        if forwards:
+            for step in steps:
+                v = step.apply(v)
+        else:
+            for step, before in zip(steps[::-1], shapes[-2::-1]):
+                v = step.back(v, before)
+        parts.append(v.reshape(len(v), -1))
+    A = np.concatenate(parts)
+    return A.T if forwards else A

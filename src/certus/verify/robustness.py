@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,15 +34,6 @@ from certus.verify.layers import (
 )
 from certus.verify.reach import Lipschitz, as_matrix
 
-__all__ = [
-    "Proof",
-    "accuracy_claim",
-    "among",
-    "lipschitz_constant",
-    "prove_robust",
-    "refuted",
-]
-
 #: Rows that go through the bounds together.
 TOGETHER = 256
 _EXACT = "exact, as the model is linear"
@@ -57,6 +49,20 @@ class Proof(NamedTuple):
     method: str
     refused: bool = False
     complete: bool = True
+
+
+def unproved(reason: str, radii: Sequence[float], X: Any) -> Proof:
+    """No proof for any of the rows, and why.
+
+    Parameters
+    ----------
+    reason : str
+        A sentence, in place of how it was proved.
+    radii, X
+        As in :func:`prove_robust`.
+    """
+    nothing = np.zeros((len(radii), len(X)), dtype=bool)
+    return Proof(nothing, reason, refused=True)
 
 
 def prove_robust(
@@ -103,56 +109,53 @@ def prove_robust(
     ([[True, False]], 'exact, as the model is linear')
     """
     X, y = np.asarray(X, dtype=np.float64), np.asarray(y)
-    certified = np.zeros((len(radii), len(X)), dtype=bool)
     try:
         with np.errstate(all="ignore"):
-            pass_ = _Pass(network, X, y, threat, radii, outputs, predicted)
-            return pass_.run(certified, deadline)
+            rows = _Pass(network, X, y, threat, radii, outputs, predicted)
+            return rows.run(deadline)
     except Unbounded as reason:
-        why = f"nothing is proved: {reason}"
-        return Proof(np.zeros_like(certified), why, refused=True)
+        return unproved(f"nothing is proved: {reason}", radii, X)
 
 
+@dataclass
 class _Pass:
     """The proofs of one network: what is computed once for all rows and radii."""
 
-    def __init__(
-        self,
-        network: net.Network,
-        X: Array,
-        y: Array,
-        threat: Any,
-        radii: Sequence[float],
-        outputs: Any,
-        predicted: bool,
-    ) -> None:
-        self.network, self.X, self.y, self.threat = network, X, y, threat
-        self.radii, self.outputs, self.predicted = radii, outputs, predicted
-        self.kinds, self.q = operations(network), dual(threat.norm)
-        self.reach = Lipschitz(threat.norm, radii[-1], network.precision)
-        self.boxes = Boxes(threat, network.precision)
+    network: net.Network
+    X: Array
+    y: Array
+    threat: Any
+    radii: Sequence[float]
+    outputs: Any
+    predicted: bool
 
-    def run(self, certified: Array, deadline: float) -> Proof:
+    def __post_init__(self) -> None:
+        precision, norm = self.network.precision, self.threat.norm
+        self.kinds = operations(self.network)
+        self.reach = Lipschitz(norm, self.radii[-1], precision)
+        self.boxes = Boxes(self.threat, precision)
+
+    def run(self, deadline: float) -> Proof:
         """All blocks of rows, by the road that the network admits."""
         count = len(self.X) if self.outputs is None else len(self.outputs)
-        matrix = self._matrix()
-        method = _LIPSCHITZ if matrix is None else _EXACT
+        certified = np.zeros((len(self.radii), len(self.X)), dtype=bool)
+        A, off = self._matrix()
+        method = _LIPSCHITZ if A is None else _EXACT
         for start in range(0, count, TOGETHER):
             if time.perf_counter() > deadline:
                 return Proof(certified, method, complete=False)
             at = np.arange(start, min(start + TOGETHER, count))
-            if matrix is None:
+            if A is None:
                 certified[:, at] = self._radii(at) >= np.array(self.radii)[:, None]
             else:
-                certified[:, at] = self._exact(at, *matrix)
+                certified[:, at] = self._exact(at, A, off)
         complete = count == len(self.X)
-        if matrix is not None:
-            return Proof(certified, method, complete=complete)
-        before = certified[-1].sum()
-        complete &= self._bisected(certified[:, :count], deadline)
-        more = certified[-1].sum() - before
-        method = _INTERVALS if more > before else _LIPSCHITZ
-        return Proof(certified, method, complete=bool(complete))
+        if A is None:
+            before = certified[-1].sum()
+            complete &= self._bisected(certified[:, :count], deadline)
+            more = certified[-1].sum() - before
+            method = _INTERVALS if more > before else _LIPSCHITZ
+        return Proof(certified, method, complete=complete)
 
     # -- Lipschitz constants ----------------------------------------------------------
 
@@ -160,25 +163,23 @@ class _Pass:
         """Up to which radius no change alters the class of each row; −1 if none is.
 
         Over a ball of radius r the margin over class j is z_y − z_j − r·L_yj at least,
-        and what is computed is off by no more than rounding can add.
+        and what is computed is off by no more than rounding can add within the largest.
         """
         network, y = self.network, self.y[at]
         out = walk(network, self.kinds, self.reach.start(self.X[at]), self.reach)
-        z, error, growth = out.values, out.error, out.growth
+        z, error = out.values, out.error
         # The network's own rounding, and that of the centre, computed here in float64.
         twice = 2 * (1 + 2.0**-51 / network.precision.unit)
         if not network.hidden:
             self._agreeing(at, z, (twice * error)[:, None])
         if network.ranked or network.hidden:
-            part, (size, slope) = share(network.precision, 8), self.reach.sizes(out)
-            error, growth = error + part * (1 + size), growth + part * slope
-        own = np.take_along_axis(z, y[:, None], axis=1)
+            error = error + share(network.precision, 8) * (1 + self.reach.size(out))
+        own = _own(z, y)
         lost = (twice * error)[:, None] + 2.0**-50 * (np.abs(own) + np.abs(z))
         margins = own - z - lost
         self._predicting(own - z + lost)
-        L = self.reach.differences(out, self.q)[y]
-        radii = margins / ((L + 2 * growth) * (1 + SLACK))
-        radii = np.where(margins > 0, radii, -1.0)
+        L = _but_own(self.reach.differences(out, dual(self.threat.norm))[y], y)
+        radii = np.where(margins > 0, margins / (L * (1 + SLACK)), -1.0)
         return _but_own(np.where(np.isnan(radii), -1.0, radii), y).min(axis=1)
 
     def _agreeing(self, at: Array, z: Array, lost: Array) -> None:
@@ -199,22 +200,19 @@ class _Pass:
 
     def _margins(self, at: Array, radius: float) -> Array:
         """Lower bounds of z_y − z_j by intervals; the last layer in one step."""
-        y, own = self.y[at], self.y[at][:, None]
+        y, precision = self.y[at], self.network.precision
         self.boxes.radius = radius
         out = walk(self.network, self.kinds, Start(self.X[at]), self.boxes)
         out = self.boxes.interval(out)
-        most = np.maximum(np.abs(out.low), np.abs(out.high))
-        ranked = self.network.ranked or self.network.hidden
-        slack = (share(self.network.precision, 8) if ranked else 0.0) * (1 + most)
-        found = np.take_along_axis(out.low, own, axis=1) - out.high
+        found, slack = _own(out.low, y) - out.high, np.zeros_like(out.low)
         if out.last is not None:
-            middle, half, lost, W = out.last
-            found = np.take_along_axis(middle, own, axis=1) - middle
+            middle, half, slack, W = out.last
+            found = _own(middle, y) - middle
             for k in np.unique(y):
                 found[y == k] -= half[y == k] @ np.abs(W[k] - W).T
-            found = found - lost - np.take_along_axis(lost, own, axis=1)
-        found = found - slack - np.take_along_axis(slack, own, axis=1)
-        return _but_own(found, y)
+        if self.network.ranked or self.network.hidden:
+            slack = slack + share(precision, 8) * (1 + out.size)
+        return _but_own(found - slack - _own(slack, y), y)
 
     def _bisected(self, certified: Array, deadline: float) -> bool:
         """Find for each row up to which radius it passes; False if time was short.
@@ -239,46 +237,38 @@ class _Pass:
 
     # -- linear networks --------------------------------------------------------------
 
-    def _matrix(self) -> tuple[Array, float] | None:
+    def _matrix(self) -> tuple[Array | None, float]:
         """Of a chain of linear maps without a softmax: its matrix and its rounding."""
         network, chain = self.network, tuple(self.kinds)
         line = all(step.inputs == (i,) for i, step in enumerate(network.steps))
         linear = line and all(isinstance(kind, Map) for kind in chain)
-        if not linear or not chain or network.ranked or network.hidden:
-            return None
-        if len(chain) == 1 and chain[0].weight is not None and len(network.shape) == 1:
-            return chain[0].weight, 0.0
+        if not linear or network.ranked or network.hidden:
+            return None, 0.0
         return as_matrix(chain, network.shape, math.inf, WRITTEN_OUT)
 
     def _exact(self, at: Array, A: Array, off: float) -> Array:
         """The worst allowed row for each rival, by duality: (radii, rows)."""
-        X, y = self.X[at], self.y[at]
-        precision, found = self.network.precision, []
+        X, y, precision = self.X[at], self.y[at], self.network.precision
         here = Start(X, tuple(self.kinds))
         z, lost = centre(here, (X, X), precision)
         self._agreeing(at, z, lost)
-        own = y[:, None]
-        more = lost + np.take_along_axis(lost, own, axis=1)
-        self._predicting(np.take_along_axis(z, own, axis=1) - z + more)
-        for radius in self.radii:
+        self._predicting(_own(z, y) - z + lost + _own(lost, y))
+        found = np.ones((len(self.radii), len(at)), dtype=bool)
+        for radius, passed in zip(self.radii, found):
             ends = box(self.threat, X, radius)
             z, lost = centre(here, ends, precision)
+            margins, slack = _own(z, y) - z, _own(lost, y) + lost + 2 * off * radius
             low, high = ((end - X).reshape(len(X), -1) for end in ends)
-            widest = np.maximum(-low, high)
-            passed = np.ones(len(at), dtype=bool)
-            for j in range(A.shape[0]):
-                rivals = np.flatnonzero(y != j)
-                own = y[rivals]
-                G = free(self.threat, A[j] - A[own])
-                room = np.where(G > 0, high[rivals], -low[rivals])
+            for j in range(len(A)):
+                some = y != j
+                G = free(self.threat, A[j] - A[y[some]])
+                room = np.where(G > 0, high[some], -low[some])
                 most = _most(np.abs(G), room, self.threat.norm, radius)
-                size = (np.abs(A[j]) + np.abs(A[own])) * widest[rivals]
-                slack = lost[rivals, j] + lost[rivals, own] + 2 * off * radius
-                slack = slack + share(precision, A.shape[1] + 8) * size.sum(axis=1)
-                gap = z[rivals, own] - z[rivals, j] - most
-                passed[rivals] &= gap > slack
-            found.append(passed)
-        return np.array(found)
+                size = np.abs(A[j]) + np.abs(A[y[some]])
+                size = (size * np.maximum(-low, high)[some]).sum(axis=1)
+                most += slack[some, j] + share(precision, A.shape[1] + 8) * size
+                passed[some] &= margins[some, j] > most
+        return found
 
 
 def _most(g: Array, room: Array, p: float, radius: float) -> Array:
@@ -291,26 +281,24 @@ def _most(g: Array, room: Array, p: float, radius: float) -> Array:
     g = np.where(room > 0, g, 0.0)
     most = (g * room).sum(axis=1)
     if p == math.inf or not radius:
-        return most
+        return np.asarray(most)
     most = np.minimum(most, radius * lengths(g, dual(p)))
-    if p == 1:
-        order = np.argsort(-g, axis=1)
-        full = np.cumsum(np.take_along_axis(room, order, axis=1), axis=1) >= radius
-        first = np.argmax(full, axis=1)[:, None]
-        level = np.take_along_axis(np.take_along_axis(g, order, axis=1), first, axis=1)
-        level = np.where(full.any(axis=1, keepdims=True), level, 0.0)
-        bound = (np.maximum(g - level, 0.0) * room).sum(axis=1) + level[:, 0] * radius
-        return np.asarray(np.fmin(most, bound))
-    if p != 2:
+    if p not in (1, 2):
         return most
-    # Entries are at their ends up to the λ where g/λ is less; from the largest on.
-    turn = np.where(room > 0, g / room, 0.0)
+    # Entries are at their ends up to the multiplier where g/λ is less, the largest
+    # first; for p = 1 that is their slope.
+    turn = np.where(room > 0, g / room ** (p - 1), 0.0)
     order = np.argsort(-turn, axis=1)
     turn, steep, width = (
-        np.take_along_axis(V, order, axis=1) for V in (turn, g**2, room**2)
+        np.take_along_axis(V, order, axis=1) for V in (turn, g**2, room**p)
     )
-    rest = np.cumsum(steep[:, ::-1], axis=1)[:, ::-1] - steep
     filled = np.cumsum(width, axis=1)
+    if p == 1:
+        k = (filled < radius).sum(axis=1)[:, None]
+        level = np.take_along_axis(np.hstack([turn, 0.0 * k]), k, axis=1)
+        bound = (np.maximum(g - level, 0.0) * room).sum(axis=1) + level[:, 0] * radius
+        return np.asarray(np.fmin(most, bound))
+    rest = np.cumsum(steep[:, ::-1], axis=1)[:, ::-1] - steep
     norm = filled + np.where(turn > 0, rest / np.where(turn > 0, turn, 1.0) ** 2, 0.0)
     k = (norm < radius**2).sum(axis=1)[:, None]
     rest, filled = (
@@ -321,6 +309,11 @@ def _most(g: Array, room: Array, p: float, radius: float) -> Array:
     D = np.where(slope > 0, np.minimum(g / slope, room), room)
     bound = (g * D - slope * D * D / 2).sum(axis=1) + slope[:, 0] * radius**2 / 2
     return np.asarray(np.fmin(most, bound))
+
+
+def _own(z: Array, y: Array) -> Array:
+    """The entry of each row's own class, as a column."""
+    return np.take_along_axis(z, y[:, None], axis=1)
 
 
 def _but_own(margins: Array, y: Array) -> Array:
