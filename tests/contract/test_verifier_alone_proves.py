@@ -61,6 +61,21 @@ def test_no_other_module_writes_a_proved_claim(path: Path) -> None:
     assert [line for line, kind in strengths(tree) if kind not in WEAKER] == []
 
 
+def proofs(tree: ast.AST) -> list[int]:
+    """Lines that make a proof of robustness, or a refusal with the look of one."""
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Proof")
+    ]
+
+
+@pytest.mark.parametrize("path", OUTSIDE, ids=lambda p: str(p.relative_to(SOURCES)))
+def test_no_other_module_makes_a_proof_of_robustness(path: Path) -> None:
+    assert proofs(ast.parse(path.read_text())) == []
+    assert proofs(ast.parse("a = verify.Proof(b, c, refused=True)")) == [1]
+
+
 def test_the_scan_would_see_one() -> None:
     """Companion: by name, by position, and behind a variable."""
     written = 'Claim("a", Strength.PROVED, 0.0)\nClaim("b", strength=s)\nc.PROVED is d'

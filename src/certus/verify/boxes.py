@@ -124,11 +124,11 @@ class Boxes:
         """Sums of ends, or ends side by side."""
         found = [self.interval(part) for part in parts]
         if axis is None:
-            slack = share(self.precision, 1) * sum(part.size for part in found)
-            ends = (sum(part[end] for part in found) for end in (0, 1))
-            return self._within(Interval(*ends).widened(slack))
-        ends = (np.concatenate([part[end] for part in found], axis) for end in (0, 1))
-        return Interval(*ends)
+            a, b = found
+            slack = share(self.precision, 1) * (a.size + b.size)
+            return self._within(Interval(a.low + b.low, a.high + b.high).widened(slack))
+        low, high = (np.concatenate([x[end] for x in found], axis) for end in (0, 1))
+        return Interval(low, high)
 
     def interval(self, x: Any) -> Interval:
         """The bounds of both roads where the ball's can be written out."""

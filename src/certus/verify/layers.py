@@ -111,6 +111,12 @@ def _bias(layer: Any) -> tuple[Array, Array]:
     return bias, np.abs(bias if layer.heft is None else _float(layer.heft))
 
 
+def _sums(size: Array, column: Any = 0, row: Any = 1) -> tuple[float, float]:
+    """The largest sums of |weights| over the axes of a column, and of a row."""
+    by_column, by_row = size.sum(axis=column), size.sum(axis=row)
+    return float(by_column.max(initial=0.0)), float(by_row.max(initial=0.0))
+
+
 def _dense(layer: net.Dense) -> Map:
     W = _float(layer.weight)
     size = np.abs(W)
@@ -118,7 +124,7 @@ def _dense(layer: net.Dense) -> Map:
         lambda v: v @ W.T,
         lambda v: v @ size.T,
         lambda g, _: g @ W,
-        *(float(size.sum(axis=axis).max(initial=0.0)) for axis in (0, 1)),
+        *_sums(size),
         *_bias(layer),
         terms=W.shape[1],
         weight=W,
@@ -167,7 +173,7 @@ def _convolution(layer: net.Convolution) -> Map:
         back,
         # Each input entry meets each kernel entry at most once: zeros around it only
         # drop terms, so that these sums bound the columns and the rows of the operator.
-        *(float(size.sum(axis=(side, 3, 4)).max()) for side in (1, 2)),
+        *_sums(size, (1, 3, 4), (2, 3, 4)),
         *(bias, np.abs(bias), math.prod(W.shape[1:])),
     )
 
@@ -332,8 +338,7 @@ def matrix_norm(A: Array, p: float) -> float:
     """The norm of a matrix from lp to lp; an upper bound for p other than 1, 2, ∞."""
     if p == 2 and A.size:
         return float(np.linalg.norm(A, 2)) * (1 + SLACK)
-    sums = (float(np.abs(A).sum(axis=axis).max(initial=0.0)) for axis in (0, 1))
-    return between(*sums, p)
+    return between(*_sums(np.abs(A)), p)
 
 
 def written_out(

@@ -20,7 +20,6 @@ error ρ of a deviation moves it by ρ/4, and by 2.4ρ·s_y/sₖ at the nodes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +30,7 @@ from certus.certificate import Claim, Status, Strength
 from certus.evidence import PriorWitness
 from certus.verify import data, stating
 from certus.verify.data import Array
-from certus.verify.deciding import U, gamma, length, refuse_weights
+from certus.verify.deciding import U, gamma, length, refuse_weights, refused
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given
 
@@ -94,23 +93,23 @@ class Found(NamedTuple):
 
 def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Recompute KL(Q‖P), the error of Q on the rows counted, and the bound."""
-    witness, X, y, s, _, _ = given
-    refuse_weights(model, s)
-    X = reading.as_matrix(X)
-    codes = reading.codes(y, np.asarray(model.classes_))
+    refuse_weights(model, given.sample_weight)
+    X = reading.as_matrix(given.X)
+    codes = reading.codes(given.y, np.asarray(model.classes_))
     if X.shape != (len(codes), model.n_features_in_):
         raise ValueError(
             f"X has shape {X.shape}; expected {len(codes)} rows, as y has, and the "
             f"{model.n_features_in_} columns of the fit."
         )
     marks = data.fingerprint(X, codes.astype(np.float64), np.ones(len(codes)))
-    X = X.tocsr() if sparse.issparse(X) else X
-    found = _recompute(model, stated, witness, X, codes)
-    if isinstance(found, str):
+    X = sparse.csr_array(X) if sparse.issparse(X) else X
+    try:
+        found = _recompute(model, stated, given.witness, X, codes)
+    except stating.Refusal as refusal:
         claim = Claim(
             *("pac_bayes_bound", Strength.STATISTICAL, 1.0, None, False),
             delta=stated.delta,
-            detail=found,
+            detail=refusal.reason,
             fix="pass the training data, or fit again",
         )
         return [claim], Status.TOL_NOT_REACHED, marks
@@ -121,49 +120,45 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
 
 def _recompute(
     model: Any, stated: Statement, witness: Any, X: Any, codes: Array
-) -> Found | str:
-    """The numbers; or what makes the model or its witness worthless."""
-    mean, std = (_weights(model, stated, end) for end in ("", "std_"))
+) -> Found:
+    """The numbers; a refusal says what makes the model or its witness worthless."""
+    mean, std = (_weights(model, stated, X, end) for end in ("", "std_"))
     if not (np.isfinite(mean).all() and np.isfinite(std).all() and (std > 0).all()):
-        return "the posterior holds NaN, infinite numbers or deviations of zero"
-    if stated.variance not in (VARIANCES if stated.learnt else (1.0,)):
-        return "the prior's variance is not on the grid fixed in advance"
-    n, n_prior, seed = len(codes), 0, stated.seed
-    centre, size, radius = np.zeros(mean.shape), 1.0, 0.0
+        raise stating.Refusal(
+            "the posterior holds NaN, infinite numbers or deviations of zero"
+        )
+    grid = VARIANCES if stated.learnt else (1.0,)
+    if stated.variance not in grid:
+        raise stating.Refusal(
+            "the prior's variance is not on the grid fixed in advance"
+        )
+    centre, n_prior, size, radius = np.zeros(mean.shape), 0, 1.0, 0.0
+    counted = np.arange(len(codes))
     if stated.learnt:
-        n_prior = min(max(1, round(stated.fraction * n)), n - 1)
-        centre = np.asarray(getattr(witness, "prior_mean", None))
-        if centre.shape != mean.shape or centre.dtype.kind != "f" or n < 2:
-            return "no prior stands beside the model"
-        if seed == "witness" and isinstance(witness, PriorWitness):
-            seed = witness.seed
-        if not isinstance(seed, int | None):
-            return "which rows the prior was learnt on is not known"
-    seen, counted = split_rows(n, n_prior, seed)
-    if stated.learnt:
+        n_prior = min(max(1, round(stated.fraction * len(codes))), len(codes) - 1)
+        centre, seed = _prior(stated, witness, mean.shape)
+        seen, counted = split_rows(len(codes), n_prior, seed)
         size = _typical(X, seen, stated.constant)
         radius = _distance(X, seen, codes, stated, centre, size)
         if not radius <= ASTRAY * math.sqrt(stated.variance):
-            return "the prior is not the one that these rows give"
+            raise stating.Refusal("the prior is not the one that these rows give")
     ratio = np.square(std * size) / stated.variance
     spread = 0.5 * float(np.sum(ratio - 1.0 - np.log(ratio)))
     shift = length(mean * size - centre) + radius
     slip = 4 * U * (length(mean * size) + length(centre))
     away = 0.5 * (shift + slip) ** 2 / stated.variance
-    kl = max(0.0, spread) + away
     rounding = gamma(ratio.size + 16) * (
         away + float(np.sum(ratio + 1.0 + np.abs(np.log(ratio))))
     )
+    kl = max(0.0, spread) + away + rounding
     right, lost = _right(X, counted, codes, stated.constant, (mean, std))
-    error = min(1.0, 1.0 - right + lost)
-    priors = len(VARIANCES) if stated.learnt else 1
-    rows = len(counted)
-    logs = math.log(2 * math.sqrt(rows) * priors / stated.delta)
-    bound = _invert(error, (kl + rounding + logs) / rows + KL_ROUNDING)
-    return Found(bound, error, kl + rounding, rows, n_prior, priors, (lost, rounding))
+    error, rows = min(1.0, 1.0 - right + lost), len(counted)
+    logs = math.log(2 * math.sqrt(rows) * len(grid) / stated.delta)
+    bound = _invert(error, (kl + logs) / rows + KL_ROUNDING)
+    return Found(bound, error, kl, rows, n_prior, len(grid), (lost, rounding))
 
 
-def _weights(model: Any, stated: Statement, end: str) -> Array:
+def _weights(model: Any, stated: Statement, X: Any, end: str) -> Array:
     """Means or deviations of the weights of x and, last, of the constant."""
     coef, last = (
         np.asarray(getattr(model, name + end), dtype=np.float64)
@@ -194,6 +189,21 @@ def split_rows(n: int, n_prior: int, seed: int | None) -> tuple[Array, Array]:
     return np.sort(order[:n_prior]), np.sort(order[n_prior:])
 
 
+def _prior(
+    stated: Statement, witness: Any, shape: tuple[int, ...]
+) -> tuple[Array, int | None]:
+    """The centre that the fit has left, and the seed that chose the rows it saw."""
+    centre = np.asarray(getattr(witness, "prior_mean", None))
+    if centre.shape != shape or centre.dtype.kind != "f":
+        raise stating.Refusal("no prior stands beside the model")
+    seed = stated.seed
+    if seed == "witness" and isinstance(witness, PriorWitness):
+        seed = witness.seed
+    if not isinstance(seed, int | None):
+        raise stating.Refusal("which rows the prior was learnt on is not known")
+    return centre, seed
+
+
 def _typical(X: Any, rows: Array, constant: float) -> float:
     """Root mean square length of some rows, with their constant; 1 if that is 0.
 
@@ -212,52 +222,32 @@ def _distance(
     The objective is α-strongly convex, so no further than ‖gradient‖/α. Rows have a
     mean square length of one, slopes a length of √2 at most and a slope of ½.
     """
-    total = np.zeros(centre.shape)
+    total, (k, d) = np.zeros(centre.shape), centre.shape
+    labels = np.array([1]) if k == 1 else np.arange(k)
     for i in range(0, len(seen), RUN):
         some = seen[i : i + RUN]
         rows = X[some].astype(np.float64) / size
-        rows = rows.toarray() if sparse.issparse(rows) else rows
-        if stated.constant > 0:
-            last = np.full((len(some), 1), stated.constant / size)
-            rows = np.hstack([rows, last])
-        z = rows @ centre.T
-        if len(centre) == 1:
-            slope = expit(z) - (codes[some] == 1)[:, None]
-        else:
-            slope = softmax(z, axis=1)
-            slope[np.arange(len(some)), codes[some]] -= 1.0
-        total += slope.T @ rows
-    n, d = len(seen), centre.shape[1]
-    terms = min(n, RUN) + n // RUN + d + 48
+        constant = np.full(len(some), stated.constant / size)
+        z = _scores(rows, constant, centre)
+        slope = (expit(z) if k == 1 else softmax(z, axis=1)) - (
+            codes[some][:, None] == labels
+        )
+        total[:, : X.shape[1]] += (rows.T @ slope).T
+        total[:, X.shape[1] :] += (constant @ slope)[:, None]
+    terms = min(len(seen), RUN) + len(seen) // RUN + d + 48
     lost = gamma(terms) * (3 + (1 + stated.alpha) * length(centre))
-    away = (length(total / n + stated.alpha * centre) + lost) / stated.alpha
+    slope = total / len(seen) + stated.alpha * centre
+    away = (length(slope) + lost) / stated.alpha
     return away if math.isfinite(away) else math.inf
 
 
 # -- the error on the rows --------------------------------------------------------
 
 
-def _blocks(X: Any, rows: Array, constant: float) -> Iterator[tuple[Array, Any]]:
-    """Row numbers, and rows with their constant divided by the largest entry.
-
-    A common factor changes no comparison of scores; it keeps squares within range.
-    """
-    size = max(1, CELLS // max(1, X.shape[1]))
-    for i in range(0, len(rows), size):
-        some = rows[i : i + size]
-        block = X[some].astype(np.float64)
-        if constant > 0:
-            last = np.full((len(some), 1), constant)
-            dense = not sparse.issparse(block)
-            stack = np.hstack if dense else sparse.hstack
-            block = stack([block, last])
-        if sparse.issparse(block):
-            largest = abs(block).max(axis=1).toarray().ravel()
-            factor = 1.0 / np.where(largest > 0, largest, 1.0)
-            yield some, sparse.csr_array(sparse.diags_array(factor) @ block)
-        else:
-            largest = np.abs(block).max(axis=1, initial=0.0)
-            yield some, block / np.where(largest > 0, largest, 1.0)[:, None]
+def _scores(rows: Any, constant: Array, W: Array) -> Array:
+    """Scores of rows and their constants, whose weights stand last if there are any."""
+    d = rows.shape[1]
+    return np.asarray(rows @ W[:, :d].T) + constant[:, None] * W[:, d:].sum(axis=1)
 
 
 def _right(
@@ -267,16 +257,26 @@ def _right(
     low = lost = 0.0
     mean, variance = own[0], np.square(own[1])
     sizes, unit = np.linalg.norm(mean, axis=1), gamma(mean.shape[1] + 24)
-    for some, block in _blocks(X, counted, constant):
-        squares = block.multiply(block) if sparse.issparse(block) else block * block
-        z, std = np.asarray(block @ mean.T), np.sqrt(np.asarray(squares @ variance.T))
-        won = win_probability(z, std, codes[some])
+    together = max(1, CELLS // max(1, X.shape[1]))
+    for i in range(0, len(counted), together):
+        some = counted[i : i + together]
+        block, label = X[some].astype(np.float64), codes[some]
+        # A common factor changes no comparison of scores; it keeps squares in range.
+        total = np.asarray(abs(block).sum(axis=1)) + constant
+        factor = 1.0 / np.where(total > 0, total, 1.0)
+        rows, last = sparse.diags_array(factor) @ block, constant * factor
+        squares = rows**2
+        z = _scores(rows, last, mean)
+        std = np.sqrt(_scores(squares, last**2, variance))
+        won = win_probability(z, std, label)
         low += float(won[(std > 0).all(axis=1)].sum())  # others count as wrong
-        norms = np.sqrt(np.asarray(squares.sum(axis=1)).ravel())[:, None]
-        top = sizes[codes[some]] if len(mean) > 1 else np.zeros(len(some))
-        steep = std[np.arange(len(some)), codes[some] if len(mean) > 1 else 0]
+        norms = np.sqrt(np.asarray(squares.sum(axis=1)) + last**2)[:, None]
+        top, steep = np.zeros((len(some), 1)), std[:, :1]
+        if len(mean) > 1:
+            top = sizes[label][:, None]
+            steep = np.take_along_axis(std, label[:, None], axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            moved = (0.4 * norms * (sizes + top[:, None]) + 2.4 * steep[:, None]) / std
+            moved = (0.4 * norms * (sizes + top) + 2.4 * steep) / std
         lost += unit * float(np.where(std > 0, moved + 0.5, 0.0).sum())
     n = len(counted)
     return low / n, lost / n + ROUNDING * len(mean)
@@ -298,13 +298,12 @@ def win_probability(mean: Array, std: Array, codes: Array) -> Array:
     if mean.shape[1] == 1:
         z = np.where(codes == 1, mean[:, 0], -mean[:, 0])
         return _below(z, std[:, 0])
-    low = np.empty(len(codes))
-    step = max(1, CELLS // (len(NODES) * mean.shape[1]))
-    borders = ndtr(NODES)
+    borders, low = ndtr(NODES), np.empty(len(codes))
     cells = np.diff(borders)
     # Mean place of T within its cell, as a share of the cell's width.
     density = np.exp(-0.5 * NODES**2) / math.sqrt(2 * math.pi)
     place = (-np.diff(density) / cells - NODES[:-1]) / np.diff(NODES)
+    step = max(1, CELLS // (len(NODES) * mean.shape[1]))
     for i in range(0, len(codes), step):
         part = slice(i, i + step)
         g = _others_below(mean[part], std[part], codes[part])
@@ -317,14 +316,12 @@ def win_probability(mean: Array, std: Array, codes: Array) -> Array:
 
 def _others_below(mean: Array, std: Array, codes: Array) -> Array:
     """The chance that all other scores are below the true label's, at the nodes."""
-    row = np.arange(len(codes))
-    g = np.ones((len(codes), len(NODES)))
-    top = mean[row, codes][:, None] + std[row, codes][:, None] * NODES
-    for k in range(mean.shape[1]):
-        below = _below(top - mean[:, k, None], std[:, k, None])
-        below[codes == k] = 1.0
-        g *= below
-    return g
+    own = codes[:, None]
+    top, spread = (np.take_along_axis(part, own, axis=1) for part in (mean, std))
+    ahead = (top + spread * NODES)[:, None, :] - mean[:, :, None]
+    below = _below(ahead, std[:, :, None])
+    np.put_along_axis(below, own[:, :, None], 1.0, axis=1)
+    return np.asarray(below.prod(axis=1))
 
 
 def _below(ahead: Array, std: Array) -> Array:
@@ -352,29 +349,28 @@ def _invert(q: float, budget: float) -> float:
 
 
 def _bound_claim(found: Found, delta: float) -> Claim:
-    text = "kl(R̂‖R) ≤ (KL + ln(2√n"
-    text += f"·{found.priors}/δ))/n" if found.priors > 1 else "/δ))/n"
-    words: dict[str, Any] = {
-        "objective": f"{text}, R̂ = {found.error:.3g} on n = {found.n:,} rows, "
-        f"KL = {found.kl:.3g}",
-        "theorem": "Seeger and Maurer's bound holds for all posteriors at once",
+    said: dict[str, Any] = {
+        "objective": f"kl(R̂‖R) ≤ (KL + ln(2√n·K/δ))/n, R̂ = {found.error:.3g} on "
+        f"n = {found.n:,} rows, KL = {found.kl:.3g}, K = {found.priors}",
+        "theorem": "Seeger and Maurer's bound holds for all posteriors at once; K "
+        "prior variances share delta",
     }
-    if found.priors > 1:
-        words["theorem"] += f"; {found.priors} prior variances share delta"
     if found.bound >= 1 - 1e-9:
-        words |= {"detail": "the bound is 1, which says nothing"}
-        words |= {"fix": "more rows, or fewer columns"}
-        return Claim("pac_bayes_bound", Strength.REFUSED, 1.0, **words)
-    notes: tuple[str, ...] = _NOTES
-    if found.n_prior:
-        notes += (f"the prior was learnt on {found.n_prior:,} other rows",)
+        return refused(
+            "pac_bayes_bound",
+            "the bound is 1, which says nothing",
+            "more rows, or fewer columns",
+            value=1.0,
+            **said,
+        )
+    learnt = (f"the prior was learnt on {found.n_prior:,} other rows",)
     return Claim(
         *("pac_bayes_bound", Strength.STATISTICAL, found.bound, None, True),
-        assumptions=notes,
+        assumptions=_NOTES + (learnt if found.n_prior else ()),
         delta=delta,
         detail=f"a drawn classifier errs on at most {100 * found.bound:.3g} % of new "
         "rows",
-        **words,
+        **said,
     )
 
 

@@ -120,13 +120,13 @@ class Lipschitz:
 
     def branches(self, parts: list[Reach], axis: int | None) -> Reach:
         """The sum of two, or the norm of several side by side."""
-        constants = [part.constant for part in parts]
         if axis is None:
-            size = sum(map(self.size, parts))
-            error = sum(part.error for part in parts) + share(self.precision, 1) * size
-            error = self._within(size, error)
-            values = sum(part.values for part in parts)
-            return Reach(values, sum(constants) * (1 + SLACK), error)
+            a, b = parts
+            size = self.size(a) + self.size(b)
+            error = a.error + b.error + share(self.precision, 1) * size
+            constant = (a.constant + b.constant) * (1 + SLACK)
+            return Reach(a.values + b.values, constant, self._within(size, error))
+        constants = [part.constant for part in parts]
         constant = float(np.linalg.norm(constants, self.p)) * (1 + SLACK)
         error = lengths(np.stack([part.error for part in parts], axis=1), self.p)
         values = np.concatenate([part.values for part in parts], axis=axis)
