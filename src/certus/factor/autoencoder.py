@@ -20,7 +20,9 @@ from sklearn.utils.validation import check_array, check_is_fitted
 
 from certus.base import Fitted, certified_fit, check_choice, check_number
 from certus.callbacks import Monitor
-from certus.certificate import Evidence, Status
+from certus.certificate import Claim, Evidence, Status
+from certus.diagnostics import Diagnosed
+from certus.diagnostics.linear_networks import gradient_claims
 from certus.factor.moments import Array, DenseTransformer, Moments, moments
 
 #: Up to so many rows or columns the least loss is computed, to stop near it.
@@ -31,7 +33,7 @@ ABSENT = 1e-14
 ROOM = 0.01
 
 
-class LinearAutoencoder(DenseTransformer):
+class LinearAutoencoder(Diagnosed, DenseTransformer):
     """An encoder and a decoder, both linear, trained to reproduce the rows.
 
     Objective
@@ -154,7 +156,14 @@ class LinearAutoencoder(DenseTransformer):
         self.n_iter_ = len(monitor.history["objective"])
         self.history_ = monitor.history
         monitor.close(training.attributes())
-        return Fitted(Evidence("autoencoder"), X, None, None, status)
+        measured = self._to_measure(None, X)
+        evidence = Evidence("autoencoder")
+        return Fitted(evidence, X, None, None, status, measured=measured)
+
+    def _measured(
+        self, witness: Any, X: Any, y: Any, sample_weight: Any, level: str
+    ) -> list[Claim]:
+        return gradient_claims(X, X, (self.encoder_, self.decoder_))
 
     def transform(self, X: Any) -> Array:
         """Encode rows: C(x − m).

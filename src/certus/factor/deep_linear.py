@@ -27,13 +27,15 @@ from certus.base import (
     validate_data,
 )
 from certus.callbacks import Monitor
-from certus.certificate import Evidence
+from certus.certificate import Claim, Evidence
+from certus.diagnostics import Diagnosed
+from certus.diagnostics.linear_networks import gradient_claims
 from certus.factor.deep_linear_training import Training, begin, carry_over, whiten
 from certus.factor.modes import draw_modes
 from certus.factor.moments import Array
 
 
-class DeepLinearNetwork(MultiOutputMixin, RegressorMixin, Estimator):
+class DeepLinearNetwork(Diagnosed, MultiOutputMixin, RegressorMixin, Estimator):
     """A network of linear layers, trained by gradient descent.
 
     Objective
@@ -161,7 +163,13 @@ class DeepLinearNetwork(MultiOutputMixin, RegressorMixin, Estimator):
         self.n_iter_ = training.steps
         self.history_ = monitor.history
         monitor.close(training.attributes())
-        return Fitted(Evidence("deep_linear"), X, y, None, status)
+        measured = self._to_measure(None, X, y)
+        return Fitted(Evidence("deep_linear"), X, y, None, status, measured=measured)
+
+    def _measured(
+        self, witness: Any, X: Any, y: Any, sample_weight: Any, level: str
+    ) -> list[Claim]:
+        return gradient_claims(X, y, self.weights_, self.coef_)
 
     def _dense_X_y(self, X: Any, y: Any) -> tuple[Any, Any, None]:
         X, y = validate_data(

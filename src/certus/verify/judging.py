@@ -230,8 +230,8 @@ def judge(
         given = Given(evidence.witness, X, y, sample_weight, level, sensitive)
         claims, status, marks = _check_stated(model, given)
     if callable(measured):
-        silent = bool(claims) and claims[0].strength is Strength.REFUSED
-        measured = () if silent else measured()
+        spoken = [claim for claim in claims if claim.strength is not Strength.REFUSED]
+        measured = measured() if spoken or not claims else ()
     claims, status = measured_only.join(claims, status, measured)
     kept = (Status.TOL_NOT_REACHED, Status.SOLVED, Status.UNDECIDED)
     if ended is not None and ended is not Status.SOLVED and status in kept:

@@ -174,7 +174,9 @@ def _convolution(layer: net.Convolution) -> Map:
         # Each input entry meets each kernel entry at most once: zeros around it only
         # drop terms, so that these sums bound the columns and the rows of the operator.
         *_sums(size, (1, 3, 4), (2, 3, 4)),
-        *(bias, np.abs(bias), math.prod(W.shape[1:])),
+        bias=bias,
+        heft=np.abs(bias),
+        terms=math.prod(W.shape[1:]),
     )
 
 

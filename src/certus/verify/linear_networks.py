@@ -6,9 +6,14 @@ between encoder and decoder the least loss is ½Σ_{i>k} λᵢ, with λ the eige
 covariance. For a network that maps x to y it is ½(tr S_yy − Σ_{i≤r} σᵢ²), with σ the
 singular values of Γ = S_yx S_xx^(−1/2).
 
-Rounding. An entry of the covariance S is off by at most γ·s_i s_j, so ‖E‖_F ≤ γ·tr S
-and the sum of its k largest eigenvalues by √k times that. Γ is found with a computed W
-in place of S_xx^(−1/2); WᵀSW = I + Δ raises what is explained by at most 1/(1 − ‖Δ‖).
+The loss itself is added up row by row, e = y − Px − b about points p and q near the
+means of x and y.
+
+Rounding. An entry of e is off by at most γ times what the magnitudes of the layers make
+of |x − p|, |p|, |y − q| and |q|; in mean square, of the deviations. An entry of the
+covariance S is off by at most γ·s_i s_j, so ‖E‖_F ≤ γ·tr S and the sum of its k largest
+eigenvalues by √k times that. Γ is found with a computed W in place of S_xx^(−1/2);
+WᵀSW = I + Δ raises what is explained by at most 1/(1 − ‖Δ‖).
 """
 
 from __future__ import annotations
@@ -20,21 +25,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus.certificate import Claim, Status
-from certus.verify import data, stating
-from certus.verify.covariance import EIGEN, Spread, covariance_about
+from certus.verify import data, deciding, stating
+from certus.verify.blocks import add_up, over_blocks
+from certus.verify.covariance import EIGEN, RUN, Spread, covariance_about
 from certus.verify.data import Array
-from certus.verify.deciding import (
-    Number,
-    gamma,
-    length,
-    measured,
-    power_of_two,
-    proved,
-    refuse_weights,
-    refused,
-    verdict,
-    wrong_count,
-)
+from certus.verify.deciding import Number, gamma, length, power_of_two, proved
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given
 
@@ -78,159 +73,93 @@ READERS: dict[str, stating.Reader] = {
 }
 
 
+class Map(NamedTuple):
+    """y = W_L…W₁(x − ``before``) + ``after``; ``eps`` of the numbers stored."""
+
+    layers: list[Array]
+    before: Array
+    after: Array
+    eps: float
+    #: The layers that the first is said to be the product of.
+    parts: list[Array]
+
+
 class Loss(NamedTuple):
-    """Loss here, the most a model explains of it (None if unknown), size, gradient."""
+    """Loss here and without factors, of x and y in these units, and the mean of x."""
 
     value: Number
-    explained: Number | None
-    size: float  # the loss without factors
-    gradient: float
-    absent: int = 0  # directions of x that vary too little to be searched
+    size: float
+    units: tuple[Array, float]
+    points: tuple[Array, Array]
+    mean: Array
 
 
 def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Judge layers, and what the model says of itself."""
-    _, X, y, sample_weight, _, _ = given
-    refuse_weights(model, sample_weight)
-    X = reading.as_matrix(X)
-    if stated.objective == ENCODED:
-        claims, marks = _check_autoencoder(model, stated, X)
-    else:
-        claims, marks = _check_network(model, stated, X, y)
-    if claims[0].value == math.inf and not claims[0].allowance:
-        return claims, Status.DIVERGED, marks
-    return claims, verdict(claims), marks
-
-
-# -- the autoencoder --------------------------------------------------------------
-
-
-def _check_autoencoder(
-    model: Any, stated: Statement, X: Any
-) -> tuple[list[Claim], dict[str, Any]]:
-    C, D, mean = (
-        np.asarray(part, dtype=np.float64)
-        for part in (model.encoder_, model.decoder_, model.mean_)
-    )
+    deciding.refuse_weights(model, given.sample_weight)
+    X = reading.as_matrix(given.X)
     n, d = X.shape
+    encoded = stated.objective == ENCODED
+    Y = X if encoded else reading.numbers(given.y, n).reshape(n, -1)
+    targets = np.zeros(n) if encoded else Y @ (1.0 + np.arange(Y.shape[1]))
+    marks = data.fingerprint(X, targets, np.ones(n))
+    own = (_read_autoencoder if encoded else _read_network)(model, d, Y.shape[1])
+    if not all(
+        np.isfinite(part).all() for part in (*own.layers, *own.parts, *own[1:3])
+    ):
+        return [_diverged(stated)], Status.DIVERGED, marks
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = _loss(X, Y, own)
+    rank = min(*stated.widths, d, Y.shape[1])
+    claims, widths = [], tuple(len(W) for W in own.parts[:-1])
+    if widths != stated.widths:
+        counts = sum(widths), sum(stated.widths)
+        claims.append(deciding.wrong_count("units between its ends", *counts))
+    claims.append(_excess_claim(found, _explained(X, Y, found, rank), stated))
+    if encoded:
+        claims += [_stated_claim(model, found, own), _mean_claim(found, own, n)]
+    else:
+        claims.append(_product_claim(own))
+    deciding.verdict(claims)  # what is missed comes first
+    return claims, deciding.status_of(claims[0]), marks
+
+
+def _read_autoencoder(model: Any, d: int, _: int) -> Map:
+    C, D, mean = (
+        np.asarray(getattr(model, name), dtype=np.float64)
+        for name in ("encoder_", "decoder_", "mean_")
+    )
     if mean.shape != (d,) or C.shape[1:] != (d,) or D.shape != C.shape[::-1]:
         raise ValueError(f"X has {d} columns and the model was fitted on {len(mean)}.")
-    marks = data.fingerprint(X, np.zeros(n), np.ones(n))
-    if not all(np.isfinite(part).all() for part in (C, D, mean)):
-        return [_diverged(stated)], marks
-    point, unit = _middle(X), power_of_two(float(np.abs(X).max()))
-    some = _varies(X)  # the others have no part in the covariance
-    spread, shift = covariance_about(X[:, some] * unit, point[some] * unit)
-    spread = spread.about_the_mean(shift)
-    point[some] += shift / unit
-    found = _autoencoder_loss(spread, C[:, some], D, some, n)
     eps = float(np.finfo(np.asarray(model.encoder_).dtype).eps)
-    claims = [_excess_claim(found, stated), _stated_claim(model, found, unit, eps)]
-    deviation = math.sqrt(2 * found.size / d) / unit or 1.0
-    claims.append(_mean_claim(mean, point, deviation, eps, n))
-    if len(C) != stated.widths[0]:
-        claims.append(wrong_count("numbers in its code", len(C), stated.widths[0]))
-    return [*claims, _gradient_claim(found)], marks
+    return Map([C, D], mean, mean, eps, [C, D])
 
 
-def _autoencoder_loss(S: Spread, C: Array, D: Array, some: Array, n: int) -> Loss:
-    SC = S.times(C.T)
-    inner, outer, code = C @ SC, D.T @ D, C @ C.T
-    total = float(S.diagonal.sum())
-    cross = float((D[some] * SC).sum(axis=0).sum())
-    kept = float((outer * inner).sum(axis=0).sum())
-    (d, k), large = D.shape, float(np.linalg.norm(S.matrix)) if S.formed else total
-    # ½tr((I − P)ᵀ(I − P)E) for P = DC, and products with S, C and D in float64.
-    P = math.sqrt(abs(float(np.vdot(outer, code))))
-    PP = math.sqrt(abs(float(np.vdot(outer @ code, (outer @ code).T))))
-    rounding = S.share * total * (2 + 2 * P + PP) / 2
-    g, of_C, of_D = gamma(2 * d + 2 * k + 8), length(C), length(D)
-    rounding += g * large * of_C * (of_D + of_C * length(outer))
-    rounding += g * (of_D**2 * length(inner) + abs(cross) + kept + total)
-    value = Number((total - 2 * cross + kept) / 2, rounding)
-    explained = None
-    if min(n, len(some)) <= EIGEN:
-        values, off = S.bounds()
-        slack = gamma(k + 4) * total + math.sqrt(k) * off
-        explained = Number(float(values[:k].sum()) / 2, slack / 2)
-    slope = outer @ SC.T - S.times(D[some]).T
-    back = D @ inner
-    back[some] -= SC
-    gradient = math.hypot(length(slope), length(back))
-    return Loss(value, explained, total / 2, gradient)
-
-
-def _stated_claim(model: Any, found: Loss, unit: float, eps: float) -> Claim:
-    """Whether the loss that the model states is its own."""
-    size = found.size if found.size > 0 else 1.0
-    told = float(getattr(model, "loss_", math.inf)) * unit * unit
-    off = abs(told - found.value.value) / size
-    same = "the loss stated is {}that of encoder and decoder"
-    return proved(
-        *("reported_loss", Number(off, found.value.rounding / size)),
-        *(max(STATED, 64 * eps), same.format("")),
-        missed=same.format("not "),
-        objective="|loss_ − loss| as a share of the loss without factors",
-        fix="fit again",
-    )
-
-
-def _mean_claim(mean: Array, point: Array, unit: float, eps: float, n: int) -> Claim:
-    """Whether m is the mean of the rows, as its precision allows."""
-    size = float(np.abs(point).max())
-    off = float(np.abs(mean - point).max()) / unit
-    return proved(
-        *("mean", Number(off, gamma(4) * (size / unit + math.sqrt(n)))),
-        *(max(SAME_MEAN, eps * size / unit), "m is the mean of the rows"),
-        missed=f"m lies {off:.2g} of the mean deviation from the mean of the rows",
-        objective="max |mⱼ − x̄ⱼ| as a share of the mean deviation",
-        fix="fit again",
-    )
-
-
-# -- networks from x to y ---------------------------------------------------------
-
-
-def _check_network(
-    model: Any, stated: Statement, X: Any, y: Any
-) -> tuple[list[Claim], dict[str, Any]]:
-    n, d = X.shape
-    Y = reading.numbers(y, n).reshape(n, -1)
+def _read_network(model: Any, d: int, k: int) -> Map:
     layers = [np.asarray(W, dtype=np.float64) for W in model.weights_]
     P = np.atleast_2d(np.asarray(model.coef_, dtype=np.float64))
     b = np.atleast_1d(np.asarray(model.intercept_, dtype=np.float64))
-    if P.shape != (Y.shape[1], d) or b.shape != (Y.shape[1],):
+    if P.shape != (k, d) or b.shape != (k,):
         raise ValueError(
-            f"X has {d} columns and y {Y.shape[1]}; the model was fitted on "
-            f"{P.shape[1]} and {P.shape[0]}."
+            f"X has {d} columns and y {k}; the model was fitted on {P.shape[1]} and "
+            f"{P.shape[0]}."
         )
-    marks = data.fingerprint(X, Y @ (1.0 + np.arange(Y.shape[1])), np.ones(n))
-    if not all(np.isfinite(part).all() for part in (P, b, *layers)):
-        return [_diverged(stated)], marks
-    product = _product_claim(layers, P, np.asarray(model.coef_).dtype)
-    rank = min(*stated.widths, *P.shape)
-    found = _network_loss(X, Y, P, b, layers if product.met else [P], rank)
-    claims = [_excess_claim(found, stated), product]
-    if [len(W) for W in layers[:-1]] != list(stated.widths):
-        asked = sum(stated.widths) + len(Y[0])
-        claims.append(wrong_count("units", sum(map(len, layers)), asked))
-    return [*claims, _gradient_claim(found)], marks
+    eps = float(np.finfo(np.asarray(model.coef_).dtype).eps)
+    return Map([P], np.zeros(d), b, eps, layers)
 
 
-def _product_claim(layers: list[Array], P: Array, dtype: Any) -> Claim:
+def _product_claim(own: Map) -> Claim:
     """Whether the matrix is the product of the layers."""
+    layers, P, found = own.parts, own.layers[0], Number(math.inf)
     fits = all(a.shape[0] == b.shape[1] for a, b in pairwise(layers))
-    off, rounding = math.inf, 0.0
     if fits and (len(layers[-1]), layers[0].shape[1]) == P.shape:
-        made = layers[0]
-        for W in layers[1:]:
-            made = W @ made
+        made = _through(layers, np.eye(P.shape[1])).T
         sizes = math.prod(length(W) for W in layers)
         size = max(length(P), 1e-6 * sizes) or 1.0
-        off = length(made - P) / size
         rounding = gamma(sum(map(len, layers)) + 8) * (sizes / size + 1)
+        found = Number(length(made - P) / size, rounding)
     return proved(
-        *("layers", Number(off, rounding), PRODUCT if dtype == np.float64 else 1e-4),
+        *("layers", found, PRODUCT if own.eps < PRODUCT else 1e-4),
         f"the matrix is the product of {len(layers)} layers, narrowest "
         f"{min(*map(len, layers), P.shape[1])}",
         missed="the matrix is not the product of the layers",
@@ -239,52 +168,66 @@ def _product_claim(layers: list[Array], P: Array, dtype: Any) -> Claim:
     )
 
 
-def _network_loss(
-    X: Any, Y: Array, P: Array, b: Array, layers: list[Array], rank: int
-) -> Loss:
-    """All from the covariance of x and y together; the residual is y − Px − b."""
-    n, d = X.shape
-    some = _varies(X)
+# -- the loss, and the least there is ---------------------------------------------
+
+
+def _through(layers: list[Array], rows: Array) -> Array:
+    for W in layers:
+        rows = rows @ W.T
+    return rows
+
+
+def _loss(X: Array, Y: Array, own: Map) -> Loss:
+    """Row by row, in units of powers of two, so that no square is out of range."""
+    n = len(X)
     u = np.array([power_of_two(float(size)) for size in np.abs(X).max(axis=0)])
     v = power_of_two(float(np.abs(Y).max()))
-    point = np.append(_middle(X) * u, _middle(Y) * v)
-    M = np.hstack([-P / u * v, np.eye(len(P))])
-    both, kept = np.hstack([X * u, Y * v]), np.append(some, _varies(Y))
-    spread, shift = covariance_about(both[:, kept], point[kept])
-    spread = spread.about_the_mean(shift)
-    point[kept] += shift
-    T, s = spread.times(M[:, kept].T), np.sqrt(np.abs(spread.diagonal))
-    g = spread.share + gamma(2 * d + 2 * len(P) + 16)
-    reach = np.abs(M[:, kept]) @ s  # of the score of a row, in mean square
-    around = float((M[:, kept].T * T).sum(axis=0).sum())
-    left = M @ point - b * v
-    slip = g * (np.abs(M) @ np.abs(point) + np.abs(b * v) + reach)
-    rounding = float(g * reach @ reach / 2 + np.abs(left) @ slip + slip @ slip)
-    value = Number((around + float(left @ left)) / 2, rounding)
-    width = int(some.sum())
-    slope = np.zeros((len(P), d))
-    slope[:, some] = T[:width].T / u[some]
-    size = float(spread.diagonal[width:].sum()) / 2
-    gradient = _layers_gradient(layers, slope) * v
-    explained, absent = None, 0
-    if min(n, d) <= EIGEN:
-        explained, absent = _explained(spread, width, rank)
-    return Loss(value, explained, size, gradient, absent)
+    layers = list(own.layers)
+    layers[0] = layers[0] / u
+    layers[-1] = layers[-1] * v
+    p, q = _middle(X) * u, _middle(Y) * v
+    after = own.after * v
+    left = _through(layers, p - own.before * u) + after - q
+
+    def look(part: slice) -> tuple[Any, ...]:
+        x, y = X[part] * u - p, Y[part] * v - q
+        off = y - _through(layers, x) - left
+        sums = (x, x * x, y, y * y)
+        return *(each.sum(axis=0) for each in sums), (off * off).sum()
+
+    totals = add_up(over_blocks(look, n, RUN, alone=True))
+    x_mean, x_square, y_mean, y_square, square = (total / n for total in totals)
+    g = gamma(min(n, RUN) + n // RUN + sum(W.shape[1] for W in layers) + len(q) + 16)
+    sizes = [np.abs(W) for W in layers]
+    slip = np.sqrt(y_square) + np.abs(left) + np.abs(after) + np.abs(q)
+    slip = slip + _through(
+        sizes, np.sqrt(x_square) + np.abs(p) + np.abs(own.before * u)
+    )
+    lost = g * length(slip)
+    rounding = math.sqrt(square) * lost + lost**2 / 2 + g * (square + y_square.sum())
+    size = max(0.0, float((y_square - y_mean**2).sum()) / 2)
+    value = Number(float(square) / 2, rounding)
+    return Loss(value, size, (u, v), (p, q), (p + x_mean) / u)
 
 
-def _layers_gradient(layers: list[Array], slope: Array) -> float:
-    """‖(∂W₁, …, ∂W_L)‖, with ∂W_l = (W_L…W_{l+1})ᵀ · slope · (W_{l−1}…W₁)ᵀ."""
-    above, total = [slope], 0.0
-    for W in layers[:0:-1]:
-        above.append(W.T @ above[-1])
-    below = np.eye(layers[0].shape[1])
-    for W, over in zip(layers, above[::-1]):
-        total += length(over @ below.T) ** 2
-        below = W @ below
-    return math.sqrt(total)
+def _explained(X: Array, Y: Array, found: Loss, rank: int) -> tuple[Number, int] | None:
+    """The most that a matrix of this rank explains, and directions left out."""
+    if min(X.shape) > EIGEN:
+        return None
+    (u, v), (p, q) = found.units, found.points
+    some, kept = _varies(X), _varies(Y)
+    if Y is X:
+        S, shift = covariance_about(Y[:, kept] * v, q[kept])
+        S = S.about_the_mean(shift)
+        values, off = S.bounds()
+        slack = gamma(rank + 4) * float(S.diagonal.sum()) + math.sqrt(rank) * off
+        return Number(float(values[:rank].sum()) / 2, slack / 2), 0
+    both = np.hstack([X[:, some] * u[some], Y[:, kept] * v])
+    S, shift = covariance_about(both, np.append(p[some], q[kept]))
+    return _mapped(S.about_the_mean(shift), int(some.sum()), rank)
 
 
-def _explained(S: Spread, d: int, rank: int) -> tuple[Number, int]:
+def _mapped(S: Spread, d: int, rank: int) -> tuple[Number, int]:
     """½Σσᵢ² over the largest ``rank`` of Γ, the rounding in it, and what was left out.
 
     With columns of variance one an entry of S_xx is off by γ, of S_xy by γ·s_y; w_j,
@@ -331,40 +274,61 @@ def _middle(X: Array) -> Array:
 
 def _diverged(stated: Statement) -> Claim:
     detail = "the weights hold NaN or infinite values"
-    found = Number(math.inf, 0.0)
     more = {"objective": stated.objective, "fix": stated.fix}
-    return proved("loss_excess", found, stated.tol, detail, **more)
+    return proved("loss_excess", Number(math.inf), stated.tol, detail, **more)
 
 
-def _excess_claim(found: Loss, stated: Statement) -> Claim:
+def _excess_claim(
+    found: Loss, explained: tuple[Number, int] | None, stated: Statement
+) -> Claim:
     """Loss above the least there is, as a share of the loss without factors."""
-    if found.explained is None:
-        return refused(
+    if explained is None:
+        return deciding.refused(
             "loss_excess",
             f"the least loss needs eigenvalues of more than {EIGEN:,} rows and columns",
             "certify a model of fewer rows or columns",
             objective=stated.objective,
         )
-    rounding = found.value.rounding + found.explained.rounding
+    most, absent = explained
     # The least is no less than zero, whatever rounding explains.
-    least = max(found.size - found.explained.value, 0.0)
-    excess, size = max(found.value.value - least, 0.0), found.size
-    if size > 0:
-        excess, rounding = excess / size, rounding / size
-    elif excess + rounding > 0:  # nothing varies: any loss is one too many
-        excess = math.inf
-    left = f"{found.absent} directions with less than {ABSENT:g} of the variance"
+    least = max(found.size - most.value, 0.0)
+    rounding = found.value.rounding + most.rounding
+    # Where nothing varies, any loss is one too many.
+    excess = Number.share(max(found.value.value - least, 0.0), rounding, found.size)
+    left = f"{absent} directions with less than {ABSENT:g} of the variance left out"
     return proved(
-        *("loss_excess", Number(excess, rounding), stated.tol),
-        f"the loss is {excess + rounding:.1e} of that without factors above the least",
+        *("loss_excess", excess, stated.tol),
+        f"the loss is {excess.most:.1e} of that without factors above the least",
         objective=stated.objective,
         theorem="Eckart and Young: no matrix of this rank has a lower loss",
-        assumptions=(f"{left} left out",) if found.absent else (),
+        assumptions=(left,) if absent else (),
         fix=stated.fix,
     )
 
 
-def _gradient_claim(found: Loss) -> Claim:
-    share = found.gradient / (2 * found.size) if found.size > 0 else found.gradient
-    detail = f"the gradient is {share:.1e} of twice the loss without factors"
-    return measured("gradient_norm", share, detail)
+def _stated_claim(model: Any, found: Loss, own: Map) -> Claim:
+    """Whether the loss that the model states is its own."""
+    size, unit = found.size or 1.0, found.units[1]
+    off = abs(float(getattr(model, "loss_", math.inf)) * unit**2 - found.value.value)
+    same = "the loss stated is {}that of encoder and decoder"
+    return proved(
+        *("reported_loss", Number(off / size, found.value.rounding / size)),
+        *(max(STATED, 64 * own.eps), same.format("")),
+        missed=same.format("not "),
+        objective="|loss_ − loss| as a share of the loss without factors",
+        fix="fit again",
+    )
+
+
+def _mean_claim(found: Loss, own: Map, n: int) -> Claim:
+    """Whether m is the mean of the rows, as its precision allows."""
+    unit = math.sqrt(2 * found.size / len(own.before)) / found.units[1] or 1.0
+    size = float(np.abs(found.mean).max()) / unit
+    off = float(np.abs(own.before - found.mean).max()) / unit
+    return proved(
+        *("mean", Number(off, gamma(4) * (size + math.sqrt(n)))),
+        *(max(SAME_MEAN, own.eps * size), "m is the mean of the rows"),
+        missed=f"m lies {off:.2g} of the mean deviation from the mean of the rows",
+        objective="max |mⱼ − x̄ⱼ| as a share of the mean deviation",
+        fix="fit again",
+    )
