@@ -18,15 +18,16 @@ are the verifier's own; failure probabilities are taken smaller by more than rou
 from __future__ import annotations
 
 import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import betainccinv, betaincinv
 
 from certus.certificate import Claim, Strength
+from certus.verify.attributes import codes_of
 from certus.verify.data import Array
-
-__all__ = ["hoeffding", "interval_claim", "risk_claims", "risk_interval"]
+from certus.verify.deciding import measured, refused
 
 TASKS = ("classification", "binary", "multiclass", "regression")
 ROWS = ("rows drawn independently, new rows from the same distribution",)
@@ -54,16 +55,24 @@ class _Question(NamedTuple):
     """
 
     name: str
+    losses: Array
     values: Array
-    low: float = 0.0
-    high: float = 1.0
-    threshold: float | None = None
-    grouped: bool = False
+    low: float
+    high: float
+    threshold: float | None
+    grouped: bool
+    delta: float
+    models: int
 
     @property
     def counted(self) -> bool:
         """Whether a count is asked about."""
         return self.name != "mean_loss" and not self.grouped
+
+    @property
+    def open(self) -> bool:
+        """Whether nothing is known of the size of a loss."""
+        return self.name == "large_error" and self.threshold is None
 
 
 # -- formulas -------------------------------------------------------------------------
@@ -90,14 +99,15 @@ def bernstein(n: int, tail: float, variance: float) -> float:
     return (math.sqrt(2 * variance * log / n) + 7 * log / (3 * (n - 1))) * (1 + SURE)
 
 
-def _bounded(question: _Question, delta: float, models: int) -> list[Interval]:
-    """Intervals of the mean at δ/K, cut to the range of the loss.
+def _intervals(question: _Question) -> list[Interval]:
+    """The one that is stated, and others for comparison.
 
-    The empirical Bernstein one, then Hoeffding's; the other way round where n alone
-    keeps the first from ever being narrower.
+    Of the mean at δ/K, cut to the range of the loss: the empirical Bernstein one, then
+    Hoeffding's; the other way round where n alone keeps the first from ever being
+    narrower. Of a count, before both, that of Clopper and Pearson.
     """
-    _, values, low, high, *_ = question
-    n, reach, tail = len(values), high - low, delta / models
+    values, low, high, delta = question.values, *question[3:5], question.delta
+    n, reach, tail = len(values), high - low, delta / question.models
     mean = min(max(float(values.mean()), low), high)
     variance = float(np.var((values - low) / reach, ddof=1)) if n > 1 else 0.0
     slack = 8 * n * 2.0**-53 * max(abs(low), abs(high))
@@ -108,26 +118,15 @@ def _bounded(question: _Question, delta: float, models: int) -> list[Interval]:
         ends = max(low, mean - wide), min(high, mean + wide)
         return Interval(*ends, mean, delta, method, n, said)
 
-    found = [
-        around(bernstein(n, tail, variance), "empirical Bernstein"),
-        around(hoeffding(n, tail), "Hoeffding"),
-    ]
+    by_range = around(hoeffding(n, tail), "Hoeffding")
+    by_variance = around(bernstein(n, tail, variance), "empirical Bernstein")
+    if question.counted:
+        count, upper = int(values.sum()), question.name == "large_error"
+        ends = clopper_pearson(count, n, tail, upper)
+        exact = Interval(*ends, count / n, delta, "Clopper–Pearson", n)
+        return [exact, by_range, by_variance]
     hopeless = bernstein(n, tail, 0.0) >= hoeffding(n, tail)
-    return found[::-1] if hopeless else found
-
-
-def _interval(question: _Question, delta: float, models: int) -> Interval:
-    """The one that is stated."""
-    if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta is {delta!r}; use a probability between 0 and 1.")
-    if models < 1:
-        raise ValueError(f"models is {models!r}; it must be at least 1.")
-    if not question.counted:
-        return _bounded(question, delta, models)[0]
-    count, n = int(question.values.sum()), len(question.values)
-    upper = question.name == "large_error"
-    ends = clopper_pearson(count, n, delta / models, upper)
-    return Interval(*ends, count / n, delta, "Clopper–Pearson", n)
+    return [by_range, by_variance] if hopeless else [by_variance, by_range]
 
 
 # -- claims ---------------------------------------------------------------------------
@@ -195,33 +194,32 @@ def risk_claims(
     >>> [c.strength.value for c in risk_claims([3.1, 0.2], "regression", threshold=5.0)]
     ['refused', 'statistical']
     """
-    question, values = _asked(losses, task, bounds, threshold, groups)
+    question = _asked(losses, task, delta, models, bounds, threshold, groups)
+    mean, seen = float(question.losses.mean()), f"{len(question.losses):,} {rows}"
     if ordered:
-        return (_measured(question.name, values, rows),)
-    claims = [_refused(values, rows)] if question.name == "large_error" else []
-    if question.name == "large_error" and threshold is None:
+        return (_measured(question.name == "error_rate", mean, seen),)
+    claims = [_refused(mean, seen)] if question.name == "large_error" else []
+    if question.open:
         return tuple(claims)
-    interval = _interval(question, delta, models)
+    intervals = _intervals(question)
     claim = interval_claim(
-        interval,
+        intervals[0],
         question.name,
-        detail=_sentence(question, interval, models),
-        objective=_basis(question, interval, models, f"{len(values):,} {rows}"),
+        detail=_sentence(question, intervals),
+        objective=_basis(question, intervals[0], seen),
         target=target,
         within=(question.low, question.high),
     )
     return (*claims, claim)
 
 
-def risk_interval(
-    losses: Any, task: str, *, delta: float = 0.05, models: int = 1, **asked: Any
-) -> Interval | None:
+def risk_interval(losses: Any, task: str, **asked: Any) -> Interval | None:
     """The interval of :func:`risk_claims` as numbers; None where nothing is promised.
 
     Parameters
     ----------
-    losses, task, delta, models, **asked
-        As in :func:`risk_claims`: bounds, threshold, groups, ordered.
+    losses, task, **asked
+        As in :func:`risk_claims`: delta, models, bounds, threshold, groups, ordered.
 
     Examples
     --------
@@ -231,9 +229,8 @@ def risk_interval(
     (0.0128, 0.1148, 'Clopper–Pearson')
     """
     ordered = asked.pop("ordered", False)
-    question, _ = _asked(losses, task, **asked)
-    unbounded = question.name == "large_error" and question.threshold is None
-    return None if ordered or unbounded else _interval(question, delta, models)
+    question = _asked(losses, task, **asked)
+    return None if ordered or question.open else _intervals(question)[0]
 
 
 def interval_claim(
@@ -289,11 +286,13 @@ def interval_claim(
 def _asked(
     losses: Any,
     task: str,
+    delta: float = 0.05,
+    models: int = 1,
     bounds: tuple[float, float] | None = None,
     threshold: float | None = None,
     groups: Any = None,
-) -> tuple[_Question, Array]:
-    """Which claim answers, and the losses, which must be of its kind."""
+) -> _Question:
+    """Which claim answers; the losses must be of its kind."""
     values = np.asarray(losses, dtype=np.float64)
     if values.ndim != 1 or not len(values):
         raise ValueError(
@@ -302,21 +301,24 @@ def _asked(
     low, high = (float(end) for end in bounds or (0.0, 1.0))
     name = "error_rate" if task != "regression" else "large_error"
     name = "mean_loss" if bounds is not None else name
-    inside = (low <= values) & (values <= high)
+    least, most = float(values.min()), float(values.max())
     wrong = {
         f"task is {task!r}; use one of {', '.join(TASKS)}.": task not in TASKS,
-        "losses holds NaN or infinity; drop or mend these rows first.": not np.isfinite(
-            values
-        ).all(),
+        "losses holds NaN or infinity; drop or mend these rows first.": not (
+            math.isfinite(least) and math.isfinite(most)
+        ),
         f"({low!r}, {high!r}) are no bounds of a loss.": not 0 < high - low < math.inf,
         f"losses lie outside [{low:.6g}, {high:.6g}]; pass the bounds that the loss "
-        "really has.": name == "mean_loss" and not inside.all(),
+        "really has.": name == "mean_loss" and not low <= least <= most <= high,
         "losses of a regression are absolute errors and cannot be negative; for "
-        "another loss pass its bounds.": name == "large_error" and values.min() < 0,
+        "another loss pass its bounds.": name == "large_error" and least < 0,
         "losses of a classifier must be 0 (right) or 1 (wrong); for another loss pass "
         "its bounds.": name == "error_rate" and not np.isin(values, (0.0, 1.0)).all(),
-        f"threshold is {threshold!r}; use a finite number.": threshold is not None
-        and not math.isfinite(threshold),
+        f"threshold is {threshold!r}; use a finite number.": not math.isfinite(
+            threshold or 0.0
+        ),
+        f"delta is {delta!r}; use a probability between 0 and 1.": not 0 < delta < 1,
+        f"models is {models!r}; it must be at least 1.": models < 1,
     }
     for message, holds in wrong.items():
         if holds:
@@ -324,9 +326,10 @@ def _asked(
     units = values
     if threshold is not None and name == "large_error":
         units = (values > threshold).astype(np.float64)
-    if groups is not None:
-        units = _group_means(units, groups)
-    return _Question(name, units, low, high, threshold, groups is not None), values
+    grouped = groups is not None
+    units = _group_means(units, groups) if grouped else units
+    asked = low, high, threshold, grouped, delta, models
+    return _Question(name, values, units, *asked)
 
 
 def _group_means(values: Array, groups: Any) -> Array:
@@ -336,14 +339,12 @@ def _group_means(values: Array, groups: Any) -> Array:
             f"groups has shape {labels.shape} for {len(values)} losses; pass one group "
             "per row."
         )
-    seen: dict[Any, int] = {}
-    codes = np.empty(len(values), dtype=np.intp)
-    for i, label in enumerate(labels.tolist()):
-        if label is None or label != label:  # NaN and NaT differ from themselves
-            raise ValueError(
-                f"groups has no value in row {i}; give the row a group or drop it."
-            )
-        codes[i] = seen.setdefault(label, len(seen))
+    seen, codes = codes_of(labels.astype(object)[:, None])
+    if (None,) in seen:
+        row = int(np.argmax(codes == seen.index((None,))))
+        raise ValueError(
+            f"groups has no value in row {row}; give the row a group or drop it."
+        )
     means = np.bincount(codes, values) / np.bincount(codes)
     return np.clip(means, values.min(), values.max())  # rounding may step outside
 
@@ -351,90 +352,74 @@ def _group_means(values: Array, groups: Any) -> Array:
 # -- sentences ------------------------------------------------------------------------
 
 
-def _sentence(question: _Question, interval: Interval, models: int) -> str:
-    where = "new groups like these" if question.grouped else "new rows like these"
-    if question.name == "large_error" and question.threshold is not None:
-        share = _percent(1.0 - interval.high, up=False)
+def _sentence(question: _Question, intervals: list[Interval]) -> str:
+    if question.threshold is not None and question.name == "large_error":
+        share = _percent(1.0 - intervals[0].high, up=False)
         near = number(outwards(question.threshold, up=True, digits=4), 4)
         over = ", on average over groups" if question.grouped else ""
         return (
             f"at least {share} % of new rows like these are within ±{near} of the "
             f"prediction{over}"
         )
-    shares = question.name == "error_rate"
 
     def ends(found: Interval, between: str) -> str:
         low, high = (
-            f"{_percent(end, up=up)} %" if shares else number(outwards(end, up=up), 2)
+            f"{_percent(end, up=up)} %"
+            if question.name == "error_rate"
+            else number(outwards(end, up=up), 2)
             for end, up in ((found.low, False), (found.high, True))
         )
         return f"{low} {between} {high}"
 
-    compared = "; ".join(
-        f"{other.method} {ends(other, 'to')}"
-        for other in sorted(
-            _bounded(question, interval.delta, models), key=lambda rule: rule.method
-        )
-        if other.method != interval.method
-    )
-    return f"between {ends(interval, 'and')} on {where} (for comparison, {compared})"
+    where = "new groups like these" if question.grouped else "new rows like these"
+    others = "; ".join(f"{found.method} {ends(found, 'to')}" for found in intervals[1:])
+    first = ends(intervals[0], "and")
+    return f"between {first} on {where} (for comparison, {others})"
 
 
-def _basis(question: _Question, interval: Interval, models: int, rows: str) -> str:
+def _basis(question: _Question, interval: Interval, rows: str) -> str:
     """Formula, what was observed, and the method, in one line."""
     formula = {
         "error_rate": "P(wrong label)",
         "mean_loss": f"mean loss, in [{number(question.low)}, {number(question.high)}]",
         "large_error": f"P(|error| > {question.threshold or 0.0:.6g})",
     }[question.name]
+    seen = f"{number(interval.value)} on {rows}"
     if question.counted:
         seen = f"{int(question.values.sum()):,} of {rows}"
     elif question.grouped:
         seen = f"{number(interval.value)} over {interval.n:,} groups ({rows})"
-    else:
-        seen = f"{number(interval.value)} on {rows}"
-    both = f" at delta/{models}: {models} models compared" if models > 1 else ""
+    K = question.models
+    both = f" at delta/{K}: {K} models compared" if K > 1 else ""
     return f"{formula}: {seen} ({interval.method}{both})"
 
 
-def _measured(kind: str, values: Array, rows: str) -> Claim:
-    wrong = kind == "error_rate"
-    mean = float(values.mean())
+def _measured(wrong: bool, mean: float, rows: str) -> Claim:
     seen = f"{_percent(mean)} % wrong" if wrong else f"{number(mean)} on average"
-    return Claim(
+    return measured(
         "error_rate" if wrong else "mean_loss",
-        Strength.MEASURED,
         mean,
+        f"{seen} on {rows}, later in time; no interval holds",
         objective="P(wrong label)" if wrong else "mean loss",
         assumptions=("rows in order of time are not draws of one distribution",),
-        detail=f"{seen} on {len(values):,} {rows}, later in time; no interval holds",
     )
 
 
-def _refused(values: Array, rows: str) -> Claim:
-    mean = float(values.mean())
-    return Claim(
+def _refused(mean: float, rows: str) -> Claim:
+    return refused(
         "mean_loss",
-        Strength.REFUSED,
-        mean,
+        "the mean loss on new rows cannot be bounded: rare rows of any size may govern "
+        f"it. On {rows} it is {number(mean)}",
+        "state how often the loss exceeds a threshold, or pass bounds of the loss",
+        value=mean,
         objective="mean loss, without a bound",
-        detail="the mean loss on new rows cannot be bounded: rare rows of any size may "
-        f"govern it. On {len(values):,} {rows} it is {number(mean)}",
-        fix="state how often the loss exceeds a threshold, or pass bounds of the loss",
     )
 
 
 def outwards(value: float, *, up: bool, digits: int = 2) -> float:
     """Round to a few digits, away from the interval: the sentence stays true."""
-    if value == 0.0 or not math.isfinite(value):
-        return value
-    unit = digits - 1 - math.floor(math.log10(abs(value)))
-    if not -300 < unit < 300:
-        return value
-    scaled = value * 10.0**unit
-    near = round(scaled)
-    whole = near if abs(scaled - near) < 1e-9 * abs(near) else math.floor(scaled) + up
-    return float(whole / 10.0**unit)
+    context = Context(digits, ROUND_CEILING if up else ROUND_FLOOR)
+    return float(context.create_decimal(f"{value:.9e}"))
 
 
 def _percent(share: float, *, up: bool | None = None) -> str:
