@@ -16,17 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus import layers as net
-from certus.verify.layers import (
-    SLACK,
-    Array,
-    Function,
-    Map,
-    Pool,
-    lengths,
-    rounding,
-    share,
-    written_out,
-)
+from certus.verify import layers
+from certus.verify.layers import SLACK, Array, Map, share
 
 #: Entries of a matrix up to which maps are written out.
 WRITTEN_OUT = 1 << 24
@@ -90,13 +81,13 @@ class Boxes:
             return Interval(step.apply(x.low), step.apply(x.high))
         middle, half = (x.low + x.high) / 2, (x.high - x.low) / 2
         size = step.bounding(np.abs(middle) + half) + step.heft
-        lost = rounding(self.precision, step, size)
+        lost = layers.rounding(self.precision, step, size)
         middle = step.apply(middle) + step.bias
         last = None if step.weight is None else (middle, half, lost, step.weight)
         found = Interval(middle, middle).widened(step.bounding(half) + lost)
         return found._replace(last=last)
 
-    def bend(self, x: Any, step: Function) -> Interval:
+    def bend(self, x: Any, step: layers.Function) -> Interval:
         """Both ends; where it turns within, its lowest value too."""
         x = self.interval(x)
         a, b = step.apply(x.low), step.apply(x.high)
@@ -115,7 +106,7 @@ class Boxes:
         """Beyond the largest number nothing is computed rightly."""
         return x.widened(np.where(x.size <= self.precision.most, 0.0, math.inf))
 
-    def pool(self, x: Any, step: Pool) -> Interval:
+    def pool(self, x: Any, step: layers.Pool) -> Interval:
         """Maxima of both ends."""
         x = self.interval(x)
         return Interval(step.apply(x.low), step.apply(x.high))
@@ -157,9 +148,11 @@ class Boxes:
             return None
         key = tuple(step.apply for step in x.steps)
         if key not in self.known:
-            A = written_out(x.steps, x.X.shape[1:], WRITTEN_OUT)
+            A = layers.written_out(x.steps, x.X.shape[1:], WRITTEN_OUT)
             if A is not None:
-                A = lengths(free(self.threat, A), dual(self.threat.norm)) * (1 + SLACK)
+                A = layers.lengths(free(self.threat, A), dual(self.threat.norm)) * (
+                    1 + SLACK
+                )
             self.known[key] = A
         return self.known[key]
 
@@ -180,6 +173,6 @@ def centre(
     for step in x.steps:
         middle = step.apply(middle) + step.bias
         far = step.bounding(far + lost) + step.heft
-        lost = step.bounding(lost) + rounding(precision, step, far)
+        lost = step.bounding(lost) + layers.rounding(precision, step, far)
     # Twice: as the network computes it, and as it is computed here.
     return middle, np.where(lost < math.inf, 2 * lost, math.inf)

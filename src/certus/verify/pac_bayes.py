@@ -30,7 +30,7 @@ from certus.certificate import Claim, Status, Strength
 from certus.evidence import PriorWitness
 from certus.verify import data, stating
 from certus.verify.data import Array
-from certus.verify.deciding import U, gamma, length, refuse_weights, refused
+from certus.verify.deciding import Number, U, gamma, length, refuse_weights, refused
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given
 
@@ -79,16 +79,13 @@ def _stochastic(model: Any) -> Statement:
 READERS: dict[str, stating.Reader] = {"StochasticLinearClassifier": _stochastic}
 
 
-class Found(NamedTuple):
-    """The verifier's numbers; ``rounding`` is in the error and in the divergence."""
+class Prior(NamedTuple):
+    """N(M₀, λI) for rows in units of ``size``, M₀ within ``radius`` of ``centre``."""
 
-    bound: float
-    error: float
-    kl: float
-    n: int
-    n_prior: int
-    priors: int
-    rounding: tuple[float, float]
+    centre: Array
+    counted: Array  # rows that it was not learnt on
+    size: float = 1.0
+    radius: float = 0.0
 
 
 def check(model: Any, stated: Statement, given: Given) -> Checked:
@@ -104,7 +101,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     marks = data.fingerprint(X, codes.astype(np.float64), np.ones(len(codes)))
     X = sparse.csr_array(X) if sparse.issparse(X) else X
     try:
-        found = _recompute(model, stated, given.witness, X, codes)
+        claims = _recompute(model, stated, given.witness, X, codes)
     except stating.Refusal as refusal:
         claim = Claim(
             *("pac_bayes_bound", Strength.STATISTICAL, 1.0, None, False),
@@ -113,52 +110,68 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
             fix="pass the training data, or fit again",
         )
         return [claim], Status.TOL_NOT_REACHED, marks
-    bound = _bound_claim(found, stated.delta)
-    status = Status.SOLVED if bound.met else Status.UNDECIDED
-    return [bound, *_parts(found)], status, marks
+    return claims, Status.SOLVED if claims[0].met else Status.UNDECIDED, marks
 
 
 def _recompute(
     model: Any, stated: Statement, witness: Any, X: Any, codes: Array
-) -> Found:
-    """The numbers; a refusal says what makes the model or its witness worthless."""
-    mean, std = (_weights(model, stated, X, end) for end in ("", "std_"))
+) -> list[Claim]:
+    """The claims; a refusal says what makes the model or its witness worthless."""
+    mean, std = (_weights(model, stated, end) for end in ("", "std_"))
     if not (np.isfinite(mean).all() and np.isfinite(std).all() and (std > 0).all()):
-        raise stating.Refusal(
-            "the posterior holds NaN, infinite numbers or deviations of zero"
-        )
+        lost = "the posterior holds NaN, infinite numbers or deviations of zero"
+        raise stating.Refusal(lost)
     grid = VARIANCES if stated.learnt else (1.0,)
     if stated.variance not in grid:
-        raise stating.Refusal(
-            "the prior's variance is not on the grid fixed in advance"
-        )
-    centre, n_prior, size, radius = np.zeros(mean.shape), 0, 1.0, 0.0
-    counted = np.arange(len(codes))
+        lost = "the prior's variance is not on the grid fixed in advance"
+        raise stating.Refusal(lost)
+    prior = Prior(np.zeros(mean.shape), np.arange(len(codes)))
     if stated.learnt:
-        n_prior = min(max(1, round(stated.fraction * len(codes))), len(codes) - 1)
-        centre, seed = _prior(stated, witness, mean.shape)
-        seen, counted = split_rows(len(codes), n_prior, seed)
-        size = _typical(X, seen, stated.constant)
-        radius = _distance(X, seen, codes, stated, centre, size)
-        if not radius <= ASTRAY * math.sqrt(stated.variance):
-            raise stating.Refusal("the prior is not the one that these rows give")
-    ratio = np.square(std * size) / stated.variance
-    spread = 0.5 * float(np.sum(ratio - 1.0 - np.log(ratio)))
-    shift = length(mean * size - centre) + radius
-    slip = 4 * U * (length(mean * size) + length(centre))
-    away = 0.5 * (shift + slip) ** 2 / stated.variance
-    rounding = gamma(ratio.size + 16) * (
-        away + float(np.sum(ratio + 1.0 + np.abs(np.log(ratio))))
+        prior = _prior(X, codes, stated, witness, mean.shape)
+    kl = _divergence(mean * prior.size, std * prior.size, prior, stated.variance)
+    error = _error(X, prior.counted, codes, stated.constant, (mean, std))
+    n, wrong = len(prior.counted), min(1.0, error.most)
+    logs = math.log(2 * math.sqrt(n) * len(grid) / stated.delta)
+    bound = _invert(wrong, (kl.most + logs) / n + KL_ROUNDING)
+    text = f"kl(R̂‖R) ≤ (KL + ln(2√n·K/δ))/n, R̂ = {wrong:.3g} on n = {n:,} rows, "
+    text += f"KL = {kl.most:.3g}, K = {len(grid)}"
+    return [
+        _bound_claim(bound, text, stated, len(codes) - n),
+        Claim(
+            *("gibbs_error", Strength.PROVED, wrong, None, True),
+            objective="E over Q of the share of wrong labels",
+            theorem="each row's right answers are bounded from below by log-concavity",
+            allowance=error.rounding,
+            detail=f"a drawn classifier errs on at most {100 * wrong:.3g} % of the "
+            f"{n:,} rows counted",
+        ),
+        Claim(
+            *("kl_divergence", Strength.PROVED, kl.most, None, True),
+            objective="KL(Q‖P), in nats",
+            theorem="closed form of normal distributions",
+            allowance=kl.rounding,
+            detail=f"the posterior is at most {kl.most:.3g} nats from its prior",
+        ),
+    ]
+
+
+def _bound_claim(bound: float, text: str, stated: Statement, n_prior: int) -> Claim:
+    theorem = "Seeger and Maurer's bound holds for all posteriors at once; K prior "
+    words = {"objective": text, "theorem": theorem + "variances share delta"}
+    if bound >= 1 - 1e-9:
+        said = "the bound is 1, which says nothing", "more rows, or fewer columns"
+        return refused("pac_bayes_bound", *said, value=1.0, **words)
+    learnt = (f"the prior was learnt on {n_prior:,} other rows",)
+    return Claim(
+        *("pac_bayes_bound", Strength.STATISTICAL, bound, None, True),
+        assumptions=_NOTES + (learnt if n_prior else ()),
+        delta=stated.delta,
+        detail=f"a drawn classifier errs on at most {100 * bound:.3g} % of new rows",
+        **words,
     )
-    kl = max(0.0, spread) + away + rounding
-    right, lost = _right(X, counted, codes, stated.constant, (mean, std))
-    error, rows = min(1.0, 1.0 - right + lost), len(counted)
-    logs = math.log(2 * math.sqrt(rows) * len(grid) / stated.delta)
-    bound = _invert(error, (kl + logs) / rows + KL_ROUNDING)
-    return Found(bound, error, kl, rows, n_prior, len(grid), (lost, rounding))
 
 
-def _weights(model: Any, stated: Statement, X: Any, end: str) -> Array:
+def _weights(model: Any, stated: Statement, end: str) -> Array:
     """Means or deviations of the weights of x and, last, of the constant."""
     coef, last = (
         np.asarray(getattr(model, name + end), dtype=np.float64)
@@ -167,6 +180,17 @@ def _weights(model: Any, stated: Statement, X: Any, end: str) -> Array:
     if stated.constant == 0:
         return coef
     return np.column_stack([coef, last / stated.constant])
+
+
+def _divergence(mean: Array, std: Array, prior: Prior, variance: float) -> Number:
+    """KL(N(mean, std²) ‖ prior) at the worst place that its mean may have."""
+    ratio = np.square(std) / variance
+    spread = 0.5 * float(np.sum(ratio - 1.0 - np.log(ratio)))
+    shift = length(mean - prior.centre) + prior.radius
+    shift += 4 * U * (length(mean) + length(prior.centre))
+    away = 0.5 * shift**2 / variance
+    sizes = away + float(np.sum(ratio + 1.0 + np.abs(np.log(ratio))))
+    return Number(max(0.0, spread) + away, gamma(ratio.size + 16) * sizes)
 
 
 # -- the prior --------------------------------------------------------------------
@@ -190,18 +214,24 @@ def split_rows(n: int, n_prior: int, seed: int | None) -> tuple[Array, Array]:
 
 
 def _prior(
-    stated: Statement, witness: Any, shape: tuple[int, ...]
-) -> tuple[Array, int | None]:
-    """The centre that the fit has left, and the seed that chose the rows it saw."""
+    X: Any, codes: Array, stated: Statement, witness: Any, shape: tuple[int, ...]
+) -> Prior:
+    """The prior that the fit has left, if it is the one that these rows give."""
     centre = np.asarray(getattr(witness, "prior_mean", None))
-    if centre.shape != shape or centre.dtype.kind != "f":
+    if centre.shape != shape or centre.dtype.kind != "f" or len(codes) < 2:
         raise stating.Refusal("no prior stands beside the model")
     seed = stated.seed
     if seed == "witness" and isinstance(witness, PriorWitness):
         seed = witness.seed
     if not isinstance(seed, int | None):
         raise stating.Refusal("which rows the prior was learnt on is not known")
-    return centre, seed
+    n_prior = min(max(1, round(stated.fraction * len(codes))), len(codes) - 1)
+    seen, counted = split_rows(len(codes), n_prior, seed)
+    size = _typical(X, seen, stated.constant)
+    radius = _distance(X, seen, codes, stated, centre, size)
+    if not radius <= ASTRAY * math.sqrt(stated.variance):
+        raise stating.Refusal("the prior is not the one that these rows give")
+    return Prior(centre, counted, size, radius)
 
 
 def _typical(X: Any, rows: Array, constant: float) -> float:
@@ -250,11 +280,11 @@ def _scores(rows: Any, constant: Array, W: Array) -> Array:
     return np.asarray(rows @ W[:, :d].T) + constant[:, None] * W[:, d:].sum(axis=1)
 
 
-def _right(
+def _error(
     X: Any, counted: Array, codes: Array, constant: float, own: tuple[Array, Array]
-) -> tuple[float, float]:
-    """Lower bound of the share of right answers of a draw from Q, and its rounding."""
-    low = lost = 0.0
+) -> Number:
+    """The share of wrong answers of a draw from Q, from above."""
+    right = lost = 0.0
     mean, variance = own[0], np.square(own[1])
     sizes, unit = np.linalg.norm(mean, axis=1), gamma(mean.shape[1] + 24)
     together = max(1, CELLS // max(1, X.shape[1]))
@@ -266,10 +296,9 @@ def _right(
         factor = 1.0 / np.where(total > 0, total, 1.0)
         rows, last = sparse.diags_array(factor) @ block, constant * factor
         squares = rows**2
-        z = _scores(rows, last, mean)
         std = np.sqrt(_scores(squares, last**2, variance))
-        won = win_probability(z, std, label)
-        low += float(won[(std > 0).all(axis=1)].sum())  # others count as wrong
+        won = win_probability(_scores(rows, last, mean), std, label)
+        right += float(won[(std > 0).all(axis=1)].sum())  # others count as wrong
         norms = np.sqrt(np.asarray(squares.sum(axis=1)) + last**2)[:, None]
         top, steep = np.zeros((len(some), 1)), std[:, :1]
         if len(mean) > 1:
@@ -279,7 +308,7 @@ def _right(
             moved = (0.4 * norms * (sizes + top) + 2.4 * steep) / std
         lost += unit * float(np.where(std > 0, moved + 0.5, 0.0).sum())
     n = len(counted)
-    return low / n, lost / n + ROUNDING * len(mean)
+    return Number(1.0 - right / n, lost / n + ROUNDING * len(mean))
 
 
 def win_probability(mean: Array, std: Array, codes: Array) -> Array:
@@ -343,52 +372,3 @@ def _invert(q: float, budget: float) -> float:
         value += q * math.log(q / p) if q > 0 else 0.0
         low, high = (p, high) if value <= budget else (low, p)
     return high
-
-
-# -- the claims -------------------------------------------------------------------
-
-
-def _bound_claim(found: Found, delta: float) -> Claim:
-    said: dict[str, Any] = {
-        "objective": f"kl(R̂‖R) ≤ (KL + ln(2√n·K/δ))/n, R̂ = {found.error:.3g} on "
-        f"n = {found.n:,} rows, KL = {found.kl:.3g}, K = {found.priors}",
-        "theorem": "Seeger and Maurer's bound holds for all posteriors at once; K "
-        "prior variances share delta",
-    }
-    if found.bound >= 1 - 1e-9:
-        return refused(
-            "pac_bayes_bound",
-            "the bound is 1, which says nothing",
-            "more rows, or fewer columns",
-            value=1.0,
-            **said,
-        )
-    learnt = (f"the prior was learnt on {found.n_prior:,} other rows",)
-    return Claim(
-        *("pac_bayes_bound", Strength.STATISTICAL, found.bound, None, True),
-        assumptions=_NOTES + (learnt if found.n_prior else ()),
-        delta=delta,
-        detail=f"a drawn classifier errs on at most {100 * found.bound:.3g} % of new "
-        "rows",
-        **said,
-    )
-
-
-def _parts(found: Found) -> list[Claim]:
-    """The two numbers that the bound is made of."""
-    error = Claim(
-        *("gibbs_error", Strength.PROVED, found.error, None, True),
-        objective="E over Q of the share of wrong labels",
-        theorem="each row's right answers are bounded from below by log-concavity",
-        allowance=found.rounding[0],
-        detail=f"a drawn classifier errs on at most {100 * found.error:.3g} % of the "
-        f"{found.n:,} rows counted",
-    )
-    divergence = Claim(
-        *("kl_divergence", Strength.PROVED, found.kl, None, True),
-        objective="KL(Q‖P), in nats",
-        theorem="closed form of normal distributions",
-        allowance=found.rounding[1],
-        detail=f"the posterior is at most {found.kl:.3g} nats from its prior",
-    )
-    return [error, divergence]

@@ -16,20 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus import layers as net
-from certus.verify.layers import (
-    SLACK,
-    Array,
-    Function,
-    Map,
-    Pool,
-    between,
-    lengths,
-    matrix_norm,
-    operator_norm,
-    rounding,
-    share,
-    written_out,
-)
+from certus.verify import layers
+from certus.verify.layers import SLACK, Array, Map, operator_norm, share
 
 #: Entries of a layer's matrix up to which its singular values are computed.
 SINGULAR = 1 << 22
@@ -68,7 +56,7 @@ class Lipschitz:
 
     def start(self, X: Array) -> Reach:
         """The rows themselves, rounded to the precision of the network."""
-        size = lengths(X, self.p) + self.radius
+        size = layers.lengths(X, self.p) + self.radius
         error = share(self.precision, 0) * size + self.precision.tiny * self._count(X)
         return Reach(X, 1.0, error)
 
@@ -79,7 +67,7 @@ class Lipschitz:
     def size(self, x: Reach) -> Array:
         """At least the norm of what is computed, at any row within the radius."""
         far = x.constant * self.radius + 2 * x.error
-        return (lengths(x.values, self.p) + far) * (1 + SLACK)
+        return (layers.lengths(x.values, self.p) + far) * (1 + SLACK)
 
     def _within(self, size: Array, error: Array) -> Array:
         """Beyond the largest number nothing is computed rightly."""
@@ -91,9 +79,9 @@ class Lipschitz:
         chain = (*x.chain, step)
         shape, base = (x.shape, x.base) if x.chain else (inputs, x.constant)
         norm = self.once(step.apply, lambda: operator_norm(step, p, inputs, SINGULAR))
-        heft = lengths(np.broadcast_to(step.heft, (1, *values.shape[1:])), p)
-        size = between(step.norm_1, step.norm_inf, p) * self.size(x) + heft
-        lost = rounding(self.precision, step, size, self._count(values))
+        heft = layers.lengths(np.broadcast_to(step.heft, (1, *values.shape[1:])), p)
+        size = layers.between(step.norm_1, step.norm_inf, p) * self.size(x) + heft
+        lost = layers.rounding(self.precision, step, size, self._count(values))
         constant = x.constant * norm
         if len(chain) > 1 and step.terms:
             keys = tuple(part.apply for part in chain)
@@ -103,17 +91,17 @@ class Lipschitz:
             *(values, constant, norm * x.error + lost, chain, shape, base, x.constant)
         )
 
-    def bend(self, x: Reach, step: Function) -> Reach:
+    def bend(self, x: Reach, step: layers.Function) -> Reach:
         """Times the steepest slope."""
         values, slope = step.apply(x.values), step.slope
-        size = lengths(values, self.p) + slope * self.size(x)
+        size = layers.lengths(values, self.p) + slope * self.size(x)
         error = self._within(size, slope * x.error)
         if not step.exact:
             part = share(self.precision, 8)
             error = error + part * size + (part + step.jump) * self._count(values)
         return Reach(values, x.constant * slope, error)
 
-    def pool(self, x: Reach, step: Pool) -> Reach:
+    def pool(self, x: Reach, step: layers.Pool) -> Reach:
         """An entry counts once for each window it is in."""
         factor = step.overlap ** (1 / self.p) * (1 + SLACK)
         return Reach(step.apply(x.values), factor * x.constant, factor * x.error)
@@ -128,7 +116,7 @@ class Lipschitz:
             return Reach(a.values + b.values, constant, self._within(size, error))
         constants = [part.constant for part in parts]
         constant = float(np.linalg.norm(constants, self.p)) * (1 + SLACK)
-        error = lengths(np.stack([part.error for part in parts], axis=1), self.p)
+        error = layers.lengths(np.stack([part.error for part in parts], axis=1), self.p)
         values = np.concatenate([part.values for part in parts], axis=axis)
         return Reach(values, constant, error)
 
@@ -155,19 +143,19 @@ def as_matrix(
 
     None where there is no map, or its matrix is too large.
     """
-    A = written_out(chain, shape, most) if chain else None
+    A = layers.written_out(chain, shape, most) if chain else None
     if A is None or A is chain[0].weight:
         return A, 0.0
     lost = sum(step.terms + 3 for step in chain) * 2.0**-52
-    norms = (between(step.norm_1, step.norm_inf, p) for step in chain)
+    norms = (layers.between(step.norm_1, step.norm_inf, p) for step in chain)
     return A, lost * math.prod(norms)
 
 
 def _norm_of(chain: tuple[Map, ...], shape: tuple[int, ...], p: float) -> float:
     A, lost = as_matrix(chain, shape, p)
-    return math.inf if A is None else matrix_norm(A, p) + lost
+    return math.inf if A is None else layers.matrix_norm(A, p) + lost
 
 
 def _gaps(A: Array, q: float) -> Array:
     """‖a_y − a_j‖_q of each pair of rows."""
-    return np.stack([lengths(row - A, q) for row in A]) * (1 + SLACK)
+    return np.stack([layers.lengths(row - A, q) for row in A]) * (1 + SLACK)

@@ -21,17 +21,9 @@ import numpy as np
 
 from certus import layers as net
 from certus.certificate import Claim, Strength
+from certus.verify import layers
 from certus.verify.boxes import WRITTEN_OUT, Boxes, Start, box, centre, dual, free
-from certus.verify.layers import (
-    SLACK,
-    Array,
-    Map,
-    Unbounded,
-    lengths,
-    operations,
-    share,
-    walk,
-)
+from certus.verify.layers import SLACK, Array, Unbounded, share, walk
 from certus.verify.reach import Lipschitz, as_matrix
 
 #: Rows that go through the bounds together.
@@ -131,7 +123,7 @@ class _Pass:
 
     def __post_init__(self) -> None:
         precision, norm = self.network.precision, self.threat.norm
-        self.kinds = operations(self.network)
+        self.kinds = layers.operations(self.network)
         self.reach = Lipschitz(norm, self.radii[-1], precision)
         self.boxes = Boxes(self.threat, precision)
 
@@ -241,7 +233,7 @@ class _Pass:
         """Of a chain of linear maps without a softmax: its matrix and its rounding."""
         network, chain = self.network, tuple(self.kinds)
         line = all(step.inputs == (i,) for i, step in enumerate(network.steps))
-        linear = line and all(isinstance(kind, Map) for kind in chain)
+        linear = line and all(isinstance(kind, layers.Map) for kind in chain)
         if not linear or network.ranked or network.hidden:
             return None, 0.0
         return as_matrix(chain, network.shape, math.inf, WRITTEN_OUT)
@@ -282,7 +274,7 @@ def _most(g: Array, room: Array, p: float, radius: float) -> Array:
     most = (g * room).sum(axis=1)
     if p == math.inf or not radius:
         return np.asarray(most)
-    most = np.minimum(most, radius * lengths(g, dual(p)))
+    most = np.minimum(most, radius * layers.lengths(g, dual(p)))
     if p not in (1, 2):
         return most
     # Entries are at their ends up to the multiplier where g/λ is less, the largest
@@ -335,7 +327,7 @@ def lipschitz_constant(network: net.Network, p: float) -> float:
         with np.errstate(all="ignore"):
             domain = Lipschitz(p, 0.0, network.precision)
             start = domain.start(np.zeros((1, *network.shape)))
-            constant = walk(network, operations(network), start, domain).constant
+            constant = walk(network, layers.operations(network), start, domain).constant
     except Unbounded as reason:
         raise ValueError(str(reason)) from None
     return float(constant)
