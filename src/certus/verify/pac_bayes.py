@@ -157,7 +157,7 @@ def _recompute(
 
 def _bound_claim(bound: float, text: str, stated: Statement, n_prior: int) -> Claim:
     theorem = "Seeger and Maurer's bound holds for all posteriors at once; K prior "
-    words = {"objective": text, "theorem": theorem + "variances share delta"}
+    words: Any = {"objective": text, "theorem": theorem + "variances share delta"}
     if bound >= 1 - 1e-9:
         said = "the bound is 1, which says nothing", "more rows, or fewer columns"
         return refused("pac_bayes_bound", *said, value=1.0, **words)
