@@ -3,15 +3,20 @@
 The reference is computed in long double from exactly centred columns.
 """
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import sparse
 from sklearn import linear_model as sk
+from sklearn.base import clone
 
+import certus
 from certus import linear as ours
+from certus.certificate import Status
 from certus.convex.design import Design
+from certus.convex.shifts import exact_sum, far_shift
 
 Array = np.ndarray
 RATIOS = [0.0, 1.0, 3.0, 5.0, 1e2, 1e4, 1e6, 1e7]
@@ -105,3 +110,129 @@ def test_columns_near_zero_are_not_shifted() -> None:
     assert Design(X + 1e3, None, True).shift is not None
     X[:, 0] = 1.0  # constant: nothing to lose
     assert Design(X, None, True).shift is None
+
+
+# -- losses that are solved by steps ----------------------------------------------
+
+FAR = [1e2, 1e4, 1e6, 1.6e9]
+forms = pytest.mark.parametrize("kind", ["dense", "csr", "csc"])
+
+
+def of_kind(X: Array, kind: str) -> Any:
+    return X if kind == "dense" else sparse.csr_matrix(X).asformat(kind)
+
+
+def labelled(ratio: float) -> tuple[Array, Array, dict[str, Array]]:
+    """Rows at ``ratio`` and the very same about zero, with targets of all sorts."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(800, 4)) + ratio
+    near = X - ratio  # exact
+    z = near @ [0.5, -1.0, 0.8, 0.0]
+    noisy = z + rng.logistic(size=len(z))
+    targets = {
+        "two": (noisy > 0).astype(int),
+        "three": np.digitize(noisy, [-1, 1]),
+        "counts": rng.poisson(np.exp(0.5 * z)),
+        "numbers": noisy,
+    }
+    return X, near, targets
+
+
+STEPPED = [
+    ("two", ours.LogisticRegression()),
+    ("two", ours.LogisticRegression(C=np.inf)),
+    ("two", ours.LogisticRegression(l1_ratio=1.0, C=0.1)),
+    ("three", ours.LogisticRegression()),
+    ("three", ours.LogisticRegression(l1_ratio=0.5, C=0.1)),
+    ("counts", ours.PoissonRegressor()),
+    ("counts", ours.GeneralizedLinearModel("poisson")),
+    ("numbers", ours.RobustRegressor("huber", alpha=0.01)),
+    ("numbers", ours.HuberRegressor()),
+    ("two", ours.LinearSVC(intercept_scaling=np.inf)),
+    ("numbers", ours.QuantileRegressor(alpha=0.01)),
+]
+
+
+@pytest.mark.parametrize("ratio", FAR)
+@pytest.mark.parametrize(("target", "model"), STEPPED)
+def test_a_free_intercept_takes_up_the_distance(
+    target: str, model: Any, ratio: float
+) -> None:
+    X, near, targets = labelled(ratio)
+    y = targets[target]
+    model = model.set_params(tol=1e-8)
+    with certus.config_context(on_uncertified="ignore"):
+        there = clone(model).fit(near, y)
+        here = clone(model).fit(X, y)
+    np.testing.assert_allclose(here.coef_, there.coef_, atol=1e-5)
+    moved = here.intercept_ + np.sum(here.coef_.T * ratio, axis=0)
+    if target == "three":  # softmax does not see a constant
+        moved = moved - moved.mean()
+    np.testing.assert_allclose(moved, there.intercept_, atol=1e-5 + 1e-15 * ratio)
+    primary = here.certificate_[here.certificate_.primary]
+    rounding = primary.met is None and primary.allowance is not None
+    assert here.certificate_.status in (Status.SOLVED, Status.UNDECIDED)
+    assert primary.met or rounding or there.certificate_.met is None
+
+
+@forms
+@pytest.mark.parametrize("l1_ratio", [0.0, 1.0])
+def test_sparse_columns_without_zeros_are_moved_too(kind: str, l1_ratio: float) -> None:
+    X, _, targets = labelled(1e6)
+    X[:, 1] = np.where(np.arange(len(X)) % 3, 0.0, X[:, 1] - 1e6)  # one that has
+    model = ours.LogisticRegression(l1_ratio=l1_ratio, C=0.1)
+    here = clone(model).fit(of_kind(X, kind), targets["two"])
+    there = clone(model).fit(X - [1e6, 0, 1e6, 1e6], targets["two"])
+    assert here.certificate_.met
+    np.testing.assert_allclose(here.coef_, there.coef_, atol=1e-4)
+
+
+def penalised_machine(X: Array, y: Array, C: float) -> Array:
+    """Squared hinge with b penalised, by Newton's method in long double."""
+    A = np.column_stack([X, np.ones(len(X))]).astype(np.longdouble)
+    sign = np.where(y == 1, 1.0, -1.0)
+    w = np.zeros(A.shape[1], dtype=np.longdouble)
+    for _ in range(60):
+        short = np.maximum(1 - sign * (A @ w), 0)
+        on = A[short > 0]
+        g = w - 2 * C * A.T @ (sign * short)
+        H = np.eye(len(w), dtype=np.longdouble) + 2 * C * on.T @ on
+        M = np.column_stack([H, g])
+        for i in range(len(M)):
+            M[i] /= M[i, i]
+            others = np.arange(len(M)) != i
+            M[others] -= np.outer(M[others, i], M[i])
+        w = w - M[:, -1]
+    return w
+
+
+@pytest.mark.parametrize("ratio", [1e2, 1e4, 1e6])
+def test_a_penalised_intercept_is_rotated_away(ratio: float) -> None:
+    X, _, targets = labelled(ratio)
+    for loss in ("squared_hinge", "hinge"):
+        model = ours.LinearSVC(loss=loss).fit(X, targets["two"])
+        assert model.certificate_.met
+    model = ours.LinearSVC(C=0.1).fit(X, targets["two"])
+    exact_w = penalised_machine(X, targets["two"], 0.1)
+    np.testing.assert_allclose(model.coef_[0], exact_w[:-1].astype(float), atol=1e-5)
+    assert ours.LinearSVR(C=0.1).fit(X, targets["numbers"]).certificate_.met
+
+
+def test_a_sum_of_products_is_rounded_once() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        a = rng.normal(size=30) * 10.0 ** rng.integers(-8, 8, 30)
+        b, first = rng.normal(size=30), float(rng.normal())
+        parts = zip(a.tolist(), b.tolist(), strict=True)
+        truth = Fraction(first) + sum(Fraction(x) * Fraction(y) for x, y in parts)
+        assert exact_sum(first, a, b) == float(truth)
+    assert exact_sum(1.0, np.array([1e308, -1e308]), np.array([1.0, 1.0])) == 1.0
+
+
+def test_columns_near_zero_are_not_copied() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(1.0, 1.0, (500, 4))
+    assert far_shift(X) is None
+    assert far_shift(sparse.csr_matrix(X)) is None
+    moved = far_shift(X + np.array([0, 0, 1e3, 0]))
+    assert moved is not None and np.flatnonzero(moved.mean).tolist() == [2]

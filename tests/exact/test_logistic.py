@@ -16,6 +16,7 @@ from scipy.special import expit, logit, softmax
 from certus import terms as t
 from certus.certificate import Status, Strength
 from certus.convex import newton
+from certus.convex.problem import Limits, Start
 from certus.linear import LinearRegression, LogisticRegression, LogisticRegressionCV
 from certus.testing.problems import Known, known_logistic, known_softmax, separable
 from certus.verify.kernel.losses import LOSSES
@@ -280,9 +281,8 @@ def test_a_common_vector_changes_nothing_and_two_classes_are_logistic(
     rows = newton.Rows(X, y, np.ones(len(y)), float(len(y)))
     pair = newton.solve(
         newton.NewtonProblem(rows, t.Softmax(2), t.L2(0.02), True),
-        np.zeros((4, 2)),
-        TIGHT,
-        100,
+        Start(np.zeros((4, 2))),
+        Limits(TIGHT, 100),
     ).primal
     model = LogisticRegression(C=1 / (0.01 * len(y)), tol=TIGHT).fit(X, y)
     np.testing.assert_allclose(pair[:-1, 1] - pair[:-1, 0], model.coef_[0], atol=1e-6)

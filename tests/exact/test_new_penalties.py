@@ -13,9 +13,10 @@ from sklearn.datasets import load_linnerud
 import certus
 from certus import linear as ours
 from certus.certificate import Status
-from certus.convex.blocks import BlockSolver
+from certus.convex import blocks
+from certus.convex.blocks import BlockProblem
 from certus.convex.design import Design
-from certus.convex.problem import Limits
+from certus.convex.problem import Limits, Start
 from certus.terms import L1, Group
 
 Array = np.ndarray
@@ -208,10 +209,11 @@ def test_sets_without_a_gram_matrix(form: Any, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_solver_of_blocks_needs_blocks() -> None:
-    solver = BlockSolver(Design(np.eye(3), None, False), np.ones((3, 1)))
+    data = Design(np.eye(3), None, False), np.ones((3, 1))
     with pytest.raises(NotImplementedError, match="of L1; missing: blocks"):
-        solver.solve(L1(0.1), Limits(1e-6, 10))
-    found = solver.solve(Group(10.0, (0, 0, 1)), Limits(1e-6, 10))
+        BlockProblem(*data, L1(0.1))
+    problem = BlockProblem(*data, Group(10.0, (0, 0, 1)))
+    found = blocks.solve(problem, Start(), Limits(1e-6, 10))
     assert found.status is Status.SOLVED and not found.primal.any()
 
 

@@ -14,6 +14,8 @@ from certus.certificate import Evidence
 from certus.convex import quantile as solver
 from certus.convex.interior import Kinked
 from certus.convex.newton import Rows
+from certus.convex.problem import Limits, Start
+from certus.convex.quantile import KinkedRegression
 from certus.evidence import LinearWitness
 from certus.linear import (
     QuantileRegressor,
@@ -120,8 +122,8 @@ def test_many_rows_are_solved_as_few_are() -> None:
         rows = Rows(X, y, np.ones(len(y)), float(len(y)))
         kept, solver.MANY_ROWS = solver.MANY_ROWS, 10**9
         try:
-            loss = Kinked(q, 1 - q)
-            plain = solver.solve(rows, loss, L1(alpha), True, 1e-9, 100)
+            problem = KinkedRegression(rows, Kinked(q, 1 - q), L1(alpha), True)
+            plain = solver.solve(problem, Start(), Limits(1e-9, 100))
         finally:
             solver.MANY_ROWS = kept
         np.testing.assert_allclose(model.coef_, plain.primal[:-1], atol=1e-6)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from certus import terms as t
 from certus.convex.design import Design
-from certus.convex.lasso import QuadraticSolver
+from certus.convex.lasso import QuadraticProblem
 from certus.convex.penalties import (
     PENALTIES,
     PenaltyRow,
@@ -20,7 +20,6 @@ from certus.convex.penalties import (
     prox,
     require,
 )
-from certus.convex.problem import Limits
 from certus.verify.kernel import penalties as judging
 
 Array = np.ndarray
@@ -154,14 +153,14 @@ class Unfinished(NamedTuple):
 def test_a_solver_names_the_operations_it_lacks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    solver = QuadraticSolver(Design(np.eye(3), None, False), np.ones(3))
-    told = "QuadraticSolver needs value, prox, .* of Unfinished; missing: value, prox"
+    data = Design(np.eye(3), None, False), np.ones(3)
+    told = "descent needs value, prox, .* of Unfinished; missing: value, prox"
     with pytest.raises(NotImplementedError, match=told):
-        solver.solve(Unfinished(1.0), Limits(1e-6, 10))
+        QuadraticProblem(*data, Unfinished(1.0))
     row = PenaltyRow(value=lambda p, w: p.alpha * float(np.log1p(np.abs(w)).sum()))
     monkeypatch.setitem(PENALTIES, Unfinished, row)
     with pytest.raises(NotImplementedError, match="missing: prox, distance"):
-        solver.solve(Unfinished(1.0), Limits(1e-6, 10))
+        QuadraticProblem(*data, Unfinished(1.0))
     with pytest.raises(NotImplementedError, match="Newton needs piece of Unfinished"):
         curvature_of("Newton", Unfinished(1.0))
     with pytest.raises(NotImplementedError, match="smooth penalty; L1 has kinks"):

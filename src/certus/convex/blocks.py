@@ -21,7 +21,7 @@ from certus.convex.design import Array, Design
 from certus.convex.kernels import descend_blocks
 from certus.convex.lasso import Gap, quadratic_gap
 from certus.convex.penalties import block_norms, operation, prox, require
-from certus.convex.problem import Limits, Solution
+from certus.convex.problem import Limits, Solution, Start
 from certus.convex.working_set import WorkingSet
 
 #: What this solver asks of a penalty.
@@ -32,8 +32,8 @@ SMALL = 10_000
 MEMORY = 5
 
 
-class BlockSolver:
-    """Holds the data of one problem between penalties with the same blocks.
+class BlockProblem:
+    """One problem and how far it is solved.
 
     Parameters
     ----------
@@ -41,10 +41,17 @@ class BlockSolver:
         Columns, centred where there is an intercept.
     Y : ndarray of shape (n, tasks)
         Targets, centred likewise.
+    penalty : term
+        A sum over blocks. ``penalise`` changes it for one with the same blocks; the
+        point and the working set stay.
     """
 
-    def __init__(self, design: Design, Y: Array) -> None:
+    def __init__(self, design: Design, Y: Array, penalty: Any) -> None:
         self.design, self.Y = design, Y
+        self.penalise(penalty)
+        self.sizes = np.bincount(self.blocks)
+        order = np.argsort(self.blocks, kind="stable")
+        self.columns = np.split(order, np.cumsum(self.sizes)[:-1])
         self.correlation = design.t_dot(Y)
         self.reference = self._mean(Y, Y) / 2
         self.W = np.zeros((design.d, Y.shape[1]))
@@ -53,50 +60,27 @@ class BlockSolver:
         self.set = WorkingSet(design)
         self.chosen = np.empty(0, dtype=np.intp)  # blocks in order of arrival
 
+    def penalise(self, penalty: Any) -> None:
+        """Take another penalty; one that lacks an operation is refused by name."""
+        row: Any = require("block descent", penalty, *NEEDS)
+        self.penalty = row.take(penalty, np.arange(self.design.d))
+        self.blocks = row.blocks(self.penalty, self.design.d)
+
     def start_from(self, W: Array) -> None:
-        """Begin at ``W`` instead of zero."""
+        """Stand at ``W``."""
         self.W = np.array(W, dtype=np.float64)
         self.residual = self.Y - self.design.dot(self.W)
         self.gradient = -self.design.t_dot(self.residual)
 
-    def solve(self, penalty: Any, limits: Limits) -> Solution:
-        """Minimise with one penalty, starting from where the last call ended."""
-        row: Any = require("BlockSolver", penalty, *NEEDS)
-        penalty = row.take(penalty, np.arange(self.design.d))
-        self.blocks = row.blocks(penalty, self.design.d)
-        self.sizes = np.bincount(self.blocks)
-        order = np.argsort(self.blocks, kind="stable")
-        self.columns = np.split(order, np.cumsum(self.sizes)[:-1])
-        status, steps, stalls = Status.MAX_ITER, 0, 0
-        found = self.gap(penalty)
-        try:
-            while True:
-                stop = limits.on_step(found.objective, found.relative, self.W)
-                if found.relative <= 0.5 * limits.tol:  # the verifier adds its rounding
-                    status = Status.SOLVED
-                    break
-                if stop is not None or steps >= limits.max_iter:
-                    status = stop or status
-                    break
-                steps += 1
-                before = found
-                self._admit(penalty)
-                aim = max(0.05 * found.relative, 0.2 * limits.tol)
-                self._solve_members(penalty, aim * self.reference)
-                self._refresh()
-                found = self.gap(penalty)
-                # Near the minimum the objective stands still long before the gap.
-                higher = found.objective >= before.objective * (1 - 1e-15)
-                stalls += higher and found.relative > 0.8 * before.relative
-                if stalls > 4:
-                    status = Status.TOL_NOT_REACHED
-                    break
-        except KeyboardInterrupt:
-            status = Status.INTERRUPTED
-        return Solution(self.W.copy(), found.relative, status, steps)
+    def advance(self, aim: float) -> None:
+        """Grow the working set and solve on it."""
+        self._admit(self.penalty)
+        self._solve_members(self.penalty, aim * self.reference)
+        self._refresh()
 
-    def gap(self, penalty: Any) -> Gap:
+    def gap(self) -> Gap:
         """P − D at the current point, with D from the rescaled residual."""
+        penalty = self.penalty
         square = self._mean(self.residual, self.residual)
         cross = self._mean(self.residual, self.Y)
         primal = square / 2 + operation(penalty, "value")(penalty, self.W)
@@ -237,6 +221,36 @@ class BlockSolver:
                 W[:, cut] = new
             if change * float(np.abs(W).sum()) <= 0.1 * target:
                 break
+
+
+def solve(problem: BlockProblem, start: Start, limits: Limits) -> Solution:
+    """Minimise to a relative gap of ``limits.tol``, from where the problem stands."""
+    if start.primal is not None:
+        problem.start_from(start.primal)
+    status, steps, stalls = Status.MAX_ITER, 0, 0
+    found = problem.gap()
+    try:
+        while True:
+            stop = limits.on_step(found.objective, found.relative, problem.W)
+            if found.relative <= 0.5 * limits.tol:  # the verifier adds its rounding
+                status = Status.SOLVED
+                break
+            if stop is not None or steps >= limits.max_iter:
+                status = stop or status
+                break
+            steps += 1
+            before = found
+            problem.advance(max(0.05 * found.relative, 0.2 * limits.tol))
+            found = problem.gap()
+            # Near the minimum the objective stands still long before the gap.
+            higher = found.objective >= before.objective * (1 - 1e-15)
+            stalls += higher and found.relative > 0.8 * before.relative
+            if stalls > 4:
+                status = Status.TOL_NOT_REACHED
+                break
+    except KeyboardInterrupt:
+        status = Status.INTERRUPTED
+    return Solution(problem.W.copy(), found.relative, status, steps)
 
 
 def _block_curvature(G: Array, starts: Array) -> Array:

@@ -197,8 +197,8 @@ class Design:
         return G - np.outer(self.rest, self.rest) if self.centred else G
 
 
-def is_far(X: Array, mean: Array) -> Array:
-    """Which columns of dense X have a mean ``FAR`` times their spread, by a sample.
+def is_far(X: Array, mean: Array, ratio: float = FAR) -> Array:
+    """Which columns of dense X have a mean ``ratio`` times their spread, by a sample.
 
     A column that is constant in the sample is none: there is nothing to lose.
     """
@@ -206,7 +206,7 @@ def is_far(X: Array, mean: Array) -> Array:
     with np.errstate(over="ignore"):
         spread = np.sqrt(np.square(rows).mean(axis=0))
     size = np.abs(mean)
-    return (size > FAR * spread) & (spread > 1e-14 * size)
+    return (size > ratio * spread) & (spread > 1e-14 * size)
 
 
 def _far_full_columns(X: Any, mean: Array) -> Array:

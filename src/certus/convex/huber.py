@@ -10,7 +10,8 @@ nearly does, the function of σ alone is searched instead: it is convex with the
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy import linalg, sparse
@@ -20,8 +21,11 @@ from certus.convex import newton, quantile
 from certus.convex.design import Array
 from certus.convex.interior import Kinked
 from certus.convex.losses import HuberScale, huber_scale
+from certus.convex.newton_problem import NewtonProblem, Rows
 from certus.convex.penalties import of_levels
-from certus.convex.problem import OnStep, Solution
+from certus.convex.problem import Limits, Solution, Start
+from certus.convex.quantile import KinkedRegression
+from certus.convex.quantile_units import row_space
 
 NEWTON = ("Newton-CG", "smooth, with the scale at its best for the residuals")
 SEARCH = ("interior point", "so many residuals vanish that the scale nearly does")
@@ -31,21 +35,30 @@ NEWTON_STEPS = 50
 TRIALS = 80
 
 
-def solve_joint(
-    rows: newton.Rows,
-    loss: HuberScale,
-    alpha: float,
-    intercept: bool,
-    start: Array,
-    tol: float,
-    max_iter: int,
-    on_step: OnStep,
-) -> Solution:
-    """Minimise; ``extra`` holds "scale", "method" and, for small scales, "dual".
+class HuberProblem(NamedTuple):
+    """Rows, the loss with its threshold, the level of the penalty."""
+
+    rows: Rows
+    loss: HuberScale
+    alpha: float
+    intercept: bool
+
+
+@dataclass(frozen=True)
+class HuberSolution(Solution):
+    """A solution, its σ, and the name of the method with why it was chosen."""
+
+    scale: float = 0.0
+    method: tuple[str, str] = NEWTON
+
+
+def solve(problem: HuberProblem, start: Start, limits: Limits) -> HuberSolution:
+    """Minimise over w, b and σ; ``dual`` is given for small scales alone.
 
     With more columns than rows w lies in the span of the rows, so that n coordinates
     do: from the start for dense X, for sparse X once the scale is searched.
     """
+    rows, loss, alpha, intercept = problem
     wide = rows.X.shape[1] > rows.X.shape[0]
     lift: Array | None = None
 
@@ -53,63 +66,60 @@ def solve_joint(
         return W if lift is None else np.concatenate([lift @ W[:-1], W[-1:]])
 
     def watch(objective: float, gap: float, W: Array) -> Status | None:
-        return on_step(objective, gap, back(W))
+        return limits.on_step(objective, gap, back(W))
 
     if wide and not sparse.issparse(rows.X):
         lift, R = linalg.qr(rows.X.T.astype(np.float64), mode="economic")
         rows = rows._replace(X=np.ascontiguousarray(R.T))
-        start = np.concatenate([lift.T @ start[:-1], start[-1:]])
+        if start.primal is not None:
+            W = start.primal
+            start = Start(np.concatenate([lift.T @ W[:-1], W[-1:]]))
     penalty = of_levels(0.0, 2 * alpha / rows.total)
-    problem = newton.NewtonProblem(rows, loss, penalty, intercept)
-    few = min(max_iter, NEWTON_STEPS)
-    found = newton.solve(problem, start, tol, few, watch)
-    r = rows.y - problem.scores(found.primal)[:, 0]
+    smooth = NewtonProblem(rows, loss, penalty, intercept)
+    few = min(limits.max_iter, NEWTON_STEPS)
+    found = newton.solve(smooth, start, Limits(limits.tol, few, watch))
+    r = rows.y - smooth.scores_at(found.primal)[:, 0]
     scale = huber_scale(r, rows.s, loss.epsilon)
     size = float(np.abs(rows.y).max(initial=0.0))
     solved = found.status is Status.SOLVED and scale > 1e-9 * size
-    spent = found.status is Status.MAX_ITER and few == max_iter
+    spent = found.status is Status.MAX_ITER and few == limits.max_iter
     if solved or spent or found.status in quantile.EARLY:
-        extra = {"scale": scale, "method": NEWTON}
-        return found._replace(primal=back(found.primal), extra=extra)
-    reference = problem.constant_objective() or 1.0
+        ending = (found.gap, found.status, found.n_iter)
+        return HuberSolution(back(found.primal), *ending, scale=scale)
+    reference = smooth.constant_objective() or 1.0
     if wide and lift is None:
-        reduced, lift = quantile.row_space(rows.X)
+        reduced, lift = row_space(rows.X)
         rows = rows._replace(X=reduced)
-    other = _search(
-        rows, loss.epsilon, penalty, intercept, tol, max_iter, reference, watch
-    )
-    other = other._replace(primal=back(other.primal))
-    return other._replace(n_iter=min(found.n_iter + other.n_iter, max_iter))
+    kinked = KinkedRegression(rows, Kinked(1.0, 1.0), penalty, intercept)
+    inner = limits._replace(on_step=watch)
+    other = _search(kinked, loss.epsilon, reference, inner)
+    steps = min(found.n_iter + other.n_iter, limits.max_iter)
+    return replace(other, primal=back(other.primal), n_iter=steps)
 
 
 def _search(
-    rows: newton.Rows,
-    epsilon: float,
-    penalty: Any,
-    intercept: bool,
-    tol: float,
-    max_iter: int,
-    reference: float,
-    on_step: OnStep,
-) -> Solution:
+    problem: KinkedRegression, epsilon: float, reference: float, limits: Limits
+) -> HuberSolution:
     """Bisection on the sign of 1 − mean a²/4; the gap is σ times that, if positive."""
+    rows, tol = problem.rows, limits.tol
 
     def at(sigma: float) -> tuple[Solution, float]:
-        kinked = Kinked(2 * epsilon, 2 * epsilon, sigma / 2)
-        fine = min(tol, 1e-12)
+        loss = Kinked(2 * epsilon, 2 * epsilon, sigma / 2)
 
         def watch(objective: float, gap: float, W: Array) -> Status | None:
-            return on_step(objective + sigma, gap, W)
+            return limits.on_step(objective + sigma, gap, W)
 
-        found = quantile.solve(rows, kinked, penalty, intercept, fine, max_iter, watch)
-        mean = float(rows.s @ np.square(found.extra["dual"])) / rows.total
+        inner = Limits(min(tol, 1e-12), limits.max_iter, watch)
+        found = quantile.solve(problem._replace(loss=loss), Start(), inner)
+        assert found.dual is not None
+        mean = float(rows.s @ np.square(found.dual)) / rows.total
         return found, 1 - mean / 4
 
-    def done(found: Solution, sigma: float) -> Solution:
-        extra: dict[str, Any] = {**found.extra, "scale": sigma, "method": SEARCH}
-        relative = found.gap <= tol or found.status is Status.SOLVED
-        ending = Status.SOLVED if relative else found.status
-        return found._replace(extra=extra, status=ending)
+    def done(found: Solution, sigma: float) -> HuberSolution:
+        solved = found.gap <= tol or found.status is Status.SOLVED
+        status = Status.SOLVED if solved else found.status
+        ending = (found.gap, status, found.n_iter, found.dual)
+        return HuberSolution(found.primal, *ending, scale=sigma, method=SEARCH)
 
     found, slope = at(0.0)
     stopped = found.status in quantile.EARLY
@@ -130,7 +140,7 @@ def _search(
             sigma = (low + high) / 2
         found, slope = at(sigma)
         if found.status in quantile.EARLY:
-            return done(best, high)._replace(status=found.status)
+            return replace(done(best, high), status=found.status)
         if slope >= 0:
             high, best, best_slope = sigma, found, slope
         else:

@@ -21,7 +21,7 @@ from certus.certificate import Status
 from certus.convex.blas import cholesky
 from certus.convex.design import Array
 from certus.convex.losses import middle
-from certus.convex.newton import bordered_gram
+from certus.convex.newton_problem import bordered_gram
 from certus.convex.problem import OnStep
 
 #: Most unknowns of the linear system that makes a vertex exact.

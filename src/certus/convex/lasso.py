@@ -21,7 +21,7 @@ from certus.convex.design import Array, Design
 from certus.convex.gram import solve_on_gram
 from certus.convex.kernels import descend_columns, descend_sparse
 from certus.convex.penalties import PENALTIES, operation, require
-from certus.convex.problem import Limits, Solution
+from certus.convex.problem import Limits, Solution, Start
 from certus.convex.working_set import WorkingSet
 
 #: What this solver asks of a penalty; "piece", if there is one, makes it exact.
@@ -39,8 +39,8 @@ class Gap(NamedTuple):
     relative: float
 
 
-class QuadraticSolver:
-    """Holds the data of one lasso or elastic net between penalties.
+class QuadraticProblem:
+    """One lasso, elastic net or the like, and how far it is solved.
 
     Parameters
     ----------
@@ -48,10 +48,14 @@ class QuadraticSolver:
         Columns, centred where there is an intercept.
     y : ndarray of shape (n,)
         Targets, centred likewise.
+    penalty : term
+        A sum over coordinates. ``penalise`` changes it; the point and the working set
+        stay, which makes paths fast.
     """
 
-    def __init__(self, design: Design, y: Array) -> None:
+    def __init__(self, design: Design, y: Array, penalty: Any) -> None:
         self.design, self.y = design, y
+        self.penalise(penalty)
         self.correlation = design.t_dot(y)
         self.reference = float(design.average(y * y)) / 2
         self.w = np.zeros(design.d)
@@ -60,55 +64,37 @@ class QuadraticSolver:
         self.set = WorkingSet(design)
         self._sizes: Array | None = None  # mean squares of the columns, if need be
 
+    def penalise(self, penalty: Any) -> None:
+        """Take another penalty; one that lacks an operation is refused by name."""
+        row = require("coordinate descent", penalty, *NEEDS)
+        if row.blocks is not None:
+            raise NotImplementedError(
+                f"this solver steps along coordinates; {type(penalty).__name__} is a "
+                "penalty of blocks: use certus.convex.blocks."
+            )
+        self.penalty = row.take(penalty, np.arange(self.design.d))
+
     def start_from(self, w: Array) -> None:
-        """Begin at ``w`` instead of zero."""
+        """Stand at ``w``."""
         self.w = np.array(w, dtype=np.float64)
         self.residual = self.y - self.design.dot(self.w)
         self.gradient = -self.design.t_dot(self.residual)
 
-    def solve(self, penalty: Any, limits: Limits) -> Solution:
-        """Minimise with one penalty, starting from where the last call ended."""
-        row = require("QuadraticSolver", penalty, *NEEDS)
-        if row.blocks is not None:
-            raise NotImplementedError(
-                f"QuadraticSolver steps along coordinates; {type(penalty).__name__} is "
-                "a penalty of blocks: use certus.convex.blocks.BlockSolver."
-            )
-        penalty = row.take(penalty, np.arange(self.design.d))
-        tol = limits.tol
-        status, steps = Status.MAX_ITER, 0
-        found = self.gap(penalty)
-        try:
-            while True:
-                stop = limits.on_step(found.objective, found.relative, self.w)
-                if found.relative <= 0.9 * tol:
-                    status = Status.SOLVED
-                    break
-                if stop is not None:
-                    status = stop
-                    break
-                if steps >= limits.max_iter:
-                    break
-                steps += 1
-                before = found.objective
-                self._admit(penalty)
-                aim = max(self._patience() * found.relative, 0.3 * tol)
-                stalled = not self._solve_members(penalty, aim)
-                self._refresh()
-                found = self.gap(penalty)
-                if stalled and found.objective >= before * (1 - 1e-15) and steps > 3:
-                    status = Status.TOL_NOT_REACHED
-                    break
-        except KeyboardInterrupt:
-            status = Status.INTERRUPTED
-        return Solution(self.w.copy(), found.relative, status, steps)
+    def advance(self, relative: float, tol: float) -> bool:
+        """Grow the working set and solve on it; whether anything moved."""
+        self._admit(self.penalty)
+        aim = max(self._patience() * relative, 0.3 * tol)
+        moved = self._solve_members(self.penalty, aim)
+        self._refresh()
+        return moved
 
-    def gap(self, penalty: Any) -> Gap:
+    def gap(self) -> Gap:
         """P − D at the current point, with D from the rescaled residual.
 
         For a cone without L1 and L2 parts no multiple of the residual is feasible; the
         largest share of a column in its violation stands for the gap there.
         """
+        penalty = self.penalty
         square = float(self.design.average(self.residual**2))
         # The dual point −t·r needs Σ s y r, which is cheap and exact.
         cross = float(self.design.average(self.residual * self.y))
@@ -242,6 +228,33 @@ class QuadraticSolver:
             if change * np.abs(w).max(initial=0.0) <= 0.01 * target:
                 break
         return True
+
+
+def solve(problem: QuadraticProblem, start: Start, limits: Limits) -> Solution:
+    """Minimise to a relative gap of ``limits.tol``, from where the problem stands."""
+    if start.primal is not None:
+        problem.start_from(start.primal)
+    tol, status, steps = limits.tol, Status.MAX_ITER, 0
+    found = problem.gap()
+    try:
+        while True:
+            stop = limits.on_step(found.objective, found.relative, problem.w)
+            if found.relative <= 0.9 * tol:
+                status = Status.SOLVED
+                break
+            if stop is not None or steps >= limits.max_iter:
+                status = stop or status
+                break
+            steps += 1
+            before = found.objective
+            stalled = not problem.advance(found.relative, tol)
+            found = problem.gap()
+            if stalled and found.objective >= before * (1 - 1e-15) and steps > 3:
+                status = Status.TOL_NOT_REACHED
+                break
+    except KeyboardInterrupt:
+        status = Status.INTERRUPTED
+    return Solution(problem.w.copy(), found.relative, status, steps)
 
 
 def quadratic_gap(

@@ -12,15 +12,18 @@ large for a Gram matrix run LSMR, which also converges to the minimum norm.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import linalg
 from scipy.sparse.linalg import LinearOperator, lsmr
 
+from certus.certificate import Status
 from certus.convex.blas import cholesky
 from certus.convex.design import Array, Design
 from certus.convex.penalties import curvature_of
+from certus.convex.problem import Limits, Solution, Start
 
 EPS = float(np.finfo(np.float64).eps)
 #: Largest side of a matrix that direct methods on sparse data may hold densely.
@@ -29,8 +32,32 @@ DENSE_SIDE = 4_000
 GRAM_LIMIT = 1e12
 
 
-class LinearSolution(NamedTuple):
-    """Coefficients, one row per target, how they were found and why so."""
+class LeastSquares(NamedTuple):
+    """Several (centred) targets, each with its own smooth penalty."""
+
+    design: Design
+    Y: Array
+    penalties: Sequence[Any]
+    method: str = "auto"
+
+
+@dataclass(frozen=True)
+class LinearSolution(Solution):
+    """``primal`` is (d, targets); how it was found and why so."""
+
+    rank: int = -1
+    singular: Array = field(default_factory=lambda: np.empty(0))
+    method: str = ""
+    why: str = ""
+
+    @property
+    def coef(self) -> Array:
+        """One row per target."""
+        return self.primal.T
+
+
+class _Found(NamedTuple):
+    """Coefficients, one row per target."""
 
     coef: Array
     rank: int
@@ -39,15 +66,16 @@ class LinearSolution(NamedTuple):
     why: str = ""
 
 
-def solve(
-    design: Design, Y: Array, penalties: Sequence[Any], method: str = "auto"
-) -> LinearSolution:
-    """Solve for each column of the (centred) targets ``Y`` with its own penalty."""
+def solve(problem: LeastSquares, start: Start, limits: Limits) -> LinearSolution:
+    """Solve directly: neither a start nor limits are looked at."""
+    design, Y, penalties, method = problem
     l2 = np.array([curvature_of("least squares", one) for one in penalties])
     found = _choose(design, Y, l2, method)
-    if found.method == method:
-        return found._replace(why="as asked")
-    return found._replace(why=found.why or _reason(design, l2))
+    why = found.why or _reason(design, l2)
+    why = "as asked" if found.method == method else why
+    details = (found.rank, found.singular, found.method, why)
+    ending = (0.0, Status.SOLVED, 1, None, None)
+    return LinearSolution(found.coef.T, *ending, *details)
 
 
 def _reason(design: Design, l2: Array) -> str:
@@ -59,7 +87,7 @@ def _reason(design: Design, l2: Array) -> str:
     return "a rank-deficient or ill-conditioned Gram matrix is not trusted"
 
 
-def _choose(design: Design, Y: Array, l2: Array, method: str) -> LinearSolution:
+def _choose(design: Design, Y: Array, l2: Array, method: str) -> _Found:
     wide = design.n < design.d
     if method == "auto" and design.sparse and min(design.n, design.d) > DENSE_SIDE:
         return _lsmr(design, Y, l2)
@@ -77,7 +105,7 @@ def _choose(design: Design, Y: Array, l2: Array, method: str) -> LinearSolution:
     return _svd(A, B, l2, scale)
 
 
-def _cholesky(design: Design, Y: Array, l2: Array) -> LinearSolution | None:
+def _cholesky(design: Design, Y: Array, l2: Array) -> _Found | None:
     """Gram matrix and Cholesky factor; None where the factor cannot be trusted."""
     with np.errstate(over="ignore", invalid="ignore"):
         G, B = design.gram(), design.t_dot(Y)
@@ -112,7 +140,7 @@ def _cholesky(design: Design, Y: Array, l2: Array) -> LinearSolution | None:
                 W = W + apply(design.t_dot(Y[:, which] - design.dot(W)) - value * W)
         coef[which] = W.T
     why = f"the scaled Gram matrix has a condition number near {worst:.0e}"
-    return LinearSolution(coef, design.d, np.empty(0), "cholesky", why)
+    return _Found(coef, design.d, np.empty(0), "cholesky", why)
 
 
 def _factor(G: Array, size: Array, l2: float) -> tuple[Any, Array, float] | None:
@@ -133,7 +161,7 @@ def _factor(G: Array, size: Array, l2: float) -> tuple[Any, Array, float] | None
     return (chol, False), scale, 1.0 / reciprocal
 
 
-def _dual(design: Design, Y: Array, l2: Array) -> LinearSolution | None:
+def _dual(design: Design, Y: Array, l2: Array) -> _Found | None:
     """W = Aᵀ(AAᵀ + Σs·l2)⁻¹y for wide problems with a penalty."""
     if np.any(l2 <= 0) or (design.sparse and design.n > DENSE_SIDE):
         return None
@@ -152,7 +180,7 @@ def _dual(design: Design, Y: Array, l2: Array) -> LinearSolution | None:
         U = linalg.cho_solve((chol, False), B[:, which])
         coef[which] = (A.T @ U).T
     why = "more columns than rows: the matrix of inner products of rows is the smaller"
-    return LinearSolution(coef, design.n, np.empty(0), "cholesky", why)
+    return _Found(coef, design.n, np.empty(0), "cholesky", why)
 
 
 def _rows(design: Design, Y: Array) -> tuple[Array, Array, float]:
@@ -172,16 +200,16 @@ def _rows(design: Design, Y: Array) -> tuple[Array, Array, float]:
     return A, Y * (root[:, None] * scale), scale
 
 
-def _qr(A: Array, B: Array, scale: float) -> LinearSolution | None:
+def _qr(A: Array, B: Array, scale: float) -> _Found | None:
     Q, R = np.linalg.qr(A)
     diagonal = np.abs(np.diag(R))
     if diagonal.min(initial=np.inf) <= diagonal.max(initial=0.0) * max(A.shape) * EPS:
         return None
     W = linalg.solve_triangular(R, Q.T @ B)
-    return LinearSolution(W.T, A.shape[1], np.empty(0), "qr")
+    return _Found(W.T, A.shape[1], np.empty(0), "qr")
 
 
-def _svd(A: Array, B: Array, l2: Array, scale: float) -> LinearSolution:
+def _svd(A: Array, B: Array, l2: Array, scale: float) -> _Found:
     """Through the singular values: minimum norm, or shrunk by σ/(σ² + l2).
 
     ``A`` and ``B`` carry the same factor ``scale``, so w is unchanged and a penalty
@@ -198,10 +226,10 @@ def _svd(A: Array, B: Array, l2: Array, scale: float) -> LinearSolution:
     rank = int(np.sum(sigma > cut))
     sigma_used, UtB, Vt = sigma[:rank], UtB[:rank], Vt[:rank]
     weight = sigma_used[:, None] / (np.square(sigma_used)[:, None] + l2 * scale**2)
-    return LinearSolution((Vt.T @ (weight * UtB)).T, rank, sigma / scale, "svd")
+    return _Found((Vt.T @ (weight * UtB)).T, rank, sigma / scale, "svd")
 
 
-def _lsmr(design: Design, Y: Array, l2: Array) -> LinearSolution:
+def _lsmr(design: Design, Y: Array, l2: Array) -> _Found:
     """Minimum-norm least squares by products with A alone; for large sparse data."""
     root = np.sqrt(1.0 / design.total)
     s_root = np.ones(design.n) if design.s is None else np.sqrt(design.s)
@@ -221,7 +249,7 @@ def _lsmr(design: Design, Y: Array, l2: Array) -> LinearSolution:
             btol=1e-13,
             maxiter=20 * min(design.n, design.d) + 100,
         )[0]
-    return LinearSolution(coef, -1, np.empty(0), "lsmr")
+    return _Found(coef, -1, np.empty(0), "lsmr")
 
 
 def _divide(u: Array, root: Array) -> Array:

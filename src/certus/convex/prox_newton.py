@@ -17,13 +17,14 @@ from scipy import sparse
 from scipy.special import xlogy
 
 from certus.certificate import Status
-from certus.convex.design import Array, copy_columns
+from certus.convex.design import FAR, Array, copy_columns
 from certus.convex.gram import solve_on_gram
 from certus.convex.kernels import descend_softmax
 from certus.convex.losses import evaluate
-from certus.convex.newton import NewtonProblem, Rows, intercept_cost
+from certus.convex.newton import intercept_cost
+from certus.convex.newton_problem import NewtonProblem, Rows
 from certus.convex.penalties import operation, require
-from certus.convex.problem import OnStep, Solution, keep_going
+from certus.convex.problem import Limits, Solution, Start
 from certus.convex.working_set import grown
 from certus.terms import Logistic
 
@@ -33,6 +34,8 @@ NEEDS = ("value", "prox", "distance", "conjugate", "polar", "piece")
 
 class SparseProblem(NewtonProblem):
     """As :class:`NewtonProblem`, with a penalty by coordinate and a working set."""
+
+    far = FAR  # descent along columns is slow long before digits are lost
 
     def __init__(self, rows: Rows, loss: Any, penalty: Any, intercept: bool) -> None:
         super().__init__(rows, loss, penalty, intercept)
@@ -96,18 +99,14 @@ def _entropy(loss: Any, y: Array, slope: Array, t: float) -> Array:
     return np.asarray(xlogy(P, P).sum(axis=1))
 
 
-def solve_sparse(
-    problem: SparseProblem,
-    start: Array,
-    tol: float,
-    max_iter: int,
-    on_step: OnStep = keep_going,
-) -> Solution:
-    """Minimise to a relative gap of ``tol``. ``start`` is (d + 1, k), b last."""
-    W, b = start[:-1].copy(), start[-1].copy()
+def solve(problem: SparseProblem, start: Start, limits: Limits) -> Solution:
+    """Minimise to a relative gap of ``limits.tol``; ``primal`` is (d + 1, k)."""
+    first = problem.begin(start)
+    W, b = first[:-1].copy(), first[-1].copy()
+    on_step, tol = problem.watched(limits.on_step), limits.tol
     status, steps, relative = Status.MAX_ITER, 0, np.inf
     reference = problem.constant_objective() or 1.0
-    if problem.intercept and not start.any():
+    if problem.intercept and not first.any():
         b = _best_intercept(problem)
     z = problem.scores(np.vstack([W, b]))
     stalled = False
@@ -121,7 +120,7 @@ def solve_sparse(
             if relative <= 0.9 * tol:
                 status = Status.SOLVED
                 break
-            if stop is not None or steps >= max_iter or stalled:
+            if stop is not None or steps >= limits.max_iter or stalled:
                 status = stop or (Status.TOL_NOT_REACHED if stalled else status)
                 break
             steps += 1
@@ -133,7 +132,7 @@ def solve_sparse(
             stalled = not (moved or grown)
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
-    return Solution(np.vstack([W, b]), relative, status, steps)
+    return Solution(problem.end(np.vstack([W, b])), relative, status, steps)
 
 
 def _best_intercept(problem: SparseProblem) -> Array:

@@ -2,11 +2,10 @@
 
     min over w, b:  Σ sᵢ ℓ(yᵢ − xᵢᵀw − b)/Σs + l1·‖w‖₁ + ½·l2·‖w‖²
 
-Columns are centred and scaled, the target is measured in its own spread. With many rows
-the fit of a sample tells most residuals' signs (Portnoy and Koenker, 1997): the loss of
-rows above and below a band is linear, the band is solved, and rows whose sign was wrong
-join it. With many columns and an L1 part, columns join when they violate optimality.
-More columns than rows and no L1 part: the problem is solved in the span of the rows.
+With many rows the fit of a sample tells most residuals' signs (Portnoy and Koenker,
+1997): the loss of rows above and below a band is linear, the band is solved, and rows
+whose sign was wrong join it. With many columns and an L1 part, columns join when they
+violate optimality.
 """
 
 from __future__ import annotations
@@ -18,11 +17,12 @@ from scipy import sparse
 
 from certus.certificate import Status
 from certus.convex.design import Array
-from certus.convex.interior import FLAT, Kinked, KinkedProblem, Kinks, solve_kinked
+from certus.convex.interior import Kinked
 from certus.convex.losses import constant_loss, middle
-from certus.convex.newton import Rows
+from certus.convex.newton_problem import Rows
 from certus.convex.penalties import levels_of
-from certus.convex.problem import OnStep, Solution, keep_going
+from certus.convex.problem import Limits, Solution, Start
+from certus.convex.quantile_units import Found, Task, Units, solve_plain
 from certus.terms import Huber
 
 #: Rows from which a sample is solved first, and the share of rows in the band.
@@ -35,55 +35,21 @@ MANY_COLUMNS = 400
 LARGEST_SIDE = 6_000
 
 
-class Units(NamedTuple):
-    """The target is ``unit`` times the solver's, plus ``shift``."""
+class KinkedRegression(NamedTuple):
+    """Rows, a loss of residuals, and a penalty: l1·‖w‖₁ + ½·l2·‖w‖² or less."""
 
-    shift: float
-    unit: float
-    reference: float  # loss of the best constant, in the target's units
-
-
-class _Task(NamedTuple):
-    """One problem in the target's own units; all weights are positive."""
-
-    X: Any
-    y: Array
-    s: Array
-    total: float
+    rows: Rows
     loss: Kinked
-    l1: float
-    l2: float
+    penalty: Any
     intercept: bool
-    units: Units
-    tol: float
-    max_iter: int
-    on_step: OnStep
-    linear: Array | None = None  # Σ s·g·(x, 1) of rows that are left out, g known
 
 
-class _Found(NamedTuple):
-    """w with b last, g for each row, and how it ended."""
+def solve(problem: KinkedRegression, start: Start, limits: Limits) -> Solution:
+    """Minimise to a relative gap of ``limits.tol``; ``dual`` is u = dℓ/dz.
 
-    W: Array
-    g: Array
-    gap: float
-    status: Status
-    n_iter: int
-
-
-def solve(
-    rows: Rows,
-    loss: Kinked,
-    penalty: Any,
-    intercept: bool,
-    tol: float,
-    max_iter: int,
-    on_step: OnStep = keep_going,
-) -> Solution:
-    """Minimise to a relative gap of ``tol``; ``extra["dual"]`` is u = dℓ/dz.
-
-    ``penalty`` is one level of ‖w‖₁ and one of ½‖w‖², or less.
+    An interior point method has its own start.
     """
+    rows, loss, penalty, intercept = problem
     levels, l2 = levels_of("interior point", penalty, rows.X.shape[1])
     l1 = float(levels.max(initial=0.0))
     if np.any(levels != l1):
@@ -103,11 +69,11 @@ def solve(
     dual = np.zeros(len(rows.y))
     if units.unit == 0.0:
         W = np.append(np.zeros(d), units.shift)
-        on_step(0.0, 0.0, W)
-        return Solution(W, 0.0, Status.SOLVED, 0, {"dual": dual})
-    task = _Task(
+        limits.on_step(0.0, 0.0, W)
+        return Solution(W, 0.0, Status.SOLVED, 0, dual)
+    task = Task(
         *(X, y, s, float(s.sum()), loss, float(l1), float(l2), intercept, units),
-        *(float(tol), max_iter, on_step),
+        *(float(limits.tol), limits.max_iter, limits.on_step),
     )
     if l1 > 0 and d > MANY_COLUMNS:
         found = _by_columns(task)
@@ -117,10 +83,10 @@ def solve(
     dual[used] = -found.g
     if intercept and not loss.bend:
         found = _centre(task, found)
-    return Solution(found.W, found.gap, found.status, found.n_iter, {"dual": dual})
+    return Solution(found.W, found.gap, found.status, found.n_iter, dual)
 
 
-def _centre(task: _Task, found: _Found) -> _Found:
+def _centre(task: Task, found: Found) -> Found:
     """Move b to the middle of the best constants for w, which may fill an interval."""
     r = _residual(task, np.append(found.W[:-1], 0.0))
     order = np.argsort(r)
@@ -163,110 +129,13 @@ def _units(y: Array, s: Array, loss: Kinked, intercept: bool) -> Units:
     return Units(shift, middle(far, s) or float(s @ far) / total, reference)
 
 
-# -- units ------------------------------------------------------------------------
-
-
-class _Scaled(NamedTuple):
-    """A problem in the solver's units, and how to go back."""
-
-    problem: KinkedProblem
-    reference: float
-    keep: Array
-    scale: Array
-    mean: Array
-    task: _Task
-
-    def back(self, x: Array) -> Array:
-        """The solver's x as w with b last."""
-        units = self.task.units
-        W = np.zeros(self.task.X.shape[1] + 1)
-        W[:-1][self.keep] = x[:-1] * units.unit / self.scale
-        if self.task.intercept:
-            b = x[-1] * units.unit + units.shift
-            W[-1] = b - float(self.mean @ W[:-1][self.keep])
-        return W
-
-    def forth(self, W: Array) -> Array:
-        """W with b last as the solver's x."""
-        units = self.task.units
-        w = W[:-1][self.keep]
-        b = (W[-1] + float(self.mean @ w) - units.shift) / units.unit
-        return np.append(w * self.scale / units.unit, b if self.task.intercept else 0.0)
-
-
-def _scaled(task: _Task) -> _Scaled:
-    X, s, units = task.X, task.s, task.units
-    mean, spread, size = _columns(X, s, task.intercept)
-    keep = spread > FLAT * size
-    scale = np.ones(len(spread)) if task.l2 > 0 else np.where(keep, spread, 1.0)
-    if sparse.issparse(X):
-        A = X[:, keep].astype(np.float64) @ sparse.diags_array(1 / scale[keep])
-        A = sparse.csr_array(A)
-        mean = np.zeros(len(mean))
-    else:
-        A = np.ascontiguousarray(X[:, keep] if not keep.all() else X, dtype=np.float64)
-        A = (A - mean[keep]) / scale[keep]
-    unit, loss = units.unit, task.loss
-    loss = Kinked(loss.up, loss.down, loss.bend / unit)
-    linear = np.zeros(int(keep.sum()) + 1)
-    if task.linear is not None:
-        pull, sum_g = task.linear[:-1][keep], float(task.linear[-1])
-        linear[:-1] = (pull - sum_g * mean[keep]) / scale[keep]
-        linear[-1] = sum_g if task.intercept else 0.0
-    problem = KinkedProblem(
-        A,
-        (task.y - units.shift) / unit,
-        s,
-        task.total,
-        loss,
-        _within(task, task.l1 / scale[keep]),
-        task.l2 * unit,
-        task.intercept,
-        linear,
-    )
-    return _Scaled(problem, units.reference / unit, keep, scale[keep], mean[keep], task)
-
-
-def _within(task: _Task, l1: Array) -> Array:
-    """The L1 levels, less the rounding of Xᵀ(sg)/Σs where that is no small part of one.
-
-    A dual point that rounding puts outside the ball |Xᵀ(sg)|/Σs ≤ l1 must be scaled
-    back, which costs a share rounding/l1 of the objective; one aimed as far inside
-    costs rounding·‖w‖₁, however small l1 is.
-    """
-    slope = max(task.loss.up, task.loss.down)
-    terms = 2 * (len(task.y) + 100)
-    rounding = slope * min(terms * np.finfo(float).eps, 0.01 * task.tol)
-    if task.l2 > 0:
-        return l1
-    return np.where(rounding > 0.01 * task.tol * l1, np.maximum(l1 - rounding, 0.0), l1)
-
-
-def _columns(X: Any, s: Array, centre: bool) -> tuple[Array, Array, Array]:
-    """Mean, spread about it (about 0 without centring) and size of each column."""
-    share = s / s.sum()
-    if sparse.issparse(X):
-        size = np.sqrt(np.asarray(X.multiply(X).T @ share, dtype=np.float64)).ravel()
-        return np.zeros(len(size)), size, size
-    top = np.maximum(np.abs(X).max(axis=0).astype(np.float64), 1e-300)
-    mean = share @ X if centre else np.zeros(X.shape[1])
-    square = np.zeros(X.shape[1])
-    raw = np.zeros(X.shape[1])
-    block = 1 + (1 << 20) // max(1, X.shape[1])
-    for i in range(0, len(X), block):
-        part = X[i : i + block]
-        square += share[i : i + block] @ np.square((part - mean) / top)
-        raw += share[i : i + block] @ np.square(part / top)
-    return np.asarray(mean, dtype=np.float64), top * np.sqrt(square), top * np.sqrt(raw)
-
-
 # -- many rows --------------------------------------------------------------------
 
 
-def _by_rows(task: _Task) -> _Found:
+def _by_rows(task: Task) -> Found:
     n, d = task.X.shape
     if n < MANY_ROWS or n < 40 * (d + 1) or task.loss.bend:
-        return _plain(task)
+        return solve_plain(task)
     plain = sparse.issparse(task.X) and task.X.format != "csr"
     if plain:
         task = task._replace(X=task.X.tocsr())
@@ -278,7 +147,7 @@ def _by_rows(task: _Task) -> _Found:
         total=float(s.sum()),
         tol=1e-4,
     )
-    first = _plain(sample)
+    first = solve_plain(sample)
     if first.status in EARLY:
         return first._replace(g=np.zeros(n), gap=np.inf)
     r = _residual(task, first.W)
@@ -300,10 +169,10 @@ def _by_rows(task: _Task) -> _Found:
             break
     if found.status in EARLY:
         return found
-    return _plain(task, found.W)
+    return solve_plain(task, found.W)
 
 
-def _residual(task: _Task, W: Array) -> Array:
+def _residual(task: Task, W: Array) -> Array:
     X = task.X
     if not sparse.issparse(X) and X.dtype != np.float64:
         block = 1 + (1 << 20) // max(1, X.shape[1])
@@ -316,8 +185,8 @@ def _residual(task: _Task, W: Array) -> Array:
 
 
 def _solve_band(
-    task: _Task, band: Array, fixed: Array, last: _Found, place: Array
-) -> _Found:
+    task: Task, band: Array, fixed: Array, last: Found, place: Array
+) -> Found:
     """Solve the band; the other rows' g is known, up to what the caller checks.
 
     ``place`` in [−1, 1] is where a row lies in the band, and a guess of its g.
@@ -334,13 +203,13 @@ def _solve_band(
     middle_g = (task.loss.up - task.loss.down) / 2
     half = (task.loss.up + task.loss.down) / 2
     slopes = middle_g + half * np.clip(place[inside], -1.0, 1.0)
-    found = _plain(part, last.W, last.n_iter, slopes)
+    found = solve_plain(part, last.W, last.n_iter, slopes)
     g = fixed.copy()
     g[inside] = found.g
     return found._replace(g=g)
 
 
-def _gap(task: _Task, found: _Found, r: Array) -> float:
+def _gap(task: Task, found: Found, r: Array) -> float:
     """Relative P − D on all rows, with g scaled into an L1 penalty's dual ball."""
     s, total, w = task.s, task.total, found.W[:-1]
     v = np.asarray(task.X.T @ (s * found.g)) / total
@@ -357,78 +226,16 @@ def _gap(task: _Task, found: _Found, r: Array) -> float:
     return max(primal - dual, 0.0) / task.units.reference
 
 
-# -- all at once ------------------------------------------------------------------
-
-
-def _plain(
-    task: _Task,
-    start: Array | None = None,
-    done: int = 0,
-    slopes: Array | None = None,
-) -> _Found:
-    n, d = task.X.shape
-    if d > n and task.l1 == 0:
-        return _in_span_of_rows(task, done)
-    scaled = _scaled(task)
-
-    def on_step(objective: float, gap: float, x: Array) -> Status | None:
-        return task.on_step(objective * task.units.unit, gap, scaled.back(x))
-
-    found = solve_kinked(
-        scaled.problem,
-        scaled.reference,
-        task.tol,
-        max(task.max_iter - done, 0),
-        on_step,
-        None if start is None else scaled.forth(start),
-        slopes,
-    )
-    return _finish(scaled.back(found.x), found, done)
-
-
-def _finish(W: Array, found: Kinks, done: int) -> _Found:
-    return _Found(W, found.g, found.gap, found.status, found.n_iter + done)
-
-
-def row_space(A: Any) -> tuple[Array, Array]:
-    """A in coordinates of its row space, and these: A = (first)(second)ᵀ, (d, r)."""
-    K = A @ A.T
-    K = K.toarray() if sparse.issparse(K) else K
-    values, U = np.linalg.eigh(np.asarray(K, dtype=np.float64))
-    on = values > 1e-12 * max(float(values.max(initial=0.0)), 1e-300)
-    root = np.sqrt(values[on])
-    return U[:, on] * root, np.asarray(A.T @ (U[:, on] / root))
-
-
-def _in_span_of_rows(task: _Task, done: int) -> _Found:
-    """D > n: w = Aᵀc loses nothing, and A's row space has at most n dimensions."""
-    scaled = _scaled(task)
-    q = scaled.problem
-    reduced, lift = row_space(q.A)
-    zeros = np.zeros(reduced.shape[1])
-    small = q._replace(A=reduced, l1=zeros, linear=np.append(zeros, 0.0))
-
-    def back(x: Array) -> Array:
-        return scaled.back(np.append(lift @ x[:-1], x[-1]))
-
-    def on_step(objective: float, gap: float, x: Array) -> Status | None:
-        return task.on_step(objective * task.units.unit, gap, back(x))
-
-    steps = max(task.max_iter - done, 0)
-    found = solve_kinked(small, scaled.reference, task.tol, steps, on_step)
-    return _finish(back(found.x), found, done)
-
-
 # -- many columns -----------------------------------------------------------------
 
 
-def _by_columns(task: _Task) -> _Found:
+def _by_columns(task: Task) -> Found:
     """Solve on a working set of columns; violators of |Xᵀ(sg)|/Σs ≤ l1 join."""
     d = task.X.shape[1]
     X = task.X.tocsc() if sparse.issparse(task.X) else task.X
     r = task.y - task.units.shift
     g = np.where(r > 0, task.loss.up, np.where(r < 0, -task.loss.down, 0.0))
-    found = _Found(np.zeros(d + 1), g, np.inf, Status.MAX_ITER, 0)
+    found = Found(np.zeros(d + 1), g, np.inf, Status.MAX_ITER, 0)
     members = np.empty(0, dtype=np.intp)
     W = np.zeros(d + 1)
     while True:

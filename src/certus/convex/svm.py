@@ -15,13 +15,15 @@ rows, min(d, rows near a kink)².
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from certus.certificate import Status
 from certus.convex.design import Array
-from certus.convex.problem import OnStep, Solution, keep_going
+from certus.convex.problem import Limits, Solution, Start
+from certus.convex.svm_far import move_near, started, watched
 from certus.convex.svm_kernels import along, envelope
 from certus.convex.svm_problem import Box, Rows, SvmProblem
 from certus.convex.svm_systems import newton_direction
@@ -62,6 +64,8 @@ class Smoothed:
         if self.problem.free and not box.width:
             self._balance(u, inside)
         levels = self.problem.levels
+        if self.problem.constant:
+            self._anchor(u, inside, levels[-2] * w[-2])
         penalty = float(levels @ (w * w)) / 2
         gradient = rows.pull(u) + levels * w
         value = smooth if box.width else loss
@@ -71,7 +75,7 @@ class Smoothed:
             rest = float(g[:-1] @ g[:-1]) / (2 * self.problem.l2)
             rest += 2 * abs(g[-1]) * (1 + abs(b))
         else:
-            rest = float(g @ g) / (2 * self.problem.l2)
+            rest = float(g @ (g / levels)) / 2
         objective = value / rows.total + penalty
         return Point(w, z, u, inside, gradient, objective, short, rest)
 
@@ -90,6 +94,16 @@ class Smoothed:
         room = float(s[inside].sum())
         if room > 0.0:
             excess = float(s @ u) / room
+            if abs(excess) <= 1e-6:
+                u[inside] -= excess
+
+    def _anchor(self, u: Array, inside: Array, slope: float) -> None:
+        """As ``_balance`` for a constant that is penalised, if ever so little."""
+        rows = self.problem.rows
+        share = rows.s * rows.X[:, -1] / rows.total
+        room = float(share[inside].sum())
+        if room > 0.0:
+            excess = (float(share @ u) + slope) / room
             if abs(excess) <= 1e-6:
                 u[inside] -= excess
 
@@ -150,43 +164,47 @@ class Smoothed:
         return step
 
 
-def solve(
-    problem: SvmProblem,
-    start: Array,
-    tol: float,
-    max_iter: int,
-    on_step: OnStep = keep_going,
-    centre: Array | None = None,
-) -> Solution:
-    """Minimise to a relative gap of ``tol``; ``start`` is (w, b) of length d + 1.
+@dataclass(frozen=True)
+class SmoothedSolution(Solution):
+    """A solution and the width of the proximal term that it was found with."""
 
-    ``centre`` is a dual point to begin from. The dual point found is ``extra["u"]``.
-    """
-    box, rows = problem.box, problem.rows
+    delta: float = 1.0
+    moved: bool = False  # the dual point is nearer than slopes of rounded scores are
+
+
+def solve(problem: SvmProblem, start: Start, limits: Limits) -> SmoothedSolution:
+    """Minimise to a relative gap of ``limits.tol``; ``primal`` is (w, b)."""
     reference = problem.reference() or 1.0
-    w, delta = start.copy(), box.width or _first_width(problem, reference)
+    near = move_near(problem)
+    if near is None:
+        return _solve(problem, start, limits, reference)
+    problem, move = near
+    limits = limits._replace(on_step=watched(move, limits.on_step))
+    found = _solve(problem, started(move, start), limits, reference)
+    return replace(found, primal=move.back(found.primal), moved=True)
+
+
+def _solve(
+    problem: SvmProblem, start: Start, limits: Limits, reference: float
+) -> SmoothedSolution:
+    box, rows = problem.box, problem.rows
+    w = np.zeros(rows.d + 1) if start.primal is None else start.primal.copy()
+    delta, centre = box.width or _first_width(problem, reference), start.dual
     try:
         step = coarse_step(rows)
-        if step > 1 and centre is None and not start.any():
-            small = SvmProblem(
-                rows.take(step), box.take(step), problem.penalty, problem.free
-            )
-            first = solve(small, w, max(1e-4, tol), 60)
+        if step > 1 and centre is None and not w.any():
+            small = problem._replace(rows=rows.take(step), box=box.take(step))
+            rough = Limits(max(1e-4, limits.tol), 60)
+            first = _solve(small, Start(w), rough, reference)
             if first.status is Status.INTERRUPTED:
-                return _nothing(first.primal, rows.n)
-            w, delta = first.primal, min(delta, first.extra["delta"])
+                return replace(first, dual=np.zeros(rows.n))
+            w, delta = first.primal, min(delta, first.delta)
     except KeyboardInterrupt:
-        return _nothing(w, rows.n)
+        return SmoothedSolution(w, np.inf, Status.INTERRUPTED, 0, np.zeros(rows.n))
     z = rows.dot(w)
     if centre is None:
         centre = np.zeros(rows.n) if box.width else _middle(box, z, delta)
-    return _Multipliers(problem, reference, tol, max_iter, on_step).run(
-        w, z, delta, centre
-    )
-
-
-def _nothing(w: Array, n: int) -> Solution:
-    return Solution(w, np.inf, Status.INTERRUPTED, 0, {"u": np.zeros(n), "delta": 1.0})
+    return _Multipliers(problem, reference, limits).run(w, z, delta, centre)
 
 
 def coarse_step(rows: Rows) -> int:
@@ -213,19 +231,12 @@ def _middle(box: Box, z: Array, delta: float) -> Array:
 class _Multipliers:
     """The outer loop (centres and widths) and the inner one (Newton steps)."""
 
-    def __init__(
-        self,
-        problem: SvmProblem,
-        reference: float,
-        tol: float,
-        max_iter: int,
-        on_step: OnStep,
-    ) -> None:
-        self.problem, self.reference, self.tol = problem, reference, tol
-        self.max_iter, self.on_step, self.steps = max_iter, on_step, 0
+    def __init__(self, problem: SvmProblem, reference: float, limits: Limits) -> None:
+        self.problem, self.reference, self.tol = problem, reference, limits.tol
+        self.max_iter, self.on_step, self.steps = limits.max_iter, limits.on_step, 0
         self.status: Status | None = None
 
-    def run(self, w: Array, z: Array, delta: float, centre: Array) -> Solution:
+    def run(self, w: Array, z: Array, delta: float, centre: Array) -> SmoothedSolution:
         """Alternate until the gap is closed, stalls, or somebody stops it."""
         model = Smoothed(self.problem, delta, centre)
         point = model.at(w, z)
@@ -258,14 +269,16 @@ class _Multipliers:
         u = point.u
         if self.status is not Status.SOLVED and not self.problem.box.width:
             u = self._shrunk(point)
-        extra = {"u": u, "delta": model.delta}
-        return Solution(point.w, gap, self.status or Status.MAX_ITER, self.steps, extra)
+        status = self.status or Status.MAX_ITER
+        return SmoothedSolution(point.w, gap, status, self.steps, u, delta=model.delta)
 
     def _shrunk(self, point: Point) -> Array:
         """The best multiple of u: far from the minimum, whole slopes prove nothing."""
         rows, box = self.problem.rows, self.problem.box
         v = point.gradient - self.problem.levels * point.w
-        square = float(v @ v) / self.problem.l2
+        square = float(v[:-1] @ (v[:-1] / self.problem.levels[:-1]))
+        if not self.problem.free:
+            square += float(v[-1]) ** 2 / self.problem.l2
         linear = rows.s @ (point.u * box.t + box.epsilon * np.abs(point.u))
         gain = -float(linear) / rows.total
         if not square > 0.0:

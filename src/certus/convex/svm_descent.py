@@ -15,7 +15,7 @@ import numpy as np
 
 from certus.certificate import Status
 from certus.convex.design import Array
-from certus.convex.problem import OnStep, Solution, keep_going
+from certus.convex.problem import Limits, Solution, Start
 from certus.convex.svm_kernels import descend
 from certus.convex.svm_problem import SvmProblem
 
@@ -131,13 +131,9 @@ class _Descent:
         self.csr = _by_row(few, starts, stops)
 
 
-def descend_rows(
-    problem: SvmProblem,
-    tol: float,
-    max_iter: int,
-    on_step: OnStep = keep_going,
-) -> Solution:
-    """Minimise to a relative gap of ``tol``; X must be CSR, the intercept not free."""
+def solve(problem: SvmProblem, start: Start, limits: Limits) -> Solution:
+    """Minimise from zero; X must be CSR, the intercept not free."""
+    tol = limits.tol
     state, status, sweeps = _Descent(problem), Status.MAX_ITER, 0
     reference, gap, work = problem.reference() or 1.0, np.inf, 0.0
     everything = float(state.sizes.sum())
@@ -145,7 +141,7 @@ def descend_rows(
     size = float(np.abs(problem.box.t).max(initial=0.0)) or 1.0
     level = min(0.3, 30 * np.sqrt(tol)) * size
     try:
-        while sweeps < max_iter:
+        while sweeps < limits.max_iter:
             sweeps += 1
             worst, done = state.sweep()
             work += done
@@ -155,7 +151,7 @@ def descend_rows(
             z = problem.rows.dot(state.w)
             gap, objective = _measure(problem, state, z, reference)
             work = 0.0
-            stop = on_step(objective, gap, state.w)
+            stop = limits.on_step(objective, gap, state.w)
             if gap <= 0.9 * tol:
                 status = Status.SOLVED
                 break
@@ -173,7 +169,7 @@ def descend_rows(
                 state.restore(z)
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
-    return Solution(state.w, gap, status, sweeps, {"u": state.dual(), "delta": 1e-3})
+    return Solution(state.w, gap, status, sweeps, state.dual())
 
 
 def _measure(

@@ -10,7 +10,8 @@ programme on the rows that carry them finds weights a ≥ 0 with Σ aᵢyᵢxᵢ
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -18,7 +19,7 @@ from scipy.optimize import linprog
 
 from certus.certificate import Status
 from certus.convex.design import Array
-from certus.convex.problem import OnStep, Solution, keep_going
+from certus.convex.problem import Limits, Solution, Start
 from certus.convex.svm import Point, Smoothed
 from certus.convex.svm_problem import Rows, SvmProblem, hinge_box
 from certus.convex.svm_systems import newton_direction
@@ -30,30 +31,37 @@ PROGRAMME_ROWS = 20_000
 HOPELESS = 1e-3
 
 
-def solve_hard(
-    rows: Rows,
-    y: Array,
-    free: bool,
-    tol: float,
-    max_iter: int,
-    on_step: OnStep = keep_going,
-) -> Solution:
-    """The widest margin, to a relative gap of ``tol``.
+class HardMargin(NamedTuple):
+    """Rows with labels ±1, and whether the intercept is free."""
 
-    ``primal`` has length d + 1 and, if it separates, smallest y·z of 1; ``extra`` holds
-    the multipliers ``a``, or the ``combination`` that proves there is no margin.
+    rows: Rows
+    y: Array
+    free: bool
+
+
+@dataclass(frozen=True)
+class Margin(Solution):
+    """The widest margin; or two ``combination``s that are the same point.
+
+    ``primal`` has length d + 1 and, if it separates, smallest y·z of 1; ``dual`` holds
+    the multipliers.
     """
+
+    combination: Any = None
+
+
+def solve(problem: HardMargin, start: Start, limits: Limits) -> Margin:
+    """The widest margin, from zero."""
+    rows, y, free = problem
     used = rows.s > 0
-    problem = _unit_problem(rows, y, used, free)
-    state = _Hard(problem, y, used, tol, max_iter, on_step)
+    state = _Hard(_unit_problem(rows, y, used, free), y, used, limits)
     try:
         state.run()
     except KeyboardInterrupt:
         state.status = Status.INTERRUPTED
-    w, extra = state.scaled(), {"a": np.abs(state.u)}
-    if state.combination is not None:
-        extra["combination"] = state.combination
-    return Solution(w, state.gap, state.status, state.steps, extra)
+    w, a = state.scaled(), np.abs(state.u)
+    ending = (state.gap, state.status, state.steps)
+    return Margin(w, *ending, dual=a, combination=state.combination)
 
 
 def _unit_problem(rows: Rows, y: Array, used: Array, free: bool) -> SvmProblem:
@@ -70,12 +78,10 @@ class _Hard:
         problem: SvmProblem,
         y: Array,
         used: Array,
-        tol: float,
-        max_iter: int,
-        on_step: OnStep,
+        limits: Limits,
     ) -> None:
-        self.problem, self.y, self.used, self.tol = problem, y, used, tol
-        self.max_iter, self.on_step = max_iter, on_step
+        self.problem, self.y, self.used, self.tol = problem, y, used, limits.tol
+        self.max_iter, self.on_step = limits.max_iter, limits.on_step
         self.w, self.u = np.zeros(problem.rows.d + 1), np.zeros(len(y))
         self.smallest, self.gap, self.steps = 0.0, np.inf, 0
         self.status = Status.MAX_ITER

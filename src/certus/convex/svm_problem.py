@@ -145,6 +145,7 @@ class SvmProblem(NamedTuple):
     box: Box
     penalty: Any  # a smooth one
     free: bool  # whether the constant column escapes the penalty
+    constant: float = 0.0  # if any: the last column of X stands for one of this size
 
     @property
     def l2(self) -> float:
@@ -157,6 +158,8 @@ class SvmProblem(NamedTuple):
         out = np.full(self.rows.d + 1, self.l2)
         if self.free:
             out[-1] = 0.0
+        if self.constant:
+            out[-2] /= self.constant**2
         return out
 
     def reference(self) -> float:

@@ -9,7 +9,8 @@ along one column at a time. Memory: a copy of X with the constant column.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -17,10 +18,11 @@ from scipy import sparse
 from certus.certificate import Status
 from certus.convex.design import Array
 from certus.convex.losses import evaluate
-from certus.convex.newton import Rows
+from certus.convex.newton_problem import Rows
 from certus.convex.penalties import operation
-from certus.convex.problem import OnStep, Solution
-from certus.convex.prox_newton import SparseProblem, solve_sparse
+from certus.convex.problem import Limits, Solution, Start
+from certus.convex.prox_newton import SparseProblem
+from certus.convex.prox_newton import solve as solve_dense
 from certus.convex.svm_kernels import descend_columns
 from certus.terms import L1, SquaredHinge
 
@@ -54,17 +56,19 @@ class HingeProblem(SparseProblem):
         return primal, max(primal - dual, 0.0)
 
 
-def solve_l1(
-    X: Any,
-    y: Array,
-    s: Array,
-    scale: float,
-    penalty: L1,
-    tol: float,
-    max_iter: int,
-    on_step: OnStep,
-) -> Solution:
-    """Minimise; ``primal`` is (w, b) of length d + 1, ``extra["u"]`` the slopes."""
+class L1Machine(NamedTuple):
+    """Rows without their constant column, whose size is ``scale`` (0: none)."""
+
+    X: Any
+    y: Array
+    s: Array
+    scale: float
+    penalty: L1
+
+
+def solve(problem: L1Machine, start: Start, limits: Limits) -> Solution:
+    """Minimise from zero; ``primal`` is (w, b) of length d + 1, ``dual`` the slopes."""
+    X, y, s, scale, penalty = problem
     n, d = X.shape
     if scale:
         constant = np.full((n, 1), scale, dtype=X.dtype)
@@ -72,30 +76,23 @@ def solve_l1(
             X = sparse.hstack([X, sparse.csr_array(constant)], format="csc")
         else:
             X = np.hstack([X, constant])
-    problem = HingeProblem(
-        Rows(X, y, s, float(s.sum())), SquaredHinge(), penalty, False
-    )
-
-    problem.scale = scale
+    rows = Rows(X, y, s, float(s.sum()))
+    hinge = HingeProblem(rows, SquaredHinge(), penalty, False)
+    hinge.scale = scale
 
     def flat(W: Array) -> Array:
         return np.append(W[:d, 0], W[d, 0] if scale else 0.0)
 
     def step(objective: float, gap: float, W: Array) -> Status | None:
-        return on_step(objective, gap, flat(W))
+        return limits.on_step(objective, gap, flat(W))
 
-    if problem.sparse:
-        found = _descend(problem, tol, max_iter, step)
-    else:
-        start = np.zeros((X.shape[1] + 1, 1))
-        found = solve_sparse(problem, start, tol, max_iter, step)
-    slopes = evaluate(SquaredHinge(), y, problem.scores(found.primal)).slope[:, 0]
-    return found._replace(primal=flat(found.primal), extra={"u": slopes})
+    inner = limits._replace(on_step=step)
+    found = (_descend if hinge.sparse else solve_dense)(hinge, Start(), inner)
+    slopes = evaluate(SquaredHinge(), y, hinge.scores(found.primal)).slope[:, 0]
+    return replace(found, primal=flat(found.primal), dual=slopes)
 
 
-def _descend(
-    problem: HingeProblem, tol: float, max_iter: int, on_step: OnStep
-) -> Solution:
+def _descend(problem: HingeProblem, start: Start, limits: Limits) -> Solution:
     """Sweeps over all columns, and between them over those that matter."""
     X, y = problem.rows.X.tocsc(), problem.rows.y
     s = problem.rows.s / problem.rows.total
@@ -112,7 +109,7 @@ def _descend(
         return float(worst), order[keep]
 
     try:
-        while sweeps < max_iter:
+        while sweeps < limits.max_iter:
             sweeps += 1
             worst, active = sweep(every)
             for _ in range(50):
@@ -123,8 +120,8 @@ def _descend(
             short[:] = 1 - y * z[:, 0]  # without the drift of many updates
             gradient = problem.pull(evaluate(problem.loss, y, z).slope)
             objective, gap = problem.gap(W[:-1], W[-1], z, gradient)
-            stop = on_step(objective, gap, W)
-            if gap <= 0.9 * tol:
+            stop = limits.on_step(objective, gap, W)
+            if gap <= 0.9 * limits.tol:
                 status = Status.SOLVED
                 break
             if stop is not None:

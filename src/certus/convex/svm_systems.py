@@ -32,11 +32,11 @@ def newton_direction(
     members = np.flatnonzero(inside)
     h = rows.s[members] / (delta * rows.total)
     if not members.size:
-        step = -g / problem.l2
+        levels = problem.levels
         if problem.free:
-            step[-1] = 0.0  # nothing is curved in b, and its gradient is zero
-        return step
-    few = members.size < rows.d // 2 and not problem.free
+            levels[-1] = np.inf  # nothing is curved in b, and its gradient is zero
+        return np.asarray(-g / levels)
+    few = members.size < rows.d // 2 and not (problem.free or problem.constant)
     if few and rows.d > 300 and members.size <= DUAL_SIDE:
         return _dual_direction(problem, members, h, g)
     if rows.d <= PRIMAL_SIDE:

@@ -8,13 +8,14 @@ solved.
 
 from certus.linear.glm import GeneralizedLinearModel, PoissonRegressor
 from certus.linear.grouped import GroupLasso, WeightedLasso
-from certus.linear.lasso import ElasticNet, Lasso, enet_path, lasso_path
+from certus.linear.lasso import ElasticNet, Lasso
 from certus.linear.lasso_cv import ElasticNetCV, LassoCV
 from certus.linear.least_squares import LinearRegression, Ridge, RidgeClassifier
 from certus.linear.logistic import LogisticRegression
 from certus.linear.logistic_cv import LogisticRegressionCV
 from certus.linear.multi_task import MultiTaskElasticNet, MultiTaskLasso
 from certus.linear.multi_task_cv import MultiTaskElasticNetCV, MultiTaskLassoCV
+from certus.linear.paths import enet_path, lasso_path
 from certus.linear.perceptron import Perceptron
 from certus.linear.quantile import QuantileRegressor
 from certus.linear.ridge_cv import RidgeCV

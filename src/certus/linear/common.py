@@ -18,7 +18,8 @@ from certus.certificate import Status
 from certus.convex import newton
 from certus.convex.design import Array, Design
 from certus.convex.losses import best_constant
-from certus.convex.problem import Solution
+from certus.convex.problem import Limits, OnStep, Solution, keep_going
+from certus.convex.shifts import exact_sum
 from certus.evidence import LinearWitness
 from certus.linear.summarise import least_squares_summary
 from certus.linear.summary import Summary
@@ -123,6 +124,11 @@ def check_limits(model: Any, least: int = 0) -> None:
     check_number("max_time", model.max_time, none=True)
 
 
+def limits_of(model: Any, on_step: OnStep = keep_going) -> Limits:
+    """When a model's solver stops."""
+    return Limits(float(model.tol), int(model.max_iter), on_step)
+
+
 def make_rows(X: Any, y: Array, s: Array | None) -> newton.Rows:
     """Rows with weights, target in float64."""
     weight = np.ones(X.shape[0]) if s is None else s
@@ -173,8 +179,7 @@ class Watched:
 
 def witness_of(solution: Solution) -> LinearWitness:
     """What a solver found that makes the verifier's work short."""
-    found = solution.extra
-    return LinearWitness(found.get("dual"), found.get("direction"))
+    return LinearWitness(solution.dual, solution.direction)
 
 
 def level_term(alpha: float) -> L2 | NoPenalty:
@@ -247,25 +252,26 @@ def route_metadata(
     return None
 
 
-def store_linear(
-    model: Any,
+def linear_attributes(
     coef: Array,
     mean_y: Array,
     design: Design,
     y: Array,
     dtype: Any,
+    fit_intercept: bool,
     *,
     keep_row: bool = False,
-) -> None:
-    """Set ``coef_`` and ``intercept_`` in scikit-learn's shapes and X's dtype.
+) -> dict[str, Any]:
+    """``coef_`` and ``intercept_`` in scikit-learn's shapes and X's dtype.
 
     A target of one column gives a flat ``coef_``, unless ``keep_row``.
     """
-    intercept = mean_y - coef @ design.mean
     flat = np.ndim(y) == 1
     row = flat or (len(coef) == 1 and not keep_row)
-    model.coef_ = (coef[0] if row else coef).astype(dtype)
-    if not model.fit_intercept:
-        model.intercept_ = 0.0
-    else:
-        model.intercept_ = dtype.type(intercept[0]) if flat else intercept.astype(dtype)
+    found: dict[str, Any] = {"coef_": (coef[0] if row else coef).astype(dtype)}
+    found["intercept_"] = 0.0
+    if fit_intercept:
+        pairs = zip(mean_y, coef, strict=True)
+        b = np.array([exact_sum(mean, -design.mean, w) for mean, w in pairs])
+        found["intercept_"] = dtype.type(b[0]) if flat else b.astype(dtype)
+    return found

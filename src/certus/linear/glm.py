@@ -9,6 +9,7 @@ z = Xw + b. Divided by the number of rows, up to terms that only depend on y:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,13 +22,16 @@ from certus.certificate import Evidence, Status
 from certus.convex import least_squares, newton, quantile
 from certus.convex.design import Array, Design
 from certus.convex.interior import Kinked
-from certus.convex.problem import Solution
+from certus.convex.least_squares import LeastSquares
+from certus.convex.problem import Solution, Start
+from certus.convex.quantile import KinkedRegression
 from certus.linear.common import (
     Summarised,
     Watched,
     centred_target,
     check_limits,
     level_term,
+    limits_of,
     linear_scores,
     make_rows,
     start_from,
@@ -347,10 +351,8 @@ def fit_family(model: Any, X: Any, y: Array, s: Array | None, loss: Any) -> Fitt
     if isinstance(loss, Squared):
         solution = _least_squares(model, rows, s, watch)
     elif isinstance(loss, Absolute):
-        solution = quantile.solve(
-            *(rows, Kinked(1.0, 1.0), level_term(alpha), free),
-            *(float(model.tol), int(model.max_iter), watch),
-        )
+        kinked = KinkedRegression(rows, Kinked(1.0, 1.0), level_term(alpha), free)
+        solution = quantile.solve(kinked, Start(), limits_of(model, watch))
         model.solver_, model.solver_reason_ = "interior point", "a kink at 0"
     else:
         solution = _likelihood(model, rows, loss, watch)
@@ -366,7 +368,8 @@ def _least_squares(
     """The Gaussian family is solved directly."""
     design = Design(rows.X, s, centre=bool(model.fit_intercept))
     Y, mean = centred_target(design, rows.y, bool(model.fit_intercept))
-    found = least_squares.solve(design, Y, [level_term(float(model.alpha))])
+    problem = LeastSquares(design, Y, [level_term(float(model.alpha))])
+    found = least_squares.solve(problem, Start(), limits_of(model, watch))
     model.solver_, model.solver_reason_ = found.method, found.why
     w = np.asarray(found.coef, dtype=np.float64).reshape(-1)
     b = float(mean[0] - design.mean @ w)
@@ -383,11 +386,11 @@ def _likelihood(model: Any, rows: newton.Rows, loss: Any, watch: Watched) -> Sol
     used = rows.s > 0
     if not used.all():  # what such rows hold must not overflow
         rows = make_rows(rows.X[used], rows.y[used], rows.s[used])
-    start = start_from(model, rows, loss)
+    start = Start(start_from(model, rows, loss))
     problem = newton.NewtonProblem(rows, loss, level_term(alpha), free)
-    found = newton.solve(problem, start, float(model.tol), int(model.max_iter), watch)
+    found = newton.solve(problem, start, limits_of(model, watch))
     if alpha == 0 and not free and rows.X.shape[1] > len(rows.y):
-        found = found._replace(primal=_least_norm(rows.X, found.primal))
+        found = replace(found, primal=_least_norm(rows.X, found.primal))
     if isinstance(loss, Exponential):
         return found
     fall, rise = (r[rows.s > 0].all() for r in at_limits(loss, rows.y))
@@ -396,12 +399,11 @@ def _likelihood(model: Any, rows: newton.Rows, loss: Any, watch: Watched) -> Sol
         direction = np.zeros(rows.X.shape[1] + 1)
         direction[-1] = -1.0 if fall else 1.0
     else:
-        direction = _receding(rows, loss, free, alpha, problem.scores(found.primal))
+        direction = _receding(rows, loss, free, alpha, problem.scores_at(found.primal))
     if direction is None:
         return found
-    return found._replace(
-        status=Status.NO_MINIMISER, extra={"direction": direction[:, None]}
-    )
+    direction = direction[:, None]
+    return replace(found, status=Status.NO_MINIMISER, direction=direction)
 
 
 def _least_norm(X: Any, W: Array) -> Array:

@@ -5,23 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from certus.base import Fitted, certified_fit, check_number
-from certus.certificate import Evidence, Status
-from certus.convex import least_squares
-from certus.convex.blocks import BlockSolver
+from certus.base import certified_fit, check_number
 from certus.convex.design import Array
-from certus.convex.problem import Limits, Solution
-from certus.evidence import LinearWitness
-from certus.linear.common import LinearRegressorBase, check_limits, number_array
-from certus.linear.lasso import fit_penalised
-from certus.linear.multi_task import fit_blocks
+from certus.linear.common import check_limits, number_array
+from certus.linear.penalised import SparseRegressorBase, fit_penalised
 from certus.terms import Group, NoPenalty, Penalty, WeightedL1
 
 
-class WeightedLasso(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
+class WeightedLasso(MultiOutputMixin, RegressorMixin, SparseRegressorBase):
     """Linear regression with an L1 penalty that weighs each column by itself.
 
     Objective
@@ -116,8 +109,7 @@ class WeightedLasso(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
         )
         start = getattr(self, "coef_", None) if self.warm_start else None
         penalty = self._penalty(X.shape[1])
-        fitted = fit_penalised(self, X, y, s, penalty, start)
-        return fitted._replace(evidence=Evidence("linear", witness=LinearWitness()))
+        return fit_penalised(self, X, y, s, penalty, start)
 
     def _penalty(self, d: int) -> Penalty:
         weights = np.ones(d)
@@ -130,13 +122,8 @@ class WeightedLasso(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
         levels = float(self.alpha) * weights
         return WeightedL1(tuple(levels.tolist())) if self.alpha > 0 else NoPenalty()
 
-    @property
-    def sparse_coef_(self) -> Any:
-        """``coef_`` as a sparse matrix."""
-        return sparse.csr_matrix(self.coef_)
 
-
-class GroupLasso(RegressorMixin, LinearRegressorBase):
+class GroupLasso(RegressorMixin, SparseRegressorBase):
     """Linear regression that uses groups of columns as a whole or not at all.
 
     Objective
@@ -228,22 +215,10 @@ class GroupLasso(RegressorMixin, LinearRegressorBase):
         X, y, s = self._validate_X_y(X, y, sample_weight, finite=False, y_numeric=True)
         self.groups_ = group_numbers(self.groups, X.shape[1])
         start = getattr(self, "coef_", None) if self.warm_start else None
-        return self._solve(X, y, s, start)
-
-    def _solve(self, X: Any, y: Array, s: Array | None, start: Array | None) -> Fitted:
-        def solve(solver: BlockSolver, limits: Limits) -> Solution:
-            if self.alpha == 0:
-                found = least_squares.solve(solver.design, solver.Y, [NoPenalty()])
-                return Solution(found.coef.T, 0.0, Status.SOLVED, 1)
+        penalty: Penalty = NoPenalty()
+        if self.alpha > 0:
             penalty = Group(float(self.alpha), tuple(self.groups_.tolist()))
-            return solver.solve(penalty, limits)
-
-        return fit_blocks(self, X, y, s, solve, start)
-
-    @property
-    def sparse_coef_(self) -> Any:
-        """``coef_`` as a sparse matrix."""
-        return sparse.csr_matrix(self.coef_)
+        return fit_penalised(self, X, y, s, penalty, start, joint=True)
 
 
 def group_numbers(groups: Any, d: int) -> Array:

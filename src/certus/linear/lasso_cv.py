@@ -6,7 +6,7 @@ mean squared error over the folds is fitted on all rows, and that fit is certifi
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -16,14 +16,23 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from certus.base import certified_fit, check_choice, check_number
 from certus.callbacks import Monitor
 from certus.convex.design import Array, Design
+from certus.convex.problem import Start
 from certus.linear.common import (
     LeastSquaresBase,
     centred_target,
     check_limits,
+    limits_of,
     number_array,
     route_metadata,
 )
-from certus.linear.lasso import alpha_grid, elastic_net_path, fit_elastic_net
+from certus.linear.paths import alpha_grid
+from certus.linear.penalised import (
+    Minimiser,
+    fit_penalised,
+    penalty_of,
+    penalty_path,
+)
+from certus.terms import Penalty
 
 
 class ElasticNetCV(RegressorMixin, LeastSquaresBase):
@@ -138,7 +147,9 @@ class ElasticNetCV(RegressorMixin, LeastSquaresBase):
         check_number("eps", self.eps, open_low=True)
         check_limits(self, 1)
         check_choice("selection", self.selection, ("cyclic", "random"))
-        X, y, s = self._validate_X_y(X, y, sample_weight, **self._targets)
+        X, y, s = self._validate_X_y(
+            X, y, sample_weight, y_numeric=True, multi_output=self._tasks
+        )
         self._check_target(y)
         routed = route_metadata(self, params, sample_weight=sample_weight)
         options = routed.splitter.split if routed else {}
@@ -163,7 +174,8 @@ class ElasticNetCV(RegressorMixin, LeastSquaresBase):
         self.alphas_ = grids[0] if same else np.array(grids)
         if len(ratios) == 1:
             self.mse_path_ = self.mse_path_[0]
-        fitted = self._fit_chosen(X, y, s)
+        penalty = self._penalty(self.alpha_, self.l1_ratio_)
+        fitted = fit_penalised(self, X, y, s, penalty, joint=self._tasks)
         return fitted if ended is None else fitted._replace(status=ended)
 
     def get_metadata_routing(self) -> MetadataRouter:
@@ -179,21 +191,13 @@ class ElasticNetCV(RegressorMixin, LeastSquaresBase):
 
     # What the multi-task form does in its own way.
 
-    _targets: ClassVar[dict[str, Any]] = {"y_numeric": True}
+    _tasks = False  # whether several targets share their columns
 
     def _check_target(self, y: Array) -> None:
         """One target, as it was validated."""
 
-    def _fit_chosen(self, X: Any, y: Array, s: Array | None) -> Any:
-        return fit_elastic_net(self, X, y, s, self.alpha_, self.l1_ratio_)
-
-    def _path(self, design: Design, Y: Array, grid: Array, ratio: float) -> Array:
-        """Coefficients of shape (d, targets, alphas)."""
-        limits = float(self.tol), int(self.max_iter)
-        coefs, _, _ = elastic_net_path(
-            *(design, Y[:, 0], grid, ratio, *limits), positive=self.positive
-        )
-        return coefs[:, None, :]
+    def _penalty(self, alpha: float, ratio: float) -> Penalty:
+        return penalty_of(alpha, ratio, self.positive, self._tasks)
 
     def _grid(self, X: Any, y: Array, s: Array | None, ratio: float) -> Array:
         if np.ndim(self.alphas) > 0:
@@ -222,7 +226,9 @@ class ElasticNetCV(RegressorMixin, LeastSquaresBase):
             rows = np.asfortranarray(rows)
         design = Design(rows, part, centre=self.fit_intercept)
         Y, mean = centred_target(design, y[train], self.fit_intercept)
-        coefs = self._path(design, Y, grid, ratio)
+        penalties = [self._penalty(alpha, ratio) for alpha in grid]
+        path = penalty_path(Minimiser(design, Y), penalties, Start(), limits_of(self))
+        coefs = path.coefs
         offset = mean[:, None] - np.tensordot(design.mean, coefs, axes=1)
         flat = coefs.reshape(len(coefs), -1)
         del design, rows

@@ -15,17 +15,17 @@ from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
 from certus.base import Fitted, certified_fit, check_choice, check_number, label_codes
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
-from certus.convex import least_squares
+from certus.convex import lasso, least_squares
 from certus.convex.design import Array, Design
-from certus.convex.lasso import QuadraticSolver
-from certus.convex.problem import Limits
+from certus.convex.least_squares import LeastSquares, LinearSolution
+from certus.convex.problem import Limits, Start
 from certus.linear.common import (
     LeastSquaresBase,
     LinearClassifierBase,
     centred_target,
     class_weights,
     level_term,
-    store_linear,
+    linear_attributes,
 )
 from certus.terms import NonNegative
 
@@ -393,30 +393,38 @@ def _solve_into(
     method: str,
     *,
     keep_row: bool = False,
-) -> least_squares.LinearSolution:
+) -> LinearSolution:
     Y, mean = centred_target(design, y, bool(model.fit_intercept))
     levels = np.broadcast_to(l2, (Y.shape[1],))
     if model.positive:
         solution = _solve_positive(model, design, Y, levels)
     else:
         penalties = [level_term(float(level)) for level in levels]
-        solution = least_squares.solve(design, Y, penalties, method)
-    store_linear(model, solution.coef, mean, design, y, design.dtype, keep_row=keep_row)
+        problem = LeastSquares(design, Y, penalties, method)
+        solution = least_squares.solve(problem, Start(), Limits(0.0, 1))
+    found = linear_attributes(
+        *(solution.coef, mean, design, y, design.dtype, bool(model.fit_intercept)),
+        keep_row=keep_row,
+    )
+    for name, value in found.items():
+        setattr(model, name, value)
     return solution
 
 
 def _solve_positive(
     model: Any, design: Design, Y: Array, levels: Array
-) -> least_squares.LinearSolution:
+) -> LinearSolution:
     """Non-negative coefficients, by working sets, as far as rounding allows."""
     rounds = getattr(model, "max_iter", None) or 1000
     limits = Limits(min(float(model.tol), 1e-12), int(rounds))
     coef = np.empty((Y.shape[1], design.d))
     for k, level in enumerate(levels):
         penalty = NonNegative(0.0, float(level))
-        solution = QuadraticSolver(design, Y[:, k]).solve(penalty, limits)
+        problem = lasso.QuadraticProblem(design, Y[:, k], penalty)
+        solution = lasso.solve(problem, Start(), limits)
         if solution.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
         coef[k] = solution.primal
     why = "non-negative coefficients need a search for those that are not zero"
-    return least_squares.LinearSolution(coef, -1, np.empty(0), "working sets", why)
+    ending = (0.0, Status.SOLVED, 1)
+    return LinearSolution(coef.T, *ending, method="working sets", why=why)

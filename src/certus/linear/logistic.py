@@ -11,6 +11,7 @@ Inside, everything is divided by C·Σs. Smooth penalties run preconditioned New
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,14 @@ from certus.certificate import Evidence, Status
 from certus.convex import newton, prox_newton
 from certus.convex.design import Array
 from certus.convex.penalties import of_levels
-from certus.convex.problem import Solution
+from certus.convex.problem import Limits, Solution, Start
 from certus.evidence import LinearWitness
 from certus.linear.common import (
     LinearClassifierBase,
     Summarised,
     check_limits,
     class_weights,
+    limits_of,
 )
 from certus.linear.directions import separating_direction
 from certus.linear.summarise import logistic_summary
@@ -307,16 +309,10 @@ def fit_logistic(
             "Only one class has a positive weight; classification needs at least 2 "
             "classes."
         )
-    solution, _, name = solve_logistic(
-        rows,
-        k,
-        C,
-        l1_ratio,
-        bool(model.fit_intercept),
-        start,
-        float(model.tol),
-        int(model.max_iter),
-        on_step,
+    limits = limits_of(model, on_step)
+    penalty = penalty_of(C, l1_ratio, rows.total)
+    solution, name = solve_logistic(
+        rows, k, penalty, bool(model.fit_intercept), Start(start), limits
     )
     store_logistic(model, solution.primal, X.dtype)
     model.n_iter_ = np.array([solution.n_iter], dtype=np.int32)
@@ -325,8 +321,8 @@ def fit_logistic(
     monitor.close({"coef_": model.coef_, "intercept_": model.intercept_})
     witness = LinearWitness()
     if solution.status is Status.NO_MINIMISER:
-        direction = solution.extra.get("direction", solution.primal)
-        witness = LinearWitness(direction=direction)
+        found = solution.direction
+        witness = LinearWitness(direction=solution.primal if found is None else found)
     evidence = Evidence("linear", witness=witness)
     return Fitted(evidence, X, y, s, solution.status)
 
@@ -351,29 +347,28 @@ def store_logistic(model: Any, W: Array, dtype: Any) -> None:
         setattr(model, key, value)
 
 
+def penalty_of(C: float, l1_ratio: float, total: float) -> Penalty:
+    """The term of ``C`` and ``l1_ratio``, for rows that weigh ``total``."""
+    level = 0.0 if np.isinf(C) else 1.0 / (C * total)
+    return of_levels(level * l1_ratio, level * (1 - l1_ratio))
+
+
 def solve_logistic(
     rows: newton.Rows,
     k: int,
-    C: float,
-    l1_ratio: float,
+    penalty: Penalty,
     intercept: bool,
-    start: Array,
-    tol: float,
-    max_iter: int,
-    on_step: Any,
-) -> tuple[Solution, Penalty, str]:
-    """Choose the method from the penalty; the solution, its penalty, the name."""
+    start: Start,
+    limits: Limits,
+) -> tuple[Solution, str]:
+    """Choose the method from the penalty; the solution and the method's name."""
     loss: Any = Logistic() if k == 2 else Softmax(k)
-    level = 0.0 if np.isinf(C) else 1.0 / (C * rows.total)
-    penalty = of_levels(level * l1_ratio, level * (1 - l1_ratio))
     if not isinstance(penalty, L2 | NoPenalty):
-        sparse_problem = prox_newton.SparseProblem(rows, loss, penalty, intercept)
-        solution = prox_newton.solve_sparse(
-            sparse_problem, start, tol, max_iter, on_step
-        )
-        return _symmetric(solution, k, penalty), penalty, "proximal Newton"
+        kinked = prox_newton.SparseProblem(rows, loss, penalty, intercept)
+        solution = prox_newton.solve(kinked, start, limits)
+        return _symmetric(solution, k, penalty), "proximal Newton"
     problem = newton.NewtonProblem(rows, loss, penalty, intercept)
-    solution = newton.solve(problem, start, tol, max_iter, on_step)
+    solution = newton.solve(problem, start, limits)
     if not intercept:
         solution.primal[-1] = 0.0  # a pseudo-inverse leaves rounding there
     if isinstance(penalty, NoPenalty) and solution.status in (
@@ -382,7 +377,7 @@ def solve_logistic(
         Status.TOL_NOT_REACHED,
     ):
         solution = _look_for_separation(problem, solution)
-    return _symmetric(solution, k, penalty), penalty, "Newton-CG"
+    return _symmetric(solution, k, penalty), "Newton-CG"
 
 
 def _symmetric(solution: Solution, k: int, penalty: Penalty) -> Solution:
@@ -397,12 +392,12 @@ def _symmetric(solution: Solution, k: int, penalty: Penalty) -> Solution:
     smooth = isinstance(penalty, L2 | NoPenalty)
     free = slice(None) if smooth else slice(-1, None)
     W[free] -= W[free].mean(axis=1, keepdims=True)
-    return solution._replace(primal=W)
+    return replace(solution, primal=W)
 
 
 def _look_for_separation(problem: Any, solution: Solution) -> Solution:
     """Scores that ran away may hide a quasi-complete separation: prove it or not."""
-    z = problem.scores(solution.primal)
+    z = problem.scores_at(solution.primal)
     rows = problem.rows
     size = len(rows.y) * max(1, problem.k - 1)
     if np.abs(z).max(initial=0.0) < 12 or size > SEPARATION_ROWS:
@@ -413,4 +408,4 @@ def _look_for_separation(problem: Any, solution: Solution) -> Solution:
     )
     if found is None:
         return solution
-    return solution._replace(status=Status.NO_MINIMISER, extra={"direction": found})
+    return replace(solution, status=Status.NO_MINIMISER, direction=found)

@@ -22,10 +22,11 @@ from certus.base import certified_fit, check_choice, check_number, class_codes
 from certus.callbacks import Monitor
 from certus.certificate import Status
 from certus.convex.design import Array
-from certus.convex.problem import keep_going
+from certus.convex.problem import Start
 from certus.linear.common import (
     check_limits,
     class_weights,
+    limits_of,
     number_array,
     route_metadata,
 )
@@ -35,6 +36,7 @@ from certus.linear.logistic import (
     ProbabilisticClassifier,
     fit_logistic,
     make_rows,
+    penalty_of,
     solve_logistic,
     store_logistic,
     warn_penalty,
@@ -301,16 +303,10 @@ n_features + 1)
         for r, ratio in enumerate(self.l1_ratios_):
             W = np.zeros((X.shape[1] + 1, 1 if k == 2 else k))
             for c in np.argsort(self.Cs_):
-                solution, _, _ = solve_logistic(
-                    rows,
-                    k,
-                    float(self.Cs_[c]),
-                    float(ratio),
-                    bool(self.fit_intercept),
-                    W,
-                    float(self.tol),
-                    int(self.max_iter),
-                    keep_going,
+                penalty = penalty_of(float(self.Cs_[c]), float(ratio), rows.total)
+                free = bool(self.fit_intercept)
+                solution, _ = solve_logistic(
+                    rows, k, penalty, free, Start(W), limits_of(self)
                 )
                 if solution.status is Status.INTERRUPTED:
                     raise KeyboardInterrupt

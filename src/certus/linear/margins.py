@@ -18,10 +18,11 @@ from certus.callbacks import Monitor
 from certus.certificate import Status
 from certus.convex import svm, svm_descent, svm_hard, svm_sparse
 from certus.convex.design import Array
-from certus.convex.problem import OnStep, Solution
+from certus.convex.problem import Limits, Solution, Start
 from certus.convex.svm_problem import Box, Rows, SvmProblem
 from certus.convex.svm_systems import PRIMAL_SIDE
 from certus.evidence import LinearWitness
+from certus.linear.common import limits_of
 from certus.terms import L1, L2
 
 #: Why a method is chosen.
@@ -78,8 +79,14 @@ class Solved(NamedTuple):
     solution: Solution
     method: str
 
+    @property
+    def dual(self) -> Array:
+        """Slopes of the rows, or their multipliers; all these methods give them."""
+        assert self.solution.dual is not None
+        return self.solution.dual
 
-Solver = Callable[[Part, OnStep], Solved]
+
+Solver = Callable[[Part, Limits], Solved]
 
 
 def check_machine(model: Any) -> None:
@@ -104,32 +111,30 @@ def machine_solver(model: Any, X: Any) -> Solver:
     """The method for this model's problem and shape."""
     X = X.tocsr() if sparse.issparse(X) and X.format != "csr" else X
     scale, free = scale_of(model)
-    C, tol, max_iter = float(model.C), float(model.tol), int(model.max_iter)
+    C = float(model.C)
 
-    def hard(part: Part, on_step: OnStep) -> Solved:
-        rows = Rows(X, part.s, scale)
-        found = svm_hard.solve_hard(rows, part.y, free, tol, max_iter, on_step)
-        return Solved(found, "hard margin")
+    def hard(part: Part, limits: Limits) -> Solved:
+        problem = svm_hard.HardMargin(Rows(X, part.s, scale), part.y, free)
+        return Solved(svm_hard.solve(problem, Start(), limits), "hard margin")
 
-    def lasso(part: Part, on_step: OnStep) -> Solved:
+    def lasso(part: Part, limits: Limits) -> Solved:
         penalty = L1(1 / (C * float(part.s.sum())))
-        found = svm_sparse.solve_l1(
-            *(X, part.y, part.s, scale, penalty, tol, max_iter, on_step)
-        )
+        problem = svm_sparse.L1Machine(X, part.y, part.s, scale, penalty)
+        found = svm_sparse.solve(problem, Start(), limits)
         return Solved(
             found, "column descent" if sparse.issparse(X) else "proximal Newton"
         )
 
-    def plain(part: Part, on_step: OnStep) -> Solved:
+    def plain(part: Part, limits: Limits) -> Solved:
         rows = Rows(X, part.s, scale)
         problem = SvmProblem(rows, part.box, L2(1 / (C * rows.total)), free)
-        start, centre = np.zeros(rows.d + 1), None
+        start = Start()
         if rows.sparse and rows.d > PRIMAL_SIDE and not free:
-            found = svm_descent.descend_rows(problem, tol, max_iter, on_step)
+            found: Solution = svm_descent.solve(problem, start, limits)
             if found.status is not Status.TOL_NOT_REACHED:
                 return Solved(found, "dual descent")
-            start, centre = found.primal, found.extra["u"]
-        found = svm.solve(problem, start, tol, max_iter, on_step, centre)
+            start = Start(found.primal, found.dual)
+        found = svm.solve(problem, start, limits)
         smooth = part.box.width > 0
         return Solved(found, "Newton on active rows" if smooth else "multipliers")
 
@@ -146,8 +151,8 @@ def solve_each(
     solved: list[Solved] = []
     for k, part in enumerate(parts):
         if solved and solved[-1].solution.status is Status.INTERRUPTED:
-            extra = {"u": np.zeros(len(part.y)), "a": np.zeros(len(part.y))}
-            nothing = Solution(points[k], np.inf, Status.INTERRUPTED, 0, extra)
+            ending = (np.inf, Status.INTERRUPTED, 0, np.zeros(len(part.y)))
+            nothing = Solution(points[k], *ending)
             solved.append(Solved(nothing, solved[-1].method))
             continue
 
@@ -159,7 +164,7 @@ def solve_each(
                 objective, gap, lambda: attributes_of(model, points, X.dtype)
             )
 
-        solved.append(solver(part, on_step))
+        solved.append(solver(part, limits_of(model, on_step)))
         points[k] = solved[-1].solution.primal
     return solved
 
@@ -187,6 +192,6 @@ def store_solver(model: Any, solved: list[Solved]) -> None:
 def dual_witness(model: Any, solved: list[Solved]) -> LinearWitness:
     """The dual point, unless it is the slope of a smooth loss at the solution."""
     smooth = model.loss.startswith("squared") and model.solver_ != "dual descent"
-    if smooth:
+    if smooth and not any(getattr(one.solution, "moved", False) for one in solved):
         return LinearWitness()
-    return LinearWitness(np.column_stack([one.solution.extra["u"] for one in solved]))
+    return LinearWitness(np.column_stack([one.dual for one in solved]))

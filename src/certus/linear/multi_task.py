@@ -9,29 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from scipy import sparse
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from certus.base import Fitted, certified_fit, check_choice, check_number
-from certus.callbacks import Monitor
-from certus.certificate import Evidence, Status
-from certus.convex import least_squares
-from certus.convex.blocks import BlockSolver
-from certus.convex.design import Array, Design
-from certus.convex.penalties import of_levels
-from certus.convex.problem import Limits, Solution
-from certus.evidence import LinearWitness
-from certus.linear.common import (
-    LinearRegressorBase,
-    centred_target,
-    check_limits,
-    store_linear,
-)
-from certus.terms import MultiTask, Penalty
+from certus.base import certified_fit, check_choice, check_number
+from certus.convex.design import Array
+from certus.linear.common import check_limits
+from certus.linear.penalised import SparseRegressorBase, fit_penalised, penalty_of
 
 
-class MultiTaskElasticNet(MultiOutputMixin, RegressorMixin, LinearRegressorBase):
+class MultiTaskElasticNet(MultiOutputMixin, RegressorMixin, SparseRegressorBase):
     """Linear regression of several targets that use the same few columns.
 
     Objective
@@ -141,12 +127,8 @@ class MultiTaskElasticNet(MultiOutputMixin, RegressorMixin, LinearRegressorBase)
         )
         require_tasks(self, y)
         start = getattr(self, "coef_", None) if self.warm_start else None
-        return fit_multi_task(self, X, y, s, self.alpha, self.l1_ratio, start)
-
-    @property
-    def sparse_coef_(self) -> Any:
-        """``coef_`` as a sparse matrix."""
-        return sparse.csr_matrix(self.coef_)
+        penalty = penalty_of(self.alpha, self.l1_ratio, tasks=True)
+        return fit_penalised(self, X, y, s, penalty, start, joint=True)
 
     def __sklearn_tags__(self) -> Any:
         return of_tasks(super().__sklearn_tags__())
@@ -226,69 +208,3 @@ def of_tasks(tags: Any) -> Any:
     tags.target_tags.multi_output = True
     tags.target_tags.single_output = False
     return tags
-
-
-def task_penalty(alpha: float, l1_ratio: float) -> Penalty:
-    """The term of ``alpha`` and ``l1_ratio``; without an L1 part tasks part ways."""
-    l1, l2 = float(alpha) * float(l1_ratio), float(alpha) * (1.0 - float(l1_ratio))
-    return MultiTask(l1, l2) if l1 > 0 else of_levels(0.0, l2)
-
-
-def solve_tasks(
-    solver: BlockSolver, alpha: float, l1_ratio: float, limits: Limits
-) -> Solution:
-    """Coefficients of shape (d, tasks): directly where nothing has a kink."""
-    penalty = task_penalty(alpha, l1_ratio)
-    if isinstance(penalty, MultiTask):
-        return solver.solve(penalty, limits)
-    penalties = [penalty] * solver.Y.shape[1]
-    found = least_squares.solve(solver.design, solver.Y, penalties)
-    return Solution(found.coef.T, 0.0, Status.SOLVED, 1)
-
-
-def fit_multi_task(
-    model: Any,
-    X: Any,
-    y: Array,
-    s: Array | None,
-    alpha: float,
-    l1_ratio: float,
-    start: Array | None = None,
-) -> Fitted:
-    """Solve into ``model`` and say what is to be verified."""
-
-    def solve(solver: BlockSolver, limits: Limits) -> Solution:
-        return solve_tasks(solver, alpha, l1_ratio, limits)
-
-    return fit_blocks(model, X, y, s, solve, start)
-
-
-def fit_blocks(
-    model: Any, X: Any, y: Array, s: Array | None, solve: Any, start: Array | None
-) -> Fitted:
-    """Run ``solve(solver, limits)`` on the data and store what it found."""
-    design = Design(X, s, centre=bool(model.fit_intercept))
-    Y, mean = centred_target(design, y, bool(model.fit_intercept))
-    monitor = Monitor(model, X, y, None, model.max_time)
-    solver = BlockSolver(design, Y)
-    if start is not None and np.atleast_2d(start).shape == (Y.shape[1], design.d):
-        solver.start_from(np.atleast_2d(start).T)
-
-    def state(W: Array) -> dict[str, Any]:
-        holder: Any = type("State", (), {"fit_intercept": model.fit_intercept})()
-        store_linear(holder, W.T, mean, design, y, X.dtype, keep_row=True)
-        return {"coef_": holder.coef_, "intercept_": holder.intercept_}
-
-    def on_step(objective: float, gap: float, W: Array) -> Any:
-        return monitor.step(objective, gap, lambda: state(W))
-
-    limits = Limits(float(model.tol), int(model.max_iter), on_step)
-    solution = solve(solver, limits)
-    for name, value in state(solution.primal).items():
-        setattr(model, name, value)
-    model.n_iter_ = solution.n_iter
-    model.dual_gap_ = solution.gap * solver.reference
-    model.history_ = monitor.history
-    monitor.close({"coef_": model.coef_, "intercept_": model.intercept_})
-    evidence = Evidence("linear", witness=LinearWitness())
-    return Fitted(evidence, X, y, s, solution.status)

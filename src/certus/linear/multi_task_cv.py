@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
-import numpy as np
 from sklearn.base import MultiOutputMixin
 
-from certus.certificate import Status
-from certus.convex.blocks import BlockSolver
-from certus.convex.design import Array, Design
-from certus.convex.problem import Limits
+from certus.convex.design import Array
 from certus.linear.lasso_cv import ElasticNetCV
-from certus.linear.multi_task import (
-    fit_multi_task,
-    of_tasks,
-    require_tasks,
-    solve_tasks,
-)
+from certus.linear.multi_task import of_tasks, require_tasks
 
 
 class MultiTaskElasticNetCV(MultiOutputMixin, ElasticNetCV):
@@ -60,7 +51,7 @@ random_state, selection, max_time
 
     positive = False
     precompute = "auto"
-    _targets: ClassVar[dict[str, Any]] = {"y_numeric": True, "multi_output": True}
+    _tasks = True
 
     def __init__(
         self,
@@ -95,20 +86,6 @@ random_state, selection, max_time
 
     def _check_target(self, y: Array) -> None:
         require_tasks(self, y)
-
-    def _fit_chosen(self, X: Any, y: Array, s: Array | None) -> Any:
-        return fit_multi_task(self, X, y, s, self.alpha_, self.l1_ratio_)
-
-    def _path(self, design: Design, Y: Array, grid: Array, ratio: float) -> Array:
-        solver = BlockSolver(design, Y)
-        limits = Limits(float(self.tol), int(self.max_iter))
-        coefs = np.empty((design.d, Y.shape[1], len(grid)))
-        for i, alpha in enumerate(grid):
-            found = solve_tasks(solver, float(alpha), ratio, limits)
-            if found.status is Status.INTERRUPTED:
-                raise KeyboardInterrupt
-            coefs[:, :, i] = found.primal
-        return coefs
 
     def __sklearn_tags__(self) -> Any:
         return of_tasks(super().__sklearn_tags__())

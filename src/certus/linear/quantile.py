@@ -17,10 +17,13 @@ from certus.certificate import Evidence
 from certus.convex import quantile
 from certus.convex.interior import Kinked
 from certus.convex.penalties import of_levels
+from certus.convex.problem import Start
+from certus.convex.quantile import KinkedRegression
 from certus.linear.common import (
     LinearRegressorBase,
     Watched,
     check_limits,
+    limits_of,
     make_rows,
     witness_of,
 )
@@ -147,10 +150,9 @@ class QuantileRegressor(RegressorMixin, LinearRegressorBase):
         X, y, s = self._validate_X_y(X, y, sample_weight, y_numeric=True)
         q, penalty = float(self.quantile), of_levels(float(self.alpha), 0.0)
         rows, watch = make_rows(X, y, s), Watched(self, X, y, s)
-        solution = quantile.solve(
-            *(rows, Kinked(q, 1 - q), penalty, bool(self.fit_intercept)),
-            *(float(self.tol), int(self.max_iter), watch),
-        )
+        free = bool(self.fit_intercept)
+        problem = KinkedRegression(rows, Kinked(q, 1 - q), penalty, free)
+        solution = quantile.solve(problem, Start(), limits_of(self, watch))
         watch.close(solution)
         self.solver_ = "interior point"
         self.solver_reason_ = "the loss has a kink at 0"

@@ -8,6 +8,7 @@ smooth losses by Newton's (``certus.convex.quantile`` and ``certus.convex.newton
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,17 +16,18 @@ from sklearn.base import RegressorMixin
 
 from certus.base import Fitted, certified_fit, check_choice, check_number
 from certus.certificate import Evidence, Status
-from certus.convex import newton, quantile
+from certus.convex import huber, newton, quantile
 from certus.convex.design import Array
-from certus.convex.huber import solve_joint
 from certus.convex.interior import Kinked
 from certus.convex.losses import HuberScale
-from certus.convex.problem import Solution
+from certus.convex.problem import Solution, Start
+from certus.convex.quantile import KinkedRegression
 from certus.linear.common import (
     LinearRegressorBase,
     Watched,
     check_limits,
     level_term,
+    limits_of,
     make_rows,
     start_from,
     witness_of,
@@ -153,10 +155,8 @@ class RobustRegressor(RegressorMixin, LinearRegressorBase):
         rows, watch = make_rows(X, y, s), Watched(self, X, y, s)
         free, alpha = bool(self.fit_intercept), float(self.alpha)
         if isinstance(loss, Absolute):
-            solution = quantile.solve(
-                *(rows, Kinked(1.0, 1.0), level_term(alpha), free),
-                *(float(self.tol), int(self.max_iter), watch),
-            )
+            kinked = KinkedRegression(rows, Kinked(1.0, 1.0), level_term(alpha), free)
+            solution = quantile.solve(kinked, Start(), limits_of(self, watch))
             self.solver_ = "interior point"
             self.solver_reason_ = "absolute errors have a kink at 0"
         else:
@@ -181,29 +181,29 @@ def _solve_smooth(
     model: RobustRegressor, rows: newton.Rows, loss: Any, watch: Watched
 ) -> Solution:
     """Huber by Newton's method; Tukey from Huber's solution."""
-    free, alpha, tol = bool(model.fit_intercept), float(model.alpha), float(model.tol)
-    steps = int(model.max_iter)
+    free, penalty = bool(model.fit_intercept), level_term(float(model.alpha))
+    limits = limits_of(model, watch)
     model.solver_ = "Newton-CG"
     model.solver_reason_ = "the loss is smooth"
     start = start_from(model, rows, loss)
     if isinstance(loss, Tukey) and not start[:-1].any():
         # A convex problem leads to the right valley: Huber's, with a smaller reach.
         near = Huber(loss.delta * 1.35 / 4.685)
-        first = newton.NewtonProblem(rows, near, level_term(alpha), free)
-        found = newton.solve(first, start, 1e-3, steps, watch)
+        first = newton.NewtonProblem(rows, near, penalty, free)
+        found = newton.solve(first, Start(start), limits._replace(tol=1e-3))
         if found.status not in (Status.SOLVED, *UNFINISHED):
             return found
-        start, steps = found.primal, max(steps - found.n_iter, 0)
-    problem = newton.NewtonProblem(rows, loss, level_term(alpha), free)
-    found = newton.solve(problem, start, tol, steps, watch)
+        start = found.primal
+        limits = limits._replace(max_iter=max(limits.max_iter - found.n_iter, 0))
+    problem = newton.NewtonProblem(rows, loss, penalty, free)
+    found = newton.solve(problem, Start(start), limits)
     if isinstance(loss, Huber) and found.status is Status.TOL_NOT_REACHED:
         kinked = Kinked(loss.delta, loss.delta, 1.0)
-        other = quantile.solve(
-            *(rows, kinked, level_term(alpha), free, tol, steps, watch)
-        )
+        bent = KinkedRegression(rows, kinked, penalty, free)
+        other = quantile.solve(bent, Start(), limits)
         model.solver_ = "interior point"
         model.solver_reason_ = "Newton's method came to a halt before the target"
-        return other._replace(n_iter=found.n_iter + other.n_iter)
+        return replace(other, n_iter=found.n_iter + other.n_iter)
     return found
 
 
@@ -325,13 +325,12 @@ class HuberRegressor(RegressorMixin, LinearRegressorBase):
         X, y, s = self._validate_X_y(X, y, sample_weight, y_numeric=True)
         rows, watch = make_rows(X, y, s), Watched(self, X, y, s)
         loss = HuberScale(float(self.epsilon))
-        solution = solve_joint(
-            *(rows, loss, float(self.alpha), bool(self.fit_intercept)),
-            *(start_from(self, rows, loss), float(self.tol), int(self.max_iter), watch),
-        )
+        free, start = bool(self.fit_intercept), Start(start_from(self, rows, loss))
+        problem = huber.HuberProblem(rows, loss, float(self.alpha), free)
+        solution = huber.solve(problem, start, limits_of(self, watch))
         watch.close(solution)
-        self.scale_ = float(solution.extra["scale"])
-        self.solver_, self.solver_reason_ = solution.extra["method"]
+        self.scale_ = float(solution.scale)
+        self.solver_, self.solver_reason_ = solution.method
         e = y - (X @ self.coef_ + self.intercept_)
         self.outliers_ = np.abs(e) > self.scale_ * self.epsilon
         evidence = Evidence("huber", witness=witness_of(solution))

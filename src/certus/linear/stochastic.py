@@ -32,7 +32,7 @@ from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.convex import newton
 from certus.convex.design import Array
-from certus.convex.problem import keep_going
+from certus.convex.problem import Limits, Start
 from certus.evidence import PriorWitness
 from certus.linear.common import level_term
 from certus.linear.gibbs import BLOCK, TINY, Point, Problem, search, several_labels
@@ -341,8 +341,7 @@ def _prior_mean(rows: Any, codes: Array, scores: int, alpha: float) -> Array:
     problem = newton.NewtonProblem(
         newton.Rows(rows, target, np.ones(n), float(n)), loss, level_term(alpha), False
     )
-    start = np.zeros((rows.shape[1] + 1, scores))
-    solution = newton.solve(problem, start, 1e-15, 100, keep_going)
+    solution = newton.solve(problem, Start(), Limits(1e-15, 100))
     return np.ascontiguousarray(solution.primal[:-1].T)
 
 

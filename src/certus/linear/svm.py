@@ -311,7 +311,7 @@ class LinearSVR(RegressorMixin, LinearRegressorBase):
         solution = solved[0].solution
         W = attributes_of(self, [solution.primal], X.dtype)
         self.coef_, self.intercept_ = W["coef_"][0], W["intercept_"]
-        self.dual_ = -float(self.C) * s_used * solution.extra["u"]
+        self.dual_ = -float(self.C) * s_used * solved[0].dual
         self.support_ = np.flatnonzero(self.dual_)
         store_solver(self, solved)
         self.history_ = monitor.history
@@ -378,9 +378,7 @@ def _store_classifier(
     model.coef_, model.intercept_ = W["coef_"], W["intercept_"]
     hard = np.isinf(model.C)
     rows = [
-        one.solution.extra["a"]
-        if hard
-        else float(model.C) * part.s * np.abs(one.solution.extra["u"])
+        one.dual if hard else float(model.C) * part.s * np.abs(one.dual)
         for one, part in zip(solved, parts)
     ]
     model.dual_ = np.vstack(rows)
@@ -394,7 +392,7 @@ def _store_classifier(
 def _classifier_evidence(model: Any, solved: list[Solved]) -> Evidence:
     if not np.isinf(model.C):
         return Evidence("linear", witness=dual_witness(model, solved))
-    dual = np.column_stack([one.solution.extra["a"] for one in solved])
-    parts = (one.solution.extra.get("combination") for one in solved)
+    dual = np.column_stack([one.dual for one in solved])
+    parts = (getattr(one.solution, "combination", None) for one in solved)
     combination = next((part for part in parts if part is not None), None)
     return Evidence("linear", witness=LinearWitness(dual, combination=combination))
