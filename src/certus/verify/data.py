@@ -60,22 +60,21 @@ def size_of(X: Any) -> float:
     return max(float(values.max(initial=0)), -float(values.min(initial=0)))
 
 
-def fitted(model: Any, name: str, shape: tuple[int | None, ...] | None = None) -> Array:
+def fitted(model: Any, name: str, shape: Any = None, *, finite: bool = False) -> Array:
     """Numbers that a fit has left, of some shape; None stands for any length."""
-    kind = type(model).__name__
+    said = f"{name} of this {type(model).__name__}"
     try:
         found = reading.plain(getattr(model, name))
     except ValueError:
-        text = f"{name} of this {kind} does not hold real numbers. Fit it again."
-        raise ValueError(text) from None
-    if shape is not None and (
-        len(shape) != found.ndim
-        or any(asked not in (None, size) for asked, size in zip(shape, found.shape))
-    ):
-        asked = str(shape).replace("None", "any")
+        raise ValueError(f"{said} does not hold numbers. Fit it again.") from None
+    if finite and not np.isfinite(found).all():
+        raise ValueError(f"{said} holds NaN or infinite values. Fit it again.")
+    sizes = found.shape if shape is None else shape
+    pairs = zip(sizes, found.shape)
+    if len(sizes) != found.ndim or any(a not in (None, b) for a, b in pairs):
         raise ValueError(
-            f"{name} of this {kind} has shape {found.shape}, and {asked} is needed for "
-            "these columns. Fit it again, or pass the X of the fit."
+            f"{said} has shape {found.shape}, and {shape} is needed for these columns. "
+            "Fit it again, or pass the X of the fit."
         )
     return found
 

@@ -13,8 +13,9 @@ log det Σ = Σ log Ψ + Σ log(1 + f²) and tr Σ⁻¹S = Σa² − Σⱼ gⱼ 
 entry of S is off by γ of its two deviations, which changes the trace by at most
 γ(Σa² + Σⱼ gⱼ(Σᵢ|Uᵢⱼ|aᵢ)²). That U, f, V are no exact factors changes log det and trace
 by at most 2h(2k + Σa²), h = ‖UᵀU − I‖ + ‖VᵀV − I‖ + ‖R‖ with R = A − UfVᵀ, because
-‖(I + AAᵀ)⁻¹‖ ≤ 1 and ‖(I + AAᵀ)⁻¹A‖ ≤ ½ for any A; all three norms are computed. Where
-a step leads is a choice: the likelihood is taken at the point that came out.
+‖(I + AAᵀ)⁻¹‖ ≤ 1 and ‖(I + AAᵀ)⁻¹A‖ ≤ ½ for any A; all three norms are computed. The
+step is taken in float64: the likelihood is bounded at the point that it comes to, which
+may lie a little beside an exact step.
 """
 
 from __future__ import annotations
@@ -24,21 +25,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus.certificate import Claim, Status, Strength
+from certus.certificate import Claim, Status
 from certus.evidence import FactorsWitness
-from certus.verify import data, stating
+from certus.verify import data, deciding, stating
 from certus.verify.covariance import EIGEN, EPS, Spread, covariance_about
 from certus.verify.data import Array
-from certus.verify.deciding import (
-    Number,
-    U,
-    gamma,
-    proved,
-    refuse_weights,
-    replayed,
-    verdict,
-    wrong_count,
-)
+from certus.verify.deciding import Number, U, gamma, proved
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given
 
@@ -51,7 +43,7 @@ BLURRED = 1e-6
 #: What tol=0 stands for, a drop that is none, and how near a likelihood must be to the
 #: one stated, in double and in single precision.
 LEAST, DROP, AGREE = 1e-6, 1e-6, (1e-7, 1e-3)
-_OBJECTIVE = "Σᵢ log N(xᵢ; m, WWᵀ + Ψ)"
+_SUM, _MEAN = "Σᵢ log N(xᵢ; m, WWᵀ + Ψ)", "mean of log N(xᵢ; m, WWᵀ + Ψ)"
 
 
 class Statement(NamedTuple):
@@ -108,32 +100,31 @@ class Setting(NamedTuple):
 def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Judge W, Ψ and the mean."""
     witness, X, _, sample_weight, level, _ = given
-    refuse_weights(model, sample_weight)
+    deciding.refuse_weights(model, sample_weight)
     X = reading.as_matrix(X)
-    mean, point = _read(model, X)
+    mean, point = _read(model, X.shape[1])
     n, k = X.shape[0], point.W.shape[1]
     marks = data.fingerprint(X, np.zeros(n), np.ones(n))
     asked = k if stated.n_components is None else int(stated.n_components)
     if k not in (asked, min(asked, *X.shape)):
-        return [wrong_count("factors", k, asked)], Status.TOL_NOT_REACHED, marks
+        claims = [deciding.wrong_count("factors", k, asked)]
+        return claims, Status.TOL_NOT_REACHED, marks
     if not all(np.isfinite(part).all() for part in (mean, *point)):
         lost = "the parameters hold NaN or infinite values"
-        return [_gain_claim(Number(math.inf, 0), stated, lost)], Status.DIVERGED, marks
+        return [_gain_claim(Number(math.inf), stated, lost)], Status.DIVERGED, marks
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         spread, shift = covariance_about(X, mean)
         varies = spread.diagonal > np.square(16 * EPS * np.abs(mean))
-        claims = [_noise_claim(point, spread, varies, stated.isotropic)]
-        if not claims[0].met:
+        noise = _noise_claim(point, spread, varies, stated.isotropic)
+        if not noise.met:
             lost = "no likelihood: a noise variance is not positive"
-            claims.insert(0, _gain_claim(Number(math.inf, 0), stated, lost))
+            claims = [_gain_claim(Number(math.inf), stated, lost), noise]
             return claims, Status.TOL_NOT_REACHED, marks
         here = _setting(spread, shift, point, varies, stated.isotropic)
-        now = log_likelihood(here.S, here.point)
-        claims.insert(0, _stated_claim(model, now, here.constant, n))
-        after = _further(here)
+        now, after = log_likelihood(here.S, here.point), _further(here)
         off = n * (now.rounding + after.rounding)
         gain = Number(max(n * (after.value - now.value), 0.0), off)
-        claims.insert(0, _gain_claim(gain, stated))
+        claims = [_gain_claim(gain, stated), _stated_claim(model, now, here, n), noise]
         if claims[0].met is not False and now.rounding > max(BLURRED, stated.tol / n):
             flat = _is_flat(here.centred)
             if flat or not claims[0].met:
@@ -145,22 +136,16 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
         if stated.isotropic and min(X.shape) <= EIGEN:
             claims.insert(0, _gap_claim(here, now, n, stated))
         if level == "full":
-            claims.append(_ascent_claim(here, witness or FactorsWitness()))
-    return claims, verdict(claims, ("monotone",)), marks
+            claims.append(_ascent_claim(here, witness or FactorsWitness(), now.value))
+    return claims, deciding.verdict(claims, ("monotone",)), marks
 
 
-def _read(model: Any, X: Any) -> tuple[Array, Point]:
-    W = np.asarray(reading.plain(model.components_), dtype=np.float64).T
-    mean = np.asarray(model.mean_, dtype=np.float64)
-    noise = np.asarray(model.noise_variance_, dtype=np.float64)
-    d = X.shape[1]
-    if W.ndim != 2 or W.shape[0] != d or mean.shape != (d,):
-        raise ValueError(
-            f"X has {d} columns and the model was fitted on {mean.shape[0]}."
-        )
-    if noise.shape not in ((), (d,)):
-        raise ValueError(f"noise_variance_ has shape {noise.shape}; expected ({d},).")
-    return mean, Point(W, np.broadcast_to(noise, d).copy())
+def _read(model: Any, d: int) -> tuple[Array, Point]:
+    mean = data.fitted(model, "mean_", (d,)).astype(np.float64)
+    W = data.fitted(model, "components_", (None, d)).astype(np.float64).T
+    several = np.ndim(model.noise_variance_) > 0
+    noise = data.fitted(model, "noise_variance_", (d,) if several else ())
+    return mean, Point(W, np.broadcast_to(noise.astype(np.float64), d))
 
 
 def _setting(
@@ -199,14 +184,13 @@ def log_likelihood(S: Spread, point: Point) -> Number:
     inner = np.einsum("ij,ij->j", B, S.times(B))
     logs, explained = float(np.log1p(f**2).sum()), float(inner @ g)
     total = np.log(noise).sum() + logs + own.sum() - explained
-    sizes = np.abs(np.log(noise)).sum() + logs + own.sum() + explained
+    sizes = np.abs(np.log(noise)).sum() + d + logs + own.sum() + explained
     rest = np.linalg.norm(A - axes * f @ V.T) + gamma(k + 4) * k * top
     skew = sum(np.linalg.norm(Q.T @ Q - np.eye(k)) for Q in (axes, V))
     h = skew + 2 * k * gamma(d + 4) + rest
     reach = own.sum() + g @ np.square(np.sqrt(own) @ np.abs(axes))
     off = S.share * reach + 2 * h * (2 * k + own.sum()) + gamma(d + k + 8) * sizes
-    off = off if h < 0.1 else math.inf
-    return Number(float(-0.5 * total), float(0.5 * off))
+    return Number(float(-0.5 * total), float(0.5 * off) if h < 0.1 else math.inf)
 
 
 def em_step(S: Spread, point: Point, isotropic: bool, floor: Array) -> Point:
@@ -230,11 +214,14 @@ def best_loadings(S: Spread, noise: Array, k: int) -> Point:
     return Point(W, noise)
 
 
+def _floor(S: Spread) -> Array:
+    return np.asarray(FLOOR * np.maximum(S.diagonal, 1e-300))
+
+
 def _further(here: Setting) -> Number:
     """Mean log-likelihood after one more step, and the rounding in it."""
     S, point = here.centred, here.point
-    floor = np.minimum(point.noise, FLOOR * np.maximum(S.diagonal, 1e-300))
-    moved = em_step(S, point, here.isotropic, floor)
+    moved = em_step(S, point, here.isotropic, np.minimum(point.noise, _floor(S)))
     if here.isotropic:
         return log_likelihood(S, moved)
     best = best_loadings(S, moved.noise, point.W.shape[1])
@@ -247,13 +234,11 @@ def _further(here: Setting) -> Number:
 def _gain_claim(gain: Number, stated: Statement, missed: str = "") -> Claim:
     told = f"a further step of EM adds {gain.value:.1e} to the log-likelihood"
     return proved(
-        "step_gain",
-        gain,
-        stated.tol,
-        told,
+        *("step_gain", gain, stated.tol, told),
         missed=missed or told,
-        objective=_OBJECTIVE,
-        theorem="a step of EM never lowers the likelihood, and is at rest at a maximum",
+        objective=_SUM,
+        theorem="both likelihoods are bounded, the second at the point that a step in "
+        "float64 comes to; exact steps of EM never lower it, and rest at a maximum",
         fix=stated.fix,
     )
 
@@ -267,20 +252,16 @@ def _gap_claim(here: Setting, now: Number, n: int, stated: Statement) -> Claim:
     S, k = here.centred, here.point.W.shape[1]
     d, trace = len(S.diagonal), float(S.diagonal.sum())
     values, off = S.bounds()
-    values = np.maximum(values, 0.0)
-    top = values[:k]
+    top = np.maximum(values[:k], 0.0)
     noise = (trace - top.sum()) / (d - k) if k < d else values[d - 1]
     noise = max(float(noise), FLOOR)
-    logs = np.log(np.maximum(top, noise)).sum() + (d - len(top)) * math.log(noise)
-    best = float(-0.5 * (logs + d))
-    more = ((2 * k + 1) * off + S.share * trace) / noise + gamma(d + 8) * (
-        np.abs(np.log(np.maximum(top, noise))).sum() + d * (1 + abs(math.log(noise)))
-    )
+    logs = np.append(np.log(np.maximum(top, noise)), (d - len(top)) * math.log(noise))
+    best = float(-0.5 * (logs.sum() + d))
+    more = ((2 * k + 1) * off + S.share * trace) / noise
+    more += gamma(d + 8) * (np.abs(logs).sum() + d * (1 + abs(math.log(noise))))
     gap = Number(max(n * (best - now.value), 0.0), n * (now.rounding + float(more)))
     return proved(
-        "likelihood_gap",
-        gap,
-        stated.tol,
+        *("likelihood_gap", gap, stated.tol),
         f"the log-likelihood is {gap.value:.1e} below the largest there is",
         objective="Σᵢ log N(xᵢ; m, WWᵀ + σ²I)",
         theorem="at the maximum σ² is the mean of the eigenvalues left out",
@@ -297,54 +278,38 @@ def _is_flat(S: Spread) -> bool:
 
 def _refusal(here: Setting, flat: bool, off: float) -> Claim:
     bare = np.flatnonzero(here.inside)[here.point.noise <= BLURRED * here.S.diagonal]
-    detail = f"the factors explain {_columns(bare)} entirely"
-    if here.isotropic:
-        detail = "the factors explain all rows entirely"
+    which = "all rows" if here.isotropic else data.named("column", bare)
+    detail = f"the factors explain {which} entirely"
     theorem = "where noise vanishes, the likelihood is a difference of large numbers"
     if flat:
         theorem = "without noise the density of rows in a subspace is unbounded"
         detail = f"no maximum to be near: {detail}, and the likelihood grows without "
         detail += "bound"
-    elif not len(bare) and not here.isotropic:
-        detail = f"undecided: rounding alone may be {off:.1e} of the log-likelihood"
-    else:
+    elif len(bare) or here.isotropic:
         detail = f"{detail}, and rounding hides {off:.1e} of the log-likelihood"
-    return Claim(
-        "step_gain",
-        Strength.REFUSED,
-        objective=_OBJECTIVE,
-        theorem=theorem,
-        detail=detail,
-        fix="fewer components, more rows, or only one of columns that repeat each "
-        "other",
-    )
-
-
-def _columns(which: Array) -> str:
-    names = ", ".join(map(str, which[:5].tolist())) + (" …" if len(which) > 5 else "")
-    return f"column{'s' if len(which) > 1 else ''} {names}"
+    else:
+        detail = f"undecided: rounding alone may be {off:.1e} of the log-likelihood"
+    fix = "fewer components, more rows, or only one of columns that repeat each other"
+    words = {"objective": _SUM, "theorem": theorem}
+    return deciding.refused("step_gain", detail, fix, **words)
 
 
 def _noise_claim(point: Point, spread: Spread, varies: Array, isotropic: bool) -> Claim:
     """Positive noise; and columns left without any."""
     share = point.noise[varies] / spread.diagonal[varies]
-    lowest = float(point.noise.min())
-    detail = f"the noise variance is positive, {lowest:.3g}"
+    detail = f"the noise variance is positive, {float(point.noise.min()):.3g}"
     assumptions: tuple[str, ...] = ()
     if not isotropic:
-        least = float(share.min()) if len(share) else 1.0
+        least, bare = share.min(initial=1.0), np.flatnonzero(varies)[share < HEYWOOD]
         detail = f"all are positive, the least {least:.1e} of its column's variance"
-        bare = np.flatnonzero(varies)[share < HEYWOOD]
         if len(bare):
-            detail += f"; Heywood cases, all but explained: {_columns(bare)}"
+            detail += "; Heywood cases, all but explained: "
+            detail += data.named("column", bare)
         if not varies.all():
-            still = _columns(np.flatnonzero(~varies))
+            still = data.named("column", np.flatnonzero(~varies))
             assumptions = (f"constant and left aside: {still}",)
     return proved(
-        "noise_variances",
-        Number(float(np.count_nonzero(~(point.noise > 0))), 0.0),
-        0.0,
-        detail,
+        *("noise_variances", Number(float((~(point.noise > 0)).sum())), 0.0, detail),
         missed="a noise variance is zero or negative",
         objective="Ψ > 0",
         assumptions=assumptions,
@@ -352,25 +317,20 @@ def _noise_claim(point: Point, spread: Spread, varies: Array, isotropic: bool) -
     )
 
 
-def _stated_claim(model: Any, now: Number, constant: float, n: int) -> Claim:
+def _stated_claim(model: Any, now: Number, here: Setting, n: int) -> Claim:
     """The mean log-likelihood, beside the one that our fits state."""
-    found = now.value + constant
+    found = now.value + here.constant
     text = f"mean log-likelihood {found:.6g}, recomputed from the covariance"
-    said = getattr(model, "loglike_", None)
-    if not stating.is_ours(model) or not said:
-        return Claim("log_likelihood", Strength.MEASURED, found, detail=text)
-    off, single = (
-        abs(float(said[-1]) / n - found),
-        model.components_.dtype == np.float32,
-    )
-    room = 1 + abs(found)
+    if not stating.is_ours(model):
+        return deciding.measured("log_likelihood", found, text)
+    said = float(data.fitted(model, "loglike_", (None,))[-1]) / n
+    room, single = 1 + abs(found), int(model.components_.dtype == np.float32)
+    rounding = now.rounding + 16 * U * abs(here.constant)
     return proved(
-        "log_likelihood",
-        Number(off / room, (now.rounding + 16 * U * abs(constant)) / room),
-        AGREE[int(single)],
-        text,
-        missed=f"{text}; the fit stated {float(said[-1]) / n:.6g}",
-        objective="mean of log N(xᵢ; m, WWᵀ + Ψ)",
+        *("log_likelihood", Number(abs(said - found) / room, rounding / room)),
+        *(AGREE[single], text),
+        missed=f"{text}; the fit stated {said:.6g}",
+        objective=_MEAN,
         theorem="|stated − recomputed| over one plus its size",
         fix="fit again",
     )
@@ -379,28 +339,24 @@ def _stated_claim(model: Any, now: Number, constant: float, n: int) -> Claim:
 # -- the whole ascent -------------------------------------------------------------
 
 
-def _ascent_claim(here: Setting, witness: FactorsWitness) -> Claim:
+def _ascent_claim(here: Setting, witness: FactorsWitness, now: float) -> Claim:
     """Steps replayed from their recorded start: the largest drop."""
-    start, steps, given = witness.start, witness.steps, witness.start_components
+    start, given, steps = witness
     d, k = len(here.inside), here.point.W.shape[1]
     if start is None or steps < 1 or np.size(start) not in (1, d):
-        detail = "where the fit began was not recorded"
-        return Claim("monotone", Strength.REFUSED, detail=detail)
+        return deciding.refused("monotone", "where the fit began was not recorded", "")
     W = np.zeros((d, k)) if given is None else np.asarray(given, dtype=np.float64).T
     point = here.put(W, np.broadcast_to(np.asarray(start, dtype=np.float64), d))
     drop, end = _replay(here, point, int(steps), given is None)
-    now = log_likelihood(here.S, here.point).value
     claim = proved(
-        "monotone",
-        drop,
-        DROP,
+        *("monotone", drop, DROP),
         f"none of {steps} steps replayed lowers the likelihood",
         missed=f"one of {steps} steps replayed lowers the mean by {drop.value:.1e}",
-        objective="mean of log N(xᵢ; m, WWᵀ + Ψ)",
+        objective=_MEAN,
         theorem="both halves of a step maximise, given what the other half found",
         fix="standardise the columns (StandardScaler)",
     )
-    return replayed(claim, abs(end - now), 1e-3 * (1 + abs(now)))
+    return deciding.replayed(claim, abs(end - now), 1e-3 * (1 + abs(now)))
 
 
 def _replay(
@@ -410,19 +366,17 @@ def _replay(
 
     With ``best`` a step ends with the best W for its noise, and the first is only that.
     """
-    S, k = here.centred, here.point.W.shape[1]
-    floor = FLOOR * np.maximum(S.diagonal, 1e-300)
+    S, k, floor = here.centred, here.point.W.shape[1], _floor(here.centred)
     point = Point(point.W, np.maximum(point.noise, floor))
-    before, drop, off = -math.inf, 0.0, 0.0
+    levels = []
     for i in range(steps):
-        moves = []
         if i or not best:
-            moves.append(em_step(S, point, here.isotropic, floor))
+            point = em_step(S, point, here.isotropic, floor)
+            levels.append(log_likelihood(S, point))
         if best:
-            noise = moves[0].noise if moves else point.noise
-            moves.append(best_loadings(S, noise, k))
-        for point in moves:
-            found, rounding = log_likelihood(S, point)
-            drop, before = max(drop, before - found), found
-            off = max(off, 2 * rounding)
-    return Number(drop, off), before
+            point = best_loadings(S, point.noise, k)
+            levels.append(log_likelihood(S, point))
+    values = np.array([level.value for level in levels])
+    drop = float((values[:-1] - values[1:]).max(initial=0.0))
+    off = 2 * max(level.rounding for level in levels)
+    return Number(drop, off), float(values[-1])
