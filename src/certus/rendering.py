@@ -40,7 +40,7 @@ LABELS = {
     "training_rows": ("rows kept", "other rows"),
     "leave_one_out": ("left out", "left out"),
     "pac_bayes_bound": ("risk", "no bound"),
-    "ritz_residual": ("solved", "not solved"),
+    "ritz_residual": ("values", "values off"),
     "orthonormality": ("orthogonal", "skewed"),
     "captured_variance": ("captured", "captured"),
     "largest": ("largest", "surpassed"),

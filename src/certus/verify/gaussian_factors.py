@@ -143,8 +143,9 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
 def _read(model: Any, d: int) -> tuple[Array, Point]:
     mean = data.fitted(model, "mean_", (d,)).astype(np.float64)
     W = data.fitted(model, "components_", (None, d)).astype(np.float64).T
-    several = np.ndim(model.noise_variance_) > 0
-    noise = data.fitted(model, "noise_variance_", (d,) if several else ())
+    noise = data.fitted(model, "noise_variance_")
+    if noise.ndim:
+        noise = data.fitted(model, "noise_variance_", (d,))
     return mean, Point(W, np.broadcast_to(noise.astype(np.float64), d))
 
 

@@ -98,7 +98,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     if k != stated.n_components:
         claims = [deciding.wrong_count("components", k, stated.n_components)]
         return claims, Status.TOL_NOT_REACHED, marks
-    kept, shapes = np.shape(model.covariances_), em.shapes(k, d)
+    kept, shapes = data.fitted(model, "covariances_").shape, em.shapes(k, d)
     if kept != shapes[stated.kind] and kept in shapes.values():
         told = f"the covariances are not those of covariance_type={stated.kind!r}"
         claims = [proved("parts", Number(1.0), 0.0, told, fix="fit again")]

@@ -15,16 +15,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.linalg import LinearOperator, eigsh
 
 from certus.verify import data
 from certus.verify.blocks import add_up, over_blocks
 from certus.verify.covariance import covariance_about
 from certus.verify.data import Array
-from certus.verify.deciding import gamma
+from certus.verify.deciding import gamma, power_of_two
 
-#: Up to so many cells the probes take a second step: a few milliseconds.
-STEPS = 1 << 24
+#: Up to so many cells the probes take a second step: a few milliseconds. Steps at
+#: level "full".
+STEPS, MANY = 1 << 24, 20
 #: Cells of X handled at a time, and columns multiplied at a time.
 CELLS, WIDE = 1 << 19, 512
 #: Singular values between these ends have fourth powers that lose nothing.
@@ -66,36 +66,20 @@ def read(model: Any, X: Any, centred: bool, top: float | None = None) -> Data:
 
     ``top`` is the size of the data; by default, what the model says of it.
     """
-    V = np.asarray(model.components_)
-    unit = float(np.finfo(V.dtype if V.dtype.kind == "f" else np.float64).eps)
-    V = V.astype(np.float64)
-    sigma = np.asarray(model.singular_values_, dtype=np.float64)
     d = X.shape[1]
-    if V.ndim != 2 or V.shape[1] != d:
-        raise ValueError(
-            f"X has {d} columns and the model was fitted on {V.shape[-1]}."
-        )
-    sound = np.isfinite(V).all() and np.isfinite(sigma).all() and (sigma >= 0).all()
-    if sigma.shape != V.shape[:1] or not sound:
-        raise ValueError("The model's components make no sense. Fit it again.")
+    V = data.fitted(model, "components_", (None, d), finite=True)
+    unit = float(np.finfo(V.dtype if V.dtype.kind == "f" else np.float64).eps)
+    sigma = data.fitted(model, "singular_values_", (len(V),), finite=True).astype(float)
+    if (sigma < 0).any():
+        raise ValueError("singular_values_ holds negative numbers. Fit it again.")
     shift = np.zeros(d)
     if centred:
-        shift = np.asarray(model.mean_, dtype=np.float64)
-        if shift.shape != (d,) or not np.isfinite(shift).all():
-            raise ValueError("The model's mean makes no sense. Fit it again.")
-    scale = 1.0
-    top = float(np.abs(np.append(sigma, shift)).max()) if top is None else top
-    if top > 0 and not SMALL < top < LARGE:
-        scale = math.ldexp(1.0, -math.frexp(top)[1])
+        shift = data.fitted(model, "mean_", (d,), finite=True).astype(float)
+    top = data.size_of(np.append(sigma, shift)) if top is None else top
+    scale = 1.0 if SMALL < top < LARGE else power_of_two(top)
+    if scale != 1.0:
         X = X.astype(np.float64) * scale
-        shift, sigma = shift * scale, sigma * scale
-    return Data(X, V, sigma, centred, shift, scale, unit)
-
-
-def size_of(X: Any) -> float:
-    """The largest entry, in size."""
-    values = X.data if sparse.issparse(X) else X
-    return max(float(values.max(initial=0)), -float(values.min(initial=0)))
+    return Data(X, V.astype(float), sigma * scale, centred, shift * scale, scale, unit)
 
 
 def probes_of(V: Array, most: int) -> Array:
@@ -124,7 +108,8 @@ def moments(given: Data, P: Array, whole: bool = False) -> Moments:
         squares = float(X.data @ X.data)
         left = np.asarray(X.T @ np.ones(n)).ravel() / n
         products = np.ascontiguousarray(np.asarray(X.T @ (X @ P.T)).T)
-        m, k = _longest(X)
+        counts = np.bincount(X.indices, minlength=1), np.diff(X.indptr)
+        m, k = (int(c.max()) for c in (counts if X.format == "csr" else counts[::-1]))
     elif whole:
         spread, left = covariance_about(X, base)
         gram, squares = n * spread.matrix, n * float(spread.diagonal.sum())
@@ -146,23 +131,10 @@ def moments(given: Data, P: Array, whole: bool = False) -> Moments:
     return Moments(base + left, squares, raw, products, loose, each, projected, gram)
 
 
-def _longest(X: Any) -> tuple[int, int]:
-    """Most entries of a column and of a row of a sparse matrix."""
-    along, across = np.diff(X.indptr), np.bincount(X.indices, minlength=1)
-    most = int(along.max(initial=0)), int(across.max(initial=0))
-    return most if X.format == "csc" else most[::-1]
-
-
 def is_far(given: Data) -> bool:
     """Whether rows lie so far from the origin that they are centred before products."""
     top, n = float(given.sigma.max(initial=0.0)), given.X.shape[0]
     return given.centred and n * float(given.shift @ given.shift) > 10 * top**2
-
-
-def _dense(block: Any) -> Array:
-    """Some rows in float64; the few of a sparse matrix that are looked at together."""
-    block = block.toarray() if sparse.issparse(block) else block
-    return np.asarray(block.astype(np.float64, copy=False))
 
 
 def _dense_pass(
@@ -180,7 +152,7 @@ def _dense_pass(
     projected = np.empty(n)
 
     def look(part: slice) -> tuple[Array, float]:
-        block = _dense(X[part])
+        block = data.dense(X[part]).astype(np.float64, copy=False)
         block = block - shift if moved else block
         z = P[:, columns[0]] @ block[:, columns[0]].T
         for some in columns[1:]:
@@ -193,41 +165,23 @@ def _dense_pass(
     return out[k], squares, out[:k], projected
 
 
-def variance_outside(given: Data, found: Moments, probes: Array, level: str) -> float:
-    """A variance that some direction orthogonal to the components has at least."""
-    k, V = len(given.V), given.V
-    if not len(probes):
-        return 0.0
-    L = found.products[k:]
-    L = L - (L @ V.T) @ V
-    least = float(np.linalg.norm(L, 2))
+def variance_outside(given: Data, found: Moments, level: str) -> float:
+    """A variance that some direction orthogonal to the components has at least.
+
+    From the products of the probes, after further steps of subspace iteration.
+    """
+    V, L = given.V, found.products[len(given.V) :]
     # A cell of a sparse matrix costs about eight of a dense one.
     cells = 8 * given.X.nnz if sparse.issparse(given.X) else given.X.size
-    if level == "quick" and cells <= STEPS and least > 0:
-        W = np.linalg.qr(L.T)[0].T
-        L = moments(given, W - (W @ V.T) @ V).products
-        return max(least, float(np.linalg.norm(L - (L @ V.T) @ V, 2)))
-    return max(least, _longer(given, found)) if level == "full" else least
-
-
-def _longer(given: Data, found: Moments) -> float:
-    """As :func:`variance_outside`, by a Lanczos iteration on the deflated operator."""
-    X, V = given.X, given.V
-    d = X.shape[1]
-    if d - len(V) < 3:
-        return 0.0
-    m = found.mean if given.centred else np.zeros(d)
-
-    def product(v: Array) -> Array:
-        v = v.ravel() - V.T @ (V @ v.ravel())
-        z = data.dot(X, v) - m @ v
-        w = data.t_dot(X, z) - m * z.sum()
-        return np.asarray(w - V.T @ (V @ w))
-
-    start = np.random.default_rng(1).standard_normal(d)
-    operator = LinearOperator((d, d), matvec=product, dtype=np.float64)
-    top = eigsh(operator, k=1, v0=start, tol=1e-3, return_eigenvectors=False)
-    return float(top[0])
+    steps = MANY if level == "full" else int(cells <= STEPS)
+    least = 0.0
+    for step in range(steps + 1 if len(L) else 0):
+        if step:
+            W = np.linalg.qr(L.T)[0].T
+            L = moments(given, W - (W @ V.T) @ V).products
+        L = L - (L @ V.T) @ V
+        least = max(least, float(np.linalg.norm(L, 2)))
+    return least
 
 
 def gram(given: Data, found: Moments) -> Array:
@@ -235,18 +189,16 @@ def gram(given: Data, found: Moments) -> Array:
     X, (n, d) = given.X, given.X.shape
     if found.gram is not None:
         return found.gram
-    m = found.mean if given.centred else np.zeros(d)
-    if sparse.issparse(X) and not is_far(given):
+    if sparse.issparse(X) and not given.centred:
         X = X.astype(np.float64)
+        return np.asarray((X.T @ X if n >= d else X @ X.T).toarray())
+    m = found.mean if given.centred else np.zeros(d)
+    step, total = max(4 * min(n, d), 1 << 14), np.zeros((min(n, d),) * 2)
+    for i in range(0, max(n, d), step):
+        part = slice(i, i + step)
         if n >= d:
-            return np.asarray((X.T @ X).toarray()) - n * np.outer(m, m)
-        Xm = np.asarray(X @ m).ravel()
-        return np.asarray((X @ X.T).toarray()) - Xm[:, None] - Xm + m @ m
-    if n < d:
-        wide = max(4 * n, 1 << 14)
-        slabs = (slice(j, j + wide) for j in range(0, d, wide))
-        parts = [_dense(X[:, part]) - m[part] for part in slabs]
-        return np.asarray(sum((A @ A.T for A in parts), np.zeros((n, n))))
-    rows = max(4 * d, 1 << 14)
-    blocks = (_dense(X[i : i + rows]) - m for i in range(0, n, rows))
-    return np.asarray(sum((A.T @ A for A in blocks), np.zeros((d, d))))
+            A = data.dense(X[part]).astype(np.float64) - m
+        else:
+            A = (data.dense(X[:, part]).astype(np.float64) - m[part]).T
+        total += A.T @ A
+    return total

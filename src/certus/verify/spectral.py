@@ -22,18 +22,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus.certificate import Claim, Strength
-from certus.verify import data, stating
+from certus.certificate import Claim
+from certus.verify import data, deciding, stating
 from certus.verify.covariance import eigen
 from certus.verify.data import Array
-from certus.verify.deciding import (
-    Number,
-    gamma,
-    proved,
-    refuse_weights,
-    verdict,
-    wrong_count,
-)
+from certus.verify.deciding import Number, gamma, proved
 from certus.verify.kernel import reading
 from certus.verify.moments import (
     Data,
@@ -42,7 +35,6 @@ from certus.verify.moments import (
     moments,
     probes_of,
     read,
-    size_of,
     variance_outside,
 )
 from certus.verify.stating import Checked, Given
@@ -94,60 +86,65 @@ def _read_svd(model: Any) -> Statement:
 READERS = {"PCA": _read_pca, "TruncatedSVD": _read_svd}
 
 
+class Seen(NamedTuple):
+    """What the pass over the rows tells of the components, and what was asked."""
+
+    given: Data
+    found: Moments
+    products: Array  # VAᵀA
+    kept: Array  # ‖Av‖² of each
+    error: Array  # how far the products may be off
+    rest: Number  # what is left of ‖A‖²
+    tol: float | None
+    fix: str
+
+
 def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Residuals, orthonormality, captured variance, and the largest variance left."""
     _, X, _, sample_weight, level, _ = given
-    refuse_weights(model, sample_weight)
+    deciding.refuse_weights(model, sample_weight)
     X = reading.as_matrix(X)
     n, d = X.shape
     with np.errstate(all="ignore"):
         rows = read(model, X, stated.centred)
         whole = min(n, d) <= WHOLE[level]
-        probes = probes_of(rows.V, 0 if whole else PROBES)
-        P = np.vstack([rows.V, probes])
+        P = np.vstack([rows.V, probes_of(rows.V, 0 if whole else PROBES)])
         found = moments(rows, P, whole and d <= n)
         if not FAINT < found.raw < VAST:  # the model misled about the scale
-            rows = read(model, X, stated.centred, size_of(X))
+            rows = read(model, X, stated.centred, data.size_of(X))
             found = moments(rows, P, whole and d <= n)
-        seen = found.projected if rows.scale == 1.0 else None
-        marks = data.fingerprint(X, np.zeros(n), np.ones(n), seen)
-        claims = _claims(model, stated, rows, found, probes, level)
-    return claims, verdict(claims), marks
+        marks = data.fingerprint(
+            *(X, np.zeros(n), np.ones(n)),
+            found.projected if rows.scale == 1.0 else None,
+        )
+        seen = _seen(rows, found, stated)
+        claims = [_residual_claim(seen), _orthonormal_claim(rows)]
+        claims.append(_attributes_claim(model, rows, found))
+        if whole:
+            claims.insert(1, _best_claim(seen))
+        else:
+            claims.append(_largest_claim(seen, variance_outside(rows, found, level)))
+        asked, k = _count(model, stated, rows, found), len(rows.V)
+        if asked != k:
+            claims.insert(0, deciding.wrong_count("components", k, asked))
+    return claims, deciding.verdict(claims), marks
 
 
-# -- claims -----------------------------------------------------------------------
-
-
-def _claims(
-    model: Any,
-    stated: Statement,
-    given: Data,
-    found: Moments,
-    probes: Array,
-    level: str,
-) -> list[Claim]:
-    k, single = len(given.V), int(given.unit > 1e-10)
-    tol = stated.tol if stated.tol is None or not single else max(stated.tol, SINGLE)
-    VC = found.products[:k]
-    lengths = np.linalg.norm(given.V, axis=1)
-    kept = np.maximum(np.einsum("kd,kd->k", given.V, VC), 0.0)  # ‖Av‖²
-    error = found.loose * lengths + found.each * np.sqrt(kept)
-    claims = [
-        _residual_claim(given, VC, kept, error, tol, stated.fix),
-        _orthonormal_claim(given, SKEW[single]),
-        _attributes_claim(model, given, found, AGREE[single]),
-    ]
-    captured = kept.sum()
-    if k:  # ‖AQ‖² for an orthonormal basis Q of the components
-        captured = np.trace(np.linalg.pinv(given.V @ given.V.T) @ (VC @ given.V.T))
+def _seen(given: Data, found: Moments, stated: Statement) -> Seen:
+    V, VC = given.V, found.products[: len(given.V)]
+    kept = np.maximum(np.einsum("kd,kd->k", V, VC), 0.0)
+    error = found.loose * np.linalg.norm(V, axis=1) + found.each * np.sqrt(kept)
+    # ‖AQ‖² for an orthonormal basis Q of the components
+    captured = np.trace(np.linalg.pinv(V @ V.T) @ (VC @ V.T)) if len(V) else 0.0
     rest = Number(found.squares - float(captured), 2 * float(error.sum()) + found.loose)
-    if min(given.X.shape) <= WHOLE[level]:
-        claims.insert(1, _best_claim(given, found, rest, tol, stated.fix))
-    else:
-        outside = variance_outside(given, found, probes, level)
-        claims.append(_largest_claim(kept, outside, rest, error, tol, given.V.shape))
-    asked = _count(model, stated, given, found)
-    return claims if asked == k else [wrong_count("components", k, asked), *claims]
+    tol = stated.tol
+    if tol is not None and _is_single(given):
+        tol = max(tol, SINGLE)
+    return Seen(given, found, VC, kept, error, rest, tol, stated.fix)
+
+
+def _is_single(given: Data) -> int:
+    return int(given.unit > 1e-10)
 
 
 def _count(model: Any, stated: Statement, given: Data, found: Moments) -> int:
@@ -165,76 +162,79 @@ def _count(model: Any, stated: Statement, given: Data, found: Moments) -> int:
     return k if few <= k <= enough else int(enough)
 
 
+# -- claims -----------------------------------------------------------------------
+
+
+def _residual_claim(seen: Seen) -> Claim:
+    given, kept, error, tol = seen.given, seen.kept, seen.error, seen.tol
+    sigma, lengths = given.sigma, np.linalg.norm(given.V, axis=1)
+    lengths = np.where(lengths > 0, lengths, 1.0)
+    gaps, g = seen.products - given.V * sigma[:, None] ** 2, gamma(given.V.shape[1] + 4)
+    delta = np.linalg.norm(gaps, axis=1) / lengths
+    off = error / lengths + g * (np.linalg.norm(seen.products, axis=1) + sigma**2)
+    # From the data: what the model states may not widen its own rounding. Where
+    # nothing varies, σ is measured against the rows themselves.
+    top = 1.0
+    if len(kept):
+        at = int(np.argmax(kept))
+        top = math.sqrt(max(kept[at] - error[at], 0.0)) / lengths[at]
+    rows = math.sqrt(given.X.shape[0]) * float(np.linalg.norm(given.shift))
+    size = top or rows or float(np.finfo(np.float64).tiny)
+    value, upper = (
+        float(
+            np.nan_to_num(_nearest(gap, sigma, wide) / size, nan=np.inf).max(initial=0)
+        )
+        for gap, wide in (
+            (delta, np.sqrt(kept) / lengths),
+            (delta + off, np.sqrt(kept + error) / lengths),
+        )
+    )
+    asked = "" if tol is None else f" (asked for {tol:.0e})"
+    centred = " − 1mᵀ" if given.centred else ""
+    return proved(
+        *("ritz_residual", Number(value, upper - value if value < math.inf else 0.0)),
+        *(tol, f"near each σ stated is a true one, within {upper:.0e} of σ₁{asked}"),
+        missed=f"a σ stated may be {upper:.2g} of σ₁ away from any true one{asked}",
+        objective="min(δ/σ, √δ, σ + ‖Av‖)/σ₁,  δ = ‖AᵀAv − σ²v‖,  the worst of "
+        f"{len(delta)}; A = X{centred}",
+        theorem="an eigenvalue of a symmetric matrix M lies within ‖Mv − λv‖/‖v‖ of "
+        "any λ",
+        fix=seen.fix,
+    )
+
+
 def _nearest(delta: Array, sigma: Array, sizes: Array) -> Array:
     """How far from σ a singular value may be, given ‖AᵀAv − σ²v‖ and ‖Av‖."""
     near = np.fmin(delta / sigma, np.sqrt(delta))  # fmin: 0/0 is no bound
     return np.fmin(near, sigma + sizes)
 
 
-def _residual_claim(
-    given: Data, VC: Array, kept: Array, error: Array, tol: float | None, fix: str
-) -> Claim:
-    lengths = np.linalg.norm(given.V, axis=1)
-    lengths = np.where(lengths > 0, lengths, 1.0)
-    gaps = VC - given.V * given.sigma[:, None] ** 2
-    delta, off = np.linalg.norm(gaps, axis=1) / lengths, error / lengths
-    off = off + gamma(len(gaps.T) + 4) * (np.linalg.norm(VC, axis=1) + given.sigma**2)
-    sizes = np.sqrt(kept) / lengths
-    # From the data: what the model states may not widen its own rounding. Where
-    # nothing varies, σ is measured against the rows themselves.
-    at = int(np.argmax(kept)) if len(kept) else 0
-    top = math.sqrt(max(kept[at] - error[at], 0.0)) / lengths[at] if len(kept) else 1.0
-    rows = math.sqrt(given.X.shape[0]) * float(np.linalg.norm(given.shift))
-    size = top or rows or float(np.finfo(np.float64).tiny)
-    each = _nearest(delta, given.sigma, sizes)
-    most = _nearest(delta + off, given.sigma, np.sqrt(kept + error) / lengths)
-    value, upper = (
-        float(np.nan_to_num(part / size, nan=np.inf).max(initial=0.0))
-        for part in (each, most)
-    )
-    asked = "" if tol is None else f" (asked for {tol:.0e})"
-    return proved(
-        "ritz_residual",
-        Number(value, upper - value if math.isfinite(value) else 0.0),
-        tol,
-        f"each is within {upper:.0e} of σ₁ of a singular value{asked}",
-        missed=f"one may be {upper:.2g} of σ₁ from any singular value{asked}",
-        objective="min(δ/σ, √δ, σ + ‖Av‖)/σ₁,  δ = ‖AᵀAv − σ²v‖,  the worst of "
-        f"{len(delta)}; A = X{' − 1mᵀ' if given.centred else ''}",
-        theorem="an eigenvalue of a symmetric matrix M lies within ‖Mv − λv‖/‖v‖ of "
-        "any λ",
-        fix=fix,
-    )
-
-
-def _orthonormal_claim(given: Data, target: float) -> Claim:
+def _orthonormal_claim(given: Data) -> Claim:
     k, d = given.V.shape
     value = float(np.abs(given.V @ given.V.T - np.eye(k)).max(initial=0.0))
+    number, target = Number(value, gamma(d + 4) * (1 + value)), SKEW[_is_single(given)]
+    told, missed = "V Vᵀ is the identity to ", "V Vᵀ is {:.2g} away from the identity"
     return proved(
-        "orthonormality",
-        Number(value, gamma(d + 4) * (1 + value)),
-        target,
-        f"V Vᵀ is the identity to {value:.1e}",
-        missed=f"V Vᵀ is {value:.2g} away from the identity",
+        *("orthonormality", number, target, f"{told}{value:.1e}"),
+        missed=missed.format(value),
     )
 
 
-def _attributes_claim(model: Any, given: Data, found: Moments, agree: float) -> Claim:
+def _attributes_claim(model: Any, given: Data, found: Moments) -> Claim:
     """The share of ‖A‖² captured, and whether the attributes follow from σ and A.
 
     Each is compared by its own size, raised so that the rounding of ‖A‖², and of σ²
     itself, is a sixteenth of what is asked.
     """
     n, k = given.X.shape[0], len(given.sigma)
-    squares, whole = np.square(given.sigma), found.squares
+    agree, squares, whole = AGREE[_is_single(given)], given.sigma**2, found.squares
     loose = found.loose + 4 * gamma(given.X.shape[1] + 8) * found.raw
-    off = loose + 2 * given.unit * float(squares.sum())
-    floor = 16 * off / agree
+    floor = 16 * (loose + 2 * given.unit * float(squares.sum())) / agree
     share = float(squares.sum()) / whole if whole > 0 else 1.0
     what = "variance" if given.centred else "sum of squares"
     text = f"{100 * share:.4g} % of the {what}, recomputed; the attributes "
-    stated = np.asarray(model.explained_variance_)
-    ratios = np.asarray(model.explained_variance_ratio_, dtype=np.float64)
+    stated = data.fitted(model, "explained_variance_")
+    ratios = data.fitted(model, "explained_variance_ratio_").astype(np.float64)
     sizes = {"n_samples_": n, "n_components_": k}
     worst = math.inf
     if (
@@ -245,19 +245,18 @@ def _attributes_claim(model: Any, given: Data, found: Moments, agree: float) -> 
         own = squares
         if given.centred:
             gaps = [_gap(stated, squares, n - 1.0, 0.0, given), _mean_gap(given, found)]
-            gaps.append(np.array(_noise_gap(model, given, found, floor)))
+            gaps.append(_noise_gap(model, given, found, floor))
         else:
             own = squares - n * np.square(given.V @ found.mean)
             gaps = [_gap(stated, own, float(n), floor, given)]
             whole -= n * float(found.mean @ found.mean)
         if whole > 0:
             gaps.append(np.abs(ratios * whole - own) / (whole + floor))
-        worst = float(np.max(np.concatenate([np.atleast_1d(gap) for gap in gaps])))
+        worst = float(np.max(np.hstack(gaps)))
+    known = floor <= whole or whole <= 0
     return proved(
-        "captured_variance",
-        Number(worst, agree / 16 if floor <= whole or whole <= 0 else math.inf),
-        agree,
-        f"{text}agree",
+        *("captured_variance", Number(worst, agree / 16 if known else math.inf)),
+        *(agree, f"{text}agree"),
         missed=f"{text}are {worst:.2g} off",
         objective="variances, ratios, mean, noise against σ and ‖A‖², by their size or "
         "that of its rounding",
@@ -284,52 +283,40 @@ def _mean_gap(given: Data, found: Moments) -> Array:
     return np.asarray(off / size)
 
 
-def _noise_gap(model: Any, given: Data, found: Moments, floor: float) -> float:
+def _noise_gap(model: Any, given: Data, found: Moments, floor: float) -> Array:
     """Relative distance of the noise from the mean of the variances left out."""
     (n, d), k = given.X.shape, len(given.sigma)
-    noise = np.asarray(model.noise_variance_)
+    noise = data.fitted(model, "noise_variance_", ())
     if k >= min(n, d):
-        return 0.0 if noise == 0 else np.inf
+        return np.where(noise == 0, 0.0, np.inf)
     rest = np.asarray(max(found.squares - float(np.square(given.sigma).sum()), 0.0))
     # scikit-learn divides by one or the other, depending on the solver.
     sides = {(n - 1.0) * (side - k) for side in (min(n, d), d)}
-    return min(float(_gap(noise, rest, unit, floor, given)) for unit in sides)
+    return np.min([_gap(noise, rest, unit, floor, given) for unit in sides], axis=0)
 
 
 # -- are they the largest ---------------------------------------------------------
 
 
-def _largest_claim(
-    kept: Array,
-    outside: float,
-    rest: Number,
-    error: Array,
-    tol: float | None,
-    shape: tuple[int, ...],
-) -> Claim:
-    off = float(error.max(initial=0.0))
-    least = float(kept.min(initial=np.inf)) - off
+def _largest_claim(seen: Seen, outside: float) -> Claim:
+    off, rest = float(seen.error.max(initial=0.0)), seen.rest
+    least = float(seen.kept.min(initial=np.inf)) - off
     floor = max(least, off, float(np.finfo(float).tiny))
     value = outside / floor if outside > off else 0.0
-    # What is smaller than rounding is nothing, on either side.
-    missed = outside - 4 * off > (least + 2 * off) * (1 + 1e-6)
-    every = shape[0] == shape[1]
-    if every or rest.value + rest.rounding <= least:
-        left = Number(0.0, 0.0) if every else Number(*(max(x, 0) / floor for x in rest))
+    k, d = seen.given.V.shape
+    if k == d or rest.most <= least:
         return proved(
-            "largest",
-            left,
-            1.0,
+            *("largest", Number(0.0) if k == d else Number.share(*rest, of=floor), 1.0),
             "no direction left out has a larger variance",
             objective="what is left of ‖A‖² / min ‖Av‖²",
             theorem="no direction outside has more than all of them together",
         )
     note = "‖(I − VᵀV) AᵀA w‖ / min ‖Av‖² over random w outside V"
-    if missed and tol is not None:
+    # What is smaller than rounding is nothing, on either side.
+    missed = outside - 4 * off > (least + 2 * off) * (1 + 1e-6)
+    if missed and seen.tol is not None:
         return proved(
-            "largest",
-            Number(value - 4 * off / floor, 4 * off / floor),
-            1.0,
+            *("largest", Number(value - 4 * off / floor, 4 * off / floor), 1.0),
             f"a direction left out has {value:.3g} times the variance of the last one "
             "kept",
             objective=note,
@@ -337,43 +324,36 @@ def _largest_claim(
             "unit w",
             fix="svd_solver='full', more passes, or level='full' to see how much",
         )
-    return Claim(
-        "largest",
-        Strength.MEASURED,
-        float(value),
-        1.0,
-        objective=note,
-        detail=f"a probe found at most {value:.2g} of the smallest variance kept "
-        "outside; that nothing larger was missed is not proved",
+    detail = (
+        f"a probe found at most {value:.2g} of the smallest variance kept outside; "
     )
+    detail += "that nothing larger was missed is not proved"
+    return deciding.measured("largest", value, detail, target=1.0, objective=note)
 
 
-def _best_claim(
-    given: Data, found: Moments, rest: Number, tol: float | None, fix: str
-) -> Claim:
+def _best_claim(seen: Seen) -> Claim:
     """Eckart and Young: the best k directions capture the k largest squares.
 
     A rounding E of the matrix moves the sum of k eigenvalues by at most √k‖E‖.
     """
+    given, found, rest = seen.given, seen.found, seen.rest
     values, _, off = eigen(gram(given, found))
-    (n, d), k = given.X.shape, len(given.V)
+    k, captured = len(given.V), found.squares - rest.value
     best = float(np.maximum(values[:k], 0.0).sum())
-    whole = found.squares if found.squares > 0 else 1.0
-    captured = found.squares - rest.value
-    m = 0.0 if found.gram is not None else gamma(n + d + 16)
+    m = 0.0 if found.gram is not None else gamma(sum(given.X.shape) + 16)
     slack = math.sqrt(k) * (found.loose + m * found.raw) + k * off + rest.rounding
-    slack = slack / whole if found.squares > 0 else 0.0
-    value = max(best - captured, 0.0) / whole
+    whole = found.squares if found.squares > 0 else 1.0
+    number = Number(max(best - captured, 0.0) / whole, slack / whole)
+    if not found.squares > 0:
+        number = Number(number.value)
     return proved(
-        "eckart_young",
-        Number(value, slack),
-        tol,
-        f"captures all that {k} directions can, to {value + slack:.0e} of the whole",
+        *("eckart_young", number, seen.tol),
+        f"captures all that {k} directions can, to {number.most:.0e} of the whole",
         missed=f"{k} other directions capture {100 * best / whole:.4g} % of the whole, "
         f"these {100 * captured / whole:.4g} %",
         objective="(Σ of the k largest σ² − ‖A Vᵀ‖²)/‖A‖², all singular values "
         "computed",
         theorem="Eckart and Young: no matrix of rank k is nearer to A than A VᵀV for "
         "the k leading singular vectors",
-        fix=fix,
+        fix=seen.fix,
     )
