@@ -81,7 +81,7 @@ def test_the_section_is_in_every_form(report) -> None:
 def test_without_new_rows_nothing_is_promised_about_them(model) -> None:
     rows = table(300)
     found = certus.audit(
-        model, rows[["a", "b"]], rows["kind"], threat=THREAT, max_time=2.0
+        model, rows[["a", "b"]], rows["kind"], threat=THREAT, max_time=20.0
     )
     refused = [c for c in found.statistical if c.name == "robust_accuracy"]
     assert refused[0].strength is Strength.REFUSED
@@ -94,7 +94,7 @@ def test_models_without_a_formula_are_attacked_and_not_proved() -> None:
     model = KNeighborsClassifier().fit(X, y)
     unseen = new[["a", "b"]].to_numpy(), new["kind"].to_numpy()
     found = certus.audit(
-        model, X, y, X_test=unseen[0], y_test=unseen[1], threat=THREAT, max_time=2.0
+        model, X, y, X_test=unseen[0], y_test=unseen[1], threat=THREAT, max_time=20.0
     )
     refused = [c for c in found.proved if c.name == "certified_accuracy"]
     assert refused[0].strength is Strength.REFUSED
@@ -190,7 +190,7 @@ def test_forests_of_tables_are_attacked_in_their_numbers() -> None:
     model = TablePipeline(model=forest).fit(X, rows["kind"])
     unseen = {"X_test": X_new, "y_test": new["kind"]}
     found = certus.audit(
-        model, X, rows["kind"], **unseen, threat=ThreatModel("linf", 1.0), max_time=2.0
+        model, X, rows["kind"], **unseen, threat=ThreatModel("linf", 1.0), max_time=20.0
     )
     data = found.figure("threat").data
     assert data["refused"] and data["upper"][-1] < data["upper"][0]
