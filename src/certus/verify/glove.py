@@ -17,16 +17,16 @@ import numpy as np
 from scipy import sparse
 
 from certus.certificate import Claim, Status, Strength
+from certus.verify import data, texts
 from certus.verify import deciding as bd
-from certus.verify import texts
 from certus.verify.data import Array
-from certus.verify.deciding import Number, gamma, measured, proved
+from certus.verify.deciding import Number, gamma
 from certus.verify.half_steps import bracket, solve
 from certus.verify.rating_entries import Problem, factors
 from certus.verify.stating import Checked, Given
 
-#: Multiplications spent on rows at level "quick"; numbers of rows that are tried.
-QUICK, ROWS = 2e9, (4096, 1024, 256, 64, 16)
+#: Multiplications spent on rows that promise nothing, at level "quick".
+QUICK = 2e9
 OBJECTIVE = "½ Σ f(n)(w·z + b + c − log n)² over n > 0,  f = min(1, (n/x_max)^α)"
 SHARE = "gain of exact solves for words, as a share of P(best constant)"
 LEAST = "the objective after the solves is no less than the minimum"
@@ -64,98 +64,90 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     n, counting = len(model.vocabulary_), stated.counting
     point = factors(model, NAMES, (n, len(model.context_factors_)))
     whole = level == "full" or stated.tol is not None  # a promise is one about all rows
-    matrix, corpus = _data(model, X, counting, whole)
+    some = np.arange(n) if whole else texts.sample(n, level)
+    corpus, matrix = None, getattr(X, "matrix", None)
+    if sparse.issparse(X) or (isinstance(X, np.ndarray) and X.ndim == 2):
+        matrix = _counts(X)
+    elif matrix is None or X.ids is not None:
+        corpus = texts.read(model, X)
     if matrix is None:
-        rows = texts.sample(n, level)
-        counts = texts.pair_rows(corpus, counting, rows)
+        counts = texts.pair_rows(corpus, counting, some)
     else:
-        rows = np.arange(n) if whole else _affordable(matrix, point[0].shape[1])
-        counts = sparse.csr_array(matrix[rows])
-    if counts.shape[1] != len(point[1]):
-        raise ValueError("The counts do not fit the model's contexts.")
+        some = np.arange(n) if whole else _affordable(matrix, point[0].shape[1])
+        counts = sparse.csr_array(matrix[some]) if matrix.shape[0] == n else matrix
+    if counts.shape != (len(some), len(point[1])):
+        fitted = f"the model was fitted to {(n, len(point[1]))}"
+        raise ValueError(f"The counts have shape {counts.shape}; {fitted}.")
     diverged = bool(witness is not None and witness.diverged)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        claims = _claims(stated, point, rows, counts, diverged)
+        claims = _claims(stated, point, some, counts, diverged)
     lost = diverged or not np.isfinite(claims[1].value or 0.0)
-    if corpus is not None and hasattr(X, "matrix"):
-        some = texts.sample(n, level)
-        claims.append(texts.pairs_claim(corpus, counting, matrix, some))
-    if corpus is not None:
+    if corpus is None:
+        marks = data.fingerprint(matrix, np.zeros(n), np.ones(n))
+    else:
+        marks = texts.fingerprint(corpus)
         claims += texts.counts_claims(model, counting, corpus)
+    if corpus is not None and matrix is not None:
+        rows = texts.sample(n, level)
+        claims.append(texts.pairs_claim(corpus, counting, matrix, rows))
     claims.append(_vectors_claim(model, stated, point))
-    marks = _matrix_marks(matrix) if corpus is None else texts.fingerprint(corpus)
     status = bd.verdict(claims)
     return claims, Status.DIVERGED if lost else status, marks
 
 
-def _data(model: Any, X: Any, counting: Any, whole: bool) -> tuple[Any, Any]:
-    """The counts, if given or needed in full, and the corpus, if given."""
-    if sparse.issparse(X) or (isinstance(X, np.ndarray) and X.ndim == 2):
-        matrix = sparse.csr_array(X.astype(np.float64))
-        matrix.sum_duplicates()
-        matrix.eliminate_zeros()
-        shape = (len(model.word_factors_), len(model.context_factors_))
-        if matrix.shape != shape:
-            text = f"The counts have shape {matrix.shape}; the model was fitted to "
-            raise ValueError(f"{text}{shape}.")
-        if not np.all((matrix.data > 0) & (matrix.data < np.inf)):
-            raise ValueError("Counts must be finite and not negative.")
-        return matrix, None
-    if getattr(X, "matrix", None) is not None:
-        return X.matrix, None if X.ids is None else texts.read(model, X)
-    corpus = texts.read(model, X)
-    every = np.arange(len(corpus.words))
-    return texts.pair_rows(corpus, counting, every) if whole else None, corpus
+def _counts(X: Any) -> Any:
+    matrix = sparse.csr_array(X.astype(np.float64))
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()
+    if not np.all((matrix.data > 0) & (matrix.data < np.inf)):
+        raise ValueError("Counts must be finite and not negative.")
+    return matrix
 
 
 def _affordable(matrix: Any, K: int) -> Array:
     """As many rows as the quick check may solve, for a bound from below."""
-    n, entries = matrix.shape[0], np.diff(matrix.indptr)
-    for size in (n, *ROWS):
-        rows = texts.sample(n, "quick", min(size, n))
-        if (entries[rows].sum() + len(rows) * (K + 1.0)) * (K + 1.0) * K <= QUICK:
-            break
-    return rows
+    n = matrix.shape[0]
+    cost = (matrix.nnz / max(1, n) + K + 1) * (K + 1) * K
+    return texts.sample(n, "quick", int(min(n, max(16, QUICK / cost))))
 
 
 def _claims(
     stated: Statement, point: Any, rows: Array, counts: Any, diverged: bool
 ) -> list[Claim]:
-    (W, Z, b, c), n, tol = point, len(point[0]), stated.tol
+    (W, Z, b, c), tol = point, stated.tol
     f = np.minimum(1.0, (counts.data / stated.x_max) ** stated.alpha)
     v, free = np.log(counts.data), [np.zeros(W.shape[1] + stated.biases)] * 2
-    at = (W[rows], Z, b[rows], c)
-    problem = Problem(counts, f, v, free, [np.ones(len(rows)), np.ones(len(Z))])
+    at, scale = (W[rows], Z, b[rows], c), [np.ones(len(rows)), np.ones(len(Z))]
+    problem = Problem(counts, f, v, free, scale)
     e, constant = problem.errors(at), _constant(f, v)
     value, rounding = problem.value(at, e)
-    low, found = np.inf, Number(np.inf, 0.0)
+    low, found = np.inf, Number(np.inf)
     if np.isfinite(value):
         side = problem.side(0, at)
         g = side.gradient(problem.rows(0, at), problem.slopes(e))
         d, floor = solve(side, g)
         gain = bracket(side, g, problem.bound(0, e, at), d, floor)
         most = 0.5 * side.sums(f * e**2)  # no row gains more than it has
-        own = gain.high + gain.allowance < most
+        own, lost = gain.high + gain.allowance < most, gamma(64) * value  # of f and v
+        more = float(gain.allowance[own].sum()) + 2 * rounding + lost
         high = float(np.where(own, gain.high, most).sum())
-        more = float(gain.allowance[own].sum()) + 2 * rounding
-        more += gamma(64) * value  # powers and logarithms are within 4 ulp
         found = Number(high / constant, more / constant)
-        low = max(0.0, float(gain.low.sum()) - gamma(64) * value) / constant
-    which = "all rows" if len(rows) == n else f"{len(rows):,} of {n:,} rows"
-    asked = f"(asked for {tol or 0.0:.0e})"
-    detail = f"solving {which} exactly gains at most {sum(found):.1e} {asked}"
-    words: dict[str, Any] = {"objective": SHARE, "theorem": MOST, "fix": stated.fix}
-    claim = proved("half_step_gain", found, tol, detail, **words)
-    if tol is None:
-        detail = f"solving {which} exactly would gain {low:.1e} or more"
-        words = {"objective": SHARE, "theorem": LEAST, "detail": detail}
-        words["fix"] = "lower learning_rate" if diverged else ""
-        claim = Claim("remaining_gain", Strength.PROVED, low, None, None, **words)
-    detail = (
-        f"objective {value:.6g} over {which}, {100 * value / constant:.1f} % of that"
+        low = max(0.0, float(gain.low.sum()) - lost) / constant
+    which = f"{len(rows):,} of {len(W):,} rows" if len(rows) < len(W) else "all rows"
+    share = f"{100 * value / constant:.1f} % of that of the best constant"
+    detail = f"objective {value:.6g} over {which}, {share}"
+    objective = bd.measured("objective", value, detail, objective=OBJECTIVE)
+    if tol is not None:
+        detail = f"solving {which} exactly gains at most {found.most:.1e} "
+        detail += f"(asked for {tol:.0e})"
+        words = {"objective": SHARE, "theorem": MOST, "fix": stated.fix}
+        return [bd.proved("half_step_gain", found, tol, detail, **words), objective]
+    claim = Claim(
+        *("remaining_gain", Strength.PROVED, low, None, None, SHARE, LEAST),
+        detail=f"solving {which} exactly would gain {low:.1e} or more",
+        fix="lower learning_rate" if diverged else "",
     )
-    detail += " of the best constant"
-    return [claim, measured("objective", value, detail, objective=OBJECTIVE)]
+    return [claim, objective]
 
 
 def _constant(f: Array, v: Array) -> float:
@@ -172,26 +164,16 @@ def _constant(f: Array, v: Array) -> float:
 def _vectors_claim(model: Any, stated: Statement, point: Any) -> Claim:
     """Whether the vectors in use are those that were fitted."""
     W, Z = np.asarray(model.word_factors_), np.asarray(model.context_factors_)
-    expected, vectors = W + Z if W.shape == Z.shape else W, np.asarray(model.vectors_)
-    worst = np.inf
+    both, vectors = W.shape == Z.shape, np.asarray(model.vectors_)
+    expected, worst = W + Z if both else W, np.inf
     fits = vectors.shape == expected.shape and W.shape[1] == stated.n_components
     if fits and (stated.biases or not any(np.any(bias) for bias in point[2:])):
         worst = float(np.abs(vectors - expected).max(initial=0.0))
-    return proved(
-        *("vectors", Number(worst, 0.0), 0.0),
+    return bd.proved(
+        *("vectors", Number(worst), 0.0),
         "the vectors in use are those that were fitted",
         missed="the vectors in use are not those that were fitted",
         fix="fit again, or restore the model file",
-        objective="vectors = W + Z" if W.shape == Z.shape else "vectors = W",
+        objective="vectors = W + Z" if both else "vectors = W",
         theorem="compared number by number",
     )
-
-
-def _matrix_marks(matrix: Any) -> dict[str, Any]:
-    """A fingerprint of counts without a corpus."""
-    odd = np.modf(np.arange(1, matrix.nnz + 1) * 0.618033988749)[0] - 0.5
-    where = np.modf(matrix.indices * 0.7548776662466927)[0]
-    values, shape = np.asarray(matrix.data, dtype=np.float64), list(matrix.shape)
-    marks = {"shape": shape, "dtype": "counts", "weight": float(values.sum()), "y": 0.0}
-    scale = float(np.abs(values).max(initial=0.0))
-    return {**marks, "x": float(values @ (odd + where)), "x_scale": scale}
