@@ -24,16 +24,9 @@ from scipy import sparse
 from certus.certificate import Claim, Status
 from certus.terms import NonNegative
 from certus.verify import data
+from certus.verify import deciding as bd
 from certus.verify.data import Array
-from certus.verify.deciding import (
-    TINY,
-    Number,
-    gamma,
-    measured,
-    proved,
-    refuse_weights,
-    verdict,
-)
+from certus.verify.deciding import TINY, Number, gamma
 from certus.verify.kernel import reading
 from certus.verify.kernel.penalties import row_of
 from certus.verify.stating import Checked, Given
@@ -75,28 +68,26 @@ READERS = {"NMF": _nmf}
 
 def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Judge H of the model, with W as the model itself gives it for these rows."""
-    _, X, _, weights, _, _ = given
-    refuse_weights(model, weights)
-    X = reading.as_matrix(X)
-    marks = data.fingerprint(X, np.zeros(X.shape[0]), np.ones(X.shape[0]))
+    bd.refuse_weights(model, given.sample_weight)
+    X = reading.as_matrix(given.X)
+    n, d = X.shape
+    marks = data.fingerprint(X, np.zeros(n), np.ones(n))
     H, K = _factor(model.components_), stated.n_components
-    if H.shape[1] != X.shape[1]:
-        raise ValueError(
-            f"X has {X.shape[1]} columns and the model was fitted on {H.shape[1]}."
-        )
+    if H.shape[1] != d:
+        raise ValueError(f"X has {d} columns and the model was fitted on {H.shape[1]}.")
     if isinstance(K, int) and len(H) != K:
         raise ValueError(f"The model has {len(H)} components and asks for {K}.")
-    if (X.data if sparse.issparse(X) else X).min(initial=0.0) < 0:
+    values = np.asarray(X.data if sparse.issparse(X) else X, dtype=np.float64).ravel()
+    if values.min(initial=0.0) < 0:
         raise ValueError("X holds negative values; NMF was not fitted on these.")
     # With no component left there is nothing to transform by.
-    W = _factor(model.transform(X) if H.any() else np.zeros((X.shape[0], len(H))))
-    if W.shape != (X.shape[0], len(H)):
+    W = _factor(model.transform(X) if H.any() else np.zeros((n, len(H))))
+    if W.shape != (n, len(H)):
         raise ValueError("The factors do not fit together. Fit the model again.")
-    on_H = NonNegative(*(X.shape[0] * p for p in stated.on_H))
+    on_H = NonNegative(*(n * p for p in stated.on_H))
     slope = _stationarity_claim(X, W, H, on_H, stated)
     if stated.beta != 2.0:
         return [slope], Status.UNDECIDED, marks
-    values = np.asarray(X.data if sparse.issparse(X) else X, dtype=np.float64).ravel()
     whole = 0.5 * float(values @ values)
     size = whole * (1 - gamma(values.size + 8)) - values.size * TINY
     size = size if size > 0 else np.nan if values.any() else 1.0  # squares that vanish
@@ -106,7 +97,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
         slope,
         _error_claim(model, X, W, H, whole),
     ]
-    return claims, verdict(claims), marks
+    return claims, bd.verdict(claims), marks
 
 
 def _factor(F: Any) -> Array:
@@ -154,9 +145,9 @@ def _gap_claim(
     found = Number(found.value / whole, found.rounding / whole)
     text = f"the best {factor} for the other factor"
     asked = f"of ½‖X‖² (asked for {stated.tol:.0e})"
-    return proved(
-        *(name, found, stated.tol, f"{text} gains at most {sum(found):.1e} {asked}"),
-        missed=f"{text} may gain {sum(found):.2g} {asked}",
+    return bd.proved(
+        *(name, found, stated.tol, f"{text} gains at most {found.most:.1e} {asked}"),
+        missed=f"{text} may gain {found.most:.2g} {asked}",
         fix=stated.fix,
         objective=OBJECTIVE,
         theorem="weak duality: P − min P ≤ P − D for every feasible dual point",
@@ -165,13 +156,15 @@ def _gap_claim(
 
 
 def _error_claim(model: Any, X: Any, W: Array, H: Array, whole: float) -> Claim:
-    inner = float(np.einsum("ik,ik->", data.dot(X, H.T), W))
-    own = float(np.einsum("ij,ji->", W.T @ W, H @ H.T))
-    error = float(np.sqrt(max(2 * whole - 2 * inner + own, 0.0)))
-    stated = float(getattr(model, "reconstruction_err_", np.nan))
-    detail = f"‖X − WH‖ is {error:.4g}; the model stated {stated:.4g}"
+    inner = float(np.sum(data.dot(X, H.T) * W))
+    square = 2 * (whole - inner) + float(np.sum((W.T @ W) * (H @ H.T)))
+    error, stated = (
+        np.sqrt(max(square, 0.0)),
+        getattr(model, "reconstruction_err_", np.nan),
+    )
+    detail = f"‖X − WH‖ is {error:.4g}; the model stated {float(stated):.4g}"
     formula = "‖X − WH‖, W as transform gives it"
-    return measured("reconstruction", error, detail, objective=formula)
+    return bd.measured("reconstruction", float(error), detail, objective=formula)
 
 
 # -- any divergence: stationarity ---------------------------------------------------
@@ -181,9 +174,8 @@ def _stationarity_claim(
     X: Any, W: Array, H: Array, penalty: NonNegative, stated: Statement
 ) -> Claim:
     """How far one scaled and projected gradient step would move H."""
-    beta = stated.beta
-    slope, curvature = np.zeros(H.shape), np.zeros(H.shape)
-    rows = max(1, (1 << 20) // max(1, H.shape[1]))
+    beta, rows = stated.beta, max(1, (1 << 20) // max(1, H.shape[1]))
+    slope, curvature = penalty.l1 + penalty.l2 * H, np.full(H.shape, penalty.l2)
     X = X.tocsr() if sparse.issparse(X) else X
     if beta == 2.0:
         slope += W.T @ W @ H - data.t_dot(X, W).T
@@ -194,14 +186,11 @@ def _stationarity_claim(
         fit = np.maximum(w @ H, FLOOR)
         slope += w.T @ (fit ** (beta - 1) - block * fit ** (beta - 2))
         curvature += np.square(w).T @ fit ** (beta - 2)
-    slope += penalty.l1 + penalty.l2 * H
-    curvature += penalty.l2
-    safe = np.where(curvature > 0, curvature, 1.0)
-    step = H - np.maximum(H - np.where(curvature > 0, slope / safe, 0.0), 0.0)
+    move = np.divide(slope, curvature, out=np.zeros(H.shape), where=curvature > 0)
+    moved = float(np.sum(curvature * np.square(H - np.maximum(H - move, 0.0))))
     size = float(np.sum(curvature * np.square(H)))
-    moved = float(np.sum(curvature * np.square(step)))
     value = float(np.sqrt(moved / size)) if size > 0 else float(moved > 0)
-    return measured(
+    return bd.measured(
         *("stationarity", value),
         f"a projected gradient step would move H by {value:.1e} of its size",
         target=stated.tol,
