@@ -21,8 +21,9 @@ import numpy as np
 from scipy import sparse
 
 from certus.certificate import Claim, Strength
+from certus.verify import deciding as bd
 from certus.verify.data import Array
-from certus.verify.deciding import Number, gamma, proved, refuse_weights, verdict
+from certus.verify.deciding import Number, gamma
 from certus.verify.stating import Checked, Given
 
 #: Words whose documents and neighbours are counted again at level "quick".
@@ -54,17 +55,12 @@ def reading(model: Any) -> Statement:
     """What the parameters of a model of texts say."""
     said = model.get_params(deep=False)
     context, most = said.get("context"), said.get("max_words")
-    return Statement(
-        said.get("tokenizer"),
-        said.get("ngram_range", (1, 1)),
-        context == "sentence",
-        int(said.get("min_count", 1)),
-        None if most is None else int(most),
-        int(said["window"]) if context == "window" else None,
-        said.get("weighting") == "harmonic",
-        bool(said.get("symmetric", True)),
-        context is not None,
-    )
+    most = None if most is None else int(most)
+    window = int(said["window"]) if context == "window" else None
+    words = (said.get("tokenizer"), said.get("ngram_range", (1, 1)))
+    kept = (context == "sentence", int(said.get("min_count", 1)), most)
+    how = (said.get("weighting") == "harmonic", bool(said.get("symmetric", True)))
+    return Statement(*words, *kept, window, *how, context is not None)
 
 
 READERS = {"BagOfWords": reading, "Cooccurrence": reading}
@@ -161,33 +157,29 @@ def read(model: Any, X: Any) -> Corpus:
     return Corpus(words, found, np.array(ends, dtype=np.int64), others)
 
 
-def fingerprint(corpus: Corpus, targets: Array | None = None) -> dict[str, Any]:
+def fingerprint(corpus: Corpus) -> dict[str, Any]:
     """Documents, words, tokens, and sums over checksums of words times positions.
 
     Arithmetic modulo 2⁶⁴ is exact, so equal corpora agree to the bit on any machine. It
-    detects mistakes (other texts, another order), not adversaries. ``targets`` are the
-    codes or numbers of labelled documents.
+    detects mistakes (other texts, another order), not adversaries.
     """
     checksums = (zlib.crc32(w.encode("utf-8", "surrogatepass")) for w in corpus.words)
     table = np.fromiter(checksums, np.uint64, len(corpus.words)) * MIX + MIX
-    ends = np.asarray(corpus.offsets)
+    ends = np.asarray(corpus.offsets, dtype=np.uint64) * MIX
     mark = _sum_of_products(table, corpus.ids)
-    mark ^= _sum_of_products(None, ends) * 3 % 2**64
-    values = np.asarray(() if targets is None else targets, dtype=np.float64)
-    target = float(values @ (np.modf(np.arange(1, len(values) + 1) * 0.618)[0]))
-    found = {"shape": [len(ends) - 1, len(corpus.words)], "dtype": "text", "y": target}
+    mark ^= _sum_of_products(ends, np.arange(len(ends))) * 3 % 2**64
+    found = {"shape": [len(ends) - 1, len(corpus.words)], "dtype": "text", "y": 0.0}
     x = float(mark >> 11)  # what float64 holds exactly
     return {**found, "weight": float(len(corpus.ids)), "x": x, "x_scale": 0.0}
 
 
-def _sum_of_products(table: Array | None, ids: Array) -> int:
+def _sum_of_products(table: Array, ids: Array) -> int:
     """Σ table[ids[p]]·(2p + 1) modulo 2⁶⁴."""
     total = 0
     for start in range(0, len(ids), BLOCK):
-        part = ids[start : start + BLOCK]
-        values = part.astype(np.uint64) * MIX if table is None else table[part]
-        odd = np.arange(start, start + len(part), dtype=np.uint64)
-        total += int(np.sum(values * (odd + odd + np.uint64(1)), dtype=np.uint64))
+        part = table[ids[start : start + BLOCK]]
+        odd = 2 * np.arange(start, start + len(part), dtype=np.uint64) + np.uint64(1)
+        total += int(np.sum(part * odd, dtype=np.uint64))
     return total % 2**64
 
 
@@ -203,14 +195,13 @@ def sample(n: int, level: str, size: int = SAMPLE) -> Array:
 
 def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Count words, or words in each other's company, and compare with the model's."""
-    _, X, _, weights, level, _ = given
-    refuse_weights(model, weights)
-    corpus = read(model, X)
-    some = sample(len(corpus.words), level)
+    bd.refuse_weights(model, given.sample_weight)
+    corpus = read(model, given.X)
+    some = sample(len(corpus.words), given.level)
     claims = counts_claims(model, stated, corpus, None if stated.pairs else some)
     if stated.pairs:
         claims.insert(0, pairs_claim(corpus, stated, model.matrix_, some))
-    return claims, verdict(claims), fingerprint(corpus)
+    return claims, bd.verdict(claims), fingerprint(corpus)
 
 
 def stated_counts_claims(model: Any, corpus: Corpus) -> list[Claim]:
@@ -234,13 +225,13 @@ def counts_claims(
     wrong = _differ(model.counts_, counts)
     if some is not None:
         theorem += f"; the documents that hold it for {len(some):,} of {n:,} words"
-        held = np.array(model.document_counts_)
+        held = np.asarray(model.document_counts_)
         fits = held.shape == (n,) and len(corpus.offsets) - 1 == model.n_documents_
         again = _document_counts(corpus, some)
         wrong[some] |= _differ(held[some], again) if fits else True
     bad = int(wrong.sum())
-    claim = proved(
-        *("word_counts", Number(float(bad), 0.0), 0.0),
+    claim = bd.proved(
+        *("word_counts", Number(float(bad)), 0.0),
         f"the counts of all {n:,} words are those of the documents",
         missed=f"the counts of {bad:,} of {n:,} words are not those of the documents",
         fix=FIX,
@@ -280,10 +271,13 @@ def pairs_claim(corpus: Corpus, stated: Statement, matrix: Any, words: Array) ->
     n, worst = len(corpus.words), np.inf
     if matrix.shape == (n, n):
         again = pair_rows(corpus, stated, words)
-        worst = _farthest(sparse.csr_array(matrix)[words], again)
+        off = abs(sparse.csr_array(matrix)[words] - again).tocoo()
+        with np.errstate(divide="ignore", invalid="ignore"):  # as shares of the recount
+            shares = off.data / np.asarray(again[off.row, off.col]).ravel()
+        worst = float(np.max(np.where(off.data != 0, shares, 0.0), initial=0.0))
     longest = min(stated.window or 1, int(np.diff(corpus.offsets).max(initial=1)))
     found = Number(worst, gamma(2 * longest + 8) if stated.harmonic else 0.0)
-    return proved(
+    return bd.proved(
         *("cooccurrence_counts", found, SHARES if stated.harmonic else 0.0),
         f"for {len(words):,} of {n:,} words, every count is that of the documents",
         missed=f"counts of {len(words):,} words are not those of the documents",
@@ -292,15 +286,6 @@ def pairs_claim(corpus: Corpus, stated: Statement, matrix: Any, words: Array) ->
         theorem="these rows counted again, word by word",
         assumptions=corpus.assumptions,
     )
-
-
-def _farthest(stated: Any, again: Any) -> float:
-    """The largest difference of a count from its recount, as a share of that."""
-    gap = abs(stated - again).tocoo()
-    if not gap.nnz:
-        return 0.0
-    size = np.asarray(again[gap.row, gap.col]).ravel()
-    return float(np.divide(gap.data, size, out=gap.data * np.inf, where=size > 0).max())
 
 
 # -- counting ---------------------------------------------------------------------
