@@ -86,6 +86,15 @@ def named(what: str, which: Any) -> str:
     return f"{what}{plural} {shown}{more}"
 
 
+def listed(model: Any, name: str) -> Any:
+    """Ids, words or labels that a fit has left, one after the other."""
+    found = getattr(model, name)
+    if not isinstance(found, list | tuple) and np.ndim(found) != 1:
+        text = f"{name} of this {type(model).__name__} is no list. Fit it again."
+        raise ValueError(text)
+    return found
+
+
 def as_array(X: Any) -> Any:
     """A torch tensor of any kind as an array; anything else as it is."""
     if not hasattr(X, "detach"):

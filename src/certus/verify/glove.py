@@ -61,11 +61,12 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Recompute the objective of rows, and what solving them exactly would gain."""
     witness, X, _, weights, level, _ = given
     bd.refuse_weights(model, weights)
-    n, counting = len(model.vocabulary_), stated.counting
-    point = factors(model, NAMES, (n, len(model.context_factors_)))
+    n, counting = len(data.listed(model, "vocabulary_")), stated.counting
+    point = factors(model, NAMES, (n, len(data.fitted(model, NAMES[1], (None, None)))))
     whole = level == "full" or stated.tol is not None  # a promise is one about all rows
     some = np.arange(n) if whole else texts.sample(n, level)
-    corpus, matrix = None, getattr(X, "matrix", None)
+    corpus: Any = None
+    matrix = getattr(X, "matrix", None)
     if sparse.issparse(X) or (isinstance(X, np.ndarray) and X.ndim == 2):
         matrix = _counts(X)
     elif matrix is None or X.ids is not None:
@@ -163,8 +164,10 @@ def _constant(f: Array, v: Array) -> float:
 
 def _vectors_claim(model: Any, stated: Statement, point: Any) -> Claim:
     """Whether the vectors in use are those that were fitted."""
-    W, Z = np.asarray(model.word_factors_), np.asarray(model.context_factors_)
-    both, vectors = W.shape == Z.shape, np.asarray(model.vectors_)
+    W, Z, vectors = (
+        data.fitted(model, name, (None, None)) for name in (*NAMES[:2], "vectors_")
+    )
+    both = W.shape == Z.shape
     expected, worst = W + Z if both else W, np.inf
     fits = vectors.shape == expected.shape and W.shape[1] == stated.n_components
     if fits and (stated.biases or not any(np.any(bias) for bias in point[2:])):

@@ -88,9 +88,11 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     bd.refuse_weights(model, s)
     X = reading.as_matrix(X)
     n, d = X.shape
-    if d != model.n_features_in_:
-        asked = f"the model was fitted on {model.n_features_in_}"
-        raise ValueError(f"X has {d} columns and {asked}.")
+    width, _ = (
+        data.fitted(model, name, ()) for name in ("n_features_in_", "n_samples_fit_")
+    )
+    if d != width:
+        raise ValueError(f"X has {d} columns and the model was fitted on {width}.")
     targets = _targets(model, y, n)
     line = targets.astype(np.float64) @ (1.0 + np.arange(targets.shape[1]))
     holes = stated.metric == "nan_euclidean"
@@ -117,7 +119,7 @@ def _targets(model: Any, y: Any, n: int) -> Array:
     """Targets as the model stores them: numbers, or positions among the labels."""
     if not hasattr(model, "classes_"):
         return reading.numbers(y, n).reshape(n, -1)
-    labels, y = model.classes_, np.asarray(y)
+    labels, y = data.listed(model, "classes_"), np.asarray(y)
     if not isinstance(labels, list):
         return reading.codes(y, np.asarray(labels), n)[:, None]
     if y.shape != (n, len(labels)):
@@ -130,9 +132,11 @@ def _targets(model: Any, y: Any, n: int) -> Array:
 def _rows_claim(model: Any, X: Any, targets: Array) -> Claim:
     """Whether the model keeps these very rows and targets."""
     ours = stating.is_ours(model)
-    stored = model.rows_ if ours else model._fit_X
-    kept = np.asarray(model.targets_ if ours else model._y)
-    kept = kept.reshape(len(kept), -1)
+    names = ("rows_", "targets_") if ours else ("_fit_X", "_y")
+    stored, kept = getattr(model, names[0]), data.fitted(model, names[1])
+    if not sparse.issparse(stored):
+        stored = data.fitted(model, names[0], (None, None))
+    kept = kept[:, None] if kept.ndim == 1 else kept
     wrong = n = X.shape[0]
     missed = f"the model keeps {stored.shape[0]:,} rows, not these {n:,}"
     if stored.shape == X.shape and kept.shape == targets.shape:

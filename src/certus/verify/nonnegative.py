@@ -53,7 +53,10 @@ class Statement(NamedTuple):
 
 def _nmf(model: Any) -> Statement:
     """scikit-learn scales the penalties by the other side's length."""
-    share, d = float(model.l1_ratio), np.shape(model.components_)[-1]
+    share, d = (
+        float(model.l1_ratio),
+        data.fitted(model, "components_", (None, None)).shape[1],
+    )
     own = float(model.alpha_W)
     other = own if isinstance(model.alpha_H, str) else float(model.alpha_H)
     on_W = NonNegative(d * own * share, d * own * (1 - share))
@@ -160,7 +163,7 @@ def _error_claim(model: Any, X: Any, W: Array, H: Array, whole: float) -> Claim:
     square = 2 * (whole - inner) + float(np.sum((W.T @ W) * (H @ H.T)))
     error, stated = (
         np.sqrt(max(square, 0.0)),
-        getattr(model, "reconstruction_err_", np.nan),
+        data.fitted(model, "reconstruction_err_", ()),
     )
     detail = f"‖X − WH‖ is {error:.4g}; the model stated {float(stated):.4g}"
     formula = "‖X − WH‖, W as transform gives it"

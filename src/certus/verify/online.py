@@ -117,18 +117,12 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Judge a perceptron, with a :class:`~certus.evidence.MistakesWitness` or none."""
     witness, X, y, s, level, _ = given
     X = reading.as_matrix(X)
-    labels, coef = (
-        reading.codes(y, np.asarray(model.classes_)),
-        reading.plain(model.coef_),
-    )
-    if (len(labels), coef.shape[-1]) != X.shape:
-        raise ValueError(
-            f"X has shape {X.shape}; y has {len(labels)} rows, and the model was "
-            f"fitted on {coef.shape[-1]} columns."
-        )
+    n, d = X.shape
+    labels = reading.codes(y, np.asarray(data.listed(model, "classes_")), n)
+    coef = data.fitted(model, "coef_", (None, d))
     if stated.ours:
         bd.refuse_weights(model, s)
-    s = data.row_weights(s, len(labels))
+    s = data.row_weights(s, n)
     if not isinstance(witness, MistakesWitness):
         witness = MistakesWitness()
     problems = _problems(model, stated, witness, labels, s > 0)
@@ -163,24 +157,18 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
 def _problems(
     model: Any, stated: Statement, witness: MistakesWitness, labels: Array, used: Array
 ) -> Problems:
-    n, k, classes = len(labels), len(model.classes_), np.asarray(model.classes_)
-    each = np.ones(k)
+    k, each = len(model.classes_), np.ones(len(model.classes_))
     if stated.class_weight is not None:
-        plain = reading.Weights(np.ones(n))
-        each = reading.class_weights(
-            stated.class_weight, plain, labels, classes, "rows"
-        )
+        rows, known = reading.Weights(np.ones(len(labels))), np.asarray(model.classes_)
+        each = reading.class_weights(stated.class_weight, rows, labels, known, "rows")
     own = labels[:, None] == np.arange(k)
     y, weight = np.where(own, 1.0, -1.0), np.where(own, each, 1.0)
     if k == 2 or stated.several == "ovo":
         pairs = np.array(list(combinations(range(k), 2)))
         y = 1.0 * own[:, pairs[:, 1]] - own[:, pairs[:, 0]]
         weight = np.repeat(each[labels][:, None], len(pairs), axis=1)
-    coef = reading.plain(model.coef_).astype(np.float64)
-    coef = coef.reshape(-1, coef.shape[-1])
-    if len(coef) != y.shape[1]:
-        raise ValueError(f"the model has {len(coef)} scores, its labels {y.shape[1]}.")
-    b = np.broadcast_to(np.asarray(model.intercept_, dtype=float).ravel(), len(coef))
+    coef = data.fitted(model, "coef_", (y.shape[1], None)).astype(np.float64)
+    b = data.fitted(model, "intercept_", (len(coef),)).astype(np.float64)
     w, eta, m, start = np.vstack([coef.T, b]), stated.eta0 * weight, None, None
     unit = power_of_two(float(np.abs(w).max(initial=0.0)))
     if witness.mistakes is not None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from certus.verify import data
 from certus.verify.data import Array
 from certus.verify.deciding import gamma, refuse_weights
 from certus.verify.half_steps import Bound, Side, bound, filled, lengths
@@ -31,7 +32,8 @@ def read(
     """Ratings in the places of the model's users and items, and their weights."""
     if counts:
         refuse_weights(model, sample_weight)
-    shape, given = (len(model.users_), len(model.items_)), sample_weight
+    users, items = (data.listed(model, name) for name in ("users_", "items_"))
+    shape, given = (len(users), len(items)), sample_weight
     if y is None:
         X = _as_sparse(X, shape)
         given = None if given is None else _as_sparse(given, shape)
@@ -99,13 +101,14 @@ def _places(model: Any, X: Any) -> tuple[Array, Array]:
     return found[0], found[1]
 
 
-def factors(model: Any, names: tuple[str, ...], shape: tuple[int, ...]) -> Point:
+def factors(model: Any, names: tuple[str, ...], shape: tuple[int, int]) -> Point:
     """Factors and biases as float64; raise unless each row and column has its own."""
-    given = [getattr(model, name, np.zeros(n)) for name, n in zip(names, shape * 2)]
-    W, Z, b, c = (np.asarray(part, dtype=np.float64) for part in given)
-    fits = W.ndim == Z.ndim == 2 and shape == (len(W), len(Z)) == b.shape + c.shape
-    if not fits or W.shape[1] != Z.shape[1]:
-        raise ValueError("The model's factors do not fit its rows. Fit it again.")
+    W = data.fitted(model, names[0], (shape[0], None))
+    found = [W, data.fitted(model, names[1], (shape[1], W.shape[1]))]
+    for name, n in zip(names[2:], shape):
+        own = hasattr(model, name)  # counts have no biases
+        found.append(data.fitted(model, name, (n,)) if own else np.zeros(n))
+    W, Z, b, c = (part.astype(np.float64) for part in found)
     return W, Z, b, c
 
 

@@ -129,7 +129,10 @@ class Found:
         ridge = [np.array([p] * K + own) for p in two]
         scale = [np.maximum(n, 1.0) ** stated.by_ratings for n in counts]
         if stated.alpha is None:
-            values, self.objective = matrix.data - float(model.mean_), EXPLICIT
+            values, self.objective = (
+                matrix.data - float(data.fitted(model, "mean_", ())),
+                EXPLICIT,
+            )
         else:
             values, self.objective = np.ones(matrix.nnz), IMPLICIT
             s = stated.alpha * matrix.data
@@ -166,7 +169,7 @@ def _fault(model: Any, stated: Statement, matrix: Any, s: Array, point: Point) -
     if stated.n_factors != K:
         return f"there are {K} factors, and n_factors is {stated.n_factors}"
     if stated.alpha is None:
-        mean, size = float(model.mean_), np.abs(matrix.data).max()
+        mean, size = float(data.fitted(model, "mean_", ())), np.abs(matrix.data).max()
         expected = float(s @ matrix.data / s.sum()) if stated.biases else 0.0
         if not abs(mean - expected) <= 1e-6 * max(1e-300, size):
             what = "the mean of these ratings" if stated.biases else "zero"

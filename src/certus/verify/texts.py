@@ -21,6 +21,7 @@ import numpy as np
 from scipy import sparse
 
 from certus.certificate import Claim, Strength
+from certus.verify import data
 from certus.verify import deciding as bd
 from certus.verify.data import Array
 from certus.verify.deciding import Number, gamma
@@ -55,12 +56,17 @@ def reading(model: Any) -> Statement:
     """What the parameters of a model of texts say."""
     said = model.get_params(deep=False)
     context, most = said.get("context"), said.get("max_words")
-    most = None if most is None else int(most)
-    window = int(said["window"]) if context == "window" else None
-    words = (said.get("tokenizer"), said.get("ngram_range", (1, 1)))
-    kept = (context == "sentence", int(said.get("min_count", 1)), most)
-    how = (said.get("weighting") == "harmonic", bool(said.get("symmetric", True)))
-    return Statement(*words, *kept, window, *how, context is not None)
+    return Statement(
+        said.get("tokenizer"),
+        said.get("ngram_range", (1, 1)),
+        sentences=context == "sentence",
+        min_count=int(said.get("min_count", 1)),
+        max_words=None if most is None else int(most),
+        window=int(said["window"]) if context == "window" else None,
+        harmonic=said.get("weighting") == "harmonic",
+        symmetric=bool(said.get("symmetric", True)),
+        pairs=context is not None,
+    )
 
 
 READERS = {"BagOfWords": reading, "Cooccurrence": reading}
@@ -140,7 +146,7 @@ def read(model: Any, X: Any) -> Corpus:
 
     ``X`` is what ``fit`` numbered, or the documents themselves.
     """
-    words = list(model.vocabulary_)
+    words = list(data.listed(model, "vocabulary_"))
     if hasattr(X, "ids") and hasattr(X, "offsets"):
         if list(X.words) != words:
             other = "The corpus was encoded with another vocabulary than the model's"
@@ -226,7 +232,8 @@ def counts_claims(
     if some is not None:
         theorem += f"; the documents that hold it for {len(some):,} of {n:,} words"
         held = np.asarray(model.document_counts_)
-        fits = held.shape == (n,) and len(corpus.offsets) - 1 == model.n_documents_
+        fits = held.shape == (n,)
+        fits = fits and np.array_equal(model.n_documents_, len(corpus.offsets) - 1)
         again = _document_counts(corpus, some)
         wrong[some] |= _differ(held[some], again) if fits else True
     bad = int(wrong.sum())
@@ -269,7 +276,7 @@ def _vocabulary_claim(stated: Statement, counts: Array, corpus: Corpus) -> Claim
 def pairs_claim(corpus: Corpus, stated: Statement, matrix: Any, words: Array) -> Claim:
     """Rows of stated co-occurrence counts against the same rows counted here."""
     n, worst = len(corpus.words), np.inf
-    if matrix.shape == (n, n):
+    if np.shape(matrix) == (n, n):
         again = pair_rows(corpus, stated, words)
         off = abs(sparse.csr_array(matrix)[words] - again).tocoo()
         with np.errstate(divide="ignore", invalid="ignore"):  # as shares of the recount
