@@ -201,3 +201,13 @@ def test_a_stated_loss_is_not_taken_for_granted():
     model = LinearAutoencoder(3).fit(X)
     model.loss_ *= 1 + 1e-6
     assert certus.certify(model, X)["reported_loss"].met is False
+
+
+@pytest.mark.parametrize("name", ["encoder_", "decoder_", "mean_"])
+@pytest.mark.parametrize("value", [None, "three", np.ones(7), np.ones((2, 2, 2))])
+def test_attributes_that_no_fit_leaves_are_named(name, value):
+    X = rows()
+    model = LinearAutoencoder(3).fit(X)
+    setattr(model, name, value)
+    with pytest.raises(ValueError, match=f"^{name} of this .* Fit it again"):
+        certus.certify(model, X)

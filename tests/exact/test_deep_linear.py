@@ -276,3 +276,13 @@ def test_sizes_whose_squares_leave_the_range(scale):
     assert value == pytest.approx(model.certificate_.value, rel=1e-3)
     model.coef_ = model.coef_ * 1.01
     assert certus.certify(model, X * scale, Y)["loss_excess"].met is False
+
+
+@pytest.mark.parametrize("name", ["coef_", "intercept_", "weights_"])
+@pytest.mark.parametrize("value", [None, "three", np.ones(7), [np.ones(3), None]])
+def test_attributes_that_no_fit_leaves_are_named(name, value):
+    X, Y = rows()
+    model = DeepLinearNetwork((8,)).fit(X, Y)
+    setattr(model, name, value)
+    with pytest.raises(ValueError, match=f"^{name} of this .* Fit it again"):
+        certus.certify(model, X, Y)

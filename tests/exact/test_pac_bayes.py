@@ -687,3 +687,15 @@ def test_the_verifier_has_its_own_inverse() -> None:
         assert found == pytest.approx(binary_kl_upper(q, budget), abs=1e-14)
     assert pac_bayes._invert(0.0, 0.5) == pytest.approx(1 - math.exp(-0.5))
     assert pac_bayes._invert(1.0, 0.5) == pac_bayes._invert(0.3, math.inf) == 1
+
+
+@pytest.mark.parametrize("name", ["coef_", "coef_std_", "intercept_", "intercept_std_"])
+@pytest.mark.parametrize("value", [None, "three", np.ones(7), np.ones((3, 4), complex)])
+def test_attributes_that_no_fit_leaves_are_named(name: str, value: Any) -> None:
+    X, y = load_iris(return_X_y=True)
+    model = StochasticLinearClassifier(max_iter=5)
+    with certus.config_context(on_uncertified="ignore"):
+        model.fit(X, y)
+    setattr(model, name, value)
+    with pytest.raises(ValueError, match=f"^{name} of this .* Fit it again"):
+        certus.certify(model, X, y)

@@ -9,9 +9,8 @@ holds for each of the K·F errors; a union bound makes it hold for all of them a
 from __future__ import annotations
 
 from certus.certificate import Claim, Strength
+from certus.verify.deciding import refused
 from certus.verify.statistical import hoeffding, outwards
-
-__all__ = ["no_sealed_rows", "union_claim"]
 
 
 def union_claim(
@@ -38,7 +37,7 @@ def union_claim(
     """
     if reason or models == 0 or folds == 0:
         why = reason or "no candidate was measured on folds"
-        return Claim("union_bound", Strength.REFUSED, detail=why)
+        return refused("union_bound", why, "")
     half = hoeffding(n, delta / (models * folds))
     return Claim(
         "union_bound",
@@ -65,9 +64,7 @@ def no_sealed_rows(n: int, fewest: int) -> Claim:
         How many are needed for rows to be sealed.
     """
     few = f"{n:,} rows are too few to seal some" if n < fewest else "no row was sealed"
-    return Claim(
-        "risk",
-        Strength.REFUSED,
-        detail=f"nothing is said about new rows: {few}",
-        fix=f"a table of at least {fewest} rows, and a fraction above 0",
+    said = f"nothing is said about new rows: {few}"
+    return refused(
+        "risk", said, f"a table of at least {fewest} rows, and a fraction above 0"
     )

@@ -22,8 +22,10 @@ from certus.certificate import Certificate, Claim, Status, Strength
 from certus.evidence import ConformalWitness
 from certus.verify import data
 from certus.verify.data import Array
+from certus.verify.deciding import refused, status_of
 from certus.verify.kernel import reading
 from certus.verify.marks import marks_of
+from certus.verify.stating import Checked
 from certus.verify.statistical import SURE, outwards
 
 #: What the certificate states, in percent; predictions may ask for any other.
@@ -55,21 +57,20 @@ def score_of(model: Any) -> str:
 def own_scores(model: Any, X: Any, y: Any) -> Array:
     """The score of each row with its own y, ascending; inf where it is no number."""
     kind = score_of(model)
-    if kind == "residual":
-        z = np.asarray(model.predict(X), dtype=np.float64).ravel()
-        with np.errstate(invalid="ignore"):  # inf − inf
+    with np.errstate(invalid="ignore"):  # inf − inf
+        if kind == "residual":
+            z = np.asarray(model.predict(X), dtype=np.float64).ravel()
             found = np.abs(reading.numbers(y, len(z)).ravel() - z)
-    else:
-        own = reading.codes(y, np.asarray(model.classes_))
-        found = _by_label(model, X, kind, own)
+        else:
+            classes = np.asarray(model.classes_)
+            found = _by_label(model, X, kind, reading.codes(y, classes), classes)
     return np.sort(np.where(np.isnan(found), np.inf, found))
 
 
-def _by_label(model: Any, X: Any, kind: str, own: Array) -> Array:
-    rows, k = np.arange(len(own)), len(model.classes_)
+def _by_label(model: Any, X: Any, kind: str, own: Array, classes: Array) -> Array:
+    rows, k = np.arange(len(own)), len(classes)
     if kind == "label":
-        wrong = np.asarray(model.predict(X)) != np.asarray(model.classes_)[own]
-        return wrong.astype(np.float64)
+        return np.asarray(model.predict(X) != classes[own], dtype=np.float64)
     if kind == "probability":
         P = np.asarray(model.predict_proba(X), dtype=np.float64)
         return np.asarray(1.0 - P[rows, own])
@@ -80,13 +81,12 @@ def _by_label(model: Any, X: Any, kind: str, own: Array) -> Array:
         pairs = np.array(list(combinations(range(k), 2)))
         z = z @ (np.eye(k)[pairs[:, 0]] - np.eye(k)[pairs[:, 1]])
     others = np.where(np.arange(k) == own[:, None], -np.inf, z).max(axis=1)
-    with np.errstate(invalid="ignore"):
-        return np.asarray(others - z[rows, own])
+    return np.asarray(others - z[rows, own])
 
 
 def check_conformal(
     model: Any, witness: ConformalWitness, X: Any, y: Any, level: str
-) -> tuple[list[Claim], Status, dict[str, Any]]:
+) -> Checked:
     """State the coverage of the scores in ``witness``; at full level, recompute them.
 
     Rows of the fit are refused, in whatever order they come.
@@ -100,11 +100,9 @@ def check_conformal(
     if seen_in_fit(model, X, y):
         reason = "these are rows of the fit, which fit better than new rows will"
     if reason:
-        claim = Claim("coverage", Strength.REFUSED, detail=reason)
-        return [claim], Status.REFUTED, marks
+        return [refused("coverage", reason, "")], Status.REFUTED, marks
     claims = coverage_claims(scores, score_of(model))
-    met = claims[0].met is not None
-    return claims, Status.SOLVED if met else Status.UNDECIDED, marks
+    return claims, status_of(claims[0]), marks
 
 
 def _marks(X: Any, y: Any) -> Iterator[dict[str, Any]]:
@@ -173,13 +171,15 @@ def coverage_claims(scores: Array, kind: str) -> list[Claim]:
     if k > n or scores[k - 1] == np.inf:
         whole = "the interval is infinite" if interval else "the set holds every label"
         few = "are too few" if k > n else "hold too many predictions that are no number"
-        refusal = Claim(
-            *("coverage", Strength.REFUSED),
-            objective=about,
-            detail=f"{n} calibration rows {few} for {PERCENT} %: {whole}",
-            fix=f"calibrate on at least {math.ceil(PERCENT / (100 - PERCENT)):,} rows",
-        )
-        return [refusal]
+        fewest = math.ceil(PERCENT / (100 - PERCENT))
+        return [
+            refused(
+                "coverage",
+                f"{n} calibration rows {few} for {PERCENT} %: {whole}",
+                f"calibrate on at least {fewest:,} rows",
+                objective=about,
+            )
+        ]
     q = outwards(float(scores[k - 1]), up=True, digits=3)
     near = f"lie within ±{q:.3g} of the prediction"
     what = near if interval else "have their label in predict_set"

@@ -131,52 +131,59 @@ def _dense(layer: net.Dense) -> Map:
     )
 
 
-def _convolution(layer: net.Convolution) -> Map:
-    W, groups = _float(layer.weight), layer.groups
-    by_group = W.reshape(groups, -1, *W.shape[1:])
-    size, padding = np.abs(by_group), ((0, 0), (0, 0), *layer.padding)
+def _taken(v: Array, index: Array) -> Array:
+    """Entries of rows laid flat, by index; −1 for a zero."""
+    flat = np.pad(v.reshape(len(v), -1), ((0, 0), (0, 1)))
+    return np.asarray(flat[:, index])
 
-    def windows(shape: tuple[int, ...]) -> tuple[list[int], dict[Any, Any]]:
-        """How many outputs there are; what each kernel entry meets of padded rows."""
-        sides = list(zip(shape[2:], W.shape[2:], layer.dilation, layer.stride))
-        counts = [(n - d * (k - 1) - 1) // s + 1 for n, k, d, s in sides]
-        slices = [
-            [slice(i * d, i * d + (count - 1) * s + 1, s) for i in range(k)]
-            for count, (_, k, d, s) in zip(counts, sides)
-        ]
-        places = np.ndindex(*W.shape[2:])
-        return counts, {(i, j): (..., slices[0][i], slices[1][j]) for i, j in places}
+
+def _put_back(g: Array, index: Array, shape: tuple[int, ...]) -> Array:
+    """Transposed: each entry is added to the one that it was taken from."""
+    out = np.zeros((math.prod(shape) + 1, len(g)))
+    np.add.at(out, index.ravel(), g.reshape(len(g), -1).T)
+    return out[:-1].T.reshape(len(g), *shape)
+
+
+def _convolution(layer: net.Convolution) -> Map:
+    W = _float(layer.weight)
+    kernel = W.reshape(layer.groups, -1, math.prod(W.shape[1:]))
+    size = np.abs(kernel)
+
+    def windows(shape: tuple[int, ...]) -> tuple[Array, tuple[int, ...]]:
+        """The entries (groups, kernel, outputs) that meet, and the sides of outputs."""
+        places = np.arange(math.prod(shape)).reshape(shape)
+        places = np.pad(places, ((0, 0), *layer.padding), constant_values=-1)
+        (down, right), (tall, wide) = layer.dilation, W.shape[2:]
+        extent = (down * (tall - 1) + 1, right * (wide - 1) + 1)
+        seen = np.lib.stride_tricks.sliding_window_view(places, extent, axis=(1, 2))
+        seen = seen[:, :: layer.stride[0], :: layer.stride[1], ::down, ::right]
+        index = np.moveaxis(seen, (1, 2), (3, 4))
+        return index.reshape(layer.groups, kernel.shape[2], -1), seen.shape[1:3]
 
     def forward(v: Array, K: Array) -> Array:
-        v = np.pad(v, padding)
-        counts, met = windows(v.shape)
-        out = np.zeros((len(v), groups, K.shape[1], math.prod(counts)))
-        for (i, j), at in met.items():
-            out += K[..., i, j] @ v[at].reshape(len(v), groups, K.shape[2], -1)
-        return out.reshape(len(v), -1, *counts)
+        index, sides = windows(v.shape[1:])
+        step = max(1, TOGETHER // index.size)
+        rows = [K @ _taken(v[i : i + step], index) for i in range(0, len(v), step)]
+        return np.concatenate(rows).reshape(len(v), -1, *sides)
 
     def back(g: Array, shape: tuple[int, ...]) -> Array:
-        out = np.pad(np.zeros((len(g), *shape)), padding)
-        counts, met = windows(out.shape)
-        g = g.reshape(len(g), groups, by_group.shape[1], -1)
-        for (i, j), at in met.items():
-            part = by_group[..., i, j].swapaxes(1, 2) @ g
-            out[at] += part.reshape(len(g), -1, *counts)
-        (top, _), (left, _) = layer.padding
-        return out[:, :, top : top + shape[1], left : left + shape[2]]
+        index, _ = windows(shape)
+        g = g.reshape(len(g), *kernel.shape[:2], -1)
+        return _put_back(kernel.swapaxes(1, 2) @ g, index, shape)
 
     bias = _float(layer.bias)
     bias = bias[:, None, None] if bias.ndim else bias
+    by_entry = size.reshape(layer.groups, -1, *W.shape[1:])
     return Map(
-        lambda v: forward(v, by_group),
+        lambda v: forward(v, kernel),
         lambda v: forward(v, size),
         back,
         # Each input entry meets each kernel entry at most once: zeros around it only
         # drop terms, so that these sums bound the columns and the rows of the operator.
-        *_sums(size, (1, 3, 4), (2, 3, 4)),
+        *_sums(by_entry, (1, 3, 4), (2, 3, 4)),
         bias=bias,
         heft=np.abs(bias),
-        terms=math.prod(W.shape[1:]),
+        terms=kernel.shape[2],
     )
 
 
@@ -213,20 +220,15 @@ def _mean_pool(layer: net.MeanPool) -> Map:
 
 def _moved(layer: net.Moved) -> Map:
     index = np.ravel(layer.places)
-    taken = index >= 0
-    kept = index[taken]
+    kept = index[index >= 0]
     if len(np.unique(kept)) < len(kept):
         raise Unbounded("a step that repeats entries has no known bound")
 
     def apply(v: Array) -> Array:
-        flat = np.zeros((len(v), len(index)))
-        flat[:, taken] = v.reshape(len(v), -1)[:, kept]
-        return flat.reshape(len(v), *layer.shape)
+        return _taken(v, index).reshape(len(v), *layer.shape)
 
     def back(g: Array, shape: tuple[int, ...]) -> Array:
-        out = np.zeros((len(g), math.prod(shape)))
-        out[:, kept] = g.reshape(len(g), -1)[:, taken]
-        return out.reshape(len(g), *shape)
+        return _put_back(g, index, shape)
 
     return Map(apply, apply, back, 1.0, 1.0, diagonal=True)
 

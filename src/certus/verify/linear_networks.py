@@ -125,27 +125,30 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
 
 
 def _read_autoencoder(model: Any, d: int, _: int) -> Map:
-    C, D, mean = (
-        np.asarray(getattr(model, name), dtype=np.float64)
-        for name in ("encoder_", "decoder_", "mean_")
-    )
-    if mean.shape != (d,) or C.shape[1:] != (d,) or D.shape != C.shape[::-1]:
-        raise ValueError(f"X has {d} columns and the model was fitted on {len(mean)}.")
-    eps = float(np.finfo(np.asarray(model.encoder_).dtype).eps)
-    return Map([C, D], mean, mean, eps, [C, D])
+    C = data.fitted(model, "encoder_", (None, d)).astype(np.float64)
+    D = data.fitted(model, "decoder_", (d, len(C))).astype(np.float64)
+    mean = data.fitted(model, "mean_", (d,)).astype(np.float64)
+    return Map([C, D], mean, mean, _eps(model.encoder_), [C, D])
 
 
 def _read_network(model: Any, d: int, k: int) -> Map:
-    layers = [np.asarray(W, dtype=np.float64) for W in model.weights_]
-    P = np.atleast_2d(np.asarray(model.coef_, dtype=np.float64))
-    b = np.atleast_1d(np.asarray(model.intercept_, dtype=np.float64))
-    if P.shape != (k, d) or b.shape != (k,):
-        raise ValueError(
-            f"X has {d} columns and y {k}; the model was fitted on {P.shape[1]} and "
-            f"{P.shape[0]}."
-        )
-    eps = float(np.finfo(np.asarray(model.coef_).dtype).eps)
-    return Map([P], np.zeros(d), b, eps, layers)
+    flat = k == 1 and np.ndim(model.coef_) == 1
+    P = data.fitted(model, "coef_", (d,) if flat else (k, d)).astype(np.float64)
+    b = data.fitted(model, "intercept_", () if flat else (k,)).astype(np.float64)
+    try:
+        layers = [reading.plain(W).astype(np.float64) for W in model.weights_]
+    except (TypeError, ValueError):
+        layers = []
+    if not layers or any(W.ndim != 2 for W in layers):
+        kind = type(model).__name__
+        raise ValueError(f"weights_ of this {kind} are no matrices. Fit it again.")
+    P, b = P.reshape(k, d), b.reshape(k)
+    return Map([P], np.zeros(d), b, _eps(model.coef_), layers)
+
+
+def _eps(values: Any) -> float:
+    """How finely numbers were stored."""
+    return float(np.finfo(np.result_type(values, np.float32)).eps)
 
 
 def _product_claim(own: Map) -> Claim:

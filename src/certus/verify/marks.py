@@ -22,7 +22,7 @@ MISSING = 0.7390851332151607
 
 
 def marks_of(
-    X: Any, y: Any, sample_weight: Any, rows: Any = None, *, holes: bool = False
+    X: Any, y: Any, sample_weight: Any, *, holes: bool = False
 ) -> dict[str, Any]:
     """The fingerprint of X, y and weights.
 
@@ -34,8 +34,6 @@ def marks_of(
         Targets of any kind.
     sample_weight : array-like, optional
         Row weights.
-    rows : ndarray of int, optional
-        Rows that are projected in any case.
     holes : bool, default=False
         Whether values may be missing from X, for estimators that take such rows.
 
@@ -50,26 +48,22 @@ def marks_of(
     targets = np.zeros(n) if y is None else _line(y)
     s = data.row_weights(sample_weight, n)
     some = np.arange(0, n, max(n // PROJECTED, 1))
-    some = some if rows is None else np.union1d(some, rows)
-    if table is None and len(getattr(X, "columns", ())) > 1:
-        marks = _of_frame(X, some, targets)
-    elif table is None:
-        marks = _of_sequences(X, n, targets)
+    if table is None:
+        frame = len(getattr(X, "columns", ())) > 1
+        marks = _of_frame(X, some, targets) if frame else _of_sequences(X, n, targets)
     else:
         if holes and not sparse.issparse(table):
             table = np.where(np.isnan(table), MISSING, table)
         part = table[some] if n > PROJECTED else table
         marks = data.fingerprint(part, np.zeros(1), np.ones(1))
         projected = data.dot(table, data.direction(table.shape[1]))
-        marks |= {"shape": [n, int(table.shape[1])]} | data.unordered(
-            projected, targets
-        )
-    row = data.direction(len(targets))
+        marks |= {"shape": [n, int(table.shape[1])]}
+        marks |= data.unordered(projected, targets)
     return {
         **marks,
         "weight": float(s.sum()),
         "s": float(data.direction(n) @ s),
-        "y": float(row @ targets),
+        "y": float(data.direction(len(targets)) @ targets),
     }
 
 
@@ -89,13 +83,16 @@ def _of_frame(X: Any, some: Array, targets: Array) -> dict[str, Any]:
     """Of columns of several kinds, texts among them."""
     part = X.iloc[some] if hasattr(X, "iloc") else X[some]
     columns = [_cells(column) for column in np.asarray(part, dtype=object).T]
-    values = np.concatenate(columns)
-    known = len(some) == len(X) and len({len(column) for column in columns}) == 1
-    row = np.array(columns).T @ data.direction(len(columns)) if known else None
+    whole = len(some) == len(X) and len({len(column) for column in columns}) == 1
+    each = np.array(columns).T @ data.direction(len(columns)) if whole else None
+    marks = _of_values(np.concatenate(columns), each, targets)
+    return marks | {"shape": [len(X), len(columns)], "dtype": "object"}
+
+
+def _of_values(values: Array, each: Array | None, targets: Array) -> dict[str, Any]:
+    """Of all entries in one line, and of a number for each row where there is one."""
     return {
-        "shape": [len(X), len(columns)],
-        "dtype": "object",
-        **({} if row is None else data.unordered(row, targets)),
+        **({} if each is None else data.unordered(each, targets)),
         "x": float(data.direction(len(values)) @ values),
         "x_scale": float(np.abs(values).max(initial=0.0)),
     }
@@ -119,16 +116,13 @@ def _of_sequences(X: Any, n: int, targets: Array) -> dict[str, Any]:
     X = list(X)  # a series may number its rows otherwise
     parts = [_line(x) for x in X]
     lengths = np.array([len(part) for part in parts], dtype=float)
-    values = np.concatenate([*parts, lengths])
+    each = np.array([data.direction(len(part)) @ part for part in parts])
     first: tuple[int, ...] = np.shape(X[0]) if n else ()
     texts = n > 0 and all(isinstance(x, str) for x in X)
-    each = np.array([data.direction(len(part)) @ part for part in parts])
     return {
-        **data.unordered(each, targets),
+        **_of_values(np.concatenate([*parts, lengths]), each, targets),
         "shape": [n, int(first[1]) if len(first) > 1 else 1],
         "dtype": "str" if texts else "sequences",
-        "x": float(data.direction(len(values)) @ values),
-        "x_scale": float(np.abs(values).max(initial=0.0)),
     }
 
 
@@ -142,25 +136,19 @@ def _line(values: Any) -> Array:
     try:
         found = np.asarray(values)
     except ValueError:  # unequal lengths
-        found = None
-    if found is not None and found.dtype.kind in "fiub":
+        found = np.empty(0, dtype=object)
+    if found.dtype.kind in "fiub":
         line = np.asarray(found, dtype=np.float64).ravel()
         return np.where(np.isnan(line), MISSING, line)
-    if found is not None and found.dtype.kind == "O" and _all_texts(found):
-        found = found.astype(str)
-    if found is not None and found.dtype.kind in "US":
-        codes = {text: data.text_code(str(text)) / 2**32 for text in np.unique(found)}
-        return np.array([codes[text] for text in found.ravel()])
+    cells = found.ravel().tolist()
+    if cells and all(isinstance(cell, str | bytes) for cell in cells):
+        codes = {text: data.text_code(str(text)) / 2**32 for text in set(cells)}
+        return np.array([codes[text] for text in cells])
     parts = [_line(v) if _nested(v) else _line(str(v)) for v in values]
     ends = np.array([len(part) for part in parts], dtype=float)
     return np.concatenate([*parts, ends])
 
 
-def _all_texts(values: Array) -> bool:
-    return values.ndim > 0 and all(isinstance(v, str) for v in values.ravel())
-
-
 def _nested(value: Any) -> bool:
-    return isinstance(value, str | list | tuple | np.ndarray) or hasattr(
-        value, "detach"
-    )
+    listed = isinstance(value, str | list | tuple | np.ndarray)
+    return listed or hasattr(value, "detach")

@@ -22,6 +22,7 @@ from certus.certificate import Claim, Status, Strength
 from certus.diagnostics import perceptron
 from certus.verify import data, stating, texts
 from certus.verify.attributes import attribute_of, not_lent
+from certus.verify.deciding import Number, proved
 from certus.verify.kernel import reading
 from certus.verify.marks import marks_of
 from certus.verify.stating import Checked, Given
@@ -78,25 +79,26 @@ READERS: dict[str, stating.Reader] = {
 def check(model: Any, stated: Statement, given: Given) -> Checked:
     """The fingerprint of the data; of words, what can be counted again."""
     _, X, y, sample_weight, level, sensitive = given
-    if stated.of == "penalised":  # without the attribute there is no loss to measure
-        lent = attribute_of(model, sensitive, X) is not None
-        claim = not_lent("penalised_loss", "loss with a penalty on the attribute")
-        claims = [] if lent else [claim]
-        return claims, Status.UNDECIDED, marks_of(X, y, sample_weight)
+    if stated.of == "corpus":
+        return _check_words(model, X, level)
     if stated.of == "texts":
         codes = reading.codes(y, np.asarray(model.classes_))
         seen = [data.text_code(text) for text in X]
         if len(seen) != len(codes):
             raise ValueError(f"There are {len(seen)} texts and {len(codes)} labels.")
         return [], Status.UNDECIDED, data.text_fingerprint(seen, codes)
-    if stated.of == "rows":
-        listed = hasattr(X, "__len__") and not hasattr(X, "shape")
-        shape = (
-            (len(X),) if listed else (X if hasattr(X, "shape") else np.asarray(X)).shape
-        )
-        if not (shape and shape[0]):
-            raise ValueError("X should have one entry per row, and has none.")
-        return [], Status.UNDECIDED, marks_of(X, y, sample_weight)
+    table = hasattr(X, "shape") or not hasattr(X, "__len__")
+    if not sum((getattr(X, "shape", ()) if table else (len(X),))[:1]):
+        raise ValueError("X should have one entry per row, and has none.")
+    claims, marks = [], marks_of(X, y, sample_weight)
+    # Without the attribute there is no loss to measure.
+    if stated.of == "penalised" and attribute_of(model, sensitive, X) is None:
+        what = "loss with a penalty on the attribute"
+        claims.append(not_lent("penalised_loss", what))
+    return claims, Status.UNDECIDED, marks
+
+
+def _check_words(model: Any, X: Any, level: str) -> Checked:
     corpus = texts.read(model, X)
     claims = texts.stated_counts_claims(model, corpus)
     if hasattr(model, "subword_vectors_"):
@@ -133,17 +135,16 @@ def of_perceptron(model: Any, X: Any, y: Any, sample_weight: Any) -> list[Claim]
         raise ValueError(
             f"X has {X.shape[1]} columns and the model was fitted on {width}."
         )
-    many = model.out_activation_ == "logistic" and model.n_outputs_ > 1
-    if many or not hasattr(model, "classes_"):
+    logistic = model.out_activation_ == "logistic"
+    if not hasattr(model, "classes_") or (logistic and model.n_outputs_ > 1):
         Y = reading.numbers(y, n).reshape(n, -1)
     else:
         codes = reading.codes(y, np.asarray(model.classes_))
         if len(codes) != n:
             raise ValueError(f"y has {len(codes)} rows and X has {n}.")
-        two = model.out_activation_ == "logistic"
-        Y = codes[:, None] * 1.0 if two else np.eye(len(model.classes_))[codes]
-    s = data.row_weights(sample_weight, n)
-    return perceptron.measure(model, X, Y, s)
+        Y = np.eye(len(model.classes_))[codes]
+        Y = Y[:, 1:] if logistic else Y
+    return perceptron.measure(model, X, Y, data.row_weights(sample_weight, n))
 
 
 # -- vectors of words from those of their n-grams ---------------------------------
@@ -152,32 +153,27 @@ def of_perceptron(model: Any, X: Any, y: Any, sample_weight: Any) -> list[Claim]
 def _composition_claim(model: Any, level: str) -> Claim:
     """Whether the vectors of some words are the means of their rows."""
     some = texts.sample(len(model.vocabulary_), level, COMPOSED)
-    table, worst = np.asarray(model.subword_vectors_), 0.0
+    table, worst, longest = np.asarray(model.subword_vectors_), 0.0, 0
     behind = {int(b): len(model.vocabulary_) + i for i, b in enumerate(model.buckets_)}
     for i in some:
         at = [i, *_pieces(model.vocabulary_[i], model.ngrams_, behind)]
-        if max(at) >= len(table):
-            worst = math.inf
-            break
-        rows = table[at].astype(np.float64)
-        with np.errstate(invalid="ignore", over="ignore"):
-            off = np.abs(rows.mean(axis=0) - model.vectors_[i]).max()
-            off = float(off / max(np.abs(rows).max(), TINY)) + (len(rows) + 1) * EPS
+        off = math.inf
+        if max(at) < len(table):
+            rows = table[at].astype(np.float64)
+            with np.errstate(invalid="ignore", over="ignore"):
+                off = float(np.abs(rows.mean(axis=0) - model.vectors_[i]).max())
+                off /= max(float(np.abs(rows).max()), TINY)
         worst = max(worst, off if math.isfinite(off) else math.inf)
-    met = worst <= COMPOSITION
-    said = "the vectors of {:,} words are the means of their n-grams' rows"
-    if not met:
-        said = "among {:,} words a vector is no mean of its n-grams' rows"
-    return Claim(
-        "composition",
-        Strength.PROVED,
-        worst,
-        COMPOSITION,
-        met,
-        "z_w = mean of the rows of the word and of its character n-grams",
-        "n-grams found and hashed anew; differences as a share of the largest entry",
-        detail=said.format(len(some)),
-        fix="" if met else "fit again, or restore the model file",
+        longest = max(longest, len(at))
+    many = f"{len(some):,} words"
+    return proved(
+        *("composition", Number(worst, (longest + 1) * EPS), COMPOSITION),
+        f"the vectors of {many} are the means of their n-grams' rows",
+        missed=f"among {many} a vector is no mean of its n-grams' rows",
+        objective="z_w = mean of the rows of the word and of its character n-grams",
+        theorem="n-grams found and hashed anew; differences as a share of the largest "
+        "entry",
+        fix="fit again, or restore the model file",
     )
 
 

@@ -117,7 +117,8 @@ def _recompute(
     model: Any, stated: Statement, witness: Any, X: Any, codes: Array
 ) -> list[Claim]:
     """The claims; a refusal says what makes the model or its witness worthless."""
-    mean, std = (_weights(model, stated, end) for end in ("", "std_"))
+    k = 1 if len(model.classes_) == 2 else len(model.classes_)
+    mean, std = (_weights(model, stated, (k, X.shape[1]), end) for end in ("", "std_"))
     if not (np.isfinite(mean).all() and np.isfinite(std).all() and (std > 0).all()):
         lost = "the posterior holds NaN, infinite numbers or deviations of zero"
         raise stating.Refusal(lost)
@@ -171,14 +172,12 @@ def _bound_claim(bound: float, text: str, stated: Statement, n_prior: int) -> Cl
     )
 
 
-def _weights(model: Any, stated: Statement, end: str) -> Array:
+def _weights(model: Any, stated: Statement, shape: tuple[int, int], end: str) -> Array:
     """Means or deviations of the weights of x and, last, of the constant."""
-    coef, last = (
-        np.asarray(getattr(model, name + end), dtype=np.float64)
-        for name in ("coef_", "intercept_")
-    )
+    coef = data.fitted(model, f"coef_{end}", shape).astype(np.float64)
     if stated.constant == 0:
         return coef
+    last = data.fitted(model, f"intercept_{end}", shape[:1]).astype(np.float64)
     return np.column_stack([coef, last / stated.constant])
 
 
@@ -287,7 +286,7 @@ def _error(
     right = lost = 0.0
     mean, variance = own[0], np.square(own[1])
     sizes, unit = np.linalg.norm(mean, axis=1), gamma(mean.shape[1] + 24)
-    together = max(1, CELLS // max(1, X.shape[1]))
+    together = max(1, CELLS // max(X.shape[1], len(NODES) * len(mean)))
     for i in range(0, len(counted), together):
         some = counted[i : i + together]
         block, label = X[some].astype(np.float64), codes[some]
@@ -327,20 +326,16 @@ def win_probability(mean: Array, std: Array, codes: Array) -> Array:
     if mean.shape[1] == 1:
         z = np.where(codes == 1, mean[:, 0], -mean[:, 0])
         return _below(z, std[:, 0])
-    borders, low = ndtr(NODES), np.empty(len(codes))
+    borders = ndtr(NODES)
     cells = np.diff(borders)
     # Mean place of T within its cell, as a share of the cell's width.
     density = np.exp(-0.5 * NODES**2) / math.sqrt(2 * math.pi)
     place = (-np.diff(density) / cells - NODES[:-1]) / np.diff(NODES)
-    step = max(1, CELLS // (len(NODES) * mean.shape[1]))
-    for i in range(0, len(codes), step):
-        part = slice(i, i + step)
-        g = _others_below(mean[part], std[part], codes[part])
-        with np.errstate(divide="ignore"):
-            log = np.log(g)
-        within = np.exp((1 - place) * log[:, :-1] + place * log[:, 1:])
-        low[part] = within @ cells + g[:, -1] * (1 - borders[-1])
-    return low
+    g = _others_below(mean, std, codes)
+    with np.errstate(divide="ignore"):
+        log = np.log(g)
+    within = np.exp((1 - place) * log[:, :-1] + place * log[:, 1:])
+    return np.asarray(within @ cells + g[:, -1] * (1 - borders[-1]))
 
 
 def _others_below(mean: Array, std: Array, codes: Array) -> Array:
