@@ -23,35 +23,7 @@ class Attributed:
 
     def _read_sensitive(self, X: Any, sensitive: Any) -> Array:
         """The attribute, one column for each, from ``sensitive`` or from X."""
-        named = self.sensitive_columns
-        n = count_rows(X)
-        if sensitive is not None:
-            if named is not None:
-                raise ValueError(
-                    "The attribute is passed twice, as sensitive and in "
-                    "sensitive_columns. Leave one out."
-                )
-            found = objects_of(sensitive)
-            if found.ndim not in (1, 2):
-                raise ValueError(
-                    f"sensitive has shape {found.shape}; pass one value per row, or "
-                    "one column per attribute."
-                )
-            found = found.reshape(len(found), -1)
-        elif named is None:
-            raise ValueError(
-                f"{type(self).__name__} needs the sensitive attribute: pass sensitive, "
-                "or name the columns of X that hold it (sensitive_columns)."
-            )
-        else:
-            names = [named] if isinstance(named, str | int) else list(named)
-            columns = [_column(X, name) for name in names]
-            found = np.empty((n, len(columns)), dtype=object)
-            for j, column in enumerate(columns):
-                found[:, j] = column
-        if len(found) != n:
-            raise ValueError(f"sensitive has {len(found):,} rows and X has {n:,}.")
-        return found
+        return read_sensitive(self, X, sensitive)
 
     def _refuse_text(self, X: Any, sensitive: Any) -> None:
         """Where all columns of a frame must be numbers, so must the attribute's."""
@@ -66,6 +38,39 @@ class Attributed:
                 f"{type(self).__name__} computes with all columns of X. Leave them out "
                 "of X and pass them as sensitive, or write them as numbers."
             )
+
+
+def read_sensitive(model: Any, X: Any, sensitive: Any) -> Array:
+    """The attribute, one column for each, from ``sensitive`` or from X."""
+    named = model.sensitive_columns
+    n = count_rows(X)
+    if sensitive is not None:
+        if named is not None:
+            raise ValueError(
+                "The attribute is passed twice, as sensitive and in "
+                "sensitive_columns. Leave one out."
+            )
+        found = objects_of(sensitive)
+        if found.ndim not in (1, 2):
+            raise ValueError(
+                f"sensitive has shape {found.shape}; pass one value per row, or "
+                "one column per attribute."
+            )
+        found = found.reshape(len(found), -1)
+    elif named is None:
+        raise ValueError(
+            f"{type(model).__name__} needs the sensitive attribute: pass sensitive, "
+            "or name the columns of X that hold it (sensitive_columns)."
+        )
+    else:
+        names = [named] if isinstance(named, str | int) else list(named)
+        columns = [_column(X, name) for name in names]
+        found = np.empty((n, len(columns)), dtype=object)
+        for j, column in enumerate(columns):
+            found[:, j] = column
+    if len(found) != n:
+        raise ValueError(f"sensitive has {len(found):,} rows and X has {n:,}.")
+    return found
 
 
 def count_rows(X: Any) -> int:

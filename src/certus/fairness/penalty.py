@@ -10,6 +10,7 @@ the plain one, so that the estimator's own solver and certificate serve.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from certus.base import (
     check_number,
     validate_data,
 )
-from certus.certificate import Claim, Evidence
+from certus.certificate import Claim, Evidence, Strength
 from certus.config import config_context
 from certus.fairness.attribute import Attributed, basis_of
 from certus.fairness.groups import Array
@@ -35,6 +36,24 @@ from certus.fairness.levels import level_of
 
 def _has(method: str) -> Any:
     return lambda self: hasattr(getattr(self, "estimator_", self.estimator), method)
+
+
+def _explained_claims(coef: Any, X: Any, A: Array, sample_weight: Any) -> list[Claim]:
+    """The share of the score's variance that the attribute explains."""
+    Z = np.asarray(X, dtype=np.float64)
+    s = row_weights(sample_weight, len(Z))
+    share = s / s.sum()
+    z = Z @ dense_coef(coef).reshape(-1, Z.shape[1]).T
+    z = z - share @ z
+    total = float((share @ np.square(z)).sum())
+    inner = (share[:, None] * basis_of(A, s)).T @ z
+    part = float(np.square(inner).sum()) / total if total > 0 else 0.0
+    claim = Claim(
+        *("explained_variance", Strength.MEASURED, part),
+        objective="share of the variance of the score, on these rows",
+        detail=f"the attribute explains {100 * part:.2g} % of the score's variance",
+    )
+    return [claim]
 
 
 class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
@@ -170,9 +189,9 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         del found.certificate_  # it speaks of other columns
         self.estimator_ = found
         mine = Evidence("covariance_penalty", witness=evidence.witness)
-        return Fitted(mine, X, y, sample_weight, status, A)
+        measured = partial(_explained_claims, coef, X, A, sample_weight)
+        return Fitted(mine, X, y, sample_weight, status, A, measured)
 
-    @available_if(lambda self: self._is_network)
     def diagnose(
         self,
         X: Any,
@@ -182,7 +201,9 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         *,
         sensitive: Any = None,
     ) -> list[Claim]:
-        """Measure a fitted network on rows: loss with the penalty, gradient.
+        """Measure the fitted model on rows: what the attribute explains of its score.
+
+        Of a network, the loss with the penalty and its gradient.
 
         Parameters
         ----------
@@ -202,10 +223,12 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         list of Claim
             All MEASURED: numbers without a promise.
         """
-        from certus.fairness.neural_penalty import measure_network
-
         check_is_fitted(self)
         A = self._read_sensitive(X, sensitive)
+        if not self._is_network:
+            return _explained_claims(self.coef_, X, A, sample_weight)
+        from certus.fairness.neural_penalty import measure_network
+
         evidence = getattr(getattr(self, "certificate_", None), "evidence", None)
         witness = None if evidence is None else evidence.witness
         return measure_network(self, witness, X, y, sample_weight, A, level)

@@ -14,21 +14,23 @@ the mixture less the Lagrangian's least value is the gap.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from certus._core.rows import row_weights
 from certus.base import Fitted, certified_fit, check_number
 from certus.callbacks import Monitor
-from certus.certificate import Evidence, Status
+from certus.certificate import Claim, Evidence, Status, Strength
 from certus.evidence import MultipliersWitness
-from certus.fairness.attribute import group_numbers
+from certus.fairness.attribute import group_numbers, read_sensitive
 from certus.fairness.fitting import fit_weighted
+from certus.fairness.game import Game, Walk, even
 from certus.fairness.groups import Array
-from certus.fairness.programme import Mixture, Shares, best_mixture, shares_of
+from certus.fairness.programme import Mixture, shares_of
 from certus.fairness.thresholds import RandomisedDecisions
 
 #: Classifiers that must bring nothing before the search ends: an estimator that
@@ -167,41 +169,88 @@ class GroupReduction(RandomisedDecisions):
         groups, members = group_numbers(A)
         shares = shares_of(truth, members, len(groups), s, self.criterion, "accuracy")
         monitor = Monitor(self, X, y, None, self.max_time)
-        game = _Game(shares, members, len(groups), float(self.gap))
+        game = Game(shares, members, len(groups), float(self.gap))
         first = fit_weighted(clone(self.estimator), X, y, sample_weight)
         self.groups_, self.estimators_ = groups, [first]
-        game.add(self._chosen(first, X))
+        game.add(_chosen(self, first, X))
         status, mixture = self._play(game, X, s, monitor)
         self.weights_ = mixture.weights
         self.history_, self.n_iter_ = monitor.history, len(self.estimators_)
         monitor.close({})
         witness = MultipliersWitness(mixture.multipliers, game.best())
         evidence = Evidence("group_mixture", witness=witness)
-        return Fitted(evidence, X, y, sample_weight, status, A)
+        measured = partial(_search_claims, game, self, witness, X, s)
+        return Fitted(evidence, X, y, sample_weight, status, A, measured)
+
+    def diagnose(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        level: str = "quick",
+        *,
+        sensitive: Any = None,
+    ) -> list[Claim]:
+        """Measure what further classifiers might gain.
+
+        Parameters
+        ----------
+        X : array-like
+            The rows of the fit.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        sample_weight : array-like of shape (n_samples,), optional
+            The weights used in ``fit``.
+        level : {"quick", "full"}, default="quick"
+            At ``"full"`` the estimator is fitted against the multipliers once more.
+        sensitive : array-like, optional
+            The attribute; needed unless ``sensitive_columns`` is set.
+
+        Returns
+        -------
+        list of Claim
+            ``oracle_gap`` (MEASURED), if the fit has left multipliers.
+        """
+        check_is_fitted(self)
+        labels, members = group_numbers(read_sensitive(self, X, sensitive))
+        known = [*self.groups_]
+        members = np.array([known.index(label) for label in labels])[members]
+        truth = np.isin(column_or_1d(y), self.classes_[1:])
+        s = row_weights(sample_weight, len(truth))
+        rule = (self.criterion, "accuracy")
+        game = Game(
+            shares_of(truth, members, len(known), s, *rule),
+            *(members, len(known), float(self.gap)),
+        )
+        for found in self.estimators_:
+            game.add(_chosen(self, found, X))
+        evidence = getattr(getattr(self, "certificate_", None), "evidence", None)
+        witness = getattr(evidence, "witness", None)
+        return _search_claims(game, self, witness, X, s, level)
 
     def _play(
-        self, game: _Game, X: Any, s: Array, monitor: Monitor
+        self, game: Game, X: Any, s: Array, monitor: Monitor
     ) -> tuple[Status, Mixture]:
         """Add classifiers while they help; how it ended, and the mixture."""
         mixture, status = game.solve(), Status.MAX_ITER
         stable, left = game.best(), game.gap(mixture)
         monitor.step(1 - mixture.value, left)
-        walk = _Walk(game)
+        walk = Walk(game)
         for turn in range(int(self.max_iter) - 1):
             multipliers = walk.step(game.rates[-1])
             if turn % 3 == 0:
                 # Half way to the best ones so far: those of few classifiers swing.
                 multipliers = 0.5 * (mixture.multipliers + stable)
             elif turn % 3 == 1:
-                multipliers = 2 * _even(1 + turn // 3) * mixture.multipliers
+                multipliers = 2 * even(1 + turn // 3) * mixture.multipliers
             try:
-                answer = self._answer(game.worth(multipliers), X, s)
+                answer = _answer(self, game.worth(multipliers), X, s)
             except KeyboardInterrupt:
                 status = Status.INTERRUPTED
                 break
             if answer is not None:
                 self.estimators_.append(answer)
-                game.add(self._chosen(answer, X))
+                game.add(_chosen(self, answer, X))
             game.tried.append(multipliers)
             mixture = game.solve()
             stable, left = game.best(), game.gap(mixture)
@@ -217,20 +266,6 @@ class GroupReduction(RandomisedDecisions):
                 status = Status.SOLVED
                 break
         return status, mixture
-
-    def _answer(self, worth: Array, X: Any, s: Array) -> Any:
-        """The classifier for which choosing each row is worth this; None if trivial."""
-        wanted = worth > 0
-        size = np.abs(worth)
-        if not size.any() or not wanted[size > 0].any() or wanted[size > 0].all():
-            return None
-        labels = self.classes_[wanted.astype(int)]
-        return fit_weighted(
-            clone(self.estimator), X, labels, size * (s.sum() / size.sum())
-        )
-
-    def _chosen(self, estimator: Any, X: Any) -> Array:
-        return np.asarray(estimator.predict(X)) == self.classes_[1]
 
     def selection_probability(self, X: Any, *, sensitive: Any = None) -> Array:
         """The probability with which each row is chosen.
@@ -250,9 +285,9 @@ class GroupReduction(RandomisedDecisions):
         used = np.flatnonzero(self.weights_[2:])
         everybody = float(self.weights_[1])
         if not len(used):
-            return np.full(len(self._chosen(self.estimators_[0], X)), everybody)
+            return np.full(len(_chosen(self, self.estimators_[0], X)), everybody)
         p = sum(
-            float(self.weights_[2 + j]) * self._chosen(self.estimators_[j], X)
+            float(self.weights_[2 + j]) * _chosen(self, self.estimators_[j], X)
             for j in used
         )
         return np.clip(p + everybody, 0.0, 1.0)
@@ -276,89 +311,41 @@ class GroupReduction(RandomisedDecisions):
             raise AttributeError("GroupReduction holds no classifier.") from None
 
 
-class _Game:
-    """Values and rates of the classifiers so far, and multipliers that were tried."""
-
-    def __init__(self, shares: Shares, members: Array, k: int, gap: float) -> None:
-        self.shares, self.members, self.k, self.allowed = shares, members, k, gap
-        self.values: list[float] = []
-        self.rates: list[Array] = []  # (n_metrics, n_groups) of each
-        # Those that were answered; the plain fit is the answer to none.
-        self.tried: list[Array] = [np.zeros(shares.known.shape)]
-        n = len(members)
-        self.add(np.zeros(n, dtype=bool))
-        self.add(np.ones(n, dtype=bool))
-
-    def add(self, chosen: Array) -> None:
-        """One more classifier, by whom it chooses."""
-        self.values.append(self.shares.base + float(self.shares.gain @ chosen))
-        counted = [
-            np.bincount(self.members, part * chosen, minlength=self.k)
-            for part in self.shares.rate
-        ]
-        self.rates.append(np.array(counted))
-
-    def solve(self) -> Mixture:
-        """The best mixture, and its multipliers."""
-        rates = np.array(self.rates).reshape(len(self.rates), -1).T
-        blocks = np.zeros(len(self.values), dtype=int)
-        values = np.array(self.values)
-        known = self.shares.known
-        return best_mixture(values, rates, blocks, known, self.allowed)
-
-    def worth(self, multipliers: Array) -> Array:
-        """What choosing each row is worth."""
-        cost = multipliers[:, self.members] * self.shares.rate
-        return np.asarray(self.shares.gain - cost.sum(axis=0))
-
-    def bound(self, multipliers: Array) -> float:
-        """The Lagrangian's largest value over the classifiers so far."""
-        cost = np.einsum("mg,jmg->j", multipliers, np.array(self.rates))
-        slack = self.allowed * float(np.maximum(multipliers, 0).sum())
-        return float((np.array(self.values) - cost).max()) + slack
-
-    def best(self) -> Array:
-        """The multipliers with the least bound."""
-        return min(self.tried, key=self.bound)
-
-    @property
-    def free(self) -> bool:
-        """Whether the plain fit meets the constraints, so that it is the answer."""
-        rates, known = self.rates[2], self.shares.known
-        highest = np.where(known, rates, -np.inf).max(axis=1)
-        lowest = np.where(known, rates, np.inf).min(axis=1)
-        return bool(np.all(highest - lowest <= self.allowed))
-
-    def gap(self, mixture: Mixture) -> float:
-        """How much more than the mixture the least bound allows."""
-        return max(0.0, min(map(self.bound, self.tried)) - mixture.value)
+def _answer(model: Any, worth: Array, X: Any, s: Array) -> Any:
+    """The classifier for which choosing each row is worth this; None if trivial."""
+    wanted = worth > 0
+    size = np.abs(worth)
+    if not size.any() or not wanted[size > 0].any() or wanted[size > 0].all():
+        return None
+    labels = model.classes_[wanted.astype(int)]
+    weights = size * (s.sum() / size.sum())
+    return fit_weighted(clone(model.estimator), X, labels, weights)
 
 
-def _even(k: int) -> float:
-    """The k-th of numbers that fill (0, 1) ever more evenly: ½, ¼, ¾, ⅛, ..."""
-    part, found = 0.5, 0.0
-    while k:
-        found += part * (k % 2)
-        k, part = k // 2, part / 2
-    return found
+def _chosen(model: Any, estimator: Any, X: Any) -> Array:
+    return np.asarray(estimator.predict(X)) == model.classes_[1]
 
 
-class _Walk:
-    """Multipliers by exponentiated gradients: they grow with the rates' deviations."""
-
-    def __init__(self, game: _Game) -> None:
-        self.game = game
-        self.most = 1 / max(game.allowed, 0.01)
-        self.powers = np.zeros((2, *game.shares.known.shape))
-
-    def step(self, rates: Array) -> Array:
-        """The multipliers after a classifier with these rates."""
-        known = self.game.shares.known
-        count = np.maximum(known.sum(axis=1, keepdims=True), 1)
-        away = np.where(known, rates - (rates * known).sum(1, keepdims=True) / count, 0)
-        slack = 0.5 * self.game.allowed
-        self.powers += 2 / self.most * np.array([away - slack, -away - slack])
-        grown = np.where(known, np.exp(self.powers), 0.0)
-        both = self.most * grown / (1 + grown.sum())
-        found = both[0] - both[1]
-        return np.where(known, found - found.sum(axis=1, keepdims=True) / count, 0.0)
+def _search_claims(
+    game: Game, model: Any, witness: Any, X: Any, s: Array, level: str = "quick"
+) -> list[Claim]:
+    """What the estimator gains where it is fitted against the multipliers answered."""
+    multipliers = np.asarray(getattr(witness, "answered", None))
+    sound = multipliers.dtype.kind == "f" and np.isfinite(multipliers).all()
+    if not sound or multipliers.shape != game.shares.known.shape:
+        return []
+    value = float(np.asarray(model.weights_) @ game.values[: len(model.weights_)])
+    answer = None
+    if level == "full":
+        answer = _answer(model, game.worth(multipliers), X, s)
+    if answer is not None:
+        game.add(_chosen(model, answer, X))
+    found = max(0.0, game.bound(multipliers) - value)
+    seen = "now" if level == "full" else "as far as the search has seen"
+    said = f"refitted against the multipliers, the estimator gains {found:.2g} at most"
+    claim = Claim(
+        *("oracle_gap", Strength.MEASURED, found),
+        objective="error of the mixture less the Lagrangian's least value found",
+        detail=f"{said}, {seen}",
+    )
+    return [claim]

@@ -7,15 +7,25 @@ check again, it is passed to ``certify``, unless it stands in X.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
-from certus.certificate import Claim, Status, Strength
+from certus.certificate import Claim, Status
 from certus.verify import data, stating
 from certus.verify.data import Array
-from certus.verify.deciding import Number, gamma, proved, verdict
+from certus.verify.deciding import (
+    TINY,
+    Number,
+    gamma,
+    length,
+    measured,
+    proved,
+    refused,
+    verdict,
+)
 from certus.verify.kernel import reading
 from certus.verify.marks import marks_of
 from certus.verify.stating import Checked, Given
@@ -23,6 +33,8 @@ from certus.verify.stating import Checked, Given
 EPS = 2.0**-52
 #: Largest correlation that counts as none; and shift of a mean, in deviations.
 NO_CORRELATION, SAME_MEAN = 1e-10, 1e-6
+#: Variance that others leave of a combination of columns, below which it adds nothing.
+DEPENDENT = 1e-10
 #: What is judged of a decorrelation.
 LEFT = "max |Cov(x̃ⱼ, a) − (1 − alpha)·Cov(xⱼ, a)| / (sd xⱼ · sd a)"
 
@@ -30,14 +42,14 @@ LEFT = "max |Cov(x̃ⱼ, a) − (1 − alpha)·Cov(xⱼ, a)| / (sd xⱼ · sd a)
 def attribute_of(model: Any, sensitive: Any, X: Any) -> Array | None:
     """The attribute of each row, one column for each; None if it is not at hand."""
     named = getattr(model, "sensitive_columns", None)
-    n = int((X if hasattr(X, "shape") else np.asarray(X, dtype=object)).shape[0])
+    X = X if hasattr(X, "shape") else np.asarray(X, dtype=object)
+    n = int(X.shape[0])
     if sensitive is None:
         if named is None:
             return None
         names = [named] if isinstance(named, str | int) else list(named)
-        sensitive = np.empty((n, len(names)), dtype=object)
-        for j, name in enumerate(names):
-            sensitive[:, j] = _column(X, name)
+        none = np.empty((n, 0), dtype=object)
+        sensitive = np.column_stack([none, *(_column(X, name) for name in names)])
     found = np.asarray(sensitive, dtype=object)
     if len(found) != n:
         raise ValueError(f"sensitive has {len(found):,} rows and X has {n:,}.")
@@ -46,39 +58,30 @@ def attribute_of(model: Any, sensitive: Any, X: Any) -> Array | None:
 
 def _column(X: Any, name: Any) -> Array:
     """A column of X by its name or its place."""
-    frame = hasattr(X, "columns")
+    d = X.shape[1]
+    names = list(getattr(X, "columns", range(d)))
+    at = names.index(name) if isinstance(name, str) and name in names else name
+    if isinstance(at, str) or not -d <= at < d:
+        raise ValueError(f"X has no column {name!r}, which sensitive_columns names.")
     if sparse.issparse(X):
-        return np.asarray(X.tocsc()[:, [name]].toarray().ravel(), dtype=object)
-    if frame and isinstance(name, str) and name in list(X.columns):
-        return np.asarray(X[name], dtype=object)
-    if not isinstance(name, str) and abs(name) <= np.shape(X)[1]:
-        by_place = X[X.columns[name]] if frame else np.asarray(X, dtype=object)[:, name]
-        return np.asarray(by_place, dtype=object)
-    raise ValueError(f"X has no column {name!r}, which sensitive_columns names.")
+        X, at = X.tocsc()[:, [at]].toarray(), 0
+    column = X[names[at]] if hasattr(X, "columns") else X[:, at]
+    return np.asarray(column, dtype=object)
 
 
 def not_lent(name: str, objective: str) -> Claim:
     """The claim of a model whose attribute is not at hand."""
-    return Claim(
-        name,
-        Strength.REFUSED,
-        objective=objective,
-        detail="the sensitive attribute is not at hand, and no model keeps it",
-        fix="pass it: certify(model, X, y, sensitive=...)",
-    )
+    detail = "the sensitive attribute is not at hand, and no model keeps it"
+    fix = "pass it: certify(model, X, y, sensitive=...)"
+    return refused(name, detail, fix, objective=objective)
 
 
 def codes_of(columns: Array) -> tuple[list[Any], Array]:
     """Combinations of values in order of appearance, and each row's number."""
-    parts = []
-    for column in columns.T:
-        values = column.tolist()
-        kinds = {value: _plain(value) for value in dict.fromkeys(values)}
-        parts.append([kinds[value] for value in values])
-    rows = list(zip(*parts)) if parts else [()] * len(columns)
+    rows = list(zip(*(map(_plain, column) for column in columns.T)))
+    rows = rows or [()] * len(columns)
     seen = {row: i for i, row in enumerate(dict.fromkeys(rows))}
-    numbers = np.fromiter(map(seen.__getitem__, rows), dtype=np.int64, count=len(rows))
-    return list(seen), numbers
+    return list(seen), np.array([seen[row] for row in rows], dtype=np.int64)
 
 
 def _plain(value: Any) -> Any:
@@ -88,43 +91,74 @@ def _plain(value: Any) -> Any:
         return None
 
 
-def design_of(columns: Array) -> Array:
-    """Columns of numbers as they are, categories as columns of zeros and ones."""
-    parts = [np.zeros((len(columns), 0))]
-    for column in columns.T:
-        amounts = _amounts(column)
-        if amounts is None:
-            labels, numbers = codes_of(column[:, None])
-            amounts = (numbers[:, None] == np.arange(len(labels))).astype(float)
-        parts.append(amounts.reshape(len(columns), -1))
-    return np.hstack(parts)
-
-
 def _amounts(column: Array) -> Array | None:
     kinds = {type(x) for x in column}
     if any(k is bool or not issubclass(k, int | float | np.number) for k in kinds):
         return None
     values = column.astype(float)
     whole = not np.isfinite(values).all() or bool(np.all(values == np.floor(values)))
-    return None if whole else values
+    return None if whole else values[:, None]
 
 
-def _normalised(columns: Array, share: Array) -> Array:
-    """The attribute's columns with mean zero and variance one."""
-    A = design_of(columns)
-    A = A - share @ A
-    spread = np.sqrt(share @ np.square(A))
-    return np.asarray(A[:, spread > 0] / spread[spread > 0])
+class Design(NamedTuple):
+    """An attribute in numbers, categories as columns of zeros and ones."""
+
+    A: Array  # columns of mean zero and variance one
+    error: Array  # of each, in the weighted mean square
+    rank: int  # columns that may be independent: those of categories add up to one
 
 
-def explained(X: Array, columns: Array, s: Array) -> Array:
+def design_of(columns: Array, share: Array) -> Design:
+    """The columns in units of their largest number, so that sums are off by γ."""
+    parts, errors, rank = [np.zeros((len(columns), 0))], [np.zeros(0)], 0
+    lost = 4 * gamma(len(columns) + 8)
+    for column in columns.T:
+        A = _amounts(column)
+        categories = A is None
+        if A is None:
+            labels, numbers = codes_of(column[:, None])
+            A = (numbers[:, None] == np.arange(len(labels))).astype(float)
+        A = A / np.maximum(np.abs(A[share > 0]).max(axis=0), TINY)
+        A = A - share @ A
+        spread = np.sqrt(share @ np.square(A))
+        known = spread > lost
+        parts.append(A[:, known] / spread[known])
+        errors.append(lost / spread[known])
+        rank += max(0, int(known.sum()) - categories)
+    return Design(np.hstack(parts), np.concatenate(errors), rank)
+
+
+class Part(NamedTuple):
     """F with F Fᵀ = Cov(X, A) Cov(A, A)⁺ Cov(A, X), what A explains of Cov(X)."""
+
+    F: Array
+    off: float  # ‖F Fᵀ − what it stands for‖
+    whole: bool  # whether every combination of A is used, hence nothing assumed
+
+
+def explained(X: Array, columns: Array, s: Array) -> Part:
+    """The part of Cov(X), with its rounding.
+
+    If the columns of AT span those of A, and (AT)ᵀSAT = I + Δ, it is G(I + Δ)⁻¹Gᵀ
+    exactly, G = Cov(X, A)T, for whatever T. With f = ‖G‖ and F within ε of G it is off
+    by at most (f + ε)²‖Δ‖/(1 − ‖Δ‖) + ε(2f + ε).
+    """
     share = s / s.sum()
-    A = _normalised(columns, share)
-    C = (X - share @ X).T @ (share[:, None] * A)
-    sizes, axes = np.linalg.eigh((A * share[:, None]).T @ A)
-    known = sizes > 1e-10 * sizes.max(initial=0.0)
-    return np.asarray(C @ axes[:, known] / np.sqrt(sizes[known]))
+    A, errors, rank = design_of(columns, share)
+    Z, m = X - share @ X, A.shape[1]
+    C, K = Z.T @ (share[:, None] * A), (share[:, None] * A).T @ A
+    sizes, axes = np.linalg.eigh(K)
+    used = sizes > DEPENDENT * sizes.max(initial=0.0)
+    T = axes[:, used] / np.sqrt(sizes[used])
+    F = C @ T
+    f, wide, off = length(F), length(T), math.inf
+    slip = math.sqrt(m) * gamma(len(X) + m + 32) + length(errors)
+    epsilon = 2 * wide * length(np.sqrt(share)[:, None] * Z) * slip
+    delta = length(T.T @ K @ T - np.eye(len(T.T)))
+    delta += 4 * math.sqrt(m) * slip * wide**2
+    if delta < 0.5:
+        off = (f + epsilon) ** 2 * delta / (1 - delta) + epsilon * (2 * f + epsilon)
+    return Part(F, off + TINY, int(used.sum()) == rank)
 
 
 class Statement(NamedTuple):
@@ -134,12 +168,9 @@ class Statement(NamedTuple):
 
 
 def _decorrelation(model: Any) -> Statement:
-    alpha = model.alpha
-    if isinstance(alpha, bool) or not (
-        isinstance(alpha, int | float) and 0 <= alpha <= 1
-    ):
-        raise stating.Refusal(f"alpha={alpha!r:.40} is no share")
-    return Statement(float(alpha))
+    if not stating.is_number(model.alpha, most=1):
+        raise stating.Refusal(f"alpha={model.alpha!r:.40} is no share")
+    return Statement(float(model.alpha))
 
 
 READERS: dict[str, stating.Reader] = {"Decorrelation": _decorrelation}
@@ -157,32 +188,43 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     centre, L, R = _map(model, Z)
     scale = np.maximum(np.abs(Z[s > 0]).max(axis=0), 1e-300)
     mean = (share @ (Z / scale)) * scale
-    taken = ((Z - centre) @ L) @ R
     size = np.sqrt(share @ np.square((Z - mean) / scale))  # of columns in that unit
-    part = float((share @ np.square(taken / scale)).sum())
-    part /= max(float(np.square(size).sum()), 1e-300)
-    removed = Claim(
-        *("removed_variance", Strength.MEASURED, part),
+    known = size > 4 * EPS
+    size = np.where(known, size, 1.0)
+    # From here on columns have mean zero and variance one.
+    unit = size * scale
+    Z, centre, L, R = (
+        (Z - mean) / unit,
+        (centre - mean) / unit,
+        L * unit[:, None],
+        R / unit,
+    )
+    taken = ((Z - centre) @ L) @ R
+    part = float((share @ np.square(taken * size)).sum())
+    part /= max(float(np.square(size[known]).sum()), 1e-300)
+    removed = measured(
+        *("removed_variance", part),
+        f"{100 * part:.3g} % of the variance of the columns is taken away",
         objective="E‖x̃ − x‖² / E‖x − x̄‖², columns in units of their largest value",
-        detail=f"{100 * part:.3g} % of the variance of the columns is taken away",
     )
     if columns is None:
         return [not_lent("covariance", LEFT), removed], Status.UNDECIDED, marks
-    known = size > 4 * EPS
-    unit = np.where(known, size, 1.0) * scale
     # The rounding of what is taken: that of two products, from the sizes of all parts.
-    error = gamma(sum(L.shape) + 8) * ((np.abs(Z - centre) @ np.abs(L)) @ np.abs(R))
-    error = (np.sqrt(share @ np.square(error / scale)) * scale / unit)[known]
+    error = gamma(sum(L.shape) + 12) * ((np.abs(Z - centre) @ np.abs(L)) @ np.abs(R))
+    error = np.sqrt(share @ np.square(error))[known]
     sums = gamma(len(Z) + 16)
-    wrong = ((stated.alpha * (Z - mean) - taken) / unit)[:, known]
-    lost = error + sums * (1 + np.sqrt(share @ np.square(wrong)))
-    A = _normalised(columns, share)
+    wrong = (stated.alpha * Z - taken)[:, known]
+    A, off, _ = design_of(columns, share)
+    wide = np.sqrt(share @ np.square(wrong))
+    lost = error + sums * (1 + wide) + off.max(initial=0.0) * wide
     left = np.abs(wrong.T @ (share[:, None] * A)).max(axis=1, initial=0.0)
-    worst = int(np.argmax(left + lost)) if len(left) else 0
-    found = Number(left[worst], lost[worst]) if len(left) else Number(0.0, 0.0)
-    shift = np.maximum(np.abs(share @ (taken / unit)), np.abs(centre - mean) / unit)
-    drift = float(shift[known].max(initial=0.0))
-    rounding = sums * (2 + float((scale / unit)[known].max(initial=0.0)))
+    found = max(map(Number, left, lost), key=sum, default=Number(0.0))
+    shift = np.maximum(np.abs(share @ taken), np.abs(centre))[known]
+    drift, near = (
+        float(shift.max(initial=0.0)),
+        float((1 / size[known]).max(initial=0.0)),
+    )
+    rounding = sums * (2 + near) + float(error.max(initial=0.0))
     times = "gone" if stated.alpha == 1 else f"{1 - stated.alpha:.3g} of what they were"
     claims = [
         proved(
@@ -195,8 +237,8 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
             fix="drop columns that nearly depend on others",
         ),
         proved(
-            *("mean_kept", Number(drift, rounding + float(error.max(initial=0.0)))),
-            *(SAME_MEAN, "the columns keep their means"),
+            *("mean_kept", Number(drift, rounding), SAME_MEAN),
+            "the columns keep their means",
             missed=f"means are moved by {drift:.2g} of a standard deviation",
             objective="max |mean(x̃ⱼ) − mean(xⱼ)|/sd xⱼ, and of mean_",
             theorem="the map that changes the columns least keeps their means",
@@ -210,12 +252,11 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
 def _map(model: Any, Z: Array) -> list[Array]:
     """Mean, directions and loadings of the map; they may come from a file."""
     names = ("mean_", "directions_", "loadings_")
-    parts = [np.asarray(getattr(model, name, None)) for name in names]
+    parts = [np.asarray(getattr(model, name)) for name in names]
     d, k = Z.shape[1], parts[1].shape[-1] if parts[1].ndim else 0
     sound = all(part.dtype.kind in "fiu" for part in parts)
-    if not sound or [part.shape for part in parts] != [(d,), (d, k), (k, d)]:
-        raise ValueError(
-            "This model is no map of these columns that a fit leaves. Fit it again, or "
-            "restore its file."
-        )
+    stating.require(
+        sound and [part.shape for part in parts] == [(d,), (d, k), (k, d)],
+        "it is no map of these columns",
+    )
     return [part.astype(np.float64) for part in parts]

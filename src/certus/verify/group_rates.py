@@ -16,14 +16,13 @@ classifiers over those classifiers. Σ|c| ≤ 1 + Σ|λ|, which bounds the round
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus.certificate import Claim, Status, Strength
-from certus.evidence import MultipliersWitness
+from certus.certificate import Claim, Status
 from certus.verify import data, stating
 from certus.verify.attributes import attribute_of, codes_of, not_lent
 from certus.verify.data import Array
@@ -53,29 +52,21 @@ class Statement(NamedTuple):
     what: str  # the rules among which none is better
 
 
-def _thresholds(model: Any) -> Statement:
-    return _stated(model, model.objective, "rule of group thresholds")
-
-
-def _reduction(model: Any) -> Statement:
-    return _stated(model, "accuracy", "mixture of the classifiers found")
-
-
-def _stated(model: Any, objective: Any, what: str) -> Statement:
-    criterion, gap = model.criterion, model.gap
-    sound = isinstance(gap, int | float) and not isinstance(gap, bool) and 0 <= gap <= 1
-    named = isinstance(criterion, str) and criterion in RATES
-    if not (sound and named and objective in ("accuracy", "balanced_accuracy")):
+def _stated(what: str, model: Any) -> Statement:
+    objective = getattr(model, "objective", "accuracy")
+    named = isinstance(model.criterion, str) and model.criterion in RATES
+    known = named and objective in ("accuracy", "balanced_accuracy")
+    if not (known and stating.is_number(model.gap, most=1)):
         raise stating.Refusal("criterion, gap or objective are not those of a fit")
     cls: Any = stating.known_class(model, READERS)
     if type(model).selection_probability is not cls.selection_probability:
         raise stating.Refusal(f"{type(model).__name__} decides in a way of its own")
-    return Statement(criterion, float(gap), objective, what)
+    return Statement(model.criterion, float(model.gap), objective, what)
 
 
 READERS: dict[str, stating.Reader] = {
-    "GroupThresholds": _thresholds,
-    "GroupReduction": _reduction,
+    "GroupThresholds": partial(_stated, "rule of group thresholds"),
+    "GroupReduction": partial(_stated, "mixture of the classifiers found"),
 }
 
 
@@ -87,17 +78,15 @@ class Rows(NamedTuple):
     worth: Array  # o
     parts: list[Array]  # shares in each rate of the row's group
     k: int
-    s: Array
 
-    @property
-    def each(self) -> list[Array]:
-        """The rows of each group."""
-        return [np.flatnonzero(self.group == g) for g in range(self.k)]
+    def sums(self, values: Array) -> Array:
+        """Of each group."""
+        return np.bincount(self.group, values, minlength=self.k)
 
 
 def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Judge decisions, with a :class:`~certus.evidence.MultipliersWitness`."""
-    witness, X, y, sample_weight, level, sensitive = given
+    witness, X, y, sample_weight, _, sensitive = given
     marks = marks_of(X, y, sample_weight, holes=True)
     _require_sound(model)
     worth = stated.objective.replace("_", " ")
@@ -107,10 +96,9 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
         return [claim], Status.UNDECIDED, marks
     rows = _rows(model, stated, columns, y, sample_weight)
     p, best_rule = _rule(model, rows, X)
-    if not isinstance(witness, MultipliersWitness):
-        witness = MultipliersWitness()
     value = float(rows.worth @ np.where(rows.truth, p, 1 - p))
-    best, size = _dual(rows, stated, witness.multipliers, best_rule)
+    multipliers = getattr(witness, "multipliers", None)
+    best, size = _dual(rows, stated, multipliers, best_rule)
     best = min(best, float(rows.worth.sum()))  # no rule is right on more than all
     lost = gamma(len(p) + 32) * (3 + 2 * size)
     solved = proved(
@@ -124,10 +112,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
         fix=_REFIT,
     )
     claims = [solved, _difference(rows, stated, p)]
-    status = verdict(claims)
-    if witness.answered is not None:
-        claims.append(_oracle(model, rows, stated, witness, X, level, value, best_rule))
-    return claims, status, marks
+    return claims, verdict(claims), marks
 
 
 # -- what is decided --------------------------------------------------------------
@@ -135,33 +120,29 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
 
 def _rule(model: Any, rows: Rows, X: Any) -> tuple[Array, Callable[[Array], float]]:
     """Probabilities of being chosen, and the most that Σ c over chosen rows can be."""
+    n = len(rows.truth)
     if hasattr(model, "thresholds_"):
-        z = _scores(model, X)
-        p = np.zeros(len(z))
-        for at, cuts, shares in zip(rows.each, model.thresholds_, model.mixing_):
+        z, p = _scores(model, X), np.zeros(n)
+        each = [np.flatnonzero(rows.group == g) for g in range(rows.k)]
+        for at, cuts, shares in zip(each, model.thresholds_, model.mixing_):
             p[at] = (z[at][:, None] >= cuts) @ shares
-        return np.clip(p, 0, 1), lambda c: sum(_best_cut(z[i], c[i]) for i in rows.each)
-    chosen = [np.zeros(len(rows.truth)), np.ones(len(rows.truth))]
-    chosen += [_chosen(model, found, X) for found in model.estimators_]
-    H = np.column_stack(chosen)
+        return np.clip(p, 0, 1), lambda c: sum(_best_cut(z[at], c[at]) for at in each)
+    chosen = [found.predict(X) == model.classes_[-1] for found in model.estimators_]
+    H = np.column_stack([np.zeros(n), np.ones(n), *chosen])
     return np.clip(H @ model.weights_, 0, 1), lambda c: float((c @ H).max())
-
-
-def _chosen(model: Any, estimator: Any, X: Any) -> Array:
-    return np.asarray(estimator.predict(X) == model.classes_[-1], dtype=float)
 
 
 def _scores(model: Any, X: Any) -> Array:
     """Scores of the second class; a threshold may lie beyond the largest."""
     estimator = model.estimator_
-    if [*getattr(estimator, "classes_", model.classes_)] != [*model.classes_]:
-        raise _odd("its estimator knows other classes")
+    same = [*getattr(estimator, "classes_", model.classes_)] == [*model.classes_]
+    stating.require(same, "its estimator knows other classes")
     by_margin = hasattr(estimator, "decision_function")
     score = estimator.decision_function if by_margin else estimator.predict_proba
     z = np.asarray(score(X), dtype=np.float64)
     z = z[:, -1] if z.ndim == 2 else z
-    if np.isnan(z).any():
-        raise _odd("its scores hold NaN, which no threshold orders")
+    unordered = np.isnan(z).any()
+    stating.require(not unordered, "its scores hold NaN, which no threshold orders")
     most = np.finfo(np.float64).max
     return np.asarray(np.clip(z, -most, most))
 
@@ -170,7 +151,7 @@ def _best_cut(z: Array, c: Array) -> float:
     """The largest Σ c over the rows with z ≥ t, over all t."""
     levels, place = np.unique(z, return_inverse=True)
     sums = np.bincount(place, c, minlength=len(levels))[::-1].cumsum()
-    return max(0.0, float(sums.max(initial=0.0)))
+    return float(sums.max(initial=0.0))
 
 
 def _rows(
@@ -191,16 +172,16 @@ def _rows(
             "and the attribute of the fit."
         )
     group = np.array([known[name] for name in names], dtype=int)[numbers]
-    worth = s / s.sum()
-    if stated.objective == "balanced_accuracy":
-        totals = np.where(truth, s[truth].sum(), s[~truth].sum())
-        worth = np.divide(s, 2 * totals, out=np.zeros(n), where=totals > 0)
-    parts = []
-    for truths in RATES[stated.criterion].values():
-        mine = s * np.isin(truth, truths)
-        totals = np.bincount(group, mine, minlength=k)[group]
-        parts.append(np.divide(mine, totals, out=np.zeros(n), where=totals > 0))
-    return Rows(truth, group, worth, parts, k, s)
+
+    def shares(mine: Array, numbers: Array) -> Array:
+        totals = np.bincount(numbers, mine, minlength=max(k, 2))[numbers]
+        return np.divide(mine, totals, out=np.zeros(n), where=totals > 0)
+
+    balanced = stated.objective == "balanced_accuracy"
+    worth = shares(s, truth.astype(int)) / 2 if balanced else s / s.sum()
+    counted = RATES[stated.criterion].values()
+    parts = [shares(s * np.isin(truth, truths), group) for truths in counted]
+    return Rows(truth, group, worth, parts, k)
 
 
 # -- bounds -----------------------------------------------------------------------
@@ -210,13 +191,13 @@ def _dual(
     rows: Rows, stated: Statement, found: Any, best_rule: Callable[[Array], float]
 ) -> tuple[float, float]:
     """The bound on the value, after making multipliers sum to zero; and Σ|λ|."""
-    given, c, slack, size = np.asarray(found), rows.worth, 0.0, 0.0
-    c = np.where(rows.truth, c, -c)
+    given, slack, size = np.asarray(found), 0.0, 0.0
+    c = np.where(rows.truth, rows.worth, -rows.worth)
     sound = given.shape == (len(rows.parts), rows.k) and given.dtype.kind in "fi"
     if not sound or not np.isfinite(given).all():
         given = np.zeros((len(rows.parts), rows.k))
     for row, part in zip(given, rows.parts):
-        present = np.bincount(rows.group, part > 0, minlength=rows.k) > 0
+        present = rows.sums(part) > 0
         if present.any():
             row = np.where(present, row - row[present].mean(), 0.0)
             c = c - row[rows.group] * part
@@ -226,46 +207,11 @@ def _dual(
     return nobody + best_rule(c) + slack, size
 
 
-def _oracle(
-    model: Any,
-    rows: Rows,
-    stated: Statement,
-    witness: MultipliersWitness,
-    X: Any,
-    level: str,
-    value: float,
-    best_rule: Callable[[Array], float],
-) -> Claim:
-    """What the estimator gains where it is fitted against other multipliers."""
-
-    def refitted(c: Array) -> float:
-        best, wanted, size = best_rule(c), c > 0, np.abs(c)
-        used = wanted[size > 0]
-        if level != "full" or not used.any() or used.all():
-            return best
-        fresh = copy.deepcopy(model.estimator)
-        steps = getattr(fresh, "steps", None)
-        name = f"{steps[-1][0]}__sample_weight" if steps else "sample_weight"
-        labels = np.asarray(model.classes_)[wanted.astype(int)]
-        fresh.fit(X, labels, **{name: size * (rows.s.sum() / size.sum())})
-        return max(best, float(c @ _chosen(model, fresh, X)))
-
-    found = max(0.0, _dual(rows, stated, witness.answered, refitted)[0] - value)
-    seen = "now" if level == "full" else "as far as the search has seen"
-    return Claim(
-        *("oracle_gap", Strength.MEASURED, found),
-        objective="error of the mixture less the Lagrangian's least value found",
-        detail=f"refitted against the multipliers, the estimator gains {found:.2g} "
-        f"at most, {seen}",
-    )
-
-
 def _difference(rows: Rows, stated: Statement, p: Array) -> Claim:
     """The largest difference in a rate between two groups."""
     worst, name = 0.0, ""
     for part, metric in zip(rows.parts, RATES[stated.criterion]):
-        present = np.bincount(rows.group, part > 0, minlength=rows.k) > 0
-        rate = np.bincount(rows.group, part * p, minlength=rows.k)[present]
+        rate = rows.sums(part * p)[rows.sums(part) > 0]
         spread = float(rate.max(initial=0.0) - rate.min(initial=1.0))
         if len(rate) > 1 and spread >= worst:
             worst, name = spread, metric
@@ -284,37 +230,27 @@ def _difference(rows: Rows, stated: Statement, p: Array) -> Claim:
 
 def _require_sound(model: Any) -> None:
     """Raise if what may come from a file is not what a fit leaves."""
-    names = ("groups_", "classes_", "thresholds_", "mixing_", "estimators_", "weights_")
-    parts: list[Any] = [getattr(model, name, None) for name in names]
-    groups, classes, cuts, mixing, found, shares = parts
-    if not isinstance(groups, tuple | list) or not all(
-        isinstance(label, Hashable) for label in groups
-    ):
-        raise _odd("its groups are no labels")
-    if np.shape(np.asarray(classes)) not in ((1,), (2,)):
-        raise _odd("it has neither one nor two classes")
+    groups, two = model.groups_, np.shape(np.asarray(model.classes_)) in ((1,), (2,))
+    listed = isinstance(groups, tuple | list)
+    labels = listed and all(isinstance(label, Hashable) for label in groups)
+    stating.require(labels, "its groups are no labels")
+    stating.require(two, "it has neither one nor two classes")
     if hasattr(model, "estimators_"):
-        whole = isinstance(found, list) and np.shape(shares) == (len(found) + 2,)
-        if not (whole and found and _are_shares(shares)):
-            raise _odd("a classifier has no share")
+        found = model.estimators_
+        whole = isinstance(found, list) and len(found) > 0
+        whole = whole and _are_shares(model.weights_, len(found) + 2)
+        stating.require(whole, "a classifier has no share")
         return
-    if not (
-        all(isinstance(x, list) and len(x) == len(groups) for x in (cuts, mixing))
-        and all(np.asarray(x).dtype.kind in "fiu" and np.ndim(x) == 1 for x in cuts)
-        and all(_are_shares(x) and len(x) == len(t) for x, t in zip(mixing, cuts))
-    ):
-        raise _odd("a group has no threshold, or a threshold no share")
+    both = (model.thresholds_, model.mixing_)
+    whole = all(isinstance(x, list) and len(x) == len(groups) for x in both)
+    for cuts, shares in zip(*both) if whole else ():
+        numbers = np.asarray(cuts).dtype.kind in "fiu"
+        whole = whole and numbers and _are_shares(shares, np.size(cuts))
+    stating.require(whole, "a group has no threshold, or a threshold no share")
 
 
-def _are_shares(values: Any) -> bool:
-    """Whether these are probabilities, together one at most."""
+def _are_shares(values: Any, n: int) -> bool:
+    """Whether these are n probabilities, together one at most."""
     found = np.asarray(values)
-    sound = found.dtype.kind in "fiu" and found.ndim == 1
+    sound = found.dtype.kind in "fiu" and found.shape == (n,)
     return bool(sound and np.all(found >= 0) and found.sum() <= 1 + TARGET)
-
-
-def _odd(what: str) -> ValueError:
-    return ValueError(
-        f"This model is not what a fit leaves: {what}. Fit it again, or restore its "
-        "file."
-    )

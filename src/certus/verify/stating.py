@@ -7,6 +7,7 @@ evidence has no say in it. What cannot be stated is refused with a reason.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from inspect import getattr_static
 from typing import Any, NamedTuple
@@ -45,6 +46,21 @@ class Refusal(Exception):
     def __init__(self, reason: str, fix: str = "") -> None:
         super().__init__(reason)
         self.reason, self.fix = reason, fix
+
+
+def require(sound: bool, what: str) -> None:
+    """Raise where a model, which may come from a file, is none that a fit leaves."""
+    if not sound:
+        raise ValueError(
+            f"This model is not what a fit leaves: {what}. Fit it again, or restore "
+            "its file."
+        )
+
+
+def is_number(value: Any, most: float = sys.float_info.max) -> bool:
+    """Whether a parameter is a number between 0 and ``most``."""
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return plain and 0 <= value <= most
 
 
 def library_of(cls: type) -> str:
