@@ -193,12 +193,8 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     size = np.where(known, size, 1.0)
     # From here on columns have mean zero and variance one.
     unit = size * scale
-    Z, centre, L, R = (
-        (Z - mean) / unit,
-        (centre - mean) / unit,
-        L * unit[:, None],
-        R / unit,
-    )
+    Z, centre = (Z - mean) / unit, (centre - mean) / unit
+    L, R = L * unit[:, None], R / unit
     taken = ((Z - centre) @ L) @ R
     part = float((share @ np.square(taken * size)).sum())
     part /= max(float(np.square(size[known]).sum()), 1e-300)
@@ -220,11 +216,8 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     left = np.abs(wrong.T @ (share[:, None] * A)).max(axis=1, initial=0.0)
     found = max(map(Number, left, lost), key=sum, default=Number(0.0))
     shift = np.maximum(np.abs(share @ taken), np.abs(centre))[known]
-    drift, near = (
-        float(shift.max(initial=0.0)),
-        float((1 / size[known]).max(initial=0.0)),
-    )
-    rounding = sums * (2 + near) + float(error.max(initial=0.0))
+    drift = float(shift.max(initial=0.0))
+    rounding = sums * (2 + 1 / float(size.min())) + float(error.max(initial=0.0))
     times = "gone" if stated.alpha == 1 else f"{1 - stated.alpha:.3g} of what they were"
     claims = [
         proved(

@@ -6,6 +6,7 @@ time, so checking never doubles the memory of X; sparse X is never densified.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -22,31 +23,22 @@ _BLOCK = 1 << 18  # elements handled at a time, so that they stay in cache
 
 def dot(X: Any, w: Array) -> Array:
     """X @ w in float64."""
-    w = np.asarray(w, dtype=np.float64)
-    by_column = X.format == "csc" if sparse.issparse(X) else X.flags.f_contiguous
-    used = np.flatnonzero(w) if by_column and w.ndim == 1 else None
-    if used is not None and 4 * len(used) < len(w):
-        X, w = X[:, used], w[used]  # a sparse model touches few columns
     if sparse.issparse(X) or X.dtype == np.float64:
         return np.asarray(X @ w, dtype=np.float64)
-    out = np.empty((X.shape[0], *w.shape[1:]))
-    rows = max(1, _BLOCK // max(1, X.shape[1]))
-    for i in range(0, X.shape[0], rows):
-        out[i : i + rows] = X[i : i + rows].astype(np.float64) @ w
-    return out
+    return np.concatenate([X[rows].astype(np.float64) @ w for rows in _blocks(X)])
 
 
 def t_dot(X: Any, u: Array) -> Array:
     """Xᵀ @ u in float64."""
-    if sparse.issparse(X):
+    if sparse.issparse(X) or X.dtype == np.float64:
         return np.asarray(X.T @ u, dtype=np.float64)
-    if X.dtype == np.float64:
-        return np.asarray(u @ X if u.ndim == 1 else (u.T @ X).T)
-    out = np.zeros((X.shape[1], *u.shape[1:]))
-    rows = max(1, _BLOCK // max(1, X.shape[1]))
-    for i in range(0, X.shape[0], rows):
-        out += X[i : i + rows].astype(np.float64).T @ u[i : i + rows]
-    return out
+    parts = (X[rows].astype(np.float64).T @ u[rows] for rows in _blocks(X))
+    return np.asarray(sum(parts))
+
+
+def _blocks(X: Array) -> list[slice]:
+    step = max(1, _BLOCK // max(1, X.shape[1]))
+    return [slice(i, i + step) for i in range(0, max(1, len(X)), step)]
 
 
 def dense(X: Any) -> Array:
@@ -128,13 +120,10 @@ def fingerprint(
     # Sums without BLAS where little is summed: its threads would keep turning
     # afterwards, and slow whatever the user does next.
     with np.errstate(over="ignore", invalid="ignore"):
-        column = direction(d)
-        if projected is not None:
-            pass
-        elif d <= NARROW and not sparse.issparse(X):
-            projected = sum((X[:, j] * column[j] for j in range(d)), np.zeros(n))
-        else:
-            projected = dot(X, column)
+        if projected is None:
+            narrow = d <= NARROW and not sparse.issparse(X)
+            column = direction(d)
+            projected = np.einsum("ij,j", X, column) if narrow else dot(X, column)
         x_mark = float(np.einsum("i,i", row, projected))
         y_mark = float(np.einsum("i,i...", row, y).sum())
     if not np.isfinite(projected).all():
@@ -172,18 +161,15 @@ def same_rows(a: Mapping[str, Any], b: Mapping[str, Any], targets: bool) -> bool
 
     With ``targets`` these must agree too. Marks of older files know one order only.
     """
-    if "x" not in a or "x" not in b or list(a["shape"]) != list(b["shape"]):
+    if not _of_one_shape(a, b):
         return False
     if "set" not in a or "set" not in b:
         ignored = ("weight", "s") if targets else ("weight", "s", "y")
         return same_data(a, {**b, **{k: a[k] for k in ignored if k in a}})
-    pairs = [(a["rms"], b["rms"])]
-    if targets:
-        if "y_set" not in a or "y_set" not in b:
-            return False
-        pairs.append((a["y_set"], b["y_set"]))
+    names = ("rms", "y_set") if targets else ("rms",)
+    alike = [name in a and name in b for name in names]
     return abs(a["set"] - b["set"]) <= 1e-9 * a["shape"][0] and all(
-        abs(one - other) <= 1e-9 * max(abs(one), abs(other)) for one, other in pairs
+        known and math.isclose(a[name], b[name]) for known, name in zip(alike, names)
     )
 
 
@@ -220,13 +206,19 @@ def _sequence(n: int, step: float) -> Array:
 
 def same_data(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     """Whether two fingerprints agree, up to the rounding of another machine."""
-    if "x" not in a or "x" not in b or list(a["shape"]) != list(b["shape"]):
-        return False  # what was refused has no fingerprint
-    scale = max(1e-300, abs(float(a["x_scale"])) * float(np.sqrt(a["shape"][0])))
-    s = [float(marks["s"]) for marks in (a, b) if "s" in marks]  # older ones lack it
+    if not _of_one_shape(a, b):
+        return False
+    scale = max(1e-300, abs(float(a["x_scale"])) * math.sqrt(a["shape"][0]))
+    weight, s = abs(a["weight"]), [m["s"] for m in (a, b) if "s" in m]  # or older
     return (
         abs(a["x"] - b["x"]) <= 1e-10 * scale
-        and abs(a["y"] - b["y"]) <= 1e-10 * max(1e-300, abs(a["y"]), abs(b["y"]))
-        and abs(a["weight"] - b["weight"]) <= 1e-10 * abs(a["weight"])
-        and abs(s[0] - s[-1] if s else 0.0) <= 1e-10 * abs(a["weight"])
+        and math.isclose(a["y"], b["y"], rel_tol=1e-10, abs_tol=1e-310)
+        and abs(a["weight"] - b["weight"]) <= 1e-10 * weight
+        and abs(s[0] - s[-1] if s else 0.0) <= 1e-10 * weight
     )
+
+
+def _of_one_shape(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    """What was refused has no fingerprint."""
+    known = "x" in a and "x" in b
+    return known and list(a["shape"]) == list(b["shape"])
