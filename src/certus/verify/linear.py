@@ -38,7 +38,7 @@ from certus.verify.kernel.reading import Array
 from certus.verify.kernel.reference import least_constant
 from certus.verify.margin import judge_margin
 from certus.verify.problems import Rows, describe, problems_of, rows_of
-from certus.verify.separation import refuse_classes, refuse_counts
+from certus.verify.separation import refuse
 from certus.verify.slopes import chosen_dual
 from certus.verify.stated_linear import Statement as Statement
 from certus.verify.stating import Checked, Given
@@ -121,8 +121,9 @@ def _judge(
     refusal = _without_weight(stated, rows, objective)
     if refusal is not None:
         return [refusal], Status.NO_MINIMISER, None
-    for each in problems if row.convex else []:
-        refusal = _no_minimum(each, witness, none, level, objective)
+    runs_away = (t.Poisson, t.Binomial) + (t.Logistic, t.Softmax) * none
+    for each in problems if isinstance(stated.loss, runs_away) else []:
+        refusal = refuse(each, witness.direction, not none, level == "full", objective)
         if refusal is not None:
             return [refusal], Status.NO_MINIMISER, None
     if not row.convex or (none and likelihood and omega.cone is None):
@@ -236,18 +237,6 @@ def _without_weight(stated: Statement, rows: Rows, objective: str) -> Claim | No
         theorem="the likelihood rises for ever as the share of a class without rows "
         "falls to zero",
     )
-
-
-def _no_minimum(
-    p: Problem, witness: LinearWitness, none: bool, level: str, objective: str
-) -> Claim | None:
-    """A direction along which the objective falls for ever, if one can be shown."""
-    search = level == "full"
-    if isinstance(p.loss, t.Logistic | t.Softmax) and none:
-        return refuse_classes(p, witness.direction, search, objective)
-    if isinstance(p.loss, t.Poisson | t.Binomial):
-        return refuse_counts(p, witness.direction, not none, search, objective)
-    return None
 
 
 def _stationary(
