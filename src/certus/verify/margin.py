@@ -2,14 +2,14 @@
 
     min ½(‖w‖² + (b/κ)²)  subject to  yᵢ(xᵢᵀw + b) ≥ 1        (b unpenalised if free)
 
-A hyperplane that separates is rescaled until its smallest yf is at least 1. For weights
-a ≥ 0 (with Σ ay = 0 if b is free), v = Σ ayx and any t ≥ 0, what it has too much is
+A hyperplane whose smallest yf is m > 0 has no hinge loss max(0, m − yf), so that for
+every λ > 0 its gap in the kernel's problem
 
-    ½‖w‖² − min ≤ ½‖w − tv‖² + t·Σ a(yf − 1),
+    mean max(0, m − yf) + ½λ‖w‖²
 
-a sum of terms that are not negative, and convex in a. Weights with Σ ayx = 0 and
-Σ ay = 0 are two convex combinations, one of each class, that are the same point:
-nothing separates them.
+bounds λ times what ½‖w‖² has too much among those with yf ≥ m: none of these has a
+loss, on all rows or on some. Weights a ≥ 0 with Σ ayx = 0 and Σ ay = 0 are two convex
+combinations, one of each class, that are the same point: nothing separates them.
 """
 
 from __future__ import annotations
@@ -20,21 +20,16 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import linprog
 
-from certus.certificate import Claim, Status, Strength
+from certus import terms as t
+from certus.certificate import Claim, Status
 from certus.evidence import LinearWitness
+from certus.verify import deciding
 from certus.verify.blocks import over_blocks
-from certus.verify.deciding import (
-    MARGIN,
-    Number,
-    claim_of,
-    impossible,
-    refused,
-    status_of,
-    worst_of,
-)
+from certus.verify.deciding import MARGIN, Number, measured
+from certus.verify.kernel import gap
 from certus.verify.kernel.gap import Problem, columns
 from certus.verify.kernel.reading import Array
-from certus.verify.kernel.spaces import TINY, UNIT, Linear, gamma
+from certus.verify.kernel.spaces import UNIT, Linear, gamma
 from certus.verify.stated_linear import Statement
 
 #: Share of its terms to which a sum that should vanish may differ from zero.
@@ -52,68 +47,53 @@ def judge_margin(
     stated: Statement, witness: LinearWitness, problems: list[Problem], level: str
 ) -> tuple[list[Claim], Status]:
     """The gap of a separating hyperplane; or why there is none."""
-    found = [hard_gap(p) for p in problems]
-    k = worst_of([each for each, _ in found])
-    objective = _OBJECTIVE[stated.intercept]
-    if np.isfinite(found[k][0].most):
-        claim = claim_of(
-            *(MARGIN, found[k][0], stated.tol, objective, stated.fix, len(problems))
-        )
-        widths = [width for _, width in found]
-        return [claim, _width_claim(widths)], status_of(claim)
-    refusal = _refusal(problems, witness, stated, level, objective)
-    if refusal is not None:
-        return [refusal], Status.NO_MINIMISER
+    found, widths = zip(*(hard_gap(p) for p in problems))
+    worst = found[deciding.worst_of(list(found))]
+    if np.isfinite(worst.most):
+        more = (stated.tol, _OBJECTIVE[stated.intercept], stated.fix, len(problems))
+        claim = deciding.claim_of(MARGIN, worst, *more)
+        text = ", ".join(f"{width:.4g}" for width in widths[:4])
+        text += ", …" if len(widths) > 4 else ""
+        detail = f"every row is at least {text} away from the hyperplane"
+        width = measured("margin", min(widths), detail, objective="min yf/‖w‖")
+        return [claim, width], deciding.status_of(claim)
+    for p in problems:
+        refusal = _refusal(p, witness, stated, level)
+        if refusal is not None:
+            return [refusal], Status.NO_MINIMISER
     detail = "the hyperplane does not separate the classes"
     fix = "a finite C, or a larger max_iter"
-    return [impossible(MARGIN, stated.tol, detail, fix)], Status.TOL_NOT_REACHED
+    claim = deciding.impossible(MARGIN, stated.tol, detail, fix)
+    return [claim], Status.TOL_NOT_REACHED
 
 
 def hard_gap(p: Problem) -> tuple[Number, float]:
     """The excess as a share of ½‖w‖², infinite if it does not separate; the margin."""
-    n, w = len(p.y), columns(p.w)
-    a = np.zeros(n) if p.dual is None else np.maximum(p.dual, 0.0)
-    top = float(a.max(initial=0.0))
-    a = a / top if 0.0 < top < np.inf else np.zeros(n)  # only its direction matters
-    a, share = _balanced(a, p.y) if p.free else (a, 0.0)
-    # Weights of rows do not count here, only which rows have one.
-    whole = Linear(p.space.given, np.ones(n), p.free, p.space.constant, over_blocks)
-    seen = whole.look(w, p.b, lambda rows, _: (a[rows] * p.y[rows])[:, None])
-    f, v = p.y * seen.z[:, 0], n * seen.V[:, 0]
-    slack = float(
-        np.sqrt(n) * whole.score_error(w, p.b)[0] + 4 * UNIT * np.abs(f).max()
-    )
-    margin = float(f.min()) - slack
-    length = float(np.linalg.norm(p.w)) * (1 + (len(p.w) + 8) * UNIT)
-    if not (margin > 0 and length > 0):
+    n, X, more = len(p.y), p.space.given, (p.free, p.space.constant, over_blocks)
+    whole = Linear(X, np.ones(n), *more)  # weights of rows do not count here
+    z = whole.look(columns(p.w), p.b, None).z[:, 0]
+    off = float(np.sqrt(n) * whole.score_error(columns(p.w), p.b)[0])
+    least = float(np.min(p.y * z)) - off - 4 * UNIT * float(np.abs(z).max())
+    length = float(np.linalg.norm(p.w))
+    if not (least > 0 and length > 0):
         return Number(np.inf), 0.0
-    primal = length**2 / margin**2 / 2
-    square, total = float(v @ v), float(a.sum())
-    if not (square > 0.0 and total > 0.0):
-        return Number(1.0), margin / length
-    size = float(np.linalg.norm(a))
-    error = (gamma(whole.depth + 64) + 2 * share) * whole.norms * np.sqrt(n) * size
-    error = float(np.linalg.norm(error + 4 * UNIT * np.abs(v) + 2 * n * TINY))
-    t = total / square
-    apart = float(np.linalg.norm(p.w / margin - t * v))
-    off = t * error + 8 * UNIT * (length / margin + t * np.sqrt(square))
-    above = np.maximum(f / margin - 1, 0.0)
-    computed = apart**2 / 2 + t * float(a @ above)
-    bound = (apart + off) ** 2 / 2 - apart**2 / 2 + share * primal
-    bound += t * total * 4 * (slack / margin + UNIT) + 2 * gamma(n + 24) * computed
-    return Number.share(computed, bound, primal * (1 - 1e-12)), margin / length
-
-
-def _balanced(a: Array, y: Array) -> tuple[Array, float]:
-    """Shrink the class that outweighs the other, so that Σ ay = 0; and what is left."""
-    plus, minus = float(a[y > 0].sum()), float(a[y < 0].sum())
-    if min(plus, minus) <= 0.0:
-        return np.zeros_like(a), 0.0
-    scale = np.where(y > 0, min(1.0, minus / plus), min(1.0, plus / minus))
-    a = np.asarray(a * scale)
-    total = float(a.sum())
-    off = abs(float((a * y).sum())) + 40 * UNIT * total
-    return a, 2 * off / (total - off) if off < total / 2 else 1.0
+    # What is above the minimum for the rows that a weighs is so for all of them.
+    a = np.zeros(n) if p.dual is None else np.maximum(p.dual, 0.0)
+    rows = np.flatnonzero(a)
+    if not rows.size:
+        return Number(1.0), least / length
+    y, q = p.y[rows], a[rows] / a.max()
+    space = Linear(X[rows], np.ones(len(rows)), *more)
+    p = p._replace(loss=t.Hinge(least), space=space, y=y, dual=-y * q)
+    seen, _, dual = gap.look(p, None)
+    v, _ = gap.pulled_back(p, seen, dual, len(rows))
+    share, square = gap.mean(p, dual.natural), float(v @ v)
+    if not (share > 0.0 and square > 0.0):
+        return Number(1.0), least / length
+    level = square / (least * share)  # the λ for which the bound is best
+    found = gap.measure(p._replace(penalty=t.L2(level)))
+    size = level * length**2 / 2 * (1 - 2 * gamma(len(p.w) + 16))
+    return Number.share(found.computed, found.bound, size), least / length
 
 
 def combination_holds(X: Any, y: Array, s: Array, a: Array, intercept: bool) -> bool:
@@ -131,13 +111,15 @@ def combination_holds(X: Any, y: Array, s: Array, a: Array, intercept: bool) -> 
     if intercept and abs(float(a @ y)) > ROUNDING:
         return False
     rows = np.flatnonzero(a)
-    part, weight = X[rows], a[rows]
-    if intercept and not sparse.issparse(part):
-        # Measured from one of the rows, a large offset lends no size to small sums.
-        part = np.asarray(part, dtype=float) - np.asarray(part[0], dtype=float)
-    left = _pulled(part, weight * y[rows])
-    size = _pulled(abs(part), weight)
+    part = _about_a_row(X[rows], intercept)
+    left, size = part.T @ (a * y)[rows], abs(part).T @ a[rows]
     return bool(np.all(np.abs(left) <= ROUNDING * size))
+
+
+def _about_a_row(X: Any, intercept: bool) -> Any:
+    """X in float64; measured from a row, an offset lends no size to small sums."""
+    X = X.astype(np.float64)
+    return X - X[0] if intercept and not sparse.issparse(X) else X
 
 
 def coinciding_combination(X: Any, y: Array, intercept: bool) -> Array | None:
@@ -145,16 +127,14 @@ def coinciding_combination(X: Any, y: Array, intercept: bool) -> Array | None:
     n, d = X.shape
     if n > PROGRAMME_ROWS:
         return None
-    if intercept and not sparse.issparse(X):
-        X = np.asarray(X, dtype=float) - np.asarray(X[0], dtype=float)
-    S = sparse.csr_array(X).astype(np.float64)
+    S = sparse.csr_array(_about_a_row(X, intercept))
     sizes = abs(S).max(axis=0).toarray().ravel()
     S = S @ sparse.diags_array(1 / np.where(sizes > 0, sizes, 1.0))
     signed = (sparse.diags_array(y.astype(float)) @ S).T
     sums = np.vstack([y > 0, y < 0]) if intercept else np.ones((1, n))
     M = sparse.vstack([signed, sparse.csr_array(sums.astype(float))], format="csr")
     target = np.concatenate([np.zeros(d), np.ones(len(sums))])
-    found = linprog(np.zeros(n), A_eq=M, b_eq=target, bounds=(0, None), method="highs")
+    found = linprog(np.zeros(n), A_eq=M, b_eq=target)
     if found.x is None:
         return None
     few = np.flatnonzero(found.x > 1e-9)
@@ -168,74 +148,33 @@ def coinciding_combination(X: Any, y: Array, intercept: bool) -> Array | None:
     return out
 
 
-def _pulled(A: Any, u: Array) -> Array:
-    return np.asarray(A.astype(np.float64).T @ u)
-
-
-# -- claims -----------------------------------------------------------------------
-
-
-def _width_claim(widths: list[float]) -> Claim:
-    text = ", ".join(f"{width:.4g}" for width in widths[:4])
-    more = ", …" if len(widths) > 4 else ""
-    return Claim(
-        "margin",
-        Strength.MEASURED,
-        min(widths),
-        objective="min yf/‖w‖",
-        detail=f"every row is at least {text}{more} away from the hyperplane",
-    )
-
-
 def _refusal(
-    problems: list[Problem],
-    witness: LinearWitness,
-    stated: Statement,
-    level: str,
-    note: str,
+    p: Problem, witness: LinearWitness, stated: Statement, level: str
 ) -> Claim | None:
-    """The witness of the evidence or, at level full, one of our own."""
-    moved = stated.intercept != "none"
-    for p in problems:
-        given = witness.combination
-        tries: list[Array | None] = [] if given is None else [given]
-        X = p.space.given
-        if level == "full":
-            tries.append(coinciding_combination(X, p.y, moved))
-        for a in tries:
-            if a is not None and combination_holds(
-                X, p.y, p.space.s, np.asarray(a), moved
-            ):
-                return refusal_claim("duality_gap", p.y, np.asarray(a), note, moved)
-    return None
-
-
-def refusal_claim(
-    name: str, y: Array, a: Array, objective: str, intercept: bool
-) -> Claim:
-    """REFUSED: no hyperplane separates, and these rows show it."""
-    plus, minus = int(np.sum(a[y > 0] > 0)), int(np.sum(a[y < 0] > 0))
-    if intercept:
-        detail = (
-            "no hyperplane separates the classes: a convex combination of "
-            f"{_rows(plus)} of one is the same point as one of {_rows(minus)} of the "
-            "other"
-        )
-    else:
+    """That no hyperplane separates, by the witness or (level full) one of our own."""
+    moved, X = stated.intercept != "none", p.space.given
+    a = witness.combination
+    if a is None or not combination_holds(X, p.y, p.space.s, a, moved):
+        a = coinciding_combination(X, p.y, moved) if level == "full" else None
+        if a is None or not combination_holds(X, p.y, p.space.s, a, moved):
+            return None
+    counts = [int(np.sum(np.ravel(a)[p.y == side] > 0)) for side in (1, -1)]
+    plus, minus = ("1 row" if count == 1 else f"{count:,} rows" for count in counts)
+    detail = (
+        f"no hyperplane separates the classes: a convex combination of {plus} of one "
+        f"is the same point as one of {minus} of the other"
+    )
+    if not moved:
         detail = (
             "no hyperplane through the origin separates the classes: weights on "
-            f"{plus + minus} rows have Σ ayx = 0"
+            f"{sum(counts)} rows have Σ ayx = 0"
         )
-    return refused(
-        name,
+    return deciding.refused(
+        "duality_gap",
         detail,
         "any finite C, or other columns",
-        objective=objective,
+        objective=_OBJECTIVE[stated.intercept],
         theorem="a hyperplane with yf > 0 on all rows has Σ ayf > 0 for a ≥ 0, yet "
         "Σ ayx = 0 and Σ ay = 0 make that sum zero",
         allowance=ROUNDING,
     )
-
-
-def _rows(count: int) -> str:
-    return "1 row" if count == 1 else f"{count:,} rows"

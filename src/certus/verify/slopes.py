@@ -10,13 +10,12 @@ depends on how well this goes.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy.optimize import linprog, lsq_linear, minimize
 
 from certus import terms as t
 from certus.verify.curved import levels_of, scores
+from certus.verify.data import t_dot
 from certus.verify.kernel import losses
 from certus.verify.kernel.gap import Problem
 from certus.verify.kernel.reading import Array
@@ -50,16 +49,8 @@ def _rows(p: Problem, rows: Array) -> Array:
 
 
 def _pulled(p: Problem, u: Array) -> Array:
-    X = p.space.given
-    su = p.space.s * u
-    if X.dtype == np.float64:
-        return np.asarray(X.T @ su)
-    step = p.space.step
-    parts = (
-        X[i : i + step].astype(np.float64).T @ su[i : i + step]
-        for i in range(0, len(su), step)
-    )
-    return np.asarray(sum(parts, np.zeros(X.shape[1])))
+    """Xᵀ(su)/Σs."""
+    return t_dot(p.space.given, p.space.s * u / p.space.total)
 
 
 # -- absolute and quantile losses -------------------------------------------------
@@ -67,18 +58,17 @@ def _pulled(p: Problem, u: Array) -> Array:
 
 def _on_kink(p: Problem, z: Array, u: Array, l1: float, l2: float) -> Array:
     """A u with Xᵀ(s∘u)/Σs near −∂Ω(w)."""
-    s, total = p.space.s, p.space.total
-    low, high = losses.row_of(p.loss).domain(p.loss, p.y)
+    s = p.space.s / p.space.total
     r = np.abs(p.y - z)
     size = float(np.abs(z).max(initial=0.0) + np.abs(p.y).max(initial=0.0))
-    reach = max(NEAR * float(s @ r) / total, 64 * float(np.finfo(float).eps) * size)
+    reach = max(NEAR * float(s @ r), 64 * float(np.finfo(float).eps) * size)
     on = np.flatnonzero(r <= reach)
     if not 0 < len(on) <= MOST_ROWS:
         return u
     u[on] = 0.0
     A = _rows(p, on).T * s[on]
-    goal = -total * (l1 * np.sign(p.w) + l2 * p.w) - _pulled(p, u)
-    slack = np.where((p.w == 0) & (l1 > 0), total * l1, 0.0)
+    goal = -l1 * np.sign(p.w) - l2 * p.w - _pulled(p, u)
+    slack = np.where(p.w == 0, l1, 0.0)
     if p.free:
         A, goal = np.vstack([A, s[on]]), np.append(goal, -float(s @ u))
         slack = np.append(slack, 0.0)
@@ -86,7 +76,7 @@ def _on_kink(p: Problem, z: Array, u: Array, l1: float, l2: float) -> Array:
     keep = size_of > 0
     A, goal, slack = (v[keep].T / size_of[keep] for v in (A, goal, slack))
     if keep.any():
-        u[on] = _between(A.T, goal, slack, float(low), float(high))
+        u[on] = _between(A.T, goal, slack, *losses.row_of(p.loss).domain(p.loss, p.y))
     return u
 
 
@@ -95,20 +85,18 @@ def _between(A: Array, goal: Array, slack: Array, low: float, high: float) -> Ar
     exact = slack == 0
     # The smallest u: rows that are copies of one another get the same.
     found = np.linalg.lstsq(A[exact], goal[exact], rcond=1e-12)[0]
-    inside = found.min() >= low and found.max() <= high
-    if inside and np.all(
-        np.abs(A @ found - goal) <= slack + 1e-12 * np.abs(goal).max()
-    ):
+    off = np.abs(A @ found - goal) - slack
+    inside = low <= found.min() and found.max() <= high
+    if inside and off.max() <= 1e-12 * np.abs(goal).max():
         return np.asarray(found)
     B, c, room = A[~exact], goal[~exact], slack[~exact]
     programme = linprog(
         np.zeros(A.shape[1]),
-        A_ub=np.vstack([B, -B]) if len(B) else None,
-        b_ub=np.concatenate([c + room, room - c]) if len(B) else None,
-        A_eq=A[exact] if exact.any() else None,
-        b_eq=goal[exact] if exact.any() else None,
+        A_ub=np.vstack([B, -B]),
+        b_ub=np.concatenate([c + room, room - c]),
+        A_eq=A[exact],
+        b_eq=goal[exact],
         bounds=(low, high),
-        method="highs",
     )
     if programme.x is not None:
         return np.clip(programme.x, low, high)
@@ -119,51 +107,46 @@ def _between(A: Array, goal: Array, slack: Array, low: float, high: float) -> Ar
 # -- hinge and tube ---------------------------------------------------------------
 
 
-def _nearest(loss: Any, y: Array, z: Array) -> tuple[Array, Array, Array, Array]:
-    """Distance to the nearest kink, bounds of u there, and the slope of ℓ*(u)."""
-    one, zero = np.ones(len(y)), np.zeros(len(y))
-    if isinstance(loss, t.Hinge):
-        low, high = np.where(y > 0, -one, zero), np.where(y > 0, zero, one)
-        return np.abs(loss.margin - y * z), low, high, loss.margin * y
-    epsilon = float(loss.epsilon)
-    above = z >= y
-    distance = np.abs(np.abs(z - y) - epsilon)
-    if epsilon == 0.0:
-        return distance, -one, one, y
-    low, high = np.where(above, zero, -one), np.where(above, one, zero)
-    return distance, low, high, y + np.where(above, epsilon, -epsilon)
-
-
 def _near_kink(p: Problem, z: Array, u: Array, l2: float, level: str) -> Array:
-    """Slopes on the rows nearest to a kink that make the dual value largest."""
-    s, total, constant = p.space.s, p.space.total, p.space.constant
-    distance, low, high, slope = _nearest(p.loss, p.y, z)
+    """Slopes on the rows nearest to a kink that make the gap smallest.
+
+    Between 0 and the outer slope ±1 the excess is linear in u, and its two ends add up
+    to the distance of z from the kink.
+    """
+    row, constant = losses.row_of(p.loss), p.space.constant
+    s = p.space.s / p.space.total
+    outer = -p.y if isinstance(p.loss, t.Hinge) else np.where(z >= p.y, 1.0, -1.0)
+    inner = -outer if getattr(p.loss, "epsilon", None) == 0.0 else 0 * outer
+    at_zero, at_outer = (
+        row.excess(p.loss, p.y, z, row.natural_of(p.loss, p.y, end))[0]
+        for end in (0 * outer, outer)
+    )
     count = min(ROWS[level], len(s), 4 * (p.space.width + 1))
-    rows = np.sort(np.argpartition(distance, count - 1)[:count])
+    rows = np.sort(np.argpartition(at_zero + at_outer, count - 1)[:count])
     rest = u.copy()
     rest[rows] = 0.0
-    v = np.append(_pulled(p, rest), constant * float(s @ rest)) / total
-    A = np.column_stack([_rows(p, rows), np.full(count, constant)])
-    A *= (s[rows] / total)[:, None]
-    K = A @ A.T / l2
-    c = A @ v / l2 + s[rows] * slope[rows] / total
+    v = np.append(_pulled(p, rest), constant * float(s @ rest))
+    A = np.column_stack([_rows(p, rows), np.full(count, constant)]) * s[rows, None]
+    w = p.w if constant else np.append(p.w, 0.0)
+    c = A @ (w + v / l2) + (s * (at_outer - at_zero) * outer)[rows]
+    ends = np.sort([inner[rows], outer[rows]], axis=0)
     unit = float(np.abs(c).max(initial=0.0)) or 1.0
-    if not (np.isfinite(K).all() and np.isfinite(c).all()):
+    if not (np.isfinite(A).all() and np.isfinite(c).all()):
         return u
 
-    def negative_dual(x: Array) -> tuple[float, Array]:
-        Kx = K @ x
-        return float(x @ Kx / 2 + c @ x) / unit, (Kx + c) / unit
+    def gap(x: Array) -> tuple[float, Array]:
+        slope = A @ (A.T @ x) / l2
+        return float(x @ (slope / 2 + c)) / unit, (slope + c) / unit
 
     found = minimize(
-        negative_dual,
-        np.clip(u[rows], low[rows], high[rows]),
+        gap,
+        np.clip(u[rows], *ends),
         jac=True,
         method="L-BFGS-B",
-        bounds=np.column_stack([low[rows], high[rows]]),
+        bounds=ends.T,
         options={"maxiter": 300 if level == "quick" else 5_000, "ftol": 0.0},
     )
     better = u.copy()
     if np.isfinite(found.x).all():
-        better[rows] = np.clip(found.x, low[rows], high[rows])
+        better[rows] = np.clip(found.x, *ends)
     return better
