@@ -13,7 +13,7 @@ from scipy import sparse
 
 from certus import terms as t
 from certus.verify import check, huber, margin
-from certus.verify.deciding import GAP, Number
+from certus.verify.deciding import Number
 from certus.verify.kernel import backward, gap, reading
 from certus.verify.kernel.gap import Problem
 from certus.verify.kernel.moved import measure_moved
@@ -327,7 +327,7 @@ def check_huber(seed: int) -> None:
     p = problem(loss, omega, X, y, w, b, s, free=free)
     r = y - X @ w - b
     u = np.clip(-r, -epsilon * scale, epsilon * scale)
-    found, _ = huber._bound(p, u, scale, factor, 1.0, GAP, None)
+    found, _ = huber._bound(p, u, scale, factor, 1.0, None)
     e, sigma, eps = Exact(p), mpf(scale), mpf(epsilon)
     # The same dual point: into the ball, onto mean a = 0, into |a| ≤ 2ε.
     size = gap.norm(p, u) * factor

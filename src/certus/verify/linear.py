@@ -62,7 +62,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     witness = witness if isinstance(witness, LinearWitness) else LinearWitness()
     rows = rows_of(model, stated, X, y, sample_weight)
     problems = problems_of(model, stated, rows, witness.dual)
-    wrong = _useless(model, stated)
+    wrong = useless(model, stated)
     if wrong is not None:
         return [wrong[0]], wrong[1], marks_of(rows, None)
     probed: Array | None = None
@@ -80,7 +80,7 @@ def marks_of(rows: Rows, probed: Array | None) -> dict[str, Any]:
     return fingerprint(rows.X, rows.y.astype(float), rows.given.s, whole)
 
 
-def _useless(model: Any, stated: Statement) -> tuple[Claim, Status] | None:
+def useless(model: Any, stated: Statement) -> tuple[Claim, Status] | None:
     """What makes the coefficients no answer to the statement, if anything does."""
     words, intercept = GAP, reading.plain(model.intercept_)
     coef = reading.plain(model.coef_)
