@@ -114,12 +114,10 @@ def _given(stated: Statement, rows: Rows, k: int) -> Weights:
 def penalty_of(stated: Statement, given: Weights, k: int) -> Any:
     """Ω of problem k, for a loss that is a weighted mean."""
     penalty = stated.penalty
-    if stated.alphas:
-        if k >= len(stated.alphas):
-            raise ValueError(f"{len(stated.alphas)} penalties for more targets.")
-        positive = isinstance(penalty, t.NonNegative)
-        level = stated.alphas[k]
-        penalty = t.NonNegative(0.0, level) if positive else t.L2(level)
+    if isinstance(penalty, list):
+        if k >= len(penalty):
+            raise ValueError(f"{len(penalty)} penalties for more targets.")
+        penalty = penalty[k]
     row = penalties.row_of(penalty)
     if stated.penalty_of == "mean":
         return penalty

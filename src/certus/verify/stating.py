@@ -114,7 +114,7 @@ def state(model: Any, readers: Mapping[str, Reader]) -> Any:
             )
     try:
         return readers[cls.__name__](model)
-    except (AttributeError, TypeError, ArithmeticError) as error:
+    except (AttributeError, TypeError, ArithmeticError, LookupError) as error:
         raise Refusal(
             f"the parameters of this {cls.__name__} state no problem ({error})",
             "fit again with the parameters you want",

@@ -30,6 +30,10 @@ class Excess(NamedTuple):
     bound: float
 
 
+def _sound(levels: Any) -> bool:
+    return bool(np.all(np.isfinite(levels)) and np.min(levels, initial=0.0) >= 0)
+
+
 class PenaltyRow(NamedTuple):
     """What is known of a penalty; every function takes the term first."""
 
@@ -40,7 +44,7 @@ class PenaltyRow(NamedTuple):
     free: Callable[..., Array]  # coordinates on which Ω vanishes: null directions
     text: Callable[..., str]
     scaled: Callable[..., Any]  # the term of factor·Ω
-    sound: Callable[..., bool] = lambda p: bool(np.min(p, initial=0.0) >= 0)
+    sound: Callable[..., bool] = _sound
     cone: Callable[..., Any] | None = None  # whether w lies where Ω is finite
     by_coordinate: bool = True
 
@@ -238,7 +242,7 @@ PENALTIES: dict[type, PenaltyRow] = {
         **_elastic(_levels, lambda p: 0.0),
         text=_weighted_text,
         scaled=lambda p, factor: t.WeightedL1(tuple(a * factor for a in p.alphas)),
-        sound=lambda p: bool(np.min(p.alphas, initial=0.0) >= 0),
+        sound=lambda p: _sound(p.alphas),
     ),
     t.NonNegative: PenaltyRow(
         value=_positive_value,
@@ -260,7 +264,7 @@ PENALTIES: dict[type, PenaltyRow] = {
         free=lambda p, w: np.full(np.shape(w), p.l1 == 0 and p.l2 == 0),
         text=lambda p, name: _norm_text(p.l1, p.l2, "Σ_g ‖w_g‖", ""),
         scaled=lambda p, f: t.Group(p.l1 * f, p.groups, p.l2 * f),
-        sound=lambda p: min(p.l1, p.l2) >= 0,
+        sound=lambda p: _sound((p.l1, p.l2)),
         by_coordinate=False,
     ),
     t.MultiTask: PenaltyRow(
@@ -284,5 +288,5 @@ def row_of(penalty: Any) -> PenaltyRow:
     if row is None:
         raise ValueError(f"the verifier knows no penalty {type(penalty).__name__}.")
     if not row.sound(penalty):
-        raise ValueError(f"{penalty!r}: a penalty is a number that is not negative.")
+        raise ValueError(f"{penalty!r}: a penalty is finite and not negative.")
     return row
