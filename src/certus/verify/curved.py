@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from certus import terms as t
-from certus.certificate import Claim, Strength
+from certus.certificate import Claim
+from certus.verify.deciding import measured
 from certus.verify.kernel import losses, penalties
 from certus.verify.kernel.gap import Problem, columns, means, norm
-from certus.verify.kernel.losses import one_hot
 from certus.verify.kernel.reading import Array
 from certus.verify.kernel.spaces import UNIT
 from certus.verify.stated_linear import Statement
@@ -33,44 +33,34 @@ def _level(p: Problem) -> float:
 
 def gradient_claim(p: Problem, stated: Statement, objective: str) -> Claim:
     """The gradient's share of its natural size, Σ of |xⱼ|·|u| in the mean square."""
-    row, level = losses.row_of(p.loss), _level(p)
-    seen = p.space.look(
-        columns(p.w),
-        p.b,
-        lambda rows, z: columns(
-            row.slope(p.loss, p.y[rows], z if p.w.ndim == 2 else z[:, 0])
-        ),
-    )
-    z, u = (seen.z if p.w.ndim == 2 else seen.z[:, 0]), seen.B
-    size_u = norm(p, u)
+    row, level, flat = losses.row_of(p.loss), _level(p), p.w.ndim == 1
+
+    def slopes(rows: slice, z: Array) -> Array:
+        return columns(row.slope(p.loss, p.y[rows], z[:, 0] if flat else z))
+
+    seen = p.space.look(columns(p.w), p.b, slopes)
+    size_u, mean_u = norm(p, seen.B), means(p, seen.B)
     # With columns shifted by c, Xᵀ(su) has c·mean u more.
     whole = seen.V.copy()
-    whole[p.space.full] += np.multiply.outer(p.space.shift, means(p, u))
+    whole[p.space.full] += np.multiply.outer(p.space.shift, mean_u)
     reach = float(np.linalg.norm(p.space.norms) + np.linalg.norm(p.space.shift))
     size = reach * size_u + level * float(np.linalg.norm(p.w))
     slope = float(np.linalg.norm(whole + level * columns(p.w)))
     value = slope / size if size > 0 else 0.0
     if p.free and size_u > 0:
-        value = max(value, float(np.abs(means(p, u)).max()) / size_u)
-    noise = 64 * UNIT * (norm(p, p.y.astype(float)) + norm(p, z))
-    if size_u <= noise and level == 0.0 and not isinstance(p.loss, t.Softmax):
+        value = max(value, float(np.abs(mean_u).max()) / size_u)
+    noise = 64 * UNIT * (norm(p, p.y.astype(float)) + norm(p, seen.z))
+    if size_u <= noise and level == 0.0 and flat:
         value = 0.0  # the residuals are rounding
-    note, theorem = "", "a convex function is minimal where its gradient vanishes"
+    detail = f"gradient is {value:.1e} of its natural size (asked for {stated.tol:.0e})"
+    theorem = "a convex function is minimal where its gradient vanishes"
     if isinstance(p.loss, t.Tukey):
-        far = np.abs(p.y - z) >= p.loss.delta
-        note = f"; {int(far.sum()):,} of {len(far):,} rows have no influence"
+        far = np.abs(p.y - seen.z[:, 0]) >= p.loss.delta
+        detail += f"; {int(far.sum()):,} of {len(far):,} rows have no influence"
         theorem = "at a local minimum the gradient vanishes; the loss is not convex"
-    return Claim(
-        "stationarity",
-        Strength.MEASURED,
-        value,
-        stated.tol,
-        objective=f"gradient of  {objective}",
-        theorem=theorem,
-        detail=f"gradient is {value:.1e} of its natural size "
-        f"(asked for {stated.tol:.0e}){note}",
-        fix="" if value <= stated.tol else stated.fix,
-    )
+    words = {"objective": f"gradient of  {objective}", "theorem": theorem}
+    words["fix"] = "" if value <= stated.tol else stated.fix
+    return measured("stationarity", value, detail, target=stated.tol, **words)
 
 
 def _dense(p: Problem) -> Array:
@@ -80,51 +70,38 @@ def _dense(p: Problem) -> Array:
     return np.hstack([A, np.ones((len(A), 1))]) if p.free else A
 
 
+def _hessian(p: Problem, A: Array) -> tuple[Array, Array]:
+    """Of the mean loss, in the columns of A for each class; and the gradient."""
+    row, z = losses.row_of(p.loss), scores(p)
+    share = (p.space.s / p.space.total)[:, None]
+    u = columns(row.slope(p.loss, p.y, z))
+    curve = row.curvature(p.loss, p.y, z).reshape(-1, u.shape[1], u.shape[1])
+    H = np.einsum("iab,ij,il->ajbl", curve, A * share, A, optimize=True)
+    size = u.shape[1] * A.shape[1]
+    return H.reshape(size, size), (u.T @ (A * share)).ravel()
+
+
 def decrement_claim(p: Problem) -> Claim:
     """½ gᵀH⁻¹g: what the quadratic model says is left to gain."""
-    row, A, z = losses.row_of(p.loss), _dense(p), scores(p)
-    share = p.space.s / p.space.total
-    u = row.slope(p.loss, p.y, z)
-    curve = row.curvature(p.loss, p.y, z)
-    if isinstance(p.loss, t.Softmax):
-        k, m = p.loss.n_classes, A.shape[1]
-        H = np.einsum("i,iab,ij,il->ajbl", share, curve, A, A, optimize=True)
-        hessian = H.reshape(k * m, k * m)
-        P = u + one_hot(p.y, k)
-        gradient = (A.T @ (share[:, None] * (P - one_hot(p.y, k)))).T.ravel()
-    else:
-        hessian = (A * (share * curve)[:, None]).T @ A
-        gradient = A.T @ (share * u)
+    hessian, gradient = _hessian(p, _dense(p))
     step = np.linalg.lstsq(hessian, gradient, rcond=None)[0]
     left = float(gradient @ step / 2)
-    return Claim(
-        "newton_decrement",
-        Strength.MEASURED,
-        left,
-        detail=f"one more Newton step would gain {left:.1e}",
-        objective="½ gᵀH⁻¹g",
-    )
+    detail = f"one more Newton step would gain {left:.1e}"
+    return measured("newton_decrement", left, detail, objective="½ gᵀH⁻¹g")
 
 
 def curvature_claim(p: Problem) -> Claim:
     """Smallest eigenvalue of the Hessian, columns in units of their own size."""
-    A, share = _dense(p), p.space.s / p.space.total
-    size = np.sqrt(share @ np.square(A))
+    A, d = _dense(p), p.space.width
+    size = np.sqrt(p.space.s / p.space.total @ np.square(A))
     scale = np.where(size > 0, size, 1.0)
-    A = A / scale
-    h = share * losses.row_of(p.loss).curvature(p.loss, p.y, scores(p))
-    H = (A * h[:, None]).T @ A
-    d = p.space.width
+    H = _hessian(p, A / scale)[0]
     H[range(d), range(d)] += _level(p) / np.square(scale[:d])
     least = float(np.linalg.eigvalsh(H)[0])
     word = "a strict local minimum" if least > 0 else "not shown to be a local minimum"
-    return Claim(
-        "curvature",
-        Strength.MEASURED,
-        least,
-        detail=f"smallest curvature {least:.2g} (columns scaled): {word}",
-        objective="smallest eigenvalue of the Hessian",
-    )
+    detail = f"smallest curvature {least:.2g} (columns scaled): {word}"
+    what = "smallest eigenvalue of the Hessian"
+    return measured("curvature", least, detail, objective=what)
 
 
 def levels_of(penalty: Any) -> tuple[float, float] | None:

@@ -14,23 +14,12 @@ from typing import Any
 import numpy as np
 
 from certus import terms as t
-from certus.certificate import Claim, Status, Strength
+from certus.certificate import Claim, Status
 from certus.evidence import LinearWitness
-from certus.verify import stated_linear
+from certus.verify import deciding, stated_linear
 from certus.verify.curved import curvature_claim, decrement_claim, gradient_claim
 from certus.verify.data import direction, fingerprint
-from certus.verify.deciding import (
-    BACKWARD,
-    GAP,
-    MOVED,
-    Number,
-    Wording,
-    claim_of,
-    impossible,
-    refused,
-    status_of,
-    worst_of,
-)
+from certus.verify.deciding import BACKWARD, GAP, MOVED, Number, Wording
 from certus.verify.kernel import backward, gap, losses, penalties, reading
 from certus.verify.kernel.gap import Problem
 from certus.verify.kernel.moved import measure_moved
@@ -53,19 +42,18 @@ TARGETS |= {"counts": "numbers", "amounts": "numbers"}
 
 def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Judge ``coef_`` and ``intercept_``; the first claim is primary."""
-    witness, X, y, sample_weight, level, _ = given
-    if not losses.row_of(stated.loss).convex and isinstance(stated.loss, t.ZeroOne):
+    if isinstance(stated.loss, t.ZeroOne):
         raise ValueError(
             "The 0-1 loss cannot be judged: its slope vanishes almost everywhere. "
             "Judge a convex loss of the margin, such as Logistic() or Hinge()."
         )
+    witness, level = given.witness, given.level
     witness = witness if isinstance(witness, LinearWitness) else LinearWitness()
-    rows = rows_of(model, stated, X, y, sample_weight)
+    rows = rows_of(model, stated, given.X, given.y, given.sample_weight)
     problems = problems_of(model, stated, rows, witness.dual)
-    wrong = useless(model, stated)
+    wrong, probed = useless(model, stated), None
     if wrong is not None:
         return [wrong[0]], wrong[1], marks_of(rows, None)
-    probed: Array | None = None
     if stated.hard:
         claims, status = judge_margin(stated, witness, problems, level)
     else:
@@ -82,17 +70,20 @@ def marks_of(rows: Rows, probed: Array | None) -> dict[str, Any]:
 
 def useless(model: Any, stated: Statement) -> tuple[Claim, Status] | None:
     """What makes the coefficients no answer to the statement, if anything does."""
-    words, intercept = GAP, reading.plain(model.intercept_)
-    coef = reading.plain(model.coef_)
+    coef, intercept = reading.plain(model.coef_), reading.plain(model.intercept_)
+    status = Status.TOL_NOT_REACHED
     if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
         detail = "the coefficients hold NaN or infinite values"
-        claim = impossible(words, stated.tol, detail, "standardise the columns")
-        return claim, Status.DIVERGED
-    if stated.intercept == "none" and np.any(intercept):
+        fix, status = "standardise the columns", Status.DIVERGED
+    elif stated.intercept == "none" and np.any(intercept):
         detail = "there is an intercept where none was asked for"
         fix = "set intercept_ to 0, or fit_intercept=True"
-        return impossible(words, stated.tol, detail, fix), Status.TOL_NOT_REACHED
-    return None
+    elif isinstance(stated.penalty, t.NonNegative) and (coef < 0).any():
+        detail = "a coefficient is negative where positive=True was asked for"
+        fix = "fit again"
+    else:
+        return None
+    return deciding.impossible(GAP, stated.tol, detail, fix), status
 
 
 # -- what is measured -------------------------------------------------------------
@@ -105,46 +96,33 @@ def _judge(
     witness: LinearWitness,
     level: str,
 ) -> Judged:
-    row = losses.row_of(stated.loss)
-    bare = [each for each in problems if _is_bare(each)]
-    if 0 < len(bare) < len(problems):  # a level for each target, some of them zero
-        kept = [each for each in problems if not _is_bare(each)]
-        return _farther(
-            _judge(stated, rows, bare, witness, level),
-            _judge(stated, rows, kept, witness, level),
-        )
-    p, none = problems[0], bool(bare)
+    loss, p = stated.loss, problems[0]
+    row, none = losses.row_of(loss), _is_bare(p)
     objective = describe(stated, p.penalty)
-    omega = penalties.row_of(p.penalty)
-    free = omega.free(p.penalty, p.w)
-    likelihood = row.takes != "numbers" and row.bend != "kink"
     refusal = _without_weight(stated, rows, objective)
+    runs_away = (t.Poisson, t.Binomial) + (t.Logistic, t.Softmax) * none
+    more = (witness.direction, not none, level == "full", objective)
+    for each in problems if isinstance(loss, runs_away) else []:
+        refusal = refusal or refuse(each, *more)
     if refusal is not None:
         return [refusal], Status.NO_MINIMISER, None
-    runs_away = (t.Poisson, t.Binomial) + (t.Logistic, t.Softmax) * none
-    for each in problems if isinstance(stated.loss, runs_away) else []:
-        refusal = refuse(each, witness.direction, not none, level == "full", objective)
-        if refusal is not None:
-            return [refusal], Status.NO_MINIMISER, None
-    if not row.convex or (none and likelihood and omega.cone is None):
+    likelihood = row.takes != "numbers" and row.bend != "kink"
+    inside = penalties.row_of(p.penalty).cone is None
+    if not row.convex or (none and likelihood and inside):
         return _stationary(stated, problems, witness, objective, level)
-    if none and isinstance(stated.loss, t.Squared):
-        positive = omega.cone is not None
-        if positive and any((each.w < 0).any() for each in problems):
-            detail = "a coefficient is negative where positive=True was asked for"
-            claim = impossible(BACKWARD, stated.tol, detail, "fit again")
-            return [claim], Status.TOL_NOT_REACHED, None
-        return _worst(BACKWARD, stated, problems, level, positive)
-    if none and omega.cone is None:
-        return _worst(MOVED, stated, problems, level)
-    if np.any(free):
-        detail = (
-            f"the penalty leaves {int(np.sum(free))} coefficients free, and there is "
-            f"no bound for {type(stated.loss).__name__} then"
-        )
-        claim = refused("duality_gap", detail, "penalise every coefficient")
-        return [claim], Status.UNDECIDED, None
-    return _worst(GAP, stated, problems, level)
+    kinds: dict[Wording | None, list[Problem]] = {}
+    for each in problems:  # a level for each target may be zero for some
+        kinds.setdefault(_words(each), []).append(each)
+    claims, probed = [], None
+    for words, group in kinds.items():
+        if words is None:
+            detail = "the penalty leaves coefficients free, and there is no bound for "
+            detail += f"{type(loss).__name__} then"
+            fix = "penalise every coefficient"
+            return [deciding.refused(GAP.name, detail, fix)], Status.UNDECIDED, None
+        claim, probed = _worst(words, stated, group, level)
+        claims.append(claim)
+    return claims, deciding.verdict(claims), probed
 
 
 def _is_bare(p: Problem) -> bool:
@@ -153,82 +131,68 @@ def _is_bare(p: Problem) -> bool:
     return bool(np.all(free)) if free.size else isinstance(p.penalty, t.NoPenalty)
 
 
-def _farther(first: Judged, second: Judged) -> Judged:
-    """Both parts of a model, the one that is farther from solved first."""
-    order = (Status.SOLVED, Status.UNDECIDED, Status.TOL_NOT_REACHED)
-    rank = [order.index(s) if s in order else 3 for s in (first[1], second[1])]
-    if rank[1] > rank[0]:
-        first, second = second, first
-    return [*first[0], *second[0]], first[1], None
+def _words(p: Problem) -> Wording | None:
+    """What is claimed of a problem with a convex loss, if anything can be."""
+    omega = penalties.row_of(p.penalty)
+    if _is_bare(p) and isinstance(p.loss, t.Squared):
+        return BACKWARD
+    if _is_bare(p) and omega.cone is None:
+        return MOVED
+    return None if np.any(omega.free(p.penalty, p.w)) else GAP
 
 
 def _worst(
-    words: Wording,
-    stated: Statement,
-    problems: list[Problem],
-    level: str,
-    positive: bool = False,
-) -> Judged:
-    probe: Array | None = direction(problems[0].space.width)
-    found, probed = [], None
+    words: Wording, stated: Statement, problems: list[Problem], level: str
+) -> tuple[Claim, Array]:
+    """The claim of the problem farthest from solved; scores of a probing direction."""
+    found, probed = [], []
     for p in problems:
         if losses.row_of(p.loss).bend == "kink" and p.dual is None:
             p = p._replace(dual=chosen_dual(p, level))
-        each, seen = _measure(words, p, probe, positive, stated.tol)
-        found.append(each)
-        if probe is not None:
-            probe, probed = None, seen
-    k = worst_of(found)
+        probe = None if probed else direction(p.space.width)
+        # A rough look first: cheap bounds of sparse columns, small repairs charged.
+        p.space.rough = words is GAP  # elsewhere norms are divided by
+        number, seen = _measure(words, p, probe)
+        if p.space.rough and not number.most <= stated.tol:
+            p.space.rough = False
+            number, seen = _measure(words, p, probe)
+        if not np.isfinite(number.most):
+            reading.refuse_holes(p.space.given)
+        found.append(number)
+        probed.append(seen)
+    k = deciding.worst_of(found)
     objective = describe(stated, problems[k].penalty)
-    claim = claim_of(
-        *(words, found[k], stated.tol, objective, stated.fix, len(problems))
-    )
-    return [claim], status_of(claim), probed
+    more = (stated.tol, objective, stated.fix, len(problems))
+    return deciding.claim_of(words, found[k], *more), probed[0]
 
 
-def _measure(
-    words: Wording, p: Problem, probe: Array | None, positive: bool, tol: float
-) -> tuple[Number, Array]:
-    """A rough look first: cheap bounds of sparse columns, small repairs charged."""
-    p.space.rough = words is GAP  # elsewhere norms are divided by
-    found, probed = _once(words, p, probe, positive)
-    if p.space.rough and not found.most <= tol:
-        p.space.rough = False
-        found, probed = _once(words, p, probe, positive)
-    if not np.isfinite(found.most):
-        reading.refuse_holes(p.space.X)
-        if p.space.sparse is not None:
-            reading.refuse_holes(p.space.sparse)
-    return found, probed
-
-
-def _once(
-    words: Wording, p: Problem, probe: Array | None, positive: bool
-) -> tuple[Number, Array]:
+def _measure(words: Wording, p: Problem, probe: Array | None) -> tuple[Number, Array]:
     if words is BACKWARD:
+        positive = penalties.row_of(p.penalty).cone is not None
         error = backward.measure(p, probe, positive)
         return Number(error.computed, error.bound), error.probe
+    still = not (p.w.any() or p.b.any())
     if words is MOVED:
         moved = measure_moved(p, probe)
-        if moved.still == 0.0 and not (p.w.any() or p.b.any()):
+        if moved.still == 0.0 and still:
             return Number(0.0), moved.probe  # no loss is below zero
         return Number(*moved.value(least_constant(p))), moved.probe
     seen = gap.measure(p, probe)
     base = least_constant(p)
-    if base == 0.0 and seen.primal == 0.0 and not (p.w.any() or p.b.any()):
+    if base == 0.0 and seen.primal == 0.0 and still:
         return Number(0.0), seen.probe  # no loss is below zero
     return Number.share(seen.computed, seen.bound, base), seen.probe
 
 
 def _without_weight(stated: Statement, rows: Rows, objective: str) -> Claim | None:
     """A class that no row speaks for: its share can be lowered for ever."""
-    if not isinstance(stated.loss, t.Logistic | t.Softmax) or rows.classes is None:
+    if not isinstance(stated.loss, t.Logistic | t.Softmax) or not len(rows.classes):
         return None
     used = np.unique(rows.y[rows.given.s > 0])
     if stated.intercept != "free" or len(used) == len(rows.classes):
         return None
     absent = np.delete(rows.classes, used)[0]
-    return refused(
+    return deciding.refused(
         "stationarity",
         f"no minimiser exists: the rows of class {absent} have no weight, and the "
         "intercept can run away from it",
@@ -246,18 +210,13 @@ def _stationary(
     objective: str,
     level: str,
 ) -> Judged:
-    claims = [
-        max(
-            (gradient_claim(p, stated, objective) for p in problems),
-            key=lambda claim: claim.value or 0.0,
-        )
-    ]
+    found = [gradient_claim(p, stated, objective) for p in problems]
+    claims = [max(found, key=lambda claim: claim.value or 0.0)]
     if level == "full" and problems[0].space.width <= 2000:
         tukey = isinstance(stated.loss, t.Tukey)
         claims.append((curvature_claim if tukey else decrement_claim)(problems[0]))
     refuted = witness.direction is not None  # a witness was stated and does not hold
-    status = Status.REFUTED if refuted else Status.UNDECIDED
-    return claims, status, None
+    return claims, Status.REFUTED if refuted else Status.UNDECIDED, None
 
 
 def shape_claim(model: Any, rows: Rows, stated: Statement, level: str) -> Claim:
@@ -267,14 +226,13 @@ def shape_claim(model: Any, rows: Rows, stated: Statement, level: str) -> Claim:
     used = int(np.count_nonzero(np.abs(coef.reshape(-1, d)).max(axis=0)))
     detail = f"{used:,} of {d:,} coefficients non-zero"
     if level != "full" or d > 2000 or hasattr(rows.X, "toarray"):
-        return Claim("shape", Strength.MEASURED, float(used), detail=detail)
-    s = rows.given.s
-    A = np.asarray(rows.X, dtype=float) * np.sqrt(s)[:, None]
+        return deciding.measured("shape", float(used), detail)
+    s, A = rows.given.s[:, None], np.asarray(rows.X, dtype=float)
     if stated.intercept == "free":
-        A = A - np.outer(np.sqrt(s), s @ np.asarray(rows.X, dtype=float) / s.sum())
-    sizes = np.linalg.svd(A, compute_uv=False)
+        A = A - np.average(A, axis=0, weights=s[:, 0])
+    sizes = np.linalg.svd(A * np.sqrt(s), compute_uv=False)
     eps = float(np.finfo(float).eps)
     rank = int(np.sum(sizes > sizes.max(initial=0.0) * max(A.shape) * eps))
     if rank:
         detail += f", rank {rank}, condition number {sizes[0] / sizes[rank - 1]:.2g}"
-    return Claim("shape", Strength.MEASURED, float(rank), detail=detail)
+    return deciding.measured("shape", float(rank), detail)

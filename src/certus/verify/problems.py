@@ -27,7 +27,7 @@ class Rows(NamedTuple):
     X: Any
     y: Array  # numbers, or codes of labels
     given: Weights
-    classes: Array | None
+    classes: Array  # none of a regression
 
 
 def rows_of(model: Any, stated: Statement, X: Any, y: Any, sample_weight: Any) -> Rows:
@@ -36,15 +36,24 @@ def rows_of(model: Any, stated: Statement, X: Any, y: Any, sample_weight: Any) -
     n = X.shape[0]
     given = reading.weights(sample_weight, n)
     if stated.target in ("numbers", "tasks"):
-        return Rows(X, reading.numbers(y, n), given, None)
+        return Rows(X, reading.numbers(y, n), given, np.zeros(0))
     classes = np.asarray(model.classes_)
-    labels = reading.codes(y, classes, n)
-    if stated.class_weight is not None and stated.class_weight_on == "rows":
-        each = reading.class_weights(
-            *(stated.class_weight, given, labels, classes, stated.class_counts)
-        )
-        given = reading.times_classes(given, each, labels)
-    return Rows(X, labels, given, classes)
+    rows = Rows(X, reading.codes(y, classes, n), given, classes)
+    if stated.class_weight_on == "rows":
+        rows = rows._replace(given=_weighed(stated, rows, np.arange(len(classes))))
+    return rows
+
+
+def _weighed(stated: Statement, rows: Rows, chosen: Any) -> Weights:
+    """Row weights times those of the chosen classes."""
+    if stated.class_weight is None:
+        return rows.given
+    each = reading.class_weights(
+        *(stated.class_weight, rows.given, rows.y, rows.classes, stated.class_counts)
+    )
+    factors = np.ones(len(each))
+    factors[chosen] = each[chosen]
+    return reading.times_classes(rows.given, factors, rows.y)
 
 
 def problems_of(model: Any, stated: Statement, rows: Rows, dual: Any) -> list[Problem]:
@@ -54,64 +63,62 @@ def problems_of(model: Any, stated: Statement, rows: Rows, dual: Any) -> list[Pr
     if coef.shape[-1:] != (d,):
         width = coef.shape[-1] if coef.ndim else 0
         raise ValueError(f"X has {d} columns and the model was fitted on {width}.")
-    losses.row_of(stated.loss)
-    coef = coef.reshape(-1, d).astype(np.float64)
-    targets = _targets(stated, rows)
-    if len(coef) != len(targets):
+    coef, targets = coef.reshape(-1, d).astype(np.float64), _targets(stated, rows)
+    k = len(coef)
+    if len(targets) != k:
+        raise ValueError(f"y has {len(targets)} columns and the model predicts {k}.")
+    if intercept.size not in (1, k):
         raise ValueError(
-            f"y has {len(targets)} columns and the model predicts {len(coef)}."
+            f"intercept_ has {intercept.size} values for {k} rows of coef_."
         )
-    if intercept.size not in (1, len(coef)):
-        raise ValueError(
-            f"intercept_ has {intercept.size} values for {len(coef)} rows of coef_."
-        )
-    b = np.broadcast_to(intercept.ravel().astype(np.float64), (len(coef),))
-    if stated.target in ("codes", "tasks"):
+    b = np.broadcast_to(intercept.ravel().astype(np.float64), (k,))
+    parts = list(zip(targets, coef, b[:, None], _columns(dual, (len(rows.y), k))))
+    if stated.target in ("codes", "tasks"):  # one problem with k scores
         y = rows.y if stated.target == "codes" else np.column_stack(targets)
-        omega = penalty_of(stated, rows.given, 0)
-        return [_problem(stated, omega, rows, y, rows.given, coef.T, b, None)]
-    duals = _columns(dual, (len(rows.y), len(targets)))
-    found, shared = [], None
-    for k, y_k in enumerate(targets):
-        given = _given(stated, rows, k)
-        omega = penalty_of(stated, given, k)
-        p = _problem(stated, omega, rows, y_k, given, coef[k], b[[k]], duals[k], shared)
-        shared = p.space if given is rows.given else None
-        found.append(p)
+        parts = [(y, coef.T, b, None)]
+    found, space = [], None
+    for i, (y, w, b, u) in enumerate(parts):
+        given = rows.given
+        if stated.class_weight_on == "positives":
+            given = _weighed(stated, rows, i)
+        # Rows of weight zero may hold anything, and are left out.
+        used: Any = slice(None) if given.s.all() else given.s > 0
+        if space is None or given is not rows.given:
+            X = rows.X if given.s.all() else rows.X[used]
+            space = _space(stated, X, given.s[used])
+        losses.check_targets(stated.loss, y[used])
+        if space.constant:
+            w, b = np.append(w, b[0] / space.constant), np.zeros(1)
+        penalty, u = _penalty(stated, given, i), u if u is None else u[used]
+        more = (y[used], w, b, stated.intercept == "free", u)
+        found.append(Problem(stated.loss, penalty, space, *more))
     return found
 
 
+def _space(stated: Statement, X: Any, s: Array) -> Linear:
+    scale = stated.scale if stated.intercept == "penalised" else 0.0
+    if stated.intercept == "penalised" and not 0 < scale < np.inf:
+        raise ValueError(f"intercept_scaling={scale!r} must be positive and finite.")
+    return Linear(X, s, stated.intercept == "free", scale, over_blocks)
+
+
 def _targets(stated: Statement, rows: Rows) -> list[Array]:
+    k = len(rows.classes)
     match stated.target:
         case "codes":
-            return [rows.y] * len(rows.classes if rows.classes is not None else ())
+            return [rows.y] * k
+        case "signs" if k > 2:
+            raise ValueError(
+                f"y has {k} different labels; a loss of one score needs two."
+            )
         case "signs":
-            if rows.classes is not None and len(rows.classes) > 2:
-                raise ValueError(
-                    f"y has {len(rows.classes)} different labels; a loss of one score "
-                    "needs two."
-                )
             return [np.where(rows.y == 1, 1.0, -1.0)]
         case "one_vs_rest":
-            k = len(rows.classes if rows.classes is not None else ())
             return list(2 * one_hot(rows.y, k).T - 1)
     return list(np.ascontiguousarray(rows.y.reshape(len(rows.y), -1).T))
 
 
-def _given(stated: Statement, rows: Rows, k: int) -> Weights:
-    """Weights of problem k; of each class against the rest, its own may be weighed."""
-    if stated.class_weight is None or stated.class_weight_on == "rows":
-        return rows.given
-    classes = rows.classes if rows.classes is not None else np.zeros(0)
-    each = reading.class_weights(
-        *(stated.class_weight, rows.given, rows.y, classes, stated.class_counts)
-    )
-    factors = np.ones(len(classes))
-    factors[k] = each[k]
-    return reading.times_classes(rows.given, factors, rows.y)
-
-
-def penalty_of(stated: Statement, given: Weights, k: int) -> Any:
+def _penalty(stated: Statement, given: Weights, k: int) -> Any:
     """Ω of problem k, for a loss that is a weighted mean."""
     penalty = stated.penalty
     if isinstance(penalty, list):
@@ -124,64 +131,27 @@ def penalty_of(stated: Statement, given: Weights, k: int) -> Any:
     return row.scaled(penalty, given.level(1.0, rows=stated.penalty_of == "rows"))
 
 
-def _problem(
-    stated: Statement,
-    omega: Any,
-    rows: Rows,
-    y: Array,
-    given: Weights,
-    w: Array,
-    b: Array,
-    dual: Array | None,
-    shared: Linear | None = None,
-) -> Problem:
-    """Rows of weight zero may hold anything, and are left out."""
-    free = stated.intercept == "free"
-    penalised = stated.intercept == "penalised"
-    constant = stated.scale if penalised else 0.0
-    if penalised and not 0 < constant < np.inf:
-        raise ValueError(f"intercept_scaling={constant!r} must be positive and finite.")
-    used = given.s > 0
-    space = shared
-    if used.all():
-        if space is None:
-            space = Linear(rows.X, given.s, free, constant, over_blocks)
-    else:
-        y, dual = y[used], None if dual is None else dual[used]
-        if space is None:
-            space = Linear(rows.X[used], given.s[used], free, constant, over_blocks)
-    losses.check_targets(stated.loss, y)
-    if constant:
-        w, b = np.append(w, b[0] / constant), np.zeros(1)
-    return Problem(stated.loss, omega, space, y, w, b, free, dual)
-
-
 def _columns(dual: Any, shape: tuple[int, int]) -> list[Array | None]:
     """Column k of a stated dual point for problem k; none where it cannot fit."""
-    if dual is None:
-        return [None] * shape[1]
-    dual = np.asarray(dual)
-    if dual.dtype.kind != "f" or dual.size != shape[0] * shape[1]:
-        return [None] * shape[1]
-    if not np.isfinite(dual).all():
+    dual = np.zeros(0) if dual is None else np.asarray(dual)
+    sound = dual.dtype.kind == "f" and dual.size == shape[0] * shape[1]
+    if not sound or not np.isfinite(dual).all():
         return [None] * shape[1]
     return list(dual.astype(float).reshape(shape).T)
 
 
 def describe(stated: Statement, penalty: Any) -> str:
     """The objective as one line of text."""
-    score = "Xw" if stated.intercept == "none" else "Xw + b"
+    shift = "" if stated.intercept == "none" else " + b"
     text = losses.row_of(stated.loss).text.format(**stated.loss._asdict())
     squared = isinstance(stated.loss, t.Squared)
     if squared:
-        residual = "y − Xw" if stated.intercept == "none" else "y − Xw − b"
-        text = f"½·mean ({residual})²"
-        if stated.target == "tasks":
-            text = f"½·mean ‖{residual}‖²"
+        bars = "‖‖" if stated.target == "tasks" else "()"
+        text = f"½·mean {bars[0]}y − Xw{shift.replace('+', '−')}{bars[1]}²"
     name = "‖w‖"
     if stated.intercept == "penalised":
         name = "‖w,b‖" if stated.scale == 1 else f"‖w,b/{stated.scale:.4g}‖"
     more = penalties.row_of(penalty).text(penalty, name)
     if more:
         text += f",  {more}" if more.startswith("w ≥") else f" + {more}"
-    return text if squared else f"{text},  z = {score}"
+    return text if squared else f"{text},  z = Xw{shift}"
