@@ -19,6 +19,7 @@ from sklearn.linear_model import (
     LogisticRegression,
     LogisticRegressionCV,
     MultiTaskLasso,
+    QuantileRegressor,
     Ridge,
     RidgeClassifier,
     SGDClassifier,
@@ -29,6 +30,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from certus import linear as ours
 from certus.certificate import Certificate, Strength
 from certus.verify import certify
 from certus.verify.foreign import unwrap
@@ -185,6 +187,37 @@ def test_cones_and_tasks_are_judged(model: Any, y: Array) -> None:
     assert found.met and found[found.primary].strength is Strength.PROVED
     model.coef_ = 1.01 * model.coef_
     assert certify(model, X, y).met is False
+
+
+@pytest.mark.parametrize(
+    ("model", "changes"),
+    [
+        (QuantileRegressor(), {"alpha": np.inf}),
+        (QuantileRegressor(), {"alpha": np.nan}),
+        (QuantileRegressor(), {"quantile": np.nan}),
+        (Lasso(), {"alpha": np.inf}),
+        (Ridge(), {"alpha": np.inf}),
+        (SGDRegressor(), {"penalty": "l3"}),
+        (SGDRegressor(), {"loss": np.inf}),
+        (ours.RobustRegressor(), {"loss": "l3"}),
+        (ours.GeneralizedLinearModel(), {"family": "stable"}),
+        (ours.WeightedLasso(), {"weights": [1.0, 1, 1, 1, np.inf]}),
+        (ours.GroupLasso(groups=1), {"alpha": np.inf}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("level", ["quick", "full"])
+def test_parameters_without_a_meaning_are_refused(
+    model: Any, changes: dict[str, Any], level: str
+) -> None:
+    """Set after a fit, none of them ends in an error of a library underneath."""
+    found = fit(model, X, Y).set_params(**changes)
+    try:
+        claim = certify(found, X, Y, level=level).claims[0]
+    except ValueError as error:
+        assert "finite" in str(error) or "out of range" in str(error)
+    else:
+        assert claim.strength is Strength.REFUSED and claim.fix
 
 
 def test_a_refusal_lists_what_is_supported() -> None:

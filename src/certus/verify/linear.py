@@ -145,7 +145,8 @@ def _worst(
     words: Wording, stated: Statement, problems: list[Problem], level: str
 ) -> tuple[Claim, Array]:
     """The claim of the problem farthest from solved; scores of a probing direction."""
-    found, probed = [], []
+    found: list[Number] = []
+    probed: list[Array] = []
     for p in problems:
         if losses.row_of(p.loss).bend == "kink" and p.dual is None:
             p = p._replace(dual=chosen_dual(p, level))
