@@ -13,17 +13,15 @@ an exact sum, divided.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
 
-from certus.certificate import Claim, Status, Strength
-from certus.verify import data, deciding
+from certus.certificate import Claim, Status
+from certus.verify import climbing, data, deciding
 from certus.verify.data import Array
 from certus.verify.deciding import Number, U, gamma, proved
-from certus.verify.mixture import ELBO, LEAST, elbo_gap, repeated
 from certus.verify.stating import Checked, Given
 
 OBJECTIVE = "mean over rows of log p(x | θ)"
@@ -41,7 +39,9 @@ class Statement(NamedTuple):
 
 def _read(model: Any) -> Statement:
     fix = f"raise max_iter (now {model.max_iter}), or fit again from params_"
-    return Statement(float(model.tol) or LEAST, model.log_joint is not None, fix)
+    return Statement(
+        float(model.tol) or climbing.LEAST, model.log_joint is not None, fix
+    )
 
 
 READERS = {"EM": _read}
@@ -71,8 +71,9 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
                 levels.append(found.level)
                 params = model.m_step(X, found.q)
             levels.append(_expect(model, X, params).level)
-            end = here.level.value
-            claims.append(repeated(levels, end, OBJECTIVE, stated.exact))
+            apart = abs(levels[-1].value - here.level.value)
+            words = {"objective": OBJECTIVE, "exact": stated.exact}
+            claims.append(climbing.repeated(levels, apart, **words))
     marks = _fingerprint(X, len(here.rows))
     if stated.exact:
         return claims, deciding.verdict(claims, ("elbo", "monotone")), marks
@@ -97,33 +98,13 @@ def _expect(model: Any, X: Any, params: Any) -> Expected:
 
 
 def _gain_claim(model: Any, stated: Statement, X: Any, here: Expected) -> Claim:
-    after = _expect(model, X, model.m_step(X, here.q)).level
-    change, off = after.value - here.level.value, after.rounding + here.level.rounding
-    tol, fix, verb = stated.tol, stated.fix, "raises"
-    if change < -off:
-        verb = "LOWERS"
-        fix = "see that m_step maximises E_q log p(x, z | θ): EM cannot go down"
-    side = "below" if abs(change) <= tol else "above"
-    told = f"one further EM step {verb} the mean log-likelihood {here.level.value:.6g} "
-    told += f"by {abs(change):.1e}, {side} {tol:.0e}"
-    gain = Number(abs(change), off) if math.isfinite(change) else Number(math.inf)
+    after, fix = _expect(model, X, model.m_step(X, here.q)).level, stated.fix
     if not np.isfinite(here.rows).all():
-        gain, told = Number(math.inf), "the log-likelihood of some row is not finite"
         fix = "start where every row has a density, or mend the functions"
-    claim = proved(
-        *("step_gain", gain, tol, told),
-        objective=OBJECTIVE,
-        theorem="one further step with the functions given; EM stands still at a fixed "
-        "point",
-        assumptions=() if stated.exact else ("the likelihood is as e_step says it is",),
-        fix=fix,
-    )
-    small = gain.value <= tol + off and verb == "raises"
-    claim = replace(claim, fix="" if claim.met or small else fix)
-    if stated.exact:
-        return claim
-    claim = replace(claim, strength=Strength.MEASURED, met=None)
-    return replace(claim, value=gain.value, detail=told)
+    elif after.most < here.level.value - here.level.rounding:
+        fix = "see that m_step maximises E_q log p(x, z | θ): EM cannot go down"
+    note = "" if stated.exact else "the likelihood is as e_step says it is"
+    return climbing.step_gain(here.level, after, stated.tol, OBJECTIVE, fix, note)
 
 
 def _elbo_claim(model: Any, X: Any, here: Expected) -> Claim:
@@ -134,7 +115,7 @@ def _elbo_claim(model: Any, X: Any, here: Expected) -> Claim:
     q, said = here.q, here.rows
     if model.e_step is not None:
         q, said = (np.asarray(x, dtype=float) for x in model.e_step(X, model.params_))
-    found = elbo_gap(q, here.joint, here.rows, 4 * U * np.abs(here.rows))
+    found = climbing.elbo_gap(q, here.joint, here.rows, 4 * U * np.abs(here.rows))
     apart = math.inf
     if said.shape == here.rows.shape:
         apart = float(np.nan_to_num(np.abs(said - here.rows), nan=np.inf).max())
@@ -144,7 +125,7 @@ def _elbo_claim(model: Any, X: Any, here: Expected) -> Claim:
         missed="e_step is not the posterior, or its log-likelihood not that of "
         "log_joint",
         objective="E_q log(p(x, z | θ)/q(z)) against log p(x | θ)",
-        theorem=ELBO,
+        theorem=climbing.ELBO,
         fix="pass e_step=None: it then follows from log_joint",
     )
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from certus.certificate import Claim, Status
 from certus.evidence import FactorsWitness
-from certus.verify import data, deciding, stating
+from certus.verify import climbing, data, deciding, stating
 from certus.verify.covariance import EIGEN, EPS, Spread, covariance_about
 from certus.verify.data import Array
 from certus.verify.deciding import Number, U, gamma, proved
@@ -78,23 +78,22 @@ class Point(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """The columns that vary, in their own units: their deviations, or one for all.
+    """The columns that vary, and the point there; for one noise, all columns.
 
-    Units change the likelihood by a constant and no step; they keep numbers comparable.
+    These in units of a power of two, so that traces and eigenvalues stay in range.
     """
 
     S: Spread  # about the model's mean
     centred: Spread  # about the mean
     point: Point
     inside: Array
-    units: Array
     isotropic: bool
-    constant: float  # what the units, and columns left aside, add to the mean
+    unit: float
+    constant: float  # what units, columns left aside and 2π add to the mean
 
     def put(self, W: Array, noise: Array) -> Point:
         """A point of all columns as one of these."""
-        u = 1 / self.units
-        return Point(W[self.inside] * u[:, None], noise[self.inside] * u * u)
+        return Point(W[self.inside] * self.unit, noise[self.inside] * self.unit**2)
 
 
 def check(model: Any, stated: Statement, given: Given) -> Checked:
@@ -152,17 +151,16 @@ def _read(model: Any, d: int) -> tuple[Array, Point]:
 def _setting(
     spread: Spread, shift: Array, point: Point, varies: Array, isotropic: bool
 ) -> Setting:
-    inside = np.ones_like(varies) if isotropic else varies
-    own: Array = spread.diagonal[inside]
+    inside, u = varies, 1.0
     if isotropic:
-        own = np.full_like(own, own.mean())
-    units = np.sqrt(np.where(own > 0, own, 1.0))
-    S = spread.scaled(1 / units, inside)
+        inside = np.ones_like(varies)
+        u = deciding.power_of_two(math.sqrt(spread.diagonal.max()))
+    S = spread.scaled(np.full(int(inside.sum()), u), inside)
     aside, noise = spread.diagonal[~inside], point.noise[~inside]
-    constant = len(inside) * math.log(2 * math.pi) + 2 * np.log(units).sum()
-    constant += (np.log(noise) + aside / noise).sum()
-    centred = S.about_the_mean(shift[inside] / units)
-    moved = Setting(S, centred, point, inside, units, isotropic, float(-0.5 * constant))
+    constant = len(inside) * math.log(2 * math.pi) - 2 * inside.sum() * math.log(u)
+    constant = -0.5 * (constant + float((np.log(noise) + aside / noise).sum()))
+    centred = S.about_the_mean(shift[inside] * u)
+    moved = Setting(S, centred, point, inside, isotropic, u, constant)
     return moved._replace(point=moved.put(*point))
 
 
@@ -255,7 +253,7 @@ def _gap_claim(here: Setting, now: Number, n: int, stated: Statement) -> Claim:
     values, off = S.bounds()
     top = np.maximum(values[:k], 0.0)
     noise = (trace - top.sum()) / (d - k) if k < d else values[d - 1]
-    noise = max(float(noise), FLOOR)
+    noise = max(float(noise), FLOOR * (trace / d or 1.0))
     logs = np.append(np.log(np.maximum(top, noise)), (d - len(top)) * math.log(noise))
     best = float(-0.5 * (logs.sum() + d))
     more = ((2 * k + 1) * off + S.share * trace) / noise
@@ -341,43 +339,24 @@ def _stated_claim(model: Any, now: Number, here: Setting, n: int) -> Claim:
 
 
 def _ascent_claim(here: Setting, witness: FactorsWitness, now: float) -> Claim:
-    """Steps replayed from their recorded start: the largest drop."""
+    """Steps replayed from their recorded start, by the likelihood after each half.
+
+    Without loadings to begin with, a step ends with the best for its noise, and the
+    first is only that.
+    """
     start, given, steps = witness
     d, k = len(here.inside), here.point.W.shape[1]
     if start is None or steps < 1 or np.size(start) not in (1, d):
         return deciding.refused("monotone", "where the fit began was not recorded", "")
-    W = np.zeros((d, k)) if given is None else np.asarray(given, dtype=np.float64).T
+    S, best, floor = here.centred, given is None, _floor(here.centred)
+    W = np.zeros((d, k)) if best else np.asarray(given, dtype=np.float64).T
     point = here.put(W, np.broadcast_to(np.asarray(start, dtype=np.float64), d))
-    drop, end = _replay(here, point, int(steps), given is None)
-    claim = proved(
-        *("monotone", drop, DROP),
-        f"none of {steps} steps replayed lowers the likelihood",
-        missed=f"one of {steps} steps replayed lowers the mean by {drop.value:.1e}",
-        objective=_MEAN,
-        theorem="both halves of a step maximise, given what the other half found",
-        fix="standardise the columns (StandardScaler)",
-    )
-    return deciding.replayed(claim, abs(end - now), 1e-3 * (1 + abs(now)))
-
-
-def _replay(
-    here: Setting, point: Point, steps: int, best: bool
-) -> tuple[Number, float]:
-    """Largest drop over all half-steps, and the likelihood where they end.
-
-    With ``best`` a step ends with the best W for its noise, and the first is only that.
-    """
-    S, k, floor = here.centred, here.point.W.shape[1], _floor(here.centred)
-    point = Point(point.W, np.maximum(point.noise, floor))
-    levels = []
-    for i in range(steps):
+    point, levels = Point(point.W, np.maximum(point.noise, floor)), []
+    for i in range(int(steps)):
         if i or not best:
             point = em_step(S, point, here.isotropic, floor)
             levels.append(log_likelihood(S, point))
         if best:
             point = best_loadings(S, point.noise, k)
             levels.append(log_likelihood(S, point))
-    values = np.array([level.value for level in levels])
-    drop = float((values[:-1] - values[1:]).max(initial=0.0))
-    off = 2 * max(level.rounding for level in levels)
-    return Number(drop, off), float(values[-1])
+    return climbing.repeated(levels, abs(levels[-1].value - now), _MEAN, DROP)

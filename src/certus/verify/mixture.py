@@ -15,16 +15,14 @@ from __future__ import annotations
 
 import math
 import warnings
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from scipy.special import xlogy
 
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import MixtureWitness
-from certus.verify import data, deciding
+from certus.verify import climbing, data, deciding
 from certus.verify import gaussian_step as em
 from certus.verify.covariance import eigen
 from certus.verify.data import Array
@@ -39,8 +37,6 @@ ASKED = 2048
 INVERSE, POSTERIOR = (1e-6, 1e-5), (1e-9, 1e-5)
 #: A variance that is regularisation for the most part, or nothing beside the data's.
 FLOOR, TINY = 2.0, 1e-12
-#: A drop of L, in nats, that is none; how near a run again must end; least tol.
-DROP, APART, LEAST = 1e-9, 1e-3, 1e-10
 _FORMULAS = {
     False: "mean over rows of log Σ_k π_k N(x; μ_k, Σ_k)",
     True: "mean over rows of max_k log(π_k N(x; μ_k, Σ_k))",
@@ -65,7 +61,7 @@ def _read(model: Any) -> Statement:
     return Statement(
         *(int(model.n_components), kind),
         getattr(model, "assignment", "soft") == "hard",
-        float(model.tol) or LEAST,
+        float(model.tol) or climbing.LEAST,
         float(model.reg_covar),
         f"raise max_iter (now {model.max_iter}), or go on with warm_start=True",
     )
@@ -185,31 +181,19 @@ def _diagonals(matrices: Array) -> Array:
 
 
 def _gain_claim(X: Array, theta: em.Theta, stated: Statement) -> Claim:
-    tol, fix = stated.tol, stated.fix
     here, after = em.take_step(X, theta, stated.kind, stated.reg, stated.hard)
-    gain = Number(math.inf)
+    formula, fix = _FORMULAS[stated.hard], stated.fix
+    if after is not None:
+        there = em.level_of(X, after, stated.hard)
+        if math.isnan(there.value - here.value):
+            fix = "standardise the columns"
+        return climbing.step_gain(here, there, stated.tol, formula, fix)
     told = "one further EM step ends in a singular covariance: the likelihood has no "
     told += "upper bound here"
-    if after is None:
-        fix = f"raise reg_covar (now {stated.reg:g}), lower n_components, or use fewer "
-        fix += "covariances"
-    else:
-        there = em.level_of(X, after, stated.hard)
-        change = abs(there.value - here.value)
-        told = f"one further EM step changes the mean log-likelihood {here.value:.6g} "
-        told += f"by {change:.1e}, {'below' if change <= tol else 'above'} {tol:.0e}"
-        if math.isnan(change):
-            told = "the log-likelihood is beyond float64's range"
-            fix = "standardise the columns"
-        else:
-            gain = Number(change, here.rounding + there.rounding)
-    return proved(
-        *("step_gain", gain, tol, told),
-        objective=_FORMULAS[stated.hard],
-        theorem="|L(θ⁺) − L(θ)|, the rounding of both bounded, for the θ⁺ that an EM "
-        "step in float64 comes to; exact EM stands still only at fixed points",
-        fix=fix,
-    )
+    fix = f"raise reg_covar (now {stated.reg:g}), lower n_components, or use fewer "
+    fix += "covariances"
+    words = {"objective": formula, "fix": fix}
+    return proved("step_gain", Number(math.inf), stated.tol, told, **words)
 
 
 def _elbo_claim(model: Any, X: Array, theta: em.Theta) -> Claim:
@@ -221,33 +205,16 @@ def _elbo_claim(model: Any, X: Array, theta: em.Theta) -> Claim:
         q = np.asarray(model.predict_proba(X[some]))
     rows = em.expect(np.asarray(X[some], dtype=np.float64), theta)
     off = rows.off + (rows.shares * rows.errors).sum(axis=1)
-    found = elbo_gap(q.astype(np.float64), rows.joint, rows.levels, off)
+    found = climbing.elbo_gap(q.astype(np.float64), rows.joint, rows.levels, off)
     which = f"{len(some):,} of {n:,} rows"
     return proved(
         *("elbo", found, POSTERIOR[int(q.dtype == np.float32)]),
         f"the responsibilities sum to 1 and are the posterior, for {which}",
         missed=f"the responsibilities of some of {which} are not the posterior",
         objective="E_q log(π_z N(x; μ_z, Σ_z)/q(z)) against log p(x)",
-        theorem=ELBO,
+        theorem=climbing.ELBO,
         fix="centre and scale the columns (StandardScaler), or refit",
     )
-
-
-#: Why responsibilities whose ELBO is log p(x) are right.
-ELBO = "log p(x) = ELBO(q) + KL(q ‖ p(z|x)): equality if and only if q is the posterior"
-
-
-def elbo_gap(q: Array, joint: Array, levels: Array, off: Array) -> Number:
-    """The largest |log p(x) − ELBO(q)| or |Σq − 1| of rows, ``off`` known so far."""
-    if q.shape != joint.shape or not (q >= 0).all():
-        return Number(math.inf)
-    terms = np.where(q > 0, q * np.where(q > 0, joint, 0.0), 0.0)
-    gap = np.abs(levels - (terms.sum(axis=1) - xlogy(q, q).sum(axis=1)))
-    gap = np.maximum(gap, np.abs(q.sum(axis=1) - 1.0))
-    sizes = np.abs(terms).sum(axis=1) + np.abs(xlogy(q, q)).sum(axis=1)
-    off = off + gamma(q.shape[1] + 8) * (sizes + np.abs(levels) + 1)
-    value = float(np.nan_to_num(gap, nan=np.inf).max())
-    return Number(value, float((gap + off).max()) - value if value < np.inf else 0.0)
 
 
 def _collapse_claim(parts: Parts, stated: Statement, n: int) -> Claim:
@@ -299,29 +266,6 @@ def _monotone_claim(
             break
         now = after
     levels.append(em.level_of(X, now, stated.hard))
-    end = em.level_of(X, theta, stated.hard).value
-    return repeated(levels, end, _FORMULAS[stated.hard], exact=stated.reg == 0)
-
-
-def repeated(levels: list[Number], end: float, objective: str, exact: bool) -> Claim:
-    """The claim ``monotone`` of steps repeated, which should end at ``end``."""
-    values = [level.value for level in levels]
-    drop = max([0.0, *(a - b for a, b in pairwise(values))])
-    off, apart = 2 * max(level.rounding for level in levels), abs(values[-1] - end)
-    told = f"{len(levels) - 1} steps repeated from the start, {values[0]:.6g} to "
-    told += f"{values[-1]:.6g}: "
-    kept = f"{told}no step lowers it; the model is {apart:.1e} from where they end"
-    fell = f"{told}largest drop {drop:.1e}"
-    if not exact:
-        told = fell if drop > off else kept
-        value = drop if drop > off else 0.0
-        words = {"objective": objective, "allowance": off}
-        return deciding.measured("monotone", value, told, **words)
-    claim = proved(
-        *("monotone", Number(drop, off), DROP, kept),
-        missed=fell,
-        objective=objective,
-        theorem="L(θ⁺) ≥ ELBO(q, θ⁺) ≥ ELBO(q, θ) = L(θ), for an exact M-step",
-        fix="see that the M-step maximises E_q log p(x, z | θ)",
-    )
-    return deciding.replayed(claim, apart, APART * (1 + abs(end)))
+    apart = abs(levels[-1].value - em.level_of(X, theta, stated.hard).value)
+    exact = stated.reg == 0
+    return climbing.repeated(levels, apart, _FORMULAS[stated.hard], exact=exact)

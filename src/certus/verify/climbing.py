@@ -1,0 +1,90 @@
+"""Claims about EM, and whatever else climbs: one step more, and the whole way again.
+
+L is the mean log-likelihood, or another number that no exact step lowers. What one
+further step gains is |L(θ⁺) − L(θ)|, both with their rounding, for the θ⁺ that a step
+in float64 comes to. A run repeated from its recorded start shows that no step of it
+went down, and whether it leads to the model at all.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from scipy.special import xlogy
+
+from certus.certificate import Claim
+from certus.verify.data import Array
+from certus.verify.deciding import Number, gamma, measured, proved, replayed
+
+#: What tol=0 stands for; how near a run again must end, beside one plus its size.
+LEAST, APART = 1e-10, 1e-3
+#: What is proved of a step.
+STEP = (
+    "|L(θ⁺) − L(θ)|, the rounding of both bounded, for the θ⁺ that an EM step in "
+    "float64 comes to; exact EM stands still only at fixed points"
+)
+#: Why responsibilities whose ELBO is log p(x) are right.
+ELBO = "log p(x) = ELBO(q) + KL(q ‖ p(z|x)): equality if and only if q is the posterior"
+
+
+def step_gain(
+    here: Number, there: Number, tol: float, objective: str, fix: str, note: str = ""
+) -> Claim:
+    """What one further step of EM gains or loses; measured, if a note says why."""
+    change, off = there.value - here.value, there.rounding + here.rounding
+    verb = "LOWERS" if change < -off else "raises"
+    told = f"one further EM step {verb} the mean log-likelihood {here.value:.6g} by "
+    told += f"{abs(change):.1e}, {'below' if abs(change) <= tol else 'above'} {tol:.0e}"
+    gain = Number(abs(change), off)
+    words: dict[str, Any] = {"objective": objective, "fix": fix}
+    if not math.isfinite(change):
+        gain, told = Number(math.inf), "the log-likelihood is not finite"
+    if note:
+        words["fix"] = "" if gain.value <= tol + off else fix
+        words |= {"target": tol, "allowance": off, "assumptions": (note,)}
+        return measured("step_gain", gain.value, told, **words)
+    words["theorem"] = STEP
+    return proved("step_gain", gain, tol, told, **words)
+
+
+def elbo_gap(q: Array, joint: Array, levels: Array, off: Array) -> Number:
+    """The largest |log p(x) − ELBO(q)| or |Σq − 1| of rows, ``off`` known so far."""
+    if q.shape != joint.shape or not (q >= 0).all():
+        return Number(math.inf)
+    terms = np.where(q > 0, q * np.where(q > 0, joint, 0.0), 0.0)
+    gap = np.abs(levels - (terms.sum(axis=1) - xlogy(q, q).sum(axis=1)))
+    gap = np.maximum(gap, np.abs(q.sum(axis=1) - 1.0))
+    sizes = np.abs(terms).sum(axis=1) + np.abs(xlogy(q, q)).sum(axis=1)
+    off = off + gamma(q.shape[1] + 8) * (sizes + np.abs(levels) + 1)
+    value = float(np.nan_to_num(gap, nan=np.inf).max())
+    return Number(value, float((gap + off).max()) - value if value < np.inf else 0.0)
+
+
+def repeated(
+    levels: list[Number],
+    apart: float,
+    objective: str,
+    target: float = 1e-9,
+    exact: bool = True,
+) -> Claim:
+    """That no step of a run repeated goes down; it ends ``apart`` from the model."""
+    values = [level.value for level in levels]
+    drop = max([0.0, *(a - b for a, b in pairwise(values))])
+    off, size = 2 * max(level.rounding for level in levels), 1 + abs(values[-1])
+    told = f"repeated from the start, {values[0]:.6g} to {values[-1]:.6g}: "
+    kept = f"{told}no step goes down; the model is {apart:.1e} from where it ends"
+    fell = f"{told}a step goes down by {drop:.1e}"
+    if not exact:
+        value, told = (drop, fell) if drop > off else (0.0, kept)
+        return measured("monotone", value, told, objective=objective, allowance=off)
+    claim = proved(
+        *("monotone", Number(drop, off), target, kept),
+        missed=fell,
+        objective=objective,
+        theorem="each part of a step is the best, given what the other part found",
+        fix="see that each step is exact, or standardise the columns (StandardScaler)",
+    )
+    return replayed(claim, apart, APART * size)
