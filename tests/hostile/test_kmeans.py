@@ -220,3 +220,18 @@ def test_elbow_needs_two_sides_and_whole_numbers():
     with pytest.raises((TypeError, ValueError), match="each of ks"):
         elbow(X, [1, 2, 2.5])
     assert elbow(sparse.csr_matrix(X), [1, 2, 4, 8]).ks.tolist() == [1, 2, 4, 8]
+
+
+@pytest.mark.parametrize("size", [1e308, 1e-300])
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
+def test_weights_whose_sum_is_beyond_any_number(size, form):
+    s = np.linspace(0.1, 1.0, len(X))
+    one = KMeans(3, n_init=2, random_state=0).fit(form(X), sample_weight=s)
+    model = KMeans(3, n_init=2, random_state=0).fit(form(X), sample_weight=s * size)
+    assert model.certificate_.met, model.certificate_
+    np.testing.assert_allclose(model.cluster_centers_, one.cluster_centers_, rtol=1e-9)
+    np.testing.assert_array_equal(model.predict(form(X)), one.labels_)
+    with np.errstate(over="ignore"):
+        np.testing.assert_allclose(model.inertia_, one.inertia_ * size, rtol=1e-9)
+        score = model.score(form(X), sample_weight=s * size)
+        np.testing.assert_allclose(score, -one.inertia_ * size, rtol=1e-9)

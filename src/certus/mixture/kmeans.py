@@ -181,8 +181,10 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         monitor = Monitor(self, X, None, None, self.max_time)
         factor = _factor(X, given)
         scaled = X if factor == 1.0 else X * X.dtype.type(factor)
-        run = self._best_run(scaled, X, s, given, factor, monitor)
-        self._store(run, factor, X.dtype)
+        light, power = _in_range(s)
+        units = factor, power
+        run = self._best_run(scaled, X, light, given, units, monitor)
+        self._store(run, units, X.dtype)
         self.history_ = monitor.history
         monitor.close(self._attributes())
         start = (run.start / factor).astype(X.dtype)
@@ -196,10 +198,11 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         original: Any,
         s: Array,
         given: Array | None,
-        factor: float,
+        units: tuple[float, int],
         monitor: Monitor,
     ) -> Run:
         """Run from each start and keep the lowest inertia."""
+        factor = units[0]
         rows = rows_of(X, s)
         generator = generator_of(self.random_state)
         begin, limit = time.perf_counter(), self.max_time
@@ -211,7 +214,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         def on_step(objective: float, shift: float, centers: Array) -> Status | None:
             relative = shift / variance if variance > 0 else 0.0
             return monitor.step(
-                objective / factor / factor,
+                _in_units(objective, units),
                 relative,
                 lambda: {"cluster_centers_": (centers / factor).astype(X.dtype)},
             )
@@ -261,11 +264,11 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         seed = np.random.RandomState(int(generator.integers(1 << 31)))
         return _given_centers(self, self.init(X, k, random_state=seed), X) * factor
 
-    def _store(self, run: Run, factor: float, dtype: Any) -> None:
-        self.cluster_centers_ = (run.centers / factor).astype(dtype)
+    def _store(self, run: Run, units: tuple[float, int], dtype: Any) -> None:
+        self.cluster_centers_ = (run.centers / units[0]).astype(dtype)
         self._n_features_out = len(self.cluster_centers_)
         self.labels_ = run.labels
-        self.inertia_ = run.inertia / factor / factor
+        self.inertia_ = _in_units(run.inertia, units)
         self.n_iter_ = run.n_iter
 
     def _attributes(self) -> dict[str, Any]:
@@ -355,7 +358,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
     def _label(self, X: Any, sample_weight: Any) -> tuple[Array, float]:
         check_is_fitted(self)
         X = _validated(self, X)
-        s = row_weights(sample_weight, X.shape[0])
+        s, power = _in_range(row_weights(sample_weight, X.shape[0]))
         centers = self.cluster_centers_.astype(np.float64)
         factor = _factor(X, centers)
         scaled = X if factor == 1.0 else X * X.dtype.type(factor)
@@ -364,12 +367,25 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         state.move_to(centers * factor)
         away = np.empty(rows.n)
         rows.own_distances(centers * factor, state.labels, away)
-        return state.labels, sum_of(s, away) / factor / factor
+        return state.labels, _in_units(sum_of(s, away), (factor, power))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _in_range(s: Array) -> tuple[Array, int]:
+    """Weights whose sums are numbers, and the power of two they were divided by."""
+    power = math.frexp(float(s.max()))[1]
+    return (s, 0) if abs(power) < 100 else (np.ldexp(s, -power), power)
+
+
+def _in_units(objective: float, units: tuple[float, int]) -> float:
+    """An objective in the units of X and of its weights; infinite beyond any number."""
+    factor, power = units
+    with np.errstate(over="ignore"):
+        return float(np.ldexp(objective / factor / factor, power))
 
 
 def _check_parameters(model: KMeans) -> None:

@@ -72,8 +72,8 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
                 params = model.m_step(X, found.q)
             levels.append(_expect(model, X, params).level)
             apart = abs(levels[-1].value - here.level.value)
-            words = {"objective": OBJECTIVE, "exact": stated.exact}
-            claims.append(climbing.repeated(levels, apart, **words))
+            run = climbing.repeated(levels, apart, OBJECTIVE, exact=stated.exact)
+            claims.append(run)
     marks = _fingerprint(X, len(here.rows))
     if stated.exact:
         return claims, deciding.verdict(claims, ("elbo", "monotone")), marks
