@@ -26,16 +26,17 @@ def unwrap(model: Any, X: Any) -> tuple[Any, Any]:
     name = class_name(model)
     if name.endswith("SearchCV"):
         return unwrap(_best_of(model, name), X)
+    if name == "Pipeline":  # its steps are checked one by one
+        _check_columns(model, X)
+        last = model.steps[-1][1]
+        if last is None or isinstance(last, str):
+            raise ValueError("The pipeline ends in 'passthrough': nothing to certify.")
+        return unwrap(last, model[:-1].transform(X) if len(model.steps) > 1 else X)
     _check_fitted(model)
     ours = library_of(type(model)) == "certus"
     if ours and hasattr(model, "encoder_") and hasattr(model, "model_"):
         return unwrap(model.model_, model.encoder_.transform(X))  # knows its columns
     _check_columns(model, X)
-    if name == "Pipeline":
-        last = model.steps[-1][1]
-        if last is None or isinstance(last, str):
-            raise ValueError("The pipeline ends in 'passthrough': nothing to certify.")
-        return unwrap(last, model[:-1].transform(X) if len(model.steps) > 1 else X)
     return model, X
 
 
@@ -51,37 +52,29 @@ def _best_of(search: Any, name: str) -> Any:
 
 
 def _check_fitted(model: Any) -> None:
-    if class_name(model) == "Pipeline":
-        return  # its steps are checked one by one
-    state = getattr(model, "__dict__", {})
+    state, name = getattr(model, "__dict__", {}), type(model).__name__
     if hasattr(model, "state_dict") and not hasattr(model, "get_params"):
         raise ValueError(
-            f"This {type(model).__name__} is a bare module, which does not say what it "
-            "minimises. Train it as certus.deep.NeuralClassifier(module), or "
+            f"This {name} is a bare module, which does not say what it minimises. "
+            "Train it as certus.deep.NeuralClassifier(module), or "
             "NeuralRegressor(module)."
         )
-    if not any(name.endswith("_") and not name.startswith("_") for name in state):
-        raise ValueError(
-            f"This {type(model).__name__} is not fitted yet. Call fit first."
-        )
+    if not any(each.endswith("_") and not each.startswith("_") for each in state):
+        raise ValueError(f"This {name} is not fitted yet. Call fit first.")
 
 
 def _check_columns(model: Any, X: Any) -> None:
-    names = getattr(model, "feature_names_in_", None)
-    columns = getattr(X, "columns", None)
-    if names is None or columns is None:
+    if not (hasattr(model, "feature_names_in_") and hasattr(X, "columns")):
         return
-    expected, given = [str(name) for name in names], [str(name) for name in columns]
+    expected = [str(name) for name in model.feature_names_in_]
+    given = [str(name) for name in X.columns]
     if expected == given:
         return
-    missing = [name for name in expected if name not in given]
-    extra = [name for name in given if name not in expected]
-    if missing:
-        what = f"lacks {', '.join(missing[:3])}"
-    elif extra:
+    what = "has the columns in another order"
+    if extra := [name for name in given if name not in expected]:
         what = f"has {', '.join(extra[:3])}, unknown to the model"
-    else:
-        what = "has the columns in another order"
+    if missing := [name for name in expected if name not in given]:
+        what = f"lacks {', '.join(missing[:3])}"
     raise ValueError(
         f"X {what}. Pass the columns the model was fitted on, in that order: "
         f"{', '.join(expected[:5])}{'...' if len(expected) > 5 else ''}."

@@ -303,9 +303,8 @@ def _compare(stated: Certificate, found: Certificate) -> Certificate:
     same = same_data(stated.fingerprint, found.fingerprint)
     claim = found[found.primary]
     was_met = stated.met or (claim.name in stated and stated[claim.name].met)
-    lost = was_met and found.met is False
-    if same and stated.status is Status.NO_MINIMISER is not found.status:
-        lost = True
+    vanished = stated.status is Status.NO_MINIMISER is not found.status
+    lost = vanished or (was_met and found.met is False)
     number = claim.name in measured_only.LOSSES
     if number and stated.primary == claim.name:  # of a model that promises nothing
         lost = _moved(stated.value, found.value)
@@ -335,6 +334,4 @@ def _moved(was: float | None, now: float | None) -> bool:
     """Whether a loss is not what the same weights gave on the same rows."""
     if was is None or now is None:
         return was is not now
-    if was == now or (was != was and now != now):
-        return False
-    return not abs(now - was) <= 1e-6 * (1e-6 + abs(was))
+    return not np.isclose(now, was, rtol=1e-6, atol=1e-12, equal_nan=True)

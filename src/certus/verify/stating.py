@@ -73,20 +73,21 @@ def is_ours(model: Any) -> bool:
     return any(library_of(cls) == "certus" for cls in type(model).__mro__)
 
 
-def known_class(model: Any, names: Mapping[str, Any]) -> type | None:
-    """The first class among the model's own that a room knows."""
+def known_class(model: Any, names: Mapping[str, Any] | None = None) -> type | None:
+    """The first class of ours or scikit-learn's among the model's own, of such a name.
+
+    Without names, the first of any.
+    """
     for cls in type(model).__mro__:
-        if library_of(cls) in ("certus", "sklearn") and cls.__name__ in names:
+        named = names is None or cls.__name__ in names
+        if named and library_of(cls) in ("certus", "sklearn"):
             return cls
     return None
 
 
 def class_name(model: Any) -> str:
-    """Name of the first class of ours or scikit-learn's among the model's own."""
-    for cls in type(model).__mro__:
-        if library_of(cls) in ("certus", "sklearn"):
-            return cls.__name__
-    return type(model).__name__
+    """The name by which a model is known."""
+    return (known_class(model) or type(model)).__name__
 
 
 def tol_of(model: Any) -> float:
