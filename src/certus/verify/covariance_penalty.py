@@ -22,23 +22,13 @@ import numpy as np
 from certus import terms as t
 from certus.certificate import Status
 from certus.evidence import LinearWitness
-from certus.verify import data, measured, stated_linear, stating
+from certus.verify import data, linear, measured, stated_linear, stating
 from certus.verify.attributes import attribute_of, explained, not_lent
 from certus.verify.data import Array
-from certus.verify.deciding import (
-    GAP,
-    Number,
-    claim_of,
-    gamma,
-    length,
-    status_of,
-    worst_of,
-)
-from certus.verify.kernel import gap, losses, penalties, reading
-from certus.verify.kernel.reference import least_constant
+from certus.verify.deciding import GAP, gamma, length, status_of
+from certus.verify.kernel import penalties, reading
 from certus.verify.marks import marks_of
-from certus.verify.problems import describe, problems_of, rows_of
-from certus.verify.slopes import chosen_dual
+from certus.verify.problems import problems_of, rows_of
 from certus.verify.stating import Checked, Given
 
 _ASSUMED = "columns of the attribute that others explain to 1e-10 add nothing"
@@ -151,20 +141,13 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     reading.refuse_holes(Z)
     part = explained(Z, columns, data.row_weights(sample_weight, len(Z)))
     dual = witness.dual if isinstance(witness, LinearWitness) else None
-    found, problems = [], []
-    rows = rows_of(model, inner, X, y, sample_weight)
+    rows, problems = rows_of(model, inner, X, y, sample_weight), []
     for p in problems_of(model, inner, rows, dual):
         if not (isinstance(p.penalty, t.L2) and p.penalty.alpha > 0):
             raise ValueError("A covariance penalty stands beside an L2 penalty only.")
-        p = p._replace(penalty=Explained(p.penalty.alpha, strength, part.F, part.off))
-        if losses.row_of(p.loss).bend == "kink" and p.dual is None:
-            p = p._replace(dual=chosen_dual(p, level))
-        seen = gap.measure(p)
-        found.append(Number.share(seen.computed, seen.bound, least_constant(p)))
-        problems.append(p)
-    k = worst_of(found)
-    objective = describe(inner, problems[k].penalty)
-    claim = claim_of(GAP, found[k], inner.tol, objective, inner.fix, len(problems))
+        penalty = Explained(p.penalty.alpha, strength, part.F, part.off)
+        problems.append(p._replace(penalty=penalty))
+    claim, _ = linear.worst_claim(GAP, inner, problems, level)
     if not part.whole:
         claim = replace(claim, assumptions=(_ASSUMED,))
     return [claim], status_of(claim), marks

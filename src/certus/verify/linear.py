@@ -120,7 +120,7 @@ def _judge(
             detail += f"{type(loss).__name__} then"
             fix = "penalise every coefficient"
             return [deciding.refused(GAP.name, detail, fix)], Status.UNDECIDED, None
-        claim, probed = _worst(words, stated, group, level)
+        claim, probed = worst_claim(words, stated, group, level)
         claims.append(claim)
     return claims, deciding.verdict(claims), probed
 
@@ -141,7 +141,7 @@ def _words(p: Problem) -> Wording | None:
     return None if np.any(omega.free(p.penalty, p.w)) else GAP
 
 
-def _worst(
+def worst_claim(
     words: Wording, stated: Statement, problems: list[Problem], level: str
 ) -> tuple[Claim, Array]:
     """The claim of the problem farthest from solved; scores of a probing direction."""
