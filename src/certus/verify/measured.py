@@ -82,10 +82,8 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     if stated.of == "corpus":
         return _check_words(model, X, level)
     if stated.of == "texts":
-        codes = reading.codes(y, np.asarray(model.classes_))
         seen = [data.text_code(text) for text in X]
-        if len(seen) != len(codes):
-            raise ValueError(f"There are {len(seen)} texts and {len(codes)} labels.")
+        codes = reading.codes(y, np.asarray(model.classes_), len(seen))
         return [], Status.UNDECIDED, data.text_fingerprint(seen, codes)
     table = hasattr(X, "shape") or not hasattr(X, "__len__")
     if not sum((getattr(X, "shape", ()) if table else (len(X),))[:1]):
@@ -139,9 +137,7 @@ def of_perceptron(model: Any, X: Any, y: Any, sample_weight: Any) -> list[Claim]
     if not hasattr(model, "classes_") or (logistic and model.n_outputs_ > 1):
         Y = reading.numbers(y, n).reshape(n, -1)
     else:
-        codes = reading.codes(y, np.asarray(model.classes_))
-        if len(codes) != n:
-            raise ValueError(f"y has {len(codes)} rows and X has {n}.")
+        codes = reading.codes(y, np.asarray(model.classes_), n)
         Y = np.eye(len(model.classes_))[codes]
         Y = Y[:, 1:] if logistic else Y
     return perceptron.measure(model, X, Y, data.row_weights(sample_weight, n))
