@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 #: Where each public name lives; the packages below are names as well.
 _WHERE = {
     "audit": "report",
-    "certify": "verify",
+    "certify": "certifying",
     "check": "verify",
     "compare": "selection",
     "load": "persist",

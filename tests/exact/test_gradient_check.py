@@ -13,9 +13,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from certus.certificate import Certificate, Status, Strength
+from certus.certifying import certify
 from certus.diagnostics import perceptron
 from certus.diagnostics.perceptron import Network, _pack, compare, stated_loss
-from certus.verify import certify
 
 Array = np.ndarray
 

@@ -92,8 +92,8 @@ class Meeting(NamedTuple):
 
     def recheck(self, level: str) -> Any:
         """Judge a pipeline by its split, and a bare model on all rows."""
+        from certus.certifying import certify as recompute
         from certus.selection import Recheck, recheck
-        from certus.verify import certify as recompute
         from certus.verify import same_data
 
         if hasattr(self.model, "encoder_"):

@@ -18,6 +18,7 @@ from sklearn.base import is_classifier, is_regressor
 from sklearn.utils import get_tags
 
 from certus.certificate import Certificate, Claim, Strength
+from certus.certifying import certify
 from certus.config import config_context, show_versions
 from certus.report import (
     curves,
@@ -32,7 +33,7 @@ from certus.report.document import Audit, Figure
 from certus.report.rows import Array, Rows, Task, column_names, make_rows
 from certus.selection import Split, make_split, recheck, sealed_rows
 from certus.selection.inspection import take_column
-from certus.verify import certify, risk_claims, same_data
+from certus.verify import risk_claims, same_data
 
 __all__ = ["audit"]
 

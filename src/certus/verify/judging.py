@@ -77,37 +77,24 @@ def certify(
     *,
     level: str = "quick",
     sensitive: Any = None,
+    diagnose: Callable[..., Sequence[Claim]] | None = None,
 ) -> Certificate:
-    """Recompute what can be said about a fitted model on the data you pass.
+    """What :func:`certus.certify` returns; it is called there.
 
     Parameters
     ----------
-    model : fitted estimator
-        One of ours, or one that scikit-learn fitted; pipelines are applied up to their
-        last step, searches are judged by their best estimator.
-    X, y : array-like
-        The training data; or the rows that ``calibrate`` was given, for a certificate
-        of their coverage.
-    sample_weight : array-like, optional
-        The weights used in ``fit``.
-    level : {"quick", "full"}
-        ``"quick"`` takes one pass over the data for most linear models, a few for
-        others; ``"full"`` may cost as much as a fit.
-    sensitive : array-like, optional
-        The attribute, for models of :mod:`certus.fairness` that were fitted with it: no
-        model keeps it.
-
-    Returns
-    -------
-    Certificate
+    model, X, y, sample_weight, level, sensitive
+        As in :func:`certus.certify`.
+    diagnose : callable, optional
+        Gives MEASURED claims about (model, X, y, sample_weight), for models of other
+        libraries: ours have a method of that name.
 
     Examples
     --------
-    >>> import certus
-    >>> from sklearn.datasets import load_diabetes
     >>> from sklearn.linear_model import Lasso
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> certus.certify(Lasso(alpha=0.1, tol=1e-8).fit(X, y), X, y).met
+    >>> from certus.verify import certify
+    >>> X, y = [[0.0], [1.0], [5.0]], [0.0, 1.0, 5.0]
+    >>> certify(Lasso(alpha=0.1, tol=1e-8).fit(X, y), X, y).met
     True
     """
     if level not in ("quick", "full"):
@@ -119,12 +106,13 @@ def certify(
         return judge(model, calibration.evidence, X, y, level="full", origin="certify")
     stated: Any = getattr(model, "certificate_", None)
     known = isinstance(stated, Certificate) and stated.evidence is not None
+    given = Given(None, X, y, sample_weight, level, sensitive)
     found = judge(
         *(model, stated.evidence if known else Evidence("none"), X, y, sample_weight),
         level=level,
         origin="certify",
         sensitive=sensitive,
-        measured=_to_measure(model, X, y, sample_weight, level, sensitive),
+        measured=_to_measure(model, given, diagnose),
     )
     if known:
         return _compare(stated, found)
@@ -263,18 +251,15 @@ def _signed(
     return Certificate.of(model, found, evidence=evidence, seconds=seconds, **more)
 
 
-def _to_measure(
-    model: Any, X: Any, y: Any, sample_weight: Any, level: str, sensitive: Any
-) -> Any:
+def _to_measure(model: Any, given: Given, diagnose: Any) -> Any:
     """How the numbers of a model are found, if it has any."""
-    given = X, y, sample_weight
-    if stating.is_ours(model):
-        measure = getattr(model, "diagnose", None)
-        lent = {} if sensitive is None else {"sensitive": sensitive}
-        return () if measure is None else partial(measure, *given, level=level, **lent)
-    if stating.class_name(model) in ("MLPClassifier", "MLPRegressor"):
-        return partial(measured_only.of_perceptron, model, *given)
-    return ()
+    rows = given.X, given.y, given.sample_weight
+    if not stating.is_ours(model):
+        return () if diagnose is None else partial(diagnose, model, *rows)
+    measure = getattr(model, "diagnose", None)
+    lent = {} if given.sensitive is None else {"sensitive": given.sensitive}
+    more = {"level": given.level, **lent}
+    return () if measure is None else partial(measure, *rows, **more)
 
 
 def _check_stated(model: Any, given: Given) -> Checked:

@@ -1,8 +1,8 @@
 """Models about whose optimum nothing is promised: networks, embeddings, classifiers.
 
-Their numbers are made outside, by the model's public ``diagnose``, for scikit-learn's
-perceptrons by :mod:`certus.diagnostics`; the door takes none but MEASURED ones. Here
-stand the fingerprints of what they speak of, and what can be counted again exactly:
+Their numbers are made outside, by the model's public ``diagnose`` or, for perceptrons
+of scikit-learn, by who calls the door; it takes none but MEASURED ones. Here stand the
+fingerprints of what they speak of, and what can be counted again exactly:
 
 - ``counts_[w]`` is how often the word w occurs in the texts;
 - the vector of a word is the mean of k rows, its own and those of its n-grams. Sums of
@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus.certificate import Claim, Status, Strength
-from certus.diagnostics import perceptron
 from certus.verify import data, stating, texts
 from certus.verify.attributes import attribute_of, not_lent
 from certus.verify.deciding import Number, proved
@@ -123,24 +122,6 @@ def join(
             return [*numbers, *claims], Status.DIVERGED
     leads = status is Status.UNDECIDED and all(claim.met for claim in claims)
     return [*numbers, *claims] if leads else [*claims, *numbers], status
-
-
-def of_perceptron(model: Any, X: Any, y: Any, sample_weight: Any) -> list[Claim]:
-    """The gradient that scikit-learn trained with, beside that of the stated loss."""
-    X, width = reading.as_matrix(X), model.coefs_[0].shape[0]
-    n = X.shape[0]
-    if X.shape[1] != width:
-        raise ValueError(
-            f"X has {X.shape[1]} columns and the model was fitted on {width}."
-        )
-    logistic = model.out_activation_ == "logistic"
-    if not hasattr(model, "classes_") or (logistic and model.n_outputs_ > 1):
-        Y = reading.numbers(y, n).reshape(n, -1)
-    else:
-        codes = reading.codes(y, np.asarray(model.classes_), n)
-        Y = np.eye(len(model.classes_))[codes]
-        Y = Y[:, 1:] if logistic else Y
-    return perceptron.measure(model, X, Y, data.row_weights(sample_weight, n))
 
 
 # -- vectors of words from those of their n-grams ---------------------------------
