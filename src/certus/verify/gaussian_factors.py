@@ -78,22 +78,27 @@ class Point(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """The columns that vary, and the point there; for one noise, all columns.
+    """The covariance and the point, in units of a power of two that keep them in range.
 
-    These in units of a power of two, so that traces and eigenvalues stay in range.
+    Columns that do not vary have no covariance, and keep the noise that they have.
     """
 
     S: Spread  # about the model's mean
     centred: Spread  # about the mean
     point: Point
-    inside: Array
     isotropic: bool
     unit: float
-    constant: float  # what units, columns left aside and 2π add to the mean
+    constant: float  # what units and 2π add to the mean
 
     def put(self, W: Array, noise: Array) -> Point:
-        """A point of all columns as one of these."""
-        return Point(W[self.inside] * self.unit, noise[self.inside] * self.unit**2)
+        """A point in these units."""
+        return Point(W * self.unit, noise * self.unit**2)
+
+    @property
+    def floor(self) -> Array:
+        """The least noise that is looked for."""
+        own = self.centred.diagonal
+        return np.where(own > 0, FLOOR * own, self.point.noise)
 
 
 def check(model: Any, stated: Statement, given: Given) -> Checked:
@@ -151,16 +156,14 @@ def _read(model: Any, d: int) -> tuple[Array, Point]:
 def _setting(
     spread: Spread, shift: Array, point: Point, varies: Array, isotropic: bool
 ) -> Setting:
-    inside, u = varies, 1.0
+    u, d = 1.0, len(varies)
     if isotropic:
-        inside = np.ones_like(varies)
+        varies = np.ones_like(varies)
         u = deciding.power_of_two(math.sqrt(spread.diagonal.max()))
-    S = spread.scaled(np.full(int(inside.sum()), u), inside)
-    aside, noise = spread.diagonal[~inside], point.noise[~inside]
-    constant = len(inside) * math.log(2 * math.pi) - 2 * inside.sum() * math.log(u)
-    constant = -0.5 * (constant + float((np.log(noise) + aside / noise).sum()))
-    centred = S.about_the_mean(shift[inside] * u)
-    moved = Setting(S, centred, point, inside, isotropic, u, constant)
+    S = spread.scaled(varies * u)
+    constant = -0.5 * d * (math.log(2 * math.pi) - 2 * math.log(u))
+    centred = S.about_the_mean(shift * varies * u)
+    moved = Setting(S, centred, point, isotropic, u, constant)
     return moved._replace(point=moved.put(*point))
 
 
@@ -213,14 +216,10 @@ def best_loadings(S: Spread, noise: Array, k: int) -> Point:
     return Point(W, noise)
 
 
-def _floor(S: Spread) -> Array:
-    return np.asarray(FLOOR * np.maximum(S.diagonal, 1e-300))
-
-
 def _further(here: Setting) -> Number:
     """Mean log-likelihood after one more step, and the rounding in it."""
     S, point = here.centred, here.point
-    moved = em_step(S, point, here.isotropic, np.minimum(point.noise, _floor(S)))
+    moved = em_step(S, point, here.isotropic, np.minimum(point.noise, here.floor))
     if here.isotropic:
         return log_likelihood(S, moved)
     best = best_loadings(S, moved.noise, point.W.shape[1])
@@ -276,7 +275,7 @@ def _is_flat(S: Spread) -> bool:
 
 
 def _refusal(here: Setting, flat: bool, off: float) -> Claim:
-    bare = np.flatnonzero(here.inside)[here.point.noise <= BLURRED * here.S.diagonal]
+    bare = np.flatnonzero(here.point.noise <= BLURRED * here.S.diagonal)
     which = "all rows" if here.isotropic else data.named("column", bare)
     detail = f"the factors explain {which} entirely"
     theorem = "where noise vanishes, the likelihood is a difference of large numbers"
@@ -345,10 +344,10 @@ def _ascent_claim(here: Setting, witness: FactorsWitness, now: float) -> Claim:
     first is only that.
     """
     start, given, steps = witness
-    d, k = len(here.inside), here.point.W.shape[1]
+    d, k = here.point.W.shape
     if start is None or steps < 1 or np.size(start) not in (1, d):
         return deciding.refused("monotone", "where the fit began was not recorded", "")
-    S, best, floor = here.centred, given is None, _floor(here.centred)
+    S, best, floor = here.centred, given is None, here.floor
     W = np.zeros((d, k)) if best else np.asarray(given, dtype=np.float64).T
     point = here.put(W, np.broadcast_to(np.asarray(start, dtype=np.float64), d))
     point, levels = Point(point.W, np.maximum(point.noise, floor)), []

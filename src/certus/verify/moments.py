@@ -85,13 +85,8 @@ def read(model: Any, X: Any, centred: bool, top: float | None = None) -> Data:
 def probes_of(V: Array, most: int) -> Array:
     """Orthonormal rows, orthogonal to the components; none if nothing is left."""
     k, d = V.shape
-    count = max(min(most, d - k), 0)
-    some = np.random.default_rng(0).standard_normal((count, d))
-    # The components may be no orthonormal rows; their Gram matrix makes up for it.
-    solve = np.linalg.pinv(V @ V.T) if count else np.zeros((k, k))
-    for _ in range(2 if count else 0):
-        some = np.linalg.qr((some - (some @ V.T @ solve) @ V).T)[0].T
-    return np.asarray(some)
+    some = np.random.default_rng(0).standard_normal((max(min(most, d - k), 0), d))
+    return np.asarray(np.linalg.qr(np.vstack([V, some]).T)[0][:, k:].T)
 
 
 def moments(given: Data, P: Array, whole: bool = False) -> Moments:

@@ -113,10 +113,8 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
         if not FAINT < found.raw < VAST:  # the model misled about the scale
             rows = read(model, X, stated.centred, data.size_of(X))
             found = moments(rows, P, whole and d <= n)
-        marks = data.fingerprint(
-            *(X, np.zeros(n), np.ones(n)),
-            found.projected if rows.scale == 1.0 else None,
-        )
+        known = found.projected if rows.scale == 1.0 else None
+        marks = data.fingerprint(X, np.zeros(n), np.ones(n), known)
         seen = _seen(rows, found, stated)
         claims = [_residual_claim(seen), _orthonormal_claim(rows)]
         claims.append(_attributes_claim(model, rows, found))
@@ -180,15 +178,15 @@ def _residual_claim(seen: Seen) -> Claim:
         top = math.sqrt(max(kept[at] - error[at], 0.0)) / lengths[at]
     rows = math.sqrt(given.X.shape[0]) * float(np.linalg.norm(given.shift))
     size = top or rows or float(np.finfo(np.float64).tiny)
-    value, upper = (
-        float(
-            np.nan_to_num(_nearest(gap, sigma, wide) / size, nan=np.inf).max(initial=0)
-        )
-        for gap, wide in (
-            (delta, np.sqrt(kept) / lengths),
-            (delta + off, np.sqrt(kept + error) / lengths),
-        )
-    )
+
+    def farthest(delta: Array, sizes: Array) -> float:
+        """How far from any singular value a σ may be, given ‖AᵀAv − σ²v‖ and ‖Av‖."""
+        near = np.fmin(delta / sigma, np.sqrt(delta))  # fmin: 0/0 is no bound
+        near = np.fmin(near, sigma + sizes) / size
+        return float(np.nan_to_num(near, nan=np.inf).max(initial=0.0))
+
+    value = farthest(delta, np.sqrt(kept) / lengths)
+    upper = farthest(delta + off, np.sqrt(kept + error) / lengths)
     asked = "" if tol is None else f" (asked for {tol:.0e})"
     centred = " − 1mᵀ" if given.centred else ""
     return proved(
@@ -203,21 +201,12 @@ def _residual_claim(seen: Seen) -> Claim:
     )
 
 
-def _nearest(delta: Array, sigma: Array, sizes: Array) -> Array:
-    """How far from σ a singular value may be, given ‖AᵀAv − σ²v‖ and ‖Av‖."""
-    near = np.fmin(delta / sigma, np.sqrt(delta))  # fmin: 0/0 is no bound
-    return np.fmin(near, sigma + sizes)
-
-
 def _orthonormal_claim(given: Data) -> Claim:
     k, d = given.V.shape
     value = float(np.abs(given.V @ given.V.T - np.eye(k)).max(initial=0.0))
-    number, target = Number(value, gamma(d + 4) * (1 + value)), SKEW[_is_single(given)]
-    told, missed = "V Vᵀ is the identity to ", "V Vᵀ is {:.2g} away from the identity"
-    return proved(
-        *("orthonormality", number, target, f"{told}{value:.1e}"),
-        missed=missed.format(value),
-    )
+    number = Number(value, gamma(d + 4) * (1 + value))
+    told = f"V Vᵀ is the identity to {value:.1e}"
+    return proved("orthonormality", number, SKEW[_is_single(given)], told)
 
 
 def _attributes_claim(model: Any, given: Data, found: Moments) -> Claim:
@@ -299,36 +288,39 @@ def _noise_gap(model: Any, given: Data, found: Moments, floor: float) -> Array:
 
 
 def _largest_claim(seen: Seen, outside: float) -> Claim:
-    off, rest = float(seen.error.max(initial=0.0)), seen.rest
+    """Of a direction outside, from below; of all of them together, from above."""
+    off, rest, (k, d) = (
+        float(seen.error.max(initial=0.0)),
+        seen.rest,
+        seen.given.V.shape,
+    )
     least = float(seen.kept.min(initial=np.inf)) - off
     floor = max(least, off, float(np.finfo(float).tiny))
-    value = outside / floor if outside > off else 0.0
-    k, d = seen.given.V.shape
     if k == d or rest.most <= least:
+        left = (
+            Number(0.0)
+            if k == d
+            else Number(max(rest.value, 0) / floor, rest.rounding / floor)
+        )
         return proved(
-            *("largest", Number(0.0) if k == d else Number.share(*rest, of=floor), 1.0),
-            "no direction left out has a larger variance",
+            *("largest", left, 1.0, "no direction left out has a larger variance"),
             objective="what is left of ‖A‖² / min ‖Av‖²",
             theorem="no direction outside has more than all of them together",
         )
+    value, grace = outside / floor if outside > off else 0.0, 4 * off / floor
     note = "‖(I − VᵀV) AᵀA w‖ / min ‖Av‖² over random w outside V"
     # What is smaller than rounding is nothing, on either side.
-    missed = outside - 4 * off > (least + 2 * off) * (1 + 1e-6)
-    if missed and seen.tol is not None:
-        return proved(
-            *("largest", Number(value - 4 * off / floor, 4 * off / floor), 1.0),
-            f"a direction left out has {value:.3g} times the variance of the last one "
-            "kept",
-            objective=note,
-            theorem="a direction w outside V has ‖Aw‖² ≥ ‖(I − VᵀV)AᵀAw‖ for some "
-            "unit w",
-            fix="svd_solver='full', more passes, or level='full' to see how much",
-        )
-    detail = (
-        f"a probe found at most {value:.2g} of the smallest variance kept outside; "
+    if seen.tol is None or outside - 4 * off <= (least + 2 * off) * (1 + 1e-6):
+        told = f"a probe found at most {value:.2g} of the smallest variance kept "
+        told += "outside; that nothing larger was missed is not proved"
+        return deciding.measured("largest", value, told, target=1.0, objective=note)
+    return proved(
+        *("largest", Number(value - grace, grace), 1.0),
+        f"a direction left out has {value:.3g} times the variance of the last one kept",
+        objective=note,
+        theorem="a direction w outside V has ‖Aw‖² ≥ ‖(I − VᵀV)AᵀAw‖ for some unit w",
+        fix="svd_solver='full', more passes, or level='full' to see how much",
     )
-    detail += "that nothing larger was missed is not proved"
-    return deciding.measured("largest", value, detail, target=1.0, objective=note)
 
 
 def _best_claim(seen: Seen) -> Claim:
