@@ -49,7 +49,9 @@ def _explained_claims(coef: Any, X: Any, A: Array, sample_weight: Any) -> list[C
     inner = (share[:, None] * basis_of(A, s)).T @ z
     part = float(np.square(inner).sum()) / total if total > 0 else 0.0
     claim = Claim(
-        *("explained_variance", Strength.MEASURED, part),
+        "explained_variance",
+        Strength.MEASURED,
+        part,
         objective="share of the variance of the score, on these rows",
         detail=f"the attribute explains {100 * part:.2g} % of the score's variance",
     )

@@ -344,7 +344,9 @@ def _search_claims(
     seen = "now" if level == "full" else "as far as the search has seen"
     said = f"refitted against the multipliers, the estimator gains {found:.2g} at most"
     claim = Claim(
-        *("oracle_gap", Strength.MEASURED, found),
+        "oracle_gap",
+        Strength.MEASURED,
+        found,
         objective="error of the mixture less the Lagrangian's least value found",
         detail=f"{said}, {seen}",
     )
