@@ -92,25 +92,20 @@ class Problems(NamedTuple):
 class Walk(NamedTuple):
     """One pass over the rows (x, 1); x and w are multiplied by ``unit``."""
 
+    w: Array
+    start: Array
     scores: Array  # (n, k)
     sums: Array  # (d + 1, k), Σ ηmyx
     lengths: Array  # ‖x‖, from above
+    reach: Array  # Σ ηm‖x‖, the size of the sums
+    error: float  # rounding of the sums, as a share of it
     projected: Array  # for the fingerprint
     unit: float
-    terms: int  # operations behind an entry of a sum
 
-
-class Facts(NamedTuple):
-    """What is found about each problem; margins from below, sizes from above."""
-
-    wrong: int
-    seen: int
-    ratio: Array  # largest length / margin; inf if rows are not surely on their side
-    made: Array
-    deviation: Array  # of w from the sum of mistakes, as a share of the parts
-    rounding: Array
-    growth: Array  # ‖w‖²/Σ η²m‖x‖²
-    limit: Array  # ‖Σ ηmyx‖/Σ ηm
+    @property
+    def sizes(self) -> Array:
+        """‖w‖ of each problem."""
+        return _norms(self.w)
 
 
 def check(model: Any, stated: Statement, given: Given) -> Checked:
@@ -125,31 +120,31 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     s = data.row_weights(s, n)
     if not isinstance(witness, MistakesWitness):
         witness = MistakesWitness()
-    problems = _problems(model, stated, witness, labels, s > 0)
-    walk = _walk(problems, X, stated.intercept)
+    p = _problems(model, stated, witness, labels, s > 0)
+    walk = _walk(p, X, stated.intercept)
     marks = data.fingerprint(X, labels.astype(float), s, walk.projected)
-    if np.any(problems.eta[problems.y != 0] == 0):
+    if np.any(p.eta[p.y != 0] == 0):
         fix = "a positive class_weight: rows of weight 0 teach nothing"
         stated = stated._replace(fix=fix)
     target = SUM_TARGET_32 if coef.dtype == np.float32 else SUM_TARGET
-    facts, known = _facts(problems, walk), problems.m is not None
-    sums = [_sum_claim(facts, target, stated.fix)] if known else []
-    if not np.isfinite(problems.w).all():
-        return [_sum_claim(facts, target, stated.fix)], Status.DIVERGED, marks
-    true, error = all(bool(c.met) for c in sums), _error_claim(facts)
-    fresh = known and problems.start is None
-    grown = [_growth_claim(facts, target)] if fresh and true else []
-    if not facts.wrong:
-        bound = _bound_claim(facts, fresh, true, stated)
+    finite, known = bool(np.isfinite(p.w).all()), p.m is not None
+    sums = [_sum_claim(p, walk, target, stated.fix)] if known or not finite else []
+    if not finite:
+        return sums, Status.DIVERGED, marks
+    true, error = all(bool(c.met) for c in sums), _error_claim(p, walk)
+    fresh = known and p.start is None
+    grown = [_growth_claim(p, walk, target)] if fresh and true else []
+    if not error.value:
+        bound = _bound_claim(p, walk, fresh, true, stated)
         return [bound, *sums, error, *grown], bd.status_of(bound), marks
     if not true:
         return [*sums, error], bd.status_of(sums[0]), marks
-    shown = _separation_claims(problems, witness, X, level, stated.intercept)
+    shown = _separation_claims(p, witness, X, level, stated.intercept)
     if shown and witness.period:
         cycle = _cycle_claim(shown[0], witness.period)
         return [cycle, *sums, error, *grown], Status.NO_MINIMISER, marks
     if not shown and fresh:
-        shown = [_limit_claim(facts, stated.intercept)]
+        shown = [_limit_claim(p, walk, stated.intercept)]
     error = replace(error, fix=stated.fix)
     return [error, *sums, *grown, *shown], Status.UNDECIDED, marks
 
@@ -188,36 +183,39 @@ def _counts(found: Any, y: Array) -> Array:
     return m if whole.all() else np.full(y.shape, np.nan)
 
 
-def _walk(problems: Problems, X: Any, intercept: bool, unit: float = 1.0) -> Walk:
+@np.errstate(all="ignore")
+def _walk(p: Problems, X: Any, intercept: bool, unit: float = 1.0) -> Walk:
     """Read the rows; once more in other units where squares leave float64's range."""
-    (n, d), steps = X.shape, problems.parts * problems.y
-    W, lift = problems.w * unit, unit if intercept else 0.0
-    both = np.column_stack([W[:-1], data.direction(d)])
+    (n, d), steps, w = X.shape, p.parts * p.y, p.w * unit
+    lift = unit if intercept else 0.0
+    both = np.column_stack([w[:-1], data.direction(d)])
     scores, squares = np.empty((n, both.shape[1])), np.empty(n)
     sums = np.zeros((d, steps.shape[1]))
     rows = X.tocsr() if sparse.issparse(X) else X
     size = max(64, CELLS // max(1, d))
-    with np.errstate(all="ignore"):
-        for i in range(0, n, size):
-            part = slice(i, i + size)
-            block = rows[part].astype(np.float64, copy=False)
-            block = block if unit == 1 else block * unit
-            scores[part] = block @ both
-            sums += block.T @ steps[part]
-            square = block.power(2) if sparse.issparse(block) else np.square(block)
-            squares[part] = np.asarray(square.sum(axis=1)).ravel()
-        lengths = np.sqrt((squares + lift**2) * (1 + gamma(d + 4)) + d * TINY)
-        if unit == 1 and not LOW < lengths.max() < 1 / LOW:
-            cells = X.data if sparse.issparse(X) else X
-            ends = float(cells.max(initial=0)), -float(cells.min(initial=0))
-            other = power_of_two(max(*ends, lift))
-            if other != 1:
-                again = _walk(problems, X, intercept, other)
-                return again._replace(projected=scores[:, -1])
-        sums = np.vstack([sums, lift * steps.sum(axis=0)])
-        shown = scores[:, :-1] + lift * W[-1]
-    terms = 16 + min(n, size) + n // size
-    return Walk(shown, sums, lengths, scores[:, -1], unit, terms)
+    for i in range(0, n, size):
+        part = slice(i, i + size)
+        block = rows[part].astype(np.float64, copy=False)
+        block = block if unit == 1 else block * unit
+        scores[part] = block @ both
+        sums += block.T @ steps[part]
+        if sparse.issparse(block):
+            squares[part] = block.power(2) @ np.ones(d)
+        else:
+            squares[part] = np.einsum("ij,ij->i", block, block)
+    lengths = np.sqrt((squares + lift**2) * (1 + gamma(d + 4)) + d * TINY)
+    if unit == 1 and not LOW < lengths.max() < 1 / LOW:
+        other = power_of_two(max(data.size_of(X), lift))
+        if other != 1:
+            again = _walk(p, X, intercept, other)
+            return again._replace(projected=scores[:, -1])
+    sums = np.vstack([sums, lift * steps.sum(axis=0)])
+    shown = scores[:, :-1] + lift * w[-1]
+    start = np.zeros_like(w) if p.start is None else p.start * unit
+    reach = (p.parts.T @ lengths + _norms(start)) * (1 - gamma(n + 8))
+    error = gamma(16 + min(n, size) + n // size + d)
+    sizes = (lengths, np.maximum(reach, TINY), error)  # no update reaches nowhere
+    return Walk(w, start, shown, sums, *sizes, scores[:, -1], unit)
 
 
 def _norms(V: Array) -> Array:
@@ -225,73 +223,54 @@ def _norms(V: Array) -> Array:
     return np.array([bd.length(v) for v in V.T])
 
 
-@np.errstate(all="ignore")
-def _facts(problems: Problems, walk: Walk) -> Facts:
-    y, eta, w, r = (
-        problems.y,
-        problems.eta,
-        problems.w * walk.unit,
-        walk.lengths[:, None],
-    )
-    d, seen, f, parts = len(w), y != 0, y * walk.scores, problems.parts
-    size = _norms(w) * (1 + gamma(d + 8))
-    least = np.where(seen, f - gamma(d + 4) * r * size - d * TINY, np.inf).min(axis=0)
-    uneven = (eta * seen).max(axis=0) / np.where(seen, eta, np.inf).min(axis=0)
-    ratio = uneven * (r * seen).max(axis=0) * size / least * (1 + gamma(8))
-    start = np.zeros_like(w) if problems.start is None else problems.start * walk.unit
-    reach, error = parts.T @ walk.lengths + _norms(start), gamma(walk.terms + d)
-    off = _norms(w - walk.sums - start)
-    rounding = error * (2 + _norms(w) / reach)
-    lost = ~np.isfinite(off / reach + rounding)
-    lost &= (reach != 0) | (off != 0)  # no update at all adds up to nothing
-    room = (eta * parts).T @ np.square(walk.lengths)
-    limit = (_norms(walk.sums) + error * reach) / np.maximum(parts.sum(axis=0), TINY)
-    return Facts(
-        int(np.count_nonzero(seen & (f <= 0))),
-        int(np.count_nonzero(seen)),
-        np.where((least > 0) & (ratio < np.inf), ratio, np.inf),
-        np.zeros(len(size)) if problems.m is None else problems.m.sum(axis=0),
-        np.where(lost, np.inf, np.where(reach > 0, off / reach, 0.0)),
-        np.where(lost | (reach == 0), 0.0, rounding),
-        np.where(room > 0, _norms(w) ** 2 / room, 0.0),
-        limit / walk.unit,
-    )
-
-
 # -- claims -----------------------------------------------------------------------
 
 
-def _sum_claim(facts: Facts, target: float, fix: str) -> Claim:
-    worst = int(np.argmax(facts.deviation + facts.rounding))
-    value = float(facts.deviation[worst])
+def _sum_claim(p: Problems, walk: Walk, target: float, fix: str) -> Claim:
+    with np.errstate(all="ignore"):
+        off = _norms(walk.w - walk.sums - walk.start) / walk.reach
+        rounding = walk.error * (2 + walk.sizes / walk.reach)
+    each = [Number(*map(float, both)) for both in zip(off, rounding)]
+    worst, made = each[bd.worst_of(each)], 0.0 if p.m is None else float(p.m.sum())
     return bd.proved(
-        *("update_sum", Number(value, float(facts.rounding[worst])), target),
-        f"the weights are the sum of {facts.made.sum():,.0f} updates, recomputed",
+        *("update_sum", worst, target),
+        f"the weights are the sum of {made:,.0f} updates, recomputed",
         objective=_RULE,
         theorem="each update adds ηyx, so the counts of updates determine the weights",
-        missed=f"the weights differ from the sum of their updates by {value:.2g} of it",
+        missed=f"the weights are {worst.most:.2g} away from the sum of their updates",
         fix=fix,
     )
 
 
-def _bound_claim(facts: Facts, fresh: bool, true: bool, stated: Statement) -> Claim:
+def _bound_claim(
+    p: Problems, walk: Walk, fresh: bool, true: bool, stated: Statement
+) -> Claim:
     """Novikov's bound for the worst of the problems."""
-    worst = int(np.argmax(facts.made / facts.ratio**2 + (facts.ratio == np.inf)))
-    made, bound = float(facts.made[worst]), float(facts.ratio[worst] ** 2)
+    seen, r, d = p.y != 0, walk.lengths[:, None], len(walk.w)
+    size = walk.sizes * (1 + gamma(d + 8))
+    f = p.y * walk.scores - gamma(d + 4) * r * size - d * TINY
+    with np.errstate(divide="ignore", invalid="ignore"):
+        uneven = (p.eta * seen).max(axis=0) / np.where(seen, p.eta, np.inf).min(axis=0)
+        margin = np.where(seen, f, np.inf).min(axis=0) / size
+        bounds = np.square(uneven * (r * seen).max(axis=0) / margin) * (1 + gamma(32))
+    bounds = np.where((margin > 0) & (bounds < np.inf), bounds, np.inf)
+    made = np.zeros(len(bounds)) if p.m is None else p.m.sum(axis=0)
+    worst = int(np.argmax(np.where(bounds < np.inf, made / bounds, np.inf)))
+    value, bound = float(made[worst]), float(bounds[worst])
     x, fix = "(x, 1)" if stated.intercept else "x", stated.fix
-    met: bool | None = bool(true and (not fresh or made <= bound))
-    detail = f"all rows on their side after {made:,.0f} mistakes; the bound is "
+    met: bool | None = bool(true and (not fresh or value <= bound))
+    detail = f"all rows on their side after {value:,.0f} mistakes; the bound is "
     detail += f"{bound:,.0f}"
     if not fresh:
         detail = "all rows on their side; from w = 0 no order of these rows costs more "
         detail += f"than {bound:,.0f} mistakes"
     if not true:
-        made, detail = np.inf, "the mistakes on record do not make these weights"
+        value, detail = np.inf, "the mistakes on record do not make these weights"
     elif bound == np.inf:
         met, fix = None, "centre and scale the columns (StandardScaler)"
         detail = "undecided: rounding alone may move a row across the hyperplane"
     return Claim(
-        *("mistake_bound", Strength.PROVED, made if fresh else bound),
+        *("mistake_bound", Strength.PROVED, value if fresh else bound),
         *(bound if fresh else None, met),
         f"R²/γ², R = largest ‖{x}‖, γ = smallest y⟨{x}, w⟩/‖w‖",
         "Novikov: an update raises ⟨w, w*⟩ by at least γ and ‖w‖² by at most R², so "
@@ -301,25 +280,30 @@ def _bound_claim(facts: Facts, fresh: bool, true: bool, stated: Statement) -> Cl
     )
 
 
-def _error_claim(facts: Facts) -> Claim:
-    detail = f"{facts.wrong:,} of {facts.seen:,} rows on the wrong side"
-    if len(facts.ratio) > 1:
-        detail += f" (over {len(facts.ratio)} problems)"
-    return bd.measured("training_error", facts.wrong / facts.seen, detail)
+def _error_claim(p: Problems, walk: Walk) -> Claim:
+    seen, k = int(np.count_nonzero(p.y)), p.y.shape[1]
+    wrong = int(np.count_nonzero((p.y != 0) & (p.y * walk.scores <= 0)))
+    detail = f"{wrong:,} of {seen:,} rows on the wrong side"
+    detail += f" (over {k} problems)" if k > 1 else ""
+    return bd.measured("training_error", wrong / seen, detail)
 
 
-def _growth_claim(facts: Facts, slack: float) -> Claim:
-    worst = float(facts.growth.max())
+def _growth_claim(p: Problems, walk: Walk, slack: float) -> Claim:
+    room = (p.eta * p.parts).T @ np.square(walk.lengths)
+    worst = float((walk.sizes**2 / np.maximum(room, TINY)).max())
+    rounding = worst * gamma(len(p.y) + 4 * len(p.w) + 32)
     return bd.proved(
-        *("norm_growth", Number(worst, worst * float(facts.rounding.max())), 1 + slack),
+        *("norm_growth", Number(worst, rounding), 1 + slack),
         f"‖w‖² is {worst:.2g} of what its updates allow",
         objective="‖w‖²/Σ η²m‖x‖²",
         theorem="an update where y⟨x, w⟩ ≤ 0 raises ‖w‖² by at most η²‖x‖²",
     )
 
 
-def _limit_claim(facts: Facts, intercept: bool) -> Claim:
-    limit = float(facts.limit.min())
+def _limit_claim(p: Problems, walk: Walk, intercept: bool) -> Claim:
+    total = np.maximum(p.parts.sum(axis=0), TINY) * (1 - gamma(2 * len(p.y) + 32))
+    limits = (_norms(walk.sums) + 2 * walk.error * walk.reach) / total
+    limit = float(limits.min()) / walk.unit
     return Claim(
         *("margin_limit", Strength.PROVED, limit, None, True),
         "‖Σ ηmyx‖/Σ ηm" + (" on inputs (x, 1)" if intercept else ""),
@@ -354,7 +338,7 @@ def _separation_claim(y: Array, a: Array, X: Any, intercept: bool) -> Claim | No
     y, d = y[used, None], X.shape[1]
     alone = Problems(y, np.ones(y.shape), np.zeros((d + 1, 1)), a[used, None] / a.max())
     walk = _walk(alone, X[used], intercept)
-    value = bd.length(walk.sums[:, 0]) / float(alone.parts[:, 0] @ walk.lengths)
+    value = float(_norms(walk.sums)[0] / walk.reach[0])
     plus, minus = (_rows(int(np.sum(y == side))) for side in (1, -1))
     said = f"no hyperplane separates the classes: a convex combination of {plus} of one"
     said += f" is the same point as one of {minus} of the other"
@@ -362,7 +346,7 @@ def _separation_claim(y: Array, a: Array, X: Any, intercept: bool) -> Claim | No
         said = "no hyperplane through the origin separates the classes: weights on "
         said += f"{len(used)} rows have Σ ayx = 0"
     return bd.proved(
-        *("separation", Number(value, gamma(walk.terms + d + 1)), COINCIDE, said),
+        *("separation", Number(value, 2 * walk.error), COINCIDE, said),
         objective="‖Σ ayx‖/Σ a‖x‖",
         theorem="a hyperplane of margin γ has γ·Σ a ≤ ‖Σ ayx‖ for every a ≥ 0",
     )
