@@ -83,12 +83,8 @@ def _added_up(X: Any) -> Any:
 
 def _places(model: Any, X: Any) -> tuple[Array, Array]:
     """Of pairs of ids among the model's users and items."""
-    if hasattr(X, "columns"):
-        columns: list[Any] = [np.asarray(X[name]).tolist() for name in X.columns]
-    elif isinstance(X, np.ndarray):
-        columns = [X[:, 0].tolist(), X[:, 1].tolist()]
-    else:
-        columns = [list(ids) for ids in zip(*X)]
+    X = X.to_numpy() if hasattr(X, "to_numpy") else X
+    columns = X.T.tolist() if isinstance(X, np.ndarray) else zip(*X)
     found = []
     for known, ids in zip((model.users_, model.items_), columns):
         table = {name: place for place, name in enumerate(np.asarray(known).tolist())}
@@ -168,27 +164,27 @@ class Problem(NamedTuple):
 
     def value(self, point: Point, e: Array) -> tuple[float, float]:
         """The objective, and its rounding."""
-        s = self.weights + self.everywhere
-        loss, far, rest = float(s @ np.square(e)), self.spread(point, s), 0.0
-        for k in (0, 1):
-            rest += float(self.scale[k] @ (self.rows(k, point) ** 2 @ self.ridge[k]))
-        size, n = loss + rest, len(e) + sum(self.places.shape) + point[0].shape[1] + 32
-        if self.everywhere:
-            grams = [F.T @ F for F in point[:2]]
-            rest += float(np.sum(grams[0] * grams[1])) - float(np.sum((e + 1.0) ** 2))
-            size += float(np.trace(grams[0]) * np.trace(grams[1]))
-            size += 4 * far * (np.sqrt(loss) + far)
-        away = gamma(point[0].shape[1] + 32) * (np.sqrt(loss) + 2 * far)
-        rounding = np.sqrt(loss) * away + 0.5 * away**2 + gamma(n) * size
-        return 0.5 * self.twice * (loss + rest), float(self.twice * rounding)
-
-    def spread(self, point: Point, weights: Array) -> float:
-        """Bound on the root of Σ s(‖w‖‖z‖ + |b| + |c|)²."""
-        W, Z, b, c = point
+        (W, Z, b, c), s = point, self.weights + self.everywhere
+        loss, K = float(s @ np.square(e)), W.shape[1]
+        # Σ s(‖w‖‖z‖ + |b| + |c|)², the root of each part.
         sizes = np.column_stack([lengths(Z) ** 2, np.ones(len(Z)), c**2])
-        sums = (filled(self.places, weights) @ sizes).T
-        parts = [lengths(W) ** 2 @ sums[0], b**2 @ sums[1], sums[2].sum()]
-        return float(np.sqrt(np.maximum(parts, 0.0)).sum())
+        wide, plain, bias = (filled(self.places, s) @ sizes).T
+        parts = [lengths(W) ** 2 @ wide, b**2 @ plain, bias.sum()]
+        far = float(np.sqrt(np.maximum(parts, 0.0)).sum())
+        away = gamma(K + 32) * (np.sqrt(loss) + 2 * far)
+        rest = sum(
+            float(self.scale[k] @ (self.rows(k, point) ** 2 @ self.ridge[k]))
+            for k in (0, 1)
+        )
+        size = loss + rest
+        if self.everywhere:
+            A, B = W.T @ W, Z.T @ Z
+            rest += float(np.sum(A * B)) - float(np.sum((e + 1.0) ** 2))
+            size += float(np.trace(A) * np.trace(B))
+            size += 4 * far * (np.sqrt(loss) + far)
+        rounding = np.sqrt(loss) * away + 0.5 * away**2
+        rounding += gamma(len(e) + sum(self.places.shape) + K + 32) * size
+        return 0.5 * self.twice * (loss + rest), float(self.twice * rounding)
 
     def moved(self, point: Point, k: int, x: Array) -> Point:
         """The point with one side replaced."""

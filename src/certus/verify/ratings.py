@@ -96,18 +96,23 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     run = witness if isinstance(witness, RatingsWitness) else RatingsWitness()
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
         found = Found(model, stated, matrix, s)
-        claims = [_gain_claim(found, run, level), *_measured_claims(found)]
+        claims = _measured_claims(found)
+        if not found.finite:
+            lost = "the factors or residuals are not finite"
+            claims.insert(0, bd.refused("half_step_gain", lost, stated.fix))
+            return claims, Status.DIVERGED, marks
+        judge = _least if stated.stochastic else _most
+        claims.insert(0, judge(found, run, level))
         fault = _fault(model, stated, matrix, s, found.point)
         if fault:
             fix = "pass the training data, or fit again"
-            claims.insert(0, bd.proved("parts", Number(1.0, 0.0), 0.0, fault, fix=fix))
-        if level == "full" and found.finite:
-            if stated.alpha is None:
-                claims.append(_global_claim(found))
-            if not stated.stochastic and not fault and run.n_iter:
-                claims.append(_replay_claim(found, run))
+            claims.insert(0, bd.proved("parts", Number(1.0), 0.0, fault, fix=fix))
+        if level == "full" and stated.alpha is None:
+            claims.append(_global_claim(found))
+        if level == "full" and not stated.stochastic and not fault and run.n_iter:
+            claims.append(_replay_claim(found, run))
     status = bd.verdict(claims, ("monotone",))
-    if not found.finite or (stated.stochastic and run.diverged):
+    if stated.stochastic and run.diverged:
         status = Status.DIVERGED
     elif claims[0].strength is Strength.MEASURED:
         status = Status.UNDECIDED
@@ -119,15 +124,12 @@ class Found:
 
     def __init__(self, model: Any, stated: Statement, matrix: Any, s: Array) -> None:
         self.stated, self.point = stated, factors(model, NAMES, matrix.shape)
-        counts = (
-            np.diff(matrix.indptr),
-            np.bincount(matrix.indices, None, matrix.shape[1]),
-        )
-        self.counts = counts
+        items = np.bincount(matrix.indices, None, matrix.shape[1])
+        self.counts = np.diff(matrix.indptr), items
         own = [stated.penalties[2]] * stated.biases
         K, two = self.point[0].shape[1], stated.penalties[:2]
         ridge = [np.array([p] * K + own) for p in two]
-        scale = [np.maximum(n, 1.0) ** stated.by_ratings for n in counts]
+        scale = [np.maximum(n, 1.0) ** stated.by_ratings for n in self.counts]
         if stated.alpha is None:
             values, self.objective = (
                 matrix.data - float(data.fitted(model, "mean_", ())),
@@ -191,15 +193,7 @@ def _fault(model: Any, stated: Statement, matrix: Any, s: Array, point: Point) -
 # -- claims -----------------------------------------------------------------------
 
 
-def _gain_claim(found: Found, run: RatingsWitness, level: str) -> Claim:
-    if not found.finite:
-        lost = "the factors or residuals are not finite"
-        fix = found.stated.fix
-        return Claim("half_step_gain", Strength.REFUSED, detail=lost, fix=fix)
-    return _least(found, run, level) if found.stated.stochastic else _most(found, level)
-
-
-def _most(found: Found, level: str) -> Claim:
+def _most(found: Found, _: Any, level: str) -> Claim:
     """The most that an exact half-step could gain; the exact gain at level "full"."""
     tol = found.stated.tol
     bar, lows, highs = ROUGH if tol is None else tol, [], []
@@ -323,7 +317,7 @@ def _global_claim(found: Found) -> Claim:
     """How far above the best of all factorisations the objective can be."""
     best, rounding, strength, why = _lower_bound(found)
     if best is None:
-        return Claim("global_gap", Strength.REFUSED, detail=why)
+        return bd.refused("global_gap", why, "")
     size = 0.5 * float(found.problem.weights @ np.square(found.problem.values))
     size *= 1 - gamma(len(found.e) + 8)
     value = rounding = 0.0
