@@ -1,5 +1,6 @@
 """Deep linear networks: gradients, modes that rise one by one, and the optimum."""
 
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +13,7 @@ from certus.base import UncertifiedWarning
 from certus.certificate import Status
 from certus.factor import DeepLinearNetwork, mode_strength
 from certus.factor.deep_linear_training import descend, partial_products, whiten
+from certus.verify import linear_networks
 
 
 def rows(n=300, d=6, p=4, seed=0):
@@ -286,3 +288,40 @@ def test_attributes_that_no_fit_leaves_are_named(name, value):
     setattr(model, name, value)
     with pytest.raises(ValueError, match=f"^{name} of this .* Fit it again"):
         certus.certify(model, X, Y)
+
+
+def exact_loss(X, Y, own):
+    """½ mean ‖y − W_L…W₁(x − before) − after‖² in fractions."""
+    X, Y, *parts = (
+        np.vectorize(Fraction, otypes=[object])(part)
+        for part in (X, Y, own.before, own.after, *own.layers)
+    )
+    z = X - parts[0]
+    for W in parts[2:]:
+        z = z @ W.T
+    return np.square(Y - z - parts[1]).sum() / (2 * len(X))
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+@pytest.mark.parametrize("far", [0.0, 1.0, 1e5, 1e9])
+def test_the_loss_is_within_its_rounding(far, encoded):
+    """Of good and bad weights, in units of all sizes, against exact arithmetic."""
+    rng = np.random.default_rng(0)
+    for _ in range(15):
+        n, d = rng.integers(2, 12), rng.integers(1, 5)
+        X = (rng.normal(size=(n, d)) + far) * 10.0 ** rng.integers(-40, 40)
+        Y = X if encoded else X @ rng.normal(size=(d, 2)) + rng.normal(size=(n, 2))
+        k = Y.shape[1]
+        if encoded:
+            U = np.linalg.svd(X - X.mean(axis=0))[2][:2]
+            layers, before, after = [U, U.T], X.mean(axis=0), X.mean(axis=0)
+        else:
+            P = np.linalg.lstsq(X - X.mean(axis=0), Y - Y.mean(axis=0))[0].T
+            layers, before = [P], np.zeros(d)
+            after = Y.mean(axis=0) - P @ X.mean(axis=0)
+        if rng.random() < 0.5:
+            after = after + rng.normal(size=k) * np.abs(after).max()
+        own = linear_networks.Map(layers, before, after, 2.0**-52, layers)
+        found = linear_networks._loss(X, Y, own)
+        true = exact_loss(X, Y, own) * Fraction(found.units[1]) ** 2
+        assert abs(Fraction(found.value.value) - true) <= Fraction(found.value.rounding)

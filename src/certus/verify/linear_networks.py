@@ -6,11 +6,11 @@ between encoder and decoder the least loss is ½Σ_{i>k} λᵢ, with λ the eige
 covariance. For a network that maps x to y it is ½(tr S_yy − Σ_{i≤r} σᵢ²), with σ the
 singular values of Γ = S_yx S_xx^(−1/2).
 
-The loss itself is added up row by row, e = y − Px − b about points p and q near the
-means of x and y.
+The loss itself is added up row by row, about points p and q near the means of x and y:
+the variance of e = (y − q) − P(x − p), and the square of its mean less Pp + b − q.
 
 Rounding. An entry of e is off by at most γ times what the magnitudes of the layers make
-of |x − p|, |p|, |y − q| and |q|; in mean square, of the deviations. An entry of the
+of |x − p| and |y − q|; in mean square, of the deviations. An entry of the
 covariance S is off by at most γ·s_i s_j, so ‖E‖_F ≤ γ·tr S and the sum of its k largest
 eigenvalues by √k times that. Γ is found with a computed W in place of S_xx^(−1/2);
 WᵀSW = I + Δ raises what is explained by at most 1/(1 − ‖Δ‖).
@@ -189,28 +189,29 @@ def _loss(X: Array, Y: Array, own: Map) -> Loss:
     layers[0] = layers[0] / u
     layers[-1] = layers[-1] * v
     p, q = _middle(X) * u, _middle(Y) * v
-    after = own.after * v
-    left = _through(layers, p - own.before * u) + after - q
 
     def look(part: slice) -> tuple[Any, ...]:
         x, y = X[part] * u - p, Y[part] * v - q
-        off = y - _through(layers, x) - left
-        sums = (x, x * x, y, y * y)
+        off = y - _through(layers, x)
+        sums = (x, x * x, y, y * y, off)
         return *(each.sum(axis=0) for each in sums), (off * off).sum()
 
     totals = add_up(over_blocks(look, n, RUN, alone=True))
-    x_mean, x_square, y_mean, y_square, square = (total / n for total in totals)
-    g = gamma(min(n, RUN) + n // RUN + sum(W.shape[1] for W in layers) + len(q) + 16)
+    x_mean, x_square, y_mean, y_square, mean, square = (each / n for each in totals)
+    # About the mean of what is off, and that mean itself: the points may be far away.
+    before, after = p - own.before * u, own.after * v - q
+    left = mean - _through(layers, before) - after
+    value = (square - mean @ mean + left @ left) / 2
     sizes = [np.abs(W) for W in layers]
-    slip = np.sqrt(y_square) + np.abs(left) + np.abs(after) + np.abs(q)
-    slip = slip + _through(
-        sizes, np.sqrt(x_square) + np.abs(p) + np.abs(own.before * u)
-    )
-    lost = g * length(slip)
-    rounding = math.sqrt(square) * lost + lost**2 / 2 + g * (square + y_square.sum())
+    g = gamma(min(n, RUN) + n // RUN + sum(W.shape[1] for W in layers) + len(q) + 16)
+    lost = g * length(np.sqrt(y_square) + _through(sizes, np.sqrt(x_square)))
+    slip = lost + g * length(np.abs(after) + _through(sizes, np.abs(before)))
+    rounding = (math.sqrt(square) + length(mean) + lost) * lost
+    rounding += (length(left) + slip) * slip
+    rounding += g * float(square + y_square.sum() + left @ left)
     size = max(0.0, float((y_square - y_mean**2).sum()) / 2)
-    value = Number(float(square) / 2, rounding)
-    return Loss(value, size, (u, v), (p, q), (p + x_mean) / u)
+    found = Number(max(0.0, float(value)), rounding)
+    return Loss(found, size, (u, v), (p, q), (p + x_mean) / u)
 
 
 def _explained(X: Array, Y: Array, found: Loss, rank: int) -> tuple[Number, int] | None:
