@@ -63,8 +63,7 @@ class Spread(NamedTuple):
     def eigen(self) -> tuple[Array, Array]:
         """Eigenvalues, falling, and vectors as columns."""
         if self.formed:
-            values, V = np.linalg.eigh(self.matrix)
-            return values[::-1], V[:, ::-1]
+            return eigen(self.matrix)[:2]
         _, s, Vt = np.linalg.svd(self.matrix, full_matrices=False)
         return np.square(s), Vt.T
 

@@ -74,8 +74,8 @@ def fitted(model: Any, name: str, shape: Any = None, *, finite: bool = False) ->
 def named(what: str, which: Any) -> str:
     """Some of them by their numbers: "columns 0, 4"; the first five of many."""
     shown = ", ".join(str(int(i)) for i in which[:5])
-    plural, more = "s" * (len(which) > 1), " …" * (len(which) > 5)
-    return f"{what}{plural} {shown}{more}"
+    what = f"{what}s" if len(which) > 1 else what
+    return f"{what} {shown} …" if len(which) > 5 else f"{what} {shown}"
 
 
 def listed(model: Any, name: str) -> Any:

@@ -105,7 +105,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Judge W, Ψ and the mean."""
     witness, X, _, sample_weight, level, _ = given
     deciding.refuse_weights(model, sample_weight)
-    X = reading.as_matrix(X)
+    X = data.dense(reading.as_matrix(X))
     mean, point = _read(model, X.shape[1])
     n, k = X.shape[0], point.W.shape[1]
     marks = data.fingerprint(X, np.zeros(n), np.ones(n))
@@ -358,4 +358,6 @@ def _ascent_claim(here: Setting, witness: FactorsWitness, now: float) -> Claim:
         if best:
             point = best_loadings(S, point.noise, k)
             levels.append(log_likelihood(S, point))
-    return climbing.repeated(levels, abs(levels[-1].value - now), _MEAN, DROP)
+    levels = [Number(value + here.constant, off) for value, off in levels]
+    apart = abs(levels[-1].value - now - here.constant)
+    return climbing.repeated(levels, apart, _MEAN, DROP)

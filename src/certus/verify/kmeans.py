@@ -255,9 +255,7 @@ def _shift_claim(found: Pass, d: int, stated: Statement) -> Claim:
     still = float(np.abs(found.means).max(initial=0.0)) * STILL
     unit = max(least / float(found.weight.sum()) / d, still * still)
     value, upper = np.square(moved).sum(), np.square(moved + found.errors).sum()
-    number = Number(math.inf if upper > 0 else 0.0)
-    if unit > 0:
-        number = Number(value / unit, (upper - value) / unit)
+    number = Number.share(float(value), float(upper - value), of=unit)
     close = f"{number.value:.1e}" if number.value > number.rounding else "rounding"
     empty = int((found.weight <= 0).sum())
     note = f"{empty} of {len(moved)} clusters have no rows"
@@ -292,16 +290,14 @@ def _inertia_claim(
 ) -> Claim:
     """``factor`` and 2^``power`` are the units of rows and of weights."""
     own, off = found.own
-    size, apart = max(found.total.value, own), math.inf
-    with np.errstate(over="ignore"):
+    size = max(found.total.value, own)
+    with np.errstate(all="ignore"):
         shown, whole = np.ldexp(np.array([own, size]) / factor / factor, power)
-        stated = shown
-        if hasattr(model, "inertia_"):
-            stated = float(data.fitted(model, "inertia_", ()))
-        told = np.ldexp(stated * factor * factor, -power)
-    if 1e-290 < whole < math.inf:
-        apart = abs(told - own) / size
-    elif stated == shown or 0 <= stated < 1e-280:
+        # A model that saw its rows in parts states none.
+        has = hasattr(model, "inertia_")
+        stated = float(data.fitted(model, "inertia_", ())) if has else shown
+        apart = abs(np.ldexp(stated * factor * factor, -power) - own) / np.float64(size)
+    if not 1e-290 < whole < math.inf and (stated == shown or 0 <= stated < 1e-280):
         apart = 0.0  # no number can hold it
     share = 1 - own / found.total.value if found.total.value > 0 else 1.0
     return proved(
