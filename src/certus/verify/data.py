@@ -166,11 +166,11 @@ def same_rows(a: Mapping[str, Any], b: Mapping[str, Any], targets: bool) -> bool
     if "set" not in a or "set" not in b:
         ignored = ("weight", "s") if targets else ("weight", "s", "y")
         return same_data(a, {**b, **{k: a[k] for k in ignored if k in a}})
+    if abs(a["set"] - b["set"]) > 1e-9 * a["shape"][0]:
+        return False
     names = ("rms", "y_set") if targets else ("rms",)
-    alike = [name in a and name in b for name in names]
-    return abs(a["set"] - b["set"]) <= 1e-9 * a["shape"][0] and all(
-        known and math.isclose(a[name], b[name]) for known, name in zip(alike, names)
-    )
+    known = all(name in a and name in b for name in names)
+    return known and all(math.isclose(a[name], b[name]) for name in names)
 
 
 def text_code(text: Any) -> int:
@@ -182,17 +182,8 @@ def text_code(text: Any) -> int:
 
 def text_fingerprint(codes: list[int], y: Array) -> dict[str, Any]:
     """As :func:`fingerprint`, of documents by their checksums: one column of texts."""
-    row = _sequence(len(codes), 0.6180339887498949)
     marks = np.array(codes, dtype=np.float64) / 2**32 - 0.5
-    return {
-        "shape": [len(codes), 1],
-        "dtype": "str",
-        "weight": float(len(codes)),
-        "x": float(row @ marks),
-        "x_scale": 0.5,
-        "y": float(row @ y),
-        **unordered(marks, y),
-    }
+    return fingerprint(marks[:, None], y, np.ones(len(y)), marks) | {"dtype": "str"}
 
 
 def direction(d: int) -> Array:
