@@ -1,14 +1,15 @@
 """The verifier's own kernel formulas, in plain NumPy float64.
 
-``gram`` is the matrix of kernel values of two sets of rows, ``products`` its product
-with coefficients, block by block, ``diagonal`` the values k(x, x). Whether a kernel is
+``values`` are those of two sets of rows with a bound of their size and of the rounding
+of each; ``sums`` their products with coefficients, block by block. Whether a kernel is
 positive semidefinite is read off its form where that suffices, else looked into.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from threading import get_ident
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,44 +18,76 @@ from scipy.spatial.distance import cdist
 
 from certus import terms as t
 from certus.verify.blocks import over_blocks
-from certus.verify.data import Array
+from certus.verify.kernel.reading import Array
+from certus.verify.kernel.spaces import UNIT, gamma
 
-UNIT = 2.0**-53
 #: Kernel values held at a time by one thread.
-_BLOCK = 1 << 18
+BLOCK = 1 << 18
 #: Above this gamma·‖x‖² inner products lose too many digits of a distance.
-_CANCELS = 1e4
+CANCELS = 1e4
+#: A negative eigenvalue smaller than this share of the trace may be rounding.
+SHARE = 1e-10
+
+
+class Values(NamedTuple):
+    """Kernel values; none is larger than ``top``, and each is off by ``error``."""
+
+    K: Array
+    top: float
+    error: float
 
 
 def gram(kernel: t.Kernel, A: Any, B: Any) -> Array:
     """k(a, b) for all rows a of A and b of B."""
+    return values(kernel, A, B).K
+
+
+def values(kernel: t.Kernel, A: Any, B: Any) -> Values:
+    """k(a, b) for all rows a of A and b of B, and how well they are computed."""
+    slip = 2 * (A.shape[1] + 16) * UNIT
     match kernel:
         case t.Linear():
-            return _inner(A, B)
-        case t.Polynomial(degree, coef0, gamma):
-            return np.asarray(np.power(_inner(A, B) * gamma + coef0, degree))
-        case t.Sigmoid(gamma, coef0):
-            return np.tanh(_inner(A, B) * gamma + coef0)
-        case t.Gaussian(gamma):
-            return _gaussian(A, B, float(gamma))
-        case t.Laplace(gamma, norm):
-            return np.exp(-gamma * _distance(A, B, int(norm)))
+            top = _reach(A, B)
+            return Values(_inner(A, B), top, slip * top)
+        case t.Polynomial(degree, coef0, factor):
+            top = float(np.power(abs(factor) * _reach(A, B) + abs(coef0), degree))
+            # Other powers are infinitely steep somewhere.
+            steps = degree + 4 if degree == 0 or degree >= 1 else math.inf
+            K = np.asarray(np.power(_inner(A, B) * factor + coef0, degree))
+            return Values(K, top, steps * slip * top)
+        case t.Sigmoid(factor, coef0):
+            reach = abs(factor) * _reach(A, B) + abs(coef0)
+            K = np.tanh(_inner(A, B) * factor + coef0)
+            return Values(K, 1.0, slip * (reach + 4))
+        case t.Gaussian(width):
+            return _gaussian(B, float(width))(A)
+        case t.Laplace(width, norm):
+            distance, lost = _distance(_floats(A), _floats(B), int(norm), slip)
+            return Values(np.exp(-width * distance), 1.0, 2 * slip + width * lost)
         case t.Sum(left, right):
-            return gram(left, A, B) + gram(right, A, B)
+            a, b = values(left, A, B), values(right, A, B)
+            top = a.top + b.top
+            return Values(a.K + b.K, top, a.error + b.error + slip * top)
         case t.Product(left, right):
-            return gram(left, A, B) * gram(right, A, B)
+            a, b = values(left, A, B), values(right, A, B)
+            cross = a.error * b.top + b.error * a.top + a.error * b.error
+            return Values(a.K * b.K, a.top * b.top, cross + slip * a.top * b.top)
         case t.Scaled(factor, inner):
-            return gram(inner, A, B) * factor
+            a, size = values(inner, A, B), abs(factor)
+            return Values(a.K * factor, size * a.top, size * (a.error + slip * a.top))
         case t.Exponentiated(inner):
-            return np.exp(gram(inner, A, B))
+            a = values(inner, A, B)
+            top = math.exp(min(a.top, 700.0))
+            error = top * (a.error + 4 * UNIT) * math.exp(min(a.error, 1.0))
+            return Values(np.exp(a.K), top, error)
         case t.Weighted(inner, function):
-            left = np.asarray(function(A), dtype=float).reshape(-1, 1)
-            right = np.asarray(function(B), dtype=float).reshape(1, -1)
-            return left * gram(inner, A, B) * right
+            a = values(inner, A, B)
+            left, right = (np.asarray(function(M), float).ravel() for M in (A, B))
+            size = float(np.abs(left).max() * np.abs(right).max())
+            K = left[:, None] * a.K * right
+            return Values(K, size * a.top, size * (a.error + slip * a.top))
         case t.Composed(inner, feature_map):
-            mapped = [feature_map(M) for M in (A, B)]
-            dense = [m if sparse.issparse(m) else np.asarray(m, float) for m in mapped]
-            return gram(inner, *dense)
+            return values(inner, _floats(feature_map(A)), _floats(feature_map(B)))
     raise TypeError(f"no formula for the kernel {kernel!r}")
 
 
@@ -70,176 +103,107 @@ def _inner(A: Any, B: Any) -> Array:
 
 def _square(A: Any) -> Array:
     A = _floats(A)
-    if sparse.issparse(A):
-        return np.asarray(A.power(2).sum(axis=1)).ravel()
-    return np.asarray((A * A).sum(axis=1))
+    squares = A.multiply(A) if sparse.issparse(A) else A * A
+    return np.asarray(squares.sum(axis=1)).ravel()
 
 
-def _gaussian(A: Any, B: Any, gamma: float) -> Array:
+def _reach(A: Any, B: Any) -> float:
+    """The largest squared length of a row."""
+    return float(max(_square(A).max(initial=0.0), _square(B).max(initial=0.0)))
+
+
+def _gaussian(B: Any, width: float) -> Callable[[Any], Values]:
+    """k(·, b) for all rows b of B, as a function of other rows."""
+    B = _floats(B)
+    dense = not sparse.issparse(B)
+    origin = B.mean(axis=0) if dense else None
+    base = B - origin if dense else B
+    b, slip = width * _square(base), 2 * (B.shape[1] + 16) * UNIT
+    stack = np.hstack if dense else functools.partial(sparse.hstack, format="csr")
+    base = stack([base, np.full((len(b), 1), -1.0), -b[:, None]])
+
+    def of(A: Any) -> Values:
+        A = _floats(A)
+        near = A - origin if dense else A
+        a = width * _square(near)
+        reach = float(max(a.max(initial=0.0), b.max(initial=0.0)))
+        if dense and reach > CANCELS:
+            return Values(np.exp(-width * cdist(A, B, "sqeuclidean")), 1.0, 4 * slip)
+        # −‖a − b‖² = (2a, ‖a‖², 1)ᵀ(b, −1, −‖b‖²): one product, and nothing to subtract
+        K = _inner(stack([2 * width * near, a[:, None], np.ones((len(a), 1))]), base)
+        return Values(np.exp(K, out=K), 1.0, slip * (4 + 4 * reach))
+
+    return of
+
+
+def _distance(A: Any, B: Any, norm: int, slip: float) -> tuple[Array, float]:
+    """Distances in a norm, and what they lose beyond a share of themselves."""
     if not (sparse.issparse(A) or sparse.issparse(B)):
-        origin = np.asarray(B, dtype=float).mean(axis=0)
-        A, B = np.asarray(A, dtype=float) - origin, np.asarray(B, dtype=float) - origin
-    a, b = _square(A), _square(B)
-    dense = not sparse.issparse(A)
-    if dense and gamma * max(a.max(initial=0.0), b.max(initial=0.0)) > _CANCELS:
-        return np.exp(-gamma * cdist(A, B, "sqeuclidean"))
-    K = _inner(A, B)
-    K *= 2 * gamma
-    K -= (gamma * a)[:, None]
-    K -= gamma * b
-    np.minimum(K, 0.0, out=K)
-    return np.exp(K, out=K)
-
-
-def _distance(A: Any, B: Any, norm: int) -> Array:
-    if not (sparse.issparse(A) or sparse.issparse(B)):
-        metric = {1: "cityblock", 2: "euclidean"}[norm]
-        return np.asarray(cdist(np.asarray(A, float), np.asarray(B, float), metric))
+        return np.asarray(cdist(A, B, {1: "cityblock", 2: "euclidean"}[norm])), 0.0
     if norm == 1:
         raise ValueError("the Laplace kernel with norm=1 needs dense rows")
-    a, b = _square(A)[:, None], _square(B)
-    square = a + b - 2 * _inner(A, B)
-    return np.sqrt(np.where(square <= 8 * np.finfo(float).eps * (a + b), 0.0, square))
+    both = _square(A)[:, None] + _square(B)
+    square = both - 2 * _inner(A, B)
+    distance = np.sqrt(np.where(square <= 16 * UNIT * both, 0.0, square))
+    # The root of a difference that cancels.
+    return distance, math.sqrt(8 * slip * _reach(A, B))
 
 
 def diagonal(kernel: t.Kernel, X: Any) -> Array:
     """k(x, x) for every row."""
     if isinstance(kernel, t.Precomputed):
-        return np.asarray(X.diagonal() if sparse.issparse(X) else np.diagonal(X), float)
-    if isinstance(kernel, t.Gaussian | t.Laplace):
-        return np.ones(X.shape[0])
-    out = np.empty(X.shape[0])
-    for i in range(0, X.shape[0], 256):
-        rows = X[i : i + 256]
-        out[i : i + 256] = np.diagonal(gram(kernel, rows, rows))
-    return out
+        return np.asarray(X.diagonal(), dtype=float)
+    parts = [X[i : i + 256] for i in range(0, X.shape[0], 256)]
+    return np.concatenate([np.diagonal(gram(kernel, part, part)) for part in parts])
 
 
-class Sizes(NamedTuple):
-    """The largest abs(k(x, x')), and a bound of the rounding of each value."""
+class Sums(NamedTuple):
+    """Sums Z = K·C of m kernel values, for K + lack·I where that makes it a kernel."""
 
+    Z: Array
+    m: int
     top: float
     error: float
+    lack: float
+
+    def off(self, c: Array) -> float:
+        """How far Σ c·k may be from its float value."""
+        size = float(np.abs(c).sum()) * (1 + 1e-9)
+        each = gamma(self.m + 16) * self.top + self.error
+        return each * size + self.lack * float(np.abs(c).max(initial=0.0))
 
 
-def sizes(kernel: t.Kernel, X: Any) -> Sizes:
-    """How large the values of a kernel are, and how well they are computed."""
-    d = X.shape[1]
-    slip = 2 * (d + 16) * UNIT
-    match kernel:
-        case t.Precomputed():
-            return Sizes(float(abs(X).max()), 0.0)
-        case t.Linear():
-            top = float(_square(X).max())
-            return Sizes(top, slip * top)
-        case t.Polynomial(degree, coef0, gamma):
-            inner = abs(gamma) * float(_square(X).max()) + abs(coef0)
-            top = inner**degree
-            return Sizes(top, (degree + 4) * slip * top)
-        case t.Sigmoid(gamma, coef0):
-            inner = abs(gamma) * float(_square(X).max()) + abs(coef0)
-            return Sizes(1.0, slip * (inner + 4))
-        case t.Gaussian(gamma):
-            return Sizes(1.0, slip * (4 + 4 * gamma * _reach(X)))
-        case t.Laplace(gamma, _):
-            if not sparse.issparse(X):
-                return Sizes(1.0, 2 * slip)
-            # Distances from inner products: the root of a difference that cancels.
-            lost = math.sqrt(4 * slip * float(_square(X).max()))
-            return Sizes(1.0, 2 * slip + gamma * lost)
-        case t.Sum(left, right):
-            a, b = sizes(left, X), sizes(right, X)
-            return Sizes(a.top + b.top, a.error + b.error + slip * (a.top + b.top))
-        case t.Product(left, right):
-            a, b = sizes(left, X), sizes(right, X)
-            both = a.top * b.top
-            cross = a.error * b.top + b.error * a.top + a.error * b.error
-            return Sizes(both, cross + slip * both)
-        case t.Scaled(factor, inner):
-            a = sizes(inner, X)
-            return Sizes(factor * a.top, factor * (a.error + slip * a.top))
-        case t.Exponentiated(inner):
-            a = sizes(inner, X)
-            top = math.exp(min(a.top, 700.0))
-            return Sizes(top, top * (a.error + 4 * UNIT) * math.exp(min(a.error, 1.0)))
-        case t.Weighted(inner, function):
-            a = sizes(inner, X)
-            most = float(np.abs(np.asarray(function(X), dtype=float)).max()) ** 2
-            return Sizes(most * a.top, most * (a.error + slip * a.top))
-        case t.Composed(inner, feature_map):
-            mapped = feature_map(X)
-            return sizes(
-                inner, mapped if sparse.issparse(mapped) else np.asarray(mapped)
-            )
-    raise TypeError(f"no formula for the kernel {kernel!r}")
-
-
-def _reach(X: Any) -> float:
-    """The largest squared distance from the mean, from which inner products lose."""
-    if sparse.issparse(X):
-        return 4 * float(_square(X).max())
-    low = X.min(axis=0).astype(float)
-    return float(np.square(X.max(axis=0).astype(float) - low).sum())
-
-
-def products(kernel: t.Kernel, X: Any, support: Array, coef: Array) -> Array:
-    """K[:, support] @ coef, a block of rows at a time, on the threads allowed."""
-    n, m = X.shape[0], len(support)
-    out = np.zeros((n, coef.shape[1]))
+def sums(kernel: t.Kernel, X: Any, columns: list[Array], lack: float = 0.0) -> Sums:
+    """K·C for coefficients on all rows, a block at a time, on the threads allowed."""
+    C = np.column_stack(columns)
+    used = np.flatnonzero(C.any(axis=1))
+    n, m = X.shape[0], len(used)
+    Z = np.zeros(C.shape)
     if m == 0:
-        return out
+        return Sums(Z, 0, lack, 0.0, lack)
     X = X.tocsr() if sparse.issparse(X) else X
     own = isinstance(kernel, t.Precomputed)
-    base = X[:, support] if own else X[support]
-    step = max(1, _BLOCK // m)
-    gaussian = None
-    if isinstance(kernel, t.Gaussian) and not sparse.issparse(X):
-        gaussian = _Gaussian(base, kernel.gamma)
-    buffers: dict[int, Array] = {}
+    base, C = X[:, used] if own else X[used], C[used]
+    if isinstance(kernel, t.Gaussian):
+        formula = _gaussian(base, kernel.gamma)  # what belongs to B is computed once
+    else:
+        formula = functools.partial(values, kernel, B=base)
 
-    def work(rows: slice) -> None:
-        if gaussian is not None:
-            room = buffers.setdefault(get_ident(), np.empty(step * m))
-            K = gaussian.block(X[rows], room)
+    def work(rows: slice) -> tuple[float, float]:
+        if own:
+            K = _floats(base[rows])
+            found = Values(K, float(abs(K).max()), 0.0)
         else:
-            K = base[rows] if own else gram(kernel, X[rows], base)
-        out[rows] = np.asarray(K @ coef, dtype=float)
+            found = formula(X[rows])
+        Z[rows] = found.K @ C
+        return found.top, found.error
 
-    for _ in over_blocks(work, n, step, alone=n * m <= 4 * _BLOCK):
-        pass
-    return out
-
-
-class _Gaussian:
-    """As :func:`_gaussian`, with what belongs to B computed once and room reused."""
-
-    def __init__(self, B: Any, gamma: float) -> None:
-        self.gamma = float(gamma)
-        self.B = np.asarray(B, dtype=float)
-        self.origin = self.B.mean(axis=0)
-        shifted = self.B - self.origin
-        self.b = self.gamma * _square(shifted)
-        self.columns = np.ascontiguousarray(2 * self.gamma * shifted.T)
-
-    def block(self, A: Any, room: Array) -> Array:
-        A = np.asarray(A, dtype=float) - self.origin
-        a = self.gamma * _square(A)
-        if max(a.max(initial=0.0), self.b.max(initial=0.0)) > _CANCELS:
-            return _gaussian(A + self.origin, self.B, self.gamma)
-        K = room[: len(A) * len(self.b)].reshape(len(A), len(self.b))
-        np.matmul(A, self.columns, out=K)
-        K -= self.b
-        K -= a[:, None]
-        return np.exp(K, out=K)
+    step, alone = max(1, BLOCK // m), n * m <= 4 * BLOCK
+    top, error = np.max(list(over_blocks(work, n, step, alone=alone)), axis=0)
+    return Sums(Z, m, float(top) + lack, float(error), lack)
 
 
-def given_matrix(kernel: t.Given, X: Any) -> Array:
-    """The whole matrix of a kernel that is a user's function."""
-    K = kernel.function(X, X)
-    K = np.asarray(K.toarray() if sparse.issparse(K) else K, dtype=float)
-    if K.ndim != 2 or K.shape[0] != K.shape[1]:
-        raise ValueError(f"the kernel function returned shape {K.shape}, not a square")
-    return K
+# -- whether it is a kernel -------------------------------------------------------
 
 
 def positive_by_form(kernel: t.Kernel) -> bool:
@@ -247,11 +211,11 @@ def positive_by_form(kernel: t.Kernel) -> bool:
     match kernel:
         case t.Linear():
             return True
-        case t.Polynomial(degree, coef0, gamma):
-            whole = float(degree) == int(degree) and degree >= 0
-            return bool(whole and coef0 >= 0 and gamma >= 0)
-        case t.Gaussian(gamma) | t.Laplace(gamma, _):
-            return bool(gamma >= 0)
+        case t.Polynomial(degree, coef0, factor):
+            whole = float(degree).is_integer() and degree >= 0
+            return bool(whole and coef0 >= 0 and factor >= 0)
+        case t.Gaussian(width) | t.Laplace(width, _):
+            return bool(width >= 0)
         case t.Sum(left, right) | t.Product(left, right):
             return positive_by_form(left) and positive_by_form(right)
         case t.Scaled(factor, inner):
@@ -261,19 +225,34 @@ def positive_by_form(kernel: t.Kernel) -> bool:
     return False
 
 
-def smallest_eigenpair(kernel: t.Kernel, X: Any, slack: float) -> tuple[float, float]:
-    """Smallest eigenvalue (0 if a Cholesky factor shows ≥ −slack) and the asymmetry."""
+class Look(NamedTuple):
+    """K + lack·I has no negative eigenvalue; if lack is inf, ``least`` is one of K."""
+
+    lack: float
+    least: float
+    asymmetry: float
+
+
+def look_into(kernel: t.Kernel, X: Any, trace: float) -> Look:
+    """The smallest multiple of I that a Cholesky factor shows to be enough.
+
+    A factor that is found is that of a matrix within γₙ·trace (Rump); values that are
+    off by ``error`` each, and half of an asymmetry, count n times.
+    """
     if isinstance(kernel, t.Precomputed):
-        K = np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=float)
+        K, error = _floats(X.toarray() if sparse.issparse(X) else X), 0.0
     else:
-        K = gram(kernel, X, X)
-    asymmetry = float(np.abs(K - K.T).max(initial=0.0))
+        K, _, error = values(kernel, X, X)
+    n, skew = len(K), float(np.abs(K - K.T).max(initial=0.0))
     K = (K + K.T) / 2
-    lifted = K.copy()
-    lifted.flat[:: len(K) + 1] += max(slack, np.finfo(float).tiny)
-    try:
-        linalg.cholesky(lifted, check_finite=False, overwrite_a=True)
-        return 0.0, asymmetry
-    except linalg.LinAlgError:
-        values = linalg.eigvalsh(K, subset_by_index=[0, 0], check_finite=False)
-        return float(values[0]), asymmetry
+    rounding = 2 * gamma(n + 4) * trace + n * (error + skew)
+    for lift in (rounding, SHARE * trace):
+        lifted = K.copy()
+        lifted.flat[:: n + 1] += max(lift, np.finfo(float).tiny)
+        try:
+            linalg.cholesky(lifted, check_finite=False, overwrite_a=True)
+            return Look(lift + rounding, 0.0, skew)
+        except linalg.LinAlgError:
+            continue
+    least = linalg.eigvalsh(K, subset_by_index=[0, 0], check_finite=False)
+    return Look(math.inf, float(least[0]), skew)

@@ -8,7 +8,9 @@ parameters name; and whether what it predicts with is what it shows.
 from __future__ import annotations
 
 import functools
+import math
 import sys
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,9 +19,9 @@ from scipy import sparse
 from certus import terms as t
 from certus.verify.kernel import losses, reading
 from certus.verify.kernel.gap import Problem
-from certus.verify.kernel.losses import one_hot
 from certus.verify.kernel.reading import Array, Weights
 from certus.verify.kernel.spaces import Linear
+from certus.verify.reproducing import Machine
 from certus.verify.stating import Refusal
 
 #: Rows that differ by less than this share of the largest entry are the same.
@@ -32,41 +34,32 @@ class KernelStatement(NamedTuple):
     loss: Any
     levels: tuple[float, ...]  # one, or one for each target; 0: no penalty
     kernel: Any  # its name, function or term, as the constructor takes it
-    gamma: Any = "scale"
-    degree: Any = 3
-    coef0: float = 0.0
+    gamma: Any
+    degree: Any
+    coef0: Any
     target: str = "numbers"  # | "signs" | "one_vs_rest" | "one_vs_one"
     free: bool = True
     class_weight: Any = None
     class_counts: str = "rows"
     weighted_gamma: bool = False  # whether weights count as repetitions in "scale"
     perceptron: float | None = None  # the constant beside its kernel, if it is one
-    of_pairs: bool = False  # whether a function takes two rows, not two sets of them
-    options: tuple[tuple[str, Any], ...] = ()  # for such a function
+    options: dict[str, Any] | None = None  # for a function that takes two rows
     tol: float = 1e-6
     fix: str = ""
 
 
-class Machine(NamedTuple):
-    """One problem of a kernel machine: its rows among all, and coefficients on them."""
-
-    problem: Problem
-    rows: Array
-    level: float  # λ·Σs
-    c: Array
-    b: float
+# -- the kernel -------------------------------------------------------------------
 
 
 def kernel_of(stated: KernelStatement, X: Any, s: Array) -> Any:
     """The term that the parameters stand for; "scale" is computed anew."""
-    name = stated.kernel
+    name, gamma = stated.kernel, stated.gamma
     if isinstance(name, t.Kernel):
         return name
-    if callable(name) and not stated.of_pairs:
+    if callable(name) and stated.options is None:
         return t.Given(name)
-    gamma = stated.gamma
-    if isinstance(gamma, str) and name in ("poly", "rbf", "sigmoid", "laplacian"):
-        gamma = _gamma(gamma, X, s if stated.weighted_gamma else None)
+    if isinstance(gamma, str):
+        gamma = _gamma(gamma, X, s if stated.weighted_gamma else np.ones(len(s)))
     elif gamma is None:
         gamma = 1.0 / X.shape[1]
     match name:
@@ -88,17 +81,16 @@ def kernel_of(stated: KernelStatement, X: Any, s: Array) -> Any:
     if pairwise is None:
         raise Refusal(f"kernel={name!r} has no formula here")
     more = {} if stated.gamma is None else {"gamma": stated.gamma}
-    more = dict(stated.options) if callable(name) else {"filter_params": True, **more}
+    more = stated.options if callable(name) else {"filter_params": True, **more}
     return t.Given(functools.partial(pairwise.pairwise_kernels, metric=name, **more))
 
 
-def _gamma(name: str, X: Any, s: Array | None) -> float:
+def _gamma(name: str, X: Any, s: Array) -> float:
     """1/(d·variance of all cells), or 1/d."""
-    d = X.shape[1]
+    d, share = X.shape[1], s / s.sum()
     if name != "scale":
         return 1.0 / d
-    share = np.full(X.shape[0], 1 / X.shape[0]) if s is None else s / s.sum()
-    A: Any = X.astype(np.float64) if sparse.issparse(X) else np.asarray(X, float)
+    A: Any = X.astype(np.float64)
     mean = float(share @ np.asarray(A.sum(axis=1)).ravel()) / d
     if sparse.issparse(A):
         square = np.asarray(A.multiply(A).sum(axis=1)).ravel()
@@ -108,112 +100,20 @@ def _gamma(name: str, X: Any, s: Array | None) -> float:
     return 1.0 / (d * variance) if variance > 0 else 1.0
 
 
-class Read(NamedTuple):
-    """Weights, targets and support rows of a model on its training rows."""
-
-    given: Weights
-    labels: Array
-    support: Array
-
-
-def read(
-    model: Any, stated: KernelStatement, n: int, y: Any, sample_weight: Any
-) -> Read:
-    """What the fit was given, read anew, and which rows carry the model."""
-    given = reading.weights(sample_weight, n)
-    if stated.target == "numbers":
-        labels = reading.numbers(y, n)
-    else:
-        classes = np.asarray(model.classes_)
-        if stated.target == "signs" and len(classes) > 2:
-            raise ValueError(
-                f"y has {len(classes)} different labels; a loss of one score needs two."
-            )
-        labels = reading.codes(y, classes, n)
-        if stated.class_weight is not None:
-            each = reading.class_weights(
-                *(stated.class_weight, given, labels, classes, stated.class_counts)
-            )
-            given = reading.times_classes(given, each, labels)
-    support = np.asarray(getattr(model, "support_", np.arange(n)))
-    if support.dtype.kind not in "iu" or support.min(initial=0) < 0:
-        raise ValueError("support_ does not name rows by their number. Fit again.")
-    known = getattr(model, "shape_fit_", None) or np.shape(
-        getattr(model, "X_fit_", np.empty(n))
-    )
-    if support.max(initial=-1) >= n or known[0] != n:
-        raise ValueError(f"X has {n} rows and the model was fitted on {known[0]}.")
-    return Read(given, labels, support)
-
-
-def machines_of(model: Any, stated: KernelStatement, found: Read) -> list[Machine]:
-    """The problems of a model, each on the rows of positive weight that it uses."""
-    coef = reading.plain(model.dual_coef_).astype(float)
-    support, labels, s = found.support, found.labels, found.given.s
-    if stated.target == "numbers" and coef.ndim == 2 and not hasattr(model, "support_"):
-        coef = coef.T
-    b = np.ravel(np.asarray(getattr(model, "intercept_", 0.0), dtype=float))
-    coef = coef.reshape(-1, len(support)) if len(support) else np.zeros((len(b), 0))
-    losses.row_of(stated.loss)
-    machines = []
-    for k, (rows, y, c) in enumerate(
-        _parts(stated.target, model, labels, coef, support)
-    ):
-        if len(stated.levels) > 1 and k >= len(stated.levels):
-            raise ValueError(f"{len(stated.levels)} penalties for more targets.")
-        level = stated.levels[k if len(stated.levels) > 1 else 0]
-        if not level >= 0:
-            raise ValueError(f"{level!r}: a penalty is a number that is not negative.")
-        used = s[rows] > 0
-        rows, y = rows[used], y[used]
-        losses.check_targets(stated.loss, y)
-        everywhere = np.bincount(support, weights=c, minlength=len(labels))
-        space = Linear(np.zeros((len(rows), 0)), s[rows], False)
-        problem = Problem(
-            *(stated.loss, t.L2(1.0), space, y, np.zeros(0), np.zeros(1), stated.free)
+def check_kernel(kernel: Any, X: Any) -> None:
+    """Raise unless the numbers of a kernel, and of its parts, are ones it can have."""
+    if isinstance(kernel, t.Precomputed) and X.shape[0] != X.shape[1]:
+        raise ValueError(
+            f"X has shape {X.shape}; a precomputed kernel is a square matrix, one row "
+            "and one column for each training row."
         )
-        if not b.size or k >= b.size > 1:
-            raise ValueError(f"intercept_ has {b.size} values for more machines.")
-        b_k = float(b[k if len(b) > 1 else 0])
-        scaled = float(np.ldexp(level, -found.given.power))
-        machines.append(Machine(problem, rows, scaled, everywhere, b_k))
-    return machines
-
-
-def rows_that_count(kernel: Any, X: Any, machines: list[Machine]) -> Any:
-    """The rows of some weight: what others hold has no part in any rounding."""
-    rows = np.unique(np.concatenate([m.rows for m in machines]))
-    if len(rows) == X.shape[0]:
-        return X
-    return X[rows][:, rows] if isinstance(kernel, t.Precomputed) else X[rows]
-
-
-def _parts(
-    target: str, model: Any, labels: Array, coef: Array, support: Array
-) -> list[tuple[Array, Array, Array]]:
-    """Rows, targets and coefficients (on the support) of each problem."""
-    everything = np.arange(len(labels))
-    if target == "numbers":
-        targets = labels.reshape(len(labels), -1)
-        if targets.shape[1] != len(coef):
-            raise ValueError(
-                f"y has {targets.shape[1]} columns and the model predicts {len(coef)}."
-            )
-        return [(everything, targets[:, k], coef[k]) for k in range(len(coef))]
-    if target == "signs":
-        return [(everything, np.where(labels == 1, 1.0, -1.0), coef[0])]
-    k = len(model.classes_)
-    if target == "one_vs_rest":
-        signs = 2 * one_hot(labels, k) - 1
-        return [(everything, signs[:, i], coef[i]) for i in range(k)]
-    # One against one: row j − 1 holds class i's part of (i, j), row i class j's.
-    own, parts = labels[support], []
-    for i in range(k):
-        for j in range(i + 1, k):
-            rows = np.flatnonzero((labels == i) | (labels == j))
-            c = np.where(own == i, coef[j - 1], np.where(own == j, coef[i], 0.0))
-            parts.append((rows, np.where(labels[rows] == i, 1.0, -1.0), c))
-    return parts
+    if isinstance(kernel, t.Gaussian | t.Laplace) and not kernel.gamma >= 0:
+        raise ValueError(f"{kernel!r}: gamma must not be negative.")
+    for part in kernel:
+        if isinstance(part, float) and not math.isfinite(part):
+            raise ValueError(f"{kernel!r} holds a parameter that is not finite.")
+        if isinstance(part, tuple):
+            check_kernel(part, X)
 
 
 def kernel_text(kernel: t.Kernel) -> str:
@@ -235,32 +135,138 @@ def _spelt(kernel: t.Kernel) -> str:
     return f"{name}({', '.join(numbers)})" if numbers else name
 
 
-def stored_otherwise(model: Any, X: Any, support: Array, labels: Array) -> str:
+# -- the model --------------------------------------------------------------------
+
+
+class Read(NamedTuple):
+    """Weights, targets and support rows of a model on its training rows."""
+
+    given: Weights
+    labels: Array
+    support: Array
+
+
+def read(
+    model: Any, stated: KernelStatement, n: int, y: Any, sample_weight: Any
+) -> Read:
+    """What the fit was given, read anew, and which rows carry the model."""
+    given = reading.weights(sample_weight, n)
+    if stated.target == "numbers":
+        labels = reading.numbers(y, n)
+    else:
+        classes = np.asarray(model.classes_)
+        labels = reading.codes(y, classes, n)
+        if stated.class_weight is not None:
+            each = reading.class_weights(
+                *(stated.class_weight, given, labels, classes, stated.class_counts)
+            )
+            given = reading.times_classes(given, each, labels)
+    support = np.asarray(getattr(model, "support_", np.arange(n)))
+    whole = support.ndim == 1 and support.dtype.kind in "iu"
+    if not whole or support.min(initial=0) < 0:
+        raise ValueError("support_ does not name rows by their number. Fit again.")
+    stored = getattr(model, "X_fit_", np.empty(n))
+    known = np.append(getattr(model, "shape_fit_", np.shape(stored)), 0)[0]
+    if support.max(initial=-1) >= n or known != n:
+        raise ValueError(f"X has {n} rows and the model was fitted on {known}.")
+    return Read(given, labels, support)
+
+
+def machines_of(model: Any, stated: KernelStatement, found: Read) -> list[Machine]:
+    """The problems of a model, whose rows are numbered among those of some weight."""
+    kept = found.given.s > 0
+    labels, s = found.labels[kept], found.given.s[kept]
+    targets = _targets(stated.target, model, labels)
+    coef = _coefficients(model, stated.target, len(targets), found)
+    b = reading.plain(getattr(model, "intercept_", 0.0), "intercept_").ravel()
+    if b.size not in (1, len(targets)):
+        raise ValueError(f"intercept_ has {b.size} values for {len(targets)} machines.")
+    if len(stated.levels) not in (1, len(targets)):
+        raise ValueError(f"{len(stated.levels)} penalties for {len(targets)} targets.")
+    levels = np.broadcast_to(stated.levels, len(targets))
+    b = np.broadcast_to(b.astype(float), len(targets))
+    losses.row_of(stated.loss)
+    machines = []
+    for y, c, level, b_k in zip(targets, coef, levels, b):
+        if not level >= 0:
+            raise ValueError(f"{level!r}: a penalty is a number that is not negative.")
+        rows = np.flatnonzero(y) if stated.target == "one_vs_one" else np.arange(len(y))
+        losses.check_targets(stated.loss, y[rows])
+        space = Linear(np.zeros((len(rows), 0)), s[rows], False)
+        none = (np.zeros(0), np.zeros(1), stated.free)
+        problem = Problem(stated.loss, t.L2(1.0), space, y[rows], *none)
+        scaled = float(np.ldexp(level, -found.given.power))
+        machines.append(Machine(problem, rows, scaled, c, float(b_k)))
+    return machines
+
+
+def _targets(target: str, model: Any, labels: Array) -> Array:
+    """A row of targets for each problem; 0 for rows that have no part in it."""
+    if target == "numbers":
+        return labels.reshape(len(labels), -1).T
+    if target == "signs":
+        return np.where(labels == 1, 1.0, -1.0)[None]
+    classes = range(len(model.classes_))
+    if target == "one_vs_rest":
+        return np.array([np.where(labels == i, 1.0, -1.0) for i in classes])
+    pairs = combinations(classes, 2)
+    return np.array([1.0 * (labels == i) - 1.0 * (labels == j) for i, j in pairs])
+
+
+def _coefficients(model: Any, target: str, k: int, found: Read) -> Array:
+    """A row of coefficients on all rows for each problem, from ``dual_coef_``."""
+    support, n = found.support, len(found.labels)
+    coef = reading.plain(model.dual_coef_, "dual_coef_").astype(float)
+    if target == "numbers" and not hasattr(model, "support_"):
+        coef = coef.T
+    count = len(model.classes_) - 1 if target == "one_vs_one" else k
+    if np.atleast_2d(coef).shape != (count, len(support)):
+        raise ValueError(
+            f"dual_coef_ has shape {np.shape(model.dual_coef_)}; {count} for each of "
+            f"{len(support)} rows of the model are expected. Fit again."
+        )
+    everywhere = np.zeros((count, n))
+    np.add.at(everywhere, (slice(None), support), np.atleast_2d(coef))
+    if target != "one_vs_one":
+        return everywhere
+    # One against one: row j − 1 holds class i's part of (i, j), row i class j's.
+    own, parts = found.labels, []
+    for i, j in combinations(range(count + 1), 2):
+        here = np.where(own == j, everywhere[i], 0.0)
+        parts.append(np.where(own == i, everywhere[j - 1], here))
+    return np.array(parts)
+
+
+def stored_otherwise(model: Any, kernel: Any, X: Any, found: Read) -> str:
     """What the model predicts with that is not what is judged, or nothing.
 
     A machine predicts with rows of its own, and scikit-learn's with private copies of
     its coefficients: those must be the rows of X and the public coefficients.
     """
-    rows = getattr(model, "support_vectors_", None)
-    if rows is not None and np.size(rows) and not _same_rows(rows, X[support]):
-        return "support_vectors_ are not the rows of X that support_ names"
-    rows = getattr(model, "X_fit_", None)
-    if rows is not None and not _same_rows(rows, X):
-        return "X_fit_ is not the X you passed"
+    rows = {} if X is None else {"support_vectors_": X[found.support], "X_fit_": X}
+    for name, own in rows.items():
+        stored = getattr(model, name, own)
+        kept = np.size(stored) or not isinstance(kernel, t.Precomputed)
+        if kept and not _same_rows(stored, own):
+            return f"{name} does not hold the rows of the X you passed"
     # scikit-learn turns the signs of two classes around for display.
     sign = -1.0 if len(getattr(model, "classes_", ())) == 2 else 1.0
-    for name in ("dual_coef_", "intercept_"):
-        hidden = getattr(model, "_" + name, None)
-        if hidden is None or not hasattr(model, name):
+    for name in ("gamma", "dual_coef_", "intercept_"):
+        if not hasattr(model, "_" + name):
             continue
-        used, shown = reading.plain(hidden), reading.plain(getattr(model, name))
-        if not np.array_equal(sign * used, shown):
+        used = reading.plain(getattr(model, "_" + name), "_" + name)
+        if name == "gamma":
+            shown, near = np.asarray(getattr(kernel, name, used)), 1e-8
+        else:
+            shown, near = sign * reading.plain(getattr(model, name), name), 0.0
+        same = used.shape == shown.shape and np.allclose(used, shown, near, 0.0)
+        if not same:
             return f"the {name} it predicts with is not the one it shows"
     if hasattr(model, "classes_") and hasattr(model, "_n_support"):
-        own = labels[support].astype(int)
-        counts = np.bincount(own, minlength=len(model.classes_))
+        labels = found.labels[found.support].astype(int)
+        counts = np.bincount(labels, minlength=len(model.classes_))
         # Of two classes there is one row of coefficients, in whichever order.
-        mixed = len(counts) > 2 and np.any(np.diff(own) < 0)
+        mixed = len(counts) > 2 and np.any(np.diff(labels) < 0)
         if mixed or not np.array_equal(counts, model._n_support):
             return "the support vectors are not in the order of their classes"
     return ""
@@ -268,9 +274,8 @@ def stored_otherwise(model: Any, X: Any, support: Array, labels: Array) -> str:
 
 def _same_rows(stored: Any, X: Any) -> bool:
     """Whether both are equal up to the rounding of a transformation before them."""
-    if stored.shape != X.shape:
+    if getattr(stored, "shape", None) != X.shape or stored.dtype.kind not in "fiub":
         return False
     if 0 in X.shape:
         return True
-    top = float(abs(X).max())
-    return bool(abs(stored - X).max() <= SAME * top)
+    return bool(abs(stored - X).max() <= SAME * float(abs(X).max()))

@@ -65,11 +65,14 @@ def refuse_holes(X: Any) -> None:
         raise ValueError(f"X holds {bad} NaN or infinite values. Fill or drop them.")
 
 
-def plain(coef: Any) -> Array:
+def plain(coef: Any, name: str = "coefficients") -> Array:
     """Coefficients as an array; scikit-learn's ``sparsify`` makes them sparse."""
-    found = np.asarray(coef.toarray() if sparse.issparse(coef) else coef)
+    try:
+        found = np.asarray(coef.toarray() if sparse.issparse(coef) else coef)
+    except ValueError:  # lists of unequal lengths
+        found = np.asarray(None)
     if found.dtype.kind not in "fiub":
-        raise ValueError("The model's coefficients are not real numbers. Fit it again.")
+        raise ValueError(f"The model's {name} are not real numbers. Fit it again.")
     return found
 
 
