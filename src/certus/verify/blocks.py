@@ -7,6 +7,7 @@ not depend on the threads.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any, TypeVar
 
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
 
@@ -40,7 +41,7 @@ def over_blocks(
         yield from map(work, parts)
         return
     # BLAS keeps to one thread in each of ours: two sets would wait for each other.
-    limit = threadpool_limits(limits=1, user_api="blas")
+    limit = _libraries().limit(limits=1, user_api="blas")
     with limit, ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[T]] = deque()
         for part in parts:
@@ -67,8 +68,14 @@ def add_up(found: Iterator[tuple[Any, ...]]) -> tuple[Any, ...]:
     return tuple(total)
 
 
+@functools.cache
+def _libraries() -> ThreadpoolController:
+    """NumPy's and SciPy's libraries: finding them takes as long as a small check."""
+    return ThreadpoolController()
+
+
 def _threads() -> int:
-    limits = [int(pool["num_threads"]) for pool in threadpool_info()]
+    limits = [int(pool["num_threads"]) for pool in _libraries().info()]
     return max(1, min([*limits, cores()]))
 
 

@@ -95,7 +95,8 @@ def as_array(X: Any) -> Any:
     return (X.float() if str(X.dtype) == "torch.bfloat16" else X).numpy()
 
 
-#: Up to so many columns are summed one by one.
+#: Rows summed at a time, and columns up to which they are summed one by one.
+PART = 1 << 13
 NARROW = 8
 
 
@@ -115,7 +116,6 @@ def fingerprint(
     ``projected`` is X @ direction(d), if a pass of the checker has computed it already.
     """
     n, d = X.shape
-    row = _sequence(n, 0.6180339887498949)
     # As numbers of order one, so that tiny and huge columns both leave a trace.
     # Sums without BLAS where little is summed: its threads would keep turning
     # afterwards, and slow whatever the user does next.
@@ -124,18 +124,23 @@ def fingerprint(
             narrow = d <= NARROW and not sparse.issparse(X)
             column = direction(d)
             projected = np.einsum("ij,j", X, column) if narrow else dot(X, column)
-        x_mark = float(np.einsum("i,i", row, projected))
-        y_mark = float(np.einsum("i,i...", row, y).sum())
-    if not np.isfinite(projected).all():
+        top = size_of(projected)
+        whole = s if len(s) == n else np.zeros(n)
+        marks = [0.0, 0.0, 0.0]
+        for i in range(0, n, PART):  # a part at a time stays in cache
+            row = _sequence(min(PART, n - i), 0.6180339887498949, i)
+            for k, a in enumerate((projected, y, whole)):
+                marks[k] += float(np.einsum("i,i...", row, a[i : i + PART]).sum())
+    if not np.isfinite(top):
         reading.refuse_holes(X)
     return {
         "shape": [int(n), int(d)],
         "dtype": str(X.dtype),
         "weight": float(s.sum()),
-        "s": float(np.einsum("i,i", row, s)) if len(s) == n else 0.0,
-        "x": x_mark if np.isfinite(x_mark) else 0.0,
-        "x_scale": float(np.abs(projected).max(initial=0.0)),
-        "y": y_mark,
+        "s": marks[2],
+        "x": marks[0] if np.isfinite(marks[0]) else 0.0,
+        "x_scale": float(top),
+        "y": marks[1],
         **unordered(projected, y),
     }
 
@@ -146,13 +151,19 @@ def unordered(projected: Array, y: Any = None) -> dict[str, Any]:
     A bounded function of each row's projection, in units of their root mean square, and
     targets weighted by it.
     """
+    n, both = len(projected), [0.0, 0.0]
+    targets = y if np.shape(y) == (n,) else np.zeros(n)
     with np.errstate(over="ignore", invalid="ignore"):
-        rms = float(np.sqrt(np.mean(np.square(projected)))) if len(projected) else 0.0
-        q = projected / rms if 0 < rms < np.inf else np.zeros(len(projected))
-        q = q / (1.0 + q * q)
-        marks = {"set": float(q.sum()), "rms": rms if rms < np.inf else 0.0}
-        if np.shape(y) == q.shape:
-            marks["y_set"] = float(y.sum() + q @ y)
+        rms = float(np.sqrt(np.einsum("i,i", projected, projected) / max(n, 1)))
+        unit = 1 / rms if 0 < rms < np.inf else 0.0
+        for i in range(0, n if unit else 0, PART):
+            q = projected[i : i + PART] * unit
+            q /= 1.0 + q * q
+            both[0] += float(q.sum())
+            both[1] += float(q @ targets[i : i + PART])
+        marks = {"set": both[0], "rms": rms if rms < np.inf else 0.0}
+        if np.shape(y) == (n,):
+            marks["y_set"] = float(targets.sum() + both[1])
     return marks
 
 
@@ -191,8 +202,9 @@ def direction(d: int) -> Array:
     return _sequence(d, 0.7548776662466927)
 
 
-def _sequence(n: int, step: float) -> Array:
-    return np.modf(np.arange(1, n + 1) * step)[0] - 0.5
+def _sequence(n: int, step: float, start: int = 0) -> Array:
+    x = np.arange(start + 1, start + n + 1) * step
+    return x - np.floor(x) - 0.5
 
 
 def same_data(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:

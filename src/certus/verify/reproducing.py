@@ -54,7 +54,7 @@ def measure(
     excess, noise = row.excess(p.loss, p.y, z, found.natural)
     above = mean(p, row.excess(p.loss, p.y, z, row.rest(p.loss, p.y))[0])
     rounds = gamma(len(z) + 24)
-    bound = gap.steep(row, p, z, u, delta) + UNIT * mean(p, noise)
+    bound = gap.steep(p, z, u, delta) + UNIT * mean(p, noise)
     bound += found.share * above * (1 + rounds) + rounds * mean(p, excess)
     # c' is rounded, and stands within a share of what is exactly feasible.
     size, given = float(np.abs(d).sum()), float(np.abs(m.c).sum())

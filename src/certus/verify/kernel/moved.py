@@ -58,7 +58,7 @@ def measure_moved(p: Problem, probe: Array | None) -> Moved:
         u = row.slope_of(p.loss, p.y, found.natural)
         delta = gap.score_error(p, z, u)
         level = mean(p, row.value(p.loss, p.y, z))
-        rest = gap.steep(row, p, z, np.zeros(len(z)), delta)
+        rest = gap.steep(p, z, np.zeros(len(z)), delta)
         rest += gamma(len(z) + 24) * level
         moved = _moved(p, seen, z, found, delta)
     probed = seen.z[:, -1] if probe is not None else np.zeros(0)
@@ -84,7 +84,7 @@ def _moved(
     there = z - u * step
     delta = delta + slip + 8 * UNIT * abs(step) * size + TINY
     excess, noise = row.excess(p.loss, p.y, there, found.natural)
-    bound = gap.steep(row, p, there, u, delta) + UNIT * mean(p, noise)
+    bound = gap.steep(p, there, u, delta) + UNIT * mean(p, noise)
     bound += found.share * mean(p, row.value(p.loss, p.y, there))
     bound += gamma(len(z) + 24) * mean(p, excess)
     top = float(np.max(share, initial=0.0))

@@ -46,18 +46,19 @@ def _best(p: Problem) -> float | None:
 
 def _row_for_each_label(p: Problem) -> Problem:
     """One row for each label, with the weight of all its rows."""
-    labels = np.unique(p.y)
-    s = np.array([float(np.sum(p.space.s[p.y == label])) for label in labels])
+    two = losses.row_of(p.loss).takes == "signs"
+    labels = np.unique([p.y.min(), p.y.max()] if two else p.y)
+    s = p.space.total * np.array([gap.mean(p, p.y == label) for label in labels])
     space = Linear(np.zeros((len(s), 0)), s, False, p.space.constant)
     return p._replace(space=space, y=labels)
 
 
 def _variance(p: Problem) -> float | None:
     """½·mean (y − mean y)², less what the rounded mean and its sum may add."""
-    off = p.y - gap.mean(p, p.y)
-    lost = 48 * UNIT * float(np.abs(p.y).max())
+    middle = gap.mean(p, p.y)
+    lost = 48 * UNIT * float(max(p.y.max(), -p.y.min()))
     lost = lost * lost  # a power would raise where this overflows
-    value = gap.mean(p, np.square(off)) / 2
+    value = float(gap.means_of(p, lambda rows: np.square(p.y[rows] - middle))) / 2
     return value * (1 - 1e-9) - lost if value > 8 * lost else None
 
 
@@ -72,9 +73,7 @@ def _primal_error(p: Problem, found: gap.Gap) -> float:
     """How far P may be from what was computed."""
     row, z = losses.row_of(p.loss), found.z
     delta = gap.score_error(p, z, found.u)
-    off = (
-        gap.steep(row, p, z, 0 * found.u, delta) + 4 * gamma(len(z) + 40) * found.primal
-    )
+    off = gap.steep(p, z, 0 * found.u, delta) + 4 * gamma(len(z) + 40) * found.primal
     if row.bend == "exponential":
         off += UNIT * gap.mean(p, row.excess(p.loss, p.y, z, row.rest(p.loss, p.y))[1])
     return off

@@ -27,7 +27,7 @@ Each = Callable[[Callable[[slice], Any], int, int], Iterable[Any]]
 UNIT = 2.0**-53
 TINY = 2.0**-1022  # below it a loaded library may flush to zero
 #: Numbers of a block, so that it stays in cache.
-BLOCK = 1 << 18
+BLOCK = 1 << 17
 #: Squares between these ends have lost nothing to under- or overflow.
 LOW, HIGH = 1e-280, 1e280
 
@@ -74,6 +74,7 @@ class Linear:
         each: Each = one_by_one,
     ) -> None:
         self.s, self.total = s, float(s.sum())
+        self.even = bool((s == s[:1]).all())  # as without weights
         self.given = X
         self.n, self.width = X.shape
         self.constant, self.each = constant, each
@@ -81,6 +82,7 @@ class Linear:
         self._norms: Array | None = None
         self.sparse: Any = None
         self.full = np.arange(self.width)  # columns held dense
+        self.longest = self.tallest = 0
         if sparse.issparse(X):
             self.sparse = X if X.dtype == np.float64 else X.astype(np.float64)
             rows, counts = _entries(X)
@@ -93,8 +95,6 @@ class Linear:
                 keep = np.ones(self.width)
                 keep[self.full] = 0.0
                 self.sparse = self.sparse @ sparse.diags_array(keep)
-        else:
-            self.longest = self.tallest = 0
         self.X = X
         self.step = max(64, BLOCK // max(1, X.shape[1]))
         self.shift = self._choose_shift() if free else np.zeros(X.shape[1])
@@ -147,53 +147,45 @@ class Linear:
 
         Cost: one pass over X.
         """
-        k, dense = w.shape[1], self.X.shape[1]
         if self.constant:
             b = b + self.constant * w[-1]
             w = w[:-1]
-        start = np.broadcast_to(self.offset(w, b), (self.n, k))
+        start = np.broadcast_to(self.offset(w, b), (self.n, w.shape[1]))
         if self.sparse is not None:
             start = start + np.asarray(self.sparse @ w)
         inner = np.ascontiguousarray(w[self.full])
-        z = np.empty((self.n, k))
-        kept: list[Array] = []
+        z = np.empty((w.shape[1], self.n)).T  # columns that lie together each
+        count = 0 if vectors is None else vectors(slice(0, 0), z[:0]).shape[1]
+        B = np.empty((count, self.n)).T
         loose = self.rough and self.sparse is not None
-        norms = self._norms is None and not loose and vectors is not None
+        norms = vectors is not None and self._norms is None and not loose
 
-        def work(part: slice) -> tuple[Array, ...]:
+        def work(part: slice) -> tuple[Array, Array]:
             A = self._block(part)
-            np.add(A @ inner, start[part], out=z[part])
-            if vectors is None:
-                return ()
-            B = vectors(part, z[part])
-            SB = B * self.s[part, None]
-            pulled = A.T @ SB if dense else np.zeros((0, B.shape[1]))
-            squares = self.s[part] @ (A * A) if norms else np.zeros(0)
-            return B, pulled, squares
+            np.add(inner.T @ A.T, start[part].T, out=z[part].T)
+            if vectors is not None:
+                B[part] = vectors(part, z[part])
+            pulled = A.T @ self._weighed(B[part], part)
+            return pulled, self._squares(part, A) if norms else np.zeros(0)
 
-        V = squares = None
+        V, squares = np.zeros((len(inner), count)), np.zeros(len(inner) * norms)
         for found in self.each(work, self.n, self.step):
-            if vectors is None:
-                continue
-            B, pulled, more = found
-            kept.append(B)
-            V = pulled if V is None else V + pulled
-            squares = more if squares is None else squares + more
-        if vectors is None or V is None or squares is None:
-            return Seen(z, np.zeros((self.n, 0)), np.zeros((self.width, 0)))
+            V, squares = V + found[0], squares + found[1]
         if norms:
             self._norms = self._finish(squares)
-        B = np.vstack(kept)
-        return Seen(z, B, self._gather(V, B) / self.total)
+        return Seen(z, B, self._gather(V, B) / (self.n if self.even else self.total))
+
+    def _weighed(self, B: Array, part: slice) -> Array:
+        """The vectors times their weights, in units of one where these are even."""
+        return B if self.even else B * self.s[part, None]
 
     def _gather(self, V: Array, B: Array) -> Array:
-        SB = B * self.s[:, None]
         out = V
         if self.sparse is not None:
-            out = np.asarray(self.sparse.T @ SB)
+            out = np.asarray(self.sparse.T @ self._weighed(B, slice(None)))
             out[self.full] = V
         if self.constant:
-            sums = np.ascontiguousarray(SB.T).sum(axis=1)  # pairwise
+            sums = self._weighed(B, slice(None)).T.sum(axis=1)  # pairwise
             out = np.vstack([out, self.constant * sums])
         return out
 
@@ -220,9 +212,8 @@ class Linear:
 
     def _dense_norms(self, squares: Array | None = None) -> Array:
         if squares is None:
-            squares = np.zeros(self.X.shape[1])
-            for part in self.each(self._squares, self.n, self.step):
-                squares = squares + part
+            parts = self.each(self._squares, self.n, self.step)
+            squares = sum(parts, np.zeros(self.X.shape[1]))
         squares = squares / self.total
         odd = np.flatnonzero(~((squares > LOW) & (squares < HIGH)))
         found = np.sqrt(squares)
@@ -230,8 +221,10 @@ class Linear:
             found[odd] = self._careful(odd)
         return np.asarray(found)
 
-    def _squares(self, part: slice) -> Array:
-        A = self._block(part)
+    def _squares(self, part: slice, A: Array | None = None) -> Array:
+        A = self._block(part) if A is None else A
+        if self.even:
+            return np.asarray(np.einsum("ij,ij->j", A, A) * self.s[0])
         return np.asarray(self.s[part] @ (A * A))
 
     def _careful(self, columns: Array) -> Array:
