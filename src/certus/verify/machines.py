@@ -17,11 +17,12 @@ import numpy as np
 from scipy import sparse
 
 from certus import terms as t
-from certus.verify.kernel import losses, reading
+from certus.verify.data import fitted
+from certus.verify.kernel import losses
 from certus.verify.kernel.gap import Problem
-from certus.verify.kernel.reading import Array, Weights
+from certus.verify.kernel.reading import Array
 from certus.verify.kernel.spaces import Linear
-from certus.verify.reproducing import Machine
+from certus.verify.problems import Rows, rows_of, targets_of
 from certus.verify.stating import Refusal
 
 #: Rows that differ by less than this share of the largest entry are the same.
@@ -41,6 +42,7 @@ class KernelStatement(NamedTuple):
     free: bool = True
     class_weight: Any = None
     class_counts: str = "rows"
+    class_weight_on: str = "rows"
     weighted_gamma: bool = False  # whether weights count as repetitions in "scale"
     perceptron: float | None = None  # the constant beside its kernel, if it is one
     options: dict[str, Any] | None = None  # for a function that takes two rows
@@ -80,7 +82,7 @@ def kernel_of(stated: KernelStatement, X: Any, s: Array) -> Any:
     pairwise = sys.modules.get("sklearn.metrics.pairwise")
     if pairwise is None:
         raise Refusal(f"kernel={name!r} has no formula here")
-    more = {} if stated.gamma is None else {"gamma": stated.gamma}
+    more: Any = {} if stated.gamma is None else {"gamma": stated.gamma}
     more = stated.options if callable(name) else {"filter_params": True, **more}
     return t.Given(functools.partial(pairwise.pairwise_kernels, metric=name, **more))
 
@@ -116,51 +118,37 @@ def check_kernel(kernel: Any, X: Any) -> None:
             check_kernel(part, X)
 
 
-def kernel_text(kernel: t.Kernel) -> str:
+def kernel_text(kernel: Any) -> str:
     """The kernel as it stands in a certificate."""
-    return f"k = {_spelt(kernel)}"
-
-
-def _spelt(kernel: t.Kernel) -> str:
-    match kernel:
-        case t.Sum(left, right):
-            return f"{_spelt(left)} + {_spelt(right)}"
-        case t.Product(left, right):
-            return " · ".join(
-                f"({_spelt(k)})" if isinstance(k, t.Sum) else _spelt(k)
-                for k in (left, right)
-            )
+    parts = [f"{v:.4g}" for v in kernel if isinstance(v, int | float)]
+    parts += [kernel_text(v) for v in kernel if isinstance(v, t.Kernel)]
     name = type(kernel).__name__
-    numbers = [f"{v:.4g}" for v in kernel if isinstance(v, int | float)]
-    return f"{name}({', '.join(numbers)})" if numbers else name
+    return f"{name}({', '.join(parts)})" if parts else name
 
 
 # -- the model --------------------------------------------------------------------
 
 
-class Read(NamedTuple):
-    """Weights, targets and support rows of a model on its training rows."""
+class Machine(NamedTuple):
+    """One problem of a kernel machine: its rows among all, and coefficients on all."""
 
-    given: Weights
-    labels: Array
+    problem: Problem
+    rows: Array
+    level: float  # λ·Σs
+    c: Array
+    b: float
+
+
+class Read(NamedTuple):
+    """Targets and weights, read anew, and the rows that carry the model."""
+
+    rows: Rows
     support: Array
 
 
-def read(
-    model: Any, stated: KernelStatement, n: int, y: Any, sample_weight: Any
-) -> Read:
-    """What the fit was given, read anew, and which rows carry the model."""
-    given = reading.weights(sample_weight, n)
-    if stated.target == "numbers":
-        labels = reading.numbers(y, n)
-    else:
-        classes = np.asarray(model.classes_)
-        labels = reading.codes(y, classes, n)
-        if stated.class_weight is not None:
-            each = reading.class_weights(
-                *(stated.class_weight, given, labels, classes, stated.class_counts)
-            )
-            given = reading.times_classes(given, each, labels)
+def read(model: Any, stated: Any, n: int, y: Any, sample_weight: Any) -> Read:
+    """What the fit was given, and what it kept of it; X may be anything here."""
+    rows = rows_of(model, stated, np.empty((n, 0)), y, sample_weight)
     support = np.asarray(getattr(model, "support_", np.arange(n)))
     whole = support.ndim == 1 and support.dtype.kind in "iu"
     if not whole or support.min(initial=0) < 0:
@@ -169,71 +157,65 @@ def read(
     known = np.append(getattr(model, "shape_fit_", np.shape(stored)), 0)[0]
     if support.max(initial=-1) >= n or known != n:
         raise ValueError(f"X has {n} rows and the model was fitted on {known}.")
-    return Read(given, labels, support)
+    return Read(rows, support)
 
 
-def machines_of(model: Any, stated: KernelStatement, found: Read) -> list[Machine]:
+def machines_of(model: Any, stated: Any, found: Read) -> list[Machine]:
     """The problems of a model, whose rows are numbered among those of some weight."""
-    kept = found.given.s > 0
-    labels, s = found.labels[kept], found.given.s[kept]
-    targets = _targets(stated.target, model, labels)
-    coef = _coefficients(model, stated.target, len(targets), found)
-    b = reading.plain(getattr(model, "intercept_", 0.0), "intercept_").ravel()
-    if b.size not in (1, len(targets)):
-        raise ValueError(f"intercept_ has {b.size} values for {len(targets)} machines.")
-    if len(stated.levels) not in (1, len(targets)):
-        raise ValueError(f"{len(stated.levels)} penalties for {len(targets)} targets.")
-    levels = np.broadcast_to(stated.levels, len(targets))
-    b = np.broadcast_to(b.astype(float), len(targets))
-    losses.row_of(stated.loss)
-    machines = []
-    for y, c, level, b_k in zip(targets, coef, levels, b):
+    given, kept = found.rows.given, found.rows.given.s > 0
+    pairs = list(combinations(range(len(getattr(model, "classes_", ()))), 2))
+    if stated.target == "one_vs_one":
+        own = found.rows.y
+        targets = [1.0 * (own == i) - 1.0 * (own == j) for i, j in pairs]
+    else:
+        targets = targets_of(stated, found.rows)
+    k = len(targets)
+    coef = _coefficients(model, stated.target, k, pairs, found)
+    b = np.zeros(1)
+    if hasattr(model, "intercept_"):
+        b = fitted(model, "intercept_").ravel().astype(float)
+    for name, count in {"intercept_": b.size, "alpha": len(stated.levels)}.items():
+        if count not in (1, k):
+            raise ValueError(f"{name} has {count} values for {k} machines.")
+    levels, machines = np.broadcast_to(stated.levels, k), []
+    for y, c, level, each in zip(targets, coef, levels, np.broadcast_to(b, k)):
         if not level >= 0:
             raise ValueError(f"{level!r}: a penalty is a number that is not negative.")
+        y = y[kept]
         rows = np.flatnonzero(y) if stated.target == "one_vs_one" else np.arange(len(y))
         losses.check_targets(stated.loss, y[rows])
-        space = Linear(np.zeros((len(rows), 0)), s[rows], False)
+        space = Linear(np.zeros((len(rows), 0)), given.s[kept][rows], False)
         none = (np.zeros(0), np.zeros(1), stated.free)
         problem = Problem(stated.loss, t.L2(1.0), space, y[rows], *none)
-        scaled = float(np.ldexp(level, -found.given.power))
-        machines.append(Machine(problem, rows, scaled, c, float(b_k)))
+        scaled = float(np.ldexp(level, -given.power))
+        machines.append(Machine(problem, rows, scaled, c, float(each)))
     return machines
 
 
-def _targets(target: str, model: Any, labels: Array) -> Array:
-    """A row of targets for each problem; 0 for rows that have no part in it."""
-    if target == "numbers":
-        return labels.reshape(len(labels), -1).T
-    if target == "signs":
-        return np.where(labels == 1, 1.0, -1.0)[None]
-    classes = range(len(model.classes_))
-    if target == "one_vs_rest":
-        return np.array([np.where(labels == i, 1.0, -1.0) for i in classes])
-    pairs = combinations(classes, 2)
-    return np.array([1.0 * (labels == i) - 1.0 * (labels == j) for i, j in pairs])
-
-
-def _coefficients(model: Any, target: str, k: int, found: Read) -> Array:
+def _coefficients(
+    model: Any, target: str, k: int, pairs: list[tuple[int, int]], found: Read
+) -> Array:
     """A row of coefficients on all rows for each problem, from ``dual_coef_``."""
-    support, n = found.support, len(found.labels)
-    coef = reading.plain(model.dual_coef_, "dual_coef_").astype(float)
+    own, support = found.rows.y, found.support
+    coef = fitted(model, "dual_coef_").astype(float)
     if target == "numbers" and not hasattr(model, "support_"):
         coef = coef.T
     count = len(model.classes_) - 1 if target == "one_vs_one" else k
     if np.atleast_2d(coef).shape != (count, len(support)):
         raise ValueError(
             f"dual_coef_ has shape {np.shape(model.dual_coef_)}; {count} for each of "
-            f"{len(support)} rows of the model are expected. Fit again."
+            f"{len(support)} rows of the model are needed. Fit again."
         )
-    everywhere = np.zeros((count, n))
-    np.add.at(everywhere, (slice(None), support), np.atleast_2d(coef))
+    everywhere = np.zeros((count, len(own)))
+    for row, c in zip(everywhere, np.atleast_2d(coef)):
+        row += np.bincount(support, c, len(own))
     if target != "one_vs_one":
         return everywhere
-    # One against one: row j − 1 holds class i's part of (i, j), row i class j's.
-    own, parts = found.labels, []
-    for i, j in combinations(range(count + 1), 2):
-        here = np.where(own == j, everywhere[i], 0.0)
-        parts.append(np.where(own == i, everywhere[j - 1], here))
+    # Row j − 1 holds class i's part of (i, j), row i class j's.
+    parts = [
+        np.where(own == i, everywhere[j - 1], np.where(own == j, everywhere[i], 0.0))
+        for i, j in pairs
+    ]
     return np.array(parts)
 
 
@@ -254,16 +236,16 @@ def stored_otherwise(model: Any, kernel: Any, X: Any, found: Read) -> str:
     for name in ("gamma", "dual_coef_", "intercept_"):
         if not hasattr(model, "_" + name):
             continue
-        used = reading.plain(getattr(model, "_" + name), "_" + name)
+        used = fitted(model, "_" + name)
         if name == "gamma":
             shown, near = np.asarray(getattr(kernel, name, used)), 1e-8
         else:
-            shown, near = sign * reading.plain(getattr(model, name), name), 0.0
+            shown, near = sign * fitted(model, name), 0.0
         same = used.shape == shown.shape and np.allclose(used, shown, near, 0.0)
         if not same:
             return f"the {name} it predicts with is not the one it shows"
     if hasattr(model, "classes_") and hasattr(model, "_n_support"):
-        labels = found.labels[found.support].astype(int)
+        labels = found.rows.y[found.support].astype(int)
         counts = np.bincount(labels, minlength=len(model.classes_))
         # Of two classes there is one row of coefficients, in whichever order.
         mixed = len(counts) > 2 and np.any(np.diff(labels) < 0)

@@ -63,7 +63,7 @@ def problems_of(model: Any, stated: Statement, rows: Rows, dual: Any) -> list[Pr
     if coef.shape[-1:] != (d,):
         width = coef.shape[-1] if coef.ndim else 0
         raise ValueError(f"X has {d} columns and the model was fitted on {width}.")
-    coef, targets = coef.reshape(-1, d).astype(np.float64), _targets(stated, rows)
+    coef, targets = coef.reshape(-1, d).astype(np.float64), targets_of(stated, rows)
     k = len(coef)
     if len(targets) != k:
         raise ValueError(f"y has {len(targets)} columns and the model predicts {k}.")
@@ -102,7 +102,8 @@ def _space(stated: Statement, X: Any, s: Array) -> Linear:
     return Linear(X, s, stated.intercept == "free", scale, over_blocks)
 
 
-def _targets(stated: Statement, rows: Rows) -> list[Array]:
+def targets_of(stated: Statement, rows: Rows) -> list[Array]:
+    """The target of each problem, on all rows."""
     k = len(rows.classes)
     match stated.target:
         case "codes":

@@ -303,16 +303,15 @@ def _assemble(
     slope = None if p.dual is not None else seen.B[:, : columns(u).shape[1]]
     bound = steep(p, z, u, score_error(p, z, u), slope)
     rounds = gamma(len(z) + 24)
-    level = means_of(p, lambda rows: _summed(row.value(p.loss, p.y[rows], z[rows])))
-    level = float(level) * (1 + rounds + 16 * UNIT)
+    each = means_of(p, lambda rows: _summed(row.value(p.loss, p.y[rows], z[rows])))
+    level = float(each) * (1 + rounds + 16 * UNIT)
     moved = found.moved + (1 - kappa)
     if p.space.rough and p.dual is None and moved <= SKIP:
         # Slopes that hardly moved: e is 0 at them, and convex on the way to u = 0.
         excess = noise = 0.0
         share += moved
     else:
-        each = row.excess(p.loss, p.y, z, q)
-        excess, noise = mean(p, each[0]), mean(p, each[1])
+        excess, noise = (mean(p, part) for part in row.excess(p.loss, p.y, z, q))
     bound += UNIT * noise + rounds * excess + (left.bound - left.value)
     bound += share * _cost(row, p, z, found, level, excess)
     computed = excess + left.value
