@@ -125,12 +125,12 @@ def fingerprint(
             column = direction(d)
             projected = np.einsum("ij,j", X, column) if narrow else dot(X, column)
         top = size_of(projected)
-        whole = s if len(s) == n else np.zeros(n)
         marks = [0.0, 0.0, 0.0]
         for i in range(0, n, PART):  # a part at a time stays in cache
             row = _sequence(min(PART, n - i), 0.6180339887498949, i)
-            for k, a in enumerate((projected, y, whole)):
-                marks[k] += float(np.einsum("i,i...", row, a[i : i + PART]).sum())
+            for k, a in enumerate((projected, y, s)):
+                part = a[i : i + PART] if len(a) == n else np.zeros(len(row))
+                marks[k] += float(np.einsum("i,i...", row, part).sum())
     if not np.isfinite(top):
         reading.refuse_holes(X)
     return {
@@ -155,9 +155,8 @@ def unordered(projected: Array, y: Any = None) -> dict[str, Any]:
     targets = y if np.shape(y) == (n,) else np.zeros(n)
     with np.errstate(over="ignore", invalid="ignore"):
         rms = float(np.sqrt(np.einsum("i,i", projected, projected) / max(n, 1)))
-        unit = 1 / rms if 0 < rms < np.inf else 0.0
-        for i in range(0, n if unit else 0, PART):
-            q = projected[i : i + PART] * unit
+        for i in range(0, n if 0 < rms < np.inf else 0, PART):
+            q = projected[i : i + PART] / rms
             q /= 1.0 + q * q
             both[0] += float(q.sum())
             both[1] += float(q @ targets[i : i + PART])

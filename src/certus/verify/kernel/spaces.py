@@ -162,7 +162,7 @@ class Linear:
 
         def work(part: slice) -> tuple[Array, Array]:
             A = self._block(part)
-            np.add(inner.T @ A.T, start[part].T, out=z[part].T)
+            np.add(A @ inner, start[part], out=z[part])
             if vectors is not None:
                 B[part] = vectors(part, z[part])
             pulled = A.T @ self._weighed(B[part], part)
