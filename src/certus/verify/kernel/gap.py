@@ -86,11 +86,7 @@ def mean(p: Problem, a: Array) -> float:
 
     NumPy adds contiguous numbers pairwise: the error is below 40 units of mean |a|.
     """
-    return float(means_of(p, lambda rows: _summed(a[rows])))
-
-
-def _summed(a: Array) -> Array:
-    return a if a.ndim == 1 else np.asarray(a.sum(axis=1))
+    return float(means(p, a).sum())
 
 
 def means_of(p: Problem, f: Callable[[slice], Array]) -> Array:
@@ -303,8 +299,8 @@ def _assemble(
     slope = None if p.dual is not None else seen.B[:, : columns(u).shape[1]]
     bound = steep(p, z, u, score_error(p, z, u), slope)
     rounds = gamma(len(z) + 24)
-    each = means_of(p, lambda rows: _summed(row.value(p.loss, p.y[rows], z[rows])))
-    level = float(each) * (1 + rounds + 16 * UNIT)
+    each = means_of(p, lambda rows: columns(row.value(p.loss, p.y[rows], z[rows])).T)
+    level = float(each.sum()) * (1 + rounds + 16 * UNIT)
     moved = found.moved + (1 - kappa)
     if p.space.rough and p.dual is None and moved <= SKIP:
         # Slopes that hardly moved: e is 0 at them, and convex on the way to u = 0.
