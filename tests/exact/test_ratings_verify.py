@@ -185,3 +185,14 @@ def test_the_gain_stated_bounds_that_of_the_next_round():
         mixed.item_factors_, mixed.item_biases_ = Z, c
         after = certus.certify(mixed, X)["objective"].value
         assert 0 <= (before - after) / before <= stated * (1 + 1e-9)
+
+
+def test_nothing_is_said_of_the_best_where_there_is_nothing_to_compare_with():
+    """Ratings of one value leave no sum of squares to take a share of."""
+    model = MatrixFactorization(2, tol=None, max_iter=1, random_state=0)
+    model.fit(np.full((6, 5), 3.0))
+    model.item_factors_ = np.ones((5, 2))
+    model.user_factors_ = np.ones((6, 2))
+    found = certus.certify(model, np.full((6, 5), 3.0), level="full")
+    assert found["objective"].value > 1
+    assert found["global_gap"].value == np.inf

@@ -8,6 +8,7 @@ weak duality of the convex relaxation (nuclear norm), and repeats the run.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -131,13 +132,11 @@ class Found:
         ridge = [np.array([p] * K + own) for p in two]
         scale = [np.maximum(n, 1.0) ** stated.by_ratings for n in self.counts]
         if stated.alpha is None:
-            values, self.objective = (
-                matrix.data - float(data.fitted(model, "mean_", ())),
-                EXPLICIT,
-            )
+            self.objective = EXPLICIT
+            values = matrix.data - float(data.fitted(model, "mean_", ()))
         else:
-            values, self.objective = np.ones(matrix.nnz), IMPLICIT
-            s = stated.alpha * matrix.data
+            self.objective, s = IMPLICIT, stated.alpha * matrix.data
+            values = np.ones(matrix.nnz)
         problem = Problem(matrix, s, values, ridge, scale, stated.alpha is not None)
         self.problem, self.e = problem, problem.errors(self.point)
         self.value, self.rounding = problem.value(self.point, self.e)
@@ -149,7 +148,6 @@ class Found:
             return self.sides[one.start].gradient(self.rows[one.start], slope)
 
         self.slopes = list(over_blocks(gradient, 2, 1, alone=len(slope) < ALONE))
-        self.steep = float(np.linalg.norm(slope))
         sizes = [self.value, self.rounding, *(float(g.sum()) for g in self.slopes)]
         self.finite = bool(np.isfinite(sizes).all())
 
@@ -244,26 +242,22 @@ def _least(found: Found, run: RatingsWitness, level: str) -> Claim:
 
 
 def _measured_claims(found: Found) -> list[Claim]:
-    """The objective; the gradient, as a share of what such residuals would allow."""
-    problem, sizes = found.problem, []
+    """The objective; and the gradient times the parameters, as a share of it."""
+    problem = found.problem
     s = problem.weights + problem.everywhere
     zero = 0.5 * problem.twice * float(s @ np.square(problem.values))
     share = found.value / zero if zero > 0 else 0.0
-    detail = (
-        f"objective {found.value:.6g} over {len(s):,} entries, {share:.3g} of that "
+    detail = f"objective {found.value:.6g} over {len(s):,} entries, "
+    detail += f"{share:.3g} of that of factors that are zero"
+    slope, size = (
+        bd.length(np.concatenate([part.ravel() for part in both]))
+        for both in (found.slopes, found.rows)
     )
-    detail += "of factors that are zero"
-    for side, own in zip(found.sides, found.rows):
-        pull = float(np.linalg.norm(side.pull(own)))
-        sizes += [found.steep * float(np.linalg.norm(side.Y)), pull]
-    top, value = max(sizes), 0.0
-    if 0 < top < np.inf:  # as ratios, whose squares stay within float64's range
-        norm = np.linalg.norm([np.linalg.norm(g) / top for g in found.slopes])
-        value = float(norm / np.linalg.norm(np.array(sizes) / top))
+    value = problem.twice * slope * size / found.value if found.value > 0 else 0.0
+    told = f"gradient times factors is {value:.1e} of the objective"
     why = "at a local minimum the gradient vanishes; the problem is not convex"
-    told = f"gradient is {value:.1e} of its natural size"
-    slope = bd.measured("stationarity", value, told, theorem=why)
-    return [bd.measured("objective", found.value, detail), slope]
+    stationary = bd.measured("stationarity", value, told, theorem=why)
+    return [bd.measured("objective", found.value, detail), stationary]
 
 
 # -- level "full" -----------------------------------------------------------------
@@ -300,17 +294,16 @@ def _replay_claim(found: Found, run: RatingsWitness) -> Claim:
 def _start(found: Found, run: RatingsWitness) -> Point:
     """Where the run began: users at zero, items as recorded or drawn from the seed."""
     W, Z, b, c = (np.zeros_like(part) for part in found.point)
-    if run.start is not None:
-        Z = np.asarray(run.start, dtype=np.float64)
-        if run.start_bias is not None and found.stated.biases:
-            c = np.asarray(run.start_bias, dtype=np.float64)
-    else:
+    start: Any = run.start
+    bias: Any = run.start_bias if found.stated.biases else None
+    if start is None:
         random = np.random.default_rng(int(run.seed or 0))
-        Z = np.asarray(random.standard_normal(Z.shape)) * float(run.init_std or 0.0)
-        Z[found.counts[1] == 0] = 0.0
-    if Z.shape != found.point[1].shape or c.shape != found.point[3].shape:
+        start = random.standard_normal(Z.shape) * float(run.init_std or 0.0)
+        start[found.counts[1] == 0] = 0.0
+    bias = c if bias is None else bias
+    if np.shape(start) != Z.shape or np.shape(bias) != c.shape:
         raise ValueError("The recorded start does not fit the model. Fit it again.")
-    return W, Z, b, c
+    return W, np.asarray(start, dtype=float), b, np.asarray(bias, dtype=float)
 
 
 def _global_claim(found: Found) -> Claim:
@@ -319,14 +312,11 @@ def _global_claim(found: Found) -> Claim:
     if best is None:
         return bd.refused("global_gap", why, "")
     size = 0.5 * float(found.problem.weights @ np.square(found.problem.values))
-    size *= 1 - gamma(len(found.e) + 8)
-    value = rounding = 0.0
-    if size > 0:
-        rounding = (rounding + found.rounding) / size
-        value = max((found.value - best) / size, 0.0) + rounding
-    detail = f"no factorisation is better by more than {value:.1e} of ½Σ s(x − μ)²"
-    words: dict[str, Any] = {"theorem": why, "allowance": rounding, "detail": detail}
-    return Claim("global_gap", strength, value, **words)
+    above, size = max(found.value - best, 0.0), size * (1 - gamma(len(found.e) + 8))
+    gap = Number.share(above, rounding + found.rounding, size)
+    detail = f"no factorisation is better by more than {gap.most:.1e} of ½Σ s(x − μ)²"
+    claim = bd.proved("global_gap", gap, None, detail, theorem=why)
+    return replace(claim, strength=strength)
 
 
 def _lower_bound(found: Found) -> tuple[float | None, float, Strength, str]:
