@@ -1,6 +1,7 @@
 """Perceptrons that are wrong, forged, changed or scaled: no proof may say otherwise."""
 
 import contextlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from sklearn import linear_model
 
 import certus
 from certus.certificate import Status, Strength
+from certus.evidence import MistakesWitness
 from certus.kernel import KernelPerceptron
 from certus.linear import Perceptron
 
@@ -190,6 +192,20 @@ def test_changed_attributes(change: Any) -> None:
     change(model)
     with contextlib.suppress(ValueError):  # labels that are not sorted are refused
         assert not proved(certus.certify(model, X, y))
+
+
+def test_no_update_at_all_limits_no_margin() -> None:
+    X, y = separable()
+    model = fitted(X, y)
+    margin = np.min(y * (X @ model.coef_[0] + model.intercept_[0]))
+    margin /= np.linalg.norm(np.append(model.coef_, model.intercept_))
+    model.coef_, model.intercept_ = 0 * model.coef_, 0 * model.intercept_
+    witness = MistakesWitness(np.zeros((len(y), 1)))
+    evidence = replace(model.certificate_.evidence, witness=witness)
+    model.certificate_ = replace(model.certificate_, evidence=evidence)
+    found = certus.certify(model, X, y)
+    assert found["training_error"].value == 1
+    assert found["margin_limit"].value >= margin
 
 
 def test_a_class_without_weight_is_named() -> None:

@@ -301,8 +301,9 @@ def _growth_claim(p: Problems, walk: Walk, slack: float) -> Claim:
 
 
 def _limit_claim(p: Problems, walk: Walk, intercept: bool) -> Claim:
-    total = np.maximum(p.parts.sum(axis=0), TINY) * (1 - gamma(2 * len(p.y) + 32))
-    limits = (_norms(walk.sums) + 2 * walk.error * walk.reach) / total
+    total = p.parts.sum(axis=0) * (1 - gamma(2 * len(p.y) + 32))
+    sizes = _norms(walk.sums) + 2 * walk.error * walk.reach
+    limits = np.divide(sizes, total, out=sizes + np.inf, where=total > 0)
     limit = float(limits.min()) / walk.unit
     return Claim(
         *("margin_limit", Strength.PROVED, limit, None, True),
