@@ -75,8 +75,7 @@ def _by_label(model: Any, X: Any, kind: str, own: Array, classes: Array) -> Arra
         P = np.asarray(model.predict_proba(X), dtype=np.float64)
         return np.asarray(1.0 - P[rows, own])
     z = np.asarray(model.decision_function(X), dtype=np.float64)
-    if z.ndim == 1:
-        return np.where(own == 1, -2.0, 2.0) * z
+    z = np.column_stack([-z, z]) if z.ndim == 1 else z
     if getattr(model, "decision_function_shape", "") == "ovo" and k > 2:
         pairs = np.array(list(combinations(range(k), 2)))
         z = z @ (np.eye(k)[pairs[:, 0]] - np.eye(k)[pairs[:, 1]])
@@ -171,15 +170,9 @@ def coverage_claims(scores: Array, kind: str) -> list[Claim]:
     if k > n or scores[k - 1] == np.inf:
         whole = "the interval is infinite" if interval else "the set holds every label"
         few = "are too few" if k > n else "hold too many predictions that are no number"
-        fewest = math.ceil(PERCENT / (100 - PERCENT))
-        return [
-            refused(
-                "coverage",
-                f"{n} calibration rows {few} for {PERCENT} %: {whole}",
-                f"calibrate on at least {fewest:,} rows",
-                objective=about,
-            )
-        ]
+        said = f"{n} calibration rows {few} for {PERCENT} %: {whole}"
+        fix = f"calibrate on at least {math.ceil(PERCENT / (100 - PERCENT))} rows"
+        return [refused("coverage", said, fix, objective=about)]
     q = outwards(float(scores[k - 1]), up=True, digits=3)
     near = f"lie within ±{q:.3g} of the prediction"
     what = near if interval else "have their label in predict_set"

@@ -59,10 +59,8 @@ def _autoencoder(model: Any) -> Statement:
 
 
 def _network(model: Any) -> Statement:
-    fix = (
-        f"raise max_iter (now {model.max_iter}), or lower learning_rate (now "
-        f"{model.learning_rate})"
-    )
+    fix = f"raise max_iter (now {model.max_iter}), or lower learning_rate"
+    fix += f" (now {model.learning_rate})"
     widths = tuple(int(width) for width in model.hidden)
     return Statement(MAPPED, widths, stating.tol_of(model), fix)
 
@@ -104,10 +102,15 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     targets = np.zeros(n) if encoded else Y @ (1.0 + np.arange(Y.shape[1]))
     marks = data.fingerprint(X, targets, np.ones(n))
     own = (_read_autoencoder if encoded else _read_network)(model, d, Y.shape[1])
-    if not all(
-        np.isfinite(part).all() for part in (*own.layers, *own.parts, *own[1:3])
-    ):
-        return [_diverged(stated)], Status.DIVERGED, marks
+    parts = (*own.layers, *own.parts, own.before, own.after)
+    if not all(np.isfinite(part).all() for part in parts):
+        claim = proved(
+            *("loss_excess", Number(math.inf), stated.tol),
+            "the weights hold NaN or infinite values",
+            objective=stated.objective,
+            fix=stated.fix,
+        )
+        return [claim], Status.DIVERGED, marks
     with np.errstate(over="ignore", invalid="ignore"):
         found = _loss(X, Y, own)
     rank = min(*stated.widths, d, Y.shape[1])
@@ -276,23 +279,14 @@ def _middle(X: Array) -> Array:
     return np.asarray(np.mean(X / len(X), axis=0, dtype=np.float64) * len(X))
 
 
-def _diverged(stated: Statement) -> Claim:
-    detail = "the weights hold NaN or infinite values"
-    more = {"objective": stated.objective, "fix": stated.fix}
-    return proved("loss_excess", Number(math.inf), stated.tol, detail, **more)
-
-
 def _excess_claim(
     found: Loss, explained: tuple[Number, int] | None, stated: Statement
 ) -> Claim:
     """Loss above the least there is, as a share of the loss without factors."""
     if explained is None:
-        return deciding.refused(
-            "loss_excess",
-            f"the least loss needs eigenvalues of more than {EIGEN:,} rows and columns",
-            "certify a model of fewer rows or columns",
-            objective=stated.objective,
-        )
+        why = f"the least loss needs eigenvalues of over {EIGEN:,} rows and columns"
+        fix = "certify a model of fewer rows or columns"
+        return deciding.refused("loss_excess", why, fix, objective=stated.objective)
     most, absent = explained
     # The least is no less than zero, whatever rounding explains.
     least = max(found.size - most.value, 0.0)

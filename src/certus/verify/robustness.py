@@ -23,6 +23,7 @@ from certus import layers as net
 from certus.certificate import Claim, Strength
 from certus.verify import layers
 from certus.verify.boxes import WRITTEN_OUT, Boxes, Start, box, centre, dual, free
+from certus.verify.deciding import refused
 from certus.verify.layers import SLACK, Array, Unbounded, share, walk
 from certus.verify.reach import Lipschitz, as_matrix
 
@@ -364,10 +365,8 @@ def refuted(proof: Proof, fooled: Any) -> Proof:
         return proof
     certified = np.zeros_like(proof.certified)
     certified[0] = proof.certified[0]
-    reason = (
-        "nothing is proved: an attack fooled rows that the layers say are robust, so "
-        "that the model does not compute what its layers say"
-    )
+    reason = "nothing is proved: an attack fooled rows that the layers say are robust, "
+    reason += "so that the model does not compute what its layers say"
     return proof._replace(certified=certified, method=reason, refused=True)
 
 
@@ -382,15 +381,16 @@ def accuracy_claim(proof: Proof, allowed: str) -> Claim:
         What is allowed, in words.
     """
     if proof.refused:
-        return Claim("certified_accuracy", Strength.REFUSED, detail=proof.method)
-    count, rows = int(proof.certified[-1].sum()), f"{proof.certified.shape[1]:,} rows"
-    lower, method = count / max(1, proof.certified.shape[1]), proof.method
+        return refused("certified_accuracy", proof.method, "")
+    n = proof.certified.shape[1]
+    lower = int(proof.certified[-1].sum()) / max(1, n)
+    said = f"of none of {n:,} rows: bounds {proof.method} are too wide"
+    if lower:
+        percent = math.floor(1000 * lower + 1e-9) / 10
+        said = f"at least {percent:.1f} % of {n:,} rows: {proof.method}"
     return Claim(
         *("certified_accuracy", Strength.PROVED, lower),
-        objective=f"share of the {rows} whose class is right under any {allowed}",
-        theorem=method,
-        detail=f"at least {math.floor(1000 * lower + 1e-9) / 10:.1f} % of {rows}: "
-        f"{method}"
-        if lower
-        else f"of none of {rows}: bounds {method} are too wide",
+        objective=f"share of the {n:,} rows whose class is right under any {allowed}",
+        theorem=proof.method,
+        detail=said,
     )

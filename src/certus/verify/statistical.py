@@ -396,24 +396,20 @@ def _basis(question: _Question, interval: Interval, rows: str) -> str:
 
 def _measured(wrong: bool, mean: float, rows: str) -> Claim:
     seen = f"{_percent(mean)} % wrong" if wrong else f"{number(mean)} on average"
-    return measured(
-        "error_rate" if wrong else "mean_loss",
-        mean,
-        f"{seen} on {rows}, later in time; no interval holds",
-        objective="P(wrong label)" if wrong else "mean loss",
-        assumptions=("rows in order of time are not draws of one distribution",),
-    )
+    said = f"{seen} on {rows}, later in time; no interval holds"
+    words: Any = {
+        "objective": "P(wrong label)" if wrong else "mean loss",
+        "assumptions": ("rows in order of time are not draws of one distribution",),
+    }
+    return measured("error_rate" if wrong else "mean_loss", mean, said, **words)
 
 
 def _refused(mean: float, rows: str) -> Claim:
-    return refused(
-        "mean_loss",
-        "the mean loss on new rows cannot be bounded: rare rows of any size may govern "
-        f"it. On {rows} it is {number(mean)}",
-        "state how often the loss exceeds a threshold, or pass bounds of the loss",
-        value=mean,
-        objective="mean loss, without a bound",
-    )
+    said = "the mean loss on new rows cannot be bounded: rare rows of any size may "
+    said += f"govern it. On {rows} it is {number(mean)}"
+    fix = "state how often the loss exceeds a threshold, or pass bounds of the loss"
+    about = "mean loss, without a bound"
+    return refused("mean_loss", said, fix, value=mean, objective=about)
 
 
 def outwards(value: float, *, up: bool, digits: int = 2) -> float:
