@@ -37,12 +37,13 @@ def in_precision(noise: Any, dtype: Any) -> Any:
 def within(tol: float, found: Moments, k: int, noise: Any) -> float:
     """What a climb must come to, for a certificate that adds the rounding of its sums.
 
-    A likelihood of n rows sums n·Σ S_jj/Ψ_j, a row at a time up to runs of 256, and the
-    certificate bounds that rounding for each of k factors.
+    A likelihood of n rows sums n·Σ S_jj/Ψ_j, in runs of 256 rows and groups of 64 runs,
+    and the certificate bounds that rounding for each of k factors.
     """
     n, d = found.n, len(found.variances)
     sums = n * float((found.variances / noise).sum())
-    room = 16 * (k + 1) * EPS * (min(n, 256) + n / 256 + d) * sums
+    additions = min(n, 256) + min(n / 256, 64) + n / 16384 + d
+    room = 16 * (k + 1) * EPS * additions * sums
     return max(0.99 * tol - room, 0.1 * tol)
 
 

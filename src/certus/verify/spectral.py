@@ -232,13 +232,13 @@ def _attributes_claim(model: Any, given: Data, found: Moments) -> Claim:
         and (ratios >= 0).all()
     ):
         own = squares
-        if given.centred:
-            gaps = [_gap(stated, squares, n - 1.0, 0.0, given), _mean_gap(given, found)]
-            gaps.append(_noise_gap(model, given, found, floor))
-        else:
+        if not given.centred:  # variances are about the mean all the same
             own = squares - n * np.square(given.V @ found.mean)
-            gaps = [_gap(stated, own, float(n), floor, given)]
             whole -= n * float(found.mean @ found.mean)
+        loss = 0.0 if given.centred else floor
+        gaps = [_gap(stated, own, float(n - given.centred), loss, given)]
+        if given.centred:
+            gaps += [_mean_gap(given, found), _noise_gap(model, given, found, floor)]
         if whole > 0:
             gaps.append(np.abs(ratios * whole - own) / (whole + floor))
         worst = float(np.max(np.hstack(gaps)))
