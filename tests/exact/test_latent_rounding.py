@@ -6,6 +6,8 @@ Each number is computed again in extended precision; bounds must cover the diffe
 import numpy as np
 import pytest
 
+import certus
+from certus.mixture import GaussianMixture
 from certus.verify import gaussian_factors, gaussian_step, kmeans, moments
 from certus.verify.covariance import covariance_about
 
@@ -60,6 +62,30 @@ def test_likelihoods_of_mixtures(seed, shift, matrix):
     level = (top + np.log(np.exp(np.array(joint) - top).sum(axis=0))).mean()
     # π itself is off by a rounding here.
     assert abs(float(level - found.value)) <= found.rounding + 1e-15
+
+
+@SEEDS
+@SHIFTS
+def test_what_a_step_gains_is_told_of_the_point_it_comes_to(seed, shift):
+    # An exact step leads a little beside it: the claim says which one is meant.
+    _, X = rows(seed, shift)
+    model = GaussianMixture(2, random_state=seed, tol=1e-2, reg_covar=0.0).fit(X)
+    claim = certus.certify(model, X)["step_gain"]
+    assert "the θ⁺ that an EM step in float64 comes to" in claim.theorem
+    here = gaussian_step.Theta(model.weights_, model.means_, model.precisions_cholesky_)
+    there = gaussian_step.take_step(X, here, "full", 0.0, False)[1]
+    gain = abs(float(level_in_long(X, there) - level_in_long(X, here)))
+    assert abs(gain - (claim.value - claim.allowance)) <= claim.allowance + 1e-15
+
+
+def level_in_long(X, theta):
+    joint = []
+    for weight, mean, root in zip(*theta):
+        y = (X.astype(LONG) - mean.astype(LONG)) @ root.astype(LONG)
+        logs = np.log(np.diag(root).astype(LONG)).sum() - 2 * np.log(2 * LONG(np.pi))
+        joint.append(np.log(LONG(weight)) + logs - np.square(y).sum(axis=1) / 2)
+    top = np.max(joint, axis=0)
+    return (top + np.log(np.exp(np.array(joint) - top).sum(axis=0))).mean()
 
 
 @SEEDS

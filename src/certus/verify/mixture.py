@@ -18,7 +18,6 @@ import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import MixtureWitness
@@ -71,23 +70,19 @@ READERS = {"GaussianMixture": _read}
 
 
 class Parts(NamedTuple):
-    """The attributes of a mixture, covariances spread over its components."""
+    """What a mixture says of itself, covariances spread over its components."""
 
-    weights: Array
-    means: Array
+    theta: em.Theta
     covariances: Array
-    roots: Array
     precisions: Array
-    single: int  # whether some of them are float32
+    single: int  # whether some of it is float32
 
 
 def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Check the parameters, take one step, ask for responsibilities."""
     witness, X, _, sample_weight, level, _ = given
     deciding.refuse_weights(model, sample_weight)
-    X = reading.as_matrix(X)
-    if sparse.issparse(X):
-        raise ValueError("X is sparse; pass a dense array to a Gaussian mixture.")
+    X = data.dense(reading.as_matrix(X))
     n, d = X.shape
     k = len(data.fitted(model, "means_", (None, d)))
     marks = data.fingerprint(X, np.zeros(n), np.ones(n))
@@ -103,14 +98,11 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     with np.errstate(all="ignore"):
         shaped = _shape_claim(parts)
         if not shaped.met:
-            told = (
-                f"no step can be taken from parameters that are none: {shaped.detail}"
-            )
-            lost = proved(
-                "step_gain", Number(math.inf), stated.tol, told, fix=shaped.fix
-            )
-            return [lost, shaped], Status.TOL_NOT_REACHED, marks
-        theta = em.Theta(parts.weights, parts.means, parts.roots)
+            told = f"no step can be taken from these parameters: {shaped.detail}"
+            lost = Number(math.inf)
+            gain = proved("step_gain", lost, stated.tol, told, fix=shaped.fix)
+            return [gain, shaped], Status.TOL_NOT_REACHED, marks
+        theta = parts.theta
         claims = [_gain_claim(X, theta, stated), _elbo_claim(model, X, theta), shaped]
         claims.append(_collapse_claim(parts, stated, n))
         if level == "full":
@@ -125,8 +117,8 @@ def _parts(model: Any, kind: str, k: int, d: int) -> Parts:
     sigma, roots, precisions = (em.spread(part, kind, k, d) for part in found)
     weights = data.fitted(model, "weights_", (k,)).astype(float)
     single = int(any(part.dtype == np.float32 for part in found[:2]))
-    means = np.asarray(model.means_, dtype=float)
-    return Parts(weights, means, sigma, roots, precisions, single)
+    theta = em.Theta(weights, np.asarray(model.means_, dtype=float), roots)
+    return Parts(theta, sigma, precisions, single)
 
 
 # -- the parameters ---------------------------------------------------------------
@@ -134,19 +126,20 @@ def _parts(model: Any, kind: str, k: int, d: int) -> Parts:
 
 def _shape_claim(parts: Parts) -> Claim:
     """Weights are shares, covariances positive definite, U and P their inverses."""
-    total, d = float(parts.weights.sum()), parts.means.shape[1]
+    weights, means, roots = parts.theta
+    total, d = float(weights.sum()), means.shape[1]
     s, u, p = (
         part.reshape(-1, 1, 1) if part.ndim == 2 else part  # diagonals, one by one
-        for part in (parts.covariances, parts.roots, parts.precisions)
+        for part in (parts.covariances, roots, parts.precisions)
     )
     g, ut = gamma(2 * d + 4), u.transpose(0, 2, 1)
     size, made = np.abs(ut) @ np.abs(s) @ np.abs(u), np.abs(u) @ np.abs(ut)
     gap, back = np.abs(ut @ s @ u - np.eye(len(s[0]))), np.abs(u @ ut - p)
     off = max(abs(total - 1.0), _largest(gap, size), _largest(back, made))
     far = np.linalg.norm(gap + g * size, axis=(1, 2)).max() >= 0.5
-    shares = (parts.weights >= 0).all() and abs(total - 1) <= INVERSE[parts.single]
+    shares = (weights >= 0).all() and abs(total - 1) <= INVERSE[parts.single]
     problems = {
-        "a mean is not finite": not np.isfinite(parts.means).all(),
+        "a mean is not finite": not np.isfinite(means).all(),
         "a covariance or its inverse is not finite": not np.isfinite(s + u + p).all(),
         "a covariance is not positive definite": (_diagonals(s) <= 0).any(),
         "the root of a precision has no positive diagonal": (_diagonals(u) <= 0).any(),
@@ -219,7 +212,7 @@ def _elbo_claim(model: Any, X: Array, theta: em.Theta) -> Claim:
 
 def _collapse_claim(parts: Parts, stated: Statement, n: int) -> Claim:
     """Components whose variance is the regularisation, or that have no rows."""
-    weights, means, sigma, *_ = parts
+    (weights, means, _), sigma = parts.theta, parts.covariances
     variances = sigma if sigma.ndim == 2 else _diagonals(sigma)
     overall = weights @ (variances + (means - weights @ means) ** 2)
     floor = max(FLOOR * stated.reg, TINY * float(overall.max()))
