@@ -5,9 +5,9 @@
 W has one row for each column of X and one column for each task; a block is a group of
 rows of W (group lasso: one task; multi-task lasso: every row is a block). As in
 ``certus.convex.lasso``, the blocks that violate optimality most join the working set,
-whose problem is solved on its Gram matrix: block coordinate descent, extrapolated from
-its last iterates (Anderson) wherever that lowers the objective. Sets beyond
-``GRAM_SIDE`` columns descend on the columns themselves.
+whose problem is solved by block coordinate descent, extrapolated from its last iterates
+(Anderson) wherever that lowers the objective: on the Gram matrix, or on the columns
+themselves once there are more of them than rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from certus.certificate import Status
 from certus.convex.design import Array, Design
-from certus.convex.kernels import descend_blocks
+from certus.convex.kernels import descend_block_columns, descend_blocks
 from certus.convex.lasso import Gap, quadratic_gap
 from certus.convex.penalties import block_norms, operation, prox, require
 from certus.convex.problem import Limits, Solution, Start
@@ -26,10 +26,14 @@ from certus.convex.working_set import WorkingSet
 
 #: What this solver asks of a penalty.
 NEEDS = ("value", "prox", "distance", "conjugate", "polar", "blocks")
+#: Sets up to this size keep their Gram matrix.
+SMALL = 512
 #: Gram matrices up to this size are solved as far as rounding allows: nobody notices.
-SMALL = 10_000
+EXACT = 10_000
 #: Iterates that an extrapolation is made from.
 MEMORY = 5
+#: Rounds of which one visits the blocks that are zero, and the gap is looked at.
+EVERY = 5
 
 
 class BlockProblem:
@@ -50,14 +54,15 @@ class BlockProblem:
         self.design, self.Y = design, Y
         self.penalise(penalty)
         self.sizes = np.bincount(self.blocks)
-        order = np.argsort(self.blocks, kind="stable")
-        self.columns = np.split(order, np.cumsum(self.sizes)[:-1])
+        self.order = np.argsort(self.blocks, kind="stable")  # columns, block by block
+        self.ends = np.cumsum(self.sizes)
         self.correlation = design.t_dot(Y)
         self.reference = self._mean(Y, Y) / 2
         self.W = np.zeros((design.d, Y.shape[1]))
         self.residual = Y.copy()
         self.gradient = -self.correlation
-        self.set = WorkingSet(design)
+        # Beyond as many columns as rows, columns are read faster than their products.
+        self.set = WorkingSet(design, None if design.sparse else max(SMALL, design.n))
         self.chosen = np.empty(0, dtype=np.intp)  # blocks in order of arrival
 
     def penalise(self, penalty: Any) -> None:
@@ -72,10 +77,12 @@ class BlockProblem:
         self.residual = self.Y - self.design.dot(self.W)
         self.gradient = -self.design.t_dot(self.residual)
 
-    def advance(self, aim: float) -> None:
-        """Grow the working set and solve on it."""
-        self._admit(self.penalty)
-        self._solve_members(self.penalty, aim * self.reference)
+    def advance(self, relative: float, tol: float) -> None:
+        """Grow the working set and solve on it: to the end, once it is complete."""
+        aim = 0.2 * tol
+        if self._admit(self.penalty):
+            aim = max(0.05 * relative, aim)
+        self._solve_members(aim * self.reference)
         self._refresh()
 
     def gap(self) -> Gap:
@@ -98,8 +105,8 @@ class BlockProblem:
         self.residual = self.Y - fitted.reshape(self.Y.shape)
         self.gradient = -self.design.t_dot(self.residual)
 
-    def _admit(self, penalty: Any) -> None:
-        """Grow the working set by the blocks that violate optimality most."""
+    def _admit(self, penalty: Any) -> bool:
+        """Grow the working set by the blocks that violate optimality most, if any."""
         violation = operation(penalty, "distance")(penalty, self.W, self.gradient)
         used = block_norms(self.W, self.blocks) > 0
         outside = np.ones(len(used), dtype=bool)
@@ -112,11 +119,13 @@ class BlockProblem:
         candidates = candidates[: max(1, fits)]
         new = np.union1d(candidates, np.flatnonzero(outside & used))
         if not new.size:
-            return
+            return False
         if 2 * len(self.set.members) > 3 * max(512, support):
             self._forget(used)
-        self.set.append(np.concatenate([self.columns[b] for b in new]))
+        parts = [self.order[self.ends[b] - self.sizes[b] : self.ends[b]] for b in new]
+        self.set.append(np.concatenate(parts))
         self.chosen = np.concatenate([self.chosen, new])
+        return True
 
     def _forget(self, used: Array) -> None:
         """Drop blocks that are zero: each lengthens every step."""
@@ -124,103 +133,19 @@ class BlockProblem:
         self.set.keep(np.repeat(kept, self.sizes[self.chosen]))
         self.chosen = self.chosen[kept]
 
-    # -- the problem on the working set -----------------------------------------
-
-    def _solve_members(self, penalty: Any, target: float) -> None:
-        members = self.set.members
-        if not members.size:
+    def _solve_members(self, target: float) -> None:
+        if not self.set.members.size:
             return
         if self.set.G is None:
             self.set.form_gram()
-        starts = np.concatenate([[0], np.cumsum(self.sizes[self.chosen])])
-        W = np.ascontiguousarray(self.W[members].T)  # (tasks, members)
-        if self.set.G is None:
-            self._descend_columns(penalty, W, starts, target)
+        W = np.ascontiguousarray(self.W[self.set.members].T)  # (tasks, members)
+        if self.set.G is None and self.design.sparse:
+            _descend_sparse(self, W, target)
         else:
-            part = operation(penalty, "take")(penalty, members)
-            W = self._descend_gram(penalty, part, W, starts, target)
-        self.W[members] = W.T
-
-    def _descend_gram(
-        self, penalty: Any, part: Any, W: Array, starts: Array, target: float
-    ) -> Array:
-        G, C = self.set.G, np.ascontiguousarray(self.correlation[self.set.members].T)
-        assert G is not None
-        curvature = _block_curvature(G, starts)
-        g = W @ G - C
-        history: list[Array] = []
-        floor = 1e-15 * float(np.abs(C).max(initial=0.0))
-
-        def objective(W: Array, g: Array) -> float:
-            value = operation(part, "value")(part, W.T)
-            return float(np.vdot(W, g - C)) / 2 + value
-
-        def violation(W: Array, g: Array) -> float:
-            return float(operation(part, "distance")(part, W.T, g.T).max())
-
-        def lower(new: Array, pull: Array, W: Array, g: Array) -> bool:
-            change = objective(new, pull) - objective(W, g)
-            noise = 1e-13 * self.reference
-            if abs(change) > noise:
-                return change < 0
-            return violation(new, pull) < violation(W, g)
-
-        def gap_at(W: Array, g: Array) -> float:
-            cross = 2 * self.reference - float(np.vdot(C, W))
-            square = cross + float(np.vdot(W, g))
-            return quadratic_gap(part, square, cross, W.T, g.T)
-
-        for turn in range(2000):
-            history.append(W.copy())
-            change = descend_blocks(
-                *(penalty, self.set.rows, starts, self.chosen),
-                *(curvature, W, g, 1, floor),
+            W = _descend(
+                _OnGram(self) if self.set.G is not None else _OnColumns(self), W, target
             )
-            if change <= floor:
-                break
-            if len(history) == MEMORY + 1:
-                history.append(W.copy())
-                better = _extrapolate(history)
-                history = []
-                if better is not None:
-                    pull = better @ G - C
-                    if lower(better, pull, W, g):
-                        W, g = better, pull
-            if turn % 5 == 4 and gap_at(W, g) <= target:
-                g = W @ G - C  # rows in float32 let it drift
-                done = G.size > SMALL or change <= 1e3 * floor
-                if done and gap_at(W, g) <= target:
-                    break
-            elif turn % 20 == 19:
-                g = W @ G - C
-        return W
-
-    def _descend_columns(
-        self, penalty: Any, W: Array, starts: Array, target: float
-    ) -> None:
-        """Block descent on the columns, for sets without a Gram matrix, in place."""
-        held, design = self.set, self.design
-        columns: Any = held.columns if design.sparse else held.dense()
-        residual = self.residual.copy()
-        for _ in range(20):
-            change = 0.0
-            for k, b in enumerate(self.chosen):
-                cut = slice(starts[k], starts[k + 1])
-                A = columns[:, cut]
-                A = (A.toarray() - held.off[cut]) if design.sparse else A
-                sA = design.weighted(A) / design.total
-                curvature = float(np.linalg.norm(A.T @ sA, 2))
-                if curvature <= 0.0:
-                    continue
-                x = W[:, cut] + (residual.T @ sA) / curvature
-                size = float(np.linalg.norm(x))
-                kept = prox(penalty, int(b), size, 1 / curvature)
-                new = x * (kept / max(size, 1e-300))
-                residual -= A @ (new - W[:, cut]).T
-                change = max(change, curvature * float(np.abs(new - W[:, cut]).max()))
-                W[:, cut] = new
-            if change * float(np.abs(W).sum()) <= 0.1 * target:
-                break
+        self.W[self.set.members] = W.T
 
 
 def solve(problem: BlockProblem, start: Start, limits: Limits) -> Solution:
@@ -240,7 +165,7 @@ def solve(problem: BlockProblem, start: Start, limits: Limits) -> Solution:
                 break
             steps += 1
             before = found
-            problem.advance(max(0.05 * found.relative, 0.2 * limits.tol))
+            problem.advance(found.relative, limits.tol)
             found = problem.gap()
             # Near the minimum the objective stands still long before the gap.
             higher = found.objective >= before.objective * (1 - 1e-15)
@@ -253,14 +178,188 @@ def solve(problem: BlockProblem, start: Start, limits: Limits) -> Solution:
     return Solution(problem.W.copy(), found.relative, status, steps)
 
 
+# -- the problem on the working set -----------------------------------------------
+
+
+class _Inner:
+    """The problem on the members: W is (tasks, members), ``state`` goes with it."""
+
+    def __init__(self, problem: BlockProblem) -> None:
+        members, sizes = problem.set.members, problem.sizes[problem.chosen]
+        self.problem, self.penalty = problem, problem.penalty
+        self.part = operation(self.penalty, "take")(self.penalty, members)
+        self.starts = np.concatenate([[0], np.cumsum(sizes)])
+        self.C = np.ascontiguousarray(problem.correlation[members].T)
+        self.floor = 1e-15 * float(np.abs(self.C).max(initial=0.0))
+
+    def objective(self, W: Array, state: Array) -> float:
+        square, _ = self.sums(W, state)
+        return square / 2 + float(operation(self.part, "value")(self.part, W.T))
+
+    def violation(self, W: Array, state: Array) -> float:
+        g = self.gradient(state)
+        return float(operation(self.part, "distance")(self.part, W.T, g.T).max())
+
+    def gap(self, W: Array, state: Array) -> float:
+        square, cross = self.sums(W, state)
+        return quadratic_gap(self.part, square, cross, W.T, self.gradient(state).T)
+
+    def lower(self, new: tuple[Array, Array], old: tuple[Array, Array]) -> bool:
+        """Whether one point and its state are better than another."""
+        change = self.objective(*new) - self.objective(*old)
+        if abs(change) > 1e-13 * self.problem.reference:
+            return change < 0
+        return self.violation(*new) < self.violation(*old)
+
+    # What the two forms do in their own way.
+
+    exact = False  # whether it is solved as far as rounding allows
+
+    def at(self, W: Array) -> Array:
+        """The state of W."""
+        raise NotImplementedError
+
+    def gradient(self, state: Array) -> Array:
+        """Of the loss, (tasks, members)."""
+        raise NotImplementedError
+
+    def sums(self, W: Array, state: Array) -> tuple[float, float]:
+        """Means of the squared residual, and of residual times target."""
+        raise NotImplementedError
+
+    def descend(self, W: Array, state: Array, every: bool) -> float:
+        """One round in place; the largest change in units of the gradient.
+
+        Blocks that are zero are visited if ``every``.
+        """
+        raise NotImplementedError
+
+
+class _OnGram(_Inner):
+    """The state is WG − C."""
+
+    def __init__(self, problem: BlockProblem) -> None:
+        super().__init__(problem)
+        assert problem.set.G is not None
+        self.G = problem.set.G
+        self.curvature = _block_curvature(self.G, self.starts)
+        self.exact = self.G.size <= EXACT
+
+    def at(self, W: Array) -> Array:
+        return np.asarray(W @ self.G - self.C)
+
+    def gradient(self, state: Array) -> Array:
+        return state
+
+    def sums(self, W: Array, state: Array) -> tuple[float, float]:
+        cross = 2 * self.problem.reference - float(np.vdot(self.C, W))
+        return cross + float(np.vdot(W, state)), cross
+
+    def descend(self, W: Array, state: Array, every: bool) -> float:
+        shape = (self.problem.set.rows, self.starts, self.problem.chosen)
+        rest = (self.curvature, W, state, every)
+        return float(descend_blocks(self.penalty, *shape, *rest))
+
+
+class _OnColumns(_Inner):
+    """The state is the residual, (tasks, n)."""
+
+    def __init__(self, problem: BlockProblem) -> None:
+        super().__init__(problem)
+        design = problem.design
+        self.A = problem.set.dense().T
+        self.Y = np.ascontiguousarray(problem.Y.T)
+        self.h = np.broadcast_to(1.0 if design.s is None else design.s, design.n)
+        self.h = self.h / design.total
+        self.curvature = np.empty(len(problem.chosen))
+        for b, (i, j) in enumerate(zip(self.starts, self.starts[1:])):
+            A = self.A[i:j]
+            self.curvature[b] = _top_eigenvalue((A * self.h) @ A.T)
+
+    def at(self, W: Array) -> Array:
+        return np.asarray(self.Y - W @ self.A)
+
+    def gradient(self, state: Array) -> Array:
+        return np.asarray(-(state * self.h) @ self.A.T)
+
+    def sums(self, W: Array, state: Array) -> tuple[float, float]:
+        weighted = state * self.h
+        return float(np.vdot(weighted, state)), float(np.vdot(weighted, self.Y))
+
+    def descend(self, W: Array, state: Array, every: bool) -> float:
+        shape = (self.A, self.h, self.starts, self.problem.chosen)
+        rest = (self.curvature, W, state, every)
+        return float(descend_block_columns(self.penalty, *shape, *rest))
+
+
+def _descend(inner: _Inner, W: Array, target: float) -> Array:
+    """Epochs until the gap on the members is ``target``, extrapolated now and again."""
+    state, largest = inner.at(W), np.inf
+    history: list[Array] = []
+    for turn in range(2000):
+        history.append(W.copy())
+        every = turn % EVERY == 0
+        change = inner.descend(W, state, every)
+        if every:
+            largest = change
+            if change <= inner.floor:
+                break
+        if len(history) == MEMORY + 1:
+            better = _extrapolate([*history, W])
+            history = []
+            if better is not None:
+                there = inner.at(better)
+                if inner.lower((better, there), (W, state)):
+                    W, state = better, there
+        if turn % EVERY == 0 and inner.gap(W, state) <= target:
+            state = inner.at(W)  # it drifts, all the more along rows in float32
+            done = not inner.exact or largest <= 1e3 * inner.floor
+            if done and inner.gap(W, state) <= target:
+                break
+        elif turn % 20 == 19:
+            state = inner.at(W)
+    return W
+
+
+def _descend_sparse(problem: BlockProblem, W: Array, target: float) -> None:
+    """Block descent on sparse columns, for sets without a Gram matrix, in place."""
+    held, design = problem.set, problem.design
+    sizes = problem.sizes[problem.chosen]
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    residual = problem.residual.copy()
+    for _ in range(20):
+        change = 0.0
+        for k, b in enumerate(problem.chosen):
+            cut = slice(starts[k], starts[k + 1])
+            A = held.columns[:, cut].toarray() - held.off[cut]
+            sA = design.weighted(A) / design.total
+            curvature = _top_eigenvalue(A.T @ sA)
+            if curvature <= 0.0:
+                continue
+            x = W[:, cut] + (residual.T @ sA) / curvature
+            size = float(np.linalg.norm(x))
+            kept = prox(problem.penalty, int(b), size, 1 / curvature)
+            new = x * (kept / max(size, 1e-300))
+            residual -= A @ (new - W[:, cut]).T
+            change = max(change, curvature * float(np.abs(new - W[:, cut]).max()))
+            W[:, cut] = new
+        if change * float(np.abs(W).sum()) <= 0.1 * target:
+            break
+
+
 def _block_curvature(G: Array, starts: Array) -> Array:
     """The largest eigenvalue of each diagonal block."""
     sizes = np.diff(starts)
     out = np.diag(G)[starts[:-1]].copy()
     for b in np.flatnonzero(sizes > 1):
-        block = G[starts[b] : starts[b + 1], starts[b] : starts[b + 1]]
-        out[b] = np.linalg.eigvalsh(block)[-1] * (1 + 1e-12)
+        cut = slice(starts[b], starts[b + 1])
+        out[b] = _top_eigenvalue(G[cut, cut])
     return out
+
+
+def _top_eigenvalue(G: Array) -> float:
+    """Not below the largest eigenvalue."""
+    return float(np.linalg.eigvalsh(G)[-1] * (1 + 1e-12))
 
 
 def _extrapolate(history: list[Array]) -> Array | None:

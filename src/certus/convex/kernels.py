@@ -198,14 +198,13 @@ def descend_blocks(
     curvature: Any,
     W: Any,
     g: Any,
-    epochs: int,
-    tol: float,
+    every: bool,
 ) -> Any:
-    """Cyclic descent on ½tr(WGWᵀ) − tr(CWᵀ) + Ω(W) over blocks of columns of W.
+    """One round of descent on ½tr(WGWᵀ) − tr(CWᵀ) + Ω(W) over blocks of W's columns.
 
     ``W`` and ``g`` = WG − C are (tasks, members); block b has the columns from
-    ``starts[b]`` on and the penalty's number ``numbers[b]``. Returns the largest change
-    of the last epoch in units of the gradient.
+    ``starts[b]`` on and the penalty's number ``numbers[b]``. Blocks that are zero are
+    visited if ``every``. Returns the largest change in units of the gradient.
     """
     tasks, size = W.shape
     widest = 0
@@ -213,30 +212,85 @@ def descend_blocks(
         widest = max(widest, starts[b + 1] - starts[b])
     x = np.empty((tasks, widest))
     largest = 0.0
-    for _ in range(epochs):
-        largest = 0.0
-        for b in range(len(numbers)):
-            if curvature[b] <= 0.0:
-                continue
-            first, width = starts[b], starts[b + 1] - starts[b]
-            step = 1.0 / curvature[b]
-            square = 0.0
+    for b in range(len(numbers)):
+        first, width = starts[b], starts[b + 1] - starts[b]
+        zero = True
+        for t in range(tasks):
+            for i in range(width):
+                zero = zero and W[t, first + i] == 0.0
+        if curvature[b] <= 0.0 or (zero and not every):
+            continue
+        step = 1.0 / curvature[b]
+        square = 0.0
+        for t in range(tasks):
+            for i in range(width):
+                x[t, i] = W[t, first + i] - step * g[t, first + i]
+                square += x[t, i] * x[t, i]
+        norm = np.sqrt(square)
+        factor = 0.0
+        if norm > 0.0:
+            factor = prox(penalty, numbers[b], norm, step) / norm
+        for t in range(tasks):
+            for i in range(width):
+                change = factor * x[t, i] - W[t, first + i]
+                if change != 0.0:
+                    W[t, first + i] += change
+                    for m in range(size):
+                        g[t, m] += change * G[first + i, m]
+                    largest = max(largest, abs(change) * curvature[b])
+    return largest
+
+
+@term_kernel
+def descend_block_columns(
+    penalty: Any,
+    A: Any,
+    h: Any,
+    starts: Any,
+    numbers: Any,
+    curvature: Any,
+    W: Any,
+    R: Any,
+    every: bool,
+) -> Any:
+    """As ``descend_blocks`` without a Gram matrix, for more columns than rows.
+
+    ``A`` holds a column of X in each row, ``R`` = Y − XW is (tasks, rows of X) and kept
+    current, ``h`` weighs the rows of X and sums to one.
+    """
+    tasks, n = R.shape
+    widest = 0
+    for b in range(len(numbers)):
+        widest = max(widest, starts[b + 1] - starts[b])
+    x = np.empty((tasks, widest))
+    largest = 0.0
+    for b in range(len(numbers)):
+        first, width = starts[b], starts[b + 1] - starts[b]
+        zero = True
+        for t in range(tasks):
+            for i in range(width):
+                zero = zero and W[t, first + i] == 0.0
+        if curvature[b] <= 0.0 or (zero and not every):
+            continue
+        step = 1.0 / curvature[b]
+        square = 0.0
+        for i in range(width):
             for t in range(tasks):
-                for i in range(width):
-                    x[t, i] = W[t, first + i] - step * g[t, first + i]
-                    square += x[t, i] * x[t, i]
-            norm = np.sqrt(square)
-            factor = 0.0
-            if norm > 0.0:
-                factor = prox(penalty, numbers[b], norm, step) / norm
+                slope = 0.0
+                for k in range(n):
+                    slope += h[k] * A[first + i, k] * R[t, k]
+                x[t, i] = W[t, first + i] + step * slope
+                square += x[t, i] * x[t, i]
+        norm = np.sqrt(square)
+        factor = 0.0
+        if norm > 0.0:
+            factor = prox(penalty, numbers[b], norm, step) / norm
+        for i in range(width):
             for t in range(tasks):
-                for i in range(width):
-                    change = factor * x[t, i] - W[t, first + i]
-                    if change != 0.0:
-                        W[t, first + i] += change
-                        for m in range(size):
-                            g[t, m] += change * G[first + i, m]
-                        largest = max(largest, abs(change) * curvature[b])
-        if largest <= tol:
-            break
+                change = factor * x[t, i] - W[t, first + i]
+                if change != 0.0:
+                    W[t, first + i] += change
+                    for k in range(n):
+                        R[t, k] -= change * A[first + i, k]
+                    largest = max(largest, abs(change) * curvature[b])
     return largest

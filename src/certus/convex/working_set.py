@@ -28,10 +28,13 @@ class WorkingSet:
     ----------
     design : Design
         Where the columns come from.
+    most : int, optional
+        Members up to which they keep their Gram matrix; never above ``GRAM_SIDE``.
     """
 
-    def __init__(self, design: Design) -> None:
+    def __init__(self, design: Design, most: int | None = None) -> None:
         self.design = design
+        self._side = GRAM_SIDE if most is None else min(most, GRAM_SIDE)
         self.members = np.empty(0, dtype=np.intp)  # in order of arrival
         self.inside = np.zeros(design.d, dtype=bool)
         # Sparse columns are cheap to descend on; their Gram matrix comes if need be.
@@ -75,9 +78,10 @@ class WorkingSet:
 
     def form_gram(self) -> None:
         """Gram matrix of all members, kept from now on, where it is small enough."""
-        if len(self.members) <= GRAM_SIDE:
+        if len(self.members) <= self._side:
             off = self.off
-            self._gram = self.design.cross(self.columns, self.columns, (off, off))
+            columns = self.columns if self.design.sparse else self.dense()
+            self._gram = self.design.cross(columns, columns, (off, off))
             self._halved = 0
 
     def dot(self, which: Array, values: Array) -> Array:
@@ -87,7 +91,11 @@ class WorkingSet:
         if self.design.sparse:
             z = np.asarray(self.columns[:, which] @ values)
             return z - self.design.rest[self.members[which]] @ values
-        return np.asarray((values.T @ self.columns[which]).T)
+        if 2 * len(which) < len(self.members):
+            return np.asarray((values.T @ self.columns[which]).T)
+        spread = np.zeros((len(self.members), *values.shape[1:]))  # no copy of columns
+        spread[which] = values
+        return np.asarray((spread.T @ self.dense().T).T)
 
     def append(self, new: Array) -> None:
         """Add columns and their inner products with the members."""
@@ -99,7 +107,7 @@ class WorkingSet:
             fresh = self.columns[k : k + m].T
             design.columns(new, fresh.T)
         size = self._sizes(new, fresh)
-        if k + m > GRAM_SIDE:
+        if k + m > self._side:
             self._gram = None
         if self._gram is not None:
             off_new, off_old = design.rest[new], design.rest[self.members]
