@@ -113,7 +113,7 @@ class BlockProblem:
         outside[self.chosen] = False
         candidates = np.flatnonzero(outside & (violation > 0) & ~used)
         support = int(self.sizes[used].sum())
-        room = max(64, support, int(2 * np.sqrt(self.design.d)))
+        room = max(64, 3 * support // 2, int(2 * np.sqrt(self.design.d)))
         candidates = candidates[np.argsort(-violation[candidates])]
         fits = int(np.sum(np.cumsum(self.sizes[candidates]) <= room))
         candidates = candidates[: max(1, fits)]
