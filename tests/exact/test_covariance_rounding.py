@@ -84,7 +84,7 @@ def test_what_is_explained_is_off_by_less_than_its_bound(name: str, shift: float
     X = rng.normal(size=(N, 3)) + 2.0 * (GROUPS == "b")[:, None] + shift
     s = rng.uniform(0.1, 3.0, N)
     table = np.column_stack([np.asarray(c, dtype=object) for c in columns])
-    part = explained(X, table, s)
+    part = explained(X, table, s / s.sum())
     exact = exactly(X, columns, s)
     found = mpmath.matrix(part.F.tolist() if part.F.size else [[0.0]] * 3)
     off = mpmath.mnorm(exact - found * found.T, "f")

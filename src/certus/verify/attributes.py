@@ -14,8 +14,8 @@ import numpy as np
 from scipy import sparse
 
 from certus.certificate import Claim, Status
-from certus.verify import data, stating
-from certus.verify.data import Array
+from certus.verify import stating
+from certus.verify.data import Array, fitted, row_weights
 from certus.verify.deciding import (
     TINY,
     Number,
@@ -67,6 +67,14 @@ def _column(X: Any, name: Any) -> Array:
         X, at = X.tocsc()[:, [at]].toarray(), 0
     column = X[names[at]] if hasattr(X, "columns") else X[:, at]
     return np.asarray(column, dtype=object)
+
+
+def numbers_of(X: Any, sample_weight: Any) -> tuple[Array, Array]:
+    """The rows in float64, and each one's share of the weight."""
+    Z = np.asarray(reading.as_matrix(X), dtype=np.float64)
+    reading.refuse_holes(Z)
+    s = row_weights(sample_weight, len(Z))
+    return Z, s / s.sum()
 
 
 def not_lent(name: str, objective: str) -> Claim:
@@ -136,14 +144,13 @@ class Part(NamedTuple):
     whole: bool  # whether every combination of A is used, hence nothing assumed
 
 
-def explained(X: Array, columns: Array, s: Array) -> Part:
+def explained(X: Array, columns: Array, share: Array) -> Part:
     """The part of Cov(X), with its rounding.
 
     If the columns of AT span those of A, and (AT)ᵀSAT = I + Δ, it is G(I + Δ)⁻¹Gᵀ
     exactly, G = Cov(X, A)T, for whatever T. With f = ‖G‖ and F within ε of G it is off
     by at most (f + ε)²‖Δ‖/(1 − ‖Δ‖) + ε(2f + ε).
     """
-    share = s / s.sum()
     A, errors, rank = design_of(columns, share)
     Z, m = X - share @ X, A.shape[1]
     C, K = Z.T @ (share[:, None] * A), (share[:, None] * A).T @ A
@@ -181,12 +188,11 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     _, X, _, sample_weight, _, sensitive = given
     marks = marks_of(X, None, sample_weight)
     columns = attribute_of(model, sensitive, X)
-    Z = np.asarray(reading.as_matrix(X), dtype=np.float64)
-    reading.refuse_holes(Z)
-    s = data.row_weights(sample_weight, len(Z))
-    share = s / s.sum()
-    centre, L, R = _map(model, Z)
-    scale = np.maximum(np.abs(Z[s > 0]).max(axis=0), 1e-300)
+    Z, share = numbers_of(X, sample_weight)
+    d = Z.shape[1]
+    centre, L = fitted(model, "mean_", (d,)), fitted(model, "directions_", (d, None))
+    R = fitted(model, "loadings_", (L.shape[1], d))
+    scale = np.maximum(np.abs(Z[share > 0]).max(axis=0), 1e-300)
     mean = (share @ (Z / scale)) * scale
     size = np.sqrt(share @ np.square((Z - mean) / scale))  # of columns in that unit
     known = size > 4 * EPS
@@ -240,16 +246,3 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     ]
     status = verdict(claims)  # what is missed comes first
     return [*claims, removed], status, marks
-
-
-def _map(model: Any, Z: Array) -> list[Array]:
-    """Mean, directions and loadings of the map; they may come from a file."""
-    names = ("mean_", "directions_", "loadings_")
-    parts = [np.asarray(getattr(model, name)) for name in names]
-    d, k = Z.shape[1], parts[1].shape[-1] if parts[1].ndim else 0
-    sound = all(part.dtype.kind in "fiu" for part in parts)
-    stating.require(
-        sound and [part.shape for part in parts] == [(d,), (d, k), (k, d)],
-        "it is no map of these columns",
-    )
-    return [part.astype(np.float64) for part in parts]

@@ -22,11 +22,11 @@ import numpy as np
 from certus import terms as t
 from certus.certificate import Status
 from certus.evidence import LinearWitness
-from certus.verify import data, linear, measured, stated_linear, stating
-from certus.verify.attributes import attribute_of, explained, not_lent
+from certus.verify import linear, measured, stated_linear, stating
+from certus.verify.attributes import attribute_of, explained, not_lent, numbers_of
 from certus.verify.data import Array
 from certus.verify.deciding import GAP, gamma, length, status_of
-from certus.verify.kernel import penalties, reading
+from certus.verify.kernel import penalties
 from certus.verify.marks import marks_of
 from certus.verify.problems import problems_of, rows_of
 from certus.verify.stating import Checked, Given
@@ -137,9 +137,8 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     if columns is None:
         claim = not_lent("duality_gap", f"a penalty of strength {strength:.4g}")
         return [claim], Status.UNDECIDED, marks
-    Z = np.asarray(reading.as_matrix(X), dtype=np.float64)
-    reading.refuse_holes(Z)
-    part = explained(Z, columns, data.row_weights(sample_weight, len(Z)))
+    Z, share = numbers_of(X, sample_weight)
+    part = explained(Z, columns, share)
     dual = witness.dual if isinstance(witness, LinearWitness) else None
     rows, problems = rows_of(model, inner, X, y, sample_weight), []
     for p in problems_of(model, inner, rows, dual):

@@ -54,20 +54,19 @@ def size_of(X: Any) -> float:
 
 def fitted(model: Any, name: str, shape: Any = None, *, finite: bool = False) -> Array:
     """Numbers that a fit has left, of some shape; None stands for any length."""
-    said = f"{name} of this {type(model).__name__}"
     try:
-        found = reading.plain(getattr(model, name))
+        found, wrong = reading.plain(getattr(model, name)), ""
     except ValueError:
-        raise ValueError(f"{said} does not hold numbers. Fit it again.") from None
+        found, wrong, shape = np.zeros(0), "does not hold numbers", None
     if finite and not np.isfinite(found).all():
-        raise ValueError(f"{said} holds NaN or infinite values. Fit it again.")
+        wrong = "holds NaN or infinite values"
     sizes = found.shape if shape is None else shape
     pairs = zip(sizes, found.shape)
     if len(sizes) != found.ndim or any(a not in (None, b) for a, b in pairs):
-        raise ValueError(
-            f"{said} has shape {found.shape}, and {shape} is needed for these columns. "
-            "Fit it again, or pass the X of the fit."
-        )
+        wrong = f"has shape {found.shape}, where the columns of X ask for {shape}"
+    if wrong:
+        said = f"{name} of this {type(model).__name__} {wrong}"
+        raise ValueError(f"{said}. Fit it again, or restore its file.")
     return found
 
 
