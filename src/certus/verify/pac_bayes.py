@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from scipy.special import expit, ndtr, softmax
+from scipy.special import expit, ndtr, rel_entr, softmax
 
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import PriorWitness
@@ -351,14 +351,8 @@ def _below(ahead: Array, std: Array) -> Array:
 
 def _invert(q: float, budget: float) -> float:
     """The largest p with kl(q ‖ p) ≤ budget, by bisection."""
-    if q >= 1 or not math.isfinite(budget):
-        return 1.0
-    low, high = q, 1.0
-    for _ in range(80):
-        p = 0.5 * (low + high)
-        if p >= 1 or p <= low:
-            break
-        value = (1 - q) * math.log((1 - q) / (1 - p))
-        value += q * math.log(q / p) if q > 0 else 0.0
-        low, high = (p, high) if value <= budget else (low, p)
+    low, high = (q, 1.0) if math.isfinite(budget) else (1.0, 1.0)
+    while low < (p := 0.5 * (low + high)) < high:
+        within = rel_entr(q, p) + rel_entr(1 - q, 1 - p) <= budget
+        low, high = (p, high) if within else (low, p)
     return high
