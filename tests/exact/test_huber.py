@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import certus
+from certus import terms as t
 from certus.certificate import Status
 from certus.convex.losses import HuberScale, evaluate, huber_scale
 from certus.linear import (
     HuberRegressor,
     RobustRegressor,
 )
-from certus.verify import huber
+from certus.verify import linear
 from certus.verify.huber import best_scale, perspective
 from certus.verify.stating import Given
 
@@ -73,8 +74,10 @@ def test_the_joint_bound_holds_at_any_point(
     s = rng.uniform(0.2, 2, n)
     w, b = rng.normal(size=d), float(rng.normal())
     point = SimpleNamespace(coef_=w, intercept_=b, scale_=scale)
-    stated = huber.Statement(epsilon, alpha, "free", 1e-6, "")
-    found = huber.check(point, stated, Given(None, X, y, s))[0][0]
+    stated = linear.Statement(
+        t.Huber(epsilon), t.L2(2 * alpha), penalty_of="sum", kind="scale"
+    )
+    found = linear.check(point, stated, Given(None, X, y, s))[0][0]
     model = HuberRegressor(epsilon=epsilon, alpha=alpha).fit(X, y, s)
     best = joint(
         np.array([*model.coef_, model.intercept_, model.scale_]),

@@ -15,8 +15,8 @@ from certus.evidence import LinearWitness
 from certus.linear import LogisticRegression, Ridge
 from certus.linear.directions import separating_direction
 from certus.verify import check, judge
-from certus.verify.curved import decrement_claim
 from certus.verify.kernel.reference import least_constant
+from certus.verify.linear import decrement_claim
 from certus.verify.separation import holds
 from helpers.judging import problem
 from helpers.verifying import (

@@ -13,16 +13,14 @@ of the kernel with slopes u. For slopes a = 2u/σ with mean a² ≤ 4 the joint 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from certus import terms as t
-from certus.certificate import Status
-from certus.evidence import LinearWitness
-from certus.verify import deciding, linear
-from certus.verify.curved import scores
+from certus.certificate import Claim, Status
+from certus.verify import deciding
 from certus.verify.data import direction
 from certus.verify.deciding import GAP, MOVED, Number, measured
 from certus.verify.kernel import gap
@@ -31,11 +29,8 @@ from certus.verify.kernel.losses import weighted_quantile
 from certus.verify.kernel.moved import measure_moved
 from certus.verify.kernel.reading import Array
 from certus.verify.kernel.spaces import UNIT
-from certus.verify.problems import problems_of, rows_of
-from certus.verify.slopes import chosen_dual
-from certus.verify.stated_linear import Statement as Linear
-from certus.verify.stated_linear import advice
-from certus.verify.stating import Checked, Given, Reader, tol_of
+from certus.verify.slopes import chosen_dual, scores
+from certus.verify.stated_linear import Statement
 
 #: Above this value better slopes are looked for, as repairs cost to first order.
 REFINE = 1e-7
@@ -43,87 +38,44 @@ REFINE = 1e-7
 STEPS_COST = 2e9
 
 
-class Statement(NamedTuple):
-    """Σ s[σ + σ·H_epsilon((y − z)/σ)] + alpha·‖w‖², jointly in w, b and σ."""
-
-    epsilon: float
-    alpha: float
-    intercept: str
-    tol: float
-    fix: str
-
-
-def _read(model: Any) -> Statement:
-    intercept = "free" if model.fit_intercept else "none"
-    more = (intercept, tol_of(model), advice(model, "HuberRegressor"))
-    return Statement(float(model.epsilon), float(model.alpha), *more)
-
-
-READERS: dict[str, Reader] = {"HuberRegressor": _read}
-
-
-def check(model: Any, stated: Statement, given: Given) -> Checked:
-    """Judge ``coef_``, ``intercept_`` and ``scale_`` on the joint objective."""
-    epsilon, alpha, intercept, tol, fix = stated
-    if not (0 < epsilon < math.inf and 0 <= alpha < math.inf):
-        raise ValueError("epsilon must be positive, alpha not negative, both finite.")
-    plain = Linear(t.Absolute(), t.L2(1.0), intercept=intercept, tol=tol)
-    rows = rows_of(model, plain, given.X, given.y, given.sample_weight)
-    witness = given.witness
-    dual = witness.dual if isinstance(witness, LinearWitness) else None
-    p, scale = problems_of(model, plain, rows, dual)[0], float(model.scale_)
-    wrong = linear.useless(model, plain)
-    if wrong is None and not 0 <= scale < math.inf:
-        detail = "the scale is negative, NaN or infinite"
-        claim = deciding.impossible(GAP, tol, detail, "standardise the columns")
-        wrong = claim, Status.DIVERGED
-    if wrong is not None:
-        return [wrong[0]], wrong[1], linear.marks_of(rows, None)
-    strength = rows.given.level(2 * alpha)
+def judge_scale(
+    stated: Statement, p: Problem, scale: float
+) -> tuple[list[Claim], Status, Array]:
+    """The joint gap of coefficients and scale; how many rows the scale cuts off."""
+    epsilon, z = stated.loss.delta, scores(p)
+    strength = getattr(p.penalty, "alpha", 0.0)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        found, z, probed = _joint(p, scale, epsilon, strength)
+        found, probed = _joint(p, z, scale, strength)
     objective = f"σ + mean σ·H_{epsilon:.3g}((y − z)/σ)"
-    objective += f" + {strength / 2:.4g}·‖w‖²" if alpha > 0 else ""
+    objective += f" + {strength / 2:.4g}·‖w‖²" if strength > 0 else ""
     objective += ",  z = Xw + b" if p.free else ",  z = Xw"
-    words = GAP if alpha > 0 else MOVED
+    words = GAP if strength > 0 else MOVED
     theorem = words.theorem.replace("best constant model", "the median")
     words = words._replace(theorem=theorem)
-    claim = deciding.claim_of(words, found, tol, objective, fix)
+    claim = deciding.claim_of(words, found, stated.tol, objective, stated.fix)
     far = int(np.sum(np.abs(p.y - z) > epsilon * scale))
-    lie = (
-        f"{far:,} of {len(z):,} rows lie beyond {epsilon:g} times the scale {scale:.4g}"
-    )
-    shape = linear.shape_claim(model, rows, plain, given.level)
-    claims = [claim, measured("outliers", far / len(z), f"{lie} {scale:.4g}"), shape]
-    return claims, deciding.status_of(claim), linear.marks_of(rows, probed)
+    cut = f"{far:,} of {len(z):,} rows lie beyond {epsilon:g} times the scale"
+    outliers = measured("outliers", far / len(z), f"{cut} {scale:.4g}")
+    return [claim, outliers], deciding.status_of(claim), probed
 
 
-def _joint(
-    p: Problem, scale: float, epsilon: float, strength: float
-) -> tuple[Number, Array, Array]:
+def _joint(p: Problem, z: Array, scale: float, strength: float) -> tuple[Number, Array]:
     """The joint gap as a share of P of the median, by the best of a few dual points."""
-    z = scores(p)
-    r = p.y - z
+    epsilon, s = p.loss.delta, p.space.s
     factor = 2 / scale if scale > 0 else 2 * epsilon
     loss: Any = t.Huber(epsilon * scale) if scale > 0 else t.Absolute()
     fixed = p._replace(loss=loss, penalty=t.L2(strength / factor))
-    base = reference(p.y, p.space.s, epsilon, p.free) * (1 - 1e-9)
-    base = base or reference(p.y, p.space.s, epsilon, False) * (1 - 1e-9)
-    more = (scale, factor, base)
-    if p.dual is not None:
-        u = np.asarray(p.dual) / factor
-    elif scale == 0:
-        u = chosen_dual(fixed, "quick")
-    else:
-        u = np.clip(-r, -epsilon * scale, epsilon * scale)
+    base = reference(p.y, s, epsilon, p.free) or reference(p.y, s, epsilon, False)
+    more = (scale, factor, base * (1 - 1e-9))
+    u = chosen_dual(fixed, "quick") if p.dual is None else p.dual / factor
     found, probed = _bound(fixed, u, *more, direction(p.space.width))
     for X in (p.space.given[:, :0], p.space.given):
-        few = len(r) * (X.shape[1] + 1) ** 2 <= STEPS_COST
+        few = len(z) * (X.shape[1] + 1) ** 2 <= STEPS_COST
         if p.dual is None and scale > 0 and REFINE < found.most < math.inf and few:
-            u = _stepped(p, X, r, epsilon, strength) / factor
+            u = _stepped(p, X, p.y - z, strength) / factor
             each, _ = _bound(fixed, u, *more, None)
             found = min(found, each, key=lambda number: number.most)
-    return found, z, probed
+    return found, probed
 
 
 def _bound(
@@ -188,12 +140,12 @@ def perspective(r: Array, scale: float, epsilon: float) -> Array:
 # -- choices: slopes of a better point are as good a dual point -------------------
 
 
-def _stepped(p: Problem, X: Any, r: Array, epsilon: float, strength: float) -> Array:
+def _stepped(p: Problem, X: Any, r: Array, strength: float) -> Array:
     """Slopes a few Newton steps on, in b and columns X, each at its best scale.
 
     A weak penalty makes the bound steep: it wants slopes of a better point.
     """
-    d, s = X.shape[1], p.space.s / p.space.total
+    d, s, epsilon = X.shape[1], p.space.s / p.space.total, p.loss.delta
     ones = np.full((len(r), 1), float(p.free))
     A = sparse.hstack([X, ones]) if sparse.issparse(X) else np.hstack([X, ones])
     level, w = np.append(np.full(d, strength), 0.0), np.append(p.w[:d], 0.0)

@@ -21,7 +21,6 @@ from certus.verify import (
     gaussian_factors,
     glove,
     group_rates,
-    huber,
     kernel_machines,
     kmeans,
     linear,
@@ -49,7 +48,7 @@ from certus.verify.stating import Checked, Given
 #: ``Statement`` (a NamedTuple), ``READERS`` (by class name) and ``check``.
 ROOMS: tuple[Any, ...] = (
     *(attributes, covariance_penalty, expectation, gaussian_factors, glove),
-    *(group_rates, huber, kernel_machines, kmeans, linear, linear_networks),
+    *(group_rates, kernel_machines, kmeans, linear, linear_networks),
     *(measured_only, mixture, neighbors, nonnegative, online, pac_bayes, ratings),
     *(spectral, texts),
 )

@@ -17,18 +17,19 @@ from certus import terms as t
 from certus.certificate import Claim, Status
 from certus.evidence import LinearWitness
 from certus.verify import deciding, stated_linear
-from certus.verify.curved import curvature_claim, decrement_claim, gradient_claim
 from certus.verify.data import direction, fingerprint
-from certus.verify.deciding import BACKWARD, GAP, MOVED, Number, Wording
+from certus.verify.deciding import BACKWARD, GAP, MOVED, Number, Wording, measured
+from certus.verify.huber import judge_scale
 from certus.verify.kernel import backward, gap, losses, penalties, reading
-from certus.verify.kernel.gap import Problem
+from certus.verify.kernel.gap import Problem, columns, means, norm
 from certus.verify.kernel.moved import measure_moved
 from certus.verify.kernel.reading import Array
 from certus.verify.kernel.reference import least_constant
+from certus.verify.kernel.spaces import UNIT
 from certus.verify.margin import judge_margin
 from certus.verify.problems import Rows, describe, problems_of, rows_of
 from certus.verify.separation import refuse
-from certus.verify.slopes import chosen_dual
+from certus.verify.slopes import chosen_dual, scores
 from certus.verify.stated_linear import Statement as Statement
 from certus.verify.stating import Checked, Given
 
@@ -54,8 +55,10 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     wrong, probed = useless(model, stated), None
     if wrong is not None:
         return [wrong[0]], wrong[1], marks_of(rows, None)
-    if stated.hard:
+    if stated.kind == "margin":
         claims, status = judge_margin(stated, witness, problems, level)
+    elif stated.kind == "scale":
+        claims, status, probed = judge_scale(stated, problems[0], float(model.scale_))
     else:
         claims, status, probed = _judge(stated, rows, problems, witness, level)
     claims.append(shape_claim(model, rows, stated, level))
@@ -78,6 +81,9 @@ def useless(model: Any, stated: Statement) -> tuple[Claim, Status] | None:
     elif stated.intercept == "none" and np.any(intercept):
         detail = "there is an intercept where none was asked for"
         fix = "set intercept_ to 0, or fit_intercept=True"
+    elif stated.kind == "scale" and not 0 <= float(model.scale_) < np.inf:
+        detail = "the scale is negative, NaN or infinite"
+        fix, status = "standardise the columns", Status.DIVERGED
     elif isinstance(stated.penalty, t.NonNegative) and (coef < 0).any():
         detail = "a coefficient is negative where positive=True was asked for"
         fix = "fit again"
@@ -227,7 +233,7 @@ def shape_claim(model: Any, rows: Rows, stated: Statement, level: str) -> Claim:
     used = int(np.count_nonzero(np.abs(coef.reshape(-1, d)).max(axis=0)))
     detail = f"{used:,} of {d:,} coefficients non-zero"
     if level != "full" or d > 2000 or hasattr(rows.X, "toarray"):
-        return deciding.measured("shape", float(used), detail)
+        return measured("shape", float(used), detail)
     s, A = rows.given.s[:, None], np.asarray(rows.X, dtype=float)
     if stated.intercept == "free":
         A = A - np.average(A, axis=0, weights=s[:, 0])
@@ -236,4 +242,81 @@ def shape_claim(model: Any, rows: Rows, stated: Statement, level: str) -> Claim:
     rank = int(np.sum(sizes > sizes.max(initial=0.0) * max(A.shape) * eps))
     if rank:
         detail += f", rank {rank}, condition number {sizes[0] / sizes[rank - 1]:.2g}"
-    return deciding.measured("shape", float(rank), detail)
+    return measured("shape", float(rank), detail)
+
+
+# -- numbers without a promise: where no bound exists -----------------------------
+
+
+def gradient_claim(p: Problem, stated: Statement, objective: str) -> Claim:
+    """The gradient's share of its natural size, Σ of |xⱼ|·|u| in the mean square."""
+    row, flat = losses.row_of(p.loss), p.w.ndim == 1
+    level = float(getattr(p.penalty, "alpha", 0.0))
+
+    def slopes(rows: slice, z: Array) -> Array:
+        return columns(row.slope(p.loss, p.y[rows], z[:, 0] if flat else z))
+
+    seen = p.space.look(columns(p.w), p.b, slopes)
+    size_u, mean_u = norm(p, seen.B), means(p, seen.B)
+    # With columns shifted by c, Xᵀ(su) has c·mean u more.
+    whole = seen.V.copy()
+    whole[p.space.full] += np.multiply.outer(p.space.shift, mean_u)
+    reach = float(np.linalg.norm(p.space.norms) + np.linalg.norm(p.space.shift))
+    size = reach * size_u + level * float(np.linalg.norm(p.w))
+    slope = float(np.linalg.norm(whole + level * columns(p.w)))
+    value = slope / size if size > 0 else 0.0
+    if p.free and size_u > 0:
+        value = max(value, float(np.abs(mean_u).max()) / size_u)
+    noise = 64 * UNIT * (norm(p, p.y.astype(float)) + norm(p, seen.z))
+    if size_u <= noise and level == 0.0 and flat:
+        value = 0.0  # the residuals are rounding
+    detail = f"gradient is {value:.1e} of its natural size (asked for {stated.tol:.0e})"
+    theorem = "a convex function is minimal where its gradient vanishes"
+    if isinstance(p.loss, t.Tukey):
+        far = np.abs(p.y - seen.z[:, 0]) >= p.loss.delta
+        detail += f"; {int(far.sum()):,} of {len(far):,} rows have no influence"
+        theorem = "at a local minimum the gradient vanishes; the loss is not convex"
+    words = {"objective": f"gradient of  {objective}", "theorem": theorem}
+    words["fix"] = "" if value <= stated.tol else stated.fix
+    return measured("stationarity", value, detail, target=stated.tol, **words)
+
+
+def _dense(p: Problem) -> Array:
+    """X with a column of ones where the intercept is free."""
+    X = p.space.given
+    A = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=float)
+    return np.hstack([A, np.ones((len(A), 1))]) if p.free else A
+
+
+def _hessian(p: Problem, A: Array) -> tuple[Array, Array]:
+    """Of the mean loss, in the columns of A for each class; and the gradient."""
+    row, z = losses.row_of(p.loss), scores(p)
+    share = (p.space.s / p.space.total)[:, None]
+    u = columns(row.slope(p.loss, p.y, z))
+    curve = row.curvature(p.loss, p.y, z).reshape(-1, u.shape[1], u.shape[1])
+    H = np.einsum("iab,ij,il->ajbl", curve, A * share, A, optimize=True)
+    size = u.shape[1] * A.shape[1]
+    return H.reshape(size, size), (u.T @ (A * share)).ravel()
+
+
+def decrement_claim(p: Problem) -> Claim:
+    """½ gᵀH⁻¹g: what the quadratic model says is left to gain."""
+    hessian, gradient = _hessian(p, _dense(p))
+    step = np.linalg.lstsq(hessian, gradient, rcond=None)[0]
+    left = float(gradient @ step / 2)
+    detail = f"one more Newton step would gain {left:.1e}"
+    return measured("newton_decrement", left, detail, objective="½ gᵀH⁻¹g")
+
+
+def curvature_claim(p: Problem) -> Claim:
+    """Smallest eigenvalue of the Hessian, columns in units of their own size."""
+    A, d = _dense(p), p.space.width
+    size = np.sqrt(p.space.s / p.space.total @ np.square(A))
+    scale = np.where(size > 0, size, 1.0)
+    H = _hessian(p, A / scale)[0]
+    H[range(d), range(d)] += getattr(p.penalty, "alpha", 0.0) / scale[:d] ** 2
+    least = float(np.linalg.eigvalsh(H)[0])
+    word = "a strict local minimum" if least > 0 else "not shown to be a local minimum"
+    detail = f"smallest curvature {least:.2g} (columns scaled): {word}"
+    what = "smallest eigenvalue of the Hessian"
+    return measured("curvature", least, detail, objective=what)

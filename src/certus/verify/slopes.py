@@ -14,10 +14,9 @@ import numpy as np
 from scipy.optimize import linprog, lsq_linear, minimize
 
 from certus import terms as t
-from certus.verify.curved import levels_of, scores
 from certus.verify.data import t_dot
 from certus.verify.kernel import losses
-from certus.verify.kernel.gap import Problem
+from certus.verify.kernel.gap import Problem, columns
 from certus.verify.kernel.reading import Array
 
 #: Rows whose slopes are chosen, by level.
@@ -28,14 +27,21 @@ MOST_ROWS = 1_000
 NEAR = 1e-8
 
 
+def scores(p: Problem) -> Array:
+    """The scores z = Xw + b."""
+    z = p.space.look(columns(p.w), p.b, None).z
+    return z if p.w.ndim == 2 else z[:, 0]
+
+
 def chosen_dual(p: Problem, level: str) -> Array:
     """Slopes at z, better ones where z is near a kink."""
-    z = scores(p)
+    z, penalty = scores(p), p.penalty
     u = np.asarray(losses.row_of(p.loss).slope(p.loss, p.y, z), dtype=float)
-    levels = levels_of(p.penalty)
-    if levels is None:
+    if not isinstance(penalty, t.NoPenalty | t.L1 | t.L2 | t.ElasticNet):
         return u
-    l1, l2 = levels
+    alpha = getattr(penalty, "alpha", 0.0)
+    l1 = getattr(penalty, "l1", alpha * isinstance(penalty, t.L1))
+    l2 = getattr(penalty, "l2", alpha * isinstance(penalty, t.L2))
     if isinstance(p.loss, t.Absolute | t.Quantile) and not p.space.constant:
         return _on_kink(p, z, u, l1, l2)
     if isinstance(p.loss, t.Hinge | t.EpsilonInsensitive) and l2 and not (l1 or p.free):

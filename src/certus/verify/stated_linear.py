@@ -29,7 +29,7 @@ class Statement(NamedTuple):
     class_counts: str = "weights"  # what "balanced" counts; | "rows"
     class_weight_on: str = "rows"  # | "positives": of each class against the rest
     penalty_of: str = "mean"  # what Ω stands beside: | "sum" | "rows" (Σ sℓ/n)
-    hard: bool = False  # the widest margin: ½‖w‖² subject to yz ≥ 1
+    kind: str = "plain"  # | "margin": ½‖w‖² subject to yz ≥ 1 | "scale": Huber's too
     tol: float = 1e-6
     fix: str = ""
 
@@ -62,11 +62,8 @@ def _stated(
 
 def _penalty(l1: float, l2: float, positive: bool = False) -> Any:
     if not (0 <= l1 < math.inf and 0 <= l2 < math.inf):
-        raise Refusal(
-            "a penalty that is negative, infinite or not a number has no minimum to "
-            "speak of",
-            "a finite penalty of zero or more",
-        )
+        reason = "the penalty is negative, infinite or not a number"
+        raise Refusal(reason, "a finite penalty of zero or more")
     if positive:
         return t.NonNegative(l1, l2)
     if l1 > 0:
@@ -99,10 +96,6 @@ def _classes(model: Any, counts: str = "weights") -> dict[str, Any]:
 # -- squared loss -----------------------------------------------------------------
 
 
-def _least_squares(model: Any) -> Statement:
-    return _stated(model, t.Squared(), _penalty(0.0, 0.0, bool(model.positive)))
-
-
 def _ridge(model: Any) -> Statement:
     """½ Σ s(y − z)² + ½·alpha·‖w‖²; one alpha per target is allowed."""
     crossed = class_name(model).endswith("CV")
@@ -114,14 +107,12 @@ def _ridge(model: Any) -> Statement:
     if "Classifier" in class_name(model):
         more |= {**_classes(model, "rows"), "class_weight_on": "rows"}
         if more["target"] == "signs" and np.atleast_2d(model.coef_).shape[0] > 1:
-            raise Refusal(
-                "the labels are several columns at once (multilabel)",
-                "fit one RidgeClassifier per column",
-            )
+            reason = "the labels are several columns at once (multilabel)"
+            raise Refusal(reason, "fit one RidgeClassifier per column")
     return _stated(model, t.Squared(), found if len(found) > 1 else found[0], **more)
 
 
-def _lasso(model: Any) -> Statement:
+def _elastic_net(model: Any) -> Statement:
     """½·mean (y − z)² + alpha·(l1_ratio·‖w‖₁ + ½(1 − l1_ratio)·‖w‖²).
 
     With several tasks ‖y − z‖², and Σⱼ‖Wⱼ‖ over the rows of W in place of ‖w‖₁.
@@ -168,7 +159,6 @@ def _group_lasso(model: Any) -> Statement:
 
 #: By the names that models have for them: a term, and attributes of its parameters.
 _LOSSES: dict[str, tuple[Any, ...]] = {
-    "absolute": (t.Absolute,),
     "bernoulli": (t.Binomial, 1),
     "binomial": (t.Binomial, "n_trials"),
     "epsilon_insensitive": (t.EpsilonInsensitive, "epsilon"),
@@ -181,6 +171,7 @@ _LOSSES: dict[str, tuple[Any, ...]] = {
     "modified_huber": (t.ModifiedHuber,),
     "perceptron": (t.Hinge, 0.0),
     "poisson": (t.Poisson,),
+    "quantile": (t.Quantile, "quantile"),
     "squared_epsilon_insensitive": (t.SquaredEpsilonInsensitive, "epsilon"),
     "squared_error": (t.Squared,),
     "squared_hinge": (t.SquaredHinge,),
@@ -197,11 +188,8 @@ def _loss(model: Any, name: Any) -> Any:
 def _logistic(model: Any) -> Statement:
     """Σ s·log-loss + Ω/C; liblinear counts the intercept among the weights."""
     if not getattr(model, "refit", True):
-        raise Refusal(
-            "with refit=False the coefficients are an average over folds and minimise "
-            "nothing",
-            "refit=True",
-        )
+        reason = "the coefficients are an average over folds and minimise nothing"
+        raise Refusal(reason, "refit=True")
     C, ratio = _chosen(model, "C", 1.0), _l1_ratio(model)
     level = 0.0 if ratio is None else 1 / C
     penalty = _penalty(level * (ratio or 0.0), level * (1 - (ratio or 0.0)))
@@ -227,62 +215,57 @@ def _l1_ratio(model: Any) -> float | None:
     return float(np.ravel(np.asarray(found, dtype=object))[0] or 0.0)
 
 
-def _quantile(model: Any) -> Statement:
-    """Mean pinball(y − z) + alpha·‖w‖₁."""
-    loss = t.Quantile(float(model.quantile))
-    return _stated(model, loss, _penalty(float(model.alpha), 0.0))
-
-
 def _robust(model: Any) -> Statement:
     """Mean ℓ(y − z) + ½·alpha·‖w‖²; the threshold has a default for each loss."""
-    kinds = {"huber": (t.Huber, 1.35), "tukey": (t.Tukey, 4.685)}
-    if model.loss in kinds:
-        kind, usual = kinds[model.loss]
-        loss = kind(usual if model.delta is None else float(model.delta))
-    else:
-        loss = _loss(model, model.loss)
+    kinds = {"huber": t.Huber(1.35), "tukey": t.Tukey(4.685), "absolute": t.Absolute()}
+    loss = kinds[model.loss]
+    if model.delta is not None and hasattr(loss, "delta"):
+        loss = loss._replace(delta=float(model.delta))
     return _stated(model, loss, _penalty(0.0, float(model.alpha)))
 
 
+def _huber(model: Any) -> Statement:
+    """Σ s[σ + σ·H_epsilon((y − z)/σ)] + alpha·‖w‖², jointly in w, b and σ."""
+    loss, penalty = t.Huber(float(model.epsilon)), _penalty(0.0, 2 * float(model.alpha))
+    return _stated(model, loss, penalty, penalty_of="sum", kind="scale")
+
+
 def _family(model: Any) -> Statement:
-    """Half the mean deviance + ½·alpha·‖w‖²; Gamma's is the exponential family's."""
+    """Half the mean deviance + ½·alpha·‖w‖²; Gamma's is the exponential family's.
+
+    Of quantile regression mean pinball(y − z) + alpha·‖w‖₁.
+    """
     named = {"PoissonRegressor": "poisson", "GammaRegressor": "exponential"}
-    name = class_name(model)
+    named["QuantileRegressor"] = "quantile"
+    name, alpha = class_name(model), float(model.alpha)
     loss = _loss(model, named.get(name) or model.family)
+    levels = (alpha, 0.0) if isinstance(loss, t.Quantile) else (0.0, alpha)
     ours = "GeneralizedLinearModel" if name == "GammaRegressor" else name
-    return _stated(model, loss, _penalty(0.0, float(model.alpha)), ours)
+    return _stated(model, loss, _penalty(*levels), ours)
 
 
 def _sgd(model: Any) -> Statement:
     """(1/n) Σ sℓ + alpha·(l1_ratio·‖w‖₁ + ½(1 − l1_ratio)·‖w‖²)."""
     if model.early_stopping:
-        raise Refusal(
-            "with early_stopping=True the rows held out are unknown, hence also the "
-            "objective",
-            "early_stopping=False",
-        )
+        reason = "the rows that early_stopping=True held out are unknown"
+        raise Refusal(reason, "early_stopping=False")
     if str(model.learning_rate).startswith("pa"):
-        raise Refusal(
-            f"learning_rate={model.learning_rate!r} takes passive-aggressive steps, "
-            "which minimise no fixed objective",
-            "learning_rate='optimal'",
-        )
+        reason = "passive-aggressive steps minimise no fixed objective"
+        raise Refusal(reason, "learning_rate='optimal'")
     loss = _loss(model, model.loss)
     ratios = {"l2": 0.0, "l1": 1.0, "elasticnet": model.l1_ratio, None: 0.0}
     ratio, alpha = ratios[model.penalty], float(model.alpha if model.penalty else 0.0)
     penalty = _penalty(alpha * ratio, alpha * (1 - ratio))
-    more: dict[str, Any] = {"penalty_of": "rows"}
-    if hasattr(model, "classes_"):
-        more |= _classes(model, "rows")
+    more = _classes(model, "rows") if hasattr(model, "classes_") else {}
+    more["penalty_of"] = "rows"
     if model.average and ratio:
         # scikit-learn's average of the weights leaves out the steps of the L1 part.
         more["fix"] = "average=False"
-    names = {t.L2: "Ridge", t.L1: "Lasso", t.ElasticNet: "ElasticNet"}
-    ours = {
-        t.Logistic: "LogisticRegression",
-        t.Squared: names.get(type(penalty), "LinearRegression"),
-    }
-    return _stated(model, loss, penalty, ours.get(type(loss), ""), **more)
+    ours = {t.L2: "Ridge", t.L1: "Lasso", t.ElasticNet: "ElasticNet"}
+    name = ours.get(type(penalty), "LinearRegression")
+    if not isinstance(loss, t.Squared):
+        name = "LogisticRegression" if isinstance(loss, t.Logistic) else ""
+    return _stated(model, loss, penalty, name, **more)
 
 
 def _liblinear(model: Any) -> dict[str, Any]:
@@ -296,14 +279,13 @@ def _liblinear(model: Any) -> dict[str, Any]:
 def _linear_svc(model: Any) -> Statement:
     """C·Σ s·hinge + ½‖w, b/κ‖² or ‖w, b/κ‖₁: liblinear's, for each class."""
     if model.multi_class == "crammer_singer":
-        raise Refusal(
-            "multi_class='crammer_singer' has no stated bound", "multi_class='ovr'"
-        )
+        reason = "multi_class='crammer_singer' has no stated bound"
+        raise Refusal(reason, "multi_class='ovr'")
     if "hinge" not in model.loss or model.penalty not in ("l1", "l2"):
         raise Refusal(f"loss={model.loss!r} with penalty={model.penalty!r} is unknown")
     more = {**_liblinear(model), **_classes(model)}
     if math.isinf(model.C):
-        return _stated(model, t.Hinge(), t.NoPenalty(), hard=True, **more)
+        return _stated(model, t.Hinge(), t.NoPenalty(), kind="margin", **more)
     level, l1 = 1 / float(model.C), model.penalty == "l1"
     penalty = _penalty(level, 0.0) if l1 else _penalty(0.0, level)
     return _stated(model, _loss(model, model.loss), penalty, **more)
@@ -317,16 +299,15 @@ def _linear_svr(model: Any) -> Statement:
 
 #: Classes of each reader, ours and scikit-learn's.
 _CLASSES: dict[Reader, str] = {
-    _least_squares: "LinearRegression",
     _ridge: "Ridge RidgeCV RidgeClassifier RidgeClassifierCV",
-    _lasso: "Lasso LassoCV ElasticNet ElasticNetCV MultiTaskLasso MultiTaskLassoCV "
-    "MultiTaskElasticNet MultiTaskElasticNetCV",
+    _elastic_net: "LinearRegression Lasso LassoCV ElasticNet ElasticNetCV "
+    "MultiTaskLasso MultiTaskLassoCV MultiTaskElasticNet MultiTaskElasticNetCV",
     _weighted_lasso: "WeightedLasso",
     _group_lasso: "GroupLasso",
     _logistic: "LogisticRegression LogisticRegressionCV",
-    _quantile: "QuantileRegressor",
     _robust: "RobustRegressor",
-    _family: "PoissonRegressor GammaRegressor GeneralizedLinearModel",
+    _huber: "HuberRegressor",
+    _family: "PoissonRegressor GammaRegressor GeneralizedLinearModel QuantileRegressor",
     _sgd: "SGDClassifier SGDRegressor",
     _linear_svc: "LinearSVC",
     _linear_svr: "LinearSVR",
