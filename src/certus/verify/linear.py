@@ -48,20 +48,21 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
             "The 0-1 loss cannot be judged: its slope vanishes almost everywhere. "
             "Judge a convex loss of the margin, such as Logistic() or Hinge()."
         )
-    witness, level = given.witness, given.level
-    witness = witness if isinstance(witness, LinearWitness) else LinearWitness()
+    if not isinstance(given.witness, LinearWitness):
+        given = given._replace(witness=LinearWitness())
     rows = rows_of(model, stated, given.X, given.y, given.sample_weight)
-    problems = problems_of(model, stated, rows, witness.dual)
-    wrong, probed = useless(model, stated), None
-    if wrong is not None:
-        return [wrong[0]], wrong[1], marks_of(rows, None)
+    problems = problems_of(model, stated, rows, given.witness.dual)
+    found: Judged | None = _useless(model, stated)
+    if found is not None:
+        return *found[:2], marks_of(rows, None)
     if stated.kind == "margin":
-        claims, status = judge_margin(stated, witness, problems, level)
+        found = judge_margin(stated, problems, given)
     elif stated.kind == "scale":
-        claims, status, probed = judge_scale(stated, problems[0], float(model.scale_))
+        found = judge_scale(stated, problems[0], float(model.scale_))
     else:
-        claims, status, probed = _judge(stated, rows, problems, witness, level)
-    claims.append(shape_claim(model, rows, stated, level))
+        found = _judge(stated, rows, problems, given)
+    claims, status, probed = found
+    claims.append(shape_claim(model, rows, stated, given.level))
     return claims, status, marks_of(rows, probed)
 
 
@@ -71,9 +72,10 @@ def marks_of(rows: Rows, probed: Array | None) -> dict[str, Any]:
     return fingerprint(rows.X, rows.y.astype(float), rows.given.s, whole)
 
 
-def useless(model: Any, stated: Statement) -> tuple[Claim, Status] | None:
+def _useless(model: Any, stated: Statement) -> Judged | None:
     """What makes the coefficients no answer to the statement, if anything does."""
     coef, intercept = reading.plain(model.coef_), reading.plain(model.intercept_)
+    first = stated.penalty[0] if isinstance(stated.penalty, list) else stated.penalty
     status = Status.TOL_NOT_REACHED
     if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
         detail = "the coefficients hold NaN or infinite values"
@@ -84,38 +86,33 @@ def useless(model: Any, stated: Statement) -> tuple[Claim, Status] | None:
     elif stated.kind == "scale" and not 0 <= float(model.scale_) < np.inf:
         detail = "the scale is negative, NaN or infinite"
         fix, status = "standardise the columns", Status.DIVERGED
-    elif isinstance(stated.penalty, t.NonNegative) and (coef < 0).any():
+    elif isinstance(first, t.NonNegative) and (coef < 0).any():
         detail = "a coefficient is negative where positive=True was asked for"
         fix = "fit again"
     else:
         return None
-    return deciding.impossible(GAP, stated.tol, detail, fix), status
+    return [deciding.impossible(GAP, stated.tol, detail, fix)], status, None
 
 
 # -- what is measured -------------------------------------------------------------
 
 
 def _judge(
-    stated: Statement,
-    rows: Rows,
-    problems: list[Problem],
-    witness: LinearWitness,
-    level: str,
+    stated: Statement, rows: Rows, problems: list[Problem], given: Given
 ) -> Judged:
     loss, p = stated.loss, problems[0]
     row, none = losses.row_of(loss), _is_bare(p)
     objective = describe(stated, p.penalty)
     refusal = _without_weight(stated, rows, objective)
     runs_away = (t.Poisson, t.Binomial) + (t.Logistic, t.Softmax) * none
-    more = (witness.direction, not none, level == "full", objective)
     for each in problems if isinstance(loss, runs_away) else []:
-        refusal = refusal or refuse(each, *more)
+        refusal = refusal or refuse(each, given, not none, objective)
     if refusal is not None:
         return [refusal], Status.NO_MINIMISER, None
     likelihood = row.takes != "numbers" and row.bend != "kink"
     inside = penalties.row_of(p.penalty).cone is None
     if not row.convex or (none and likelihood and inside):
-        return _stationary(stated, problems, witness, objective, level)
+        return _stationary(stated, problems, given, objective)
     kinds: dict[Wording | None, list[Problem]] = {}
     for each in problems:  # a level for each target may be zero for some
         kinds.setdefault(_words(each), []).append(each)
@@ -126,7 +123,7 @@ def _judge(
             detail += f"{type(loss).__name__} then"
             fix = "penalise every coefficient"
             return [deciding.refused(GAP.name, detail, fix)], Status.UNDECIDED, None
-        claim, probed = worst_claim(words, stated, group, level)
+        claim, probed = worst_claim(words, stated, group, given.level)
         claims.append(claim)
     return claims, deciding.verdict(claims), probed
 
@@ -178,51 +175,47 @@ def _measure(words: Wording, p: Problem, probe: Array | None) -> tuple[Number, A
         positive = penalties.row_of(p.penalty).cone is not None
         error = backward.measure(p, probe, positive)
         return Number(error.computed, error.bound), error.probe
-    still = not (p.w.any() or p.b.any())
-    if words is MOVED:
-        moved = measure_moved(p, probe)
-        if moved.still == 0.0 and still:
-            return Number(0.0), moved.probe  # no loss is below zero
-        return Number(*moved.value(least_constant(p))), moved.probe
-    seen = gap.measure(p, probe)
-    base = least_constant(p)
-    if base == 0.0 and seen.primal == 0.0 and still:
-        return Number(0.0), seen.probe  # no loss is below zero
+    base, moved = least_constant(p), words is MOVED
+    seen: Any = (measure_moved if moved else gap.measure)(p, probe)
+    if base == 0.0 == (seen.still if moved else seen.primal):
+        if not (p.w.any() or p.b.any()):
+            return Number(0.0), seen.probe  # no loss is below zero
+    if moved:
+        return Number(*seen.value(base)), seen.probe
     return Number.share(seen.computed, seen.bound, base), seen.probe
 
 
 def _without_weight(stated: Statement, rows: Rows, objective: str) -> Claim | None:
     """A class that no row speaks for: its share can be lowered for ever."""
-    if not isinstance(stated.loss, t.Logistic | t.Softmax) or not len(rows.classes):
+    if (
+        not isinstance(stated.loss, t.Logistic | t.Softmax)
+        or stated.intercept != "free"
+    ):
         return None
     used = np.flatnonzero(np.bincount(rows.y, rows.given.s))
-    if stated.intercept != "free" or len(used) == len(rows.classes):
+    if len(used) == len(rows.classes):
         return None
-    absent = np.delete(rows.classes, used)[0]
+    detail = f"the rows of class {np.delete(rows.classes, used)[0]} have no weight"
     return deciding.refused(
         "stationarity",
-        f"no minimiser exists: the rows of class {absent} have no weight, and the "
-        "intercept can run away from it",
+        f"no minimiser exists: {detail}, and the intercept can run away from it",
         "drop the class, or give its rows weight",
         objective=objective,
-        theorem="the likelihood rises for ever as the share of a class without rows "
-        "falls to zero",
+        theorem="the likelihood rises for ever as the share of a class falls to zero",
     )
 
 
 def _stationary(
-    stated: Statement,
-    problems: list[Problem],
-    witness: LinearWitness,
-    objective: str,
-    level: str,
+    stated: Statement, problems: list[Problem], given: Given, objective: str
 ) -> Judged:
     found = [gradient_claim(p, stated, objective) for p in problems]
     claims = [max(found, key=lambda claim: claim.value or 0.0)]
-    if level == "full" and problems[0].space.width <= 2000:
+    if given.level == "full" and problems[0].space.width <= 2000:
         tukey = isinstance(stated.loss, t.Tukey)
         claims.append((curvature_claim if tukey else decrement_claim)(problems[0]))
-    refuted = witness.direction is not None  # a witness was stated and does not hold
+    refuted = (
+        given.witness.direction is not None
+    )  # a witness was stated and does not hold
     return claims, Status.REFUTED if refuted else Status.UNDECIDED, None
 
 

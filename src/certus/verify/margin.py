@@ -22,7 +22,6 @@ from scipy.optimize import linprog
 
 from certus import terms as t
 from certus.certificate import Claim, Status
-from certus.evidence import LinearWitness
 from certus.verify import deciding
 from certus.verify.blocks import over_blocks
 from certus.verify.deciding import MARGIN, Number, measured
@@ -31,6 +30,7 @@ from certus.verify.kernel.gap import Problem, columns
 from certus.verify.kernel.reading import Array
 from certus.verify.kernel.spaces import UNIT, Linear, gamma
 from certus.verify.stated_linear import Statement
+from certus.verify.stating import Given
 
 #: Share of its terms to which a sum that should vanish may differ from zero.
 ROUNDING = 512 * UNIT
@@ -44,8 +44,8 @@ _OBJECTIVE = {
 
 
 def judge_margin(
-    stated: Statement, witness: LinearWitness, problems: list[Problem], level: str
-) -> tuple[list[Claim], Status]:
+    stated: Statement, problems: list[Problem], given: Given
+) -> tuple[list[Claim], Status, None]:
     """The gap of a separating hyperplane; or why there is none."""
     found, widths = zip(*(hard_gap(p) for p in problems))
     worst = found[deciding.worst_of(list(found))]
@@ -56,15 +56,15 @@ def judge_margin(
         text += ", …" if len(widths) > 4 else ""
         detail = f"every row is at least {text} away from the hyperplane"
         width = measured("margin", min(widths), detail, objective="min yf/‖w‖")
-        return [claim, width], deciding.status_of(claim)
+        return [claim, width], deciding.status_of(claim), None
     for p in problems:
-        refusal = _refusal(p, witness, stated, level)
+        refusal = _refusal(p, stated, given)
         if refusal is not None:
-            return [refusal], Status.NO_MINIMISER
+            return [refusal], Status.NO_MINIMISER, None
     detail = "the hyperplane does not separate the classes"
     fix = "a finite C, or a larger max_iter"
     claim = deciding.impossible(MARGIN, stated.tol, detail, fix)
-    return [claim], Status.TOL_NOT_REACHED
+    return [claim], Status.TOL_NOT_REACHED, None
 
 
 def hard_gap(p: Problem) -> tuple[Number, float]:
@@ -96,13 +96,13 @@ def hard_gap(p: Problem) -> tuple[Number, float]:
     return Number.share(found.computed, found.bound, size), least / length
 
 
-def combination_holds(X: Any, y: Array, s: Array, a: Array, intercept: bool) -> bool:
+def combination_holds(X: Any, y: Array, s: Array, a: Any, intercept: bool) -> bool:
     """Whether a proves that no hyperplane separates the rows, up to rounding.
 
     With an intercept a must weigh both classes alike; without, the hyperplanes pass
     through the origin and Σ ayx = 0 is enough.
     """
-    a = np.asarray(a, dtype=float).ravel()
+    a = np.zeros(0) if a is None else np.asarray(a, dtype=float).ravel()
     if a.shape != (len(y),) or not np.isfinite(a).all() or a.min() < 0:
         return False
     if np.any(a[s <= 0] > 0) or not a.sum() > 0:
@@ -148,15 +148,13 @@ def coinciding_combination(X: Any, y: Array, intercept: bool) -> Array | None:
     return out
 
 
-def _refusal(
-    p: Problem, witness: LinearWitness, stated: Statement, level: str
-) -> Claim | None:
+def _refusal(p: Problem, stated: Statement, given: Given) -> Claim | None:
     """That no hyperplane separates, by the witness or (level full) one of our own."""
     moved, X = stated.intercept != "none", p.space.given
-    a = witness.combination
-    if a is None or not combination_holds(X, p.y, p.space.s, a, moved):
-        a = coinciding_combination(X, p.y, moved) if level == "full" else None
-        if a is None or not combination_holds(X, p.y, p.space.s, a, moved):
+    a = given.witness.combination
+    if not combination_holds(X, p.y, p.space.s, a, moved):
+        a = coinciding_combination(X, p.y, moved) if given.level == "full" else None
+        if not combination_holds(X, p.y, p.space.s, a, moved):
             return None
     counts = [int(np.sum(np.ravel(a)[p.y == side] > 0)) for side in (1, -1)]
     plus, minus = ("1 row" if count == 1 else f"{count:,} rows" for count in counts)

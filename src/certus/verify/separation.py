@@ -25,6 +25,7 @@ from certus.verify.kernel.gap import Problem
 from certus.verify.kernel.losses import one_hot
 from certus.verify.kernel.reading import Array
 from certus.verify.kernel.spaces import UNIT
+from certus.verify.stating import Given
 
 #: Cells of X that are looked at, at most, when rows between the limits must not move.
 CELLS = 20_000_000
@@ -66,9 +67,7 @@ def holds(p: Problem, X: Any, way: Any) -> bool:
     return bool(np.isfinite(moves).all() and np.all(moves >= -own) and most > 0)
 
 
-def refuse(
-    p: Problem, witness: Any, penalised: bool, search: bool, objective: str
-) -> Claim | None:
+def refuse(p: Problem, given: Given, penalised: bool, objective: str) -> Claim | None:
     """A REFUSED claim with its direction, if one can be shown."""
     what, fix = "the classes are separated", "any finite C"
     theorem = "along a direction that separates the classes the likelihood rises for "
@@ -79,7 +78,7 @@ def refuse(
         theorem = "along this direction the scores of rows whose count is at its limit "
         theorem += "run away and no other changes: the likelihood rises for ever"
     X = p.space.given.astype(np.float64, copy=False)
-    for way in _tries(p, X, witness, penalised, search):
+    for way in _tries(p, X, given, penalised):
         if holds(p, X, way):
             flat = np.asarray(way, dtype=float).T.ravel()
             shown = ", ".join(f"{x:.2g}" for x in flat[:4] / np.abs(flat).max())
@@ -94,9 +93,7 @@ def refuse(
     return None
 
 
-def _tries(
-    p: Problem, X: Any, witness: Any, penalised: bool, search: bool
-) -> Iterator[Any]:
+def _tries(p: Problem, X: Any, given: Given, penalised: bool) -> Iterator[Any]:
     """A penalty leaves only the intercept to run away: every count zero, or all full.
 
     Without one the witness is tried, the coefficients themselves for classes, and at
@@ -109,11 +106,11 @@ def _tries(
                 yield np.append(np.zeros(p.space.width), step)
     if penalised:
         return
-    if witness is not None:
-        yield witness
+    if given.witness.direction is not None:
+        yield given.witness.direction
     if classes:
         yield np.vstack([p.w.reshape(X.shape[1], -1), np.atleast_2d(p.b)])
-    if search:
+    if given.level == "full":
         yield from _search(p, X)
 
 
@@ -127,13 +124,9 @@ def _search(p: Problem, X: Any) -> Iterator[Array]:
     A, k = A @ sparse.diags_array(1 / scale), 1
     if isinstance(p.loss, t.Softmax):
         k = p.loss.n_classes
-        ahead = one_hot(p.y, k)  # rows z_y − z_j for every class j
-        M = sparse.block_array(
-            [
-                [sparse.diags_array(ahead[:, c] - (c == j)) @ A for c in range(k)]
-                for j in range(k)
-            ]
-        )
+        own = one_hot(p.y, k).T
+        ahead = [[own[c] - (c == j) for c in range(k)] for j in range(k)]  # z_y − z_j
+        M = sparse.block_array([[sparse.diags_array(x) @ A for x in r] for r in ahead])
         stay = np.zeros(len(p.y), dtype=bool)
     else:
         fall, rise = limits(p.loss, p.y)
@@ -147,13 +140,8 @@ def _search(p: Problem, X: Any) -> Iterator[Array]:
     M = M @ space
     if not M.shape[1]:
         return
-    found = linprog(
-        -np.asarray(M.sum(axis=0)).ravel(),
-        A_ub=-M,
-        b_ub=np.zeros(M.shape[0]),
-        bounds=(-1, 1),
-        method="highs",
-    )
+    total = np.asarray(M.sum(axis=0)).ravel()
+    found = linprog(-total, A_ub=-M, b_ub=np.zeros(M.shape[0]), bounds=(-1, 1))
     if found.x is None or not -found.fun > 1e-9:
         return
     way = (space @ found.x).reshape(k, -1).T
