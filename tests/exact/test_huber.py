@@ -75,7 +75,7 @@ def test_the_joint_bound_holds_at_any_point(
     w, b = rng.normal(size=d), float(rng.normal())
     point = SimpleNamespace(coef_=w, intercept_=b, scale_=scale)
     stated = linear.Statement(
-        t.Huber(epsilon), t.L2(2 * alpha), penalty_of="sum", kind="scale"
+        t.Huber(epsilon), t.L2(2 * alpha), penalty_of="sum", joint=True
     )
     found = linear.check(point, stated, Given(None, X, y, s))[0][0]
     model = HuberRegressor(epsilon=epsilon, alpha=alpha).fit(X, y, s)

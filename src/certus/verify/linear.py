@@ -55,9 +55,9 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     found: Judged | None = _useless(model, stated)
     if found is not None:
         return *found[:2], marks_of(rows, None)
-    if stated.kind == "margin":
+    if stated.hard:
         found = judge_margin(stated, problems, given)
-    elif stated.kind == "scale":
+    elif stated.joint:
         found = judge_scale(stated, problems[0], float(model.scale_))
     else:
         found = _judge(stated, rows, problems, given)
@@ -83,7 +83,7 @@ def _useless(model: Any, stated: Statement) -> Judged | None:
     elif stated.intercept == "none" and np.any(intercept):
         detail = "there is an intercept where none was asked for"
         fix = "set intercept_ to 0, or fit_intercept=True"
-    elif stated.kind == "scale" and not 0 <= float(model.scale_) < np.inf:
+    elif stated.joint and not 0 <= float(model.scale_) < np.inf:
         detail = "the scale is negative, NaN or infinite"
         fix, status = "standardise the columns", Status.DIVERGED
     elif isinstance(first, t.NonNegative) and (coef < 0).any():
@@ -177,9 +177,9 @@ def _measure(words: Wording, p: Problem, probe: Array | None) -> tuple[Number, A
         return Number(error.computed, error.bound), error.probe
     base, moved = least_constant(p), words is MOVED
     seen: Any = (measure_moved if moved else gap.measure)(p, probe)
-    if base == 0.0 == (seen.still if moved else seen.primal):
-        if not (p.w.any() or p.b.any()):
-            return Number(0.0), seen.probe  # no loss is below zero
+    least = base == 0.0 == (seen.still if moved else seen.primal)
+    if least and not (p.w.any() or p.b.any()):
+        return Number(0.0), seen.probe  # no loss is below zero
     if moved:
         return Number(*seen.value(base)), seen.probe
     return Number.share(seen.computed, seen.bound, base), seen.probe
@@ -187,10 +187,8 @@ def _measure(words: Wording, p: Problem, probe: Array | None) -> tuple[Number, A
 
 def _without_weight(stated: Statement, rows: Rows, objective: str) -> Claim | None:
     """A class that no row speaks for: its share can be lowered for ever."""
-    if (
-        not isinstance(stated.loss, t.Logistic | t.Softmax)
-        or stated.intercept != "free"
-    ):
+    likely = isinstance(stated.loss, t.Logistic | t.Softmax)
+    if not likely or stated.intercept != "free":
         return None
     used = np.flatnonzero(np.bincount(rows.y, rows.given.s))
     if len(used) == len(rows.classes):
@@ -213,9 +211,7 @@ def _stationary(
     if given.level == "full" and problems[0].space.width <= 2000:
         tukey = isinstance(stated.loss, t.Tukey)
         claims.append((curvature_claim if tukey else decrement_claim)(problems[0]))
-    refuted = (
-        given.witness.direction is not None
-    )  # a witness was stated and does not hold
+    refuted = given.witness.direction is not None  # it was stated and does not hold
     return claims, Status.REFUTED if refuted else Status.UNDECIDED, None
 
 

@@ -152,7 +152,5 @@ def _near_kink(p: Problem, z: Array, u: Array, l2: float, level: str) -> Array:
         bounds=ends.T,
         options={"maxiter": 300 if level == "quick" else 5_000, "ftol": 0.0},
     )
-    better = u.copy()
-    if np.isfinite(found.x).all():
-        better[rows] = np.clip(found.x, *ends)
-    return better
+    u[rows] = np.clip(found.x, *ends)
+    return u

@@ -29,7 +29,8 @@ class Statement(NamedTuple):
     class_counts: str = "weights"  # what "balanced" counts; | "rows"
     class_weight_on: str = "rows"  # | "positives": of each class against the rest
     penalty_of: str = "mean"  # what Ω stands beside: | "sum" | "rows" (Σ sℓ/n)
-    kind: str = "plain"  # | "margin": ½‖w‖² subject to yz ≥ 1 | "scale": Huber's too
+    hard: bool = False  # the widest margin: ½‖w‖² subject to yz ≥ 1
+    joint: bool = False  # Huber's loss in units of a scale, which is fitted too
     tol: float = 1e-6
     fix: str = ""
 
@@ -218,7 +219,7 @@ def _l1_ratio(model: Any) -> float | None:
 def _robust(model: Any) -> Statement:
     """Mean ℓ(y − z) + ½·alpha·‖w‖²; the threshold has a default for each loss."""
     kinds = {"huber": t.Huber(1.35), "tukey": t.Tukey(4.685), "absolute": t.Absolute()}
-    loss = kinds[model.loss]
+    loss: Any = kinds[model.loss]
     if model.delta is not None and hasattr(loss, "delta"):
         loss = loss._replace(delta=float(model.delta))
     return _stated(model, loss, _penalty(0.0, float(model.alpha)))
@@ -227,7 +228,7 @@ def _robust(model: Any) -> Statement:
 def _huber(model: Any) -> Statement:
     """Σ s[σ + σ·H_epsilon((y − z)/σ)] + alpha·‖w‖², jointly in w, b and σ."""
     loss, penalty = t.Huber(float(model.epsilon)), _penalty(0.0, 2 * float(model.alpha))
-    return _stated(model, loss, penalty, penalty_of="sum", kind="scale")
+    return _stated(model, loss, penalty, penalty_of="sum", joint=True)
 
 
 def _family(model: Any) -> Statement:
@@ -285,7 +286,7 @@ def _linear_svc(model: Any) -> Statement:
         raise Refusal(f"loss={model.loss!r} with penalty={model.penalty!r} is unknown")
     more = {**_liblinear(model), **_classes(model)}
     if math.isinf(model.C):
-        return _stated(model, t.Hinge(), t.NoPenalty(), kind="margin", **more)
+        return _stated(model, t.Hinge(), t.NoPenalty(), hard=True, **more)
     level, l1 = 1 / float(model.C), model.penalty == "l1"
     penalty = _penalty(level, 0.0) if l1 else _penalty(0.0, level)
     return _stated(model, _loss(model, model.loss), penalty, **more)
