@@ -35,7 +35,8 @@ from certus.verify.stating import Checked, Given
 
 Judged = tuple[list[Claim], Status, Array | None]
 
-READERS = stated_linear.READERS
+#: Not among the others, whose loss a further penalty may stand beside.
+READERS = stated_linear.READERS | {"HuberRegressor": stated_linear.huber}
 #: How a loss reads the targets of bare coefficients.
 TARGETS = {"signs": "signs", "codes": "codes", "numbers": "numbers"}
 TARGETS |= {"counts": "numbers", "amounts": "numbers"}

@@ -225,7 +225,7 @@ def _robust(model: Any) -> Statement:
     return _stated(model, loss, _penalty(0.0, float(model.alpha)))
 
 
-def _huber(model: Any) -> Statement:
+def huber(model: Any) -> Statement:
     """Σ s[σ + σ·H_epsilon((y − z)/σ)] + alpha·‖w‖², jointly in w, b and σ."""
     loss, penalty = t.Huber(float(model.epsilon)), _penalty(0.0, 2 * float(model.alpha))
     return _stated(model, loss, penalty, penalty_of="sum", joint=True)
@@ -307,7 +307,6 @@ _CLASSES: dict[Reader, str] = {
     _group_lasso: "GroupLasso",
     _logistic: "LogisticRegression LogisticRegressionCV",
     _robust: "RobustRegressor",
-    _huber: "HuberRegressor",
     _family: "PoissonRegressor GammaRegressor GeneralizedLinearModel QuantileRegressor",
     _sgd: "SGDClassifier SGDRegressor",
     _linear_svc: "LinearSVC",
