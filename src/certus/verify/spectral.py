@@ -172,12 +172,9 @@ def _residual_claim(seen: Seen) -> Claim:
     off = error / lengths + g * (np.linalg.norm(seen.products, axis=1) + sigma**2)
     # From the data: what the model states may not widen its own rounding. Where
     # nothing varies, σ is measured against the rows themselves.
-    top = 1.0
-    if len(kept):
-        at = int(np.argmax(kept))
-        top = math.sqrt(max(kept[at] - error[at], 0.0)) / lengths[at]
+    least = np.sqrt(np.maximum(kept - error, 0.0)) / lengths
     rows = math.sqrt(given.X.shape[0]) * float(np.linalg.norm(given.shift))
-    size = top or rows or float(np.finfo(np.float64).tiny)
+    size = least.max(initial=0.0) or rows or float(np.finfo(np.float64).tiny)
 
     def farthest(delta: Array, sizes: Array) -> float:
         """How far from any singular value a σ may be, given ‖AᵀAv − σ²v‖ and ‖Av‖."""
