@@ -19,8 +19,9 @@ import polars as pl
 import pytest
 
 import certus
+from certus import linear
 from certus.cli import fitting, main
-from certus.cli.models import MODELS
+from certus.cli.models import MODELS, NOT_OFFERED
 from certus.convex import cache
 from certus.selection import make_split, sealed_rows
 from certus.table import TablePipeline, load_example
@@ -103,6 +104,37 @@ def test_fit_without_data_compares_on_the_example(
     # What was printed is the certificate, word for word, but for the times.
     printed = [line for line in text.splitlines() if line.startswith("  ✓ solved")]
     assert printed == [x for x in str(model.certificate_).splitlines() if "✓" in x]
+
+
+def test_non_negative_coefficients_by_their_parameter() -> None:
+    for name in ("linear", "ridge", "lasso", "elastic-net-cv"):
+        args = ["--model", name, "--set", "positive=true", "--out", "m.certus"]
+        assert main(["fit", *args, "--json"]) == 0
+        model = certus.load("m.certus").model_
+        assert model.positive is True and model.certificate_.met
+        assert (model.coef_ >= 0).all() and (model.coef_ == 0).any()
+
+
+@pytest.mark.parametrize("name", sorted(NOT_OFFERED))
+def test_what_is_not_offered_says_why(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dashed = re.sub("(?<=[a-z])(?=[A-Z])", "-", name).lower()
+    for spelt in (name, dashed):
+        assert main(["fit", "--model", spelt]) == 2
+        text = " ".join(capsys.readouterr().err.split())
+        assert f"{name} is not offered here: it " in text and "Use " in text
+
+
+def test_every_linear_estimator_is_offered_or_says_why_not() -> None:
+    offered = {model.cls for model in MODELS if model.module == "certus.linear"}
+    classes = (getattr(linear, name) for name in linear.__all__)
+    models = {
+        one.__name__
+        for one in classes
+        if hasattr(one, "fit") and hasattr(one, "predict")
+    }
+    assert models == offered | set(NOT_OFFERED)
 
 
 def test_fitted_file_is_the_fit_on_the_training_rows() -> None:

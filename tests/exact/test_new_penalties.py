@@ -217,6 +217,13 @@ def test_a_solver_of_blocks_needs_blocks() -> None:
     assert found.status is Status.SOLVED and not found.primal.any()
 
 
+def test_a_warm_start_may_end_at_zero() -> None:
+    X, Y, _ = data(40, 9)
+    model = ours.MultiTaskLasso(0.1, warm_start=True).fit(X, Y)
+    assert model.coef_.any()
+    assert not model.set_params(alpha=1e3).fit(X, Y).coef_.any()
+
+
 # -- several tasks -----------------------------------------------------------------
 
 

@@ -269,6 +269,26 @@ def test_paths() -> None:
         np.testing.assert_allclose(coefs, expected[1], atol=1e-5)
 
 
+@pytest.mark.parametrize("n_targets", [1, 3])
+@pytest.mark.parametrize("l1_ratio", [0.4, 1.0])
+def test_paths_of_several_targets(n_targets: int, l1_ratio: float) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 8))
+    Y = X[:, :4] @ rng.normal(size=(4, n_targets)) + rng.normal(size=(60, n_targets))
+    options = {"l1_ratio": l1_ratio, "alphas": 9, "return_n_iter": True}
+    found = linear.enet_path(X, Y, tol=1e-11, **options)
+    expected = linear_model.enet_path(X, Y, tol=1e-11, max_iter=50_000, **options)
+    assert found[1].shape == expected[1].shape == (n_targets, 8, 9)
+    assert found[2].shape == expected[2].shape and len(found[3]) == len(expected[3])
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-10)
+    np.testing.assert_allclose(found[1], expected[1], atol=1e-5)
+    again = linear.enet_path(X, Y, coef_init=found[1][:, :, -1], tol=1e-11, **options)
+    np.testing.assert_allclose(again[1], found[1], atol=1e-5)
+    for path in (linear.enet_path, linear_model.enet_path):
+        with pytest.raises(ValueError, match="not allowed for multi-output"):
+            path(X, Y, positive=True)
+
+
 @pytest.mark.parametrize("classes", [2, 3])
 def test_logistic_regression_cv(classes: int) -> None:
     X, y, _ = data("LogisticRegression", classes)

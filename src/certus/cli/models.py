@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from certus.cli.screen import Stop
 
-__all__ = ["MODELS", "Model", "build", "find_model", "load_foreign"]
+__all__ = ["MODELS", "NOT_OFFERED", "Model", "build", "find_model", "load_foreign"]
 
 
 class Model(NamedTuple):
@@ -80,6 +80,20 @@ _ROWS = {
         ("mlp-classifier", "MLPClassifier", "labels", "multi-layer perceptron"),
     ),
 }
+_TASKS = "it fits several targets at once, and --target names one. Use --model {}."
+#: Estimators of ``certus.linear`` that make no sense on one table with one target.
+NOT_OFFERED = {
+    "WeightedLasso": "it takes a weight for every encoded column. Use --model lasso, "
+    "or certus.linear.WeightedLasso in Python.",
+    "GroupLasso": "it takes groups of encoded columns, which a table does not name. "
+    "Use --model lasso, or certus.linear.GroupLasso in Python.",
+    "MultiTaskLasso": _TASKS.format("lasso"),
+    "MultiTaskLassoCV": _TASKS.format("lasso-cv"),
+    "MultiTaskElasticNet": _TASKS.format("elastic-net"),
+    "MultiTaskElasticNetCV": _TASKS.format("elastic-net-cv"),
+    "StochasticLinearClassifier": "it predicts by drawing weights at random, so that "
+    "its risk can be bounded. Use certus.linear.StochasticLinearClassifier in Python.",
+}
 MODELS = tuple(Model(*row, module) for module, rows in _ROWS.items() for row in rows)
 
 
@@ -91,6 +105,9 @@ def find_model(name: str) -> Model:
     for model in MODELS:
         if wanted in (model.name, model.cls.lower()):
             return model
+    for cls, why in NOT_OFFERED.items():
+        if wanted.replace("-", "") == cls.lower():
+            raise Stop(f"{cls} is not offered here: {why}", code=2)
     known = [model.name for model in MODELS]
     hint = did_you_mean(name, known) or f" Choose one of {', '.join(known)}."
     raise Stop(f'there is no model "{name}".{hint}', code=2)

@@ -87,7 +87,7 @@ class WorkingSet:
     def dot(self, which: Array, values: Array) -> Array:
         """Centred columns at positions ``which``, times ``values``."""
         if not which.size:
-            return np.zeros(self.design.n)
+            return np.zeros((self.design.n, *values.shape[1:]))
         if self.design.sparse:
             z = np.asarray(self.columns[:, which] @ values)
             return z - self.design.rest[self.members[which]] @ values
