@@ -225,18 +225,11 @@ def positive_by_form(kernel: t.Kernel) -> bool:
     return False
 
 
-class Look(NamedTuple):
-    """K + lack·I has no negative eigenvalue; if lack is inf, ``least`` is one of K."""
+def look_into(kernel: t.Kernel, X: Any, trace: float) -> tuple[float, float, float]:
+    """The multiple of I that makes K a kernel matrix, or inf and K's least eigenvalue.
 
-    lack: float
-    least: float
-    asymmetry: float
-
-
-def look_into(kernel: t.Kernel, X: Any, trace: float) -> Look:
-    """The smallest multiple of I that a Cholesky factor shows to be enough.
-
-    A factor that is found is that of a matrix within γₙ·trace (Rump); values that are
+    Last comes the asymmetry. What a Cholesky factor shows to be enough is tried:
+    a factor that is found is that of a matrix within γₙ·trace (Rump); values that are
     off by ``error`` each, and half of an asymmetry, count n times.
     """
     if isinstance(kernel, t.Precomputed):
@@ -251,8 +244,8 @@ def look_into(kernel: t.Kernel, X: Any, trace: float) -> Look:
         lifted.flat[:: n + 1] += max(lift, np.finfo(float).tiny)
         try:
             linalg.cholesky(lifted, check_finite=False, overwrite_a=True)
-            return Look(lift + rounding, 0.0, skew)
+            return lift + rounding, 0.0, skew
         except linalg.LinAlgError:
             continue
     least = linalg.eigvalsh(K, subset_by_index=[0, 0], check_finite=False)
-    return Look(math.inf, float(least[0]), skew)
+    return math.inf, float(least[0]), skew

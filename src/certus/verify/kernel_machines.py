@@ -2,22 +2,14 @@
 
 The statement is read from public parameters ("scale" is computed anew), the kernel's
 values by the verifier's own formulas in one pass over all rows with the support
-vectors. The coefficients c of f = Σⱼ cⱼ k(·, xⱼ) are a dual point:
-
-    P(f, b) = mean ℓ(y, f(x) + b) + ½λ‖f‖²,      uᵢ = −λΣs·cᵢ/sᵢ
-
-Moved into its domain, u gives other coefficients c', and the gap is a sum without
-cancellation: mean e(z, u) + ½λ(c − c')ᵀK(c − c').
-
-A matrix that is no kernel is refused with a vector as witness. Where a small multiple
-of I makes it one, the claim is about that sum; one too large to be looked into proves
-nothing.
+vectors; the claims are those of :mod:`certus.verify.kernel_claims`. A matrix
+that is no kernel is refused with a vector as witness. Where a small multiple of I makes
+it one, the claim is about that sum; one too large to be looked into proves nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -27,32 +19,12 @@ from scipy import sparse
 from certus import terms as t
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import KernelWitness
-from certus.verify import deciding, gram
+from certus.verify import deciding, gram, machines
 from certus.verify.data import fingerprint
-from certus.verify.deciding import Number
-from certus.verify.gram import Sums
-from certus.verify.kernel import gap, losses, reading
-from certus.verify.kernel.gap import Repair, mean, norm
+from certus.verify.kernel import reading
 from certus.verify.kernel.reading import Array
-from certus.verify.kernel.reference import least_constant
-from certus.verify.kernel.spaces import TINY, UNIT, gamma
-from certus.verify.kernel_margin import (
-    Case,
-    at_margin,
-    carried,
-    hulls_meet,
-    interpolation,
-    perceptron,
-)
+from certus.verify.kernel_claims import Case, judge
 from certus.verify.machines import KernelStatement as Statement
-from certus.verify.machines import (
-    Machine,
-    check_kernel,
-    kernel_of,
-    machines_of,
-    read,
-    stored_otherwise,
-)
 from certus.verify.stating import Checked, Given, Reader, is_ours, tol_of
 
 #: Rows up to which a matrix of unknown sign is looked into at level "quick", "full".
@@ -135,58 +107,49 @@ READERS: dict[str, Reader] = {
 # -- the check --------------------------------------------------------------------
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Judge ``dual_coef_`` and ``intercept_`` of a kernel machine."""
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        return _check(model, stated, given)
-
-
-def _check(model: Any, stated: Statement, given: Given) -> Checked:
     witness, X, y, sample_weight, level, _ = given
     witness = witness if isinstance(witness, KernelWitness) else KernelWitness()
     n = X.shape[0] if hasattr(X, "shape") else len(X)
-    found = read(model, stated, n, y, sample_weight)
+    found = machines.read(model, stated, n, y, sample_weight)
     own = callable(stated.kernel) and not isinstance(stated.kernel, t.Kernel)
     X = X if own else reading.as_matrix(X)
-    kernel, rows = kernel_of(stated, X, reading.weights(sample_weight, n).s), X
+    s, rows = reading.weights(sample_weight, n).s, X
+    kernel = machines.kernel_of(stated, X, s)
     if isinstance(kernel, t.Given):  # X becomes the matrix of its values
         X, kernel, rows = _given_matrix(kernel, X), t.Precomputed(), None
-    check_kernel(kernel, X)
+    machines.check_kernel(kernel, X)
     X = X.astype(np.float64) if sparse.issparse(X) else X
-    machines = machines_of(model, stated, found)
+    parts = machines.machines_of(model, stated, found)
     marks = fingerprint(X, found.rows.y.astype(float), found.rows.given.s)
-    finite = np.isfinite([np.append(m.c, m.b) for m in machines]).all()
     claim, lack = _no_kernel(kernel, X, witness, level)
     if claim is not None:
         return [claim], Status.NO_MINIMISER, marks
+    finite = np.isfinite([np.append(m.c, m.b) for m in parts]).all()
     kept = found.rows.given.s > 0
     if not finite:
         wrong = "the coefficients hold NaN or infinite values"
-    elif any(m.c[~kept].any() for m in machines):
+    elif any(m.c[~kept].any() for m in parts):
         wrong = "rows of weight 0 carry the model"
-    elif not stated.free and stated.perceptron is None and any(m.b for m in machines):
+    elif not stated.free and stated.perceptron is None and any(m.b for m in parts):
         wrong = "there is an intercept where none was asked for"
     else:
-        wrong = stored_otherwise(model, kernel, rows, found)
+        wrong = machines.stored_otherwise(model, kernel, rows, found)
     if wrong:
-        claim = deciding.impossible(
-            deciding.GAP, stated.tol, wrong, "pass the X of the fit, or fit again"
-        )
+        words = (deciding.GAP, stated.tol, wrong, "pass the X of the fit, or fit again")
         status = Status.TOL_NOT_REACHED if finite else Status.DIVERGED
-        return [claim], status, marks
+        return [deciding.impossible(*words)], status, marks
     if not kept.all():  # what other rows hold has no part in anything
         X = X[kept][:, kept] if isinstance(kernel, t.Precomputed) else X[kept]
-        machines = [m._replace(c=m.c[kept]) for m in machines]
-        hulls = np.asarray(witness.hulls)
-        if hulls.ndim == 2 and hulls.shape[1] == n and not hulls[:, ~kept].any():
-            witness = KernelWitness(hulls=hulls[:, kept])
-    claims, status = _judge(Case(kernel, X, machines, stated, lack or 0.0), witness)
+        parts = [m._replace(c=m.c[kept]) for m in parts]
+    claims, status = judge(Case(kernel, X, parts, stated, lack or 0.0), witness, kept)
     if lack is None:
         claims, status = _unknown(claims, level), Status.UNDECIDED
     used = len(np.unique(found.support))
     detail = f"{used:,} of {n:,} rows carry the model"
-    claims.append(Claim("support", Strength.MEASURED, float(used), detail=detail))
-    return claims, status, marks
+    return [*claims, deciding.measured("support", float(used), detail)], status, marks
 
 
 def _given_matrix(kernel: t.Given, X: Any) -> Array:
@@ -201,110 +164,15 @@ def _given_matrix(kernel: t.Given, X: Any) -> Array:
 def _unknown(claims: list[Claim], level: str) -> list[Claim]:
     """Without a look at the matrix numbers that need a kernel are only measured."""
     note = f"a matrix of more than {LOOK[level]:,} rows is not looked into at {level!r}"
-    changes: dict[str, Any] = {
-        "strength": Strength.MEASURED,
-        "met": None,
-        "assumptions": ("the kernel matrix is positive semidefinite", note),
-        "fix": "a kernel whose form shows it, or level='full'",
-    }
-    sure = ("update_sum", "training_error")
-    return [c if c.name in sure else replace(c, **changes) for c in claims]
-
-
-def _judge(case: Case, witness: KernelWitness) -> tuple[list[Claim], Status]:
-    if case.stated.perceptron is not None:
-        return perceptron(case)
-    if max(case.stated.levels) > 0:
-        return _penalised_gap(case)
-    if not isinstance(case.stated.loss, t.Hinge):
-        return interpolation(case)
-    refusal = hulls_meet(case, witness.hulls)
-    return _hard_gap(case) if refusal is None else ([refusal], Status.NO_MINIMISER)
-
-
-def _penalised_gap(case: Case) -> tuple[list[Claim], Status]:
-    stated, found = case.stated, []
-    for seen in _seen(case, case.machines):
-        base = least_constant(seen[0].problem)
-        found.append(Number.share(*measure(*seen), base))
-    worst = case.machines[deciding.worst_of(found)]
-    text = losses.row_of(stated.loss).text.format(**stated.loss._asdict())
-    score = "z = f(x) + b" if stated.free else "z = f(x)"
-    strength = f"{worst.level / worst.problem.space.total:.4g}"
-    objective = f"{text} + ½·{strength}·‖f‖²,  {score},  {case.kernel_text}"
-    return _claimed(deciding.GAP, found, objective, stated)
-
-
-def _hard_gap(case: Case) -> tuple[list[Claim], Status]:
-    """½‖f‖² subject to y·(f + b) ≥ 1: the gap after scaling."""
-    found, machines = [], [carried(m) for m in case.machines]
-    for whole, (m, *seen) in zip(case.machines, _seen(case, machines)):
-        m, size = at_margin(whole, m, seen[2], seen[-1])
-        if not size > 0:
-            detail = "some row lies on the wrong side, and no proof that it must is "
-            words = (deciding.MARGIN, case.stated.tol, detail + "given")
-            claim = deciding.impossible(*words, case.stated.fix)
-            return [claim], Status.TOL_NOT_REACHED
-        found.append(Number.share(*measure(m, *seen), size))
-    objective = f"½‖f‖²  with y·(f(x) + b) ≥ 1,  {case.kernel_text}"
-    return _claimed(deciding.MARGIN, found, objective, case.stated)
-
-
-def _claimed(
-    words: deciding.Wording, found: list[Number], objective: str, stated: Statement
-) -> tuple[list[Claim], Status]:
-    worst = found[deciding.worst_of(found)]
-    more = (stated.tol, objective, stated.fix, len(found))
-    claim = deciding.claim_of(words, worst, *more)
-    return [claim], deciding.status_of(claim)
-
-
-# -- the gap ----------------------------------------------------------------------
-
-
-def _seen(case: Case, machines: list[Machine]) -> Iterator[Any]:
-    """What :func:`measure` takes, for each machine."""
-    duals = [dual_of(m) for m in machines]
-    sums = case.sums([*(m.c for m in machines), *(d for _, d in duals)])
-    for i, (m, (repair, d)) in enumerate(zip(machines, duals)):
-        yield m, repair, d, sums.Z[:, i], sums.Z[:, len(machines) + i], sums
-
-
-def dual_of(m: Machine) -> tuple[Repair, Array]:
-    """The feasible dual point near the coefficients, and c − c' on all rows."""
-    p, row = m.problem, losses.row_of(m.problem.loss)
-    q = row.natural_of(p.loss, p.y, -m.level * m.c[m.rows] / p.space.s)
-    found = gap.repaired(row, p, q)
-    u = row.slope_of(p.loss, p.y, found.natural)
-    apart = m.c.copy()
-    apart[m.rows] += p.space.s * u / m.level
-    return found, apart
-
-
-def measure(
-    m: Machine, found: Repair, d: Array, z: Array, apart: Array, sums: Sums
-) -> tuple[float, float]:
-    """The gap and its rounding; d = c − c', ``z`` = Kc and ``apart`` = Kd."""
-    p, row = m.problem, losses.row_of(m.problem.loss)
-    z = z[m.rows] + m.b
-    u = row.slope_of(p.loss, p.y, found.natural)
-    delta = sums.off(m.c) + gap.evaluation_error(p, z, u) + 4 * UNIT * norm(p, z)
-    excess, noise = row.excess(p.loss, p.y, z, found.natural)
-    above = mean(p, row.excess(p.loss, p.y, z, row.rest(p.loss, p.y))[0])
-    rounds = gamma(len(z) + 24)
-    bound = gap.steep(p, z, u, delta) + UNIT * mean(p, noise)
-    bound += found.share * above * (1 + rounds) + rounds * mean(p, excess)
-    # c' is rounded, and stands within a share of what is exactly feasible.
-    size, given = float(np.abs(d).sum()), float(np.abs(m.c).sum())
-    slip = (8 * UNIT + found.share) * (given + size)
-    off = size * (sums.off(d) + gamma(len(d) + 8) * np.abs(apart).max(initial=0.0))
-    off += sums.top * (2 * size * slip + slip**2)
-    strength = m.level / p.space.total
-    computed = mean(p, excess) + strength * max(float(d @ apart), 0.0) / 2
-    bound = float(bound + strength * off / 2 + TINY)
-    if not math.isfinite(computed):
-        return math.inf, 0.0
-    return computed, bound if bound == bound else math.inf
+    sure, measured = ("update_sum", "training_error"), Strength.MEASURED
+    fix = "a kernel whose form shows it, or level='full'"
+    assumed = ("the kernel matrix is positive semidefinite", note)
+    return [
+        c
+        if c.name in sure
+        else replace(c, strength=measured, met=None, assumptions=assumed, fix=fix)
+        for c in claims
+    ]
 
 
 # -- matrices that are not kernels ------------------------------------------------

@@ -94,11 +94,10 @@ def _gamma(name: str, X: Any, s: Array) -> float:
         return 1.0 / d
     A: Any = X.astype(np.float64)
     mean = float(share @ np.asarray(A.sum(axis=1)).ravel()) / d
-    if sparse.issparse(A):
-        square = np.asarray(A.multiply(A).sum(axis=1)).ravel()
-        variance = float(share @ square) / d - mean**2
-    else:
-        variance = float(share @ np.square(A - mean).sum(axis=1)) / d
+    sparsely = sparse.issparse(A)
+    squares = A.multiply(A) if sparsely else np.square(A - mean)
+    variance = float(share @ np.asarray(squares.sum(axis=1)).ravel()) / d
+    variance -= mean**2 if sparsely else 0.0
     return 1.0 / (d * variance) if variance > 0 else 1.0
 
 
@@ -163,26 +162,19 @@ def read(model: Any, stated: Any, n: int, y: Any, sample_weight: Any) -> Read:
 def machines_of(model: Any, stated: Any, found: Read) -> list[Machine]:
     """The problems of a model, whose rows are numbered among those of some weight."""
     given, kept = found.rows.given, found.rows.given.s > 0
-    pairs = list(combinations(range(len(getattr(model, "classes_", ()))), 2))
-    if stated.target == "one_vs_one":
-        own = found.rows.y
-        targets = [1.0 * (own == i) - 1.0 * (own == j) for i, j in pairs]
-    else:
-        targets = targets_of(stated, found.rows)
-    k = len(targets)
-    coef = _coefficients(model, stated.target, k, pairs, found)
-    b = np.zeros(1)
+    parts = _parts(model, stated, found)
+    k, b = len(parts), np.zeros(1)
     if hasattr(model, "intercept_"):
         b = fitted(model, "intercept_").ravel().astype(float)
     for name, count in {"intercept_": b.size, "alpha": len(stated.levels)}.items():
         if count not in (1, k):
             raise ValueError(f"{name} has {count} values for {k} machines.")
     levels, machines = np.broadcast_to(stated.levels, k), []
-    for y, c, level, each in zip(targets, coef, levels, np.broadcast_to(b, k)):
+    for (y, c), level, each in zip(parts, levels, np.broadcast_to(b, k)):
         if not level >= 0:
             raise ValueError(f"{level!r}: a penalty is a number that is not negative.")
-        y = y[kept]
-        rows = np.flatnonzero(y) if stated.target == "one_vs_one" else np.arange(len(y))
+        part = np.ones(len(y)) if stated.target == "numbers" else y
+        rows, y = np.flatnonzero(part[kept]), y[kept]
         losses.check_targets(stated.loss, y[rows])
         space = Linear(np.zeros((len(rows), 0)), given.s[kept][rows], False)
         none = (np.zeros(0), np.zeros(1), stated.free)
@@ -192,31 +184,27 @@ def machines_of(model: Any, stated: Any, found: Read) -> list[Machine]:
     return machines
 
 
-def _coefficients(
-    model: Any, target: str, k: int, pairs: list[tuple[int, int]], found: Read
-) -> Array:
-    """A row of coefficients on all rows for each problem, from ``dual_coef_``."""
+def _parts(model: Any, stated: Any, found: Read) -> list[tuple[Array, Array]]:
+    """Targets (0 for rows without a part) and coefficients of each problem."""
     own, support = found.rows.y, found.support
-    coef = fitted(model, "dual_coef_").astype(float)
-    if target == "numbers" and not hasattr(model, "support_"):
+    coef, pairs = fitted(model, "dual_coef_"), stated.target == "one_vs_one"
+    if stated.target == "numbers" and not hasattr(model, "support_"):
         coef = coef.T
-    count = len(model.classes_) - 1 if target == "one_vs_one" else k
+    targets = [] if pairs else targets_of(stated, found.rows)
+    count = len(model.classes_) - 1 if pairs else len(targets)
     if np.atleast_2d(coef).shape != (count, len(support)):
         raise ValueError(
             f"dual_coef_ has shape {np.shape(model.dual_coef_)}; {count} for each of "
             f"{len(support)} rows of the model are needed. Fit again."
         )
-    everywhere = np.zeros((count, len(own)))
-    for row, c in zip(everywhere, np.atleast_2d(coef)):
-        row += np.bincount(support, c, len(own))
-    if target != "one_vs_one":
-        return everywhere
-    # Row j − 1 holds class i's part of (i, j), row i class j's.
-    parts = [
-        np.where(own == i, everywhere[j - 1], np.where(own == j, everywhere[i], 0.0))
-        for i, j in pairs
-    ]
-    return np.array(parts)
+    every = [np.bincount(support, c, len(own)) for c in np.atleast_2d(coef)]
+    coef = np.array(every, dtype=float)
+    parts = list(zip(targets, coef))
+    for i, j in combinations(range(count + 1 if pairs else 0), 2):
+        one, other = 1.0 * (own == i), 1.0 * (own == j)
+        # Row j − 1 holds class i's part of (i, j), row i class j's.
+        parts.append((one - other, one * coef[j - 1] + other * coef[i]))
+    return parts
 
 
 def stored_otherwise(model: Any, kernel: Any, X: Any, found: Read) -> str:

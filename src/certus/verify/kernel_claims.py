@@ -1,9 +1,14 @@
-"""Kernel machines without a penalty: interpolation, hard margins, the perceptron.
+"""What is claimed of kernel machines f = Σⱼ cⱼ k(·, xⱼ), whose coefficients are duals.
 
-Ridge without a penalty claims the backward error of K c = y. A hard margin claims a gap
-after scaling, or is refused with two convex combinations that coincide. The perceptron
-claims Novikov's bound on its mistakes, with the margin that it found. Every sum of m
-kernel values is counted with its rounding.
+    P(f, b) = mean ℓ(y, f(x) + b) + ½λ‖f‖²,      uᵢ = −λΣs·cᵢ/sᵢ
+
+Moved into its domain, u gives other coefficients c', and the gap is a sum without
+cancellation: mean e(z, u) + ½λ(c − c')ᵀK(c − c'). Kernel values are bounded by ``top``
+and known up to ``error`` each; a sum of m of them loses γ_m·top·Σ|c| more.
+
+Ridge without a penalty claims the backward error of K c = y. A hard margin claims the
+gap of a hinge, or is refused with two convex combinations that coincide. The perceptron
+claims Novikov's bound on its mistakes, with the margin that it found.
 """
 
 from __future__ import annotations
@@ -16,11 +21,16 @@ import numpy as np
 
 from certus import terms as t
 from certus.certificate import Claim, Status
-from certus.verify import deciding, gram
+from certus.evidence import KernelWitness
+from certus.verify import deciding
+from certus.verify import gram as kernels
 from certus.verify.deciding import Number, measured, proved
 from certus.verify.gram import Sums
+from certus.verify.kernel import gap, losses
+from certus.verify.kernel.gap import Repair, mean, norm
 from certus.verify.kernel.reading import Array
-from certus.verify.kernel.spaces import UNIT, Linear, gamma
+from certus.verify.kernel.reference import least_constant
+from certus.verify.kernel.spaces import TINY, UNIT, Linear, gamma
 from certus.verify.machines import KernelStatement, Machine, kernel_text
 
 #: Squared distance, in units of the largest k(x, x), at which two points coincide.
@@ -40,13 +50,95 @@ class Case(NamedTuple):
 
     def sums(self, columns: list[Array]) -> Sums:
         """K·c for each column."""
-        return gram.sums(self.kernel, self.X, columns, self.lack)
+        return kernels.sums(self.kernel, self.X, columns, self.lack)
 
     @property
     def kernel_text(self) -> str:
         """The kernel as it stands in an objective."""
         more = f",  K + {self.lack:.0e}·I for K" if self.lack > 0 else ""
         return f"k = {kernel_text(self.kernel)}{more}"
+
+
+def judge(
+    case: Case, witness: KernelWitness, kept: Array
+) -> tuple[list[Claim], Status]:
+    """The claims of a machine; ``kept`` says which rows of the fit have some weight."""
+    if case.stated.perceptron is not None:
+        return perceptron(case)
+    hard = not max(case.stated.levels) > 0
+    if hard and not isinstance(case.stated.loss, t.Hinge):
+        return interpolation(case)
+    refusal = hulls_meet(case, witness.hulls, kept) if hard else None
+    if refusal is not None:
+        return [refusal], Status.NO_MINIMISER
+    return _gap(case, hard)
+
+
+def _gap(case: Case, hard: bool) -> tuple[list[Claim], Status]:
+    """The gap of every problem; the worst counts."""
+    stated, k = case.stated, len(case.machines)
+    parts = [carried(m) for m in case.machines] if hard else case.machines
+    duals, found = [dual_of(m) for m in parts], []
+    sums = case.sums([*(m.c for m in parts), *(d for _, d in duals)])
+    for i, (m, dual) in enumerate(zip(parts, duals)):
+        z, apart = sums.Z[:, i], sums.Z[:, k + i]
+        if hard:
+            m, base = at_margin(case.machines[i], m, z, sums)
+        else:
+            base = least_constant(m.problem)
+        number = Number.share(*measure(m, *dual, z, apart, sums), base)
+        found.append(Number(math.inf) if hard and not base > 0 else number)
+    worst, words = deciding.worst_of(found), deciding.MARGIN if hard else deciding.GAP
+    more = (stated.tol, _describe(case, worst), stated.fix, k)
+    claim = deciding.claim_of(words, found[worst], *more)
+    return [claim], deciding.status_of(claim)
+
+
+def _describe(case: Case, worst: int) -> str:
+    stated, m = case.stated, case.machines[worst]
+    text, score = "½‖f‖²  with y·(f(x) + b) ≥ 1", ""
+    if m.level > 0:
+        text = losses.row_of(stated.loss).text.format(**stated.loss._asdict())
+        text += f" + ½·{m.level / m.problem.space.total:.4g}·‖f‖²"
+        score = ",  z = f(x) + b" if stated.free else ",  z = f(x)"
+    return f"{text}{score},  {case.kernel_text}"
+
+
+def dual_of(m: Machine) -> tuple[Repair, Array]:
+    """The feasible dual point near the coefficients, and c − c' on all rows."""
+    p, row = m.problem, losses.row_of(m.problem.loss)
+    q = row.natural_of(p.loss, p.y, -m.level * m.c[m.rows] / p.space.s)
+    found = gap.repaired(row, p, q)
+    u = row.slope_of(p.loss, p.y, found.natural)
+    apart = m.c.copy()
+    apart[m.rows] += p.space.s * u / m.level
+    return found, apart
+
+
+def measure(
+    m: Machine, found: Repair, d: Array, z: Array, apart: Array, sums: Sums
+) -> tuple[float, float]:
+    """The gap and its rounding; d = c − c', ``z`` = Kc and ``apart`` = Kd."""
+    p, row = m.problem, losses.row_of(m.problem.loss)
+    z = z[m.rows] + m.b
+    u = row.slope_of(p.loss, p.y, found.natural)
+    delta = sums.off(m.c) + gap.evaluation_error(p, z, u) + 4 * UNIT * norm(p, z)
+    excess, noise = row.excess(p.loss, p.y, z, found.natural)
+    above = mean(p, row.excess(p.loss, p.y, z, row.rest(p.loss, p.y))[0])
+    rounds = gamma(len(z) + 24)
+    bound = gap.steep(p, z, u, delta) + UNIT * mean(p, noise)
+    bound += found.share * above * (1 + rounds) + rounds * mean(p, excess)
+    # c' is rounded, and stands within a share of what is exactly feasible.
+    size, given = float(np.abs(d).sum()), float(np.abs(m.c).sum())
+    slip = (8 * UNIT + found.share) * (given + size)
+    off = size * (sums.off(d) + gamma(len(d) + 8) * np.abs(apart).max(initial=0.0))
+    off += sums.top * (2 * size * slip + slip**2)
+    strength = m.level / p.space.total
+    computed = mean(p, excess) + strength * max(float(d @ apart), 0.0) / 2
+    bound = float(bound + strength * off / 2 + TINY)
+    if not math.isfinite(computed):
+        return math.inf, 0.0
+    return computed, bound if bound == bound else math.inf
 
 
 def interpolation(case: Case) -> tuple[list[Claim], Status]:
@@ -103,12 +195,12 @@ def at_margin(
     return m._replace(problem=p), length if least > 0 else 0.0
 
 
-def hulls_meet(case: Case, hulls: Any) -> Claim | None:
+def hulls_meet(case: Case, hulls: Any, kept: Array) -> Claim | None:
     """Whether the given convex combinations of two classes are the same point."""
-    if np.ndim(hulls) != 2 or np.shape(hulls)[1] != case.X.shape[0]:
+    if np.ndim(hulls) != 2 or np.shape(hulls)[1] != len(kept) or hulls[:, ~kept].any():
         return None
-    top = float(np.abs(gram.diagonal(case.kernel, case.X)).max(initial=0.0))
-    for weights in np.asarray(hulls, dtype=float):
+    top = float(np.abs(kernels.diagonal(case.kernel, case.X)).max(initial=0.0))
+    for weights in np.asarray(hulls[:, kept], dtype=float):
         for m in case.machines:
             signs = np.zeros(case.X.shape[0])
             signs[m.rows] = m.problem.y
@@ -145,7 +237,7 @@ def perceptron(case: Case) -> tuple[list[Claim], Status]:
     stands for the intercept.
     """
     lift, fix = float(case.stated.perceptron or 0.0), case.stated.fix
-    own = gram.diagonal(case.kernel, case.X) + lift
+    own = kernels.diagonal(case.kernel, case.X) + lift
     y, C = (
         np.column_stack(x) for x in zip(*((m.problem.y, m.c) for m in case.machines))
     )
