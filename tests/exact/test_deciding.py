@@ -7,7 +7,15 @@ import math
 import pytest
 
 from certus.certificate import Claim, Status, Strength
-from certus.verify.deciding import GAP, Number, claim_of, proved, status_of, verdict
+from certus.verify.deciding import (
+    GAP,
+    Number,
+    claim_of,
+    proved,
+    status_of,
+    verdict,
+    worst_of,
+)
 
 #: Computed, rounding, whether a target of 1e-6 is met.
 DECIDED = [
@@ -51,3 +59,10 @@ def test_a_share_of_nothing():
     assert Number.share(0.0, 0.0, 0.0) == (0.0, 0.0)
     assert Number.share(1.0, 0.0, 0.0).most == math.inf
     assert Number.share(0.0, 1.0, math.nan).most == math.inf
+
+
+def test_what_is_missed_is_worse_than_what_is_undecided():
+    found = [Number(1e-9), Number(1e-3), Number(0.0, math.inf), Number(math.nan, 1.0)]
+    assert worst_of(found, 1e-6) == 1
+    assert worst_of([found[0], found[2]], 1e-6) == 1
+    assert worst_of(found) in (2, 3)

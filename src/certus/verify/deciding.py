@@ -73,9 +73,10 @@ class Number(NamedTuple):
         return None if lost else False
 
 
-def worst_of(found: list[Number]) -> int:
-    """Which of several problems is farthest from solved."""
-    return int(np.argmax([each.most for each in found]))
+def worst_of(found: list[Number], target: float = math.inf) -> int:
+    """Which of several is farthest from the target: one that misses it, if any does."""
+    missed = [each.within(target) is False for each in found]
+    return max(range(len(found)), key=lambda i: (missed[i], found[i].most))
 
 
 # -- claims -----------------------------------------------------------------------

@@ -165,7 +165,7 @@ def worst_claim(
             reading.refuse_holes(p.space.given)
         found.append(number)
         probed.append(seen)
-    k = deciding.worst_of(found)
+    k = deciding.worst_of(found, stated.tol)
     objective = describe(stated, problems[k].penalty)
     more = (stated.tol, objective, stated.fix, len(problems))
     return deciding.claim_of(words, found[k], *more), probed[0]
