@@ -26,7 +26,7 @@ from certus.verify.data import Array
 from certus.verify.deciding import TINY, U, gamma
 
 #: Entries handled at a time, so that their factors stay in cache.
-BLOCK = 1 << 12
+BLOCK = 1 << 13
 #: In place of a number of steps: each row's system is solved.
 EXACT = -1
 
@@ -74,12 +74,10 @@ class Side(NamedTuple):
         """x·y of each entry, a few at a time."""
         users = np.repeat(np.arange(self.places.shape[0]), np.diff(self.places.indptr))
         of_users, of_items = (self.Y, x) if self.turned else (x, self.Y)
-        ones = np.ones(x.shape[1])
 
         def work(part: slice) -> Array:
-            found = of_items.take(self.places.indices[part], 0)
-            found *= of_users.take(users[part], 0)
-            return found @ ones
+            own, other = users[part], self.places.indices[part]
+            return dots(of_items.take(other, 0), of_users.take(own, 0))
 
         return np.concatenate([np.empty(0), *over_blocks(work, len(users), BLOCK)])
 
