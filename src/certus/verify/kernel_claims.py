@@ -88,7 +88,8 @@ def _gap(case: Case, hard: bool) -> tuple[list[Claim], Status]:
             base = least_constant(m.problem)
         number = Number.share(*measure(m, *dual, z, apart, sums), base)
         found.append(Number(math.inf) if hard and not base > 0 else number)
-    worst, words = deciding.worst_of(found), deciding.MARGIN if hard else deciding.GAP
+    words = deciding.MARGIN if hard else deciding.GAP
+    worst = deciding.worst_of(found, stated.tol)
     more = (stated.tol, _describe(case, worst), stated.fix, k)
     claim = deciding.claim_of(words, found[worst], *more)
     return [claim], deciding.status_of(claim)
@@ -150,10 +151,9 @@ def interpolation(case: Case) -> tuple[list[Claim], Status]:
         off = math.sqrt(n) * (sums.off(m.c) + 4 * UNIT * float(np.abs(y).max()))
         size = sums.top * n * float(np.linalg.norm(m.c)) + float(np.linalg.norm(y))
         found.append(Number.share(residual, off, size * (1 - 1e-9)))
-    claim = deciding.claim_of(
-        *(deciding.BACKWARD, found[deciding.worst_of(found)], case.stated.tol),
-        *(f"K c = y,  {case.kernel_text}", case.stated.fix),
-    )
+    tol, said = case.stated.tol, f"K c = y,  {case.kernel_text}"
+    worst = found[deciding.worst_of(found, tol)]
+    claim = deciding.claim_of(deciding.BACKWARD, worst, tol, said, case.stated.fix)
     claim = replace(
         claim,
         theorem="the coefficients solve (K + E)c = y + e exactly with "
