@@ -17,7 +17,7 @@ from certus import terms as t
 from certus.certificate import Claim, Status
 from certus.evidence import LinearWitness
 from certus.verify import deciding, stated_linear
-from certus.verify.data import direction, fingerprint
+from certus.verify.data import dense, direction, fingerprint
 from certus.verify.deciding import BACKWARD, GAP, MOVED, Number, Wording, measured
 from certus.verify.huber import judge_scale
 from certus.verify.kernel import backward, gap, losses, penalties, reading
@@ -273,8 +273,7 @@ def gradient_claim(p: Problem, stated: Statement, objective: str) -> Claim:
 
 def _dense(p: Problem) -> Array:
     """X with a column of ones where the intercept is free."""
-    X = p.space.given
-    A = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=float)
+    A = dense(p.space.given).astype(float)
     return np.hstack([A, np.ones((len(A), 1))]) if p.free else A
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import linprog, lsq_linear, minimize
 
 from certus import terms as t
-from certus.verify.data import t_dot
+from certus.verify.data import dense, t_dot
 from certus.verify.kernel import losses
 from certus.verify.kernel.gap import Problem, columns
 from certus.verify.kernel.reading import Array
@@ -49,11 +49,6 @@ def chosen_dual(p: Problem, level: str) -> Array:
     return u
 
 
-def _rows(p: Problem, rows: Array) -> Array:
-    part = p.space.given[rows]
-    return np.asarray(part.toarray() if hasattr(part, "toarray") else part, dtype=float)
-
-
 def _pulled(p: Problem, u: Array) -> Array:
     """Xᵀ(su)/Σs."""
     return t_dot(p.space.given, p.space.s * u / p.space.total)
@@ -72,7 +67,7 @@ def _on_kink(p: Problem, z: Array, u: Array, l1: float, l2: float) -> Array:
     if not 0 < len(on) <= MOST_ROWS:
         return u
     u[on] = 0.0
-    A = _rows(p, on).T * s[on]
+    A = dense(p.space.given[on]).T * s[on]
     goal = -l1 * np.sign(p.w) - l2 * p.w - _pulled(p, u)
     slack = np.where(p.w == 0, l1, 0.0)
     if p.free:
@@ -132,7 +127,10 @@ def _near_kink(p: Problem, z: Array, u: Array, l2: float, level: str) -> Array:
     rest = u.copy()
     rest[rows] = 0.0
     v = np.append(_pulled(p, rest), constant * float(s @ rest))
-    A = np.column_stack([_rows(p, rows), np.full(count, constant)]) * s[rows, None]
+    A = (
+        np.column_stack([dense(p.space.given[rows]), np.full(count, constant)])
+        * s[rows, None]
+    )
     w = p.w if constant else np.append(p.w, 0.0)
     c = A @ (w + v / l2) + (s * (at_outer - at_zero) * outer)[rows]
     ends = np.sort([inner[rows], outer[rows]], axis=0)
