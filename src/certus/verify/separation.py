@@ -77,9 +77,8 @@ def refuse(p: Problem, given: Given, penalised: bool, objective: str) -> Claim |
         fix = "alpha > 0, or drop what tells these rows from the others"
         theorem = "along this direction the scores of rows whose count is at its limit "
         theorem += "run away and no other changes: the likelihood rises for ever"
-    X = p.space.given.astype(np.float64, copy=False)
-    for way in _tries(p, X, given, penalised):
-        if holds(p, X, way):
+    for way in _tries(p, given, penalised):
+        if holds(p, p.space.given.astype(np.float64, copy=False), way):
             flat = np.asarray(way, dtype=float).T.ravel()
             shown = ", ".join(f"{x:.2g}" for x in flat[:4] / np.abs(flat).max())
             shown += ", …" if flat.size > 4 else ""
@@ -93,7 +92,7 @@ def refuse(p: Problem, given: Given, penalised: bool, objective: str) -> Claim |
     return None
 
 
-def _tries(p: Problem, X: Any, given: Given, penalised: bool) -> Iterator[Any]:
+def _tries(p: Problem, given: Given, penalised: bool) -> Iterator[Any]:
     """A penalty leaves only the intercept to run away: every count zero, or all full.
 
     Without one the witness is tried, the coefficients themselves for classes, and at
@@ -109,14 +108,14 @@ def _tries(p: Problem, X: Any, given: Given, penalised: bool) -> Iterator[Any]:
     if given.witness.direction is not None:
         yield given.witness.direction
     if classes:
-        yield np.vstack([p.w.reshape(X.shape[1], -1), np.atleast_2d(p.b)])
+        yield np.vstack([p.w.reshape(p.space.width, -1), np.atleast_2d(p.b)])
     if given.level == "full":
-        yield from _search(p, X)
+        yield from _search(p)
 
 
-def _search(p: Problem, X: Any) -> Iterator[Array]:
+def _search(p: Problem) -> Iterator[Array]:
     """Maximise the sum of all moves over the unit box; whatever is found is checked."""
-    A = sparse.csr_array(X)
+    A = sparse.csr_array(p.space.given).astype(np.float64)
     if p.free:
         A = sparse.hstack([A, np.ones((len(p.y), 1))], format="csr")
     scale = abs(A).max(axis=0).toarray().ravel()
