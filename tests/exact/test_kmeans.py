@@ -313,3 +313,14 @@ def test_rows_that_float32_cannot_tell_apart_are_settled_in_float64():
     away = ((X[:, None, :] - centers) ** 2).sum(axis=2)
     assert np.array_equal(state.labels, away.argmin(axis=1))
     assert 0.2 < np.mean(state.labels[near] == 0) < 0.8
+
+
+def test_a_run_that_ends_a_little_elsewhere_is_not_taken_for_this_one():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 2)) + 8 * rng.integers(0, 2, (300, 1))
+    model = KMeans(2, n_init=1, random_state=0, tol=1e-3).fit(X)
+    spread = np.sqrt(((X - X.mean(axis=0)) ** 2).sum() / len(X))
+    assert certus.certify(model, X, level="full")["monotone"].met
+    model.cluster_centers_ = model.cluster_centers_ + 1.5e-3 * spread
+    found = certus.certify(model, X, level="full")["monotone"]
+    assert found.met is None and "leads elsewhere" in found.detail

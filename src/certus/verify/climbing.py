@@ -69,11 +69,15 @@ def repeated(
     objective: str,
     target: float = 1e-9,
     exact: bool = True,
+    limit: float | None = None,
 ) -> Claim:
-    """That no step of a run repeated goes down; it ends ``apart`` from the model."""
+    """That no step of a run repeated goes down; it ends ``apart`` from the model.
+
+    Above ``limit``, by default a share of one plus the last level, it leads elsewhere.
+    """
     values = [level.value for level in levels]
     drop = max([0.0, *(a - b for a, b in pairwise(values))])
-    off, size = 2 * max(level.rounding for level in levels), 1 + abs(values[-1])
+    off = 2 * max(level.rounding for level in levels)
     told = f"repeated from the start, {values[0]:.6g} to {values[-1]:.6g}: "
     kept = f"{told}no step goes down; the model is {apart:.1e} from where it ends"
     fell = f"{told}a step goes down by {drop:.1e}"
@@ -87,4 +91,4 @@ def repeated(
         theorem="each part of a step is the best, given what the other part found",
         fix="see that each step is exact, or standardise the columns (StandardScaler)",
     )
-    return replayed(claim, apart, APART * size)
+    return replayed(claim, apart, limit or APART * (1 + abs(values[-1])))

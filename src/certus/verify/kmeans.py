@@ -329,7 +329,7 @@ def _monotone_claim(steps: int, here: Array, X: Any, s: Array, centers: Array) -
     spread = math.sqrt(size / float(s.sum())) or 1.0
     apart = float(np.abs(here - centers).max(initial=0.0)) / spread
     share = f"−{_OBJECTIVE}, as a share of the scatter"
-    return climbing.repeated(levels, apart, share)
+    return climbing.repeated(levels, apart, share, limit=climbing.APART)
 
 
 def _moved(X: Any, s: Array, found: Pass) -> Array:
