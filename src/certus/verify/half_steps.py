@@ -171,9 +171,11 @@ def least(side: Side, g: Array, sizes: Bound) -> Gain:
 
 
 def step(side: Side, g: Array, steps: int) -> Array:
-    """A step d: each row solved, or ``steps`` − 1 of conjugate gradients."""
+    """A step d: each row solved, a guess, or steps of conjugate gradients."""
     if steps == EXACT:
         return solve(side, g)[0]
+    if steps == 1:
+        return guess(side, g)
     d, r, p, size = np.zeros_like(g), g.copy(), np.zeros_like(g), np.zeros(len(g))
     for _ in range(steps - 1):
         fresh = guess(side, r)

@@ -198,7 +198,7 @@ def _most(found: Found, _: Any, level: str) -> Claim:
     for k in (0, 1):
         side, g = found.sides[k], found.slopes[k]
         sizes = found.problem.bound(k, found.e, found.point)
-        for steps in (EXACT,) if level == "full" else (0, 4, EXACT):
+        for steps in (EXACT,) if level == "full" else (0, 1, 4, EXACT):
             gain = bracket(side, g, sizes, step(side, g, steps))
             low, high = (found.share(float(x.sum()), False) for x in gain[:2])
             most = found.share(float((gain.high + gain.allowance).sum()))
