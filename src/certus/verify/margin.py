@@ -148,6 +148,17 @@ def coinciding_combination(X: Any, y: Array, intercept: bool) -> Array | None:
     return out
 
 
+def coincidence(y: Array, a: Array, intercept: bool) -> str:
+    """What weights a ≥ 0 with Σ ayx = 0 (and Σ ay = 0) say, as a sentence."""
+    counts = [int(np.sum(a[y == side] > 0)) for side in (1, -1)]
+    plus, minus = ("1 row" if count == 1 else f"{count:,} rows" for count in counts)
+    if not intercept:
+        said = "no hyperplane through the origin separates the classes: weights on "
+        return f"{said}{sum(counts)} rows have Σ ayx = 0"
+    said = f"no hyperplane separates the classes: a convex combination of {plus} of one"
+    return f"{said} is the same point as one of {minus} of the other"
+
+
 def _refusal(p: Problem, stated: Statement, given: Given) -> Claim | None:
     """That no hyperplane separates, by the witness or (level full) one of our own."""
     moved, X = stated.intercept != "none", p.space.given
@@ -156,20 +167,9 @@ def _refusal(p: Problem, stated: Statement, given: Given) -> Claim | None:
         a = coinciding_combination(X, p.y, moved) if given.level == "full" else None
         if not combination_holds(X, p.y, p.space.s, a, moved):
             return None
-    counts = [int(np.sum(np.ravel(a)[p.y == side] > 0)) for side in (1, -1)]
-    plus, minus = ("1 row" if count == 1 else f"{count:,} rows" for count in counts)
-    detail = (
-        f"no hyperplane separates the classes: a convex combination of {plus} of one "
-        f"is the same point as one of {minus} of the other"
-    )
-    if not moved:
-        detail = (
-            "no hyperplane through the origin separates the classes: weights on "
-            f"{sum(counts)} rows have Σ ayx = 0"
-        )
     return deciding.refused(
-        "duality_gap",
-        detail,
+        MARGIN.name,
+        coincidence(p.y, np.ravel(a), moved),
         "any finite C, or other columns",
         objective=_OBJECTIVE[stated.intercept],
         theorem="a hyperplane with yf > 0 on all rows has Σ ayf > 0 for a ≥ 0, yet "

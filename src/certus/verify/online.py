@@ -29,7 +29,7 @@ from certus.verify import deciding as bd
 from certus.verify.data import Array
 from certus.verify.deciding import TINY, Number, gamma, power_of_two
 from certus.verify.kernel import reading
-from certus.verify.margin import coinciding_combination
+from certus.verify.margin import coincidence, coinciding_combination
 from certus.verify.stating import Checked, Given
 
 #: Largest difference between w and the sum of its mistakes, as a share of the parts;
@@ -341,21 +341,12 @@ def _separation_claim(y: Array, a: Array, X: Any, intercept: bool) -> Claim | No
     alone = Problems(y, np.ones(y.shape), np.zeros((d + 1, 1)), a[used, None] / a.max())
     walk = _walk(alone, X[used], intercept)
     value = float(_norms(walk.sums)[0] / walk.reach[0])
-    plus, minus = (_rows(int(np.sum(y == side))) for side in (1, -1))
-    said = f"no hyperplane separates the classes: a convex combination of {plus} of one"
-    said += f" is the same point as one of {minus} of the other"
-    if not intercept:
-        said = "no hyperplane through the origin separates the classes: weights on "
-        said += f"{len(used)} rows have Σ ayx = 0"
+    said = coincidence(y[:, 0], a[used], intercept)
     return bd.proved(
         *("separation", Number(value, 2 * walk.error), COINCIDE, said),
         objective="‖Σ ayx‖/Σ a‖x‖",
         theorem="a hyperplane of margin γ has γ·Σ a ≤ ‖Σ ayx‖ for every a ≥ 0",
     )
-
-
-def _rows(count: int) -> str:
-    return "1 row" if count == 1 else f"{count:,} rows"
 
 
 def _cycle_claim(shown: Claim, period: int) -> Claim:
