@@ -25,8 +25,8 @@ from certus.verify.half_steps import bracket, solve
 from certus.verify.rating_entries import Problem, factors
 from certus.verify.stating import Checked, Given
 
-#: Multiplications spent on rows that promise nothing, at level "quick".
-QUICK = 2e9
+#: Multiplications spent on rows at level "quick"; numbers of rows that are tried.
+QUICK, ROWS = 2e9, (4096, 1024, 256, 64, 16)
 OBJECTIVE = "½ Σ f(n)(w·z + b + c − log n)² over n > 0,  f = min(1, (n/x_max)^α)"
 SHARE = "gain of exact solves for words, as a share of P(best constant)"
 LEAST = "the objective after the solves is no less than the minimum"
@@ -107,9 +107,12 @@ def _counts(X: Any) -> Any:
 
 def _affordable(matrix: Any, K: int) -> Array:
     """As many rows as the quick check may solve, for a bound from below."""
-    n = matrix.shape[0]
-    cost = (matrix.nnz / max(1, n) + K + 1) * (K + 1) * K
-    return texts.sample(n, "quick", int(min(n, max(16, QUICK / cost))))
+    n, entries = matrix.shape[0], np.diff(matrix.indptr)
+    for size in (n, *ROWS):
+        rows = texts.sample(n, "quick", min(size, n))
+        if (entries[rows].sum() + len(rows) * (K + 1.0)) * (K + 1.0) * K <= QUICK:
+            break
+    return rows
 
 
 def _claims(
