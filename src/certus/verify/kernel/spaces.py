@@ -26,8 +26,8 @@ Each = Callable[[Callable[[slice], Any], int, int], Iterable[Any]]
 
 UNIT = 2.0**-53
 TINY = 2.0**-1022  # below it a loaded library may flush to zero
-#: Numbers of a block, so that it stays in cache.
-BLOCK = 1 << 17
+#: Numbers of a block and its rows at most, so that both stay in cache.
+BLOCK, ROWS = 1 << 18, 1 << 13
 #: Squares between these ends have lost nothing to under- or overflow.
 LOW, HIGH = 1e-280, 1e280
 
@@ -96,7 +96,7 @@ class Linear:
                 keep[self.full] = 0.0
                 self.sparse = self.sparse @ sparse.diags_array(keep)
         self.X = X
-        self.step = max(64, BLOCK // max(1, X.shape[1]))
+        self.step = min(ROWS, max(64, BLOCK // max(1, X.shape[1])))
         self.shift = self._choose_shift() if free else np.zeros(X.shape[1])
         self.shifted = bool(self.shift.any())
 
@@ -162,7 +162,8 @@ class Linear:
 
         def work(part: slice) -> tuple[Array, Array]:
             A = self._block(part)
-            np.add(A @ inner, start[part], out=z[part])
+            for own, more, out in zip((A @ inner).T, start[part].T, z[part].T):
+                np.add(own, more, out=out)
             if vectors is not None:
                 B[part] = vectors(part, z[part])
             pulled = A.T @ self._weighed(B[part], part)
