@@ -15,8 +15,10 @@ from scipy import sparse
 from scipy.optimize import LinearConstraint, minimize
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_moons
+from sklearn.kernel_ridge import KernelRidge as ForeignRidge
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.multiclass import OneVsRestClassifier
+from sklearn.svm import SVR as ForeignSVR
 
 import certus
 from certus import terms as t
@@ -413,3 +415,20 @@ def test_steps_on_many_free_variables(kind: Any, kernel: str, monkeypatch: Any) 
     assert any(used), "no step lowered the objective"
     assert other.certificate_.met
     np.testing.assert_allclose(other.predict(data), plain.predict(data), atol=2e-3)
+
+
+def test_coefficients_whose_squares_overflow_are_missed() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(14, 4))
+    y = X[:, 0] + rng.normal(size=14)
+    model = ForeignRidge(alpha=1.0).fit(X, y)
+    model.dual_coef_ = model.dual_coef_ * 1e200
+    assert certus.certify(model, X, y).met is not True
+
+
+def test_a_loss_that_is_zero_for_every_constant_is_undecided() -> None:
+    """Nothing is a share of zero; what rounding may add does not make it missed."""
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    y = 0.1 * X[:, 0]
+    found = certus.certify(ForeignSVR(epsilon=0.5, kernel="linear").fit(X, y), X, y)
+    assert found.met is None and found.status is Status.UNDECIDED

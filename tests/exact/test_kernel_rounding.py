@@ -121,6 +121,14 @@ def test_the_offset_is_summed_exactly() -> None:
     assert abs(Fraction(planted) - true) > 0.1 * abs(true)
 
 
+def test_an_offset_that_overflows_is_unknown() -> None:
+    rng = np.random.default_rng(1)
+    X, y = 1e9 + rng.normal(size=(40, 2)), rng.normal(size=40)
+    for w in ([1e305, -1e305], [9e298, 9e298]):  # ∞ − ∞; a sum that is too large
+        found = check(w, 0.0, (t.Squared(), t.L2(1.0)), X, y)
+        assert found.claims[0].met is not True
+
+
 # -- what is pulled back ----------------------------------------------------------
 
 

@@ -53,7 +53,9 @@ class Number(NamedTuple):
         """Both as a share; infinite where there is nothing to share."""
         if of > 0:
             return cls(value / of, rounding / of)
-        return cls(0.0 if value == 0.0 and rounding <= 1e-290 else math.inf)
+        if value == 0.0:  # what is left may be rounding
+            return cls(0.0, 0.0 if rounding <= 1e-290 else math.inf)
+        return cls(math.inf)
 
     @property
     def most(self) -> float:

@@ -133,7 +133,7 @@ def measure(
     size, given = float(np.abs(d).sum()), float(np.abs(m.c).sum())
     slip = (8 * UNIT + found.share) * (given + size)
     off = size * (sums.off(d) + gamma(len(d) + 8) * np.abs(apart).max(initial=0.0))
-    off += sums.top * (2 * size * slip + slip**2)
+    off += sums.top * (2 * size + slip) * slip
     strength = m.level / p.space.total
     computed = mean(p, excess) + strength * max(float(d @ apart), 0.0) / 2
     bound = float(bound + strength * off / 2 + TINY)

@@ -138,7 +138,9 @@ class Linear:
         high = np.ldexp(np.rint(np.ldexp(size, 24)), power - 24)
         c = self.shift[:, None]
         parts = np.vstack([b, c * high, c * (near - high)])
-        return np.array([math.fsum(column) for column in parts.T])
+        known = np.isfinite(np.abs(parts).sum(axis=0))
+        pairs = zip(parts.T, known, strict=True)
+        return np.array([math.fsum(each) if fine else math.nan for each, fine in pairs])
 
     def look(
         self, w: Array, b: Array, vectors: Callable[[slice, Array], Array] | None
