@@ -53,9 +53,9 @@ def far_shift(X: Any, ratio: float = FAR) -> Shift | None:
 
     The means are those of some rows, which is as good: any shift is right.
     """
-    rows = X[:: max(1, X.shape[0] // _SAMPLE)]
     if sparse.issparse(X):
-        return _sparse_shift(X, rows, ratio)
+        return _sparse_shift(X, ratio)
+    rows = X[:: max(1, X.shape[0] // _SAMPLE)]
     mean = rows.mean(axis=0, dtype=np.float64)
     mean = np.where(is_far(rows, mean, ratio), mean, 0.0)
     if not mean.any() or not np.isfinite(mean).all():
@@ -63,13 +63,14 @@ def far_shift(X: Any, ratio: float = FAR) -> Shift | None:
     return Shift(np.subtract(X, mean, dtype=np.float64), mean)
 
 
-def _sparse_shift(X: Any, rows: Any, ratio: float) -> Shift | None:
-    full = np.flatnonzero(np.diff(rows.tocsc().indptr) == rows.shape[0])
+def _sparse_shift(X: Any, ratio: float) -> Shift | None:
+    step = max(1, X.shape[0] // _SAMPLE)
+    full = _columns_without_zeros(X if X.format == "csc" else X[::step])
     if full.size:
-        full = full[np.diff(X[:, full].tocsc().indptr) == X.shape[0]]
+        full = full[_columns_without_zeros(X[:, full])]
     if not full.size or not X.has_canonical_format:
         return None
-    part = rows[:, full].toarray().astype(np.float64)
+    part = X[:, full][::step].toarray().astype(np.float64)
     mean = np.zeros(X.shape[1])
     near = part.mean(axis=0)
     mean[full] = np.where(is_far(part, near, ratio), near, 0.0)
@@ -79,6 +80,10 @@ def _sparse_shift(X: Any, rows: Any, ratio: float) -> Shift | None:
     data = moved.data - mean[moved.indices]
     kept = (data, moved.indices, moved.indptr)
     return Shift(type(moved)(kept, shape=X.shape).asformat(X.format), mean)
+
+
+def _columns_without_zeros(X: Any) -> Array:
+    return np.flatnonzero(np.diff(X.tocsc().indptr) == X.shape[0])
 
 
 def exact_sum(first: float, a: Array, b: Array) -> float:

@@ -32,31 +32,13 @@ class WeightedLasso(MultiOutputMixin, RegressorMixin, SparseRegressorBase):
         Strength of the penalty.
     weights : array-like of shape (n_features,), optional
         One positive weight for each column; None: all one, which is :class:`Lasso`.
-    fit_intercept : bool, default=True
-        Whether to fit b, which is not penalised.
-    max_iter : int, default=1000
-        Most rounds of growing the working set.
-    tol : float, default=1e-6
-        Target of the certificate's gap.
-    warm_start : bool, default=False
-        Start from ``coef_`` of the last fit.
-    max_time : float, optional
-        Seconds after which the fit stops with what it has.
+    fit_intercept, max_iter, tol, warm_start, max_time
+        As in :class:`ElasticNet`.
 
     Attributes
     ----------
-    coef_, intercept_ : ndarray, float
-        The model.
-    sparse_coef_ : sparse matrix
-        ``coef_`` as a sparse row.
-    dual_gap_ : float
-        The solver's gap in the units of the objective.
-    n_iter_ : int
-        Rounds used.
-    history_ : dict
-        Objective, relative gap and seconds after each round.
-    certificate_ : Certificate
-        What the verifier found.
+    coef_, intercept_, sparse_coef_, dual_gap_, n_iter_, history_, certificate_
+        As in :class:`ElasticNet`.
 
     Examples
     --------
@@ -142,31 +124,15 @@ class GroupLasso(RegressorMixin, SparseRegressorBase):
         or the columns of each group. Every column belongs to one group.
     alpha : float, default=1.0
         Strength of the penalty.
-    fit_intercept : bool, default=True
-        Whether to fit b, which is not penalised.
-    max_iter : int, default=1000
-        Most rounds of growing the working set.
-    tol : float, default=1e-6
-        Target of the certificate's gap.
-    warm_start : bool, default=False
-        Start from ``coef_`` of the last fit.
-    max_time : float, optional
-        Seconds after which the fit stops with what it has.
+    fit_intercept, max_iter, tol, warm_start, max_time
+        As in :class:`ElasticNet`.
 
     Attributes
     ----------
-    coef_, intercept_ : ndarray, float
-        The model.
     groups_ : ndarray of shape (n_features,)
         The group of each column, numbered from 0.
-    dual_gap_ : float
-        The solver's gap in the units of the objective.
-    n_iter_ : int
-        Rounds used.
-    history_ : dict
-        Objective, relative gap and seconds after each round.
-    certificate_ : Certificate
-        What the verifier found.
+    coef_, intercept_, sparse_coef_, dual_gap_, n_iter_, history_, certificate_
+        As in :class:`ElasticNet`.
 
     Examples
     --------

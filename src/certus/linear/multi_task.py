@@ -36,22 +36,8 @@ class MultiTaskElasticNet(MultiOutputMixin, RegressorMixin, SparseRegressorBase)
         Strength of both penalties.
     l1_ratio : float, default=0.5
         Share of the penalty on the norms of rows, in [0, 1].
-    fit_intercept : bool, default=True
-        Whether to fit b, which is not penalised.
-    copy_X : bool, default=True
-        Accepted for scikit-learn's sake; X is never overwritten.
-    max_iter : int, default=1000
-        Most rounds of growing the working set.
-    tol : float, default=1e-6
-        Target of the certificate's gap.
-    warm_start : bool, default=False
-        Start from ``coef_`` of the last fit.
-    random_state : int, optional
-        Accepted for scikit-learn's sake; nothing is random.
-    selection : {"cyclic", "random"}, default="cyclic"
-        Accepted for scikit-learn's sake.
-    max_time : float, optional
-        Seconds after which the fit stops with what it has.
+    fit_intercept, copy_X, max_iter, tol, warm_start, random_state, selection, max_time
+        As in :class:`ElasticNet`.
 
     Attributes
     ----------
@@ -59,16 +45,8 @@ class MultiTaskElasticNet(MultiOutputMixin, RegressorMixin, SparseRegressorBase)
         Coefficients.
     intercept_ : ndarray of shape (n_tasks,)
         Constants.
-    sparse_coef_ : sparse matrix
-        ``coef_`` as a sparse matrix.
-    dual_gap_ : float
-        The solver's gap in the units of the objective.
-    n_iter_ : int
-        Rounds used.
-    history_ : dict
-        Objective, relative gap and seconds after each round.
-    certificate_ : Certificate
-        What the verifier found.
+    sparse_coef_, dual_gap_, n_iter_, history_, certificate_
+        As in :class:`ElasticNet`.
 
     Examples
     --------
