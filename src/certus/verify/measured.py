@@ -84,8 +84,8 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
         seen = [data.text_code(text) for text in X]
         codes = reading.codes(y, np.asarray(model.classes_), len(seen))
         return [], Status.UNDECIDED, data.text_fingerprint(seen, codes)
-    table = hasattr(X, "shape") or not hasattr(X, "__len__")
-    if not sum((getattr(X, "shape", ()) if table else (len(X),))[:1]):
+    table = X if hasattr(X, "shape") or hasattr(X, "__len__") else np.asarray(X)
+    if not sum(table.shape[:1] if hasattr(table, "shape") else (len(table),)):
         raise ValueError("X should have one entry per row, and has none.")
     claims, marks = [], marks_of(X, y, sample_weight)
     # Without the attribute there is no loss to measure.
