@@ -229,6 +229,8 @@ def test_a_sum_of_products_is_rounded_once() -> None:
         truth = Fraction(first) + sum(Fraction(x) * Fraction(y) for x, y in parts)
         assert exact_sum(first, a, b) == float(truth)
     assert exact_sum(1.0, np.array([1e308, -1e308]), np.array([1.0, 1.0])) == 1.0
+    assert exact_sum(1.0, np.array([1e308, 1e308]), np.array([1.0, 1.0])) == np.inf
+    assert np.isnan(exact_sum(1.0, np.array([1e308, -1e308]), np.array([1e9, 1e9])))
 
 
 def test_columns_near_zero_are_not_copied() -> None:

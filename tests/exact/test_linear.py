@@ -407,3 +407,14 @@ def test_a_regularised_objective_is_a_sum() -> None:
         assert np.array_equal(model.coef_, plain.coef_)
         assert model.intercept_ == plain.intercept_
         assert model.certificate_.primary == "backward_error"
+
+
+@pytest.mark.parametrize("power", [-900, -664, 400])
+def test_columns_of_any_size_are_solved_alike(power: int) -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(50, 3)), rng.normal(size=50)
+    size = 2.0**power
+    model = LinearRegression().fit(X * size, y)
+    reference = LinearRegression().fit(X, y)
+    np.testing.assert_allclose(model.coef_ * size, reference.coef_, rtol=1e-10)
+    assert model.certificate_.met

@@ -225,7 +225,8 @@ def _svd(A: Array, B: Array, l2: Array, scale: float) -> _Found:
     cut = sigma.max(initial=0.0) * max(A.shape) * EPS
     rank = int(np.sum(sigma > cut))
     sigma_used, UtB, Vt = sigma[:rank], UtB[:rank], Vt[:rank]
-    weight = sigma_used[:, None] / (np.square(sigma_used)[:, None] + l2 * scale**2)
+    level = (l2 * scale) * scale  # scale² alone may overflow
+    weight = sigma_used[:, None] / (np.square(sigma_used)[:, None] + level)
     return _Found((Vt.T @ (weight * UtB)).T, rank, sigma / scale, "svd")
 
 

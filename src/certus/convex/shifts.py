@@ -87,12 +87,15 @@ def _columns_without_zeros(X: Any) -> Array:
 
 
 def exact_sum(first: float, a: Array, b: Array) -> float:
-    """``first`` + aᵀb, rounded once."""
-    on = np.flatnonzero(a * b)
-    a, b = a[on], b[on]
-    product = a * b
+    """``first`` + aᵀb, rounded once; beyond float64's range as it comes."""
     with np.errstate(over="ignore", invalid="ignore"):
+        product = a * b
+        on = np.flatnonzero(product)
+        a, b, product = a[on], b[on], product[on]
         error = _low_part(a, b, product)
+        plain = float(first + product.sum())
+    if not np.isfinite(plain):
+        return plain
     error[~np.isfinite(error)] = 0.0  # beyond 1e300 nothing is left to carry
     return math.fsum([first, *product.tolist(), *error.tolist()])
 
