@@ -432,3 +432,13 @@ def test_a_loss_that_is_zero_for_every_constant_is_undecided() -> None:
     y = 0.1 * X[:, 0]
     found = certus.certify(ForeignSVR(epsilon=0.5, kernel="linear").fit(X, y), X, y)
     assert found.met is None and found.status is Status.UNDECIDED
+
+
+def test_sparse_rows_far_from_zero_are_undecided() -> None:
+    """Squares of distances are below zero there by their rounding, by hundreds."""
+    rng = np.random.default_rng(0)
+    X = sparse.csr_array(1.7e9 + 86400 * rng.normal(size=(16, 2)))
+    y = rng.normal(size=16)
+    model = ForeignSVR(C=0.04, epsilon=0.0, gamma=0.1, tol=1e-8).fit(X, y)
+    found = certus.certify(model, X, y)
+    assert found.met is None and found.status is Status.UNDECIDED

@@ -131,6 +131,7 @@ def _gaussian(B: Any, width: float) -> Callable[[Any], Values]:
             return Values(np.exp(-width * cdist(A, B, "sqeuclidean")), 1.0, 4 * slip)
         # −‖a − b‖² = (2a, ‖a‖², 1)ᵀ(b, −1, −‖b‖²): one product, and nothing to subtract
         K = _inner(stack([2 * width * near, a[:, None], np.ones((len(a), 1))]), base)
+        np.minimum(K, 0.0, out=K)  # a distance that is negative by its rounding
         return Values(np.exp(K, out=K), 1.0, slip * (4 + 4 * reach))
 
     return of
