@@ -347,3 +347,10 @@ def test_their_models_are_judged_by_the_same_door() -> None:
         (sk.LinearRegression(positive=True), Y[:, 0]),
     ):
         assert certus.certify(model.fit(X, y), X, y).value <= 1e-6
+
+
+def test_a_positive_fit_without_residual_is_certified() -> None:
+    # The square of a residual of nothing but rounding vanishes.
+    model = ours.LinearRegression(positive=True).fit([[1.0], [2.0]], [1.0, 2.0])
+    assert model.certificate_.met
+    np.testing.assert_allclose(model.coef_, [1.0])

@@ -22,6 +22,8 @@ from certus.verify.kernel.gap import Problem, mean, norm
 from certus.verify.kernel.spaces import TINY, UNIT, gamma
 
 Array = np.ndarray[Any, np.dtype[Any]]
+#: Norms of centred columns from below, and of columns with their rounding.
+Parts = tuple[Array, Array]
 
 #: A target whose spread is a smaller share of its size is constant.
 CONSTANT = 1e-13
@@ -57,7 +59,7 @@ def measure(p: Problem, probe: Array | None = None, positive: bool = False) -> B
     return Backward(*found, seen.z[:, :1], seen.z[:, 1] if probe is not None else r[:0])
 
 
-def column_norms(p: Problem, centre: Array) -> tuple[Array, Array]:
+def column_norms(p: Problem, centre: Array) -> Parts:
     """‖x̃ⱼ‖ from below, and ‖Aⱼ‖, in which its rounding is counted; 0 if constant."""
     p.space.rough = False  # a bound from above makes shares too small
     N = p.space.norms.copy()
@@ -71,13 +73,7 @@ def column_norms(p: Problem, centre: Array) -> tuple[Array, Array]:
 
 
 def _value(
-    p: Problem,
-    z: Array,
-    r: Array,
-    c: float,
-    pulled: Array,
-    parts: tuple[Array, Array],
-    positive: bool,
+    p: Problem, z: Array, r: Array, c: float, v: Array, parts: Parts, positive: bool
 ) -> tuple[float, float]:
     least, N = parts
     y = p.y - mean(p, p.y) if p.free else p.y
@@ -89,17 +85,17 @@ def _value(
     if size_y <= CONSTANT * norm(p, p.y):  # a constant target: shares of its norm
         size_y = norm(p, p.y)
     slip = (gamma(p.space.depth + 80) * (size_r + abs(c)) + delta) * N
-    used = (N > 0) & ((p.w > 0) | (pulled + slip > 0) if positive else True)
-    top, bottom = np.abs(pulled[used]), least[used] * max(size_r - delta, 0.0)
-    sharp = least[used] * size_r
-    stationary = _ratio(top, sharp), _ratio(top + slip[used], bottom)
+    used = (N > 0) & ((p.w > 0) | (v + slip > 0) if positive else True)
+    top, bottom = np.abs(v[used]), least[used] * max(size_r - delta, 0.0)
+    stationary = _ratio(top, least[used] * size_r), _ratio(top + slip[used], bottom)
     room = float(np.abs(p.w) @ least) + size_y
     filled = size_r / room if room > 0 else math.inf
     loose = (size_r + delta) / (room - delta) if room > delta else math.inf
     if positive:
-        along = float(pulled[used] @ p.w[used])
+        along = float(v[used] @ p.w[used])
         turn = 1 + along / size_r / size_r if size_r > 0 else 1.0
-        off = float(slip[used] @ np.abs(p.w[used])) / max(size_r - delta, TINY) ** 2
+        sure = max(size_r - delta, TINY)  # whose square may vanish
+        off = float(slip[used] @ np.abs(p.w[used])) / sure / sure
         if not turn - off >= 0:
             stationary = math.inf, math.inf
     if size_r == 0.0 and c == 0.0 and not p.w.any():
