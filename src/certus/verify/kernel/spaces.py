@@ -136,11 +136,9 @@ class Linear:
         near = w[self.full]
         size, power = np.frexp(near)
         high = np.ldexp(np.rint(np.ldexp(size, 24)), power - 24)
-        c = self.shift[:, None]
-        parts = np.vstack([b, c * high, c * (near - high)])
-        known = np.isfinite(np.abs(parts).sum(axis=0))
-        pairs = zip(parts.T, known, strict=True)
-        return np.array([math.fsum(each) if fine else math.nan for each, fine in pairs])
+        parts = np.vstack([b, *(self.shift[:, None] * x for x in (high, near - high))])
+        parts[:, ~np.isfinite(np.abs(parts).sum(axis=0))] = np.nan
+        return np.array([math.fsum(column) for column in parts.T])
 
     def look(
         self, w: Array, b: Array, vectors: Callable[[slice, Array], Array] | None
