@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from scipy.optimize import linprog, minimize
@@ -379,6 +379,7 @@ def test_a_forged_direction_is_refuted() -> None:
 
 
 @given(seed=st.integers(0, 10**6))
+@example(seed=759)  # the null space was off by more than a row's own rounding
 @settings(max_examples=40, deadline=None)
 def test_receding_directions_do_recede(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -108,7 +108,12 @@ def receding_direction(
     if best is None:
         return None
     direction = space @ best
-    direction[np.abs(direction) < 0.1 * _NOISE * np.abs(direction).max()] = 0.0
+    size = np.abs(direction).max()
+    direction[np.abs(direction) < 0.1 * _NOISE * size] = 0.0
+    # A row that stands still does so to its last digit: whoever checks asks for that.
+    idle, used = np.abs(A @ direction) < _NOISE * size, direction != 0
+    part = A[np.ix_(idle, used)]
+    direction[used] -= np.linalg.lstsq(part, part @ direction[used], rcond=1e-11)[0]
     return _with_intercept((direction / scale)[:, None], free).ravel()
 
 

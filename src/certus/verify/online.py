@@ -231,6 +231,7 @@ def _sum_claim(p: Problems, walk: Walk, target: float, fix: str) -> Claim:
         off = _norms(walk.w - walk.sums - walk.start) / walk.reach
         rounding = walk.error * (2 + walk.sizes / walk.reach)
     each = [Number(*map(float, both)) for both in zip(off, rounding)]
+    each = each if np.isfinite(p.w).all() else [Number(np.inf)]
     worst = each[bd.worst_of(each, target)]
     made = 0.0 if p.m is None else float(p.m.sum())
     return bd.proved(
