@@ -75,8 +75,7 @@ class Linear:
     ) -> None:
         self.s, self.total = s, float(s.sum())
         self.even = bool((s == s[:1]).all())  # as without weights
-        self.given = X
-        self.n, self.width = X.shape
+        self.given, (self.n, self.width) = X, X.shape
         self.constant, self.each = constant, each
         self.rough = False
         self._norms: Array | None = None
@@ -162,19 +161,26 @@ class Linear:
 
         def work(part: slice) -> tuple[Array, Array]:
             A = self._block(part)
-            for own, more, out in zip((A @ inner).T, start[part].T, z[part].T):
-                np.add(own, more, out=out)
+            own = self._times(A, inner)
+            for column, more, out in zip(own.T, start[part].T, z[part].T):
+                np.add(column, more, out=out)
             if vectors is not None:
                 B[part] = vectors(part, z[part])
-            pulled = A.T @ self._weighed(B[part], part)
+            pulled = self._times(A.T, self._weighed(B[part], part))
             return pulled, self._squares(part, A) if norms else np.zeros(0)
 
-        V, squares = np.zeros((len(inner), count)), np.zeros(len(inner) * norms)
+        V, squares = np.zeros((count, len(inner))).T, np.zeros(len(inner) * norms)
         for found in self.each(work, self.n, self.step):
             V, squares = V + found[0], squares + found[1]
         if norms:
             self._norms = self._finish(squares)
         return Seen(z, B, self._gather(V, B) / (self.n if self.even else self.total))
+
+    def _times(self, A: Array, W: Array) -> Array:
+        """A @ W, for wide X by the columns of W: a product with few of them is slow."""
+        if self.X.shape[1] < 16 * self.step or W.shape[1] not in (2, 3):
+            return np.asarray(A @ W)
+        return np.hstack([A @ W[:, j : j + 1] for j in range(W.shape[1])])
 
     def _weighed(self, B: Array, part: slice) -> Array:
         """The vectors times their weights, in units of one where these are even."""
