@@ -77,11 +77,10 @@ class Linear:
         self.even = bool((s == s[:1]).all())  # as without weights
         self.given, (self.n, self.width) = X, X.shape
         self.constant, self.each = constant, each
-        self.rough = False
         self._norms: Array | None = None
         self.sparse: Any = None
         self.full = np.arange(self.width)  # columns held dense
-        self.longest = self.tallest = 0
+        self.rough, self.longest, self.tallest = False, 0, 0
         if sparse.issparse(X):
             self.sparse = X if X.dtype == np.float64 else X.astype(np.float64)
             rows, counts = _entries(X)
@@ -94,14 +93,18 @@ class Linear:
                 keep = np.ones(self.width)
                 keep[self.full] = 0.0
                 self.sparse = self.sparse @ sparse.diags_array(keep)
+            ends = self.sparse.data.min(initial=0), self.sparse.data.max(initial=0)
+            self.top = float(max(-ends[0], ends[1]))  # the largest entry
         self.X = X
-        self.step = min(ROWS, max(64, BLOCK // max(1, X.shape[1])))
         self.shift = self._choose_shift() if free else np.zeros(X.shape[1])
         self.shifted = bool(self.shift.any())
+        # Columns that lie together are read in long runs, if they are not copied.
+        self.long = X.flags.f_contiguous and X.dtype == np.float64 and not self.shifted
+        self.step = ROWS if self.long else min(ROWS, 64 + BLOCK // (X.shape[1] + 1))
 
     def _choose_shift(self) -> Array:
         """Means of a few rows where they are large beside the spread, else 0."""
-        few = np.unique(np.linspace(0, self.n - 1, min(self.n, 64)).astype(int))
+        few = np.unique(np.linspace(0, self.n - 1, min(self.n, 16)).astype(int))
         part = np.asarray(self.X[few], dtype=np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
             mean, spread = part.mean(axis=0), part.std(axis=0)
@@ -177,10 +180,10 @@ class Linear:
         return Seen(z, B, self._gather(V, B) / (self.n if self.even else self.total))
 
     def _times(self, A: Array, W: Array) -> Array:
-        """A @ W, for wide X by the columns of W: a product with few of them is slow."""
-        if self.X.shape[1] < 16 * self.step or W.shape[1] not in (2, 3):
+        """A @ W; by its columns where a product with two or three is slow."""
+        if not (self.long or self.X.shape[1] > 16 * self.step) or W.shape[1] > 3:
             return np.asarray(A @ W)
-        return np.hstack([A @ W[:, j : j + 1] for j in range(W.shape[1])])
+        return np.hstack([A @ W[:, j : j + 1] for j in range(max(1, W.shape[1]))])
 
     def _weighed(self, B: Array, part: slice) -> Array:
         """The vectors times their weights, in units of one where these are even."""
@@ -203,8 +206,7 @@ class Linear:
         """Nⱼ, at least; a bound from the largest entry while ``rough``."""
         if self._norms is None:
             if self.rough and self.sparse is not None:
-                top = float(np.abs(self.sparse.data).max(initial=0.0))
-                found = np.full(self.width, top)
+                found = np.full(self.width, self.top)
                 found[self.full] = self._dense_norms()
                 return np.append(found, self.constant) if self.constant else found
             self._norms = self._finish(None)
@@ -231,7 +233,8 @@ class Linear:
     def _squares(self, part: slice, A: Array | None = None) -> Array:
         A = self._block(part) if A is None else A
         if self.even:
-            return np.asarray(np.einsum("ij,ij->j", A, A) * self.s[0])
+            squares = np.vecdot(A.T, A.T) if self.long else np.einsum("ij,ij->j", A, A)
+            return np.asarray(squares * self.s[0])
         return np.asarray(self.s[part] @ (A * A))
 
     def _careful(self, columns: Array) -> Array:
@@ -241,8 +244,7 @@ class Linear:
 
     def _sparse_norms(self) -> Array:
         data, share = self.sparse.data, self.s / self.total
-        top = float(np.abs(data).max(initial=0.0))
-        unit = 2.0 ** -math.frexp(top)[1] if 0 < top < math.inf else 1.0
+        unit = 2.0 ** -math.frexp(self.top)[1] if 0 < self.top < math.inf else 1.0
         parts = (np.square(data * unit), self.sparse.indices, self.sparse.indptr)
         like = type(self.sparse)
         squares = np.asarray(like(parts, shape=self.sparse.shape).T @ share)
