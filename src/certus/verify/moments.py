@@ -86,7 +86,11 @@ def probes_of(V: Array, most: int) -> Array:
     """Orthonormal rows, orthogonal to the components; none if nothing is left."""
     k, d = V.shape
     some = np.random.default_rng(0).standard_normal((max(min(most, d - k), 0), d))
-    return np.asarray(np.linalg.qr(np.vstack([V, some]).T)[0][:, k:].T)
+    # The components may be no orthonormal rows; their Gram matrix makes up for it.
+    solve = np.linalg.pinv(V @ V.T) if len(some) else np.zeros((k, k))
+    for _ in range(2 if len(some) else 0):
+        some = np.linalg.qr((some - (some @ V.T @ solve) @ V).T)[0].T
+    return np.asarray(some)
 
 
 def moments(given: Data, P: Array, whole: bool = False) -> Moments:

@@ -286,19 +286,13 @@ def _noise_gap(model: Any, given: Data, found: Moments, floor: float) -> Array:
 
 def _largest_claim(seen: Seen, outside: float) -> Claim:
     """Of a direction outside, from below; of all of them together, from above."""
-    off, rest, (k, d) = (
-        float(seen.error.max(initial=0.0)),
-        seen.rest,
-        seen.given.V.shape,
-    )
+    off, rest = float(seen.error.max(initial=0.0)), seen.rest
+    k, d = seen.given.V.shape
     least = float(seen.kept.min(initial=np.inf)) - off
     floor = max(least, off, float(np.finfo(float).tiny))
     if k == d or rest.most <= least:
-        left = (
-            Number(0.0)
-            if k == d
-            else Number(max(rest.value, 0) / floor, rest.rounding / floor)
-        )
+        left = Number(max(rest.value, 0) / floor, rest.rounding / floor)
+        left = Number(0.0) if k == d else left
         return proved(
             *("largest", left, 1.0, "no direction left out has a larger variance"),
             objective="what is left of ‖A‖² / min ‖Av‖²",
