@@ -303,3 +303,23 @@ def test_counts_amounts_and_classes_have_enough_noise_too() -> None:
             true = values[k] + duals[k] - u[k][0] * mpf(float(z[k]))
             off = abs(float(mpf(float(found[k])) - true))
             assert off <= UNIT * float(noise[k]) + 1e-300, (loss, k)
+
+
+@pytest.mark.parametrize("shape", [(50, 7), (9000, 3), (30, 5000)])
+@pytest.mark.parametrize("free", [True, False])
+def test_the_order_of_the_cells_changes_nothing(
+    shape: tuple[int, int], free: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    X, s = rng.normal(size=shape), rng.uniform(0.5, 2, shape[0])
+    W, b = rng.normal(size=(shape[1], 2)), np.array([0.3, 0.0])
+    for weights in (np.ones(shape[0]), s):
+        for order in "CF":
+            space = Linear(np.asarray(X, order=order), weights, free=free)
+            seen = space.look(W, b, lambda _, z: np.column_stack([z[:, 0], z[:, 1]]))
+            Z = X @ W + b
+            np.testing.assert_allclose(seen.z, Z, atol=1e-11)
+            pulled = X.T @ (weights[:, None] * Z) / weights.sum()
+            np.testing.assert_allclose(seen.V, pulled, atol=1e-10)
+            norms = np.sqrt(weights @ X**2 / weights.sum())
+            np.testing.assert_allclose(space.norms, norms, rtol=1e-12)

@@ -6,6 +6,8 @@ from scipy import sparse
 from scipy.stats import multivariate_normal
 from threadpoolctl import threadpool_limits
 
+from certus import certify
+from certus.certificate import Status
 from certus.factor import PCA
 from certus.factor.pca import _minka
 
@@ -285,3 +287,19 @@ def test_everything_comes_back_from_all_components():
             np.testing.assert_allclose(
                 model.inverse_transform(model.transform(X)), X, atol=1e-9
             )
+
+
+def test_a_direction_that_was_left_out_is_found_beyond_the_whole_spectrum() -> None:
+    # More columns than are decomposed at level "quick": probes have to find it.
+    X = np.random.default_rng(0).normal(size=(500, 200))
+    X[:, 0] *= 30
+    model = PCA(n_components=3, svd_solver="full").fit(X)
+    assert certify(model, X)["largest"].met is not False
+    model.n_components = model.n_components_ = 2
+    for name in (
+        *("components_", "singular_values_", "explained_variance_"),
+        "explained_variance_ratio_",
+    ):
+        setattr(model, name, getattr(model, name)[1:])
+    found = certify(model, X)
+    assert found["largest"].met is False and found.status is not Status.SOLVED
