@@ -10,6 +10,7 @@ from certus import certify
 from certus.certificate import Status
 from certus.factor import PCA
 from certus.factor.pca import _minka
+from certus.verify import moments
 
 SOLVERS = ["auto", "full", "covariance_eigh", "arpack", "randomized"]
 
@@ -289,8 +290,13 @@ def test_everything_comes_back_from_all_components():
             )
 
 
-def test_a_direction_that_was_left_out_is_found_beyond_the_whole_spectrum() -> None:
-    # More columns than are decomposed at level "quick": probes have to find it.
+@pytest.mark.parametrize("steps", [0, moments.STEPS])
+def test_a_direction_that_was_left_out_is_found_beyond_the_whole_spectrum(
+    steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # More columns than are decomposed at level "quick": probes have to find it, also
+    # where the data are too many for a second step.
+    monkeypatch.setattr(moments, "STEPS", steps)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(500, 200))
     X[:, 100:] += 30 * rng.normal(size=(500, 1))
