@@ -17,7 +17,7 @@ from certus.diagnostics import Record, measure, networks, spectrum, spectrum_end
 from certus.diagnostics.directional import compare
 from certus.diagnostics.networks import evenly, is_settled, rows_for
 from certus.testing.toys import TinyNetwork
-from certus.verify.marks import marks_of
+from certus.verify.data import marks_of
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(50, 3))
@@ -370,7 +370,7 @@ def test_other_data_are_named_and_other_weights_refuted():
 
 
 def test_marks_without_those_of_weights_are_older_ones():
-    from certus.verify.data import same_data
+    from certus.fingerprints import same_data
 
     now = marks_of(X, y, np.linspace(1, 2, 50))
     older = {name: value for name, value in now.items() if name != "s"}

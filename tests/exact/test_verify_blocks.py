@@ -6,6 +6,7 @@ from threadpoolctl import threadpool_limits
 
 import certus
 from certus.factor import PCA
+from certus.fingerprints import direction
 from certus.mixture import GaussianMixture, KMeans
 from certus.verify import gaussian_step, kmeans, moments
 from certus.verify.blocks import add_up, over_blocks
@@ -67,5 +68,5 @@ def test_a_pass_over_many_blocks_finds_the_moments():
     np.testing.assert_allclose(sums, Z.sum(axis=0), rtol=1e-10)
     assert squares == pytest.approx(float((Z**2).sum()), rel=1e-12)
     np.testing.assert_allclose(products, P @ Z.T @ Z, rtol=1e-9, atol=1e-6)
-    np.testing.assert_allclose(projected, Z @ moments.data.direction(600), rtol=1e-9)
+    np.testing.assert_allclose(projected, Z @ direction(600), rtol=1e-9)
     assert PCA(3).fit(Z).certificate_.met

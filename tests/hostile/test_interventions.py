@@ -25,9 +25,9 @@ from certus.fairness import (
     GroupThresholds,
     frontier,
 )
+from certus.fingerprints import same_data
 from certus.linear import LogisticRegression
-from certus.verify.data import same_data
-from certus.verify.marks import marks_of
+from certus.verify.data import marks_of
 
 Array = np.ndarray
 ALL = [

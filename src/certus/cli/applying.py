@@ -93,8 +93,8 @@ class Meeting(NamedTuple):
     def recheck(self, level: str) -> Any:
         """Judge a pipeline by its split, and a bare model on all rows."""
         from certus.certifying import certify as recompute
+        from certus.fingerprints import same_data
         from certus.selection import Recheck, recheck
-        from certus.verify import same_data
 
         if hasattr(self.model, "encoder_"):
             return recheck(self.model, self.split, self.X, self.y, level=level)

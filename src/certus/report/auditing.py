@@ -20,6 +20,7 @@ from sklearn.utils import get_tags
 from certus.certificate import Certificate, Claim, Strength
 from certus.certifying import certify
 from certus.config import config_context, show_versions
+from certus.fingerprints import same_data
 from certus.report import (
     curves,
     details,
@@ -33,7 +34,7 @@ from certus.report.document import Audit, Figure
 from certus.report.rows import Array, Rows, Task, column_names, make_rows
 from certus.selection import Split, make_split, recheck, sealed_rows
 from certus.selection.inspection import take_column
-from certus.verify import risk_claims, same_data
+from certus.verify import risk_claims
 
 __all__ = ["audit"]
 

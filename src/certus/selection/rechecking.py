@@ -14,11 +14,12 @@ import numpy as np
 
 from certus.certificate import Certificate, Claim
 from certus.certifying import certify
+from certus.fingerprints import same_data
 from certus.selection.comparing import losses_of
 from certus.selection.inspection import names_of, take, take_column
 from certus.selection.splits import sealed_rows
 from certus.table.pipeline import read_target
-from certus.verify import risk_claims, same_data
+from certus.verify import risk_claims
 
 __all__ = ["Recheck", "recheck"]
 

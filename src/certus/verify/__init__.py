@@ -7,7 +7,6 @@ stale kernel or swapped data can make a certificate fail, never lie.
 
 from certus.verify.comparing import no_sealed_rows, union_claim
 from certus.verify.conformal import seen_in_fit
-from certus.verify.data import same_data
 from certus.verify.foreign import unwrap
 from certus.verify.judging import certify, check, judge
 from certus.verify.robustness import (
@@ -34,7 +33,6 @@ __all__ = [
     "prove_robust",
     "refuted",
     "risk_claims",
-    "same_data",
     "seen_in_fit",
     "union_claim",
     "unproved",

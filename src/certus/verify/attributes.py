@@ -15,7 +15,7 @@ from scipy import sparse
 
 from certus.certificate import Claim, Status
 from certus.verify import stating
-from certus.verify.data import Array, fitted, row_weights
+from certus.verify.data import Array, fitted, marks_of, row_weights
 from certus.verify.deciding import (
     TINY,
     Number,
@@ -27,7 +27,6 @@ from certus.verify.deciding import (
     verdict,
 )
 from certus.verify.kernel import reading
-from certus.verify.marks import marks_of
 from certus.verify.stating import Checked, Given
 
 EPS = 2.0**-52

@@ -18,13 +18,12 @@ from typing import Any
 import numpy as np
 from scipy.special import betaincinv
 
+from certus import fingerprints
 from certus.certificate import Certificate, Claim, Status, Strength
 from certus.evidence import ConformalWitness
-from certus.verify import data
-from certus.verify.data import Array
+from certus.verify.data import Array, fingerprint, marks_of
 from certus.verify.deciding import refused, status_of
 from certus.verify.kernel import reading
-from certus.verify.marks import marks_of
 from certus.verify.stating import Checked
 from certus.verify.statistical import SURE, outwards
 
@@ -114,12 +113,12 @@ def _marks(X: Any, y: Any) -> Iterator[dict[str, Any]]:
         table = reading.as_matrix(X)
         if not hasattr(table, "format") and np.isnan(table).any():
             table = np.nan_to_num(table)
-        yield data.fingerprint(table, target, np.ones(table.shape[0]))
+        yield fingerprint(table, target, np.ones(table.shape[0]))
     except (TypeError, ValueError):  # texts, or rows of a kernel of the user's own
         words = [[row] if isinstance(row, str) else row for row in X]
         told = all(isinstance(w, list | tuple) for w in words)
         if told and all(isinstance(word, str) for w in words for word in w):
-            yield data.text_fingerprint([data.text_code(row) for row in X], target)
+            yield fingerprints.of_texts(X, target)
     try:
         yield marks_of(X, y, None, holes=True)
     except (TypeError, ValueError):
@@ -134,7 +133,7 @@ def seen_in_fit(model: Any, X: Any, y: Any) -> bool:
     """
     fit = getattr(getattr(model, "certificate_", None), "fingerprint", {})
     amounts = score_of(model) == "residual"
-    return any(data.same_rows(fit, marks, amounts) for marks in _marks(X, y))
+    return any(fingerprints.same_rows(fit, marks, amounts) for marks in _marks(X, y))
 
 
 def was_calibrated_on(stated: Certificate, X: Any, y: Any) -> bool:
@@ -142,7 +141,7 @@ def was_calibrated_on(stated: Certificate, X: Any, y: Any) -> bool:
     if y is None or "x" not in stated.fingerprint:
         return False
     marks = next(_marks(X, y))
-    return "x" in marks and data.same_data(stated.fingerprint, marks)
+    return "x" in marks and fingerprints.same_data(stated.fingerprint, marks)
 
 
 def coverage_claims(scores: Array, kind: str) -> list[Claim]:

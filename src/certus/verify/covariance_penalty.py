@@ -24,10 +24,9 @@ from certus.certificate import Status
 from certus.evidence import LinearWitness
 from certus.verify import linear, measured, stated_linear, stating
 from certus.verify.attributes import attribute_of, explained, not_lent, numbers_of
-from certus.verify.data import Array
+from certus.verify.data import Array, marks_of
 from certus.verify.deciding import GAP, gamma, length, status_of
 from certus.verify.kernel import penalties
-from certus.verify.marks import marks_of
 from certus.verify.problems import problems_of, rows_of
 from certus.verify.stating import Checked, Given
 

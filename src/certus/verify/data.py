@@ -1,4 +1,4 @@
-"""Products of the rooms around the kernel, and the fingerprint of data.
+"""Products of the rooms around the kernel, and what a fit has left.
 
 Everything is computed in float64. Dense blocks of another dtype are cast a block at a
 time, so checking never doubles the memory of X; sparse X is never densified.
@@ -6,14 +6,12 @@ time, so checking never doubles the memory of X; sparse X is never densified.
 
 from __future__ import annotations
 
-import math
-import zlib
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from certus import fingerprints
 from certus.verify.kernel import reading
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -86,140 +84,41 @@ def listed(model: Any, name: str) -> Any:
     return found
 
 
-def as_array(X: Any) -> Any:
-    """A torch tensor of any kind as an array; anything else as it is."""
-    if not hasattr(X, "detach"):
-        return X
-    X = X.detach().cpu().to_dense()
-    return (X.float() if str(X.dtype) == "torch.bfloat16" else X).numpy()
-
-
-#: Rows summed at a time, and columns up to which they are summed one by one.
-PART = 1 << 13
-NARROW = 8
-
-
 def row_weights(sample_weight: Any, n: int) -> Array:
     """Row weights as they were given, read by the kernel."""
     given = reading.weights(sample_weight, n)
     return np.ldexp(given.s, given.power)
 
 
+#: Columns up to which they are summed one by one.
+NARROW = 8
+
+
 def fingerprint(
     X: Any, y: Array, s: Array, projected: Array | None = None
 ) -> dict[str, Any]:
-    """Shape, dtype, Σs, and projections on fixed irrational sequences.
+    """What identifies the rows; holes in X are refused on the way.
 
-    Detects mistakes (other rows, changed cells, another order), not adversaries. Every
-    cell enters with a weight that is not zero, so NaN and inf are found on the way.
+    Every cell enters with a weight that is not zero, so that NaN and inf are found.
     ``projected`` is X @ direction(d), if a pass of the checker has computed it already.
     """
-    n, d = X.shape
-    # As numbers of order one, so that tiny and huge columns both leave a trace.
     # Sums without BLAS where little is summed: its threads would keep turning
     # afterwards, and slow whatever the user does next.
     with np.errstate(over="ignore", invalid="ignore"):
         if projected is None:
+            column, d = fingerprints.direction(X.shape[1]), X.shape[1]
             narrow = d <= NARROW and not sparse.issparse(X)
-            column = direction(d)
             projected = np.einsum("ij,j", X, column) if narrow else dot(X, column)
         top = size_of(projected)
-        marks = [0.0, 0.0, 0.0]
-        for i in range(0, n, PART):  # a part at a time stays in cache
-            row = _sequence(min(PART, n - i), 0.6180339887498949, i)
-            for k, a in enumerate((projected, y, s)):
-                part = a[i : i + PART] if len(a) == n else np.zeros(len(row))
-                marks[k] += float(np.einsum("i,i...", row, part).sum())
     if not np.isfinite(top):
         reading.refuse_holes(X)
-    return {
-        "shape": [int(n), int(d)],
-        "dtype": str(X.dtype),
-        "weight": float(s.sum()),
-        "s": marks[2],
-        "x": marks[0] if np.isfinite(marks[0]) else 0.0,
-        "x_scale": float(top),
-        "y": marks[1],
-        **unordered(projected, y),
-    }
+    return fingerprints.of_table(X, y, s, projected, top)
 
 
-def unordered(projected: Array, y: Any = None) -> dict[str, Any]:
-    """Sums over rows that tell their set, in whatever order they come.
-
-    A bounded function of each row's projection, in units of their root mean square, and
-    targets weighted by it.
-    """
-    n, both = len(projected), [0.0, 0.0]
-    targets = y if np.shape(y) == (n,) else np.zeros(n)
-    with np.errstate(over="ignore", invalid="ignore"):
-        rms = float(np.sqrt(np.einsum("i,i", projected, projected) / max(n, 1)))
-        for i in range(0, n if 0 < rms < np.inf else 0, PART):
-            q = projected[i : i + PART] / rms
-            q /= 1.0 + q * q
-            both[0] += float(q.sum())
-            both[1] += float(q @ targets[i : i + PART])
-        marks = {"set": both[0], "rms": rms if rms < np.inf else 0.0}
-        if np.shape(y) == (n,):
-            marks["y_set"] = float(targets.sum() + both[1])
-    return marks
-
-
-def same_rows(a: Mapping[str, Any], b: Mapping[str, Any], targets: bool) -> bool:
-    """Whether two fingerprints are of the same rows, in any order.
-
-    With ``targets`` these must agree too. Marks of older files know one order only.
-    """
-    if not _of_one_shape(a, b):
-        return False
-    if "set" not in a or "set" not in b:
-        ignored = ("weight", "s") if targets else ("weight", "s", "y")
-        return same_data(a, {**b, **{k: a[k] for k in ignored if k in a}})
-    if abs(a["set"] - b["set"]) > 1e-9 * a["shape"][0]:
-        return False
-    names = ("rms", "y_set") if targets else ("rms",)
-    known = all(name in a and name in b for name in names)
-    return known and all(math.isclose(a[name], b[name]) for name in names)
-
-
-def text_code(text: Any) -> int:
-    """Checksum of a document: a str, or its words."""
-    if not isinstance(text, str):
-        text = "\x1f".join(map(str, text))
-    return zlib.crc32(text.encode("utf-8", "surrogatepass"))
-
-
-def text_fingerprint(codes: list[int], y: Array) -> dict[str, Any]:
-    """As :func:`fingerprint`, of documents by their checksums: one column of texts."""
-    marks = np.array(codes, dtype=np.float64) / 2**32 - 0.5
-    return fingerprint(marks[:, None], y, np.ones(len(y)), marks) | {"dtype": "str"}
-
-
-def direction(d: int) -> Array:
-    """The fixed direction on which rows are projected for a fingerprint."""
-    return _sequence(d, 0.7548776662466927)
-
-
-def _sequence(n: int, step: float, start: int = 0) -> Array:
-    x = np.arange(start + 1, start + n + 1) * step
-    return x - np.floor(x) - 0.5
-
-
-def same_data(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    """Whether two fingerprints agree, up to the rounding of another machine."""
-    if not _of_one_shape(a, b):
-        return False
-    scale = max(1e-300, abs(float(a["x_scale"])) * math.sqrt(a["shape"][0]))
-    weight, s = abs(a["weight"]), [m["s"] for m in (a, b) if "s" in m]  # or older
-    return (
-        abs(a["x"] - b["x"]) <= 1e-10 * scale
-        and math.isclose(a["y"], b["y"], rel_tol=1e-10, abs_tol=1e-310)
-        and abs(a["weight"] - b["weight"]) <= 1e-10 * weight
-        and abs(s[0] - s[-1] if s else 0.0) <= 1e-10 * weight
-    )
-
-
-def _of_one_shape(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    """What was refused has no fingerprint."""
-    known = "x" in a and "x" in b
-    return known and list(a["shape"]) == list(b["shape"])
+def marks_of(
+    X: Any, y: Any, sample_weight: Any, *, holes: bool = False
+) -> dict[str, Any]:
+    """What identifies rows of any kind, with holes where a model takes them."""
+    n = int(X.shape[0]) if hasattr(X, "shape") else len(X)
+    s = row_weights(sample_weight, n)
+    return fingerprints.of_rows(X, y, s, holes=holes)

@@ -86,7 +86,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     if corpus is None:
         marks = data.fingerprint(matrix, np.zeros(n), np.ones(n))
     else:
-        marks = texts.fingerprint(corpus)
+        marks = corpus.fingerprint
         claims += texts.counts_claims(model, counting, corpus)
     if corpus is not None and matrix is not None:
         rows = texts.sample(n, level)

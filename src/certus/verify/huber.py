@@ -20,8 +20,8 @@ from scipy import sparse
 
 from certus import terms as t
 from certus.certificate import Claim, Status
+from certus.fingerprints import direction
 from certus.verify import deciding
-from certus.verify.data import direction
 from certus.verify.deciding import GAP, MOVED, Number, measured
 from certus.verify.kernel import gap
 from certus.verify.kernel.gap import Problem, norm

@@ -14,6 +14,7 @@ import numpy as np
 from certus import terms as t
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
 from certus.evidence import LinearWitness
+from certus.fingerprints import same_data
 from certus.verify import (
     attributes,
     covariance_penalty,
@@ -38,7 +39,6 @@ from certus.verify import (
 from certus.verify import measured as measured_only
 from certus.verify.blocks import cores
 from certus.verify.conformal import check_conformal, was_calibrated_on
-from certus.verify.data import same_data
 from certus.verify.deciding import refused
 from certus.verify.foreign import unwrap
 from certus.verify.kernel import losses

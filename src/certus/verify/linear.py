@@ -16,8 +16,9 @@ import numpy as np
 from certus import terms as t
 from certus.certificate import Claim, Status
 from certus.evidence import LinearWitness
+from certus.fingerprints import direction
 from certus.verify import deciding, stated_linear
-from certus.verify.data import dense, direction, fingerprint
+from certus.verify.data import dense, fingerprint
 from certus.verify.deciding import BACKWARD, GAP, MOVED, Number, Wording, measured
 from certus.verify.huber import judge_scale
 from certus.verify.kernel import backward, gap, losses, penalties, reading

@@ -18,12 +18,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from certus import fingerprints
 from certus.certificate import Claim, Status, Strength
-from certus.verify import data, stating, texts
+from certus.verify import stating, texts
 from certus.verify.attributes import attribute_of, not_lent
+from certus.verify.data import marks_of
 from certus.verify.deciding import Number, proved
 from certus.verify.kernel import reading
-from certus.verify.marks import marks_of
 from certus.verify.stating import Checked, Given
 
 #: What is primary where nothing is promised; it is compared with that of the fit.
@@ -81,9 +82,9 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     if stated.of == "corpus":
         return _check_words(model, X, level)
     if stated.of == "texts":
-        seen = [data.text_code(text) for text in X]
+        seen = list(X)
         codes = reading.codes(y, np.asarray(model.classes_), len(seen))
-        return [], Status.UNDECIDED, data.text_fingerprint(seen, codes)
+        return [], Status.UNDECIDED, fingerprints.of_texts(seen, codes)
     table = X if hasattr(X, "shape") or hasattr(X, "__len__") else np.asarray(X)
     if not sum(table.shape[:1] if hasattr(table, "shape") else (len(table),)):
         raise ValueError("X should have one entry per row, and has none.")
@@ -103,7 +104,7 @@ def _check_words(model: Any, X: Any, level: str) -> Checked:
     claims.sort(key=lambda claim: claim.met is not False)  # what is missed leads
     missed = bool(claims) and claims[0].met is False
     status = Status.TOL_NOT_REACHED if missed else Status.UNDECIDED
-    return claims, status, texts.fingerprint(corpus)
+    return claims, status, corpus.fingerprint
 
 
 def join(

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from certus.fingerprints import direction
 from certus.verify import data
 from certus.verify.blocks import add_up, over_blocks
 from certus.verify.covariance import covariance_about
@@ -144,7 +145,7 @@ def _dense_pass(
     All from one product: P has u and, after it is applied, a row of ones beside it.
     """
     k, (n, d) = len(P), X.shape
-    u = data.direction(d)
+    u = direction(d)
     P = np.vstack([P, u])
     offset, moved = float(shift @ u), bool(shift.any())
     columns = [slice(j, j + WIDE) for j in range(0, d, WIDE)]

@@ -24,6 +24,7 @@ from scipy import sparse
 
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import MistakesWitness
+from certus.fingerprints import direction
 from certus.verify import data, stating
 from certus.verify import deciding as bd
 from certus.verify.data import Array
@@ -188,7 +189,7 @@ def _walk(p: Problems, X: Any, intercept: bool, unit: float = 1.0) -> Walk:
     """Read the rows; once more in other units where squares leave float64's range."""
     (n, d), steps, w = X.shape, p.parts * p.y, p.w * unit
     lift = unit if intercept else 0.0
-    both = np.column_stack([w[:-1], data.direction(d)])
+    both = np.column_stack([w[:-1], direction(d)])
     scores, squares = np.empty((n, both.shape[1])), np.empty(n)
     sums = np.zeros((d, steps.shape[1]))
     rows = X.tocsr() if sparse.issparse(X) else X

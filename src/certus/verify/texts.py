@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-import zlib
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from certus import fingerprints
 from certus.certificate import Claim, Strength
 from certus.verify import data
 from certus.verify import deciding as bd
@@ -31,7 +31,6 @@ from certus.verify.stating import Checked, Given
 SAMPLE = 16
 #: Numbers handled at a time.
 BLOCK = 1 << 17
-MIX = np.uint64(0x9E3779B97F4A7C15)
 #: How far counts of 1/distance may be off, each as a share of itself.
 SHARES = 1e-9
 FIX = "pass the training documents, or fit again"
@@ -140,6 +139,11 @@ class Corpus(NamedTuple):
         """What claims about the documents rest on."""
         return (NUMBERED,) if self.others is None else ()
 
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """What identifies the documents, however their words are numbered."""
+        return fingerprints.of_words(self.words, self.ids, self.offsets)
+
 
 def read(model: Any, X: Any) -> Corpus:
     """The corpus that the model's words speak of; other words are only counted.
@@ -163,32 +167,6 @@ def read(model: Any, X: Any) -> Corpus:
     return Corpus(words, found, np.array(ends, dtype=np.int64), others)
 
 
-def fingerprint(corpus: Corpus) -> dict[str, Any]:
-    """Documents, words, tokens, and sums over checksums of words times positions.
-
-    Arithmetic modulo 2⁶⁴ is exact, so equal corpora agree to the bit on any machine. It
-    detects mistakes (other texts, another order), not adversaries.
-    """
-    checksums = (zlib.crc32(w.encode("utf-8", "surrogatepass")) for w in corpus.words)
-    table = np.fromiter(checksums, np.uint64, len(corpus.words)) * MIX + MIX
-    ends = np.asarray(corpus.offsets, dtype=np.uint64) * MIX
-    mark = _sum_of_products(table, corpus.ids)
-    mark ^= _sum_of_products(ends, np.arange(len(ends))) * 3 % 2**64
-    found = {"shape": [len(ends) - 1, len(corpus.words)], "dtype": "text", "y": 0.0}
-    x = float(mark >> 11)  # what float64 holds exactly
-    return {**found, "weight": float(len(corpus.ids)), "x": x, "x_scale": 0.0}
-
-
-def _sum_of_products(table: Array, ids: Array) -> int:
-    """Σ table[ids[p]]·(2p + 1) modulo 2⁶⁴."""
-    total = 0
-    for start in range(0, len(ids), BLOCK):
-        part = table[ids[start : start + BLOCK]]
-        odd = 2 * np.arange(start, start + len(part), dtype=np.uint64) + np.uint64(1)
-        total += int(np.sum(part * odd, dtype=np.uint64))
-    return total % 2**64
-
-
 def sample(n: int, level: str, size: int = SAMPLE) -> Array:
     """Positions of frequent and rare words alike; all of them at level "full"."""
     if level == "full" or n <= size:
@@ -207,7 +185,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     claims = counts_claims(model, stated, corpus, None if stated.pairs else some)
     if stated.pairs:
         claims.insert(0, pairs_claim(corpus, stated, model.matrix_, some))
-    return claims, bd.verdict(claims), fingerprint(corpus)
+    return claims, bd.verdict(claims), corpus.fingerprint
 
 
 def stated_counts_claims(model: Any, corpus: Corpus) -> list[Claim]:
