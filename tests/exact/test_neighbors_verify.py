@@ -203,6 +203,24 @@ def test_a_distance_changed_after_the_fit(table: Any, ours: bool, change: Any) -
     assert found.met is False
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("effective_metric_", "no distance"),
+        ("effective_metric_", None),
+        ("effective_metric_params_", 7),
+    ],
+)
+def test_a_spoilt_distance_of_the_model_is_named(
+    table: Any, name: str, value: Any
+) -> None:
+    X, y = table
+    model = KNeighborsClassifier().fit(X, y)
+    setattr(model, name, value)
+    with pytest.raises(ValueError, match=f"{name}.* Fit it again"):
+        certus.certify(model, X, y)
+
+
 @pytest.mark.parametrize("k", [1, 7])
 def test_another_number_of_neighbours_is_judged_as_it_is(table: Any, k: int) -> None:
     X, y = table

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy import linalg
 
-from certus.convex.blas import cholesky
+from certus.convex.blas import symmetric_inverse
 from certus.convex.design import Array
 from certus.convex.losses import mean_curvature
 from certus.convex.newton_problem import NewtonProblem, Point, bordered_gram
@@ -70,29 +69,12 @@ def _exact(problem: NewtonProblem, point: Point) -> Callable[[Array], Array]:
     H = H.reshape(k * m, k * m)
     penalty = np.tile(np.append(np.full(problem.d, problem.l2), 0.0), k)
     H.flat[:: k * m + 1] += penalty
-    apply = _inverse(H)
+    apply = symmetric_inverse(H, pivot=1e-6, kept=1e-13)
 
     def precondition(R: Array) -> Array:
         return apply(R.T.ravel()).reshape(k, m).T
 
     return precondition
-
-
-def _inverse(H: Array) -> Callable[[Array], Array]:
-    """H⁻¹ by Cholesky where well-conditioned, else the pseudo-inverse."""
-    diagonal = np.diag(H).copy()
-    scale = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-    M = H * scale[:, None] * scale
-    M.flat[:: len(M) + 1] = 1.0
-    factor = cholesky(M)
-    if factor is not None:
-        pivots = np.diag(factor)
-        if pivots.min() > 1e-6 * pivots.max():
-            return lambda v: scale * linalg.lapack.dpotrs(factor, scale * v)[0]
-    values, Q = np.linalg.eigh(M)
-    keep = values > 1e-13 * values.max()
-    Q, values = Q[:, keep], values[keep]
-    return lambda v: scale * (Q @ ((Q.T @ (scale * v)) / values))
 
 
 def _kronecker(problem: NewtonProblem, point: Point) -> Callable[[Array], Array]:

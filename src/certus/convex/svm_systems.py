@@ -8,12 +8,9 @@ are fewer, conjugate gradients where both are many.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
-from scipy import linalg
 
-from certus.convex.blas import cholesky
+from certus.convex.blas import symmetric_inverse
 from certus.convex.design import Array
 from certus.convex.svm_problem import SvmProblem
 
@@ -52,25 +49,6 @@ def _primal_direction(problem: SvmProblem, members: Array, h: Array, g: Array) -
     H = problem.rows.gram(members, h)
     H.flat[:: len(H) + 1] += problem.levels
     return -symmetric_inverse(H)(g)
-
-
-def symmetric_inverse(H: Array) -> Callable[[Array], Array]:
-    """H⁻¹ by Cholesky where well-conditioned, else on its range."""
-    diagonal = np.diag(H).copy()
-    scale = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-    M = H * scale[:, None] * scale
-    M.flat[:: len(M) + 1] = 1.0
-    factor = cholesky(M)
-    if factor is not None:
-        pivots = np.diag(factor)
-        if pivots.min() > 1e-7 * pivots.max():
-            return lambda v: np.asarray(
-                scale * linalg.lapack.dpotrs(factor, scale * v)[0]
-            )
-    values, Q = np.linalg.eigh(M)
-    keep = values > 1e-15 * len(M) * values.max()
-    Q, values = Q[:, keep], values[keep]
-    return lambda v: np.asarray(scale * (Q @ ((Q.T @ (scale * v)) / values)))
 
 
 def _dual_direction(problem: SvmProblem, members: Array, h: Array, g: Array) -> Array:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -39,6 +39,8 @@ QUICK, QUICK_ROWS = 1 << 18, 64
 FULL, FULL_ROWS = 1 << 30, 1024
 #: Differences of coordinates held at a time.
 CELLS = 1 << 16
+#: Up to so many columns are few.
+NARROW = 32
 #: Training rows predicted without themselves.
 LEFT_OUT = 2048
 _POWERS = {"euclidean": 2.0, "l2": 2.0, "manhattan": 1.0, "cityblock": 1.0, "l1": 1.0}
@@ -94,7 +96,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     if d != width:
         raise ValueError(f"X has {d} columns and the model was fitted on {width}.")
     targets = _targets(model, y, n)
-    line = targets.astype(np.float64) @ (1.0 + np.arange(targets.shape[1]))
+    line = np.einsum("ij,j", targets, 1.0 + np.arange(targets.shape[1]))
     holes = stated.metric == "nan_euclidean"
     marks = data.fingerprint(np.nan_to_num(X) if holes else X, line, np.ones(n))
     kept = _rows_claim(model, X, targets)
@@ -156,10 +158,15 @@ def _different_rows(stored: Any, X: Any) -> Array:
     if sparse.issparse(stored) or sparse.issparse(X):
         a, b = (sparse.csr_matrix(part).astype(np.float64) for part in (stored, X))
         return np.asarray(np.diff((a != b).tocsr().indptr) > 0)
-    other = stored != X
+    other = np.not_equal(stored, X, order=_order(X))
     if other.any():
         other &= (stored == stored) | (X == X)  # a hole in both is the same
     return np.asarray(other.any(axis=1))
+
+
+def _order(X: Any) -> Literal["F", "K"]:
+    """Few columns one after the other: steps along short rows are slow."""
+    return "F" if X.shape[1] <= NARROW else "K"
 
 
 # -- the neighbours ---------------------------------------------------------------
@@ -172,8 +179,10 @@ def _distances(stated: Statement, X: Any) -> Callable[[int], Array] | None:
     if stated.p is None:
         return None
     p, w = stated.p, np.ones(X.shape[1]) if stated.w is None else stated.w
-    rows = X.tocsr()[:, w > 0] if sparse.issparse(X) else X[:, w > 0]
-    return lambda i: _away(rows, i, p, w[w > 0])
+    rows = X.tocsr() if sparse.issparse(X) else X
+    if stated.w is not None:
+        rows, w = rows[:, w > 0], w[w > 0]
+    return lambda i: _away(rows, i, p, w)
 
 
 def _away(X: Any, i: int, p: float, w: Array) -> Array:
@@ -187,7 +196,8 @@ def _away(X: Any, i: int, p: float, w: Array) -> Array:
             q_rows = sparse.csr_matrix(np.ones((part.shape[0], 1))) @ q
             found.append(_norms(abs(part - q_rows), p, w))
         else:
-            found.append(_norms(np.abs(part - q), p, w))
+            gaps = np.subtract(part, q, order=_order(X))
+            found.append(_norms(np.abs(gaps, out=gaps), p, w))
     return np.concatenate(found)
 
 
@@ -201,7 +211,8 @@ def _norms(gaps: Any, p: float, w: Array) -> Array:
     if thin:
         gaps.data = (gaps.data / np.repeat(unit, np.diff(gaps.indptr))) ** p
     else:
-        gaps = (gaps / unit[:, None]) ** p
+        gaps /= unit[:, None]
+        gaps **= p
     return np.asarray(unit * (gaps @ w) ** (1.0 / p))
 
 
@@ -230,7 +241,13 @@ def _ask(model: Any, queries: Any, k: int) -> tuple[Array, Array]:
     """Distances and rows that the model returns; these rows have lost their names."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X does not have valid feature names")
-        told, names = model.kneighbors(queries, n_neighbors=k)
+        try:
+            told, names = model.kneighbors(queries, n_neighbors=k)
+        except (TypeError, ValueError, LookupError) as error:
+            own = "effective_metric_ and effective_metric_params_"
+            said = f"This {type(model).__name__} finds no neighbours by its {own}"
+            end = f"({error}). Fit it again, or restore its file."
+            raise ValueError(f"{said} {end}") from error
     return np.asarray(told), np.asarray(names)
 
 
