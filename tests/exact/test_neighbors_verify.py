@@ -217,7 +217,7 @@ def test_a_spoilt_distance_of_the_model_is_named(
     X, y = table
     model = KNeighborsClassifier().fit(X, y)
     setattr(model, name, value)
-    with pytest.raises(ValueError, match=f"{name}.* Fit it again"):
+    with pytest.raises(ValueError, match=f"{name} .*fit the model again"):
         certus.certify(model, X, y)
 
 

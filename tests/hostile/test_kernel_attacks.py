@@ -150,6 +150,16 @@ def test_an_attribute_does_not_replace_a_parameter():
     assert certus.certify(model, X, y).met is not True
 
 
+@pytest.mark.parametrize("kind", [ours.LassoCV, theirs.LassoCV, ours.ElasticNetCV])
+def test_a_choice_that_is_no_number(kind):
+    # "alpha=nan is more than one number", for NaN is not equal to itself.
+    X, y = data()
+    model = kind().fit(X, y)
+    model.alpha_ = np.nan
+    claim = certus.certify(model, X, y).claims[0]
+    assert claim.strength is Strength.REFUSED and "not a number" in claim.detail
+
+
 def test_a_method_set_on_the_object():
     # As with a subclass: what is proved of coefficients says nothing of its answers.
     X, y = data()

@@ -77,8 +77,8 @@ def _chosen(model: Any, name: str, default: float = 0.0) -> float:
     crossed = class_name(model).endswith("CV")  # others choose nothing
     found: Any = getattr(model, f"{name}_", None) if crossed else None
     found = getattr(model, name, default) if found is None else found
-    levels = np.ravel(found)
-    if not np.all(levels == levels[0]):
+    levels = np.unique(found)
+    if len(levels) > 1:
         raise Refusal(f"{name}={found!r:.40} is more than one number")
     return float(levels[0])
 
