@@ -23,12 +23,12 @@ from scipy.optimize import linprog
 from certus import terms as t
 from certus.certificate import Claim, Status
 from certus.verify import deciding
-from certus.verify.blocks import over_blocks
+from certus.verify.blocks import add_up, over_blocks
 from certus.verify.deciding import MARGIN, Number, measured
 from certus.verify.kernel import gap
 from certus.verify.kernel.gap import Problem, columns
 from certus.verify.kernel.reading import Array
-from certus.verify.kernel.spaces import UNIT, Linear, gamma
+from certus.verify.kernel.spaces import TINY, UNIT, Linear, gamma
 from certus.verify.stated_linear import Statement
 from certus.verify.stating import Given
 
@@ -36,6 +36,8 @@ from certus.verify.stating import Given
 ROUNDING = 512 * UNIT
 #: Rows that a linear programme of the verifier may hold.
 PROGRAMME_ROWS = 20_000
+#: Rows added up at a time.
+ROWS = 4096
 _OBJECTIVE = {
     "free": "½·‖w‖²  subject to  y·(Xw + b) ≥ 1",
     "penalised": "½·‖w,b‖²  subject to  y·(Xw + b) ≥ 1",
@@ -96,30 +98,35 @@ def hard_gap(p: Problem) -> tuple[Number, float]:
     return Number.share(found.computed, found.bound, size), least / length
 
 
-def combination_holds(X: Any, y: Array, s: Array, a: Any, intercept: bool) -> bool:
-    """Whether a proves that no hyperplane separates the rows, up to rounding.
+def left_over(X: Any, y: Array, a: Any, intercept: bool) -> Number:
+    """Largest share of its terms that is left of Σ ayxⱼ, and with an intercept of Σ ay.
 
-    With an intercept a must weigh both classes alike; without, the hyperplanes pass
-    through the origin and Σ ayx = 0 is enough.
+    Infinite where a is no weight ≥ 0 on rows with a sign. Without an intercept the
+    hyperplanes pass through the origin, and both classes need not weigh alike.
     """
     a = np.zeros(0) if a is None else np.asarray(a, dtype=float).ravel()
-    if a.shape != (len(y),) or not np.isfinite(a).all() or a.min() < 0:
-        return False
-    if np.any(a[s <= 0] > 0) or not a.sum() > 0:
-        return False
-    a = a / a.sum()
-    if intercept and abs(float(a @ y)) > ROUNDING:
-        return False
-    rows = np.flatnonzero(a)
-    part = _about_a_row(X[rows], intercept)
-    left, size = part.T @ (a * y)[rows], abs(part).T @ a[rows]
-    return bool(np.all(np.abs(left) <= ROUNDING * size))
+    sound = a.shape == y.shape and np.isfinite(a).all() and (a >= 0).all()
+    rows = np.flatnonzero(a) if sound else np.zeros(0, dtype=int)
+    if not rows.size or not y[rows].all():
+        return Number(np.inf)
+    a, y, first = a[rows] / a.max(), y[rows], X[rows[:1]].astype(np.float64)
+
+    def sums(part: slice) -> tuple[Array, Array]:
+        A = X[rows[part]].astype(np.float64)
+        # Measured from a row, an offset lends no size to small sums.
+        A = A - first if intercept and not sparse.issparse(A) else A
+        return A.T @ (a * y)[part], abs(A).T @ a[part]
+
+    left, size = add_up(over_blocks(sums, len(rows), ROWS))
+    left, size = np.append(left, intercept * (a @ y)), np.append(size, a.sum())
+    left = np.abs(left) + len(rows) * TINY  # products may vanish
+    share = np.divide(left, size, out=np.zeros(len(size)), where=size > 0)
+    return Number(float(share.max()), gamma(ROWS + len(rows) // ROWS + 16))
 
 
-def _about_a_row(X: Any, intercept: bool) -> Any:
-    """X in float64; measured from a row, an offset lends no size to small sums."""
-    X = X.astype(np.float64)
-    return X - X[0] if intercept and not sparse.issparse(X) else X
+def combination_holds(X: Any, y: Array, s: Array, a: Any, intercept: bool) -> bool:
+    """Whether a proves that no hyperplane separates the rows, up to rounding."""
+    return left_over(X, np.where(s > 0, y, 0.0), a, intercept).value <= ROUNDING
 
 
 def coinciding_combination(X: Any, y: Array, intercept: bool) -> Array | None:
@@ -127,17 +134,18 @@ def coinciding_combination(X: Any, y: Array, intercept: bool) -> Array | None:
     n, d = X.shape
     if n > PROGRAMME_ROWS:
         return None
-    S = sparse.csr_array(_about_a_row(X, intercept))
+    X = X.astype(np.float64)
+    S = sparse.csr_array(X - X[0] if intercept and not sparse.issparse(X) else X)
     sizes = abs(S).max(axis=0).toarray().ravel()
     S = S @ sparse.diags_array(1 / np.where(sizes > 0, sizes, 1.0))
     signed = (sparse.diags_array(y.astype(float)) @ S).T
-    sums = np.vstack([y > 0, y < 0]) if intercept else np.ones((1, n))
+    sums = np.vstack([y > 0, y < 0]) if intercept else np.abs(y)[None]
     M = sparse.vstack([signed, sparse.csr_array(sums.astype(float))], format="csr")
     target = np.concatenate([np.zeros(d), np.ones(len(sums))])
     found = linprog(np.zeros(n), A_eq=M, b_eq=target)
     if found.x is None:
         return None
-    few = np.flatnonzero(found.x > 1e-9)
+    few = np.flatnonzero((found.x > 1e-9) & (y != 0))
     A, part = M[:, few].toarray(), found.x[few]
     for _ in range(3):  # to rounding: the programme stops at its own tolerance
         part = part - np.linalg.lstsq(A, A @ part - target, rcond=None)[0]

@@ -6,8 +6,8 @@ an intercept is fitted) is recomputed. What follows from it:
 - ‖w‖² ≤ Σ ηᵢ²mᵢ‖xᵢ‖²: an update is made where y⟨x, w⟩ ≤ 0 (norm growth);
 - if w separates with margin γ, then mistakes ≤ R²/γ² (Novikov), R the largest ‖x‖;
 - no hyperplane at all has a margin above ‖Σ ηmyx‖/Σ ηm;
-- weights a ≥ 0 bound every margin by ‖Σ ayx‖/Σ a: mistakes between two visits of one
-  state make that zero, up to rounding.
+- where weights a ≥ 0 make Σ ayx zero no hyperplane separates: mistakes between two
+  visits of one state do, up to rounding.
 
 A perceptron that leaves rows on the wrong side solves nothing: its error is measured.
 Rounding: a sum of k products p is off by at most γₖΣ|p|, and Σⱼ|xⱼwⱼ| ≤ ‖x‖‖w‖.
@@ -30,13 +30,13 @@ from certus.verify import deciding as bd
 from certus.verify.data import Array
 from certus.verify.deciding import TINY, Number, gamma, power_of_two
 from certus.verify.kernel import reading
-from certus.verify.margin import coincidence, coinciding_combination
+from certus.verify.margin import coincidence, coinciding_combination, left_over
 from certus.verify.stating import Checked, Given
 
 #: Largest difference between w and the sum of its mistakes, as a share of the parts;
 #: coefficients kept in float32 were rounded once.
 SUM_TARGET, SUM_TARGET_32 = 1e-9, 1e-6
-#: Two convex combinations this close, as a share of the rows' length, coincide.
+#: Sums with this share of their terms left over are zero.
 COINCIDE = 1e-12
 #: Cells read at a time, and lengths whose squares lost nothing to float64's range.
 CELLS, LOW = 1 << 17, 1e-140
@@ -317,44 +317,32 @@ def _limit_claim(p: Problems, walk: Walk, intercept: bool) -> Claim:
 
 
 def _separation_claims(
-    problems: Problems, witness: MistakesWitness, X: Any, level: str, intercept: bool
+    p: Problems, witness: MistakesWitness, X: Any, level: str, intercept: bool
 ) -> list[Claim]:
     """That nothing separates, by the cycle of the witness or our own search."""
-    (n, k), tries, cycle = problems.y.shape, [], np.asarray(witness.cycle)
-    which = witness.which
+    (n, k), which, cycle = p.y.shape, witness.which, np.asarray(witness.cycle)
+    tries: list[tuple[Array, Any]] = []
     if cycle.shape == (n,) and cycle.dtype.kind in "fiu" and which in range(k):
-        tries.append((problems.y[:, which], cycle * problems.eta[:, which]))
-    for y in problems.y.T if level == "full" else ():
-        part = coinciding_combination(X[y != 0], y[y != 0], intercept)
-        if part is not None:
-            a = np.zeros(n)
-            a[y != 0] = part
-            tries.append((y, a))
-    claims = [_separation_claim(y, a, X, intercept) for y, a in tries]
-    return [claim for claim in claims if claim is not None and claim.met][:1]
-
-
-def _separation_claim(y: Array, a: Array, X: Any, intercept: bool) -> Claim | None:
-    """PROVED: whatever the order, mistakes never end; None where a is no weight."""
-    used = np.flatnonzero(a)
-    if not (np.isfinite(a).all() and len(used) and a.min() >= 0 and y[used].all()):
-        return None
-    y, d = y[used, None], X.shape[1]
-    alone = Problems(y, np.ones(y.shape), np.zeros((d + 1, 1)), a[used, None] / a.max())
-    walk = _walk(alone, X[used], intercept)
-    value = float(_norms(walk.sums)[0] / walk.reach[0])
-    said = coincidence(y[:, 0], a[used], intercept)
-    return bd.proved(
-        *("separation", Number(value, 2 * walk.error), COINCIDE, said),
-        objective="‖Σ ayx‖/Σ a‖x‖",
-        theorem="a hyperplane of margin γ has γ·Σ a ≤ ‖Σ ayx‖ for every a ≥ 0",
-    )
+        tries.append((p.y[:, which], cycle * p.eta[:, which]))
+    if level == "full":
+        tries += [(y, coinciding_combination(X, y, intercept)) for y in p.y.T]
+    claims = [
+        bd.proved(
+            *("separation", left_over(X, y, a, intercept), COINCIDE),
+            coincidence(y, a, intercept),
+            objective="max |Σ ayxⱼ|/Σ a|xⱼ|",
+            theorem="a hyperplane with yf > 0 has Σ ayf > 0 for a ≥ 0, not all zero",
+        )
+        for y, a in tries
+        if a is not None
+    ]
+    return [claim for claim in claims if claim.met][:1]
 
 
 def _cycle_claim(shown: Claim, period: int) -> Claim:
     """REFUSED: the state came back, so nothing new will happen."""
     often = "epoch" if period == 1 else f"{period} epochs"
     detail = f"the weights come back every {often} and mistakes never end: "
-    fix, theorem = "LinearSVC or LogisticRegression", shown.theorem
-    named = ("mistake_bound", Strength.REFUSED, None, None, None, _RULE, theorem)
-    return Claim(*named, detail=detail + shown.detail, fix=fix)
+    fix, words = "LinearSVC or LogisticRegression", {"objective": _RULE}
+    words["theorem"] = shown.theorem
+    return bd.refused("mistake_bound", detail + shown.detail, fix, **words)

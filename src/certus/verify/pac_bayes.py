@@ -221,21 +221,14 @@ def _prior(
         raise stating.Refusal("which rows the prior was learnt on is not known")
     n_prior = min(max(1, round(stated.fraction * len(codes))), len(codes) - 1)
     seen, counted = split_rows(len(codes), n_prior, seed)
-    size = _typical(X, seen, stated.constant)
+    # Nothing but these rows enters, not even for scaling: a prior may depend on it.
+    own = _block(X, seen, stated.constant)
+    size = length(own.data if sparse.issparse(own) else own.ravel())
+    size = size / math.sqrt(len(seen)) or 1.0
     radius = _distance(X, seen, codes, stated, centre, size)
     if not radius <= ASTRAY * math.sqrt(stated.variance):
         raise stating.Refusal("the prior is not the one that these rows give")
     return Prior(centre, counted, size, radius)
-
-
-def _typical(X: Any, rows: Array, constant: float) -> float:
-    """Root mean square length of some rows, with their constant; 1 if that is 0.
-
-    Nothing but these rows enters, not even for scaling: a prior may depend on it.
-    """
-    values = (X[rows].data if sparse.issparse(X) else X[rows]).astype(np.float64)
-    size = length(values.ravel()) / math.sqrt(max(1, len(rows)))
-    return math.hypot(size, constant) or 1.0
 
 
 def _distance(
@@ -250,14 +243,10 @@ def _distance(
     labels = np.array([1]) if k == 1 else np.arange(k)
     for i in range(0, len(seen), RUN):
         some = seen[i : i + RUN]
-        rows = X[some].astype(np.float64) / size
-        constant = np.full(len(some), stated.constant / size)
-        z = _scores(rows, constant, centre)
-        slope = (expit(z) if k == 1 else softmax(z, axis=1)) - (
-            codes[some][:, None] == labels
-        )
-        total[:, : X.shape[1]] += (rows.T @ slope).T
-        total[:, X.shape[1] :] += (constant @ slope)[:, None]
+        rows = _block(X, some, stated.constant) / size
+        z = rows @ centre.T
+        share = expit(z) if k == 1 else softmax(z, axis=1)
+        total += (rows.T @ (share - (codes[some][:, None] == labels))).T
     terms = min(len(seen), RUN) + len(seen) // RUN + d + 48
     lost = gamma(terms) * (3 + (1 + stated.alpha) * length(centre))
     slope = total / len(seen) + stated.alpha * centre
@@ -268,10 +257,13 @@ def _distance(
 # -- the error on the rows --------------------------------------------------------
 
 
-def _scores(rows: Any, constant: Array, W: Array) -> Array:
-    """Scores of rows and their constants, whose weights stand last if there are any."""
-    d = rows.shape[1]
-    return np.asarray(rows @ W[:, :d].T) + constant[:, None] * W[:, d:].sum(axis=1)
+def _block(X: Any, some: Array, constant: float) -> Any:
+    """Some rows in float64, with the constant that the last weight stands for."""
+    rows = X[some].astype(np.float64)
+    if not constant:
+        return rows
+    join: Any = sparse.hstack if sparse.issparse(rows) else np.hstack
+    return join([rows, np.full((len(some), 1), constant)])
 
 
 def _error(
@@ -284,16 +276,15 @@ def _error(
     together = max(1, CELLS // max(X.shape[1], len(NODES) * len(mean)))
     for i in range(0, len(counted), together):
         some = counted[i : i + together]
-        block, label = X[some].astype(np.float64), codes[some]
+        rows, label = _block(X, some, constant), codes[some]
         # A common factor changes no comparison of scores; it keeps squares in range.
-        total = np.asarray(abs(block).sum(axis=1)) + constant
-        factor = 1.0 / np.where(total > 0, total, 1.0)
-        rows, last = sparse.diags_array(factor) @ block, constant * factor
+        total = abs(rows).sum(axis=1)
+        rows = sparse.diags_array(1.0 / np.where(total > 0, total, 1.0)) @ rows
         squares = rows**2
-        std = np.sqrt(_scores(squares, last**2, variance))
-        won = win_probability(_scores(rows, last, mean), std, label)
+        std = np.sqrt(squares @ variance.T)
+        won = win_probability(rows @ mean.T, std, label)
         right += float(won[(std > 0).all(axis=1)].sum())  # others count as wrong
-        norms = np.sqrt(np.asarray(squares.sum(axis=1)) + last**2)[:, None]
+        norms = np.sqrt(squares.sum(axis=1))[:, None]
         top, steep = np.zeros((len(some), 1)), std[:, :1]
         if len(mean) > 1:
             top = sizes[label][:, None]
