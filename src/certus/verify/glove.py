@@ -21,12 +21,12 @@ from certus.verify import data, texts
 from certus.verify import deciding as bd
 from certus.verify.data import Array
 from certus.verify.deciding import Number, gamma
-from certus.verify.half_steps import bracket, solve
+from certus.verify.half_steps import bracket, least, solve
 from certus.verify.rating_entries import Problem, factors
 from certus.verify.stating import Checked, Given
 
-#: Multiplications spent on rows at level "quick"; numbers of rows that are tried.
-QUICK, ROWS = 2e9, (4096, 1024, 256, 64, 16)
+#: Multiplications up to which rows without a promise are solved at level "quick".
+QUICK = 2e9
 OBJECTIVE = "½ Σ f(n)(w·z + b + c − log n)² over n > 0,  f = min(1, (n/x_max)^α)"
 SHARE = "gain of exact solves for words, as a share of P(best constant)"
 LEAST = "the objective after the solves is no less than the minimum"
@@ -63,25 +63,22 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     bd.refuse_weights(model, weights)
     n, counting = len(data.listed(model, "vocabulary_")), stated.counting
     point = factors(model, NAMES, (n, len(data.fitted(model, NAMES[1], (None, None)))))
-    whole = level == "full" or stated.tol is not None  # a promise is one about all rows
-    some = np.arange(n) if whole else texts.sample(n, level)
-    corpus: Any = None
-    matrix = getattr(X, "matrix", None)
+    corpus, matrix = None, getattr(X, "matrix", None)
     if sparse.issparse(X) or (isinstance(X, np.ndarray) and X.ndim == 2):
         matrix = _counts(X)
     elif matrix is None or X.ids is not None:
         corpus = texts.read(model, X)
-    if matrix is None:
+    exact = level == "full" or stated.tol is not None
+    some = np.arange(n) if matrix is not None or exact else texts.sample(n, level)
+    counts: Any = matrix
+    if corpus is not None and matrix is None:
         counts = texts.pair_rows(corpus, counting, some)
-    else:
-        some = np.arange(n) if whole else _affordable(matrix, point[0].shape[1])
-        counts = sparse.csr_array(matrix[some]) if matrix.shape[0] == n else matrix
     if counts.shape != (len(some), len(point[1])):
         fitted = f"the model was fitted to {(n, len(point[1]))}"
         raise ValueError(f"The counts have shape {counts.shape}; {fitted}.")
     diverged = bool(witness is not None and witness.diverged)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        claims = _claims(stated, point, some, counts, diverged)
+        claims = _claims(stated, point, some, counts, exact, diverged)
     lost = diverged or not np.isfinite(claims[1].value or 0.0)
     if corpus is None:
         marks = data.fingerprint(matrix, np.zeros(n), np.ones(n))
@@ -105,18 +102,8 @@ def _counts(X: Any) -> Any:
     return matrix
 
 
-def _affordable(matrix: Any, K: int) -> Array:
-    """As many rows as the quick check may solve, for a bound from below."""
-    n, entries = matrix.shape[0], np.diff(matrix.indptr)
-    for size in (n, *ROWS):
-        rows = texts.sample(n, "quick", min(size, n))
-        if (entries[rows].sum() + len(rows) * (K + 1.0)) * (K + 1.0) * K <= QUICK:
-            break
-    return rows
-
-
 def _claims(
-    stated: Statement, point: Any, rows: Array, counts: Any, diverged: bool
+    stated: Statement, point: Any, rows: Array, counts: Any, exact: bool, diverged: bool
 ) -> list[Claim]:
     (W, Z, b, c), tol = point, stated.tol
     f = np.minimum(1.0, (counts.data / stated.x_max) ** stated.alpha)
@@ -127,10 +114,11 @@ def _claims(
     value, rounding = problem.value(at, e)
     low, found = np.inf, Number(np.inf)
     if np.isfinite(value):
-        side = problem.side(0, at)
+        side, sizes = problem.side(0, at), problem.bound(0, e, at)
         g = side.gradient(problem.rows(0, at), problem.slopes(e))
-        d, floor = solve(side, g)
-        gain = bracket(side, g, problem.bound(0, e, at), d, floor)
+        gain = least(side, g, sizes)
+        if exact or (len(v) + g.size) * g.shape[1] ** 2 <= QUICK:
+            gain = bracket(side, g, sizes, *solve(side, g))
         most = 0.5 * side.sums(f * e**2)  # no row gains more than it has
         own, lost = gain.high + gain.allowance < most, gamma(64) * value  # of f and v
         more = float(gain.allowance[own].sum()) + 2 * rounding + lost
