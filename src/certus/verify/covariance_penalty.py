@@ -99,7 +99,6 @@ penalties.PENALTIES[Explained] = penalties.PenaltyRow(
     ),
     scaled=lambda p, f: p._replace(alpha=p.alpha * f, strength=p.strength * f),
     sound=lambda p: p.alpha > 0 and 0 <= p.strength < math.inf,
-    by_coordinate=False,
 )
 
 

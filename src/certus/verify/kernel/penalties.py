@@ -46,7 +46,6 @@ class PenaltyRow(NamedTuple):
     scaled: Callable[..., Any]  # the term of factor·Ω
     sound: Callable[..., bool] = _sound
     cone: Callable[..., Any] | None = None  # whether w lies where Ω is finite
-    by_coordinate: bool = True
 
 
 def _sum(found: Array, loose: Array) -> Excess:
@@ -265,7 +264,6 @@ PENALTIES: dict[type, PenaltyRow] = {
         text=lambda p, name: _norm_text(p.l1, p.l2, "Σ_g ‖w_g‖", ""),
         scaled=lambda p, f: t.Group(p.l1 * f, p.groups, p.l2 * f),
         sound=lambda p: _sound((p.l1, p.l2)),
-        by_coordinate=False,
     ),
     t.MultiTask: PenaltyRow(
         value=lambda p, w: _group_value(p.l1, p.l2, _rows(w), w.ravel()),
@@ -277,7 +275,6 @@ PENALTIES: dict[type, PenaltyRow] = {
         free=lambda p, w: np.full(np.shape(w), p.l1 == 0 and p.l2 == 0),
         text=lambda p, name: _norm_text(p.l1, p.l2, "Σⱼ ‖Wⱼ‖", ""),
         scaled=lambda p, factor: t.MultiTask(p.l1 * factor, p.l2 * factor),
-        by_coordinate=False,
     ),
 }
 
