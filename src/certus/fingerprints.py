@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -293,6 +293,39 @@ def _line(values: Any) -> Array:
 def _nested(value: Any) -> bool:
     listed = isinstance(value, str | list | tuple | np.ndarray)
     return listed or hasattr(value, "detach")
+
+
+def in_each_way(X: Any, y: Any) -> Iterator[dict[str, Any]]:
+    """Fingerprints of the same rows, in each way in which a fit may have made them.
+
+    Examples
+    --------
+    >>> from certus.fingerprints import in_each_way
+    >>> [marks["dtype"] for marks in in_each_way(["a b", "c"], ["no", "yes"])]
+    ['str', 'str']
+    """
+    n = int(X.shape[0]) if hasattr(X, "shape") else len(X)
+    target = np.asarray(y)
+    if target.dtype.kind not in "fiub":
+        target = np.unique(target, return_inverse=True)[1]
+    target = target.astype(np.float64).ravel()
+    table = _as_table(X)
+    if table is not None and len(np.shape(X)) == 2:
+        if not sparse.issparse(table) and np.isnan(table).any():
+            table = np.nan_to_num(table)
+        projected = _project(table)
+        top = float(np.abs(projected).max(initial=0.0))
+        if n and np.isfinite(top):
+            yield of_table(table, target, np.ones(n), projected, top)
+    elif table is None:
+        words = [[row] if isinstance(row, str) else row for row in X]
+        told = all(isinstance(w, list | tuple) for w in words)
+        if told and all(isinstance(word, str) for w in words for word in w):
+            yield of_texts(X, target)
+    try:
+        yield of_rows(X, y, np.ones(n), holes=True)
+    except (TypeError, ValueError):  # rows of a kernel of the user's own
+        yield {"shape": [n, 0]}
 
 
 # -- texts and words --------------------------------------------------------------

@@ -11,17 +11,16 @@ a Beta(k, n + 1 − k) variable (Vovk 2012).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 from scipy.special import betaincinv
 
-from certus import fingerprints
 from certus.certificate import Certificate, Claim, Status, Strength
 from certus.evidence import ConformalWitness
-from certus.verify.data import Array, fingerprint, marks_of
+from certus.fingerprints import in_each_way, same_data, same_rows
+from certus.verify.data import Array
 from certus.verify.deciding import refused, status_of
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked
@@ -90,7 +89,7 @@ def check_conformal(
     Rows of the fit are refused, in whatever order they come.
     """
     scores = np.sort(np.asarray(witness.scores, dtype=np.float64))
-    marks, reason = next(_marks(X, y)), ""
+    marks, reason = next(in_each_way(X, y)), ""
     if level == "full":
         found = own_scores(model, X, y)
         if found.shape != scores.shape or not np.allclose(found, scores, 1e-6, 1e-12):
@@ -103,28 +102,6 @@ def check_conformal(
     return claims, status_of(claims[0]), marks
 
 
-def _marks(X: Any, y: Any) -> Iterator[dict[str, Any]]:
-    """Fingerprints of the rows, made in each way in which a fit may have made them."""
-    target = np.asarray(y)
-    if target.dtype.kind not in "fiub":
-        target = np.unique(target, return_inverse=True)[1]
-    target = target.astype(np.float64).ravel()
-    try:
-        table = reading.as_matrix(X)
-        if not hasattr(table, "format") and np.isnan(table).any():
-            table = np.nan_to_num(table)
-        yield fingerprint(table, target, np.ones(table.shape[0]))
-    except (TypeError, ValueError):  # texts, or rows of a kernel of the user's own
-        words = [[row] if isinstance(row, str) else row for row in X]
-        told = all(isinstance(w, list | tuple) for w in words)
-        if told and all(isinstance(word, str) for w in words for word in w):
-            yield fingerprints.of_texts(X, target)
-    try:
-        yield marks_of(X, y, None, holes=True)
-    except (TypeError, ValueError):
-        yield {"shape": [len(X), 0]}
-
-
 def seen_in_fit(model: Any, X: Any, y: Any) -> bool:
     """Whether these are the rows of the fit, in that order or another.
 
@@ -133,15 +110,12 @@ def seen_in_fit(model: Any, X: Any, y: Any) -> bool:
     """
     fit = getattr(getattr(model, "certificate_", None), "fingerprint", {})
     amounts = score_of(model) == "residual"
-    return any(fingerprints.same_rows(fit, marks, amounts) for marks in _marks(X, y))
+    return any(same_rows(fit, marks, amounts) for marks in in_each_way(X, y))
 
 
 def was_calibrated_on(stated: Certificate, X: Any, y: Any) -> bool:
     """Whether these are the rows of that calibration."""
-    if y is None or "x" not in stated.fingerprint:
-        return False
-    marks = next(_marks(X, y))
-    return "x" in marks and fingerprints.same_data(stated.fingerprint, marks)
+    return y is not None and same_data(stated.fingerprint, next(in_each_way(X, y)))
 
 
 def coverage_claims(scores: Array, kind: str) -> list[Claim]:
