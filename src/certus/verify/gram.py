@@ -17,6 +17,7 @@ from scipy import linalg, sparse
 from scipy.spatial.distance import cdist
 
 from certus import terms as t
+from certus.verify import data
 from certus.verify.blocks import over_blocks
 from certus.verify.kernel.reading import Array
 from certus.verify.kernel.spaces import UNIT, gamma
@@ -35,6 +36,8 @@ class Values(NamedTuple):
     K: Array
     top: float
     error: float
+    #: Whether the closure properties of kernels alone show that it is one.
+    positive: bool = False
 
 
 def gram(kernel: t.Kernel, A: Any, B: Any) -> Array:
@@ -48,13 +51,14 @@ def values(kernel: t.Kernel, A: Any, B: Any) -> Values:
     match kernel:
         case t.Linear():
             top = _reach(A, B)
-            return Values(_inner(A, B), top, slip * top)
+            return Values(_inner(A, B), top, slip * top, True)
         case t.Polynomial(degree, coef0, factor):
             top = float(np.power(abs(factor) * _reach(A, B) + abs(coef0), degree))
             # Other powers are infinitely steep somewhere.
             steps = degree + 4 if degree == 0 or degree >= 1 else math.inf
             K = np.asarray(np.power(_inner(A, B) * factor + coef0, degree))
-            return Values(K, top, steps * slip * top)
+            whole = float(degree).is_integer() and degree >= 0
+            return Values(K, top, steps * slip * top, whole and min(coef0, factor) >= 0)
         case t.Sigmoid(factor, coef0):
             reach = abs(factor) * _reach(A, B) + abs(coef0)
             K = np.tanh(_inner(A, B) * factor + coef0)
@@ -63,29 +67,32 @@ def values(kernel: t.Kernel, A: Any, B: Any) -> Values:
             return _gaussian(B, float(width))(A)
         case t.Laplace(width, norm):
             distance, lost = _distance(_floats(A), _floats(B), int(norm), slip)
-            return Values(np.exp(-width * distance), 1.0, 2 * slip + width * lost)
+            K = np.exp(-width * distance)
+            return Values(K, 1.0, 2 * slip + width * lost, width >= 0)
         case t.Sum(left, right):
             a, b = values(left, A, B), values(right, A, B)
-            top = a.top + b.top
-            return Values(a.K + b.K, top, a.error + b.error + slip * top)
+            top, both = a.top + b.top, a.positive and b.positive
+            return Values(a.K + b.K, top, a.error + b.error + slip * top, both)
         case t.Product(left, right):
             a, b = values(left, A, B), values(right, A, B)
-            cross = a.error * b.top + b.error * a.top + a.error * b.error
-            return Values(a.K * b.K, a.top * b.top, cross + slip * a.top * b.top)
+            error = a.error * b.top + b.error * a.top + a.error * b.error
+            top, both = a.top * b.top, a.positive and b.positive
+            return Values(a.K * b.K, top, error + slip * top, both)
         case t.Scaled(factor, inner):
             a, size = values(inner, A, B), abs(factor)
-            return Values(a.K * factor, size * a.top, size * (a.error + slip * a.top))
+            error = size * (a.error + slip * a.top)
+            return Values(a.K * factor, size * a.top, error, a.positive and factor >= 0)
         case t.Exponentiated(inner):
             a = values(inner, A, B)
             top = math.exp(min(a.top, 700.0))
             error = top * (a.error + 4 * UNIT) * math.exp(min(a.error, 1.0))
-            return Values(np.exp(a.K), top, error)
+            return Values(np.exp(a.K), top, error, a.positive)
         case t.Weighted(inner, function):
             a = values(inner, A, B)
             left, right = (np.asarray(function(M), float).ravel() for M in (A, B))
             size = float(np.abs(left).max() * np.abs(right).max())
-            K = left[:, None] * a.K * right
-            return Values(K, size * a.top, size * (a.error + slip * a.top))
+            K, error = left[:, None] * a.K * right, size * (a.error + slip * a.top)
+            return Values(K, size * a.top, error, a.positive)
         case t.Composed(inner, feature_map):
             return values(inner, _floats(feature_map(A)), _floats(feature_map(B)))
     raise TypeError(f"no formula for the kernel {kernel!r}")
@@ -128,11 +135,12 @@ def _gaussian(B: Any, width: float) -> Callable[[Any], Values]:
         a = width * _square(near)
         reach = float(max(a.max(initial=0.0), b.max(initial=0.0)))
         if dense and reach > CANCELS:
-            return Values(np.exp(-width * cdist(A, B, "sqeuclidean")), 1.0, 4 * slip)
+            K = np.exp(-width * cdist(A, B, "sqeuclidean"))
+            return Values(K, 1.0, 4 * slip, width >= 0)
         # −‖a − b‖² = (2a, ‖a‖², 1)ᵀ(b, −1, −‖b‖²): one product, and nothing to subtract
         K = _inner(stack([2 * width * near, a[:, None], np.ones((len(a), 1))]), base)
         np.minimum(K, 0.0, out=K)  # a distance that is negative by its rounding
-        return Values(np.exp(K, out=K), 1.0, slip * (4 + 4 * reach))
+        return Values(np.exp(K, out=K), 1.0, slip * (4 + 4 * reach), width >= 0)
 
     return of
 
@@ -150,12 +158,31 @@ def _distance(A: Any, B: Any, norm: int, slip: float) -> tuple[Array, float]:
     return distance, math.sqrt(8 * slip * _reach(A, B))
 
 
+def against(kernel: t.Kernel, X: Any, some: Any) -> Callable[[Any], Values]:
+    """k(·, x) for some of the rows x, as a function of which others it is wanted for.
+
+    What belongs to those alone is computed once.
+    """
+    if isinstance(kernel, t.Precomputed):
+        table = X[:, some]
+
+        def stored(rows: Any) -> Values:
+            K = _floats(data.dense(table[rows]))
+            return Values(K, float(np.abs(K).max(initial=0.0)), 0.0)
+
+        return stored
+    if isinstance(kernel, t.Gaussian):
+        formula = _gaussian(X[some], kernel.gamma)
+    else:
+        formula = functools.partial(values, kernel, B=X[some])
+    return lambda rows: formula(X[rows])
+
+
 def diagonal(kernel: t.Kernel, X: Any) -> Array:
     """k(x, x) for every row."""
-    if isinstance(kernel, t.Precomputed):
-        return np.asarray(X.diagonal(), dtype=float)
-    parts = [X[i : i + 256] for i in range(0, X.shape[0], 256)]
-    return np.concatenate([np.diagonal(gram(kernel, part, part)) for part in parts])
+    parts = (slice(i, i + 256) for i in range(0, X.shape[0], 256))
+    own = [np.diagonal(against(kernel, X, part)(part).K) for part in parts]
+    return np.concatenate(own)
 
 
 class Sums(NamedTuple):
@@ -182,20 +209,10 @@ def sums(kernel: t.Kernel, X: Any, columns: list[Array], lack: float = 0.0) -> S
     Z = np.zeros(C.shape)
     if m == 0:
         return Sums(Z, 0, lack, 0.0, lack)
-    X = X.tocsr() if sparse.issparse(X) else X
-    own = isinstance(kernel, t.Precomputed)
-    base, C = X[:, used] if own else X[used], C[used]
-    if isinstance(kernel, t.Gaussian):
-        formula = _gaussian(base, kernel.gamma)  # what belongs to B is computed once
-    else:
-        formula = functools.partial(values, kernel, B=base)
+    C, formula = C[used], against(kernel, X, used)
 
     def work(rows: slice) -> tuple[float, float]:
-        if own:
-            K = _floats(base[rows])
-            found = Values(K, float(abs(K).max()), 0.0)
-        else:
-            found = formula(X[rows])
+        found = formula(rows)
         Z[rows] = found.K @ C
         return found.top, found.error
 
@@ -207,25 +224,6 @@ def sums(kernel: t.Kernel, X: Any, columns: list[Array], lack: float = 0.0) -> S
 # -- whether it is a kernel -------------------------------------------------------
 
 
-def positive_by_form(kernel: t.Kernel) -> bool:
-    """Whether the closure properties of kernels alone show it."""
-    match kernel:
-        case t.Linear():
-            return True
-        case t.Polynomial(degree, coef0, factor):
-            whole = float(degree).is_integer() and degree >= 0
-            return bool(whole and coef0 >= 0 and factor >= 0)
-        case t.Gaussian(width) | t.Laplace(width, _):
-            return bool(width >= 0)
-        case t.Sum(left, right) | t.Product(left, right):
-            return positive_by_form(left) and positive_by_form(right)
-        case t.Scaled(factor, inner):
-            return bool(factor >= 0 and positive_by_form(inner))
-        case t.Exponentiated(inner) | t.Weighted(inner, _) | t.Composed(inner, _):
-            return positive_by_form(inner)
-    return False
-
-
 def look_into(kernel: t.Kernel, X: Any, trace: float) -> tuple[float, float, float]:
     """The multiple of I that makes K a kernel matrix, or inf and K's least eigenvalue.
 
@@ -233,10 +231,7 @@ def look_into(kernel: t.Kernel, X: Any, trace: float) -> tuple[float, float, flo
     a factor that is found is that of a matrix within γₙ·trace (Rump); values that are
     off by ``error`` each, and half of an asymmetry, count n times.
     """
-    if isinstance(kernel, t.Precomputed):
-        K, error = _floats(X.toarray() if sparse.issparse(X) else X), 0.0
-    else:
-        K, _, error = values(kernel, X, X)
+    K, _, error, _ = against(kernel, X, slice(None))(slice(None))
     n, skew = len(K), float(np.abs(K - K.T).max(initial=0.0))
     K = (K + K.T) / 2
     rounding = 2 * gamma(n + 4) * trace + n * (error + skew)

@@ -121,7 +121,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     if isinstance(kernel, t.Given):  # X becomes the matrix of its values
         X, kernel, rows = _given_matrix(kernel, X), t.Precomputed(), None
     machines.check_kernel(kernel, X)
-    X = X.astype(np.float64) if sparse.issparse(X) else X
+    X = X.tocsr().astype(np.float64) if sparse.issparse(X) else X
     parts = machines.machines_of(model, stated, found)
     marks = fingerprint(X, found.rows.y.astype(float), found.rows.given.s)
     claim, lack = _no_kernel(kernel, X, witness, level)
@@ -182,7 +182,7 @@ def _no_kernel(
     kernel: Any, X: Any, witness: KernelWitness, level: str
 ) -> tuple[Claim | None, float | None]:
     """A refusal with vᵀKv < 0; or which multiple of I is needed, if that is known."""
-    if gram.positive_by_form(kernel):
+    if gram.against(kernel, X, slice(1))(slice(1)).positive:
         return None, 0.0
     own = gram.diagonal(kernel, X)
     trace, value = float(np.abs(own).sum()), float(own.min(initial=0.0))
