@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from certus.verify import data
 from certus.verify.blocks import over_blocks
 from certus.verify.kernel.reading import Array
 from certus.verify.kernel.spaces import UNIT, gamma
+from certus.verify.stating import Refusal
 
 #: Kernel values held at a time by one thread.
 BLOCK = 1 << 18
@@ -245,3 +247,77 @@ def look_into(kernel: t.Kernel, X: Any, trace: float) -> tuple[float, float, flo
             continue
     least = linalg.eigvalsh(K, subset_by_index=[0, 0], check_finite=False)
     return math.inf, float(least[0]), skew
+
+
+# -- kernels as they are named and told ---------------------------------------------
+
+#: Kernels by their names, of gamma and what else is stated.
+FORMS: dict[str, Callable[[float, Any], Any]] = {
+    "linear": lambda width, stated: t.Linear(),
+    "poly": lambda width, stated: t.Polynomial(
+        float(stated.degree), float(stated.coef0), width
+    ),
+    "rbf": lambda width, stated: t.Gaussian(width),
+    "laplacian": lambda width, stated: t.Laplace(width, 1),
+    "sigmoid": lambda width, stated: t.Sigmoid(width, float(stated.coef0)),
+    "precomputed": lambda width, stated: t.Precomputed(),
+}
+FORMS["polynomial"] = FORMS["poly"]
+
+
+def kernel_of(stated: Any, X: Any, s: Array) -> Any:
+    """The term that the parameters stand for; "scale" is computed anew."""
+    name, gamma = stated.kernel, stated.gamma
+    if isinstance(name, t.Kernel):
+        return name
+    if callable(name) and stated.options is None:
+        return t.Given(name)
+    if isinstance(name, str) and name in FORMS:
+        if isinstance(gamma, str):
+            gamma = _gamma(gamma, X, s if stated.weighted_gamma else np.ones(len(s)))
+        width = 1.0 / X.shape[1] if gamma is None else float(gamma)
+        return FORMS[name](width, stated)
+    pairwise = sys.modules.get("sklearn.metrics.pairwise")
+    if pairwise is None:
+        raise Refusal(f"kernel={name!r} has no formula here")
+    more: Any = {} if stated.gamma is None else {"gamma": stated.gamma}
+    more = stated.options if callable(name) else {"filter_params": True, **more}
+    return t.Given(functools.partial(pairwise.pairwise_kernels, metric=name, **more))
+
+
+def _gamma(name: str, X: Any, s: Array) -> float:
+    """1/(d·variance of all cells), or 1/d."""
+    d, share = X.shape[1], s / s.sum()
+    if name != "scale":
+        return 1.0 / d
+    A: Any = X.astype(np.float64)
+    mean = float(share @ np.asarray(A.sum(axis=1)).ravel()) / d
+    sparsely = sparse.issparse(A)
+    squares = A.multiply(A) if sparsely else np.square(A - mean)
+    variance = float(share @ np.asarray(squares.sum(axis=1)).ravel()) / d
+    variance -= mean**2 if sparsely else 0.0
+    return 1.0 / (d * variance) if variance > 0 else 1.0
+
+
+def check_kernel(kernel: Any, X: Any) -> None:
+    """Raise unless the numbers of a kernel, and of its parts, are ones it can have."""
+    if isinstance(kernel, t.Precomputed) and X.shape[0] != X.shape[1]:
+        raise ValueError(
+            f"X has shape {X.shape}; a precomputed kernel is a square matrix, one row "
+            "and one column for each training row."
+        )
+    if isinstance(kernel, t.Gaussian | t.Laplace) and not kernel.gamma >= 0:
+        raise ValueError(f"{kernel!r}: gamma must not be negative.")
+    for part in kernel:
+        if isinstance(part, float) and not math.isfinite(part):
+            raise ValueError(f"{kernel!r} holds a parameter that is not finite.")
+        if isinstance(part, tuple):
+            check_kernel(part, X)
+
+
+def text_of(kernel: Any) -> str:
+    """The kernel as it stands in a certificate."""
+    parts = [f"{v:.4g}" for v in kernel if isinstance(v, int | float)]
+    parts += [text_of(v) for v in kernel if isinstance(v, t.Kernel)]
+    name = type(kernel).__name__
+    return f"{name}({', '.join(parts)})" if parts else name

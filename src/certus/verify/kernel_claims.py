@@ -27,16 +27,46 @@ from certus.verify import gram as kernels
 from certus.verify.deciding import Number, measured, proved
 from certus.verify.gram import Sums
 from certus.verify.kernel import gap, losses
-from certus.verify.kernel.gap import Repair, mean, norm
+from certus.verify.kernel.gap import Problem, Repair, mean, norm
 from certus.verify.kernel.reading import Array
 from certus.verify.kernel.reference import least_constant
 from certus.verify.kernel.spaces import TINY, UNIT, Linear, gamma
-from certus.verify.machines import KernelStatement, Machine, kernel_text
 
 #: Squared distance, in units of the largest k(x, x), at which two points coincide.
 COINCIDE = 1e-12
 #: Largest distance of a coefficient from a count, and of a ratio from its limit.
 EXACT = 1e-9
+
+
+class Statement(NamedTuple):
+    """Σ sℓ(y, f(x) + b) + ½·level·‖f‖², once or for several targets."""
+
+    loss: Any
+    levels: tuple[float, ...]  # one, or one for each target; 0: no penalty
+    kernel: Any  # its name, function or term, as the constructor takes it
+    gamma: Any
+    degree: Any
+    coef0: Any
+    target: str = "numbers"  # | "signs" | "one_vs_rest" | "one_vs_one"
+    free: bool = True
+    class_weight: Any = None
+    class_counts: str = "rows"
+    class_weight_on: str = "rows"
+    weighted_gamma: bool = False  # whether weights count as repetitions in "scale"
+    perceptron: float | None = None  # the constant beside its kernel, if it is one
+    options: dict[str, Any] | None = None  # for a function that takes two rows
+    tol: float = 1e-6
+    fix: str = ""
+
+
+class Machine(NamedTuple):
+    """One problem of a kernel machine: its rows among all, and coefficients on all."""
+
+    problem: Problem
+    rows: Array
+    level: float  # λ·Σs
+    c: Array
+    b: float
 
 
 class Case(NamedTuple):
@@ -45,7 +75,7 @@ class Case(NamedTuple):
     kernel: Any
     X: Any
     machines: list[Machine]
-    stated: KernelStatement
+    stated: Statement
     lack: float  # the multiple of I that makes a matrix of unknown sign a kernel
 
     def sums(self, columns: list[Array]) -> Sums:
@@ -56,7 +86,7 @@ class Case(NamedTuple):
     def kernel_text(self) -> str:
         """The kernel as it stands in an objective."""
         more = f",  K + {self.lack:.0e}·I for K" if self.lack > 0 else ""
-        return f"k = {kernel_text(self.kernel)}{more}"
+        return f"k = {kernels.text_of(self.kernel)}{more}"
 
 
 def judge(

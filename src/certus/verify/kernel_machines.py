@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from itertools import combinations
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -19,14 +20,18 @@ from scipy import sparse
 from certus import terms as t
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import KernelWitness
-from certus.verify import deciding, gram, machines
-from certus.verify.data import fingerprint
-from certus.verify.kernel import reading
+from certus.verify import deciding, gram
+from certus.verify.data import fingerprint, fitted
+from certus.verify.kernel import losses, reading
+from certus.verify.kernel.gap import Problem
 from certus.verify.kernel.reading import Array
-from certus.verify.kernel_claims import Case, judge
-from certus.verify.machines import KernelStatement as Statement
+from certus.verify.kernel.spaces import Linear
+from certus.verify.kernel_claims import Case, Machine, Statement, judge
+from certus.verify.problems import Rows, rows_of, targets_of
 from certus.verify.stating import Checked, Given, Reader, is_ours, tol_of
 
+#: Rows that differ by less than this share of the largest entry are the same.
+SAME = 1e-9
 #: Rows up to which a matrix of unknown sign is looked into at level "quick", "full".
 LOOK = {"quick": 2_000, "full": 6_000}
 
@@ -113,16 +118,16 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     witness, X, y, sample_weight, level, _ = given
     witness = witness if isinstance(witness, KernelWitness) else KernelWitness()
     n = X.shape[0] if hasattr(X, "shape") else len(X)
-    found = machines.read(model, stated, n, y, sample_weight)
+    found = read(model, stated, n, y, sample_weight)
     own = callable(stated.kernel) and not isinstance(stated.kernel, t.Kernel)
     X = X if own else reading.as_matrix(X)
     s, rows = reading.weights(sample_weight, n).s, X
-    kernel = machines.kernel_of(stated, X, s)
+    kernel = gram.kernel_of(stated, X, s)
     if isinstance(kernel, t.Given):  # X becomes the matrix of its values
         X, kernel, rows = _given_matrix(kernel, X), t.Precomputed(), None
-    machines.check_kernel(kernel, X)
+    gram.check_kernel(kernel, X)
     X = X.tocsr().astype(np.float64) if sparse.issparse(X) else X
-    parts = machines.machines_of(model, stated, found)
+    parts = machines_of(model, stated, found)
     marks = fingerprint(X, found.rows.y.astype(float), found.rows.given.s)
     claim, lack = _no_kernel(kernel, X, witness, level)
     if claim is not None:
@@ -136,7 +141,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     elif not stated.free and stated.perceptron is None and any(m.b for m in parts):
         wrong = "there is an intercept where none was asked for"
     else:
-        wrong = machines.stored_otherwise(model, kernel, rows, found)
+        wrong = stored_otherwise(model, kernel, rows, found)
     if wrong:
         words = (deciding.GAP, stated.tol, wrong, "pass the X of the fit, or fit again")
         status = Status.TOL_NOT_REACHED if finite else Status.DIVERGED
@@ -173,6 +178,122 @@ def _unknown(claims: list[Claim], level: str) -> list[Claim]:
         else replace(c, strength=measured, met=None, assumptions=assumed, fix=fix)
         for c in claims
     ]
+
+
+# -- what a model shows -----------------------------------------------------------
+
+
+class Read(NamedTuple):
+    """Targets and weights, read anew, and the rows that carry the model."""
+
+    rows: Rows
+    support: Array
+
+
+def read(model: Any, stated: Any, n: int, y: Any, sample_weight: Any) -> Read:
+    """What the fit was given, and what it kept of it; X may be anything here."""
+    rows = rows_of(model, stated, np.empty((n, 0)), y, sample_weight)
+    support = np.asarray(getattr(model, "support_", np.arange(n)))
+    whole = support.ndim == 1 and support.dtype.kind in "iu"
+    if not whole or support.min(initial=0) < 0:
+        raise ValueError("support_ does not name rows by their number. Fit again.")
+    stored = getattr(model, "X_fit_", np.empty(n))
+    known = np.append(getattr(model, "shape_fit_", np.shape(stored)), 0)[0]
+    if support.max(initial=-1) >= n or known != n:
+        raise ValueError(f"X has {n} rows and the model was fitted on {known}.")
+    return Read(rows, support)
+
+
+def machines_of(model: Any, stated: Any, found: Read) -> list[Machine]:
+    """The problems of a model, whose rows are numbered among those of some weight."""
+    given, kept = found.rows.given, found.rows.given.s > 0
+    parts = _parts(model, stated, found)
+    k, b = len(parts), np.zeros(1)
+    if hasattr(model, "intercept_"):
+        b = fitted(model, "intercept_").ravel().astype(float)
+    for name, count in {"intercept_": b.size, "alpha": len(stated.levels)}.items():
+        if count not in (1, k):
+            raise ValueError(f"{name} has {count} values for {k} machines.")
+    levels, machines = np.broadcast_to(stated.levels, k), []
+    for (y, c), level, each in zip(parts, levels, np.broadcast_to(b, k)):
+        if not level >= 0:
+            raise ValueError(f"{level!r}: a penalty is a number that is not negative.")
+        part = np.ones(len(y)) if stated.target == "numbers" else y
+        rows, y = np.flatnonzero(part[kept]), y[kept]
+        losses.check_targets(stated.loss, y[rows])
+        space = Linear(np.zeros((len(rows), 0)), given.s[kept][rows], False)
+        none = (np.zeros(0), np.zeros(1), stated.free)
+        problem = Problem(stated.loss, t.L2(1.0), space, y[rows], *none)
+        scaled = float(np.ldexp(level, -given.power))
+        machines.append(Machine(problem, rows, scaled, c, float(each)))
+    return machines
+
+
+def _parts(model: Any, stated: Any, found: Read) -> list[tuple[Array, Array]]:
+    """Targets (0 for rows without a part) and coefficients of each problem."""
+    own, support = found.rows.y, found.support
+    coef, pairs = fitted(model, "dual_coef_"), stated.target == "one_vs_one"
+    if stated.target == "numbers" and not hasattr(model, "support_"):
+        coef = coef.T
+    targets = [] if pairs else targets_of(stated, found.rows)
+    count = len(model.classes_) - 1 if pairs else len(targets)
+    if np.atleast_2d(coef).shape != (count, len(support)):
+        raise ValueError(
+            f"dual_coef_ has shape {np.shape(model.dual_coef_)}; {count} for each of "
+            f"{len(support)} rows of the model are needed. Fit again."
+        )
+    every = [np.bincount(support, c, len(own)) for c in np.atleast_2d(coef)]
+    coef = np.array(every, dtype=float)
+    parts = list(zip(targets, coef))
+    for i, j in combinations(range(count + 1 if pairs else 0), 2):
+        one, other = 1.0 * (own == i), 1.0 * (own == j)
+        # Row j − 1 holds class i's part of (i, j), row i class j's.
+        parts.append((one - other, one * coef[j - 1] + other * coef[i]))
+    return parts
+
+
+def stored_otherwise(model: Any, kernel: Any, X: Any, found: Read) -> str:
+    """What the model predicts with that is not what is judged, or nothing.
+
+    A machine predicts with rows of its own, and scikit-learn's with private copies of
+    its coefficients: those must be the rows of X and the public coefficients.
+    """
+    rows = {} if X is None else {"support_vectors_": X[found.support], "X_fit_": X}
+    for name, own in rows.items():
+        stored = getattr(model, name, own)
+        kept = np.size(stored) or not isinstance(kernel, t.Precomputed)
+        if kept and not _same_rows(stored, own):
+            return f"{name} does not hold the rows of the X you passed"
+    # scikit-learn turns the signs of two classes around for display.
+    sign = -1.0 if len(getattr(model, "classes_", ())) == 2 else 1.0
+    for name in ("gamma", "dual_coef_", "intercept_"):
+        if not hasattr(model, "_" + name):
+            continue
+        used = fitted(model, "_" + name)
+        if name == "gamma":
+            shown, near = np.asarray(getattr(kernel, name, used)), 1e-8
+        else:
+            shown, near = sign * fitted(model, name), 0.0
+        same = used.shape == shown.shape and np.allclose(used, shown, near, 0.0)
+        if not same:
+            return f"the {name} it predicts with is not the one it shows"
+    if hasattr(model, "classes_") and hasattr(model, "_n_support"):
+        labels = found.rows.y[found.support].astype(int)
+        counts = np.bincount(labels, minlength=len(model.classes_))
+        # Of two classes there is one row of coefficients, in whichever order.
+        mixed = len(counts) > 2 and np.any(np.diff(labels) < 0)
+        if mixed or not np.array_equal(counts, model._n_support):
+            return "the support vectors are not in the order of their classes"
+    return ""
+
+
+def _same_rows(stored: Any, X: Any) -> bool:
+    """Whether both are equal up to the rounding of a transformation before them."""
+    if getattr(stored, "shape", None) != X.shape or stored.dtype.kind not in "fiub":
+        return False
+    if 0 in X.shape:
+        return True
+    return bool(abs(stored - X).max() <= SAME * float(abs(X).max()))
 
 
 # -- matrices that are not kernels ------------------------------------------------
