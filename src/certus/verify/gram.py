@@ -254,12 +254,10 @@ def look_into(kernel: t.Kernel, X: Any, trace: float) -> tuple[float, float, flo
 #: Kernels by their names, of gamma and what else is stated.
 FORMS: dict[str, Callable[[float, Any], Any]] = {
     "linear": lambda width, stated: t.Linear(),
-    "poly": lambda width, stated: t.Polynomial(
-        float(stated.degree), float(stated.coef0), width
-    ),
+    "poly": lambda width, stated: t.Polynomial(stated.degree, stated.coef0, width),
     "rbf": lambda width, stated: t.Gaussian(width),
     "laplacian": lambda width, stated: t.Laplace(width, 1),
-    "sigmoid": lambda width, stated: t.Sigmoid(width, float(stated.coef0)),
+    "sigmoid": lambda width, stated: t.Sigmoid(width, stated.coef0),
     "precomputed": lambda width, stated: t.Precomputed(),
 }
 FORMS["polynomial"] = FORMS["poly"]

@@ -45,8 +45,8 @@ class Statement(NamedTuple):
     levels: tuple[float, ...]  # one, or one for each target; 0: no penalty
     kernel: Any  # its name, function or term, as the constructor takes it
     gamma: Any
-    degree: Any
-    coef0: Any
+    degree: float
+    coef0: float
     target: str = "numbers"  # | "signs" | "one_vs_rest" | "one_vs_one"
     free: bool = True
     class_weight: Any = None

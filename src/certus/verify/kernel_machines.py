@@ -46,7 +46,8 @@ def _stated(
         several = several if len(model.classes_) > 2 else "signs"
         more = {"class_weight": getattr(model, "class_weight", None), **more}
     return Statement(
-        *(loss, levels, model.kernel, model.gamma, model.degree, model.coef0),
+        *(loss, levels, model.kernel, model.gamma),
+        *(float(model.degree), float(model.coef0)),
         **{"target": several or "numbers", "tol": tol_of(model), **more},
     )
 
