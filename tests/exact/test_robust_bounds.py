@@ -19,8 +19,8 @@ from certus.robust.proving import prove
 from certus.robust.recognise import as_target
 from certus.robust.tracing import Traced, traced
 from certus.verify import lipschitz_constant, reach, robustness
-from certus.verify.boxes import Boxes, Start
 from certus.verify.layers import operations, operator_norm, walk, written_out
+from certus.verify.reach import Boxes, Start
 
 NORMS = [1.0, 2.0, math.inf]
 

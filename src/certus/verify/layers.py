@@ -360,16 +360,13 @@ def written_out(
         return None
     # The shorter side in unit rows: forwards for inputs, backwards for outputs.
     forwards, fewer = inputs <= outputs, min(inputs, outputs)
+    backwards = list(zip(steps, shapes))[::-1]
     together, parts = max(1, TOGETHER // max(inputs, outputs)), []
     for start in range(0, fewer, together):
         v = np.eye(min(together, fewer - start), fewer, start)
         v = v.reshape(-1, *shapes[0 if forwards else -1])
-        if forwards:
-            for step in steps:
-                v = step.apply(v)
-        else:
-            for step, before in zip(steps[::-1], shapes[-2::-1]):
-                v = step.back(v, before)
+        for step, before in zip(steps, shapes) if forwards else backwards:
+            v = step.apply(v) if forwards else step.back(v, before)
         parts.append(v.reshape(len(v), -1))
     A = np.concatenate(parts)
     return A.T if forwards else A

@@ -21,11 +21,10 @@ import numpy as np
 
 from certus import layers as net
 from certus.certificate import Claim, Strength
-from certus.verify import layers
-from certus.verify.boxes import WRITTEN_OUT, Boxes, Start, box, centre, dual, free
+from certus.verify import layers, reach
 from certus.verify.deciding import refused
 from certus.verify.layers import SLACK, Array, Unbounded, share, walk
-from certus.verify.reach import Lipschitz, as_matrix
+from certus.verify.reach import Boxes, Lipschitz, Start, box, centre, dual, free
 
 #: Rows that go through the bounds together.
 TOGETHER = 256
@@ -237,7 +236,7 @@ class _Pass:
         linear = line and all(isinstance(kind, layers.Map) for kind in chain)
         if not linear or network.ranked or network.hidden:
             return None, 0.0
-        return as_matrix(chain, network.shape, math.inf, WRITTEN_OUT)
+        return reach.as_matrix(chain, network.shape, math.inf, reach.WRITTEN_OUT)
 
     def _exact(self, at: Array, A: Array, off: float) -> Array:
         """The worst allowed row for each rival, by duality: (radii, rows)."""
@@ -276,31 +275,23 @@ def _most(g: Array, room: Array, p: float, radius: float) -> Array:
     if p == math.inf or not radius:
         return np.asarray(most)
     most = np.minimum(most, radius * layers.lengths(g, dual(p)))
-    if p not in (1, 2):
+    if p == 1:  # entries are at their ends, the largest slopes first
+        order = np.argsort(-g, axis=1)
+        slopes, filled = (np.take_along_axis(V, order, axis=1) for V in (g, room))
+        k = (np.cumsum(filled, axis=1) < radius).sum(axis=1)[:, None]
+        level = np.take_along_axis(np.hstack([slopes, 0.0 * k]), k, axis=1)
+        D = np.where(g > level, room, 0.0)
+    elif p == 2:  # more of them in each round, as λ falls
+        level, last = np.full((len(g), 1), math.inf), None
+        while last is None or (level < last).any():
+            full, last = g >= level * room, level
+            left = radius**2 - np.where(full, room**2, 0.0).sum(axis=1, keepdims=True)
+            rest = np.where(full, 0.0, g**2).sum(axis=1, keepdims=True)
+            level = np.fmin(level, np.sqrt(rest / left))
+        D = np.where(level > 0, np.minimum(g / level, room), room)
+    else:
         return most
-    # Entries are at their ends up to the multiplier where g/λ is less, the largest
-    # first; for p = 1 that is their slope.
-    turn = np.where(room > 0, g / room ** (p - 1), 0.0)
-    order = np.argsort(-turn, axis=1)
-    turn, steep, width = (
-        np.take_along_axis(V, order, axis=1) for V in (turn, g**2, room**p)
-    )
-    filled = np.cumsum(width, axis=1)
-    if p == 1:
-        k = (filled < radius).sum(axis=1)[:, None]
-        level = np.take_along_axis(np.hstack([turn, 0.0 * k]), k, axis=1)
-        bound = (np.maximum(g - level, 0.0) * room).sum(axis=1) + level[:, 0] * radius
-        return np.asarray(np.fmin(most, bound))
-    rest = np.cumsum(steep[:, ::-1], axis=1)[:, ::-1] - steep
-    norm = filled + np.where(turn > 0, rest / np.where(turn > 0, turn, 1.0) ** 2, 0.0)
-    k = (norm < radius**2).sum(axis=1)[:, None]
-    rest, filled = (
-        np.take_along_axis(np.hstack([first, V]), k, axis=1)
-        for first, V in ((steep.sum(axis=1, keepdims=True), rest), (0 * k, filled))
-    )
-    slope = np.sqrt(rest / (radius**2 - filled))
-    D = np.where(slope > 0, np.minimum(g / slope, room), room)
-    bound = (g * D - slope * D * D / 2).sum(axis=1) + slope[:, 0] * radius**2 / 2
+    bound = (g * D - level * D**p / p).sum(axis=1) + level[:, 0] * radius**p / p
     return np.asarray(np.fmin(most, bound))
 
 
