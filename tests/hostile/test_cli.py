@@ -416,6 +416,27 @@ def test_an_interrupt_stops_a_command_that_began_with_it_ignored() -> None:
     assert said == b"certus: interrupted; nothing was written.\n"
 
 
+LOADING = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from certus.cli import main
+class Pressed:
+    def find_spec(self, name, path=None, target=None):
+        if name == "polars._utils":
+            signal.raise_signal(signal.SIGINT)
+            print("held back", flush=True)
+sys.meta_path.insert(0, Pressed())
+sys.exit(main(["fit"]))
+"""
+
+
+def test_an_interrupt_waits_until_polars_is_loaded() -> None:
+    """Its compiled part panics on one, and says so at length."""
+    done = subprocess.run([sys.executable, "-c", LOADING], capture_output=True)
+    assert done.returncode == 130 and done.stdout == b"held back\n"
+    assert done.stderr == b"certus: interrupted; nothing was written.\n"
+
+
 def test_interrupt_at_the_report_leaves_the_model(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

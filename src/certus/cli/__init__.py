@@ -114,6 +114,24 @@ def _noticing(pressed: list[int]) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+def load_tables() -> None:
+    """Import polars whole: its compiled part panics on a Ctrl-C while it loads.
+
+    One that comes meanwhile is heard afterwards.
+    """
+    pressed: list[int] = []
+    try:
+        before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    except ValueError:  # not the main thread
+        return
+    try:
+        import polars as polars
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        signal.raise_signal(signal.SIGINT)
+
+
 def _sentence(error: Exception) -> str:
     """What went wrong, for a person. Only surprises are called by their type."""
     text = " ".join(str(error).split())

@@ -11,6 +11,8 @@ from typing import Annotated
 
 import typer
 
+from certus.cli import load_tables
+
 app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
@@ -125,6 +127,7 @@ def fit(
     others; the sealed rows are opened once, for the chosen one. Writes a model file and
     a report. Ctrl-C keeps what is complete.
     """
+    load_tables()
     from certus.cli import fitting
 
     plan = fitting.Plan(
@@ -158,6 +161,7 @@ def predict(
     Columns may come in any order. Extra columns are ignored and unknown categories
     count as none of the known; both are said on stderr. A missing column is an error.
     """
+    load_tables()
     from certus.cli import applying
 
     return applying.predict(model, data, out, proba, as_json)
@@ -185,6 +189,7 @@ def certify(
     network promise nothing), 4 if the data is that of the fit and the certificate's
     statement is not true of it.
     """
+    load_tables()
     from certus.cli import applying
 
     return applying.certify(model, data, target, level.value, as_json)
@@ -225,6 +230,7 @@ def audit(
     If the table is the one that "certus fit" divided, the proof is about its training
     rows and the risk about its sealed rows; other rows are taken as new ones.
     """
+    load_tables()
     from certus.cli import auditing
 
     return auditing.audit(model, data, target, report, as_json, sensitive, threat)
