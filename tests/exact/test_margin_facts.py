@@ -10,9 +10,10 @@ from sklearn.preprocessing import PolynomialFeatures
 from certus.bounds import cover_count
 from certus.kernel import feature_map
 from certus.linear import LinearSVC, LogisticRegression
+from certus.searches.overlaps import coinciding
 from certus.terms import Polynomial
 from certus.testing.toys import xor_table
-from certus.verify.margin import coinciding_combination, combination_holds
+from certus.verify.margin import combination_holds
 
 
 def separable_by_a_line(X, y, intercept=True):
@@ -103,7 +104,7 @@ def test_no_surrogate_beats_the_best_threshold(seed):
 def test_a_linear_programme_finds_no_line_for_xor():
     X, y = xor_table()
     assert not separable_by_a_line(X, y)
-    a = coinciding_combination(X, y.astype(float), True)
+    a = coinciding(X, y.astype(float), True)
     np.testing.assert_allclose(a, 0.5)  # both diagonals meet in the centre
     assert combination_holds(X, y.astype(float), np.ones(4), a, True)
     forged = a.copy()

@@ -13,14 +13,15 @@ of the kernel with slopes u. For slopes a = 2u/σ with mean a² ≤ 4 the joint 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from certus import terms as t
 from certus.certificate import Claim, Status
 from certus.fingerprints import direction
+from certus.searches import slopes
 from certus.verify import deciding
 from certus.verify.deciding import GAP, MOVED, Number, measured
 from certus.verify.kernel import gap
@@ -29,7 +30,7 @@ from certus.verify.kernel.losses import weighted_quantile
 from certus.verify.kernel.moved import measure_moved
 from certus.verify.kernel.reading import Array
 from certus.verify.kernel.spaces import UNIT
-from certus.verify.slopes import chosen_dual, scores
+from certus.verify.problems import at, chosen_dual, scores, sound
 from certus.verify.stated_linear import Statement
 
 #: Above this value better slopes are looked for, as repairs cost to first order.
@@ -68,13 +69,16 @@ def _joint(p: Problem, z: Array, scale: float, strength: float) -> tuple[Number,
     base = reference(p.y, s, epsilon, p.free) or reference(p.y, s, epsilon, False)
     more = (scale, factor, base * (1 - 1e-9))
     u = chosen_dual(fixed, "quick") if p.dual is None else p.dual / factor
+    best = partial(best_scale, s=s, epsilon=epsilon)
     found, probed = _bound(fixed, u, *more, direction(p.space.width))
     for X in (p.space.given[:, :0], p.space.given):
         few = len(z) * (X.shape[1] + 1) ** 2 <= STEPS_COST
         if p.dual is None and scale > 0 and REFINE < found.most < math.inf and few:
-            u = _stepped(p, X, p.y - z, strength) / factor
-            each, _ = _bound(fixed, u, *more, None)
-            found = min(found, each, key=lambda number: number.most)
+            steps = slopes.stepped(p.loss, at(p, z)._replace(X=X), strength, best)
+            other = sound(steps, z.shape)
+            if other is not None:
+                each, _ = _bound(fixed, other / factor, *more, None)
+                found = min(found, each, key=lambda number: number.most)
     return found, probed
 
 
@@ -135,28 +139,3 @@ def perspective(r: Array, scale: float, epsilon: float) -> Array:
         return 2 * epsilon * size
     far = 2 * epsilon * size - epsilon**2 * scale
     return np.where(size <= epsilon * scale, size * (size / scale), far)
-
-
-# -- choices: slopes of a better point are as good a dual point -------------------
-
-
-def _stepped(p: Problem, X: Any, r: Array, strength: float) -> Array:
-    """Slopes a few Newton steps on, in b and columns X, each at its best scale.
-
-    A weak penalty makes the bound steep: it wants slopes of a better point.
-    """
-    d, s, epsilon = X.shape[1], p.space.s / p.space.total, p.loss.delta
-    ones = np.full((len(r), 1), float(p.free))
-    A = sparse.hstack([X, ones]) if sparse.issparse(X) else np.hstack([X, ones])
-    level, w = np.append(np.full(d, strength), 0.0), np.append(p.w[:d], 0.0)
-    step = np.zeros(d + 1)
-    for _ in range(4):
-        there = r - A @ step
-        scale = best_scale(there, s, epsilon) or 1.0
-        a = np.clip(2 * there / scale, -2 * epsilon, 2 * epsilon)
-        near = sparse.diags_array(2 / scale * s * (np.abs(there) <= epsilon * scale))
-        H = A.T @ (near @ A)
-        H = (H.toarray() if sparse.issparse(H) else H) + np.diag(level)
-        slope = level * (w + step) - A.T @ (s * a)
-        step = step - np.linalg.lstsq(H, slope, rcond=None)[0]
-    return -a

@@ -28,9 +28,15 @@ from certus.verify.kernel.reading import Array
 from certus.verify.kernel.reference import least_constant
 from certus.verify.kernel.spaces import UNIT
 from certus.verify.margin import judge_margin
-from certus.verify.problems import Rows, describe, problems_of, rows_of
+from certus.verify.problems import (
+    Rows,
+    chosen_dual,
+    describe,
+    problems_of,
+    rows_of,
+    scores,
+)
 from certus.verify.separation import refuse
-from certus.verify.slopes import chosen_dual, scores
 from certus.verify.stated_linear import Statement as Statement
 from certus.verify.stating import Checked, Given
 

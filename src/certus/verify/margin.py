@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.optimize import linprog
 
 from certus import terms as t
 from certus.certificate import Claim, Status
+from certus.searches import overlaps
 from certus.verify import deciding
 from certus.verify.blocks import add_up, over_blocks
 from certus.verify.deciding import MARGIN, Number, measured
@@ -34,8 +34,6 @@ from certus.verify.stating import Given
 
 #: Share of its terms to which a sum that should vanish may differ from zero.
 ROUNDING = 512 * UNIT
-#: Rows that a linear programme of the verifier may hold.
-PROGRAMME_ROWS = 20_000
 #: Rows added up at a time.
 ROWS = 4096
 _OBJECTIVE = {
@@ -104,8 +102,9 @@ def left_over(X: Any, y: Array, a: Any, intercept: bool) -> Number:
     Infinite where a is no weight ≥ 0 on rows with a sign. Without an intercept the
     hyperplanes pass through the origin, and both classes need not weigh alike.
     """
-    a = np.zeros(0) if a is None else np.asarray(a, dtype=float).ravel()
-    sound = a.shape == y.shape and np.isfinite(a).all() and (a >= 0).all()
+    a = np.ravel(np.zeros(0) if a is None else a)
+    sound = a.dtype.kind in "fiu" and a.shape == y.shape
+    sound = sound and bool(np.isfinite(a).all() and (a >= 0).all())
     rows = np.flatnonzero(a) if sound else np.zeros(0, dtype=int)
     if not rows.size or not y[rows].all():
         return Number(np.inf)
@@ -129,33 +128,6 @@ def combination_holds(X: Any, y: Array, s: Array, a: Any, intercept: bool) -> bo
     return left_over(X, np.where(s > 0, y, 0.0), a, intercept).value <= ROUNDING
 
 
-def coinciding_combination(X: Any, y: Array, intercept: bool) -> Array | None:
-    """Weights a ≥ 0 with Σ ayx = 0, Σ ay = 0 and Σ a = 2 by a linear programme."""
-    n, d = X.shape
-    if n > PROGRAMME_ROWS:
-        return None
-    X = X.astype(np.float64)
-    S = sparse.csr_array(X - X[0] if intercept and not sparse.issparse(X) else X)
-    sizes = abs(S).max(axis=0).toarray().ravel()
-    S = S @ sparse.diags_array(1 / np.where(sizes > 0, sizes, 1.0))
-    signed = (sparse.diags_array(y.astype(float)) @ S).T
-    sums = np.vstack([y > 0, y < 0]) if intercept else np.abs(y)[None]
-    M = sparse.vstack([signed, sparse.csr_array(sums.astype(float))], format="csr")
-    target = np.concatenate([np.zeros(d), np.ones(len(sums))])
-    found = linprog(np.zeros(n), A_eq=M, b_eq=target)
-    if found.x is None:
-        return None
-    few = np.flatnonzero((found.x > 1e-9) & (y != 0))
-    A, part = M[:, few].toarray(), found.x[few]
-    for _ in range(3):  # to rounding: the programme stops at its own tolerance
-        part = part - np.linalg.lstsq(A, A @ part - target, rcond=None)[0]
-    if not few.size or part.min() < 0:
-        return None
-    out = np.zeros(n)
-    out[few] = part
-    return out
-
-
 def coincidence(y: Array, a: Array, intercept: bool) -> str:
     """What weights a ≥ 0 with Σ ayx = 0 (and Σ ay = 0) say, as a sentence."""
     counts = [int(np.sum(a[y == side] > 0)) for side in (1, -1)]
@@ -172,7 +144,7 @@ def _refusal(p: Problem, stated: Statement, given: Given) -> Claim | None:
     moved, X = stated.intercept != "none", p.space.given
     a = given.witness.combination
     if not combination_holds(X, p.y, p.space.s, a, moved):
-        a = coinciding_combination(X, p.y, moved) if given.level == "full" else None
+        a = overlaps.coinciding(X, p.y, moved) if given.level == "full" else None
         if not combination_holds(X, p.y, p.space.s, a, moved):
             return None
     return deciding.refused(

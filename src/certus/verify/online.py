@@ -25,12 +25,13 @@ from scipy import sparse
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import MistakesWitness
 from certus.fingerprints import direction
+from certus.searches import overlaps
 from certus.verify import data, stating
 from certus.verify import deciding as bd
 from certus.verify.data import Array
 from certus.verify.deciding import TINY, Number, gamma, power_of_two
 from certus.verify.kernel import reading
-from certus.verify.margin import coincidence, coinciding_combination, left_over
+from certus.verify.margin import coincidence, left_over
 from certus.verify.stating import Checked, Given
 
 #: Largest difference between w and the sum of its mistakes, as a share of the parts;
@@ -325,18 +326,19 @@ def _separation_claims(
     if cycle.shape == (n,) and cycle.dtype.kind in "fiu" and which in range(k):
         tries.append((p.y[:, which], cycle * p.eta[:, which]))
     if level == "full":
-        tries += [(y, coinciding_combination(X, y, intercept)) for y in p.y.T]
-    claims = [
-        bd.proved(
-            *("separation", left_over(X, y, a, intercept), COINCIDE),
-            coincidence(y, a, intercept),
-            objective="max |Σ ayxⱼ|/Σ a|xⱼ|",
-            theorem="a hyperplane with yf > 0 has Σ ayf > 0 for a ≥ 0, not all zero",
-        )
-        for y, a in tries
-        if a is not None
-    ]
-    return [claim for claim in claims if claim.met][:1]
+        tries += [(y, overlaps.coinciding(X, y, intercept)) for y in p.y.T]
+    for y, a in tries:
+        left = left_over(X, y, a, intercept)
+        if left.within(COINCIDE):
+            claim = bd.proved(
+                *("separation", left, COINCIDE),
+                coincidence(y, np.ravel(a), intercept),
+                objective="max |Σ ayxⱼ|/Σ a|xⱼ|",
+                theorem="a hyperplane with yf > 0 has Σ ayf > 0 for a ≥ 0, not all "
+                "zero",
+            )
+            return [claim]
+    return []
 
 
 def _cycle_claim(shown: Claim, period: int) -> Claim:

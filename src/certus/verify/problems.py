@@ -7,14 +7,16 @@ anew here; nothing is taken from the fit.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from certus import terms as t
+from certus.searches import slopes
 from certus.verify.blocks import over_blocks
 from certus.verify.kernel import losses, penalties, reading
-from certus.verify.kernel.gap import Problem
+from certus.verify.kernel.gap import Problem, columns
 from certus.verify.kernel.losses import one_hot
 from certus.verify.kernel.reading import Array, Weights
 from certus.verify.kernel.spaces import Linear
@@ -134,11 +136,40 @@ def _penalty(stated: Statement, given: Weights, k: int) -> Any:
 
 def _columns(dual: Any, shape: tuple[int, int]) -> list[Array | None]:
     """Column k of a stated dual point for problem k; none where it cannot fit."""
-    dual = np.zeros(0) if dual is None else np.asarray(dual)
-    sound = dual.dtype.kind == "f" and dual.size == shape[0] * shape[1]
-    if not sound or not np.isfinite(dual).all():
-        return [None] * shape[1]
-    return list(dual.astype(float).reshape(shape).T)
+    dual = np.asarray(np.zeros(0) if dual is None else dual)
+    found = sound(dual.reshape(shape) if dual.size == math.prod(shape) else dual, shape)
+    return [None] * shape[1] if found is None else list(found.T)
+
+
+def scores(p: Problem) -> Array:
+    """The scores z = Xw + b."""
+    z = p.space.look(columns(p.w), p.b, None).z
+    return z if p.w.ndim == 2 else z[:, 0]
+
+
+def at(p: Problem, z: Array) -> slopes.Point:
+    """The problem as a search sees it."""
+    s = p.space.s / p.space.total
+    return slopes.Point(p.space.given, s, p.y, z, p.w, p.free, p.space.constant)
+
+
+def chosen_dual(p: Problem, level: str) -> Array:
+    """Slopes at z; at a kink any between both sides, which a search may choose.
+
+    The kernel moves what comes back into the domain, so that the bound holds; only its
+    tightness depends on how well the search goes.
+    """
+    z, row = scores(p), losses.row_of(p.loss)
+    u = np.asarray(row.slope(p.loss, p.y, z), dtype=float)
+    found = sound(slopes.chosen(p.loss, p.penalty, at(p, z), u, level), u.shape)
+    return u if found is None else found
+
+
+def sound(u: Any, shape: tuple[int, ...]) -> Array | None:
+    """Numbers that were handed over as a dual point, if they can be one."""
+    u = np.asarray(u)
+    numbers = u.dtype.kind == "f" and u.shape == shape
+    return u.astype(float) if numbers and np.isfinite(u).all() else None
 
 
 def describe(stated: Statement, penalty: Any) -> str:

@@ -3,9 +3,9 @@
 Classes: a direction (w, b) ≠ 0 with yᵢ(xᵢᵀw + b) ≥ 0 for every row, and > 0 for one,
 lowers the logistic loss for ever (softmax: z_y − z_k ≥ 0 for every k). Counts: ≤ 0
 where y = 0, ≥ 0 where y is at its most, = 0 between, and not 0 for one row: a cell of
-counts at their limit. The direction is the witness; checking it takes one pass,
-finding it a linear programme. Rows that should not move may do so by their own
-rounding alone.
+counts at their limit. The direction is the witness, and checking it takes one pass;
+at level "full" a search may find one by a linear programme. Rows that should not move
+may do so by their own rounding alone.
 """
 
 from __future__ import annotations
@@ -14,21 +14,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from scipy import sparse
-from scipy.linalg import null_space
-from scipy.optimize import linprog
 
 from certus import terms as t
 from certus.certificate import Claim
+from certus.searches import directions
 from certus.verify.deciding import refused
 from certus.verify.kernel.gap import Problem
 from certus.verify.kernel.losses import one_hot
 from certus.verify.kernel.reading import Array
 from certus.verify.kernel.spaces import UNIT
 from certus.verify.stating import Given
-
-#: Cells of X that are looked at, at most, when rows between the limits must not move.
-CELLS = 20_000_000
 
 
 def limits(loss: Any, y: Array) -> tuple[Array, Array]:
@@ -54,15 +49,16 @@ def _moves(p: Problem, X: Any, way: Array) -> tuple[Array, Array]:
 
 def holds(p: Problem, X: Any, way: Any) -> bool:
     """Whether a direction proves that no minimiser exists, up to rounding."""
-    way = np.asarray(way, dtype=float)
+    way = np.asarray(way)
     way = way[:, None] if way.ndim == 1 else way
     k = p.loss.n_classes if isinstance(p.loss, t.Softmax) else 1
-    if way.shape != (X.shape[1] + 1, k) or not np.isfinite(way).all():
+    numbers = way.dtype.kind in "fiu" and way.shape == (X.shape[1] + 1, k)
+    if not numbers or not np.isfinite(way).all():
         return False
     if not p.free and way[-1].any():
         return False  # it moves an intercept that the model does not have
     with np.errstate(over="ignore", invalid="ignore"):
-        moves, own = _moves(p, X, way)
+        moves, own = _moves(p, X, way.astype(float))
     most = float(np.max(moves - 1e3 * own, initial=-np.inf))
     return bool(np.isfinite(moves).all() and np.all(moves >= -own) and most > 0)
 
@@ -110,40 +106,10 @@ def _tries(p: Problem, given: Given, penalised: bool) -> Iterator[Any]:
     if classes:
         yield np.vstack([p.w.reshape(p.space.width, -1), np.atleast_2d(p.b)])
     if given.level == "full":
-        yield from _search(p)
-
-
-def _search(p: Problem) -> Iterator[Array]:
-    """Maximise the sum of all moves over the unit box; whatever is found is checked."""
-    A = sparse.csr_array(p.space.given).astype(np.float64)
-    if p.free:
-        A = sparse.hstack([A, np.ones((len(p.y), 1))], format="csr")
-    scale = abs(A).max(axis=0).toarray().ravel()
-    scale = np.where(scale > 0, scale, 1.0)
-    A, k = A @ sparse.diags_array(1 / scale), 1
-    if isinstance(p.loss, t.Softmax):
-        k = p.loss.n_classes
-        own = one_hot(p.y, k).T
-        ahead = [[own[c] - (c == j) for c in range(k)] for j in range(k)]  # z_y − z_j
-        M = sparse.block_array([[sparse.diags_array(x) @ A for x in r] for r in ahead])
-        stay = np.zeros(len(p.y), dtype=bool)
-    else:
-        fall, rise = limits(p.loss, p.y)
-        M = sparse.diags_array(rise * 1.0 - fall) @ A
-        stay = ~(fall | rise)
-    space: Any = sparse.eye_array(M.shape[1])
-    if stay.any():
-        if A.shape[0] * A.shape[1] > CELLS:
-            return
-        space = null_space(np.linalg.qr(A[stay].toarray(), mode="r"), rcond=1e-11)
-    M = M @ space
-    if not M.shape[1]:
-        return
-    total = np.asarray(M.sum(axis=0)).ravel()
-    found = linprog(-total, A_ub=-M, b_ub=np.zeros(M.shape[0]), bounds=(-1, 1))
-    if found.x is None or not -found.fun > 1e-9:
-        return
-    way = (space @ found.x).reshape(k, -1).T
-    way[np.abs(way) < 1e-10 * np.abs(way).max()] = 0.0
-    way = way / scale[:, None]
-    yield way if p.free else np.vstack([way, np.zeros(k)])
+        X = p.space.given
+        if isinstance(p.loss, t.Softmax):
+            found = directions.separating(X, p.free, one_hot(p.y, p.loss.n_classes))
+        else:
+            found = directions.receding(X, p.free, *limits(p.loss, p.y))
+        if found is not None:
+            yield found
