@@ -1,12 +1,13 @@
-"""``certus.certify``: what the verifier finds, with numbers about foreign networks.
+"""``certus.certify``: what the verifier finds, with numbers that only describe.
 
-The verifier measures nothing itself. Our own networks diagnose themselves; the numbers
-of scikit-learn's perceptrons, which cannot, are found here and handed over. All of them
-are MEASURED: the verifier takes no others.
+The verifier proves; what is measured beside it is handed over. Our models diagnose
+themselves; numbers about scikit-learn's, which cannot, are found here. All of them are
+MEASURED: the verifier takes no others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,7 @@ from certus import verify
 from certus._core.rows import known_codes, row_weights
 from certus.certificate import Certificate, Claim
 from certus.diagnostics import perceptron
-
-_PERCEPTRONS = ("MLPClassifier", "MLPRegressor")
+from certus.diagnostics.neighbors import left_out
 
 
 def certify(
@@ -65,11 +65,29 @@ def certify(
     return verify.certify(model, X, y, sample_weight, **lent)
 
 
-def _diagnose(model: Any, X: Any, y: Any, sample_weight: Any) -> list[Claim]:
+def _diagnose(
+    model: Any, X: Any, y: Any, sample_weight: Any, level: str, sensitive: Any
+) -> Sequence[Claim]:
+    """What a model of ours says of itself; what is found here of scikit-learn's."""
+    libraries = {kind.__module__.partition(".")[0] for kind in type(model).__mro__}
+    if "certus" in libraries:
+        if not hasattr(model, "diagnose"):
+            return []
+        lent = {} if sensitive is None else {"sensitive": sensitive}
+        found: Sequence[Claim] = model.diagnose(
+            X, y, sample_weight, level=level, **lent
+        )
+        return found
+    for kind in type(model).__mro__:
+        if kind.__module__.startswith("sklearn.") and kind.__name__ in _FOREIGN:
+            return _FOREIGN[kind.__name__](model, X, y, sample_weight, level)
+    return []
+
+
+def _perceptron(
+    model: Any, X: Any, y: Any, sample_weight: Any, level: str
+) -> list[Claim]:
     """The gradient that scikit-learn trained with, beside that of the stated loss."""
-    kinds = [kind for kind in type(model).__mro__ if kind.__name__ in _PERCEPTRONS]
-    if not any(kind.__module__.startswith("sklearn.") for kind in kinds):
-        return []
     X = check_array(X, accept_sparse="csr")
     n, width = X.shape[0], model.coefs_[0].shape[0]
     if X.shape[1] != width:
@@ -85,3 +103,19 @@ def _diagnose(model: Any, X: Any, y: Any, sample_weight: Any) -> list[Claim]:
     if len(Y) != n:
         raise ValueError(f"y has {len(Y)} rows and X has {n}.")
     return perceptron.measure(model, X, Y, row_weights(sample_weight, n))
+
+
+def _neighbors(
+    model: Any, X: Any, y: Any, sample_weight: Any, level: str
+) -> list[Claim]:
+    """The error on training rows without themselves."""
+    return [] if level == "quick" else left_out(model, X, model._fit_X, model._y)
+
+
+#: By the name of scikit-learn's class.
+_FOREIGN: dict[str, Callable[..., list[Claim]]] = {
+    "MLPClassifier": _perceptron,
+    "MLPRegressor": _perceptron,
+    "KNeighborsClassifier": _neighbors,
+    "KNeighborsRegressor": _neighbors,
+}

@@ -304,6 +304,11 @@ def test_models_of_scikit_learn(
         found = certus.certify(model, X, y, level="full")
         assert found.met, found
         assert found.model == f"sklearn {name}"
+        same = getattr(certus.neighbors, name)(4, **options).fit(X, y)
+        left = certus.certify(same, X, y, level="full")["leave_one_out"]
+        assert found["leave_one_out"].value == pytest.approx(left.value)
+        worse = certus.certify(model, X + 1e-3, y, level="full")
+        assert "leave_one_out" not in worse
         worse = certus.certify(model, X + 1e-3, y)
         assert worse.met is False
 

@@ -23,8 +23,10 @@ from sklearn.utils.validation import (
 
 from certus.base import Estimator, Fitted, check_choice, check_number, validate_data
 from certus.callbacks import Monitor
-from certus.certificate import Evidence
+from certus.certificate import Claim, Evidence
 from certus.convex.design import Array
+from certus.diagnostics import Diagnosed
+from certus.diagnostics.neighbors import left_out
 from certus.neighbors.metrics import Metric, check_sparse, resolve
 from certus.neighbors.search import limits, search
 from certus.neighbors.tree import build
@@ -39,7 +41,7 @@ _ALGORITHMS = ("auto", "ball_tree", "kd_tree", "brute")
 _TREES: weakref.WeakKeyDictionary[Any, tuple[Any, Any]] = weakref.WeakKeyDictionary()
 
 
-class NeighborsBase(MultiOutputMixin, Estimator):
+class NeighborsBase(Diagnosed, MultiOutputMixin, Estimator):
     """The parameters, ``kneighbors`` and ``kneighbors_graph``; abstract."""
 
     _fit_method: str
@@ -129,6 +131,12 @@ class NeighborsBase(MultiOutputMixin, Estimator):
 
     def _allows_nan(self) -> bool:
         return isinstance(self.metric, str) and self.metric == "nan_euclidean"
+
+    def _measured(
+        self, witness: Any, X: Any, y: Any, sample_weight: Any, level: str
+    ) -> list[Claim]:
+        """The error on the training rows without themselves, at level full."""
+        return [] if level == "quick" else left_out(self, X, self.rows_, self.targets_)
 
     def _fitted(self, X: Any, y: Any) -> Fitted:
         """Hand the statement to the verifier: these rows, their nearest."""

@@ -85,8 +85,7 @@ def certify(
     model, X, y, sample_weight, level, sensitive
         As in :func:`certus.certify`.
     diagnose : callable, optional
-        Gives MEASURED claims about (model, X, y, sample_weight), for models of other
-        libraries: ours have a method of that name.
+        Gives MEASURED claims about (model, X, y, sample_weight, level, sensitive).
 
     Examples
     --------
@@ -105,13 +104,16 @@ def certify(
         return judge(model, calibration.evidence, X, y, level="full", origin="certify")
     stated: Any = getattr(model, "certificate_", None)
     known = isinstance(stated, Certificate) and stated.evidence is not None
-    given = Given(None, X, y, sample_weight, level, sensitive)
+    rows = (X, y, sample_weight)
+    measure: Any = ()
+    if diagnose is not None:
+        measure = partial(diagnose, model, *rows, level, sensitive)
     found = judge(
-        *(model, stated.evidence if known else Evidence("none"), X, y, sample_weight),
+        *(model, stated.evidence if known else Evidence("none"), *rows),
         level=level,
         origin="certify",
         sensitive=sensitive,
-        measured=_to_measure(model, given, diagnose),
+        measured=measure,
     )
     if known:
         return _compare(stated, found)
@@ -248,17 +250,6 @@ def _signed(
     more["threads"] = more.get("threads") or cores()
     seconds = time.perf_counter() - start
     return Certificate.of(model, found, evidence=evidence, seconds=seconds, **more)
-
-
-def _to_measure(model: Any, given: Given, diagnose: Any) -> Any:
-    """How the numbers of a model are found, if it has any."""
-    rows = given.X, given.y, given.sample_weight
-    if not stating.is_ours(model):
-        return () if diagnose is None else partial(diagnose, model, *rows)
-    measure = getattr(model, "diagnose", None)
-    lent = {} if given.sensitive is None else {"sensitive": given.sensitive}
-    more = {"level": given.level, **lent}
-    return () if measure is None else partial(measure, *rows, **more)
 
 
 def _check_stated(model: Any, given: Given) -> Checked:

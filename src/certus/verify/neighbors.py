@@ -8,8 +8,7 @@ from q are computed here, straight from the coordinates in float64, and
 as a share of the former: where it is rounding, no row left out is nearer than one
 returned. The distance is read from the parameters; the rows kept are the object judged
 (scikit-learn keeps them under private names), and compared with those passed. Nothing
-is said about other queries, or about whether neighbours predict well; at level "full"
-the error on training rows without themselves is measured.
+is said about other queries, or about whether neighbours predict well.
 
 Rounding: a coordinate's difference, its power and their sum are right to a share of
 γ₁₇₍₂ₘ₊₁₆₎ for m coordinates, and the root divides that by p.
@@ -24,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from certus.certificate import Claim, Strength
+from certus.certificate import Claim
 from certus.verify import data, stating
 from certus.verify import deciding as bd
 from certus.verify.data import Array
@@ -41,8 +40,6 @@ FULL, FULL_ROWS = 1 << 30, 1024
 CELLS = 1 << 16
 #: So few columns lie one after the other: steps along short rows are slow.
 NARROW = 32
-#: Training rows predicted without themselves.
-LEFT_OUT = 2048
 _POWERS = {"euclidean": 2.0, "l2": 2.0, "manhattan": 1.0, "cityblock": 1.0, "l1": 1.0}
 _POWERS |= {"chebyshev": np.inf, "infinity": np.inf}
 _NAMES = {2.0: "euclidean", 1.0: "manhattan", np.inf: "chebyshev"}
@@ -56,7 +53,6 @@ class Statement(NamedTuple):
     metric: str
     p: float | None  # of a Minkowski distance; None for one without a formula here
     w: Array | None
-    weights: Any
     fix: str
 
 
@@ -75,7 +71,7 @@ def _neighbors(model: Any) -> Statement:
         name = _NAMES[p]
     fix = "centre and scale the columns (StandardScaler)"
     fix += "" if ours else f", or certus.neighbors.{type(model).__name__}"
-    return Statement(int(model.n_neighbors), name, p, w, model.weights, fix)
+    return Statement(int(model.n_neighbors), name, p, w, fix)
 
 
 READERS: dict[str, stating.Reader] = {
@@ -106,8 +102,9 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
         refusal = bd.refused("nearest_neighbours", reason, fix)
         return [kept, refusal], bd.status_of(kept), marks
     claims = [_nearest_claim(model, stated, X, distances, bool(kept.met), level), kept]
-    if level == "full" and kept.met:
-        claims.append(_left_out_claim(model, stated, X, targets))
+    if level == "full" and stated.n_neighbors >= n:
+        few = f"without one row fewer than {stated.n_neighbors} are left"
+        claims.append(bd.refused("leave_one_out", few, ""))
     return claims, bd.status_of(claims[0]), marks
 
 
@@ -261,41 +258,3 @@ def _nearest_claim(
         theorem="each sampled row was compared with every row, by direct distances",
         fix=stated.fix if kept else _UNTRUE,
     )
-
-
-# -- leaving one out --------------------------------------------------------------
-
-
-def _left_out_claim(model: Any, stated: Statement, X: Any, targets: Array) -> Claim:
-    """Error on training rows predicted without themselves; measured."""
-    n, k = X.shape[0], stated.n_neighbors
-    if k >= n:
-        detail = f"without one row fewer than {k} are left"
-        return Claim("leave_one_out", Strength.REFUSED, detail=detail)
-    rows = np.unique(np.linspace(0, n - 1, min(n, LEFT_OUT)).astype(int))
-    told, names = _ask(model, X[rows], k + 1)
-    others = names != rows[:, None]
-    others[others.all(axis=1), -1] = False  # hidden behind more than k copies of itself
-    told, names = told[others].reshape(-1, k), names[others].reshape(-1, k)
-    votes = _weights(stated.weights, told)[:, :, None]
-    if hasattr(model, "classes_"):
-        kinds = [np.arange(codes.max() + 1) == codes[:, None] for codes in targets.T]
-        best = [np.sum(votes * each[names], axis=1).argmax(axis=1) for each in kinds]
-        value = float(np.mean((np.stack(best, axis=1) != targets[rows]).any(axis=1)))
-        text = f"{100 * value:.3g} % of labels wrong"
-    else:
-        mean = np.sum(votes * targets[names], axis=1) / votes.sum(axis=1)
-        value = float(np.sqrt(np.mean(np.square(mean - targets[rows]))))
-        text = f"root mean square error {value:.4g}"
-    detail = f"{text} on {len(rows):,} training rows predicted without themselves"
-    return bd.measured("leave_one_out", value, detail)
-
-
-def _weights(weights: Any, told: Array) -> Array:
-    if callable(weights):
-        return np.asarray(weights(told), dtype=float)
-    if weights != "distance":
-        return np.ones(told.shape)
-    zero = told == 0
-    with np.errstate(divide="ignore"):
-        return np.where(zero.any(axis=1, keepdims=True), zero, 1.0 / told)
