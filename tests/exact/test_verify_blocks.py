@@ -64,7 +64,7 @@ def test_the_certificate_does_not_depend_on_the_blocks(
 def test_a_pass_over_many_blocks_finds_the_moments():
     Z = np.tile(rng.normal(size=(3000, 600)), (2, 1)) + 2.0
     P = np.linalg.qr(rng.normal(size=(600, 3)))[0].T
-    sums, squares, products, projected = moments._dense_pass(Z, np.zeros(600), P, 700)
+    sums, squares, products, projected = moments._one_pass(Z, np.zeros(600), P, 700)
     np.testing.assert_allclose(sums, Z.sum(axis=0), rtol=1e-10)
     assert squares == pytest.approx(float((Z**2).sum()), rel=1e-12)
     np.testing.assert_allclose(products, P @ Z.T @ Z, rtol=1e-9, atol=1e-6)

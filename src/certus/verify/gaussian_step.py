@@ -46,7 +46,10 @@ class Theta(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Of some rows: log p(x), shares, log π_k N(x), and how far those may be off."""
+    """Of some rows: log p(x), shares, log π_k N(x), and how far those may be off.
+
+    But for the first, a line for each component.
+    """
 
     levels: Array
     shares: Array
@@ -56,11 +59,8 @@ class Rows(NamedTuple):
     @property
     def off(self) -> Array:
         """How far log p(x) of each row may be off."""
-        return np.asarray(
-            np.exp(self.joint - self.levels[:, None] + self.errors).sum(axis=1)
-            - np.exp(self.joint - self.levels[:, None]).sum(axis=1)
-            + 8 * U * (self.joint.shape[1] + 1 + np.abs(self.levels))
-        )
+        own = 8 * U * (len(self.joint) + 1 + np.abs(self.levels))
+        return np.asarray((self.shares * np.expm1(self.errors)).sum(axis=0) + own)
 
     def sums(self) -> tuple[float, float, float]:
         """Of log p(x), of their sizes, and of what they may be off."""
@@ -82,34 +82,31 @@ def spread(values: Array, kind: str, k: int, d: int) -> Array:
 
 def expect(block: Array, theta: Theta, hard: bool = False) -> Rows:
     """The E-step on some rows; hard: each with its best component alone."""
-    d = theta.means.shape[1]
-    joint = np.empty((len(block), len(theta.weights)))
-    errors, g = np.empty_like(joint), gamma(d + 4)
+    (K, d), full = theta.means.shape, theta.roots.ndim == 3
+    squares, reach = np.zeros((2, K, len(block)))
     away, scaled = np.empty_like(block), np.empty_like(block)
-    for k, (weight, mean, root) in enumerate(zip(*theta)):
+    lengths = np.linalg.norm(theta.roots, axis=2) if full else theta.roots
+    for k, (mean, root) in enumerate(zip(theta.means, theta.roots)):
         np.subtract(block, mean, out=away)
-        full = root.ndim == 2
         (np.matmul if full else np.multiply)(away, root, out=scaled)
-        square = np.einsum("ij,ij->i", scaled, scaled)
-        logs = np.log(np.diag(root) if full else root)
-        log = math.log(weight) if weight > 0 else -math.inf
-        joint[:, k] = -0.5 * square + (logs.sum() - 0.5 * d * math.log(2 * math.pi))
-        joint[:, k] += log
-        rough = 8 * (np.abs(logs).sum() + d + (abs(log) if weight > 0 else 0.0))
-        errors[:, k] = g * (0.5 * square + rough) + 2 * U * np.abs(joint[:, k])
+        np.einsum("ij,ij->i", scaled, scaled, out=squares[k])
         if full:
-            t = np.abs(away, out=away) @ np.linalg.norm(root, axis=1)
-            errors[:, k] += g * t * (np.sqrt(square) + g * t)
-    errors[joint == -np.inf] = 0.0
-    top = joint.max(axis=1, keepdims=True)
+            np.matmul(np.abs(away, out=away), lengths[k], out=reach[k])
+    logs = np.log(np.diagonal(theta.roots, axis1=1, axis2=2) if full else theta.roots)
+    log, g = np.log(theta.weights), gamma(d + 4)
+    constant = logs.sum(axis=1) - 0.5 * d * math.log(2 * math.pi) + log
+    rough = 8 * (np.abs(logs).sum(axis=1) + d + np.abs(log))
+    joint = constant[:, None] - 0.5 * squares
+    errors = 0.5 * squares + rough[:, None] + reach * (np.sqrt(squares) + g * reach)
+    errors = np.where(joint == -np.inf, 0.0, g * errors + 2 * U * np.abs(joint))
+    top = joint.max(axis=0)
     if hard:
-        at = np.arange(len(joint)), joint.argmax(axis=1)
-        shares = np.zeros_like(joint)
-        shares[at] = 1.0
-        return Rows(top[:, 0], shares, top, errors[at][:, None])
+        best = joint.argmax(axis=0)
+        shares = (best == np.arange(K)[:, None]).astype(float)
+        return Rows(top, shares, top[None], errors[best, np.arange(len(best))][None])
     shares = np.exp(joint - top)
-    total = shares.sum(axis=1, keepdims=True)
-    return Rows((top + np.log(total))[:, 0], shares / total, joint, errors)
+    total = shares.sum(axis=0)
+    return Rows(top + np.log(total), shares / total, joint, errors)
 
 
 def _over_rows(
@@ -142,12 +139,12 @@ def take_step(
         first = np.zeros((k, d))
         second = np.zeros((k, d, d) if matrix else (k, d))
         for j in range(k):
-            some = np.flatnonzero(rows.shares[:, j] > NOTHING)
-            away, r = block[some] - about[j], rows.shares[some, j]
+            some = np.flatnonzero(rows.shares[j] > NOTHING)
+            away, r = block[some] - about[j], rows.shares[j, some]
             first[j] = r @ away
             heavy = away * r[:, None]
             second[j] = heavy.T @ away if matrix else (heavy * away).sum(axis=0)
-        return *rows.sums(), rows.shares.sum(axis=0), first, second
+        return *rows.sums(), rows.shares.sum(axis=1), first, second
 
     for _ in range(2):
         level, sums = _over_rows(X, look)

@@ -197,8 +197,8 @@ def _elbo_claim(model: Any, X: Array, theta: em.Theta) -> Claim:
         warnings.simplefilter("ignore")  # of names of columns that it misses
         q = np.asarray(model.predict_proba(X[some]))
     rows = em.expect(np.asarray(X[some], dtype=np.float64), theta)
-    off = rows.off + (rows.shares * rows.errors).sum(axis=1)
-    found = climbing.elbo_gap(q.astype(np.float64), rows.joint, rows.levels, off)
+    off = rows.off + (rows.shares * rows.errors).sum(axis=0)
+    found = climbing.elbo_gap(q.astype(np.float64), rows.joint.T, rows.levels, off)
     which = f"{len(some):,} of {n:,} rows"
     return proved(
         *("elbo", found, POSTERIOR[int(q.dtype == np.float32)]),

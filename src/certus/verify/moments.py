@@ -18,7 +18,7 @@ from scipy import sparse
 
 from certus.fingerprints import direction
 from certus.verify import data
-from certus.verify.blocks import add_up, over_blocks
+from certus.verify.blocks import add_up, cores, over_blocks
 from certus.verify.covariance import covariance_about
 from certus.verify.data import Array
 from certus.verify.deciding import gamma, power_of_two
@@ -95,7 +95,7 @@ def probes_of(V: Array, most: int) -> Array:
 
 
 def moments(given: Data, P: Array, whole: bool = False) -> Moments:
-    """One pass (sparse X: two) over the rows; ``P`` has a direction in each row.
+    """One pass over the rows; ``P`` has a direction in each row.
 
     ``whole`` takes the whole of AᵀA on the way, where X is dense.
     """
@@ -103,22 +103,20 @@ def moments(given: Data, P: Array, whole: bool = False) -> Moments:
     whole, far = whole and not sparse.issparse(X), is_far(given)
     base = given.shift if far or whole else np.zeros(d)
     gram = projected = None
-    if sparse.issparse(X) and not far:
-        X = X.astype(np.float64)
-        squares = float(X.data @ X.data)
-        left = np.asarray(X.T @ np.ones(n)).ravel() / n
-        products = np.ascontiguousarray(np.asarray(X.T @ (X @ P.T)).T)
-        counts = np.bincount(X.indices, minlength=1), np.diff(X.indptr)
-        m, k = (int(c.max()) for c in (counts if X.format == "csr" else counts[::-1]))
-    elif whole:
+    if whole:
         spread, left = covariance_about(X, base)
         gram, squares = n * spread.matrix, n * float(spread.diagonal.sum())
         products, m, k = P @ gram, int(spread.share / gamma(1)) + 1, 0
     else:
         rows = max(64, CELLS // max(1, d))
-        sums, squares, products, projected = _dense_pass(X, base, P, rows)
+        if sparse.issparse(X) and not far:
+            X, rows = X.tocsr(), -(-n // cores())
+        sums, squares, products, projected = _one_pass(X, base, P, rows)
         left, m = sums / n, min(rows, n) + n // rows + 1
         k = min(d, WIDE) + d // WIDE + 1
+        if sparse.issparse(X) and not far:  # additions of entries, and of blocks
+            m = int(np.bincount(X.indices, minlength=1).max()) + cores()
+            k = int(np.diff(X.indptr).max())
     raw, away = squares, math.sqrt(n) * float(np.linalg.norm(left))
     each = gamma(m + 8) * math.sqrt(raw)
     loose = gamma(k + 8) * squares + each * (4 * away if given.centred else 0.0)
@@ -137,31 +135,37 @@ def is_far(given: Data) -> bool:
     return given.centred and n * float(given.shift @ given.shift) > 10 * top**2
 
 
-def _dense_pass(
+def _one_pass(
     X: Any, shift: Array, P: Array, rows: int
 ) -> tuple[Array, float, Array, Array]:
     """Sums, sum of squares, PBᵀB of the rows B = X − shift, and the fingerprint's X u.
 
     All from one product: P has u and, after it is applied, a row of ones beside it.
+    Sparse rows stay sparse where they are not shifted.
     """
     k, (n, d) = len(P), X.shape
-    u = direction(d)
-    P = np.vstack([P, u])
-    offset, moved = float(shift @ u), bool(shift.any())
+    u, moved = direction(d), bool(shift.any())
+    P, offset = np.vstack([P, u]), float(shift @ u)
+    thin = sparse.issparse(X) and not moved
+    turned = np.ascontiguousarray(P.T) if thin else P.T
     columns = [slice(j, j + WIDE) for j in range(0, d, WIDE)]
     projected = np.empty(n)
 
     def look(part: slice) -> tuple[Array, float]:
-        block = data.dense(X[part]).astype(np.float64, copy=False)
+        block = X[part] if thin else data.dense(X[part])
+        block = block.astype(np.float64, copy=False)
         block = block - shift if moved else block
-        z = P[:, columns[0]] @ block[:, columns[0]].T
-        for some in columns[1:]:
-            z += P[:, some] @ block[:, some].T
+        if thin:
+            z = (block @ turned).T
+        else:
+            z = sum(P[:, some] @ block[:, some].T for some in columns)
         projected[part] = z[k] + offset
         z[k] = 1.0
-        return z @ block, float(np.vdot(block, block))
+        values = block.data if thin else block
+        return z @ block, float(np.vdot(values, values))
 
     out, squares = add_up(over_blocks(look, n, rows))
+    out = np.ascontiguousarray(out)
     return out[k], squares, out[:k], projected
 
 
