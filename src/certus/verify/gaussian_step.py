@@ -59,8 +59,9 @@ class Rows(NamedTuple):
     @property
     def off(self) -> Array:
         """How far log p(x) of each row may be off."""
+        most = np.exp(self.joint - self.levels + self.errors)
         own = 8 * U * (len(self.joint) + 1 + np.abs(self.levels))
-        return np.asarray((self.shares * np.expm1(self.errors)).sum(axis=0) + own)
+        return np.asarray(most.sum(axis=0) - self.shares.sum(axis=0) + own)
 
     def sums(self) -> tuple[float, float, float]:
         """Of log p(x), of their sizes, and of what they may be off."""
