@@ -152,7 +152,7 @@ def _one_pass(
     projected = np.empty(n)
 
     def look(part: slice) -> tuple[Array, float]:
-        block = X[part] if thin else data.dense(X[part])
+        block: Any = X[part] if thin else data.dense(X[part])
         block = block.astype(np.float64, copy=False)
         block = block - shift if moved else block
         if thin:
