@@ -334,8 +334,8 @@ def _separation_claims(
                 *("separation", left, COINCIDE),
                 coincidence(y, np.ravel(a), intercept),
                 objective="max |Σ ayxⱼ|/Σ a|xⱼ|",
-                theorem="a hyperplane with yf > 0 has Σ ayf > 0 for a ≥ 0, not all "
-                "zero",
+                theorem="a hyperplane with yf ≥ γ has γ·Σ a ≤ Σ ayf ≤ "
+                "value·Σ a(|w|ᵀ|x| + |b|) for every a ≥ 0, x measured from a row",
             )
             return [claim]
     return []
