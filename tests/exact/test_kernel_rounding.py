@@ -18,6 +18,7 @@ from scipy.special import expit
 
 from certus import terms as t
 from certus.verify import check
+from certus.verify.blocks import over_blocks
 from certus.verify.kernel import gap, losses, penalties, spaces
 from certus.verify.kernel.spaces import UNIT, Linear
 from helpers.judging import problem
@@ -56,7 +57,7 @@ HELD = {"dense": np.asarray, "csr": sparse.csr_array, "csc": sparse.csc_array}
 def running_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dense blocks of 4096 rows of three columns, with products of that order."""
     plain = Linear._block
-    monkeypatch.setattr(Linear, "_block", lambda A, rows: plain(A, rows).view(Running))
+    monkeypatch.setattr(Linear, "_block", lambda A, *at: plain(A, *at).view(Running))
     monkeypatch.setattr(spaces, "BLOCK", 3 << 12)
 
 
@@ -107,6 +108,25 @@ def test_scores_about_a_shift_are_within_their_error() -> None:
     assert math.sqrt(np.mean(np.square(off))) <= bound
     plain = Linear(X, np.ones(50), free=False)
     assert bound < 0.5 * float(plain.score_error(w[:, None], b)[0])
+
+
+@pytest.mark.parametrize("shape", [(300, 2000), (9000, 40), (160, 20)])
+@pytest.mark.parametrize("far", [0.0, 50.0])
+@pytest.mark.parametrize("even", [True, False])
+def test_either_order_of_the_numbers_is_read_alike(
+    shape: tuple[int, int], far: float, even: bool
+) -> None:
+    rng = np.random.default_rng(2)
+    (n, d), k = shape, 2
+    X, s = far + rng.normal(size=shape), np.ones(n) if even else 1 + rng.random(n)
+    w, b = rng.normal(size=(d, k)) / d, rng.normal(size=k)
+    for order in ("C", "F"):
+        space = Linear(np.array(X, order=order), s, True, each=over_blocks)
+        seen = space.look(w, b, lambda rows, z: np.cos(z))
+        A = X - space.shift
+        assert np.abs(seen.z - (X @ w + b)).max() < 1e-12 * (1 + far)
+        assert np.allclose(seen.V, A.T @ (s[:, None] * seen.B) / s.sum(), atol=1e-13)
+        assert np.allclose(space.norms, np.sqrt(s @ A**2 / s.sum()), rtol=1e-12)
 
 
 def test_the_offset_is_summed_exactly() -> None:

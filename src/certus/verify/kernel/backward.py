@@ -14,17 +14,15 @@ which is exact if 1 + Σ(x̃ⱼᵀr)wⱼ/‖r‖² ≥ 0.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from certus.verify.kernel.gap import Problem, mean, norm
-from certus.verify.kernel.spaces import TINY, UNIT, gamma
+from certus.verify.kernel.spaces import TINY, UNIT, Array, gamma
 
-Array = np.ndarray[Any, np.dtype[Any]]
 #: Norms of centred columns from below, and of columns with their rounding.
 Parts = tuple[Array, Array]
-
 #: A target whose spread is a smaller share of its size is constant.
 CONSTANT = 1e-13
 
@@ -34,7 +32,6 @@ class Backward(NamedTuple):
 
     computed: float
     bound: float
-    z: Array
     probe: Array
 
 
@@ -56,7 +53,7 @@ def measure(p: Problem, probe: Array | None = None, positive: bool = False) -> B
         parts = column_norms(p, centre)
         r = r - c
         found = _value(p, seen.z[:, 0], r, c, pulled, parts, positive)
-    return Backward(*found, seen.z[:, :1], seen.z[:, 1] if probe is not None else r[:0])
+    return Backward(*found, seen.z[:, 1] if probe is not None else r[:0])
 
 
 def column_norms(p: Problem, centre: Array) -> Parts:

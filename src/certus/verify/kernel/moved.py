@@ -9,16 +9,14 @@ u = 0, which is feasible for X itself and tight where the residuals vanish.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from certus.verify.kernel import gap, losses
 from certus.verify.kernel.backward import column_norms
 from certus.verify.kernel.gap import Problem, Repair, mean, norm
-from certus.verify.kernel.spaces import TINY, UNIT, Seen, gamma
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus.verify.kernel.spaces import TINY, UNIT, Array, Seen, gamma
 
 
 class Moved(NamedTuple):
@@ -60,16 +58,15 @@ def measure_moved(p: Problem, probe: Array | None) -> Moved:
         level = mean(p, row.value(p.loss, p.y, z))
         rest = gap.steep(p, z, np.zeros(len(z)), delta)
         rest += gamma(len(z) + 24) * level
-        moved = _moved(p, seen, z, found, delta)
+        moved = _moved(p, seen, z, u, found, delta)
     probed = seen.z[:, -1] if probe is not None else np.zeros(0)
     return Moved(*moved, level, rest, u, found.share, probed)
 
 
 def _moved(
-    p: Problem, seen: Seen, z: Array, found: Repair, delta: float
+    p: Problem, seen: Seen, z: Array, u: Array, found: Repair, delta: float
 ) -> tuple[float, float, float, float]:
     row = losses.row_of(p.loss)
-    u = row.slope_of(p.loss, p.y, found.natural)
     v, error = gap.pulled_back(p, seen, found, len(z))
     size = norm(p, u)
     if not size > 0:
@@ -96,6 +93,4 @@ def means_of(p: Problem, seen: Seen) -> Array:
     """Means of the columns of A where the intercept is free; else they stay as are."""
     if not p.free:
         return np.zeros(len(p.w))
-    ones = np.ones((p.space.n, 1))
-    empty = np.zeros((len(p.w), 1))
-    return p.space.look(empty, np.zeros(1), lambda rows, _: ones[rows]).V[:, 0]
+    return p.space.look(np.zeros((len(p.w), 1)), np.ones(1), lambda _, z: z).V[:, 0]

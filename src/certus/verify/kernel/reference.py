@@ -8,16 +8,13 @@ within rounding (a constant target), P(0, 0) takes its place.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from certus import terms as t
 from certus.verify.kernel import gap, losses
 from certus.verify.kernel.gap import Problem
-from certus.verify.kernel.spaces import UNIT, Linear, gamma
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus.verify.kernel.spaces import UNIT, Array, Linear, gamma
 
 
 def least_constant(p: Problem) -> float:
@@ -105,10 +102,8 @@ def _between(p: Problem, best: float, near: float) -> Array:
     level = float(getattr(p.penalty, "alpha", 0.0))
     goal = -level * best / p.space.constant**2 if p.space.constant else 0.0
     step = near * (abs(best) + float(np.abs(p.y).max()))
-    low, high = (
-        row.slope(p.loss, p.y, np.full(len(p.y), best + side * step))
-        for side in (-1, 1)
-    )
+    sides = (np.full(len(p.y), x) for x in (best - step, best + step))
+    low, high = (row.slope(p.loss, p.y, side) for side in sides)
     down, up = gap.mean(p, low) - goal, gap.mean(p, high) - goal
     if not down < 0 < up:
         return np.asarray(low if abs(down) < abs(up) else high, dtype=float)

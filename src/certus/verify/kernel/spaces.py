@@ -78,6 +78,7 @@ class Linear:
         self.given, (self.n, self.width) = X, X.shape
         self.constant, self.each = constant, each
         self._norms: Array | None = None
+        self._dense: Array | None = None  # norms of the columns held dense
         self.sparse: Any = None
         self.full = np.arange(self.width)  # columns held dense
         self.rough, self.longest, self.tallest = False, 0, 0
@@ -98,9 +99,13 @@ class Linear:
         self.X = X
         self.shift = self._choose_shift() if free else np.zeros(X.shape[1])
         self.shifted = bool(self.shift.any())
-        # Columns that lie together are read in long runs, if they are not copied.
-        self.long = X.flags.f_contiguous and X.dtype == np.float64 and not self.shifted
-        self.step = ROWS if self.long else min(ROWS, 64 + BLOCK // (X.shape[1] + 1))
+        # Columns that lie together are read in long runs, if they are not copied; few
+        # rows of them by columns, for their scores first and then to be pulled back.
+        fortran = X.flags.f_contiguous
+        self.long = fortran and X.dtype == np.float64 and not self.shifted
+        self.upright = fortran and self.n <= ROWS and X.size > BLOCK
+        least = ROWS if self.upright else 2048 if self.long else 16
+        self.step = min(ROWS, max(least, BLOCK // (X.shape[1] + 1)))
 
     def _choose_shift(self) -> Array:
         """Means of a few rows where they are large beside the spread, else 0."""
@@ -125,10 +130,10 @@ class Linear:
         dense = min(self.step, self.n) + -(-self.n // self.step)
         return max(dense, self.tallest)
 
-    def _block(self, part: slice) -> Array:
-        A = self.X[part]
+    def _block(self, part: slice, some: slice = slice(None)) -> Array:
+        A = self.X[part, some]
         if self.shifted:
-            return np.subtract(A, self.shift, dtype=np.float64)
+            return np.subtract(A, self.shift[some], dtype=np.float64)
         return np.asarray(A, dtype=np.float64)
 
     def offset(self, w: Array, b: Array) -> Array:
@@ -147,43 +152,55 @@ class Linear:
     ) -> Seen:
         """Scores of w (d, k) and b (k,), and the pull-back of ``vectors(rows, z)``.
 
-        Cost: one pass over X.
+        Cost: one pass over X; two over a few rows in Fortran order, by their columns.
         """
         if self.constant:
-            b = b + self.constant * w[-1]
-            w = w[:-1]
+            b, w = b + self.constant * w[-1], w[:-1]
         start = np.broadcast_to(self.offset(w, b), (self.n, w.shape[1]))
         if self.sparse is not None:
             start = start + np.asarray(self.sparse @ w)
         inner = np.ascontiguousarray(w[self.full])
         z = np.empty((w.shape[1], self.n)).T  # columns that lie together each
-        count = 0 if vectors is None else vectors(slice(0, 0), z[:0]).shape[1]
-        B = np.empty((count, self.n)).T
-        loose = self.rough and self.sparse is not None
-        norms = vectors is not None and self._norms is None and not loose
+        norms = vectors is not None and self._dense is None
+        answer = vectors or (lambda _, z: z[:, :0])
+        B = np.empty((answer(slice(0, 0), z[:0]).shape[1], self.n)).T
+
+        def score(part: slice, some: slice = slice(None)) -> tuple[Array, Array, Array]:
+            A = self._block(part, some)
+            squares = self._squares(part, A) if norms else np.zeros(0)
+            return A, self._times(A, inner[some]), squares
 
         def work(part: slice) -> tuple[Array, Array]:
-            A = self._block(part)
-            own = self._times(A, inner)
+            A, own, squares = score(part)
             for column, more, out in zip(own.T, start[part].T, z[part].T):
                 np.add(column, more, out=out)
-            if vectors is not None:
-                B[part] = vectors(part, z[part])
-            pulled = self._times(A.T, self._weighed(B[part], part))
-            return pulled, self._squares(part, A) if norms else np.zeros(0)
+            B[part] = answer(part, z[part])
+            return self._times(A.T, self._weighed(B[part], part)), squares
 
-        V, squares = np.zeros((count, len(inner))).T, np.zeros(len(inner) * norms)
-        for found in self.each(work, self.n, self.step):
-            V, squares = V + found[0], squares + found[1]
+        V, squares = np.zeros((B.shape[1], len(inner))).T, np.zeros(len(inner) * norms)
+        rows, tile = slice(0, self.n), 1 + BLOCK // self.n
+        if self.upright:
+            parts = [*self.each(lambda some: score(rows, some)[1:], len(inner), tile)]
+            z[:] = sum((own for own, _ in parts), start)
+            squares, B[:] = np.concatenate([own for _, own in parts]), answer(rows, z)
+
+            def pull(some: slice) -> Array:
+                return self._times(self._block(rows, some).T, self._weighed(B, rows))
+
+            V = np.concatenate([*self.each(pull, len(inner), tile)])
+        for found in self.each(work, 0 if self.upright else self.n, self.step):
+            V += found[0]
+            squares += found[1]
         if norms:
-            self._norms = self._finish(squares)
+            self._dense = self._roots(squares)
         return Seen(z, B, self._gather(V, B) / (self.n if self.even else self.total))
 
     def _times(self, A: Array, W: Array) -> Array:
         """A @ W; by its columns where a product with two or three is slow."""
         if not (self.long or self.X.shape[1] > 16 * self.step) or W.shape[1] > 3:
             return np.asarray(A @ W)
-        return np.hstack([A @ W[:, j : j + 1] for j in range(max(1, W.shape[1]))])
+        each = [A @ w[:, None] for w in np.ascontiguousarray(W.T)]
+        return np.array(each).reshape(W.shape[1], len(A)).T
 
     def _weighed(self, B: Array, part: slice) -> Array:
         """The vectors times their weights, in units of one where these are even."""
@@ -204,38 +221,38 @@ class Linear:
     @property
     def norms(self) -> Array:
         """Nⱼ, at least; a bound from the largest entry while ``rough``."""
-        if self._norms is None:
-            if self.rough and self.sparse is not None:
-                found = np.full(self.width, self.top)
-                found[self.full] = self._dense_norms()
-                return np.append(found, self.constant) if self.constant else found
-            self._norms = self._finish(None)
-        return self._norms
-
-    def _finish(self, squares: Array | None) -> Array:
+        if self._norms is not None:
+            return self._norms
+        if self._dense is None:  # no pass has been made
+            zero = np.zeros((self.width + bool(self.constant), 1))
+            self.look(zero, np.zeros(1), lambda _, z: z)
+        rough = self.rough and self.sparse is not None
         found = np.zeros(self.width)
         if self.sparse is not None:
-            found += self._sparse_norms()
-        found[self.full] = self._dense_norms(squares)
-        return np.append(found, self.constant) if self.constant else found
+            found += self.top if rough else self._sparse_norms()
+        found[self.full] = self._dense
+        found = np.append(found, self.constant) if self.constant else found
+        self._norms = None if rough else found
+        return found
 
-    def _dense_norms(self, squares: Array | None = None) -> Array:
-        if squares is None:
-            parts = self.each(self._squares, self.n, self.step)
-            squares = sum(parts, np.zeros(self.X.shape[1]))
-        squares = squares / self.total
+    def _roots(self, squares: Array) -> Array:
+        squares = squares / (self.n if self.even else self.total)
         odd = np.flatnonzero(~((squares > LOW) & (squares < HIGH)))
         found = np.sqrt(squares)
         if len(odd):
             found[odd] = self._careful(odd)
         return np.asarray(found)
 
-    def _squares(self, part: slice, A: Array | None = None) -> Array:
-        A = self._block(part) if A is None else A
-        if self.even:
-            squares = np.vecdot(A.T, A.T) if self.long else np.einsum("ij,ij->j", A, A)
-            return np.asarray(squares * self.s[0])
-        return np.asarray(self.s[part] @ (A * A))
+    def _squares(self, part: slice, A: Array) -> Array:
+        if not self.even:
+            return np.asarray(self.s[part] @ (A * A))
+        if self.long:
+            return np.asarray(np.vecdot(A.T, A.T))
+        # Short rows as a few long ones.
+        width = A.shape[1]
+        short = A.flags.c_contiguous and width <= 256 and len(A) % 16 == 0
+        A = A.reshape(-1, 16 * width) if short else A
+        return np.asarray(np.einsum("ij,ij->j", A, A).reshape(-1, width).sum(axis=0))
 
     def _careful(self, columns: Array) -> Array:
         """Norms of a few columns in units of a power of two near their largest."""
