@@ -44,6 +44,10 @@ class Status(StrEnum):
     REFUTED = "refuted"
 
 
+#: Claims that lead where nothing is promised: numbers to compare with those of the fit.
+LEADING_LOSSES = ("training_loss", "sample_loss")
+
+
 @dataclass(frozen=True)
 class Evidence:
     """What a fit leaves for the verifier, as data.

@@ -1,23 +1,31 @@
 """``certus.certify``: what the verifier finds, with numbers that only describe.
 
-The verifier proves; what is measured beside it is handed over. Our models diagnose
-themselves; numbers about scikit-learn's, which cannot, are found here. All of them are
-MEASURED: the verifier takes no others.
+Nothing is proved here: the model is taken out of its pipeline, judged by the verifier,
+and the result compared with what the fit had stated, which can only take claims back.
+What is measured beside is handed over. Our models diagnose themselves; numbers about
+scikit-learn's, which cannot, are found here. All of them are MEASURED: the verifier
+takes no others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_array
 
-from certus import verify
 from certus._core.rows import known_codes, row_weights
-from certus.certificate import Certificate, Claim
+from certus.certificate import LEADING_LOSSES, Certificate, Claim, Evidence, Status
 from certus.diagnostics import perceptron
 from certus.diagnostics.neighbors import left_out
+from certus.fingerprints import in_each_way, same_data
+from certus.unwrapping import unwrap
+from certus.verify import judge
+
+_PASSED = "for the data and weights you passed"
 
 
 def certify(
@@ -61,16 +69,89 @@ def certify(
     >>> certus.certify(Lasso(alpha=0.1, tol=1e-8).fit(X, y), X, y).met
     True
     """
-    lent = {"level": level, "sensitive": sensitive, "diagnose": _diagnose}
-    return verify.certify(model, X, y, sample_weight, **lent)
+    if level not in ("quick", "full"):
+        raise ValueError(f"level is {level!r}; use 'quick' or 'full'.")
+    calibration = getattr(model, "calibration_certificate_", None)
+    X = list(X) if isinstance(X, Iterator) else X
+    model, X = unwrap(model, X)
+    if calibration is not None and _calibrated_on(calibration, X, y):
+        return judge(model, calibration.evidence, X, y, level="full", origin="certify")
+    stated: Any = getattr(model, "certificate_", None)
+    known = isinstance(stated, Certificate) and stated.evidence is not None
+    rows = (X, y, sample_weight)
+    found = judge(
+        *(model, stated.evidence if known else Evidence("none"), *rows),
+        level=level,
+        origin="certify",
+        sensitive=sensitive,
+        measured=partial(_diagnose, model, *rows, level, sensitive),
+    )
+    if known:
+        return _compare(stated, found)
+    ours = _is_ours(model)
+    return found if ours or found.met is not False else _noted(found, _PASSED)
+
+
+def _calibrated_on(stated: Certificate, X: Any, y: Any) -> bool:
+    """Whether these are the rows of that calibration."""
+    return y is not None and same_data(stated.fingerprint, next(in_each_way(X, y)))
+
+
+def _is_ours(model: Any) -> bool:
+    """Whether the model's own class, or one it descends from, is certus's."""
+    return any(kind.__module__.startswith("certus.") for kind in type(model).__mro__)
+
+
+# -- beside the certificate of the fit ----------------------------------------------
+
+
+def _compare(stated: Certificate, found: Certificate) -> Certificate:
+    """REFUTED where the same data no longer shows what the certificate stated."""
+    same = same_data(stated.fingerprint, found.fingerprint)
+    claim = found[found.primary]
+    was_met = stated.met or (claim.name in stated and stated[claim.name].met)
+    vanished = stated.status is Status.NO_MINIMISER is not found.status
+    lost = vanished or (was_met and found.met is False)
+    number = claim.name in LEADING_LOSSES
+    if number and stated.primary == claim.name:  # of a model that promises nothing
+        lost = _moved(stated.value, found.value)
+        if same and not lost and stated.status in (Status.MAX_ITER, Status.DIVERGED):
+            return replace(found, status=stated.status)
+    if not (lost if same else claim.met is False or number):
+        return found
+    if same:
+        found = _noted(found, fix="refit, or restore the model file")
+        return replace(found, status=Status.REFUTED)
+    found = _noted(found, f"{_PASSED}, which are not those of the fit")
+    solved = found.status is Status.SOLVED
+    return replace(found, status=Status.TOL_NOT_REACHED) if solved else found
+
+
+def _noted(found: Certificate, *notes: str, **changes: Any) -> Certificate:
+    """The certificate with something said of its primary claim."""
+    claim = found[found.primary]
+    if notes:
+        changes["assumptions"] = notes
+    changed = replace(claim, **changes)
+    claims = tuple(changed if each is claim else each for each in found.claims)
+    return replace(found, claims=claims)
+
+
+def _moved(was: float | None, now: float | None) -> bool:
+    """Whether a loss is not what the same weights gave on the same rows."""
+    if was is None or now is None:
+        return was is not now
+    return not np.isclose(now, was, rtol=1e-6, atol=1e-12, equal_nan=True)
+
+
+# -- what is only measured ----------------------------------------------------------
 
 
 def _diagnose(
     model: Any, X: Any, y: Any, sample_weight: Any, level: str, sensitive: Any
 ) -> Sequence[Claim]:
     """What a model of ours says of itself; what is found here of scikit-learn's."""
-    libraries = {kind.__module__.partition(".")[0] for kind in type(model).__mro__}
-    if "certus" in libraries:
+    if _is_ours(model):
         if not hasattr(model, "diagnose"):
             return []
         lent = {} if sensitive is None else {"sensitive": sensitive}
@@ -112,7 +193,7 @@ def _neighbors(
     return [] if level == "quick" else left_out(model, X, model._fit_X, model._y)
 
 
-#: By the name of scikit-learn's class.
+#: Numbers about models of scikit-learn, by the name of their class.
 _FOREIGN: dict[str, Callable[..., list[Claim]]] = {
     "MLPClassifier": _perceptron,
     "MLPRegressor": _perceptron,

@@ -19,11 +19,12 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR
 
 import certus
+from certus import certify
 from certus import terms as t
 from certus.certificate import Evidence, Strength
 from certus.evidence import LinearWitness
 from certus.kernel import KernelRidge as OurKernelRidge
-from certus.verify import certify, check, judge, linear
+from certus.verify import check, judge, linear
 from certus.verify.linear import Statement
 from certus.verify.stating import Given
 

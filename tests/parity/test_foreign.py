@@ -28,9 +28,10 @@ from sklearn.linear_model import (
     SGDRegressor,
 )
 
+from certus import certify
 from certus import terms as t
 from certus.certificate import Certificate, Status
-from certus.verify import certify, linear, stating
+from certus.verify import linear, stating
 from certus.verify.kernel.losses import LOSSES
 
 Array = np.ndarray

@@ -30,10 +30,10 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from certus import certify
 from certus import linear as ours
 from certus.certificate import Certificate, Strength
-from certus.verify import certify
-from certus.verify.foreign import unwrap
+from certus.unwrapping import unwrap
 
 Array = np.ndarray
 

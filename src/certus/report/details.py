@@ -8,7 +8,7 @@ import numpy as np
 
 from certus.report.predictions import coefficients
 from certus.report.rows import Rows, Task, column_names
-from certus.verify import unwrap
+from certus.unwrapping import unwrap
 from certus.wording import clean, number, plain, shorten
 
 __all__ = ["comparison", "data", "params"]

@@ -27,7 +27,7 @@ from certus.report.curves import (
 )
 from certus.report.document import Figure
 from certus.report.rows import Array, Rows, Task
-from certus.verify import unwrap
+from certus.unwrapping import unwrap
 from certus.wording import number
 
 __all__ = ["penalty_of", "validation"]

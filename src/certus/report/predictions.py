@@ -17,7 +17,7 @@ from certus._core.rows import dense_coef
 from certus.bounds import clopper_pearson
 from certus.report.document import Figure
 from certus.report.rows import Array, Rows, Task, column_names, deviation
-from certus.verify import unwrap
+from certus.unwrapping import unwrap
 from certus.wording import clean, number, shorten
 
 __all__ = [

@@ -7,8 +7,7 @@ stale kernel or swapped data can make a certificate fail, never lie.
 
 from certus.verify.comparing import no_sealed_rows, union_claim
 from certus.verify.conformal import seen_in_fit
-from certus.verify.foreign import unwrap
-from certus.verify.judging import certify, check, judge
+from certus.verify.judging import check, judge
 from certus.verify.robustness import (
     Proof,
     accuracy_claim,
@@ -25,7 +24,6 @@ __all__ = [
     "Proof",
     "accuracy_claim",
     "among",
-    "certify",
     "check",
     "judge",
     "lipschitz_constant",
@@ -36,5 +34,4 @@ __all__ = [
     "seen_in_fit",
     "union_claim",
     "unproved",
-    "unwrap",
 ]

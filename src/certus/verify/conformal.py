@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from scipy.special import betaincinv
 
-from certus.certificate import Certificate, Claim, Status, Strength
+from certus.certificate import Claim, Status, Strength
 from certus.evidence import ConformalWitness
-from certus.fingerprints import in_each_way, same_data, same_rows
+from certus.fingerprints import in_each_way, same_rows
 from certus.verify.data import Array
 from certus.verify.deciding import refused, status_of
 from certus.verify.kernel import reading
@@ -111,11 +111,6 @@ def seen_in_fit(model: Any, X: Any, y: Any) -> bool:
     fit = getattr(getattr(model, "certificate_", None), "fingerprint", {})
     amounts = score_of(model) == "residual"
     return any(same_rows(fit, marks, amounts) for marks in in_each_way(X, y))
-
-
-def was_calibrated_on(stated: Certificate, X: Any, y: Any) -> bool:
-    """Whether these are the rows of that calibration."""
-    return y is not None and same_data(stated.fingerprint, next(in_each_way(X, y)))
 
 
 def coverage_claims(scores: Array, kind: str) -> list[Claim]:

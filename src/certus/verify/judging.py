@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +13,6 @@ import numpy as np
 from certus import terms as t
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
 from certus.evidence import LinearWitness
-from certus.fingerprints import same_data
 from certus.verify import (
     attributes,
     covariance_penalty,
@@ -38,9 +36,8 @@ from certus.verify import (
 )
 from certus.verify import measured as measured_only
 from certus.verify.blocks import cores
-from certus.verify.conformal import check_conformal, was_calibrated_on
+from certus.verify.conformal import check_conformal
 from certus.verify.deciding import refused
-from certus.verify.foreign import unwrap
 from certus.verify.kernel import losses
 from certus.verify.stating import Checked, Given
 
@@ -65,60 +62,6 @@ _EARLY_FIX = {
     Status.STOPPED: "fit without the callback that stopped it",
     Status.INTERRUPTED: "fit again without interrupting",
 }
-_PASSED = "for the data and weights you passed"
-
-
-def certify(
-    model: Any,
-    X: Any,
-    y: Any = None,
-    sample_weight: Any = None,
-    *,
-    level: str = "quick",
-    sensitive: Any = None,
-    diagnose: Callable[..., Sequence[Claim]] | None = None,
-) -> Certificate:
-    """What :func:`certus.certify` returns; it is called there.
-
-    Parameters
-    ----------
-    model, X, y, sample_weight, level, sensitive
-        As in :func:`certus.certify`.
-    diagnose : callable, optional
-        Gives MEASURED claims about (model, X, y, sample_weight, level, sensitive).
-
-    Examples
-    --------
-    >>> from sklearn.linear_model import Lasso
-    >>> from certus.verify import certify
-    >>> X, y = [[0.0], [1.0], [5.0]], [0.0, 1.0, 5.0]
-    >>> certify(Lasso(alpha=0.1, tol=1e-8).fit(X, y), X, y).met
-    True
-    """
-    if level not in ("quick", "full"):
-        raise ValueError(f"level is {level!r}; use 'quick' or 'full'.")
-    calibration = getattr(model, "calibration_certificate_", None)
-    X = list(X) if isinstance(X, Iterator) else X
-    model, X = unwrap(model, X)
-    if calibration is not None and was_calibrated_on(calibration, X, y):
-        return judge(model, calibration.evidence, X, y, level="full", origin="certify")
-    stated: Any = getattr(model, "certificate_", None)
-    known = isinstance(stated, Certificate) and stated.evidence is not None
-    rows = (X, y, sample_weight)
-    measure: Any = ()
-    if diagnose is not None:
-        measure = partial(diagnose, model, *rows, level, sensitive)
-    found = judge(
-        *(model, stated.evidence if known else Evidence("none"), *rows),
-        level=level,
-        origin="certify",
-        sensitive=sensitive,
-        measured=measure,
-    )
-    if known:
-        return _compare(stated, found)
-    ours = stating.is_ours(model)
-    return found if ours or found.met is not False else _noted(found, _PASSED)
 
 
 def check(
@@ -271,42 +214,3 @@ def _check_stated(model: Any, given: Given) -> Checked:
         raise ValueError(
             f"This {name} has lost its {error.name}. Fit it again, or restore its file."
         ) from None
-
-
-def _compare(stated: Certificate, found: Certificate) -> Certificate:
-    """REFUTED where the same data no longer shows what the certificate stated."""
-    same = same_data(stated.fingerprint, found.fingerprint)
-    claim = found[found.primary]
-    was_met = stated.met or (claim.name in stated and stated[claim.name].met)
-    vanished = stated.status is Status.NO_MINIMISER is not found.status
-    lost = vanished or (was_met and found.met is False)
-    number = claim.name in measured_only.LOSSES
-    if number and stated.primary == claim.name:  # of a model that promises nothing
-        lost = _moved(stated.value, found.value)
-        if same and not lost and stated.status in (Status.MAX_ITER, Status.DIVERGED):
-            return replace(found, status=stated.status)
-    if not (lost if same else claim.met is False or number):
-        return found
-    if same:
-        found = _noted(found, fix="refit, or restore the model file")
-        return replace(found, status=Status.REFUTED)
-    found = _noted(found, f"{_PASSED}, which are not those of the fit")
-    solved = found.status is Status.SOLVED
-    return replace(found, status=Status.TOL_NOT_REACHED) if solved else found
-
-
-def _noted(found: Certificate, *notes: str, **changes: Any) -> Certificate:
-    """The certificate with something said of its primary claim."""
-    claim = found[found.primary]
-    if notes:
-        changes["assumptions"] = notes
-    changed = replace(claim, **changes)
-    claims = tuple(changed if each is claim else each for each in found.claims)
-    return replace(found, claims=claims)
-
-
-def _moved(was: float | None, now: float | None) -> bool:
-    """Whether a loss is not what the same weights gave on the same rows."""
-    if was is None or now is None:
-        return was is not now
-    return not np.isclose(now, was, rtol=1e-6, atol=1e-12, equal_nan=True)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus import fingerprints
-from certus.certificate import Claim, Status, Strength
+from certus.certificate import LEADING_LOSSES, Claim, Status, Strength
 from certus.verify import stating, texts
 from certus.verify.attributes import attribute_of, not_lent
 from certus.verify.data import marks_of
@@ -27,8 +27,6 @@ from certus.verify.deciding import Number, proved
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given
 
-#: What is primary where nothing is promised; it is compared with that of the fit.
-LOSSES = ("training_loss", "sample_loss")
 #: Largest difference between a vector and the mean of its rows: rounding to float32.
 COMPOSITION = 1e-5
 #: Words whose vectors are put together again at level "quick".
@@ -117,7 +115,7 @@ def join(
     if not (claims or numbers):
         said = "nothing is promised, and nothing was measured"
         return [Claim("measured", Strength.REFUSED, detail=said)], status
-    if numbers and numbers[0].name in LOSSES:
+    if numbers and numbers[0].name in LEADING_LOSSES:
         value = numbers[0].value
         if value is not None and not math.isfinite(value):
             return [*numbers, *claims], Status.DIVERGED

@@ -1,13 +1,12 @@
-"""Opening what other libraries wrap around a model: pipelines and searches.
+"""Opening what is wrapped around a model: pipelines, searches, encoders of tables.
 
-Classes are recognised by name, so nothing of scikit-learn is imported.
+Classes are recognised by name, so nothing of scikit-learn is imported. What the wrapped
+model then says about its rows is judged by the verifier.
 """
 
 from __future__ import annotations
 
 from typing import Any
-
-from certus.verify.stating import class_name, library_of
 
 
 def unwrap(model: Any, X: Any) -> tuple[Any, Any]:
@@ -15,6 +14,7 @@ def unwrap(model: Any, X: Any) -> tuple[Any, Any]:
 
     Examples
     --------
+    >>> from certus.unwrapping import unwrap
     >>> from sklearn.linear_model import Ridge
     >>> from sklearn.pipeline import make_pipeline
     >>> from sklearn.preprocessing import StandardScaler
@@ -23,7 +23,10 @@ def unwrap(model: Any, X: Any) -> tuple[Any, Any]:
     >>> unwrap(pipeline, X)[0]
     Ridge()
     """
-    name = class_name(model)
+    libraries = [kind.__module__.partition(".")[0] for kind in type(model).__mro__]
+    known = zip(type(model).__mro__, libraries)
+    kinds = [kind for kind, library in known if library in ("certus", "sklearn")]
+    name = (kinds or [type(model)])[0].__name__
     if name.endswith("SearchCV"):
         return unwrap(_best_of(model, name), X)
     if name == "Pipeline":  # its steps are checked one by one
@@ -33,8 +36,8 @@ def unwrap(model: Any, X: Any) -> tuple[Any, Any]:
             raise ValueError("The pipeline ends in 'passthrough': nothing to certify.")
         return unwrap(last, model[:-1].transform(X) if len(model.steps) > 1 else X)
     _check_fitted(model)
-    ours = library_of(type(model)) == "certus"
-    if ours and hasattr(model, "encoder_") and hasattr(model, "model_"):
+    encodes = hasattr(model, "encoder_") and hasattr(model, "model_")
+    if libraries[0] == "certus" and encodes:
         return unwrap(model.model_, model.encoder_.transform(X))  # knows its columns
     _check_columns(model, X)
     return model, X
