@@ -36,6 +36,10 @@ from certus.verify.kernel.spaces import TINY, UNIT, Linear, gamma
 COINCIDE = 1e-12
 #: Largest distance of a coefficient from a count, and of a ratio from its limit.
 EXACT = 1e-9
+INTERPOLATED = deciding.BACKWARD._replace(
+    theorem="the coefficients solve (K + E)c = y + e exactly with "
+    "‖E‖ ≤ value·n·max k and ‖e‖ ≤ value·‖y‖"
+)
 
 
 class Statement(NamedTuple):
@@ -183,12 +187,7 @@ def interpolation(case: Case) -> tuple[list[Claim], Status]:
         found.append(Number.share(residual, off, size * (1 - 1e-9)))
     tol, said = case.stated.tol, f"K c = y,  {case.kernel_text}"
     worst = found[deciding.worst_of(found, tol)]
-    claim = deciding.claim_of(deciding.BACKWARD, worst, tol, said, case.stated.fix)
-    claim = replace(
-        claim,
-        theorem="the coefficients solve (K + E)c = y + e exactly with "
-        "‖E‖ ≤ value·n·max k and ‖e‖ ≤ value·‖y‖",
-    )
+    claim = deciding.claim_of(INTERPOLATED, worst, tol, said, case.stated.fix)
     return [claim], deciding.status_of(claim)
 
 

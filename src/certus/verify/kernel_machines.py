@@ -21,7 +21,7 @@ from certus import terms as t
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import KernelWitness
 from certus.verify import deciding, gram
-from certus.verify.data import fingerprint, fitted
+from certus.verify.data import fingerprint, fitted, size_of
 from certus.verify.kernel import losses, reading
 from certus.verify.kernel.gap import Problem
 from certus.verify.kernel.reading import Array
@@ -292,9 +292,7 @@ def _same_rows(stored: Any, X: Any) -> bool:
     """Whether both are equal up to the rounding of a transformation before them."""
     if getattr(stored, "shape", None) != X.shape or stored.dtype.kind not in "fiub":
         return False
-    if 0 in X.shape:
-        return True
-    return bool(abs(stored - X).max() <= SAME * float(abs(X).max()))
+    return size_of(stored - X) <= SAME * size_of(X)
 
 
 # -- matrices that are not kernels ------------------------------------------------

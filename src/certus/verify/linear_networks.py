@@ -104,12 +104,9 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     own = (_read_autoencoder if encoded else _read_network)(model, d, Y.shape[1])
     parts = (*own.layers, *own.parts, own.before, own.after)
     if not all(np.isfinite(part).all() for part in parts):
-        claim = proved(
-            *("loss_excess", Number(math.inf), stated.tol),
-            "the weights hold NaN or infinite values",
-            objective=stated.objective,
-            fix=stated.fix,
-        )
+        told = "the weights hold NaN or infinite values"
+        words = {"objective": stated.objective, "fix": stated.fix}
+        claim = proved("loss_excess", Number(math.inf), stated.tol, told, **words)
         return [claim], Status.DIVERGED, marks
     with np.errstate(over="ignore", invalid="ignore"):
         found = _loss(X, Y, own)
@@ -191,7 +188,7 @@ def _loss(X: Array, Y: Array, own: Map) -> Loss:
     layers = list(own.layers)
     layers[0] = layers[0] / u
     layers[-1] = layers[-1] * v
-    p, q = _middle(X) * u, _middle(Y) * v
+    p, q = (rows.sum(axis=0, dtype=np.float64) / n for rows in (X * u, Y * v))
 
     def look(part: slice) -> tuple[Any, ...]:
         x, y = X[part] * u - p, Y[part] * v - q
@@ -272,11 +269,6 @@ def _mapped(S: Spread, d: int, rank: int) -> tuple[Number, int]:
 def _varies(X: Array) -> Array:
     """Which columns are not constant: the others would leave mere rounding."""
     return np.asarray(X.max(axis=0) > X.min(axis=0))
-
-
-def _middle(X: Array) -> Array:
-    """A point near the mean of the rows, without overflow of their sums."""
-    return np.asarray(np.mean(X / len(X), axis=0, dtype=np.float64) * len(X))
 
 
 def _excess_claim(
