@@ -22,9 +22,9 @@ import numpy as np
 from certus import terms as t
 from certus.certificate import Claim, Status
 from certus.evidence import KernelWitness
-from certus.verify import deciding
+from certus.verify import deciding, online
 from certus.verify import gram as kernels
-from certus.verify.deciding import Number, measured, proved
+from certus.verify.deciding import Number, proved
 from certus.verify.gram import Sums
 from certus.verify.kernel import gap, losses
 from certus.verify.kernel.gap import Problem, Repair, mean, norm
@@ -263,7 +263,7 @@ def perceptron(case: Case) -> tuple[list[Claim], Status]:
     """Counts of mistakes; Novikov's bound with the margin that the model shows.
 
     Margins are stated from below, lengths from above; a constant beside the kernel
-    stands for the intercept.
+    stands for the intercept. φ(x) = k(·, x) are the inputs, in their space.
     """
     lift, fix = float(case.stated.perceptron or 0.0), case.stated.fix
     own = kernels.diagonal(case.kernel, case.X) + lift
@@ -274,11 +274,11 @@ def perceptron(case: Case) -> tuple[list[Claim], Status]:
     odd = np.maximum(np.abs(counts - np.round(counts)), -counts)
     b = np.array([m.b for m in case.machines])
     apart = float(max(odd.max(), np.abs(b - lift * total).max()))
-    margins, made = y * (sums.Z + lift * total), counts.sum(axis=0)
+    Z, made = sums.Z + lift * total, counts.sum(axis=0)
     doubt = np.array([sums.off(c) for c in C.T]) + 8 * UNIT * lift * np.abs(total)
     square = (C * sums.Z).sum(axis=0) + lift * total**2
     square = np.maximum(square + 2 * np.abs(C).sum(axis=0) * doubt, 0.0)
-    least, wrong = margins.min(axis=0) - doubt, int(np.count_nonzero(margins <= 0))
+    least = (y * Z).min(axis=0) - doubt
     counted = proved(
         *("update_sum", Number(apart), EXACT),
         f"the function is the sum of {made.sum():,.0f} mistakes",
@@ -290,33 +290,13 @@ def perceptron(case: Case) -> tuple[list[Claim], Status]:
     )
     if not counted.met:
         return [counted], Status.TOL_NOT_REACHED
-    room = own @ counts * (1 - gamma(len(own) + 16))
-    growth = float(np.where(room > 0, square / room, 0.0).max())
-    grown = proved(
-        *("norm_growth", Number(growth), 1 + EXACT),
-        f"‖f‖² is {growth:.2g} of what its mistakes allow",
-        objective="‖f‖²/Σ m·k(x, x)",
-        theorem="a mistake, where y·f(x) ≤ 0, raises ‖f‖² by at most k(x, x)",
-    )
-    told = f"{wrong:,} of {margins.size:,} rows on the wrong side"
-    error = measured("training_error", wrong / margins.size, told)
+    room, error = own @ counts * (1 - gamma(len(own) + 16)), online.error_claim(y, Z)
+    squares = np.where(room > 0, square, 0.0)
+    grown = online.growth_claim(squares, room, 0.0, EXACT, "φ(x)")
     if not (least > 0).all():
         limit = float(np.where(made > 0, np.sqrt(square) / made, np.inf).min())
-        limited = proved(
-            *("margin_limit", Number(limit), None),
-            f"no function of the kernel separates the rows by more than {limit:.2g}",
-            objective="‖f‖/Σ m",
-            theorem="a function of unit norm and margin γ has γ·Σm ≤ ‖f‖",
-        )
+        limited = online.limit_claim(limit, "φ(x)")
         return [replace(error, fix=fix), counted, grown, limited], Status.UNDECIDED
     bounds = float(own.max()) * (1 + EXACT) * square / least**2
-    worst = int(np.argmax(made / bounds))
-    bound = proved(
-        *("mistake_bound", Number(float(made[worst])), float(bounds[worst])),
-        f"all rows on their side after {made[worst]:,.0f} mistakes; the bound is "
-        f"{bounds[worst]:,.0f}",
-        objective="R²/γ², R² = largest k(x, x), γ = smallest y·f(x)/‖f‖",
-        theorem="Novikov: a perceptron makes at most R²/γ² mistakes on rows that some "
-        "function of unit norm separates with margin γ; here the one found",
-    )
+    bound = online.bound_claim(made, bounds, "φ(x)", fix)
     return [bound, counted, grown, error], deciding.status_of(bound)

@@ -133,11 +133,12 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     sums = [_sum_claim(p, walk, target, stated.fix)] if known or not finite else []
     if not finite:
         return sums, Status.DIVERGED, marks
-    true, error = all(bool(c.met) for c in sums), _error_claim(p, walk)
-    fresh = known and p.start is None
-    grown = [_growth_claim(p, walk, target)] if fresh and true else []
+    true, error = all(bool(c.met) for c in sums), error_claim(p.y, walk.scores)
+    fresh, x = known and p.start is None, "(x, 1)" if stated.intercept else "x"
+    grown = [_growth(p, walk, target, x)] if fresh and true else []
     if not error.value:
-        bound = _bound_claim(p, walk, fresh, true, stated)
+        made = np.zeros(p.y.shape[1]) if p.m is None else p.m.sum(axis=0)
+        bound = bound_claim(made, _bounds(p, walk), x, stated.fix, fresh, true)
         return [bound, *sums, error, *grown], bd.status_of(bound), marks
     if not true:
         return [*sums, error], bd.status_of(sums[0]), marks
@@ -146,7 +147,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
         cycle = _cycle_claim(shown[0], witness.period)
         return [cycle, *sums, error, *grown], Status.NO_MINIMISER, marks
     if not shown and fresh:
-        shown = [_limit_claim(p, walk, stated.intercept)]
+        shown = [limit_claim(_limit(p, walk), x)]
     error = replace(error, fix=stated.fix)
     return [error, *sums, *grown, *shown], Status.UNDECIDED, marks
 
@@ -246,10 +247,8 @@ def _sum_claim(p: Problems, walk: Walk, target: float, fix: str) -> Claim:
     )
 
 
-def _bound_claim(
-    p: Problems, walk: Walk, fresh: bool, true: bool, stated: Statement
-) -> Claim:
-    """Novikov's bound for the worst of the problems."""
+def _bounds(p: Problems, walk: Walk) -> Array:
+    """R²/γ² of each problem, from above; infinite where rounding hides the margin."""
     seen, r, d = p.y != 0, walk.lengths[:, None], len(walk.w)
     size = walk.sizes * (1 + gamma(d + 8))
     f = p.y * walk.scores - gamma(d + 4) * r * size - d * TINY
@@ -257,11 +256,18 @@ def _bound_claim(
         uneven = (p.eta * seen).max(axis=0) / np.where(seen, p.eta, np.inf).min(axis=0)
         margin = np.where(seen, f, np.inf).min(axis=0) / size
         bounds = np.square(uneven * (r * seen).max(axis=0) / margin) * (1 + gamma(32))
-    bounds = np.where((margin > 0) & (bounds < np.inf), bounds, np.inf)
-    made = np.zeros(len(bounds)) if p.m is None else p.m.sum(axis=0)
+    return np.where((margin > 0) & (bounds < np.inf), bounds, np.inf)
+
+
+def bound_claim(
+    made: Array, bounds: Array, x: str, fix: str, fresh: bool = True, true: bool = True
+) -> Claim:
+    """Novikov's bound on the mistakes of the worst of the problems, on inputs ``x``.
+
+    From other weights than zero (not ``fresh``) it is one for a run from there.
+    """
     worst = int(np.argmax(np.where(bounds < np.inf, made / bounds, np.inf)))
     value, bound = float(made[worst]), float(bounds[worst])
-    x, fix = "(x, 1)" if stated.intercept else "x", stated.fix
     met: bool | None = bool(true and (not fresh or value <= bound))
     detail = f"all rows on their side after {value:,.0f} mistakes; the bound is "
     detail += f"{bound:,.0f}"
@@ -284,34 +290,47 @@ def _bound_claim(
     )
 
 
-def _error_claim(p: Problems, walk: Walk) -> Claim:
-    seen, k = int(np.count_nonzero(p.y)), p.y.shape[1]
-    wrong = int(np.count_nonzero((p.y != 0) & (p.y * walk.scores <= 0)))
+def error_claim(y: Array, scores: Array) -> Claim:
+    """How many rows are on the wrong side; y is 0 where a row was not seen."""
+    seen, k = int(np.count_nonzero(y)), y.shape[1]
+    wrong = int(np.count_nonzero((y != 0) & (y * scores <= 0)))
     detail = f"{wrong:,} of {seen:,} rows on the wrong side"
     detail += f" (over {k} problems)" if k > 1 else ""
     return bd.measured("training_error", wrong / seen, detail)
 
 
-def _growth_claim(p: Problems, walk: Walk, slack: float) -> Claim:
+def _growth(p: Problems, walk: Walk, slack: float, x: str) -> Claim:
     room = (p.eta * p.parts).T @ np.square(walk.lengths)
-    worst = float((walk.sizes**2 / np.maximum(room, TINY)).max())
-    rounding = worst * gamma(len(p.y) + 4 * len(p.w) + 32)
+    rounding = gamma(len(p.y) + 4 * len(p.w) + 32)
+    return growth_claim(walk.sizes**2, room, rounding, slack, x)
+
+
+def growth_claim(
+    squares: Array, room: Array, rounding: float, slack: float, x: str
+) -> Claim:
+    """That ‖w‖² is not more than its updates allow, up to a share of it."""
+    worst = float((squares / np.maximum(room, TINY)).max())
     return bd.proved(
-        *("norm_growth", Number(worst, rounding), 1 + slack),
+        *("norm_growth", Number(worst, worst * rounding), 1 + slack),
         f"‖w‖² is {worst:.2g} of what its updates allow",
-        objective="‖w‖²/Σ η²m‖x‖²",
-        theorem="an update where y⟨x, w⟩ ≤ 0 raises ‖w‖² by at most η²‖x‖²",
+        objective=f"‖w‖²/Σ η²m‖{x}‖²",
+        theorem=f"an update where y⟨{x}, w⟩ ≤ 0 raises ‖w‖² by at most η²‖{x}‖²",
     )
 
 
-def _limit_claim(p: Problems, walk: Walk, intercept: bool) -> Claim:
+def _limit(p: Problems, walk: Walk) -> float:
+    """‖Σ ηmyx‖/Σ ηm, from above."""
     total = p.parts.sum(axis=0) * (1 - gamma(2 * len(p.y) + 32))
     sizes = _norms(walk.sums) + 2 * walk.error * walk.reach
     limits = np.divide(sizes, total, out=sizes + np.inf, where=total > 0)
-    limit = float(limits.min()) / walk.unit
+    return float(limits.min()) / walk.unit
+
+
+def limit_claim(limit: float, x: str) -> Claim:
+    """That no hyperplane at all has a wider margin."""
     return Claim(
         *("margin_limit", Strength.PROVED, limit, None, True),
-        "‖Σ ηmyx‖/Σ ηm" + (" on inputs (x, 1)" if intercept else ""),
+        f"‖Σ ηmy{x}‖/Σ ηm",
         "a hyperplane of margin γ has γ·Σ ηm ≤ ⟨w, w*⟩ ≤ ‖w‖",
         detail=f"no hyperplane separates the rows by more than {limit:.2g}",
     )
