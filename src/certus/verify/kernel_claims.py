@@ -27,7 +27,7 @@ from certus.verify import gram as kernels
 from certus.verify.deciding import Number, proved
 from certus.verify.gram import Sums
 from certus.verify.kernel import gap, losses
-from certus.verify.kernel.gap import Problem, Repair, mean, norm
+from certus.verify.kernel.gap import Problem, Repair, norm
 from certus.verify.kernel.reading import Array
 from certus.verify.kernel.reference import least_constant
 from certus.verify.kernel.spaces import TINY, UNIT, Linear, gamma
@@ -158,18 +158,18 @@ def measure(
     z = z[m.rows] + m.b
     u = row.slope_of(p.loss, p.y, found.natural)
     delta = sums.off(m.c) + gap.evaluation_error(p, z, u) + 4 * UNIT * norm(p, z)
-    excess, noise = row.excess(p.loss, p.y, z, found.natural)
-    above = mean(p, row.excess(p.loss, p.y, z, row.rest(p.loss, p.y))[0])
+    excess, noise = gap.excess_of(p, z, found.natural)
+    above, _ = gap.excess_of(p, z, row.rest(p.loss, p.y))
     rounds = gamma(len(z) + 24)
-    bound = gap.steep(p, z, u, delta) + UNIT * mean(p, noise)
-    bound += found.share * above * (1 + rounds) + rounds * mean(p, excess)
+    bound = gap.steep(p, z, u, delta) + UNIT * noise
+    bound += found.share * above * (1 + rounds) + rounds * excess
     # c' is rounded, and stands within a share of what is exactly feasible.
     size, given = float(np.abs(d).sum()), float(np.abs(m.c).sum())
     slip = (8 * UNIT + found.share) * (given + size)
     off = size * (sums.off(d) + gamma(len(d) + 8) * np.abs(apart).max(initial=0.0))
     off += sums.top * (2 * size + slip) * slip
     strength = m.level / p.space.total
-    computed = mean(p, excess) + strength * max(float(d @ apart), 0.0) / 2
+    computed = excess + strength * max(float(d @ apart), 0.0) / 2
     bound = float(bound + strength * off / 2 + TINY)
     if not math.isfinite(computed):
         return math.inf, 0.0

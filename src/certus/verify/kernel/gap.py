@@ -108,6 +108,18 @@ def means(p: Problem, a: Array) -> Array:
     return means_of(p, lambda rows: columns(a)[rows].T)
 
 
+def excess_of(p: Problem, z: Array, q: Array) -> tuple[float, float]:
+    """Mean e(z, q), and the mean of what evaluating it loses in units of 2⁻⁵³."""
+    row = losses.row_of(p.loss)
+
+    def each(rows: slice) -> Array:
+        both = row.excess(p.loss, p.y[rows], z[rows], q[rows])
+        return np.vstack([columns(part).T for part in both])
+
+    found, noise = means_of(p, each).reshape(2, -1).sum(axis=1)
+    return float(found), float(noise)
+
+
 def norm(p: Problem, a: Array) -> float:
     """The root of mean a² within 1e-11 of it, safe from under- and overflow."""
     if p.space.even:
@@ -196,7 +208,7 @@ def _rescaled(row: LossRow, p: Problem, m: Array) -> Repair:
     # u = m − rest, so factor·m − rest = factor·u + (factor − 1)·rest; Gamma: 1 − ρ.
     sign = 1.0 if row.slope_of(p.loss, np.ones(1), np.full(1, 2.0))[0] > 0 else -1.0
     mixture = np.array([[factor], [sign * (factor - 1)]])
-    cost, moved = 2 * mean(p, q + m), abs(1 - factor)
+    cost, moved = 2 * (1 + factor) * found, abs(1 - factor)
     return Repair(q, mixture, share, norm(p, q), cost, moved)
 
 
@@ -285,10 +297,9 @@ def _assemble(
     omega = penalties.row_of(p.penalty)
     v, error = pulled_back(p, seen, found, len(z))
     kappa = omega.reach(p.penalty, v, error)
-    rest = row.rest(p.loss, p.y)
     q, sharp = found.natural, omega.reach(p.penalty, v, 0 * error)
     if kappa < 1.0:
-        q, v = kappa * q + (1 - kappa) * rest, kappa * v
+        q, v = kappa * q + (1 - kappa) * row.rest(p.loss, p.y), kappa * v
         error = kappa * error + 4 * UNIT * np.abs(v) + TINY
     short = 1.0 - omega.reach(p.penalty, v, error)
     share = found.share + short
@@ -305,7 +316,7 @@ def _assemble(
         excess = noise = 0.0
         share += moved
     else:
-        excess, noise = (mean(p, part) for part in row.excess(p.loss, p.y, z, q))
+        excess, noise = excess_of(p, z, q)
     bound += UNIT * noise + rounds * excess + (left.bound - left.value)
     bound += share * _cost(row, p, z, found, level, excess)
     computed = excess + left.value
@@ -356,7 +367,7 @@ def steep(
     """How much e may change with scores that are off by δ in the mean square."""
     row = losses.row_of(p.loss)
     if row.bend == "kink":
-        low, high = (np.broadcast_to(end, z.shape) for end in row.domain(p.loss, p.y))
+        low, high = row.domain(p.loss, p.y[:1])  # as wide for every target
         return float(np.max(high - low)) * delta
     if slope is None:
         slope = row.slope(p.loss, p.y, z)

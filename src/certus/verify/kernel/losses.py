@@ -15,6 +15,7 @@ losses are ±1, of softmax codes. Nothing here is shared with a solver.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -58,22 +59,17 @@ class LossRow(NamedTuple):
     convex: bool = True
 
 
-def kl(q: Array, p: Array, log_p: Callable[[Array], Array]) -> Both:
-    """q·log(q/p) − q + p, and its rounding; ``log_p`` gives log p on chosen rows."""
+@np.errstate(all="ignore")
+def kl(q: Array, p: Array, log_p: Array) -> Both:
+    """q·log(q/p) − q + p, and its rounding; ``log_p`` is log p, also where p is 0."""
     gap = q - p
-    near = np.abs(gap) < p / 2
-    x = np.divide(gap, p, where=near, out=np.zeros(np.shape(gap)))
-    out = q * np.log1p(x) - gap
-    noise = 16 * np.abs(gap)
-    far = ~near
-    if far.any():
-        a, b, log = q[far], p[far], log_p(far)
-        log_a = np.log(np.where(a > 0, a, 1.0))
-        cross = np.where(a > 0, a * (log_a - log), 0.0)
-        out[far] = cross - a + b
-        size = np.where(a > 0, 1 + np.abs(log_a - log) + np.abs(log), 0.0)
-        noise[far] = 16 * (np.abs(a - b) + a * size)
-    return np.maximum(out, 0.0), noise
+    off, some = np.abs(gap), q > 0
+    near = off < p / 2
+    # Logarithms of all rows take less time than to pick some.
+    ratio = np.where(near, np.log1p(gap / p), np.log(q) - log_p)
+    size = np.where(some & ~near, q * (1 + np.abs(ratio) + np.abs(log_p)), 0.0)
+    out = np.where(some, q * ratio, 0.0) - gap
+    return np.maximum(out, 0.0), 16 * (off + size)
 
 
 def one_hot(y: Array, n_classes: int) -> Array:
@@ -114,6 +110,9 @@ def _line(_: Any, y: Array) -> tuple[Any, Any]:
 
 def weighted_quantile(y: Array, s: Array, q: float) -> float:
     """The smallest y below which a share q of the weight lies."""
+    if (s == s[:1]).all():
+        at = max(0, math.ceil(q * len(y)) - 1)
+        return float(np.partition(y, at)[at])
     order = np.argsort(y, kind="stable")
     mass = np.cumsum(s[order])
     at = int(np.searchsorted(mass, q * mass[-1]))
@@ -331,8 +330,8 @@ def _modified_huber_excess(_: Any, y: Array, z: Array, q: Array) -> Array:
 
 def _two_shares(q: Array, rest: Array, z: Array) -> Both:
     """kl(q‖p) + kl(rest‖1−p) for p = 1/(1 + e⁻ᶻ), rest = 1 − q."""
-    first, a = kl(q, expit(z), lambda rows: -np.logaddexp(0.0, -z[rows]))
-    second, b = kl(rest, expit(-z), lambda rows: -np.logaddexp(0.0, z[rows]))
+    first, a = kl(q, expit(z), -_softplus(-z))
+    second, b = kl(rest, expit(-z), -_softplus(z))
     return first + second, a + b
 
 
@@ -342,7 +341,7 @@ def _softplus(x: Array) -> Array:
 
 
 def _exponential_margin_excess(_: Any, y: Array, z: Array, q: Array) -> Both:
-    return kl(q, np.exp(-y * z), lambda rows: (-y * z)[rows])
+    return kl(q, np.exp(-y * z), -y * z)
 
 
 def _margin(
@@ -466,18 +465,18 @@ def _binomial_excess(term: t.Binomial, y: Array, z: Array, m: Array) -> Both:
 
 
 def _poisson_excess(_: t.Poisson, y: Array, z: Array, m: Array) -> Both:
-    return kl(m, np.exp(z), lambda rows: z[rows])
+    return kl(m, np.exp(z), z)
 
 
 def _exponential_excess(_: t.Exponential, y: Array, z: Array, rho: Array) -> Both:
     with np.errstate(divide="ignore"):
         log = np.log(y) - z
-    return kl(rho, y * np.exp(-z), lambda rows: log[rows])
+    return kl(rho, y * np.exp(-z), log)
 
 
 def _softmax_excess(_: t.Softmax, y: Array, z: Array, Q: Array) -> Both:
     log = z - logsumexp(z, axis=1, keepdims=True)
-    found, noise = kl(Q, np.exp(log), lambda cells: log[cells])
+    found, noise = kl(Q, np.exp(log), log)
     return found.sum(axis=1), noise.sum(axis=1)
 
 

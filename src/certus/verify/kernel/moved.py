@@ -80,13 +80,13 @@ def _moved(
     slip = float((error + 4 * UNIT * np.abs(v)) @ np.abs(p.w)) / low
     there = z - u * step
     delta = delta + slip + 8 * UNIT * abs(step) * size + TINY
-    excess, noise = row.excess(p.loss, p.y, there, found.natural)
-    bound = gap.steep(p, there, u, delta) + UNIT * mean(p, noise)
+    excess, noise = gap.excess_of(p, there, found.natural)
+    bound = gap.steep(p, there, u, delta) + UNIT * noise
     bound += found.share * mean(p, row.value(p.loss, p.y, there))
-    bound += gamma(len(z) + 24) * mean(p, excess)
+    bound += gamma(len(z) + 24) * excess
     top = float(np.max(share, initial=0.0))
     over = max(float(np.max(loose, initial=0.0)) - top, 0.0)
-    return top, over, mean(p, excess), bound
+    return top, over, excess, bound
 
 
 def means_of(p: Problem, seen: Seen) -> Array:

@@ -62,16 +62,19 @@ def _ratio(level: Any, size: Array) -> float:
     return 1.0 if least >= 1.0 else max(0.0, least * (1 - 4 * UNIT))
 
 
+def _beyond(over: Array, l2: float) -> float:
+    """Ω* of what v has beyond l₁: ½‖over⁺‖²/l₂, and infinite where l₂ is 0."""
+    over = np.maximum(over, 0.0)
+    if l2 == 0.0:
+        return np.inf if over.any() else 0.0
+    return float(np.vdot(over, over) / (2 * l2))
+
+
 # -- by coordinate ----------------------------------------------------------------
 
 
-def _elastic_excess(l1: Any, l2: float, w: Array, v: Array, error: Array) -> Excess:
-    """½l₂(w − p)² + |w|(l₁ − A·sign w), A = clip(−v, ±l₁), p = (−v − A)/l₂."""
-    A = np.clip(-v, -l1, l1)
-    size = np.abs(w)
-    error = error + 4 * UNIT * (np.abs(v) + l1 + l2 * size)
-    kept = np.maximum(l1 - A * np.sign(w), 0.0) * size
-    off = np.abs(l2 * w + v + A)  # l₂·|w − p|
+def _added(off: Array, kept: Array, size: Array, error: Array, l2: float) -> Excess:
+    """Σ off²/2l₂ + kept, where v is known up to ``error`` and ``size`` is |w|."""
     if l2 == 0.0:
         return _sum(kept, kept + size * error)
     with np.errstate(over="ignore"):
@@ -80,11 +83,13 @@ def _elastic_excess(l1: Any, l2: float, w: Array, v: Array, error: Array) -> Exc
     return _sum(found, loose)
 
 
-def _elastic_conjugate(l1: Any, l2: float, v: Array) -> float:
-    over = np.maximum(np.abs(v) - l1, 0.0)
-    if l2 == 0.0:
-        return np.inf if over.any() else 0.0
-    return float(np.vdot(over, over) / (2 * l2))
+def _elastic_excess(l1: Any, l2: float, w: Array, v: Array, error: Array) -> Excess:
+    """½l₂(w − p)² + |w|(l₁ − A·sign w), A = clip(−v, ±l₁), p = (−v − A)/l₂."""
+    A = np.clip(-v, -l1, l1)
+    size = np.abs(w)
+    error = error + 4 * UNIT * (np.abs(v) + l1 + l2 * size)
+    kept = np.maximum(l1 - A * np.sign(w), 0.0) * size
+    return _added(np.abs(l2 * w + v + A), kept, size, error, l2)  # l₂·|w − p|
 
 
 def _positive_excess(p: t.NonNegative, w: Array, v: Array, error: Array) -> Excess:
@@ -94,26 +99,14 @@ def _positive_excess(p: t.NonNegative, w: Array, v: Array, error: Array) -> Exce
     A = np.minimum(-v, p.l1)
     error = error + 4 * UNIT * (np.abs(v) + p.l1 + p.l2 * w)
     kept = np.maximum(p.l1 - A, 0.0) * w
-    if p.l2 == 0.0:
-        return _sum(kept, kept + w * error)
     off = np.abs(p.l2 * w + np.minimum(v + p.l1, 0.0))
-    with np.errstate(over="ignore"):
-        found = off * (off / (2 * p.l2)) + kept
-        loose = (off + error) * ((off + error) / (2 * p.l2)) + kept + w * error
-    return _sum(found, loose)
+    return _added(off, kept, w, error, p.l2)
 
 
 def _positive_value(p: t.NonNegative, w: Array) -> float:
     if (w < 0).any():
         return np.inf
     return float(p.l1 * w.sum() + p.l2 * np.vdot(w, w) / 2)
-
-
-def _positive_conjugate(p: t.NonNegative, v: Array) -> float:
-    over = np.maximum(v - p.l1, 0.0)
-    if p.l2 == 0.0:
-        return np.inf if over.any() else 0.0
-    return float(np.vdot(over, over) / (2 * p.l2))
 
 
 def _positive_reach(p: t.NonNegative, v: Array, error: Array) -> float:
@@ -174,13 +167,6 @@ def _group_value(l1: float, l2: float, groups: Array, w: Array) -> float:
     return float(l1 * _norms(groups, w).sum() + l2 * np.vdot(w, w) / 2)
 
 
-def _group_conjugate(l1: float, l2: float, groups: Array, v: Array) -> float:
-    over = np.maximum(_norms(groups, v) - l1, 0.0)
-    if l2 == 0.0:
-        return np.inf if over.any() else 0.0
-    return float(np.vdot(over, over) / (2 * l2))
-
-
 def _group_reach(l1: float, l2: float, groups: Array, v: Array, error: Array) -> float:
     size = (_norms(groups, v) + _norms(groups, error)) * (1 + (len(v) + 8) * UNIT)
     return 1.0 if l2 > 0 else _ratio(l1, size)
@@ -204,7 +190,7 @@ def _elastic(l1: Callable[..., Any], l2: Callable[..., float]) -> dict[str, Any]
         "value": lambda p, w: float(
             (l1(p, w) * np.abs(w)).sum() + l2(p) * np.vdot(w, w) / 2
         ),
-        "conjugate": lambda p, v: _elastic_conjugate(l1(p, v), l2(p), v),
+        "conjugate": lambda p, v: _beyond(np.abs(v) - l1(p, v), l2(p)),
         "excess": lambda p, w, v, e: _elastic_excess(l1(p, w), l2(p), w, v, e),
         "reach": lambda p, v, e: 1.0 if l2(p) > 0 else _ratio(l1(p, v), np.abs(v) + e),
         "free": lambda p, w: np.broadcast_to((l1(p, w) == 0) & (l2(p) == 0), w.shape),
@@ -245,7 +231,7 @@ PENALTIES: dict[type, PenaltyRow] = {
     ),
     t.NonNegative: PenaltyRow(
         value=_positive_value,
-        conjugate=_positive_conjugate,
+        conjugate=lambda p, v: _beyond(v - p.l1, p.l2),
         excess=_positive_excess,
         reach=_positive_reach,
         free=lambda p, w: np.full(np.shape(w), p.l1 == 0 and p.l2 == 0),
@@ -257,7 +243,7 @@ PENALTIES: dict[type, PenaltyRow] = {
     ),
     t.Group: PenaltyRow(
         value=lambda p, w: _group_value(p.l1, p.l2, _numbers(p, w), w),
-        conjugate=lambda p, v: _group_conjugate(p.l1, p.l2, _numbers(p, v), v),
+        conjugate=lambda p, v: _beyond(_norms(_numbers(p, v), v) - p.l1, p.l2),
         excess=lambda p, w, v, e: _group_excess(p.l1, p.l2, _numbers(p, w), w, v, e),
         reach=lambda p, v, e: _group_reach(p.l1, p.l2, _numbers(p, v), v, e),
         free=lambda p, w: np.full(np.shape(w), p.l1 == 0 and p.l2 == 0),
@@ -267,7 +253,7 @@ PENALTIES: dict[type, PenaltyRow] = {
     ),
     t.MultiTask: PenaltyRow(
         value=lambda p, w: _group_value(p.l1, p.l2, _rows(w), w.ravel()),
-        conjugate=lambda p, v: _group_conjugate(p.l1, p.l2, _rows(v), v.ravel()),
+        conjugate=lambda p, v: _beyond(_norms(_rows(v), v.ravel()) - p.l1, p.l2),
         excess=lambda p, w, v, e: _group_excess(
             p.l1, p.l2, _rows(w), w.ravel(), v.ravel(), e.ravel()
         ),
