@@ -28,6 +28,7 @@ from certus.fingerprints import direction
 from certus.searches import overlaps
 from certus.verify import data, stating
 from certus.verify import deciding as bd
+from certus.verify.blocks import over_blocks
 from certus.verify.data import Array
 from certus.verify.deciding import TINY, Number, gamma, power_of_two
 from certus.verify.kernel import reading
@@ -160,11 +161,12 @@ def _problems(
         rows, known = reading.Weights(np.ones(len(labels))), np.asarray(model.classes_)
         each = reading.class_weights(stated.class_weight, rows, labels, known, "rows")
     own = labels[:, None] == np.arange(k)
-    y, weight = np.where(own, 1.0, -1.0), np.where(own, each, 1.0)
     if k == 2 or stated.several == "ovo":
         pairs = np.array(list(combinations(range(k), 2)))
         y = 1.0 * own[:, pairs[:, 1]] - own[:, pairs[:, 0]]
         weight = np.repeat(each[labels][:, None], len(pairs), axis=1)
+    else:
+        y, weight = np.where(own, 1.0, -1.0), np.where(own, each, 1.0)
     coef = data.fitted(model, "coef_", (y.shape[1], None)).astype(np.float64)
     b = data.fitted(model, "intercept_", (len(coef),)).astype(np.float64)
     w, eta, m, start = np.vstack([coef.T, b]), stated.eta0 * weight, None, None
@@ -193,19 +195,20 @@ def _walk(p: Problems, X: Any, intercept: bool, unit: float = 1.0) -> Walk:
     lift = unit if intercept else 0.0
     both = np.column_stack([w[:-1], direction(d)])
     scores, squares = np.empty((n, both.shape[1])), np.empty(n)
-    sums = np.zeros((d, steps.shape[1]))
     rows = X.tocsr() if sparse.issparse(X) else X
     size = max(64, CELLS // max(1, d))
-    for i in range(0, n, size):
-        part = slice(i, i + size)
+
+    def read(part: slice) -> Any:
         block = rows[part].astype(np.float64, copy=False)
         block = block if unit == 1 else block * unit
         scores[part] = block @ both
-        sums += block.T @ steps[part]
         if sparse.issparse(block):
             squares[part] = block.power(2) @ np.ones(d)
         else:
             squares[part] = np.einsum("ij,ij->i", block, block)
+        return block.T @ steps[part]
+
+    sums = sum(over_blocks(read, n, size), np.zeros((d, steps.shape[1])))
     lengths = np.sqrt((squares + lift**2) * (1 + gamma(d + 4)) + d * TINY)
     if unit == 1 and not LOW < lengths.max() < 1 / LOW:
         other = power_of_two(max(data.size_of(X), lift))
