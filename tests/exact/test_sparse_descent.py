@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 from sklearn.linear_model import Lasso as SkLasso
 
-from certus.convex import lasso, working_set
+from certus.convex import lasso, lines, working_set
 from certus.convex.design import Design
 from certus.linear import ElasticNet, Lasso
 
@@ -84,3 +84,22 @@ def test_descent_in_single_precision_reaches_any_gap(
     assert model.certificate_.met
     reference = SkLasso(alpha=0.02, tol=1e-13, max_iter=100_000).fit(X, y)
     np.testing.assert_allclose(model.coef_, reference.coef_, atol=10 * tol**0.5)
+
+
+@pytest.mark.parametrize("form", ["csr", "csc"])
+def test_products_by_runs_of_lines_are_those_of_the_whole(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "RUN", 16)
+    rng = np.random.default_rng(0)
+    dense = rng.normal(size=(90, 60)) * (rng.random((90, 60)) < 0.1)
+    dense[:, 7] = dense[13] = 1.0  # lines with more entries than a run
+    X = sparse.csr_array(dense).asformat(form)
+    x = rng.normal(size=60 if form == "csr" else 90)
+    runs = lines.runs_of(X.indptr)
+    assert len(runs) > 3
+    assert [i for run in runs for i in range(run.start, run.stop)] == list(
+        range(len(X.indptr) - 1)
+    )
+    plain = dense if form == "csr" else dense.T
+    np.testing.assert_allclose(lines.line_products(X, x), plain @ x, atol=1e-12)

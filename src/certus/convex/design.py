@@ -22,6 +22,7 @@ import numpy as np
 from scipy import sparse
 
 from certus.base import require_finite
+from certus.convex.lines import line_products
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -119,7 +120,7 @@ class Design:
 
     def _t_raw(self, u: Array) -> Array:
         if self.sparse:
-            return np.asarray(self.X.T @ u)
+            return line_products(self.X, u)
         if self._whole:
             return np.asarray(u @ self.X if u.ndim == 1 else (u.T @ self.X).T)
         out = np.zeros((self.d, *u.shape[1:]))

@@ -79,7 +79,9 @@ class _Descent:
             part = slice(start, int(end))
             worst = max(worst, self._visit(order[part], keep[part]))
             start = int(end)
-        self.active = np.sort(order[keep])
+        stays = np.zeros(len(self.beta), dtype=np.bool_)
+        stays[order[keep]] = True
+        self.active = np.flatnonzero(stays)  # in their order, sooner than by sorting
         self.cut = worst if worst > 0 else np.inf
         return worst, float(self.sizes[order].sum())
 

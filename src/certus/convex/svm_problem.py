@@ -14,8 +14,10 @@ import numpy as np
 from scipy import sparse
 
 from certus.convex.design import Array
+from certus.convex.lines import line_products, runs_of
 from certus.convex.penalties import curvature_of
 from certus.convex.svm_kernels import row_squares
+from certus.convex.threads import run_blocks
 
 _BLOCK = 1 << 20
 
@@ -75,7 +77,9 @@ class Rows:
         """Xw + κb."""
         if not w[:-1].any():
             return np.full(self.n, self.scale * w[-1])
-        if self.sparse or self.X.dtype == np.float64:
+        if self.sparse:
+            z = line_products(self.X, w[:-1])
+        elif self.X.dtype == np.float64:
             z = np.asarray(self.X @ w[:-1])
         else:
             z = np.concatenate([block @ w[:-1] for _, block in self.blocks()])
@@ -127,8 +131,13 @@ class Rows:
     def squares(self) -> Array:
         """‖xᵢ‖² + κ²."""
         if self.sparse:
-            out = np.empty(self.n)
-            row_squares(self.X.indptr, self.X.data, out)
+            out, starts = np.empty(self.n), self.X.indptr
+
+            def work(run: slice, _: Any) -> None:
+                own = starts[run.start : run.stop + 1]
+                row_squares(own, self.X.data, out[run])
+
+            run_blocks(work, runs_of(starts))
             return out + self.scale**2
         parts = [np.einsum("ij,ij->i", b, b) for _, b in self.blocks()]
         return np.concatenate(parts) + self.scale**2
