@@ -331,11 +331,11 @@ def _limit(p: Problems, walk: Walk) -> float:
 
 def limit_claim(limit: float, x: str) -> Claim:
     """That no hyperplane at all has a wider margin."""
-    return Claim(
-        *("margin_limit", Strength.PROVED, limit, None, True),
-        f"‖Σ ηmy{x}‖/Σ ηm",
-        "a hyperplane of margin γ has γ·Σ ηm ≤ ⟨w, w*⟩ ≤ ‖w‖",
-        detail=f"no hyperplane separates the rows by more than {limit:.2g}",
+    return bd.proved(
+        *("margin_limit", Number(limit), None),
+        f"no hyperplane separates the rows by more than {limit:.2g}",
+        objective=f"‖Σ ηmy{x}‖/Σ ηm",
+        theorem="a hyperplane of margin γ has γ·Σ ηm ≤ ⟨w, w*⟩ ≤ ‖w‖",
     )
 
 
