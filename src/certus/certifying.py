@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_array
 
 from certus._core.rows import known_codes, row_weights
 from certus.certificate import LEADING_LOSSES, Certificate, Claim, Evidence, Status
-from certus.diagnostics import perceptron
+from certus.diagnostics import nonnegative, perceptron
 from certus.diagnostics.neighbors import left_out
 from certus.fingerprints import in_each_way, same_data
 from certus.unwrapping import unwrap
@@ -193,10 +193,18 @@ def _neighbors(
     return [] if level == "quick" else left_out(model, X, model._fit_X, model._y)
 
 
+def _nonnegative(
+    model: Any, X: Any, y: Any, sample_weight: Any, level: str
+) -> list[Claim]:
+    """How far a gradient step would move H, and how far WH is from the rows."""
+    return nonnegative.measure(model, check_array(X, accept_sparse="csr"))
+
+
 #: Numbers about models of scikit-learn, by the name of their class.
 _FOREIGN: dict[str, Callable[..., list[Claim]]] = {
     "MLPClassifier": _perceptron,
     "MLPRegressor": _perceptron,
     "KNeighborsClassifier": _neighbors,
     "KNeighborsRegressor": _neighbors,
+    "NMF": _nonnegative,
 }

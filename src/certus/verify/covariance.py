@@ -112,15 +112,20 @@ def covariance_about(X: Any, point: Array) -> tuple[Spread, Array]:
         rows = rows / math.sqrt(n)
         return Spread(rows, np.einsum("ij,ij->j", rows, rows), False, share), shift
 
+    ones = np.ones(RUN)
+
     def look(part: slice) -> tuple[Array, Array]:
         square, total = np.zeros((d, d)), np.zeros(d)
+        block, product = np.empty((RUN, d)), np.empty((d, d))
         for i in range(part.start, part.stop, RUN):
             rows = X[i : min(i + RUN, part.stop)]
-            block = np.subtract(rows, point, dtype=np.float64)
-            square += block.T @ block
-            total += block.sum(axis=0)
+            some = np.subtract(rows, point, out=block[: len(rows)])
+            square += np.matmul(some.T, some, out=product)
+            total += ones[: len(rows)] @ some
         return square, total
 
-    square, total = add_up(over_blocks(look, n, RUN * GROUP))
+    # Of few rows smaller groups, so that no thread waits for another.
+    group = min(GROUP, max(1, n // (8 * RUN)))
+    square, total = add_up(over_blocks(look, n, RUN * group))
     square /= n
     return Spread(square, np.diag(square).copy(), True, share), total / n

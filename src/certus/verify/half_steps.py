@@ -111,7 +111,9 @@ def bound(side: Side, x: Array, e: Array, own: Array, other: Array) -> Bound:
     and c; with a Gram matrix, which Σ‖y‖² bounds, they are s·e − 1.
     """
     length, whole = lengths(side.Y), 0.0
-    n = side.sums(np.ones(len(e))) + (x.shape[1] + 32)
+    at, m = side.places, len(x)
+    counts = np.bincount(at.indices, None, m) if side.turned else np.diff(at.indptr)
+    n = counts + (x.shape[1] + 32.0)
     sizes = np.column_stack([length, length[:, None] * other, length**2])
     plain, wide, bias, mass = (side.matrix(side.curve) @ sizes).T
     slope = np.sqrt(mass * side.sums(side.curve * e**2)) + TINY / U * plain
