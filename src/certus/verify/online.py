@@ -136,7 +136,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
         return sums, Status.DIVERGED, marks
     true, error = all(bool(c.met) for c in sums), error_claim(p.y, walk.scores)
     fresh, x = known and p.start is None, "(x, 1)" if stated.intercept else "x"
-    grown = [_growth(p, walk, target, x)] if fresh and true else []
+    grown = [_growth(p, walk, target)] if fresh and true else []
     if not error.value:
         made = np.zeros(p.y.shape[1]) if p.m is None else p.m.sum(axis=0)
         bound = bound_claim(made, _bounds(p, walk), x, stated.fix, fresh, true)
@@ -302,10 +302,10 @@ def error_claim(y: Array, scores: Array) -> Claim:
     return bd.measured("training_error", wrong / seen, detail)
 
 
-def _growth(p: Problems, walk: Walk, slack: float, x: str) -> Claim:
+def _growth(p: Problems, walk: Walk, slack: float) -> Claim:
     room = (p.eta * p.parts).T @ np.square(walk.lengths)
     rounding = gamma(len(p.y) + 4 * len(p.w) + 32)
-    return growth_claim(walk.sizes**2, room, rounding, slack, x)
+    return growth_claim(walk.sizes**2, room, rounding, slack, "x")
 
 
 def growth_claim(
