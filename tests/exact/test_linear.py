@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from certus import terms as t
+from certus.convex.design import Design
 from certus.linear import (
     ElasticNet,
     Lasso,
@@ -63,6 +64,44 @@ def determinant(A: Array) -> Fraction:
             [a - b * row[0] / top[0] for a, b in zip(row[1:], top[1:])] for row in rows
         ]
     return product
+
+
+# -- products of the data ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("centre", [True, False])
+@pytest.mark.parametrize("far", [0.0, 2.0, 1e4])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("k", [1, 3])
+def test_products_taken_in_one_pass_are_those_of_their_definition(
+    centre: bool, far: float, dtype: Any, k: int
+) -> None:
+    rng = np.random.default_rng(0)
+    n, d = 27_001, 40
+    X = (far + rng.normal(size=(n, d))).astype(dtype)
+    Y = 1e6 + rng.normal(size=(n, k))
+    design = Design(X, None, centre, targets=Y[:, 0] if k == 1 else Y)
+    assert centre is False or (far == 1e4) == (design.shift is not None)
+    A = X.astype(np.longdouble)
+    mean = Y.mean(axis=0) * centre
+    if centre:
+        A = A - A.mean(axis=0)
+    size = np.sqrt(np.mean(A**2, axis=0)).astype(float)
+    off = np.abs(design.gram() - A.T @ A / n) / np.outer(size, size)
+    assert off.max() < 1e-13 * (1 + 20 * min(far, 2.0) ** 2)
+    pulled = design.t_dot_targets(Y - mean)
+    spread = np.sqrt(np.mean((Y - mean) ** 2, axis=0))
+    off = np.abs(pulled - A.T @ (Y - mean) / n) / np.outer(size, spread)
+    assert off.max() < 1e-13 * (1 + 20 * min(far, 2.0) ** 2)
+
+
+@pytest.mark.parametrize("centre", [True, False])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_one_pass_finds_every_hole(centre: bool, bad: float) -> None:
+    X = np.random.default_rng(0).normal(size=(30_000, 40))
+    X[29_999, 3] = bad
+    with pytest.raises(ValueError, match=r"NaN|inf"):
+        Design(X, None, centre, targets=X[:, 0])
 
 
 # -- known optima -----------------------------------------------------------------

@@ -23,12 +23,17 @@ from scipy import sparse
 
 from certus.base import require_finite
 from certus.convex.lines import line_products
+from certus.convex.threads import Stop, run_blocks, slices
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _BLOCK = 1 << 21
 #: Entries of a block that is shifted on the way: it stays in the processor's cache.
 _SHIFTED_BLOCK = 1 << 18
+#: Parts of the rows whose moments are taken by themselves, by whichever thread is free.
+_PARTS = 8
+#: Numbers from which on, and columns up to which, moments are taken in one pass.
+_MANY, _NARROW = 1 << 20, 512
 #: Means beyond this many standard deviations are subtracted before products.
 FAR = 4.0
 
@@ -44,9 +49,14 @@ class Design:
         Row weights; None means ones.
     centre : bool
         Whether an unpenalised intercept is eliminated by centring the columns.
+    targets : ndarray of shape (n,) or (n, k), optional
+        What the Gram matrix is wanted for: where rows are many and dense, it and
+        Aᵀy/Σs are found in the pass that finds the means.
     """
 
-    def __init__(self, X: Any, s: Array | None, centre: bool) -> None:
+    def __init__(
+        self, X: Any, s: Array | None, centre: bool, targets: Array | None = None
+    ) -> None:
         self.sparse, self.dtype = sparse.issparse(X), X.dtype
         if self.sparse:
             X = X.tocsc() if X.format != "csc" else X
@@ -60,14 +70,60 @@ class Design:
         self.mean = np.zeros(self.d)
         self.shift: Array | None = None  # of dense X, taken from each block of rows
         self.rest = self.mean  # what products still have to subtract
+        self._pulled: Array | None = None
+        sums = None
+        if targets is not None and self._takes_one_pass():
+            sums = self._take_moments(targets)
         if centre:
             ones = np.ones(self.n) if s is None else s
-            self.mean = self.rest = self._t_raw(ones) / self.total
+            sums = self._t_raw(ones) if sums is None else sums
+            self.mean = self.rest = sums / self.total
             if np.isfinite(self.mean).all():
                 self._shift_far_columns(ones)
-        # Finite means prove that every cell is finite; without them one pass does.
-        if not centre or not np.isfinite(self.mean).all():
+        # Finite sums prove that every cell is finite; without them one pass does.
+        if sums is None or not np.isfinite(sums).all():
             require_finite(X)
+        if self.shift is not None:
+            self._gram = self._pulled = None
+        elif centre and self._gram is not None:
+            with np.errstate(over="ignore", invalid="ignore"):
+                self._gram -= np.outer(self.rest, self.rest)
+
+    def _takes_one_pass(self) -> bool:
+        if self.sparse or self.s is not None or not self.X.flags.c_contiguous:
+            return False
+        if self.X.size < _MANY or self.d > _NARROW or self.n < 4 * self.d:
+            return False
+        rows = self.X[:: max(1, self.n // 64)].astype(np.float64)
+        return not is_far(rows, rows.mean(axis=0)).any()
+
+    def _take_moments(self, targets: Array) -> Array:
+        """Keep XᵀX/n and Xᵀy/n, y less its mean if X will be; return Σx."""
+        Y = np.array(targets, dtype=np.float64).reshape(self.n, -1)
+        for _ in range(2 * self.centred):  # the second removes rounding of the first
+            Y -= Y.mean(axis=0)
+        step = min(1 << 13, max(256, _SHIFTED_BLOCK // self.d))
+        found: dict[int, tuple[Array, Array, Array]] = {}
+
+        def work(rows: slice, stop: Stop) -> None:
+            G, B = np.zeros((self.d, self.d)), np.zeros((Y.shape[1], self.d))
+            sums, room = np.zeros(self.d), np.empty_like(G)
+            for i in range(rows.start, rows.stop, step):
+                if stop():
+                    return
+                part = slice(i, min(i + step, rows.stop))
+                A = self.X[part].astype(np.float64, copy=False)
+                sums += A.sum(axis=0)  # the quickest to read A, then in cache
+                B += Y[part].T @ A
+                G += np.matmul(A.T, A, out=room)  # NumPy sees that it is symmetric
+            found[rows.start] = G, B, sums
+
+        with np.errstate(over="ignore", invalid="ignore"):
+            run_blocks(work, slices(self.n, -(-self.n // _PARTS)))
+            parts = zip(*(found[start] for start in sorted(found)), strict=True)
+            G, B, sums = (np.sum(each, axis=0) for each in parts)
+        self._gram, self._pulled = G / self.total, B.T / self.total
+        return np.asarray(sums)
 
     def _shift_far_columns(self, ones: Array) -> None:
         if self.sparse:
@@ -102,6 +158,10 @@ class Design:
         if self.centred:
             v -= np.multiply.outer(self.rest, su.sum(axis=0) / self.total)
         return v
+
+    def t_dot_targets(self, Y: Array) -> Array:
+        """As :meth:`t_dot`, of the targets given at the beginning if any were."""
+        return self.t_dot(Y) if self._pulled is None else self._pulled
 
     def weighted(self, u: Array) -> Array:
         """s∘u by rows."""

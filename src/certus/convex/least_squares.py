@@ -108,7 +108,7 @@ def _choose(design: Design, Y: Array, l2: Array, method: str) -> _Found:
 def _cholesky(design: Design, Y: Array, l2: Array) -> _Found | None:
     """Gram matrix and Cholesky factor; None where the factor cannot be trusted."""
     with np.errstate(over="ignore", invalid="ignore"):
-        G, B = design.gram(), design.t_dot(Y)
+        G, B = design.gram(), design.t_dot_targets(Y)
     size = np.diag(G).copy()
     level = l2.max(initial=0.0)
     if not (np.isfinite(G).all() and np.isfinite(B).all()):

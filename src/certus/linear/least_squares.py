@@ -132,7 +132,7 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
             X, y, sample_weight, finite=False, multi_output=True, y_numeric=True
         )
         monitor = Monitor(self, X, y)
-        design = Design(X, s, centre=bool(self.fit_intercept))
+        design = _design(self, X, y, s, self.solver in ("auto", "cholesky"))
         solution = _solve_into(self, design, y, np.zeros(1), self.solver, keep_row=True)
         if not self.positive:
             self.rank_ = solution.rank
@@ -357,7 +357,7 @@ def fit_ridge(
     total = _total(X, s)
     method = model.solver if model.solver in ("cholesky", "svd") else "auto"
     if design is None:
-        design = Design(X, s, centre=bool(model.fit_intercept))
+        design = _design(model, X, y, s, method != "svd")
     solution = _solve_into(model, design, y, alphas / total, method)
     model.solver_, model.solver_reason_ = solution.method, solution.why
     model.n_iter_ = 1
@@ -379,6 +379,12 @@ def ridge_alphas(alpha: Any, n_targets: int) -> Array:
     if not (np.isfinite(alphas).all() and alphas.min() >= 0):
         raise ValueError("alpha must be finite and at least 0.")
     return np.broadcast_to(alphas, (n_targets,)).copy()
+
+
+def _design(model: Any, X: Any, y: Array, s: Array | None, gram: bool) -> Design:
+    """The data of a fit; ``gram`` says whether its Gram matrix is wanted first."""
+    targets = y if gram and not model.positive else None
+    return Design(X, s, bool(model.fit_intercept), targets)
 
 
 def _total(X: Any, s: Array | None) -> float:

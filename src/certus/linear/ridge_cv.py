@@ -145,7 +145,7 @@ class RidgeCV(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
                 FutureWarning,
                 stacklevel=4,
             )
-        design = Design(X, s, centre=self.fit_intercept)
+        design = Design(X, s, self.fit_intercept, targets=y)
         if self.cv is None:
             options = routed.scorer.score if routed else own
             self._leave_one_out(design, y, s, alphas, options)
@@ -275,7 +275,7 @@ def _loo_errors(
     values, V = np.linalg.eigh(design.gram())
     values = np.maximum(values, 0.0)
     shrink = 1.0 / (values[:, None] + levels)
-    B = V.T @ design.t_dot(Y)
+    B = V.T @ design.t_dot_targets(Y)
     C = np.concatenate([shrink * B[:, [k]] for k in range(Y.shape[1])], axis=1)
     offset = design.rest @ V
     share = np.full(design.n, 1.0) if design.s is None else design.s
