@@ -14,11 +14,13 @@ from sklearn.linear_model import LogisticRegression, QuantileRegressor
 from sklearn.svm import LinearSVC, LinearSVR
 
 import certus
+from certus.base import UncertifiedWarning
 from certus.certificate import Status, Strength
+from certus.factor import MatrixFactorization
 from certus.linear import HuberRegressor, Perceptron
-from certus.searches import directions, overlaps, slopes
+from certus.searches import directions, overlaps, slopes, steps
+from certus.verify import half_steps, margin, online, problems, separation
 from certus.verify import huber as huber_room
-from certus.verify import margin, online, problems, separation
 from faults import mutate
 
 rng = np.random.default_rng(0)
@@ -135,6 +137,30 @@ def test_combinations_are_not_believed(rubbish, monkeypatch):
     assert asked
 
 
+ratings = rng.integers(1, 6, (30, 12)).astype(float)
+
+
+def unsolved_factors():
+    model = MatrixFactorization(n_factors=2, max_iter=1, tol=1e-8, random_state=0)
+    with pytest.warns(UncertifiedWarning):
+        return model.fit(ratings)
+
+
+@every_rubbish
+def test_steps_of_ratings_are_not_believed(rubbish, monkeypatch):
+    """A factorisation that is not solved, and what another half-step would gain."""
+    model = unsolved_factors()
+    search, asked = steps.suggested, []
+
+    def spoilt(*given):
+        asked.append(given)
+        return rubbish(search(*given))
+
+    monkeypatch.setattr(steps, "suggested", spoilt)
+    assert not proved(certus.certify(model, ratings))
+    assert asked
+
+
 # -- faults in their own code -------------------------------------------------------
 
 
@@ -170,20 +196,29 @@ def wrong_models():
     apart.certificate_, apart.coef_ = None, -apart.coef_
     yield apart, X, y
     yield Perceptron().fit(X, y), X, y
+    yield unsolved_factors(), ratings, None
 
 
-@pytest.mark.parametrize("module", [slopes, directions, overlaps])
+#: The rooms that ask each search, and the name they have for it.
+ROOMS = {
+    slopes: [(problems, "slopes"), (huber_room, "slopes")],
+    directions: [(separation, "directions")],
+    overlaps: [(margin, "overlaps"), (online, "overlaps")],
+    steps: [(half_steps, "search")],
+}
+
+
+@pytest.mark.parametrize("module", ROOMS)
 def test_no_fault_in_a_search_is_proved_right(module, monkeypatch):
     models, planted = list(wrong_models()), 0
-    name = module.__name__.rpartition(".")[2]
-    rooms = {slopes: (problems, huber_room), directions: (separation,)}
     for spoilt in faults_in(module):
         planted += 1
-        for room in rooms.get(module, (margin, online)):
+        for room, name in ROOMS[module]:
             monkeypatch.setattr(room, name, spoilt)
         for model, rows, y in models:
             try:
-                found = certus.certify(model, rows, y, level="full")
+                level = "quick" if y is None else "full"
+                found = certus.certify(model, rows, y, level=level)
             except Exception:  # the fault shows by itself
                 continue
             lied = proved(found) and not isinstance(model, Perceptron)

@@ -19,8 +19,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import linalg, sparse
+from scipy import sparse
 
+from certus.searches import steps as search
 from certus.verify.blocks import over_blocks
 from certus.verify.data import Array
 from certus.verify.deciding import TINY, U, gamma
@@ -160,50 +161,26 @@ def least(side: Side, g: Array, sizes: Bound) -> Gain:
 
     The best step along one direction d gains ½(gᵀd)²/dᵀHd.
     """
-    d = guess(side, g)
+    d = step(side, g, 1)
     length, slope = lengths(d), np.abs(dots(g, d))
     curve = dots(side.pull(d), d) + side.sums(side.curve * side.products(d) ** 2)
     error = sizes.steps * (sizes.gradient * length + slope) + TINY
     most = curve * (1 + sizes.steps) + sizes.steps * sizes.curve * length**2 + TINY
     sure = 0.5 * np.maximum(slope - error, 0.0) ** 2 / most * (1 - 8 * U)
-    return Gain(sure, sure + np.inf, 0.5 * slope * _ratio(slope, curve) - sure)
+    gained = np.divide(slope, curve, out=np.zeros_like(slope), where=curve > 0)
+    return Gain(sure, sure + np.inf, 0.5 * slope * gained - sure)
 
 
 # -- steps: any will do -----------------------------------------------------------
 
 
 def step(side: Side, g: Array, steps: int) -> Array:
-    """A step d: each row solved, a guess, or steps of conjugate gradients."""
+    """A step d: each row solved, or what a search suggests, if these are numbers."""
     if steps == EXACT:
         return solve(side, g)[0]
-    if steps == 1:
-        return guess(side, g)
-    d, r, p, size = np.zeros_like(g), g.copy(), np.zeros_like(g), np.zeros(len(g))
-    for _ in range(steps - 1):
-        fresh = guess(side, r)
-        now = dots(r, fresh)
-        p, size = fresh + _ratio(now, size)[:, None] * p, now
-        Hp = side.curved(p)
-        move = _ratio(size, dots(p, Hp))[:, None]
-        d, r = d + move * p, r - move * Hp
-    return d
-
-
-def _ratio(a: Array, b: Array) -> Array:
-    return np.divide(a, b, out=np.zeros_like(a), where=b > 0)
-
-
-def guess(side: Side, g: Array) -> Array:
-    """About H⁻¹g: the rows' H are alike, ρΛ + G plus a multiple of the mean s·y·yᵀ."""
-    S = side.matrix(side.curve)
-    weight = np.asarray(S.T @ np.ones(len(g)))
-    mean = (side.Y * (weight / max(weight.sum(), TINY))[:, None]).T @ side.Y
-    base = np.diag(side.ridge) + (0.0 if side.gram is None else side.gram)
-    base = base + (1e-12 * (np.trace(mean) + np.trace(base)) + TINY) * np.eye(len(base))
-    sizes, turn = linalg.eigh(mean, base)
-    mass = side.sums(side.curve)
-    below = side.scale[:, None] + mass[:, None] * np.maximum(sizes, 0.0)
-    return np.asarray(np.nan_to_num(((g @ turn) / below) @ turn.T))
+    d = np.asarray(search.suggested(side, g, steps))
+    sound = d.dtype.kind == "f" and d.shape == g.shape and np.isfinite(d).all()
+    return d.astype(float) if sound else np.zeros_like(g)
 
 
 def solve(side: Side, rhs: Array) -> tuple[Array, Array]:
