@@ -7,7 +7,7 @@ With one side of a factorisation fixed, every row x of the other has its own
 over its entries t. The slopes of the losses at x − d are a dual point, whatever the
 step d is; with r = g − Hd, Fenchel–Young's excess over all terms is
 
-    P(x) − min P  ≤  ½dᵀHd + rᵀd + ½Σ_k r_k²/f_k,   f_k = ρλ_k, or f ≤ λ_min(H) proved
+    P(x) − min P  ≤  ½dᵀHd + rᵀd + ½rᵀF⁻¹r,   F = ρΛ, G + ρΛ, or f·I with f ≤ λ_min(H)
 
 and P(x) − P(x − d) = ½dᵀHd + rᵀd is gained at least. Steps are chosen freely
 (conjugate gradients, a solve); only the evaluation above is relied on. Its rounding is
@@ -146,14 +146,40 @@ def bracket(
     error = sizes.steps * (sizes.gradient + sizes.curve * length + TINY / U)
     low = 0.5 * dots(g + r, d)
     unsure = (error + sizes.steps * lengths(g + r)) * length
-    f = side.scale[:, None] * side.ridge if floor is None else floor[:, None]
-    least_f = np.broadcast_to(f, r.shape).min(axis=1)
+    root = None if floor is not None else common_root(side)
     with np.errstate(divide="ignore", invalid="ignore"):
-        rest = lengths(r / np.sqrt(f))
-        more = (1 + sizes.steps) * (rest + error / np.sqrt(least_f)) ** 2 - rest**2
-    high = np.where(least_f > 0, np.maximum(low + 0.5 * rest**2, 0.0), np.inf)
-    more = np.where(least_f > 0, unsure + 0.5 * more, 0.0)
+        if root is None:
+            f = side.scale[:, None] * side.ridge if floor is None else floor[:, None]
+            norm = 1 / np.sqrt(np.broadcast_to(f, r.shape).min(axis=1))
+            rest = lengths(r / np.sqrt(f))
+        else:
+            norm, rest = np.full(len(r), np.linalg.norm(root)), lengths(r @ root)
+            error = error + gamma(len(root) + 4) * lengths(r)
+        more = (1 + sizes.steps) * (rest + error * norm) ** 2 - rest**2
+    high = np.where(norm < np.inf, np.maximum(low + 0.5 * rest**2, 0.0), np.inf)
+    more = np.where(norm < np.inf, unsure + 0.5 * more, 0.0)
     return Gain(np.maximum(low - unsure, 0.0), high, more)
+
+
+def common_root(side: Side) -> Array | None:
+    """C with H⁻¹ ⪯ CCᵀ for every row, where a Gram matrix G is part of each H.
+
+    With M = G + ρΛ and ‖I − CᵀMC‖ ≤ δ, M⁻¹ ⪯ CCᵀ/(1 − δ); None where δ is no help.
+    """
+    if side.gram is None:
+        return None
+    M = side.gram + side.scale.min(initial=np.inf) * np.diag(side.ridge)
+    K, size = len(M), float(np.trace(M))
+    try:
+        C = np.linalg.inv(np.linalg.cholesky(M)).T
+    except np.linalg.LinAlgError:
+        return None
+    away = float(np.linalg.norm(np.eye(K) - C.T @ M @ C))
+    away += gamma(2 * K + 8) * float(
+        np.linalg.norm(np.abs(C.T) @ np.abs(M) @ np.abs(C))
+    )
+    away += gamma(len(side.Y) + 16) * size * float(np.linalg.norm(C)) ** 2
+    return C * ((1 + 8 * U) / np.sqrt(1 - away)) if away < 0.5 else None
 
 
 def least(side: Side, g: Array, sizes: Bound) -> Gain:
