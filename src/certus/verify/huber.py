@@ -68,7 +68,7 @@ def _joint(p: Problem, z: Array, scale: float, strength: float) -> tuple[Number,
     fixed = p._replace(loss=loss, penalty=t.L2(strength / factor))
     base = reference(p.y, s, epsilon, p.free) or reference(p.y, s, epsilon, False)
     more = (scale, factor, base * (1 - 1e-9))
-    u = chosen_dual(fixed, "quick") if p.dual is None else p.dual / factor
+    u = chosen_dual(fixed, "quick", z) if p.dual is None else p.dual / factor
     best = partial(best_scale, s=s, epsilon=epsilon)
     found, probed = _bound(fixed, u, *more, direction(p.space.width))
     for X in (p.space.given[:, :0], p.space.given):

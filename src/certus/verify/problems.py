@@ -153,13 +153,13 @@ def at(p: Problem, z: Array) -> slopes.Point:
     return slopes.Point(p.space.given, s, p.y, z, p.w, p.free, p.space.constant)
 
 
-def chosen_dual(p: Problem, level: str) -> Array:
-    """Slopes at z; at a kink any between both sides, which a search may choose.
+def chosen_dual(p: Problem, level: str, z: Array | None = None) -> Array:
+    """Slopes at scores z; at a kink any between both sides, which a search may choose.
 
     The kernel moves what comes back into the domain, so that the bound holds; only its
     tightness depends on how well the search goes.
     """
-    z, row = scores(p), losses.row_of(p.loss)
+    z, row = scores(p) if z is None else z, losses.row_of(p.loss)
     u = np.asarray(row.slope(p.loss, p.y, z), dtype=float)
     found = sound(slopes.chosen(p.loss, p.penalty, at(p, z), u, level), u.shape)
     return u if found is None else found

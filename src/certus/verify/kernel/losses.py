@@ -153,14 +153,9 @@ def _quantile_ends(term: t.Quantile, y: Array) -> tuple[float, float]:
     return -q, max(0.0, float(np.nextafter(1 - q, 0.0)) if q else 1.0)
 
 
-def _absolute_excess(_: t.Absolute, y: Array, z: Array, u: Array) -> Array:
-    r = z - y
-    return np.maximum(r, 0) * (1 - u) + np.maximum(-r, 0) * (1 + u)
-
-
-def _quantile_excess(term: t.Quantile, y: Array, z: Array, u: Array) -> Array:
-    r, q = z - y, term.q
-    return np.maximum(r, 0) * ((1 - q) - u) + np.maximum(-r, 0) * (q + u)
+def _tilted(r: Array, u: Array, low: float, high: float) -> Array:
+    """Of a loss of the residual r with slopes ``low`` and ``high``."""
+    return np.maximum(r, 0) * (high - u) + np.maximum(-r, 0) * (u - low)
 
 
 def _tube_excess(term: t.EpsilonInsensitive, y: Array, z: Array, u: Array) -> Array:
@@ -248,7 +243,7 @@ _RESIDUAL: dict[type, LossRow] = {
         "mean |y − z|",
         lambda _, y, z: np.sign(z - y),
         lambda _, y, u: u * y,
-        _absolute_excess,
+        lambda _, y, z, u: _tilted(z - y, u, -1.0, 1.0),
         lambda _, y: (-1.0, 1.0),
         lambda _, y, z: _jump(y == z),
         lambda _, y, s: weighted_quantile(y, s, 0.5),
@@ -279,7 +274,7 @@ _RESIDUAL: dict[type, LossRow] = {
         "mean pinball_{q:.3g}(y − z)",
         lambda term, y, z: np.where(z < y, -term.q, np.where(z > y, 1 - term.q, 0.0)),
         lambda _, y, u: u * y,
-        _quantile_excess,
+        lambda term, y, z, u: _tilted(z - y, u, -term.q, 1 - term.q),
         _quantile_ends,
         lambda _, y, z: _jump(y == z),
         lambda term, y, s: weighted_quantile(y, s, term.q),

@@ -104,7 +104,7 @@ class Linear:
         fortran = X.flags.f_contiguous
         self.long = fortran and X.dtype == np.float64 and not self.shifted
         self.upright = fortran and self.n <= ROWS and X.size > BLOCK
-        least = ROWS if self.upright else 2048 if self.long else 16
+        least = ROWS if self.upright else 4096 if self.long else 16
         self.step = min(ROWS, max(least, BLOCK // (X.shape[1] + 1)))
 
     def _choose_shift(self) -> Array:
@@ -171,14 +171,19 @@ class Linear:
             return A, self._times(A, inner[some]), squares
 
         def work(part: slice) -> tuple[Array, Array]:
-            A, own, squares = score(part)
-            for column, more, out in zip(own.T, start[part].T, z[part].T):
+            tiles, own, squares = zip(*(score(part, some) for some in sides))
+            for column, more, out in zip(sum(own).T, start[part].T, z[part].T):
                 np.add(column, more, out=out)
             B[part] = answer(part, z[part])
-            return self._times(A.T, self._weighed(B[part], part)), squares
+            weighed = self._weighed(B[part], part)
+            pulled = [self._times(A.T, weighed) for A in tiles]
+            return np.concatenate(pulled), np.concatenate(squares)
 
         V, squares = np.zeros((B.shape[1], len(inner))).T, np.zeros(len(inner) * norms)
         rows, tile = slice(0, self.n), 1 + BLOCK // self.n
+        # Long columns a few at a time: scores and norms while they are in cache.
+        wide = 2 * BLOCK // self.step if self.long else 1 + len(inner)
+        sides = [slice(j, j + wide) for j in range(0, 1 + len(inner), wide)]
         if self.upright:
             parts = [*self.each(lambda some: score(rows, some)[1:], len(inner), tile)]
             z[:] = sum((own for own, _ in parts), start)
