@@ -32,8 +32,8 @@ _BLOCK = 1 << 21
 _SHIFTED_BLOCK = 1 << 18
 #: Parts of the rows whose moments are taken by themselves, by whichever thread is free.
 _PARTS = 8
-#: Numbers from which on, and columns up to which, moments are taken in one pass.
-_MANY, _NARROW = 1 << 20, 512
+#: Numbers at least, and columns from and to, of which moments are taken in one pass.
+_MANY, _COLUMNS = 1 << 20, (32, 512)
 #: Means beyond this many standard deviations are subtracted before products.
 FAR = 4.0
 
@@ -92,7 +92,8 @@ class Design:
     def _takes_one_pass(self) -> bool:
         if self.sparse or self.s is not None or not self.X.flags.c_contiguous:
             return False
-        if self.X.size < _MANY or self.d > _NARROW or self.n < 4 * self.d:
+        fits = _COLUMNS[0] <= self.d <= _COLUMNS[1] and self.n >= 4 * self.d
+        if self.X.size < _MANY or not fits:
             return False
         rows = self.X[:: max(1, self.n // 64)].astype(np.float64)
         return not is_far(rows, rows.mean(axis=0)).any()

@@ -42,7 +42,7 @@ def measure(p: Problem, probe: Array | None = None, positive: bool = False) -> B
         w, b = np.column_stack([w, probe]), np.append(b, 0.0)
 
     def vectors(rows: slice, z: Array) -> Array:
-        return np.column_stack([p.y[rows] - z[:, 0], np.ones(len(z))])
+        return np.vstack([p.y[rows] - z[:, 0], np.ones(len(z))]).T
 
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         seen = p.space.look(w, b, vectors)
@@ -74,13 +74,13 @@ def _value(
 ) -> tuple[float, float]:
     least, N = parts
     y = p.y - mean(p, p.y) if p.free else p.y
+    size_r, size_y, whole = (norm(p, a) for a in (r, y, p.y))
     delta = float(p.space.score_error(p.w.reshape(-1, 1), p.b)[0])
-    delta += 8 * UNIT * (norm(p, z) + norm(p, p.y)) + TINY
+    delta += 8 * UNIT * (norm(p, z) + whole) + TINY
     # Centring by a rounded mean leaves a constant of at most 40 units behind.
-    delta += 80 * UNIT * (norm(p, r) + abs(c))
-    size_r, size_y = norm(p, r), norm(p, y)
-    if size_y <= CONSTANT * norm(p, p.y):  # a constant target: shares of its norm
-        size_y = norm(p, p.y)
+    delta += 80 * UNIT * (size_r + abs(c))
+    if size_y <= CONSTANT * whole:  # a constant target: shares of its norm
+        size_y = whole
     slip = (gamma(p.space.depth + 80) * (size_r + abs(c)) + delta) * N
     used = (N > 0) & ((p.w > 0) | (v + slip > 0) if positive else True)
     top, bottom = np.abs(v[used]), least[used] * max(size_r - delta, 0.0)
