@@ -123,7 +123,8 @@ def excess_of(p: Problem, z: Array, q: Array) -> tuple[float, float]:
 def norm(p: Problem, a: Array) -> float:
     """The root of mean a² within 1e-11 of it, safe from under- and overflow."""
     if p.space.even:
-        parts = (a[i : i + 4 * PART].ravel("K") for i in range(0, len(a), 4 * PART))
+        # Too short for BLAS to wake its threads.
+        parts = np.split(a.ravel("K"), range(PART, a.size, PART))
         square = float(np.sum([part @ part for part in parts])) / len(a)
     else:
         square = float(means_of(p, lambda rows: np.square(columns(a)[rows].T)).sum())

@@ -55,11 +55,10 @@ def _sum(found: Array, loose: Array) -> Excess:
 
 
 def _ratio(level: Any, size: Array) -> float:
-    """min(1, min level/size), a little below: the quotient is rounded."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = np.where(size > 0, level / size, np.inf)
-    least = float(np.min(share, initial=np.inf))
-    return 1.0 if least >= 1.0 else max(0.0, least * (1 - 4 * UNIT))
+    """min(1, min level/size⁺), a little below: the quotient is rounded."""
+    with np.errstate(all="ignore"):
+        most = float(np.fmax.reduce(size / level, axis=None, initial=0.0))
+    return 1.0 if most <= 1.0 else (1 - 4 * UNIT) / most
 
 
 def _beyond(over: Array, l2: float) -> float:
@@ -73,44 +72,36 @@ def _beyond(over: Array, l2: float) -> float:
 # -- by coordinate ----------------------------------------------------------------
 
 
-def _added(off: Array, kept: Array, size: Array, error: Array, l2: float) -> Excess:
-    """Σ off²/2l₂ + kept, where v is known up to ``error`` and ``size`` is |w|."""
+def _elastic_excess(
+    l1: Any, l2: float, w: Array, v: Array, error: Array, low: Any = None
+) -> Excess:
+    """½l₂(w − p)² + |w|(l₁ − A·sign w), A = clip(−v, ±l₁), p = (−v − A)/l₂.
+
+    ``low`` takes the place of −l₁. Of v it is known that it is within ``error``.
+    """
+    A = np.clip(-v, -l1 if low is None else low, l1)
+    size = np.abs(w)
+    error = error + 4 * UNIT * (np.abs(v) + l1 + l2 * size)
+    kept = np.maximum(l1 - A * np.sign(w), 0.0) * size
     if l2 == 0.0:
         return _sum(kept, kept + size * error)
+    off = np.abs(l2 * w + v + A)  # l₂·|w − p|
     with np.errstate(over="ignore"):
         found = off * (off / (2 * l2)) + kept
         loose = (off + error) * ((off + error) / (2 * l2)) + kept + size * error
     return _sum(found, loose)
 
 
-def _elastic_excess(l1: Any, l2: float, w: Array, v: Array, error: Array) -> Excess:
-    """½l₂(w − p)² + |w|(l₁ − A·sign w), A = clip(−v, ±l₁), p = (−v − A)/l₂."""
-    A = np.clip(-v, -l1, l1)
-    size = np.abs(w)
-    error = error + 4 * UNIT * (np.abs(v) + l1 + l2 * size)
-    kept = np.maximum(l1 - A * np.sign(w), 0.0) * size
-    return _added(np.abs(l2 * w + v + A), kept, size, error, l2)  # l₂·|w − p|
-
-
 def _positive_excess(p: t.NonNegative, w: Array, v: Array, error: Array) -> Excess:
-    """½l₂(w − q)² + w(l₁ − A), A = min(−v, l₁), q = (−v − l₁)⁺/l₂, where w ≥ 0."""
+    """As of an elastic net, with A = min(−v, l₁), where w ≥ 0."""
     if (w < 0).any():
         return Excess(np.inf, np.inf)
-    A = np.minimum(-v, p.l1)
-    error = error + 4 * UNIT * (np.abs(v) + p.l1 + p.l2 * w)
-    kept = np.maximum(p.l1 - A, 0.0) * w
-    off = np.abs(p.l2 * w + np.minimum(v + p.l1, 0.0))
-    return _added(off, kept, w, error, p.l2)
+    return _elastic_excess(p.l1, p.l2, w, v, error, low=-np.inf)
 
 
 def _positive_value(p: t.NonNegative, w: Array) -> float:
-    if (w < 0).any():
-        return np.inf
-    return float(p.l1 * w.sum() + p.l2 * np.vdot(w, w) / 2)
-
-
-def _positive_reach(p: t.NonNegative, v: Array, error: Array) -> float:
-    return 1.0 if p.l2 > 0 else _ratio(p.l1, np.maximum(error - v, 0.0))
+    found = float(p.l1 * w.sum() + p.l2 * np.vdot(w, w) / 2)
+    return np.inf if (w < 0).any() else found
 
 
 def _levels(p: t.WeightedL1, w: Array) -> Array:
@@ -233,7 +224,7 @@ PENALTIES: dict[type, PenaltyRow] = {
         value=_positive_value,
         conjugate=lambda p, v: _beyond(v - p.l1, p.l2),
         excess=_positive_excess,
-        reach=_positive_reach,
+        reach=lambda p, v, e: 1.0 if p.l2 > 0 else _ratio(p.l1, e - v),
         free=lambda p, w: np.full(np.shape(w), p.l1 == 0 and p.l2 == 0),
         text=lambda p, name: ", ".join(
             filter(None, [_norm_text(p.l1, p.l2, name), "w ≥ 0"])

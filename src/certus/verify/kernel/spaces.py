@@ -76,19 +76,15 @@ class Linear:
         self.s, self.total = s, float(s.sum())
         self.even = bool((s == s[:1]).all())  # as without weights
         self.given, (self.n, self.width) = X, X.shape
-        self.constant, self.each = constant, each
+        self.constant, self.each, self.rough = constant, each, False
         self._norms: Array | None = None
         self._dense: Array | None = None  # norms of the columns held dense
         self.sparse: Any = None
         self.full = np.arange(self.width)  # columns held dense
-        self.rough, self.longest, self.tallest = False, 0, 0
         if sparse.issparse(X):
             self.sparse = X if X.dtype == np.float64 else X.astype(np.float64)
-            rows, counts = _entries(X)
-            self.full = np.flatnonzero(counts == self.n) if free else self.full[:0]
-            self.longest, self.tallest = int(rows.max()), int(counts.max(initial=0))
-            self.held = counts > 0
-            self.held[self.full] = False
+            counts = _counts(X, 0) if free else np.zeros(0)
+            self.full = np.flatnonzero(counts == self.n)
             X = X[:, self.full].toarray() if len(self.full) else np.zeros((self.n, 0))
             if len(self.full):
                 keep = np.ones(self.width)
@@ -128,7 +124,11 @@ class Linear:
     def depth(self) -> int:
         """Roundings on the way of one entry into a pull-back."""
         dense = min(self.step, self.n) + -(-self.n // self.step)
-        return max(dense, self.tallest)
+        if self.sparse is None:
+            return dense
+        quick = self.rough and self.sparse.format == "csr"
+        tallest = self.n if quick else int(_counts(self.sparse, 0).max(initial=0))
+        return max(dense, tallest)
 
     def _block(self, part: slice, some: slice = slice(None)) -> Array:
         A = self.X[part, some]
@@ -158,7 +158,7 @@ class Linear:
             b, w = b + self.constant * w[-1], w[:-1]
         start = np.broadcast_to(self.offset(w, b), (self.n, w.shape[1]))
         if self.sparse is not None:
-            start = start + np.asarray(self.sparse @ w)
+            start = start + self._sparse_times(w)
         inner = np.ascontiguousarray(w[self.full])
         z = np.empty((w.shape[1], self.n)).T  # columns that lie together each
         norms = vectors is not None and self._dense is None
@@ -211,10 +211,24 @@ class Linear:
         """The vectors times their weights, in units of one where these are even."""
         return B if self.even else B * self.s[part, None]
 
+    def _sparse_times(self, W: Array, back: bool = False) -> Array:
+        """The sparse part, or its transpose, times W: a column in each thread."""
+        A = self.sparse.T if back else self.sparse
+        out = np.empty((W.shape[1], A.shape[0])).T
+
+        def work(part: slice) -> None:
+            x = np.ascontiguousarray(W[:, part.start])
+            used = np.flatnonzero(x)
+            few = A.format == "csc" and 8 * len(used) < len(x)
+            out[:, part.start] = A[:, used] @ x[used] if few else A @ x
+
+        list(self.each(work, W.shape[1], 1))
+        return out
+
     def _gather(self, V: Array, B: Array) -> Array:
         out = V
         if self.sparse is not None:
-            out = np.asarray(self.sparse.T @ self._weighed(B, slice(None)))
+            out = self._sparse_times(self._weighed(B, slice(None)), back=True)
             out[self.full] = V
         if self.constant:
             sums = self._weighed(B, slice(None)).T.sum(axis=1)  # pairwise
@@ -265,13 +279,11 @@ class Linear:
         return _scaled_norms(np.abs(A), self.s / self.total)
 
     def _sparse_norms(self) -> Array:
-        data, share = self.sparse.data, self.s / self.total
+        share = self.s / self.total
         unit = 2.0 ** -math.frexp(self.top)[1] if 0 < self.top < math.inf else 1.0
-        parts = (np.square(data * unit), self.sparse.indices, self.sparse.indptr)
-        like = type(self.sparse)
-        squares = np.asarray(like(parts, shape=self.sparse.shape).T @ share)
+        squares = np.asarray((self.sparse * unit).power(2).T @ share)
         found = np.sqrt(squares + self.n * TINY) / unit
-        for j in np.flatnonzero((squares < LOW) & self.held):
+        for j in np.flatnonzero((squares < LOW) & (_counts(self.sparse, 0) > 0)):
             column = np.abs(self.sparse[:, [j]].toarray())
             found[j] = _scaled_norms(column, share)[0]
         return np.asarray(found)
@@ -280,15 +292,16 @@ class Linear:
 
     def score_error(self, w: Array, b: Array) -> Array:
         """‖ẑ − z‖ for every column of w, in the weighted mean square."""
-        size = np.abs(w)
+        size, inner = np.abs(w), self.X.shape[1] + bool(self.constant)
+        if self.sparse is not None:
+            # A row meets as many coefficients as it has entries where they are not 0.
+            used, A = np.flatnonzero(size[: self.width].any(axis=1)), self.sparse
+            A = A[:, used] if A.format == "csc" and 4 * len(used) < self.width else A
+            inner += int(_counts(A, 1).max())
+        reach = self.norms @ size
         if self.rough and self.sparse is not None:
-            # A row of a sparse matrix meets as many coefficients as it has entries.
-            most = min(self.longest + len(self.full) + 1, len(size))
-            part = np.sort(size, axis=0)[len(size) - most :]
-            reach = float(self.norms.max(initial=0.0)) * part.sum(axis=0)
-        else:
-            reach = self.norms @ size
-        inner = self.longest + self.X.shape[1] + bool(self.constant)
+            most = inner * float(self.norms.max(initial=0.0))
+            reach = np.minimum(reach, most * size.max(axis=0, initial=0.0))
         moved = self.offset(w[: self.width], b)
         return np.asarray(
             gamma(inner + 4) * reach * (1 + 1e-9)
@@ -297,12 +310,10 @@ class Linear:
         )
 
 
-def _entries(X: Any) -> tuple[Array, Array]:
-    """How many entries each row and each column of a sparse matrix has."""
-    by_row = X.format == "csr"
-    other = X.shape[1] if by_row else X.shape[0]
-    major, minor = np.diff(X.indptr), np.bincount(X.indices, minlength=other)
-    return (major, minor) if by_row else (minor, major)
+def _counts(X: Any, axis: int) -> Array:
+    """How many entries each column (0) or row (1) of a sparse matrix has."""
+    along, size = X.format == ("csc", "csr")[axis], X.shape[1 - axis]
+    return np.diff(X.indptr) if along else np.bincount(X.indices, minlength=size)
 
 
 def _scaled_norms(A: Array, share: Array) -> Array:
