@@ -106,8 +106,7 @@ def _floats(A: Any) -> Any:
 
 
 def _inner(A: Any, B: Any) -> Array:
-    G = _floats(A) @ _floats(B).T
-    return np.asarray(G.toarray() if sparse.issparse(G) else G)
+    return data.dense(_floats(A) @ _floats(B).T)
 
 
 def _square(A: Any) -> Array:
@@ -129,20 +128,21 @@ def _gaussian(B: Any, width: float) -> Callable[[Any], Values]:
     base = B - origin if dense else B
     b, slip = width * _square(base), 2 * (B.shape[1] + 16) * UNIT
     stack = np.hstack if dense else functools.partial(sparse.hstack, format="csr")
-    base = stack([base, np.full((len(b), 1), -1.0), -b[:, None]])
+    columns = stack([base, np.full((len(b), 1), -1.0), -b[:, None]]).T.copy()
 
     def of(A: Any) -> Values:
-        A = _floats(A)
-        near = A - origin if dense else A
+        near = _floats(A) - origin if dense else _floats(A)
         a = width * _square(near)
         reach = float(max(a.max(initial=0.0), b.max(initial=0.0)))
         if dense and reach > CANCELS:
             K = np.exp(-width * cdist(A, B, "sqeuclidean"))
             return Values(K, 1.0, 4 * slip, width >= 0)
         # −‖a − b‖² = (2a, ‖a‖², 1)ᵀ(b, −1, −‖b‖²): one product, and nothing to subtract
-        K = _inner(stack([2 * width * near, a[:, None], np.ones((len(a), 1))]), base)
-        np.minimum(K, 0.0, out=K)  # a distance that is negative by its rounding
-        return Values(np.exp(K, out=K), 1.0, slip * (4 + 4 * reach), width >= 0)
+        rows = stack([2 * width * near, a[:, None], np.ones((len(a), 1))])
+        K, error = data.dense(rows @ columns), slip * (4 + 4 * reach)
+        if not dense:  # far from zero a square is negative by its rounding, and large
+            np.minimum(K, 0.0, out=K)
+        return Values(np.exp(K, out=K), 1.0 + error, error, width >= 0)
 
     return of
 
