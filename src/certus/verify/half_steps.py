@@ -7,7 +7,7 @@ With one side of a factorisation fixed, every row x of the other has its own
 over its entries t. The slopes of the losses at x − d are a dual point, whatever the
 step d is; with r = g − Hd, Fenchel–Young's excess over all terms is
 
-    P(x) − min P  ≤  ½dᵀHd + rᵀd + ½rᵀF⁻¹r,   F = ρΛ, G + ρΛ, or f·I with f ≤ λ_min(H)
+    P(x) − min P  ≤  ½dᵀHd + rᵀd + ½Σ_k r_k²/f_k,  f_k = ρλ_k + λ_min(G) or λ_min(H)
 
 and P(x) − P(x − d) = ½dᵀHd + rᵀd is gained at least. Steps are chosen freely
 (conjugate gradients, a solve); only the evaluation above is relied on. Its rounding is
@@ -23,6 +23,7 @@ from scipy import sparse
 
 from certus.searches import steps as search
 from certus.verify.blocks import over_blocks
+from certus.verify.covariance import eigen
 from certus.verify.data import Array
 from certus.verify.deciding import TINY, U, gamma
 
@@ -112,9 +113,7 @@ def bound(side: Side, x: Array, e: Array, own: Array, other: Array) -> Bound:
     and c; with a Gram matrix, which Σ‖y‖² bounds, they are s·e − 1.
     """
     length, whole = lengths(side.Y), 0.0
-    at, m = side.places, len(x)
-    counts = np.bincount(at.indices, None, m) if side.turned else np.diff(at.indptr)
-    n = counts + (x.shape[1] + 32.0)
+    n = side.sums(np.ones(len(e))) + (x.shape[1] + 32)
     sizes = np.column_stack([length, length[:, None] * other, length**2])
     plain, wide, bias, mass = (side.matrix(side.curve) @ sizes).T
     slope = np.sqrt(mass * side.sums(side.curve * e**2)) + TINY / U * plain
@@ -146,40 +145,18 @@ def bracket(
     error = sizes.steps * (sizes.gradient + sizes.curve * length + TINY / U)
     low = 0.5 * dots(g + r, d)
     unsure = (error + sizes.steps * lengths(g + r)) * length
-    root = None if floor is not None else common_root(side)
+    f = side.scale[:, None] * side.ridge if floor is None else floor[:, None]
+    if floor is None and side.gram is not None:  # a part of every H
+        values, _, off = eigen(side.gram)
+        off += gamma(len(side.Y) + 8) * float(np.trace(side.gram))
+        f = f + max(float(values[-1]) - off, 0.0)
+    least_f = np.broadcast_to(f, r.shape).min(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        if root is None:
-            f = side.scale[:, None] * side.ridge if floor is None else floor[:, None]
-            norm = 1 / np.sqrt(np.broadcast_to(f, r.shape).min(axis=1))
-            rest = lengths(r / np.sqrt(f))
-        else:
-            norm, rest = np.full(len(r), np.linalg.norm(root)), lengths(r @ root)
-            error = error + gamma(len(root) + 4) * lengths(r)
-        more = (1 + sizes.steps) * (rest + error * norm) ** 2 - rest**2
-    high = np.where(norm < np.inf, np.maximum(low + 0.5 * rest**2, 0.0), np.inf)
-    more = np.where(norm < np.inf, unsure + 0.5 * more, 0.0)
+        rest = lengths(r / np.sqrt(f))
+        more = (1 + sizes.steps) * (rest + error / np.sqrt(least_f)) ** 2 - rest**2
+    high = np.where(least_f > 0, np.maximum(low + 0.5 * rest**2, 0.0), np.inf)
+    more = np.where(least_f > 0, unsure + 0.5 * more, 0.0)
     return Gain(np.maximum(low - unsure, 0.0), high, more)
-
-
-def common_root(side: Side) -> Array | None:
-    """C with H⁻¹ ⪯ CCᵀ for every row, where a Gram matrix G is part of each H.
-
-    With M = G + ρΛ and ‖I − CᵀMC‖ ≤ δ, M⁻¹ ⪯ CCᵀ/(1 − δ); None where δ is no help.
-    """
-    if side.gram is None:
-        return None
-    M = side.gram + side.scale.min(initial=np.inf) * np.diag(side.ridge)
-    K, size = len(M), float(np.trace(M))
-    try:
-        C = np.linalg.inv(np.linalg.cholesky(M)).T
-    except np.linalg.LinAlgError:
-        return None
-    away = float(np.linalg.norm(np.eye(K) - C.T @ M @ C))
-    away += gamma(2 * K + 8) * float(
-        np.linalg.norm(np.abs(C.T) @ np.abs(M) @ np.abs(C))
-    )
-    away += gamma(len(side.Y) + 16) * size * float(np.linalg.norm(C)) ** 2
-    return C * ((1 + 8 * U) / np.sqrt(1 - away)) if away < 0.5 else None
 
 
 def least(side: Side, g: Array, sizes: Bound) -> Gain:

@@ -198,9 +198,8 @@ def _most(found: Found, _: Any, level: str) -> Claim:
     bar = ROUGH if tol is None else tol
 
     def gains(one: slice) -> tuple[float, Number]:
-        k = one.start
-        side, g = found.sides[k], found.slopes[k]
-        sizes = found.problem.bound(k, found.e, found.point)
+        side, g = found.sides[one.start], found.slopes[one.start]
+        sizes = found.problem.bound(one.start, found.e, found.point)
         for steps in (EXACT,) if level == "full" else (0, 1, 4, EXACT):
             gain = bracket(side, g, sizes, step(side, g, steps))
             low, high = (found.share(float(x.sum()), False) for x in gain[:2])
@@ -270,15 +269,13 @@ def _measured_claims(found: Found) -> list[Claim]:
 def _replay_claim(found: Found, run: RatingsWitness) -> Claim:
     """Exact half-steps from the recorded start: none may raise the objective."""
     problem, point = found.problem, _start(found, run)
-    e = problem.errors(point)
-    levels = [_level(*problem.value(point, e))]
-    for turn in range(2 * int(run.n_iter or 0)):
-        k = turn % 2
+    levels = []
+    for turn in range(2 * int(run.n_iter or 0) + 1):
+        e, k = problem.errors(point), turn % 2
+        levels.append(_level(*problem.value(point, e)))
         side, x = problem.side(k, point), problem.rows(k, point)
         move, _ = solve(side, side.gradient(x, problem.slopes(e)))
         point = problem.moved(point, k, x - move)
-        e = problem.errors(point)
-        levels.append(_level(*problem.value(point, e)))
     apart = abs(levels[-1].value - _level(found.value, 0.0).value)
     words = f"−log of  {found.objective}, after each half-step"
     return climbing.repeated(levels, apart, words, RISE, limit=np.inf)
