@@ -5,7 +5,8 @@ A is X, or X less its column means. One pass over B = X − 1bᵀ, b any point n
 
 Rounding. For ‖p‖ = 1, columns in runs of 512 and m additions of rows,
 |fl(Bp) − Bp| ≤ γ_{512+d/512}‖B‖ and |fl(Bᵀz) − Bᵀz| ≤ γ_m‖B‖‖z‖, with the shift
-‖δr‖ ≤ γ_m‖B‖/√n: AᵀAp is off by at most γ_k‖B‖² + γ_m‖B‖(‖Ap‖ + 4√n‖r‖).
+‖δr‖ ≤ γ_m‖B‖/√n: AᵀAp is off by at most γ_k‖B‖² + γ_m‖B‖(‖Ap‖ + 4√n‖r‖). The squares
+of a block of c cells are added up √c at a time: ‖B‖² is off by γ_{2√c+b}‖B‖², b blocks.
 """
 
 from __future__ import annotations
@@ -106,17 +107,18 @@ def moments(given: Data, P: Array, whole: bool = False) -> Moments:
     if whole:
         spread, left = covariance_about(X, base)
         gram, squares = n * spread.matrix, n * float(spread.diagonal.sum())
-        products, m, k = P @ gram, int(spread.share / gamma(1)) + 1, 0
+        products, m, k = P @ gram, int(spread.share / gamma(1)) + 1, d
     else:
         rows = max(64, CELLS // max(1, d))
         if sparse.issparse(X) and not far:
             X, rows = X.tocsr(), -(-n // cores())
         sums, squares, products, projected = _one_pass(X, base, P, rows)
         left, m = sums / n, min(rows, n) + n // rows + 1
-        k = min(d, WIDE) + d // WIDE + 1
+        k, cells = min(d, WIDE) + d // WIDE + 1, min(rows, n) * d
         if sparse.issparse(X) and not far:  # additions of entries, and of blocks
             m = int(np.bincount(X.indices, minlength=1).max()) + cores()
-            k = int(np.diff(X.indptr).max())
+            k, cells = int(np.diff(X.indptr).max()), X.nnz
+        k = max(k, 2 * math.isqrt(cells) + n // rows + 4)  # of the squares
     raw, away = squares, math.sqrt(n) * float(np.linalg.norm(left))
     each = gamma(m + 8) * math.sqrt(raw)
     loose = gamma(k + 8) * squares + each * (4 * away if given.centred else 0.0)
@@ -161,12 +163,19 @@ def _one_pass(
             z = sum(P[:, some] @ block[:, some].T for some in columns)
         projected[part] = z[k] + offset
         z[k] = 1.0
-        values = block.data if thin else block
-        return z @ block, float(np.vdot(values, values))
+        return z @ block, _sum_of_squares(block.data if thin else block)
 
     out, squares = add_up(over_blocks(look, n, rows))
     out = np.ascontiguousarray(out)
     return out[k], squares, out[:k], projected
+
+
+def _sum_of_squares(values: Array) -> float:
+    """The sum over m numbers in √m runs of √m: at most 2√m + 3 additions deep."""
+    flat = values.ravel(order="K")
+    run = math.isqrt(len(flat))
+    square, rest = flat[: run * run].reshape(run, run), flat[run * run :]
+    return float(np.vecdot(square, square).sum() + rest @ rest)
 
 
 def variance_outside(given: Data, found: Moments, level: str) -> float:

@@ -71,7 +71,7 @@ def _moved(
     size = norm(p, u)
     if not size > 0:
         return math.inf, 0.0, math.inf, 0.0
-    least, whole = column_norms(p, means_of(p, seen))
+    least, whole = column_norms(p, column_means(p))
     used = whole > 0
     low = size * (1 - 1e-9)
     share = np.where(v[used] != 0, np.abs(v[used]) / (least[used] * size), 0.0)
@@ -89,7 +89,7 @@ def _moved(
     return top, over, excess, bound
 
 
-def means_of(p: Problem, seen: Seen) -> Array:
+def column_means(p: Problem) -> Array:
     """Means of the columns of A where the intercept is free; else they stay as are."""
     if not p.free:
         return np.zeros(len(p.w))
