@@ -35,12 +35,15 @@ demo: $(CORE)  ## fit on a bundled data set; shows and writes model, certificate
 test: lint  ## everything a change must pass: lint, types, layers, tests, doctests
 	$(PYTEST)
 
-lint: $(DEV)  ## ruff, mypy, import-linter, codespell
+lint: $(DEV)  ## ruff, mypy, import-linter, codespell, workflows
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/codespell
+	$(BIN)/check-jsonschema -q --builtin-schema vendor.github-workflows \
+		.github/workflows/*.yml
+	$(BIN)/zizmor -q --offline .github
 
 format: $(DEV)  ## let ruff sort imports and format
 	$(BIN)/ruff check --fix .
