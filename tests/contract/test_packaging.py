@@ -175,3 +175,18 @@ def test_sdist_holds_what_the_wheel_is_built_from() -> None:
     """Hatchling itself adds pyproject.toml, README and LICENSE."""
     assert {name.split("/")[0] for name in built("sdist")} == {"src", "CHANGELOG.md"}
     assert {f"src/{name}" for name in built("wheel")} <= built("sdist")
+
+
+def test_catalog_is_listed_without_torch() -> None:
+    code = """if True:
+    import sys
+    class Absent:
+        def find_spec(self, name, *_):
+            if name == "torch":
+                raise ModuleNotFoundError("No module named 'torch'", name=name)
+    sys.meta_path.insert(0, Absent())
+    from certus.cli import main
+    sys.exit(main(["list", "--catalog", "all"]))
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -80,6 +80,8 @@ def _exists(name: str) -> bool:
         resolve(name)
     except LookupError:
         return False
+    except ImportError as error:  # it exists, and needs PyTorch
+        return isinstance(error.__cause__ or error, ModuleNotFoundError)
     return True
 
 
