@@ -269,9 +269,9 @@ def parameters_of(model: Any) -> dict[str, Any]:
             plain = isinstance(value, bool | int | float | str) or value is None
             changed[name] = value if plain else _short(value)
     for name in ("alpha", "C", "l1_ratio"):  # what cross-validation chose
-        found = getattr(model, f"{name}_", None)
-        if found is not None and np.size(found) == 1 and hasattr(model, "cv"):
-            changed[name] = f"{float(np.ravel(found)[0]):.4g} (chosen)"
+        found = np.ravel(getattr(model, f"{name}_", ()))
+        if len(found) == 1 and found.dtype.kind in "fiu" and hasattr(model, "cv"):
+            changed[name] = f"{found[0]:.4g} (chosen)"
     return changed
 
 

@@ -74,12 +74,11 @@ def _penalty(l1: float, l2: float, positive: bool = False) -> Any:
 
 def _chosen(model: Any, name: str, default: float = 0.0) -> float:
     """A parameter, or what cross-validation chose in its place."""
-    crossed = class_name(model).endswith("CV")  # others choose nothing
-    found: Any = getattr(model, f"{name}_", None) if crossed else None
-    found = getattr(model, name, default) if found is None else found
+    crossed = class_name(model).endswith("CV") and hasattr(model, f"{name}_")
+    found: Any = getattr(model, f"{name}_" if crossed else name, default)
     levels = np.unique(found)
-    if len(levels) > 1:
-        raise Refusal(f"{name}={found!r:.40} is more than one number")
+    if len(levels) > 1 or levels.dtype.kind not in "fiu":
+        raise Refusal(f"{name}={found!r:.40} is not one number")
     return float(levels[0])
 
 
