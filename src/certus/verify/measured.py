@@ -83,9 +83,6 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
         seen = list(X)
         codes = reading.codes(y, np.asarray(model.classes_), len(seen))
         return [], Status.UNDECIDED, fingerprints.of_texts(seen, codes)
-    table = X if hasattr(X, "shape") or hasattr(X, "__len__") else np.asarray(X)
-    if not sum(table.shape[:1] if hasattr(table, "shape") else (len(table),)):
-        raise ValueError("X should have one entry per row, and has none.")
     claims, marks = [], marks_of(X, y, sample_weight)
     # Without the attribute there is no loss to measure.
     if stated.of == "penalised" and attribute_of(model, sensitive, X) is None:

@@ -48,7 +48,7 @@ class Data(NamedTuple):
 class Moments(NamedTuple):
     """What one pass tells: means of columns, ‖A‖², and PAᵀA for directions P as rows.
 
-    And how far both may be off: the squares by ``loose``, a product by ``loose`` and
+    And how far both may be off: the squares by ``wide``, a product by ``loose`` and
     ``each`` times ‖Ap‖. ``projected`` is what a fingerprint of dense rows needs,
     ``gram`` is AᵀA where it was formed.
     """
@@ -59,6 +59,7 @@ class Moments(NamedTuple):
     products: Array
     loose: float
     each: float
+    wide: float
     projected: Array | None
     gram: Array | None = None
 
@@ -107,7 +108,7 @@ def moments(given: Data, P: Array, whole: bool = False) -> Moments:
     if whole:
         spread, left = covariance_about(X, base)
         gram, squares = n * spread.matrix, n * float(spread.diagonal.sum())
-        products, m, k = P @ gram, int(spread.share / gamma(1)) + 1, d
+        products, m, k, deep = P @ gram, int(spread.share / gamma(1)) + 1, 0, d
     else:
         rows = max(64, CELLS // max(1, d))
         if sparse.issparse(X) and not far:
@@ -118,7 +119,7 @@ def moments(given: Data, P: Array, whole: bool = False) -> Moments:
         if sparse.issparse(X) and not far:  # additions of entries, and of blocks
             m = int(np.bincount(X.indices, minlength=1).max()) + cores()
             k, cells = int(np.diff(X.indptr).max()), X.nnz
-        k = max(k, 2 * math.isqrt(cells) + n // rows + 4)  # of the squares
+        deep = 2 * math.isqrt(cells) + n // rows + 4
     raw, away = squares, math.sqrt(n) * float(np.linalg.norm(left))
     each = gamma(m + 8) * math.sqrt(raw)
     loose = gamma(k + 8) * squares + each * (4 * away if given.centred else 0.0)
@@ -128,7 +129,9 @@ def moments(given: Data, P: Array, whole: bool = False) -> Moments:
         products = products - n * np.outer(P @ left, left)
         squares = max(squares - n * float(left @ left), 0.0)
         gram = None if gram is None else gram - n * np.outer(left, left)
-    return Moments(base + left, squares, raw, products, loose, each, projected, gram)
+    wide = loose + gamma(deep) * raw
+    mean = base + left
+    return Moments(mean, squares, raw, products, loose, each, wide, projected, gram)
 
 
 def is_far(given: Data) -> bool:

@@ -134,7 +134,7 @@ def _seen(given: Data, found: Moments, stated: Statement) -> Seen:
     error = found.loose * np.linalg.norm(V, axis=1) + found.each * np.sqrt(kept)
     # ‖AQ‖² for an orthonormal basis Q of the components
     captured = np.trace(np.linalg.pinv(V @ V.T) @ (VC @ V.T)) if len(V) else 0.0
-    rest = Number(found.squares - float(captured), 2 * float(error.sum()) + found.loose)
+    rest = Number(found.squares - float(captured), 2 * float(error.sum()) + found.wide)
     tol = stated.tol
     if tol is not None and _is_single(given):
         tol = max(tol, SINGLE)
@@ -214,7 +214,7 @@ def _attributes_claim(model: Any, given: Data, found: Moments) -> Claim:
     """
     n, k = given.X.shape[0], len(given.sigma)
     agree, squares, whole = AGREE[_is_single(given)], given.sigma**2, found.squares
-    loose = found.loose + 4 * gamma(given.X.shape[1] + 8) * found.raw
+    loose = found.wide + 4 * gamma(given.X.shape[1] + 8) * found.raw
     floor = 16 * (loose + 2 * given.unit * float(squares.sum())) / agree
     share = float(squares.sum()) / whole if whole > 0 else 1.0
     what = "variance" if given.centred else "sum of squares"

@@ -75,7 +75,7 @@ def kl(q: Array, p: Array, log_p: Array) -> Both:
 def one_hot(y: Array, n_classes: int) -> Array:
     """Rows of the identity picked by codes."""
     out = np.zeros((len(y), n_classes))
-    out[np.arange(len(y)), y] = 1.0
+    out[np.arange(len(y)), y.astype(np.intp)] = 1.0
     return out
 
 
@@ -135,7 +135,7 @@ def stationary(
     reach = 4 * float(np.abs(y).max())
     if not total(-reach) < 0 < total(reach):
         return -reach if total(-reach) >= 0 else reach
-    return float(brentq(total, -reach, reach, xtol=1e-13 * reach, rtol=1e-14))
+    return float(brentq(total, -reach, reach, (), 1e-17 * reach, 1e-15, disp=False))
 
 
 def _log_odds(mean: float, top: float) -> float:
