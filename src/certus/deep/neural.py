@@ -104,9 +104,11 @@ class NeuralClassifier(OwnModule, Classes):
     --------
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.preprocessing import scale
+    >>> import torch
     >>> from torch import nn
     >>> from certus.deep import NeuralClassifier
     >>> X, y = load_iris(return_X_y=True)
+    >>> seed = torch.manual_seed(0)  # the weights that training starts from
     >>> net = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 3))
     >>> model = NeuralClassifier(net, learning_rate=0.01, max_iter=300, random_state=0)
     >>> model.fit(scale(X), y).score(scale(X), y) > 0.95
@@ -211,9 +213,11 @@ class NeuralRegressor(OwnModule, Numbers):
     Examples
     --------
     >>> import numpy as np
+    >>> import torch
     >>> from torch import nn
     >>> from certus.deep import NeuralRegressor
     >>> X = np.linspace(-1, 1, 200)[:, None]
+    >>> seed = torch.manual_seed(0)  # the weights that training starts from
     >>> net = nn.Sequential(nn.Linear(1, 32), nn.Tanh(), nn.Linear(32, 1))
     >>> model = NeuralRegressor(net, learning_rate=0.01, max_iter=300, random_state=0)
     >>> model.fit(X, np.sin(3 * X[:, 0])).score(X, np.sin(3 * X[:, 0])) > 0.95
