@@ -263,7 +263,7 @@ def look(p: Problem, probe: Array | None) -> tuple[Seen, Array, Repair]:
         u = row.slope_of(p.loss, y, q)
         return np.vstack([columns(u).T, *_companions(row, p, rows, u)]).T
 
-    seen = p.space.look(w, b, vectors)
+    seen = p.space.look(w, b, vectors, k)
     z = seen.z[:, :k] if p.w.ndim == 2 else seen.z[:, 0]
     return seen, z, repaired(row, p, natural)
 

@@ -95,18 +95,18 @@ class Linear:
         self.X = X
         self.shift = self._choose_shift() if free else np.zeros(X.shape[1])
         self.shifted = bool(self.shift.any())
-        # Columns that lie together are read in long runs, if they are not copied; few
-        # rows of them by columns, for their scores first and then to be pulled back.
+        # Columns that lie together are read in long runs, whole if there are not many
+        # rows, else if they need not be copied.
         fortran = X.flags.f_contiguous
+        self.whole = fortran and self.n <= 4 * ROWS and X.size > BLOCK
         self.long = fortran and X.dtype == np.float64 and not self.shifted
-        self.upright = fortran and self.n <= ROWS and X.size > BLOCK
-        least = ROWS if self.upright else 4096 if self.long else 16
-        self.step = min(ROWS, max(least, BLOCK // (X.shape[1] + 1)))
+        least = self.n if self.whole else 4096 if self.long else 16
+        self.step = max(least, min(ROWS, BLOCK // (X.shape[1] + 1)))
 
     def _choose_shift(self) -> Array:
         """Means of a few rows where they are large beside the spread, else 0."""
-        few = np.unique(np.linspace(0, self.n - 1, min(self.n, 16)).astype(int))
-        part = np.asarray(self.X[few], dtype=np.float64)
+        some = np.linspace(0, self.n - 1, 4).astype(int)[:, None] - np.arange(4)
+        part = np.asarray(self.X[np.unique(np.maximum(some, 0))], dtype=np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
             mean, spread = part.mean(axis=0), part.std(axis=0)
             # As float32: few digits, so that products with halves of w are exact.
@@ -130,7 +130,7 @@ class Linear:
         tallest = self.n if quick else int(_counts(self.sparse, 0).max(initial=0))
         return max(dense, tallest)
 
-    def _block(self, part: slice, some: slice = slice(None)) -> Array:
+    def _block(self, part: slice, some: Any = slice(None)) -> Array:
         A = self.X[part, some]
         if self.shifted:
             return np.subtract(A, self.shift[some], dtype=np.float64)
@@ -148,52 +148,52 @@ class Linear:
         return np.array([math.fsum(column) for column in parts.T])
 
     def look(
-        self, w: Array, b: Array, vectors: Callable[[slice, Array], Array] | None
+        self,
+        w: Array,
+        b: Array,
+        vectors: Callable[[slice, Array], Array] | None,
+        own: int | None = None,
     ) -> Seen:
         """Scores of w (d, k) and b (k,), and the pull-back of ``vectors(rows, z)``.
 
-        Cost: one pass over X; two over a few rows in Fortran order, by their columns.
+        ``vectors`` reads the first ``own`` scores, by default all. Cost: one pass over
+        X; if columns lie together, one more over those that these scores rest on.
         """
+        long = self.long or self.whole
+        own = own if long and own is not None else w.shape[1]
         if self.constant:
             b, w = b + self.constant * w[-1], w[:-1]
         start = np.broadcast_to(self.offset(w, b), (self.n, w.shape[1]))
         if self.sparse is not None:
             start = start + self._sparse_times(w)
         inner = np.ascontiguousarray(w[self.full])
-        z = np.empty((w.shape[1], self.n)).T  # columns that lie together each
+        z = np.array(start, order="F")  # columns that lie together each
         norms = vectors is not None and self._dense is None
         answer = vectors or (lambda _, z: z[:, :0])
         B = np.empty((answer(slice(0, 0), z[:0]).shape[1], self.n)).T
-
-        def score(part: slice, some: slice = slice(None)) -> tuple[Array, Array, Array]:
-            A = self._block(part, some)
-            squares = self._squares(part, A) if norms else np.zeros(0)
-            return A, self._times(A, inner[some]), squares
+        used = np.flatnonzero(inner[:, :own].any(axis=1))
+        few: Any = used if long and 8 * len(used) < len(inner) else slice(None)
+        wide = 2 * BLOCK // self.step + 1
+        sides = [slice(j, j + wide) for j in range(0, max(1, len(inner)) * long, wide)]
 
         def work(part: slice) -> tuple[Array, Array]:
-            tiles, own, squares = zip(*(score(part, some) for some in sides))
-            for column, more, out in zip(sum(own).T, start[part].T, z[part].T):
+            A = self._block(part, few)
+            squares = [self._squares(part, A) if norms and not long else np.zeros(0)]
+            first = self._times(A, inner[few, :own])
+            for column, more, out in zip(first.T, start[part].T, z[part].T):
                 np.add(column, more, out=out)
             B[part] = answer(part, z[part])
             weighed = self._weighed(B[part], part)
-            pulled = [self._times(A.T, weighed) for A in tiles]
-            return np.concatenate(pulled), np.concatenate(squares)
+            V = [] if long else [self._times(A.T, weighed)]
+            for some in sides:  # long columns a few at a time
+                A = self._block(part, some)
+                squares.append(self._squares(part, A) if norms else np.zeros(0))
+                z[part, own:] += self._times(A, inner[some, own:])
+                V.append(self._times(A.T, weighed))
+            return np.concatenate(V), np.concatenate(squares)
 
         V, squares = np.zeros((B.shape[1], len(inner))).T, np.zeros(len(inner) * norms)
-        rows, tile = slice(0, self.n), 1 + BLOCK // self.n
-        # Long columns a few at a time: scores and norms while they are in cache.
-        wide = 2 * BLOCK // self.step if self.long else 1 + len(inner)
-        sides = [slice(j, j + wide) for j in range(0, 1 + len(inner), wide)]
-        if self.upright:
-            parts = [*self.each(lambda some: score(rows, some)[1:], len(inner), tile)]
-            z[:] = sum((own for own, _ in parts), start)
-            squares, B[:] = np.concatenate([own for _, own in parts]), answer(rows, z)
-
-            def pull(some: slice) -> Array:
-                return self._times(self._block(rows, some).T, self._weighed(B, rows))
-
-            V = np.concatenate([*self.each(pull, len(inner), tile)])
-        for found in self.each(work, 0 if self.upright else self.n, self.step):
+        for found in self.each(work, self.n, self.step):
             V += found[0]
             squares += found[1]
         if norms:
