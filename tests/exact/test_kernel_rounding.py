@@ -7,6 +7,7 @@ too small ("planted").
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 from typing import Any
@@ -120,9 +121,11 @@ def test_either_order_of_the_numbers_is_read_alike(
     (n, d), k = shape, 2
     X, s = far + rng.normal(size=shape), np.ones(n) if even else 1 + rng.random(n)
     w, b = rng.normal(size=(d, k)) / d, rng.normal(size=k)
-    for order in ("C", "F"):
+    # All scores, or the first alone, of few columns, and what is pulled back by it.
+    for order, own in itertools.product("CF", (None, 1)):
+        w[:, 0] = w[:, 0] * (np.arange(d) < d / 9) if own else w[:, 0]
         space = Linear(np.array(X, order=order), s, True, each=over_blocks)
-        seen = space.look(w, b, lambda rows, z: np.cos(z))
+        seen = space.look(w, b, lambda rows, z, own=own: np.cos(z[:, :own]), own)
         A = X - space.shift
         assert np.abs(seen.z - (X @ w + b)).max() < 1e-12 * (1 + far)
         assert np.allclose(seen.V, A.T @ (s[:, None] * seen.B) / s.sum(), atol=1e-13)
