@@ -13,6 +13,7 @@ with m = rows of a block + number of blocks, and b' = b + cᵀw summed exactly.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -27,7 +28,7 @@ Each = Callable[[Callable[[slice], Any], int, int], Iterable[Any]]
 UNIT = 2.0**-53
 TINY = 2.0**-1022  # below it a loaded library may flush to zero
 #: Numbers of a block and its rows at most, so that both stay in cache.
-BLOCK, ROWS = 1 << 18, 1 << 13
+BLOCK, ROWS = 1 << 18, 1 << 15
 #: Squares between these ends have lost nothing to under- or overflow.
 LOW, HIGH = 1e-280, 1e280
 
@@ -98,7 +99,7 @@ class Linear:
         # Columns that lie together are read in long runs, whole if there are not many
         # rows, else if they need not be copied.
         fortran = X.flags.f_contiguous
-        self.whole = fortran and self.n <= 4 * ROWS and X.size > BLOCK
+        self.whole = fortran and self.n <= ROWS and X.size > BLOCK
         self.long = fortran and X.dtype == np.float64 and not self.shifted
         least = self.n if self.whole else 4096 if self.long else 16
         self.step = max(least, min(ROWS, BLOCK // (X.shape[1] + 1)))
@@ -163,11 +164,11 @@ class Linear:
         own = own if long and own is not None else w.shape[1]
         if self.constant:
             b, w = b + self.constant * w[-1], w[:-1]
-        start = np.broadcast_to(self.offset(w, b), (self.n, w.shape[1]))
+        z = np.empty((w.shape[1], self.n)).T  # columns that lie together each
+        z[:] = self.offset(w, b)
         if self.sparse is not None:
-            start = start + self._sparse_times(w)
+            self._add_products((self.sparse, w[:, j], z[:, j]) for j in range(own))
         inner = np.ascontiguousarray(w[self.full])
-        z = np.array(start, order="F")  # columns that lie together each
         norms = vectors is not None and self._dense is None
         answer = vectors or (lambda _, z: z[:, :0])
         B = np.empty((answer(slice(0, 0), z[:0]).shape[1], self.n)).T
@@ -180,8 +181,8 @@ class Linear:
             A = self._block(part, few)
             squares = [self._squares(part, A) if norms and not long else np.zeros(0)]
             first = self._times(A, inner[few, :own])
-            for column, more, out in zip(first.T, start[part].T, z[part].T):
-                np.add(column, more, out=out)
+            for column, out in zip(first.T, z[part].T):
+                out += column
             B[part] = answer(part, z[part])
             weighed = self._weighed(B[part], part)
             V = [] if long else [self._times(A.T, weighed)]
@@ -198,7 +199,16 @@ class Linear:
             squares += found[1]
         if norms:
             self._dense = self._roots(squares)
-        return Seen(z, B, self._gather(V, B) / (self.n if self.even else self.total))
+        weighed, out = self._weighed(B, slice(None)), V
+        if self.sparse is not None:
+            out = np.zeros((B.shape[1], self.width)).T
+            out[self.full] = V
+            rest = [(self.sparse, w[:, j], z[:, j]) for j in range(own, w.shape[1])]
+            back = zip(itertools.repeat(self.sparse.T), weighed.T, out.T)
+            self._add_products([*rest, *back])
+        if self.constant:  # the sums are pairwise
+            out = np.vstack([out, self.constant * weighed.T.sum(axis=1)])
+        return Seen(z, B, out / (self.n if self.even else self.total))
 
     def _times(self, A: Array, W: Array) -> Array:
         """A @ W; by its columns where a product with two or three is slow."""
@@ -211,29 +221,17 @@ class Linear:
         """The vectors times their weights, in units of one where these are even."""
         return B if self.even else B * self.s[part, None]
 
-    def _sparse_times(self, W: Array, back: bool = False) -> Array:
-        """The sparse part, or its transpose, times W: a column in each thread."""
-        A = self.sparse.T if back else self.sparse
-        out = np.empty((W.shape[1], A.shape[0])).T
+    def _add_products(self, asked: Iterable[tuple[Any, Array, Array]]) -> None:
+        """Add A @ x to out, for each (A, x, out) in a thread."""
+        listed = list(asked)
 
         def work(part: slice) -> None:
-            x = np.ascontiguousarray(W[:, part.start])
+            A, x, out = listed[part.start]
             used = np.flatnonzero(x)
             few = A.format == "csc" and 8 * len(used) < len(x)
-            out[:, part.start] = A[:, used] @ x[used] if few else A @ x
+            out += A[:, used] @ x[used] if few else A @ x
 
-        list(self.each(work, W.shape[1], 1))
-        return out
-
-    def _gather(self, V: Array, B: Array) -> Array:
-        out = V
-        if self.sparse is not None:
-            out = self._sparse_times(self._weighed(B, slice(None)), back=True)
-            out[self.full] = V
-        if self.constant:
-            sums = self._weighed(B, slice(None)).T.sum(axis=1)  # pairwise
-            out = np.vstack([out, self.constant * sums])
-        return out
+        list(self.each(work, len(listed), 1))
 
     # -- column norms ----------------------------------------------------------
 
