@@ -21,7 +21,7 @@ KERNEL = VERIFY / "kernel"
 #: The kernel may have 1,500. The verifier is to have 7,500 in all; until then its
 #: number is what it had, and may only be made smaller.
 KERNEL_LINES = 1_500
-VERIFY_LINES = 8_598
+VERIFY_LINES = 8_597
 
 NO_CODE = {
     tokenize.COMMENT,

@@ -13,7 +13,6 @@ with m = rows of a block + number of blocks, and b' = b + cᵀw summed exactly.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -204,7 +203,7 @@ class Linear:
             out = np.zeros((B.shape[1], self.width)).T
             out[self.full] = V
             rest = [(self.sparse, w[:, j], z[:, j]) for j in range(own, w.shape[1])]
-            back = zip(itertools.repeat(self.sparse.T), weighed.T, out.T)
+            back = [(self.sparse.T, x, v) for x, v in zip(weighed.T, out.T)]
             self._add_products([*rest, *back])
         if self.constant:  # the sums are pairwise
             out = np.vstack([out, self.constant * weighed.T.sum(axis=1)])
