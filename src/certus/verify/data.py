@@ -120,7 +120,7 @@ def marks_of(
 ) -> dict[str, Any]:
     """What identifies rows of any kind, with holes where a model takes them."""
     X = X if hasattr(X, "shape") or hasattr(X, "__len__") else np.asarray(X)
-    n = int(X.shape[0]) if hasattr(X, "shape") else len(X)
+    n = sum(X.shape[:1]) if hasattr(X, "shape") else len(X)
     if not n:
         raise ValueError("X should have one entry per row, and has none.")
     s = row_weights(sample_weight, n)
