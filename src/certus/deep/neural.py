@@ -104,12 +104,11 @@ class NeuralClassifier(OwnModule, Classes):
     --------
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.preprocessing import scale
-    >>> import torch
     >>> from torch import nn
     >>> from certus.deep import NeuralClassifier
     >>> X, y = load_iris(return_X_y=True)
-    >>> seed = torch.manual_seed(0)  # the weights that training starts from
-    >>> net = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 3))
+    >>> def net(d, k):  # so that random_state seeds the weights it starts from
+    ...     return nn.Sequential(nn.Linear(d, 16), nn.Tanh(), nn.Linear(16, k))
     >>> model = NeuralClassifier(net, learning_rate=0.01, max_iter=300, random_state=0)
     >>> model.fit(scale(X), y).score(scale(X), y) > 0.95
     True
@@ -213,12 +212,11 @@ class NeuralRegressor(OwnModule, Numbers):
     Examples
     --------
     >>> import numpy as np
-    >>> import torch
     >>> from torch import nn
     >>> from certus.deep import NeuralRegressor
     >>> X = np.linspace(-1, 1, 200)[:, None]
-    >>> seed = torch.manual_seed(0)  # the weights that training starts from
-    >>> net = nn.Sequential(nn.Linear(1, 32), nn.Tanh(), nn.Linear(32, 1))
+    >>> def net(d, k):  # so that random_state seeds the weights it starts from
+    ...     return nn.Sequential(nn.Linear(d, 32), nn.Tanh(), nn.Linear(32, k))
     >>> model = NeuralRegressor(net, learning_rate=0.01, max_iter=300, random_state=0)
     >>> model.fit(X, np.sin(3 * X[:, 0])).score(X, np.sin(3 * X[:, 0])) > 0.95
     True
