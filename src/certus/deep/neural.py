@@ -217,7 +217,7 @@ class NeuralRegressor(OwnModule, Numbers):
     >>> X = np.linspace(-1, 1, 200)[:, None]
     >>> def net(d, k):  # so that random_state seeds the weights it starts from
     ...     return nn.Sequential(nn.Linear(d, 32), nn.Tanh(), nn.Linear(32, k))
-    >>> model = NeuralRegressor(net, learning_rate=0.01, max_iter=300, random_state=0)
+    >>> model = NeuralRegressor(net, learning_rate=0.03, max_iter=300, random_state=0)
     >>> model.fit(X, np.sin(3 * X[:, 0])).score(X, np.sin(3 * X[:, 0])) > 0.95
     True
     """
