@@ -14,7 +14,7 @@ from scipy import sparse
 from certus import terms as t
 from certus.verify import check, huber, margin
 from certus.verify.deciding import Number
-from certus.verify.kernel import backward, gap, reading
+from certus.verify.kernel import backward, gap, losses, reading
 from certus.verify.kernel.gap import Problem
 from certus.verify.kernel.moved import measure_moved
 from certus.verify.kernel.reference import least_constant
@@ -170,6 +170,26 @@ def test_the_reference_is_never_above_the_best_constant(seed: int) -> None:
     assert found <= true, about
     smooth = not p.space.constant and "20" not in about["weights"]
     assert found >= true * (1 - 1e-6) or not smooth, about
+
+
+@pytest.mark.parametrize("off", [1e-4, 1e-3, 9e-3, -9e-3])
+def test_the_reference_allows_for_a_constant_that_is_off(
+    off: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P(c) of such a constant is above P₀; the slopes around it make up for that."""
+    rng = np.random.default_rng(0)
+    y = np.append(rng.normal(size=50), 1e4)  # one far target, so that steps are wide
+    p = problem(t.Huber(1.0), t.L1(1.0), np.zeros((51, 1)), y, [0.0], 0.0)
+    row = losses.row_of(p.loss)
+
+    def best(*given: Any) -> Any:
+        return row.best(*given) + off
+
+    true, exact = least_true(p), Exact(p)
+    value = exact.loss([[mpf(best(p.loss, p.y, p.space.s))] for _ in p.y])
+    assert value * (1 - mpf(10) ** -11) > true  # P(c) itself would be too large
+    monkeypatch.setattr(losses, "row_of", lambda _: row._replace(best=best))
+    assert true / 2 < least_constant(p) <= true
 
 
 # -- without a penalty ------------------------------------------------------------
