@@ -30,7 +30,7 @@ from torch.nn import functional as F
 from benchmarks.networks import cnn
 from benchmarks.report import describe_machine
 from benchmarks.run import machine, matches
-from certus.robust import (
+from certus.robustness import (
     PGD,
     DeepFool,
     OneStep,

@@ -53,7 +53,7 @@ def uncaptured(p: Problem, fit: Fit) -> float:
     Z = np.asarray(X @ V) - mean @ V
     if id(p) not in _MOST:
         if sp.issparse(X):
-            from certus.factor import TruncatedSVD
+            from certus.decomposition import TruncatedSVD
 
             tight = TruncatedSVD(k, tol=1e-10, random_state=1).fit(X)
             _MOST[id(p)] = float(np.sum(tight.singular_values_**2))
@@ -84,7 +84,7 @@ def _pca_contenders() -> tuple[Contender, ...]:
 
     theirs = {"svd_solver": "covariance_eigh"}
     return (
-        Contender("certus", pca("certus.factor"), kind="ours"),
+        Contender("certus", pca("certus.decomposition"), kind="ours"),
         Contender("sklearn", pca("sklearn.decomposition", **theirs)),
         Contender("sklearnex", pca("sklearnex.decomposition", **theirs)),
         Contender(
@@ -121,7 +121,7 @@ def factor_analysis(module: str, **options: Any) -> Any:
 
 def missing_likelihood(p: Problem, fit: Fit) -> float:
     """Mean log-likelihood below that of a fit of ours with steps until they rest."""
-    from certus.factor import FactorAnalysis
+    from certus.decomposition import FactorAnalysis
 
     if id(p) not in _LIKELIEST:
         tight = FactorAnalysis(8, tol=1e-6, max_iter=10_000).fit(p.X)
@@ -160,7 +160,7 @@ ROWS: tuple[Row, ...] = (
         _words,
         1e-9,
         (
-            Contender("certus", _svd("certus.factor"), kind="ours"),
+            Contender("certus", _svd("certus.decomposition"), kind="ours"),
             Contender(
                 "sklearn arpack", _svd("sklearn.decomposition", algorithm="arpack")
             ),
@@ -174,7 +174,7 @@ ROWS: tuple[Row, ...] = (
         _factors,
         1e-5,
         (
-            Contender("certus", factor_analysis("certus.factor"), kind="ours"),
+            Contender("certus", factor_analysis("certus.decomposition"), kind="ours"),
             Contender("sklearn", factor_analysis("sklearn.decomposition")),
             Contender(
                 "sklearn lapack",

@@ -18,7 +18,8 @@ from numpy.random import default_rng
 
 from benchmarks.peers import Fit, Problem
 from benchmarks.rows import Contender, Row, ladder, ours
-from certus.terms import L2, Hinge, SquaredHinge
+from certus.objectives import Hinge, SquaredHinge
+from certus.objectives.terms import L2
 
 # -- data -------------------------------------------------------------------------
 
@@ -128,7 +129,7 @@ _DUALS: dict[int, Any] = {}
 
 def _our_dual(p: Problem) -> Any:
     if id(p) not in _DUALS:
-        model = _svm("certus.linear", p, 1e-7)
+        model = _svm("certus.linear_model", p, 1e-7)
         _DUALS[id(p)] = model.certificate_.evidence.witness.dual
     return _DUALS[id(p)]
 
@@ -255,7 +256,7 @@ def _judged(make: Any, judge: Any, **more: Any) -> Callable[[int], Problem]:
 
 def _svm_contenders(gap: float, hinge: bool) -> tuple[Contender, ...]:
     out = [
-        ours(linear_svm("certus.linear"), gap),
+        ours(linear_svm("certus.linear_model"), gap),
         Contender(
             "liblinear dual", linear_svm("sklearn.svm", dual=True), ladder(0, -6)
         ),
@@ -271,7 +272,7 @@ def _rbf_contenders(gap: float, **options: Any) -> tuple[Contender, ...]:
         return model(module, "SVC", gamma=1 / 30, **options, **more)
 
     return (
-        ours(svc("certus.kernel"), gap),
+        ours(svc("certus.svm"), gap),
         Contender("sklearnex", svc("sklearnex.svm"), ladder(-2, -6)),
         Contender("sklearn", svc("sklearn.svm", cache_size=2000), ladder(-2, -6)),
     )
@@ -307,7 +308,7 @@ def _regressors(
         **theirs,
     )
     return (
-        ours(model("certus.linear", name, **options), gap),
+        ours(model("certus.linear_model", name, **options), gap),
         Contender("sklearn", fit, rungs),
     )
 
@@ -320,7 +321,7 @@ def _perceptrons(shuffle: bool) -> tuple[Contender, ...]:
         return model(module, "Perceptron", scale_tol=False, **options)
 
     return (
-        ours(five("certus.linear"), 0.0),
+        ours(five("certus.linear_model"), 0.0),
         Contender("sklearn", five("sklearn.linear_model")),
     )
 
@@ -383,7 +384,7 @@ ROWS: tuple[Row, ...] = (
         _judged(_queries, agreement),
         1e-3,
         (
-            ours(predictions("certus.kernel"), 0.0),
+            ours(predictions("certus.svm"), 0.0),
             Contender("sklearnex", predictions("sklearnex.svm")),
             Contender("sklearn", predictions("sklearn.svm")),
         ),

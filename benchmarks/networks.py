@@ -120,7 +120,7 @@ def bare_loop(
 
 def our_loop(build: Callable[[], Any], epochs: int) -> Callable[[Problem, float], Fit]:
     def fit(p: Problem, tol: float) -> Fit:
-        from certus.deep import NeuralClassifier
+        from certus.neural_network import NeuralClassifier
 
         model = NeuralClassifier(
             lambda *_: build(), batch_size=BATCH, max_iter=epochs, random_state=SEED
@@ -167,7 +167,7 @@ def perceptron(module: str, hidden: tuple[int, ...]) -> Callable[[Problem, float
 def _perceptrons(*widths: int) -> tuple[Contender, ...]:
     hidden, build = widths[1:-1], dense(*widths)
     return (
-        ours(perceptron("certus.deep", hidden), 0.0),
+        ours(perceptron("certus.neural_network", hidden), 0.0),
         Contender("sklearn", perceptron("sklearn.neural_network", hidden)),
         Contender("torch, fused Adam", bare_loop(build, 1)),
         Contender("torch, fused Adam, one thread", bare_loop(build, 1, threads=1)),
@@ -196,7 +196,7 @@ class _Predicted(NamedTuple):
 
 def _neural(build: Callable[[], Any]) -> Callable[[], Any]:
     def make() -> Any:
-        from certus.deep import NeuralClassifier
+        from certus.neural_network import NeuralClassifier
 
         return NeuralClassifier(lambda *_: build(), max_iter=2, random_state=SEED)
 
@@ -205,7 +205,7 @@ def _neural(build: Callable[[], Any]) -> Callable[[], Any]:
 
 def _explicit(*hidden: int) -> Callable[[], Any]:
     def make() -> Any:
-        from certus.deep import MLPClassifier
+        from certus.neural_network import MLPClassifier
 
         return MLPClassifier(hidden, engine="explicit", max_iter=2, random_state=SEED)
 
@@ -213,7 +213,7 @@ def _explicit(*hidden: int) -> Callable[[], Any]:
 
 
 def _lstm() -> Any:
-    from certus.deep import RecurrentClassifier
+    from certus.neural_network import RecurrentClassifier
 
     return RecurrentClassifier(hidden=64, max_iter=1, random_state=SEED)
 

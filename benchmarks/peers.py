@@ -15,7 +15,7 @@ import numpy as np
 
 @dataclass
 class Problem:
-    """One fit: min mean loss + penalty, in the normalisation of ``certus.terms``."""
+    """One fit: min mean loss + penalty, normalised as ``certus.objectives`` does."""
 
     X: Any
     y: Any
@@ -55,7 +55,7 @@ def _linear_model(library: str) -> Any:
     from importlib import import_module
 
     return import_module(
-        {"certus": "certus.linear"}.get(library, f"{library}.linear_model")
+        {"certus": "certus.linear_model"}.get(library, f"{library}.linear_model")
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks import data
 from benchmarks.peers import Fit, Problem
 from benchmarks.rows import LASSO_GAP, Contender, Row, ladder, ours
-from certus.terms import Group, MultiTask, NonNegative, Squared, WeightedL1
+from certus.objectives import Group, MultiTask, NonNegative, Squared, WeightedL1
 
 WIDTH = 10  # columns in a group
 
@@ -84,7 +84,7 @@ def _model(library: str, kind: str) -> Any:
         elif library == "skglm":
             import skglm as home
         else:
-            from certus import linear as home
+            from certus import linear_model as home
         if kind == "Lasso":
             options["positive"] = True
         elif kind == "WeightedLasso":

@@ -71,7 +71,7 @@ def held_out(source: str, share: float, seed: int) -> Any:
 
 def convnet(source: str, share: float) -> Callable[[int], float]:
     def score(seed: int) -> float:
-        from certus.deep import ConvNetClassifier
+        from certus.neural_network import ConvNetClassifier
 
         X, X_test, y, y_test = held_out(source, share, seed)
         return float(
@@ -82,7 +82,7 @@ def convnet(source: str, share: float) -> Callable[[int], float]:
 
 
 def perceptron(seed: int) -> float:
-    from certus.deep import MLPClassifier
+    from certus.neural_network import MLPClassifier
 
     X, X_test, y, y_test = held_out("sklearn", 0.25, seed)
     X, X_test = (part.reshape(len(part), -1) / 16 for part in (X, X_test))
@@ -105,7 +105,7 @@ def adding(n: int, length: int, rng: Any) -> tuple[Any, Any]:
 
 def adder(cell: str) -> Callable[[int], float]:
     def score(seed: int) -> float:
-        from certus.deep import RecurrentRegressor
+        from certus.neural_network import RecurrentRegressor
 
         rng = np.random.default_rng(seed)
         X, y = adding(10_000, 100, rng)
@@ -119,7 +119,7 @@ def adder(cell: str) -> Callable[[int], float]:
 
 def rewriter(kind: str) -> Callable[[int], float]:
     def score(seed: int) -> float:
-        from certus.deep import Seq2Seq
+        from certus.neural_network import Seq2Seq
 
         rng = np.random.default_rng(seed)
         X = rng.integers(1, 11, (11_000, 20))
@@ -212,8 +212,8 @@ def grey_digits(seed: int) -> Any:
 
 def proved(seed: int) -> float:
     """Share of rows held out whose class no change within l2 0.3 can alter: proved."""
-    from certus.deep import MLPClassifier
-    from certus.robust import ThreatModel, robust_accuracy
+    from certus.neural_network import MLPClassifier
+    from certus.robustness import ThreatModel, robust_accuracy
 
     X, X_test, y, y_test = grey_digits(seed)
     options = {"learning_rate_init": 3e-3, "max_iter": 30, "random_state": seed}
@@ -226,8 +226,8 @@ def proved(seed: int) -> float:
 @lru_cache(maxsize=6)
 def hardened(seed: int, adversarial: bool) -> tuple[float, float]:
     """Accuracy of a perceptron on rows held out: as they are, and under attack."""
-    from certus.deep import MLPClassifier
-    from certus.robust import PGD, ThreatModel, attack
+    from certus.neural_network import MLPClassifier
+    from certus.robustness import PGD, ThreatModel, attack
 
     X, X_test, y, y_test = grey_digits(seed)
     threat = ThreatModel("linf", 0.1, 0, 1)

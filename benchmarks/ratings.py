@@ -15,7 +15,7 @@ from numpy.random import default_rng
 from benchmarks.machines import handed_over
 from benchmarks.peers import Fit, Problem
 from benchmarks.rows import Contender, Row, ours
-from certus.terms import NoPenalty, Squared
+from certus.objectives import NoPenalty, Squared
 
 RANK, EPOCHS, ROUNDS = 32, 20, 10
 RATE, DECAY, ALPHA, PENALTY = 0.005, 0.02, 1.0, 0.1
@@ -86,7 +86,7 @@ def spread_out(p: Problem, mean: float, users: Any, items: Any, parts: Any) -> A
 
 
 def sgd(p: Problem, tol: float) -> Fit:
-    from certus.factor import MatrixFactorization
+    from certus.recommend import MatrixFactorization
 
     pairs, stars = p.y
     model = MatrixFactorization(
@@ -137,7 +137,7 @@ def surprise_svd(untimed: bool) -> Any:
 
 
 def counted(p: Problem, tol: float) -> Fit:
-    from certus.factor import ImplicitALS
+    from certus.recommend import ImplicitALS
 
     model = ImplicitALS(
         RANK, alpha=ALPHA, penalty=PENALTY, max_iter=ROUNDS, tol=None, random_state=0

@@ -13,7 +13,8 @@ import numpy as np
 
 from benchmarks import data, peers
 from benchmarks.peers import Problem
-from certus.terms import L1, L2, Logistic, NoPenalty, Softmax, Squared
+from certus.objectives import Logistic, NoPenalty, Softmax, Squared
+from certus.objectives.terms import L1, L2
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,8 @@ from benchmarks.peers import Fit, Problem, quietly
 from benchmarks.report import write_table
 from benchmarks.rows import ROWS, Contender, Row
 from benchmarks.startup import measure_startup
-from certus.terms import L1, L2, Logistic, Squared
+from certus.objectives import Logistic, Squared
+from certus.objectives.terms import L1, L2
 
 LONG_FIT = 10.0
 EVERY: tuple[Row, ...] = (

@@ -17,12 +17,12 @@ STARTS = {
     "import certus beyond numpy": ("import numpy", "import certus", 0.05),
     "first Lasso beyond numba and sklearn": (
         DATA + "import numba, sklearn.linear_model",
-        "from certus.linear import Lasso; Lasso(alpha=0.1).fit(X, X[:, 0])",
+        "from certus.linear_model import Lasso; Lasso(alpha=0.1).fit(X, X[:, 0])",
         0.6,
     ),
     "first LogisticRegression beyond numba and sklearn": (
         DATA + "import numba, sklearn.linear_model",
-        "from certus.linear import LogisticRegression; "
+        "from certus.linear_model import LogisticRegression; "
         "LogisticRegression().fit(X, X[:, 0] > 0)",
         0.6,
     ),

@@ -12,8 +12,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits
 
-from certus.deep import MLPClassifier
-from certus.robust import PGD, Boundary, DeepFool, OneStep, ThreatModel, attack
+from certus.neural_network import MLPClassifier
+from certus.robustness import PGD, Boundary, DeepFool, OneStep, ThreatModel, attack
 
 X, y = load_digits(return_X_y=True)
 X = X / 16  # ink between 0 and 1

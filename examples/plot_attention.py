@@ -9,7 +9,7 @@ decoder mixes the encoder's states in each step, by weights that can be looked a
 import matplotlib.pyplot as plt
 import numpy as np
 
-from certus.deep import Seq2Seq
+from certus.neural_network import Seq2Seq
 
 rng = np.random.default_rng(0)
 letters = list("abcdefghijklmnopqrstuvwxyz")

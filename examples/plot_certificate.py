@@ -14,7 +14,7 @@ from sklearn.datasets import load_diabetes
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 import certus
-from certus.linear import Lasso
+from certus.linear_model import Lasso
 
 X, y = load_diabetes(return_X_y=True)
 model = Lasso(alpha=0.05).fit(X, y)

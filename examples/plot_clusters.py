@@ -12,7 +12,8 @@ import numpy as np
 from matplotlib.patches import Ellipse
 from sklearn.metrics import adjusted_rand_score
 
-from certus.mixture import GaussianMixture, KMeans, elbow
+from certus.cluster import KMeans, elbow
+from certus.mixture import GaussianMixture
 
 # %%
 # Three elongated clusters side by side.

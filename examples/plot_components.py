@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg import subspace_angles
 from sklearn.datasets import load_digits
 
-from certus.factor import PCA, DeepLinearNetwork, LinearAutoencoder
+from certus.decomposition import PCA, DeepLinearNetwork, LinearAutoencoder
 
 X, labels = load_digits(return_X_y=True)
 k = 8

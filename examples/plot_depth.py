@@ -13,8 +13,8 @@ import torch
 from sklearn.datasets import load_digits
 
 import certus
-from certus.deep import NeuralClassifier
-from certus.nets import MLP
+from certus.neural_network import NeuralClassifier
+from certus.neural_network.modules import MLP
 
 # %%
 # Forty hidden layers, as they begin: the norm of the loss's gradient by the weights of

@@ -19,7 +19,7 @@ from certus.fairness import (
     GroupThresholds,
     frontier,
 )
-from certus.linear import LogisticRegression
+from certus.linear_model import LogisticRegression
 
 rng = np.random.default_rng(0)
 n = 20_000

@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import make_classification, make_regression
 
-from certus.linear import ElasticNet, Lasso, LogisticRegression
+from certus.linear_model import ElasticNet, Lasso, LogisticRegression
 
 X, y = make_regression(500, 2000, n_informative=30, noise=5.0, random_state=0)
 labelled = make_classification(4000, 50, n_informative=20, random_state=0)

@@ -10,8 +10,9 @@ function that is no kernel is caught, with a vector that proves it.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from certus.kernel import KernelRidge, gram, mercer_check
-from certus.terms import Composed, Gaussian, Linear, Product, Scaled, Sigmoid, Sum
+from certus.kernel_ridge import KernelRidge
+from certus.kernels import gram, mercer_check
+from certus.objectives import Composed, Gaussian, Linear, Product, Scaled, Sigmoid, Sum
 
 rng = np.random.default_rng(0)
 x = np.sort(rng.uniform(0, 6, 60))[:, None]

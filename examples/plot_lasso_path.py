@@ -11,8 +11,9 @@ import numpy as np
 from sklearn.datasets import load_diabetes
 
 from certus import check
-from certus.linear import lasso_path
-from certus.terms import L1, Squared
+from certus.linear_model import lasso_path
+from certus.objectives import Squared
+from certus.objectives.terms import L1
 
 data = load_diabetes()
 X, y = data.data - data.data.mean(axis=0), data.target - data.target.mean()

@@ -9,8 +9,8 @@ classification, each with its slope, which is the pull that one row has on the f
 import matplotlib.pyplot as plt
 import numpy as np
 
-from certus import losses
-from certus.terms import (
+from certus import objectives
+from certus.objectives import (
     Absolute,
     ExponentialMargin,
     Hinge,
@@ -22,7 +22,7 @@ from certus.terms import (
 )
 
 robust = [Squared(), Absolute(), Huber(1.0), Tukey(2.0)]
-figure = losses.plot(robust, ["value", "gradient"])
+figure = objectives.plot(robust, ["value", "gradient"])
 figure.suptitle("How far does one residual pull?", x=0.02, ha="left", fontsize=11)
 plt.show()
 
@@ -32,8 +32,8 @@ plt.show()
 # price is convexity.
 
 for loss in robust:
-    slope = np.abs(losses.gradient(loss, [1.0, 1e3, 1e6], 0.0))
-    print(f"{loss!s:18} convex {losses.is_convex(loss)!s:6} pulls {slope}")
+    slope = np.abs(objectives.gradient(loss, [1.0, 1e3, 1e6], 0.0))
+    print(f"{loss!s:18} convex {objectives.is_convex(loss)!s:6} pulls {slope}")
 
 # %%
 # Losses of the margin stand in for the number of mistakes, which cannot be minimised
@@ -41,7 +41,7 @@ for loss in robust:
 # loss does once it is divided by log 2.
 
 margins = [ZeroOne(), Hinge(), Hinge(0.0), Logistic(), ExponentialMargin()]
-figure = losses.plot(margins, ["value", "gradient"], reach=2.0)
+figure = objectives.plot(margins, ["value", "gradient"], reach=2.0)
 figure.suptitle("What replaces the number of mistakes?", x=0.02, ha="left", fontsize=11)
 plt.show()
 
@@ -53,10 +53,10 @@ plt.show()
 scores, eta = np.linspace(-2, 2, 401), 0.7
 fig, ax = plt.subplots(figsize=(5.6, 3.6), layout="constrained")
 for loss in margins[1:]:
-    up, down = losses.value(loss, 1, scores), losses.value(loss, -1, scores)
+    up, down = objectives.value(loss, 1, scores), objectives.value(loss, -1, scores)
     expected = eta * up + (1 - eta) * down
     best = scores[expected.argmin()]
-    word = "calibrated" if losses.is_calibrated(loss) else "not calibrated"
+    word = "calibrated" if objectives.is_calibrated(loss) else "not calibrated"
     (line,) = ax.plot(scores, expected, lw=1.6, label=f"{loss!s}: {word}")
     ax.plot(best, expected.min(), "o", color=line.get_color(), ms=6)
 ax.axvline(0.0, color="0.8", lw=0.8, zorder=0)

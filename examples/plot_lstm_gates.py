@@ -9,7 +9,7 @@ which it was. When to write into memory and when to keep it, the gates have to l
 import matplotlib.pyplot as plt
 import numpy as np
 
-from certus.deep import RecurrentRegressor
+from certus.neural_network import RecurrentRegressor
 
 length = 30
 

@@ -10,7 +10,7 @@ that theory predicts.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from certus.factor import DeepLinearNetwork
+from certus.decomposition import DeepLinearNetwork
 
 # %%
 # Five outputs depend on eight inputs, through modes that are ever weaker.

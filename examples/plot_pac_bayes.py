@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits
 
-from certus.linear import StochasticLinearClassifier
+from certus.linear_model import StochasticLinearClassifier
 
 X, y = load_digits(return_X_y=True)
 X = X / 16  # a fixed factor; a scaler fitted on these rows would look at them

@@ -11,7 +11,8 @@ of the data shrinks, and both are drawn.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from certus.linear import LinearSVC, Perceptron
+from certus.linear_model import Perceptron
+from certus.svm import LinearSVC
 
 rng = np.random.default_rng(0)
 normal, along = np.array([0.8, 0.6]), np.array([-0.6, 0.8])

@@ -14,8 +14,8 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import nn
 
-from certus.deep import ConvNetClassifier
-from certus.nets import receptive_field
+from certus.neural_network import ConvNetClassifier
+from certus.neural_network.modules import receptive_field
 
 # %%
 # Three convolutions with pooling between them, on an image of 32 × 32 pixels. After

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import certus
-from certus.factor import MatrixFactorization, evaluate, split_ratings
+from certus.recommend import MatrixFactorization, evaluate, split_ratings
 
 # %%
 # 1,500 people and 400 films: five tastes, a level for each, and noise of 0.5 stars.

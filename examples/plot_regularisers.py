@@ -14,8 +14,8 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 
-from certus.deep import NeuralClassifier
-from certus.nets import MLP
+from certus.neural_network import NeuralClassifier
+from certus.neural_network.modules import MLP
 
 # %%
 # Three hundred digits to learn from, one label in five drawn at random.

@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_diabetes
 
-from certus.linear import Ridge, RidgeCV
+from certus.linear_model import Ridge, RidgeCV
 
 X, y = load_diabetes(return_X_y=True)
 X, y = X[:150], y[:150]

@@ -9,7 +9,7 @@ how much does a single row count?
 import matplotlib.pyplot as plt
 import numpy as np
 
-from certus.linear import HuberRegressor, LinearRegression, RobustRegressor
+from certus.linear_model import HuberRegressor, LinearRegression, RobustRegressor
 
 # %%
 # The data: one column, a true slope of 2, and errors of size one half. The wrong rows

@@ -3,8 +3,8 @@ Proved and attacked
 ===================
 
 How accurate does a network stay when somebody may change its inputs a little? Nobody
-can say exactly; :func:`~certus.robust.robust_accuracy` says between what it lies. Blue
-is proved: no change of that size alters these rows. Red is what attacks leave. The
+can say exactly; :func:`~certus.robustness.robust_accuracy` says between what it lies.
+Blue is proved: no change of that size alters these rows. Red is what attacks leave. The
 truth is between them.
 """
 
@@ -15,8 +15,8 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 
-from certus.deep import MLPClassifier
-from certus.robust import ThreatModel, robust_accuracy
+from certus.neural_network import MLPClassifier
+from certus.robustness import ThreatModel, robust_accuracy
 
 X, y = load_digits(return_X_y=True)
 X, X_test, y, y_test = train_test_split(X / 16, y, test_size=200, random_state=0)

@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import certus
-from certus.linear import LogisticRegression
+from certus.linear_model import LogisticRegression
 
 rng = np.random.default_rng(0)
 X = np.vstack([rng.normal([-1.3, -0.7], 0.6, (40, 2)), rng.normal(1, 0.6, (40, 2))])

@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import make_moons
 
-from certus.kernel import SVC
+from certus.svm import SVC
 
 X, y = make_moons(160, noise=0.22, random_state=3)
 model = SVC(C=3.0, gamma=1.5).fit(X, y)

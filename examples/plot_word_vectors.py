@@ -9,7 +9,7 @@ thousand words. Words that keep the same company there get vectors that lie toge
 import matplotlib.pyplot as plt
 import numpy as np
 
-from certus.factor import PCA
+from certus.decomposition import PCA
 from certus.text import SkipGram, stdlib_docstrings
 
 texts = stdlib_docstrings(packages=True)

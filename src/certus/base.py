@@ -225,7 +225,7 @@ class Model(CallbackSupport, BaseEstimator):
 
         Examples
         --------
-        >>> from certus.linear import Lasso
+        >>> from certus.linear_model import Lasso
         >>> model = Lasso().fit([[0.0], [1.0], [5.0]], [0.0, 1.0, 5.0])
         >>> type(model.to_sklearn()).__module__.split(".")[0]
         'sklearn'

@@ -17,7 +17,7 @@ import numpy as np
 
 from certus import rendering
 from certus.evidence import witness_of
-from certus.terms import TERMS
+from certus.objectives.terms import TERMS
 
 
 class Strength(StrEnum):

@@ -90,7 +90,7 @@ def config_context(**settings: Any) -> Iterator[None]:
     Examples
     --------
     >>> import certus
-    >>> from certus.linear import Lasso
+    >>> from certus.linear_model import Lasso
     >>> with certus.config_context(certify="never"):
     ...     model = Lasso().fit([[0.0], [1.0], [5.0]], [0.0, 1.0, 5.0])
     >>> hasattr(model, "certificate_")

@@ -20,7 +20,8 @@ from sklearn.utils.validation import check_is_fitted
 from certus._core.rows import known_codes, numeric_targets
 from certus.bounds.conformal import conformal_quantile
 from certus.certificate import Certificate, Evidence
-from certus.evidence import Array, ConformalWitness
+from certus.evidence import ConformalWitness
+from certus.typing import Array
 from certus.verify import judge, seen_in_fit
 
 
@@ -54,7 +55,7 @@ class Conformal:
         Examples
         --------
         >>> from sklearn.datasets import load_diabetes
-        >>> from certus.linear import Ridge
+        >>> from certus.linear_model import Ridge
         >>> X, y = load_diabetes(return_X_y=True)
         >>> model = Ridge(alpha=0.01).fit(X[:242], y[:242]).calibrate(X[242:], y[242:])
         >>> print(model.calibration_certificate_["coverage"].detail)
@@ -98,7 +99,7 @@ class Conformal:
         Examples
         --------
         >>> from sklearn.datasets import load_diabetes
-        >>> from certus.linear import Ridge
+        >>> from certus.linear_model import Ridge
         >>> X, y = load_diabetes(return_X_y=True)
         >>> model = Ridge(alpha=0.01).fit(X[:242], y[:242]).calibrate(X[242:], y[242:])
         >>> model.predict_interval(X[242:244], coverage=0.8).round()
@@ -141,7 +142,7 @@ class Conformal:
         Examples
         --------
         >>> from sklearn.datasets import load_iris
-        >>> from certus.linear import LogisticRegression
+        >>> from certus.linear_model import LogisticRegression
         >>> X, y = load_iris(return_X_y=True)
         >>> model = LogisticRegression().fit(X[::2], y[::2]).calibrate(X[1::2], y[1::2])
         >>> model.predict_set(X[70:72], coverage=0.98)

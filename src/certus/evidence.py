@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus.typing import Array
 
 
 class LinearWitness(NamedTuple):

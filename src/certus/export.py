@@ -17,7 +17,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
-from certus import terms as t
+from certus.objectives import terms as t
 
 #: Where scikit-learn keeps the classes that both libraries have.
 HOMES = {
@@ -73,7 +73,7 @@ ATTRIBUTES = (
     *("n_outputs_", "out_activation_", "validation_scores_", "best_validation_score_"),
 )
 
-#: Kernels of ``certus.terms`` by scikit-learn's names.
+#: Kernels of ``certus.objectives`` by scikit-learn's names.
 _KERNELS = {
     t.Linear: "linear",
     t.Polynomial: "poly",
@@ -95,7 +95,7 @@ def to_sklearn(model: Any) -> Any:
     Examples
     --------
     >>> from certus.export import to_sklearn
-    >>> from certus.linear import Ridge
+    >>> from certus.linear_model import Ridge
     >>> model = Ridge().fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0])
     >>> to_sklearn(model).predict([[3.0]]) == model.predict([[3.0]])
     array([ True])
@@ -149,7 +149,7 @@ def _params(model: Any) -> dict[str, Any]:
 
 
 def _kernel_params(model: Any, kernel: Any) -> dict[str, Any]:
-    """Kernels of ``certus.terms`` as a name and its parameters; names stay."""
+    """Kernels of ``certus.objectives`` as a name and its parameters; names stay."""
     params: dict[str, Any] = {}
     if isinstance(kernel, t.Kernel):
         name = _KERNELS.get(type(kernel))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus.typing import Array
 
 #: Rows summed at a time, so that they stay in cache.
 PART = 1 << 13

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from certus.terms import TERMS
+from certus.objectives.terms import TERMS
 
 WIDTH = 80
 

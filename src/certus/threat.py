@@ -45,7 +45,7 @@ class ThreatModel:
     Examples
     --------
     >>> import numpy as np
-    >>> from certus.robust import ThreatModel
+    >>> from certus.robustness import ThreatModel
     >>> threat = ThreatModel("l2", 1.0, low=0.0)
     >>> threat.project(np.array([[3.0, 4.0]]), np.zeros((1, 2)))
     array([[0.6, 0.8]])

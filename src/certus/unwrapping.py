@@ -59,7 +59,7 @@ def _check_fitted(model: Any) -> None:
     if hasattr(model, "state_dict") and not hasattr(model, "get_params"):
         raise ValueError(
             f"This {name} is a bare module, which does not say what it minimises. "
-            "Train it as certus.deep.NeuralClassifier(module), or "
+            "Train it as certus.neural_network.NeuralClassifier(module), or "
             "NeuralRegressor(module)."
         )
     if not any(each.endswith("_") and not each.startswith("_") for each in state):

@@ -14,7 +14,7 @@ from sklearn.linear_model import LinearRegression
 import certus
 from certus.cli import main
 from certus.fairness import independence
-from certus.linear import LogisticRegression
+from certus.linear_model import LogisticRegression
 from certus.report import Audit
 
 

@@ -15,10 +15,10 @@ from sklearn.neighbors import KNeighborsClassifier
 import certus
 from certus.certificate import Strength
 from certus.cli import main
-from certus.linear import LogisticRegression
+from certus.linear_model import LogisticRegression
 from certus.report import Audit
-from certus.robust import ThreatModel, robust_accuracy
-from certus.table import TablePipeline
+from certus.robustness import ThreatModel, robust_accuracy
+from certus.tables import TablePipeline
 
 
 def table(n: int, seed: int = 0) -> pd.DataFrame:

@@ -22,7 +22,7 @@ from certus.base import (
     thread_budget,
 )
 from certus.certificate import Status
-from certus.linear import Lasso, LinearRegression, LogisticRegression, Ridge
+from certus.linear_model import Lasso, LinearRegression, LogisticRegression, Ridge
 from certus.testing.checks import checks, example
 from certus.testing.instances import instances, supervised
 

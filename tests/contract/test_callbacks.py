@@ -25,7 +25,7 @@ from sklearn.utils import get_tags
 import certus
 from certus.base import UncertifiedWarning
 from certus.certificate import Status
-from certus.linear import ElasticNet, Lasso, LogisticRegression
+from certus.linear_model import ElasticNet, Lasso, LogisticRegression
 from certus.testing.checks import example
 from certus.testing.instances import instances, supervised
 
@@ -272,7 +272,7 @@ def test_a_warm_start_continues_where_a_stop_left_off() -> None:
 SCRIPT = """
     import signal, sys
     import numpy as np, certus
-    from certus.linear import {name}
+    from certus.linear_model import {name}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, {d}))

@@ -116,7 +116,13 @@ def test_every_name_resolves(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["certus.nothing", "certus.terms._private", "os.path", "certus.terms.L1.x"]
+    "name",
+    [
+        "certus.nothing",
+        "certus.objectives._private",
+        "os.path",
+        "certus.objectives.L1.x",
+    ],
 )
 def test_other_names_do_not_resolve(name: str) -> None:
     with pytest.raises(LookupError, match="public name"):

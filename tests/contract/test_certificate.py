@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import certus
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
 from certus.evidence import LinearWitness, RatingsWitness
-from certus.linear import Lasso, LogisticRegression, Ridge
+from certus.linear_model import Lasso, LogisticRegression, Ridge
 from certus.testing.checks import example
 from certus.testing.instances import instances
 from certus.testing.problems import separable

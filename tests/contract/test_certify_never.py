@@ -10,8 +10,9 @@ import pytest
 import certus
 from certus import base
 from certus.cli import main
-from certus.linear import Lasso, LassoCV, LogisticRegressionCV, Ridge, RidgeCV
-from certus.mixture import GaussianMixture, KMeans
+from certus.cluster import KMeans
+from certus.linear_model import Lasso, LassoCV, LogisticRegressionCV, Ridge, RidgeCV
+from certus.mixture import GaussianMixture
 from certus.selection import bias_variance
 
 rng = np.random.default_rng(0)

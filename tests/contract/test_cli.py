@@ -19,12 +19,12 @@ import polars as pl
 import pytest
 
 import certus
-from certus import linear
+from certus import linear_model
+from certus._core import cache
 from certus.cli import fitting, main
 from certus.cli.models import MODELS, NOT_OFFERED
-from certus.convex import cache
 from certus.selection import make_split, sealed_rows
-from certus.table import TablePipeline, load_example
+from certus.tables import TablePipeline, load_example
 
 LABELS = "ridge-classifier"
 #: One model where the comparison is not the point.
@@ -127,8 +127,8 @@ def test_what_is_not_offered_says_why(
 
 
 def test_every_linear_estimator_is_offered_or_says_why_not() -> None:
-    offered = {model.cls for model in MODELS if model.module == "certus.linear"}
-    classes = (getattr(linear, name) for name in linear.__all__)
+    offered = {model.cls for model in MODELS if model.module == "certus.linear_model"}
+    classes = (getattr(linear_model, name) for name in linear_model.__all__)
     models = {
         one.__name__
         for one in classes
@@ -138,7 +138,7 @@ def test_every_linear_estimator_is_offered_or_says_why_not() -> None:
 
 
 def test_fitted_file_is_the_fit_on_the_training_rows() -> None:
-    from certus.linear import Ridge
+    from certus.linear_model import Ridge
 
     assert main(["fit", *RIDGE, "--set", "alpha=3", "--out", "m.certus"]) == 0
     frame, target = load_example()
@@ -161,7 +161,7 @@ def test_measured_error_is_cross_validation(
     """Against scikit-learn's own cross-validation of the same pipeline."""
     from sklearn.model_selection import cross_val_score
 
-    from certus.linear import Ridge
+    from certus.linear_model import Ridge
 
     assert main(["fit", *RIDGE, "--json", "--no-files", "--seed", "3"]) == 0
     report = json.loads(capsys.readouterr().out)
@@ -505,7 +505,7 @@ def test_changed_coefficients_are_refuted(capsys: pytest.CaptureFixture[str]) ->
 def test_a_bare_model_needs_its_target_named(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from certus.linear import Ridge
+    from certus.linear_model import Ridge
 
     frame, target = load_example()
     frame = frame.drop("sex")
@@ -538,7 +538,7 @@ def test_list_catalog(capsys: pytest.CaptureFixture[str]) -> None:
     assert "REG-22" in text and "Lasso" in text
     assert main(["list", "--catalog", "REG", "--json"]) == 0
     items = json.loads(capsys.readouterr().out)
-    ridge = next(item for item in items if "certus.linear.Ridge" in item["name"])
+    ridge = next(item for item in items if "certus.linear_model.Ridge" in item["name"])
     assert ridge["exists"] is True
     assert main(["list", "--catalog", "all"]) == 0
     assert "Regression" in "\n".join(lines(capsys.readouterr().out))

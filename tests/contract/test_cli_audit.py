@@ -10,11 +10,11 @@ from scipy import stats
 from sklearn.datasets import load_breast_cancer
 
 from certus.cli import main
-from certus.linear import Ridge
+from certus.linear_model import Ridge
 from certus.persist import load, read_manifest, save
 from certus.report import Audit
 from certus.selection import sealed_rows
-from certus.table import TablePipeline, load_example
+from certus.tables import TablePipeline, load_example
 
 
 @pytest.fixture(scope="module")

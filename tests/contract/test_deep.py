@@ -25,15 +25,17 @@ from torch import nn
 
 import certus
 from certus.certificate import Status, Strength
-from certus.deep import NeuralClassifier, NeuralRegressor
-from certus.nets import MLP
+from certus.neural_network import NeuralClassifier, NeuralRegressor
+from certus.neural_network.modules import MLP
 from certus.persist import ModelFileError
 from certus.testing import checks as kit
 from certus.testing.checks import example
 from certus.testing.instances import instances
 from certus.testing.toys import TinyNetwork
 
-NETWORKS = [e for e in instances() if type(e).__module__.startswith("certus.deep")]
+NETWORKS = [
+    e for e in instances() if type(e).__module__.startswith("certus.neural_network")
+]
 OWN = [e for e in NETWORKS if type(e).__name__.startswith("Neural")]
 every = pytest.mark.parametrize("estimator", NETWORKS, ids=lambda e: type(e).__name__)
 own = pytest.mark.parametrize("estimator", OWN, ids=lambda e: type(e).__name__)
@@ -264,8 +266,10 @@ def test_conformal_sets_and_intervals_cover(kind):
 
 def test_nothing_outside_the_networks_loads_torch():
     code = (
-        "import sys, certus, certus.deep, certus.nets, certus.linear, certus.persist;"
-        "certus.deep.__all__; dir(certus.nets); print('torch' in sys.modules)"
+        "import sys, certus, certus.linear_model, certus.persist;"
+        "import certus.neural_network, certus.neural_network.modules;"
+        "certus.neural_network.__all__; dir(certus.neural_network.modules);"
+        "print('torch' in sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
@@ -276,8 +280,8 @@ def test_nothing_outside_the_networks_loads_torch():
 def test_without_torch_the_remedy_is_named():
     code = (
         "import sys; sys.modules['torch'] = None\n"
-        "import certus.deep\n"
-        "try: certus.deep.NeuralClassifier\n"
+        "import certus.neural_network\n"
+        "try: certus.neural_network.NeuralClassifier\n"
         "except ImportError as error: print(error)"
     )
     done = subprocess.run(

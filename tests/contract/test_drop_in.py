@@ -15,15 +15,16 @@ import pytest
 from sklearn import cluster, decomposition, mixture, neural_network
 from sklearn.datasets import load_iris
 
-from certus import deep, factor
+from certus import decomposition as our_decomposition
 from certus import mixture as our_mixture
+from certus import neural_network as our_neural_network
 
 README = Path(__file__).parents[2] / "README.md"
 PACKAGES = (
     (our_mixture, cluster),
     (our_mixture, mixture),
-    (factor, decomposition),
-    (deep, neural_network),
+    (our_decomposition, decomposition),
+    (our_neural_network, neural_network),
 )
 SHARED = {
     name: (getattr(ours, name), getattr(theirs, name))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from certus.convex import losses as solving_losses
-from certus.convex import penalties as solving
+from certus._solvers import losses as solving_losses
+from certus._solvers import penalties as solving
 from certus.verify.kernel import losses as judging_losses
 from certus.verify.kernel import penalties as judging
 

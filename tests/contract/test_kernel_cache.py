@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from certus._core import cache
+from certus._solvers import gram, kernels
 from certus.base import UncertifiedWarning
 from certus.certificate import Status
-from certus.convex import cache, gram, kernels
-from certus.linear import ElasticNet, Lasso
+from certus.linear_model import ElasticNet, Lasso
 
 PACKAGE = Path(cache.__file__).parent
 SOURCES = [PACKAGE.parent / "terms.py", *sorted(PACKAGE.glob("*.py"))]
@@ -117,7 +118,7 @@ def test_a_stale_kernel_is_found_out(
 # -- processes ----------------------------------------------------------------------
 
 FIT = (
-    "import numpy as np; from certus.linear import Lasso; "
+    "import numpy as np; from certus.linear_model import Lasso; "
     "X = np.random.default_rng(0).normal(size=(40, 10)); "
     "print(Lasso(0.1).fit(X, X[:, 0]).certificate_.met)"
 )

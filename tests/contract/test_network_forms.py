@@ -18,8 +18,8 @@ from sklearn.model_selection import GridSearchCV, cross_val_score  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import FunctionTransformer  # noqa: E402
 
-from certus import deep  # noqa: E402
-from certus.nets import MLP  # noqa: E402
+from certus import neural_network  # noqa: E402
+from certus.neural_network.modules import MLP  # noqa: E402
 from certus.text import TextConvClassifier  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
@@ -41,19 +41,19 @@ def network(n, k):
 
 QUICK = {"max_iter": 2, "random_state": 0}
 HIDDEN = {"hidden_layer_sizes": (8,), **QUICK}
-PERCEPTRONS = (deep.MLPClassifier, deep.MLPRegressor)
+PERCEPTRONS = (neural_network.MLPClassifier, neural_network.MLPRegressor)
 TABULAR = [
-    (deep.MLPClassifier(**HIDDEN), ROWS, SIGNS),
-    (deep.MLPRegressor(**HIDDEN), ROWS, NUMBERS),
-    (deep.NeuralClassifier(network, **QUICK), ROWS, SIGNS),
-    (deep.NeuralRegressor(network, **QUICK), ROWS, NUMBERS),
-    (deep.ConvNetClassifier(**QUICK), ROWS, SIGNS),
+    (neural_network.MLPClassifier(**HIDDEN), ROWS, SIGNS),
+    (neural_network.MLPRegressor(**HIDDEN), ROWS, NUMBERS),
+    (neural_network.NeuralClassifier(network, **QUICK), ROWS, SIGNS),
+    (neural_network.NeuralRegressor(network, **QUICK), ROWS, NUMBERS),
+    (neural_network.ConvNetClassifier(**QUICK), ROWS, SIGNS),
 ]
 SEQUENTIAL = [
-    (deep.RecurrentClassifier(hidden=4, **QUICK), WORDS, HAS_A),
-    (deep.RecurrentRegressor(hidden=4, **QUICK), WORDS, HAS_A + 0.5),
-    (deep.SequenceTagger(hidden=4, **QUICK), WORDS, TAGS),
-    (deep.Seq2Seq(hidden=4, **QUICK), WORDS, WORDS),
+    (neural_network.RecurrentClassifier(hidden=4, **QUICK), WORDS, HAS_A),
+    (neural_network.RecurrentRegressor(hidden=4, **QUICK), WORDS, HAS_A + 0.5),
+    (neural_network.SequenceTagger(hidden=4, **QUICK), WORDS, TAGS),
+    (neural_network.Seq2Seq(hidden=4, **QUICK), WORDS, WORDS),
     (TextConvClassifier(embedding=4, channels=4, **QUICK), TEXTS, HAS_A),
 ]
 ALL = pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from certus.convex import cache
+from certus._core import cache
 from certus.verify import blocks
 
 WITHOUT_AFFINITY = "del os.sched_getaffinity"
@@ -35,8 +35,8 @@ SYSTEMS = {
 #: Enough rows for the verifier to share them among threads.
 WORK = """
     import numpy as np, certus
-    from certus.factor import PCA
-    from certus.kernel import SVC
+    from certus.decomposition import PCA
+    from certus.svm import SVC
     from sklearn.linear_model import Ridge
     rng = np.random.default_rng(0)
     X = rng.normal(size=(3000, 20))

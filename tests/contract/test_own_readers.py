@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from certus.kernel import SVC
-from certus.linear import Lasso, LogisticRegression, Ridge
-from certus.mixture import KMeans
+from certus.cluster import KMeans
+from certus.linear_model import Lasso, LogisticRegression, Ridge
+from certus.svm import SVC
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(80, 4))

@@ -23,8 +23,8 @@ from sklearn.linear_model import Ridge as TheirRidge
 from certus import persist
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
 from certus.evidence import LinearWitness, NetworkWitness, RatingsWitness
+from certus.objectives.terms import TERMS
 from certus.persist import ModelFileError, container, decode, encode, load, save
-from certus.terms import TERMS
 
 
 class Toy(BaseEstimator):
@@ -468,7 +468,7 @@ def test_links_and_permissions_survive(toy, tmp_path):
 
 
 def test_importing_persist_loads_no_model():
-    code = "import sys, certus.persist; print('certus.linear' in sys.modules)"
+    code = "import sys, certus.persist; print('certus.linear_model' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )

@@ -10,11 +10,11 @@ import pytest
 from sklearn.base import BaseEstimator, is_classifier
 
 import certus
-from certus import linear, persist
+from certus import linear_model, persist
 from certus.certificate import Evidence
 from certus.evidence import LinearWitness
 from certus.persist import load, save
-from certus.table import TablePipeline
+from certus.tables import TablePipeline
 
 
 def fit_real(name):
@@ -22,7 +22,7 @@ def fit_real(name):
     rng = np.random.default_rng(3)
     X = rng.normal(size=(80, 4))
     y = X @ [1.0, -2.0, 0.0, 0.5] + 0.1 * rng.normal(size=80)
-    model = getattr(linear, name)()
+    model = getattr(linear_model, name)()
     if is_classifier(model):
         y = np.digitize(y, [-1, 1])
         if "class_weight" in model.get_params():
@@ -36,7 +36,9 @@ def fit_real(name):
     return model.fit(X, y), X, y
 
 
-@pytest.mark.parametrize("name", sorted(set(linear.__all__) & set(persist.REGISTRY)))
+@pytest.mark.parametrize(
+    "name", sorted(set(linear_model.__all__) & set(persist.REGISTRY))
+)
 def test_each_linear_model_predicts_the_same_and_can_be_checked(name, tmp_path):
     model, X, y = fit_real(name)
     back = load(save(model, tmp_path / "m.certus"))
@@ -56,9 +58,9 @@ def test_each_linear_model_predicts_the_same_and_can_be_checked(name, tmp_path):
 def test_every_estimator_of_the_family_has_a_row_in_the_table():
     estimators = {
         name
-        for name in linear.__all__
-        if isinstance(getattr(linear, name), type)
-        and issubclass(getattr(linear, name), BaseEstimator)
+        for name in linear_model.__all__
+        if isinstance(getattr(linear_model, name), type)
+        and issubclass(getattr(linear_model, name), BaseEstimator)
     }
     assert estimators <= set(persist.REGISTRY)
 
@@ -73,7 +75,7 @@ def test_a_table_model_comes_back(tmp_path):
         }
     )
     price = np.arange(30.0)
-    model = TablePipeline(model=linear.Ridge()).fit(frame, price)
+    model = TablePipeline(model=linear_model.Ridge()).fit(frame, price)
     back = load(save(model, tmp_path / "m.certus"))
     np.testing.assert_array_equal(back.predict(frame), model.predict(frame))
 
@@ -82,7 +84,7 @@ def test_the_first_version_loads_for_ever():
     path = Path(__file__).parents[1] / "data" / "ridge-v1.certus"
     known = json.loads(path.with_suffix(".json").read_text())
     model = load(path)
-    assert type(model) is linear.Ridge
+    assert type(model) is linear_model.Ridge
     np.testing.assert_array_equal(model.feature_names_in_, ["area", "rooms", "age"])
     assert model.alpha == known["alpha"]
     np.testing.assert_allclose(model.coef_, known["coef"], rtol=1e-10)

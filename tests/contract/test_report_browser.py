@@ -18,8 +18,8 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
 from sklearn.ensemble import RandomForestClassifier
 
 import certus
-from certus.linear import LogisticRegression, Ridge
-from certus.table import TablePipeline, load_example
+from certus.linear_model import LogisticRegression, Ridge
+from certus.tables import TablePipeline, load_example
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs chromium")

@@ -9,9 +9,8 @@ from typing import get_type_hints
 import numpy as np
 import pytest
 
-import certus.convex
-from certus.certificate import Status
-from certus.convex import (
+import certus._solvers
+from certus._solvers import (
     blocks,
     huber,
     lasso,
@@ -23,18 +22,20 @@ from certus.convex import (
     svm_hard,
     svm_sparse,
 )
-from certus.convex import prox_newton as prox
-from certus.convex.blocks import BlockProblem
-from certus.convex.design import Design
-from certus.convex.interior import Kinked
-from certus.convex.lasso import QuadraticProblem
-from certus.convex.least_squares import LeastSquares
-from certus.convex.losses import HuberScale
-from certus.convex.newton import NewtonProblem, Rows
-from certus.convex.problem import Limits, Solution, Start
-from certus.convex.svm_problem import Rows as MachineRows
-from certus.convex.svm_problem import SvmProblem, hinge_box
-from certus.terms import L1, L2, Logistic, MultiTask, NonNegative, NoPenalty
+from certus._solvers import prox_newton as prox
+from certus._solvers.blocks import BlockProblem
+from certus._solvers.design import Design
+from certus._solvers.interior import Kinked
+from certus._solvers.lasso import QuadraticProblem
+from certus._solvers.least_squares import LeastSquares
+from certus._solvers.losses import HuberScale
+from certus._solvers.newton import NewtonProblem, Rows
+from certus._solvers.problem import Limits, Solution, Start
+from certus._solvers.svm_problem import Rows as MachineRows
+from certus._solvers.svm_problem import SvmProblem, hinge_box
+from certus.certificate import Status
+from certus.objectives import Logistic, MultiTask, NonNegative, NoPenalty
+from certus.objectives.terms import L1, L2
 
 SOLVERS = [
     blocks,
@@ -52,8 +53,8 @@ SOLVERS = [
 
 
 def test_the_list_is_complete() -> None:
-    names = [m.name for m in pkgutil.iter_modules(certus.convex.__path__)]
-    homes = [importlib.import_module(f"certus.convex.{name}") for name in names]
+    names = [m.name for m in pkgutil.iter_modules(certus._solvers.__path__)]
+    homes = [importlib.import_module(f"certus._solvers.{name}") for name in names]
     own = [
         home
         for home in homes
@@ -124,7 +125,7 @@ def test_what_a_penalty_lacks_is_said_before_the_first_step() -> None:
     ones, design = np.ones(60), Design(X, None, centre=False)
     rows = Rows(X, label, ones, 60.0)
     with pytest.raises(
-        NotImplementedError, match=r"of blocks: use certus.convex.block"
+        NotImplementedError, match=r"of blocks: use certus._solvers.block"
     ):
         QuadraticProblem(design, y, MultiTask(0.1))
     with pytest.raises(NotImplementedError, match=r"block descent .* missing: blocks"):

@@ -17,8 +17,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import certus
-from certus import linear, persist
-from certus.table import (
+from certus import linear_model, persist
+from certus.tables import (
     TableEncoder,
     TableError,
     TablePipeline,
@@ -29,7 +29,7 @@ from certus.table import (
 CHECKED = [
     TableEncoder(),
     TablePipeline(model=Ridge()),
-    TablePipeline(model=linear.Ridge()),
+    TablePipeline(model=linear_model.Ridge()),
     TablePipeline(model=RidgeClassifier()),
     TablePipeline(model=LogisticRegression(solver="newton-cholesky", tol=1e-12)),
 ]
@@ -86,7 +86,7 @@ def test_pipeline_equals_its_parts(example):
 def test_default_model_for_amounts_is_certified(example):
     X, y = example
     pipeline = TablePipeline().fit(X, y)
-    assert type(pipeline.model_).__module__.startswith("certus.linear")
+    assert type(pipeline.model_).__module__.startswith("certus.linear_model")
     assert pipeline.certificate_.met is True
     assert is_regressor(pipeline)
 

@@ -9,7 +9,7 @@ import pytest
 import certus
 from certus.certificate import Claim, Evidence, Status, Strength
 from certus.cli.fitting import exit_code
-from certus.deep import MLPRegressor
+from certus.neural_network import MLPRegressor
 from certus.verify import judge
 
 X = np.linspace(-1, 1, 60).reshape(30, 2)

@@ -14,9 +14,9 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression as TheirLogisticRegression
 
 import certus
-from certus import factor, kernel, linear, mixture, neighbors
+from certus import cluster, decomposition, linear_model, mixture, neighbors, svm
 from certus.certificate import Claim, Strength
-from certus.robust import ThreatModel, robust_accuracy
+from certus.robustness import ThreatModel, robust_accuracy
 
 SOURCES = Path(certus.__file__).parent
 OUTSIDE = [
@@ -118,15 +118,15 @@ def test_fits_prove_nothing_themselves(made: list[str]) -> None:
     labels = (y > 0).astype(int)
     proved = 0
     for model, target in (
-        (linear.Ridge(), y),
-        (linear.Lasso(alpha=0.1), y),
-        (linear.LogisticRegression(), labels),
-        (linear.Perceptron(), labels),
-        (kernel.SVC(), labels),
+        (linear_model.Ridge(), y),
+        (linear_model.Lasso(alpha=0.1), y),
+        (linear_model.LogisticRegression(), labels),
+        (linear_model.Perceptron(), labels),
+        (svm.SVC(), labels),
         (neighbors.KNeighborsClassifier(), labels),
-        (mixture.KMeans(3, random_state=0), None),
+        (cluster.KMeans(3, random_state=0), None),
         (mixture.GaussianMixture(2, random_state=0), None),
-        (factor.PCA(2), None),
+        (decomposition.PCA(2), None),
     ):
         fitted = model.fit(X) if target is None else model.fit(X, target)
         claims = certus.certify(fitted, X, target).claims + fitted.certificate_.claims

@@ -9,8 +9,15 @@ from scipy.special import comb, expit
 from torch import nn
 
 from certus.bounds import cover_count
-from certus.deep import jacobian, jvp
-from certus.nets import MLP, Absolute, Heaviside, Maxout, activation, softmax
+from certus.neural_network import jacobian, jvp
+from certus.neural_network.modules import (
+    MLP,
+    Absolute,
+    Heaviside,
+    Maxout,
+    activation,
+    softmax,
+)
 
 Z = torch.linspace(-6, 6, 1000, dtype=torch.float64)  # no kink among them
 LARGE = torch.tensor([-1000.0, 1000.0], dtype=torch.float64)

@@ -8,10 +8,10 @@ import torch
 from scipy.stats import norm
 from torch import nn
 
-from certus.deep import ConvNetClassifier, MLPClassifier, NeuralClassifier
-from certus.deep.adversarial import Hardened, Units, worst_rows
-from certus.deep.batches import Batch
-from certus.deep.objective import RowLoss, binary_cross_entropy, cross_entropy
+from certus.neural_network import ConvNetClassifier, MLPClassifier, NeuralClassifier
+from certus.neural_network.adversarial import Hardened, Units, worst_rows
+from certus.neural_network.batches import Batch
+from certus.neural_network.objective import RowLoss, binary_cross_entropy, cross_entropy
 from certus.persist import load, save
 from certus.threat import ThreatModel
 

@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 from scipy.special import expit
 from scipy.stats import binom
 
-from certus.nets import MLP, activation, piecewise_linear_network
+from certus.neural_network.modules import MLP, activation, piecewise_linear_network
 
 GRID = np.linspace(0, 1, 2001)
 #: Continuous functions on [0, 1], each with its modulus of continuity.

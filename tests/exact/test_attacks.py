@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm as normal
 
-from certus.robust import (
+from certus.robustness import (
     PGD,
     DeepFool,
     OneStep,
@@ -18,8 +18,8 @@ from certus.robust import (
     relative_robustness,
     robust_accuracy,
 )
-from certus.robust.attacks import SURROGATES
-from certus.robust.target import Formula, Linear
+from certus.robustness.attacks import SURROGATES
+from certus.robustness.target import Formula, Linear
 from certus.threat import row_norms
 
 torch = pytest.importorskip("torch")
@@ -180,7 +180,7 @@ def test_steps_raise_the_loss_above_that_of_one_step(p, loss):
 
 
 def as_torch(module, X):
-    from certus.robust import as_target
+    from certus.robustness import as_target
 
     return as_target(module, X)
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from certus.deep import NeuralClassifier, NeuralRegressor, augment
-from certus.nets import MLP
+from certus.neural_network import NeuralClassifier, NeuralRegressor, augment
+from certus.neural_network.modules import MLP
 
 HEIGHT, WIDTH = 41, 61  # not square: angles and lengths must be those of the picture
 

@@ -11,7 +11,7 @@ import certus
 from certus.base import UncertifiedWarning
 from certus.callbacks import Monitor
 from certus.certificate import Status, Strength
-from certus.factor import LinearAutoencoder, autoencoder
+from certus.decomposition import LinearAutoencoder, autoencoder
 
 SOLVERS = ["alternating", "lbfgs"]
 

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from certus.deep import jacobian, jvp, vjp
-from certus.nets import MLP
+from certus.neural_network import jacobian, jvp, vjp
+from certus.neural_network.modules import MLP
 
 
 def differences(f, *arrays, h=1e-6):

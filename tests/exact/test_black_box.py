@@ -13,7 +13,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 
-from certus.robust import (
+from certus.robustness import (
     PGD,
     Boundary,
     DeepFool,
@@ -27,7 +27,7 @@ from certus.robust import (
     robust_accuracy,
     steal,
 )
-from certus.robust.target import Labelled, Scored
+from certus.robustness.target import Labelled, Scored
 from certus.threat import row_norms
 
 X, Y = load_iris(return_X_y=True)

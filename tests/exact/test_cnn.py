@@ -14,8 +14,8 @@ from sklearn.preprocessing import FunctionTransformer
 from torch import nn
 
 import certus
-from certus.deep import ConvNetClassifier, augment
-from certus.nets import (
+from certus.neural_network import ConvNetClassifier, augment
+from certus.neural_network.modules import (
     AlexNet,
     ConvNet,
     DenseBlock,

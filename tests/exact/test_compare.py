@@ -13,13 +13,13 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 import certus
 from certus.certificate import Status, Strength
 from certus.config import config_context
-from certus.kernel import KernelRidge
-from certus.linear import Lasso, LassoCV, LogisticRegression, Ridge
+from certus.kernel_ridge import KernelRidge
+from certus.linear_model import Lasso, LassoCV, LogisticRegression, Ridge
 from certus.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from certus.selection import comparing, preparation, recheck
 from certus.selection.candidates import list_candidates
 from certus.selection.race import Race, _still_needed
-from certus.table import TableError
+from certus.tables import TableError
 from certus.wording import plain
 
 

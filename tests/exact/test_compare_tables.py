@@ -6,7 +6,7 @@ import pytest
 
 import certus
 from certus.certificate import Strength
-from certus.linear import LogisticRegression, Ridge
+from certus.linear_model import LogisticRegression, Ridge
 from certus.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from certus.selection import recheck
 

@@ -21,12 +21,12 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import RidgeClassifier as TheirRidgeClassifier
 
 import certus
-from certus import kernel, linear, neighbors
+from certus import linear_model, neighbors, svm
 from certus.bounds import conformal_quantile, conformal_rank, coverage_floor
 from certus.certificate import Evidence, Status, Strength
 from certus.conformal import Conformal, label_scores
 from certus.evidence import ConformalWitness
-from certus.table import TablePipeline
+from certus.tables import TablePipeline
 from certus.testing.instances import supervised
 from certus.verify import judge
 from certus.verify.conformal import own_scores, score_of
@@ -241,7 +241,7 @@ def test_scores_of_labels(model: Any, classes: int) -> None:
 
 def test_duels_of_an_svc_are_added_up_by_class() -> None:
     X, labels, _ = rows()
-    model = kernel.SVC(decision_function_shape="ovo").fit(X[:60], labels[:60])
+    model = svm.SVC(decision_function_shape="ovo").fit(X[:60], labels[:60])
     z = model.decision_function(X[60:])
     totals = np.column_stack([z[:, 0] + z[:, 1], z[:, 2] - z[:, 0], -z[:, 1] - z[:, 2]])
     found, _ = label_scores(model, X[60:], "margin")
@@ -251,7 +251,7 @@ def test_duels_of_an_svc_are_added_up_by_class() -> None:
 
 def test_the_row_at_the_quantile_is_inside() -> None:
     """f + |y − f| is not y in floats: the interval reaches out by the rounding."""
-    model = linear.Ridge().fit([[0.0], [0.0]], [0.1, 0.1])
+    model = linear_model.Ridge().fit([[0.0], [0.0]], [0.1, 0.1])
     rng = np.random.default_rng(0)
     off = 0
     for y in rng.normal(scale=rng.choice([1e-9, 1.0, 1e9], 300)):
@@ -290,7 +290,7 @@ def test_calibration_is_kept_and_forgotten(model: Any, tmp_path: Path) -> None:
 
 def test_the_certificate_of_a_calibration() -> None:
     X, _, y = rows()
-    model = linear.Ridge().fit(X[:60], y[:60]).calibrate(X[60:], y[60:])
+    model = linear_model.Ridge().fit(X[:60], y[:60]).calibrate(X[60:], y[60:])
     certificate = model.calibration_certificate_
     assert certificate.met and certificate.status is Status.SOLVED
     assert certificate.n_samples == 60
@@ -310,7 +310,10 @@ def test_the_certificate_of_a_calibration() -> None:
 
 def test_the_verifier_recomputes_the_scores() -> None:
     X, labels, y = rows()
-    for model, t in ((linear.Ridge(), y), (linear.LogisticRegression(), labels)):
+    for model, t in (
+        (linear_model.Ridge(), y),
+        (linear_model.LogisticRegression(), labels),
+    ):
         model.fit(X[:60], t[:60]).calibrate(X[60:], t[60:])
         again = certus.certify(model, X[60:], t[60:])
         assert again.status is Status.SOLVED and again.met and "coverage" in again
@@ -319,7 +322,9 @@ def test_the_verifier_recomputes_the_scores() -> None:
         assert certus.certify(model, X[60:], t[60:]).status is Status.REFUTED
 
 
-@pytest.mark.parametrize("model", [linear.Ridge(), linear.LogisticRegression()])
+@pytest.mark.parametrize(
+    "model", [linear_model.Ridge(), linear_model.LogisticRegression()]
+)
 def test_one_calibration_row(model: Any) -> None:
     X, labels, amounts = rows()
     y = target(model, labels, amounts)
@@ -368,7 +373,7 @@ def test_rows_of_the_fit_are_refused_in_any_order(model: Any) -> None:
 def test_the_verifier_refuses_a_calibration_on_rows_of_the_fit() -> None:
     """Whoever fills in the evidence by hand."""
     X, _, y = rows()
-    model = linear.Ridge().fit(X, y)
+    model = linear_model.Ridge().fit(X, y)
     scores = np.sort(np.abs(y - model.predict(X)))
     evidence = Evidence("conformal", witness=ConformalWitness(scores))
     found = judge(model, evidence, X[::-1], y[::-1])
@@ -387,17 +392,17 @@ def test_scores_are_those_of_the_verifier(model: Any) -> None:
 
 def test_weights_and_pipelines_do_not_hide_the_rows_of_the_fit() -> None:
     X, labels, y = rows()
-    weighted = linear.Ridge().fit(X, y, sample_weight=np.arange(1.0, 121.0))
+    weighted = linear_model.Ridge().fit(X, y, sample_weight=np.arange(1.0, 121.0))
     with pytest.raises(ValueError, match="rows of the fit"):
         weighted.calibrate(X, y)
-    table = TablePipeline(model=linear.LogisticRegression()).fit(X, labels)
+    table = TablePipeline(model=linear_model.LogisticRegression()).fit(X, labels)
     with pytest.raises(ValueError, match="rows of the fit"):
         table.calibrate(X, labels)
 
 
 def test_a_repeated_experiment_is_not_the_fit() -> None:
     X, _, y = rows()
-    model = linear.Ridge().fit(X, y)
+    model = linear_model.Ridge().fit(X, y)
     model.calibrate(X, y + 0.1 * np.sin(np.arange(120)))
     assert model.calibration_certificate_.met
     assert "on average" in model._repr_html_()
@@ -407,19 +412,19 @@ def test_not_ready() -> None:
     X, _, y = rows()
     for method in ("predict_interval", "predict_set"):
         with pytest.raises(NotFittedError, match="not fitted"):
-            getattr(linear.Ridge(), method)(X)
+            getattr(linear_model.Ridge(), method)(X)
         with pytest.raises(NotFittedError, match="not calibrated"):
-            getattr(linear.Ridge().fit(X, y), method)(X)
+            getattr(linear_model.Ridge().fit(X, y), method)(X)
     with pytest.raises(NotFittedError):
-        linear.Ridge().calibrate(X, y)
+        linear_model.Ridge().calibrate(X, y)
 
 
 def test_intervals_are_for_regressors_and_sets_for_classifiers() -> None:
     X, labels, y = rows()
-    amounts = linear.Ridge().fit(X[:60], y[:60]).calibrate(X[60:], y[60:])
+    amounts = linear_model.Ridge().fit(X[:60], y[:60]).calibrate(X[60:], y[60:])
     with pytest.raises(TypeError, match="Ridge is a regressor: use predict_interval"):
         amounts.predict_set(X)
-    names = kernel.SVC().fit(X[:60], labels[:60]).calibrate(X[60:], labels[60:])
+    names = svm.SVC().fit(X[:60], labels[:60]).calibrate(X[60:], labels[60:])
     with pytest.raises(TypeError, match="SVC is a classifier: use predict_set"):
         names.predict_interval(X)
     for bad in (0, 1, 2.0, None, "most"):
@@ -431,7 +436,7 @@ def test_intervals_are_for_regressors_and_sets_for_classifiers() -> None:
 
 def test_targets_that_cannot_serve() -> None:
     X, labels, y = rows()
-    ridge = linear.Ridge().fit(X[:60], y[:60])
+    ridge = linear_model.Ridge().fit(X[:60], y[:60])
     Xc, yc = X[60:], y[60:]
     with pytest.raises(ValueError, match="NaN or infinite"):
         ridge.calibrate(Xc, np.where(yc > 2, np.nan, yc))
@@ -445,7 +450,7 @@ def test_targets_that_cannot_serve() -> None:
         ridge.calibrate(Xc, None)
     with pytest.raises(ValueError, match="0 sample"):
         ridge.calibrate(Xc[:0], yc[:0])
-    logistic = linear.LogisticRegression().fit(X[:60], labels[:60])
+    logistic = linear_model.LogisticRegression().fit(X[:60], labels[:60])
     with pytest.raises(ValueError, match=r'"oak".* known labels alone'):
         logistic.calibrate(Xc, np.where(labels[60:] == "ash", "oak", labels[60:]))
     with pytest.raises(ValueError, match="59 rows and X has 60"):
@@ -457,7 +462,7 @@ def test_targets_that_cannot_serve() -> None:
 def test_several_targets_are_refused() -> None:
     X, labels, y = rows()
     both = np.column_stack([y, -y])
-    for model in (linear.Ridge(), neighbors.KNeighborsRegressor()):
+    for model in (linear_model.Ridge(), neighbors.KNeighborsRegressor()):
         with pytest.raises(ValueError, match=r"one target. Fit and calibrate a model"):
             model.fit(X[:60], both[:60]).calibrate(X[60:], both[60:])
     names = np.column_stack([labels, labels[::-1]])
@@ -509,7 +514,12 @@ def test_only_what_is_supervised() -> None:
 
 @pytest.mark.parametrize(
     "model",
-    [None, linear.Ridge(), linear.LogisticRegression(), TheirRidgeClassifier()],
+    [
+        None,
+        linear_model.Ridge(),
+        linear_model.LogisticRegression(),
+        TheirRidgeClassifier(),
+    ],
     ids=str,
 )
 def test_table_pipelines(model: Any, tmp_path: Path) -> None:
@@ -548,7 +558,7 @@ def test_rows_of_a_kernel_of_ones_own() -> None:
     def alike(A: Any, B: Any) -> Any:
         return np.array([[float(len(set(a) & set(b))) for b in B] for a in A])
 
-    model = kernel.SVR(kernel=alike).fit(words[::2], y[::2])
+    model = svm.SVR(kernel=alike).fit(words[::2], y[::2])
     model.calibrate(words[1::2], y[1::2])
     low, high = model.predict_interval(words[1::2], 0.8).T
     inside = (low <= y[1::2]) & (y[1::2] <= high)

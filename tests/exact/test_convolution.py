@@ -14,7 +14,7 @@ from scipy import signal
 from torch import nn
 from torch.nn import functional as F
 
-from certus.nets import (
+from certus.neural_network.modules import (
     ResNet,
     convolution_matrix,
     output_size,

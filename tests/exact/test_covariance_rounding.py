@@ -11,7 +11,7 @@ import pytest
 import certus
 from certus.certificate import Strength
 from certus.fairness import CovariancePenalty
-from certus.linear import LogisticRegression, Ridge
+from certus.linear_model import LogisticRegression, Ridge
 from certus.verify.attributes import explained
 from certus.verify.covariance_penalty import Explained, _excess
 

@@ -11,8 +11,8 @@ from sklearn.linear_model import LinearRegression
 import certus
 from certus.base import UncertifiedWarning
 from certus.certificate import Status
-from certus.factor import DeepLinearNetwork, mode_strength
-from certus.factor.deep_linear_training import descend, partial_products, whiten
+from certus.decomposition import DeepLinearNetwork, mode_strength
+from certus.decomposition.deep_linear_training import descend, partial_products, whiten
 from certus.verify import linear_networks
 
 

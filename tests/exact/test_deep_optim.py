@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from certus.deep import SignSGD, max_norm
-from certus.deep.batches import Batch
-from certus.deep.objective import GradientStep, RowLoss, squared
-from certus.deep.optim import (
+from certus.neural_network import SignSGD, max_norm
+from certus.neural_network.batches import Batch
+from certus.neural_network.objective import GradientStep, RowLoss, squared
+from certus.neural_network.optim import (
     OPTIMIZERS,
     SCHEDULES,
     VarianceReducedStep,

@@ -9,13 +9,13 @@ from torch import nn
 
 import certus
 from certus.certificate import Status, Strength
-from certus.deep import ConvNetClassifier, NeuralClassifier, NeuralRegressor
-from certus.deep.batches import Batch
-from certus.deep.objective import RowLoss, squared
-from certus.deep.stated import Stated
 from certus.diagnostics import Record, measure, networks, spectrum, spectrum_ends
 from certus.diagnostics.directional import compare
 from certus.diagnostics.networks import evenly, is_settled, rows_for
+from certus.neural_network import ConvNetClassifier, NeuralClassifier, NeuralRegressor
+from certus.neural_network.batches import Batch
+from certus.neural_network.objective import RowLoss, squared
+from certus.neural_network.stated import Stated
 from certus.testing.toys import TinyNetwork
 from certus.verify.data import marks_of
 

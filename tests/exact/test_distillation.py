@@ -14,9 +14,9 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import scale
 
 import certus
-from certus.deep import Distilled, NeuralClassifier
-from certus.deep.distillation import soft_cross_entropy
-from certus.nets import MLP
+from certus.neural_network import Distilled, NeuralClassifier
+from certus.neural_network.distillation import soft_cross_entropy
+from certus.neural_network.modules import MLP
 
 X, y = load_iris(return_X_y=True)
 X = scale(X)
@@ -156,7 +156,7 @@ def test_two_classes_may_have_one_score():
     [
         ({"temperature": 0.0}, "temperature"),
         ({"mix": 1.5}, "mix"),
-        ({"student": LogisticRegression()}, "classifier of certus.deep"),
+        ({"student": LogisticRegression()}, "classifier of certus.neural_network"),
         ({"teacher": object()}, "predict_proba"),
         ({"teacher": LogisticRegression().fit(X[:100], y[:100])}, "same classes"),
     ],

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 import certus
-from certus.deep import (
+from certus.neural_network import (
     ConvNetClassifier,
     Distilled,
     MLPClassifier,
@@ -17,7 +17,7 @@ from certus.deep import (
     NeuralRegressor,
     monte_carlo,
 )
-from certus.nets import MLP
+from certus.neural_network.modules import MLP
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3))

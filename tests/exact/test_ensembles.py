@@ -11,7 +11,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import scale
 
 import certus
-from certus.deep import (
+from certus.neural_network import (
     BaggedNetworks,
     NeuralClassifier,
     NeuralRegressor,
@@ -19,7 +19,7 @@ from certus.deep import (
     SequenceTagger,
     bootstrap_counts,
 )
-from certus.nets import MLP
+from certus.neural_network.modules import MLP
 
 X, y = load_iris(return_X_y=True)
 X = scale(X)
@@ -177,7 +177,7 @@ def test_scikit_learn_bags_networks():
 def test_a_bag_is_cross_validated_and_saved(tmp_path):
     bag = BaggedNetworks(CLASSIFIER, 2, random_state=0)
     assert cross_val_score(bag, X, y, cv=3).mean() > 0.85
-    plain = BaggedNetworks(certus.linear.LogisticRegression(), 2, random_state=0)
+    plain = BaggedNetworks(certus.linear_model.LogisticRegression(), 2, random_state=0)
     plain.fit(X, y).save(tmp_path / "bag.certus")
     twin = certus.load(tmp_path / "bag.certus")
     np.testing.assert_array_equal(twin.predict_proba(X), plain.predict_proba(X))

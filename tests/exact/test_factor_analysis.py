@@ -11,8 +11,8 @@ from scipy.stats import multivariate_normal, ortho_group
 import certus
 from certus.base import UncertifiedWarning
 from certus.certificate import Status, Strength
-from certus.factor import FactorAnalysis
-from certus.factor.analysis import rotate
+from certus.decomposition import FactorAnalysis
+from certus.decomposition.analysis import rotate
 from certus.verify.covariance import Spread
 from certus.verify.gaussian_factors import Point, em_step, log_likelihood
 from helpers.interrupting import interrupt_at
@@ -214,7 +214,7 @@ def test_limits_and_interrupts_leave_a_model(monkeypatch):
     assert model.certificate_.status is Status.TIME_LIMIT
     assert model.n_iter_ == 1
 
-    from certus.factor.analysis import _Ascent
+    from certus.decomposition.analysis import _Ascent
 
     interrupt_at(monkeypatch, _Ascent, "propose", 4)
     model = FactorAnalysis(2)

@@ -13,10 +13,10 @@ from sklearn import linear_model as sk
 from sklearn.base import clone
 
 import certus
-from certus import linear as ours
+from certus import linear_model, svm
+from certus._solvers.design import Design
+from certus._solvers.shifts import exact_sum, far_shift
 from certus.certificate import Status
-from certus.convex.design import Design
-from certus.convex.shifts import exact_sum, far_shift
 
 Array = np.ndarray
 RATIOS = [0.0, 1.0, 3.0, 5.0, 1e2, 1e4, 1e6, 1e7]
@@ -57,7 +57,7 @@ def test_least_squares_and_ridge_lose_no_digits(ratio: float, order: Any) -> Non
     for name, alpha in (("LinearRegression", 0.0), ("Ridge", 10.0)):
         options = {"alpha": alpha} if alpha else {}
         reference = exact(X, y, alpha)
-        mine = getattr(ours, name)(**options).fit(X, y)
+        mine = getattr(linear_model, name)(**options).fit(X, y)
         theirs = getattr(sk, name)(**options).fit(X, y)
         assert error(mine, reference) <= 2 * error(theirs, reference) + 1e-12
         assert mine.certificate_.met
@@ -69,7 +69,7 @@ def test_weights_and_columns_of_every_ratio(ratio: float) -> None:
     X[:, 2] += ratio
     X[:, 3] *= 1e-3
     s = np.random.default_rng(1).uniform(0.1, 2, len(y))
-    mine = ours.LinearRegression().fit(X, y, s)
+    mine = linear_model.LinearRegression().fit(X, y, s)
     assert error(mine, exact(X, y, s=s)) <= 1e-11  # the third is near 1e3
     assert mine.certificate_.met
 
@@ -78,7 +78,7 @@ def test_weights_and_columns_of_every_ratio(ratio: float) -> None:
 def test_sparse_columns_without_zeros(ratio: float) -> None:
     X, y = data(ratio)
     X[:, 1] = np.where(np.arange(len(X)) % 3, 0.0, X[:, 1] - ratio)  # one that has
-    mine = ours.Ridge(alpha=10.0).fit(sparse.csr_matrix(X), y)
+    mine = linear_model.Ridge(alpha=10.0).fit(sparse.csr_matrix(X), y)
     assert error(mine, exact(X, y, 10.0)) <= 1e-12
 
 
@@ -88,8 +88,8 @@ def test_a_lasso_is_the_same_wherever_its_columns_lie(ratio: float, kind: str) -
     X, y = data(ratio)
     near = X.astype(np.longdouble) - np.longdouble(ratio)
     form = sparse.csc_matrix if kind == "sparse" else np.asarray
-    here = ours.Lasso(alpha=0.1, tol=1e-10).fit(form(X), y)
-    there = ours.Lasso(alpha=0.1, tol=1e-10).fit(near.astype(float), y)
+    here = linear_model.Lasso(alpha=0.1, tol=1e-10).fit(form(X), y)
+    there = linear_model.Lasso(alpha=0.1, tol=1e-10).fit(near.astype(float), y)
     np.testing.assert_allclose(here.coef_, there.coef_, atol=1e-11)
 
 
@@ -97,7 +97,7 @@ def test_a_day_of_time_stamps() -> None:
     rng = np.random.default_rng(0)
     when = 1.7e9 + rng.uniform(0, 86_400, 5000)
     y = 3e-5 * (when - 1.7e9) + rng.normal(size=5000)
-    model = ours.LinearRegression().fit(when[:, None], y)
+    model = linear_model.LinearRegression().fit(when[:, None], y)
     assert model.coef_[0] == pytest.approx(float(exact(when[:, None], y)[0]), rel=1e-12)
     assert model.certificate_.met
 
@@ -139,17 +139,17 @@ def labelled(ratio: float) -> tuple[Array, Array, dict[str, Array]]:
 
 
 STEPPED = [
-    ("two", ours.LogisticRegression()),
-    ("two", ours.LogisticRegression(C=np.inf)),
-    ("two", ours.LogisticRegression(l1_ratio=1.0, C=0.1)),
-    ("three", ours.LogisticRegression()),
-    ("three", ours.LogisticRegression(l1_ratio=0.5, C=0.1)),
-    ("counts", ours.PoissonRegressor()),
-    ("counts", ours.GeneralizedLinearModel("poisson")),
-    ("numbers", ours.RobustRegressor("huber", alpha=0.01)),
-    ("numbers", ours.HuberRegressor()),
-    ("two", ours.LinearSVC(intercept_scaling=np.inf)),
-    ("numbers", ours.QuantileRegressor(alpha=0.01)),
+    ("two", linear_model.LogisticRegression()),
+    ("two", linear_model.LogisticRegression(C=np.inf)),
+    ("two", linear_model.LogisticRegression(l1_ratio=1.0, C=0.1)),
+    ("three", linear_model.LogisticRegression()),
+    ("three", linear_model.LogisticRegression(l1_ratio=0.5, C=0.1)),
+    ("counts", linear_model.PoissonRegressor()),
+    ("counts", linear_model.GeneralizedLinearModel("poisson")),
+    ("numbers", linear_model.RobustRegressor("huber", alpha=0.01)),
+    ("numbers", linear_model.HuberRegressor()),
+    ("two", svm.LinearSVC(intercept_scaling=np.inf)),
+    ("numbers", linear_model.QuantileRegressor(alpha=0.01)),
 ]
 
 
@@ -182,7 +182,7 @@ def test_a_free_intercept_takes_up_the_distance(
 def test_sparse_columns_without_zeros_are_moved_too(kind: str, l1_ratio: float) -> None:
     X, _, targets = labelled(1e6)
     X[:, 1] = np.where(np.arange(len(X)) % 3, 0.0, X[:, 1] - 1e6)  # one that has
-    model = ours.LogisticRegression(l1_ratio=l1_ratio, C=0.1)
+    model = linear_model.LogisticRegression(l1_ratio=l1_ratio, C=0.1)
     here = clone(model).fit(of_kind(X, kind), targets["two"])
     there = clone(model).fit(X - [1e6, 0, 1e6, 1e6], targets["two"])
     assert here.certificate_.met
@@ -212,12 +212,12 @@ def penalised_machine(X: Array, y: Array, C: float) -> Array:
 def test_a_penalised_intercept_is_rotated_away(ratio: float) -> None:
     X, _, targets = labelled(ratio)
     for loss in ("squared_hinge", "hinge"):
-        model = ours.LinearSVC(loss=loss).fit(X, targets["two"])
+        model = svm.LinearSVC(loss=loss).fit(X, targets["two"])
         assert model.certificate_.met
-    model = ours.LinearSVC(C=0.1).fit(X, targets["two"])
+    model = svm.LinearSVC(C=0.1).fit(X, targets["two"])
     exact_w = penalised_machine(X, targets["two"], 0.1)
     np.testing.assert_allclose(model.coef_[0], exact_w[:-1].astype(float), atol=1e-5)
-    assert ours.LinearSVR(C=0.1).fit(X, targets["numbers"]).certificate_.met
+    assert svm.LinearSVR(C=0.1).fit(X, targets["numbers"]).certificate_.met
 
 
 def test_a_sum_of_products_is_rounded_once() -> None:

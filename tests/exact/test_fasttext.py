@@ -329,7 +329,7 @@ def test_other_data_are_told_apart():
 
 
 def test_the_deterministic_fit_is_the_same_at_any_number_of_threads(monkeypatch):
-    from certus.convex import threads
+    from certus._core import threads
 
     texts, y = corpus(n=2000)
     monkeypatch.setattr("certus.text.classifier_training.TURN", 1e5)
@@ -345,7 +345,7 @@ def test_the_deterministic_fit_is_the_same_at_any_number_of_threads(monkeypatch)
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_threads_without_locks_learn_as_well(monkeypatch, loss):
-    from certus.convex import threads
+    from certus._core import threads
 
     texts, y = corpus(n=3000, length=12)
     monkeypatch.setattr("certus.text.classifier_training.TURN", 1e5)

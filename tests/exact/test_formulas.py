@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 from scipy.special import huber, softmax
 from sklearn.metrics import log_loss
 
-from certus import terms as t
+from certus.objectives import terms as t
 from certus.verify.kernel import losses
 from certus.verify.kernel.gap import _REPAIRS
 from certus.verify.kernel.losses import LOSSES, one_hot

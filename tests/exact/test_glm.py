@@ -11,9 +11,7 @@ from scipy.optimize import linprog, minimize
 from sklearn.base import clone
 
 import certus
-from certus import terms as t
-from certus.certificate import Evidence, Status, Strength
-from certus.convex.losses import (
+from certus._solvers.losses import (
     FORMULAS,
     HuberScale,
     apply_curvature,
@@ -21,14 +19,16 @@ from certus.convex.losses import (
     evaluate,
     mean_curvature,
 )
+from certus.certificate import Evidence, Status, Strength
 from certus.evidence import LinearWitness
-from certus.linear import (
+from certus.linear_model import (
     GeneralizedLinearModel,
     LinearRegression,
     LogisticRegression,
     PoissonRegressor,
 )
-from certus.linear.directions import receding_direction
+from certus.linear_model.directions import receding_direction
+from certus.objectives import terms as t
 from certus.verify import judge
 from certus.verify.kernel.losses import LOSSES
 from certus.verify.separation import holds

@@ -25,7 +25,7 @@ from sklearn.tree import DecisionTreeClassifier
 import certus
 from certus.fairness import GroupReduction, GroupThresholds, independence, separation
 from certus.fairness.thresholds import _upper_hull
-from certus.linear import LogisticRegression
+from certus.linear_model import LogisticRegression
 
 Array = np.ndarray
 CRITERIA = {

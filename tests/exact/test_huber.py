@@ -12,13 +12,10 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import certus
-from certus import terms as t
+from certus._solvers.losses import HuberScale, evaluate, huber_scale
 from certus.certificate import Status
-from certus.convex.losses import HuberScale, evaluate, huber_scale
-from certus.linear import (
-    HuberRegressor,
-    RobustRegressor,
-)
+from certus.linear_model import HuberRegressor, RobustRegressor
+from certus.objectives import terms as t
 from certus.verify import linear
 from certus.verify.huber import best_scale, perspective
 from certus.verify.stating import Given

@@ -27,15 +27,14 @@ from certus.fairness import (
     frontier,
     recovery,
 )
-from certus.linear import (
+from certus.linear_model import (
     Lasso,
-    LinearSVC,
-    LinearSVR,
     LogisticRegression,
     PoissonRegressor,
     Ridge,
     RidgeClassifier,
 )
+from certus.svm import LinearSVC, LinearSVR
 
 Array = np.ndarray
 
@@ -269,7 +268,7 @@ def test_networks_minimise_the_same_objective() -> None:
     pytest.importorskip("torch")
     from torch import nn
 
-    from certus.deep import NeuralClassifier
+    from certus.neural_network import NeuralClassifier
 
     X, y, g = data(11, 300, 3)
     X = (X - X.mean(axis=0)) / X.std(axis=0)
@@ -301,7 +300,7 @@ def test_networks_minimise_the_same_objective() -> None:
 @pytest.mark.parametrize("kind", ["classes", "amounts"])
 def test_perceptrons_minimise_the_same_objective(kind, tmp_path) -> None:
     pytest.importorskip("torch")
-    from certus.deep import MLPClassifier, MLPRegressor
+    from certus.neural_network import MLPClassifier, MLPRegressor
 
     X, y, g = data(11, 300, 3)
     X = (X - X.mean(axis=0)) / X.std(axis=0)

@@ -16,15 +16,10 @@ from scipy import sparse
 from sklearn.linear_model import Ridge as TheirRidge
 from sklearn.metrics import pairwise
 
-from certus import terms as t
-from certus.kernel import (
-    KernelRidge,
-    feature_dimension,
-    feature_map,
-    gram,
-    mercer_check,
-)
-from certus.kernel.evaluate import evaluate
+from certus.kernel_ridge import KernelRidge
+from certus.kernels import feature_dimension, feature_map, gram, mercer_check
+from certus.kernels.evaluate import evaluate
+from certus.objectives import terms as t
 from certus.verify.gram import gram as verified_gram
 
 Array = np.ndarray

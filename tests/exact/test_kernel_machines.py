@@ -21,18 +21,13 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import SVR as ForeignSVR
 
 import certus
-from certus import terms as t
 from certus.base import UncertifiedWarning
 from certus.certificate import Status, Strength
 from certus.evidence import KernelWitness
-from certus.kernel import (
-    SVC,
-    SVR,
-    KernelLogisticRegression,
-    KernelPerceptron,
-    KernelRidge,
-    gram,
-)
+from certus.kernel_ridge import KernelRidge
+from certus.kernels import KernelLogisticRegression, KernelPerceptron, gram
+from certus.objectives import terms as t
+from certus.svm import SVC, SVR
 from helpers.interrupting import interrupt_at
 
 Array = np.ndarray
@@ -292,7 +287,7 @@ def test_a_small_store_and_single_precision_rows_change_nothing(kind: Any) -> No
 
 
 def test_conjugate_gradients_solve_what_is_too_large_to_hold(monkeypatch: Any) -> None:
-    from certus.kernel import system
+    from certus.kernels import system
 
     rng = np.random.default_rng(0)
     X = rng.normal(size=(900, 4))
@@ -370,7 +365,7 @@ def test_thirty_thousand_rows_fit_in_two_gigabytes() -> None:
 
     script = """
 import resource, numpy as np
-from certus.kernel import SVC
+from certus.svm import SVC
 rng = np.random.default_rng(3)
 n = 30_000
 y = rng.integers(0, 2, n)
@@ -391,7 +386,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "precomputed"])
 def test_steps_on_many_free_variables(kind: Any, kernel: str, monkeypatch: Any) -> None:
     """The path of large problems, on one small enough to compare."""
-    from certus.kernel import face, smo
+    from certus.svm import face, smo
 
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 5))

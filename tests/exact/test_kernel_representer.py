@@ -14,16 +14,15 @@ from sklearn.linear_model import Ridge as TheirRidge
 from sklearn.metrics import pairwise
 from sklearn.svm import SVC as TheirSVC
 
-from certus import terms as t
-from certus.kernel import (
-    SVC,
-    SVR,
+from certus.kernel_ridge import KernelRidge
+from certus.kernels import (
     KernelLogisticRegression,
-    KernelRidge,
     feature_dimension,
     feature_map,
     gram,
 )
+from certus.objectives import terms as t
+from certus.svm import SVC, SVR
 
 Array = np.ndarray
 

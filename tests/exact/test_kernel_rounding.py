@@ -17,7 +17,7 @@ import pytest
 from scipy import sparse
 from scipy.special import expit
 
-from certus import terms as t
+from certus.objectives import terms as t
 from certus.verify import check
 from certus.verify.blocks import over_blocks
 from certus.verify.kernel import gap, losses, penalties, spaces

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from certus import terms as t
+from certus.objectives import terms as t
 from certus.verify import check, huber, margin
 from certus.verify.deciding import Number
 from certus.verify.kernel import backward, gap, losses, reading

@@ -12,8 +12,8 @@ from sklearn.datasets import make_blobs
 from threadpoolctl import threadpool_limits
 
 import certus
-from certus.mixture import KMeans, elbow, kmeans_plusplus
-from certus.mixture import lloyd as engine
+from certus.cluster import KMeans, elbow, kmeans_plusplus
+from certus.cluster import lloyd as engine
 
 
 def plain_lloyd(X, centers, steps, s=None):

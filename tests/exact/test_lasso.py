@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from certus import terms as t
-from certus.linear import (
+from certus.linear_model import (
     ElasticNet,
     ElasticNetCV,
     Lasso,
@@ -17,6 +16,7 @@ from certus.linear import (
     enet_path,
     lasso_path,
 )
+from certus.objectives import terms as t
 from certus.testing.problems import soft_threshold
 from certus.verify.kernel.penalties import PENALTIES
 

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from certus import terms as t
-from certus.convex.design import Design
-from certus.linear import (
+from certus._solvers.design import Design
+from certus.linear_model import (
     ElasticNet,
     Lasso,
     LinearRegression,
@@ -22,6 +21,7 @@ from certus.linear import (
     RidgeClassifier,
     RidgeCV,
 )
+from certus.objectives import terms as t
 from certus.testing.problems import (
     Known,
     known_regression,

@@ -9,13 +9,15 @@ from scipy.optimize import linprog, minimize
 from sklearn.svm import SVC
 
 import certus
-from certus import terms as t
 from certus.base import UncertifiedWarning
 from certus.certificate import Evidence, Status, Strength
 from certus.evidence import LinearWitness
-from certus.linear import LinearSVC, LinearSVR, LogisticRegression
+from certus.linear_model import LogisticRegression
+from certus.objectives import Hinge
+from certus.objectives import terms as t
+from certus.objectives.terms import L2
 from certus.optimize import RobbinsMonro, gradient_descent, subgradient_descent
-from certus.terms import L2, Hinge
+from certus.svm import LinearSVC, LinearSVR
 from certus.verify import check, judge
 from certus.verify.kernel.losses import LOSSES
 

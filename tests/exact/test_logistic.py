@@ -13,11 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit, softmax
 
-from certus import terms as t
+from certus._solvers import newton
+from certus._solvers.problem import Limits, Start
 from certus.certificate import Status, Strength
-from certus.convex import newton
-from certus.convex.problem import Limits, Start
-from certus.linear import LinearRegression, LogisticRegression, LogisticRegressionCV
+from certus.linear_model import (
+    LinearRegression,
+    LogisticRegression,
+    LogisticRegressionCV,
+)
+from certus.objectives import terms as t
 from certus.testing.problems import Known, known_logistic, known_softmax, separable
 from certus.verify.kernel.losses import LOSSES
 from certus.verify.separation import holds

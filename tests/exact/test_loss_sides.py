@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from certus import losses
-from certus import terms as t
-from certus.losses.rows import LOSSES
+from certus import objectives
+from certus.objectives import terms as t
+from certus.objectives.rows import LOSSES
 from certus.verify.kernel import losses as kernel
 
 Array = np.ndarray
@@ -76,15 +76,17 @@ def test_both_sides_know_the_same_losses() -> None:
 @pytest.mark.parametrize("term", TERMS, ids=name)
 def test_smoothness_and_convexity_agree(term: Any) -> None:
     row = kernel.LOSSES[type(term)]
-    assert losses.is_convex(term) == row.convex
-    assert losses.smoothness(term) == row.smooth(term)
+    assert objectives.is_convex(term) == row.convex
+    assert objectives.smoothness(term) == row.smooth(term)
 
 
 @pytest.mark.parametrize("what", ["value", "slope", "curvature"])
 @pytest.mark.parametrize("term", TERMS, ids=name)
 def test_values_and_slopes_agree(term: Any, what: str) -> None:
     y, z = drawn(term, 0)
-    ask = {"value": losses.value, "slope": losses.gradient}.get(what, losses.curvature)
+    ask = {"value": objectives.value, "slope": objectives.gradient}.get(
+        what, objectives.curvature
+    )
     users, checked = ask(term, y, z), verifier(term, what, y, z)
     np.testing.assert_allclose(users, checked, rtol=1e-12, atol=1e-12)
 
@@ -92,10 +94,13 @@ def test_values_and_slopes_agree(term: Any, what: str) -> None:
 @pytest.mark.parametrize("term", TERMS, ids=name)
 def test_conjugates_agree_inside_and_outside_their_domain(term: Any) -> None:
     y, z = drawn(term, 1)
-    inside = losses.gradient(term, y, z)
+    inside = objectives.gradient(term, y, z)
     # At the ends themselves both may take a last digit for rounding, or not.
     for u in (0.999 * inside, 0.5 * inside, z, -z, np.zeros(np.shape(z))):
-        users, checked = losses.conjugate(term, y, u), verifier(term, "conjugate", y, u)
+        users, checked = (
+            objectives.conjugate(term, y, u),
+            verifier(term, "conjugate", y, u),
+        )
         np.testing.assert_array_equal(np.isinf(users), np.isinf(checked))
         finite = np.isfinite(users)
         np.testing.assert_allclose(

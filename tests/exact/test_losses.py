@@ -16,10 +16,10 @@ from scipy import special, stats
 from scipy.optimize import linprog, minimize_scalar
 from sklearn.metrics import log_loss, zero_one_loss
 
-from certus import losses
-from certus import terms as t
-from certus.linear import LinearRegression
-from certus.losses.rows import LOSSES
+from certus import objectives
+from certus.linear_model import LinearRegression
+from certus.objectives import terms as t
+from certus.objectives.rows import LOSSES
 
 Array = np.ndarray
 
@@ -63,7 +63,7 @@ def some_targets(loss: Any) -> list[float]:
 
 def constant_minimiser(loss: Any, y: Array) -> float:
     def total(b: float) -> float:
-        return float(losses.value(loss, y, b).sum())
+        return float(objectives.value(loss, y, b).sum())
 
     bounds = (float(y.min()), float(y.max()))
     return float(minimize_scalar(total, bounds=bounds, options={"xatol": 1e-11}).x)
@@ -89,8 +89,11 @@ def test_every_loss_is_listed() -> None:
 def test_curvature_is_the_change_of_the_slope(loss: Any) -> None:
     x, h = np.linspace(-2.9, 2.9, 400), 1e-5  # no kink lies on this grid
     for y in some_targets(loss):
-        up, down = losses.gradient(loss, y, x + h), losses.gradient(loss, y, x - h)
-        found = losses.curvature(loss, y, x)
+        up, down = (
+            objectives.gradient(loss, y, x + h),
+            objectives.gradient(loss, y, x - h),
+        )
+        found = objectives.curvature(loss, y, x)
         assert found.shape == x.shape
         np.testing.assert_allclose(found, (up - down) / (2 * h), rtol=1e-7, atol=1e-7)
 
@@ -111,8 +114,8 @@ def test_curvature_is_the_change_of_the_slope(loss: Any) -> None:
 )
 def test_curvature_where_it_jumps(loss: Any, at: float, larger: float) -> None:
     y = 1.0 if isinstance(loss, MARGIN) else 0.0
-    sides = [losses.curvature(loss, y, at + h) for h in (-1e-6, 1e-6)]
-    assert losses.curvature(loss, y, at) == larger >= max(sides)
+    sides = [objectives.curvature(loss, y, at + h) for h in (-1e-6, 1e-6)]
+    assert objectives.curvature(loss, y, at) == larger >= max(sides)
     assert larger == np.inf or sorted(sides) == [0.0, larger]
 
 
@@ -121,9 +124,9 @@ def test_smoothness_is_the_largest_curvature(loss: Any) -> None:
     kinks = [-1.0, -0.4, 0.0, 0.4, 1.0, 0.8, 0.8 - 0.4, 0.8 + 0.4, 60.0, -60.0]
     x = np.concatenate([np.linspace(-4, 4, 8001), kinks])
     highest = max(
-        np.abs(losses.curvature(loss, y, x)).max() for y in some_targets(loss)
+        np.abs(objectives.curvature(loss, y, x)).max() for y in some_targets(loss)
     )
-    smooth = losses.smoothness(loss)
+    smooth = objectives.smoothness(loss)
     if np.isfinite(smooth):
         assert highest == pytest.approx(smooth, abs=1e-6) and highest <= smooth
     else:
@@ -136,12 +139,12 @@ def test_convexity_along_chords(loss: Any) -> None:
     (a, b), share = rng.uniform(-4, 4, (2, 20_000)), rng.uniform(size=20_000)
     worst = -np.inf
     for y in some_targets(loss):
-        chord = share * losses.value(loss, y, a) + (1 - share) * losses.value(
+        chord = share * objectives.value(loss, y, a) + (1 - share) * objectives.value(
             loss, y, b
         )
-        middle = losses.value(loss, y, share * a + (1 - share) * b)
+        middle = objectives.value(loss, y, share * a + (1 - share) * b)
         worst = max(worst, float(np.max((middle - chord) / (1 + np.abs(chord)))))
-    assert losses.is_convex(loss) == (worst <= 1e-12)
+    assert objectives.is_convex(loss) == (worst <= 1e-12)
 
 
 @pytest.mark.parametrize("loss", SCALAR, ids=name)
@@ -149,11 +152,11 @@ def test_conjugates_through_the_public_function(loss: Any) -> None:
     """Fenchel–Young on arrays of any shape; equality at slopes of convex losses."""
     z = np.linspace(-3, 3, 12).reshape(3, 4)
     for y in some_targets(loss):
-        value, slope = losses.value(loss, y, z), losses.gradient(loss, y, z)
-        dual = losses.conjugate(loss, y, slope)
+        value, slope = objectives.value(loss, y, z), objectives.gradient(loss, y, z)
+        dual = objectives.conjugate(loss, y, slope)
         assert value.shape == slope.shape == dual.shape == (3, 4)
         assert np.all(value + dual >= slope * z - 1e-9)
-        if losses.is_convex(loss):
+        if objectives.is_convex(loss):
             np.testing.assert_allclose(value + dual, slope * z, rtol=1e-9, atol=1e-9)
 
 
@@ -161,16 +164,16 @@ def test_softmax_curvature() -> None:
     rng = np.random.default_rng(0)
     loss, z, h = t.Softmax(4), rng.normal(0, 2, (5, 4)), 1e-5
     y = rng.integers(0, 4, 5)
-    H = losses.curvature(loss, y, z)
-    assert H.shape == (5, 4, 4) and losses.is_convex(loss)
+    H = objectives.curvature(loss, y, z)
+    assert H.shape == (5, 4, 4) and objectives.is_convex(loss)
     for j, e in enumerate(np.eye(4)):
-        up, down = (losses.gradient(loss, y, z + s * h * e) for s in (1, -1))
+        up, down = (objectives.gradient(loss, y, z + s * h * e) for s in (1, -1))
         np.testing.assert_allclose(H[:, :, j], (up - down) / (2 * h), atol=1e-9)
     eigenvalues = np.linalg.eigvalsh(H)
     assert eigenvalues.min() >= -1e-15
-    assert eigenvalues.max() <= losses.smoothness(loss)
-    even = losses.curvature(loss, 0, [50.0, 50.0, 0.0, 0.0])  # two classes share
-    assert np.linalg.eigvalsh(even).max() == pytest.approx(losses.smoothness(loss))
+    assert eigenvalues.max() <= objectives.smoothness(loss)
+    even = objectives.curvature(loss, 0, [50.0, 50.0, 0.0, 0.0])  # two classes share
+    assert np.linalg.eigvalsh(even).max() == pytest.approx(objectives.smoothness(loss))
 
 
 # -- regression -------------------------------------------------------------------
@@ -183,10 +186,10 @@ def test_squared_error_has_two_scalings() -> None:
     e, h = y - X @ w, 1e-6
 
     def half(w: Array) -> float:
-        return float(losses.value(t.Squared(), y, X @ w).mean())
+        return float(objectives.value(t.Squared(), y, X @ w).mean())
 
     assert 2 * half(w) == pytest.approx(np.mean(e**2), rel=1e-14)
-    found = X.T @ losses.gradient(t.Squared(), y, X @ w) / 30
+    found = X.T @ objectives.gradient(t.Squared(), y, X @ w) / 30
     np.testing.assert_allclose(found, -X.T @ e / 30, rtol=1e-12)
     differences = [(half(w + h * d) - half(w - h * d)) / (2 * h) for d in np.eye(3)]
     np.testing.assert_allclose(found, differences, atol=1e-8)
@@ -195,9 +198,9 @@ def test_squared_error_has_two_scalings() -> None:
     # On vectors: half the squared distance, with slope v − y.
     Y, V = rng.normal(size=(2, 6, 4))
     distance = np.linalg.norm(Y - V, axis=1)
-    value = losses.value(t.Squared(), Y, V).sum(axis=-1)
+    value = objectives.value(t.Squared(), Y, V).sum(axis=-1)
     np.testing.assert_allclose(value, distance**2 / 2, rtol=1e-13)
-    np.testing.assert_array_equal(losses.gradient(t.Squared(), Y, V), V - Y)
+    np.testing.assert_array_equal(objectives.gradient(t.Squared(), Y, V), V - Y)
 
 
 @pytest.mark.catalog("LOSS-02")
@@ -206,11 +209,11 @@ def test_absolute_error_and_one_outlier() -> None:
     X, y = np.column_stack([np.ones(25), rng.normal(size=25)]), rng.normal(size=25)
     assert constant_minimiser(t.Absolute(), y) == pytest.approx(np.median(y), abs=1e-7)
     w = np.array([0.1, -0.3])
-    found = X.T @ losses.gradient(t.Absolute(), y, X @ w) / 25
+    found = X.T @ objectives.gradient(t.Absolute(), y, X @ w) / 25
     by_hand = -sum(np.sign(y[i] - X[i] @ w) * X[i] for i in range(25)) / 25
     np.testing.assert_allclose(found, by_hand, rtol=1e-13)
-    same = losses.value(t.EpsilonInsensitive(0.0), y, X @ w)
-    np.testing.assert_array_equal(losses.value(t.Absolute(), y, X @ w), same)
+    same = objectives.value(t.EpsilonInsensitive(0.0), y, X @ w)
+    np.testing.assert_array_equal(objectives.value(t.Absolute(), y, X @ w), same)
     fits, squares = [], []
     for far in (1e2, 1e4, 1e6):
         moved = y.copy()
@@ -225,15 +228,15 @@ def test_absolute_error_and_one_outlier() -> None:
 @given(delta=st.floats(0.05, 20), e=st.floats(-40, 40))
 def test_huber(delta: float, e: float) -> None:
     loss = t.Huber(delta)
-    assert losses.value(loss, e, 0.0) == pytest.approx(special.huber(delta, e))
-    assert losses.gradient(loss, e, 0.0) == np.clip(-e, -delta, delta)
+    assert objectives.value(loss, e, 0.0) == pytest.approx(special.huber(delta, e))
+    assert objectives.gradient(loss, e, 0.0) == np.clip(-e, -delta, delta)
     edge, step = np.array([-delta, delta]), 1e-9 * delta
-    for function in (losses.value, losses.gradient):  # continuous at both edges
+    for function in (objectives.value, objectives.gradient):  # continuous at both edges
         inside, outside = (function(loss, edge * (1 + s), 0.0) for s in (-1e-9, 1e-9))
         np.testing.assert_allclose(inside, outside, rtol=1e-8, atol=step)
-    wide = losses.value(t.Huber(1e3), e, 0.0)
-    assert wide == pytest.approx(losses.value(t.Squared(), e, 0.0), rel=1e-15)
-    narrow = losses.value(t.Huber(1e-9), e, 0.0) / 1e-9
+    wide = objectives.value(t.Huber(1e3), e, 0.0)
+    assert wide == pytest.approx(objectives.value(t.Squared(), e, 0.0), rel=1e-15)
+    narrow = objectives.value(t.Huber(1e-9), e, 0.0) / 1e-9
     assert narrow == pytest.approx(abs(e), abs=1e-9)
 
 
@@ -243,16 +246,18 @@ def test_tukey() -> None:
     loss, e = t.Tukey(delta), np.linspace(-4, 4, 4001)
     x = np.minimum((e / delta) ** 2, 1)
     rho, psi = delta**2 / 6 * (1 - (1 - x) ** 3), e * (1 - x) ** 2
-    np.testing.assert_allclose(losses.value(loss, e, 0.0), rho, atol=1e-15)
-    np.testing.assert_allclose(-losses.gradient(loss, e, 0.0), psi, atol=1e-15)
+    np.testing.assert_allclose(objectives.value(loss, e, 0.0), rho, atol=1e-15)
+    np.testing.assert_allclose(-objectives.gradient(loss, e, 0.0), psi, atol=1e-15)
     h = 1e-5
-    differences = losses.value(loss, e + h, 0.0) - losses.value(loss, e - h, 0.0)
+    differences = objectives.value(loss, e + h, 0.0) - objectives.value(
+        loss, e - h, 0.0
+    )
     np.testing.assert_allclose(differences / (2 * h), psi, atol=1e-8)
     far = np.abs(e) > delta
-    assert np.all(losses.gradient(loss, e, 0.0)[far] == 0.0)  # redescends, exactly
-    assert losses.gradient(loss, 1e12, 0.0) == 0.0
-    assert np.diff(losses.value(loss, e, 0.0), 2).min() < -1e-7
-    assert not losses.is_convex(loss)
+    assert np.all(objectives.gradient(loss, e, 0.0)[far] == 0.0)  # redescends, exactly
+    assert objectives.gradient(loss, 1e12, 0.0) == 0.0
+    assert np.diff(objectives.value(loss, e, 0.0), 2).min() < -1e-7
+    assert not objectives.is_convex(loss)
 
 
 @pytest.mark.catalog("LOSS-05")
@@ -260,9 +265,12 @@ def test_what_one_wants_of_a_cost() -> None:
     e = np.concatenate([-np.logspace(-6, 9, 400), np.logspace(-6, 9, 400)])
     influence = {}
     for loss in [t.Squared(), t.Absolute(), t.Huber(0.7), t.Tukey(1.3)]:
-        value, mirrored = losses.value(loss, e, 0.0), losses.value(loss, -e, 0.0)
+        value, mirrored = (
+            objectives.value(loss, e, 0.0),
+            objectives.value(loss, -e, 0.0),
+        )
         np.testing.assert_array_equal(value, mirrored)
-        influence[type(loss)] = np.abs(losses.gradient(loss, e, 0.0)).max()
+        influence[type(loss)] = np.abs(objectives.gradient(loss, e, 0.0)).max()
     assert influence[t.Squared] == pytest.approx(
         1e9
     )  # grows with the residual, without end
@@ -278,13 +286,13 @@ def test_convexity_in_the_coefficients() -> None:
 
     def gap(loss: Any, v: Array, w: Array, a: float) -> float:
         mixed, left, right = (
-            losses.value(loss, y, X @ point).mean()
+            objectives.value(loss, y, X @ point).mean()
             for point in (a * v + (1 - a) * w, v, w)
         )
         return float(mixed - a * left - (1 - a) * right)
 
     def absolute(W: Array) -> Array:
-        return losses.value(t.Absolute(), y, W @ X.T).mean(axis=1)
+        return objectives.value(t.Absolute(), y, W @ X.T).mean(axis=1)
 
     (V, W), a = rng.normal(0, 2, (2, 10_000, 3)), rng.uniform(size=(10_000, 1))
     chord = a[:, 0] * absolute(V) + (1 - a[:, 0]) * absolute(W)
@@ -302,22 +310,22 @@ def test_convexity_in_the_coefficients() -> None:
 def test_zero_one_loss_counts_mistakes() -> None:
     rng = np.random.default_rng(4)
     y, z = rng.choice([-1, 1], 300), rng.normal(size=300)
-    rate = losses.value(t.ZeroOne(), y, z).mean()
+    rate = objectives.value(t.ZeroOne(), y, z).mean()
     assert rate == zero_one_loss(y, np.sign(z))
-    assert losses.value(t.ZeroOne(), [1, -1], 0.0).tolist() == [1.0, 1.0]
+    assert objectives.value(t.ZeroOne(), [1, -1], 0.0).tolist() == [1.0, 1.0]
 
 
 @pytest.mark.catalog("LOSS-09")
 @given(z=FINITE, other=FINITE, y=st.sampled_from([-1, 1]))
 def test_hinge(z: float, other: float, y: int) -> None:
     loss = t.Hinge()
-    assert losses.value(loss, y, z) == max(0.0, 1 - y * z)
-    assert losses.value(loss, y, z) >= losses.value(t.ZeroOne(), y, z)
-    slope = losses.gradient(loss, y, z)
+    assert objectives.value(loss, y, z) == max(0.0, 1 - y * z)
+    assert objectives.value(loss, y, z) >= objectives.value(t.ZeroOne(), y, z)
+    slope = objectives.gradient(loss, y, z)
     assert slope == (-y if y * z <= 1 else 0)
-    assert losses.gradient(loss, y, float(y)) == -y  # at the kink
-    line = losses.value(loss, y, z) + slope * (other - z)
-    assert losses.value(loss, y, other) >= line - 1e-12
+    assert objectives.gradient(loss, y, float(y)) == -y  # at the kink
+    line = objectives.value(loss, y, z) + slope * (other - z)
+    assert objectives.value(loss, y, other) >= line - 1e-12
 
 
 @pytest.mark.catalog("LOSS-10")
@@ -325,13 +333,13 @@ def test_stochastic_gradient_on_the_perceptron_loss_is_the_perceptron() -> None:
     rng = np.random.default_rng(5)
     X = np.column_stack([rng.normal(size=(60, 3)), np.ones(60)])
     y = np.where(X @ [1.0, -2.0, 0.5, 0.2] > 0, 1, -1)
-    assert losses.value(t.Hinge(0.0), y, X[:, 0]).tolist() == [
+    assert objectives.value(t.Hinge(0.0), y, X[:, 0]).tolist() == [
         max(0.0, -a * b) for a, b in zip(y, X[:, 0])
     ]
     by_gradient, by_rule = np.zeros(4), np.zeros(4)
     mistakes = 0
     for i in itertools.chain(range(60), range(60), range(60)):
-        slope = losses.gradient(t.Hinge(0.0), y[i], X[i] @ by_gradient)
+        slope = objectives.gradient(t.Hinge(0.0), y[i], X[i] @ by_gradient)
         by_gradient = by_gradient - slope * X[i]
         if y[i] * (X[i] @ by_rule) <= 0:
             by_rule, mistakes = by_rule + y[i] * X[i], mistakes + 1
@@ -342,32 +350,35 @@ def test_stochastic_gradient_on_the_perceptron_loss_is_the_perceptron() -> None:
 @pytest.mark.catalog("LOSS-11")
 @given(z=st.floats(-1e6, 1e6), y=st.sampled_from([-1.0, 1.0]))
 def test_squared_margin_is_squared_error(z: float, y: float) -> None:
-    assert 2 * losses.value(t.Squared(), y, z) == (1 - y * z) ** 2
+    assert 2 * objectives.value(t.Squared(), y, z) == (1 - y * z) ** 2
 
 
 @pytest.mark.catalog("LOSS-12", "LOSS-13")
 @given(g=st.floats(-30, 30), label=st.sampled_from([0, 1]))
 def test_logistic_loss_in_both_codings(g: float, label: int) -> None:
-    value = losses.value(t.Binomial(), label, g)
+    value = objectives.value(t.Binomial(), label, g)
     assert value == pytest.approx(-label * g + np.log1p(np.exp(g)), abs=1e-12)
     sign = 2 * label - 1
     assert value == pytest.approx(-special.log_expit(sign * g), abs=1e-12)
     if abs(g) < 8:  # beyond, 1 − σ(g) cancels in the reference
         known = stats.bernoulli(special.expit(g)).logpmf(label)
         assert value == pytest.approx(-known, abs=1e-12)
-    assert losses.value(t.Logistic(), sign, g) == pytest.approx(value, abs=1e-12)
-    assert losses.gradient(t.Logistic(), sign, g) == pytest.approx(
-        losses.gradient(t.Binomial(), label, g), abs=1e-12
+    assert objectives.value(t.Logistic(), sign, g) == pytest.approx(value, abs=1e-12)
+    assert objectives.gradient(t.Logistic(), sign, g) == pytest.approx(
+        objectives.gradient(t.Binomial(), label, g), abs=1e-12
     )
-    bound = losses.value(t.Logistic(), sign, g) / np.log(2)
-    assert bound >= losses.value(t.ZeroOne(), sign, g) - 1e-12
+    bound = objectives.value(t.Logistic(), sign, g) / np.log(2)
+    assert bound >= objectives.value(t.ZeroOne(), sign, g) - 1e-12
 
 
 @pytest.mark.catalog("LOSS-12")
 def test_logistic_loss_far_out() -> None:
     for loss, low, high in [(t.Binomial(), 0, 1), (t.Logistic(), -1, 1)]:
-        assert losses.value(loss, [high, low], [1000.0, -1000.0]).tolist() == [0.0, 0.0]
-        wrong = losses.value(loss, [low, high], [1000.0, -1000.0])
+        assert objectives.value(loss, [high, low], [1000.0, -1000.0]).tolist() == [
+            0.0,
+            0.0,
+        ]
+        wrong = objectives.value(loss, [low, high], [1000.0, -1000.0])
         assert wrong.tolist() == [1000.0, 1000.0]
 
 
@@ -377,17 +388,20 @@ def test_log_loss_and_cross_entropy_are_softmax_at_log_probabilities() -> None:
     P, Q = rng.dirichlet(np.ones(4), (2, 50))
     y = rng.integers(0, 4, 50)
     loss = t.Softmax(4)
-    hard = losses.value(loss, y, np.log(P))
+    hard = objectives.value(loss, y, np.log(P))
     np.testing.assert_allclose(hard, -np.log(P[np.arange(50), y]), atol=1e-12)
     assert hard.mean() == pytest.approx(log_loss(y, P, labels=range(4)), abs=1e-12)
-    np.testing.assert_allclose(losses.value(loss, np.eye(4)[y], np.log(P)), hard)
-    soft, entropy = losses.value(loss, Q, np.log(P)), losses.value(loss, Q, np.log(Q))
+    np.testing.assert_allclose(objectives.value(loss, np.eye(4)[y], np.log(P)), hard)
+    soft, entropy = (
+        objectives.value(loss, Q, np.log(P)),
+        objectives.value(loss, Q, np.log(Q)),
+    )
     np.testing.assert_allclose(soft, -(Q * np.log(P)).sum(axis=1), atol=1e-12)
     np.testing.assert_allclose(entropy, stats.entropy(Q, axis=1), atol=1e-12)
     divergence = special.rel_entr(Q, P).sum(axis=1)
     np.testing.assert_allclose(soft - entropy, divergence, atol=1e-12)
     assert np.all(soft > entropy)  # equality at P = Q alone
-    certain = losses.value(t.Softmax(2), [1.0, 0.0], [0.0, -np.inf])
+    certain = objectives.value(t.Softmax(2), [1.0, 0.0], [0.0, -np.inf])
     assert certain == 0.0  # 0·log 0 counts as 0
 
 
@@ -405,9 +419,9 @@ def test_softmax_from_logits_is_torchs() -> None:
         value = torch.nn.functional.cross_entropy(
             logits, torch.tensor(target), reduction="none"
         )
-        np.testing.assert_allclose(losses.value(loss, target, z), value.detach())
+        np.testing.assert_allclose(objectives.value(loss, target, z), value.detach())
         value.sum().backward()
-        slope = losses.gradient(loss, target, z)
+        slope = objectives.gradient(loss, target, z)
         np.testing.assert_allclose(slope, logits.grad, atol=1e-12)
 
 
@@ -416,12 +430,12 @@ def test_softmax_from_logits_is_torchs() -> None:
 def test_softmax_from_logits(seed: int, shift: float) -> None:
     rng = np.random.default_rng(seed)
     z, Q = rng.normal(0, 3, (6, 3)), rng.dirichlet(np.ones(3), 6)
-    value = losses.value(t.Softmax(3), Q, z)
+    value = objectives.value(t.Softmax(3), Q, z)
     by_hand = -(Q * z).sum(axis=1) + np.log(np.exp(z).sum(axis=1))
     np.testing.assert_allclose(value, by_hand, atol=1e-12)
-    shifted = losses.value(t.Softmax(3), Q, z + shift)
+    shifted = objectives.value(t.Softmax(3), Q, z + shift)
     np.testing.assert_allclose(shifted, value, atol=1e-11)
-    slope = losses.gradient(t.Softmax(3), Q, z)
+    slope = objectives.gradient(t.Softmax(3), Q, z)
     np.testing.assert_allclose(slope, special.softmax(z, axis=1) - Q, atol=1e-14)
-    dual = losses.conjugate(t.Softmax(3), Q, slope)
+    dual = objectives.conjugate(t.Softmax(3), Q, slope)
     np.testing.assert_allclose(value + dual, (slope * z).sum(axis=1), atol=1e-11)

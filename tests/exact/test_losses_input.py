@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from certus import losses
-from certus import terms as t
+from certus import objectives
+from certus.objectives import terms as t
 from certus.verify import check
 
 EVERY = [
@@ -56,7 +56,7 @@ EVERY = [
 def test_targets_and_parameters_are_checked(
     loss: Any, y: Any, z: Any, message: str
 ) -> None:
-    for function in (losses.value, losses.gradient, losses.curvature):
+    for function in (objectives.value, objectives.gradient, objectives.curvature):
         with pytest.raises(ValueError, match=message):
             function(loss, y, z)
 
@@ -64,15 +64,15 @@ def test_targets_and_parameters_are_checked(
 def test_only_losses_are_taken() -> None:
     for wrong in (t.L1(0.1), "hinge", t.Hinge):
         with pytest.raises(TypeError, match="is not a loss"):
-            losses.value(wrong, 1.0, 0.0)
+            objectives.value(wrong, 1.0, 0.0)
         with pytest.raises(TypeError, match="is not a loss"):
-            losses.smoothness(wrong)
+            objectives.smoothness(wrong)
 
 
 def test_overflow_is_infinite_and_silent() -> None:
-    assert losses.value(t.Poisson(), 1.0, 1e4) == np.inf
-    assert losses.value(t.ExponentialMargin(), -1, 1e4) == np.inf
-    assert losses.value(t.Softmax(2), 0, [-1e300, 1e300]) > 1e300
+    assert objectives.value(t.Poisson(), 1.0, 1e4) == np.inf
+    assert objectives.value(t.ExponentialMargin(), -1, 1e4) == np.inf
+    assert objectives.value(t.Softmax(2), 0, [-1e300, 1e300]) > 1e300
 
 
 def test_the_zero_one_loss_is_not_certified() -> None:
@@ -94,7 +94,7 @@ def pyplot() -> Any:
 
 
 def test_any_set_is_drawn(pyplot: Any) -> None:
-    figure = losses.plot(EVERY, ["value", "gradient", "curvature"])
+    figure = objectives.plot(EVERY, ["value", "gradient", "curvature"])
     assert len(figure.axes) == 9
     legends = [ax.get_legend().get_texts() for ax in figure.axes[:3]]
     texts = [text.get_text() for group in legends for text in group]
@@ -103,33 +103,37 @@ def test_any_set_is_drawn(pyplot: Any) -> None:
 
 
 def test_what_is_drawn_is_the_loss(pyplot: Any) -> None:
-    figure = losses.plot([t.Huber(1.0), t.Hinge()], ["value", "gradient"], reach=2.0)
+    figure = objectives.plot(
+        [t.Huber(1.0), t.Hinge()], ["value", "gradient"], reach=2.0
+    )
     residual, margin, slope, _ = figure.axes
     x, y = residual.lines[0].get_data()
     assert x[0] == -2.0 and x[-1] == 2.0
-    np.testing.assert_allclose(y, losses.value(t.Huber(1.0), x, 0.0))
+    np.testing.assert_allclose(y, objectives.value(t.Huber(1.0), x, 0.0))
     x, y = margin.lines[0].get_data()
-    np.testing.assert_allclose(y, losses.value(t.Hinge(), 1, x))
+    np.testing.assert_allclose(y, objectives.value(t.Hinge(), 1, x))
     x, y = slope.lines[0].get_data()
     np.testing.assert_allclose(y, np.clip(x, -1, 1))  # rises with the residual
 
 
 def test_steps_are_drawn_open(pyplot: Any) -> None:
-    figure = losses.plot(t.ZeroOne())
+    figure = objectives.plot(t.ZeroOne())
     x, y = figure.axes[0].lines[0].get_data()
     assert np.isnan(y).sum() == 1 and abs(x[np.isnan(y)][0]) < 0.01
-    assert np.isnan(losses.plot(t.Logistic()).axes[0].lines[0].get_ydata()).sum() == 0
+    assert (
+        np.isnan(objectives.plot(t.Logistic()).axes[0].lines[0].get_ydata()).sum() == 0
+    )
 
 
 def test_drawing_into_a_figure_and_its_errors(pyplot: Any) -> None:
     mine = pyplot.figure()
-    assert losses.plot([t.Squared()], figure=mine) is mine
+    assert objectives.plot([t.Squared()], figure=mine) is mine
     for wrong, message in [
         ({"losses": []}, "nothing to draw"),
         ({"losses": t.Squared(), "what": "slope"}, "use one of value"),
         ({"losses": t.Squared(), "reach": 0.0}, "reach"),
     ]:
         with pytest.raises(ValueError, match=message):
-            losses.plot(**wrong)
+            objectives.plot(**wrong)
     with pytest.raises(TypeError, match="is not a loss"):
-        losses.plot(t.L1(1.0))
+        objectives.plot(t.L1(1.0))

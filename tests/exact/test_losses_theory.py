@@ -17,9 +17,9 @@ from scipy.integrate import quad
 from scipy.optimize import linprog, minimize_scalar
 from scipy.special import expit
 
-from certus import losses
-from certus import terms as t
-from certus.linear import LinearRegression, LogisticRegression, Ridge
+from certus import objectives
+from certus.linear_model import LinearRegression, LogisticRegression, Ridge
+from certus.objectives import terms as t
 
 Array = np.ndarray
 
@@ -32,7 +32,7 @@ def test_negative_log_likelihoods() -> None:
     rng = np.random.default_rng(0)
     y, v = rng.normal(size=(2, 6))
     for sigma in (0.3, 1.0, 4.0):
-        nll = -losses.log_likelihood(t.Squared(), y, v, sigma).sum()
+        nll = -objectives.log_likelihood(t.Squared(), y, v, sigma).sum()
         reference = stats.multivariate_normal(v, sigma**2 * np.eye(6)).logpdf(y)
         assert nll == pytest.approx(-reference, rel=1e-12)
         constant = 6 * np.log(sigma * np.sqrt(2 * np.pi))
@@ -40,8 +40,8 @@ def test_negative_log_likelihoods() -> None:
         assert nll == pytest.approx(half + constant, rel=1e-12)
     label, z = rng.integers(0, 3, 6), rng.normal(size=(6, 3))
     np.testing.assert_array_equal(
-        losses.log_likelihood(t.Softmax(3), label, z),
-        -losses.value(t.Softmax(3), label, z),
+        objectives.log_likelihood(t.Softmax(3), label, z),
+        -objectives.value(t.Softmax(3), label, z),
     )
 
 
@@ -62,23 +62,23 @@ def test_loss_and_negative_log_likelihood_differ_by_a_constant(
     loss: Any, y: float
 ) -> None:
     z = np.linspace(-4, 4, 81)
-    difference = losses.value(loss, y, z) + losses.log_likelihood(loss, y, z)
+    difference = objectives.value(loss, y, z) + objectives.log_likelihood(loss, y, z)
     np.testing.assert_allclose(difference, difference[0], atol=1e-11)
     # The deviance form makes the best possible loss zero.
     if not isinstance(loss, t.Logistic):
-        best = minimize_scalar(lambda z: float(losses.value(loss, y, z)))
+        best = minimize_scalar(lambda z: float(objectives.value(loss, y, z)))
         assert best.fun == pytest.approx(0.0, abs=1e-7)
 
 
 def test_likelihoods_refuse_what_they_are_not() -> None:
     with pytest.raises(TypeError, match="not the likelihood"):
-        losses.log_likelihood(t.Hinge(), 1, 0.0)
+        objectives.log_likelihood(t.Hinge(), 1, 0.0)
     with pytest.raises(ValueError, match="whole numbers"):
-        losses.log_likelihood(t.Poisson(), 1.5, 0.0)
+        objectives.log_likelihood(t.Poisson(), 1.5, 0.0)
     with pytest.raises(ValueError, match="no scale"):
-        losses.log_likelihood(t.Poisson(), 1, 0.0, scale=2.0)
+        objectives.log_likelihood(t.Poisson(), 1, 0.0, scale=2.0)
     with pytest.raises(ValueError, match="positive"):
-        losses.log_likelihood(t.Squared(), 1, 0.0, scale=0.0)
+        objectives.log_likelihood(t.Squared(), 1, 0.0, scale=0.0)
 
 
 @pytest.mark.catalog("LOSS-19")
@@ -96,21 +96,21 @@ def test_exponential_families(loss: Any, distribution: Any, v: float) -> None:
     """ψ is the loss at y = 0: ψ' is the mean and ψ'' the variance of y."""
 
     def psi(v: Any) -> Array:
-        return losses.value(loss, 0.0, v)
+        return objectives.value(loss, 0.0, v)
 
     h, known = 1e-4, distribution(v)
     first = (psi(v + h) - psi(v - h)) / (2 * h)
     second = (psi(v + h) - 2 * psi(v) + psi(v - h)) / h**2
     assert first == pytest.approx(known.mean(), abs=1e-7)
     assert second == pytest.approx(known.var(), abs=1e-6)
-    assert losses.gradient(loss, 0.0, v) == pytest.approx(known.mean(), abs=1e-12)
-    assert losses.curvature(loss, 0.0, v) == pytest.approx(known.var(), abs=1e-12)
+    assert objectives.gradient(loss, 0.0, v) == pytest.approx(known.mean(), abs=1e-12)
+    assert objectives.curvature(loss, 0.0, v) == pytest.approx(known.var(), abs=1e-12)
     grid = np.linspace(-3, 3, 41)
     for y in (0.0, 1.0):  # ψ(v) − y·v is the loss, up to a constant in v
-        difference = losses.value(loss, y, grid) - (psi(grid) - y * grid)
+        difference = objectives.value(loss, y, grid) - (psi(grid) - y * grid)
         np.testing.assert_allclose(difference, difference[0], atol=1e-12)
         log_p = known.logpdf if isinstance(loss, t.Squared) else known.logpmf
-        found = losses.log_likelihood(loss, y, v)
+        found = objectives.log_likelihood(loss, y, v)
         assert found == pytest.approx(log_p(y), abs=1e-12)
 
 
@@ -120,15 +120,15 @@ def test_the_gaussian_likelihood_is_least_squares() -> None:
     X, y, sigma = rng.normal(size=(40, 3)), rng.normal(size=40), 0.6
 
     def log_p(w: Array) -> float:
-        return float(losses.log_likelihood(t.Squared(), y, X @ w, sigma).sum())
+        return float(objectives.log_likelihood(t.Squared(), y, X @ w, sigma).sum())
 
     for w in rng.normal(size=(5, 3)):
         rest = log_p(w) + np.sum((y - X @ w) ** 2) / (2 * sigma**2)
         assert rest == pytest.approx(-40 * np.log(sigma * np.sqrt(2 * np.pi)))
     # log p is quadratic: one Newton step from anywhere reaches its maximum.
     w = rng.normal(size=3)
-    score = -X.T @ losses.gradient(t.Squared(), y, X @ w) / sigma**2
-    information = (X.T * losses.curvature(t.Squared(), y, X @ w)) @ X / sigma**2
+    score = -X.T @ objectives.gradient(t.Squared(), y, X @ w) / sigma**2
+    information = (X.T * objectives.curvature(t.Squared(), y, X @ w)) @ X / sigma**2
     best = w + np.linalg.solve(information, score)
     fitted = LinearRegression(fit_intercept=False).fit(X, y).coef_
     np.testing.assert_allclose(best, fitted, atol=1e-10)
@@ -143,7 +143,7 @@ def test_the_laplace_likelihood_is_least_absolute_deviations() -> None:
     X, y = np.column_stack([np.ones(n), rng.normal(size=n)]), rng.laplace(size=n)
 
     def log_p(w: Array) -> float:
-        return float(losses.log_likelihood(t.Absolute(), y, X @ w, b).sum())
+        return float(objectives.log_likelihood(t.Absolute(), y, X @ w, b).sum())
 
     w = rng.normal(size=2)
     expected = -np.abs(y - X @ w).sum() / b - n * np.log(2 * b)
@@ -159,7 +159,7 @@ def test_the_laplace_likelihood_is_least_absolute_deviations() -> None:
     bounds = [(None, None)] * 2 + [(0, None)] * (2 * n)
     programme = linprog(cost, A_eq=equal, b_eq=y, bounds=bounds, method="highs")
     np.testing.assert_allclose(best, programme.x[:2], atol=1e-9)
-    deviations = losses.value(t.Absolute(), y, X @ best).sum()
+    deviations = objectives.value(t.Absolute(), y, X @ best).sum()
     assert deviations == pytest.approx(programme.fun, rel=1e-12)
 
 
@@ -171,14 +171,14 @@ def test_the_score_vanishes_at_the_estimate() -> None:
     A = np.column_stack([X, np.ones(200)])
     model = LogisticRegression(C=np.inf, tol=1e-12).fit(X, y)
     z = model.decision_function(X)
-    assert np.abs(A.T @ losses.gradient(t.Logistic(), y, z)).max() < 1e-8
+    assert np.abs(A.T @ objectives.gradient(t.Logistic(), y, z)).max() < 1e-8
     # The likelihood is a product; minimising the loss maximises it.
     product = np.prod(np.where(y > 0, expit(z), expit(-z)).astype(np.longdouble))
-    total = losses.value(t.Logistic(), y, z).sum()
+    total = objectives.value(t.Logistic(), y, z).sum()
     assert float(np.log(product)) == pytest.approx(-total, rel=1e-12)
     target = X @ [1.0, 2.0, 3.0] + rng.normal(size=200)
     linear = LinearRegression().fit(X, target)
-    slope = losses.gradient(t.Squared(), target, linear.predict(X))
+    slope = objectives.gradient(t.Squared(), target, linear.predict(X))
     assert np.abs(A.T @ slope).max() < 1e-10
     for loss, estimate, data in [
         (t.Poisson(), lambda y: np.log(y.mean()), rng.poisson(3.0, 50)),
@@ -189,7 +189,7 @@ def test_the_score_vanishes_at_the_estimate() -> None:
             rng.binomial(7, 0.3, 50),
         ),
     ]:
-        assert losses.gradient(loss, data, estimate(data)).sum() == pytest.approx(
+        assert objectives.gradient(loss, data, estimate(data)).sum() == pytest.approx(
             0.0, abs=1e-10
         )
 
@@ -202,7 +202,7 @@ def test_maximum_likelihood_minimises_the_divergence() -> None:
         return float(sum(share * part.pdf(y) for share, part in mixture))
 
     def log_p(y: Any, theta: float) -> Array:
-        return losses.log_likelihood(t.Squared(), y, theta, 1.4)
+        return objectives.log_likelihood(t.Squared(), y, theta, 1.4)
 
     def divergence(y: float, theta: float) -> float:
         return float(q(y) * (np.log(q(y)) - log_p(y, theta)))
@@ -244,9 +244,9 @@ def test_fisher_information_has_two_expressions(loss: Any) -> None:
         scale, known = sigma**2, X.T @ X / sigma**2
     outer, hessian = np.zeros((3, 3)), np.zeros((3, 3))
     for y, p in outcomes:
-        slope = losses.gradient(loss, y, z) / scale
+        slope = objectives.gradient(loss, y, z) / scale
         outer += (X.T * (p * slope**2)) @ X
-        hessian += (X.T * (p * losses.curvature(loss, y, z) / scale)) @ X
+        hessian += (X.T * (p * objectives.curvature(loss, y, z) / scale)) @ X
     np.testing.assert_allclose(outer, hessian, atol=1e-12)
     np.testing.assert_allclose(hessian, known, atol=1e-12)
 
@@ -258,7 +258,7 @@ def test_multiplying_an_objective_moves_its_value_alone(factor: float) -> None:
     X, y, alpha = rng.normal(size=(30, 4)), rng.normal(size=30), 0.8
 
     def objective(w: Array, c: float) -> float:
-        loss = losses.value(t.Squared(), y, X @ w).sum()
+        loss = objectives.value(t.Squared(), y, X @ w).sum()
         return float(c * (loss + alpha * w @ w / 2))
 
     plain = Ridge(alpha, fit_intercept=False).fit(X, y).coef_
@@ -269,7 +269,7 @@ def test_multiplying_an_objective_moves_its_value_alone(factor: float) -> None:
     assert ratio == pytest.approx(factor, rel=1e-12)
     # The gradient of loss and penalty is the sum of theirs.
     h, w = 1e-6, rng.normal(size=4)
-    slope = X.T @ losses.gradient(t.Squared(), y, X @ w) + alpha * w
+    slope = X.T @ objectives.gradient(t.Squared(), y, X @ w) + alpha * w
     differences = [
         (objective(w + h * e, 1.0) - objective(w - h * e, 1.0)) / (2 * h)
         for e in np.eye(4)
@@ -326,9 +326,9 @@ def calibration_gaps(phi: Callable[[Array], Array], points: Array) -> Array:
 def test_calibration_by_its_definition(loss: Any, calibrated: bool) -> None:
     # ±1e-9 stands for the one-sided limits at zero.
     points = np.concatenate([np.linspace(-12, 12, 24_001), [-1e-9, 1e-9]])
-    gaps = calibration_gaps(lambda m: losses.value(loss, 1.0, m), points)
+    gaps = calibration_gaps(lambda m: objectives.value(loss, 1.0, m), points)
     assert bool(np.all(gaps > 1e-8)) == calibrated
-    assert losses.is_calibrated(loss) == calibrated
+    assert objectives.is_calibrated(loss) == calibrated
 
 
 @pytest.mark.catalog("LOSS-29")
@@ -336,7 +336,7 @@ def test_a_kink_at_zero_is_not_calibrated() -> None:
     """max(−2t, −t): slopes are negative on both sides, yet 0 wins for η near ½."""
 
     def phi(m: Array) -> Array:
-        return losses.value(t.Hinge(0.0), 1.0, m) - m
+        return objectives.value(t.Hinge(0.0), 1.0, m) - m
 
     m = np.linspace(-3, 3, 7)
     np.testing.assert_allclose(phi(m), np.maximum(-2 * m, -m))
@@ -357,7 +357,7 @@ def test_the_derivative_at_zero_decides(heights: list[float], tilt: float) -> No
 
     def phi(m: Array) -> Array:
         parts = [
-            height * losses.value(t.Hinge(knot), 1.0, m)
+            height * objectives.value(t.Hinge(knot), 1.0, m)
             for height, knot in zip(heights, knots)
         ]
         return sum(parts) + tilt * m
@@ -374,7 +374,7 @@ def test_the_derivative_at_zero_decides(heights: list[float], tilt: float) -> No
 def test_calibration_is_about_margins() -> None:
     for loss in (t.Poisson(), t.Softmax(2), t.Quantile(0.3), t.Binomial()):
         with pytest.raises(TypeError, match="not a function of the margin"):
-            losses.is_calibrated(loss)
+            objectives.is_calibrated(loss)
 
 
 @pytest.mark.catalog("LOSS-31")
@@ -383,8 +383,8 @@ def test_the_hinge_minimiser_is_the_bayes_classifier() -> None:
     etas = np.array([0.0, 0.1, 0.35, 0.48, 0.52, 0.8, 1.0])
     mass = rng.dirichlet(np.ones(len(etas)))
     grid = np.linspace(-3, 3, 6001)
-    risk = np.outer(etas, losses.value(t.Hinge(), 1, grid))
-    risk += np.outer(1 - etas, losses.value(t.Hinge(), -1, grid))
+    risk = np.outer(etas, objectives.value(t.Hinge(), 1, grid))
+    risk += np.outer(1 - etas, objectives.value(t.Hinge(), -1, grid))
     # Over all functions of x the score of each point is free.
     scores = grid[risk.argmin(axis=1)]
     np.testing.assert_array_equal(np.sign(scores), np.sign(etas - 0.5))
@@ -402,8 +402,8 @@ def test_inside_a_restricted_class_it_may_fail() -> None:
     """Scores w·x without a constant, x = 1 labelled + and x = 10 labelled −."""
     x, y, mass = np.array([1.0, 10.0]), np.array([1.0, -1.0]), np.array([0.7, 0.3])
     slopes = np.linspace(-2, 2, 4001)
-    hinge = losses.value(t.Hinge(), y, np.outer(slopes, x)) @ mass
-    mistakes = losses.value(t.ZeroOne(), y, np.outer(slopes, x)) @ mass
+    hinge = objectives.value(t.Hinge(), y, np.outer(slopes, x)) @ mass
+    mistakes = objectives.value(t.ZeroOne(), y, np.outer(slopes, x)) @ mass
     chosen = hinge.argmin()
     assert slopes[chosen] == pytest.approx(-0.1)
     assert mistakes[chosen] == pytest.approx(0.7)

@@ -8,10 +8,11 @@ from scipy.optimize import linprog, minimize
 from sklearn.preprocessing import PolynomialFeatures
 
 from certus.bounds import cover_count
-from certus.kernel import feature_map
-from certus.linear import LinearSVC, LogisticRegression
+from certus.kernels import feature_map
+from certus.linear_model import LogisticRegression
+from certus.objectives import Polynomial
 from certus.searches.overlaps import coinciding
-from certus.terms import Polynomial
+from certus.svm import LinearSVC
 from certus.testing.toys import xor_table
 from certus.verify.margin import combination_holds
 

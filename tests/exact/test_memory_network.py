@@ -9,8 +9,8 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from certus.deep import NeuralClassifier  # noqa: E402
-from certus.nets import MemoryNetwork  # noqa: E402
+from certus.neural_network import NeuralClassifier  # noqa: E402
+from certus.neural_network.modules import MemoryNetwork  # noqa: E402
 
 PEOPLE = 3
 

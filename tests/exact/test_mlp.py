@@ -14,10 +14,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
 
 from certus import certify, load
-from certus.deep import MLPClassifier, MLPRegressor
-from certus.deep.backprop import Design, Rows, Trainer, loss_gradient
-from certus.deep.backprop_kernels import ACTIVATIONS, LOSSES
-from certus.deep.stated_mlp import StatedDesign
+from certus.neural_network import MLPClassifier, MLPRegressor
+from certus.neural_network.backprop import Design, Rows, Trainer, loss_gradient
+from certus.neural_network.backprop_kernels import ACTIVATIONS, LOSSES
+from certus.neural_network.stated_mlp import StatedDesign
 
 torch = pytest.importorskip("torch")
 rng = np.random.default_rng(0)

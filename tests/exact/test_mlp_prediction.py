@@ -9,8 +9,8 @@ from numpy.testing import assert_allclose
 from scipy import sparse
 from scipy.special import expit
 
-from certus.deep import MLPClassifier, MLPRegressor
-from certus.deep.backprop_kernels import ACTIVATIONS, _tanh
+from certus.neural_network import MLPClassifier, MLPRegressor
+from certus.neural_network.backprop_kernels import ACTIVATIONS, _tanh
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((5_000, 30))

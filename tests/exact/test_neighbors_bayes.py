@@ -10,7 +10,7 @@ from scipy import stats
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import RandomForestClassifier
 
-from certus.linear import LogisticRegression
+from certus.linear_model import LogisticRegression
 from certus.neighbors import BayesClassifier, KNeighborsClassifier
 
 

@@ -9,8 +9,8 @@ import torch
 from scipy.special import expit
 from torch import nn
 
-from certus.deep import NeuralClassifier, NeuralRegressor, jacobian
-from certus.nets import MLP, count_parameters, initialize
+from certus.neural_network import NeuralClassifier, NeuralRegressor, jacobian
+from certus.neural_network.modules import MLP, count_parameters, initialize
 
 XOR_ROWS = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
 XOR_SIGNS = torch.tensor([-1.0, 1.0, 1.0, -1.0])

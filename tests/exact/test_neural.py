@@ -8,16 +8,16 @@ from torch import nn
 from torch.nn import functional as F
 
 import certus
-from certus.deep import NeuralClassifier, NeuralRegressor
-from certus.deep.batches import (
+from certus.neural_network import NeuralClassifier, NeuralRegressor
+from certus.neural_network.batches import (
     RaggedRows,
     SparseRows,
     as_tensor,
     epoch_batches,
     share_out,
 )
-from certus.deep.modules import evaluating, outputs
-from certus.deep.objective import binary_cross_entropy, cross_entropy, squared
+from certus.neural_network.objective import binary_cross_entropy, cross_entropy, squared
+from certus.neural_network.wrapping import evaluating, outputs
 from certus.testing.toys import TinyNetwork
 
 RNG = np.random.default_rng(0)
@@ -316,7 +316,7 @@ def test_outputs_draw_nothing_from_the_users_generator():
         def forward(self, x):
             return x + torch.randn_like(x)
 
-    from certus.deep.batches import DenseRows
+    from certus.neural_network.batches import DenseRows
 
     before = torch.random.get_rng_state()
     outputs(Noisy(), DenseRows(X, torch.float64, "cpu"))

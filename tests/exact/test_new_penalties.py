@@ -11,13 +11,14 @@ from sklearn.base import clone
 from sklearn.datasets import load_linnerud
 
 import certus
-from certus import linear as ours
+from certus import linear_model as ours
+from certus._solvers import blocks
+from certus._solvers.blocks import BlockProblem
+from certus._solvers.design import Design
+from certus._solvers.problem import Limits, Start
 from certus.certificate import Status
-from certus.convex import blocks
-from certus.convex.blocks import BlockProblem
-from certus.convex.design import Design
-from certus.convex.problem import Limits, Start
-from certus.terms import L1, Group
+from certus.objectives import Group
+from certus.objectives.terms import L1
 
 Array = np.ndarray
 SHAPES = [(120, 20), (40, 90)]
@@ -198,7 +199,7 @@ def test_groups_are_given_as_skglm_takes_them() -> None:
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
 def test_sets_without_a_gram_matrix(form: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from certus.convex import working_set
+    from certus._solvers import working_set
 
     X, Y, _ = data(40, 90)
     usual = ours.MultiTaskLasso(0.1, tol=1e-9).fit(X, Y)

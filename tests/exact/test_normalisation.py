@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from certus.deep import NeuralClassifier
-from certus.nets import MLP
+from certus.neural_network import NeuralClassifier
+from certus.neural_network.modules import MLP
 
 EPS = 1e-5
 

@@ -7,11 +7,16 @@ import pytest
 import torch
 from torch import nn
 
-from certus.deep import ConvNetClassifier, MLPClassifier, NeuralClassifier
-from certus.deep.adversarial import Hardened, Units, worst_rows
-from certus.deep.batches import Batch
-from certus.deep.objective import RowLoss
-from certus.deep.operator_norm import bounding, chain, crude_norm, operator_norms
+from certus.neural_network import ConvNetClassifier, MLPClassifier, NeuralClassifier
+from certus.neural_network.adversarial import Hardened, Units, worst_rows
+from certus.neural_network.batches import Batch
+from certus.neural_network.objective import RowLoss
+from certus.neural_network.operator_norm import (
+    bounding,
+    chain,
+    crude_norm,
+    operator_norms,
+)
 from certus.threat import ThreatModel, row_norms
 
 pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
@@ -137,7 +142,7 @@ def penalty(module, X, weight=0.7, units=None):
 
 @pytest.mark.catalog("ADV-28")
 def test_the_gradient_of_the_penalty_is_that_of_the_singular_value(monkeypatch):
-    monkeypatch.setattr("certus.deep.adversarial.steepest_direction", _exact)
+    monkeypatch.setattr("certus.neural_network.adversarial.steepest_direction", _exact)
     X, module = rows(6), net(seed=1)
     objective, batch = penalty(module, X)
     losses = objective(module, batch)
@@ -162,7 +167,7 @@ def test_the_gradient_of_the_penalty_is_that_of_the_singular_value(monkeypatch):
 
 
 def _exact(f, x):
-    from certus.deep.operator_norm import steepest_direction
+    from certus.neural_network.operator_norm import steepest_direction
 
     return steepest_direction(f, x, steps=200)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize as scipy_minimize
 
-from certus.linear import Lasso
+from certus.linear_model import Lasso
 from certus.optimize import (
     Ball,
     Box,

@@ -35,7 +35,7 @@ from certus.bounds import (
     seeger_bound,
 )
 from certus.certificate import Status, Strength
-from certus.linear import StochasticLinearClassifier, gibbs, stochastic
+from certus.linear_model import StochasticLinearClassifier, gibbs, stochastic
 from certus.verify import pac_bayes
 from certus.verify.pac_bayes import split_rows, win_probability
 

@@ -11,7 +11,7 @@ from sklearn.preprocessing import scale
 from torch import nn
 
 import certus
-from certus.deep import (
+from certus.neural_network import (
     BaggedNetworks,
     ConsistentClassifier,
     Distilled,
@@ -20,7 +20,7 @@ from certus.deep import (
     NeuralRegressor,
     most_uncertain,
 )
-from certus.nets import MLP, WeightNoise
+from certus.neural_network.modules import MLP, WeightNoise
 
 #: All epochs of a plan, however little the last ones gain.
 PLAN = {"schedule": "cosine", "n_iter_no_change": math.inf, "random_state": 0}
@@ -207,7 +207,7 @@ def test_labels_of_any_kind_and_validation_rows():
         (moons(0, 5)[1], {"noise": 0.0}, "noise"),
         (moons(0, 5)[1], {"weight": -1.0}, "weight"),
         (np.zeros((400, 2)), {}, "one class for each row"),
-        (moons(0, 5)[1], {"network": LogisticRegression()}, "certus.deep"),
+        (moons(0, 5)[1], {"network": LogisticRegression()}, "certus.neural_network"),
     ],
 )
 def test_few_labels_are_refused_in_a_sentence(y, options, match):
@@ -426,7 +426,7 @@ def test_models_come_back_from_a_file(kind, tmp_path):
     plan = {**PLAN, "max_iter": 2}
     net = NeuralClassifier(MLP(3, 4, 2), **plan)
     model, target = {
-        "taught": (Distilled(net, certus.linear.LogisticRegression()), y),
+        "taught": (Distilled(net, certus.linear_model.LogisticRegression()), y),
         "few": (ConsistentClassifier(net), np.where(np.arange(40) < 20, y, -1)),
         "bag": (BaggedNetworks(net, 2, random_state=0), y),
         "tasks": (MultiTaskNetwork(MLP(3, 4, 3), **plan), np.c_[y, X[:, 1]]),

@@ -6,7 +6,7 @@ from scipy.special import logsumexp
 
 import certus
 from certus.certificate import Status, Strength
-from certus.deep import (
+from certus.neural_network import (
     ConvNetClassifier,
     MLPClassifier,
     MLPRegressor,
@@ -14,7 +14,7 @@ from certus.deep import (
     NeuralRegressor,
     RecurrentClassifier,
 )
-from certus.nets import MLP
+from certus.neural_network.modules import MLP
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 16))

@@ -8,8 +8,8 @@ from threadpoolctl import threadpool_limits
 
 from certus import certify
 from certus.certificate import Status
-from certus.factor import PCA
-from certus.factor.pca import _minka
+from certus.decomposition import PCA
+from certus.decomposition.pca import _minka
 from certus.verify import moments
 
 SOLVERS = ["auto", "full", "covariance_eigh", "arpack", "randomized"]

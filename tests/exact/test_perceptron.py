@@ -12,7 +12,7 @@ from sklearn.multiclass import OneVsOneClassifier
 import certus
 from certus.base import UncertifiedWarning
 from certus.certificate import Status, Strength
-from certus.linear import Perceptron
+from certus.linear_model import Perceptron
 from certus.optimize import Constant, gradient_descent
 from certus.testing.toys import or_table, spam_emails, xor_table
 

@@ -11,7 +11,7 @@ from scipy.linalg import null_space
 from scipy.optimize import linprog
 from scipy.spatial import ConvexHull
 
-from certus.nets import MLP, Maxout, piecewise_linear_network
+from certus.neural_network.modules import MLP, Maxout, piecewise_linear_network
 
 numbers = st.floats(-100, 100).map(lambda v: round(v, 3))
 points = st.lists(

@@ -11,7 +11,7 @@ from sklearn.decomposition import PCA
 import certus
 from certus.base import UncertifiedWarning
 from certus.certificate import Status, Strength
-from certus.factor import FactorAnalysis, ProbabilisticPCA
+from certus.decomposition import FactorAnalysis, ProbabilisticPCA
 
 
 def rows(n=150, d=6, k=3, seed=0):

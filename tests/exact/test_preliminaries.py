@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.integrate import quad
 
-from certus import losses
-from certus import terms as t
-from certus.linear import LinearRegression
+from certus import objectives
+from certus.linear_model import LinearRegression
+from certus.objectives import terms as t
 
 Array = np.ndarray
 SEEDS = st.integers(0, 10**6)
@@ -79,8 +79,8 @@ def test_jensen(seed: int) -> None:
     x = rng.normal(size=50)
     for f in (np.exp, np.square, np.abs):
         assert f(x).mean() - f(x.mean()) >= -1e-12
-    convex = losses.value(t.Logistic(), 1, x).mean()
-    assert convex >= losses.value(t.Logistic(), 1, x.mean()) - 1e-12
+    convex = objectives.value(t.Logistic(), 1, x).mean()
+    assert convex >= objectives.value(t.Logistic(), 1, x.mean()) - 1e-12
     positive = np.exp(x)
     assert np.log(positive.mean()) >= np.log(positive).mean() - 1e-12
     small = 0.7 + 1e-3 * x

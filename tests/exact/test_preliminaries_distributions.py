@@ -1,8 +1,8 @@
 """Distributions, entropy and divergence.
 
-Distributions are those whose likelihood a loss is (``losses.log_likelihood``); entropy
-and divergence are the cross-entropy of ``Softmax``. SciPy and quadrature are the
-references.
+Distributions are those whose likelihood a loss is (``objectives.log_likelihood``);
+entropy and divergence are the cross-entropy of ``Softmax``. SciPy and quadrature are
+the references.
 """
 
 from typing import Any
@@ -16,9 +16,9 @@ from scipy.integrate import quad
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, logit
 
-from certus import losses
-from certus import terms as t
-from certus.convex.blas import cholesky
+from certus import objectives
+from certus._core.blas import cholesky
+from certus.objectives import terms as t
 
 Array = np.ndarray
 SEEDS = st.integers(0, 10**6)
@@ -31,7 +31,7 @@ def estimate(loss: Any, y: Array, low: float, high: float) -> float:
     """The score of highest likelihood, by a general method."""
 
     def nll(z: float) -> float:
-        return -float(losses.log_likelihood(loss, y, z).sum())
+        return -float(objectives.log_likelihood(loss, y, z).sum())
 
     options = {"xatol": 1e-11}
     return float(minimize_scalar(nll, bounds=(low, high), options=options).x)
@@ -40,7 +40,7 @@ def estimate(loss: Any, y: Array, low: float, high: float) -> float:
 @pytest.mark.catalog("PRE-15")
 @given(y=st.floats(-20, 20), mu=st.floats(-5, 5), sigma=st.floats(0.05, 9))
 def test_gaussian_density(y: float, mu: float, sigma: float) -> None:
-    found = losses.log_likelihood(t.Squared(), y, mu, sigma)
+    found = objectives.log_likelihood(t.Squared(), y, mu, sigma)
     assert found == pytest.approx(stats.norm(mu, sigma).logpdf(y), rel=1e-11, abs=1e-12)
 
 
@@ -48,7 +48,7 @@ def test_gaussian_density(y: float, mu: float, sigma: float) -> None:
 @pytest.mark.parametrize("loss", [t.Squared(), t.Absolute()], ids=["Gauss", "Laplace"])
 def test_densities_integrate_to_one(loss: Any) -> None:
     def density(y: float) -> float:
-        return float(np.exp(losses.log_likelihood(loss, y, 0.7, 1.3)))
+        return float(np.exp(objectives.log_likelihood(loss, y, 0.7, 1.3)))
 
     total = quad(density, -60, 0.7)[0] + quad(density, 0.7, 60)[0]
     assert total == pytest.approx(1.0, abs=1e-9)
@@ -65,7 +65,7 @@ def test_multivariate_gaussian() -> None:
         assert factor is not None
         L = np.triu(factor).T
         white = np.linalg.solve(L, y - mu)
-        found = losses.log_likelihood(t.Squared(), white, 0.0).sum()
+        found = objectives.log_likelihood(t.Squared(), white, 0.0).sum()
         found -= np.log(L.diagonal()).sum()
         e = y - mu
         closed = -d / 2 * np.log(2 * np.pi) - np.linalg.slogdet(S)[1] / 2
@@ -77,7 +77,7 @@ def test_multivariate_gaussian() -> None:
     grid = np.linspace(-8, 8, 401)
     points = np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 2)
     L = np.linalg.cholesky(S)
-    log_p = losses.log_likelihood(t.Squared(), np.linalg.solve(L, points.T), 0.0)
+    log_p = objectives.log_likelihood(t.Squared(), np.linalg.solve(L, points.T), 0.0)
     density = np.exp(log_p.sum(axis=0)) / np.prod(L.diagonal())
     assert density.sum() * (grid[1] - grid[0]) ** 2 == pytest.approx(1.0, abs=1e-9)
 
@@ -87,13 +87,13 @@ def test_laplace() -> None:
     rng = np.random.default_rng(8)
     y = rng.laplace(0.4, 1.5, 101)
     for mu, b in [(0.0, 1.0), (0.4, 1.5), (-2.0, 0.2)]:
-        found = losses.log_likelihood(t.Absolute(), y, mu, b)
+        found = objectives.log_likelihood(t.Absolute(), y, mu, b)
         np.testing.assert_allclose(found, stats.laplace(mu, b).logpdf(y), rtol=1e-12)
     centre = estimate(t.Absolute(), y, -3, 3)
     assert centre == pytest.approx(np.median(y), abs=1e-7)
 
     def nll(b: float) -> float:
-        return -float(losses.log_likelihood(t.Absolute(), y, np.median(y), b).sum())
+        return -float(objectives.log_likelihood(t.Absolute(), y, np.median(y), b).sum())
 
     spread = minimize_scalar(nll, bounds=(0.1, 9), options={"xatol": 1e-10}).x
     assert spread == pytest.approx(np.mean(np.abs(y - np.median(y))), abs=1e-6)
@@ -105,7 +105,7 @@ def test_exponential() -> None:
     y = rng.exponential(1 / 2.5, 200)
     for rate in (0.3, 1.0, 2.5):
         known = stats.expon(scale=1 / rate)
-        found = losses.log_likelihood(t.Exponential(), y, -np.log(rate))
+        found = objectives.log_likelihood(t.Exponential(), y, -np.log(rate))
         np.testing.assert_allclose(found, known.logpdf(y), rtol=1e-12, atol=1e-13)
         density = quad(lambda x, r=rate: x * r * np.exp(-r * x), 0, np.inf)[0]
         assert known.mean() == pytest.approx(density) == pytest.approx(1 / rate)
@@ -118,17 +118,17 @@ def test_bernoulli() -> None:
     rng = np.random.default_rng(10)
     y = rng.integers(0, 2, 31)
     for p in (0.1, 0.5, 0.8):
-        found = losses.log_likelihood(t.Binomial(), y, logit(p))
+        found = objectives.log_likelihood(t.Binomial(), y, logit(p))
         by_hand = np.log(p**y * (1 - p) ** (1 - y))
         np.testing.assert_allclose(found, by_hand, rtol=1e-12)
         np.testing.assert_allclose(found, stats.bernoulli(p).logpmf(y), rtol=1e-12)
-        signs = losses.log_likelihood(t.Logistic(), 2 * y - 1, logit(p))
+        signs = objectives.log_likelihood(t.Logistic(), 2 * y - 1, logit(p))
         np.testing.assert_allclose(signs, found, rtol=1e-12)
     best = estimate(t.Binomial(), y, -5, 5)
     assert expit(best) == pytest.approx(y.mean(), abs=1e-7)
     p = np.linspace(0.001, 0.999, 999)
     P = np.column_stack([p, 1 - p])
-    entropy = losses.value(t.Softmax(2), P, np.log(P))
+    entropy = objectives.value(t.Softmax(2), P, np.log(P))
     assert p[entropy.argmax()] == 0.5 and entropy.max() == pytest.approx(np.log(2))
 
 
@@ -137,7 +137,7 @@ def test_bernoulli() -> None:
 def test_binomial(n: int) -> None:
     k = np.arange(n + 1)
     for p in (0.02, 0.5, 0.7):
-        found = losses.log_likelihood(t.Binomial(n), k, logit(p))
+        found = objectives.log_likelihood(t.Binomial(n), k, logit(p))
         known = stats.binom(n, p).logpmf(k)
         np.testing.assert_allclose(found, known, rtol=1e-10, atol=1e-11)
         assert np.exp(found).sum() == pytest.approx(1.0, abs=1e-11)
@@ -147,7 +147,7 @@ def test_binomial(n: int) -> None:
 @pytest.mark.parametrize("rate", [0.2, 1.0, 17.0])
 def test_poisson(rate: float) -> None:
     k = np.arange(200)
-    found = losses.log_likelihood(t.Poisson(), k, np.log(rate))
+    found = objectives.log_likelihood(t.Poisson(), k, np.log(rate))
     np.testing.assert_allclose(found, stats.poisson(rate).logpmf(k), rtol=1e-11)
     p = np.exp(found)
     mean = p @ k
@@ -161,15 +161,17 @@ def test_poisson(rate: float) -> None:
 @given(seed=SEEDS, n=st.integers(2, 9))
 def test_entropy_is_the_cross_entropy_with_itself(seed: int, n: int) -> None:
     p = np.random.default_rng(seed).dirichlet(np.ones(n))
-    found = losses.value(t.Softmax(n), p, np.log(p))
+    found = objectives.value(t.Softmax(n), p, np.log(p))
     assert found == pytest.approx(stats.entropy(p), abs=1e-12)
     assert found == pytest.approx(-np.sum(p * np.log(p)), abs=1e-12)
     assert 0 <= found <= np.log(n) + 1e-12
     even = np.full(n, 1 / n)
-    assert losses.value(t.Softmax(n), even, np.log(even)) == pytest.approx(np.log(n))
+    assert objectives.value(t.Softmax(n), even, np.log(even)) == pytest.approx(
+        np.log(n)
+    )
     point = np.eye(n)[0]
     logs = np.where(point > 0, 0.0, -np.inf)
-    assert losses.value(t.Softmax(n), point, logs) == 0.0
+    assert objectives.value(t.Softmax(n), point, logs) == 0.0
 
 
 @pytest.mark.catalog("PRE-24")
@@ -180,7 +182,7 @@ def test_divergence_between_distributions(seed: int) -> None:
     def divergence(q: Array, p: Array) -> float:
         loss = t.Softmax(5)
         return float(
-            losses.value(loss, q, np.log(p)) - losses.value(loss, q, np.log(q))
+            objectives.value(loss, q, np.log(p)) - objectives.value(loss, q, np.log(q))
         )
 
     assert divergence(q, p) == pytest.approx(stats.entropy(q, p), abs=1e-11)
@@ -191,8 +193,8 @@ def test_divergence_between_distributions(seed: int) -> None:
 def test_divergence_between_gaussians() -> None:
     def divergence(m: float, s: float, n: float, r: float) -> float:
         def integrand(y: float) -> float:
-            log_q = losses.log_likelihood(t.Squared(), y, m, s)
-            log_p = losses.log_likelihood(t.Squared(), y, n, r)
+            log_q = objectives.log_likelihood(t.Squared(), y, m, s)
+            log_p = objectives.log_likelihood(t.Squared(), y, n, r)
             return float(np.exp(log_q) * (log_q - log_p))
 
         return quad(integrand, m - 12 * s, m + 12 * s)[0]

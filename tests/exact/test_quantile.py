@@ -10,18 +10,15 @@ from hypothesis import strategies as st
 from scipy import sparse
 from scipy.optimize import linprog
 
+from certus._solvers import quantile as solver
+from certus._solvers.interior import Kinked
+from certus._solvers.newton import Rows
+from certus._solvers.problem import Limits, Start
+from certus._solvers.quantile import KinkedRegression
 from certus.certificate import Evidence
-from certus.convex import quantile as solver
-from certus.convex.interior import Kinked
-from certus.convex.newton import Rows
-from certus.convex.problem import Limits, Start
-from certus.convex.quantile import KinkedRegression
 from certus.evidence import LinearWitness
-from certus.linear import (
-    QuantileRegressor,
-    RobustRegressor,
-)
-from certus.terms import L1
+from certus.linear_model import QuantileRegressor, RobustRegressor
+from certus.objectives.terms import L1
 from certus.verify import judge
 
 Array = np.ndarray

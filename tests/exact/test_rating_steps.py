@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from certus.factor.rating_steps import deal_entries, visit
+from certus.recommend.rating_steps import deal_entries, visit
 from certus.verify.half_steps import Bound, Side, bracket, least, step
 
 

@@ -5,17 +5,17 @@ import pytest
 from scipy import sparse
 
 import certus
-from certus.factor import ImplicitALS, MatrixFactorization
-from certus.factor.implicit import half_step as implicit_half_step
-from certus.factor.implicit import objective as implicit_objective
-from certus.factor.rating_kernels import (
+from certus.recommend import ImplicitALS, MatrixFactorization
+from certus.recommend.implicit import half_step as implicit_half_step
+from certus.recommend.implicit import objective as implicit_objective
+from certus.recommend.rating_kernels import (
     add_entries,
     cholesky_solve,
     solve_rows,
 )
-from certus.factor.rating_solvers import Point, Problem, both_sides, half_step
-from certus.factor.rating_solvers import objective as value_of
-from certus.factor.rating_steps import visit
+from certus.recommend.rating_solvers import Point, Problem, both_sides, half_step
+from certus.recommend.rating_solvers import objective as value_of
+from certus.recommend.rating_steps import visit
 
 
 def some_ratings(n=30, m=20, share=0.4, seed=0, dtype=float):
@@ -414,8 +414,8 @@ def test_implicit_rounds_never_rise(solver):
 def test_one_and_two_threads_agree_to_the_last_bit(model, monkeypatch):
     from sklearn.base import clone
 
-    from certus.convex import threads
-    from certus.factor import rating_solvers
+    from certus._core import threads
+    from certus.recommend import rating_solvers
 
     X = some_ratings(600, 400, 0.3)  # enough for several blocks
     found = []

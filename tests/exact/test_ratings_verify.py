@@ -8,7 +8,7 @@ from scipy import sparse
 
 import certus
 from certus.certificate import Status, Strength
-from certus.factor import ImplicitALS, MatrixFactorization
+from certus.recommend import ImplicitALS, MatrixFactorization
 from certus.verify import ratings, stating
 from certus.verify.half_steps import EXACT, Side, bracket, least, solve, step
 from certus.verify.half_steps import bound as sizes_of

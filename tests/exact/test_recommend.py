@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.metrics import average_precision_score, ndcg_score, roc_auc_score
 
-from certus.factor import (
+from certus.recommend import (
     ImplicitALS,
     MatrixFactorization,
     auc,
@@ -21,7 +21,7 @@ from certus.factor import (
     recall_at_k,
     split_ratings,
 )
-from certus.factor.recommending import top
+from certus.recommend.recommending import top
 
 
 def checkerboard(n=12, m=12):

@@ -14,9 +14,9 @@ from scipy.optimize import brentq
 from scipy.spatial.distance import cdist
 from sklearn.preprocessing import PolynomialFeatures
 
-from certus import losses
-from certus import terms as t
-from certus.linear import LinearRegression, Ridge
+from certus import objectives
+from certus.linear_model import LinearRegression, Ridge
+from certus.objectives import terms as t
 from certus.optimize import (
     Ball,
     least_squares_objective,
@@ -132,7 +132,7 @@ def test_polynomials_are_linear_in_their_features() -> None:
         features = PolynomialFeatures(degree).fit_transform(x[:, None])
         np.testing.assert_allclose(features, np.vander(x, degree + 1, increasing=True))
         model = LinearRegression(fit_intercept=False, solver="svd").fit(features, y)
-        errors.append(losses.value(t.Squared(), y, model.predict(features)).mean())
+        errors.append(objectives.value(t.Squared(), y, model.predict(features)).mean())
         if degree <= 6:
             known = np.polyfit(x, y, degree)[::-1]
             np.testing.assert_allclose(model.coef_, known, rtol=1e-7, atol=1e-9)
@@ -180,7 +180,7 @@ def test_the_lms_rule() -> None:
     by_rule, by_gradient, step = np.zeros(3), np.zeros(3), 0.05
     for x, target in zip(X, y):
         by_rule = by_rule + step * (target - x @ by_rule) * x
-        slope = losses.gradient(t.Squared(), target, x @ by_gradient)
+        slope = objectives.gradient(t.Squared(), target, x @ by_gradient)
         by_gradient = by_gradient - step * slope * x
         np.testing.assert_array_equal(by_gradient, by_rule)
     objective = least_squares_objective(X, y)
@@ -198,7 +198,7 @@ def test_the_lms_rule() -> None:
     for factor, shrinks in [(0.9, True), (1.1, False)]:
         mean = np.zeros(3)
         for _ in range(300):
-            slope = losses.gradient(t.Squared(), y, X @ mean)
+            slope = objectives.gradient(t.Squared(), y, X @ mean)
             mean = mean - factor * edge * X.T @ slope / 300
         assert (np.linalg.norm(mean - best) < 1e-6) == shrinks
 

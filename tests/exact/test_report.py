@@ -33,13 +33,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import certus
-from certus.linear import Lasso, LassoCV, Perceptron, Ridge
-from certus.linear import LogisticRegression as OurLogistic
+from certus.linear_model import Lasso, LassoCV, Perceptron, Ridge
+from certus.linear_model import LogisticRegression as OurLogistic
 from certus.report import Audit
 from certus.report.predictions import calibration, confusion, importance
 from certus.report.rows import Rows, Task
 from certus.report.svg import Scale, nice_ticks, tick_labels
-from certus.table import TablePipeline
+from certus.tables import TablePipeline
 from certus.text import FastTextClassifier
 
 HOSTILE = "<script>alert('x')</script> & \"|*_`\x1b[31m"
@@ -354,7 +354,7 @@ def test_weights_are_certified_and_not_refitted(diabetes) -> None:
 
 @pytest.fixture(scope="module")
 def compared():
-    from certus.table import load_example
+    from certus.tables import load_example
 
     frame, target = load_example()
     X, y = frame.drop(target), frame[target]

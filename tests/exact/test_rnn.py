@@ -12,8 +12,8 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from torch import nn  # noqa: E402
 
-from certus.nets.cells import ElmanCell, GRUCell, LSTMCell, unroll  # noqa: E402
-from certus.nets.rnn import Recurrent, turned, within, written_out  # noqa: E402
+from certus.neural_network.modules.cells import ElmanCell, GRUCell, LSTMCell, unroll  # noqa: E402
+from certus.neural_network.modules.rnn import Recurrent, turned, within, written_out  # noqa: E402
 
 KINDS = ("rnn", "lstm", "gru")
 LAYERS = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}

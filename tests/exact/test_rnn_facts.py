@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from certus.nets.cells import (  # noqa: E402
+from certus.neural_network.modules.cells import (  # noqa: E402
     ElmanCell,
     backpropagate_through_time,
     unroll,

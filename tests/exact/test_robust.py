@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import certus
-from certus import terms as t
 from certus.certificate import Status, Strength
-from certus.linear import (
+from certus.linear_model import (
     HuberRegressor,
     LinearRegression,
     QuantileRegressor,
     RobustRegressor,
 )
+from certus.objectives import terms as t
 from certus.verify.kernel.moved import measure_moved
 from helpers.judging import problem
 

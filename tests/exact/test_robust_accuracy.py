@@ -15,9 +15,9 @@ from torch import nn
 
 from certus.bounds import clopper_pearson
 from certus.certificate import Strength
-from certus.deep import MLPClassifier
-from certus.linear import LogisticRegression
-from certus.robust import (
+from certus.linear_model import LogisticRegression
+from certus.neural_network import MLPClassifier
+from certus.robustness import (
     PGD,
     Boundary,
     DeepFool,
@@ -28,7 +28,7 @@ from certus.robust import (
     Worst,
     robust_accuracy,
 )
-from certus.robust.target import Formula, Linear
+from certus.robustness.target import Formula, Linear
 
 
 def blobs(n=120, d=4, seed=0):

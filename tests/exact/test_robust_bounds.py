@@ -12,12 +12,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from certus.deep import operator_norms
-from certus.nets import MLP
-from certus.robust import PGD, ThreatModel, attack, lipschitz_bound
-from certus.robust.proving import prove
-from certus.robust.recognise import as_target
-from certus.robust.tracing import Traced, traced
+from certus.neural_network import operator_norms
+from certus.neural_network.modules import MLP
+from certus.robustness import PGD, ThreatModel, attack, lipschitz_bound
+from certus.robustness.proving import prove
+from certus.robustness.recognise import as_target
+from certus.robustness.tracing import Traced, traced
 from certus.verify import lipschitz_constant, reach, robustness
 from certus.verify.layers import operations, operator_norm, walk, written_out
 from certus.verify.reach import Boxes, Start

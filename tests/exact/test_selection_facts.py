@@ -19,7 +19,7 @@ from sklearn.dummy import DummyRegressor
 from sklearn.model_selection import KFold, LeaveOneOut, cross_val_predict
 
 from certus.bounds import bounded_mean, excess_risk, hoeffding
-from certus.linear import LinearRegression, Ridge, RidgeCV
+from certus.linear_model import LinearRegression, Ridge, RidgeCV
 from certus.selection import (
     bias_variance,
     generalisation_gap,

@@ -11,9 +11,9 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from certus.deep.modules import evaluating  # noqa: E402
-from certus.nets import Seq2Seq  # noqa: E402
-from certus.nets.seq2seq import END, Attention, Clock, Encoded  # noqa: E402
+from certus.neural_network.modules import Seq2Seq  # noqa: E402
+from certus.neural_network.modules.seq2seq import END, Attention, Clock, Encoded  # noqa: E402
+from certus.neural_network.wrapping import evaluating  # noqa: E402
 
 KINDS = list(itertools.product(("gru", "lstm", "rnn"), ("dot", "additive", None)))
 
@@ -293,7 +293,7 @@ def pictures(n, seed):
 
 @pytest.mark.catalog("SEQ-14")
 def test_captions_of_pictures():
-    from certus.deep import Seq2Seq as Estimator
+    from certus.neural_network import Seq2Seq as Estimator
 
     X, y = pictures(200, 0)
     model = Estimator(

@@ -13,8 +13,8 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 torch = pytest.importorskip("torch")
 
 import certus  # noqa: E402
-from certus.deep import Seq2Seq  # noqa: E402
-from certus.deep.tokens import lists, token_loss  # noqa: E402
+from certus.neural_network import Seq2Seq  # noqa: E402
+from certus.neural_network.tokens import lists, token_loss  # noqa: E402
 
 
 def short(**options):

@@ -10,14 +10,14 @@ from sklearn.exceptions import NotFittedError
 pytest.importorskip("torch")
 
 import certus
-from certus.deep import (
+from certus.linear_model import Ridge
+from certus.neural_network import (
     MLPClassifier,
     RecurrentClassifier,
     RecurrentRegressor,
     Seq2Seq,
     SequenceTagger,
 )
-from certus.linear import Ridge
 from certus.text import TextConvClassifier
 
 pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")

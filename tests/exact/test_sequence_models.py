@@ -15,13 +15,13 @@ from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import FunctionTransformer  # noqa: E402
 
 import certus  # noqa: E402
-from certus.deep import (  # noqa: E402
+from certus.neural_network import (  # noqa: E402
     RecurrentClassifier,
     RecurrentRegressor,
     SequenceTagger,
 )
-from certus.deep.batches import RaggedRows, epoch_batches  # noqa: E402
-from certus.deep.tags import element_loss  # noqa: E402
+from certus.neural_network.batches import RaggedRows, epoch_batches  # noqa: E402
+from certus.neural_network.tags import element_loss  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
 

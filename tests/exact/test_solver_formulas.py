@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from certus import terms as t
-from certus.convex.design import Design
-from certus.convex.kernels import descend_columns, descend_gram
-from certus.convex.losses import apply_curvature, evaluate, mean_curvature
-from certus.convex.penalties import prox
+from certus._solvers.design import Design
+from certus._solvers.kernels import descend_columns, descend_gram
+from certus._solvers.losses import apply_curvature, evaluate, mean_curvature
+from certus._solvers.penalties import prox
+from certus.objectives import terms as t
 from certus.verify.kernel.losses import LOSSES
 
 Array = np.ndarray

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from certus import terms as t
-from certus.convex.design import Design
-from certus.convex.lasso import QuadraticProblem
-from certus.convex.penalties import (
+from certus._solvers.design import Design
+from certus._solvers.lasso import QuadraticProblem
+from certus._solvers.penalties import (
     PENALTIES,
     PenaltyRow,
     curvature_of,
@@ -20,6 +19,7 @@ from certus.convex.penalties import (
     prox,
     require,
 )
+from certus.objectives import terms as t
 from certus.verify.kernel import penalties as judging
 
 Array = np.ndarray

@@ -7,9 +7,9 @@ import pytest
 from scipy import sparse
 from sklearn.linear_model import Lasso as SkLasso
 
-from certus.convex import lasso, lines, working_set
-from certus.convex.design import Design
-from certus.linear import ElasticNet, Lasso
+from certus._solvers import lasso, lines, working_set
+from certus._solvers.design import Design
+from certus.linear_model import ElasticNet, Lasso
 
 
 @pytest.mark.parametrize("weighted", [False, True])

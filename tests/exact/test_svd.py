@@ -7,8 +7,8 @@ from scipy import sparse
 import certus
 from certus.base import UncertifiedWarning
 from certus.certificate import Status, Strength
-from certus.factor import TruncatedSVD, spectra
-from certus.factor.operator import Operator
+from certus.decomposition import TruncatedSVD, spectra
+from certus.decomposition.operator import Operator
 
 
 def sparse_rows(n=1050, d=1300, density=0.015, seed=0):

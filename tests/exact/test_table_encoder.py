@@ -16,8 +16,8 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from certus.table import TableEncoder, load_example
-from certus.table.plan import _median
+from certus.tables import TableEncoder, load_example
+from certus.tables.plan import _median
 
 
 def small_frame() -> pl.DataFrame:

@@ -14,10 +14,9 @@ from sklearn.preprocessing import (
 )
 from sklearn.tree import DecisionTreeClassifier
 
-from certus import factor
-from certus.kernel import SVC
-from certus.linear import LogisticRegression
-from certus.robust import (
+from certus import decomposition
+from certus.linear_model import LogisticRegression
+from certus.robustness import (
     PGD,
     DeepFool,
     OneStep,
@@ -26,15 +25,16 @@ from certus.robust import (
     attack,
     robust_accuracy,
 )
-from certus.robust.attacks import SURROGATES
-from certus.robust.target import Differentiated
+from certus.robustness.attacks import SURROGATES
+from certus.robustness.target import Differentiated
+from certus.svm import SVC
 from helpers.targets import check_gradients, check_scores
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from certus.deep import (  # noqa: E402
+from certus.neural_network import (  # noqa: E402
     ConvNetClassifier,
     Distilled,
     MLPClassifier,
@@ -63,7 +63,7 @@ def networks():
             "bytes": (conv(), DIGITS.reshape(-1, 8, 8).astype(np.uint8) * 15, DIGIT),
             "colours": (conv(), colours, DIGIT),
             "scaled": (make_pipeline(StandardScaler(), tanh()), X, Y),
-            "projected": (make_pipeline(factor.PCA(3), tanh()), X, Y),
+            "projected": (make_pipeline(decomposition.PCA(3), tanh()), X, Y),
             "cut": (make_pipeline(MinMaxScaler(clip=True), tanh()), X, Y),
         }
         for name, (model, rows, y) in models.items():

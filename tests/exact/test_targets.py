@@ -24,11 +24,12 @@ from sklearn.preprocessing import (
 from sklearn.svm import SVC as SklearnSVC
 from sklearn.tree import DecisionTreeClassifier
 
-from certus import factor, terms
-from certus.kernel import SVC, KernelLogisticRegression, KernelPerceptron
-from certus.linear import LinearSVC, LogisticRegression, Perceptron, RidgeClassifier
+from certus import decomposition
+from certus.kernels import KernelLogisticRegression, KernelPerceptron
+from certus.linear_model import LogisticRegression, Perceptron, RidgeClassifier
 from certus.neighbors import KNeighborsClassifier
-from certus.robust import (
+from certus.objectives import terms
+from certus.robustness import (
     PGD,
     OneStep,
     ThreatModel,
@@ -37,8 +38,9 @@ from certus.robust import (
     attack,
     robust_accuracy,
 )
-from certus.robust.attacks import SURROGATES
-from certus.robust.target import Derived, Labelled, Linear, Scored
+from certus.robustness.attacks import SURROGATES
+from certus.robustness.target import Derived, Labelled, Linear, Scored
+from certus.svm import SVC, LinearSVC
 from helpers.targets import check_gradients, check_scores
 
 X, Y = load_iris(return_X_y=True)
@@ -63,8 +65,8 @@ LINEAR = {
     "components": make_pipeline(
         StandardScaler(with_std=False), PCA(3, whiten=True), LogisticRegression()
     ),
-    "our components": make_pipeline(factor.PCA(2), LogisticRegression()),
-    "directions": make_pipeline(factor.TruncatedSVD(3), LogisticRegression()),
+    "our components": make_pipeline(decomposition.PCA(2), LogisticRegression()),
+    "directions": make_pipeline(decomposition.TruncatedSVD(3), LogisticRegression()),
     "chosen": make_pipeline(SelectKBest(k=2), LogisticRegression()),
     "searched": GridSearchCV(
         make_pipeline(StandardScaler(), LogisticRegression()),

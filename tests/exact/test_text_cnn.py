@@ -20,7 +20,7 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 import certus  # noqa: E402
-from certus.nets import TextCNN  # noqa: E402
+from certus.neural_network.modules import TextCNN  # noqa: E402
 from certus.text import TextConvClassifier, Vocabulary  # noqa: E402
 from certus.text.corpus import positions  # noqa: E402
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import certus
 from certus.base import thread_pools
 from certus.certificate import Status, Strength
-from certus.linear import Perceptron
+from certus.linear_model import Perceptron
 from certus.text import BagOfWords, Cooccurrence, cooccurrence, encode
 
 corpora = st.lists(st.lists(st.sampled_from("abcdef"), max_size=9), min_size=1).filter(

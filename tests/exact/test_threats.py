@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 from scipy.stats import ks_2samp, kstest
 
-from certus.robust import ThreatModel
+from certus.robustness import ThreatModel
 from certus.threat import row_norms
 
 torch = pytest.importorskip("torch")

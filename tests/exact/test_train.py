@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from certus.certificate import Status
-from certus.deep import train as loop
-from certus.deep.batches import Batch
-from certus.deep.objective import GradientStep, RowLoss, squared
-from certus.deep.run import Rules, Run, threads_for
-from certus.deep.train import train
+from certus.neural_network import train as loop
+from certus.neural_network.batches import Batch
+from certus.neural_network.objective import GradientStep, RowLoss, squared
+from certus.neural_network.run import Rules, Run, threads_for
+from certus.neural_network.train import train
 
 ROWS = 12
 

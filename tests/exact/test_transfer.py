@@ -6,14 +6,14 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from certus.deep import (
+from certus.neural_network import (
     NeuralClassifier,
     NeuralRegressor,
     freeze,
     load_backbone,
     replace_head,
 )
-from certus.nets import MLP
+from certus.neural_network.modules import MLP
 
 QUICK = {"learning_rate": 0.01, "schedule": "cosine", "random_state": 0}
 

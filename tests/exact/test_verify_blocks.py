@@ -5,9 +5,10 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import certus
-from certus.factor import PCA
+from certus.cluster import KMeans
+from certus.decomposition import PCA
 from certus.fingerprints import direction
-from certus.mixture import GaussianMixture, KMeans
+from certus.mixture import GaussianMixture
 from certus.verify import gaussian_step, kmeans, moments
 from certus.verify.blocks import add_up, over_blocks
 

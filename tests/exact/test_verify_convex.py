@@ -13,8 +13,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize, minimize_scalar
 
-from certus import terms as t
 from certus.certificate import Status
+from certus.objectives import terms as t
 from certus.verify import check
 from certus.verify.kernel import backward
 from certus.verify.kernel.losses import LOSSES

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from certus import terms as t
 from certus.certificate import Evidence, Status, Strength
 from certus.evidence import LinearWitness
-from certus.linear import LogisticRegression, Ridge
-from certus.linear.directions import separating_direction
+from certus.linear_model import LogisticRegression, Ridge
+from certus.linear_model.directions import separating_direction
+from certus.objectives import terms as t
 from certus.verify import check, judge
 from certus.verify.kernel.reference import least_constant
 from certus.verify.linear import decrement_claim

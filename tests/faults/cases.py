@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from certus import terms as t
 from certus.certificate import Certificate, Strength
+from certus.objectives import terms as t
 from certus.verify.kernel.reference import least_constant
 from helpers.judging import problem
 from helpers.many_digits import Exact, mp

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from certus import terms as t
+from certus.objectives import terms as t
 from certus.verify.kernel import losses, reading
 from certus.verify.kernel.gap import Problem
 from helpers.judging import problem

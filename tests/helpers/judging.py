@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from certus import terms as t
+from certus.objectives import terms as t
 from certus.verify.kernel.gap import Problem
 from certus.verify.kernel.spaces import Linear
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from certus.deep import NeuralClassifier
+from certus.neural_network import NeuralClassifier
 from certus.persist import container
 
 EPOCHS = 12
@@ -103,7 +103,7 @@ def kill_in_write(folder, after):
         return halves()
 
     def work():
-        from certus.deep import checkpoint
+        from certus.neural_network import checkpoint
 
         checkpoint.seal = sealed
         fit(folder)

@@ -12,7 +12,7 @@ import numpy as np
 from mpmath import mp as _mp
 from scipy import sparse
 
-from certus import terms as t
+from certus.objectives import terms as t
 from certus.verify.kernel import gap, losses, penalties
 from certus.verify.kernel.gap import Problem
 

@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from certus.deep import (
+from certus.neural_network import (
     ConsistentClassifier,
     ConvNetClassifier,
     Distilled,
@@ -21,7 +21,7 @@ from certus.deep import (
     Seq2Seq,
     SequenceTagger,
 )
-from certus.nets import MLP
+from certus.neural_network.modules import MLP
 from certus.text import TextConvClassifier
 
 RNG = np.random.default_rng(0)

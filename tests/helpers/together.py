@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from certus.deep import (
+from certus.linear_model import LogisticRegression
+from certus.neural_network import (
     Distilled,
     MLPClassifier,
     MultiTaskNetwork,
@@ -23,7 +24,6 @@ from certus.deep import (
     SequenceTagger,
     majority_vote,
 )
-from certus.linear import LogisticRegression
 
 #: 37 rows in batches of 8: shares are unequal, and the last batch has five rows.
 ROWS = 37

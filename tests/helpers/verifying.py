@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
-from certus import terms as t
+from certus.objectives import terms as t
 from certus.verify.kernel import gap
 from certus.verify.kernel.gap import Gap, Problem
 from certus.verify.kernel.losses import LOSSES

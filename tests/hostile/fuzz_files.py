@@ -31,7 +31,7 @@ from sklearn.base import BaseEstimator
 from certus import persist
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
 from certus.evidence import LinearWitness
-from certus.terms import L1
+from certus.objectives.terms import L1
 
 ZEROS = "0" * 64
 CANARY = "antigravity"
@@ -315,7 +315,7 @@ def run(count: int, seed: int, folder: Path, models: list | None = None) -> Coun
 
 def real_models() -> list:
     """Two fitted models as users save them."""
-    from certus.linear import Ridge, RidgeClassifier
+    from certus.linear_model import Ridge, RidgeClassifier
 
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 4))

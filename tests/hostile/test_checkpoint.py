@@ -13,9 +13,14 @@ import pytest
 import torch
 from torch import nn
 
-from certus.deep import checkpoint
-from certus.deep.checkpoint import NAMES, CheckpointError, Checkpoints, fingerprint
-from certus.deep.objective import GradientStep
+from certus.neural_network import checkpoint
+from certus.neural_network.checkpoint import (
+    NAMES,
+    CheckpointError,
+    Checkpoints,
+    fingerprint,
+)
+from certus.neural_network.objective import GradientStep
 from certus.persist import container
 from helpers import killed_fits
 from helpers.killed_fits import EPOCHS, data, fit, model, network, weights
@@ -177,7 +182,7 @@ def test_both_damaged_is_said(monkeypatch, tmp_path):
 
 
 def test_a_file_that_is_no_checkpoint_is_said(tmp_path):
-    from certus.linear import Ridge
+    from certus.linear_model import Ridge
     from certus.persist import save
 
     rng = np.random.default_rng(0)

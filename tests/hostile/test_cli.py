@@ -20,10 +20,10 @@ import polars as pl
 import pytest
 
 import certus
+from certus._core import cache
 from certus.cli import fitting, main, screen
-from certus.convex import cache
-from certus.kernel import KernelRidge
-from certus.linear import LassoCV, Ridge
+from certus.kernel_ridge import KernelRidge
+from certus.linear_model import LassoCV, Ridge
 
 LABELS = "ridge-classifier"
 

@@ -22,14 +22,14 @@ from sklearn.base import clone, is_classifier
 from sklearn.utils import get_tags
 
 import certus
-from certus import linear
+from certus import linear_model
 from certus.base import UncertifiedWarning
 from certus.certificate import Status, Strength
 from certus.testing.checks import example, takes_weights
 from certus.testing.instances import instances
 
 Array = np.ndarray
-CLASSES = [getattr(linear, name) for name in linear.__all__]
+CLASSES = [getattr(linear_model, name) for name in linear_model.__all__]
 DEFAULTS = [
     cls()
     for cls in CLASSES
@@ -327,7 +327,7 @@ def test_a_large_offset_is_not_mistaken_for_signal(estimator: Any) -> None:
 MEMORY = """
     import resource, sys
     import numpy as np
-    from certus.linear import {name}
+    from certus.linear_model import {name}
     warm = np.random.default_rng(0).normal(size=(50, 3))
     {name}({options}).fit(warm, warm[:, 0] > 0 if {classes} else warm[:, 0])
     pages = int(open("/proc/self/statm").read().split()[1])

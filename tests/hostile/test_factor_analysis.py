@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 import certus
 from certus.base import UncertifiedWarning
 from certus.certificate import Status
-from certus.factor import (
+from certus.decomposition import (
     DeepLinearNetwork,
     FactorAnalysis,
     LinearAutoencoder,
@@ -278,7 +278,7 @@ def test_memory_is_that_of_the_covariance():
     """A million cells times ten: the rows are never copied whole."""
     code = """
     import resource, numpy as np
-    from certus.factor import FactorAnalysis
+    from certus.decomposition import FactorAnalysis
     X = np.random.default_rng(0).normal(size=(400_000, 25))
     FactorAnalysis(2, tol=1e3).fit(X[:1000])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

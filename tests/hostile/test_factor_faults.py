@@ -14,7 +14,7 @@ from sklearn.decomposition import NMF
 
 import certus
 from certus.certificate import Status, Strength
-from certus.factor import ImplicitALS, MatrixFactorization
+from certus.recommend import ImplicitALS, MatrixFactorization
 from certus.text import BagOfWords, Cooccurrence, GloVe
 from certus.text.words import sentences, tokenize
 from certus.verify import ratings, stating, texts

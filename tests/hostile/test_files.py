@@ -313,7 +313,7 @@ def setting(*path, to):
         "builtins.eval",
         "antigravity",
         "antigravity.fly",
-        "certus.linear.Ridge",
+        "certus.linear_model.Ridge",
         "sklearn.linear_model.Ridge",
         "__builtins__",
         "",

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from certus.deep.checkpoint import NAMES, CheckpointError
+from certus.neural_network.checkpoint import NAMES, CheckpointError
 from certus.persist import container
 from helpers import killed_fits
 from helpers.killed_fits import data, model

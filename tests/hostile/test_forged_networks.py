@@ -11,8 +11,8 @@ from torch import nn
 
 import certus
 from certus.certificate import Status
-from certus.deep import MLPRegressor, NeuralClassifier, NeuralRegressor
 from certus.diagnostics.networks import evenly, spaced
+from certus.neural_network import MLPRegressor, NeuralClassifier, NeuralRegressor
 from helpers.networks import CASES, CLASSES, NUMBERS, X, rough, small
 
 pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")

@@ -20,10 +20,10 @@ from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR
 
 import certus
 from certus import certify
-from certus import terms as t
 from certus.certificate import Evidence, Strength
 from certus.evidence import LinearWitness
-from certus.kernel import KernelRidge as OurKernelRidge
+from certus.kernel_ridge import KernelRidge as OurKernelRidge
+from certus.objectives import terms as t
 from certus.verify import check, judge, linear
 from certus.verify.linear import Statement
 from certus.verify.stating import Given
@@ -166,7 +166,7 @@ def test_intercept_scaling_is_part_of_the_objective() -> None:
 
 def test_an_intercept_that_the_objective_does_not_have() -> None:
     y = np.full(60, 3.0)
-    model = certus.linear.Ridge().fit(X, y)
+    model = certus.linear_model.Ridge().fit(X, y)
     assert certify(model, X, y).met and model.intercept_ == pytest.approx(3.0)
     # The mean would be the answer if it could be used.
     never_met(lambda: certify(model.set_params(fit_intercept=False), X, y))
@@ -428,7 +428,11 @@ def test_linear_models_changed_after_the_fit(model, y) -> None:
 
 @pytest.mark.parametrize(
     "model",
-    [certus.linear.Ridge(), certus.linear.Lasso(alpha=0.1), certus.kernel.SVR()],
+    [
+        certus.linear_model.Ridge(),
+        certus.linear_model.Lasso(alpha=0.1),
+        certus.svm.SVR(),
+    ],
 )
 def test_evidence_with_other_numbers(model) -> None:
     fitted = model.fit(X, Y)

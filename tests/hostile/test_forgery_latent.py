@@ -15,17 +15,17 @@ from sklearn import decomposition as theirs
 
 import certus
 from certus.certificate import Status, Strength
-from certus.factor import (
+from certus.cluster import KMeans
+from certus.decomposition import (
     PCA,
     DeepLinearNetwork,
     FactorAnalysis,
-    ImplicitALS,
     LinearAutoencoder,
-    MatrixFactorization,
     ProbabilisticPCA,
     TruncatedSVD,
 )
-from certus.mixture import GaussianMixture, KMeans
+from certus.mixture import GaussianMixture
+from certus.recommend import ImplicitALS, MatrixFactorization
 from certus.text import (
     Cooccurrence,
     FastTextClassifier,

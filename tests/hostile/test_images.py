@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 import certus
-from certus.deep import ConvNetClassifier, read_images
+from certus.neural_network import ConvNetClassifier, read_images
 
 RNG = np.random.default_rng(0)
 QUICK = {"max_iter": 2, "random_state": 0}

@@ -26,7 +26,7 @@ from certus.fairness import (
     frontier,
 )
 from certus.fingerprints import same_data
-from certus.linear import LogisticRegression
+from certus.linear_model import LogisticRegression
 from certus.verify.data import marks_of
 
 Array = np.ndarray

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 import certus
-from certus.robust import (
+from certus.robustness import (
     PGD,
     Boundary,
     DeepFool,
@@ -25,8 +25,8 @@ from certus.robust import (
     as_target,
     attack,
 )
-from certus.robust.judging import allowed
-from certus.robust.target import Labelled, Target
+from certus.robustness.judging import allowed
+from certus.robustness.target import Labelled, Target
 
 torch = pytest.importorskip("torch")
 

@@ -12,13 +12,9 @@ from sklearn.model_selection import GridSearchCV
 import certus
 from certus.base import UncertifiedWarning
 from certus.certificate import Status
-from certus.kernel import (
-    SVC,
-    SVR,
-    KernelLogisticRegression,
-    KernelPerceptron,
-    KernelRidge,
-)
+from certus.kernel_ridge import KernelRidge
+from certus.kernels import KernelLogisticRegression, KernelPerceptron
+from certus.svm import SVC, SVR
 
 Array = np.ndarray
 MACHINES = [SVC(), SVR(), KernelRidge(), KernelLogisticRegression(), KernelPerceptron()]

@@ -12,9 +12,9 @@ from sklearn import linear_model as theirs
 from sklearn import svm
 
 import certus
-from certus import linear as ours
+from certus import linear_model as ours
 from certus.certificate import Strength
-from certus.terms import Absolute, NoPenalty, Squared
+from certus.objectives import Absolute, NoPenalty, Squared
 
 
 def data(seed=0, n=200, d=3):

@@ -10,9 +10,9 @@ from sklearn.datasets import make_blobs
 
 import certus
 from certus.certificate import Status
-from certus.mixture import KMeans, elbow, kmeans_plusplus
-from certus.mixture import kmeans as module
-from certus.mixture import lloyd as engine
+from certus.cluster import KMeans, elbow, kmeans_plusplus
+from certus.cluster import kmeans as module
+from certus.cluster import lloyd as engine
 
 X, _ = make_blobs(200, centers=4, random_state=0)
 

@@ -5,19 +5,17 @@ import pytest
 from scipy import sparse
 
 from certus.config import config_context
-from certus.factor import (
-    FactorAnalysis,
+from certus.decomposition import FactorAnalysis, ProbabilisticPCA, mode_strength
+from certus.mixture import EM, gaussian_start
+from certus.recommend import (
     ImplicitALS,
     MatrixFactorization,
-    ProbabilisticPCA,
     auc,
     evaluate,
-    mode_strength,
     ndcg,
     precision_at_k,
     split_ratings,
 )
-from certus.mixture import EM, gaussian_start
 
 RATED = sparse.random(30, 8, 0.5, "csr", random_state=0)
 RECOMMENDERS = [MatrixFactorization(2, random_state=0), ImplicitALS(2, random_state=0)]

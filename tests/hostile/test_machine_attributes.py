@@ -12,7 +12,8 @@ from sklearn import svm
 from sklearn.kernel_ridge import KernelRidge
 
 import certus
-from certus import kernel
+from certus import kernel_ridge, kernels
+from certus import svm as our_svm
 from certus.certificate import Status, Strength
 
 Array = np.ndarray
@@ -26,11 +27,11 @@ MODELS = [
     (svm.SVC(), THREE),
     (svm.SVR(), Y),
     (KernelRidge(), Y),
-    (kernel.SVC(), THREE),
-    (kernel.SVR(), Y),
-    (kernel.KernelRidge(), Y),
-    (kernel.KernelLogisticRegression(), THREE),
-    (kernel.KernelPerceptron(kernel="rbf"), TWO),
+    (our_svm.SVC(), THREE),
+    (our_svm.SVR(), Y),
+    (kernel_ridge.KernelRidge(), Y),
+    (kernels.KernelLogisticRegression(), THREE),
+    (kernels.KernelPerceptron(kernel="rbf"), TWO),
 ]
 NAMES = ["dual_coef_", "intercept_", "_dual_coef_", "_intercept_", "_gamma"]
 WRONG = {
@@ -131,7 +132,7 @@ def test_a_perceptron_on_many_rows_of_unknown_sign_proves_no_bound() -> None:
     A = rng.standard_normal((2_100, 2)) * 0.1
     A[:, 0] += np.where(np.arange(2_100) % 2, 3.0, -3.0)
     y = np.arange(2_100) % 2
-    model = kernel.KernelPerceptron(kernel="sigmoid", gamma=1e-3, coef0=0.0)
+    model = kernels.KernelPerceptron(kernel="sigmoid", gamma=1e-3, coef0=0.0)
     found = certus.certify(model.fit(A, y), A, y)
     proved = [c.name for c in found.claims if c.strength is Strength.PROVED]
     assert set(proved) <= {"update_sum"}

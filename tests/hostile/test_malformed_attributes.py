@@ -7,8 +7,9 @@ import pytest
 from sklearn import cluster, decomposition, mixture
 
 import certus
-from certus.factor import PCA, FactorAnalysis, ProbabilisticPCA, TruncatedSVD
-from certus.mixture import GaussianMixture, KMeans
+from certus.cluster import KMeans
+from certus.decomposition import PCA, FactorAnalysis, ProbabilisticPCA, TruncatedSVD
+from certus.mixture import GaussianMixture
 
 X = np.random.default_rng(0).normal(size=(60, 4)) * [1, 2, 3, 4]
 MIXED = ("weights_", "means_", "covariances_", "precisions_", "precisions_cholesky_")

@@ -10,9 +10,9 @@ from sklearn import neighbors as theirs
 from sklearn.decomposition import NMF
 
 import certus
-from certus.factor import ImplicitALS, MatrixFactorization
-from certus.linear import Perceptron
+from certus.linear_model import Perceptron
 from certus.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from certus.recommend import ImplicitALS, MatrixFactorization
 from certus.text import BagOfWords, Cooccurrence, GloVe
 
 RNG = np.random.default_rng(0)

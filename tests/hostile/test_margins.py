@@ -11,14 +11,10 @@ from sklearn.model_selection import GridSearchCV
 from certus import certify
 from certus.base import UncertifiedWarning
 from certus.certificate import Status, Strength
-from certus.kernel import (
-    SVC,
-    SVR,
-    KernelLogisticRegression,
-    KernelPerceptron,
-    KernelRidge,
-)
-from certus.linear import LinearSVC, LinearSVR, Perceptron
+from certus.kernel_ridge import KernelRidge
+from certus.kernels import KernelLogisticRegression, KernelPerceptron
+from certus.linear_model import Perceptron
+from certus.svm import SVC, SVR, LinearSVC, LinearSVR
 
 CLASSIFIERS = [
     LinearSVC(loss="hinge"),

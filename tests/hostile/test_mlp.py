@@ -19,7 +19,7 @@ from scipy import sparse
 from certus import config_context
 from certus.base import UncertifiedWarning
 from certus.certificate import Status
-from certus.deep import MLPClassifier, MLPRegressor
+from certus.neural_network import MLPClassifier, MLPRegressor
 
 rng = np.random.default_rng(0)
 X, y = rng.standard_normal((60, 4)), rng.integers(3, size=60)
@@ -217,7 +217,7 @@ class Without:
             raise ModuleNotFoundError("No module named 'torch'", name="torch")
 sys.meta_path.insert(0, Without())
 import numpy as np
-from certus.deep import MLPClassifier
+from certus.neural_network import MLPClassifier
 X = np.random.default_rng(0).standard_normal((50, 3))
 model = MLPClassifier(solver="lbfgs", random_state=0).fit(X, X[:, 0] > 0)
 assert model.score(X, X[:, 0] > 0) == 1
@@ -249,7 +249,7 @@ def test_copies_and_pickles_go_on_as_the_model_does(engine):
 
 
 def test_rows_that_may_not_be_written_to_compile_nothing_anew():
-    from certus.deep.backprop_kernels import train
+    from certus.neural_network.backprop_kernels import train
 
     s = np.linspace(1, 2, 60)
     options = {"max_iter": 2, "random_state": 0, "hidden_layer_sizes": (4,)}

@@ -9,22 +9,21 @@ import torch
 from torch import nn
 
 import certus
-from certus import nets
 from certus.certificate import Status
-from certus.deep import NeuralClassifier
+from certus.neural_network import NeuralClassifier, modules
 from certus.persist import ModelFileError, container, decode, encode, load, save
 from helpers.networks import CLASSES, X
 
 pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
 NETWORKS = {
-    "ConvNet": lambda: nets.ConvNet(1, (8, 8), 2, channels=(2, 2), hidden=3),
-    "DenseNet": lambda: nets.DenseNet(1, 2, growth=2, layers=(1, 1)),
-    "LSTMCell": lambda: nets.LSTMCell(2, 3),
-    "MLP": lambda: nets.MLP(3, (4, 4), 2, normalization="batch"),
-    "Recurrent": lambda: nets.Recurrent(2, 3, 2),
-    "ResNet": lambda: nets.ResNet(1, 2, channels=(2, 2), blocks=1),
-    "Seq2Seq": lambda: nets.Seq2Seq(4, 4, hidden=2),
-    "TextCNN": lambda: nets.TextCNN(4, 2, embedding=2, channels=2),
+    "ConvNet": lambda: modules.ConvNet(1, (8, 8), 2, channels=(2, 2), hidden=3),
+    "DenseNet": lambda: modules.DenseNet(1, 2, growth=2, layers=(1, 1)),
+    "LSTMCell": lambda: modules.LSTMCell(2, 3),
+    "MLP": lambda: modules.MLP(3, (4, 4), 2, normalization="batch"),
+    "Recurrent": lambda: modules.Recurrent(2, 3, 2),
+    "ResNet": lambda: modules.ResNet(1, 2, channels=(2, 2), blocks=1),
+    "Seq2Seq": lambda: modules.Seq2Seq(4, 4, hidden=2),
+    "TextCNN": lambda: modules.TextCNN(4, 2, embedding=2, channels=2),
 }
 ODD = [-1, 0, 0.5, 4096, 2**40, "x", None, [], {}, [4096] * 50, [0], "__import__"]
 
@@ -88,7 +87,7 @@ def test_building_elsewhere_goes_on():
     data, tensors = written(NETWORKS["MLP"]())
     data["config"]["hidden"] = [1] * 4000
     refused(data, tensors)
-    assert len(list(nets.MLP(3, [1] * 300, 2).parameters())) == 602
+    assert len(list(modules.MLP(3, [1] * 300, 2).parameters())) == 602
 
 
 @pytest.mark.parametrize("name", ["os.system", "Module", "Linear", "nn", 5, None, ""])
@@ -137,14 +136,14 @@ def test_weights_that_are_missing_or_too_many():
 
 def test_parts_of_networks_are_no_networks():
     with pytest.raises(ModelFileError, match="part of a network"):
-        written(nets.Heaviside())
+        written(modules.Heaviside())
     with pytest.raises(ModelFileError, match="never code"):
         written(nn.Linear(2, 2))
 
 
 def test_weights_changed_in_a_file_are_refuted(tmp_path):
     def small(n, k):
-        return nets.MLP(n, 4, k)
+        return modules.MLP(n, 4, k)
 
     model = NeuralClassifier(small(3, 3), max_iter=3, random_state=0).fit(X, CLASSES)
     path = save(model, tmp_path / "model.certus")
@@ -163,7 +162,7 @@ def test_weights_changed_in_a_file_are_refuted(tmp_path):
 
 
 def test_a_folder_of_checkpoints_does_not_keep_a_model_from_its_file(tmp_path):
-    module = nets.MLP(3, 4, 3)
+    module = modules.MLP(3, 4, 3)
     model = NeuralClassifier(module, max_iter=2, checkpoint=tmp_path / "kept")
     path = save(model.fit(X, CLASSES), tmp_path / "model.certus")
     assert load(path).checkpoint == tmp_path / "kept"

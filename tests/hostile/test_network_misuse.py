@@ -9,14 +9,14 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import certus
 from certus.base import UncertifiedWarning
-from certus.deep import (
+from certus.neural_network import (
     BaggedNetworks,
     MLPClassifier,
     NeuralClassifier,
     NeuralRegressor,
     load_backbone,
 )
-from certus.nets import MLP
+from certus.neural_network.modules import MLP
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 6))

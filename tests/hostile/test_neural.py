@@ -12,8 +12,8 @@ from torch import nn
 import certus
 from certus.base import UncertifiedWarning
 from certus.certificate import Status, Strength
-from certus.deep import MultiTaskNetwork, NeuralClassifier, NeuralRegressor
-from certus.nets import MLP
+from certus.neural_network import MultiTaskNetwork, NeuralClassifier, NeuralRegressor
+from certus.neural_network.modules import MLP
 from certus.persist import ModelFileError, decode, encode
 from certus.testing.toys import TinyNetwork
 

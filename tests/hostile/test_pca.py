@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 
 import certus
 from certus.certificate import Status, Strength
-from certus.factor import PCA, TruncatedSVD
+from certus.decomposition import PCA, TruncatedSVD
 
 X = load_digits().data
 NAMES = (

@@ -12,8 +12,8 @@ from sklearn import linear_model
 import certus
 from certus.certificate import Status, Strength
 from certus.evidence import MistakesWitness
-from certus.kernel import KernelPerceptron
-from certus.linear import Perceptron
+from certus.kernels import KernelPerceptron
+from certus.linear_model import Perceptron
 
 
 def separable(n: int = 60, d: int = 3, seed: int = 0) -> tuple[Any, Any]:

@@ -16,8 +16,9 @@ from sklearn import decomposition as theirs
 
 import certus
 from certus.certificate import Status, Strength
-from certus.factor import PCA, FactorAnalysis, ProbabilisticPCA, TruncatedSVD
-from certus.mixture import EM, GaussianMixture, KMeans
+from certus.cluster import KMeans
+from certus.decomposition import PCA, FactorAnalysis, ProbabilisticPCA, TruncatedSVD
+from certus.mixture import EM, GaussianMixture
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(150, 4)) + 6 * rng.integers(0, 3, size=(150, 1))

@@ -12,8 +12,9 @@ import pytest
 import certus
 from certus._core import rows
 from certus.base import UncertifiedWarning
-from certus.kernel import SVC, KernelLogisticRegression
-from certus.linear import LinearSVC, LogisticRegression, RidgeClassifier
+from certus.kernels import KernelLogisticRegression
+from certus.linear_model import LogisticRegression, RidgeClassifier
+from certus.svm import SVC, LinearSVC
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(300, 4)) + 0.3
@@ -37,7 +38,7 @@ def cubed(monkeypatch: pytest.MonkeyPatch) -> None:
         return honest(*given, **options) ** 3
 
     monkeypatch.setattr(rows, "class_weights", planted)
-    monkeypatch.setattr("certus.kernel.svc.class_weights", planted)
+    monkeypatch.setattr("certus.svm.svc.class_weights", planted)
 
 
 @pytest.mark.parametrize("model", MODELS, ids=repr)

@@ -14,9 +14,9 @@ import sklearn.svm
 from scipy import sparse
 
 import certus
-from certus import kernel, linear
-from certus import terms as t
+from certus import kernel_ridge, linear_model, svm
 from certus.certificate import Status, Strength
+from certus.objectives import terms as t
 
 Array = np.ndarray
 INTEGERS = [np.uint8, np.int8, np.uint16, np.int16, np.int32]
@@ -126,7 +126,7 @@ def test_columns_whose_squares_vanish_or_overflow(scale: float) -> None:
 def test_weights_of_any_size(size: float) -> None:
     s = np.full(80, size)
     for terms in ((t.Squared(), t.L1(0.1)), (t.Huber(1.0), t.L2(0.1))):
-        model = linear.Lasso(0.1, tol=1e-8).fit(X, Y)
+        model = linear_model.Lasso(0.1, tol=1e-8).fit(X, Y)
         if terms[0] == t.Squared():
             assert certus.check(model.coef_, model.intercept_, terms, X, Y, s).met
         wrong = certus.check(np.zeros(4), 0.0, terms, X, Y, s)
@@ -158,7 +158,7 @@ def test_shares_of_the_best_constant_with_its_own_penalty(loss: str) -> None:
     y = (A[:, 0] + draw.normal(size=400) > 3.0).astype(int)
     assert 0 < y.sum() < 20
     options = {"C": 10.0, "loss": loss, "intercept_scaling": 10.0}
-    exact = linear.LinearSVC(tol=1e-10, **options).fit(A, y)
+    exact = svm.LinearSVC(tol=1e-10, **options).fit(A, y)
     signs = 2.0 * y - 1
 
     def value(w: Array, b: float) -> float:
@@ -182,14 +182,14 @@ def test_shares_of_the_best_constant_with_its_own_penalty(loss: str) -> None:
 @pytest.mark.parametrize(
     ("model", "y"),
     [
-        (linear.Ridge(5.0), Y),
-        (linear.RidgeCV([5.0, 6.0]), Y),
-        (linear.RidgeClassifier(5.0), THREE),
-        (linear.LogisticRegression(C=0.1), TWO),
-        (linear.LogisticRegression(C=0.1), THREE),
-        (linear.LogisticRegressionCV(Cs=[0.1, 0.2], cv=3), TWO),
-        (linear.LinearSVC(C=0.1), TWO),
-        (linear.LinearSVR(C=0.1), Y),
+        (linear_model.Ridge(5.0), Y),
+        (linear_model.RidgeCV([5.0, 6.0]), Y),
+        (linear_model.RidgeClassifier(5.0), THREE),
+        (linear_model.LogisticRegression(C=0.1), TWO),
+        (linear_model.LogisticRegression(C=0.1), THREE),
+        (linear_model.LogisticRegressionCV(Cs=[0.1, 0.2], cv=3), TWO),
+        (svm.LinearSVC(C=0.1), TWO),
+        (svm.LinearSVR(C=0.1), Y),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -200,7 +200,9 @@ def test_rows_ten_times_over_are_another_problem(model: Any, y: Array) -> None:
     assert not found.met and not is_proof(found)
 
 
-@pytest.mark.parametrize("model", [linear.Lasso(0.1), linear.ElasticNet(0.1)], ids=repr)
+@pytest.mark.parametrize(
+    "model", [linear_model.Lasso(0.1), linear_model.ElasticNet(0.1)], ids=repr
+)
 def test_means_do_not_change_with_copies(model: Any) -> None:
     model.fit(X, Y)
     assert certus.certify(model, np.repeat(X, 10, axis=0), np.repeat(Y, 10)).met
@@ -210,68 +212,81 @@ def test_means_do_not_change_with_copies(model: Any) -> None:
 
 LEVELS = (0.01, 3.0, 100.0)
 CHANGES: list[tuple[Any, Array, dict[str, Any]]] = [
-    *((linear.Lasso(0.1), Y, {"alpha": a}) for a in (0.0, 0.01, 0.2, 10.0)),
-    (linear.Lasso(0.1), Y, {"fit_intercept": False}),
-    (linear.Lasso(0.1), Y, {"positive": True}),
-    *((linear.ElasticNet(0.1), Y, {"alpha": a}) for a in (0.0, 0.01, 0.2, 10.0)),
-    *((linear.ElasticNet(0.1), Y, {"l1_ratio": r}) for r in (0.0, 0.4, 1.0)),
-    (linear.ElasticNet(0.1), Y, {"fit_intercept": False}),
-    (linear.ElasticNet(0.1), Y, {"positive": True}),
-    *((linear.Ridge(), Y, {"alpha": a}) for a in (0.0, *LEVELS)),
-    (linear.Ridge(), Y, {"fit_intercept": False}),
-    (linear.LinearRegression(), Y, {"fit_intercept": False}),
-    (linear.LinearRegression(), Y, {"positive": True}),
-    *((linear.RidgeClassifier(), TWO, {"alpha": a}) for a in (0.0, *LEVELS)),
-    *((linear.RidgeClassifier(), THREE, {"alpha": a}) for a in (0.0, *LEVELS)),
-    (linear.RidgeClassifier(), TWO, {"class_weight": "balanced"}),
-    (linear.RidgeClassifier(), TWO, {"class_weight": {0: 3.0}}),
-    (linear.RidgeClassifier(), TWO, {"fit_intercept": False}),
-    *((linear.LogisticRegression(), TWO, {"C": c}) for c in (*LEVELS, np.inf)),
-    *((linear.LogisticRegression(), THREE, {"C": c}) for c in (*LEVELS, np.inf)),
-    *((linear.LogisticRegression(), TWO, {"l1_ratio": r}) for r in (0.5, 1.0)),
-    (linear.LogisticRegression(), TWO, {"class_weight": "balanced"}),
-    (linear.LogisticRegression(), THREE, {"class_weight": {0: 3.0}}),
-    (linear.LogisticRegression(), TWO, {"fit_intercept": False}),
-    (linear.LogisticRegression(), THREE, {"fit_intercept": False}),
-    *((linear.QuantileRegressor(alpha=0.01), Y, {"alpha": a}) for a in (0, 0.1, 1.0)),
-    *((linear.QuantileRegressor(alpha=0.01), Y, {"quantile": q}) for q in (0.2, 0.9)),
-    (linear.QuantileRegressor(alpha=0.01), Y, {"fit_intercept": False}),
-    *((linear.RobustRegressor("huber"), Y, {"delta": d}) for d in (0.1, 0.01)),
-    *((linear.RobustRegressor("huber"), Y, {"alpha": a}) for a in LEVELS),
-    *((linear.RobustRegressor("huber"), Y, {"loss": name}) for name in ("absolute",)),
-    (linear.RobustRegressor("huber"), Y, {"fit_intercept": False}),
-    *((linear.RobustRegressor("absolute"), Y, {"alpha": a}) for a in LEVELS),
-    *((linear.HuberRegressor(), Y, {"epsilon": e}) for e in (1.05, 3.0)),
-    *((linear.HuberRegressor(), Y, {"alpha": a}) for a in (*LEVELS, 1e4)),
-    (linear.HuberRegressor(), Y, {"fit_intercept": False}),
-    *((linear.PoissonRegressor(), COUNTS, {"alpha": a}) for a in (0.0, *LEVELS)),
-    (linear.PoissonRegressor(), COUNTS, {"fit_intercept": False}),
+    *((linear_model.Lasso(0.1), Y, {"alpha": a}) for a in (0.0, 0.01, 0.2, 10.0)),
+    (linear_model.Lasso(0.1), Y, {"fit_intercept": False}),
+    (linear_model.Lasso(0.1), Y, {"positive": True}),
+    *((linear_model.ElasticNet(0.1), Y, {"alpha": a}) for a in (0.0, 0.01, 0.2, 10.0)),
+    *((linear_model.ElasticNet(0.1), Y, {"l1_ratio": r}) for r in (0.0, 0.4, 1.0)),
+    (linear_model.ElasticNet(0.1), Y, {"fit_intercept": False}),
+    (linear_model.ElasticNet(0.1), Y, {"positive": True}),
+    *((linear_model.Ridge(), Y, {"alpha": a}) for a in (0.0, *LEVELS)),
+    (linear_model.Ridge(), Y, {"fit_intercept": False}),
+    (linear_model.LinearRegression(), Y, {"fit_intercept": False}),
+    (linear_model.LinearRegression(), Y, {"positive": True}),
+    *((linear_model.RidgeClassifier(), TWO, {"alpha": a}) for a in (0.0, *LEVELS)),
+    *((linear_model.RidgeClassifier(), THREE, {"alpha": a}) for a in (0.0, *LEVELS)),
+    (linear_model.RidgeClassifier(), TWO, {"class_weight": "balanced"}),
+    (linear_model.RidgeClassifier(), TWO, {"class_weight": {0: 3.0}}),
+    (linear_model.RidgeClassifier(), TWO, {"fit_intercept": False}),
+    *((linear_model.LogisticRegression(), TWO, {"C": c}) for c in (*LEVELS, np.inf)),
+    *((linear_model.LogisticRegression(), THREE, {"C": c}) for c in (*LEVELS, np.inf)),
+    *((linear_model.LogisticRegression(), TWO, {"l1_ratio": r}) for r in (0.5, 1.0)),
+    (linear_model.LogisticRegression(), TWO, {"class_weight": "balanced"}),
+    (linear_model.LogisticRegression(), THREE, {"class_weight": {0: 3.0}}),
+    (linear_model.LogisticRegression(), TWO, {"fit_intercept": False}),
+    (linear_model.LogisticRegression(), THREE, {"fit_intercept": False}),
     *(
-        (linear.GeneralizedLinearModel("poisson", alpha=1.0), COUNTS, {"alpha": a})
+        (linear_model.QuantileRegressor(alpha=0.01), Y, {"alpha": a})
+        for a in (0, 0.1, 1.0)
+    ),
+    *(
+        (linear_model.QuantileRegressor(alpha=0.01), Y, {"quantile": q})
+        for q in (0.2, 0.9)
+    ),
+    (linear_model.QuantileRegressor(alpha=0.01), Y, {"fit_intercept": False}),
+    *((linear_model.RobustRegressor("huber"), Y, {"delta": d}) for d in (0.1, 0.01)),
+    *((linear_model.RobustRegressor("huber"), Y, {"alpha": a}) for a in LEVELS),
+    *(
+        (linear_model.RobustRegressor("huber"), Y, {"loss": name})
+        for name in ("absolute",)
+    ),
+    (linear_model.RobustRegressor("huber"), Y, {"fit_intercept": False}),
+    *((linear_model.RobustRegressor("absolute"), Y, {"alpha": a}) for a in LEVELS),
+    *((linear_model.HuberRegressor(), Y, {"epsilon": e}) for e in (1.05, 3.0)),
+    *((linear_model.HuberRegressor(), Y, {"alpha": a}) for a in (*LEVELS, 1e4)),
+    (linear_model.HuberRegressor(), Y, {"fit_intercept": False}),
+    *((linear_model.PoissonRegressor(), COUNTS, {"alpha": a}) for a in (0.0, *LEVELS)),
+    (linear_model.PoissonRegressor(), COUNTS, {"fit_intercept": False}),
+    *(
+        (
+            linear_model.GeneralizedLinearModel("poisson", alpha=1.0),
+            COUNTS,
+            {"alpha": a},
+        )
         for a in LEVELS
     ),
     (
-        linear.GeneralizedLinearModel("poisson", alpha=1.0),
+        linear_model.GeneralizedLinearModel("poisson", alpha=1.0),
         COUNTS,
         {"family": "gaussian"},
     ),
-    *((linear.LinearSVC(), TWO, {"C": c}) for c in (*LEVELS, np.inf)),
-    (linear.LinearSVC(), TWO, {"loss": "hinge"}),
-    (linear.LinearSVC(), TWO, {"penalty": "l1"}),
-    (linear.LinearSVC(), TWO, {"intercept_scaling": 50.0}),
-    (linear.LinearSVC(), TWO, {"class_weight": "balanced"}),
-    (linear.LinearSVC(), TWO, {"fit_intercept": False}),
-    (linear.LinearSVC(), THREE, {"C": 30.0}),
-    *((linear.LinearSVR(), Y, {"C": c}) for c in (0.01, 30.0)),
-    *((linear.LinearSVR(), Y, {"epsilon": e}) for e in (0.1, 0.5)),
-    (linear.LinearSVR(), Y, {"loss": "squared_epsilon_insensitive"}),
-    *((kernel.SVC(), TWO, {"C": c}) for c in LEVELS),
-    *((kernel.SVC(), TWO, {"gamma": g}) for g in (0.01, 5.0)),
-    *((kernel.SVC(), TWO, {"kernel": name}) for name in ("linear", "poly")),
-    *((kernel.SVR(), Y, {"C": c}) for c in LEVELS),
-    *((kernel.SVR(), Y, {"epsilon": e}) for e in (0.01, 0.5)),
-    *((kernel.KernelRidge(), Y, {"alpha": a}) for a in LEVELS),
-    *((kernel.KernelRidge(kernel="rbf"), Y, {"gamma": g}) for g in (0.01, 5.0)),
+    *((svm.LinearSVC(), TWO, {"C": c}) for c in (*LEVELS, np.inf)),
+    (svm.LinearSVC(), TWO, {"loss": "hinge"}),
+    (svm.LinearSVC(), TWO, {"penalty": "l1"}),
+    (svm.LinearSVC(), TWO, {"intercept_scaling": 50.0}),
+    (svm.LinearSVC(), TWO, {"class_weight": "balanced"}),
+    (svm.LinearSVC(), TWO, {"fit_intercept": False}),
+    (svm.LinearSVC(), THREE, {"C": 30.0}),
+    *((svm.LinearSVR(), Y, {"C": c}) for c in (0.01, 30.0)),
+    *((svm.LinearSVR(), Y, {"epsilon": e}) for e in (0.1, 0.5)),
+    (svm.LinearSVR(), Y, {"loss": "squared_epsilon_insensitive"}),
+    *((svm.SVC(), TWO, {"C": c}) for c in LEVELS),
+    *((svm.SVC(), TWO, {"gamma": g}) for g in (0.01, 5.0)),
+    *((svm.SVC(), TWO, {"kernel": name}) for name in ("linear", "poly")),
+    *((svm.SVR(), Y, {"C": c}) for c in LEVELS),
+    *((svm.SVR(), Y, {"epsilon": e}) for e in (0.01, 0.5)),
+    *((kernel_ridge.KernelRidge(), Y, {"alpha": a}) for a in LEVELS),
+    *((kernel_ridge.KernelRidge(kernel="rbf"), Y, {"gamma": g}) for g in (0.01, 5.0)),
 ]
 
 
@@ -301,7 +316,7 @@ def test_parameters_changed_after_the_fit(
 
 
 def test_the_headline_of_changed_parameters() -> None:
-    model = linear.Lasso(alpha=0.1).fit(X, Y).set_params(alpha=10)
+    model = linear_model.Lasso(alpha=0.1).fit(X, Y).set_params(alpha=10)
     found = certus.certify(model, X, Y)
     assert found.met is False and "10·‖w‖₁" in found["duality_gap"].objective
 
@@ -309,7 +324,7 @@ def test_the_headline_of_changed_parameters() -> None:
 # -- also ------------------------------------------------------------------------------
 
 
-class Doubled(linear.Lasso):
+class Doubled(linear_model.Lasso):
     def predict(self, X: Any) -> Array:
         return 2 * super().predict(X)
 
@@ -331,14 +346,33 @@ def test_a_subclass_with_answers_of_its_own_is_refused(cls: type) -> None:
 @pytest.mark.parametrize(
     ("model", "y"),
     [
-        *((m, Y) for m in (linear.Lasso(0.1), linear.Ridge(), linear.HuberRegressor())),
-        *((m, Y) for m in (linear.QuantileRegressor(alpha=0.01), linear.LinearSVR())),
-        *((m, Y) for m in (linear.LinearRegression(), linear.ElasticNet(0.1))),
-        *((m, Y) for m in (linear.RobustRegressor("huber"), kernel.KernelRidge())),
-        *((m, TWO) for m in (linear.LogisticRegression(), linear.RidgeClassifier())),
-        *((m, TWO) for m in (linear.LinearSVC(), kernel.SVC())),
-        (kernel.SVR(), Y),
-        (linear.PoissonRegressor(), COUNTS),
+        *(
+            (m, Y)
+            for m in (
+                linear_model.Lasso(0.1),
+                linear_model.Ridge(),
+                linear_model.HuberRegressor(),
+            )
+        ),
+        *(
+            (m, Y)
+            for m in (linear_model.QuantileRegressor(alpha=0.01), svm.LinearSVR())
+        ),
+        *(
+            (m, Y)
+            for m in (linear_model.LinearRegression(), linear_model.ElasticNet(0.1))
+        ),
+        *(
+            (m, Y)
+            for m in (linear_model.RobustRegressor("huber"), kernel_ridge.KernelRidge())
+        ),
+        *(
+            (m, TWO)
+            for m in (linear_model.LogisticRegression(), linear_model.RidgeClassifier())
+        ),
+        *((m, TWO) for m in (svm.LinearSVC(), svm.SVC())),
+        (svm.SVR(), Y),
+        (linear_model.PoissonRegressor(), COUNTS),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -354,9 +388,9 @@ def test_a_class_without_weight_is_named(C: float) -> None:
     weights = np.where(TWO == 1, 0.0, 1.0)
     theirs = sk.LogisticRegression(C=C).fit(X, TWO)
     with pytest.raises(ValueError, match="Only one class has a positive weight"):
-        linear.LogisticRegression(C=C).fit(X, TWO, sample_weight=weights)
+        linear_model.LogisticRegression(C=C).fit(X, TWO, sample_weight=weights)
     with certus.config_context(on_uncertified="ignore"):
-        ours = linear.LogisticRegression(C=C).fit(X, TWO)
+        ours = linear_model.LogisticRegression(C=C).fit(X, TWO)
     for model in (theirs, ours):
         found = certus.certify(model, X, TWO, weights)
         claim = found[found.primary]
@@ -366,19 +400,19 @@ def test_a_class_without_weight_is_named(C: float) -> None:
 
 def test_a_large_column_does_not_hide_a_zeroed_coefficient() -> None:
     A = X * [1.0, 1.0, 1.0, 1e8]
-    model = linear.LinearRegression().fit(A, Y)
+    model = linear_model.LinearRegression().fit(A, Y)
     assert model.certificate_.met
     model.coef_ = model.coef_ * [0.0, 1.0, 1.0, 1.0]
     found = certus.certify(model, A, Y)
     assert found.met is False and found["backward_error"].value > 0.1
     # Nor does a target far from zero.
-    model = linear.LinearRegression().fit(X, Y + 1e4)
+    model = linear_model.LinearRegression().fit(X, Y + 1e4)
     assert model.certificate_.met
     model.coef_ = model.coef_ * [0.0, 1.0, 1.0, 1.0]
     assert certus.certify(model, X, Y + 1e4).met is False
 
 
-@pytest.mark.parametrize("library", [linear, sk])
+@pytest.mark.parametrize("library", [linear_model, sk])
 def test_quasi_separation_at_quick_is_not_solved(library: Any) -> None:
     A = np.array([[0.0], [1], [2], [2], [3], [4]])
     y = np.array([0, 0, 0, 1, 1, 1])
@@ -391,7 +425,7 @@ def test_quasi_separation_at_quick_is_not_solved(library: Any) -> None:
 
 
 @pytest.mark.parametrize("size", [1e-20, 1e20])
-@pytest.mark.parametrize("kind", [linear.Ridge, sk.Ridge])
+@pytest.mark.parametrize("kind", [linear_model.Ridge, sk.Ridge])
 def test_a_penalty_beside_a_sum_knows_the_size_of_the_weights(
     kind: type, size: float
 ) -> None:

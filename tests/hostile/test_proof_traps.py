@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from certus.robust import ThreatModel, lipschitz_bound
-from certus.robust.proving import certified_rows
-from certus.robust.recognise import as_target
-from certus.robust.tracing import precision_of
+from certus.robustness import ThreatModel, lipschitz_bound
+from certus.robustness.proving import certified_rows
+from certus.robustness.recognise import as_target
+from certus.robustness.tracing import precision_of
 
 
 class Trap(nn.Module):

@@ -8,12 +8,12 @@ from torch import nn
 from torch.nn import functional as F
 
 from certus import layers
-from certus.robust import ThreatModel, attack
-from certus.robust.modules import differentiated
-from certus.robust.proving import certified_rows
-from certus.robust.recognise import as_target
-from certus.robust.target import Formula, Linear
-from certus.robust.tracing import traced
+from certus.robustness import ThreatModel, attack
+from certus.robustness.modules import differentiated
+from certus.robustness.proving import certified_rows
+from certus.robustness.recognise import as_target
+from certus.robustness.target import Formula, Linear
+from certus.robustness.tracing import traced
 from certus.verify import prove_robust
 from certus.verify.layers import operations, walk
 from certus.verify.reach import Lipschitz

@@ -12,8 +12,8 @@ import certus
 from certus.base import UncertifiedWarning
 from certus.callbacks import Monitor
 from certus.certificate import Status
-from certus.factor import ImplicitALS, MatrixFactorization, evaluate, split_ratings
 from certus.persist import load, save
+from certus.recommend import ImplicitALS, MatrixFactorization, evaluate, split_ratings
 
 BOTH = pytest.mark.parametrize("cls", [MatrixFactorization, ImplicitALS])
 

@@ -9,8 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from certus.deep import BaggedNetworks, NeuralClassifier, NeuralRegressor, SignSGD
-from certus.deep.checkpoint import Checkpoints, fingerprint
+from certus.neural_network import (
+    BaggedNetworks,
+    NeuralClassifier,
+    NeuralRegressor,
+    SignSGD,
+)
+from certus.neural_network.checkpoint import Checkpoints, fingerprint
 from certus.threat import ThreatModel
 from helpers.networks import CASES, CLASSES, NUMBERS, X, rough, small
 

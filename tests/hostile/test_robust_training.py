@@ -6,13 +6,13 @@ import torch
 from scipy import sparse
 from torch import nn
 
-from certus.deep import (
+from certus.neural_network import (
     ConvNetClassifier,
     MLPClassifier,
     NeuralClassifier,
     operator_norms,
 )
-from certus.nets import MLP
+from certus.neural_network.modules import MLP
 from certus.persist import ModelFileError, load, save
 from certus.threat import ThreatModel
 

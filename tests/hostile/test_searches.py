@@ -16,8 +16,8 @@ from sklearn.svm import LinearSVC, LinearSVR
 import certus
 from certus.base import UncertifiedWarning
 from certus.certificate import Status, Strength
-from certus.factor import MatrixFactorization
-from certus.linear import HuberRegressor, Perceptron
+from certus.linear_model import HuberRegressor, Perceptron
+from certus.recommend import MatrixFactorization
 from certus.searches import directions, overlaps, slopes, steps
 from certus.verify import half_steps, margin, online, problems, separation
 from certus.verify import huber as huber_room
@@ -126,7 +126,7 @@ def test_combinations_are_not_believed(rubbish, monkeypatch):
         return rubbish(good)
 
     monkeypatch.setattr(overlaps, "coinciding", found)
-    machine = certus.linear.LinearSVC(C=np.inf, intercept_scaling=np.inf).fit(Z, y)
+    machine = certus.svm.LinearSVC(C=np.inf, intercept_scaling=np.inf).fit(Z, y)
     machine.coef_ = -machine.coef_  # it separates no more, and a reason is looked for
     machine.certificate_ = None
     perceptron = Perceptron().fit(Z, y)
@@ -192,7 +192,7 @@ def wrong_models():
     for y in (signs, np.arange(60) % 3):
         yield LogisticRegression(C=np.inf).fit(X, y), X, y
     y = np.where(X[:, 0] > 0, 1, -1)
-    apart = certus.linear.LinearSVC(C=np.inf, intercept_scaling=np.inf).fit(X, y)
+    apart = certus.svm.LinearSVC(C=np.inf, intercept_scaling=np.inf).fit(X, y)
     apart.certificate_, apart.coef_ = None, -apart.coef_
     yield apart, X, y
     yield Perceptron().fit(X, y), X, y

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from certus.deep import Seq2Seq  # noqa: E402
+from certus.neural_network import Seq2Seq  # noqa: E402
 
 X, Y = ["ab", "ba", "a"], ["b", "aa", ""]
 

@@ -8,7 +8,7 @@ from scipy import sparse
 
 torch = pytest.importorskip("torch")
 
-from certus.deep import (  # noqa: E402
+from certus.neural_network import (  # noqa: E402
     MultiTaskNetwork,
     RecurrentClassifier,
     RecurrentRegressor,
@@ -17,7 +17,7 @@ from certus.deep import (  # noqa: E402
     monte_carlo,
     most_uncertain,
 )
-from certus.nets import MemoryNetwork, TextCNN  # noqa: E402
+from certus.neural_network.modules import MemoryNetwork, TextCNN  # noqa: E402
 from certus.text import TextConvClassifier  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")

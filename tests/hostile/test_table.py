@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from certus.table import TableEncoder, TableError, TablePipeline, read_table
+from certus.tables import TableEncoder, TableError, TablePipeline, read_table
 
 # --- files --------------------------------------------------------------------
 
@@ -145,7 +145,7 @@ def test_forbidden_file(tmp_path, monkeypatch):
 
     write(FRAME, tmp_path / "a.csv")
     # Not by chmod: a test run as root could read the file all the same.
-    monkeypatch.setattr("certus.table.delimited.open_bytes", refuse)
+    monkeypatch.setattr("certus.tables.delimited.open_bytes", refuse)
     with pytest.raises(TableError, match="permission denied"):
         read_table(tmp_path / "a.csv")
 

@@ -20,9 +20,9 @@ import pytest
 
 import certus
 from certus.cli import fitting, main
-from certus.linear import LogisticRegression, Ridge
+from certus.linear_model import LogisticRegression, Ridge
 from certus.selection.candidates import list_candidates
-from certus.table import TableError, memory
+from certus.tables import TableError, memory
 
 N = 60
 RNG = np.random.default_rng(0)

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from certus.table import TableEncoder, TableError, memory, read_table
+from certus.tables import TableEncoder, TableError, memory, read_table
 
 
 def read(folder: Path, content: bytes | str, name: str = "t.csv") -> pl.DataFrame:

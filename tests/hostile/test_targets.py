@@ -20,9 +20,8 @@ from sklearn.neighbors import KNeighborsClassifier as SklearnNeighbors
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from certus.kernel import SVC
-from certus.linear import LinearRegression, LogisticRegression
-from certus.robust import (
+from certus.linear_model import LinearRegression, LogisticRegression
+from certus.robustness import (
     OneStep,
     ThreatModel,
     Worst,
@@ -30,13 +29,14 @@ from certus.robust import (
     attack,
     robust_accuracy,
 )
-from certus.robust.target import Labelled, Linear, Scored
+from certus.robustness.target import Labelled, Linear, Scored
+from certus.svm import SVC
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from certus.deep import MLPClassifier, NeuralClassifier  # noqa: E402
+from certus.neural_network import MLPClassifier, NeuralClassifier  # noqa: E402
 
 X, Y = load_iris(return_X_y=True)
 MODEL = LogisticRegression().fit(X, Y)
@@ -309,9 +309,9 @@ class Without:
 sys.meta_path.insert(0, Without())
 warnings.simplefilter("ignore")
 from sklearn.datasets import load_iris
-from certus.deep import MLPClassifier
-from certus.kernel import SVC
-from certus.robust import ThreatModel, as_target, attack
+from certus.neural_network import MLPClassifier
+from certus.svm import SVC
+from certus.robustness import ThreatModel, as_target, attack
 X, y = load_iris(return_X_y=True)
 model = MLPClassifier((4,), max_iter=50, random_state=0).fit(X, y)
 threat = ThreatModel("l2", 1.0)

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import certus
-from certus.deep import NeuralClassifier, NeuralRegressor
+from certus.neural_network import NeuralClassifier, NeuralRegressor
 
 N, EPOCHS, BATCH = 70, 3, 16
 

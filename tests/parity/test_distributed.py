@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from certus.deep import distributed
-from certus.deep.objective import cross_entropy
+from certus.neural_network import distributed
+from certus.neural_network.objective import cross_entropy
 from helpers import together
 from helpers.together import CASES, data, fit, made, network, others, weights
 

@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import certus
-from certus.factor import FactorAnalysis
+from certus.decomposition import FactorAnalysis
 
 DATA = {
     "iris": (load_iris().data, 2),

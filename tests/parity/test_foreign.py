@@ -29,8 +29,8 @@ from sklearn.linear_model import (
 )
 
 from certus import certify
-from certus import terms as t
 from certus.certificate import Certificate, Status
+from certus.objectives import terms as t
 from certus.verify import linear, stating
 from certus.verify.kernel.losses import LOSSES
 

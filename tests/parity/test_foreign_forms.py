@@ -31,7 +31,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from certus import certify
-from certus import linear as ours
+from certus import linear_model as ours
 from certus.certificate import Certificate, Strength
 from certus.unwrapping import unwrap
 
@@ -117,14 +117,14 @@ def test_other_data_are_named_in_the_certificate() -> None:
     assert claim.met is False and claim.label == "not solved"
     assert claim.assumptions == ("for the data and weights you passed",)
     assert "wrong" not in str(found)
-    assert "certus.linear.Lasso" in claim.fix
+    assert "certus.linear_model.Lasso" in claim.fix
 
 
 def test_the_fix_names_what_ran_out() -> None:
     ran_out = judged(LogisticRegression(max_iter=2), TWO)["duality_gap"].fix
-    assert ran_out == "max_iter=20, or certus.linear.LogisticRegression"
+    assert ran_out == "max_iter=20, or certus.linear_model.LogisticRegression"
     loose = judged(LogisticRegression(tol=0.1), TWO)["duality_gap"].fix
-    assert loose == "tol=1e-04, or certus.linear.LogisticRegression"
+    assert loose == "tol=1e-04, or certus.linear_model.LogisticRegression"
 
 
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
@@ -249,7 +249,7 @@ def test_a_pipeline_without_a_model() -> None:
 
 
 def test_our_table_pipeline_is_opened() -> None:
-    Table = type("TablePipeline", (), {"__module__": "certus.table.pipeline"})
+    Table = type("TablePipeline", (), {"__module__": "certus.tables.pipeline"})
     pipeline = Table()
     pipeline.encoder_ = StandardScaler().fit(X)
     pipeline.model_ = Ridge().fit(pipeline.encoder_.transform(X), Y)

@@ -16,9 +16,10 @@ from sklearn.kernel_ridge import KernelRidge as TheirRidge
 from sklearn.metrics.pairwise import chi2_kernel, laplacian_kernel, rbf_kernel
 
 import certus
-from certus import terms as t
 from certus.certificate import Status, Strength
-from certus.kernel import SVC, SVR, KernelRidge
+from certus.kernel_ridge import KernelRidge
+from certus.objectives import terms as t
+from certus.svm import SVC, SVR
 
 Array = np.ndarray
 IRIS = load_iris(return_X_y=True)
@@ -219,7 +220,7 @@ def test_certify_judges_theirs_on_its_own_objective(model: BaseEstimator) -> Non
 def test_loose_fits_and_indefinite_kernels_of_theirs_are_told() -> None:
     X, y = IRIS
     loose = certus.certify(svm.SVC(tol=0.5).fit(X, y), X, y)
-    assert loose.met is False and "certus.kernel.SVC" in loose["duality_gap"].fix
+    assert loose.met is False and "certus.svm.SVC" in loose["duality_gap"].fix
     bent = certus.certify(svm.SVC(kernel="sigmoid").fit(X, y), X, y)
     assert bent["duality_gap"].strength is Strength.REFUSED
     assert "semidefinite" in bent["duality_gap"].detail

@@ -7,7 +7,7 @@ from sklearn import cluster
 from sklearn.datasets import load_digits, load_iris
 
 import certus
-from certus.mixture import KMeans, kmeans_plusplus
+from certus.cluster import KMeans, kmeans_plusplus
 
 
 def data(name):

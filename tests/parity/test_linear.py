@@ -16,7 +16,7 @@ from sklearn import datasets, linear_model
 from sklearn.preprocessing import StandardScaler
 
 import certus
-from certus import linear
+from certus import linear_model as our_linear_model
 
 Array = np.ndarray
 
@@ -51,7 +51,7 @@ def pair(name: str, **options: Any) -> tuple[Any, Any]:
     """Ours and theirs, unfitted."""
     ours, theirs = PAIRS[name]
     return (
-        getattr(linear, name)(**ours, **options),
+        getattr(our_linear_model, name)(**ours, **options),
         getattr(linear_model, name)(**theirs, **options),
     )
 
@@ -164,7 +164,9 @@ def test_penalties_of_logistic_regression(
 ) -> None:
     X, y, s = data("LogisticRegression", classes)
     options = {**options, "fit_intercept": intercept}
-    ours = linear.LogisticRegression(tol=1e-9, **options).fit(X, y, sample_weight=s)
+    ours = our_linear_model.LogisticRegression(tol=1e-9, **options).fit(
+        X, y, sample_weight=s
+    )
     theirs = linear_model.LogisticRegression(
         tol=1e-9, max_iter=50_000, solver=solver, random_state=0, **options
     ).fit(X, y, sample_weight=s)
@@ -179,7 +181,9 @@ def test_penalties_of_logistic_regression(
 @pytest.mark.parametrize("penalty", ["l1", "l2", "elasticnet", None])
 def test_the_deprecated_penalty_means_the_same(penalty: str | None) -> None:
     X, y, _ = data("LogisticRegression", 2)
-    ours = linear.LogisticRegression(penalty=penalty, C=0.5, l1_ratio=0.5, tol=1e-9)
+    ours = our_linear_model.LogisticRegression(
+        penalty=penalty, C=0.5, l1_ratio=0.5, tol=1e-9
+    )
     theirs = linear_model.LogisticRegression(
         penalty=penalty, C=0.5, l1_ratio=0.5, solver="saga", tol=1e-9, max_iter=50_000
     )
@@ -206,7 +210,7 @@ def test_ridge_cv(several: bool, intercept: bool, weighted: bool) -> None:
         "store_cv_results": True,
     }
     weight = {"sample_weight": s} if weighted else {}
-    ours = linear.RidgeCV(**options).fit(X, Y, **weight)
+    ours = our_linear_model.RidgeCV(**options).fit(X, Y, **weight)
     theirs = linear_model.RidgeCV(**options).fit(X, Y, **weight)
     assert ours.alpha_ == theirs.alpha_
     assert ours.best_score_ == pytest.approx(theirs.best_score_)
@@ -218,12 +222,12 @@ def test_ridge_cv_with_folds_scores_and_one_level_per_target() -> None:
     X, y, _ = data("Ridge")
     alphas = [0.1, 1.0, 10.0, 100.0]
     for options in ({"cv": 4}, {"scoring": "neg_mean_absolute_error"}):
-        ours = linear.RidgeCV(alphas, **options).fit(X, y)
+        ours = our_linear_model.RidgeCV(alphas, **options).fit(X, y)
         theirs = linear_model.RidgeCV(alphas, **options).fit(X, y)
         assert ours.alpha_ == theirs.alpha_
         assert ours.best_score_ == pytest.approx(theirs.best_score_)
     Y = np.column_stack([y, np.random.default_rng(1).normal(size=80)])
-    ours = linear.RidgeCV(alphas, alpha_per_target=True).fit(X, Y)
+    ours = our_linear_model.RidgeCV(alphas, alpha_per_target=True).fit(X, Y)
     theirs = linear_model.RidgeCV(alphas, alpha_per_target=True).fit(X, Y)
     assert np.array_equal(ours.alpha_, theirs.alpha_) and len(set(ours.alpha_)) == 2
     compare(ours, theirs, X)
@@ -235,7 +239,7 @@ def test_lasso_cv(weighted: bool, form: str) -> None:
     X, y, s = data("Lasso")
     X = FORMS[form](X)
     weight = {"sample_weight": s} if weighted else {}
-    ours = linear.LassoCV(cv=4, tol=1e-12, alphas=30).fit(X, y, **weight)
+    ours = our_linear_model.LassoCV(cv=4, tol=1e-12, alphas=30).fit(X, y, **weight)
     theirs = linear_model.LassoCV(cv=4, tol=1e-10, alphas=30, max_iter=50_000)
     theirs.fit(X, y, **weight)
     np.testing.assert_allclose(ours.alphas_, theirs.alphas_, rtol=1e-10)
@@ -247,7 +251,7 @@ def test_lasso_cv(weighted: bool, form: str) -> None:
 def test_elastic_net_cv() -> None:
     X, y, _ = data("ElasticNet")
     options = {"l1_ratio": [0.2, 0.9], "cv": 3, "alphas": 12}
-    ours = linear.ElasticNetCV(tol=1e-12, **options).fit(X, y)
+    ours = our_linear_model.ElasticNetCV(tol=1e-12, **options).fit(X, y)
     theirs = linear_model.ElasticNetCV(tol=1e-10, max_iter=50_000, **options).fit(X, y)
     assert ours.mse_path_.shape == theirs.mse_path_.shape == (2, 12, 3)
     np.testing.assert_allclose(ours.alphas_, theirs.alphas_, rtol=1e-10)
@@ -259,8 +263,8 @@ def test_elastic_net_cv() -> None:
 def test_paths() -> None:
     X, y, _ = data("Lasso")
     for ours, theirs, options in (
-        (linear.lasso_path, linear_model.lasso_path, {}),
-        (linear.enet_path, linear_model.enet_path, {"l1_ratio": 0.4}),
+        (our_linear_model.lasso_path, linear_model.lasso_path, {}),
+        (our_linear_model.enet_path, linear_model.enet_path, {"l1_ratio": 0.4}),
     ):
         alphas, coefs, gaps = ours(X, y, alphas=15, tol=1e-12, **options)
         expected = theirs(X, y, alphas=15, tol=1e-12, max_iter=50_000, **options)
@@ -276,15 +280,17 @@ def test_paths_of_several_targets(n_targets: int, l1_ratio: float) -> None:
     X = rng.normal(size=(60, 8))
     Y = X[:, :4] @ rng.normal(size=(4, n_targets)) + rng.normal(size=(60, n_targets))
     options = {"l1_ratio": l1_ratio, "alphas": 9, "return_n_iter": True}
-    found = linear.enet_path(X, Y, tol=1e-11, **options)
+    found = our_linear_model.enet_path(X, Y, tol=1e-11, **options)
     expected = linear_model.enet_path(X, Y, tol=1e-11, max_iter=50_000, **options)
     assert found[1].shape == expected[1].shape == (n_targets, 8, 9)
     assert found[2].shape == expected[2].shape and len(found[3]) == len(expected[3])
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-10)
     np.testing.assert_allclose(found[1], expected[1], atol=1e-5)
-    again = linear.enet_path(X, Y, coef_init=found[1][:, :, -1], tol=1e-11, **options)
+    again = our_linear_model.enet_path(
+        X, Y, coef_init=found[1][:, :, -1], tol=1e-11, **options
+    )
     np.testing.assert_allclose(again[1], found[1], atol=1e-5)
-    for path in (linear.enet_path, linear_model.enet_path):
+    for path in (our_linear_model.enet_path, linear_model.enet_path):
         with pytest.raises(ValueError, match="not allowed for multi-output"):
             path(X, Y, positive=True)
 
@@ -299,7 +305,7 @@ def test_logistic_regression_cv(classes: int) -> None:
         "use_legacy_attributes": False,
         "scoring": "neg_log_loss",
     }
-    ours = linear.LogisticRegressionCV(tol=1e-10, **options).fit(X, y)
+    ours = our_linear_model.LogisticRegressionCV(tol=1e-10, **options).fit(X, y)
     theirs = linear_model.LogisticRegressionCV(
         tol=1e-10, max_iter=10_000, solver="newton-cg", **options
     ).fit(X, y)
@@ -313,14 +319,16 @@ def test_logistic_regression_cv(classes: int) -> None:
 # -- the signatures -----------------------------------------------------------------
 
 
-SHARED = [n for n in linear.__all__ if n[0].isupper() and hasattr(linear_model, n)]
+SHARED = [
+    n for n in our_linear_model.__all__ if n[0].isupper() and hasattr(linear_model, n)
+]
 
 
 @pytest.mark.parametrize("name", SHARED)
 def test_parameters_are_theirs_and_a_few_more(name: str) -> None:
     from inspect import signature
 
-    ours = signature(getattr(linear, name)).parameters
+    ours = signature(getattr(our_linear_model, name)).parameters
     theirs = signature(getattr(linear_model, name)).parameters
     assert set(theirs) <= set(ours)
     more = {"max_time", "solver", "tol", "max_iter"}
@@ -343,7 +351,9 @@ LABELLED = ("iris", "wine", "digits", "breast_cancer")
 TASKS = ("MultiTaskElasticNet", "MultiTaskElasticNetCV", "MultiTaskLasso")
 TASKS += ("MultiTaskLassoCV",)
 MULTI = ("LinearRegression", "Ridge", "RidgeCV", "Lasso", "ElasticNet", *TASKS)
-NAMES = [n for n in linear.__all__ if hasattr(getattr(linear, n), "fit")]
+NAMES = [
+    n for n in our_linear_model.__all__ if hasattr(getattr(our_linear_model, n), "fit")
+]
 CASES = [
     (name, key)
     for key in SETS
@@ -363,7 +373,7 @@ def test_defaults_are_solved_on_familiar_data(
         y = y[:, 0]
     if scaled:
         X = StandardScaler().fit_transform(X)
-    model = getattr(linear, name)()
+    model = getattr(our_linear_model, name)()
     if name == "LogisticRegressionCV":
         model.set_params(Cs=[0.01, 1.0], cv=2, l1_ratios=(0.0,))
         if key == "digits":

@@ -12,7 +12,8 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import StandardScaler
 
 import certus
-from certus import linear
+from certus import linear_model as our_linear_model
+from certus import svm as our_svm
 from certus.certificate import Status, Strength
 
 
@@ -45,7 +46,7 @@ CLASSIFIERS = [
 @pytest.mark.parametrize("options", CLASSIFIERS, ids=str)
 def test_linear_svc(options, loader):
     X, y = scaled(loader)
-    ours = linear.LinearSVC(tol=1e-10, **options).fit(X, y)
+    ours = our_svm.LinearSVC(tol=1e-10, **options).fit(X, y)
     dual = options.get("loss") == "hinge"
     their_tol = 1e-9 if dual else 1e-10
     theirs = svm.LinearSVC(tol=their_tol, max_iter=200_000, dual=dual, **options)
@@ -64,7 +65,7 @@ def test_linear_svc(options, loader):
 def test_sample_weights(loss):
     X, y = scaled(load_breast_cancer)
     s = np.random.default_rng(0).uniform(0.2, 3.0, len(y))
-    ours = linear.LinearSVC(tol=1e-10, C=0.05, loss=loss).fit(X, y, sample_weight=s)
+    ours = our_svm.LinearSVC(tol=1e-10, C=0.05, loss=loss).fit(X, y, sample_weight=s)
     theirs = svm.LinearSVC(tol=1e-9, C=0.05, loss=loss, max_iter=200_000)
     fit_theirs(theirs, X, y, sample_weight=s)
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
@@ -83,7 +84,7 @@ REGRESSORS = [
 @pytest.mark.parametrize("options", REGRESSORS, ids=str)
 def test_linear_svr(options):
     X, y = scaled(load_diabetes)
-    ours = linear.LinearSVR(tol=1e-10, **options).fit(X, y)
+    ours = our_svm.LinearSVR(tol=1e-10, **options).fit(X, y)
     theirs = svm.LinearSVR(tol=1e-8, max_iter=500_000, random_state=0, **options)
     fit_theirs(theirs, X, y)
     assert ours.coef_.shape == theirs.coef_.shape
@@ -138,7 +139,7 @@ def test_the_perceptron_visits_rows_as_theirs_does(epochs):
     options = {"shuffle": False, "tol": None, "max_iter": epochs}
     theirs = fit_theirs(linear_model.Perceptron(**options), X, y)
     with certus.config_context(on_uncertified="ignore"):
-        ours = linear.Perceptron(**options).fit(X, y)
+        ours = our_linear_model.Perceptron(**options).fit(X, y)
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-9)
     np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-9)
 
@@ -150,7 +151,7 @@ def test_the_plateau_rule_is_theirs():
     for tol, patience in ((1e-3, 5), (1e-1, 2), (1e-2, 3)):
         options = {"shuffle": False, "tol": tol, "n_iter_no_change": patience}
         theirs = fit_theirs(linear_model.Perceptron(**options), X, y)
-        ours = linear.Perceptron(**options).fit(X, y)
+        ours = our_linear_model.Perceptron(**options).fit(X, y)
         assert ours.n_iter_ == theirs.n_iter_
         np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-9)
 
@@ -160,7 +161,7 @@ def test_sparse_and_text_labels_under_a_search():
     names = np.array(["setosa", "versicolor", "virginica"])[y]
     S = sparse.csr_array(np.where(np.abs(X) > 0.3, X, 0.0))
     search = GridSearchCV(
-        linear.LinearSVC(),
+        our_svm.LinearSVC(),
         {"C": [0.1, 1.0], "loss": ["hinge", "squared_hinge"]},
         n_jobs=2,
     )
@@ -173,5 +174,5 @@ def test_sparse_and_text_labels_under_a_search():
 def test_a_rare_class():
     X, y = scaled(load_iris)
     rows = np.append(np.flatnonzero(y < 2), np.flatnonzero(y == 2)[:1])
-    for model in (linear.LinearSVC(), linear.LinearSVC(loss="hinge")):
+    for model in (our_svm.LinearSVC(), our_svm.LinearSVC(loss="hinge")):
         assert model.fit(X[rows], y[rows]).certificate_.met

@@ -18,7 +18,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from certus.deep import MLPClassifier, MLPRegressor
+from certus.neural_network import MLPClassifier, MLPRegressor
 
 X, Y_DIGITS = load_digits(return_X_y=True)
 X, Y_DIGITS = X[:600] / 16, Y_DIGITS[:600]

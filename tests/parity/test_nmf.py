@@ -12,7 +12,7 @@ from sklearn.decomposition import NMF
 
 import certus
 from certus.certificate import Strength
-from certus.terms import NonNegative as Penalty
+from certus.objectives import NonNegative as Penalty
 from certus.verify.nonnegative import gap
 
 RNG = np.random.default_rng(0)

@@ -7,7 +7,7 @@ from sklearn import decomposition as theirs
 from sklearn.datasets import load_digits, load_iris, load_wine
 
 import certus
-from certus import factor
+from certus import decomposition
 from certus.certificate import Strength
 
 ATTRIBUTES = (
@@ -34,7 +34,7 @@ def compare(ours, other, names=ATTRIBUTES, tol=1e-9):
 def test_every_solver_leaves_the_same_attributes(X, solver, k):
     theirs_solver = "full" if solver == "auto" else solver
     other = theirs.PCA(k, svd_solver=theirs_solver, random_state=0).fit(X)
-    ours = factor.PCA(k, svd_solver=solver, random_state=0).fit(X)
+    ours = decomposition.PCA(k, svd_solver=solver, random_state=0).fit(X)
     wide = X is WIDE and solver == "covariance_eigh"  # there they count null variances
     compare(ours, other, ATTRIBUTES[:5] if wide else ATTRIBUTES)
     assert ours.n_components_ == other.n_components_
@@ -52,19 +52,21 @@ def test_every_solver_leaves_the_same_attributes(X, solver, k):
 
 def test_randomised_iterations_come_as_close_as_theirs():
     exact = theirs.PCA(5, svd_solver="full").fit(DIGITS).explained_variance_
-    ours = factor.PCA(5, svd_solver="randomized", iterated_power=4, random_state=0)
+    ours = decomposition.PCA(
+        5, svd_solver="randomized", iterated_power=4, random_state=0
+    )
     other = theirs.PCA(5, svd_solver="randomized", iterated_power=4, random_state=0)
     gap = np.abs(ours.fit(DIGITS).explained_variance_ - exact).max()
     assert gap <= 2 * np.abs(other.fit(DIGITS).explained_variance_ - exact).max() + 1e-6
     assert ours.solver_ == "randomized"
-    until = factor.PCA(5, svd_solver="randomized", random_state=0).fit(DIGITS)
+    until = decomposition.PCA(5, svd_solver="randomized", random_state=0).fit(DIGITS)
     np.testing.assert_allclose(until.explained_variance_, exact, rtol=1e-12)
 
 
 @pytest.mark.parametrize("wanted", [None, 0, 0.3, 0.9, 0.999, "mle", 3])
 def test_how_many_components(wanted):
     X = WINE
-    ours, other = factor.PCA(wanted).fit(X), theirs.PCA(wanted).fit(X)
+    ours, other = decomposition.PCA(wanted).fit(X), theirs.PCA(wanted).fit(X)
     assert ours.n_components_ == other.n_components_
     compare(ours, other, tol=1e-7)
 
@@ -72,7 +74,7 @@ def test_how_many_components(wanted):
 def test_densities():
     X = load_iris().data
     for k in (1, 2, 4):
-        ours, other = factor.PCA(k).fit(X), theirs.PCA(k).fit(X)
+        ours, other = decomposition.PCA(k).fit(X), theirs.PCA(k).fit(X)
         np.testing.assert_allclose(ours.score_samples(X), other.score_samples(X))
         np.testing.assert_allclose(ours.get_covariance(), other.get_covariance())
         np.testing.assert_allclose(ours.get_precision(), other.get_precision())
@@ -81,7 +83,7 @@ def test_densities():
 
 def test_whitening():
     X = WINE
-    ours = factor.PCA(4, whiten=True).fit(X)
+    ours = decomposition.PCA(4, whiten=True).fit(X)
     other = theirs.PCA(4, whiten=True).fit(X)
     np.testing.assert_allclose(ours.transform(X), other.transform(X), atol=1e-9)
     Z = other.transform(X)
@@ -91,7 +93,7 @@ def test_whitening():
 @pytest.mark.parametrize("solver", ["auto", "arpack", "covariance_eigh"])
 def test_sparse_rows(solver):
     S = sparse.random(300, 40, 0.2, "csr", random_state=0)
-    ours = factor.PCA(4, svd_solver=solver, random_state=0).fit(S)
+    ours = decomposition.PCA(4, svd_solver=solver, random_state=0).fit(S)
     other = theirs.PCA(4, svd_solver="arpack", random_state=0).fit(S)
     compare(ours, other, tol=1e-8)
     np.testing.assert_allclose(ours.transform(S), other.transform(S), atol=1e-8)
@@ -110,10 +112,10 @@ def test_both_refuse_the_same(options):
         ({"svd_solver": "lanczos"}, X),
     ]
     for params, data in cases:
-        for library in (factor, theirs):
+        for library in (decomposition, theirs):
             with pytest.raises(ValueError):
                 library.PCA(**params).fit(data)
-    for library in (factor, theirs):
+    for library in (decomposition, theirs):
         with pytest.raises(TypeError, match="sparse"):
             library.PCA(2, svd_solver="full").fit(sparse.csr_matrix(X))
 
@@ -122,7 +124,7 @@ def test_both_refuse_the_same(options):
 @pytest.mark.parametrize("algorithm", ["auto", "arpack"])
 def test_truncated_svd(form, algorithm):
     X = form(DIGITS)
-    ours = factor.TruncatedSVD(6, algorithm=algorithm, random_state=0).fit(X)
+    ours = decomposition.TruncatedSVD(6, algorithm=algorithm, random_state=0).fit(X)
     other = theirs.TruncatedSVD(6, algorithm="arpack", random_state=0).fit(X)
     compare(ours, other, ATTRIBUTES[:4])
     np.testing.assert_allclose(ours.transform(X), other.transform(X), atol=1e-8)
@@ -134,13 +136,15 @@ def test_truncated_svd(form, algorithm):
 
 def test_truncated_svd_with_fewer_rows_than_components():
     X = np.random.default_rng(0).standard_normal((4, 9))
-    ours = factor.TruncatedSVD(6).fit(X)
+    ours = decomposition.TruncatedSVD(6).fit(X)
     other = theirs.TruncatedSVD(6).fit(X)
     assert ours.components_.shape == other.components_.shape == (4, 9)
     np.testing.assert_allclose(ours.singular_values_, other.singular_values_)
 
 
-@pytest.mark.parametrize("model", [factor.PCA(3), factor.TruncatedSVD(3)], ids=str)
+@pytest.mark.parametrize(
+    "model", [decomposition.PCA(3), decomposition.TruncatedSVD(3)], ids=str
+)
 def test_handed_to_scikit_learn(model):
     model = model.fit(DIGITS)
     other = model.to_sklearn()
@@ -152,7 +156,7 @@ def test_handed_to_scikit_learn(model):
 
 
 def test_saved_and_loaded(tmp_path):
-    for model in (factor.PCA(3, whiten=True), factor.TruncatedSVD(3)):
+    for model in (decomposition.PCA(3, whiten=True), decomposition.TruncatedSVD(3)):
         model.fit(DIGITS)
         back = certus.load(model.save(tmp_path / "m.certus"))
         assert set(vars(back)) == set(vars(model))
@@ -194,7 +198,7 @@ def test_their_randomised_answers_are_measured():
     loose = theirs.PCA(5, svd_solver="randomized", iterated_power=0, random_state=0)
     certificate = certus.certify(loose.fit(X), X)
     assert certificate.met is False
-    assert "certus.factor.PCA" in certificate[certificate.primary].fix
+    assert "certus.decomposition.PCA" in certificate[certificate.primary].fix
     full = certus.certify(loose, X, level="full")["eckart_young"]
     A = X - X.mean(axis=0)
     values = np.linalg.svd(A, compute_uv=False)

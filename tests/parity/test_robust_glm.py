@@ -16,7 +16,7 @@ from sklearn import linear_model as theirs
 from sklearn.exceptions import ConvergenceWarning
 
 import certus
-from certus import linear as ours
+from certus import linear_model as ours
 from certus.certificate import Status, Strength
 
 Array = np.ndarray

@@ -17,9 +17,9 @@ from sklearn import linear_model as sk
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine
 from sklearn.preprocessing import scale
 
-from certus.linear import LinearRegression, LogisticRegression
-from certus.linear.summarise import least_squares_summary, logistic_summary
-from certus.linear.summary import Summary
+from certus.linear_model import LinearRegression, LogisticRegression
+from certus.linear_model.summarise import least_squares_summary, logistic_summary
+from certus.linear_model.summary import Summary
 
 INF = float("inf")
 
@@ -188,7 +188,7 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
     X, y = regression_data("diabetes raw")
     model = LinearRegression().fit(X, y)
     whole = model.summary(X, y)
-    monkeypatch.setattr("certus.linear.likelihood._BLOCK", 100)
+    monkeypatch.setattr("certus.linear_model.likelihood._BLOCK", 100)
     parts = model.summary(X, y)
     np.testing.assert_allclose(parts.standard_errors, whole.standard_errors, rtol=1e-11)
 

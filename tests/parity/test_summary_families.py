@@ -13,11 +13,15 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 import certus
-from certus import linear
-from certus.linear import GeneralizedLinearModel, LinearRegression, PoissonRegressor
-from certus.linear.summarise import family_summary
-from certus.linear.summary import SummaryRefused
-from certus.terms import Poisson
+from certus import linear_model
+from certus.linear_model import (
+    GeneralizedLinearModel,
+    LinearRegression,
+    PoissonRegressor,
+)
+from certus.linear_model.summarise import family_summary
+from certus.linear_model.summary import SummaryRefused
+from certus.objectives import Poisson
 
 TRIALS = 7
 FAMILIES = {
@@ -268,10 +272,10 @@ def test_a_summary_exists_only_where_there_is_a_theory():
     """Least squares and likelihoods; not margins, medians or mistakes."""
     found = {
         name
-        for name in linear.__all__
-        if inspect.isclass(getattr(linear, name))
-        and issubclass(getattr(linear, name), BaseEstimator)
-        and hasattr(getattr(linear, name), "summary")
+        for name in linear_model.__all__
+        if inspect.isclass(getattr(linear_model, name))
+        and issubclass(getattr(linear_model, name), BaseEstimator)
+        and hasattr(getattr(linear_model, name), "summary")
     }
     squares = {"LinearRegression", "Ridge", "Lasso", "ElasticNet"}
     chosen = {"RidgeCV", "LassoCV", "ElasticNetCV"}
@@ -282,4 +286,4 @@ def test_a_summary_exists_only_where_there_is_a_theory():
     for name in chosen | squares - {"LinearRegression"}:
         target = np.column_stack([y, y]) if name.startswith("MultiTask") else y
         with pytest.raises(SummaryRefused, match="is penalised"):
-            getattr(linear, name)().fit(X, target).summary(X, target)
+            getattr(linear_model, name)().fit(X, target).summary(X, target)

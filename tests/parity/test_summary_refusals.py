@@ -15,9 +15,9 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 from sklearn.exceptions import NotFittedError
 from sklearn.preprocessing import scale
 
-from certus.linear import LinearRegression, LogisticRegression, Ridge
-from certus.linear.summarise import least_squares_summary, logistic_summary
-from certus.linear.summary import SummaryRefused
+from certus.linear_model import LinearRegression, LogisticRegression, Ridge
+from certus.linear_model.summarise import least_squares_summary, logistic_summary
+from certus.linear_model.summary import SummaryRefused
 
 INF = float("inf")
 
@@ -171,8 +171,8 @@ def test_separable_classes_are_refused(classes, quasi):
 @given(st.integers(0, 2**32 - 1), st.integers(2, 3), st.booleans())
 def test_a_summary_exists_just_where_no_direction_separates(seed, classes, intercept):
     """Small integer data, often separable, judged by a linear programme."""
-    from certus.linear.directions import separating_direction
-    from certus.terms import Logistic, Softmax
+    from certus.linear_model.directions import separating_direction
+    from certus.objectives import Logistic, Softmax
 
     rng = np.random.default_rng(seed)
     X = rng.integers(-2, 3, size=(14, 2)).astype(float)

@@ -18,10 +18,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from certus import kernel, linear, neighbors
-from certus import terms as t
+from certus import kernel_ridge, linear_model, neighbors, svm
 from certus.export import HOMES
-from certus.table import TablePipeline
+from certus.objectives import terms as t
+from certus.tables import TablePipeline
 from certus.testing.instances import instances
 
 SHARED = [model for model in instances() if type(model).__name__ in HOMES]
@@ -136,7 +136,9 @@ def test_sparse_rows(model: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "model", [linear.Ridge(), linear.Lasso(), linear.LinearRegression()], ids=name
+    "model",
+    [linear_model.Ridge(), linear_model.Lasso(), linear_model.LinearRegression()],
+    ids=name,
 )
 def test_several_targets_and_column_names(model: Any) -> None:
     pandas = pytest.importorskip("pandas")
@@ -154,7 +156,7 @@ def test_several_targets_and_column_names(model: Any) -> None:
     ids=lambda term: type(term).__name__,
 )
 @pytest.mark.parametrize(
-    "cls", [kernel.SVC, kernel.SVR, kernel.KernelRidge], ids=lambda c: c.__name__
+    "cls", [svm.SVC, svm.SVR, kernel_ridge.KernelRidge], ids=lambda c: c.__name__
 )
 @pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
 def test_kernels_as_terms(cls: Any, term: Any) -> None:
@@ -167,11 +169,11 @@ def test_kernels_as_terms(cls: Any, term: Any) -> None:
 def test_own_functions_and_given_matrices(classes: int) -> None:
     X, labels, _ = rows(classes)
     K = np.exp(-0.5 * ((X[:, None] - X) ** 2).sum(axis=2))
-    given = kernel.SVC(kernel="precomputed").fit(K[:60, :60], labels[:60])
+    given = svm.SVC(kernel="precomputed").fit(K[:60, :60], labels[:60])
     assert_alike(given, given.to_sklearn(), K[60:, :60])
-    own = kernel.SVC(kernel=lambda A, B: (1 + A @ B.T) ** 2).fit(X[:60], labels[:60])
+    own = svm.SVC(kernel=lambda A, B: (1 + A @ B.T) ** 2).fit(X[:60], labels[:60])
     assert_alike(own, own.to_sklearn(), X[60:])
-    pairs = kernel.SVC(decision_function_shape="ovo").fit(X[:60], labels[:60])
+    pairs = svm.SVC(decision_function_shape="ovo").fit(X[:60], labels[:60])
     assert_alike(pairs, pairs.to_sklearn(), X[60:])
 
 
@@ -190,7 +192,7 @@ def test_neighbours_with_several_outputs(weights: str) -> None:
 
 def test_a_lasso_penalty_gets_a_solver_that_knows_it() -> None:
     X, labels, _ = rows()
-    ours = linear.LogisticRegression(l1_ratio=1.0, C=0.1).fit(X, labels)
+    ours = linear_model.LogisticRegression(l1_ratio=1.0, C=0.1).fit(X, labels)
     theirs = ours.to_sklearn()
     assert theirs.solver == "saga"
     assert_alike(ours, theirs, X)
@@ -211,27 +213,27 @@ def test_what_scikit_learn_lacks_is_refused_by_name(model: Any) -> None:
 @pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
 def test_refusals_say_what_to_do() -> None:
     X, labels, amounts = rows()
-    duel = linear.Perceptron(multi_class="ovo").fit(X, labels)
+    duel = linear_model.Perceptron(multi_class="ovo").fit(X, labels)
     with pytest.raises(NotImplementedError, match="Fit with 'ovr'"):
         duel.to_sklearn()
     for term in ("laplacian", t.Sum(t.Linear(), t.Gaussian(1.0)), t.Laplace(1.0, 2)):
-        machine = kernel.SVC(kernel=term).fit(X, labels)
+        machine = svm.SVC(kernel=term).fit(X, labels)
         with pytest.raises(NotImplementedError, match="kernel='precomputed'"):
             machine.to_sklearn()
-    bent = kernel.SVR(kernel="poly", degree=1.5, coef0=9.0, gamma=0.01)
+    bent = svm.SVR(kernel="poly", degree=1.5, coef0=9.0, gamma=0.01)
     with pytest.raises(NotImplementedError, match="whole degree"):
         bent.fit(X, amounts).to_sklearn()
-    table = TablePipeline(model=linear.Ridge()).fit(X, amounts)
+    table = TablePipeline(model=linear_model.Ridge()).fit(X, amounts)
     with pytest.raises(NotImplementedError, match=r"model_\.to_sklearn\(\)"):
         table.to_sklearn()
     Z = table.encoder_.transform(X)
     assert_alike(table.model_, table.model_.to_sklearn(), Z)
     with pytest.raises(ValueError, match="not fitted"):
-        linear.Ridge().to_sklearn()
+        linear_model.Ridge().to_sklearn()
 
 
 def test_a_subclass_is_exported_as_what_it_extends() -> None:
-    class Mine(linear.Lasso):
+    class Mine(linear_model.Lasso):
         pass
 
     X, _, amounts = rows()
@@ -257,14 +259,14 @@ def onnx_outputs(theirs: Any, X: Any) -> list[Any]:
 @pytest.mark.parametrize(
     "model",
     [
-        linear.LinearRegression(),
-        linear.Ridge(),
-        linear.Lasso(),
-        linear.ElasticNet(),
-        linear.HuberRegressor(epsilon=2.0),
-        linear.QuantileRegressor(alpha=0.01),
-        linear.LinearSVR(),
-        kernel.SVR(C=10.0),
+        linear_model.LinearRegression(),
+        linear_model.Ridge(),
+        linear_model.Lasso(),
+        linear_model.ElasticNet(),
+        linear_model.HuberRegressor(epsilon=2.0),
+        linear_model.QuantileRegressor(alpha=0.01),
+        svm.LinearSVR(),
+        svm.SVR(C=10.0),
         neighbors.KNeighborsRegressor(),
     ],
     ids=name,
@@ -282,10 +284,10 @@ def test_onnx_predicts_the_same_amounts(model: Any) -> None:
 @pytest.mark.parametrize(
     "model",
     [
-        linear.LogisticRegression(),
-        linear.LinearSVC(),
-        linear.Perceptron(),
-        kernel.SVC(),
+        linear_model.LogisticRegression(),
+        svm.LinearSVC(),
+        linear_model.Perceptron(),
+        svm.SVC(),
         neighbors.KNeighborsClassifier(),
     ],
     ids=name,

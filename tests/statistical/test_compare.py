@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binom
 
 import certus
-from certus.linear import LogisticRegression
+from certus.linear_model import LogisticRegression
 from certus.neighbors import KNeighborsClassifier
 from certus.verify.statistical import risk_interval
 

@@ -13,19 +13,19 @@ import pytest
 from scipy import stats
 from sklearn.base import is_classifier
 
-from certus import kernel, linear, neighbors
+from certus import kernel_ridge, linear_model, neighbors, svm
 from certus.bounds import conformal_quantile, conformal_rank, coverage_floor
 
 COVERAGE, DELTA = 0.9, 0.05
 FALSE_ALARM = 1e-4
 MODELS = [
-    linear.Ridge(),
-    linear.HuberRegressor(),
-    kernel.KernelRidge(kernel="rbf"),
+    linear_model.Ridge(),
+    linear_model.HuberRegressor(),
+    kernel_ridge.KernelRidge(kernel="rbf"),
     neighbors.KNeighborsRegressor(),
-    linear.LogisticRegression(),
-    linear.LinearSVC(C=0.1),
-    kernel.SVC(),
+    linear_model.LogisticRegression(),
+    svm.LinearSVC(C=0.1),
+    svm.SVC(),
     neighbors.KNeighborsClassifier(15),
 ]
 
@@ -105,7 +105,7 @@ def failures(repetitions: int, n: int, promise: float, **options: Any) -> int:
         X = rng.normal(size=(size, 2))
         return X, X @ w + rng.normal(size=size)
 
-    model = linear.Ridge().fit(*normal(40))
+    model = linear_model.Ridge().fit(*normal(40))
     residual = stats.norm(
         model.intercept_, np.hypot(1, np.linalg.norm(model.coef_ - w))
     )
@@ -150,6 +150,6 @@ def test_drift_breaks_the_promise() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(900, 2))
     y = X @ [1.0, 1.0] + rng.normal(size=900) + 0.004 * np.arange(900)
-    model = linear.Ridge().fit(X[:300], y[:300]).calibrate(X[300:600], y[300:600])
+    model = linear_model.Ridge().fit(X[:300], y[:300]).calibrate(X[300:600], y[300:600])
     low, high = model.predict_interval(X[600:]).T
     assert ((low <= y[600:]) & (y[600:] <= high)).mean() < 0.75

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import expit
 from scipy.stats import kstest, norm
 
-from certus.linear import LinearRegression, LogisticRegression
+from certus.linear_model import LinearRegression, LogisticRegression
 
 Array = np.ndarray
 TRUE = np.array([0.8, -0.5])

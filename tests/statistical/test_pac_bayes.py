@@ -26,7 +26,7 @@ from certus.bounds import (
     sampled_error,
     seeger_bound,
 )
-from certus.linear import StochasticLinearClassifier
+from certus.linear_model import StochasticLinearClassifier
 
 Array = np.ndarray
 DELTA = 0.05

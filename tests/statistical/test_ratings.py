@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from certus.factor import MatrixFactorization, evaluate, split_ratings
+from certus.recommend import MatrixFactorization, evaluate, split_ratings
 
 
 def drawn(seed, n=150, m=80, K=3):

@@ -5,7 +5,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from certus.deep import RecurrentRegressor
+from certus.neural_network import RecurrentRegressor
 
 pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
 

@@ -6,8 +6,8 @@ from sklearn.model_selection import train_test_split
 
 pytest.importorskip("torch")
 
-from certus.deep import MLPClassifier
-from certus.robust import PGD, ThreatModel, attack, robust_accuracy
+from certus.neural_network import MLPClassifier
+from certus.robustness import PGD, ThreatModel, attack, robust_accuracy
 
 pytestmark = [
     pytest.mark.slow,

@@ -21,31 +21,31 @@ import pytest
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import PoissonRegressor
 
-import certus.deep
-import certus.factor
-import certus.kernel
-import certus.linear
+import certus.decomposition
+import certus.linear_model
 import certus.mixture
 import certus.neighbors
+import certus.neural_network
+import certus.svm
+from certus.cluster.kmeans import _n_runs
 from certus.mixture.gaussian import _free_parameters
-from certus.mixture.kmeans import _n_runs
 
 PACKAGES = (
-    certus.linear,
+    certus.linear_model,
     certus.neighbors,
-    certus.kernel,
+    certus.svm,
     certus.mixture,
-    certus.factor,
+    certus.decomposition,
 )
 OURS = (
-    certus.deep.MLPClassifier,
-    certus.deep.MLPRegressor,
+    certus.neural_network.MLPClassifier,
+    certus.neural_network.MLPRegressor,
     *(getattr(p, name) for p in PACKAGES for name in sorted(p.__all__)),
 )
 # A fixture of the GLM tests computes the optimum with this private hook; tests of the
 # number of starts and of parameters read the others.
-certus.linear.PoissonRegressor._get_loss = PoissonRegressor._get_loss
-certus.mixture.KMeans._n_init = property(_n_runs)
+certus.linear_model.PoissonRegressor._get_loss = PoissonRegressor._get_loss
+certus.cluster.KMeans._n_init = property(_n_runs)
 certus.mixture.GaussianMixture._n_parameters = _free_parameters
 for _cls in OURS[:2]:
     _cls._optimizer = property(lambda m: SimpleNamespace(learning_rate=m._run.rate))

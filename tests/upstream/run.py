@@ -36,7 +36,7 @@ UPSTREAM = Path(sklearn.__file__).parent
 FAMILIES = (
     (
         "sklearn.linear_model",
-        "certus.linear",
+        "certus.linear_model",
         (
             "test_base.py",
             "test_common.py",
@@ -49,25 +49,25 @@ FAMILIES = (
             "test_sparse_coordinate_descent.py",
         ),
     ),
-    ("sklearn.linear_model._glm", "certus.linear", ("test_glm.py",)),
+    ("sklearn.linear_model._glm", "certus.linear_model", ("test_glm.py",)),
     (
         "sklearn.neighbors",
         "certus.neighbors",
         ("test_neighbors.py", "test_neighbors_pipeline.py"),
     ),
-    ("sklearn.svm", "certus.kernel", ("test_svm.py",)),
-    ("sklearn.svm", "certus.linear", ()),
-    ("sklearn.kernel_ridge", "certus.kernel", ("test_kernel_ridge.py",)),
+    ("sklearn.svm", "certus.svm", ("test_svm.py",)),
+    ("sklearn.svm", "certus.linear_model", ()),
+    ("sklearn.kernel_ridge", "certus.svm", ("test_kernel_ridge.py",)),
     ("sklearn.cluster", "certus.mixture", ("test_k_means.py",)),
     (
         "sklearn.mixture",
         "certus.mixture",
         ("test_gaussian_mixture.py", "test_mixture.py"),
     ),
-    ("sklearn.neural_network", "certus.deep", ("test_mlp.py",)),
+    ("sklearn.neural_network", "certus.neural_network", ("test_mlp.py",)),
     (
         "sklearn.decomposition",
-        "certus.factor",
+        "certus.decomposition",
         (
             "test_factor_analysis.py",
             "test_incremental_pca.py",

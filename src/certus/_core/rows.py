@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus.typing import Array
 
 #: Targets whose squares a float64 can hold are not all below this.
 SMALLEST = 1e-153

@@ -144,7 +144,7 @@ def _say_rows(found: Any, split: Any) -> None:
 
 def _read(model_path: Path, path: Path, step: Any) -> tuple[Any, Any]:
     from certus import persist
-    from certus.table import read_table
+    from certus.tables import read_table
 
     step(f"reading {model_path.name}")
     try:

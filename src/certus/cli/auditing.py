@@ -88,7 +88,7 @@ def _threat(text: str | None) -> Any:
 
 def _groups(met: Meeting, sensitive: list[str] | None, path: Path) -> Any:
     """The columns that make groups, whether or not the model uses them."""
-    from certus.table.errors import did_you_mean, quoted
+    from certus.tables.errors import did_you_mean, quoted
 
     if not sensitive:
         return None

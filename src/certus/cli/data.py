@@ -67,7 +67,7 @@ def read_training(
 
     ``labels`` says whether the model wants labels; None lets the target decide.
     """
-    from certus.table import load_example, read_table
+    from certus.tables import load_example, read_table
 
     if path is None:
         frame, usual = load_example()
@@ -110,21 +110,21 @@ def split_target(frame: Any, target: str, name: str) -> tuple[Any, Any, int]:
 
 def _require(frame: Any, column: str, name: str) -> None:
     if column not in frame.columns:
-        from certus.table.errors import did_you_mean
+        from certus.tables.errors import did_you_mean
 
         hint = did_you_mean(column, frame.columns) or f" It has {_names(frame)}."
         raise Stop(f'{shorten(name)} has no column "{shorten(column)}".{hint}')
 
 
 def _names(frame: Any) -> str:
-    from certus.table.errors import quoted
+    from certus.tables.errors import quoted
 
     return quoted([shorten(column, 20) for column in frame.columns], limit=4)
 
 
 def _task(y: Any, target: str, labels: bool | None) -> str:
     """Regression or classification; a target that can be neither is refused."""
-    from certus.table import guess_task
+    from certus.tables import guess_task
 
     what = f'column "{shorten(target)}"'
     numeric, distinct = y.dtype.is_numeric(), y.n_unique()

@@ -25,8 +25,8 @@ def models(as_json: bool) -> int:
 
 def catalog(section: str, as_json: bool) -> int:
     """List the catalog's sections, or the items of one of them."""
-    from certus.testing.registry import catalog as items
-    from certus.testing.registry import sections
+    from certus.testing.items import catalog as items
+    from certus.testing.items import sections
 
     if section.lower() == "all":
         return _sections(as_json)
@@ -35,7 +35,7 @@ def catalog(section: str, as_json: bool) -> int:
         (s for s in sections() if str(s.number) == section), None
     )
     if found is None:
-        from certus.table.errors import did_you_mean
+        from certus.tables.errors import did_you_mean
 
         hint = did_you_mean(section, known) or " See: certus list --catalog all"
         raise Stop(f'the catalog has no section "{section}".{hint}', code=2)
@@ -53,8 +53,8 @@ def catalog(section: str, as_json: bool) -> int:
 
 
 def _sections(as_json: bool) -> int:
-    from certus.testing.registry import catalog as items
-    from certus.testing.registry import sections
+    from certus.testing.items import catalog as items
+    from certus.testing.items import sections
 
     have: dict[str, int] = {}
     for item in items():
@@ -72,7 +72,7 @@ def _sections(as_json: bool) -> int:
 
 
 def _exists(name: str) -> bool:
-    from certus.testing.registry import resolve
+    from certus.testing.items import resolve
 
     if not name:
         return False

@@ -29,7 +29,7 @@ class Model(NamedTuple):
 
 
 _ROWS = {
-    "certus.linear": (
+    "certus.linear_model": (
         ("linear", "LinearRegression", "numbers", "least squares, no penalty"),
         ("ridge", "Ridge", "numbers", "least squares + squared penalty"),
         ("ridge-cv", "RidgeCV", "numbers", "ridge, penalty by leave-one-out"),
@@ -54,7 +54,7 @@ _ROWS = {
         ("svm", "LinearSVC", "labels", "linear support vector machine"),
         ("perceptron", "Perceptron", "labels", "learns from its mistakes, row by row"),
     ),
-    "certus.kernel": (
+    "certus.svm": (
         ("kernel-ridge", "KernelRidge", "numbers", "ridge with a kernel"),
         ("svr", "SVR", "numbers", "linear-svr with a kernel"),
         ("svc", "SVC", "labels", "svm with a kernel"),
@@ -75,31 +75,33 @@ _ROWS = {
             "vote of the nearest rows",
         ),
     ),
-    "certus.deep": (
+    "certus.neural_network": (
         ("mlp-regressor", "MLPRegressor", "numbers", "multi-layer perceptron"),
         ("mlp-classifier", "MLPClassifier", "labels", "multi-layer perceptron"),
     ),
 }
 _TASKS = "it fits several targets at once, and --target names one. Use --model {}."
-#: Estimators of ``certus.linear`` that make no sense on one table with one target.
+#: Estimators of ``certus.linear_model`` that make no sense on one table with one
+#: target.
 NOT_OFFERED = {
     "WeightedLasso": "it takes a weight for every encoded column. Use --model lasso, "
-    "or certus.linear.WeightedLasso in Python.",
+    "or certus.linear_model.WeightedLasso in Python.",
     "GroupLasso": "it takes groups of encoded columns, which a table does not name. "
-    "Use --model lasso, or certus.linear.GroupLasso in Python.",
+    "Use --model lasso, or certus.linear_model.GroupLasso in Python.",
     "MultiTaskLasso": _TASKS.format("lasso"),
     "MultiTaskLassoCV": _TASKS.format("lasso-cv"),
     "MultiTaskElasticNet": _TASKS.format("elastic-net"),
     "MultiTaskElasticNetCV": _TASKS.format("elastic-net-cv"),
     "StochasticLinearClassifier": "it predicts by drawing weights at random, so that "
-    "its risk can be bounded. Use certus.linear.StochasticLinearClassifier in Python.",
+    "its risk can be bounded. Use certus.linear_model.StochasticLinearClassifier "
+    "in Python.",
 }
 MODELS = tuple(Model(*row, module) for module, rows in _ROWS.items() for row in rows)
 
 
 def find_model(name: str) -> Model:
     """The model of that name; its class name will do as well."""
-    from certus.table.errors import did_you_mean
+    from certus.tables.errors import did_you_mean
 
     wanted = name.lower().replace("_", "-")
     for model in MODELS:
@@ -156,7 +158,7 @@ def load_foreign(places: Sequence[str], seed: int | None) -> dict[str, Any]:
 
 
 def _unknown_parameter(model: Model, name: str, known: list[str]) -> str:
-    from certus.table.errors import did_you_mean
+    from certus.tables.errors import did_you_mean
 
     hint = did_you_mean(name, known) or f" It has: {', '.join(known)}."
     return f'{model.name} has no parameter "{name}".{hint}'

@@ -11,15 +11,14 @@ and the order of scores are those of these pairs: nothing is said about the mini
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
 from scipy.special import expit
 
 from certus.certificate import Claim, Strength
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus.typing import Array
 
 #: Differences from the loss reported that rounding explains, as a share of 1 + loss;
 #: means of vectors are rounded to float32 on the way.

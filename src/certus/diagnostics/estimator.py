@@ -53,7 +53,7 @@ class Diagnosed:
 
         Examples
         --------
-        >>> from certus.deep import MLPRegressor
+        >>> from certus.neural_network import MLPRegressor
         >>> X, y = [[0.0], [1.0], [2.0], [3.0]], [0.0, 1.0, 4.0, 9.0]
         >>> model = MLPRegressor(hidden_layer_sizes=(8,), solver="lbfgs").fit(X, y)
         >>> loss, gradient = model.diagnose(X, y)[:2]

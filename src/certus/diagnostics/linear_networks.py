@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from certus.certificate import Claim, Strength
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus.typing import Array
 
 
 def gradient_claims(

@@ -9,8 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from certus.certificate import Claim, Strength
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus.typing import Array
 
 #: Training rows predicted without themselves.
 LEFT_OUT = 2048

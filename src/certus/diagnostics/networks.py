@@ -22,8 +22,7 @@ import numpy as np
 from certus.certificate import Claim, Strength
 from certus.diagnostics import directional
 from certus.diagnostics.spectrum import curvature_claims
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus.typing import Array
 
 #: Most rows on which a network is checked.
 ROWS = 2048

@@ -12,8 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from certus.certificate import Claim, Strength
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus.typing import Array
 
 #: Products WH below this are raised to it, as scikit-learn does.
 FLOOR = float(np.finfo(np.float32).eps)

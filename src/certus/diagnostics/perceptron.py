@@ -22,8 +22,7 @@ from scipy.special import expit, logsumexp, xlogy
 from certus.certificate import Claim, Strength
 from certus.diagnostics import directional
 from certus.diagnostics.directional import Compared
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus.typing import Array
 
 ROWS = 2048
 #: Ratios this near to 1 are those of a right gradient.

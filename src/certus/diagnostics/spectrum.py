@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus.certificate import Claim, Strength
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus.typing import Array
 
 #: Products with the Hessian that Lanczos' method may take.
 STEPS = 40

@@ -8,15 +8,14 @@ level "quick" on up to 4,096 evenly spaced texts, at "full" on all.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
 from scipy.special import expit, logsumexp
 
 from certus.certificate import Claim, Strength
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus.typing import Array
 
 #: Texts on which a fit reports its objective.
 EVALUATED = 4096

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from certus.fairness.groups import Array, groups_of, objects_of
+from certus.fairness.groups import groups_of, objects_of
+from certus.typing import Array
 
 
 class Attributed:

@@ -22,7 +22,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from certus.bounds import bounded_mean, clopper_pearson, hoeffding
-from certus.fairness.groups import Array, Groups
+from certus.fairness.groups import Groups
+from certus.typing import Array
 
 
 class Pairs(NamedTuple):

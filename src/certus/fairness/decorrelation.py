@@ -19,7 +19,7 @@ from certus._core.rows import row_weights
 from certus.base import Fitted, Model, certified_fit, check_number, validate_data
 from certus.certificate import Evidence
 from certus.fairness.attribute import Attributed, basis_of
-from certus.fairness.groups import Array
+from certus.typing import Array
 
 
 class Decorrelation(Attributed, OneToOneFeatureMixin, TransformerMixin, Model):

@@ -30,7 +30,6 @@ import numpy as np
 from certus.fairness.cells import Share
 from certus.fairness.gaps import floor
 from certus.fairness.groups import (
-    Array,
     are_scores,
     classes_of,
     groups_of,
@@ -39,6 +38,7 @@ from certus.fairness.groups import (
     weights_of,
 )
 from certus.fairness.table import GroupTable, make_table, words
+from certus.typing import Array
 from certus.wording import plain
 
 _RATES = (

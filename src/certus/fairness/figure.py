@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from certus.fairness.groups import Array
+from certus.typing import Array
 
 if TYPE_CHECKING:
     from certus.fairness.table import GroupTable

@@ -10,7 +10,7 @@ from sklearn import config_context
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 
-from certus.fairness.groups import Array
+from certus.typing import Array
 
 
 def fit_weighted(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Any:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from certus.fairness.groups import Array
 from certus.fairness.programme import Mixture, Shares, best_mixture
+from certus.typing import Array
 
 
 class Game:

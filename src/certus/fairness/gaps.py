@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus.fairness.cells import Cells, Pairs
-from certus.fairness.groups import Array, Groups
+from certus.fairness.groups import Groups
+from certus.typing import Array
 
 _MOST = 1e7  # rows; beyond, no number worth stating would do
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus.typing import Array
 
 _GROUPS = 500  # more cannot be compared two by two with any use
 _AMOUNTS = 20  # distinct numbers with a fraction that may still be categories

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from certus._core.rows import known_codes, labelled_weights, row_weights
-from certus.fairness.groups import Array
+from certus.typing import Array
 
 #: Models whose parameter stands beside the sum of the losses: "C" or "alpha".
 BESIDE_SUM = {
@@ -40,12 +40,13 @@ _NO_L2 = {"Lasso", "LassoCV", "LinearRegression", "QuantileRegressor"}
 
 
 def level_of(model: Any, y: Any, sample_weight: Any) -> float:
-    """Alpha of ½·alpha·‖w‖² beside the mean loss of a fitted model of certus.linear."""
+    """Alpha of ½·alpha·‖w‖² beside the mean loss of a fitted linear model."""
     kinds = [cls.__name__ for cls in type(model).__mro__ if _is_linear(cls)]
     if not kinds:
         raise TypeError(
             f"{type(model).__name__} is neither a linear model of certus nor a network "
-            "of certus.deep. GroupReduction serves any estimator with sample_weight."
+            "of certus.neural_network. GroupReduction serves any estimator with "
+            "sample_weight."
         )
     levels = _levels(model, kinds[0], y, sample_weight)
     if not (levels.size and levels.min() > 0 and np.ptp(levels) == 0):
@@ -57,7 +58,7 @@ def level_of(model: Any, y: Any, sample_weight: Any) -> float:
 
 
 def _is_linear(cls: type) -> bool:
-    ours = cls.__module__.startswith("certus.linear.")
+    ours = cls.__module__.startswith("certus.linear_model.")
     return ours and (cls.__name__ in BESIDE_SUM or cls.__name__ in BESIDE_MEAN)
 
 

@@ -18,13 +18,13 @@ from torch import Tensor
 from certus._core.rows import row_weights
 from certus.base import Fitted
 from certus.certificate import Claim, Evidence
-from certus.deep.batches import Batch
-from certus.deep.objective import Change, Targets, weighted_mean
-from certus.deep.run import Losses
 from certus.diagnostics import measure
 from certus.diagnostics.networks import count_rows
 from certus.fairness.attribute import basis_of
-from certus.fairness.groups import Array
+from certus.neural_network.batches import Batch
+from certus.neural_network.objective import Change, Targets, weighted_mean
+from certus.neural_network.run import Losses
+from certus.typing import Array
 
 
 def explained_variance(z: Tensor, u: Tensor, s: Tensor | None) -> Tensor:

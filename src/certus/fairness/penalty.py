@@ -30,8 +30,8 @@ from certus.base import (
 from certus.certificate import Claim, Evidence, Strength
 from certus.config import config_context
 from certus.fairness.attribute import Attributed, basis_of
-from certus.fairness.groups import Array
 from certus.fairness.levels import level_of
+from certus.typing import Array
 
 
 def _has(method: str) -> Any:
@@ -79,8 +79,8 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
     estimator : estimator
         A linear model of certus with an L2 penalty and no other, such as
         ``LogisticRegression``, ``Ridge``, ``LinearSVC``, ``PoissonRegressor``; or a
-        network of certus.deep, such as ``NeuralClassifier`` or ``MLPClassifier``, which
-        torch then trains.
+        network of certus.neural_network, such as ``NeuralClassifier`` or
+        ``MLPClassifier``, which torch then trains.
     strength : float, default=1.0
         Weight of the penalty.
     sensitive_columns : name, place, or list of them, optional
@@ -106,7 +106,7 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
     --------
     >>> import numpy as np
     >>> from certus.fairness import CovariancePenalty, independence
-    >>> from certus.linear import LogisticRegression
+    >>> from certus.linear_model import LogisticRegression
     >>> rng = np.random.default_rng(0)
     >>> group = rng.choice(["a", "b"], 1000)
     >>> X = rng.normal(size=(1000, 3))

@@ -18,7 +18,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from certus.base import check_choice
-from certus.fairness.groups import Array
+from certus.typing import Array
 
 #: The rates that a criterion makes equal.
 CRITERIA = {

@@ -28,10 +28,11 @@ from certus.bounds import hoeffding
 from certus.bounds.intervals import check_count, check_delta
 from certus.config import config_context
 from certus.fairness.gaps import floor
-from certus.fairness.groups import Array, groups_of
+from certus.fairness.groups import groups_of
 from certus.fairness.table import words
-from certus.linear import LogisticRegression
-from certus.table import TableEncoder
+from certus.linear_model import LogisticRegression
+from certus.tables import TableEncoder
+from certus.typing import Array
 from certus.wording import plain
 
 _SHOWN = 5

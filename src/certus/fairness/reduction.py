@@ -29,9 +29,9 @@ from certus.evidence import MultipliersWitness
 from certus.fairness.attribute import group_numbers, read_sensitive
 from certus.fairness.fitting import fit_weighted
 from certus.fairness.game import Game, Walk, even
-from certus.fairness.groups import Array
 from certus.fairness.programme import Mixture, shares_of
 from certus.fairness.thresholds import RandomisedDecisions
+from certus.typing import Array
 
 #: Classifiers that must bring nothing before the search ends: an estimator that
 #: minimises another loss than the error does not always give the best answer.
@@ -103,7 +103,7 @@ class GroupReduction(RandomisedDecisions):
     --------
     >>> import numpy as np
     >>> from certus.fairness import GroupReduction, independence
-    >>> from certus.linear import LogisticRegression
+    >>> from certus.linear_model import LogisticRegression
     >>> rng = np.random.default_rng(0)
     >>> group = rng.choice(["a", "b"], 2000)
     >>> X = rng.normal(size=(2000, 2)) + (group == "b")[:, None]

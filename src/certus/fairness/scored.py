@@ -21,7 +21,6 @@ from certus.fairness.cells import (
     Share,
 )
 from certus.fairness.groups import (
-    Array,
     classes_of,
     groups_of,
     labels_of,
@@ -30,6 +29,7 @@ from certus.fairness.groups import (
     weights_of,
 )
 from certus.fairness.table import GroupTable, make_table
+from certus.typing import Array
 
 _BOUNDED = (
     "the interval of the mean score holds if the scores of new rows lie in [0, 1] too"

@@ -19,7 +19,8 @@ import numpy as np
 from certus.bounds.intervals import check_delta
 from certus.fairness.cells import Metric
 from certus.fairness.gaps import Gap, floor, make_gap, would_do
-from certus.fairness.groups import Array, Groups
+from certus.fairness.groups import Groups
+from certus.typing import Array
 from certus.wording import plain, shorten
 
 

@@ -31,8 +31,8 @@ from certus.certificate import Evidence
 from certus.evidence import MultipliersWitness
 from certus.fairness.attribute import Attributed, group_numbers
 from certus.fairness.fitting import fit_weighted, scores_of
-from certus.fairness.groups import Array
 from certus.fairness.programme import Shares, best_mixture, shares_of
+from certus.typing import Array
 
 
 class RandomisedDecisions(Attributed, ClassifierMixin, MetaEstimatorMixin, Estimator):
@@ -170,7 +170,7 @@ class GroupThresholds(RandomisedDecisions):
     --------
     >>> import numpy as np
     >>> from certus.fairness import GroupThresholds, separation
-    >>> from certus.linear import LogisticRegression
+    >>> from certus.linear_model import LogisticRegression
     >>> rng = np.random.default_rng(0)
     >>> group = rng.choice(["a", "b"], 2000)
     >>> X = rng.normal(size=(2000, 2)) + (group == "b")[:, None]

@@ -17,9 +17,9 @@ from sklearn.model_selection import train_test_split
 from certus.base import check_choice, take
 from certus.bounds import clopper_pearson
 from certus.fairness.fitting import decide, fit_sensitive
-from certus.fairness.groups import Array
 from certus.fairness.measures import independence, separation, sufficiency
 from certus.fairness.table import GroupTable
+from certus.typing import Array
 
 #: How decisions are judged.
 MEASURES = ("independence", "separation", "sufficiency")
@@ -163,7 +163,7 @@ def frontier(
     --------
     >>> import numpy as np
     >>> from certus.fairness import CovariancePenalty, frontier
-    >>> from certus.linear import LogisticRegression
+    >>> from certus.linear_model import LogisticRegression
     >>> rng = np.random.default_rng(0)
     >>> group = rng.choice(["a", "b"], 2000)
     >>> X = rng.normal(size=(2000, 2)) + (group == "b")[:, None] * [2.0, 0.0]

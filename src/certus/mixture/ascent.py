@@ -16,7 +16,6 @@ from sklearn.utils import check_random_state
 from certus.callbacks import Monitor
 from certus.certificate import Status
 from certus.mixture.covariances import (
-    Array,
     Components,
     Singular,
     em_step,
@@ -26,6 +25,7 @@ from certus.mixture.covariances import (
     to_public,
 )
 from certus.mixture.starts import first_components
+from certus.typing import Array
 
 _ENDED = (Status.INTERRUPTED, Status.TIME_LIMIT, Status.STOPPED)
 

@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from certus.convex.threads import Stop, run_blocks, slices
+from certus._core.threads import Stop, run_blocks, slices
 from certus.mixture import gaussian_kernels as kernels
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus.typing import Array
 
 KINDS = ("full", "tied", "diag", "spherical")
 EPS = float(np.finfo(np.float64).eps)

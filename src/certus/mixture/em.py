@@ -20,7 +20,7 @@ from scipy.special import logsumexp
 from certus.base import Fitted, Model, certified_fit, check_number
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
-from certus.mixture.covariances import Array
+from certus.typing import Array
 
 
 class EM(Model):

@@ -30,14 +30,9 @@ from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.evidence import MixtureWitness
 from certus.mixture.ascent import Run, best_run
-from certus.mixture.covariances import (
-    KINDS,
-    Array,
-    from_public,
-    log_joint,
-    to_public,
-)
+from certus.mixture.covariances import KINDS, from_public, log_joint, to_public
 from certus.mixture.starts import METHODS
+from certus.typing import Array
 
 
 class GaussianMixture(DensityMixin, Model):

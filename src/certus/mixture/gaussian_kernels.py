@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from certus.convex.cache import kernel
+from certus._core.cache import kernel
 
 #: Shares below this add nothing that float64 would keep.
 NOTHING = 1e-30

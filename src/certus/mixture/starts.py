@@ -15,9 +15,10 @@ from sklearn.utils import check_array, check_random_state
 
 from certus import config
 from certus.base import check_choice, check_number
+from certus.cluster.kmeans import KMeans
+from certus.cluster.seeding import kmeans_plusplus
 from certus.mixture.covariances import (
     KINDS,
-    Array,
     Components,
     Singular,
     add_to_diagonal,
@@ -29,8 +30,7 @@ from certus.mixture.covariances import (
     public_shape,
     sums_of,
 )
-from certus.mixture.kmeans import KMeans
-from certus.mixture.seeding import kmeans_plusplus
+from certus.typing import Array
 
 METHODS = ("kmeans", "k-means++", "random", "random_from_data")
 

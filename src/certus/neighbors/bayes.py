@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from certus.base import check_number
-from certus.convex.design import Array
+from certus.typing import Array
 
 
 class Risk(NamedTuple):

@@ -15,10 +15,10 @@ from sklearn.base import ClassifierMixin
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import check_classification_targets
 
+from certus._core.threads import slices
 from certus.base import certified_fit, label_codes
-from certus.convex.design import Array
-from certus.convex.threads import slices
 from certus.neighbors.common import NeighborsBase
+from certus.typing import Array
 
 #: Votes counted at a time.
 VOTES = 1 << 23

@@ -24,13 +24,13 @@ from sklearn.utils.validation import (
 from certus.base import Estimator, Fitted, check_choice, check_number, validate_data
 from certus.callbacks import Monitor
 from certus.certificate import Claim, Evidence
-from certus.convex.design import Array
 from certus.diagnostics import Diagnosed
 from certus.diagnostics.neighbors import left_out
 from certus.neighbors.metrics import Metric, check_sparse, resolve
 from certus.neighbors.search import limits, search
 from certus.neighbors.tree import build
 from certus.persist.encoding import TRANSIENT
+from certus.typing import Array
 
 #: Up to so many columns a tree beats products.
 TREE_COLUMNS = 8

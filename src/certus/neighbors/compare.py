@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from certus.convex.design import Array
-from certus.convex.threads import Stop, run_blocks, slices
+from certus._core.threads import Stop, run_blocks, slices
 from certus.neighbors import kernels
 from certus.neighbors.metrics import Metric
+from certus.typing import Array
 
 #: Coordinates compared in one call of a loop: some 20 ms.
 WORK = 1 << 24

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numba.extending import register_jitable
 
-from certus.convex.cache import kernel
+from certus._core.cache import kernel
 
 EUCLIDEAN, MANHATTAN, CHEBYSHEV, MINKOWSKI = range(4)
 #: Scores looked at together: one comparison of a vector against the worst kept.

@@ -16,8 +16,8 @@ import numpy as np
 from sklearn.metrics import pairwise_distances
 
 from certus.base import check_number
-from certus.convex.design import Array
 from certus.neighbors.kernels import CHEBYSHEV, EUCLIDEAN, MANHATTAN, MINKOWSKI
+from certus.typing import Array
 
 _CODES = {
     "euclidean": EUCLIDEAN,

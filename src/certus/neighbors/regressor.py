@@ -13,8 +13,8 @@ import numpy as np
 from sklearn.base import RegressorMixin
 
 from certus.base import certified_fit
-from certus.convex.design import Array
 from certus.neighbors.common import NeighborsBase
+from certus.typing import Array
 
 
 class KNeighborsRegressor(RegressorMixin, NeighborsBase):

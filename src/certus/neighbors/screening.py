@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from certus.convex.design import Array
-from certus.convex.threads import Stop, run_blocks, slices
+from certus._core.threads import Stop, run_blocks, slices
 from certus.neighbors import kernels
 from certus.neighbors.compare import nearest
 from certus.neighbors.metrics import Metric
+from certus.typing import Array
 
 #: Queries handled together; with their tiles this sets the memory of a search.
 SLAB = 16_384

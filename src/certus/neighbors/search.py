@@ -18,13 +18,13 @@ import numpy as np
 from scipy import sparse
 from sklearn.metrics import pairwise_distances
 
-from certus.convex.design import Array
-from certus.convex.threads import slices
+from certus._core.threads import slices
 from certus.neighbors import kernels
 from certus.neighbors.compare import nearest
 from certus.neighbors.metrics import Metric
 from certus.neighbors.screening import WIDEST, screened, spare
 from certus.neighbors.tree import through_tree
+from certus.typing import Array
 
 #: Distances of one block, for metrics without a loop of their own.
 BLOCK = 1 << 23

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.spatial import cKDTree
 
+from certus._core.threads import slices
 from certus.base import thread_budget
-from certus.convex.design import Array
-from certus.convex.threads import slices
 from certus.neighbors import kernels
 from certus.neighbors.compare import nearest
 from certus.neighbors.metrics import Metric
+from certus.typing import Array
 
 #: Queries handled together.
 SLAB = 1 << 15

@@ -14,7 +14,7 @@ import numpy as np
 from certus.optimize.constants import find_constants
 from certus.optimize.inertia import check_beta
 from certus.optimize.loop import Limits, Move, Trace, as_sampler, run
-from certus.optimize.objective import Array, Objective, as_objective, as_start
+from certus.optimize.objective import Objective, as_objective, as_start
 from certus.optimize.record import Bound, Record, Theorem
 from certus.optimize.schedules import as_schedule, constant, length
 from certus.optimize.sets import as_projection
@@ -25,6 +25,7 @@ from certus.optimize.theorems import (
     reference,
     value_allowance,
 )
+from certus.typing import Array
 
 #: Why the two methods without a theorem have none.
 NO_THEOREM = {

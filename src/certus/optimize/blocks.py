@@ -15,8 +15,9 @@ import numpy as np
 
 from certus.certificate import Status
 from certus.optimize.loop import whole
-from certus.optimize.objective import Array, as_start
+from certus.optimize.objective import as_start
 from certus.optimize.record import Bound, Record, Theorem
+from certus.typing import Array
 
 #: Share of f by which rounding alone may lift it.
 ROUNDING = 1e3 * float(np.finfo(float).eps)

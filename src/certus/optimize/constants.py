@@ -13,8 +13,9 @@ import numpy as np
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from certus.optimize.loop import Path
-from certus.optimize.objective import Array, Objective, as_objective, as_start
+from certus.optimize.objective import Objective, as_objective, as_start
 from certus.optimize.record import Known
+from certus.typing import Array
 
 #: Up to this many variables the Hessian is formed column by column.
 SMALL = 60

@@ -14,10 +14,11 @@ import numpy as np
 
 from certus.optimize.constants import find_constants, smoothness
 from certus.optimize.loop import Limits, Move, run
-from certus.optimize.objective import Array, Objective, as_objective, as_start
+from certus.optimize.objective import Objective, as_objective, as_start
 from certus.optimize.record import Known, Record
 from certus.optimize.schedules import as_schedule, length
 from certus.optimize.theorems import descent, make_record, of
+from certus.typing import Array
 
 
 def clip_gradient(g: Any, c: float) -> Array:

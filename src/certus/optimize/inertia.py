@@ -15,7 +15,7 @@ import numpy as np
 
 from certus.optimize.constants import find_constants, smoothness
 from certus.optimize.loop import Limits, Move, Trace, as_sampler, run
-from certus.optimize.objective import Array, Objective, as_objective, as_start
+from certus.optimize.objective import Objective, as_objective, as_start
 from certus.optimize.record import Bound, Record, Theorem
 from certus.optimize.schedules import as_schedule, constant, length
 from certus.optimize.theorems import (
@@ -30,6 +30,7 @@ from certus.optimize.theorems import (
     sources,
     value_allowance,
 )
+from certus.typing import Array
 
 
 def check_beta(beta: float, name: str = "beta") -> float:

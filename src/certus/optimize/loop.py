@@ -18,8 +18,9 @@ import numpy as np
 
 from certus.certificate import Status
 from certus.config import get_config
-from certus.optimize.objective import ALL, Array, Objective
+from certus.optimize.objective import ALL, Objective
 from certus.optimize.stopping import MaxTime, Moment, as_rules
+from certus.typing import Array
 
 EPS = float(np.finfo(float).eps)
 

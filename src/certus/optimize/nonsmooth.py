@@ -14,12 +14,13 @@ import numpy as np
 
 from certus.optimize.constants import find_constants
 from certus.optimize.loop import Limits, Move, run
-from certus.optimize.objective import Array, as_objective, as_start
+from certus.optimize.objective import as_objective, as_start
 from certus.optimize.record import Record
 from certus.optimize.schedules import as_schedule, length
 from certus.optimize.sets import as_projection
 from certus.optimize.splitting import inside
 from certus.optimize.theorems import make_record, subgradient
+from certus.typing import Array
 
 
 def subgradient_descent(

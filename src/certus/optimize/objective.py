@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus.typing import Array
 
 #: The rows that mean "all terms of a finite sum", without copying anything.
 ALL = slice(None)

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from certus.optimize.objective import ALL, Array, Objective
+from certus.optimize.objective import ALL, Objective
+from certus.typing import Array
 
 
 def quadratic_objective(A: Any, b: Any) -> Objective:

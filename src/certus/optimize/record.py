@@ -17,8 +17,7 @@ import numpy as np
 
 from certus.certificate import Status
 from certus.rendering import WIDTH, format_seconds
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus.typing import Array
 
 
 class Known(NamedTuple):

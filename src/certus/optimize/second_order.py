@@ -14,10 +14,11 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from certus.optimize.constants import find_constants, hessian_at
 from certus.optimize.loop import Limits, Move, Trace, run
-from certus.optimize.objective import Array, Objective, as_objective, as_start
+from certus.optimize.objective import Objective, as_objective, as_start
 from certus.optimize.record import Bound, Record, Theorem
 from certus.optimize.schedules import constant
 from certus.optimize.theorems import EPS, Constants, Verdict, make_record, of, sources
+from certus.typing import Array
 
 #: Share of the decrease promised by the slope that a damped step must reach.
 ARMIJO = 1e-4

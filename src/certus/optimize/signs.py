@@ -13,7 +13,7 @@ import numpy as np
 
 from certus.optimize.constants import find_constants
 from certus.optimize.loop import Limits, Move, Trace, as_sampler, run
-from certus.optimize.objective import Array, Objective, as_objective, as_start
+from certus.optimize.objective import Objective, as_objective, as_start
 from certus.optimize.record import Bound, Record, Theorem
 from certus.optimize.schedules import as_schedule, length
 from certus.optimize.theorems import (
@@ -29,6 +29,7 @@ from certus.optimize.theorems import (
     sums,
     value_allowance,
 )
+from certus.typing import Array
 
 
 def sign_descent(

@@ -13,8 +13,9 @@ import numpy as np
 
 from certus.certificate import Status
 from certus.optimize.loop import whole
-from certus.optimize.objective import Array, as_start
+from certus.optimize.objective import as_start
 from certus.optimize.record import Bound, Known, Record, Theorem
+from certus.typing import Array
 
 
 def power_method(

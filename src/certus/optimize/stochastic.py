@@ -15,7 +15,7 @@ import numpy as np
 from certus.optimize.constants import find_constants
 from certus.optimize.descent import clip_factor
 from certus.optimize.loop import Limits, Move, Sampler, Trace, run
-from certus.optimize.objective import Array, Objective, as_start, as_sum
+from certus.optimize.objective import Objective, as_start, as_sum
 from certus.optimize.record import Bound, Known, Record, Theorem
 from certus.optimize.schedules import as_schedule, length
 from certus.optimize.theorems import (
@@ -30,6 +30,7 @@ from certus.optimize.theorems import (
     sums,
     value_allowance,
 )
+from certus.typing import Array
 
 
 def polyak_average(iterates: Any) -> Array:

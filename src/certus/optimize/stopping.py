@@ -10,11 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from certus.certificate import Status
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus.typing import Array
 
 
 class Moment(NamedTuple):

@@ -16,8 +16,9 @@ import numpy as np
 
 from certus.optimize.constants import contradictions, slope_is_false
 from certus.optimize.loop import Trace
-from certus.optimize.objective import Array, Objective
+from certus.optimize.objective import Objective
 from certus.optimize.record import Bound, Known, Record, Theorem
+from certus.typing import Array
 
 Constants = dict[str, Known]
 Verdict = tuple[Bound, ...] | str

@@ -13,7 +13,7 @@ import numpy as np
 
 from certus.optimize.constants import find_constants
 from certus.optimize.loop import Limits, Move, Trace, run, whole
-from certus.optimize.objective import Array, Objective, as_start, as_sum
+from certus.optimize.objective import Objective, as_start, as_sum
 from certus.optimize.record import Bound, Record, Theorem
 from certus.optimize.schedules import constant
 from certus.optimize.theorems import (
@@ -26,6 +26,7 @@ from certus.optimize.theorems import (
     sources,
     value_allowance,
 )
+from certus.typing import Array
 
 
 def svrg_gradient(f: Any, x: Any, snapshot: Any, full: Any, rows: Any) -> Array:

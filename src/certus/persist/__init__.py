@@ -95,7 +95,7 @@ def save(model: Any, path: str | os.PathLike[str], *, split: Any = None) -> Path
     Examples
     --------
     >>> import pathlib, tempfile
-    >>> from certus.linear import Ridge
+    >>> from certus.linear_model import Ridge
     >>> from certus.persist import load, save
     >>> model = Ridge(alpha=2.0).fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0])
     >>> with tempfile.TemporaryDirectory() as folder:

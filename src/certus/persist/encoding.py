@@ -26,7 +26,7 @@ from certus.persist.container import ModelFileError
 #: Every class a model file may name, and where it lives.
 REGISTRY: dict[str, tuple[str, str]] = {
     **{
-        name: ("certus.linear", name)
+        name: ("certus.linear_model", name)
         for name in (
             "LinearRegression",
             "Ridge",
@@ -56,7 +56,7 @@ REGISTRY: dict[str, tuple[str, str]] = {
         )
     },
     **{
-        name: ("certus.kernel", name)
+        name: ("certus.svm", name)
         for name in (
             "KernelLogisticRegression",
             "KernelPerceptron",
@@ -71,7 +71,7 @@ REGISTRY: dict[str, tuple[str, str]] = {
     },
     **{name: ("certus.mixture", name) for name in ("GaussianMixture", "KMeans")},
     **{
-        name: ("certus.factor", name)
+        name: ("certus.decomposition", name)
         for name in (
             "DeepLinearNetwork",
             "FactorAnalysis",
@@ -98,7 +98,7 @@ REGISTRY: dict[str, tuple[str, str]] = {
         )
     },
     **{
-        name: ("certus.deep", name)
+        name: ("certus.neural_network", name)
         for name in (
             "BaggedNetworks",
             "ConsistentClassifier",
@@ -124,11 +124,11 @@ REGISTRY: dict[str, tuple[str, str]] = {
             "GroupThresholds",
         )
     },
-    **{name: ("certus.table", name) for name in ("TableEncoder", "TablePipeline")},
+    **{name: ("certus.tables", name) for name in ("TableEncoder", "TablePipeline")},
 }
 
 #: Where the networks live that a model file may hold.
-NETWORKS = "certus.nets"
+NETWORKS = "certus.neural_network.modules"
 
 #: What callbacks and training leave on an estimator: live objects, not a result.
 #: ``_run`` is the optimiser of a network between two partial fits.
@@ -247,7 +247,7 @@ def _why_refused(value: Any) -> str:
         return (
             f"it is the function {value.__name__!r}, and a model file holds data, "
             "never code. Use a named option instead (as a module, a network of "
-            "certus.nets itself), or keep the model with joblib"
+            "certus.neural_network.modules itself), or keep the model with joblib"
         )
     name = value if isinstance(value, type) else kind
     label = f"{name.__module__}.{name.__qualname__}"
@@ -263,7 +263,7 @@ def _why_refused(value: Any) -> str:
     if hasattr(value, "state_dict"):
         return (
             f"it is the module {label}, and a model file holds data, never code. Use a "
-            "network of certus.nets, or keep the model with joblib"
+            "network of certus.neural_network.modules, or keep the model with joblib"
         )
     if callable(value):
         return (
@@ -371,7 +371,7 @@ def is_registered(kind: type) -> bool:
 
 
 def is_network(kind: type) -> bool:
-    """Whether this very class is a public one of ``certus.nets``."""
+    """Whether this very class is a public one of ``certus.neural_network.modules``."""
     ours = kind.__module__.startswith(NETWORKS + ".")
     return ours and getattr(sys.modules.get(NETWORKS), kind.__name__, None) is kind
 

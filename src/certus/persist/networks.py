@@ -1,9 +1,9 @@
-"""Codec of the networks of ``certus.nets``: class, what it was built with, weights.
+"""Codec of plain networks: their class, what they were built with, their weights.
 
 A network in a file is built anew from its ``config`` and given its weights; the class
-is looked up by name among the public ones of ``certus.nets``, and in no other place.
-Sizes are compared with those of the weights in the file before memory is taken. A
-module of the user's own is code, which a file never holds.
+is looked up by name among the public ones of ``certus.neural_network.modules``, and in
+no other place. Sizes are compared with those of the weights in the file before memory
+is taken. A module of the user's own is code, which a file never holds.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _give(module: Any, state: dict[str, np.ndarray]) -> None:
 
 
 def _find(name: Any) -> Any:
-    """The public class of that name in ``certus.nets``."""
+    """The public class of that name in ``certus.neural_network.modules``."""
     try:
         nets: Any = importlib.import_module(NETWORKS)
         cls = getattr(nets, name) if name in nets.__all__ else None

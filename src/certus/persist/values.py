@@ -17,8 +17,8 @@ import numpy as np
 
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
 from certus.evidence import WITNESSES, witness_of
+from certus.objectives.terms import TERMS
 from certus.persist.encoding import Decoder, Encoder, expect, malformed, register
-from certus.terms import TERMS
 from certus.threat import ThreatModel
 
 # --------------------------------------------------------------- plain Python values

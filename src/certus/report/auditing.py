@@ -31,9 +31,10 @@ from certus.report import (
     verdicts,
 )
 from certus.report.document import Audit, Figure
-from certus.report.rows import Array, Rows, Task, column_names, make_rows
+from certus.report.rows import Rows, Task, column_names, make_rows
 from certus.selection import Split, make_split, recheck, sealed_rows
 from certus.selection.inspection import take_column
+from certus.typing import Array
 from certus.verify import risk_claims
 
 __all__ = ["audit"]

@@ -19,7 +19,8 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from certus.callbacks import unwatched
 from certus.config import config_context
 from certus.report.document import Figure
-from certus.report.rows import Array, Rows, Task, deviation
+from certus.report.rows import Rows, Task, deviation
+from certus.typing import Array
 
 __all__ = [
     "FEWEST",

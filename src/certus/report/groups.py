@@ -23,7 +23,8 @@ from certus.fairness import (
 from certus.fairness.groups import classes_of, groups_of
 from certus.fairness.table import words
 from certus.report.document import Figure
-from certus.report.rows import Array, Rows, Task, column_names
+from certus.report.rows import Rows, Task, column_names
+from certus.typing import Array
 from certus.wording import shorten
 
 __all__ = ["Attribute", "Judged", "judge", "read"]

@@ -26,7 +26,8 @@ from certus.report.curves import (
     run_fold,
 )
 from certus.report.document import Figure
-from certus.report.rows import Array, Rows, Task
+from certus.report.rows import Rows, Task
+from certus.typing import Array
 from certus.unwrapping import unwrap
 from certus.wording import number
 

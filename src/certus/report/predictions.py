@@ -16,7 +16,8 @@ from sklearn.preprocessing import StandardScaler
 from certus._core.rows import dense_coef
 from certus.bounds import clopper_pearson
 from certus.report.document import Figure
-from certus.report.rows import Array, Rows, Task, column_names, deviation
+from certus.report.rows import Rows, Task, column_names, deviation
+from certus.typing import Array
 from certus.unwrapping import unwrap
 from certus.wording import clean, number, shorten
 

@@ -13,11 +13,10 @@ import narwhals as nw
 import numpy as np
 from scipy import sparse
 
+from certus.typing import Array
 from certus.wording import number, shorten
 
 __all__ = ["Rows", "Task", "column_names", "deviation", "make_rows", "take"]
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Task(NamedTuple):

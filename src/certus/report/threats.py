@@ -57,8 +57,8 @@ def judge(
     """Prove and attack; nothing without a threat."""
     if threat is None or rows is None:
         return Judged()
-    from certus.robust import robust_accuracy
-    from certus.robust.tables import numbers_of_table
+    from certus.robustness import robust_accuracy
+    from certus.robustness.tables import numbers_of_table
 
     part = rows.sample(_ROWS, np.random.default_rng(0))
     X, y, apart = part.X, part.y, None

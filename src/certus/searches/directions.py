@@ -14,7 +14,7 @@ from scipy import sparse
 from scipy.linalg import null_space
 from scipy.optimize import linprog
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus.typing import Array
 
 #: Cells of X that are looked at, at most, when rows between the limits must not move.
 CELLS = 20_000_000

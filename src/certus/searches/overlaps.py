@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import linprog
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus.typing import Array
 
 #: Rows that a linear programme may hold.
 PROGRAMME_ROWS = 20_000

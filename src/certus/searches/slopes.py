@@ -16,9 +16,8 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import linprog, lsq_linear, minimize
 
-from certus import terms as t
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus.objectives import terms as t
+from certus.typing import Array
 
 #: Rows whose slopes are chosen, by level.
 ROWS = {"quick": 300, "full": 2_000}

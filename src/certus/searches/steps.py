@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus.typing import Array
 
 #: The smallest number that no library flushes to zero.
 TINY = 2.0**-1022

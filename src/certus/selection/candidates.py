@@ -109,10 +109,10 @@ def _for_amounts(
     from sklearn.dummy import DummyRegressor
     from sklearn.ensemble import HistGradientBoostingRegressor
 
-    from certus.deep import MLPRegressor
-    from certus.kernel import KernelRidge
-    from certus.linear import HuberRegressor, Lasso, Ridge
+    from certus.kernel_ridge import KernelRidge
+    from certus.linear_model import HuberRegressor, Lasso, Ridge
     from certus.neighbors import KNeighborsRegressor
+    from certus.neural_network import MLPRegressor
 
     reference = HistGradientBoostingRegressor(random_state=seed)
     return [
@@ -156,10 +156,10 @@ def _for_labels(
     from sklearn.dummy import DummyClassifier
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    from certus.deep import MLPClassifier
-    from certus.kernel import SVC
-    from certus.linear import LogisticRegression, Perceptron
+    from certus.linear_model import LogisticRegression, Perceptron
     from certus.neighbors import KNeighborsClassifier
+    from certus.neural_network import MLPClassifier
+    from certus.svm import SVC
 
     constant = DummyClassifier(strategy="most_frequent")
     sparse_model = LogisticRegression(l1_ratio=1.0)
@@ -219,7 +219,7 @@ def given_candidate(name: str, model: Any, taken: Iterable[str]) -> Candidate:
 
 def _choose_ridge(model: Any, on: Tuning) -> Choice:
     """Leave-one-out in closed form; inner folds where rows belong together."""
-    from certus.linear import RidgeCV
+    from certus.linear_model import RidgeCV
 
     alphas = len(on.y) * np.logspace(-6, 1, 15)
     search = RidgeCV(alphas, cv=None if on.plain else on.inner).fit(on.Z, on.y)
@@ -227,7 +227,7 @@ def _choose_ridge(model: Any, on: Tuning) -> Choice:
 
 
 def _choose_lasso(model: Any, on: Tuning) -> Choice:
-    from certus.linear import LassoCV
+    from certus.linear_model import LassoCV
 
     search = LassoCV(alphas=30, cv=on.inner).fit(on.Z, on.y)
     errors = np.sqrt(search.mse_path_.mean(axis=-1))
@@ -239,7 +239,7 @@ def _choose_lasso(model: Any, on: Tuning) -> Choice:
 
 def _choose_logistic(model: Any, on: Tuning) -> Choice:
     """By the likelihood of the inner rows, which moves where the labels do not."""
-    from certus.linear import LogisticRegressionCV
+    from certus.linear_model import LogisticRegressionCV
 
     ratio = model.l1_ratio
     Cs = np.logspace(-3, 3, 7) if ratio == 0 else np.logspace(-2, 2, 7)
@@ -261,7 +261,7 @@ def _choose_huber(model: Any, on: Tuning) -> Choice:
 
 def _choose_kernel_ridge(model: Any, on: Tuning) -> Choice:
     """A Gaussian beside a plane, whose offset is large enough to count as free."""
-    from certus.terms import Gaussian, Polynomial, Sum
+    from certus.objectives import Gaussian, Polynomial, Sum
 
     gamma = _gamma(on.Z)
     plane = Polynomial(1, 1000.0, gamma)

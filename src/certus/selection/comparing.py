@@ -73,7 +73,7 @@ def compare(
     Parameters
     ----------
     X : data frame or array of shape (n_samples, n_features)
-        Numbers, categories, dates, gaps: see :class:`certus.table.TableEncoder`.
+        Numbers, categories, dates, gaps: see :class:`certus.tables.TableEncoder`.
     y : series or array of shape (n_samples,)
         Labels or amounts, without gaps.
     models : sequence of estimators, or mapping of names to them, optional
@@ -81,7 +81,7 @@ def compare(
     also : sequence of estimators, or mapping of names to them, optional
         Further candidates; any that follow scikit-learn.
     task : {"regression", "classification"}, optional
-        What y holds; see :func:`certus.table.guess_task` if None.
+        What y holds; see :func:`certus.tables.guess_task` if None.
     groups : str or array of shape (n_samples,), optional
         A column of X (which no model sees then) or one value for each row; rows of one
         group never end up on two sides.
@@ -112,8 +112,8 @@ def compare(
     Examples
     --------
     >>> import certus
-    >>> from certus.linear import Lasso, Ridge
-    >>> from certus.table import load_example
+    >>> from certus.linear_model import Lasso, Ridge
+    >>> from certus.tables import load_example
     >>> frame, target = load_example()
     >>> found = certus.compare(
     ...     frame.drop(target), frame[target], models=[Ridge(), Lasso(alpha=0.5)]

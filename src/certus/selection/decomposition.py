@@ -21,8 +21,7 @@ import numpy as np
 from certus.bounds import Interval, bounded_mean
 from certus.bounds.intervals import check_count, check_losses
 from certus.config import config_context
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus.typing import Array
 
 
 class BiasVariance(NamedTuple):
@@ -87,7 +86,7 @@ def bias_variance(
     Examples
     --------
     >>> import numpy as np
-    >>> from certus.linear import Ridge
+    >>> from certus.linear_model import Ridge
     >>> from certus.selection import bias_variance
     >>> def sample(rng):
     ...     X = rng.normal(size=(30, 2))

@@ -14,15 +14,15 @@ import numpy as np
 import polars as pl
 from scipy.stats import rankdata
 
-from certus.table.errors import TableError, did_you_mean, quoted
-from certus.table.frame import (
+from certus.tables.errors import TableError, did_you_mean, quoted
+from certus.tables.frame import (
     Column,
     column_names,
     is_frame,
     table_from_array,
     table_from_frame,
 )
-from certus.table.plan import ID_NAME, plan_column
+from certus.tables.plan import ID_NAME, plan_column
 from certus.wording import number, shorten
 
 __all__ = [

@@ -14,9 +14,9 @@ import numpy as np
 
 from certus.selection import inspection
 from certus.selection.splits import Split, make_split
-from certus.table import TableError, guess_task
-from certus.table.frame import Column
-from certus.table.pipeline import read_target
+from certus.tables import TableError, guess_task
+from certus.tables.frame import Column
+from certus.tables.pipeline import read_target
 from certus.wording import shorten
 
 __all__ = ["Prepared", "prepare"]

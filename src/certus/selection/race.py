@@ -23,7 +23,7 @@ from certus.selection.comparison import Row
 from certus.selection.inspection import take
 from certus.selection.preparation import Prepared
 from certus.selection.splits import make_split
-from certus.table import TableEncoder, TablePipeline
+from certus.tables import TableEncoder, TablePipeline
 
 __all__ = ["Race", "Step"]
 

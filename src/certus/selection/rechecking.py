@@ -18,7 +18,7 @@ from certus.fingerprints import same_data
 from certus.selection.comparing import losses_of
 from certus.selection.inspection import names_of, take, take_column
 from certus.selection.splits import sealed_rows
-from certus.table.pipeline import read_target
+from certus.tables.pipeline import read_target
 from certus.verify import risk_claims
 
 __all__ = ["Recheck", "recheck"]
@@ -69,9 +69,9 @@ def recheck(
     Examples
     --------
     >>> import certus
-    >>> from certus.linear import Ridge
+    >>> from certus.linear_model import Ridge
     >>> from certus.selection import recheck
-    >>> from certus.table import load_example
+    >>> from certus.tables import load_example
     >>> frame, target = load_example()
     >>> X, y = frame.drop(target), frame[target]
     >>> found = certus.compare(X, y, models=[Ridge()])

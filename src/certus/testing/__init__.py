@@ -7,11 +7,11 @@ loads neither the estimators nor their solvers.
 from certus.lazy import lazily
 
 _WHERE = {
-    "Item": "registry",
-    "Section": "registry",
-    "catalog": "registry",
-    "resolve": "registry",
-    "sections": "registry",
+    "Item": "items",
+    "Section": "items",
+    "catalog": "items",
+    "resolve": "items",
+    "sections": "items",
 }
 
 __all__ = sorted(_WHERE)

@@ -24,8 +24,8 @@ from sklearn.utils.validation import has_fit_parameter
 
 import certus
 from certus.certificate import Certificate, Status, Strength
+from certus.typing import Array
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Check = Callable[[Any], None]
 
 __all__ = ["Check", "checks", "example"]
@@ -36,7 +36,7 @@ def example(estimator: Any, *, seed: int = 0, n: int = 60) -> tuple[Array, Array
 
     Examples
     --------
-    >>> from certus.linear import Ridge
+    >>> from certus.linear_model import Ridge
     >>> from certus.testing.checks import example
     >>> X, y = example(Ridge())
     >>> X.shape, y.shape
@@ -62,7 +62,7 @@ def checks() -> Iterator[Check]:
 
     Examples
     --------
-    >>> from certus.linear import Ridge
+    >>> from certus.linear_model import Ridge
     >>> from certus.testing.checks import checks
     >>> for check in checks():
     ...     check(Ridge())

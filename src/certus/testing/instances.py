@@ -19,52 +19,63 @@ def instances() -> list[Any]:
     >>> len({type(e).__name__ for e in instances()}) == len(instances())
     True
     """
-    from certus import deep, factor, fairness, kernel, linear, mixture, neighbors
+    from certus import (
+        cluster,
+        decomposition,
+        fairness,
+        kernel_ridge,
+        kernels,
+        linear_model,
+        mixture,
+        neighbors,
+        neural_network,
+        svm,
+    )
 
-    logistic = linear.LogisticRegression(tol=1e-7)
+    logistic = linear_model.LogisticRegression(tol=1e-7)
     return [
         *_networks(),
-        deep.MLPClassifier(max_iter=1000, tol=1e-3, random_state=0),
-        deep.MLPRegressor(max_iter=3000, tol=1e-2, random_state=0),
-        linear.LinearRegression(),
-        linear.Ridge(),
-        linear.RidgeCV(),
-        linear.RidgeClassifier(),
-        linear.Lasso(tol=1e-9),
-        linear.LassoCV(tol=1e-9),
-        linear.ElasticNet(tol=1e-9),
-        linear.ElasticNetCV(tol=1e-9),
-        linear.MultiTaskElasticNet(tol=1e-9),
-        linear.MultiTaskElasticNetCV(tol=1e-9),
-        linear.MultiTaskLasso(tol=1e-9),
-        linear.MultiTaskLassoCV(tol=1e-9),
-        linear.GroupLasso(tol=1e-9),
-        linear.WeightedLasso(tol=1e-9),
-        linear.LogisticRegression(tol=1e-7),
-        linear.LogisticRegressionCV(tol=1e-7),
-        linear.RobustRegressor(tol=1e-9),
-        linear.HuberRegressor(tol=1e-9),
-        linear.QuantileRegressor(tol=1e-7),
-        linear.GeneralizedLinearModel(),
-        linear.PoissonRegressor(tol=1e-9),
-        linear.LinearSVC(tol=1e-9),
-        linear.LinearSVR(tol=1e-9),
-        linear.Perceptron(),
-        linear.StochasticLinearClassifier(random_state=0),
-        kernel.SVC(tol=1e-9),
-        kernel.SVR(tol=1e-9),
-        kernel.KernelRidge(),
-        kernel.KernelLogisticRegression(tol=1e-9),
-        kernel.KernelPerceptron(),
+        neural_network.MLPClassifier(max_iter=1000, tol=1e-3, random_state=0),
+        neural_network.MLPRegressor(max_iter=3000, tol=1e-2, random_state=0),
+        linear_model.LinearRegression(),
+        linear_model.Ridge(),
+        linear_model.RidgeCV(),
+        linear_model.RidgeClassifier(),
+        linear_model.Lasso(tol=1e-9),
+        linear_model.LassoCV(tol=1e-9),
+        linear_model.ElasticNet(tol=1e-9),
+        linear_model.ElasticNetCV(tol=1e-9),
+        linear_model.MultiTaskElasticNet(tol=1e-9),
+        linear_model.MultiTaskElasticNetCV(tol=1e-9),
+        linear_model.MultiTaskLasso(tol=1e-9),
+        linear_model.MultiTaskLassoCV(tol=1e-9),
+        linear_model.GroupLasso(tol=1e-9),
+        linear_model.WeightedLasso(tol=1e-9),
+        linear_model.LogisticRegression(tol=1e-7),
+        linear_model.LogisticRegressionCV(tol=1e-7),
+        linear_model.RobustRegressor(tol=1e-9),
+        linear_model.HuberRegressor(tol=1e-9),
+        linear_model.QuantileRegressor(tol=1e-7),
+        linear_model.GeneralizedLinearModel(),
+        linear_model.PoissonRegressor(tol=1e-9),
+        svm.LinearSVC(tol=1e-9),
+        svm.LinearSVR(tol=1e-9),
+        linear_model.Perceptron(),
+        linear_model.StochasticLinearClassifier(random_state=0),
+        svm.SVC(tol=1e-9),
+        svm.SVR(tol=1e-9),
+        kernel_ridge.KernelRidge(),
+        kernels.KernelLogisticRegression(tol=1e-9),
+        kernels.KernelPerceptron(),
         neighbors.KNeighborsClassifier(),
         neighbors.KNeighborsRegressor(),
-        factor.DeepLinearNetwork(),
-        factor.FactorAnalysis(),
-        factor.LinearAutoencoder(),
-        factor.ProbabilisticPCA(),
-        factor.PCA(),
-        factor.TruncatedSVD(),
-        mixture.KMeans(random_state=0),
+        decomposition.DeepLinearNetwork(),
+        decomposition.FactorAnalysis(),
+        decomposition.LinearAutoencoder(),
+        decomposition.ProbabilisticPCA(),
+        decomposition.PCA(),
+        decomposition.TruncatedSVD(),
+        cluster.KMeans(random_state=0),
         mixture.GaussianMixture(),
         # The attribute stands in X, for these checks pass X and y alone.
         fairness.CovariancePenalty(logistic, sensitive_columns=[0]),
@@ -80,19 +91,19 @@ def _networks() -> list[Any]:
 
     if find_spec("torch") is None:
         return []
-    from certus import deep, linear
+    from certus import linear_model, neural_network
     from certus.testing.toys import TinyNetwork
 
     # All rows in each step, so that a weight is a repetition.
     options: dict[str, Any] = {"batch_size": None, "tol": 1e-3, "random_state": 0}
-    student = deep.NeuralClassifier(TinyNetwork(), max_iter=1000, **options)
+    student = neural_network.NeuralClassifier(TinyNetwork(), max_iter=1000, **options)
     return [
-        deep.NeuralClassifier(TinyNetwork(), max_iter=1000, **options),
-        deep.NeuralRegressor(TinyNetwork(), max_iter=1000, **options),
-        deep.Distilled(student, linear.LogisticRegression(tol=1e-10)),
-        deep.ConvNetClassifier(max_iter=50, **options),
-        deep.RecurrentClassifier(max_iter=50, **options),
-        deep.RecurrentRegressor(max_iter=100, **options),
+        neural_network.NeuralClassifier(TinyNetwork(), max_iter=1000, **options),
+        neural_network.NeuralRegressor(TinyNetwork(), max_iter=1000, **options),
+        neural_network.Distilled(student, linear_model.LogisticRegression(tol=1e-10)),
+        neural_network.ConvNetClassifier(max_iter=50, **options),
+        neural_network.RecurrentClassifier(max_iter=50, **options),
+        neural_network.RecurrentRegressor(max_iter=100, **options),
     ]
 
 
@@ -113,5 +124,7 @@ def supervised() -> list[Any]:
         e
         for e in instances()
         if get_tags(e).target_tags.required
-        and not type(e).__module__.startswith(("certus.deep", "certus.fairness"))
+        and not type(e).__module__.startswith(
+            ("certus.neural_network", "certus.fairness")
+        )
     ]

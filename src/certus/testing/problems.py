@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit, softmax
 
-from certus import terms as t
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus.objectives import terms as t
+from certus.typing import Array
 
 __all__ = [
     "Known",

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus.typing import Array
 
 __all__ = ["TinyNetwork", "or_table", "spam_emails", "xor_table"]
 

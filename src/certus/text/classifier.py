@@ -29,7 +29,6 @@ from certus.base import (
 )
 from certus.callbacks import Monitor
 from certus.certificate import Claim, Evidence
-from certus.convex.design import Array
 from certus.diagnostics import Diagnosed
 from certus.diagnostics.text_classifier import Scorer, Texts, evaluation_rows, measure
 from certus.text import features
@@ -46,6 +45,7 @@ from certus.text.huffman import huffman_tree
 from certus.text.ngrams import Lists
 from certus.text.vocabulary import lookup
 from certus.text.words import character_lengths
+from certus.typing import Array
 
 
 class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numba.extending import register_jitable
 
-from certus.convex.cache import kernel
+from certus._core.cache import kernel
 
 #: Rows that nearly every step writes: the vectors of the most frequent words, and W.
 #: Each thread has copies of its own, lest two cores send them to and fro at each step.

@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import log_softmax
 
+from certus._core.threads import Stop, run_blocks, slices
 from certus.callbacks import Monitor
 from certus.certificate import Status
-from certus.convex.design import Array
-from certus.convex.threads import Stop, run_blocks, slices
 from certus.diagnostics.text_classifier import evaluation_rows
 from certus.text.classifier_kernels import (
     document_means,
@@ -30,6 +29,7 @@ from certus.text.features import select, word_rows
 from certus.text.huffman import leaf_log_probabilities, leaf_paths
 from certus.text.ngrams import Lists
 from certus.text.vocabulary import Vocabulary
+from certus.typing import Array
 
 #: Documents whose vectors are held at a time.
 BLOCK = 4096

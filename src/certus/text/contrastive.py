@@ -21,7 +21,7 @@ from scipy.special import expit
 
 from certus.base import check_number
 from certus.certificate import Status
-from certus.text.corpus import Array
+from certus.typing import Array
 
 __all__ = ["NoiseContrastiveFit", "noise_contrastive"]
 

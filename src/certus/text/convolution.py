@@ -2,9 +2,9 @@
 
     minimise over θ:  Σ sᵢ ℓ(yᵢ, f(xᵢ; θ)) / Σ s
 
-ℓ is the cross-entropy and f the network :class:`certus.nets.TextCNN`: vectors of words,
-filters of several widths, the maximum over the text. It tells "good, not bad" from
-"bad, not good", which are one bag of words.
+ℓ is the cross-entropy and f the network :class:`certus.neural_network.modules.TextCNN`:
+vectors of words, filters of several widths, the maximum over the text. It tells "good,
+not bad" from "bad, not good", which are one bag of words.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import torch
 from torch import nn
 
 from certus.base import certified_fit, check_number
-from certus.deep.batches import RaggedRows, Rows
-from certus.deep.objective import Targets
-from certus.deep.parameters import documented, keep
-from certus.deep.reading import Classes
-from certus.nets.text_cnn import TextCNN
+from certus.neural_network.batches import RaggedRows, Rows
+from certus.neural_network.modules.text_cnn import TextCNN
+from certus.neural_network.objective import Targets
+from certus.neural_network.parameters import documented, keep
+from certus.neural_network.reading import Classes
 from certus.text.corpus import encode, positions
 from certus.text.vocabulary import lookup
 
@@ -36,9 +36,9 @@ class TextConvClassifier(Classes):
 
     Certificate
     -----------
-    As for :class:`certus.deep.NeuralClassifier`, all of it MEASURED: ``training_loss``,
-    ``gradient_norm``, ``gradient_ratio``; at level ``full`` the smallest and the
-    largest curvature.
+    As for :class:`certus.neural_network.NeuralClassifier`, all of it MEASURED:
+    ``training_loss``, ``gradient_norm``, ``gradient_ratio``; at level ``full`` the
+    smallest and the largest curvature.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class TextConvClassifier(Classes):
 
     Attributes
     ----------
-    module_ : certus.nets.TextCNN
+    module_ : certus.neural_network.modules.TextCNN
         The trained network, in evaluation mode.
     vocabulary_ : list of str
         Words, by falling count; word i is number i + 1 to the network, unknown ones 0.

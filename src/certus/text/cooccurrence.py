@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from certus._core.threads import run_blocks
 from certus.base import Fitted, Model, certified_fit, check_choice, check_number
 from certus.certificate import Evidence
-from certus.convex.threads import run_blocks
-from certus.text.corpus import Array, Encoded, TextInput
+from certus.text.corpus import Encoded, TextInput
 from certus.text.counts import document_matrix
 from certus.text.counts_kernels import occurrences, pad, window_rows
 from certus.text.words import check_corpus, sentences
+from certus.typing import Array
 
 __all__ = ["Cooccurrence", "count_pairs"]
 

@@ -26,11 +26,11 @@ from certus.text.words import (
     splitter,
     words_of,
 )
+from certus.typing import Array
 from certus.wording import shorten
 
 __all__ = ["Array", "Encoded", "TextInput", "encode", "positions"]
 
-Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Ids kept in memory; a longer corpus is spooled to a temporary file.
 IN_MEMORY = 1 << 25

@@ -15,13 +15,14 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
+from certus._core.threads import run_blocks, slices
 from certus.base import Fitted, Model, certified_fit, check_number
 from certus.certificate import Evidence
-from certus.convex.threads import run_blocks, slices
-from certus.text.corpus import Array, Encoded, TextInput, encode
+from certus.text.corpus import Encoded, TextInput, encode
 from certus.text.counts_kernels import count_documents, count_once, gather
 from certus.text.vocabulary import lookup
 from certus.text.words import documents
+from certus.typing import Array
 
 __all__ = ["BagOfWords", "document_counts", "document_matrix"]
 

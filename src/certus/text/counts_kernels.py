@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba.extending import register_jitable
 
-from certus.convex.cache import kernel
+from certus._core.cache import kernel
 
 
 @register_jitable

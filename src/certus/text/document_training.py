@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from certus._core.threads import run_blocks
 from certus.base import Fitted
 from certus.callbacks import Monitor
-from certus.convex.threads import run_blocks
 from certus.text import sampling
-from certus.text.corpus import Array, Encoded
+from certus.text.corpus import Encoded
 from certus.text.skipgram_kernels import compose, sigmoid_table, train_texts
 from certus.text.vectors import pool
+from certus.typing import Array
 
 #: How often pairs are drawn for the sample before it is said that there are none.
 TRIES = 50

@@ -24,10 +24,11 @@ from certus.base import (
     generator_of,
 )
 from certus.text import sampling
-from certus.text.corpus import Array, TextInput, encode
+from certus.text.corpus import TextInput, encode
 from certus.text.document_training import infer, train
 from certus.text.vectors import pool
 from certus.text.vocabulary import lookup
+from certus.typing import Array
 
 __all__ = ["DocumentVectors"]
 

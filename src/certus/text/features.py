@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus.convex.cache import kernel
-from certus.convex.design import Array
+from certus._core.cache import kernel
 from certus.text.corpus import Encoded
 from certus.text.ngrams import Lists, character_ngrams, hash_words, word_ngrams
+from certus.typing import Array
 
 
 class Recipe(NamedTuple):

@@ -28,7 +28,6 @@ from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.evidence import GloVeWitness
 from certus.text.cooccurrence import count_pairs, in_contexts, pair_settings
-from certus.text.corpus import Array
 from certus.text.counts import document_counts
 from certus.text.glove_solvers import (
     Alternation,
@@ -39,6 +38,7 @@ from certus.text.glove_solvers import (
     objective,
 )
 from certus.text.vectors import WordVectors
+from certus.typing import Array
 
 __all__ = ["GloVe"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from certus.convex.cache import kernel
+from certus._core.cache import kernel
 
 
 @kernel

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus.convex.threads import run_blocks, slices
-from certus.factor.rating_kernels import row_blocks, solve_rows, squared_errors
-from certus.text.corpus import Array
+from certus._core.threads import run_blocks, slices
+from certus.recommend.rating_kernels import row_blocks, solve_rows, squared_errors
 from certus.text.glove_kernels import descend, descend_adaptively, errors
+from certus.typing import Array
 
 #: Stripes of rows and of columns; fewer entries than this are visited in one go.
 STRIPES, FEW = 8, 1 << 16

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus.convex.design import Array
+from certus.typing import Array
 
 
 class Paths(NamedTuple):

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus.convex.cache import kernel
-from certus.convex.design import Array
+from certus._core.cache import kernel
+from certus.typing import Array
 
 #: How a hash takes in the next word of an n-gram.
 MIX = np.uint64(116049371)

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 from numba.extending import register_jitable
 
-from certus.convex.cache import kernel
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus._core.cache import kernel
+from certus.typing import Array
 
 #: Ends a word in documents that come split; no byte of UTF-8 has this value.
 END = 0xFF

@@ -17,15 +17,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from certus._core.threads import Stop, run_blocks
 from certus.base import Fitted, check_number
 from certus.callbacks import Monitor
 from certus.certificate import Claim, Evidence, Status, Strength
-from certus.convex.threads import Stop, run_blocks
 from certus.diagnostics import Diagnosed, embeddings
 from certus.evidence import PairsWitness
-from certus.text.corpus import Array, Encoded, encode
+from certus.text.corpus import Encoded, encode
 from certus.text.skipgram_kernels import alias_table
 from certus.text.vocabulary import lookup
+from certus.typing import Array
 
 #: Multiplications of a block: about 0.01 s, so that Ctrl-C is obeyed.
 WORK = 20_000_000

@@ -16,7 +16,7 @@ import numpy as np
 from certus.base import Fitted, Model, certified_fit, check_number, generator_of
 from certus.callbacks import Monitor
 from certus.text import sampling
-from certus.text.corpus import Array, Encoded
+from certus.text.corpus import Encoded
 from certus.text.counts import document_counts
 from certus.text.skipgram_kernels import (
     collect_pairs,
@@ -25,6 +25,7 @@ from certus.text.skipgram_kernels import (
     train_words,
 )
 from certus.text.vectors import WordVectors
+from certus.typing import Array
 
 __all__ = ["SkipGram"]
 

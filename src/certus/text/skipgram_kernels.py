@@ -20,7 +20,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, register_jitable
 
-from certus.convex.cache import kernel
+from certus._core.cache import kernel
 
 #: Half-width of the table of σ and −log σ, and entries for one unit of the score.
 REACH, FINENESS = 8, 128

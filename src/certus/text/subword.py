@@ -24,13 +24,14 @@ from certus.base import (
     generator_of,
 )
 from certus.text import sampling
-from certus.text.corpus import Array, encode
+from certus.text.corpus import encode
 from certus.text.ngrams import character_ngrams
 from certus.text.skipgram import Rows, check_pairs, train
 from certus.text.skipgram_kernels import compose
 from certus.text.vectors import WordVectors, pool
 from certus.text.vocabulary import lookup
 from certus.text.words import character_lengths
+from certus.typing import Array
 
 __all__ = ["FastTextVectors"]
 

@@ -19,8 +19,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from certus.base import Model, check_choice, check_number
 from certus.text import word2vec_format
-from certus.text.corpus import Array, TextInput, encode
+from certus.text.corpus import TextInput, encode
 from certus.text.vocabulary import lookup
+from certus.typing import Array
 from certus.wording import shorten
 
 __all__ = ["PretrainedVectors", "UnknownWordError", "WordVectors", "load_word2vec"]

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from certus.persist.container import ModelFileError, write_atomically
-from certus.text.corpus import Array
 from certus.text.words import LineCorpus
+from certus.typing import Array
 from certus.wording import shorten
 
 __all__ = ["read", "write"]

@@ -14,8 +14,9 @@ import numpy as np
 from scipy import sparse
 
 from certus.certificate import Claim, Status
+from certus.typing import Array
 from certus.verify import stating
-from certus.verify.data import Array, fitted, marks_of, row_weights
+from certus.verify.data import fitted, marks_of, row_weights
 from certus.verify.deciding import (
     TINY,
     Number,

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import xlogy
 
 from certus.certificate import Claim
-from certus.verify.data import Array
+from certus.typing import Array
 from certus.verify.deciding import Number, gamma, measured, proved, replayed
 
 #: What tol=0 stands for; how near a run again must end, beside one plus its size.

@@ -20,7 +20,7 @@ from scipy.special import betaincinv
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import ConformalWitness
 from certus.fingerprints import in_each_way, same_rows
-from certus.verify.data import Array
+from certus.typing import Array
 from certus.verify.deciding import refused, status_of
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked

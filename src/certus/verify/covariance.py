@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from certus.typing import Array
 from certus.verify.blocks import add_up, over_blocks
-from certus.verify.data import Array
 from certus.verify.deciding import gamma
 
 EPS = float(np.finfo(np.float64).eps)

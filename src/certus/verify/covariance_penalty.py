@@ -19,12 +19,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus import terms as t
 from certus.certificate import Status
 from certus.evidence import LinearWitness
+from certus.objectives import terms as t
+from certus.typing import Array
 from certus.verify import linear, measured, stated_linear, stating
 from certus.verify.attributes import attribute_of, explained, not_lent, numbers_of
-from certus.verify.data import Array, marks_of
+from certus.verify.data import marks_of
 from certus.verify.deciding import GAP, gamma, length, status_of
 from certus.verify.kernel import penalties
 from certus.verify.problems import problems_of, rows_of

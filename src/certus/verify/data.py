@@ -12,9 +12,8 @@ import numpy as np
 from scipy import sparse
 
 from certus import fingerprints
+from certus.typing import Array
 from certus.verify.kernel import reading
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 _BLOCK = 1 << 18  # elements handled at a time, so that they stay in cache
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus.certificate import Claim, Status, Strength
-from certus.verify.data import Array
+from certus.typing import Array
 
 #: Unit roundoff, and the smallest number that no library flushes to zero.
 U, TINY = 2.0**-53, 2.0**-1022

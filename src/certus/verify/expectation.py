@@ -19,8 +19,8 @@ import numpy as np
 from scipy.special import logsumexp
 
 from certus.certificate import Claim, Status
+from certus.typing import Array
 from certus.verify import climbing, data, deciding
-from certus.verify.data import Array
 from certus.verify.deciding import Number, U, gamma, proved
 from certus.verify.stating import Checked, Given
 

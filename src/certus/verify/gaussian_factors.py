@@ -27,9 +27,9 @@ import numpy as np
 
 from certus.certificate import Claim, Status
 from certus.evidence import FactorsWitness
+from certus.typing import Array
 from certus.verify import climbing, data, deciding, stating
 from certus.verify.covariance import EIGEN, EPS, Spread, covariance_about
-from certus.verify.data import Array
 from certus.verify.deciding import Number, U, gamma, proved
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given
@@ -58,7 +58,11 @@ class Statement(NamedTuple):
 def _read_factors(model: Any) -> Statement:
     fix = f"raise max_iter (now {model.max_iter}), "
     ours = stating.is_ours(model)
-    fix += "or tol" if ours else "svd_method='lapack', or certus.factor.FactorAnalysis"
+    fix += (
+        "or tol"
+        if ours
+        else "svd_method='lapack', or certus.decomposition.FactorAnalysis"
+    )
     return Statement(False, model.n_components, float(model.tol) or LEAST, fix)
 
 

@@ -17,9 +17,9 @@ import numpy as np
 from scipy import sparse
 
 from certus.certificate import Claim, Status, Strength
+from certus.typing import Array
 from certus.verify import data, texts
 from certus.verify import deciding as bd
-from certus.verify.data import Array
 from certus.verify.deciding import Number, gamma
 from certus.verify.half_steps import bracket, least, solve
 from certus.verify.rating_entries import Problem, factors

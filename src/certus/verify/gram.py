@@ -17,10 +17,10 @@ import numpy as np
 from scipy import linalg, sparse
 from scipy.spatial.distance import cdist
 
-from certus import terms as t
+from certus.objectives import terms as t
+from certus.typing import Array
 from certus.verify import data
 from certus.verify.blocks import over_blocks
-from certus.verify.kernel.reading import Array
 from certus.verify.kernel.spaces import UNIT, gamma
 from certus.verify.stating import Refusal
 

@@ -23,9 +23,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus.certificate import Claim, Status
+from certus.typing import Array
 from certus.verify import data, stating
 from certus.verify.attributes import attribute_of, codes_of, not_lent
-from certus.verify.data import Array, marks_of
+from certus.verify.data import marks_of
 from certus.verify.deciding import Number, gamma, proved, verdict
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given

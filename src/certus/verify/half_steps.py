@@ -22,9 +22,9 @@ import numpy as np
 from scipy import sparse
 
 from certus.searches import steps as search
+from certus.typing import Array
 from certus.verify.blocks import over_blocks
 from certus.verify.covariance import eigen
-from certus.verify.data import Array
 from certus.verify.deciding import TINY, U, gamma
 
 #: Entries handled at a time, so that their factors stay in cache.

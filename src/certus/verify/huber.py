@@ -18,17 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from certus import terms as t
 from certus.certificate import Claim, Status
 from certus.fingerprints import direction
+from certus.objectives import terms as t
 from certus.searches import slopes
+from certus.typing import Array
 from certus.verify import deciding
 from certus.verify.deciding import GAP, MOVED, Number, measured
 from certus.verify.kernel import gap
 from certus.verify.kernel.gap import Problem, norm
 from certus.verify.kernel.losses import weighted_quantile
 from certus.verify.kernel.moved import measure_moved
-from certus.verify.kernel.reading import Array
 from certus.verify.kernel.spaces import UNIT
 from certus.verify.problems import at, chosen_dual, scores, sound
 from certus.verify.stated_linear import Statement

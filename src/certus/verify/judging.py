@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from certus import terms as t
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
 from certus.evidence import LinearWitness
+from certus.objectives import terms as t
 from certus.verify import (
     attributes,
     covariance_penalty,
@@ -84,8 +84,8 @@ def check(
     coef, intercept : array-like
         The point to judge; ``intercept=None`` for none.
     objective : (loss, penalty)
-        Terms of :mod:`certus.terms`. The loss is averaged over the rows, with their
-        weights: P(w, b) = Σ sᵢ ℓ(yᵢ, xᵢᵀw + b)/Σs + Ω(w).
+        Terms of :mod:`certus.objectives`. The loss is averaged over the rows, with
+        their weights: P(w, b) = Σ sᵢ ℓ(yᵢ, xᵢᵀw + b)/Σs + Ω(w).
     X, y : array-like
         Data. Labels of classification losses may be any two (softmax: k) values.
     sample_weight : array-like, optional
@@ -109,7 +109,8 @@ def check(
     --------
     >>> import numpy as np
     >>> import certus
-    >>> from certus.terms import L1, Squared
+    >>> from certus.objectives import Squared
+    >>> from certus.objectives.terms import L1
     >>> X, y = np.eye(3), np.array([3.0, 0.1, -2.0])
     >>> exact = np.array([3 - 0.9, 0.0, -2 + 0.9])  # soft threshold by n·alpha
     >>> certus.check(exact, None, (Squared(), L1(0.3)), X, y).met

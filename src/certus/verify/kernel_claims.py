@@ -19,16 +19,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus import terms as t
 from certus.certificate import Claim, Status
 from certus.evidence import KernelWitness
+from certus.objectives import terms as t
+from certus.typing import Array
 from certus.verify import deciding, online
 from certus.verify import gram as kernels
 from certus.verify.deciding import Number, proved
 from certus.verify.gram import Sums
 from certus.verify.kernel import gap, losses
 from certus.verify.kernel.gap import Problem, Repair, norm
-from certus.verify.kernel.reading import Array
 from certus.verify.kernel.reference import least_constant
 from certus.verify.kernel.spaces import TINY, UNIT, Linear, gamma
 

@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from certus import terms as t
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import KernelWitness
+from certus.objectives import terms as t
+from certus.typing import Array
 from certus.verify import deciding, gram
 from certus.verify.data import fingerprint, fitted, size_of
 from certus.verify.kernel import losses, reading
 from certus.verify.kernel.gap import Problem
-from certus.verify.kernel.reading import Array
 from certus.verify.kernel.spaces import Linear
 from certus.verify.kernel_claims import Case, Machine, Statement, judge
 from certus.verify.problems import Rows, rows_of, targets_of
@@ -57,7 +57,7 @@ def _penalised(model: Any, loss: Any, several: str = "", **more: Any) -> Stateme
     C, fix = float(model.C), "a smaller C, a milder kernel, or scaled columns"
     if not is_ours(model):
         cls = type(model).__name__
-        fix = f"tol={float(model.tol) / 1000:.0e}, or certus.kernel.{cls}"
+        fix = f"tol={float(model.tol) / 1000:.0e}, or certus.svm.{cls}"
     levels = (0.0 if math.isinf(C) else 1.0 / C,)
     more = {"fix": fix, "weighted_gamma": is_ours(model), **more}
     return _stated(model, loss, levels, several, **more)
@@ -86,7 +86,7 @@ def _logistic(model: Any) -> Statement:
 def _ridge(model: Any) -> Statement:
     """½Σ s(y − z)² + ½·alpha·‖f‖²; one alpha for each target is allowed."""
     levels = tuple(float(a) for a in np.ravel(np.asarray(model.alpha, dtype=float)))
-    other = "scaled columns" if is_ours(model) else "certus.kernel.KernelRidge"
+    other = "scaled columns" if is_ours(model) else "certus.kernel_ridge.KernelRidge"
     fix, options = f"a larger alpha, or {other}", model.kernel_params or {}
     return _stated(model, t.Squared(), levels, free=False, options=options, fix=fix)
 
@@ -316,7 +316,7 @@ def _no_kernel(
             claim = deciding.refused(
                 "duality_gap",
                 "the kernel matrix is not symmetric, so it is no kernel",
-                "symmetrise it, or use a kernel of certus.terms",
+                "symmetrise it, or use a kernel of certus.objectives",
             )
             return claim, lack
     if not value < -gram.SHARE * trace and lack != math.inf:

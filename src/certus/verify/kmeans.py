@@ -27,9 +27,9 @@ import numpy as np
 from scipy import sparse
 
 from certus.certificate import Claim, Status
+from certus.typing import Array
 from certus.verify import climbing, data, deciding
 from certus.verify.blocks import add_up, over_blocks
-from certus.verify.data import Array
 from certus.verify.deciding import Number, U, gamma, proved
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given

@@ -15,8 +15,8 @@ import numpy as np
 from scipy.special import expit, ndtr
 
 from certus import layers as net
+from certus.typing import Array
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Apply = Callable[[Array], Array]
 
 #: Relative slack on norms: above the rounding of sums of 10⁵ terms in float64.

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from certus import terms as t
 from certus.certificate import Claim, Status
 from certus.evidence import LinearWitness
 from certus.fingerprints import direction
+from certus.objectives import terms as t
+from certus.typing import Array
 from certus.verify import deciding, stated_linear
 from certus.verify.data import dense, fingerprint
 from certus.verify.deciding import BACKWARD, GAP, MOVED, Number, Wording, measured
@@ -24,7 +25,6 @@ from certus.verify.huber import judge_scale
 from certus.verify.kernel import backward, gap, losses, penalties, reading
 from certus.verify.kernel.gap import Problem, columns, means, norm
 from certus.verify.kernel.moved import measure_moved
-from certus.verify.kernel.reading import Array
 from certus.verify.kernel.reference import least_constant
 from certus.verify.kernel.spaces import UNIT
 from certus.verify.margin import judge_margin

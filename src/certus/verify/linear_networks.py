@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus.certificate import Claim, Status
+from certus.typing import Array
 from certus.verify import data, deciding, stating
 from certus.verify.blocks import add_up, over_blocks
 from certus.verify.covariance import EIGEN, RUN, Spread, covariance_about
-from certus.verify.data import Array
 from certus.verify.deciding import Number, gamma, length, power_of_two, proved
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given

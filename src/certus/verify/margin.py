@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from certus import terms as t
 from certus.certificate import Claim, Status
+from certus.objectives import terms as t
 from certus.searches import overlaps
+from certus.typing import Array
 from certus.verify import deciding
 from certus.verify.blocks import add_up, over_blocks
 from certus.verify.deciding import MARGIN, Number, measured
 from certus.verify.kernel import gap
 from certus.verify.kernel.gap import Problem, columns
-from certus.verify.kernel.reading import Array
 from certus.verify.kernel.spaces import TINY, UNIT, Linear, gamma
 from certus.verify.stated_linear import Statement
 from certus.verify.stating import Given

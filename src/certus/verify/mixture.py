@@ -21,10 +21,10 @@ import numpy as np
 
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import MixtureWitness
+from certus.typing import Array
 from certus.verify import climbing, data, deciding
 from certus.verify import gaussian_step as em
 from certus.verify.covariance import eigen
-from certus.verify.data import Array
 from certus.verify.deciding import Number, gamma, proved
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given, Refusal

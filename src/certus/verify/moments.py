@@ -18,10 +18,10 @@ import numpy as np
 from scipy import sparse
 
 from certus.fingerprints import direction
+from certus.typing import Array
 from certus.verify import data
 from certus.verify.blocks import add_up, cores, over_blocks
 from certus.verify.covariance import covariance_about
-from certus.verify.data import Array
 from certus.verify.deciding import gamma, power_of_two
 
 #: Up to so many cells the probes take a second step: a few milliseconds. Steps at

@@ -24,9 +24,9 @@ import numpy as np
 from scipy import sparse
 
 from certus.certificate import Claim
+from certus.typing import Array
 from certus.verify import data, stating
 from certus.verify import deciding as bd
-from certus.verify.data import Array
 from certus.verify.deciding import Number, gamma
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given

@@ -22,10 +22,10 @@ import numpy as np
 from scipy import sparse
 
 from certus.certificate import Claim, Status
-from certus.terms import NonNegative
+from certus.objectives.terms import NonNegative
+from certus.typing import Array
 from certus.verify import data
 from certus.verify import deciding as bd
-from certus.verify.data import Array
 from certus.verify.deciding import TINY, Number, gamma
 from certus.verify.kernel import reading
 from certus.verify.kernel.penalties import row_of

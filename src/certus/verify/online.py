@@ -26,10 +26,10 @@ from certus.certificate import Claim, Status, Strength
 from certus.evidence import MistakesWitness
 from certus.fingerprints import direction
 from certus.searches import overlaps
+from certus.typing import Array
 from certus.verify import data, stating
 from certus.verify import deciding as bd
 from certus.verify.blocks import over_blocks
-from certus.verify.data import Array
 from certus.verify.deciding import TINY, Number, gamma, power_of_two
 from certus.verify.kernel import reading
 from certus.verify.margin import coincidence, left_over
@@ -59,7 +59,9 @@ class Statement(NamedTuple):
 def _perceptron(model: Any) -> Statement:
     fitted = bool(model.fit_intercept)
     if not stating.is_ours(model):
-        return Statement(1.0, None, "ovr", fitted, False, "certus.linear.Perceptron")
+        return Statement(
+            1.0, None, "ovr", fitted, False, "certus.linear_model.Perceptron"
+        )
     if model.penalty is not None:
         raise stating.Refusal(
             f"penalty={model.penalty!r}: weights that shrink are no sum of mistakes",

@@ -28,8 +28,8 @@ from scipy.special import expit, ndtr, rel_entr, softmax
 
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import PriorWitness
+from certus.typing import Array
 from certus.verify import data, stating
-from certus.verify.data import Array
 from certus.verify.deciding import Number, U, gamma, length, refuse_weights, refused
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus import terms as t
+from certus.objectives import terms as t
 from certus.searches import slopes
+from certus.typing import Array
 from certus.verify.blocks import over_blocks
 from certus.verify.kernel import losses, penalties, reading
 from certus.verify.kernel.gap import Problem, columns
 from certus.verify.kernel.losses import one_hot
-from certus.verify.kernel.reading import Array, Weights
+from certus.verify.kernel.reading import Weights
 from certus.verify.kernel.spaces import Linear
 from certus.verify.stated_linear import Statement
 

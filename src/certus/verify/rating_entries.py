@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from certus.typing import Array
 from certus.verify import data
-from certus.verify.data import Array
 from certus.verify.deciding import gamma, refuse_weights
 from certus.verify.half_steps import Bound, Side, bound, filled, lengths
 from certus.verify.kernel import reading

@@ -17,11 +17,11 @@ from scipy import sparse
 
 from certus.certificate import Claim, Status, Strength
 from certus.evidence import RatingsWitness
+from certus.typing import Array
 from certus.verify import climbing, data, stating
 from certus.verify import deciding as bd
 from certus.verify.blocks import over_blocks
 from certus.verify.covariance import eigen
-from certus.verify.data import Array
 from certus.verify.deciding import TINY, Number, U, gamma
 from certus.verify.half_steps import EXACT, bracket, filled, least, solve, step
 from certus.verify.rating_entries import Point, Problem, factors, read

@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus import layers as net
+from certus.typing import Array
 from certus.verify import layers
-from certus.verify.layers import SLACK, Array, Map, operator_norm, share
+from certus.verify.layers import SLACK, Map, operator_norm, share
 
 #: Entries of a matrix up to which maps are written out, and up to which the singular
 #: values of a layer are computed.

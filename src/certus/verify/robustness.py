@@ -21,9 +21,10 @@ import numpy as np
 
 from certus import layers as net
 from certus.certificate import Claim, Strength
+from certus.typing import Array
 from certus.verify import layers, reach
 from certus.verify.deciding import refused
-from certus.verify.layers import SLACK, Array, Unbounded, share, walk
+from certus.verify.layers import SLACK, Unbounded, share, walk
 from certus.verify.reach import Boxes, Lipschitz, Start, box, centre, dual, free
 
 #: Rows that go through the bounds together.
@@ -92,7 +93,7 @@ def prove_robust(
     --------
     >>> import numpy as np
     >>> from certus import layers
-    >>> from certus.robust import ThreatModel
+    >>> from certus.robustness import ThreatModel
     >>> from certus.verify import prove_robust
     >>> dense = layers.Dense(np.array([[0.0], [1.0]]))
     >>> network = layers.Network((layers.Step(dense, (0,)),), (1,))

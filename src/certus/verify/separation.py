@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from certus import terms as t
 from certus.certificate import Claim
+from certus.objectives import terms as t
 from certus.searches import directions
+from certus.typing import Array
 from certus.verify.deciding import refused
 from certus.verify.kernel.gap import Problem
 from certus.verify.kernel.losses import one_hot
-from certus.verify.kernel.reading import Array
 from certus.verify.kernel.spaces import UNIT
 from certus.verify.stating import Given
 

@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus.certificate import Claim
+from certus.typing import Array
 from certus.verify import data, deciding, stating
 from certus.verify.covariance import eigen
-from certus.verify.data import Array
 from certus.verify.deciding import Number, gamma, proved
 from certus.verify.kernel import reading
 from certus.verify.moments import (
@@ -64,7 +64,7 @@ class Statement(NamedTuple):
 
 def _read_pca(model: Any) -> Statement:
     if not stating.is_ours(model):
-        fix = "svd_solver='full', or certus.factor.PCA"
+        fix = "svd_solver='full', or certus.decomposition.PCA"
         return Statement(True, model.n_components, stating.TOL, fix)
     count, given = model.n_components, model.svd_solver == "randomized"
     whole = count is None or isinstance(count, numbers.Integral)
@@ -75,7 +75,7 @@ def _read_pca(model: Any) -> Statement:
 
 def _read_svd(model: Any) -> Statement:
     if not stating.is_ours(model):
-        fix = "algorithm='arpack', or certus.factor.TruncatedSVD"
+        fix = "algorithm='arpack', or certus.decomposition.TruncatedSVD"
         return Statement(False, model.n_components, stating.TOL, fix)
     if model.algorithm == "randomized":
         return Statement(False, model.n_components, None, "algorithm='auto'")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus import terms as t
+from certus.objectives import terms as t
 from certus.verify.stating import Reader, Refusal, class_name, is_ours, tol_of
 
 
@@ -43,7 +43,7 @@ def advice(model: Any, ours: str = "") -> str:
         if getattr(model, "solver", None) in ("auto", "cholesky") and limit is None:
             return f"solver='svd', or {rescale}"
         return f"raise max_iter (now {limit}), or {rescale}" if limit else rescale
-    parts = [f"certus.linear.{ours}"] if ours else []
+    parts = [f"certus.linear_model.{ours}"] if ours else []
     done = getattr(model, "n_iter_", None)
     if done is not None and limit is not None and np.max(done) >= limit:
         parts = [f"max_iter={10 * int(limit)}", *parts]

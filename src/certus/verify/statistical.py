@@ -25,8 +25,8 @@ import numpy as np
 from scipy.special import betainccinv, betaincinv
 
 from certus.certificate import Claim, Strength
+from certus.typing import Array
 from certus.verify.attributes import codes_of
-from certus.verify.data import Array
 from certus.verify.deciding import measured, refused
 
 TASKS = ("classification", "binary", "multiclass", "regression")

@@ -21,9 +21,9 @@ from scipy import sparse
 
 from certus import fingerprints
 from certus.certificate import Claim, Strength
+from certus.typing import Array
 from certus.verify import data
 from certus.verify import deciding as bd
-from certus.verify.data import Array
 from certus.verify.deciding import Number, gamma
 from certus.verify.stating import Checked, Given
 

@@ -18,8 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from certus.typing import Array
 from certus.verify.kernel.gap import Problem, mean, norm
-from certus.verify.kernel.spaces import TINY, UNIT, Array, gamma
+from certus.verify.kernel.spaces import TINY, UNIT, gamma
 
 #: Norms of centred columns from below, and of columns with their rounding.
 Parts = tuple[Array, Array]

@@ -22,9 +22,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from certus.typing import Array
 from certus.verify.kernel import losses, penalties
 from certus.verify.kernel.losses import LossRow, one_hot
-from certus.verify.kernel.spaces import TINY, UNIT, Array, Linear, Seen, gamma
+from certus.verify.kernel.spaces import TINY, UNIT, Linear, Seen, gamma
 
 #: Where a rough look is enough, a repair below this share is charged, not computed.
 SKIP = 1e-10

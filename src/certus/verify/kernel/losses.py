@@ -23,9 +23,9 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit, logsumexp, softmax, xlogy
 
-from certus import terms as t
+from certus.objectives import terms as t
+from certus.typing import Array
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Both = tuple[Array, Array]
 
 
@@ -582,7 +582,7 @@ _LIKELIHOOD: dict[type, LossRow] = {
     ),
 }
 
-#: Every loss of ``certus.terms``.
+#: Every loss of ``certus.objectives``.
 LOSSES: dict[type, LossRow] = {**_RESIDUAL, **_MARGIN, **_LIKELIHOOD}
 
 #: What each kind of target must be, for a loss to be defined.

@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from certus.typing import Array
 from certus.verify.kernel import gap, losses
 from certus.verify.kernel.backward import column_norms
 from certus.verify.kernel.gap import Problem, Repair, mean, norm
-from certus.verify.kernel.spaces import TINY, UNIT, Array, Seen, gamma
+from certus.verify.kernel.spaces import TINY, UNIT, Seen, gamma
 
 
 class Moved(NamedTuple):

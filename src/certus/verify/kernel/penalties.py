@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus import terms as t
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus.objectives import terms as t
+from certus.typing import Array
 
 UNIT = 2.0**-53
 
@@ -188,7 +187,7 @@ def _elastic(l1: Callable[..., Any], l2: Callable[..., float]) -> dict[str, Any]
     }
 
 
-#: Every penalty of ``certus.terms``.
+#: Every penalty of ``certus.objectives``.
 PENALTIES: dict[type, PenaltyRow] = {
     t.NoPenalty: PenaltyRow(
         value=lambda p, w: 0.0,

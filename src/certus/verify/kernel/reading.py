@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus.typing import Array
 
 #: Targets below this have squares that a float64 cannot hold.
 TINY = 1e-153

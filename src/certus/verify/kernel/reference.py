@@ -16,10 +16,11 @@ import math
 
 import numpy as np
 
-from certus import terms as t
+from certus.objectives import terms as t
+from certus.typing import Array
 from certus.verify.kernel import gap, losses
 from certus.verify.kernel.gap import Problem
-from certus.verify.kernel.spaces import UNIT, Array, Linear, gamma
+from certus.verify.kernel.spaces import UNIT, Linear, gamma
 
 #: Targets in steps of one that span less than this are counted.
 SPAN = 1 << 10

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from certus.typing import Array
+
 #: Runs work on slices of the rows, in their order: ``each(work, n, step)``.
 Each = Callable[[Callable[[slice], Any], int, int], Iterable[Any]]
 

@@ -1,0 +1,166 @@
+"""Compiled kernels that are compiled once per installation.
+
+numba caches machine code on disk but does not notice an edit in *another* file that a
+kernel calls into. So the cache directory carries a digest of all sources that kernels
+are made of: an edit anywhere means another directory, never a stale kernel.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import signal
+import stat
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba.core import event as events
+
+
+def _sources() -> list[Path]:
+    package = Path(__file__).resolve().parent
+    return [package.parent / "objectives" / "terms.py", *sorted(package.glob("*.py"))]
+
+
+def source_digest() -> str:
+    """Digest of every file whose text can end up in a kernel."""
+    digest = hashlib.sha256(numba.__version__.encode())
+    for path in _sources():
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def cache_root() -> Path:
+    """``$CERTUS_CACHE``, else the user's cache folder, else a temporary one."""
+    base = _user_folder()
+    if base is not None:
+        root = base / "certus"
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            if os.access(root, os.W_OK):
+                return root
+        except OSError:
+            pass
+    return _private_folder() or Path(tempfile.mkdtemp(prefix="certus-"))
+
+
+def _user_folder() -> Path | None:
+    given = os.environ.get("CERTUS_CACHE") or os.environ.get("XDG_CACHE_HOME")
+    if given:
+        return Path(given)
+    try:
+        return Path.home() / ".cache"
+    except RuntimeError:  # a user without a home
+        return None
+
+
+def _private_folder() -> Path | None:
+    """A lasting folder among the temporary ones, where its owner can be told.
+
+    numba unpickles what it finds, so a folder in a shared place must be ours alone.
+    """
+    if not hasattr(os, "getuid"):  # Windows
+        return None
+    private = Path(tempfile.gettempdir()) / f"certus-{os.getuid()}"
+    try:
+        private.mkdir(mode=0o700, exist_ok=True)
+        found = private.lstat()
+    except OSError:
+        return None
+    ours = found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) == 0o700
+    return private if ours else None
+
+
+_DIRECTORY = cache_root() / source_digest()
+_OPTIONS: dict[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",
+    "fastmath": {"reassoc", "contract"},
+}
+
+
+def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``numba.njit`` with the digest's cache directory."""
+    config: Any = numba.config
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(_DIRECTORY)
+    try:
+        compiled: Callable[..., Any] = numba.njit(cache=True, **_OPTIONS)(function)
+    finally:
+        config.CACHE_DIR = before
+    return compiled
+
+
+def term_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As :func:`kernel` for functions of a term; terms of others are not cached.
+
+    The digest does not see their sources, so an edit there would be served stale.
+    """
+    ours, theirs = kernel(function), numba.njit(**_OPTIONS)(function)
+
+    @functools.wraps(function)
+    def call(term: Any, *args: Any) -> Any:
+        known = type(term).__module__.startswith("certus.")
+        return (ours if known else theirs)(term, *args)
+
+    call.cached = ours  # type: ignore[attr-defined]
+    return call
+
+
+class _Compilation(events.Listener):
+    """Looks after the person who waits while numba compiles a kernel of ours.
+
+    numba tells of compilations only: machine code read from the cache is no event.
+    The first one is announced. A Ctrl-C that arrives while LLVM calls back into Python
+    is ignored there, by the rules of ctypes; it is sent again once numba is done.
+    """
+
+    def __init__(self) -> None:
+        self.told = False
+        self._depth = 0
+        self._pressed = False
+        self._hook = sys.unraisablehook
+
+    def on_start(self, event: Any) -> None:
+        if not _is_ours(event):
+            return
+        if not self.told:
+            self.told = True
+            sys.stderr.write(
+                "certus: compiling kernels for this machine; this happens once per "
+                "installation\n"
+            )
+            sys.stderr.flush()
+        self._depth += 1
+        if self._depth == 1:
+            self._hook, sys.unraisablehook = sys.unraisablehook, self._note
+
+    def on_end(self, event: Any) -> None:
+        if not _is_ours(event):
+            return
+        self._depth -= 1
+        if self._depth == 0:
+            sys.unraisablehook = self._hook
+            if self._pressed:
+                self._pressed = False
+                signal.raise_signal(signal.SIGINT)
+
+    def _note(self, ignored: Any) -> None:
+        if issubclass(ignored.exc_type, KeyboardInterrupt):
+            self._pressed = True
+        else:
+            self._hook(ignored)
+
+
+def _is_ours(event: Any) -> bool:
+    function = getattr(event.data["dispatcher"], "py_func", None)
+    return str(getattr(function, "__module__", None)).partition(".")[0] == "certus"
+
+
+_compilation = _Compilation()
+events.register("numba:compile", _compilation)  # type: ignore[no-untyped-call]

@@ -1,0 +1,7 @@
+"""Clusters: k-means, its starts, and how many clusters there are."""
+
+from certus.cluster.elbow import Elbow, elbow
+from certus.cluster.kmeans import KMeans
+from certus.cluster.seeding import kmeans_plusplus
+
+__all__ = ["Elbow", "KMeans", "elbow", "kmeans_plusplus"]

@@ -1,0 +1,152 @@
+"""What models of a covariance share: dense rows in, their mean and covariance.
+
+    m = Σx/n,   S = Σ(x − m)(x − m)ᵀ/n
+
+are sums over rows, taken block by block; S is then all that a fit looks at. Where rows
+are fewer than columns S is never formed: the centred rows stand for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import eigh
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+
+from certus.base import Model, require_finite, validate_data
+from certus.typing import Array
+
+EPS = float(np.finfo(np.float64).eps)
+#: Cells of a block of rows, so that it stays in cache while it is multiplied.
+BLOCK = 1 << 17
+#: Up to so many columns the covariance is formed, however few the rows.
+SMALL = 256
+
+
+class Moments(NamedTuple):
+    """Mean and covariance S of n rows.
+
+    ``matrix`` is S itself where ``formed``, else the centred rows over √n.
+    """
+
+    n: int
+    mean: Array
+    variances: Array
+    matrix: Array
+    formed: bool = True
+
+    def scaled(self, u: Array) -> Moments:
+        """Those of the rows with column j multiplied by u[j]."""
+        matrix = self.matrix * u
+        if self.formed:
+            matrix *= u[:, None]
+        return Moments(
+            self.n, self.mean * u, self.variances * u * u, matrix, self.formed
+        )
+
+    def columns(self, some: Array) -> Moments:
+        """Those of some of the columns."""
+        matrix = self.matrix[:, some]
+        if self.formed:
+            matrix = matrix[some]
+        return Moments(
+            self.n, self.mean[some], self.variances[some], matrix, self.formed
+        )
+
+    def times(self, B: Array) -> Array:
+        """S @ B."""
+        product = self.matrix @ B
+        return np.asarray(product if self.formed else self.matrix.T @ product)
+
+    def eigen(self, k: int) -> tuple[Array, Array]:
+        """The k largest eigenvalues, falling, and their vectors as columns.
+
+        Each vector's largest entry is positive, so that equal data give equal signs.
+        """
+        small = self.matrix if self.formed else self.matrix @ self.matrix.T
+        m = len(small)
+        k = min(k, m)
+        if k == 0:
+            return np.zeros(0), np.zeros((len(self.variances), 0))
+        values, V = eigh(small, subset_by_index=(m - k, m - 1), check_finite=False)
+        values, V = np.maximum(values[::-1], 0.0), V[:, ::-1]
+        if not self.formed:
+            V = self.matrix.T @ V
+            norms = np.linalg.norm(V, axis=0)
+            V = V / np.where(norms > 0, norms, 1.0)
+        largest = V[np.abs(V).argmax(axis=0), np.arange(V.shape[1])]
+        return values, V * np.where(largest < 0, -1.0, 1.0)
+
+
+def moments(X: Array, name: str) -> Moments:
+    """Mean and covariance of the rows of X in float64; ``name`` is who asks."""
+    n, d = X.shape
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = np.asarray(np.ones(n, dtype=X.dtype) @ X, dtype=np.float64) / n
+        if d > n and d > SMALL:
+            rows = (X - mean) / np.sqrt(n)
+            found = Moments(n, mean, np.einsum("ij,ij->j", rows, rows), rows, False)
+        else:
+            found = _by_blocks(X, mean)
+        if not np.isfinite(found.variances.sum()):
+            raise ValueError(
+                f"{name}: the squares of X are beyond float64's range. Standardise the "
+                "columns (StandardScaler)."
+            )
+    return _without_rounding(found, X, name)
+
+
+def _by_blocks(X: Array, mean: Array) -> Moments:
+    """By sums over blocks; what rounding left in ``mean`` is taken out at the end."""
+    n, d = X.shape
+    size = max(1, BLOCK // d)
+    square, rest = np.zeros((d, d)), np.zeros(d)
+    for i in range(0, n, size):
+        block = np.subtract(X[i : i + size], mean, dtype=np.float64)
+        square += block.T @ block
+        rest += block.sum(axis=0)
+    rest /= n
+    square = square / n - np.outer(rest, rest)
+    return Moments(n, mean + rest, np.maximum(np.diag(square), 0.0).copy(), square)
+
+
+def _without_rounding(found: Moments, X: Array, name: str) -> Moments:
+    """Columns that hold one value have that mean and exactly no variance."""
+    unit = float(np.finfo(X.dtype).eps)
+    bound = np.square(4 * unit * np.abs(found.mean)) + 1e-290
+    for j in np.flatnonzero(found.variances <= bound):
+        if X[:, j].min() == X[:, j].max():
+            found.mean[j] = X[0, j]
+            found.variances[j] = 0.0
+            found.matrix[:, j] = 0.0
+            if found.formed:
+                found.matrix[j] = 0.0
+        elif found.variances[j] <= 1e-290:
+            raise ValueError(
+                f"{name}: column {j} of X varies by less than 1e-145, too little to be "
+                "squared. Standardise the columns (StandardScaler)."
+            )
+    return found
+
+
+class DenseTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
+    """Takes dense rows and gives factors; abstract."""
+
+    def _dense(self, X: Any, reset: bool = False) -> Any:
+        X = validate_data(
+            self,
+            X,
+            reset=reset,
+            dtype=[np.float64, np.float32],
+            ensure_min_samples=2 if reset else 1,
+            ensure_all_finite=False,
+        )
+        require_finite(X, type(self).__name__)
+        return X
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags

@@ -1,0 +1,95 @@
+"""The exponential families: name, term, range of y, mean, variance, likelihood.
+
+Losses are half the deviance, ℓ(y, z) = log f(y; y) − log f(y; z), so that ``saturated``
+turns them into likelihoods. Scores z = Xw + b meet the mean through the family's link.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, gammaln, xlogy
+from sklearn.utils.validation import check_is_fitted
+
+from certus._solvers.losses import constant_loss, evaluate, middle
+from certus.objectives import Absolute, Binomial, Exponential, Poisson, Squared
+from certus.typing import Array
+
+FAMILIES = ("gaussian", "laplace", "bernoulli", "binomial", "poisson", "exponential")
+
+
+def family_loss(family: str, n_trials: int) -> Any:
+    """The term of a family's name."""
+    terms = {
+        "gaussian": Squared(),
+        "laplace": Absolute(),
+        "bernoulli": Binomial(1),
+        "binomial": Binomial(int(n_trials)),
+        "poisson": Poisson(),
+        "exponential": Exponential(),
+    }
+    return terms[family]
+
+
+def check_range(loss: Any, y: Array) -> None:
+    """Raise a sentence where y is outside the family's range."""
+    low = float(np.min(y))
+    if isinstance(loss, Poisson) and low < 0:
+        raise ValueError(
+            "Some value(s) of y are out of the valid range of the loss: the Poisson "
+            f"family needs y ≥ 0, and y holds {low:g}."
+        )
+    if isinstance(loss, Exponential) and low <= 0:
+        raise ValueError(f"y holds {low:g}; the exponential family needs y > 0.")
+    if isinstance(loss, Binomial) and (low < 0 or np.max(y) > loss.trials):
+        raise ValueError(
+            f"y ranges from {low:g} to {np.max(y):g}; this family needs 0 ≤ y ≤ "
+            f"{loss.trials}. Set n_trials, or code the outcomes as 0 and 1."
+        )
+
+
+def mean_of(loss: Any, z: Array) -> Array:
+    """The mean that a score stands for."""
+    if isinstance(loss, Squared | Absolute):
+        return z
+    if isinstance(loss, Binomial):
+        return np.asarray(loss.trials * expit(z))
+    return np.exp(z)
+
+
+def variance_of(loss: Any, z: Array) -> Array:
+    """The variance that a family with a link of its own gives to a score."""
+    if isinstance(loss, Binomial):
+        return np.asarray(loss.trials * expit(z) * expit(-z))
+    mean = np.exp(z)
+    return mean if isinstance(loss, Poisson) else np.square(mean)
+
+
+def saturated(loss: Any, y: Array) -> Array:
+    """Log-likelihood of each row if its mean were y."""
+    if isinstance(loss, Poisson):
+        return np.asarray(xlogy(y, y) - y - gammaln(y + 1))
+    if isinstance(loss, Exponential):
+        return -np.log(y) - 1
+    m, rest = loss.trials, loss.trials - y
+    ways = gammaln(m + 1) - gammaln(y + 1) - gammaln(rest + 1)
+    whole = 0.0 if m == 1 else ways  # one trial: shares are weights, not counts
+    return np.asarray(xlogy(y, y / m) + xlogy(rest, rest / m) + whole)
+
+
+def explained(model: Any, loss: Any, X: Any, y: Any, sample_weight: Any) -> float:
+    """1 − deviance/deviance of the best constant, on the data passed."""
+    check_is_fitted(model)
+    X = model._validate_X(X)
+    y = np.asarray(y, dtype=np.float64)
+    check_range(loss, y)
+    s = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, float)
+    z = np.asarray(X @ model.coef_ + model.intercept_, dtype=np.float64)
+    if isinstance(loss, Squared | Absolute):
+        power = 2 if isinstance(loss, Squared) else 1
+        centre = float(s @ y) / s.sum() if power == 2 else middle(y, s)
+        left, base = np.abs(y - z) ** power, np.abs(y - centre) ** power
+        return 1.0 - float(s @ left) / float(s @ base)
+    left = evaluate(loss, y, z[:, None]).value
+    return 1.0 - float(s @ left) / float(s.sum()) / constant_loss(loss, y, s, True)

@@ -1,0 +1,207 @@
+"""Lasso and elastic net, with scikit-learn's parameters.
+
+    ½·mean (y − Xw − b)² + alpha·l1_ratio·‖w‖₁ + ½·alpha·(1 − l1_ratio)·‖w‖²
+
+weighted by ``sample_weight``. The mean is over Σs, so the objective is scikit-learn's
+without translation. Solved by ``certus._solvers.lasso``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.base import MultiOutputMixin, RegressorMixin
+
+from certus.base import certified_fit, check_choice, check_number
+from certus.linear_model.common import Summarised, check_limits
+from certus.linear_model.penalised import SparseRegressorBase, fit_penalised, penalty_of
+from certus.linear_model.summarise import least_squares_summary
+
+
+class ElasticNet(MultiOutputMixin, RegressorMixin, Summarised, SparseRegressorBase):
+    """Linear regression with an L1 and an L2 penalty.
+
+    Objective
+    ---------
+    ½·mean (y − Xw − b)² + alpha·l1_ratio·‖w‖₁ + ½·alpha·(1 − l1_ratio)·‖w‖²
+
+    Certificate
+    -----------
+    ``duality_gap`` (PROVED), relative to the best constant model; with ``alpha=0``
+    ``backward_error``. Costs one pass over the data, a second if the target is missed.
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+        Strength of both penalties.
+    l1_ratio : float, default=0.5
+        Share of the L1 penalty, in [0, 1].
+    fit_intercept : bool, default=True
+        Whether to fit b, which is not penalised.
+    precompute : bool or array, default=False
+        Accepted for scikit-learn's sake; the Gram matrix of the working set is used.
+    max_iter : int, default=1000
+        Most rounds of growing the working set.
+    copy_X : bool, default=True
+        Accepted for scikit-learn's sake; X is never overwritten.
+    tol : float, default=1e-6
+        Target of the certificate's gap.
+    warm_start : bool, default=False
+        Start from ``coef_`` of the last fit.
+    positive : bool, default=False
+        Whether the coefficients are held non-negative.
+    random_state : int, optional
+        Accepted for scikit-learn's sake; nothing is random.
+    selection : {"cyclic", "random"}, default="cyclic"
+        Accepted for scikit-learn's sake.
+    max_time : float, optional
+        Seconds after which the fit stops with what it has.
+
+    Attributes
+    ----------
+    coef_, intercept_ : ndarray, float
+        The model.
+    sparse_coef_ : sparse matrix
+        ``coef_`` as a sparse row.
+    dual_gap_ : float
+        The certificate's gap in the units of the objective.
+    n_iter_ : int
+        Rounds used.
+    history_ : dict
+        Objective, relative gap and seconds after each round.
+    certificate_ : Certificate
+        What the verifier found.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from certus.linear_model import ElasticNet
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> ElasticNet(alpha=0.01).fit(X, y).certificate_.met
+    True
+    """
+
+    _summarise = least_squares_summary
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        l1_ratio: float = 0.5,
+        fit_intercept: bool = True,
+        precompute: Any = False,
+        max_iter: int = 1000,
+        copy_X: bool = True,
+        tol: float = 1e-6,
+        warm_start: bool = False,
+        positive: bool = False,
+        random_state: Any = None,
+        selection: str = "cyclic",
+        max_time: float | None = None,
+    ) -> None:
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+        self.fit_intercept = fit_intercept
+        self.precompute = precompute
+        self.max_iter = max_iter
+        self.copy_X = copy_X
+        self.tol = tol
+        self.warm_start = warm_start
+        self.positive = positive
+        self.random_state = random_state
+        self.selection = selection
+        self.max_time = max_time
+
+    @certified_fit
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, check_input: bool = True
+    ) -> Any:
+        """Fit to data.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Training rows; Fortran order or CSC is fastest.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets)
+            Targets; several are fitted one by one.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights; an integer weight equals repetition.
+        check_input : bool, default=True
+            Accepted for scikit-learn's sake; input is always checked.
+        """
+        check_number("alpha", self.alpha)
+        check_number("l1_ratio", self.l1_ratio, 0, 1)
+        check_limits(self, 1)
+        check_choice("selection", self.selection, ("cyclic", "random"))
+        X, y, s = self._validate_X_y(
+            X, y, sample_weight, finite=False, multi_output=True, y_numeric=True
+        )
+        start = getattr(self, "coef_", None) if self.warm_start else None
+        penalty = penalty_of(self.alpha, self.l1_ratio, self.positive)
+        return fit_penalised(self, X, y, s, penalty, start)
+
+
+class Lasso(ElasticNet):
+    """Linear regression with an L1 penalty, which sets coefficients to zero.
+
+    Objective
+    ---------
+    ½·mean (y − Xw − b)² + alpha·‖w‖₁
+
+    Certificate
+    -----------
+    ``duality_gap`` (PROVED), relative to the best constant model. Costs one pass over
+    the data, a second if the target is missed.
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+        Strength of the penalty.
+    fit_intercept, precompute, copy_X, max_iter, tol, warm_start, positive, \
+random_state, selection, max_time
+        As in :class:`ElasticNet`.
+
+    Attributes
+    ----------
+    coef_, intercept_, sparse_coef_, dual_gap_, n_iter_, history_, certificate_
+        As in :class:`ElasticNet`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from certus.linear_model import Lasso
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = Lasso(alpha=0.5).fit(X, y)
+    >>> model.certificate_.met, int((model.coef_ != 0).sum())
+    (True, 4)
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        precompute: Any = False,
+        copy_X: bool = True,
+        max_iter: int = 1000,
+        tol: float = 1e-6,
+        warm_start: bool = False,
+        positive: bool = False,
+        random_state: Any = None,
+        selection: str = "cyclic",
+        max_time: float | None = None,
+    ) -> None:
+        super().__init__(
+            alpha,
+            l1_ratio=1.0,
+            fit_intercept=fit_intercept,
+            precompute=precompute,
+            copy_X=copy_X,
+            max_iter=max_iter,
+            tol=tol,
+            warm_start=warm_start,
+            positive=positive,
+            random_state=random_state,
+            selection=selection,
+            max_time=max_time,
+        )

@@ -1,0 +1,437 @@
+"""Least squares and ridge regression, and ridge as a classifier.
+
+Objective, in scikit-learn's units: ‖y − Xw − b‖² + alpha·‖w‖², with weights
+Σ sᵢ(·)². Inside, everything is divided by 2Σs. Solved directly; see
+``certus._solvers.least_squares``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
+
+from certus._solvers import lasso, least_squares
+from certus._solvers.design import Design
+from certus._solvers.least_squares import LeastSquares, LinearSolution
+from certus._solvers.problem import Limits, Start
+from certus.base import Fitted, certified_fit, check_choice, check_number, label_codes
+from certus.callbacks import Monitor
+from certus.certificate import Evidence, Status
+from certus.linear_model.common import (
+    LeastSquaresBase,
+    LinearClassifierBase,
+    centred_target,
+    class_weights,
+    level_term,
+    linear_attributes,
+)
+from certus.objectives import NonNegative
+from certus.typing import Array
+
+#: Solver names scikit-learn's Ridge accepts; iterative ones are solved directly.
+RIDGE_SOLVERS = (
+    "auto",
+    "cholesky",
+    "svd",
+    "lsqr",
+    "sparse_cg",
+    "sag",
+    "saga",
+    "lbfgs",
+)
+
+
+class LinearRegression(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
+    """Ordinary least squares.
+
+    Objective
+    ---------
+    ½·mean (y − Xw − b)², weighted by ``sample_weight``. Rank-deficient problems and
+    those with fewer rows than columns give the solution of minimum norm.
+
+    Certificate
+    -----------
+    ``backward_error`` (PROVED): the model is exact for data in which every column, and
+    y, is changed by at most that share. Costs one pass over the data for each target.
+
+    Parameters
+    ----------
+    fit_intercept : bool, default=True
+        Whether to fit b.
+    copy_X : bool, default=True
+        Accepted for scikit-learn's sake; X is never overwritten.
+    tol : float, default=1e-6
+        Target of the certificate's backward error.
+    n_jobs : int, optional
+        Accepted for scikit-learn's sake; products use the process's threads.
+    positive : bool, default=False
+        Whether the coefficients are held non-negative.
+    solver : {"auto", "cholesky", "qr", "svd"}, default="auto"
+        ``auto`` is Cholesky on the Gram matrix where its condition number allows, else
+        the singular value decomposition.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
+        Coefficients.
+    intercept_ : float or ndarray of shape (n_targets,)
+        Constant.
+    rank_ : int
+        Rank of the centred data; -1 where an iterative method did not reveal it.
+    singular_ : ndarray
+        Singular values, where ``solver_`` is "svd".
+    solver_, solver_reason_ : str
+        The method used, and why.
+    certificate_ : Certificate
+        What the verifier found.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from certus.linear_model import LinearRegression
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = LinearRegression().fit(X, y)
+    >>> model.certificate_.met, round(model.score(X, y), 3)
+    (True, 0.518)
+    """
+
+    def __init__(
+        self,
+        *,
+        fit_intercept: bool = True,
+        copy_X: bool = True,
+        tol: float = 1e-6,
+        n_jobs: int | None = None,
+        positive: bool = False,
+        solver: str = "auto",
+    ) -> None:
+        self.fit_intercept = fit_intercept
+        self.copy_X = copy_X
+        self.tol = tol
+        self.n_jobs = n_jobs
+        self.positive = positive
+        self.solver = solver
+
+    @certified_fit
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Fit to data.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Training rows.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets)
+            Targets.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights; an integer weight equals repetition.
+        """
+        check_number("tol", self.tol)
+        check_choice("solver", self.solver, ("auto", "cholesky", "qr", "svd"))
+        X, y, s = self._validate_X_y(
+            X, y, sample_weight, finite=False, multi_output=True, y_numeric=True
+        )
+        monitor = Monitor(self, X, y)
+        design = _design(self, X, y, s, self.solver in ("auto", "cholesky"))
+        solution = _solve_into(self, design, y, np.zeros(1), self.solver, keep_row=True)
+        if not self.positive:
+            self.rank_ = solution.rank
+        self.solver_, self.solver_reason_ = solution.method, solution.why
+        if solution.singular.size:
+            self.singular_ = solution.singular * np.sqrt(_total(X, s))
+        monitor.close({"coef_": self.coef_, "intercept_": self.intercept_})
+        evidence = Evidence("linear")
+        return Fitted(evidence, X, y, s)
+
+
+class Ridge(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
+    """Least squares with a squared-norm penalty.
+
+    Objective
+    ---------
+    ‖y − Xw − b‖² + alpha·‖w‖². The certificate divides by 2n (weights: 2Σs).
+
+    Certificate
+    -----------
+    ``duality_gap`` (PROVED), relative to the best constant model; with ``alpha=0``
+    ``backward_error``. Costs one pass over the data for each target.
+
+    Parameters
+    ----------
+    alpha : float or array of shape (n_targets,), default=1.0
+        Strength of the penalty.
+    fit_intercept : bool, default=True
+        Whether to fit b, which is not penalised.
+    copy_X : bool, default=True
+        Accepted for scikit-learn's sake; X is never overwritten.
+    max_iter : int, optional
+        Accepted for scikit-learn's sake; the method is direct.
+    tol : float, default=1e-6
+        Target of the certificate's gap.
+    solver : str, default="auto"
+        "auto", "cholesky" or "svd". The names of scikit-learn's iterative solvers are
+        accepted and solved directly as well.
+    positive : bool, default=False
+        Whether the coefficients are held non-negative.
+    random_state : int, optional
+        Accepted for scikit-learn's sake; nothing is random.
+
+    Attributes
+    ----------
+    coef_, intercept_ : ndarray, float or ndarray
+        As in :class:`LinearRegression`.
+    n_iter_ : int
+        Always 1: the method is direct.
+    solver_, solver_reason_ : str
+        The method used, and why.
+    certificate_ : Certificate
+        What the verifier found.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from certus.linear_model import Ridge
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> Ridge(alpha=0.1).fit(X, y).certificate_.met
+    True
+    """
+
+    def __init__(
+        self,
+        alpha: Any = 1.0,
+        *,
+        fit_intercept: bool = True,
+        copy_X: bool = True,
+        max_iter: int | None = None,
+        tol: float = 1e-6,
+        solver: str = "auto",
+        positive: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.copy_X = copy_X
+        self.max_iter = max_iter
+        self.tol = tol
+        self.solver = solver
+        self.positive = positive
+        self.random_state = random_state
+
+    @certified_fit
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Fit to data.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Training rows.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets)
+            Targets.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights; an integer weight equals repetition.
+        """
+        X, y, s = self._validate_X_y(
+            X, y, sample_weight, finite=False, multi_output=True, y_numeric=True
+        )
+        evidence = fit_ridge(self, X, y, s)
+        return Fitted(evidence, X, y, s)
+
+
+class RidgeClassifier(ClassifierMixin, LinearClassifierBase):
+    """Classification by ridge regression on ±1 targets, one per class.
+
+    Objective
+    ---------
+    ‖y − Xw − b‖² + alpha·‖w‖² with y = ±1, for two classes once, else once per class.
+
+    Certificate
+    -----------
+    ``duality_gap`` (PROVED) of the worst of these problems.
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+        Strength of the penalty.
+    fit_intercept : bool, default=True
+        Whether to fit b, which is not penalised.
+    copy_X : bool, default=True
+        Accepted for scikit-learn's sake; X is never overwritten.
+    max_iter : int, optional
+        Accepted for scikit-learn's sake; the method is direct.
+    tol : float, default=1e-6
+        Target of the certificate's gap.
+    class_weight : dict or "balanced", optional
+        Multiplies the row weights.
+    solver : str, default="auto"
+        As in :class:`Ridge`.
+    positive : bool, default=False
+        Whether the coefficients are held non-negative.
+    random_state : int, optional
+        Accepted for scikit-learn's sake; nothing is random.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        Labels.
+    coef_ : ndarray of shape (n_features,) or (n_classes, n_features)
+        One row per class; flat for two classes.
+    intercept_ : ndarray or float
+        One constant per row of ``coef_``; 0.0 without an intercept.
+    certificate_ : Certificate
+        What the verifier found.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from certus.linear_model import RidgeClassifier
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> RidgeClassifier().fit(X, y).certificate_.met
+    True
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        copy_X: bool = True,
+        max_iter: int | None = None,
+        tol: float = 1e-6,
+        class_weight: Any = None,
+        solver: str = "auto",
+        positive: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.copy_X = copy_X
+        self.max_iter = max_iter
+        self.tol = tol
+        self.class_weight = class_weight
+        self.solver = solver
+        self.positive = positive
+        self.random_state = random_state
+
+    @certified_fit
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Fit to labelled data.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Training rows.
+        y : array-like of shape (n_samples,)
+            Labels; a single one is predicted always, as in scikit-learn.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights.
+        """
+        X, y, s = self._validate_X_y(X, y, sample_weight, finite=False)
+        self.classes_, codes = label_codes(y)
+        k = len(self.classes_)
+        signs = 2.0 * (codes[:, None] == np.arange(k)) - 1 if k > 2 else None
+        target = np.where(codes == 1, 1.0, -1.0)[:, None] if signs is None else signs
+        rows = class_weights(s, self.class_weight, codes, self.classes_, "rows")
+        fit_ridge(self, X, target, rows, labels=y)
+        return Fitted(Evidence("linear"), X, y, s)
+
+
+def fit_ridge(
+    model: Any,
+    X: Any,
+    y: Array,
+    s: Array | None,
+    design: Design | None = None,
+    labels: Array | None = None,
+) -> Evidence:
+    """Solve a ridge problem into ``model``; the evidence speaks of numeric targets.
+
+    ``design`` is that of X, y's centring and s, if it is at hand already; ``labels``
+    is what callbacks see as y, if not the numeric targets.
+    """
+    check_number("tol", model.tol)
+    check_choice("solver", model.solver, RIDGE_SOLVERS)
+    check_number("max_iter", model.max_iter, 1, integer=True, none=True)
+    n_targets = 1 if y.ndim == 1 else y.shape[1]
+    alphas = ridge_alphas(model.alpha, n_targets)
+    monitor = Monitor(model, X, y if labels is None else labels)
+    total = _total(X, s)
+    method = model.solver if model.solver in ("cholesky", "svd") else "auto"
+    if design is None:
+        design = _design(model, X, y, s, method != "svd")
+    solution = _solve_into(model, design, y, alphas / total, method)
+    model.solver_, model.solver_reason_ = solution.method, solution.why
+    model.n_iter_ = 1
+    monitor.close({"coef_": model.coef_, "intercept_": model.intercept_})
+    return Evidence("linear")
+
+
+def ridge_alphas(alpha: Any, n_targets: int) -> Array:
+    """One level per target."""
+    if np.ndim(alpha) == 0:
+        check_number("alpha", alpha)
+        return np.full(n_targets, float(alpha))
+    alphas = np.asarray(alpha, dtype=float).ravel()
+    if len(alphas) not in (1, n_targets):
+        raise ValueError(
+            f"Number of targets and number of penalties do not correspond: "
+            f"{len(alphas)} != {n_targets}. Pass one alpha, or one per target."
+        )
+    if not (np.isfinite(alphas).all() and alphas.min() >= 0):
+        raise ValueError("alpha must be finite and at least 0.")
+    return np.broadcast_to(alphas, (n_targets,)).copy()
+
+
+def _design(model: Any, X: Any, y: Array, s: Array | None, gram: bool) -> Design:
+    """The data of a fit; ``gram`` says whether its Gram matrix is wanted first."""
+    targets = y if gram and not model.positive else None
+    return Design(X, s, bool(model.fit_intercept), targets)
+
+
+def _total(X: Any, s: Array | None) -> float:
+    return float(X.shape[0] if s is None else s.sum())
+
+
+def _solve_into(
+    model: Any,
+    design: Design,
+    y: Array,
+    l2: Array,
+    method: str,
+    *,
+    keep_row: bool = False,
+) -> LinearSolution:
+    Y, mean = centred_target(design, y, bool(model.fit_intercept))
+    levels = np.broadcast_to(l2, (Y.shape[1],))
+    if model.positive:
+        solution = _solve_positive(model, design, Y, levels)
+    else:
+        penalties = [level_term(float(level)) for level in levels]
+        problem = LeastSquares(design, Y, penalties, method)
+        solution = least_squares.solve(problem, Start(), Limits(0.0, 1))
+    found = linear_attributes(
+        *(solution.coef, mean, design, y, design.dtype, bool(model.fit_intercept)),
+        keep_row=keep_row,
+    )
+    for name, value in found.items():
+        setattr(model, name, value)
+    return solution
+
+
+def _solve_positive(
+    model: Any, design: Design, Y: Array, levels: Array
+) -> LinearSolution:
+    """Non-negative coefficients, by working sets, as far as rounding allows."""
+    rounds = getattr(model, "max_iter", None) or 1000
+    limits = Limits(min(float(model.tol), 1e-12), int(rounds))
+    coef = np.empty((Y.shape[1], design.d))
+    for k, level in enumerate(levels):
+        penalty = NonNegative(0.0, float(level))
+        problem = lasso.QuadraticProblem(design, Y[:, k], penalty)
+        solution = lasso.solve(problem, Start(), limits)
+        if solution.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt
+        coef[k] = solution.primal
+    why = "non-negative coefficients need a search for those that are not zero"
+    ending = (0.0, Status.SOLVED, 1)
+    return LinearSolution(coef.T, *ending, method="working sets", why=why)

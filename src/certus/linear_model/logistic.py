@@ -1,0 +1,413 @@
+"""Logistic regression: two classes or softmax; L2, L1, elastic net or no penalty.
+
+Objective, in scikit-learn's units:
+
+    C·Σ sᵢ ℓ(yᵢ, xᵢᵀw + b) + l1_ratio·‖w‖₁ + ½·(1 − l1_ratio)·‖w‖²
+
+Inside, everything is divided by C·Σs. Smooth penalties run preconditioned Newton-CG
+(``certus._solvers.newton``), L1 parts proximal Newton
+(``certus._solvers.prox_newton``).
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.special import expit, log_expit, log_softmax, softmax
+from sklearn.base import ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from certus._solvers import newton, prox_newton
+from certus._solvers.penalties import of_levels
+from certus._solvers.problem import Limits, Solution, Start
+from certus.base import Fitted, certified_fit, check_choice, check_number, class_codes
+from certus.callbacks import Monitor
+from certus.certificate import Evidence, Status
+from certus.evidence import LinearWitness
+from certus.linear_model.common import (
+    LinearClassifierBase,
+    Summarised,
+    check_limits,
+    class_weights,
+    limits_of,
+)
+from certus.linear_model.directions import separating_direction
+from certus.linear_model.summarise import logistic_summary
+from certus.objectives import Logistic, NoPenalty, Penalty, Softmax
+from certus.objectives.terms import L2
+from certus.typing import Array
+
+#: scikit-learn's solver names; the method is chosen from the problem.
+SOLVERS = (
+    "auto",
+    "lbfgs",
+    "liblinear",
+    "newton-cg",
+    "newton-cholesky",
+    "sag",
+    "saga",
+)
+#: Largest linear programme (rows × other classes) run to prove separation.
+SEPARATION_ROWS = 50_000
+
+
+class ProbabilisticClassifier(LinearClassifierBase):
+    """``predict_proba`` of a logistic model."""
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probability of each class, columns in the order of ``classes_``.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Rows to predict.
+        """
+        z = self.decision_function(X)
+        if z.ndim == 1:
+            p = expit(z)
+            return np.column_stack([1 - p, p])
+        return np.asarray(softmax(z, axis=1))
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Logarithm of :meth:`predict_proba`, exact for tiny probabilities.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Rows to predict.
+        """
+        z = self.decision_function(X)
+        if z.ndim == 1:
+            return np.column_stack([log_expit(-z), log_expit(z)])
+        return np.asarray(log_softmax(z, axis=1))
+
+
+class LogisticRegression(Summarised, ClassifierMixin, ProbabilisticClassifier):
+    """Logistic regression, binary or softmax.
+
+    Objective
+    ---------
+    C·Σ ℓ(y, Xw + b) + l1_ratio·‖w‖₁ + ½·(1 − l1_ratio)·‖w‖². The intercept is never
+    penalised.
+
+    Certificate
+    -----------
+    ``duality_gap`` (PROVED), relative to the best constant model. With ``C=inf``
+    ``stationarity`` (MEASURED), or REFUSED with a separating direction as witness where
+    the likelihood has no maximum. Costs one pass over the data, two with ``C=inf`` or
+    if the target is missed.
+
+    Parameters
+    ----------
+    penalty : {"l1", "l2", "elasticnet", None}, deprecated
+        Use ``l1_ratio`` and ``C`` instead, as in scikit-learn 1.8 and later.
+    C : float, default=1.0
+        Inverse strength of the penalty; ``inf`` for none.
+    l1_ratio : float, default=0.0
+        Share of the L1 penalty, in [0, 1].
+    dual : bool, default=False
+        Accepted for scikit-learn's sake.
+    tol : float, default=1e-6
+        Target of the certificate's primary claim.
+    fit_intercept : bool, default=True
+        Whether to fit b.
+    intercept_scaling : float, default=1
+        Accepted for scikit-learn's sake; the intercept is never penalised.
+    class_weight : dict or "balanced", optional
+        Multiplies the row weights.
+    random_state : int, optional
+        Accepted for scikit-learn's sake; nothing is random.
+    solver : str, default="auto"
+        scikit-learn's names are accepted; the method is chosen from the problem and
+        named in ``solver_``.
+    max_iter : int, default=100
+        Most Newton steps (rounds of the working set, with an L1 part).
+    verbose : int, default=0
+        Accepted for scikit-learn's sake; use callbacks.
+    warm_start : bool, default=False
+        Start from the last fit.
+    n_jobs : int, optional
+        Accepted for scikit-learn's sake; products use the process's threads.
+    max_time : float, optional
+        Seconds after which the fit stops with what it has.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        Labels.
+    coef_ : ndarray of shape (1 or n_classes, n_features)
+        Coefficients.
+    intercept_ : ndarray of shape (1 or n_classes,)
+        Constants.
+    n_iter_ : ndarray of shape (1,)
+        Steps used.
+    solver_, solver_reason_ : str
+        The method used, and why.
+    history_ : dict
+        Objective, gap and seconds after each step.
+    certificate_ : Certificate
+        What the verifier found.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from certus.linear_model import LogisticRegression
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = LogisticRegression().fit(X, y)
+    >>> model.certificate_.met, round(model.score(X, y), 2)
+    (True, 0.97)
+    """
+
+    _summarise = logistic_summary
+
+    def __init__(
+        self,
+        penalty: Any = "deprecated",
+        *,
+        C: float = 1.0,
+        l1_ratio: float | None = 0.0,
+        dual: bool = False,
+        tol: float = 1e-6,
+        fit_intercept: bool = True,
+        intercept_scaling: float = 1,
+        class_weight: Any = None,
+        random_state: Any = None,
+        solver: str = "auto",
+        max_iter: int = 100,
+        verbose: int = 0,
+        warm_start: bool = False,
+        n_jobs: int | None = None,
+        max_time: float | None = None,
+    ) -> None:
+        self.penalty = penalty
+        self.C = C
+        self.l1_ratio = l1_ratio
+        self.dual = dual
+        self.tol = tol
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.class_weight = class_weight
+        self.random_state = random_state
+        self.solver = solver
+        self.max_iter = max_iter
+        self.verbose = verbose
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.max_time = max_time
+
+    @certified_fit
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Fit to labelled data.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Training rows.
+        y : array-like of shape (n_samples,)
+            Labels.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights; an integer weight equals repetition.
+        """
+        C, l1_ratio = penalty_parameters(self.penalty, self.C, self.l1_ratio)
+        check_number("C", C, open_low=True)
+        check_number("l1_ratio", l1_ratio, 0, 1)
+        check_limits(self)
+        check_choice("solver", self.solver, SOLVERS)
+        X, y, s = self._validate_X_y(X, y, sample_weight)
+        warm = self.warm_start and hasattr(self, "coef_")
+        previous = (self.densify().coef_, self.intercept_) if warm else None
+        self.classes_, codes = class_codes(y)
+        return fit_logistic(self, X, y, codes, s, C, l1_ratio, previous)
+
+    def sparsify(self) -> Any:
+        """Store ``coef_`` as a sparse matrix; pays where most of it is zero."""
+        check_is_fitted(self)
+        self.coef_: Any = sparse.csr_matrix(self.coef_)
+        return self
+
+    def densify(self) -> Any:
+        """Store ``coef_`` as an array again."""
+        check_is_fitted(self)
+        if sparse.issparse(self.coef_):
+            self.coef_ = self.coef_.toarray()
+        return self
+
+
+def penalty_parameters(penalty: Any, C: Any, l1_ratio: Any) -> tuple[Any, Any]:
+    """``C`` and ``l1_ratio``, with the deprecated ``penalty`` translated."""
+    if isinstance(penalty, str) and penalty == "deprecated":
+        return C, 0.0 if l1_ratio is None else l1_ratio
+    check_choice("penalty", penalty, ("l1", "l2", "elasticnet", None))
+    warn_penalty()
+    if penalty is None:
+        if C != 1.0:
+            warnings.warn(
+                "Setting penalty=None will ignore the C and l1_ratio parameters.",
+                stacklevel=4,
+            )
+        return np.inf, 0.0
+    if penalty == "elasticnet":
+        if l1_ratio is None:
+            raise ValueError("penalty='elasticnet' needs l1_ratio in [0, 1].")
+        return C, l1_ratio
+    implied = {"l1": 1.0, "l2": 0.0}[penalty]
+    if l1_ratio != implied:
+        warnings.warn(
+            f"Inconsistent values: penalty={penalty} with l1_ratio={l1_ratio}; the "
+            f"penalty is used. Leave it out and pass l1_ratio={implied:g}.",
+            stacklevel=4,
+        )
+    return C, implied
+
+
+def warn_penalty() -> None:
+    """``penalty`` goes the way scikit-learn's does."""
+    warnings.warn(
+        "'penalty' was deprecated by scikit-learn 1.8: use l1_ratio=1 for 'l1', "
+        "l1_ratio=0 for 'l2', 0 < l1_ratio < 1 for 'elasticnet' and C=inf for None.",
+        FutureWarning,
+        stacklevel=5,
+    )
+
+
+#: Why a method is chosen.
+REASONS = {
+    "proximal Newton": "an L1 part: few columns stay in the model",
+    "Newton-CG": "without an L1 part the objective is smooth",
+}
+
+
+def fit_logistic(
+    model: Any,
+    X: Any,
+    y: Array,
+    codes: Array,
+    s: Array | None,
+    C: float,
+    l1_ratio: float,
+    previous: tuple[Array, Array] | None,
+) -> Fitted:
+    """Solve into ``model`` and say what is to be verified."""
+    weight = class_weights(s, model.class_weight, codes, model.classes_)
+    monitor = Monitor(model, X, y, None, model.max_time)
+    k = len(model.classes_)
+    shape = (X.shape[1] + 1, 1 if k == 2 else k)
+    start = np.zeros(shape)
+    if previous is not None and previous[0].shape == (shape[1], X.shape[1]):
+        start = np.vstack([previous[0].T, previous[1]]).astype(np.float64)
+
+    def on_step(objective: float, gap: float, W: Array) -> Status | None:
+        return monitor.step(objective, gap, lambda: _attributes(W, X.dtype))
+
+    rows = make_rows(X, codes, k, weight)
+    if rows.s[rows.s > 0].size == 0:
+        raise ValueError("class_weight leaves no row with a positive weight.")
+    if len(np.unique(codes[rows.s > 0])) < 2:
+        raise ValueError(
+            "Only one class has a positive weight; classification needs at least 2 "
+            "classes."
+        )
+    limits = limits_of(model, on_step)
+    penalty = penalty_of(C, l1_ratio, rows.total)
+    solution, name = solve_logistic(
+        rows, k, penalty, bool(model.fit_intercept), Start(start), limits
+    )
+    store_logistic(model, solution.primal, X.dtype)
+    model.n_iter_ = np.array([solution.n_iter], dtype=np.int32)
+    model.solver_, model.history_ = name, monitor.history
+    model.solver_reason_ = REASONS[name]
+    monitor.close({"coef_": model.coef_, "intercept_": model.intercept_})
+    witness = LinearWitness()
+    if solution.status is Status.NO_MINIMISER:
+        found = solution.direction
+        witness = LinearWitness(direction=solution.primal if found is None else found)
+    evidence = Evidence("linear", witness=witness)
+    return Fitted(evidence, X, y, s, solution.status)
+
+
+def make_rows(X: Any, codes: Array, k: int, weight: Array | None) -> newton.Rows:
+    """Labels as the losses want them, weights always present, CSR if sparse."""
+    target = np.where(codes == 1, 1.0, -1.0) if k == 2 else codes
+    s = np.ones(X.shape[0]) if weight is None else weight
+    return newton.Rows(X, target, s, float(s.sum()))
+
+
+def _attributes(W: Array, dtype: Any) -> dict[str, Array]:
+    return {
+        "coef_": np.ascontiguousarray(W[:-1].T).astype(dtype),
+        "intercept_": W[-1].astype(dtype),
+    }
+
+
+def store_logistic(model: Any, W: Array, dtype: Any) -> None:
+    """Set ``coef_`` and ``intercept_``."""
+    for key, value in _attributes(W, dtype).items():
+        setattr(model, key, value)
+
+
+def penalty_of(C: float, l1_ratio: float, total: float) -> Penalty:
+    """The term of ``C`` and ``l1_ratio``, for rows that weigh ``total``."""
+    level = 0.0 if np.isinf(C) else 1.0 / (C * total)
+    return of_levels(level * l1_ratio, level * (1 - l1_ratio))
+
+
+def solve_logistic(
+    rows: newton.Rows,
+    k: int,
+    penalty: Penalty,
+    intercept: bool,
+    start: Start,
+    limits: Limits,
+) -> tuple[Solution, str]:
+    """Choose the method from the penalty; the solution and the method's name."""
+    loss: Any = Logistic() if k == 2 else Softmax(k)
+    if not isinstance(penalty, L2 | NoPenalty):
+        kinked = prox_newton.SparseProblem(rows, loss, penalty, intercept)
+        solution = prox_newton.solve(kinked, start, limits)
+        return _symmetric(solution, k, penalty), "proximal Newton"
+    problem = newton.NewtonProblem(rows, loss, penalty, intercept)
+    solution = newton.solve(problem, start, limits)
+    if not intercept:
+        solution.primal[-1] = 0.0  # a pseudo-inverse leaves rounding there
+    if isinstance(penalty, NoPenalty) and solution.status in (
+        Status.SOLVED,
+        Status.MAX_ITER,
+        Status.TOL_NOT_REACHED,
+    ):
+        solution = _look_for_separation(problem, solution)
+    return _symmetric(solution, k, penalty), "Newton-CG"
+
+
+def _symmetric(solution: Solution, k: int, penalty: Penalty) -> Solution:
+    """Softmax scores are free up to a constant per row: choose the one of mean zero.
+
+    The loss does not see it, an L2 penalty falls; an L1 penalty fixes it for ``coef_``,
+    so that only the intercepts are moved.
+    """
+    if k == 2:
+        return solution
+    W = solution.primal.copy()
+    smooth = isinstance(penalty, L2 | NoPenalty)
+    free = slice(None) if smooth else slice(-1, None)
+    W[free] -= W[free].mean(axis=1, keepdims=True)
+    return replace(solution, primal=W)
+
+
+def _look_for_separation(problem: Any, solution: Solution) -> Solution:
+    """Scores that ran away may hide a quasi-complete separation: prove it or not."""
+    z = problem.scores_at(solution.primal)
+    rows = problem.rows
+    size = len(rows.y) * max(1, problem.k - 1)
+    if np.abs(z).max(initial=0.0) < 12 or size > SEPARATION_ROWS:
+        return solution
+    used = rows.s > 0
+    found = separating_direction(
+        rows.X[used], rows.y[used], problem.loss, problem.intercept
+    )
+    if found is None:
+        return solution
+    return replace(solution, status=Status.NO_MINIMISER, direction=found)

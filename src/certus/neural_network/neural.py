@@ -1,0 +1,280 @@
+"""Your own module as a classifier or a regressor.
+
+    minimise over θ:  Σ sᵢ ℓ(yᵢ, f(xᵢ; θ)) / Σ s
+
+where f is any ``nn.Module``. Training, early stopping, checkpoints and the certificate
+are those of every network here.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from torch import nn
+
+from certus.base import certified_fit
+from certus.neural_network.array_input import ArrayInput
+from certus.neural_network.objective import Targets
+from certus.neural_network.parameters import documented, keep
+from certus.neural_network.reading import Classes, Numbers
+
+__all__ = ["ArrayInput", "Classes", "NeuralClassifier", "NeuralRegressor", "Numbers"]
+
+
+class OwnModule(ArrayInput):
+    """Trains the parameter ``module``; abstract."""
+
+    def _build(self, X: Any, targets: Targets) -> nn.Module:
+        if not callable(self.loss) and self.loss != "auto":
+            raise ValueError(
+                f"loss must be 'auto' or a function of outputs and targets, got "
+                f"{self.loss!r}."
+            )
+        if isinstance(self.module, nn.Module):
+            return copy.deepcopy(self.module)
+        if not callable(self.module):
+            raise TypeError(
+                "module must be an nn.Module, or a function that makes one from the "
+                f"numbers of inputs and outputs; got {self.module!r}."
+            )
+        sizes = int(X.shape[1]), targets.outputs
+        try:
+            module = self.module(*sizes)
+        except TypeError as error:
+            raise TypeError(
+                "module should be a function of the numbers of inputs and outputs, "
+                f"called here as module{sizes}; it fails: {error}."
+            ) from error
+        if not isinstance(module, nn.Module):
+            raise TypeError(
+                "module(n_inputs, n_outputs) should return an nn.Module; it returned "
+                f"a {type(module).__name__}."
+            )
+        return module
+
+
+@documented
+class NeuralClassifier(OwnModule, Classes):
+    """Trains your own module to tell classes apart.
+
+    The module gives a score for each class (before any softmax), or one score for two
+    classes. y holds classes; or a column of zeros and ones for each of several labels;
+    or a distribution over classes in each row.
+
+    Objective
+    ---------
+    Σ sᵢ ℓ(yᵢ, f(xᵢ; θ)) / Σ s, ℓ the cross entropy: −Σₖ tₖ log softmax(f)ₖ, or summed
+    over labels −t log σ(f) − (1 − t) log σ(−f).
+
+    Certificate
+    -----------
+    ``training_loss``, ``gradient_norm`` and ``gradient_ratio`` (MEASURED): the loss on
+    at most 2,048 rows, in float64 and evaluation mode; its gradient; and that gradient
+    along a direction beside finite differences. ``dead_units`` (MEASURED), where there
+    are ReLUs. At level ``full`` the smallest and the largest curvature. Some ten
+    forward passes over those rows, which are fewer where the network is large or rows
+    are, as images; the claims say how many.
+
+    Parameters
+    ----------
+    module : nn.Module or callable
+        A module, of which a copy is trained from its present weights; or
+        ``module(n_inputs, n_outputs)``, which makes one. X is cast to its dtype; where
+        it begins with an embedding, X holds whole numbers.
+    loss : "auto" or callable, default="auto"
+        The cross entropy; or ``loss(z, y)`` of outputs and class numbers, giving one
+        number for each row.
+    {training}
+    label_smoothing : float, default=0.0
+        Share of each target that is spread over all classes.
+    class_weight : dict or "balanced", default=None
+        Weights of classes; they multiply ``sample_weight``.
+    {robust}
+
+    Attributes
+    ----------
+    module_ : nn.Module
+        The trained module, in evaluation mode.
+    classes_ : ndarray
+        Classes; numbers of columns, where y has several.
+    {fitted}
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.preprocessing import scale
+    >>> from torch import nn
+    >>> from certus.neural_network import NeuralClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> def net(d, k):  # so that random_state seeds the weights it starts from
+    ...     return nn.Sequential(nn.Linear(d, 16), nn.Tanh(), nn.Linear(16, k))
+    >>> model = NeuralClassifier(net, learning_rate=0.01, max_iter=300, random_state=0)
+    >>> model.fit(scale(X), y).score(scale(X), y) > 0.95
+    True
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        *,
+        loss: Any = "auto",
+        optimizer: Any = "adam",
+        learning_rate: float = 1e-3,
+        schedule: Any = None,
+        warmup: float = 0.0,
+        weight_decay: float = 0.0,
+        label_smoothing: float = 0.0,
+        class_weight: Any = None,
+        augment: Any = None,
+        clip: float | None = None,
+        average: Any = None,
+        batch_size: int | None = 128,
+        max_iter: int = 100,
+        tol: float = 1e-4,
+        n_iter_no_change: int = 10,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        max_time: float | None = None,
+        checkpoint: Any = None,
+        warm_start: bool = False,
+        device: str = "cpu",
+        random_state: Any = None,
+        adversarial: Any = None,
+        adversarial_steps: int = 7,
+        operator_norm: float = 0.0,
+        lipschitz: float | None = None,
+    ) -> None:
+        keep(self, locals())
+
+    @certified_fit
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+    ) -> Any:
+        """Train the module.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, ...)
+            Rows.
+        y : array-like of shape (n_samples,) or (n_samples, n_labels)
+            Classes, zeros and ones of labels, or distributions over classes.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights; a whole number counts as so many rows.
+        X_val, y_val : array-like, optional
+            Rows of your own to stop by.
+
+        Returns
+        -------
+        NeuralClassifier
+            Itself.
+        """
+        return self._fit(X, y, sample_weight, X_val, y_val)
+
+
+@documented
+class NeuralRegressor(OwnModule, Numbers):
+    """Trains your own module to predict one or several numbers.
+
+    Objective
+    ---------
+    Σ sᵢ ℓ(yᵢ, f(xᵢ; θ)) / Σ s with ℓ = ½(y − f)², its mean over outputs.
+
+    Certificate
+    -----------
+    As for :class:`certus.neural_network.NeuralClassifier`, all of it MEASURED:
+    ``training_loss``, ``gradient_norm``, ``gradient_ratio``, ``dead_units``; at level
+    ``full`` the smallest and the largest curvature.
+
+    Parameters
+    ----------
+    module : nn.Module or callable
+        A module, of which a copy is trained from its present weights; or
+        ``module(n_inputs, n_outputs)``, which makes one. X is cast to its dtype; where
+        it begins with an embedding, X holds whole numbers.
+    loss : "auto" or callable, default="auto"
+        The squared error; or ``loss(z, y)`` of outputs and targets in the same shape,
+        giving one number for each row, or for each row and output.
+    {training}
+
+    Attributes
+    ----------
+    module_ : nn.Module
+        The trained module, in evaluation mode.
+    {fitted}
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from torch import nn
+    >>> from certus.neural_network import NeuralRegressor
+    >>> X = np.linspace(-1, 1, 200)[:, None]
+    >>> def net(d, k):  # so that random_state seeds the weights it starts from
+    ...     return nn.Sequential(nn.Linear(d, 32), nn.Tanh(), nn.Linear(32, k))
+    >>> model = NeuralRegressor(net, learning_rate=0.03, max_iter=300, random_state=0)
+    >>> model.fit(X, np.sin(3 * X[:, 0])).score(X, np.sin(3 * X[:, 0])) > 0.95
+    True
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        *,
+        loss: Any = "auto",
+        optimizer: Any = "adam",
+        learning_rate: float = 1e-3,
+        schedule: Any = None,
+        warmup: float = 0.0,
+        weight_decay: float = 0.0,
+        augment: Any = None,
+        clip: float | None = None,
+        average: Any = None,
+        batch_size: int | None = 128,
+        max_iter: int = 100,
+        tol: float = 1e-4,
+        n_iter_no_change: int = 10,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        max_time: float | None = None,
+        checkpoint: Any = None,
+        warm_start: bool = False,
+        device: str = "cpu",
+        random_state: Any = None,
+    ) -> None:
+        keep(self, locals())
+
+    @certified_fit
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+    ) -> Any:
+        """Train the module.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, ...)
+            Rows.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Targets.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights; a whole number counts as so many rows.
+        X_val, y_val : array-like, optional
+            Rows of your own to stop by.
+
+        Returns
+        -------
+        NeuralRegressor
+            Itself.
+        """
+        return self._fit(X, y, sample_weight, X_val, y_val)

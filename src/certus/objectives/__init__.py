@@ -1,0 +1,126 @@
+"""Losses, penalties and kernels as data, and what is known of a loss.
+
+A loss ℓ(y, z) is one of the terms below; z is the score a model gives. The functions
+(value, gradient, curvature, conjugate, ...) check their input and ask the loss's row in
+``certus.objectives.rows``. Losses of one score work element by element on arrays of any
+shape, so the squared loss of vectors is ``value(Squared(), y, z).sum(axis=-1)``.
+``Softmax`` takes scores of shape (..., n_classes) and labels that are integer codes or
+rows of probabilities.
+
+The terms are bare data and are imported at once; the functions when they are first
+used, so that whoever needs the data alone (the verifier) loads no formula.
+"""
+
+from certus.lazy import lazily
+from certus.objectives.terms import (
+    L1,
+    L2,
+    Absolute,
+    Binomial,
+    Composed,
+    ElasticNet,
+    EpsilonInsensitive,
+    Exponential,
+    ExponentialMargin,
+    Exponentiated,
+    Gaussian,
+    Given,
+    Group,
+    Hinge,
+    Huber,
+    Kernel,
+    Laplace,
+    Linear,
+    Logistic,
+    Loss,
+    ModifiedHuber,
+    MultiTask,
+    NonNegative,
+    NoPenalty,
+    Penalty,
+    Poisson,
+    Polynomial,
+    Precomputed,
+    Product,
+    Quantile,
+    Scaled,
+    Sigmoid,
+    Softmax,
+    Squared,
+    SquaredEpsilonInsensitive,
+    SquaredHinge,
+    Sum,
+    Term,
+    Tukey,
+    Weighted,
+    WeightedL1,
+    ZeroOne,
+)
+
+#: The functions, and the modules they live in.
+_WHERE = {
+    "plot": "figure",
+    "conjugate": "functions",
+    "curvature": "functions",
+    "gradient": "functions",
+    "is_calibrated": "functions",
+    "is_convex": "functions",
+    "log_likelihood": "functions",
+    "smoothness": "functions",
+    "value": "functions",
+}
+
+__all__ = [
+    "L1",
+    "L2",
+    "Absolute",
+    "Binomial",
+    "Composed",
+    "ElasticNet",
+    "EpsilonInsensitive",
+    "Exponential",
+    "ExponentialMargin",
+    "Exponentiated",
+    "Gaussian",
+    "Given",
+    "Group",
+    "Hinge",
+    "Huber",
+    "Kernel",
+    "Laplace",
+    "Linear",
+    "Logistic",
+    "Loss",
+    "ModifiedHuber",
+    "MultiTask",
+    "NoPenalty",
+    "NonNegative",
+    "Penalty",
+    "Poisson",
+    "Polynomial",
+    "Precomputed",
+    "Product",
+    "Quantile",
+    "Scaled",
+    "Sigmoid",
+    "Softmax",
+    "Squared",
+    "SquaredEpsilonInsensitive",
+    "SquaredHinge",
+    "Sum",
+    "Term",
+    "Tukey",
+    "Weighted",
+    "WeightedL1",
+    "ZeroOne",
+    "conjugate",
+    "curvature",
+    "gradient",
+    "is_calibrated",
+    "is_convex",
+    "log_likelihood",
+    "plot",
+    "smoothness",
+    "value",
+]
+__getattr__, __dir__ = lazily(__name__, _WHERE, __all__)

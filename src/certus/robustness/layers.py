@@ -1,0 +1,436 @@
+"""Which layer of ``certus.layers`` each function of torch is.
+
+A linear map, a function of one entry, a maximum, a rearrangement; or all that a softmax
+leaves, an order. Whatever is not in the tables at the end, or is called in a way that
+has no bound, raises :class:`~certus.robustness.tracing.Unknown`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from certus import layers as net
+from certus.robustness.tracing import Traced, Unknown
+
+# -- linear maps -------------------------------------------------------------------
+
+
+def _numbers(value: Any) -> Any:
+    """A tensor as float64 numbers; nothing as 0."""
+    return 0.0 if value is None else value.detach().double().cpu().numpy()
+
+
+def _linear(x: Traced, weight: Tensor, bias: Any = None) -> Any:
+    W = _numbers(weight)
+    if W.ndim != 2 or not x.shape[1:] or x.shape[-1] != W.shape[1]:
+        raise Unknown("a product with anything but a matrix has no known bound")
+    return x.after(net.Dense(W, _numbers(bias)), (*x.shape[1:-1], len(W)))
+
+
+def _conv2d(
+    x: Traced,
+    weight: Tensor,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Any:
+    if x.ndim != 4:
+        raise Unknown("a convolution of anything but images has no known bound")
+    out = F.conv2d(
+        _empty(x), weight.to("meta"), None, stride, padding, dilation, groups
+    )
+    gaps = _pair(dilation)
+    around = _around(padding, weight.shape[2:], gaps)
+    layer = net.Convolution(
+        *(_numbers(weight), _numbers(bias), _pair(stride), around, gaps, groups)
+    )
+    return x.after(layer, out.shape[1:])
+
+
+def _empty(x: Traced) -> Tensor:
+    """A tensor without numbers, that functions give the right shapes for."""
+    return torch.empty(x.shape, dtype=x.dtype, device="meta")
+
+
+def _around(padding: Any, size: Any, gaps: Any) -> Any:
+    """Zeros on both sides of both axes."""
+    if padding == "valid":
+        padding = 0
+    if padding == "same":
+        whole = [d * (k - 1) for k, d in zip(size, gaps)]
+        return tuple((n // 2, n - n // 2) for n in whole)
+    return tuple((n, n) for n in _pair(padding))
+
+
+def _batch_norm(
+    x: Traced,
+    mean: Tensor,
+    variance: Tensor,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    if training:
+        raise Unknown("batch normalisation in training mode has no known bound")
+
+    def spread(v: Any) -> Any:
+        return np.reshape(_numbers(v), (-1,) + (1,) * (x.ndim - 2))
+
+    c = 1 / np.sqrt(spread(variance) + eps)
+    c = c if weight is None else c * spread(weight)
+    shift = spread(mean) * c
+    own = np.zeros_like(shift) if bias is None else spread(bias)
+    # However it is arranged, some eight roundings of these sizes.
+    heft = np.abs(shift) + np.abs(own)
+    return x.after(net.Scaling(c, own - shift, heft, 8), x.shape[1:])
+
+
+def _pair(size: Any) -> tuple[int, ...]:
+    found = (size, size) if isinstance(size, int) else tuple(size)
+    return found * 2 if len(found) == 1 else found
+
+
+def _avg_pool2d(
+    x: Traced,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Any:
+    options = kernel_size, stride, padding, ceil_mode, count_include_pad
+    out = F.avg_pool2d(_empty(x), *options, divisor_override)
+    size, pad = _pair(kernel_size), _pair(padding)
+    step = _pair(stride) if stride else size
+    axes = []
+    for n, k, s, p, count in zip(x.shape[-2:], size, step, pad, out.shape[-2:]):
+        first = np.arange(count) * s - p
+        last = np.minimum(first + k, n + p)
+        inside = np.maximum(first, 0), np.minimum(last, n)
+        counted = last - first if count_include_pad else inside[1] - inside[0]
+        axes.append((_windows(*inside, n), counted))
+    (rows, high), (columns, wide) = axes
+    divisor = divisor_override if divisor_override else np.outer(high, wide)
+    if not np.all(np.asarray(divisor) > 0):
+        raise Unknown("a mean with a negative divisor has no known bound")
+    return x.after(net.MeanPool(rows, columns, divisor), out.shape[1:])
+
+
+def _windows(first: Any, last: Any, n: int) -> Any:
+    """1 from the first entry of each window to before the last, else 0."""
+    at = np.arange(n)
+    return ((first[:, None] <= at) & (at < last[:, None])).astype(np.float64)
+
+
+def _adaptive(x: Traced, output_size: Any) -> Any:
+    out = F.adaptive_avg_pool2d(_empty(x), output_size)
+    sides = []
+    for n, count in zip(x.shape[-2:], out.shape[-2:]):
+        i = np.arange(count)
+        sides.append(_windows(i * n // count, -(-(i + 1) * n // count), n))
+    divisor = np.outer(*(side.sum(axis=1) for side in sides))
+    rows, columns = sides
+    return x.after(net.MeanPool(rows, columns, divisor), out.shape[1:])
+
+
+def _mean(x: Traced, dim: Any = None, keepdim: bool = False) -> Any:
+    axes = (dim,) if isinstance(dim, int) else dim
+    if axes is None or any(axis % x.ndim == 0 for axis in axes):
+        raise Unknown("a mean over rows has no known bound")
+    axes = sorted({axis % x.ndim for axis in axes})
+    kept = [axis for axis in range(x.ndim) if axis not in axes]
+    terms = math.prod(x.shape[axis] for axis in axes)
+    inner = moved(x, lambda v: v.permute(*kept, *axes).flatten(len(kept)))
+    found = _linear(inner, torch.full((1, terms), 1 / terms, dtype=torch.float64))
+    shape = _empty(x).mean(dim=dim, keepdim=keepdim).shape
+    return moved(found, lambda v: v.reshape(len(v), *shape[1:]))
+
+
+def _scaled(x: Any, factor: Any) -> Any:
+    if not isinstance(x, Traced):
+        if isinstance(factor, Traced):
+            x, factor = factor, x
+        else:
+            return x * factor
+    if isinstance(factor, Traced):
+        raise Unknown("a product of two branches has no known bound")
+    c = _constant(factor, x)
+    if not c.size:
+        raise Unknown("a product with nothing has no known bound")
+    return x.after(net.Scaling(c), x.shape[1:])
+
+
+def _add(x: Any, other: Any, alpha: float = 1.0) -> Any:
+    if not isinstance(x, Traced):
+        x, other, alpha = _scaled(other, alpha), x, 1.0
+    if isinstance(other, Traced):
+        if x.shape != other.shape:
+            raise Unknown("a sum of branches of different shapes has no known bound")
+        more = other if alpha == 1 else _scaled(other, alpha)
+        return x.after(net.Sum(), x.shape[1:], more)
+    return x.after(net.Scaling(1.0, _constant(other, x) * alpha), x.shape[1:])
+
+
+def _subtract(x: Any, other: Any, alpha: float = 1.0) -> Any:
+    return _add(x, other, -alpha)
+
+
+def _constant(value: Any, x: Traced) -> Any:
+    """Numbers that each meet one entry of x: a longer shape would repeat entries."""
+    # A plain number is first brought to the precision of the network.
+    kind = value.dtype if isinstance(value, Tensor) else x.dtype
+    c = torch.as_tensor(value, dtype=kind).detach().to(torch.float64)
+    if torch.broadcast_shapes(c.shape, x.shape) != x.shape:
+        raise Unknown("a step that repeats entries has no known bound")
+    if c.ndim == x.ndim:
+        if c.shape[0] != 1:
+            raise Unknown("numbers of their own for each row have no known bound")
+        c = c[0]
+    return c.cpu().numpy()
+
+
+def _matmul(x: Any, matrix: Any) -> Any:
+    if not isinstance(x, Traced) or not isinstance(matrix, Tensor) or matrix.ndim != 2:
+        raise Unknown("a product with anything but a matrix has no known bound")
+    return _linear(x, matrix.T)
+
+
+# -- functions of one entry --------------------------------------------------------
+
+
+def _bent(x: Traced, name: str, *constants: float) -> Any:
+    numbers = tuple(float(constant) for constant in constants)
+    return x.after(net.Bend(name, numbers), x.shape[1:])
+
+
+def _bend(name: str) -> Any:
+    def handler(x: Traced, inplace: bool = False) -> Any:
+        return _bent(x, name)
+
+    return handler
+
+
+def _leaky(x: Traced, negative_slope: float = 0.01, inplace: bool = False) -> Any:
+    if negative_slope < 0:
+        raise Unknown("a leaky ReLU of negative slope has no known bound")
+    return _bent(x, "leaky_relu", negative_slope)
+
+
+def _elu(x: Traced, alpha: float = 1.0, inplace: bool = False) -> Any:
+    if alpha < 0:
+        raise Unknown("an ELU of negative alpha has no known bound")
+    return _bent(x, "elu", alpha)
+
+
+def _softplus(x: Traced, beta: float = 1.0, threshold: float = 20.0) -> Any:
+    if beta <= 0 or threshold < 20:
+        raise Unknown("a softplus that breaks off early has no known bound")
+    return _bent(x, "softplus", beta, threshold)
+
+
+def _hardtanh(
+    x: Traced, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+) -> Any:
+    return _bent(x, "clamp", min_val, max_val)
+
+
+def _clamp(x: Traced, min: Any = None, max: Any = None) -> Any:
+    if any(isinstance(end, (Tensor, Traced)) for end in (min, max)):
+        raise Unknown("limits of their own for each entry have no known bound")
+    low = -math.inf if min is None else min
+    return _bent(x, "clamp", low, math.inf if max is None else max)
+
+
+def _gelu(x: Traced, approximate: str = "none") -> Any:
+    if approximate != "none":
+        raise Unknown("an approximate GELU has no known bound")
+    return _bent(x, "gelu")
+
+
+def _softmax(x: Traced, dim: int | None = None, *more: Any, **options: Any) -> Any:
+    """Of the scores of a row: the order of the classes stays."""
+    _same(x, *more, **options)
+    if x.ndim != 2 or dim not in (1, -1):
+        raise Unknown("a softmax that is not over the classes has no known bound")
+    if x.ranked:
+        raise Unknown("a step after a softmax has no known bound")
+    found = x.same()
+    found.ranked = True
+    return found
+
+
+def _dropout(
+    x: Traced, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Any:
+    if training:
+        raise Unknown("dropout in training mode has no known bound")
+    return x
+
+
+# -- maxima and rearrangements -----------------------------------------------------
+
+
+def _max_pool2d(
+    x: Traced,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    if return_indices:
+        raise Unknown("indices of maxima have no known bound")
+    options = kernel_size, stride, padding, dilation, ceil_mode
+    out = F.max_pool2d(_empty(x), *options)
+    size, gaps, pad = _pair(kernel_size), _pair(dilation), _pair(padding)
+    step = _pair(stride) if stride else size
+    sides = []
+    for axis, count in enumerate(out.shape[-2:]):
+        first = np.arange(count)[:, None] * step[axis] - pad[axis]
+        at = first + gaps[axis] * np.arange(size[axis])
+        sides.append(np.where((at >= 0) & (at < x.shape[axis - 2]), at, -1))
+    return x.after(net.MaxPool(*sides), out.shape[1:])
+
+
+def moved(x: Traced, step: Callable[[Tensor], Tensor]) -> Any:
+    """A step that only moves or drops entries of a row; tried on their numbers."""
+    size, rows = math.prod(x.shape[1:]), x.shape[0]
+    numbers = torch.arange(rows * size).reshape(x.shape)
+    out = step(numbers)
+    if not out.ndim or len(out) != rows or not out.numel():
+        raise Unknown("a step that mixes rows has no known bound")
+    shape, out = out.shape[1:], out.reshape(rows, -1)
+    first = out[0]
+    if not torch.equal(out, first + size * torch.arange(rows)[:, None]):
+        raise Unknown("a step that mixes rows has no known bound")
+    if not 0 <= int(first.min()) <= int(first.max()) < size:
+        raise Unknown("a step that mixes rows has no known bound")
+    if len(first.unique()) < len(first):
+        raise Unknown("a step that repeats entries has no known bound")
+    new = x.after(net.Moved(first.numpy(), tuple(shape)), shape)
+    new.storage = x.storage  # it may be a view
+    return new
+
+
+def _method(name: str) -> Any:
+    def handler(x: Traced, *args: Any, **kwargs: Any) -> Any:
+        return moved(x, lambda v: getattr(v, name)(*args, **kwargs))
+
+    return handler
+
+
+def _pad(x: Traced, pad: Any, mode: str = "constant", value: Any = None) -> Any:
+    if mode != "constant" or value:
+        raise Unknown("padding by anything but zeros has no known bound")
+    if len(pad) >= 2 * x.ndim:
+        raise Unknown("padding by further rows has no known bound")
+    numbers = torch.arange(math.prod(x.shape[1:])).reshape(1, *x.shape[1:])
+    index = F.pad(numbers, pad, value=-1)[0]
+    return x.after(net.Moved(index.ravel().numpy(), tuple(index.shape)), index.shape)
+
+
+def _cat(parts: Any, dim: int = 0) -> Any:
+    parts = list(parts)
+    if not all(isinstance(part, Traced) for part in parts):
+        raise Unknown("joining with constants has no known bound")
+    first, *others = parts
+    if dim % first.ndim == 0:
+        raise Unknown("joining rows has no known bound")
+    shape = torch.cat([_empty(part) for part in parts], dim=dim).shape
+    return first.after(net.Joined(dim % first.ndim), shape[1:], *others)
+
+
+def _same(x: Traced, *args: Any, **kwargs: Any) -> Traced:
+    kinds = [getattr(v, "dtype", v) for v in (*args, *kwargs.values())]
+    if any(isinstance(k, torch.dtype) and k != x.dtype for k in kinds):
+        raise Unknown("a change of precision within the network has no known bound")
+    return x
+
+
+def _of(dtype: torch.dtype) -> Any:
+    return lambda x: _same(x, dtype)
+
+
+def _clone(x: Traced, *_: Any, **__: Any) -> Traced:
+    return x.same()
+
+
+_BOTH = ("flatten", "reshape", "squeeze", "unsqueeze", "transpose", "permute")
+#: Methods of tensors that only move entries.
+MOVES = (*_BOTH, "view")
+
+METHODS: dict[str, Any] = {
+    **{name: _method(name) for name in MOVES},
+    **{name: _same for name in ("to", "contiguous")},
+    "double": _of(torch.float64),
+    "float": _of(torch.float32),
+    "clone": _clone,
+    "relu": _bend("relu"),
+    "tanh": _bend("tanh"),
+    "sigmoid": _bend("sigmoid"),
+    "abs": _bend("abs"),
+    "clamp": _clamp,
+    "mean": _mean,
+    "add": _add,
+    "mul": _scaled,
+    "softmax": _softmax,
+    "log_softmax": _softmax,
+    "matmul": _matmul,
+}
+
+FUNCTIONS: dict[Any, Any] = {
+    F.linear: _linear,
+    F.conv2d: _conv2d,
+    torch.conv2d: _conv2d,
+    F.batch_norm: _batch_norm,
+    torch.batch_norm: _batch_norm,
+    F.avg_pool2d: _avg_pool2d,
+    F.adaptive_avg_pool2d: _adaptive,
+    F.max_pool2d: _max_pool2d,
+    torch.max_pool2d: _max_pool2d,
+    F.dropout: _dropout,
+    F.dropout1d: _dropout,
+    F.dropout2d: _dropout,
+    F.pad: _pad,
+    torch.relu: _bend("relu"),
+    F.relu: _bend("relu"),
+    torch.tanh: _bend("tanh"),
+    F.tanh: _bend("tanh"),
+    torch.sigmoid: _bend("sigmoid"),
+    F.leaky_relu: _leaky,
+    F.elu: _elu,
+    F.softplus: _softplus,
+    torch.abs: _bend("abs"),
+    F.hardtanh: _hardtanh,
+    F.relu6: _bend("relu6"),
+    F.gelu: _gelu,
+    F.silu: _bend("silu"),
+    torch.clamp: _clamp,
+    F.softmax: _softmax,
+    torch.softmax: _softmax,
+    F.log_softmax: _softmax,
+    torch.log_softmax: _softmax,
+    torch.matmul: _matmul,
+    **{getattr(torch, name): _method(name) for name in _BOTH},
+    torch.mean: _mean,
+    torch.cat: _cat,
+    torch.add: _add,
+    torch.Tensor.add: _add,
+    torch.sub: _subtract,
+    torch.Tensor.sub: _subtract,
+    torch.mul: _scaled,
+    torch.Tensor.mul: _scaled,
+}

@@ -1,0 +1,426 @@
+"""What is attacked, recognised: scikit-learn's models, ours, modules and functions.
+
+As much as can be known of a model is used: a formula, gradients, scores, or labels
+alone. Where less is known than one might expect, ``note`` says why. What a model states
+of itself is compared with what it predicts before it is believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator, is_classifier
+from sklearn.utils.validation import check_is_fitted
+
+from certus import layers as net
+from certus.robustness.steps import Step, framing, known_steps, taken_apart
+from certus.robustness.target import (
+    Derived,
+    Formula,
+    Labelled,
+    Linear,
+    Scored,
+    Target,
+    class_numbers,
+    two_columns,
+)
+from certus.typing import Array
+
+#: Rows on which a model is tried.
+PROBED = 64
+#: Share of the largest score by which rounding may change scores.
+CLOSE = 1e-4
+
+
+def as_target(
+    model: Any, X: Any, *, classes: Any = None, threshold: float | None = None
+) -> Target:
+    """A model as attacks meet it, with as much of it known as can be.
+
+    Parameters
+    ----------
+    model : classifier, nn.Module or callable
+        A fitted classifier of certus or scikit-learn, a pipeline of them; a torch
+        module of raw rows in evaluation mode; or a function that returns labels,
+        scores or probabilities of the classes, or one score for two classes.
+    X : array-like
+        Some rows in raw units, on which the model is tried.
+    classes : array-like, optional
+        Of a module or function: its classes in the order of its outputs; 0, 1, ... by
+        default. Of a function that returns labels: all of them; by default those that
+        turn up.
+    threshold : float, optional
+        Of a module or function with one output: above it is the second class. 0 by
+        default; asked for where all outputs are between 0 and 1, which might be
+        probabilities.
+
+    Returns
+    -------
+    Target
+        Its ``note`` says why no more is known of it, where that is so.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import Binarizer, StandardScaler
+    >>> from certus.linear_model import LogisticRegression
+    >>> from certus.robustness import as_target
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y)
+    >>> as_target(model, X).formula.W.shape
+    (3, 4)
+    >>> model = make_pipeline(Binarizer(threshold=2.0), LogisticRegression()).fit(X, y)
+    >>> as_target(model, X).note
+    'attacked as a black box: Binarizer has no known gradient'
+    """
+    if isinstance(model, Target):
+        return model
+    rows = numbers_of(X)
+    rows = rows[:: max(1, len(rows) // PROBED)][:PROBED]
+    if isinstance(model, BaseEstimator):
+        return _estimator(model, rows, X)
+    if hasattr(model, "state_dict") and hasattr(model, "forward"):
+        from certus.robustness.modules import of_module
+
+        def names(z: Array, threshold: float | None) -> tuple[Array, float]:
+            return _names(z, classes), _level(z, threshold)
+
+        return of_module(model, rows, names, threshold)
+    if callable(model):
+        return _function(model, rows, classes, threshold)
+    raise TypeError(
+        f"a {type(model).__name__} predicts nothing: pass a fitted classifier, a torch "
+        "module or a function of rows."
+    )
+
+
+def numbers_of(X: Any) -> Array:
+    """Rows as an array of floating-point numbers; frames and sparse matrices too."""
+    X = X.toarray() if sparse.issparse(X) else X
+    try:
+        X = np.asarray(X)
+        kept = X.dtype in (np.float16, np.float32, np.float64)
+        X = X if kept else X.astype(np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(
+            "X holds what are no numbers: an attack changes numbers a little. Pass the "
+            "rows after they are encoded, and the model that takes them."
+        ) from None
+    if X.ndim < 2:
+        raise ValueError(f"X has shape {X.shape}; pass rows, X[None] for a single one.")
+    if not X.size:
+        raise ValueError("X is empty; attacks need rows of finite numbers.")
+    if not np.isfinite(X).all():
+        raise ValueError("X contains NaN or infinite values; attacks need numbers.")
+    return X if X.flags.writeable else X.copy()  # torch warns of those that are not
+
+
+def true_numbers(y: Any, n: int, target: Target) -> Array:
+    """Class numbers of n true classes; −1 of those that the model does not know."""
+    y = np.asarray(y)
+    if y.ndim > 1 and y.size != len(y):
+        raise ValueError(
+            f"y has shape {y.shape}: attacks need one class for each row, not several "
+            "labels or shares of classes."
+        )
+    y = y.reshape(-1)
+    if len(y) != n:
+        raise ValueError(f"X and y need as many rows: {n} and {len(y)}.")
+    if any(value is None or value != value for value in y):
+        raise ValueError("y has missing values; leave these rows out.")
+    if (y.dtype.kind in "OUS") != (target.classes.dtype.kind in "OUS"):
+        raise ValueError(
+            f"y holds classes such as {y[0]!r}, the model predicts classes such as "
+            f"{target.classes[0]!r}: pass y as the model predicts it."
+        )
+    return target.numbers(y)
+
+
+# -- estimators -------------------------------------------------------------------
+
+
+def _estimator(model: Any, rows: Array, given: Any) -> Target:
+    if not is_classifier(model):
+        raise TypeError(
+            f"{type(model).__name__} is no classifier; attacks need a predicted class."
+        )
+    check_is_fitted(model)
+    framed = framing(model, given)
+
+    def predict(X: Any) -> Any:
+        return model.predict(framed(X))
+
+    predicted = _steady(predict, rows)
+    if predicted.ndim > 1 or isinstance(model.classes_, list):
+        raise ValueError(
+            f"{type(model).__name__} predicts several labels at once; attacks need one "
+            "class for each row. Attack it label by label, by a function that returns "
+            "the score of one."
+        )
+    if len(model.classes_) == 1:
+        width = int(np.prod(rows.shape[1:]))
+        formula = Formula(np.zeros((1, width)), np.zeros(1))
+        return Linear(predict, model.classes_, formula)
+    target, note = _inside(model, predict, rows)
+    if target is not None:
+        if _agrees(target, rows, predicted):
+            target.known = _known(model)
+            return target
+        note = "its gradients are not those of what it predicts"
+    target = _outside(model, predict, framed, rows, predicted)
+    target.note = f"attacked as a black box: {note}"
+    return target
+
+
+def _inside(model: Any, predict: Any, rows: Array) -> tuple[Target | None, str]:
+    """A model whose formula or gradients are known; or the reason why not."""
+    parts, last = taken_apart(model)
+    steps, unknown = known_steps(parts, np.asarray(rows, dtype=np.float64))
+    if unknown is not None:
+        return None, f"{type(unknown).__name__} has no known gradient"
+    formula = _formula(last, steps)
+    if formula is not None and len(formula.W.T) == rows[0].size:
+        return Linear(predict, model.classes_, formula, _layers(last, steps)), ""
+    if hasattr(last, "_raw_function"):
+        try:
+            from certus.robustness.modules import of_estimator
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            return None, 'gradients of networks need torch: pip install "certus[deep]"'
+        target = of_estimator(last, steps, rows, predict)
+        return target, f"{type(last).__name__} gives no gradient for such rows"
+    target = _kernel_machine(model, last, steps, predict)
+    return target, f"{type(last).__name__} has no known gradient"
+
+
+def _known(model: Any) -> bool:
+    """Whether all that predicts is scikit-learn's or ours: others may do anything."""
+    while hasattr(model, "best_estimator_"):
+        if not _from_libraries(model, "predict"):
+            return False
+        model = model.best_estimator_
+    parts, last = taken_apart(model)
+    return (
+        _from_libraries(model, "predict")
+        and _from_libraries(last, "predict", "decision_function")
+        and all(_from_libraries(part, "transform") for part in parts)
+    )
+
+
+def _from_libraries(model: Any, *names: str) -> bool:
+    """Whether methods of a model are those of a class of scikit-learn or certus."""
+    for name in names:
+        owner = next((c for c in type(model).__mro__ if name in vars(c)), None)
+        root = "" if owner is None else owner.__module__.split(".")[0]
+        if name in vars(model) or root not in ("", "sklearn", "certus"):
+            return False
+    return True
+
+
+def _formula(last: Any, steps: list[Step]) -> Formula | None:
+    """Scores = W x + b of a classifier behind linear steps, if it states them."""
+    W, b = _stated(last)
+    if W is None or any(step.cuts for step in steps):
+        return None
+    for step in reversed(steps):
+        if W.shape[1] != len(step.bias):
+            return None
+        b = b + W @ step.bias
+        W = W @ step.weight if step.weight.ndim == 2 else W * step.weight
+    if len(W) == 1:
+        W, b = np.vstack([np.zeros_like(W), W]), np.concatenate([[0.0], b])
+    return Formula(W, b)
+
+
+def _layers(last: Any, steps: list[Step]) -> list[Any]:
+    """The same in the steps in which it is computed."""
+    found: list[Any] = [
+        net.Dense(step.weight, step.bias, step.heft)
+        if step.weight.ndim == 2
+        else net.Scaling(step.weight, step.bias, terms=2)
+        for step in steps
+    ]
+    machine = _expansion(last)
+    W, b = _stated(last)
+    if machine is not None:
+        found.append(net.Dense(machine.base))
+        W = machine.coef.T
+    found.append(net.Dense(W, b))
+    if len(W) == 1:
+        found.append(net.Dense(np.array([[0.0], [1.0]])))
+    return found
+
+
+def _stated(last: Any) -> tuple[Any, Any]:
+    """Coefficients and intercepts, one row for each score."""
+    found = _expansion(last)
+    if found is not None:
+        if found.pairs or type(found.kernel).__name__ != "Linear":
+            return None, None
+        return found.coef.T @ found.base, found.intercept
+    names = ("coef_", "intercept_", "decision_function")
+    if not all(hasattr(last, name) for name in names):
+        return None, None
+    W = last.coef_.toarray() if sparse.issparse(last.coef_) else last.coef_
+    W = np.atleast_2d(np.asarray(W, dtype=np.float64))
+    b = np.broadcast_to(np.asarray(last.intercept_, dtype=np.float64), len(W))
+    # Scores of pairs are not scores of classes, though there be as many.
+    by_pairs = getattr(last, "decision_function_shape", None) and len(W) > 1
+    return (None, None) if by_pairs or not np.isfinite(W).all() else (W, b)
+
+
+def _expansion(last: Any) -> Any:
+    from certus.robustness.kernels import expansion
+
+    return expansion(last)
+
+
+def _kernel_machine(model: Any, last: Any, steps: list[Step], predict: Any) -> Any:
+    """Gradients in closed form, through the steps before."""
+    machine = _expansion(last)
+    if machine is None:
+        return None
+
+    def through(X: Any) -> list[Array]:
+        stages = [np.asarray(X, dtype=np.float64)]
+        for step in steps:
+            stages.append(step.apply(stages[-1]))
+        return stages
+
+    def score(X: Any) -> Array:
+        return machine.scores(through(X)[-1])
+
+    def derivative(X: Any, V: Array) -> Array:
+        stages = through(X)
+        G = machine.derivative(stages[-1], V)
+        for step, before in zip(reversed(steps), reversed(stages[:-1])):
+            G = step.back(before, G)
+        return G
+
+    return Derived(predict, model.classes_, score, derivative)
+
+
+def _outside(
+    model: Any, predict: Any, framed: Any, rows: Array, predicted: Array
+) -> Target:
+    """A model of which scores are known, if they decide; else labels."""
+    for name in ("decision_function", "predict_proba"):
+        if not hasattr(model, name):
+            continue
+        asked = getattr(model, name)
+
+        def score(X: Any, asked: Any = asked) -> Any:
+            return asked(framed(X))
+
+        target = Scored(predict, model.classes_, score)
+        if _agrees(target, rows, predicted):
+            return target
+    return Labelled(predict, model.classes_)
+
+
+def _agrees(target: Target, rows: Array, predicted: Array) -> bool:
+    """Whether the largest score is that of the predicted class, but for ties."""
+    z = target.scores(target.rows(rows))
+    z = np.asarray(z.cpu() if hasattr(z, "cpu") else z, dtype=np.float64)
+    target.queries = 0
+    if z.shape != (len(rows), len(target.classes)) or not np.isfinite(z).all():
+        return False
+    best = np.sort(z, axis=1)
+    clear = best[:, -1] - best[:, -2] > CLOSE * np.abs(z).max(axis=1)
+    same = z.argmax(axis=1) == class_numbers(predicted, target.classes)
+    return bool(same[clear].all())
+
+
+def _steady(predict: Callable[[Any], Any], rows: Array) -> Array:
+    """What is predicted for some rows, if it is so again and among other rows."""
+    found = np.asarray(predict(rows.copy()))
+    half = slice((len(rows) - 1) // 2, None, -1)
+    again = np.asarray(predict(rows[half].copy()))
+    if found.shape[:1] != (len(rows),) or again.shape != found[half].shape:
+        raise ValueError(
+            f"the model should give one output for each of {len(rows)} rows; it gives "
+            f"shape {found.shape}."
+        )
+    same = found[half] == again
+    if found.dtype.kind == "f":
+        if not np.isfinite(found).all():
+            raise ValueError("the model gives NaN or infinite scores for these rows.")
+        size = np.abs(found).max(initial=0.0)
+        same = np.abs(found[half] - again) <= CLOSE * size
+    if not np.all(same):
+        raise ValueError(
+            "the model gives other outputs for the same rows when it is asked again: "
+            "it draws random numbers, or rows of a batch depend on each other. Attacks "
+            "need a function of each row."
+        )
+    return found
+
+
+# -- functions --------------------------------------------------------------------
+
+
+def _function(
+    model: Callable[[Any], Any], rows: Array, classes: Any, threshold: float | None
+) -> Target:
+    try:
+        z = _steady(model, rows)
+    except TypeError as error:
+        raise TypeError(
+            f"the function fails on an array of rows ({error}). Functions are given "
+            "NumPy arrays; pass a function of tensors as an nn.Module."
+        ) from error
+    single = z.ndim == 1 or z.shape[1] == 1
+    if z.ndim > 2:
+        raise ValueError(
+            "the function should give a label, or a score for each class, for each "
+            f"row; for {len(rows)} rows it gives shape {z.shape}."
+        )
+    if single and (z.dtype.kind != "f" or _among(z, classes)):
+        known = np.unique(z) if classes is None else classes
+        return Labelled(model, known, open=classes is None)
+    names, level = _names(z, classes), _level(z, threshold)
+
+    def score(X: Any) -> Array:
+        return np.asarray(model(X), dtype=np.float64) - level
+
+    def predict(X: Any) -> Array:
+        return names[two_columns(score(X)).argmax(axis=1)]
+
+    return Scored(predict, names, score)
+
+
+def _among(z: Array, classes: Any) -> bool:
+    """Whether outputs are all classes, so that they are labels."""
+    return classes is not None and bool(np.isin(z, np.asarray(classes)).all())
+
+
+def _level(z: Array, threshold: float | None) -> float:
+    """From where on a single output is the second class."""
+    if z.ndim > 1 and z.shape[1] > 1:
+        if threshold is not None:
+            raise ValueError("threshold= is for one output; the largest of several is.")
+        return 0.0
+    if threshold is None and z.min() >= 0 and 0 < z.max() <= 1:
+        raise ValueError(
+            "all outputs are between 0 and 1: pass as_target(model, X, threshold=0.5) "
+            "in place of the model if they are probabilities of the second class, "
+            "threshold=0 if the sign decides, classes=[0, 1] if they are labels."
+        )
+    return 0.0 if threshold is None else float(threshold)
+
+
+def _names(z: Any, classes: Any) -> Array:
+    """The classes in the order of the outputs."""
+    outputs = 1 if z.ndim == 1 else int(z.shape[1])
+    names = np.arange(max(outputs, 2)) if classes is None else np.asarray(classes)
+    if len(names) != max(outputs, 2):
+        raise ValueError(
+            f"{outputs} outputs do not go with {len(names)} classes: pass classes= in "
+            "the order of the outputs."
+        )
+    return names

@@ -1,0 +1,328 @@
+"""A table in, predictions out: an encoder and a model, fitted as one estimator.
+
+What is learnt about the columns is learnt from the training rows alone, so that the
+pair can be cross-validated honestly; saved as one file, it predicts from a raw table.
+The objective is the model's, on the encoded columns.
+"""
+
+from __future__ import annotations
+
+import decimal
+import numbers
+from typing import Any, Self
+
+import narwhals as nw
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils import check_consistent_length, get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+
+from certus.conformal import Conformal, forget_calibration
+from certus.tables.encoder import TableEncoder
+from certus.tables.errors import TableError
+from certus.tables.frame import missing_objects
+
+__all__ = ["TablePipeline", "guess_task", "read_target"]
+
+# Integers with more distinct values than this count as amounts, not as labels.
+_MOST_LABELS = 10
+
+
+def guess_task(y: Any) -> str:
+    """Say whether a target looks like labels or like amounts.
+
+    Text, booleans and anything with two values are labels; so are integers with at most
+    ten distinct values, each met five times on average. Other numbers are amounts.
+
+    Parameters
+    ----------
+    y : array or series of shape (n_samples,)
+
+    Returns
+    -------
+    {"classification", "regression"}
+
+    Examples
+    --------
+    >>> from certus.tables import guess_task
+    >>> guess_task(["yes", "no", "no"]), guess_task([0.5, 1.5, 2.5])
+    ('classification', 'regression')
+    """
+    array = read_target(y)[0]
+    if array.dtype.kind not in "iuf":
+        return "classification"
+    if array.ndim == 2 and array.shape[1] > 1:
+        return "regression"
+    values = np.unique(array)
+    whole = bool((values == np.round(values)).all())
+    few = len(values) <= _MOST_LABELS and array.size >= 5 * len(values)
+    return "classification" if whole and (few or len(values) <= 2) else "regression"
+
+
+def read_target(y: Any) -> tuple[Any, str | None]:
+    """Return the target as an array, with its name if it has one; no gaps allowed."""
+    native = nw.from_native(y, pass_through=True, allow_series=True)
+    name = None
+    if isinstance(native, nw.DataFrame) and len(native.columns) == 1:
+        native = native[native.columns[0]]
+    if isinstance(native, nw.Series):
+        name = None if native.name in (None, "") else str(native.name)
+        if native.null_count():
+            raise _gaps(name, native.null_count())
+        if isinstance(native.dtype, nw.Categorical | nw.Enum):
+            labels = native.to_list()
+            array = np.array(labels, dtype=object)
+        else:
+            array = native.to_numpy()
+    else:
+        array = np.asarray(y)
+    if array.dtype.kind in "mM":
+        raise TableError(
+            "The target is a date. Turn it into a number, such as the days since one."
+        )
+    if array.dtype.kind in "UT":
+        array = array.astype(object)
+    if array.dtype.kind == "O":
+        array, missing = _plain_objects(array)
+        if missing:
+            raise _gaps(name, missing)
+    return array, name
+
+
+def _plain_objects(array: Any) -> tuple[Any, int]:
+    """Objects that all are numbers or booleans as such; count the missing ones."""
+    missing = int(missing_objects(array).sum())
+    types: set[type] = set(map(type, array.ravel()))
+    if not missing and types:
+        if all(issubclass(t, bool | np.bool_) for t in types):
+            return array.astype(bool), 0
+        if all(issubclass(t, numbers.Integral) for t in types):
+            return array.astype(np.int64), 0
+        if all(issubclass(t, numbers.Real | decimal.Decimal) for t in types):
+            return array.astype(np.float64), 0
+    return array, missing
+
+
+def _gaps(name: str | None, count: int) -> TableError:
+    what = f'The target "{name}"' if name else "The target"
+    rows = "1 row" if count == 1 else f"{count:,} rows"
+    return TableError(
+        f"{what} has no value (NaN) in {rows}. Drop those rows before fitting."
+    )
+
+
+def _model_has(method: str) -> Any:
+    def check(self: TablePipeline) -> bool:
+        return hasattr(getattr(self, "model_", self.model), method)
+
+    return check
+
+
+class TablePipeline(Conformal, BaseEstimator):
+    """Encode a table, then fit a model; predict from tables with the same columns.
+
+    Parameters
+    ----------
+    encoder : TableEncoder or other transformer, optional
+        How columns become numbers; ``TableEncoder()`` if None.
+    model : estimator, optional
+        A classifier or regressor, of certus or not. If None, the target decides (see
+        :func:`guess_task`): ``certus.linear_model.LogisticRegression()`` for labels,
+        ``certus.linear_model.Ridge()`` for amounts.
+
+    Attributes
+    ----------
+    encoder_, model_ : the fitted pair
+    task_ : {"classification", "regression"}
+    target_name_ : str or None
+        Name of the target if it was a named series.
+    certificate_ : Certificate
+        The model's, on the encoded columns.
+    classes_, n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Notes
+    -----
+    Cross-validation stratifies only if it knows a classifier before the fit: name the
+    model then.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import Ridge
+    >>> from certus.tables import TablePipeline, load_example
+    >>> frame, target = load_example()
+    >>> pipeline = TablePipeline(model=Ridge())
+    >>> _ = pipeline.fit(frame.drop(target), frame[target])
+    >>> pipeline.target_name_, pipeline.task_
+    ('progression', 'regression')
+    >>> round(pipeline.score(frame.drop(target), frame[target]), 2)
+    0.52
+    """
+
+    def __init__(self, encoder: Any = None, model: Any = None) -> None:
+        self.encoder = encoder
+        self.model = model
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the encoder to the table, then the model to the encoded table.
+
+        Parameters
+        ----------
+        X : data frame or array of shape (n_samples, n_features)
+        y : series or array of shape (n_samples,)
+            Labels (text, booleans, integers) or amounts.
+        sample_weight : array of shape (n_samples,), optional
+            Passed to the encoder and to the model.
+
+        Returns
+        -------
+        TablePipeline
+            Itself.
+        """
+        if y is None:
+            raise ValueError(
+                "TablePipeline requires y to be passed, but the target y is None."
+            )
+        forget_calibration(self)
+        target, name = read_target(y)
+        model = _default_model(target) if self.model is None else clone(self.model)
+        encoder = TableEncoder() if self.encoder is None else clone(self.encoder)
+        weights = {} if sample_weight is None else {"sample_weight": sample_weight}
+        if weights and not has_fit_parameter(model, "sample_weight"):
+            raise TableError(f"{type(model).__name__} takes no sample_weight.")
+        weighs = bool(weights) and has_fit_parameter(encoder, "sample_weight")
+        Z = encoder.fit_transform(X, **(weights if weighs else {}))
+        check_consistent_length(Z, target)
+        self.encoder_ = encoder
+        self.model_ = model.fit(Z, target, **weights)
+        self.target_name_ = name
+        kind = get_tags(model).estimator_type
+        named = {"classifier": "classification", "regressor": "regression"}
+        self.task_ = named.get(kind or "") or guess_task(target)
+        return self
+
+    def _predictor(self, X: Any, y: Any = None) -> tuple[Any, Any, Any]:
+        return self.model_, self._encoded(X), None if y is None else read_target(y)[0]
+
+    def _encoded(self, X: Any) -> Any:
+        check_is_fitted(self)
+        return self.encoder_.transform(X)
+
+    def predict(self, X: Any) -> Any:
+        """Predict labels or amounts for the rows of a table.
+
+        Parameters
+        ----------
+        X : data frame or array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        Z = self._encoded(X)
+        return self.model_.predict(Z)
+
+    @available_if(_model_has("predict_proba"))
+    def predict_proba(self, X: Any) -> Any:
+        """Predict the probability of each class.
+
+        Parameters
+        ----------
+        X : data frame or array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            In the order of ``classes_``.
+        """
+        Z = self._encoded(X)
+        return self.model_.predict_proba(Z)
+
+    @available_if(_model_has("decision_function"))
+    def decision_function(self, X: Any) -> Any:
+        """Return the model's decision values.
+
+        Parameters
+        ----------
+        X : data frame or array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray
+        """
+        Z = self._encoded(X)
+        return self.model_.decision_function(Z)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the model's score: accuracy for labels, R² for amounts.
+
+        Parameters
+        ----------
+        X : data frame or array of shape (n_samples, n_features)
+        y : series or array of shape (n_samples,)
+        sample_weight : array of shape (n_samples,), optional
+
+        Returns
+        -------
+        float
+        """
+        Z = self._encoded(X)
+        weights = {} if sample_weight is None else {"sample_weight": sample_weight}
+        return float(self.model_.score(Z, read_target(y)[0], **weights))
+
+    def to_sklearn(self) -> Any:
+        """Refuse: scikit-learn has no encoder of this kind.
+
+        Returns
+        -------
+        never
+        """
+        raise NotImplementedError(
+            "scikit-learn has no TableEncoder. Export the model alone with "
+            "model_.to_sklearn(), and give it encoder_.transform(X)."
+        )
+
+    @property
+    def classes_(self) -> Any:
+        """Labels of a fitted classifier."""
+        return self.model_.classes_
+
+    @property
+    def certificate_(self) -> Any:
+        """Certificate of the fitted model, on the encoded columns."""
+        return self.model_.certificate_
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of columns of the training table."""
+        return int(self.encoder_.n_features_in_)
+
+    @property
+    def feature_names_in_(self) -> Any:
+        """Names of the columns of the training table, if it had any."""
+        return self.encoder_.feature_names_in_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        tags.target_tags.required = True
+        model = getattr(self, "model_", self.model)
+        if model is not None:
+            inner = get_tags(model)
+            tags.estimator_type = inner.estimator_type
+            tags.classifier_tags = inner.classifier_tags
+            tags.regressor_tags = inner.regressor_tags
+            tags.target_tags = inner.target_tags
+            tags.non_deterministic = inner.non_deterministic
+        return tags
+
+
+def _default_model(target: Any) -> Any:
+    # Loaded here, because reading a table should not load the solvers.
+    from certus import linear_model
+
+    labels = guess_task(target) == "classification"
+    return linear_model.LogisticRegression() if labels else linear_model.Ridge()

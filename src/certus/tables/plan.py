@@ -1,0 +1,228 @@
+"""What is learnt from a column of the training table.
+
+``plan_column`` decides whether a column is a number, a category, a boolean, a date or
+nothing to learn from, and returns a plan: a dict of plain values, which is saved with
+the model. Numbers are standardised, z = (x − mean)/sd, after gaps are filled.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from certus.tables.cells import doubt
+from certus.tables.frame import Column, date_parts, epoch_days, finite, wall_clock
+
+__all__ = ["ID_NAME", "Plan", "feature_labels", "is_used", "plan_column"]
+
+Plan = dict[str, Any]
+
+_LONG_TEXT = 40  # characters, on average
+_FEW_ROWS = 10  # below this, distinct values say nothing about identifiers
+#: Names that identifiers go by.
+ID_NAME = re.compile(
+    r"(?i:(^|.*[^a-z])(id|uuid|guid|key|index|row|rowid|rownum)|(id|row|index)[^a-z].*"
+    r"|unnamed: 0)|.*[a-z](Id|ID)"
+)
+
+
+def plan_column(
+    column: Column, weight: Any | None, *, scale: bool, max_categories: int | None
+) -> Plan:
+    """Decide what becomes of a column, from the rows with positive weight."""
+    kind = column.kind
+    if kind == "empty":
+        return _left_out(column, "empty", "no values")
+    if kind == "text":
+        return _plan_text(column, weight, max_categories)
+    if kind == "date":
+        return _plan_date(column, weight, scale)
+    if kind == "number" and _is_identifier(column):
+        return _left_out(column, "identifier", "one value per row")
+    return _plan_numbers(column, weight, scale and kind == "number")
+
+
+def _left_out(column: Column, kind: str, why: str) -> Plan:
+    note = f'"{column.name}" set aside: {why}.'
+    return {"name": column.name, "kind": kind, "treatment": "left out", "note": note}
+
+
+def _is_identifier(column: Column) -> bool:
+    if not ID_NAME.fullmatch(column.name):
+        return False
+    values = column.values.drop_nulls()
+    if values.dtype.is_float() and (values != values.round(0)).any():
+        return False
+    return len(values) > 1 and values.n_unique() == len(values)
+
+
+def _plan_text(column: Column, weight: Any | None, limit: int | None) -> Plan:
+    values = column.values
+    known = values.drop_nulls()
+    distinct = known.n_unique()
+    if not column.declared and len(known) >= _FEW_ROWS:
+        share = distinct / len(known)
+        long = float(known.str.len_chars().mean() or 0) >= _LONG_TEXT  # type: ignore[arg-type]
+        if long and share > 0.5:
+            return _left_out(column, "text", "free text")
+        if share > 0.9:
+            each = "one value" if share == 1 else "nearly one value"
+            plan = _left_out(column, "identifier", f"{each} per row")
+            return plan | {"note": plan["note"] + doubt(known)}
+    missing = len(known) < len(values)
+    if distinct == 1 and not missing:
+        return _left_out(column, "constant", f'always "{known[0]}"')
+    counts = (
+        pl.DataFrame({"level": values, "weight": _ones_or(weight, len(values))})
+        .drop_nulls("level")
+        .group_by("level")
+        .agg(pl.col("weight").sum())
+        .sort(["weight", "level"], descending=[True, False])
+    )
+    kept = counts["level"] if limit is None else counts["level"].head(limit)
+    other = distinct > len(kept)
+    notes = []
+    if column.mixed:
+        notes.append(f'"{column.name}" mixes types and is read as categories.')
+    if other:
+        notes.append(
+            f'"{column.name}" has {distinct:,} levels: the {len(kept)} most frequent '
+            "are kept, the others share one column."
+        )
+        notes += [] if column.declared else [doubt(known).strip()]
+    treatment = f"one-hot, {len(kept)} levels"
+    treatment += " + other" * other + " + missing" * missing
+    return {
+        "name": column.name,
+        "kind": "category",
+        "treatment": treatment,
+        "note": " ".join(notes).strip(),
+        "levels": sorted(kept.to_list()),
+        "other": other,
+        "missing": missing,
+    }
+
+
+def _plan_numbers(column: Column, weight: Any | None, scale: bool) -> Plan:
+    x = finite(column.name, column.values)
+    missing = bool(np.isnan(x).any())
+    part = _plan_part("", x, weight, scale)
+    kind = column.kind
+    if part and kind == "boolean":
+        part["fill"] = float(part["fill"] > 0.5)
+    note = ""
+    if part is None and not missing:
+        value = f"{x[0]:.6g}" if kind == "number" else str(bool(x[0])).lower()
+        if abs(x[0]) >= 2.0**53:
+            value += " in the 16 digits of a float"
+        return _left_out(column, "constant", f"always {value}")
+    if part is None:
+        note = f'"{column.name}" has a single value: only its gaps are used.'
+    elif column.values.dtype.is_integer() and float(np.nanmax(np.abs(x))) > 2.0**53:
+        note = f'"{column.name}" has integers beyond 2^53, which are rounded.'
+    steps = []
+    if part is not None:
+        as_number = "standardised" if scale else "as it is"
+        steps.append("0 or 1" if kind == "boolean" else as_number)
+        if missing:
+            steps.append(f"gaps filled by {part['fill']:.4g}")
+    if missing:
+        steps.append("gaps marked")
+    return {
+        "name": column.name,
+        "kind": kind,
+        "treatment": ", ".join(steps),
+        "note": note,
+        "parts": [] if part is None else [part],
+        "missing": missing,
+    }
+
+
+def _plan_date(column: Column, weight: Any | None, scale: bool) -> Plan:
+    zone = getattr(column.values.dtype, "time_zone", None)
+    clock = wall_clock(column.values, zone)
+    origin = float(np.nanmin(epoch_days(clock)))
+    missing = clock.null_count() > 0
+    learnt = [
+        _plan_part(label, x, weight, scale)
+        for label, x in date_parts(clock, origin).items()
+    ]
+    parts = [part for part in learnt if part is not None]
+    if not parts and not missing:
+        return _left_out(column, "constant", "always the same date")
+    steps = [part["label"] for part in parts]
+    steps += ["standardised"] * (scale and bool(parts)) + ["gaps marked"] * missing
+    return {
+        "name": column.name,
+        "kind": "date",
+        "treatment": ", ".join(steps),
+        "note": "",
+        "parts": parts,
+        "missing": missing,
+        "origin": origin,
+        "zone": zone,
+    }
+
+
+def _plan_part(label: str, x: Any, weight: Any | None, scale: bool) -> Plan | None:
+    """Median, mean and standard deviation after filling; None if all are equal."""
+    known = ~np.isnan(x)
+    values = x[known]
+    w = None if weight is None else weight[known]
+    fill = _median(values, w)
+    top = float(np.abs(values).max())
+    # A power of two divides exactly and keeps squares of 1e±200 in range.
+    unit = 1.0
+    if top > 0 and not 1e-100 < top < 1e100:
+        unit = 2.0 ** min(max(math.frexp(top)[1], -1021), 1023)
+    filled = np.where(known, x, fill) / unit
+    centre = float(np.average(filled, weights=weight))
+    spread = float(np.sqrt(np.average((filled - centre) ** 2, weights=weight)))
+    if spread <= 4 * np.finfo(float).eps * top / unit:
+        return None
+    if not scale:
+        unit, centre, spread = 1.0, 0.0, 1.0
+    part = {"label": label, "fill": fill, "unit": unit}
+    return part | {"centre": centre, "spread": spread}
+
+
+def _median(values: Any, weight: Any | None) -> float:
+    """Median in which an integer weight counts as that many repetitions."""
+    n = len(values)
+    if weight is None:
+        middle = [(n - 1) // 2, n // 2]
+        lower, upper = np.partition(values, middle)[middle].tolist()
+    else:
+        order = np.argsort(values, kind="stable")
+        reach = np.cumsum(weight[order])
+        half = reach[-1] / 2
+        at = min(int(np.searchsorted(reach, half)), n - 1)
+        after = min(at + int(reach[at] == half), n - 1)
+        lower, upper = values[order[[at, after]]].tolist()
+    average: float = (lower + upper) / 2
+    return average if math.isfinite(average) else lower / 2 + upper / 2
+
+
+def _ones_or(weight: Any | None, n: int) -> Any:
+    return np.ones(n) if weight is None else weight
+
+
+def is_used(plan: Plan) -> bool:
+    """Tell the columns that are encoded from those left out."""
+    return bool(plan["treatment"] != "left out")
+
+
+def feature_labels(plan: Plan) -> list[str]:
+    """Names of the output columns a plan produces, in their order."""
+    name = plan["name"]
+    if plan["kind"] == "category":
+        labels = [f"{name}={level}" for level in plan["levels"]]
+        labels += [f"{name}=(other)"] * plan["other"]
+        return labels + [f"{name}=(missing)"] * plan["missing"]
+    parts = plan.get("parts", [])
+    labels = [f"{name} ({p['label']})" if p["label"] else name for p in parts]
+    return labels + [f"{name} (missing)"] * bool(plan.get("missing"))

@@ -1,0 +1,192 @@
+"""Files to data frames: CSV, TSV, Parquet, Feather and JSON lines, by extension.
+
+Types are inferred over the whole file, never from its first rows, so that a column
+does not change its meaning at row 101. Whatever is wrong with a file is reported
+as a sentence about the file, with its line where there is one, and what to do.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from certus.tables.cells import typed_dates
+from certus.tables.delimited import (
+    guess_separator,
+    head_as_text,
+    not_utf8,
+    open_bytes,
+    ragged_line,
+    read_delimited,
+)
+from certus.tables.errors import TableError, did_you_mean
+from certus.tables.memory import check_memory
+
+__all__ = ["SUPPORTED", "read_table"]
+
+SUPPORTED = ".csv .tsv .csv.gz .tsv.gz .parquet .feather .arrow .ipc .jsonl .ndjson"
+
+# Polars reports some damaged files by a panic, which is no ordinary exception.
+_READ_ERRORS = (
+    *(pl.exceptions.PolarsError, pl.exceptions.PanicException),
+    *(OSError, EOFError, ValueError, RuntimeError, csv.Error),
+)
+
+
+def read_table(
+    path: str | Path,
+    *,
+    columns: Sequence[str] | None = None,
+    max_memory: int | None = None,
+    announce: Callable[[str], None] | None = None,
+) -> pl.DataFrame:
+    r"""Read a table from a file; the extension says which format.
+
+    CSV files may be separated by commas, semicolons, tabs or bars. The usual markers
+    (empty, ``NA``, ``nan``, ``null``, ``?``, …) are missing cells; rows with no value
+    at all, such as blank lines, are skipped. Numbers may have a decimal comma or groups
+    of digits, and dates the usual orders; a column of dates such as 01/02/2020, in
+    which no cell shows what comes first, stays text. Columns without a name are called
+    ``index`` (the first) or ``column 3``, by their place.
+
+    Parameters
+    ----------
+    path : str or Path
+        A ``.csv``, ``.tsv``, ``.parquet``, ``.feather``, ``.arrow``, ``.ipc``,
+        ``.jsonl`` or ``.ndjson`` file; text formats also with ``.gz`` appended.
+    columns : sequence of str, optional
+        Keep these columns, in this order.
+    max_memory : int, optional
+        Bytes that reading may take, as guessed beforehand; what is free if None.
+    announce : callable, optional
+        Called, before a large file is read, with a sentence on the memory it takes.
+
+    Returns
+    -------
+    polars.DataFrame
+        At least one row and one column.
+
+    Raises
+    ------
+    TableError
+        The file is missing, empty, damaged, too large or not a table.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from certus.tables import read_table
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> file = pathlib.Path(folder.name) / "houses.csv"
+    >>> _ = file.write_text("rooms,town\n3,Bath\nNA,York\n")
+    >>> read_table(file)["rooms"].to_list()
+    [3, None]
+    >>> folder.cleanup()
+    """
+    path = Path(path)
+    _check_file(path)
+    read = _reader_for(path)
+    try:
+        check_memory(path, max_memory, announce)
+        frame = read(path)
+    except TableError:
+        raise
+    except _READ_ERRORS as error:
+        raise TableError(_explain(path, error)) from None
+    if frame.width == 0 or frame.height == 0:
+        raise TableError(
+            f"{path.name} has no rows below its header. Check how it was exported."
+        )
+    if columns is None:
+        return frame
+    for name in columns:
+        if name not in frame.columns:
+            hint = did_you_mean(name, frame.columns)
+            raise TableError(f'{path.name} has no column "{name}".{hint}')
+    return frame.select(list(columns))
+
+
+def _check_file(path: Path) -> None:
+    """Refuse what is not a non-empty file, with the nearest name as a suggestion."""
+    if path.is_dir():
+        raise TableError(f"{path} is a folder. Name a file in it: {SUPPORTED}.")
+    if path.is_symlink() and not path.exists():
+        raise TableError(
+            f"{path} is a link to {path.readlink()}, which does not exist. Mend the "
+            "link, or name the file itself."
+        )
+    if not path.exists():
+        folder = path.parent
+        names = [p.name for p in folder.iterdir()] if folder.is_dir() else []
+        hint = did_you_mean(path.name, names) or " Check its name and folder."
+        raise TableError(f"There is no file {path}.{hint}")
+    if not path.is_file():
+        raise TableError(f"{path} is not an ordinary file. Save its content in one.")
+    if path.stat().st_size == 0:
+        raise TableError(f"{path.name} is empty: 0 bytes. Copy or export it again.")
+
+
+def _reader_for(path: Path) -> Callable[[Path], pl.DataFrame]:
+    """Pick the reader by extension; ``.gz`` counts for text formats only."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    packed = suffixes[-1:] == [".gz"]
+    kind = (suffixes[:-1] if packed else suffixes)[-1:] or [""]
+    text: dict[str, Callable[[Path], pl.DataFrame]] = {
+        ".csv": lambda p: read_delimited(p, None),
+        ".tsv": lambda p: read_delimited(p, "\t"),
+        ".jsonl": _read_json_lines,
+        ".ndjson": _read_json_lines,
+    }
+    binary: dict[str, Callable[[Path], pl.DataFrame]] = {
+        ".parquet": lambda p: pl.read_parquet(p, glob=False),
+        **dict.fromkeys((".feather", ".arrow", ".ipc"), _read_arrow),
+    }
+    readers = text if packed else text | binary
+    if kind[0] not in readers:
+        found = "".join(suffixes[-2:]) or "no extension"
+        raise TableError(
+            f"{path.name} has {found}, which is no table format known here. "
+            f"Supported: {SUPPORTED}."
+        )
+    return readers[kind[0]]
+
+
+def _read_json_lines(path: Path) -> pl.DataFrame:
+    head_as_text(path)
+    with open_bytes(path) as file:
+        return typed_dates(pl.read_ndjson(file.read(), infer_schema_length=None))
+
+
+def _read_arrow(path: Path) -> pl.DataFrame:
+    with path.open("rb") as file:
+        magic = file.read(6)
+    if magic == b"ARROW1":
+        return pl.read_ipc(io.BytesIO(path.read_bytes()))
+    return pl.read_ipc_stream(path)
+
+
+def _explain(path: Path, error: BaseException) -> str:
+    """Say in one sentence what a reader's exception means for the file."""
+    name, text = path.name, str(error)
+    lower = text.lower()
+    if isinstance(error, PermissionError):
+        return f"{name} cannot be opened: permission denied."
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if ".csv" in suffixes or ".tsv" in suffixes:
+        if "utf-8" in lower or "utf8" in lower:
+            return not_utf8(name)
+        if "empty" in lower:
+            return f"{name} is empty. Copy or export it again."
+        if path.suffix.lower() == ".gz" and isinstance(error, OSError | EOFError):
+            return f"{name} is damaged or cut short ({text}). Copy it again."
+        separator = guess_separator(head_as_text(path))
+        found = ragged_line(path, "\t" if ".tsv" in suffixes else separator)
+        if found:
+            return found
+    return (
+        f"{name} is damaged, cut short or not what its name says. "
+        "Copy or export it again."
+    )

@@ -1,0 +1,8 @@
+"""Types that every part of certus speaks of."""
+
+from typing import Any
+
+import numpy as np
+
+#: An array of any shape and type.
+Array = np.ndarray[Any, np.dtype[Any]]
