@@ -18,44 +18,10 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from certus.objectives import terms as t
+from certus.registry import ESTIMATORS
 
 #: Where scikit-learn keeps the classes that both libraries have.
-HOMES = {
-    **dict.fromkeys(
-        (
-            "LinearRegression",
-            "Ridge",
-            "RidgeCV",
-            "RidgeClassifier",
-            "Lasso",
-            "LassoCV",
-            "ElasticNet",
-            "ElasticNetCV",
-            "MultiTaskElasticNet",
-            "MultiTaskElasticNetCV",
-            "MultiTaskLasso",
-            "MultiTaskLassoCV",
-            "LogisticRegression",
-            "LogisticRegressionCV",
-            "HuberRegressor",
-            "QuantileRegressor",
-            "PoissonRegressor",
-            "Perceptron",
-        ),
-        "sklearn.linear_model",
-    ),
-    **dict.fromkeys(("LinearSVC", "LinearSVR", "SVC", "SVR"), "sklearn.svm"),
-    "KernelRidge": "sklearn.kernel_ridge",
-    "KNeighborsClassifier": "sklearn.neighbors",
-    "KNeighborsRegressor": "sklearn.neighbors",
-    "GaussianMixture": "sklearn.mixture",
-    "KMeans": "sklearn.cluster",
-    "FactorAnalysis": "sklearn.decomposition",
-    "PCA": "sklearn.decomposition",
-    "TruncatedSVD": "sklearn.decomposition",
-    "MLPClassifier": "sklearn.neural_network",
-    "MLPRegressor": "sklearn.neural_network",
-}
+HOMES = {row.name: f"sklearn.{row.home}" for row in ESTIMATORS.values() if row.shared}
 
 #: Fitted attributes that mean the same in both libraries.
 ATTRIBUTES = (

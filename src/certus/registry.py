@@ -47,6 +47,11 @@ class Row(NamedTuple):
     checked: str | None = None
     why_not: str = ""
 
+    @property
+    def predicts(self) -> str:
+        """What a model of a table predicts: "numbers", "labels", or "" for neither."""
+        return {"regression": "numbers", "classification": "labels"}.get(self.task, "")
+
 
 def _read() -> dict[str, Row]:
     text = Path(__file__).with_name("registry.toml").read_text("utf-8")

@@ -69,7 +69,7 @@ def run(
     if plan.settings and named is None:
         raise Stop("--set speaks of one model: name it with --model.", code=2)
     places = _places(path, out_path, report_path) if keep_files else (None, None)
-    models = {named.name: build(named, plan.settings, plan.seed)} if named else None
+    models = {named.command: build(named, plan.settings, plan.seed)} if named else None
     also = load_foreign(plan.also, plan.seed)
     with progress() as step:
         step(f"reading {path.name if path else 'the example'}")

@@ -12,11 +12,21 @@ from certus.cli.screen import Stop, out, say
 def models(as_json: bool) -> int:
     """List the models by name."""
     if as_json:
-        say_json([model._asdict() for model in MODELS])
+        say_json(
+            [
+                {
+                    "name": row.command,
+                    "class": f"certus.{row.home}.{row.name}",
+                    "predicts": row.predicts,
+                    "line": row.line,
+                }
+                for row in MODELS.values()
+            ]
+        )
         return 0
     table = _table("model", "predicts", "how")
-    for model in MODELS:
-        table.add_row(model.name, model.predicts, model.line)
+    for row in MODELS.values():
+        table.add_row(row.command, row.predicts, row.line)
     out().print(table)
     say()
     say("certus fit DATA --target COLUMN --model NAME   (certus list --catalog all)")

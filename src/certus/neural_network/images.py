@@ -47,9 +47,8 @@ class ConvNetClassifier(ImageInput, Classes):
     network : str, nn.Module or callable, default="auto"
         "auto" is ``ConvNet`` of :mod:`certus.neural_network.modules`; "lenet",
         "alexnet", "resnet" and "densenet" are of that package, too; a module is
-        copied and trained from
-        its present weights; ``network(image_shape, n_outputs)``, told channels, height
-        and width, makes one.
+        copied and trained from its present weights; ``network(image_shape,
+        n_outputs)``, told channels, height and width, makes one.
     image_shape : (int, int) or (int, int, int), default=None
         Of rows that are flattened: height and width, and channels where there are
         several. Without it rows whose length is a square number of at least 16 are

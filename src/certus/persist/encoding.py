@@ -22,109 +22,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus.persist.container import ModelFileError
+from certus.registry import ESTIMATORS
 
 #: Every class a model file may name, and where it lives.
 REGISTRY: dict[str, tuple[str, str]] = {
-    **{
-        name: ("certus.linear_model", name)
-        for name in (
-            "LinearRegression",
-            "Ridge",
-            "RidgeCV",
-            "RidgeClassifier",
-            "Lasso",
-            "LassoCV",
-            "ElasticNet",
-            "ElasticNetCV",
-            "GroupLasso",
-            "WeightedLasso",
-            "MultiTaskElasticNet",
-            "MultiTaskElasticNetCV",
-            "MultiTaskLasso",
-            "MultiTaskLassoCV",
-            "LogisticRegression",
-            "LogisticRegressionCV",
-            "RobustRegressor",
-            "HuberRegressor",
-            "QuantileRegressor",
-            "GeneralizedLinearModel",
-            "PoissonRegressor",
-            "LinearSVC",
-            "LinearSVR",
-            "Perceptron",
-            "StochasticLinearClassifier",
-        )
-    },
-    **{
-        name: ("certus.svm", name)
-        for name in (
-            "KernelLogisticRegression",
-            "KernelPerceptron",
-            "KernelRidge",
-            "SVC",
-            "SVR",
-        )
-    },
-    **{
-        name: ("certus.neighbors", name)
-        for name in ("KNeighborsClassifier", "KNeighborsRegressor")
-    },
-    **{name: ("certus.mixture", name) for name in ("GaussianMixture", "KMeans")},
-    **{
-        name: ("certus.decomposition", name)
-        for name in (
-            "DeepLinearNetwork",
-            "FactorAnalysis",
-            "LinearAutoencoder",
-            "ImplicitALS",
-            "MatrixFactorization",
-            "PCA",
-            "ProbabilisticPCA",
-            "TruncatedSVD",
-        )
-    },
-    **{
-        name: ("certus.text", name)
-        for name in (
-            "BagOfWords",
-            "Cooccurrence",
-            "DocumentVectors",
-            "FastTextClassifier",
-            "FastTextVectors",
-            "GloVe",
-            "PretrainedVectors",
-            "SkipGram",
-            "TextConvClassifier",
-        )
-    },
-    **{
-        name: ("certus.neural_network", name)
-        for name in (
-            "BaggedNetworks",
-            "ConsistentClassifier",
-            "ConvNetClassifier",
-            "Distilled",
-            "MLPClassifier",
-            "MLPRegressor",
-            "MultiTaskNetwork",
-            "NeuralClassifier",
-            "NeuralRegressor",
-            "RecurrentClassifier",
-            "RecurrentRegressor",
-            "Seq2Seq",
-            "SequenceTagger",
-        )
-    },
-    **{
-        name: ("certus.fairness", name)
-        for name in (
-            "CovariancePenalty",
-            "Decorrelation",
-            "GroupReduction",
-            "GroupThresholds",
-        )
-    },
-    **{name: ("certus.tables", name) for name in ("TableEncoder", "TablePipeline")},
+    row.name: (f"certus.{row.home}", row.name) for row in ESTIMATORS.values()
 }
 
 #: Where the networks live that a model file may hold.

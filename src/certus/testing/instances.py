@@ -1,17 +1,53 @@
 """The instances that scikit-learn's estimator checks run on.
 
-Only ``tol``, ``max_iter``, ``random_state``, ``batch_size`` and required constructor
-arguments may differ from the defaults. Weights are compared with repetitions to seven
-digits, so iterative solvers are asked for more than their default here.
+They are built from the rows of ``certus.registry``. Weights are compared with
+repetitions to seven digits, so iterative solvers are asked for more than their default
+there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from typing import Any
+
+from certus.registry import ESTIMATORS, Row, load_class
+
+
+class _Names(Mapping[str, Any]):
+    """The classes that the arguments of an instance may name, loaded when they are."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name == "TinyNetwork":
+            from certus.testing.toys import TinyNetwork
+
+            return TinyNetwork
+        return load_class(ESTIMATORS[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*ESTIMATORS, "TinyNetwork"))
+
+    def __len__(self) -> int:
+        return len(ESTIMATORS) + 1
+
+
+def instance(row: Row) -> Any:
+    """The estimator of a row, as scikit-learn's checks build it.
+
+    Examples
+    --------
+    >>> from certus.registry import ESTIMATORS
+    >>> from certus.testing.instances import instance
+    >>> instance(ESTIMATORS["Lasso"])
+    Lasso(tol=1e-09)
+    """
+    return eval(f"{row.name}({row.checked})", {"__builtins__": {}}, _Names())
 
 
 def instances() -> list[Any]:
-    """One estimator of each public class.
+    """One estimator of each public class that scikit-learn's checks apply to.
+
+    Networks that need PyTorch are left out where it is not installed.
 
     Examples
     --------
@@ -19,92 +55,17 @@ def instances() -> list[Any]:
     >>> len({type(e).__name__ for e in instances()}) == len(instances())
     True
     """
-    from certus import (
-        cluster,
-        decomposition,
-        fairness,
-        kernel_ridge,
-        kernels,
-        linear_model,
-        mixture,
-        neighbors,
-        neural_network,
-        svm,
-    )
-
-    logistic = linear_model.LogisticRegression(tol=1e-7)
+    torch = find_spec("torch") is not None
     return [
-        *_networks(),
-        neural_network.MLPClassifier(max_iter=1000, tol=1e-3, random_state=0),
-        neural_network.MLPRegressor(max_iter=3000, tol=1e-2, random_state=0),
-        linear_model.LinearRegression(),
-        linear_model.Ridge(),
-        linear_model.RidgeCV(),
-        linear_model.RidgeClassifier(),
-        linear_model.Lasso(tol=1e-9),
-        linear_model.LassoCV(tol=1e-9),
-        linear_model.ElasticNet(tol=1e-9),
-        linear_model.ElasticNetCV(tol=1e-9),
-        linear_model.MultiTaskElasticNet(tol=1e-9),
-        linear_model.MultiTaskElasticNetCV(tol=1e-9),
-        linear_model.MultiTaskLasso(tol=1e-9),
-        linear_model.MultiTaskLassoCV(tol=1e-9),
-        linear_model.GroupLasso(tol=1e-9),
-        linear_model.WeightedLasso(tol=1e-9),
-        linear_model.LogisticRegression(tol=1e-7),
-        linear_model.LogisticRegressionCV(tol=1e-7),
-        linear_model.RobustRegressor(tol=1e-9),
-        linear_model.HuberRegressor(tol=1e-9),
-        linear_model.QuantileRegressor(tol=1e-7),
-        linear_model.GeneralizedLinearModel(),
-        linear_model.PoissonRegressor(tol=1e-9),
-        svm.LinearSVC(tol=1e-9),
-        svm.LinearSVR(tol=1e-9),
-        linear_model.Perceptron(),
-        linear_model.StochasticLinearClassifier(random_state=0),
-        svm.SVC(tol=1e-9),
-        svm.SVR(tol=1e-9),
-        kernel_ridge.KernelRidge(),
-        kernels.KernelLogisticRegression(tol=1e-9),
-        kernels.KernelPerceptron(),
-        neighbors.KNeighborsClassifier(),
-        neighbors.KNeighborsRegressor(),
-        decomposition.DeepLinearNetwork(),
-        decomposition.FactorAnalysis(),
-        decomposition.LinearAutoencoder(),
-        decomposition.ProbabilisticPCA(),
-        decomposition.PCA(),
-        decomposition.TruncatedSVD(),
-        cluster.KMeans(random_state=0),
-        mixture.GaussianMixture(),
-        # The attribute stands in X, for these checks pass X and y alone.
-        fairness.CovariancePenalty(logistic, sensitive_columns=[0]),
-        fairness.Decorrelation(sensitive_columns=[0]),
-        fairness.GroupReduction(logistic, sensitive_columns=(), random_state=0),
-        fairness.GroupThresholds(logistic, sensitive_columns=(), random_state=0),
+        instance(row)
+        for row in ESTIMATORS.values()
+        if row.checked is not None and (torch or not _needs_torch(row))
     ]
 
 
-def _networks() -> list[Any]:
-    """Those that need PyTorch: none without it."""
-    from importlib.util import find_spec
-
-    if find_spec("torch") is None:
-        return []
-    from certus import linear_model, neural_network
-    from certus.testing.toys import TinyNetwork
-
-    # All rows in each step, so that a weight is a repetition.
-    options: dict[str, Any] = {"batch_size": None, "tol": 1e-3, "random_state": 0}
-    student = neural_network.NeuralClassifier(TinyNetwork(), max_iter=1000, **options)
-    return [
-        neural_network.NeuralClassifier(TinyNetwork(), max_iter=1000, **options),
-        neural_network.NeuralRegressor(TinyNetwork(), max_iter=1000, **options),
-        neural_network.Distilled(student, linear_model.LogisticRegression(tol=1e-10)),
-        neural_network.ConvNetClassifier(max_iter=50, **options),
-        neural_network.RecurrentClassifier(max_iter=50, **options),
-        neural_network.RecurrentRegressor(max_iter=100, **options),
-    ]
+def _needs_torch(row: Row) -> bool:
+    """Of the networks, multi-layer perceptrons run without PyTorch."""
+    return row.home == "neural_network" and not row.shared
 
 
 def supervised() -> list[Any]:
@@ -124,7 +85,5 @@ def supervised() -> list[Any]:
         e
         for e in instances()
         if get_tags(e).target_tags.required
-        and not type(e).__module__.startswith(
-            ("certus.neural_network", "certus.fairness")
-        )
+        and ESTIMATORS[type(e).__name__].home not in ("neural_network", "fairness")
     ]
