@@ -255,3 +255,22 @@ def list_(
     if catalog is not None:
         return listing.catalog(catalog, as_json)
     return listing.models(as_json)
+
+
+@app.command()
+def migrate(
+    scripts: Annotated[
+        list[Path], typer.Argument(metavar="SCRIPT...", help="Python scripts.")
+    ],
+    write: Annotated[
+        bool, typer.Option("--write", help="Change the scripts; else print a diff.")
+    ] = False,
+) -> int:
+    """Import from certus what a script imports from scikit-learn.
+
+    Only imports of names that certus has are changed. What remains with scikit-learn
+    works beside it; certus.certify says what it can judge of such a model.
+    """
+    from certus.cli import migrating
+
+    return migrating.migrate(scripts, write)

@@ -7,6 +7,7 @@ from certus.decomposition.modes import mode_strength
 from certus.decomposition.pca import PCA
 from certus.decomposition.probabilistic import ProbabilisticPCA
 from certus.decomposition.svd import TruncatedSVD
+from certus.lazy import absent
 
 __all__ = [
     "PCA",
@@ -17,3 +18,4 @@ __all__ = [
     "TruncatedSVD",
     "mode_strength",
 ]
+__getattr__ = absent(__name__)

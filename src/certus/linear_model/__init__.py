@@ -5,6 +5,7 @@ quantile regression, generalised linear models, logistic regression and the perc
 each fit leaves a ``certificate_`` that says whether it is solved.
 """
 
+from certus.lazy import absent
 from certus.linear_model.glm import GeneralizedLinearModel, PoissonRegressor
 from certus.linear_model.grouped import GroupLasso, WeightedLasso
 from certus.linear_model.lasso import ElasticNet, Lasso
@@ -51,3 +52,4 @@ __all__ = [
     "enet_path",
     "lasso_path",
 ]
+__getattr__ = absent(__name__)

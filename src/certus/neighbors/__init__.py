@@ -6,8 +6,10 @@ neighbours found are the nearest. ``BayesClassifier`` is the classifier that no 
 beats where the distributions are known, with its risk.
 """
 
+from certus.lazy import absent
 from certus.neighbors.bayes import BayesClassifier, Risk
 from certus.neighbors.classifier import KNeighborsClassifier
 from certus.neighbors.regressor import KNeighborsRegressor
 
 __all__ = ["BayesClassifier", "KNeighborsClassifier", "KNeighborsRegressor", "Risk"]
+__getattr__ = absent(__name__)

@@ -1,0 +1,150 @@
+"""Our packages are scikit-learn's: replacing the word in an import is enough."""
+
+import inspect
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import certus
+from certus.cli import main
+from certus.cli.migrating import PACKAGES, rewrite, shared
+from certus.registry import ESTIMATORS, load_class
+
+ROWS = list(ESTIMATORS.values())
+
+
+@pytest.mark.parametrize("row", [r for r in ROWS if r.shared], ids=lambda r: r.name)
+def test_a_shared_class_stands_in_the_package_of_the_same_name(row):
+    theirs = getattr(import_module(f"sklearn.{row.home}"), row.name)
+    ours = getattr(import_module(f"certus.{row.home}"), row.name)
+    assert ours is load_class(row) and ours is not theirs
+    assert inspect.isclass(theirs) and ours.__module__.startswith("certus.")
+
+
+def test_every_public_class_that_can_be_fitted_has_a_row():
+    found = {}
+    for package in certus._PACKAGES:
+        module = import_module(f"certus.{package}")
+        for name in getattr(module, "__all__", ()):
+            value = getattr(module, name)
+            if inspect.isclass(value) and hasattr(value, "fit"):
+                found[name] = package
+    # EM takes a user's own model of latent variables, and is not one itself.
+    assert found.pop("EM") == "mixture"
+    assert found == {row.name: row.home for row in ROWS}
+
+
+def test_a_row_says_shared_where_scikit_learn_has_the_class():
+    for row in ROWS:
+        try:
+            theirs = import_module(f"sklearn.{row.home}")
+        except ModuleNotFoundError:
+            assert not row.shared, row.name
+            continue
+        assert row.shared == hasattr(theirs, row.name), row.name
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_name_that_only_scikit_learn_has_gets_a_sentence(package):
+    module = import_module(f"certus.{package}")
+    theirs = import_module(f"sklearn.{package}")
+    for name in set(getattr(theirs, "__all__", ())) - set(module.__all__):
+        with pytest.raises(ImportError, match=f"certus.{package} has no {name}"):
+            getattr(module, name)
+    assert not hasattr(module, "no_such_name")
+
+
+def test_a_package_that_only_scikit_learn_has_is_not_there():
+    for name in ("ensemble_of_trees", "gaussian_process", "naive_bayes"):
+        with pytest.raises(ModuleNotFoundError):
+            import_module(f"certus.{name}")
+
+
+SCRIPT = """\
+\"\"\"Ünïcode before an import.\"\"\"
+from sklearn.linear_model import (
+    Lasso,  # stays where it is
+    Ridge as R,
+)
+from sklearn.svm import SVC, NuSVC as N
+from sklearn import svm, tree, cluster as c
+import sklearn.cluster as sc
+import sklearn.mixture as sm, os
+if True:
+    x = 1; from sklearn.neighbors import KDTree, KNeighborsClassifier
+    from sklearn.decomposition import PCA, FastICA
+print(svm.SVC, tree, getattr(c, "KMeans"), sc.DBSCAN, sm.GaussianMixture)
+"""
+MIGRATED = """\
+\"\"\"Ünïcode before an import.\"\"\"
+from certus.linear_model import (
+    Lasso,  # stays where it is
+    Ridge as R,
+)
+from certus.svm import SVC
+from sklearn.svm import NuSVC as N
+from certus import svm
+from sklearn import tree, cluster as c
+import sklearn.cluster as sc
+import certus.mixture as sm, os
+if True:
+    x = 1; from certus.neighbors import KNeighborsClassifier; \
+from sklearn.neighbors import KDTree
+    from certus.decomposition import PCA
+    from sklearn.decomposition import FastICA
+print(svm.SVC, tree, getattr(c, "KMeans"), sc.DBSCAN, sm.GaussianMixture)
+"""
+
+
+def test_migrate_rewrites_exactly_the_imports_of_names_we_have():
+    assert rewrite(SCRIPT) == MIGRATED
+    assert rewrite(MIGRATED) == MIGRATED
+    windows = SCRIPT.replace("\n", "\r\n")
+    assert rewrite(windows).replace("\r\n", "\n") == MIGRATED
+
+
+def test_migrate_knows_every_shared_name():
+    for package in PACKAGES:
+        for name in shared(package):
+            line = f"from sklearn.{package} import {name}"
+            assert rewrite(line) == line.replace("sklearn", "certus")
+            exec(rewrite(line), {})
+
+
+def test_migrate_shows_a_diff_and_writes_when_told(tmp_path, capsys):
+    script = tmp_path / "script.py"
+    script.write_text("from sklearn.svm import SVC\n", "utf-8")
+    assert main(["migrate", str(script)]) == 0
+    out = capsys.readouterr()
+    assert "-from sklearn.svm import SVC\n+from certus.svm import SVC\n" in out.out
+    assert script.read_text("utf-8") == "from sklearn.svm import SVC\n"
+    assert main(["migrate", "--write", str(script)]) == 0
+    assert script.read_text("utf-8") == "from certus.svm import SVC\n"
+    assert main(["migrate", str(script)]) == 0
+    assert "nothing to change" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("script.py", b"from sklearn import (", "not Python"),
+        ("script.py", b"x = '\xff'", "UTF-8"),
+        ("book.ipynb", b"{}", "not a Python script"),
+    ],
+)
+def test_migrate_says_what_it_cannot_read(name, content, told, tmp_path, capsys):
+    path = Path(tmp_path / name)
+    path.write_bytes(content)
+    assert main(["migrate", str(path)]) in (1, 2)
+    assert told in " ".join(capsys.readouterr().err.split())
+    assert path.read_bytes() == content
+
+
+def test_reading_the_rows_loads_no_estimator():
+    import subprocess
+
+    code = "import sys, certus.registry; print('sklearn' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "False", done.stderr
