@@ -84,7 +84,7 @@ test-upstream: $(DEV)  ## scikit-learn's own tests, run against our estimators
 test-statistical: $(DEV)  ## the tests that take minutes: repetitions, memory
 	$(PYTEST) -m slow
 
-test-processors: $(DEV)  ## exact, contract, guide as on other processors; some hours
+test-processors: $(DEV)  ## exact, contract, guide as on other processors; an hour
 	$(BIN)/python tests/processors.py
 
 test-faults: $(DEV)  ## plant 600 faults in solvers and readers; none may be proved

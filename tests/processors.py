@@ -1,6 +1,6 @@
 """Run tests as on other processors, with more threads, and behind ``&`` in a script.
 
-    python tests/processors.py                      every setting, some hours
+    python tests/processors.py                      every setting, about an hour
     python tests/processors.py --only zen two       settings by name
     python tests/processors.py --only zen -- tests/exact/test_pca.py -k lasso
 
@@ -37,13 +37,19 @@ class Setting(NamedTuple):
     ignored: bool = False
 
 
+def kernels(openblas: str, aten: str, onednn: str) -> dict[str, str]:
+    """The variables that choose kernels: one processor has one choice of each."""
+    return {
+        "OPENBLAS_CORETYPE": openblas,
+        "ATEN_CPU_CAPABILITY": aten,
+        "ONEDNN_MAX_CPU_ISA": onednn,
+    }
+
+
 SETTINGS = {
-    "haswell": Setting({"OPENBLAS_CORETYPE": "Haswell"}, "avx2"),
-    "zen": Setting({"OPENBLAS_CORETYPE": "Zen"}, "avx2"),
-    "skylakex": Setting({"OPENBLAS_CORETYPE": "SkylakeX"}, "avx512f"),
-    "aten-default": Setting({"ATEN_CPU_CAPABILITY": "default"}),
-    "aten-avx2": Setting({"ATEN_CPU_CAPABILITY": "avx2"}, "avx2"),
-    "onednn-sse41": Setting({"ONEDNN_MAX_CPU_ISA": "SSE41"}, "sse4_1"),
+    "zen": Setting(kernels("Zen", "avx2", "AVX2"), "avx2"),
+    "skylakex": Setting(kernels("SkylakeX", "avx512", "AVX512_CORE"), "avx512f"),
+    "oldest": Setting(kernels("Haswell", "default", "SSE41"), "avx2"),
     "two-threads": Setting(dict.fromkeys(ONE_THREAD, "2"), workers=()),
     "sigint-ignored": Setting({}, tests=(*TESTS, "tests/hostile"), ignored=True),
 }
