@@ -29,6 +29,7 @@ from certus.bounds.pac_bayes import (
     sampled_error,
     seeger_bound,
 )
+from certus.bounds.tails import hoeffding_tail, markov_bound
 from certus.bounds.vc import (
     growth_function,
     labelling_count,
@@ -60,7 +61,9 @@ __all__ = [
     "hoeffding_delta",
     "hoeffding_interval",
     "hoeffding_samples",
+    "hoeffding_tail",
     "labelling_count",
+    "markov_bound",
     "mcallester_bound",
     "sampled_bound",
     "sampled_error",

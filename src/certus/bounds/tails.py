@@ -1,0 +1,95 @@
+"""How often a quantity is far out, from little that is known of it.
+
+    Markov     P(X ≥ a) ≤ E X / a                          X never negative
+    Hoeffding  P(mean − E ≥ t) ≤ exp(−2n²t² / Σ(bᵢ − aᵢ)²)  independent Xᵢ in [aᵢ, bᵢ]
+
+The first needs the mean alone. The second is for the mean of n quantities whose ranges
+may differ, as those of losses with weights do; with equal ranges it is one side of
+:func:`certus.bounds.hoeffding_delta`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+
+def markov_bound(mean: float, threshold: float, low: float = 0.0) -> float:
+    """Largest probability of reaching a threshold that a mean leaves room for.
+
+    P(X ≥ a) ≤ (E X − low) / (a − low) for any X that is never below ``low``. Some X
+    attains it: the one that is ``low`` or a and nothing else.
+
+    Parameters
+    ----------
+    mean : float
+        E X, at least ``low``.
+    threshold : float
+        a, above ``low``.
+    low : float, default=0.0
+        What X is never below. The bound is false for an X that can be.
+
+    Returns
+    -------
+    float
+        The bound, at most 1.
+
+    Examples
+    --------
+    At a mean loss of 0.2, at most 4 % of the rows have a loss of 5 or more.
+
+    >>> from certus.bounds import markov_bound
+    >>> markov_bound(0.2, 5.0)
+    0.04
+    """
+    mean, threshold, low = float(mean), float(threshold), float(low)
+    if not (math.isfinite(mean) and math.isfinite(low) and mean >= low):
+        raise ValueError(
+            f"mean is {mean!r}; it must be a finite number of at least low = {low!r}."
+        )
+    if not threshold > low:
+        raise ValueError(
+            f"threshold is {threshold!r}; it must be above low = {low!r}, which X "
+            "always reaches."
+        )
+    return min(1.0, (mean - low) / (threshold - low))
+
+
+def hoeffding_tail(distance: float, widths: Any) -> float:
+    """Largest probability that a mean exceeds its expectation by a distance.
+
+    exp(−2n²t² / Σᵢ wᵢ²), where wᵢ is the width of the range of the i-th quantity: a
+    few wide ones do not spoil the bound for many narrow ones. It holds for the other
+    side too, and twice the bound holds for both sides together.
+
+    Parameters
+    ----------
+    distance : float
+        t, not negative.
+    widths : array-like of shape (n,)
+        Width bᵢ − aᵢ of the range of each of the n independent quantities.
+
+    Returns
+    -------
+    float
+        The bound, at most 1.
+
+    Examples
+    --------
+    >>> from certus.bounds import hoeffding_delta, hoeffding_tail
+    >>> 2 * hoeffding_tail(0.1, [1.0] * 300) == hoeffding_delta(300, 0.1)
+    True
+    """
+    widths = np.asarray(widths, dtype=np.float64)
+    if widths.ndim != 1 or not len(widths):
+        raise ValueError(
+            f"widths has shape {widths.shape}; pass one number for each quantity."
+        )
+    if not (np.isfinite(widths).all() and (widths > 0).all()):
+        raise ValueError("widths must be positive and finite.")
+    if not distance >= 0:
+        raise ValueError(f"distance is {distance!r}; it must not be negative.")
+    share = distance / math.sqrt(float(np.mean(np.square(widths))))
+    return math.exp(-2 * len(widths) * share * share)
