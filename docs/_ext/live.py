@@ -4,7 +4,7 @@ Every ``>>>`` example in a Markdown page is run as a doctest, one namespace per 
 a difference is a warning, and warnings are errors. Blocks that begin with the name of a
 file are written there first, for the examples to import. Durations and tiny numbers
 differ between machines and are not compared. What the command line prints is written to
-``api/generated/cli`` for the pages to include.
+``api/generated/cli`` for the pages to include, and so is the table of measured speeds.
 """
 
 from __future__ import annotations
@@ -113,8 +113,30 @@ def capture_commands(app: Any) -> None:
         (folder / f"{name}.txt").write_text(text, encoding="utf-8")
 
 
+def write_speed(app: Any) -> None:
+    """Write the table of the page on speed from the results of the benchmarks."""
+    results = Path(app.srcdir).parent / "benchmarks" / "results" / "table.md"
+    best = results.read_text(encoding="utf-8").partition("## Every contender")[0]
+    rows = [line.strip("| ").split(" | ") for line in best.splitlines() if "|" in line]
+    lines = [
+        "| problem | certus | fastest other library | ratio |",
+        "|---|---|---|---|",
+    ]
+    for row in rows[2:]:
+        problem, ours, peer, theirs = row[0], row[1], row[4], row[5]
+        if theirs == "–":
+            lines.append(f"| {problem} | {ours} s | no result | – |")
+            continue
+        ratio = float(theirs.rstrip("*")) / float(ours)
+        lines.append(f"| {problem} | {ours} s | {peer} {theirs} s | {ratio:.1f} |")
+    folder = Path(app.srcdir) / "api" / "generated"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "speed.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 def setup(app: Any) -> dict[str, Any]:
     """Run before pages are read."""
     app.connect("builder-inited", capture_commands)
+    app.connect("builder-inited", write_speed)
     app.connect("builder-inited", run_examples)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,6 +1,6 @@
 """Names that we share with scikit-learn: the same parameters, attributes and methods.
 
-What we have beside theirs is listed here and told in the README's table.
+What we have beside theirs is listed here and told in the table of the guide.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from certus import decomposition as our_decomposition
 from certus import mixture as our_mixture
 from certus import neural_network as our_neural_network
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guide" / "drop_in.md"
 PACKAGES = (
     (our_mixture, cluster),
     (our_mixture, mixture),
@@ -119,8 +119,8 @@ def test_methods_take_what_theirs_take(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(MORE.keys() | CHANGED.keys()))
-def test_the_readme_tells_what_differs(name: str) -> None:
-    rows = re.findall(rf"^\| [^|]*`{name}`[^|]* \|.*$", README.read_text("utf-8"), re.M)
+def test_the_guide_tells_what_differs(name: str) -> None:
+    rows = re.findall(rf"^\| [^|]*`{name}`[^|]* \|.*$", PAGE.read_text("utf-8"), re.M)
     assert len(rows) == 1
     for key in MORE.get(name, set()) | CHANGED.get(name, set()):
         assert re.search(rf"`{key}\b", rows[0]), key

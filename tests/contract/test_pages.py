@@ -47,3 +47,37 @@ def test_the_code_shown_is_there(page: Path) -> None:
         text = path.read_text(encoding="utf-8")
         for option in ("start-at", "end-at", "start-after", "end-before"):
             assert given.get(option, "").strip('"') in text, f"{page.name}: {option}"
+
+
+GUIDE = ROOT / "docs" / "guide"
+GROUPS = ["Start here", "Models", "Networks", "Text and language", "Trust", "Tools"]
+
+
+def test_the_guide_is_grouped_and_complete() -> None:
+    """Each page is in one group of the side bar and in the table of that group."""
+    index = (GUIDE / "index.md").read_text(encoding="utf-8")
+    groups = re.findall(r":caption: (.+)\n\n([^`]*)", index)
+    assert [caption for caption, _ in groups] == GROUPS
+    for caption, names in groups:
+        section = re.search(rf"^## {caption}\n(.*?)^(?:##|```)", index, re.M | re.S)
+        assert section, caption
+        for name in names.split():
+            assert f"({name}.md" in section.group(1), name
+    listed = [name for _, names in groups for name in names.split()]
+    assert sorted([*listed, "index"]) == sorted(
+        page.stem for page in GUIDE.glob("*.md")
+    )
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    missing = []
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        if {"_build", "generated", "auto_examples"} & set(page.parts):
+            continue
+        for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text("utf-8")):
+            generated = "auto_examples" in link or "generated" in link
+            if "://" not in link and not generated:
+                target = page.parent / link
+                if not target.exists():
+                    missing.append(f"{page.name}: {link}")
+    assert missing == []
