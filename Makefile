@@ -21,7 +21,7 @@ PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
 	$(BIN)/python -m pytest -n auto --maxprocesses 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format docs pictures bench bench-quality bench-fairness bench-attacks bench-automl \
+.PHONY: help demo test lint format docs stubs pictures bench bench-quality bench-fairness bench-attacks bench-automl \
 	test-hostile test-upstream test-statistical test-processors test-faults clean
 
 help:  ## list the targets
@@ -52,6 +52,9 @@ format: $(DEV)  ## let ruff sort imports and format
 docs: $(DOCS)  ## build the documentation, warnings are errors
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
+
+stubs: $(DEV)  ## write the names of the packages for editors and type checkers
+	$(BIN)/python tests/helpers/stubs.py
 
 pictures: $(CORE)  ## draw the README's picture anew
 	$(BIN)/python docs/pictures.py

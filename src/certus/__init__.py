@@ -6,7 +6,7 @@ nor scikit-learn's estimators.
 
 from __future__ import annotations
 
-from certus.lazy import lazily
+from certus.lazy import exports
 
 __version__ = "0.1.0"
 
@@ -51,8 +51,7 @@ _PACKAGES = (
     "text",
     "verify",
 )
-
-__all__ = ["__version__", *sorted(_WHERE), *_PACKAGES]
-__getattr__, __dir__ = lazily(
-    __name__, {**_WHERE, **dict.fromkeys(_PACKAGES, "")}, __all__
+__all__, __getattr__, __dir__ = exports(
+    __name__, {**_WHERE, **dict.fromkeys(_PACKAGES, "")}
 )
+__all__.append("__version__")

@@ -1,46 +1,53 @@
 """Public names that are imported when they are first used.
 
 So ``import certus`` loads neither numba, torch nor scikit-learn's estimators, and what
-needs torch says so only where it is used.
+needs torch says so only where it is used. The estimators of a package are those of its
+rows in ``certus.registry``. Editors and type checkers read the names from the stub
+``__init__.pyi`` of the package, which ``make stubs`` writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 
-def lazily(
-    package: str, where: dict[str, str], listed: list[str]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The functions ``__getattr__`` and ``__dir__`` of a package.
+def exports(
+    package: str, where: Mapping[str, str] | None = None
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """``__all__``, ``__getattr__`` and ``__dir__`` of a package.
 
     Parameters
     ----------
     package : str
         Its name.
-    where : dict
-        The module in it where each name lives; "" for one that is such a module.
-    listed : list of str
-        All public names, also those that are imported at once.
+    where : dict, optional
+        The module in it where each name lives that is not an estimator; "" for a name
+        that is such a module.
 
     Examples
     --------
-    >>> from certus.lazy import lazily
-    >>> get, names = lazily("certus", {"Status": "certificate"}, ["Status"])
-    >>> get("Status").SOLVED.value, names()
-    ('solved', ['Status'])
+    >>> from certus.lazy import exports
+    >>> names, get, _ = exports("certus.svm")
+    >>> names, get("SVC").__module__
+    (['LinearSVC', 'LinearSVR', 'SVC', 'SVR'], 'certus.svm.svc')
+    >>> get("NuSVC")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    ImportError: certus.svm has no NuSVC. Keep ...
     """
+    home = {**(where or {}), **_estimators(package)}
+    names = sorted(home)
 
     def get(name: str) -> Any:
-        if name not in where:
+        if name not in home:
             return _absent(package, name)
         try:
-            if not where[name]:
+            if not home[name]:
                 return import_module(f"{package}.{name}")
-            return getattr(import_module(f"{package}.{where[name]}"), name)
+            return getattr(import_module(f"{package}.{home[name]}"), name)
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise
@@ -48,30 +55,17 @@ def lazily(
                 f'{package}.{name} needs PyTorch: pip install "certus[deep]".'
             ) from error
 
-    return get, lambda: listed
+    return names, get, lambda: names
 
 
-def absent(package: str) -> Callable[[str], Any]:
-    """The function ``__getattr__`` of a package that imports its names at once.
+def _estimators(package: str) -> dict[str, str]:
+    """The classes of a package that have rows, and their modules."""
+    _, dot, home = package.partition(".")
+    if not dot:  # the rows need not be read to import certus
+        return {}
+    from certus.registry import ESTIMATORS
 
-    Parameters
-    ----------
-    package : str
-        Its name.
-
-    Examples
-    --------
-    >>> from certus.lazy import absent
-    >>> absent("certus.linear_model")("BayesianRidge")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-        ...
-    ImportError: certus.linear_model has no BayesianRidge. Keep ...
-    """
-    return lambda name: _absent(package, name)
-
-
-def _public(package: str) -> Sequence[str]:
-    return getattr(import_module(package), "__all__", ())
+    return {row.name: row.file for row in ESTIMATORS.values() if row.home == home}
 
 
 def _absent(package: str, name: str) -> Any:
@@ -82,7 +76,7 @@ def _absent(package: str, name: str) -> Any:
     """
     theirs = package.replace("certus", "sklearn", 1)
     inner = "." in package and not name.startswith("_")
-    if inner and find_spec(theirs) and name in _public(theirs):
+    if inner and find_spec(theirs) and name in import_module(theirs).__all__:
         raise ImportError(
             f"{package} has no {name}. Keep scikit-learn's: certus.certify says what "
             "it can judge of the fitted model."

@@ -7,11 +7,12 @@ estimator. Adding an estimator means one file, one row, and its tests.
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["ESTIMATORS", "Row", "load_class"]
+__all__ = ["ESTIMATORS", "Row", "differences", "load_class"]
 
 
 class Row(NamedTuple):
@@ -23,29 +24,35 @@ class Row(NamedTuple):
         The class.
     home : str
         Its package below ``certus``.
+    file : str
+        Its module in that package.
     task : str
         What it does, for example ``"regression"``.
     line : str
         What it is, in a few words.
     shared : bool
         Whether scikit-learn has a class of this name, in the package of this name.
+    differs : str
+        What differs from scikit-learn's class; ``"as Lasso"`` stands for Lasso's text.
     command : str
         Its name on the command line; "" if it is not offered there.
+    why_not : str
+        Why it is not offered on the command line.
     checked : str or None
         The arguments with which scikit-learn's checks build it; None where they do not
         apply.
-    why_not : str
-        Why it is not offered on the command line.
     """
 
     name: str
     home: str
+    file: str
     task: str
     line: str
     shared: bool = False
+    differs: str = ""
     command: str = ""
-    checked: str | None = None
     why_not: str = ""
+    checked: str | None = None
 
     @property
     def predicts(self) -> str:
@@ -56,9 +63,9 @@ class Row(NamedTuple):
 def _read() -> dict[str, Row]:
     text = Path(__file__).with_name("registry.toml").read_text("utf-8")
     return {
-        row["name"]: Row(home=home, **row)
+        name: Row(name, home, **row)
         for home, rows in tomllib.loads(text).items()
-        for row in rows
+        for name, row in rows.items()
     }
 
 
@@ -77,3 +84,19 @@ def load_class(row: Row) -> Any:
     ('linear_model', 'lasso', 'Lasso')
     """
     return getattr(import_module(f"certus.{row.home}"), row.name)
+
+
+def differences() -> Iterator[tuple[list[Row], str]]:
+    """What differs from scikit-learn: the classes that a text speaks of, and the text.
+
+    Examples
+    --------
+    >>> from certus.registry import differences
+    >>> [(rows[0].name, text) for rows, text in differences()][2]
+    ('RidgeCV', 'leave-one-out over all alphas from one decomposition; ...')
+    """
+    for first in ESTIMATORS.values():
+        if first.differs and not first.differs.startswith("as "):
+            same = f"as {first.name}"
+            rows = [row for row in ESTIMATORS.values() if row.differs == same]
+            yield [first, *rows], first.differs

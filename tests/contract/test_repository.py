@@ -23,6 +23,7 @@ from types import ModuleType
 import pytest
 
 import certus
+from helpers import stubs
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "certus"
@@ -162,6 +163,13 @@ def test_no_public_function_shares_its_name_with_a_module() -> None:
 
 def test_types_are_shipped() -> None:
     assert files("certus").joinpath("py.typed").is_file()
+
+
+def test_stubs_name_what_the_packages_export() -> None:
+    """``make stubs`` writes them anew."""
+    for package in stubs.lazy_packages():
+        written = stubs.stub_path(package).read_text(encoding="utf-8")
+        assert written == stubs.stub(package), package.__name__
 
 
 def test_versions_agree() -> None:

@@ -1,76 +1,42 @@
 """Bounds and counts from the theory of learning: plain formulas, NumPy and SciPy."""
 
-from certus.bounds.conformal import (
-    conformal_quantile,
-    conformal_rank,
-    coverage_floor,
-)
-from certus.bounds.counting import cover_count
-from certus.bounds.intervals import (
-    Interval,
-    bounded_mean,
-    clopper_pearson,
-    empirical_bernstein,
-    excess_risk,
-    hoeffding,
-    hoeffding_delta,
-    hoeffding_interval,
-    hoeffding_samples,
-)
-from certus.bounds.pac_bayes import (
-    binary_kl,
-    binary_kl_lower,
-    binary_kl_upper,
-    catoni_bound,
-    donsker_varadhan,
-    gaussian_kl,
-    mcallester_bound,
-    sampled_bound,
-    sampled_error,
-    seeger_bound,
-)
-from certus.bounds.tails import hoeffding_tail, markov_bound
-from certus.bounds.vc import (
-    growth_function,
-    labelling_count,
-    sauer_bound,
-    shattered,
-    shattering_coefficient,
-    vc_bound,
-    vc_dimension,
-)
+from __future__ import annotations
 
-__all__ = [
-    "Interval",
-    "binary_kl",
-    "binary_kl_lower",
-    "binary_kl_upper",
-    "bounded_mean",
-    "catoni_bound",
-    "clopper_pearson",
-    "conformal_quantile",
-    "conformal_rank",
-    "cover_count",
-    "coverage_floor",
-    "donsker_varadhan",
-    "empirical_bernstein",
-    "excess_risk",
-    "gaussian_kl",
-    "growth_function",
-    "hoeffding",
-    "hoeffding_delta",
-    "hoeffding_interval",
-    "hoeffding_samples",
-    "hoeffding_tail",
-    "labelling_count",
-    "markov_bound",
-    "mcallester_bound",
-    "sampled_bound",
-    "sampled_error",
-    "sauer_bound",
-    "seeger_bound",
-    "shattered",
-    "shattering_coefficient",
-    "vc_bound",
-    "vc_dimension",
-]
+from certus.lazy import exports
+
+#: The module of each public name.
+_WHERE = {
+    "Interval": "intervals",
+    "binary_kl": "pac_bayes",
+    "binary_kl_lower": "pac_bayes",
+    "binary_kl_upper": "pac_bayes",
+    "bounded_mean": "intervals",
+    "catoni_bound": "pac_bayes",
+    "clopper_pearson": "intervals",
+    "conformal_quantile": "conformal",
+    "conformal_rank": "conformal",
+    "cover_count": "counting",
+    "coverage_floor": "conformal",
+    "donsker_varadhan": "pac_bayes",
+    "empirical_bernstein": "intervals",
+    "excess_risk": "intervals",
+    "gaussian_kl": "pac_bayes",
+    "growth_function": "vc",
+    "hoeffding": "intervals",
+    "hoeffding_delta": "intervals",
+    "hoeffding_interval": "intervals",
+    "hoeffding_samples": "intervals",
+    "hoeffding_tail": "tails",
+    "labelling_count": "vc",
+    "markov_bound": "tails",
+    "mcallester_bound": "pac_bayes",
+    "sampled_bound": "pac_bayes",
+    "sampled_error": "pac_bayes",
+    "sauer_bound": "vc",
+    "seeger_bound": "pac_bayes",
+    "shattered": "vc",
+    "shattering_coefficient": "vc",
+    "vc_bound": "vc",
+    "vc_dimension": "vc",
+}
+__all__, __getattr__, __dir__ = exports(__name__, _WHERE)

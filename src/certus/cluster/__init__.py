@@ -1,9 +1,13 @@
 """Clusters: k-means, its starts, and how many clusters there are."""
 
-from certus.cluster.elbow import Elbow, elbow
-from certus.cluster.kmeans import KMeans
-from certus.cluster.seeding import kmeans_plusplus
-from certus.lazy import absent
+from __future__ import annotations
 
-__all__ = ["Elbow", "KMeans", "elbow", "kmeans_plusplus"]
-__getattr__ = absent(__name__)
+from certus.lazy import exports
+
+#: The module of each public name that is not an estimator.
+_WHERE = {
+    "Elbow": "n_clusters",
+    "elbow": "n_clusters",
+    "kmeans_plusplus": "seeding",
+}
+__all__, __getattr__, __dir__ = exports(__name__, _WHERE)

@@ -1,7 +1,7 @@
 """Kernel ridge regression, with scikit-learn's name, parameters and attributes."""
 
-from certus.kernel_ridge.ridge import KernelRidge
-from certus.lazy import absent
+from __future__ import annotations
 
-__all__ = ["KernelRidge"]
-__getattr__ = absent(__name__)
+from certus.lazy import exports
+
+__all__, __getattr__, __dir__ = exports(__name__)

@@ -5,17 +5,16 @@ what can be built of them. Support vector machines are in ``certus.svm``, kernel
 regression in ``certus.kernel_ridge``, where scikit-learn has them.
 """
 
-from certus.kernels.features import feature_dimension, feature_map
-from certus.kernels.logistic import KernelLogisticRegression
-from certus.kernels.mercer import MercerCheck, gram, mercer_check
-from certus.kernels.perceptron import KernelPerceptron
+from __future__ import annotations
 
-__all__ = [
-    "KernelLogisticRegression",
-    "KernelPerceptron",
-    "MercerCheck",
-    "feature_dimension",
-    "feature_map",
-    "gram",
-    "mercer_check",
-]
+from certus.lazy import exports
+
+#: The module of each public name that is not an estimator.
+_WHERE = {
+    "MercerCheck": "mercer",
+    "feature_dimension": "features",
+    "feature_map": "features",
+    "gram": "mercer",
+    "mercer_check": "mercer",
+}
+__all__, __getattr__, __dir__ = exports(__name__, _WHERE)

@@ -1,9 +1,12 @@
 """Mixtures: Gaussian mixtures, and EM for any latent variable."""
 
-from certus.lazy import absent
-from certus.mixture.em import EM
-from certus.mixture.gaussian import GaussianMixture
-from certus.mixture.starts import gaussian_start
+from __future__ import annotations
 
-__all__ = ["EM", "GaussianMixture", "gaussian_start"]
-__getattr__ = absent(__name__)
+from certus.lazy import exports
+
+#: The module of each public name that is not an estimator.
+_WHERE = {
+    "EM": "em",
+    "gaussian_start": "starts",
+}
+__all__, __getattr__, __dir__ = exports(__name__, _WHERE)

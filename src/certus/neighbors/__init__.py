@@ -6,10 +6,13 @@ neighbours found are the nearest. ``BayesClassifier`` is the classifier that no 
 beats where the distributions are known, with its risk.
 """
 
-from certus.lazy import absent
-from certus.neighbors.bayes import BayesClassifier, Risk
-from certus.neighbors.classifier import KNeighborsClassifier
-from certus.neighbors.regressor import KNeighborsRegressor
+from __future__ import annotations
 
-__all__ = ["BayesClassifier", "KNeighborsClassifier", "KNeighborsRegressor", "Risk"]
-__getattr__ = absent(__name__)
+from certus.lazy import exports
+
+#: The module of each public name that is not an estimator.
+_WHERE = {
+    "BayesClassifier": "bayes",
+    "Risk": "bayes",
+}
+__all__, __getattr__, __dir__ = exports(__name__, _WHERE)

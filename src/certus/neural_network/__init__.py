@@ -6,38 +6,23 @@ network is built.
 
 from __future__ import annotations
 
-from certus.lazy import lazily
+from certus.lazy import exports
 
-#: Public names, and the modules they live in.
+#: The module of each public name that is not an estimator.
 _WHERE = {
-    "ConvNetClassifier": "images",
-    "read_images": "pictures",
-    "MLPClassifier": "mlp",
-    "MLPRegressor": "mlp_regressor",
-    "NeuralClassifier": "neural",
-    "NeuralRegressor": "neural",
-    "BaggedNetworks": "ensemble",
-    "ConsistentClassifier": "semisupervised",
-    "Distilled": "distillation",
-    "MultiTaskNetwork": "multitask",
+    "SignSGD": "optim",
     "bootstrap_counts": "ensemble",
     "freeze": "transfer",
-    "load_backbone": "transfer",
-    "monte_carlo": "dropout",
-    "operator_norms": "operator_norm",
-    "most_uncertain": "active",
-    "replace_head": "transfer",
-    "SignSGD": "optim",
-    "majority_vote": "distributed",
-    "max_norm": "optim",
-    "Seq2Seq": "seq2seq",
-    "RecurrentClassifier": "sequences",
-    "RecurrentRegressor": "sequences",
-    "SequenceTagger": "tagger",
     "jacobian": "differentiation",
     "jvp": "differentiation",
+    "load_backbone": "transfer",
+    "majority_vote": "distributed",
+    "max_norm": "optim",
+    "monte_carlo": "dropout",
+    "most_uncertain": "active",
+    "operator_norms": "operator_norm",
+    "read_images": "pictures",
+    "replace_head": "transfer",
     "vjp": "differentiation",
 }
-
-__all__ = sorted(_WHERE)
-__getattr__, __dir__ = lazily(__name__, _WHERE, __all__)
+__all__, __getattr__, __dir__ = exports(__name__, _WHERE)

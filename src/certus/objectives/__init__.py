@@ -7,55 +7,14 @@ shape, so the squared loss of vectors is ``value(Squared(), y, z).sum(axis=-1)``
 ``Softmax`` takes scores of shape (..., n_classes) and labels that are integer codes or
 rows of probabilities.
 
-The terms are bare data and are imported at once; the functions when they are first
-used, so that whoever needs the data alone (the verifier) loads no formula.
+The terms are bare data; the functions are imported when they are first used, so that
+whoever needs the data alone (the verifier) loads no formula.
 """
 
-from certus.lazy import lazily
-from certus.objectives.terms import (
-    L1,
-    L2,
-    Absolute,
-    Binomial,
-    Composed,
-    ElasticNet,
-    EpsilonInsensitive,
-    Exponential,
-    ExponentialMargin,
-    Exponentiated,
-    Gaussian,
-    Given,
-    Group,
-    Hinge,
-    Huber,
-    Kernel,
-    Laplace,
-    Linear,
-    Logistic,
-    Loss,
-    ModifiedHuber,
-    MultiTask,
-    NonNegative,
-    NoPenalty,
-    Penalty,
-    Poisson,
-    Polynomial,
-    Precomputed,
-    Product,
-    Quantile,
-    Scaled,
-    Sigmoid,
-    Softmax,
-    Squared,
-    SquaredEpsilonInsensitive,
-    SquaredHinge,
-    Sum,
-    Term,
-    Tukey,
-    Weighted,
-    WeightedL1,
-    ZeroOne,
-)
+from __future__ import annotations
+
+from certus.lazy import exports
+from certus.objectives import terms
 
 #: The functions, and the modules they live in.
 _WHERE = {
@@ -69,58 +28,7 @@ _WHERE = {
     "smoothness": "functions",
     "value": "functions",
 }
-
-__all__ = [
-    "L1",
-    "L2",
-    "Absolute",
-    "Binomial",
-    "Composed",
-    "ElasticNet",
-    "EpsilonInsensitive",
-    "Exponential",
-    "ExponentialMargin",
-    "Exponentiated",
-    "Gaussian",
-    "Given",
-    "Group",
-    "Hinge",
-    "Huber",
-    "Kernel",
-    "Laplace",
-    "Linear",
-    "Logistic",
-    "Loss",
-    "ModifiedHuber",
-    "MultiTask",
-    "NoPenalty",
-    "NonNegative",
-    "Penalty",
-    "Poisson",
-    "Polynomial",
-    "Precomputed",
-    "Product",
-    "Quantile",
-    "Scaled",
-    "Sigmoid",
-    "Softmax",
-    "Squared",
-    "SquaredEpsilonInsensitive",
-    "SquaredHinge",
-    "Sum",
-    "Term",
-    "Tukey",
-    "Weighted",
-    "WeightedL1",
-    "ZeroOne",
-    "conjugate",
-    "curvature",
-    "gradient",
-    "is_calibrated",
-    "is_convex",
-    "log_likelihood",
-    "plot",
-    "smoothness",
-    "value",
-]
-__getattr__, __dir__ = lazily(__name__, _WHERE, __all__)
+_TERMS = ("Kernel", "Loss", "Penalty", "Term", *terms.TERMS)
+__all__, __getattr__, __dir__ = exports(
+    __name__, {**_WHERE, **dict.fromkeys(_TERMS, "terms")}
+)

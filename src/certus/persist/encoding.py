@@ -26,7 +26,7 @@ from certus.registry import ESTIMATORS
 
 #: Every class a model file may name, and where it lives.
 REGISTRY: dict[str, tuple[str, str]] = {
-    row.name: (f"certus.{row.home}", row.name) for row in ESTIMATORS.values()
+    row.name: (f"certus.{row.home}.{row.file}", row.name) for row in ESTIMATORS.values()
 }
 
 #: Where the networks live that a model file may hold.

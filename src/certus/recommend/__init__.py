@@ -1,35 +1,23 @@
 """Recommendations: few tastes behind many ratings, and measures of ranked lists."""
 
-from certus.recommend.implicit import ImplicitALS
-from certus.recommend.matrix import MatrixFactorization
-from certus.recommend.ranking import (
-    Evaluation,
-    auc,
-    average_precision,
-    coverage,
-    evaluate,
-    hit_rate,
-    ndcg,
-    precision_at_k,
-    recall_at_k,
-)
-from certus.recommend.recommending import Ranked
-from certus.recommend.splits import RatingSplit, fold_ratings, split_ratings
+from __future__ import annotations
 
-__all__ = [
-    "Evaluation",
-    "ImplicitALS",
-    "MatrixFactorization",
-    "Ranked",
-    "RatingSplit",
-    "auc",
-    "average_precision",
-    "coverage",
-    "evaluate",
-    "fold_ratings",
-    "hit_rate",
-    "ndcg",
-    "precision_at_k",
-    "recall_at_k",
-    "split_ratings",
-]
+from certus.lazy import exports
+
+#: The module of each public name that is not an estimator.
+_WHERE = {
+    "Evaluation": "ranking",
+    "Ranked": "recommending",
+    "RatingSplit": "splits",
+    "auc": "ranking",
+    "average_precision": "ranking",
+    "coverage": "ranking",
+    "evaluate": "ranking",
+    "fold_ratings": "splits",
+    "hit_rate": "ranking",
+    "ndcg": "ranking",
+    "precision_at_k": "ranking",
+    "recall_at_k": "ranking",
+    "split_ratings": "splits",
+}
+__all__, __getattr__, __dir__ = exports(__name__, _WHERE)

@@ -4,10 +4,8 @@ Linear machines on rows, kernel machines on pairs of rows; each fit leaves a
 ``certificate_`` that says whether it is solved.
 """
 
-from certus.lazy import absent
-from certus.svm.linear import LinearSVC, LinearSVR
-from certus.svm.svc import SVC
-from certus.svm.svr import SVR
+from __future__ import annotations
 
-__all__ = ["SVC", "SVR", "LinearSVC", "LinearSVR"]
-__getattr__ = absent(__name__)
+from certus.lazy import exports
+
+__all__, __getattr__, __dir__ = exports(__name__)

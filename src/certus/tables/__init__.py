@@ -5,21 +5,18 @@ visible rules, ``TablePipeline`` joins it to a model, and ``load_example`` is a 
 try them on.
 """
 
-from certus.tables.cells import MISSING_MARKERS
-from certus.tables.encoder import ColumnView, TableEncoder
-from certus.tables.errors import TableError
-from certus.tables.example import load_example
-from certus.tables.pipeline import TablePipeline, guess_task
-from certus.tables.reader import SUPPORTED, read_table
+from __future__ import annotations
 
-__all__ = [
-    "MISSING_MARKERS",
-    "SUPPORTED",
-    "ColumnView",
-    "TableEncoder",
-    "TableError",
-    "TablePipeline",
-    "guess_task",
-    "load_example",
-    "read_table",
-]
+from certus.lazy import exports
+
+#: The module of each public name that is not an estimator.
+_WHERE = {
+    "ColumnView": "encoder",
+    "MISSING_MARKERS": "cells",
+    "SUPPORTED": "reader",
+    "TableError": "errors",
+    "guess_task": "pipeline",
+    "load_example": "example",
+    "read_table": "reader",
+}
+__all__, __getattr__, __dir__ = exports(__name__, _WHERE)

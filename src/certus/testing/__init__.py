@@ -4,8 +4,11 @@ Names are imported when first used, so that ``certus list``, which reads the cat
 loads neither the estimators nor their solvers.
 """
 
-from certus.lazy import lazily
+from __future__ import annotations
 
+from certus.lazy import exports
+
+#: The module of each public name.
 _WHERE = {
     "Item": "items",
     "Section": "items",
@@ -13,6 +16,4 @@ _WHERE = {
     "resolve": "items",
     "sections": "items",
 }
-
-__all__ = sorted(_WHERE)
-__getattr__, __dir__ = lazily(__name__, _WHERE, __all__)
+__all__, __getattr__, __dir__ = exports(__name__, _WHERE)

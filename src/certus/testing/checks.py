@@ -143,7 +143,8 @@ def check_changed_coefficient_is_refuted(estimator: Any) -> None:
     _change(model, lambda value: value + 0.01)
     found = certus.certify(model, X, y)
     claim = found[found.primary]
-    assert claim.value > 1e-6, f"a change of 0.01 left a value of {claim.value}."
+    value = claim.value or 0.0
+    assert value > 1e-6, f"a change of 0.01 left a value of {value}."
     if stated.strength is Strength.PROVED:
         assert found.status is Status.REFUTED, f"status is {found.status}."
         assert found.met is False
@@ -355,7 +356,7 @@ def check_data_are_left_alone(estimator: Any) -> None:
     """X, y and weights are read, never written; read-only data are fine."""
     X, y = example(estimator)
     s = np.linspace(0.5, 2.0, len(y))
-    weights = {"sample_weight": s} if takes_weights(estimator) else {}
+    weights: dict[str, Any] = {"sample_weight": s} if takes_weights(estimator) else {}
     before = (X.copy(), y.copy(), s.copy())
     for array in (X, y, s):
         array.flags.writeable = False

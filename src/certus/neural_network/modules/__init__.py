@@ -6,43 +6,41 @@ Each keeps what it was built with in ``config``; nothing here trains. The estima
 
 from __future__ import annotations
 
-from certus.lazy import lazily
+from certus.lazy import exports
 
-#: Public names, and the modules they live in.
+#: The module of each public name.
 _WHERE = {
-    "MLP": "mlp",
     "Absolute": "activations",
+    "AlexNet": "cnn",
+    "ConvNet": "cnn",
+    "DenseBlock": "densenet",
+    "DenseNet": "densenet",
     "ElmanCell": "cells",
     "GRUCell": "cells",
     "Heaviside": "activations",
     "LSTMCell": "cells",
-    "Maxout": "activations",
-    "Recurrent": "rnn",
-    "MemoryNetwork": "memory",
-    "Seq2Seq": "seq2seq",
-    "WeightNoise": "noise",
-    "TextCNN": "text_cnn",
-    "activation": "activations",
-    "backpropagate_through_time": "cells",
-    "count_parameters": "mlp",
-    "initialize": "mlp",
-    "piecewise_linear_network": "piecewise",
-    "softmax": "activations",
-    "unroll": "cells",
-    "written_out": "rnn",
-    "AlexNet": "cnn",
-    "ConvNet": "cnn",
     "LeNet": "cnn",
+    "MLP": "mlp",
+    "Maxout": "activations",
+    "MemoryNetwork": "memory",
+    "Recurrent": "rnn",
     "ResNet": "resnet",
     "ResidualBlock": "resnet",
-    "DenseNet": "densenet",
-    "DenseBlock": "densenet",
+    "Seq2Seq": "seq2seq",
+    "TextCNN": "text_cnn",
+    "WeightNoise": "noise",
+    "activation": "activations",
+    "backpropagate_through_time": "cells",
     "convolution_matrix": "convolution",
+    "count_parameters": "mlp",
+    "initialize": "mlp",
     "output_size": "convolution",
+    "piecewise_linear_network": "piecewise",
     "receptive_field": "convolution",
     "same_padding": "convolution",
+    "softmax": "activations",
     "toeplitz_matrix": "convolution",
+    "unroll": "cells",
+    "written_out": "rnn",
 }
-
-__all__ = sorted(_WHERE)
-__getattr__, __dir__ = lazily(__name__, _WHERE, __all__)
+__all__, __getattr__, __dir__ = exports(__name__, _WHERE)

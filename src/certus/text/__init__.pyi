@@ -1,0 +1,23 @@
+# Written by `make stubs` from the rows of the package; do not edit.
+from certus.text.counts import BagOfWords as BagOfWords
+from certus.text.cooccurrence import Cooccurrence as Cooccurrence
+from certus.text.documents import DocumentVectors as DocumentVectors
+from certus.text.corpus import Encoded as Encoded
+from certus.text.classifier import FastTextClassifier as FastTextClassifier
+from certus.text.subword import FastTextVectors as FastTextVectors
+from certus.text.glove import GloVe as GloVe
+from certus.text.words import LineCorpus as LineCorpus
+from certus.text.contrastive import NoiseContrastiveFit as NoiseContrastiveFit
+from certus.text.vectors import PretrainedVectors as PretrainedVectors
+from certus.text.skipgram import SkipGram as SkipGram
+from certus.text.convolution import TextConvClassifier as TextConvClassifier
+from certus.text.vectors import UnknownWordError as UnknownWordError
+from certus.text.vocabulary import Vocabulary as Vocabulary
+from certus.text.vectors import WordVectors as WordVectors
+from certus.text.corpus import encode as encode
+from certus.text.glove_solvers import glove_weights as glove_weights
+from certus.text.vectors import load_word2vec as load_word2vec
+from certus.text.contrastive import noise_contrastive as noise_contrastive
+from certus.text.words import sentences as sentences
+from certus.text.datasets import stdlib_docstrings as stdlib_docstrings
+from certus.text.words import tokenize as tokenize
