@@ -69,6 +69,16 @@ def test_the_guide_is_grouped_and_complete() -> None:
     )
 
 
+def test_each_page_of_the_guide_begins_with_the_users_question() -> None:
+    for page in sorted(GUIDE.glob("*.md")):
+        if page.stem == "index":
+            continue
+        heading, _, text = page.read_text(encoding="utf-8").partition("\n\n")
+        question = text.partition("\n\n")[0]
+        assert heading.startswith("# ") and "\n" not in heading, page.name
+        assert question.startswith("*") and question.endswith("?*"), page.name
+
+
 def test_links_between_pages_lead_somewhere() -> None:
     missing = []
     for page in sorted((ROOT / "docs").rglob("*.md")):
