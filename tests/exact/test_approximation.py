@@ -1,17 +1,21 @@
 """Approximation: which functions come as close as one likes, and how fast."""
 
 import math
-from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 from scipy.optimize import linprog
-from scipy.special import expit
-from scipy.stats import binom
+from scipy.special import comb
 
+from certus.kernel_ridge import KernelRidge
+from certus.kernels import feature_dimension, feature_map, gram
+from certus.linear_model import LinearRegression
 from certus.neural_network.modules import MLP, activation, piecewise_linear_network
+from certus.objectives import Polynomial
+from certus.svm import SVR
+from helpers.weights import set_weights, values
 
 GRID = np.linspace(0, 1, 2001)
 #: Continuous functions on [0, 1], each with its modulus of continuity.
@@ -26,14 +30,6 @@ def unit(name, z):
     return activation(name)(torch.from_numpy(z)).numpy()
 
 
-def values(net, X):
-    with torch.no_grad():
-        return net(torch.from_numpy(X).reshape(len(X), -1))[:, 0].numpy()
-
-
-# -- uniform approximation ----------------------------------------------------------
-
-
 def least_distance(columns, y):
     """Sup distance of y from the span of some columns, by linear programming."""
     one = np.ones((len(y), 1))
@@ -42,30 +38,44 @@ def least_distance(columns, y):
     return linprog(cost, rows, np.r_[y, -y], bounds=(None, None)).fun
 
 
+# -- uniform approximation ----------------------------------------------------------
+
+
 @pytest.mark.catalog("THY-12")
-def test_best_distances_fall_towards_zero_where_a_class_is_dense():
-    x = np.cos(np.linspace(0, np.pi, 401))
-    powers = np.polynomial.chebyshev.chebvander(x, 32)
-    degrees = [2, 4, 8, 16, 32]
-    errors = [least_distance(powers[:, : d + 1], np.abs(x)) for d in degrees]
-    assert all(b < a for a, b in pairwise(errors))
-    assert errors[0] == pytest.approx(1 / 8, rel=1e-4)  # known: x² + 1/8
-    # Bernstein: degree times the distance of ∣x∣ tends to 0.2801694990…
-    assert 32 * errors[-1] == pytest.approx(0.28017, rel=0.01)
-    # Even polynomials are not dense: they keep their distance from x.
-    even = [least_distance(powers[:, : d + 1 : 2], x) for d in degrees]
-    np.testing.assert_allclose(even, 1, atol=1e-6)
+def test_a_dense_class_enters_every_tube():
+    """Denseness: for each ε some g of the class is within ε of f everywhere.
+
+    Support vector regression looks for exactly that g.
+    """
+    x = np.linspace(-1, 1, 101)[:, None]
+    y = np.abs(x[:, 0])
+
+    def farthest(eps, **options):
+        model = SVR(C=1e3, epsilon=eps, **options).fit(x, y)
+        assert model.certificate_.met
+        return np.abs(model.predict(x) - y).max()
+
+    widths = (0.2, 0.05, 0.0125)
+    errors = [farthest(eps, kernel="rbf", gamma=20.0) for eps in widths]
+    assert all(e <= 1.01 * eps for e, eps in zip(errors, widths))
+    # Lines are not dense: none is closer to ∣x∣ than ½, and one is as close.
+    for eps in widths:
+        assert farthest(eps, kernel="linear") >= 0.5 - 1e-6
+    assert farthest(0.5, kernel="linear") <= 0.5 + 1e-6
 
 
 @pytest.mark.catalog("THY-13")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_bernstein_polynomials_converge_at_their_rate(name):
+    """The features of (xᵀx')ⁿ at (x, 1 − x) are Bernstein's basis, but for a factor."""
     f, modulus = FUNCTIONS[name]
-    errors = []
-    for n in (4, 16, 64, 256, 1024):
-        k = np.arange(n + 1)
-        polynomial = binom.pmf(k, n, GRID[:, None]) @ f(k / n)
-        errors.append(np.abs(polynomial - f(GRID)).max())
+    rows, errors = np.column_stack([GRID, 1 - GRID]), []
+    for n in (4, 16, 64, 256):
+        k = np.arange(n, -1, -1)  # the power of x in each monomial
+        basis = feature_map(Polynomial(n, coef0=0.0), rows) * np.sqrt(comb(n, k))
+        np.testing.assert_allclose(basis.sum(axis=1), 1, rtol=1e-9)
+        np.testing.assert_allclose(basis @ (k / n), GRID, atol=1e-9)
+        errors.append(np.abs(basis @ f(k / n) - f(GRID)).max())
         assert errors[-1] <= 1.5 * modulus(n**-0.5)
     assert all(b < a for a, b in pairwise(errors))
     assert errors[-1] < 0.11
@@ -73,8 +83,8 @@ def test_bernstein_polynomials_converge_at_their_rate(name):
 
 def fitted(features, y):
     """Least-squares fit by the columns of a matrix: its largest error."""
-    w = np.linalg.lstsq(features, y, rcond=1e-12)[0]
-    return np.abs(features @ w - y).max()
+    model = LinearRegression(fit_intercept=False, solver="svd").fit(features, y)
+    return np.abs(model.predict(features) - y).max()
 
 
 @pytest.mark.catalog("THY-14")
@@ -92,33 +102,44 @@ def test_units_that_are_no_polynomial_fit_ever_better(name):
 @pytest.mark.catalog("THY-14")
 @pytest.mark.parametrize("degree", [1, 2, 3])
 def test_units_that_are_polynomials_stop_fitting(degree):
+    """Units (ax + b)ᵏ are a polynomial kernel at (x, 1); k + 1 of them are enough."""
     rng = np.random.default_rng(0)
     x = np.linspace(-1, 1, 500)
     y = np.exp(-x) * np.sin(5 * x)
-    a, b = rng.normal(size=(2, 64))
-    errors = []
-    for m in (degree + 1, 16, 64):
-        columns = (np.outer(x, a[:m]) + b[:m]) ** degree
-        assert np.linalg.matrix_rank(columns, tol=1e-9 * len(x)) == degree + 1
-        errors.append(fitted(columns, y))
+    rows, weights = np.column_stack([x, np.ones(500)]), rng.normal(size=(64, 2))
+    kernel = Polynomial(degree, coef0=0.0)
+    assert feature_dimension(kernel, 2) == degree + 1
     known = fitted(np.polynomial.chebyshev.chebvander(x, degree), y)
-    np.testing.assert_allclose(errors, known, rtol=1e-6)
     assert known > 0.3
+    for m in (degree + 1, 16, 64):
+        units = gram(kernel, rows, weights[:m])
+        model = LinearRegression(fit_intercept=False, solver="svd").fit(units, y)
+        assert model.rank_ == degree + 1
+        found = np.abs(model.predict(units) - y).max()
+        assert found == pytest.approx(known, rel=1e-6)
+    # The same space without units: the machine of that kernel.
+    machine = KernelRidge(1e-3, kernel=kernel).fit(rows, y)
+    assert np.abs(machine.predict(rows) - y).max() == pytest.approx(known, rel=1e-3)
 
 
 @pytest.mark.catalog("THY-15")
 def test_products_are_sums_of_ridge_functions():
-    for x, y in [(3, 4), (Fraction(2, 7), Fraction(-5, 3)), (-11, 10**20)]:
-        assert Fraction((x + y) ** 2 - (x - y) ** 2, 4) == x * y
-    # Every polynomial of a degree: powers along as many directions span them.
+    """A polynomial kernel at a fixed x' is a ridge function (x'ᵀx)ᵏ."""
     rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(200, 2))
+    squares = gram(Polynomial(2, coef0=0.0), X, [[1.0, 1.0], [1.0, -1.0]])
+    product = (squares[:, 0] - squares[:, 1]) / 4
+    np.testing.assert_allclose(product, X[:, 0] * X[:, 1], atol=1e-15)
+    # Every polynomial of a degree: powers along as many directions span them.
     for degree in (2, 3, 5):
         angles = np.pi * np.arange(degree + 1) / (degree + 1)
-        X = rng.uniform(-1, 1, size=(200, 2))
-        ridges = (X @ np.stack((np.cos(angles), np.sin(angles)))) ** degree
+        ways = np.column_stack((np.cos(angles), np.sin(angles)))
+        ridges = gram(Polynomial(degree, coef0=0.0), X, ways)
         for i in range(degree + 1):
             monomial = X[:, 0] ** i * X[:, 1] ** (degree - i)
             assert fitted(ridges, monomial) < 1e-11
+        mixed = X[:, 0] * X[:, 1] ** (degree - 1)
+        assert fitted(ridges[:, :-1], mixed) > 1e-2  # one direction too few
 
 
 @pytest.mark.catalog("THY-16")
@@ -215,10 +236,8 @@ def test_differences_of_steep_sigmoids_are_boxes():
     box = (x > 0.2) & (x < 0.7)
     for steep in (50.0, 100.0, 200.0):
         net = MLP(1, (2,), 1, activation="logistic").double()
-        with torch.no_grad():
-            net.layers[0].linear.weight[:] = steep
-            net.layers[0].linear.bias[:] = -steep * torch.tensor([0.2, 0.7])
-            net.output.weight[:] = torch.tensor([[1.0, -1.0]])
+        edges = [-0.2 * steep, -0.7 * steep]
+        set_weights(net, ([[steep], [steep]], edges), ([[1.0, -1.0]], [0.0]))
         distance = np.abs(values(net, x) - box).mean() * 3
         # Each flank costs ∫∣σ(kx) − 1{x > 0}∣dx = 2 log 2/k.
         assert distance == pytest.approx(4 * math.log(2) / steep, rel=0.01)
@@ -227,17 +246,19 @@ def test_differences_of_steep_sigmoids_are_boxes():
 @pytest.mark.catalog("THY-18")
 def test_boxes_in_the_plane_need_a_threshold():
     t = (np.arange(800) + 0.5) / 800
-    x, y = np.meshgrid(t, t)
-    inside = (np.abs(x - 0.5) < 0.2) & (np.abs(y - 0.5) < 0.2)
+    X = np.column_stack([axis.ravel() for axis in np.meshgrid(t, t)])
+    inside = (np.abs(X - 0.5) < 0.2).all(axis=1)
     bare, cut = [], []
     for steep in (20.0, 80.0, 320.0):
-
-        def bump(t, steep=steep):
-            return expit(steep * (t - 0.3)) - expit(steep * (t - 0.7))
-
-        total = bump(x) + bump(y)
-        bare.append(np.abs(total - inside).mean())
-        cut.append(np.abs(expit(steep * (total - 1.5)) - inside).mean())
+        flanks = steep * np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+        bumps = flanks, -steep * np.array([0.3, 0.7, 0.3, 0.7])
+        total = np.array([[1.0, -1.0, 1.0, -1.0]])
+        cross = MLP(2, (4,), 1, activation="logistic").double()
+        set_weights(cross, bumps, (total, [0.0]))
+        bare.append(np.abs(values(cross, X) - inside).mean())
+        box = MLP(2, (4, 1), 1, activation="logistic").double()
+        set_weights(box, bumps, (steep * total, [-1.5 * steep]), ([[1.0]], [0.0]))
+        cut.append(np.abs(values(box, X) - inside).mean())
     assert min(bare) > 0.5  # the arms of the cross stay
     assert cut[0] > 2 * cut[1] > 4 * cut[2]
     assert cut[2] < 0.01
@@ -250,10 +271,13 @@ def test_sums_of_boxes_err_by_the_width_of_one(name):
     for m in (8, 32, 128):
         edges, steep = np.arange(1, m) / m, 1e5
         heights = f((np.arange(m) + 0.5) / m)
-        total = heights[0] + expit(steep * (GRID[:, None] - edges)) @ np.diff(heights)
+        net = MLP(1, (m - 1,), 1, activation="logistic").double()
+        flanks = np.full((m - 1, 1), steep), -steep * edges
+        set_weights(net, flanks, (np.diff(heights)[None], [heights[0]]))
+        error = np.abs(values(net, GRID) - f(GRID))
         away = np.abs(GRID[:, None] - edges).min(axis=1) > 1e-3
-        assert np.abs(total - f(GRID))[away].max() <= modulus(0.5 / m) + 1e-9
-        assert np.abs(total - f(GRID)).mean() <= modulus(0.5 / m)
+        assert error[away].max() <= modulus(0.5 / m) + 1e-9
+        assert error.mean() <= modulus(0.5 / m)
 
 
 @pytest.mark.catalog("THY-19")

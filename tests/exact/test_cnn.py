@@ -62,23 +62,6 @@ def test_the_shapes_and_the_parameters_of_lenet():
     assert LeNet(3, (40, 36), 7)(torch.zeros(2, 3, 40, 36)).shape == (2, 7)
 
 
-@pytest.mark.catalog("CNN-13", "CNN-22", "CNN-23", "CNN-24")
-def test_networks_pool_the_largest_the_mean_or_all_of_a_map():
-    net, lenet, residual = ConvNet(2, (9, 8), 3, channels=(5,)), LeNet(), ResNet(2, 3)
-    x = torch.randn(2, 2, 9, 8)
-    maps = net.features[0](x)
-    assert maps.shape == (2, 5, 9, 8)  # five filters, five maps
-    assert count_parameters(net.features[0]) == 5 * 2 * 9 + 5
-    windows = maps.unfold(2, 2, 2).unfold(3, 2, 2)  # the ninth line is left over
-    torch.testing.assert_close(net.features[1](maps), windows.amax(dim=(4, 5)))
-    maps = lenet.features[:2](torch.randn(2, 1, 32, 32))
-    windows = maps.unfold(2, 2, 2).unfold(3, 2, 2)
-    torch.testing.assert_close(lenet.features[2](maps), windows.mean(dim=(4, 5)))
-    h = residual.eval().features(x)  # one number is left of each map
-    mean = h.flatten(2).sum(dim=2) / (h.shape[2] * h.shape[3])
-    torch.testing.assert_close(residual(x), residual.output(mean))
-
-
 @pytest.mark.catalog("CNN-28")
 def test_a_smaller_image_is_put_in_the_middle():
     small = torch.randn(1, 1, 28, 28)

@@ -543,21 +543,18 @@ def test_slopes_of_the_bound_by_finite_differences(classes: int) -> None:
 
 
 @pytest.mark.catalog("THY-11")
-def test_the_slope_is_that_of_reparameterised_draws() -> None:
-    """∂/∂M and ∂/∂σ of E f(M + σε) are means of f' and f'·ε, and agree with sums."""
-    rng = np.random.default_rng(0)
-    x, m, s = rng.normal(size=3), rng.normal(size=3), rng.uniform(0.3, 0.8, 3)
-    noise = rng.normal(size=(400_000, 3))
-    z = (m + s * noise) @ x
-    slope = np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)  # f = Φ, a soft vote
-    size = math.sqrt(1 + (x * s) @ (x * s))
-    mean = ndtr(m @ x / size)
-    assert ndtr(z).mean() == pytest.approx(mean, abs=4e-3)
-    peak = math.exp(-0.5 * (m @ x / size) ** 2) / math.sqrt(2 * math.pi)
-    by_mean = peak * x / size
-    by_std = -peak * (m @ x) * x**2 * s / size**3
-    assert (slope[:, None] * x).mean(axis=0) == pytest.approx(by_mean, abs=3e-3)
-    assert (slope[:, None] * x * noise).mean(axis=0) == pytest.approx(by_std, abs=3e-3)
+def test_the_slopes_are_those_of_reparameterised_draws() -> None:
+    """Half of the noise is drawn, z = μ + rT; the other half makes the vote smooth."""
+    mean, r, rest = np.array([[0.7], [-0.4]]), 0.8, 0.6
+    codes, sign = np.array([1, 0]), np.array([[1.0], [-1.0]])
+    exact = gibbs.two_labels(mean, np.full((2, 1), math.hypot(r, rest)), codes)
+    T = np.random.default_rng(0).normal(size=400_000)
+    t = sign * (mean + r * T) / rest
+    density = -sign * np.exp(-0.5 * t * t) / math.sqrt(2 * math.pi) / rest
+    assert ndtr(-t).mean(axis=1) == pytest.approx(exact.error, abs=3e-3)
+    assert density.mean(axis=1) == pytest.approx(exact.mean[:, 0], abs=3e-3)
+    by_r = exact.std[:, 0] * r / math.hypot(r, rest)
+    assert (density * T).mean(axis=1) == pytest.approx(by_r, abs=3e-3)
 
 
 def test_a_learnt_prior_beats_one_that_has_seen_nothing() -> None:

@@ -11,28 +11,14 @@ from scipy.linalg import null_space
 from scipy.optimize import linprog
 from scipy.spatial import ConvexHull
 
-from certus.neural_network.modules import MLP, Maxout, piecewise_linear_network
+from certus.neural_network import jacobian
+from certus.neural_network.modules import MLP, piecewise_linear_network
+from helpers.weights import set_weights, values
 
 numbers = st.floats(-100, 100).map(lambda v: round(v, 3))
 points = st.lists(
     st.tuples(numbers, numbers), min_size=1, max_size=12, unique_by=lambda p: p[0]
 )
-
-
-def values(net, x):
-    """What a network gives for an array of points."""
-    X = torch.from_numpy(np.asarray(x, dtype=np.float64))
-    with torch.no_grad():
-        return net(X.reshape(len(X), -1))[:, 0].numpy()
-
-
-def set_weights(net, *pairs):
-    layers = [*(layer.linear for layer in net.layers), net.output]
-    with torch.no_grad():
-        for layer, (W, b) in zip(layers, pairs, strict=True):
-            layer.weight[:] = torch.as_tensor(np.asarray(W, dtype=np.float64))
-            layer.bias[:] = torch.as_tensor(np.asarray(b, dtype=np.float64))
-    return net
 
 
 # -- one dimension ------------------------------------------------------------------
@@ -150,8 +136,18 @@ def hinges(planes, sign=1):
     return out
 
 
+def maxout(parts, signs, width):
+    """The network Σ signᵢ · max over the planes of part i; ``width`` pieces a unit."""
+    padded = [planes[np.arange(width) % len(planes)] for planes in parts]
+    planes = np.concatenate(padded)
+    n = planes.shape[1] - 1
+    net = MLP(n, (len(parts),), 1, activation="maxout", pieces=width).double()
+    return set_weights(net, (planes[:, :-1], planes[:, -1]), ([signs], [0.0]))
+
+
 def highest(planes, X):
-    return (X @ planes[:, :-1].T + planes[:, -1]).max(axis=1)
+    """Largest of some affine functions: one maxout unit."""
+    return values(maxout([planes], [1.0], len(planes)), X)
 
 
 @pytest.mark.catalog("THY-24")
@@ -160,31 +156,22 @@ def test_maxima_are_signed_sums_of_short_hinges(n, k):
     rng = np.random.default_rng(k)
     planes = rng.normal(size=(k, n + 1))
     X = rng.normal(size=(500, n)) * 3
-    terms = hinges(planes)
-    assert max(len(part) for _, part in terms) <= n + 1 < k
-    total = sum(sign * highest(part, X) for sign, part in terms)
-    np.testing.assert_allclose(total, highest(planes, X), atol=1e-11)
-    # Each of them is a maxout unit.
-    part = terms[0][1]
-    z = torch.from_numpy(X @ part[:, :-1].T + part[:, -1])
-    np.testing.assert_array_equal(Maxout(len(part))(z)[:, 0], highest(part, X))
-
-
-def lattice(rng, n, groups, size):
-    """max over groups of the min over their affine functions: any CPWL function."""
-    L = rng.normal(size=(groups, size, n + 1))
-
-    def f(X):
-        return np.max([-highest(-planes, X) for planes in L], axis=0)
-
-    return L, f
+    signs, parts = zip(*hinges(planes))
+    assert max(map(len, parts)) <= n + 1 < k
+    short = maxout(parts, signs, n + 1)
+    known = (X @ planes[:, :-1].T + planes[:, -1]).max(axis=1)
+    np.testing.assert_allclose(values(short, X), known, atol=1e-11)
+    np.testing.assert_allclose(highest(planes, X), known, atol=1e-14)
 
 
 @pytest.mark.catalog("THY-24", "THY-26")
 @pytest.mark.parametrize("n", [1, 2, 3])
-def test_any_such_function_is_a_difference_of_two_convex_ones(n):
+def test_any_such_function_is_a_difference_of_two_maxout_units(n):
+    """max over groups of the min over their affine functions: any CPWL function."""
     rng = np.random.default_rng(n)
-    L, f = lattice(rng, n, groups=2, size=2)
+    L = rng.normal(size=(2, 2, n + 1))
+    X = rng.normal(size=(1000, n)) * 3
+    known = (np.einsum("gkj,ij->igk", L[..., :-1], X) + L[..., -1]).min(axis=2)
     # min_j l_j = Σ_j l_j − max_j Σ_{i≠j} l_i, and the maxima can be added throughout.
     lows = [planes.sum(axis=0) - planes for planes in L]
     tops = [
@@ -193,16 +180,15 @@ def test_any_such_function_is_a_difference_of_two_convex_ones(n):
         for k, planes in enumerate(L)
     ]
     g, h = np.concatenate(tops), sums(lows)
-    X = rng.normal(size=(1000, n)) * 3
-    np.testing.assert_allclose(highest(g, X) - highest(h, X), f(X), atol=1e-12)
-    assert not convex(f, X)
+    net = maxout([g, h], [1.0, -1.0], max(len(g), len(h)))
+    np.testing.assert_allclose(values(net, X), known.max(axis=1), atol=1e-12)
+    assert not convex(lambda X: values(net, X), X)
     assert convex(lambda X: highest(g, X), X)
     assert convex(lambda X: highest(h, X), X)
     # Hence a signed sum of hinges of at most n + 1 functions.
-    signed = hinges(g) + hinges(h, -1)
-    assert max(len(part) for _, part in signed) <= n + 1
-    total = sum(sign * highest(part, X) for sign, part in signed)
-    np.testing.assert_allclose(total, f(X), atol=1e-9)
+    signs, parts = zip(*(hinges(g) + hinges(h, -1)))
+    short = maxout(parts, signs, n + 1)
+    np.testing.assert_allclose(values(short, X), known.max(axis=1), atol=1e-9)
 
 
 def sums(parts):
@@ -237,26 +223,32 @@ def test_changes_of_slope_by_their_sign():
 
 
 @pytest.mark.catalog("THY-25")
-def test_a_polyhedral_function_is_its_epigraphs_lowest_point():
+def test_a_maxout_unit_is_the_lowest_point_of_its_epigraph():
     rng = np.random.default_rng(0)
     planes = rng.normal(size=(12, 3))
     X = rng.normal(size=(20, 2)) * 3
-    for x, top in zip(X, highest(planes, X)):
+    corners = planes[ConvexHull(planes).vertices]
+    unit = maxout([planes], [1.0], 12)
+    fewer = maxout([corners], [1.0], len(corners))
+    for x, top, same in zip(X, values(unit, X), values(fewer, X)):
         # Half-spaces t ≥ aᵢx + bᵢ: the least t of their intersection.
         half_spaces = -np.ones((12, 1)), -(planes[:, :2] @ x + planes[:, 2])
         lowest = linprog([1.0], *half_spaces, bounds=(None, None))
         assert lowest.fun == pytest.approx(top, abs=1e-9)
-        # And the support function of the points (aᵢ, bᵢ), which corners decide.
-        corners = planes[ConvexHull(planes).vertices]
-        assert (corners @ [*x, 1.0]).max() == pytest.approx(top, abs=1e-12)
-    t = np.sort(rng.normal(size=9))
-    y = t**2
-    a = np.diff(y) / np.diff(t)
-    lines = np.column_stack((a, y[:-1] - a * t[:-1]))
+        # The support function of the points (aᵢ, bᵢ), which corners alone decide.
+        assert same == pytest.approx(top, abs=1e-12)
+    slopes = jacobian(lambda x: unit(x[None])[0], torch.from_numpy(X[0]))
+    assert min(np.abs(corners[:, :2] - slopes.numpy()).max(axis=1)) < 1e-12
+
+
+@pytest.mark.catalog("THY-25")
+def test_a_convex_broken_line_is_the_largest_of_its_lines():
+    t = np.sort(np.random.default_rng(0).normal(size=9))
+    net = piecewise_linear_network(t, t**2)
+    slopes = np.diff(t**2) / np.diff(t)
+    lines = np.column_stack((slopes, t[:-1] ** 2 - slopes * t[:-1]))
     u = np.linspace(t[0], t[-1], 200)
-    np.testing.assert_allclose(
-        highest(lines, u[:, None]), np.interp(u, t, y), atol=1e-12
-    )
+    np.testing.assert_allclose(highest(lines, u), values(net, u), atol=1e-12)
 
 
 @pytest.mark.catalog("THY-27")
