@@ -17,6 +17,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
+from certus._core.rows import dense_coef
 from certus.objectives import terms as t
 from certus.registry import ESTIMATORS
 
@@ -165,7 +166,8 @@ def _stored_rows(model: Any, theirs: Any) -> Any:
 
 def _support_vectors(model: Any, theirs: Any) -> None:
     """Set what libsvm predicts from; it has the opposite sign for two classes."""
-    rows, dual = model.support_vectors_, np.array(model.dual_coef_, dtype=np.float64)
+    rows = model.support_vectors_
+    dual = np.array(dense_coef(model.dual_coef_), dtype=np.float64)
     own_function = callable(theirs.kernel)
     theirs._sparse = sparse.issparse(rows) and not own_function
     theirs.support_ = model.support_.astype(np.int32)
@@ -184,6 +186,9 @@ def _support_vectors(model: Any, theirs: Any) -> None:
     theirs.intercept_ = np.array(model.intercept_, dtype=np.float64)
     theirs._intercept_ = -theirs.intercept_ if flipped else theirs.intercept_.copy()
     theirs._num_iter = np.atleast_1d(model.n_iter_).astype(np.int32)
+    if len(getattr(model, "_probA", ())):
+        theirs._probA, theirs._probB = model._probA.copy(), model._probB.copy()
+        theirs._effective_probability = True
     if own_function:  # the name by which the base class of SVC knows them
         theirs._BaseLibSVM__Xfit = copy.deepcopy(model._rows)
 

@@ -98,6 +98,12 @@ def test_sparse_rows(form: str) -> None:
     ours = SVC(tol=1e-10).fit(S, y)
     theirs = svm.SVC(tol=1e-9).fit(sparse.csr_matrix(X), y)
     assert sparse.issparse(ours.support_vectors_)
+    assert sparse.issparse(ours.dual_coef_)
+    assert ours.dual_coef_.shape == theirs.dual_coef_.shape
+    linear = SVC(kernel="linear").fit(S, y)
+    dense = SVC(kernel="linear").fit(X, y)
+    assert isinstance(linear.coef_, type(S.tocsr()))
+    np.testing.assert_allclose(linear.coef_.toarray(), dense.coef_, atol=1e-4)
     np.testing.assert_allclose(
         ours.decision_function(S), theirs.decision_function(X), atol=1e-4
     )

@@ -2,8 +2,8 @@
 
 A test concerns us if its body, or a helper it calls, names one of our estimators, or if
 one of its parameters holds one; the others are not collected. Tests listed in
-``deselected.toml`` carry their reason and are skipped. Every outcome goes to the file
-named by ``UPSTREAM_REPORT``, one JSON line per test.
+``deselected.toml`` are skipped, with the kind of their reason. Every outcome goes to
+the file named by ``UPSTREAM_REPORT``, one JSON line per test.
 """
 
 from __future__ import annotations
@@ -13,71 +13,28 @@ import json
 import os
 import tomllib
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
-from types import CodeType, FunctionType, SimpleNamespace
+from types import CodeType, FunctionType
 from typing import Any
 
 import pytest
+from run import KINDS, SHARED
 from sklearn.base import BaseEstimator
-from sklearn.linear_model import PoissonRegressor
 
-import certus.decomposition
-import certus.linear_model
-import certus.mixture
-import certus.neighbors
-import certus.neural_network
-import certus.svm
-from certus.cluster.kmeans import _n_runs
-from certus.mixture.gaussian import _free_parameters
-
-PACKAGES = (
-    certus.linear_model,
-    certus.neighbors,
-    certus.svm,
-    certus.mixture,
-    certus.decomposition,
+OURS = tuple(
+    getattr(import_module(f"certus.{home}"), name)
+    for home, names in SHARED.items()
+    for name in sorted(names)
 )
-OURS = (
-    certus.neural_network.MLPClassifier,
-    certus.neural_network.MLPRegressor,
-    *(getattr(p, name) for p in PACKAGES for name in sorted(p.__all__)),
-)
-# A fixture of the GLM tests computes the optimum with this private hook; tests of the
-# number of starts and of parameters read the others.
-certus.linear_model.PoissonRegressor._get_loss = PoissonRegressor._get_loss
-certus.cluster.KMeans._n_init = property(_n_runs)
-certus.mixture.GaussianMixture._n_parameters = _free_parameters
-for _cls in OURS[:2]:
-    _cls._optimizer = property(lambda m: SimpleNamespace(learning_rate=m._run.rate))
 LIST = Path(__file__).with_name("deselected.toml")
-REASONS = (
-    "private API",
-    "warning text",
-    "solver name",
-    "recorded default",
-    "positive",
-    "precompute/Gram argument",
-    "array API",
-    "legacy attributes",
-    "multi-task",
-    "refit=False",
-    "negative weights",
-    "infinite C",
-    "Crammer-Singer",
-    "perceptron penalty",
-    "verbose output",
-    "empty clusters",
-    "density of PCA",
-    "one class",
-    "divergence",
-)
 
 
 class Entry:
     """A line of the list: ``file::test`` or ``file::test[pattern of parameters]``."""
 
-    def __init__(self, text: str, reason: str) -> None:
-        self.text, self.reason = text, reason
+    def __init__(self, text: str, kind: str) -> None:
+        self.text, self.kind = text, kind
         self.name, _, pattern = text.partition("[")
         self.pattern = pattern.removesuffix("]") if pattern else None
 
@@ -91,12 +48,12 @@ class Entry:
 
 
 def read_list(path: Path = LIST) -> list[Entry]:
-    """The deselected tests; an unknown reason is an error."""
+    """The deselected tests; an unknown kind is an error."""
     groups = tomllib.loads(path.read_text(encoding="utf-8"))["deselected"]
     for group in groups:
-        if group["reason"] not in REASONS:
-            raise ValueError(f"{path.name}: unknown reason {group['reason']!r}.")
-    return [Entry(test, group["reason"]) for group in groups for test in group["tests"]]
+        if group["kind"] not in KINDS:
+            raise ValueError(f"{path.name}: unknown kind {group['kind']!r}.")
+    return [Entry(test, group["kind"]) for group in groups for test in group["tests"]]
 
 
 def concerns_us(item: pytest.Item) -> bool:
@@ -158,9 +115,9 @@ def pytest_collection_modifyitems(
         entry = next((e for e in entries if e.matches(item.nodeid)), None)
         if entry is not None:
             unused.discard(entry.text)
-            item.user_properties.append(("reason", entry.reason))
+            item.user_properties.append(("kind", entry.kind))
             if not os.environ.get("UPSTREAM_RUN_ALL"):
-                item.add_marker(pytest.mark.skip(reason=entry.reason))
+                item.add_marker(pytest.mark.skip(reason=entry.kind))
     items[:] = kept
     if os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0":
         for text in sorted(unused):
@@ -174,10 +131,10 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         outcome = report.outcome
         if hasattr(report, "wasxfail"):
             outcome = "xfailed" if report.skipped else "xpassed"
-        reason = dict(report.user_properties).get("reason")
+        kind = dict(report.user_properties).get("kind")
         crash = getattr(report.longrepr, "reprcrash", None)
         error = crash.message if crash and outcome == "failed" else ""
-        line = {"test": report.nodeid, "outcome": outcome, "reason": reason}
+        line = {"test": report.nodeid, "outcome": outcome, "kind": kind}
         _write({**line, "error": error})
 
 

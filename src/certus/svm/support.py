@@ -57,6 +57,14 @@ class SupportVectorMachine(KernelMachine):
         else:
             self.support_vectors_ = X[support]
 
+    def _store_dual(self, dual: Array) -> None:
+        """Set ``dual_coef_``: sparse if the support vectors are, as scikit-learn's."""
+        if sparse.issparse(self.support_vectors_):
+            array = isinstance(self.support_vectors_, sparse.sparray)
+            self.dual_coef_ = (sparse.csr_array if array else sparse.csr_matrix)(dual)
+        else:
+            self.dual_coef_ = dual
+
     def _raw_scores(self, X: Any, coef: Array) -> Array:
         """Kernel sums for coefficients of shape (n_support, n_problems)."""
         return self._sums(X, self.support_vectors_, self.support_, coef)
@@ -70,16 +78,16 @@ class SupportVectorMachine(KernelMachine):
 
     @property
     def coef_(self) -> Any:
-        """Coefficients of the columns, for the linear kernel."""
+        """Coefficients of the columns, for the linear kernel; sparse for sparse X."""
         linear = isinstance(self.kernel, str) and self.kernel == "linear"
         if not (linear or isinstance(self.kernel, t.Linear)):
             raise AttributeError("coef_ is only available when using a linear kernel")
         check_is_fitted(self)
-        coef = self._pair_coefficients().T @ self.support_vectors_
-        if sparse.issparse(coef):
-            coef = coef.toarray()
-        coef = np.asarray(coef)
-        coef.flags.writeable = False
+        coef = np.asarray(self._pair_coefficients().T @ self.support_vectors_)
+        if sparse.issparse(self.support_vectors_):
+            array = isinstance(self.support_vectors_, sparse.sparray)
+            coef = (sparse.csr_array if array else sparse.csr_matrix)(coef)
+        (coef.data if sparse.issparse(coef) else coef).flags.writeable = False
         return coef
 
     def _pair_coefficients(self) -> Array:

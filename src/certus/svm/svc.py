@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils import column_or_1d
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from certus._core.rows import class_weights, dense_coef
@@ -21,6 +23,11 @@ from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.evidence import KernelWitness
 from certus.kernels.machine import kernel_term, negative_direction, take
+from certus.svm.probability import (
+    class_probabilities,
+    fit_sigmoid,
+    held_out_scores,
+)
 from certus.svm.problem import Part, solve_part
 from certus.svm.support import SupportVectorMachine
 from certus.typing import Array
@@ -59,7 +66,9 @@ class SVC(ClassifierMixin, SupportVectorMachine):
     shrinking : bool, default=True
         Accepted for scikit-learn's sake; working sets make it needless.
     probability : bool, deprecated
-        True raises ``NotImplementedError``: use scikit-learn's CalibratedClassifierCV.
+        True gives ``predict_proba`` by Platt's sigmoids, for which each pair of classes
+        is fitted five times more. Deprecated in scikit-learn 1.9, which recommends
+        CalibratedClassifierCV(SVC(), ensemble=False).
     tol : float, default=1e-6
         Target of the certificate's primary claim.
     cache_size : float, default=1000
@@ -76,7 +85,7 @@ class SVC(ClassifierMixin, SupportVectorMachine):
     break_ties : bool, default=False
         Whether ``predict`` breaks ties of votes by the scores ("ovr" only).
     random_state : int, optional
-        Accepted for scikit-learn's sake; nothing is random.
+        Draws the folds of ``probability=True``; nothing else is random.
     max_time : float, optional
         Seconds after which the fit stops with what it has.
 
@@ -84,7 +93,7 @@ class SVC(ClassifierMixin, SupportVectorMachine):
     ----------
     classes_ : ndarray
         Labels.
-    dual_coef_ : ndarray of shape (n_classes - 1, n_support)
+    dual_coef_ : array or sparse matrix of shape (n_classes - 1, n_support)
         y·α of the support vectors. In the problem of classes i < j, row j - 1 holds
         those of class i, row i those of class j.
     support_ : ndarray of shape (n_support,)
@@ -101,6 +110,9 @@ class SVC(ClassifierMixin, SupportVectorMachine):
         Multipliers of C.
     n_iter_ : ndarray
         Steps used for each pair.
+    probA_, probB_ : ndarray
+        a and b of each pair's sigmoid, deprecated in scikit-learn 1.9; empty without
+        ``probability=True``.
     history_ : dict
         Objective, gap and seconds after each working set.
     certificate_ : Certificate
@@ -175,11 +187,6 @@ class SVC(ClassifierMixin, SupportVectorMachine):
                 FutureWarning,
                 stacklevel=4,
             )
-        if self.probability not in ("deprecated", False):
-            raise NotImplementedError(
-                "probability=True is deprecated in scikit-learn 1.9 and absent here. "
-                "Wrap the model: CalibratedClassifierCV(SVC(), ensemble=False)."
-            )
         X, y, s = self._read(X, y, sample_weight)
         labels = column_or_1d(y, warn=True)
         self.classes_, codes = label_codes(labels)
@@ -194,6 +201,7 @@ class SVC(ClassifierMixin, SupportVectorMachine):
         )
         self._gamma = getattr(self.kernel_, "gamma", 0.0)
         parts, status, witness = self._solve(X, y, codes, s_used)
+        self._fit_sigmoids(X, codes, s_used)
         self.n_iter_ = np.array([p.n_iter for p in parts], dtype=np.int32)
         self.fit_status_ = int(status is Status.MAX_ITER)
         self.shape_fit_ = getattr(X, "shape", (len(codes),))
@@ -233,12 +241,8 @@ class SVC(ClassifierMixin, SupportVectorMachine):
         blank = Part(np.zeros(len(codes)), 0.0, Status.SOLVED, 0)
         parts = [blank] * len(pairs)
         status = Status.SOLVED
-        for k, (i, j) in enumerate(pairs):
-            index = np.flatnonzero((codes == i) | (codes == j))
-            positive = j if len(pairs) == 1 else i
-            target = np.where(codes[index] == positive, 1.0, -1.0)
-            # Infinite C: rows of weight zero still count for nothing.
-            cost = np.where(s[index] > 0, float(self.C) * s[index], 0.0)
+        for k, pair in enumerate(pairs):
+            index, target, cost = self._pair(pair, codes, s)
             data = rows if len(index) == len(codes) else take(kernel, rows, index)
 
             def state(coef: Array, b: float, k: int = k, index: Array = index) -> Any:
@@ -270,6 +274,41 @@ class SVC(ClassifierMixin, SupportVectorMachine):
         monitor.close(self._put(X, codes, parts))
         return parts, status, negative_direction(kernel, rows)
 
+    def _pair(
+        self, pair: tuple[int, int], codes: Array, s: Array
+    ) -> tuple[Array, Array, Array]:
+        """Row numbers, signs and costs of one pair of classes."""
+        i, j = pair
+        index = np.flatnonzero((codes == i) | (codes == j))
+        positive = j if len(self.classes_) == 2 else i
+        target = np.where(codes[index] == positive, 1.0, -1.0)
+        # Infinite C: rows of weight zero still count for nothing.
+        return index, target, np.where(s[index] > 0, float(self.C) * s[index], 0.0)
+
+    def _fit_sigmoids(self, X: Any, codes: Array, s: Array) -> None:
+        """Set the sigmoids of ``probability=True``, one for each pair of classes."""
+        sigmoids = []
+        if self.probability not in ("deprecated", False):
+            kernel, rows = self._training(X)
+            rng = check_random_state(self.random_state)
+            for pair in itertools.combinations(range(len(self.classes_)), 2):
+                index, target, cost = self._pair(pair, codes, s)
+
+                def solve(
+                    data: Any, kept: Array, target: Array = target, cost: Array = cost
+                ) -> Part:
+                    return solve_part(
+                        *(kernel, data, target[kept], cost[kept], None),
+                        *(float(self.tol), self._step_limit(), float(self.cache_size)),
+                        lambda *_: None,
+                    )
+
+                data = take(kernel, rows, index)
+                scores = held_out_scores(kernel, data, target, solve, rng)
+                sign = -1.0 if len(self.classes_) == 2 else 1.0  # of the first class
+                sigmoids.append(fit_sigmoid(sign * scores, sign * target))
+        self._probA, self._probB = np.array(sigmoids).reshape(-1, 2).T.copy()
+
     def _put(self, X: Any, codes: Array, parts: list[Part]) -> dict[str, Any]:
         """Set the fitted attributes from the problems of the pairs, and list them."""
         k = len(self.classes_)
@@ -288,7 +327,7 @@ class SVC(ClassifierMixin, SupportVectorMachine):
                 dual[j - 1, own == i] = coef[own == i]
                 dual[i, own == j] = coef[own == j]
         self._store_support(X, support)
-        self.dual_coef_ = dual
+        self._store_dual(dual)
         self.intercept_ = np.array([part.b for part in parts])
         self._n_support = np.bincount(own, minlength=k).astype(np.int32)
         names = ("dual_coef_", "support_", "support_vectors_", "intercept_", "classes_")
@@ -352,6 +391,67 @@ class SVC(ClassifierMixin, SupportVectorMachine):
             scores = _class_scores(z, k) if self.break_ties else _votes(z, k)
             index = scores.argmax(axis=1)
         return np.asarray(self.classes_[index])
+
+    def _has_probabilities(self) -> bool:
+        if self.probability in ("deprecated", False):
+            raise AttributeError(
+                "predict_proba is not available when probability=False"
+            )
+        return True
+
+    @available_if(_has_probabilities)
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities by Platt's sigmoids; the certificate does not speak of them.
+
+        They come from other fits than ``predict``, so the most probable class may
+        differ from the predicted one.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Rows; with ``kernel="precomputed"`` their kernel values with all training
+            rows.
+        """
+        z = self._pair_scores(X)
+        if not len(self._probA):
+            raise NotFittedError(
+                "predict_proba is not available when fitted with probability=False"
+            )
+        z = -z if len(self.classes_) == 2 else z
+        return class_probabilities(z, self._probA, self._probB, len(self.classes_))
+
+    @available_if(_has_probabilities)
+    def predict_log_proba(self, X: Any) -> Array:
+        """Logarithms of the probabilities.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Rows; with ``kernel="precomputed"`` their kernel values with all training
+            rows.
+        """
+        return np.log(self.predict_proba(X))
+
+    @property
+    def probA_(self) -> Array:
+        """The a of each pair's sigmoid."""
+        return self._sigmoids("probA_")
+
+    @property
+    def probB_(self) -> Array:
+        """The b of each pair's sigmoid."""
+        return self._sigmoids("probB_")
+
+    def _sigmoids(self, name: str) -> Array:
+        if not hasattr(self, "_probA"):
+            raise AttributeError(f"{name} exists after fit.")
+        warnings.warn(
+            f"Attribute `{name}` was deprecated by scikit-learn 1.9, together with "
+            "probability=True. Use CalibratedClassifierCV for probabilities.",
+            FutureWarning,
+            stacklevel=3,
+        )
+        return self._probA if name == "probA_" else self._probB
 
 
 SHAPES = ("ovr", "ovo")

@@ -63,7 +63,7 @@ class SVR(RegressorMixin, SupportVectorMachine):
 
     Attributes
     ----------
-    dual_coef_ : ndarray of shape (1, n_support)
+    dual_coef_ : array or sparse matrix of shape (1, n_support)
         Coefficients: f = Σ ``dual_coef_``·k(·, support vector).
     support_ : ndarray of shape (n_support,)
         Rows that are support vectors.
@@ -181,7 +181,7 @@ class SVR(RegressorMixin, SupportVectorMachine):
     def _put(self, X: Any, coef: Array, b: float) -> None:
         support = np.flatnonzero(coef)
         self._store_support(X, support)
-        self.dual_coef_ = coef[support][None, :]
+        self._store_dual(coef[support][None, :])
         self.intercept_ = np.array([b])
         self._n_support = np.array([len(support)], dtype=np.int32)
 
