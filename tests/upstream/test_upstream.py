@@ -116,8 +116,9 @@ def test_folds_may_lack_a_class():
     X = rng.randn(30, 2)
     y = np.repeat(["a", "b", "c"], 10)
     cv = KFold(6)
-    model = ours.LogisticRegressionCV(Cs=[0.1, 1.0], cv=cv, scoring="neg_log_loss")
-    model.fit(X, y)
+    model = ours.LogisticRegressionCV(
+        Cs=[0.1, 1.0], cv=cv, scoring="neg_log_loss", use_legacy_attributes=False
+    ).fit(X, y)
     for f, (train, test) in enumerate(cv.split(X)):
         fold = ours.LogisticRegression(C=0.1).fit(X[train], y[train])
         loss = log_loss(y[test], fold.predict_proba(X[test]), labels=fold.classes_)

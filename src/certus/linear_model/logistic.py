@@ -91,8 +91,9 @@ class LogisticRegression(Summarised, ClassifierMixin, ProbabilisticClassifier):
 
     Objective
     ---------
-    C·Σ ℓ(y, Xw + b) + l1_ratio·‖w‖₁ + ½·(1 − l1_ratio)·‖w‖². The intercept is never
-    penalised.
+    C·Σ ℓ(y, Xw + b) + l1_ratio·‖w‖₁ + ½·(1 − l1_ratio)·‖w‖². The intercept is not
+    penalised, except with ``solver="liblinear"``, which counts b / intercept_scaling
+    among the coefficients, as scikit-learn's does.
 
     Certificate
     -----------
@@ -116,14 +117,15 @@ class LogisticRegression(Summarised, ClassifierMixin, ProbabilisticClassifier):
     fit_intercept : bool, default=True
         Whether to fit b.
     intercept_scaling : float, default=1
-        Accepted for scikit-learn's sake; the intercept is never penalised.
+        With ``solver="liblinear"`` the larger it is, the less b is penalised.
     class_weight : dict or "balanced", optional
         Multiplies the row weights.
     random_state : int, optional
         Accepted for scikit-learn's sake; nothing is random.
     solver : str, default="auto"
         scikit-learn's names are accepted; the method is chosen from the problem and
-        named in ``solver_``.
+        named in ``solver_``. "liblinear" changes the problem: the intercept is
+        penalised, and there may be two classes only.
     max_iter : int, default=100
         Most Newton steps (rounds of the working set, with an L1 part).
     verbose : int, default=0
@@ -221,6 +223,7 @@ class LogisticRegression(Summarised, ClassifierMixin, ProbabilisticClassifier):
         warm = self.warm_start and hasattr(self, "coef_")
         previous = (self.densify().coef_, self.intercept_) if warm else None
         self.classes_, codes = class_codes(y)
+        check_two_classes(self)
         return fit_logistic(self, X, y, codes, s, C, l1_ratio, previous)
 
     def sparsify(self) -> Any:
@@ -264,6 +267,45 @@ def penalty_parameters(penalty: Any, C: Any, l1_ratio: Any) -> tuple[Any, Any]:
     return C, implied
 
 
+def check_two_classes(model: Any) -> None:
+    """Refuse ``solver="liblinear"`` for several classes, as scikit-learn does."""
+    if model.solver == "liblinear" and len(model.classes_) > 2:
+        raise ValueError(
+            "The 'liblinear' solver does not support multiclass classification. Leave "
+            "solver out, or wrap the model in sklearn.multiclass.OneVsRestClassifier."
+        )
+
+
+def intercept_scale(model: Any, C: float) -> float:
+    """The κ of a penalty on b/κ; 0 where the intercept is not penalised."""
+    if model.solver != "liblinear" or not model.fit_intercept or np.isinf(C):
+        return 0.0
+    check_number("intercept_scaling", model.intercept_scaling, open_low=True)
+    return float(model.intercept_scaling)
+
+
+def with_constant(X: Any, scale: float) -> Any:
+    """X, and a column of ``scale`` beside it if the intercept is penalised."""
+    if not scale:
+        return X
+    column = np.full((X.shape[0], 1), scale, dtype=X.dtype)
+    if sparse.issparse(X):
+        return sparse.hstack([X, column], format=X.format, dtype=X.dtype)
+    return np.hstack([X, column])
+
+
+def widen(W: Array, scale: float) -> Array:
+    """Coefficients with b last as those of :func:`with_constant`'s columns."""
+    if not scale:
+        return W
+    return np.vstack([W[:-1], W[-1:] / scale, np.zeros_like(W[-1:])])
+
+
+def narrow(W: Array, scale: float) -> Array:
+    """The inverse of :func:`widen`."""
+    return np.vstack([W[:-2], W[-2:-1] * scale]) if scale else W
+
+
 def warn_penalty() -> None:
     """``penalty`` goes the way scikit-learn's does."""
     warnings.warn(
@@ -301,9 +343,12 @@ def fit_logistic(
         start = np.vstack([previous[0].T, previous[1]]).astype(np.float64)
 
     def on_step(objective: float, gap: float, W: Array) -> Status | None:
-        return monitor.step(objective, gap, lambda: _attributes(W, X.dtype))
+        return monitor.step(
+            objective, gap, lambda: _attributes(narrow(W, scale), X.dtype)
+        )
 
-    rows = make_rows(X, codes, k, weight)
+    scale = intercept_scale(model, C)
+    rows = make_rows(with_constant(X, scale), codes, k, weight)
     if rows.s[rows.s > 0].size == 0:
         raise ValueError("class_weight leaves no row with a positive weight.")
     if len(np.unique(codes[rows.s > 0])) < 2:
@@ -313,10 +358,10 @@ def fit_logistic(
         )
     limits = limits_of(model, on_step)
     penalty = penalty_of(C, l1_ratio, rows.total)
-    solution, name = solve_logistic(
-        rows, k, penalty, bool(model.fit_intercept), Start(start), limits
-    )
-    store_logistic(model, solution.primal, X.dtype)
+    free = bool(model.fit_intercept) and not scale
+    start = widen(start, scale)
+    solution, name = solve_logistic(rows, k, penalty, free, Start(start), limits)
+    store_logistic(model, narrow(solution.primal, scale), X.dtype)
     model.n_iter_ = np.array([solution.n_iter], dtype=np.int32)
     model.solver_, model.history_ = name, monitor.history
     model.solver_reason_ = REASONS[name]

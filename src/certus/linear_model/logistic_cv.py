@@ -33,12 +33,16 @@ from certus.linear_model.logistic import (
     SOLVERS,
     LogisticRegression,
     ProbabilisticClassifier,
+    check_two_classes,
     fit_logistic,
+    intercept_scale,
     make_rows,
+    narrow,
     penalty_of,
     solve_logistic,
     store_logistic,
     warn_penalty,
+    with_constant,
 )
 from certus.typing import Array
 
@@ -64,8 +68,10 @@ class LogisticRegressionCV(ClassifierMixin, ProbabilisticClassifier):
         Whether to fit b, which is not penalised.
     cv : int, splitter or iterable, optional
         Folds; five, stratified, by default.
-    dual, penalty, solver, n_jobs, verbose, intercept_scaling, random_state
+    dual, penalty, n_jobs, verbose, random_state
         Accepted for scikit-learn's sake, as in :class:`LogisticRegression`.
+    solver, intercept_scaling
+        As in :class:`LogisticRegression`.
     scoring : str or callable, optional
         Judge of the folds; accuracy by default.
     tol : float, default=1e-6
@@ -76,24 +82,28 @@ class LogisticRegressionCV(ClassifierMixin, ProbabilisticClassifier):
         Multiplies the row weights.
     refit : bool, default=True
         Must be True: the certificate speaks of one fit on all rows.
-    use_legacy_attributes : bool, default=False
-        Must be False: attributes have scikit-learn 1.9's new shapes.
+    use_legacy_attributes : bool, default=True
+        Whether the attributes have the form that is scikit-learn 1.9's default, below
+        in brackets, or the simpler one that it announces. Nothing warns of it.
     max_time : float, optional
         Seconds after which no further fold is begun, and the final fit stops.
 
     Attributes
     ----------
-    C_, l1_ratio_ : float
-        The choice.
+    C_, l1_ratio_ : float, or ndarray of shape (1 or n_classes,)
+        The choice. (An array that repeats it for each class.)
     Cs_, l1_ratios_ : ndarray
         What was compared.
-    scores_ : ndarray of shape (n_folds, n_l1_ratios, n_Cs)
-        Scores.
+    scores_ : ndarray of shape (n_folds, n_l1_ratios, n_Cs), or dict
+        Scores. (Of each class, with two classes of the second, an array of shape
+        (n_folds, n_Cs, n_l1_ratios); without the last axis if ``l1_ratios=None``.)
     coefs_paths_ : ndarray of shape (n_folds, n_l1_ratios, n_Cs, 1 or n_classes, \
-n_features + 1)
+n_features + 1), or dict
         Coefficients of every fit; the last column is the intercept, if there is one.
+        (Of each class an array of shape (n_folds, n_Cs, n_l1_ratios, n_features + 1),
+        the axes as those of the scores.)
     n_iter_ : ndarray of shape (n_folds, n_l1_ratios, n_Cs)
-        Steps of every fit.
+        Steps of every fit. (Of shape (1, n_folds, n_Cs, n_l1_ratios), as above.)
     classes_, coef_, intercept_, history_, certificate_
         As in :class:`LogisticRegression`.
 
@@ -103,8 +113,8 @@ n_features + 1)
     >>> from certus.linear_model import LogisticRegressionCV
     >>> X, y = load_iris(return_X_y=True)
     >>> model = LogisticRegressionCV(Cs=4, cv=3).fit(X, y)
-    >>> model.certificate_.met, model.scores_.shape
-    (True, (3, 1, 4))
+    >>> model.certificate_.met, model.scores_[0].shape
+    (True, (3, 4))
     """
 
     def __init__(
@@ -126,7 +136,7 @@ n_features + 1)
         refit: bool = True,
         intercept_scaling: float = 1.0,
         random_state: Any = None,
-        use_legacy_attributes: bool = False,
+        use_legacy_attributes: bool = True,
         max_time: float | None = None,
     ) -> None:
         self.Cs = Cs
@@ -169,6 +179,7 @@ n_features + 1)
         routed = route_metadata(self, params, sample_weight=sample_weight)
         X, y, s = self._validate_X_y(X, y, sample_weight)
         self.classes_, codes = class_codes(y)
+        check_two_classes(self)
         X_rows = X.tocsr() if hasattr(X, "tocsr") else X
         options = routed.splitter.split if routed else {}
         folds = list(check_cv(self.cv, y, classifier=True).split(X, y, **options))
@@ -196,7 +207,24 @@ n_features + 1)
         self.l1_ratio_ = float(self.l1_ratios_[best_ratio])
         done = fit_logistic(self, X, y, codes, s, self.C_, self.l1_ratio_, None)
         self.n_iter_ = steps
+        if self.use_legacy_attributes:
+            self._repeat_for_classes()
         return done if ended is None else done._replace(status=ended)
+
+    def _repeat_for_classes(self) -> None:
+        """Give the attributes the form that is scikit-learn 1.9's default."""
+        binary = len(self.classes_) == 2
+        keys = self.classes_[1:] if binary else self.classes_
+        whole = slice(None) if self.l1_ratios is not None else 0
+        scores = np.swapaxes(self.scores_, 1, 2)[:, :, whole]
+        paths = np.swapaxes(self.coefs_paths_, 1, 2)[:, :, whole]
+        self.scores_ = {key: scores.copy() for key in keys.tolist()}
+        self.coefs_paths_ = {
+            key: paths[..., i, :].copy() for i, key in enumerate(keys.tolist())
+        }
+        self.n_iter_ = np.swapaxes(self.n_iter_, 1, 2)[None, :, :, whole]
+        self.C_ = np.full(len(keys), self.C_)
+        self.l1_ratio_ = np.full(len(keys), self.l1_ratio_)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> float:
         """Score by ``scoring``; accuracy by default.
@@ -244,11 +272,7 @@ n_features + 1)
                 "refit=False is not available: a certificate speaks of one fit on all "
                 "rows. Use sklearn.linear_model.LogisticRegressionCV."
             )
-        if self.use_legacy_attributes is True:
-            raise NotImplementedError(
-                "use_legacy_attributes=True is not available; attributes have "
-                "scikit-learn 1.9's new shapes."
-            )
+        check_choice("use_legacy_attributes", self.use_legacy_attributes, (True, False))
 
     def _grid(self) -> Array:
         if np.ndim(self.Cs) == 0:
@@ -298,21 +322,24 @@ n_features + 1)
         """Fit and score every pair on one fold; the steps each fit took."""
         k = len(self.classes_)
         part = None if weight is None else weight[train]
-        rows = make_rows(X[train], codes[train], k, part)
+        # C = inf penalises nothing, whether b stands in a column or not.
+        scale = intercept_scale(self, float(self.Cs_.min()))
+        rows = make_rows(with_constant(X[train], scale), codes[train], k, part)
         steps = np.empty((len(self.l1_ratios_), len(self.Cs_)), dtype=np.int32)
         for r, ratio in enumerate(self.l1_ratios_):
-            W = np.zeros((X.shape[1] + 1, 1 if k == 2 else k))
+            W = np.zeros((rows.X.shape[1] + 1, 1 if k == 2 else k))
             for c in np.argsort(self.Cs_):
                 penalty = penalty_of(float(self.Cs_[c]), float(ratio), rows.total)
-                free = bool(self.fit_intercept)
+                free = bool(self.fit_intercept) and not scale
                 solution, _ = solve_logistic(
                     rows, k, penalty, free, Start(W), limits_of(self)
                 )
                 if solution.status is Status.INTERRUPTED:
                     raise KeyboardInterrupt
                 W = solution.primal
-                self.scores_[f, r, c], steps[r, c] = judge(W), solution.n_iter
-                kept = W.T if self.fit_intercept else W[:-1].T
+                found = narrow(W, scale)
+                self.scores_[f, r, c], steps[r, c] = judge(found), solution.n_iter
+                kept = found.T if self.fit_intercept else found[:-1].T
                 self.coefs_paths_[f, r, c] = kept
         return steps
 

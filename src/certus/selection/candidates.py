@@ -244,7 +244,12 @@ def _choose_logistic(model: Any, on: Tuning) -> Choice:
     ratio = model.l1_ratio
     Cs = np.logspace(-3, 3, 7) if ratio == 0 else np.logspace(-2, 2, 7)
     search = LogisticRegressionCV(
-        Cs=Cs, l1_ratios=(ratio,), cv=on.inner, scoring="neg_log_loss", tol=ROUGH
+        Cs=Cs,
+        l1_ratios=(ratio,),
+        cv=on.inner,
+        scoring="neg_log_loss",
+        tol=ROUGH,
+        use_legacy_attributes=False,
     ).fit(on.Z, on.y)
     errors = -search.scores_.mean(axis=0)[0]
     grid = tuple(({"C": float(C)}, float(e)) for C, e in zip(search.Cs_, errors))

@@ -196,9 +196,10 @@ def _logistic(model: Any) -> Statement:
     k = len(model.classes_)
     more: dict[str, Any] = {"target": "signs" if k == 2 else "codes"}
     more |= {"penalty_of": "sum", "class_weight": model.class_weight}
-    if not is_ours(model) and model.solver == "liblinear" and model.fit_intercept:
-        # The cross-validated class refits with a scaling of 1, whatever it was given.
-        crossed = class_name(model).endswith("CV")
+    free = is_ours(model) and level == 0  # ours has no penalty at all then
+    if model.solver == "liblinear" and model.fit_intercept and not free:
+        # Theirs that cross-validates refits with a scaling of 1, whatever it was given.
+        crossed = class_name(model).endswith("CV") and not is_ours(model)
         more["intercept"] = "penalised"
         more["scale"] = 1.0 if crossed else float(model.intercept_scaling)
     return _stated(model, t.Logistic() if k == 2 else t.Softmax(k), penalty, **more)
