@@ -117,6 +117,11 @@ n_features + 1), or dict
     (True, (3, 4))
     """
 
+    C_: Any
+    l1_ratio_: Any
+    scores_: Any
+    coefs_paths_: Any
+
     def __init__(
         self,
         *,

@@ -60,10 +60,14 @@ class SupportVectorMachine(KernelMachine):
     def _store_dual(self, dual: Array) -> None:
         """Set ``dual_coef_``: sparse if the support vectors are, as scikit-learn's."""
         if sparse.issparse(self.support_vectors_):
-            array = isinstance(self.support_vectors_, sparse.sparray)
-            self.dual_coef_ = (sparse.csr_array if array else sparse.csr_matrix)(dual)
+            self.dual_coef_ = self._as_rows_are(dual)
         else:
             self.dual_coef_ = dual
+
+    def _as_rows_are(self, values: Array) -> Any:
+        """Values as a sparse array or sparse matrix, whichever the rows are."""
+        array = isinstance(self.support_vectors_, sparse.sparray)
+        return (sparse.csr_array if array else sparse.csr_matrix)(values)
 
     def _raw_scores(self, X: Any, coef: Array) -> Array:
         """Kernel sums for coefficients of shape (n_support, n_problems)."""
@@ -85,9 +89,8 @@ class SupportVectorMachine(KernelMachine):
         check_is_fitted(self)
         coef = np.asarray(self._pair_coefficients().T @ self.support_vectors_)
         if sparse.issparse(self.support_vectors_):
-            array = isinstance(self.support_vectors_, sparse.sparray)
-            coef = (sparse.csr_array if array else sparse.csr_matrix)(coef)
-        (coef.data if sparse.issparse(coef) else coef).flags.writeable = False
+            return self._as_rows_are(coef)
+        coef.flags.writeable = False
         return coef
 
     def _pair_coefficients(self) -> Array:
