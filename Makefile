@@ -21,7 +21,7 @@ PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
 	$(BIN)/python -m pytest -n auto --maxprocesses 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format docs stubs pictures bench bench-quality bench-fairness bench-attacks bench-automl \
+.PHONY: help demo check test lint format docs stubs pictures bench bench-quality bench-fairness bench-attacks bench-automl \
 	test-hostile test-upstream test-statistical test-processors test-faults clean
 
 help:  ## list the targets
@@ -32,8 +32,12 @@ demo: $(CORE)  ## fit on a bundled data set; shows and writes model, certificate
 	@mkdir -p demo
 	@$(BIN)/certus fit --out demo/diabetes.certus --report demo/diabetes.html
 
-test: lint  ## everything a change must pass: lint, types, layers, tests, doctests
-	$(PYTEST)
+check: lint  ## within a minute: lint, types, one estimator per package, the kernel
+	$(PYTEST) -q -m "quick and not slow" tests
+
+# make test PKG=svm runs the tests of one package alone.
+test: $(if $(PKG),$(DEV),lint)  ## all that a change must pass; PKG=svm: one package
+	$(PYTEST) $(if $(PKG),-m "$(PKG) and not slow")
 
 lint: $(DEV)  ## ruff, mypy, import-linter, codespell, workflows
 	$(BIN)/ruff check .
@@ -79,7 +83,7 @@ bench-automl: $(AUTOML)  ## test scores and seconds beside FLAML and AutoGluon
 
 test-hostile: $(DEV)  ## forged, cut and fuzzed model files (10,000 of them)
 	$(PYTEST) tests/hostile
-	$(BIN)/python tests/hostile/fuzz_files.py --count 10000
+	$(BIN)/python tests/hostile/persist/fuzz_files.py --count 10000
 
 test-upstream: $(DEV)  ## scikit-learn's own tests, run against our estimators
 	$(BIN)/python tests/upstream/run.py

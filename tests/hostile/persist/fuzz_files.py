@@ -6,7 +6,7 @@ file sealed again, so that only the checks behind the checksum stand. A forged f
 load, if what it says is a possible model; then the model is used and saved again.
 Any other exception, any code run, any runaway time or memory fails the run.
 
-    python tests/hostile/fuzz_files.py --count 10000
+    python tests/hostile/persist/fuzz_files.py --count 10000
 """
 
 import argparse
