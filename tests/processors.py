@@ -2,7 +2,7 @@
 
     python tests/processors.py                      every setting, about an hour
     python tests/processors.py --only zen two       settings by name
-    python tests/processors.py --only zen -- tests/exact/decomposition/test_pca.py -k lasso
+    python tests/processors.py --only zen -- tests/exact/decomposition
 
 OpenBLAS, PyTorch and oneDNN each choose their kernels by the processor they find, and
 sums come out in another order by each. An environment variable names another kernel: a

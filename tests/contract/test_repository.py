@@ -102,6 +102,14 @@ def test_no_file_speaks_of_a_machine() -> None:
     assert found == []
 
 
+def test_tests_stand_in_the_folder_of_their_package() -> None:
+    kinds = ("exact", "hostile", "parity", "statistical")
+    loose = [by_path(p) for k in kinds for p in (ROOT / "tests" / k).glob("test_*.py")]
+    folders = {p for k in kinds for p in (ROOT / "tests" / k).glob("[a-z]*/")}
+    assert loose == []
+    assert {p.name for p in folders} <= {p.name for p in PACKAGE.iterdir()}
+
+
 def broken_rules(path: Path) -> Iterator[str]:
     """What a source file does against the rules of the house."""
     text = path.read_text(encoding="utf-8")
