@@ -15,6 +15,7 @@ from certus.optimize.nonsmooth import subgradient_descent
 from certus.optimize.objective import Objective, from_torch
 from certus.optimize.problems import (
     least_squares_objective,
+    linear_objective,
     logistic_objective,
     quadratic_objective,
 )
@@ -85,6 +86,7 @@ __all__ = [
     "heavy_ball",
     "least_squares_objective",
     "linear_maximizer",
+    "linear_objective",
     "logistic_objective",
     "minimize",
     "momentum",

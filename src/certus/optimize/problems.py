@@ -1,4 +1,4 @@
-"""Objectives whose constants are known: quadratics, least squares, logistic loss.
+"""Objectives whose constants are known: quadratics, least squares, losses of scores.
 
 They carry L, m, the terms' smoothness, the Hessian and, where there is a formula, the
 minimiser, so that every theorem can be run on one's own data.
@@ -6,11 +6,14 @@ minimiser, so that every theorem can be run on one's own data.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from scipy.special import expit
 
+from certus import objectives
+from certus.objectives import Loss, Softmax
 from certus.optimize.objective import ALL, Objective
 from certus.typing import Array
 
@@ -182,6 +185,75 @@ def logistic_objective(X: Any, y: Any, alpha: float = 0.0) -> Objective:
         n_terms=n,
         L_terms=longest / 4 + alpha,
     )
+
+
+def linear_objective(X: Any, y: Any, loss: Loss, alpha: float = 0.0) -> Objective:
+    """Mean ℓ(y, x'w) + (alpha/2)·‖w‖² for any loss of one score, as a mean of n terms.
+
+    With ``Hinge()`` it trains a support vector machine, with ``Hinge(0.0)`` the
+    perceptron on all rows at once. Where the text has λ/2·‖w‖² + C·Σ ℓ, divide by C·n:
+    alpha = λ/(C·n).
+
+    Parameters
+    ----------
+    X : array-like of shape (n, d)
+    y : array-like of shape (n,)
+        Targets that the loss allows: −1 and 1 for losses of the margin.
+    loss : term of ``certus.objectives``
+        For example ``Hinge()`` or ``Huber(1.0)``; not ``Softmax``, which has a score
+        for each class.
+    alpha : float, default=0
+        Strength of the squared penalty.
+
+    Returns
+    -------
+    Objective
+        With ℓ'' ≤ S: L = S·λ_max(XᵀX)/n + alpha, L_terms = S·max ‖x_i‖² + alpha, and
+        the Hessian. A loss with a kink has none of these; its gradient is then a
+        subgradient, for :func:`subgradient_descent`. m = alpha where ℓ is convex.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from certus.objectives import Hinge
+    >>> from certus.optimize import linear_objective
+    >>> f = linear_objective(np.eye(2), [1, -1], Hinge(), alpha=0.1)
+    >>> f.evaluate(np.zeros(2))
+    (1.0, array([-0.5,  0.5]))
+    """
+    X, y = _rows(X, y, alpha)
+    if isinstance(loss, Softmax):
+        raise ValueError("Softmax has several scores for each row; use another loss.")
+    objectives.value(loss, y, np.zeros(len(y)))  # refuses targets of another loss
+    n = len(X)
+    bend, convex = objectives.smoothness(loss), objectives.is_convex(loss)
+    facts: dict[str, Any] = {}
+    if np.isfinite(bend):
+        top = _outwards(np.linalg.eigvalsh(X.T @ X / n))[0]
+        longest = float((X**2).sum(axis=1).max())
+        facts = {"L": bend * top + alpha, "hessian": _hessian_of(X, y, loss, alpha)}
+        if convex:
+            facts["L_terms"] = bend * longest + alpha
+
+    def function(w: Array, rows: Any = ALL) -> tuple[float, Array]:
+        A, targets = X[rows], y[rows]
+        z = A @ w
+        value = objectives.value(loss, targets, z).mean() + alpha / 2 * (w @ w)
+        slopes = objectives.gradient(loss, targets, z)
+        return float(value), A.T @ slopes / len(z) + alpha * w
+
+    m = alpha if convex else None
+    return Objective(function, m=m, convex=convex, n_terms=n, **facts)
+
+
+def _hessian_of(X: Array, y: Array, loss: Loss, alpha: float) -> Callable[[Array], Any]:
+    """The Hessian of :func:`linear_objective`, as a function of w."""
+
+    def hessian(w: Array) -> Array:
+        bends = objectives.curvature(loss, y, X @ w)
+        return (X.T * bends) @ X / len(y) + alpha * np.eye(X.shape[1])
+
+    return hessian
 
 
 def _rows(X: Any, y: Any, alpha: float) -> tuple[Array, Array]:

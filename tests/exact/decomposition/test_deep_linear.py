@@ -77,15 +77,27 @@ def test_a_step_is_along_the_gradient(widths):
 
 
 @pytest.mark.catalog("NN-59")
-def test_loss_in_the_basis_of_the_modes():
-    rng = np.random.default_rng(0)
-    C, D, gamma = (rng.normal(size=s) for s in ((3, 5), (4, 3), (4, 5)))
-    U, s, Vt = np.linalg.svd(gamma)
+@pytest.mark.parametrize("steps", [1, 40, 400])
+def test_loss_of_a_network_in_the_basis_of_the_modes(steps):
+    """Over whitened rows ½‖DC − Γ‖² is ½Σ(d_r·c_r − σ_r)² + ½Σ_{r≠q}(d_r·c_q)²."""
+    X, Y = rows()
+    Xc, Yc = X - X.mean(axis=0), Y - Y.mean(axis=0)
+    Z = np.linalg.svd(Xc, full_matrices=False)[0] * np.sqrt(len(X))
+    model = DeepLinearNetwork((3,), start=0.3, max_iter=steps, tol=1e-12)
+    with certus.config_context(on_uncertified="ignore"):
+        model.fit(Z, Yc)
+    C, D = model.weights_
+    U, s, Vt = np.linalg.svd(Yc.T @ Z / len(X))
+    np.testing.assert_allclose(model.singular_values_, s, rtol=1e-9)
     d, c = U.T @ D, C @ Vt.T  # rows d_r, columns c_r
     inner = d @ c
     own = 0.5 * sum((inner[r, r] - s[r]) ** 2 for r in range(4))
-    across = 0.5 * sum(inner[r, q] ** 2 for r in range(4) for q in range(5) if r != q)
-    assert own + across == pytest.approx(0.5 * np.sum((D @ C - gamma) ** 2), rel=1e-12)
+    across = 0.5 * sum(inner[r, q] ** 2 for r in range(4) for q in range(6) if r != q)
+    rest = 0.5 * (np.sum(Yc**2) / len(X) - np.sum(s**2))  # what no matrix explains
+    assert across > 1e-9
+    assert own + across + rest == pytest.approx(loss(model, Z, Yc), rel=1e-12)
+    assert own + across + rest == pytest.approx(model.history_["objective"][-1])
+    np.testing.assert_allclose(model.modes_[-1], np.diag(inner), atol=1e-9)
 
 
 @pytest.mark.catalog("NN-60")

@@ -13,7 +13,13 @@ import certus
 from certus.base import UncertifiedWarning
 from certus.certificate import Status, Strength
 from certus.linear_model import Perceptron
-from certus.optimize import Constant, gradient_descent
+from certus.objectives import Hinge
+from certus.optimize import (
+    Constant,
+    gradient_descent,
+    linear_objective,
+    subgradient_descent,
+)
 from certus.testing.toys import or_table, spam_emails, xor_table
 
 
@@ -177,18 +183,27 @@ def test_it_is_stochastic_gradient_descent_on_its_loss():
 def test_full_batch_descent_on_the_perceptron_loss():
     X, y = separable_data(2)
     A = augmented(X)
+    f = linear_objective(A, y, Hinge(0.0))
     value, gradient = perceptron_loss(A, y)
     rng = np.random.default_rng(0)
-    for _ in range(20):
-        w, e = rng.normal(size=4), 1e-6
-        if np.abs(A @ w).min() < 1e-4:
-            continue  # too near a kink for differences
-        steps = [(value(w + e * d) - value(w - e * d)) / (2 * e) for d in np.eye(4)]
-        np.testing.assert_allclose(gradient(w), steps, atol=1e-8)
+    for w in rng.normal(size=(20, 4)):
+        found, slope = f.evaluate(w)
+        assert found == pytest.approx(value(w), rel=1e-12)
+        np.testing.assert_allclose(slope, gradient(w), atol=1e-12)
+        if np.abs(A @ w).min() > 1e-4:  # else too near a kink for differences
+            ends = [
+                [f.evaluate(w + s * d)[0] for s in (1e-6, -1e-6)] for d in np.eye(4)
+            ]
+            steps = [(up - down) / 2e-6 for up, down in ends]
+            np.testing.assert_allclose(slope, steps, atol=1e-8)
+    # A step adds the rows that are classified wrongly, times their labels.
+    w = rng.normal(size=4)
+    moved = subgradient_descent(f, w, step=0.5, max_iter=1).iterates[-1]
     wrong = y * (A @ w) <= 0
-    np.testing.assert_allclose(
-        w - 0.5 * gradient(w), w + 0.5 * (y * wrong) @ A / len(y)
-    )
+    assert wrong.any()
+    np.testing.assert_allclose(moved, w + 0.5 * (y * wrong) @ A / len(y))
+    ended = subgradient_descent(f, w, step=0.5, max_iter=5000)
+    assert (y * (A @ ended.x) > 0).all()  # separated; no step is left to take
 
 
 @pytest.mark.catalog("CLS-10")

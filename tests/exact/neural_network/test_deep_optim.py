@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from certus.linear_model import LinearRegression, Ridge
 from certus.neural_network import SignSGD, max_norm
 from certus.neural_network.batches import Batch
 from certus.neural_network.objective import GradientStep, RowLoss, squared
@@ -20,6 +21,7 @@ from certus.neural_network.optim import (
     make_schedule,
     make_step,
 )
+from certus.optimize import gradient_descent, least_squares_objective
 
 N = 40
 
@@ -192,20 +194,27 @@ def test_weight_decay_shrinks_each_eigendirection(bowl):
 
 
 @pytest.mark.catalog("NN-41")
-def test_stopping_early_is_almost_ridge(bowl):
-    Q, eigenvalues, best, module = bowl
-    small = 0.02 * eigenvalues  # λ/μ ≤ 0.04
-    module.H = Q @ torch.diag(small) @ Q.T
-    mu, rate = 1.0, 0.01
-    steps = round(1 / (rate * mu))
-    found = Q.T @ descend(module, torch.optim.SGD([module.theta], lr=rate), steps)
-    exact = (1 - (1 - rate * small) ** steps) * (Q.T @ best)
-    assert torch.allclose(found, exact, rtol=1e-10)
-    ridge = small / (small + mu) * (Q.T @ best)
-    assert ((found - ridge).abs() <= (small / mu) * ridge.abs()).all()
-    # Far from the time 1/(ημ) it is not.
-    later = Q.T @ descend(module, torch.optim.SGD([module.theta], lr=rate), steps)
-    assert ((later - ridge).abs() > 0.5 * ridge.abs()).all()
+def test_stopping_early_is_almost_ridge():
+    """After k = 1/(ημ) steps from 0, (I − ηΛ)ᵏ is about μ(Λ + μI)⁻¹."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 4)) * [1.0, 0.8, 0.5, 0.3]
+    y = X @ [1.0, -2.0, 3.0, -4.0] + 0.1 * rng.normal(size=60)
+    f = least_squares_objective(X, y)
+    mu = 20 * f.L  # λ/μ ≤ 0.05
+    eta = 0.01 / mu
+    options = {"step": eta, "tol": 0.0}
+    early = gradient_descent(f, np.zeros(4), max_iter=round(1 / (eta * mu)), **options)
+    ridge = Ridge(mu * len(y), fit_intercept=False).fit(X, y)
+    full = LinearRegression(fit_intercept=False).fit(X, y).coef_
+    np.testing.assert_allclose(early.x, ridge.coef_, rtol=f.L / mu)
+    assert np.linalg.norm(early.x) < 0.05 * np.linalg.norm(full)
+    # The powers themselves, direction by direction, at any time.
+    values, Q = np.linalg.eigh(f.hessian(full))
+    kept = (1 - eta * values) ** early.n_iter
+    np.testing.assert_allclose(Q.T @ early.x, (1 - kept) * (Q.T @ full), rtol=1e-9)
+    # Far from the time 1/(ημ) it is not ridge with that μ.
+    late = gradient_descent(f, np.zeros(4), max_iter=2 * early.n_iter, **options)
+    assert (np.abs(late.x - ridge.coef_) > 0.5 * np.abs(ridge.coef_)).all()
 
 
 @pytest.mark.catalog("NN-40")

@@ -248,21 +248,6 @@ def test_linear_maximiser_reaches_the_dual_norm(p) -> None:
     np.testing.assert_array_equal(linear_maximizer(np.zeros(3), p), np.zeros(3))
 
 
-@pytest.mark.catalog("OPT-64")
-def test_trace_inner_products() -> None:
-    rng = np.random.default_rng(11)
-    inner = lambda P, Q: np.trace(P.T @ Q)  # noqa: E731
-    for _ in range(20):
-        m, k, n = rng.integers(1, 7, size=3)
-        A, B, C = (rng.normal(size=s) for s in ((m, k), (k, n), (m, n)))
-        assert inner(A @ B, C) == pytest.approx(inner(B, A.T @ C), abs=1e-12)
-        # ⟨C, AB⟩ = ⟨CBᵀ, A⟩ = ⟨AᵀC, B⟩, and not ⟨CAᵀ, B⟩ as once printed.
-        assert inner(C, A @ B) == pytest.approx(inner(C @ B.T, A), abs=1e-12)
-        assert inner(C, A @ B) == pytest.approx(inner(A.T @ C, B), abs=1e-12)
-    A, B, C = (rng.normal(size=(3, 3)) for _ in range(3))
-    assert abs(inner(C, A @ B) - inner(C @ A.T, B)) > 1e-3
-
-
 @pytest.mark.catalog("OPT-08")
 def test_newton_needs_the_second_order_condition() -> None:
     f = Objective(

@@ -187,25 +187,43 @@ def test_constant_step_theorem_on_exact_moments(a, share, seed) -> None:
 
 
 @pytest.mark.catalog("OPT-29")
-def test_the_printed_constant_fails_rescaling() -> None:
-    """ησ²/(μ − ηL) turns negative; the corrected constant scales as it must."""
-    mu, L, sigma2, eta = 1.0, 10.0, 4.0, 0.09
-    assert eta < 1 / L and eta * sigma2 / (mu - eta * L) > 0
-    for s in (10.0, 100.0):  # f → s·f, η → η/s: the iterates do not change
-        scaled = {"mu": s * mu, "L": s * L, "sigma2": s**2 * sigma2, "eta": eta / s}
-        right = (
-            scaled["eta"]
-            * scaled["sigma2"]
-            / (scaled["mu"] * (1 - scaled["eta"] * scaled["L"]))
+def test_the_bound_does_not_change_with_the_units_of_f() -> None:
+    """f → s·f and η → η/s leave the iterates as they are, and so the bound.
+
+    With the floor as once printed, ησ²/(μ − ηL), it would change, even its sign.
+    """
+    a, c, eta = np.array([0.5, 1.0, 3.0]), np.array([-1.0, 2.0, 0.5]), 0.25
+    star = a @ c / a.sum()
+
+    def run(s):
+        f = Objective(
+            lambda x, rows: (
+                float(s * np.mean(a[rows] * (x[0] - c[rows]) ** 2) / 2),
+                np.array([s * np.mean(a[rows] * (x[0] - c[rows]))]),
+            ),
+            m=s * a.mean(),
+            L_terms=s * a.max(),
+            optimum=[star],
+            n_terms=3,
         )
-        assert right == pytest.approx(eta * sigma2 / (mu * (1 - eta * L)))
-        printed = (
-            scaled["eta"]
-            * scaled["sigma2"]
-            / (scaled["mu"] - scaled["eta"] * scaled["L"])
+        return stochastic_gradient_descent(
+            f, [5.0], step=eta / s, max_iter=300, every=1, random_state=0
         )
-        assert printed != pytest.approx(eta * sigma2 / (mu - eta * L))
-    assert 0.05 * sigma2 / (0.4 - 0.05 * L) < 0 < 1 - 0.05 * L
+
+    def printed(record, s):
+        known = record.constants
+        slack = known["m"].value - eta / s * known["L_terms"].value
+        return eta / s * known["noise"].value / slack
+
+    one = run(1.0)
+    for s in (1e-3, 10.0, 100.0):
+        scaled = run(s)
+        np.testing.assert_allclose(scaled.iterates, one.iterates, rtol=1e-9)
+        np.testing.assert_allclose(scaled.bound, one.bound, rtol=1e-9)
+        assert abs(printed(scaled, s) - printed(one, 1.0)) > 0.1
+    assert printed(run(1e-3), 1e-3) < 0 < one.bound[-1]
+    mu, L, sigma2 = a.mean(), a.max(), one.constants["noise"].value
+    assert one.bound[-1] <= eta * sigma2 / (mu * (1 - eta * L)) * (1 + 1e-9)
 
 
 @pytest.mark.catalog("OPT-30")

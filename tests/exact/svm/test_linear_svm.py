@@ -14,12 +14,10 @@ from certus.certificate import Evidence, Status, Strength
 from certus.evidence import LinearWitness
 from certus.linear_model import LogisticRegression
 from certus.objectives import Hinge
-from certus.objectives import terms as t
 from certus.objectives.terms import L2
-from certus.optimize import RobbinsMonro, gradient_descent, subgradient_descent
+from certus.optimize import RobbinsMonro, subgradient_descent
 from certus.svm import LinearSVC, LinearSVR
 from certus.verify import check, judge
-from certus.verify.kernel.losses import LOSSES
 
 FREE = {"intercept_scaling": np.inf}
 
@@ -306,37 +304,6 @@ def test_the_relaxed_objective_is_these_machines():
 
         rough = minimize(value, w + 0.1, method="Nelder-Mead", options={"xatol": 1e-9})
         assert value(w) <= rough.fun + 1e-9
-
-
-@pytest.mark.catalog("CLS-42")
-@pytest.mark.parametrize("name", ["hinge", "perceptron", "logistic", "squared"])
-def test_gradients_of_regularised_margin_losses(name):
-    loss = {
-        "hinge": t.Hinge(),
-        "perceptron": t.Hinge(0.0),
-        "logistic": t.Logistic(),
-        "squared": t.Squared(),
-    }[name]
-    X, y = clouds(5)
-    level, C = 0.7, 0.3
-    formulas, labels = LOSSES[type(loss)], y.astype(float)
-
-    def value(w):
-        return level * w @ w / 2 + C * formulas.value(loss, labels, X @ w).sum()
-
-    def gradient(w):
-        return level * w + C * formulas.slope(loss, labels, X @ w) @ X
-
-    rng = np.random.default_rng(0)
-    for _ in range(10):
-        w, e = rng.normal(size=2), 1e-6
-        slopes = [(value(w + e * d) - value(w - e * d)) / (2 * e) for d in np.eye(2)]
-        np.testing.assert_allclose(gradient(w), slopes, rtol=1e-5, atol=1e-5)
-    if name in ("logistic", "squared"):
-        record = gradient_descent(lambda w: (value(w), gradient(w)), np.zeros(2))
-        mean = (loss, t.L2(level / (C * len(y))))
-        target = y if name == "logistic" else labels
-        assert check(record.x, None, mean, X, target).met
 
 
 # -- exactness ------------------------------------------------------------------------

@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 from sklearn.preprocessing import PolynomialFeatures
 
+import certus
 from certus.bounds import cover_count
 from certus.kernels import feature_map
 from certus.linear_model import LogisticRegression
 from certus.objectives import Polynomial
+from certus.robustness import ThreatModel, relative_robustness, robust_accuracy
 from certus.searches.overlaps import coinciding
 from certus.svm import LinearSVC
 from certus.testing.toys import xor_table
@@ -46,35 +48,52 @@ def test_a_score_of_zero_is_the_negative_class():
 
 
 @pytest.mark.catalog("CLS-02")
-@pytest.mark.parametrize("seed", range(5))
-def test_distance_to_a_hyperplane(seed):
-    rng = np.random.default_rng(seed)
-    w, b, x = rng.normal(size=3), rng.normal(), rng.normal(size=3)
-    nearest = minimize(
-        lambda v: np.sum((v - x) ** 2),
-        -b * w / (w @ w),
-        constraints={"type": "eq", "fun": lambda v: v @ w + b},
-        options={"ftol": 1e-15},
-    ).x
-    signed = (x @ w + b) / np.linalg.norm(w)
-    assert abs(signed) == pytest.approx(np.linalg.norm(x - nearest), rel=1e-4)
-    one, two = (rng.normal(size=3) for _ in range(2))
-    one, two = (v - (v @ w + b) * w / (w @ w) for v in (one, two))
-    assert (one - two) @ w == pytest.approx(0, abs=1e-12)
+def test_a_row_is_safe_up_to_its_distance_from_the_hyperplane():
+    """∣f(x)∣/‖w‖ is the shortest change of label: by search, by attack, by proof."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 3))
+    y = np.where(X @ [1.0, 2.0, -1.0] + 0.3 * rng.normal(size=40) > 0.2, 1, -1)
+    model = LinearSVC().fit(X, y)
+    w, b = model.coef_[0], model.intercept_[0]
+    X, y = (part[model.predict(X) == y][:4] for part in (X, y))
+    signed = model.decision_function(X) / np.linalg.norm(w)
+    for x, label, distance in zip(X, y, signed):
+        nearest = minimize(
+            lambda v, x=x: np.sum((v - x) ** 2),
+            -b * w / (w @ w),
+            constraints={"type": "eq", "fun": lambda v: v @ w + b},
+            options={"ftol": 1e-15},
+        ).x
+        assert abs(distance) == pytest.approx(np.linalg.norm(x - nearest), rel=1e-4)
+        # The way there is along the normal w.
+        np.testing.assert_allclose(
+            x - distance * w / np.linalg.norm(w), nearest, atol=1e-3
+        )
+        moved = relative_robustness(model, x[None]) * np.linalg.norm(x)
+        assert moved == pytest.approx(abs(distance), rel=1e-3)
+        for share, safe in ((0.999, 1.0), (1.001, 0.0)):
+            threat = ThreatModel("l2", share * abs(distance))
+            found = robust_accuracy(model, x[None], [label], threat)
+            assert (found.lower, found.upper) == (safe, safe)
 
 
 @pytest.mark.catalog("CLS-03")
-@given(st.floats(1e-3, 1e3), st.integers(0, 50))
-def test_the_margin_has_no_scale_and_its_sign_tells(c, seed):
-    rng = np.random.default_rng(seed)
-    X, w, b = rng.normal(size=(12, 2)), rng.normal(size=2), 0.3 * rng.normal()
-    y = np.where(rng.uniform(size=12) < 0.1, -1, 1) * np.sign(X @ w + b)
-
-    def margin(w, b):
-        return float(np.min(y * (X @ w + b)) / np.linalg.norm(w))
-
-    assert margin(c * w, c * b) == pytest.approx(margin(w, b), rel=1e-9)
-    assert (margin(w, b) > 0) == np.all(np.sign(X @ w + b) == y)
+@pytest.mark.parametrize("c", [1e-3, 0.7, 1e3])
+def test_the_margin_has_no_scale_and_its_sign_tells(c):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2))
+    X, y = X[np.abs(X[:, 0]) > 0.4], np.sign(X[np.abs(X[:, 0]) > 0.4, 0]).astype(int)
+    model = LinearSVC(C=np.inf, intercept_scaling=np.inf).fit(X, y)
+    stated = model.certificate_["margin"].value
+    scores = y * model.decision_function(X) / np.linalg.norm(model.coef_)
+    assert stated == pytest.approx(scores.min(), rel=1e-9)
+    assert stated == pytest.approx(model.margin_[0], rel=1e-6)
+    model.coef_, model.intercept_ = c * model.coef_, c * model.intercept_
+    found = certus.certify(model, X, y)
+    assert found.met and found["margin"].value == pytest.approx(stated, rel=1e-9)
+    model.intercept_ = model.intercept_ + 10 * c  # all rows on one side
+    found = certus.certify(model, X, y)
+    assert found.met is False and "does not separate" in str(found)
 
 
 @pytest.mark.catalog("CLS-03")
