@@ -69,7 +69,7 @@ class MaxPool(NamedTuple):
     columns: Array
 
 
-class Moved(NamedTuple):
+class Gathered(NamedTuple):
     """Entries of a row, laid flat, by index; −1 for a zero. Then reshaped."""
 
     places: Array
@@ -83,7 +83,7 @@ class Bend(NamedTuple):
     constants: tuple[float, ...] = ()
 
 
-class Sum(NamedTuple):
+class BranchSum(NamedTuple):
     """The sum of two branches."""
 
 
@@ -93,7 +93,7 @@ class Joined(NamedTuple):
     axis: int
 
 
-class Step(NamedTuple):
+class LayerStep(NamedTuple):
     """A layer, and what it is given."""
 
     layer: Any
@@ -119,7 +119,7 @@ class Network(NamedTuple):
     that are not. ``hidden``: what the module gives is not these scores.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[LayerStep, ...]
     shape: tuple[int, ...]
     precision: Precision = Precision()
     ranked: bool = False

@@ -29,10 +29,10 @@ from certus._solvers.interior import Kinked
 from certus._solvers.lasso import QuadraticProblem
 from certus._solvers.least_squares import LeastSquares
 from certus._solvers.losses import HuberScale
-from certus._solvers.newton import NewtonProblem, Rows
-from certus._solvers.problem import Limits, Solution, Start
-from certus._solvers.svm_problem import Rows as MachineRows
+from certus._solvers.newton import NewtonProblem, NewtonRows
+from certus._solvers.problem import Solution, SolverLimits, Start
 from certus._solvers.svm_problem import SvmProblem, hinge_box
+from certus._solvers.svm_problem import SVMRows as MachineRows
 from certus.certificate import Status
 from certus.objectives import Logistic, MultiTask, NonNegative, NoPenalty
 from certus.objectives.terms import L1, L2
@@ -68,7 +68,7 @@ def test_every_solver_has_the_one_signature(home: object) -> None:
     solve = home.solve  # type: ignore[attr-defined]
     assert list(inspect.signature(solve).parameters) == ["problem", "start", "limits"]
     hints = get_type_hints(solve)
-    assert hints["start"] is Start and hints["limits"] is Limits
+    assert hints["start"] is Start and hints["limits"] is SolverLimits
     assert issubclass(hints["return"], Solution)
 
 
@@ -87,7 +87,7 @@ def data() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def problems() -> list[tuple[object, object]]:
     X, y, label = data()
     ones, design = np.ones(60), Design(X, None, centre=False)
-    numbers, labels = Rows(X, y, ones, 60.0), Rows(X, label, ones, 60.0)
+    numbers, labels = NewtonRows(X, y, ones, 60.0), NewtonRows(X, label, ones, 60.0)
     machine = MachineRows(X, ones, 1.0)
     kinked = quantile.KinkedRegression(numbers, Kinked(0.5, 0.5), L1(0.1), True)
     return [
@@ -113,9 +113,9 @@ def test_every_solver_stops_when_told_and_at_its_target(pair: tuple) -> None:
         return Status.STOPPED
 
     if home is not least_squares:
-        early = home.solve(problem, Start(), Limits(1e-9, 100, stop))
+        early = home.solve(problem, Start(), SolverLimits(1e-9, 100, stop))
         assert early.status is Status.STOPPED and seen
-    found = home.solve(problem, Start(), Limits(1e-8, 200))
+    found = home.solve(problem, Start(), SolverLimits(1e-8, 200))
     assert found.status is Status.SOLVED and found.gap <= 1e-8
     assert np.isfinite(found.primal).all()
 
@@ -123,7 +123,7 @@ def test_every_solver_stops_when_told_and_at_its_target(pair: tuple) -> None:
 def test_what_a_penalty_lacks_is_said_before_the_first_step() -> None:
     X, y, label = data()
     ones, design = np.ones(60), Design(X, None, centre=False)
-    rows = Rows(X, label, ones, 60.0)
+    rows = NewtonRows(X, label, ones, 60.0)
     with pytest.raises(
         NotImplementedError, match=r"of blocks: use certus._solvers.block"
     ):
@@ -137,13 +137,13 @@ def test_what_a_penalty_lacks_is_said_before_the_first_step() -> None:
     for penalty in (NonNegative(0.1), MultiTask(0.1)):
         kinked = quantile.KinkedRegression(rows, Kinked(0.5, 0.5), penalty, True)
         with pytest.raises(NotImplementedError, match=r"interior point .* levels"):
-            quantile.solve(kinked, Start(), Limits(1e-6, 10))
+            quantile.solve(kinked, Start(), SolverLimits(1e-6, 10))
     with pytest.raises(NotImplementedError, match="needs a smooth penalty; L1"):
         problem = LeastSquares(design, y[:, None], [L1(0.1)])
-        least_squares.solve(problem, Start(), Limits(1e-6, 10))
+        least_squares.solve(problem, Start(), SolverLimits(1e-6, 10))
     machine = SvmProblem(MachineRows(X, ones, 1.0), hinge_box(label, True), L1(1), True)
     with pytest.raises(NotImplementedError, match="smooth penalty; L1"):
-        svm.solve(machine, Start(), Limits(1e-6, 10))
+        svm.solve(machine, Start(), SolverLimits(1e-6, 10))
     assert least_squares.solve(
-        LeastSquares(design, y[:, None], [NoPenalty()]), Start(), Limits(1e-6, 1)
+        LeastSquares(design, y[:, None], [NoPenalty()]), Start(), SolverLimits(1e-6, 1)
     ).method

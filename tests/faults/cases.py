@@ -155,7 +155,7 @@ CONVEX = [
         "ElasticNet",
         {"alpha": 0.3, "l1_ratio": 0.4},
         t.Squared(),
-        t.ElasticNet(0.3 * 0.4, 0.3 * 0.6),
+        t.L1L2(0.3 * 0.4, 0.3 * 0.6),
         NUMBERS,
     ),
     _convex("MultiTaskLasso", {"alpha": 0.2}, t.Squared(), t.MultiTask(0.2), TASKS),

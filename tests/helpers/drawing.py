@@ -33,7 +33,7 @@ LOSSES: tuple[Callable[[Any], Any], ...] = (
 PENALTIES = (
     "L1",
     "L2",
-    "ElasticNet",
+    "L1L2",
     "WeightedL1",
     "NonNegative",
     "Group",
@@ -171,7 +171,7 @@ def _penalty(rng: Any, kind: str, d: int, k: int) -> Any:
     match kind:
         case "L1" | "L2":
             return getattr(t, kind)(a)
-        case "ElasticNet" | "MultiTask":
+        case "L1L2" | "MultiTask":
             return getattr(t, kind)(a, b if rng.random() < 0.6 else 0.0)
         case "NonNegative":
             choices = [(a, 0.0), (a, b), (0.0, b)]
@@ -189,8 +189,8 @@ def _rescaled(omega: Any, a: float, d: int) -> Any:
             return t.L1(l1 * a)
         case t.L2(l2):
             return t.L2(l2 * a * a)
-        case t.ElasticNet(l1, l2):
-            return t.ElasticNet(l1 * a, l2 * a * a)
+        case t.L1L2(l1, l2):
+            return t.L1L2(l1 * a, l2 * a * a)
         case t.NonNegative(l1, l2):
             return t.NonNegative(l1 * a, l2 * a * a)
         case t.WeightedL1(alphas):

@@ -6,7 +6,7 @@ import numpy as np
 
 from certus.objectives import terms as t
 from certus.verify.kernel.gap import Problem
-from certus.verify.kernel.spaces import Linear
+from certus.verify.kernel.spaces import Space
 
 
 def problem(
@@ -25,7 +25,7 @@ def problem(
     """The problem of loss and penalty at (w, b); ``constant``: b is penalised."""
     s = np.ones(X.shape[0]) if s is None else np.asarray(s, dtype=float)
     used = s > 0
-    space = Linear(X if used.all() else X[used], s[used], free, constant)
+    space = Space(X if used.all() else X[used], s[used], free, constant)
     w, b = np.asarray(w, dtype=float), np.atleast_1d(np.asarray(b, dtype=float))
     if constant:
         w, b = np.append(w, b / constant), np.zeros(1)

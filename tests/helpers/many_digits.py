@@ -197,7 +197,7 @@ class Exact:
                 return [mpf(alpha)] * len(cells), mpf(0), cells
             case t.L2(alpha):
                 return [mpf(0)] * len(cells), mpf(alpha), cells
-            case t.ElasticNet(l1, l2) | t.NonNegative(l1, l2):
+            case t.L1L2(l1, l2) | t.NonNegative(l1, l2):
                 return [mpf(l1)] * len(cells), mpf(l2), cells
             case t.WeightedL1(alphas):
                 return [mpf(alphas[cell[0][1]]) for cell in cells], mpf(0), cells

@@ -55,7 +55,7 @@ def levels(penalty: Any) -> tuple[float, float]:
         return penalty.alpha, 0.0
     if isinstance(penalty, t.L2):
         return 0.0, penalty.alpha
-    if isinstance(penalty, t.ElasticNet):
+    if isinstance(penalty, t.L1L2):
         return penalty.l1, penalty.l2
     assert isinstance(penalty, t.NoPenalty)
     return 0.0, 0.0

@@ -18,9 +18,9 @@ import numpy as np
 
 from certus._solvers.design import Design
 from certus._solvers.kernels import descend_block_columns, descend_blocks
-from certus._solvers.lasso import Gap, quadratic_gap
+from certus._solvers.lasso import LassoGap, quadratic_gap
 from certus._solvers.penalties import block_norms, operation, prox, require
-from certus._solvers.problem import Limits, Solution, Start
+from certus._solvers.problem import Solution, SolverLimits, Start
 from certus._solvers.working_set import WorkingSet
 from certus.certificate import Status
 from certus.typing import Array
@@ -86,14 +86,14 @@ class BlockProblem:
         self._solve_members(aim * self.reference)
         self._refresh()
 
-    def gap(self) -> Gap:
+    def gap(self) -> LassoGap:
         """P − D at the current point, with D from the rescaled residual."""
         penalty = self.penalty
         square = self._mean(self.residual, self.residual)
         cross = self._mean(self.residual, self.Y)
         primal = square / 2 + operation(penalty, "value")(penalty, self.W)
         gap = max(quadratic_gap(penalty, square, cross, self.W, self.gradient), 0.0)
-        return Gap(primal, gap / self.reference if self.reference > 0 else 0.0)
+        return LassoGap(primal, gap / self.reference if self.reference > 0 else 0.0)
 
     def _mean(self, A: Array, B: Array) -> float:
         return float(np.vdot(self.design.weighted(A), B)) / self.design.total
@@ -149,7 +149,7 @@ class BlockProblem:
         self.W[self.set.members] = W.T
 
 
-def solve(problem: BlockProblem, start: Start, limits: Limits) -> Solution:
+def solve(problem: BlockProblem, start: Start, limits: SolverLimits) -> Solution:
     """Minimise to a relative gap of ``limits.tol``, from where the problem stands."""
     if start.primal is not None:
         problem.start_from(start.primal)

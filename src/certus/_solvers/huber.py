@@ -19,9 +19,9 @@ from scipy import linalg, sparse
 from certus._solvers import newton, quantile
 from certus._solvers.interior import Kinked
 from certus._solvers.losses import HuberScale, huber_scale
-from certus._solvers.newton_problem import NewtonProblem, Rows
+from certus._solvers.newton_problem import NewtonProblem, NewtonRows
 from certus._solvers.penalties import of_levels
-from certus._solvers.problem import Limits, Solution, Start
+from certus._solvers.problem import Solution, SolverLimits, Start
 from certus._solvers.quantile import KinkedRegression
 from certus._solvers.quantile_units import row_space
 from certus.certificate import Status
@@ -38,7 +38,7 @@ TRIALS = 80
 class HuberProblem(NamedTuple):
     """Rows, the loss with its threshold, the level of the penalty."""
 
-    rows: Rows
+    rows: NewtonRows
     loss: HuberScale
     alpha: float
     intercept: bool
@@ -52,7 +52,7 @@ class HuberSolution(Solution):
     method: tuple[str, str] = NEWTON
 
 
-def solve(problem: HuberProblem, start: Start, limits: Limits) -> HuberSolution:
+def solve(problem: HuberProblem, start: Start, limits: SolverLimits) -> HuberSolution:
     """Minimise over w, b and σ; ``dual`` is given for small scales alone.
 
     With more columns than rows w lies in the span of the rows, so that n coordinates
@@ -77,7 +77,7 @@ def solve(problem: HuberProblem, start: Start, limits: Limits) -> HuberSolution:
     penalty = of_levels(0.0, 2 * alpha / rows.total)
     smooth = NewtonProblem(rows, loss, penalty, intercept)
     few = min(limits.max_iter, NEWTON_STEPS)
-    found = newton.solve(smooth, start, Limits(limits.tol, few, watch))
+    found = newton.solve(smooth, start, SolverLimits(limits.tol, few, watch))
     r = rows.y - smooth.scores_at(found.primal)[:, 0]
     scale = huber_scale(r, rows.s, loss.epsilon)
     size = float(np.abs(rows.y).max(initial=0.0))
@@ -98,7 +98,7 @@ def solve(problem: HuberProblem, start: Start, limits: Limits) -> HuberSolution:
 
 
 def _search(
-    problem: KinkedRegression, epsilon: float, reference: float, limits: Limits
+    problem: KinkedRegression, epsilon: float, reference: float, limits: SolverLimits
 ) -> HuberSolution:
     """Bisection on the sign of 1 − mean a²/4; the gap is σ times that, if positive."""
     rows, tol = problem.rows, limits.tol
@@ -109,7 +109,7 @@ def _search(
         def watch(objective: float, gap: float, W: Array) -> Status | None:
             return limits.on_step(objective + sigma, gap, W)
 
-        inner = Limits(min(tol, 1e-12), limits.max_iter, watch)
+        inner = SolverLimits(min(tol, 1e-12), limits.max_iter, watch)
         found = quantile.solve(problem._replace(loss=loss), Start(), inner)
         assert found.dual is not None
         mean = float(rows.s @ np.square(found.dual)) / rows.total

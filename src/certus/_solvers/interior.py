@@ -76,7 +76,7 @@ class KinkedProblem(NamedTuple):
         return np.append(np.asarray(self.A.T @ v), last)
 
 
-class Iterate(NamedTuple):
+class InteriorIterate(NamedTuple):
     """x, and for each row (columns with an L1 part follow) p, m and g."""
 
     x: Array
@@ -182,8 +182,8 @@ def solve_kinked(
 
 
 def _candidates(
-    q: KinkedProblem, rows: _Rows, state: Iterate, gap: float, tol: float
-) -> list[Iterate]:
+    q: KinkedProblem, rows: _Rows, state: InteriorIterate, gap: float, tol: float
+) -> list[InteriorIterate]:
     """The iterate, and near the end the vertex or face that it points to."""
     if q.loss.bend or gap > max(1e-4, 10 * tol):
         return [state]
@@ -191,7 +191,9 @@ def _candidates(
     return [state] if exact is None else [state, exact]
 
 
-def _first(q: KinkedProblem, rows: _Rows, x: Array, slopes: Array | None) -> Iterate:
+def _first(
+    q: KinkedProblem, rows: _Rows, x: Array, slopes: Array | None
+) -> InteriorIterate:
     """Strictly inside: p and m apart by the residuals, g = 0 unless it is known."""
     r = rows.y - _scores(q, rows, x)
     size = np.abs(r)
@@ -205,11 +207,13 @@ def _first(q: KinkedProblem, rows: _Rows, x: Array, slopes: Array | None) -> Ite
         known = np.append(slopes, np.zeros(len(r) - len(slopes)))
         g = np.clip(known, -rows.down + 0.02 * width, rows.up - 0.02 * width)
     r = r - rows.bend * g
-    return Iterate(x, np.maximum(r, 0.0) + slack, np.maximum(-r, 0.0) + slack, g)
+    return InteriorIterate(
+        x, np.maximum(r, 0.0) + slack, np.maximum(-r, 0.0) + slack, g
+    )
 
 
 def _gap(
-    q: KinkedProblem, rows: _Rows, state: Iterate, reference: float
+    q: KinkedProblem, rows: _Rows, state: InteriorIterate, reference: float
 ) -> tuple[float, float]:
     """Mean objective, and P − D over ``reference``, infeasible g included.
 
@@ -239,7 +243,9 @@ def _gap(
     return primal / q.total, max(gap, share)
 
 
-def _step(q: KinkedProblem, rows: _Rows, state: Iterate, null: Array | None) -> Iterate:
+def _step(
+    q: KinkedProblem, rows: _Rows, state: InteriorIterate, null: Array | None
+) -> InteriorIterate:
     """One predictor-corrector step."""
     x, p, m, g = state
     a, c = rows.up - g, rows.down + g
@@ -266,13 +272,13 @@ def _step(q: KinkedProblem, rows: _Rows, state: Iterate, null: Array | None) -> 
     t, u = _lengths(state, rows, dp, dm, dg, 0.9995, q.l2 > 0)
     g = np.clip(g + u * dg, np.nextafter(-rows.down, 0), np.nextafter(rows.up, 0))
     tiny = 1e-300
-    return Iterate(
+    return InteriorIterate(
         x + t * dx, np.maximum(p + t * dp, tiny), np.maximum(m + t * dm, tiny), g
     )
 
 
 def _lengths(
-    state: Iterate,
+    state: InteriorIterate,
     rows: _Rows,
     dp: Array,
     dm: Array,
@@ -362,7 +368,9 @@ def _least_squares(q: KinkedProblem, rows: _Rows, null: Array | None) -> Array:
     return np.asarray(solve(_pull(q, rows, goal)))
 
 
-def _polish(q: KinkedProblem, rows: _Rows, state: Iterate) -> Iterate | None:
+def _polish(
+    q: KinkedProblem, rows: _Rows, state: InteriorIterate
+) -> InteriorIterate | None:
     """Move onto the face that the slacks show: r = 0 on it, g at a bound off it.
 
     Both corrections are the smallest ones, so repeated rows share theirs evenly.
@@ -401,4 +409,4 @@ def _polish(q: KinkedProblem, rows: _Rows, state: Iterate) -> Iterate | None:
     g[on] += found[d1:] / root
     x = x + found[:d1]
     x[rows.columns[extra]] = 0.0
-    return Iterate(x, p, m, np.clip(g, -rows.down, rows.up))
+    return InteriorIterate(x, p, m, np.clip(g, -rows.down, rows.up))

@@ -20,7 +20,7 @@ from certus._solvers.design import Design
 from certus._solvers.gram import solve_on_gram
 from certus._solvers.kernels import descend_columns, descend_sparse
 from certus._solvers.penalties import PENALTIES, operation, require
-from certus._solvers.problem import Limits, Solution, Start
+from certus._solvers.problem import Solution, SolverLimits, Start
 from certus._solvers.working_set import WorkingSet
 from certus.certificate import Status
 from certus.typing import Array
@@ -33,7 +33,7 @@ SMALL = 256
 SPARSE_EPOCHS = 8
 
 
-class Gap(NamedTuple):
+class LassoGap(NamedTuple):
     """Primal value, duality gap relative to ``reference``, and what it rests on."""
 
     objective: float
@@ -89,7 +89,7 @@ class QuadraticProblem:
         self._refresh()
         return moved
 
-    def gap(self) -> Gap:
+    def gap(self) -> LassoGap:
         """P − D at the current point, with D from the rescaled residual.
 
         For a cone without L1 and L2 parts no multiple of the residual is feasible; the
@@ -102,8 +102,8 @@ class QuadraticProblem:
         primal = square / 2 + operation(penalty, "value")(penalty, self.w)
         gap = max(quadratic_gap(penalty, square, cross, self.w, self.gradient), 0.0)
         if np.isinf(gap) and np.isfinite(primal):
-            return Gap(primal, self._violation(penalty, square))
-        return Gap(primal, gap / self.reference if self.reference > 0 else 0.0)
+            return LassoGap(primal, self._violation(penalty, square))
+        return LassoGap(primal, gap / self.reference if self.reference > 0 else 0.0)
 
     def _violation(self, penalty: Any, square: float) -> float:
         """Largest distance to the subdifferential over ‖xⱼ‖‖r‖, within the set."""
@@ -231,7 +231,7 @@ class QuadraticProblem:
         return True
 
 
-def solve(problem: QuadraticProblem, start: Start, limits: Limits) -> Solution:
+def solve(problem: QuadraticProblem, start: Start, limits: SolverLimits) -> Solution:
     """Minimise to a relative gap of ``limits.tol``, from where the problem stands."""
     if start.primal is not None:
         problem.start_from(start.primal)

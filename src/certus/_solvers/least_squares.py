@@ -20,13 +20,13 @@ from scipy import linalg
 from scipy.sparse.linalg import LinearOperator, lsmr
 
 from certus._core.blas import cholesky
+from certus._core.rounding import EPS
 from certus._solvers.design import Design
 from certus._solvers.penalties import curvature_of
-from certus._solvers.problem import Limits, Solution, Start
+from certus._solvers.problem import Solution, SolverLimits, Start
 from certus.certificate import Status
 from certus.typing import Array
 
-EPS = float(np.finfo(np.float64).eps)
 #: Largest side of a matrix that direct methods on sparse data may hold densely.
 DENSE_SIDE = 4_000
 #: Beyond this condition number of the scaled Gram matrix, its factor is not trusted.
@@ -67,7 +67,7 @@ class _Found(NamedTuple):
     why: str = ""
 
 
-def solve(problem: LeastSquares, start: Start, limits: Limits) -> LinearSolution:
+def solve(problem: LeastSquares, start: Start, limits: SolverLimits) -> LinearSolution:
     """Solve directly: neither a start nor limits are looked at."""
     design, Y, penalties, method = problem
     l2 = np.array([curvature_of("least squares", one) for one in penalties])

@@ -17,19 +17,19 @@ from dataclasses import replace
 import numpy as np
 
 from certus._solvers.losses import evaluate
-from certus._solvers.newton_problem import NewtonProblem, Point, Rows
+from certus._solvers.newton_problem import NewtonPoint, NewtonProblem, NewtonRows
 from certus._solvers.preconditioners import preconditioner
-from certus._solvers.problem import Limits, Solution, Start
+from certus._solvers.problem import Solution, SolverLimits, Start
 from certus.certificate import Status
 from certus.typing import Array
 
-__all__ = ["NewtonProblem", "Rows", "intercept_cost", "solve"]
+__all__ = ["NewtonProblem", "NewtonRows", "intercept_cost", "solve"]
 
 #: Cells of X up to which losses of numbers are solved further than they need be.
 SMALL = 200_000
 
 
-def solve(problem: NewtonProblem, start: Start, limits: Limits) -> Solution:
+def solve(problem: NewtonProblem, start: Start, limits: SolverLimits) -> Solution:
     """Minimise to a relative gap (stationarity, if unpenalised) of ``limits.tol``."""
     W = problem.begin(start)
     point, gap, status, steps = None, np.inf, Status.MAX_ITER, 0
@@ -39,7 +39,7 @@ def solve(problem: NewtonProblem, start: Start, limits: Limits) -> Solution:
         if step > 1 and not W[:-1].any():
             part, free = problem.rows.take(step), problem.intercept
             coarse = NewtonProblem(part, problem.loss, problem.penalty, free)
-            first = solve(coarse, Start(W), Limits(1e-4, 20))
+            first = solve(coarse, Start(W), SolverLimits(1e-4, 20))
             W = first.primal
             if first.status is Status.INTERRUPTED:
                 return replace(first, primal=problem.end(W))
@@ -87,7 +87,7 @@ def _coarse_step(problem: NewtonProblem) -> int:
     return 8 if enough and plain else 1
 
 
-def _gap(problem: NewtonProblem, point: Point, reference: float) -> float:
+def _gap(problem: NewtonProblem, point: NewtonPoint, reference: float) -> float:
     """What the verifier will find: ‖∇P‖²/(2·l2) plus what the intercept costs.
 
     Without a penalty: the gradient over its natural size, ‖Xᵀu‖/(‖X‖·‖u‖).
@@ -123,7 +123,7 @@ def intercept_cost(b: Array, g_b: Array, sides: Array) -> float:
     return float(np.abs(b * g_b).sum()) + 40 * share
 
 
-def _offset_cost(problem: NewtonProblem, point: Point) -> float:
+def _offset_cost(problem: NewtonProblem, point: NewtonPoint) -> float:
     """As ``intercept_cost`` for a loss of numbers.
 
     Moving u by the share that Σ s u = 0 asks for costs its residual, and moves Xᵀu.
@@ -134,7 +134,7 @@ def _offset_cost(problem: NewtonProblem, point: Point) -> float:
     return g_b * residual + moved**2 / (2 * problem.l2)
 
 
-def _separated(problem: NewtonProblem, point: Point) -> bool:
+def _separated(problem: NewtonProblem, point: NewtonPoint) -> bool:
     """Without a penalty: whether the scores already put every row on its side."""
     if problem.l2 > 0 or not point.W.any() or not problem.classifies:
         return False
@@ -150,7 +150,7 @@ def _separated(problem: NewtonProblem, point: Point) -> bool:
 
 
 def _newton_direction(
-    problem: NewtonProblem, point: Point, precondition: Callable[[Array], Array]
+    problem: NewtonProblem, point: NewtonPoint, precondition: Callable[[Array], Array]
 ) -> tuple[Array, Array]:
     """Conjugate gradients on HΔ = −g, and XΔ on the way."""
     g = point.gradient
@@ -179,8 +179,8 @@ def _newton_direction(
 
 
 def _search(
-    problem: NewtonProblem, point: Point, direction: Array, pushed: Array
-) -> Point | None:
+    problem: NewtonProblem, point: NewtonPoint, direction: Array, pushed: Array
+) -> NewtonPoint | None:
     """Backtrack until the objective falls; None if it cannot in float64."""
     slope = float(np.vdot(point.gradient, direction))
     t = 1.0

@@ -24,7 +24,7 @@ from certus.typing import Array
 SAMPLE_ROWS = 20_000
 
 
-class Rows(NamedTuple):
+class NewtonRows(NamedTuple):
     """Data of one problem; ``s`` sums to Σs, ``y`` as the loss wants it."""
 
     X: Any
@@ -32,13 +32,13 @@ class Rows(NamedTuple):
     s: Array
     total: float
 
-    def take(self, step: int) -> Rows:
+    def take(self, step: int) -> NewtonRows:
         """Every ``step``-th row, as its own problem."""
         s = self.s[::step]
-        return Rows(self.X[::step], self.y[::step], s, float(s.sum()))
+        return NewtonRows(self.X[::step], self.y[::step], s, float(s.sum()))
 
 
-class Point(NamedTuple):
+class NewtonPoint(NamedTuple):
     """An iterate with everything the next step needs. ``W`` is (d + 1, k), b last."""
 
     W: Array
@@ -66,7 +66,9 @@ class NewtonProblem:
 
     far = 100.0  # spreads from zero at which columns are moved: fewer cost few digits
 
-    def __init__(self, rows: Rows, loss: Any, penalty: Any, intercept: bool) -> None:
+    def __init__(
+        self, rows: NewtonRows, loss: Any, penalty: Any, intercept: bool
+    ) -> None:
         self.penalty, self.l2 = penalty, self._curvature(penalty)
         self.loss, self.intercept = loss, intercept
         self.shift = far_shift(rows.X, self.far) if intercept else None
@@ -118,14 +120,14 @@ class NewtonProblem:
         out[-1] = sU.sum(axis=0) if self.intercept else 0.0
         return out / self.rows.total
 
-    def at(self, W: Array, z: Array) -> Point:
+    def at(self, W: Array, z: Array) -> NewtonPoint:
         """Value and gradient at W with scores z."""
         slopes = evaluate(self.loss, self.rows.y, z, self.rows.s)
         objective = float(self.rows.s @ slopes.value) / self.rows.total
         objective += self.l2 * float(np.vdot(W[:-1], W[:-1])) / 2
         gradient = self.pull(slopes.slope)
         gradient[:-1] += self.l2 * W[:-1]
-        return Point(W, z, objective, gradient, slopes.state, self.sides(slopes))
+        return NewtonPoint(W, z, objective, gradient, slopes.state, self.sides(slopes))
 
     def sides(self, slopes: Slopes) -> Array:
         """What an intercept's repair is measured against.
@@ -143,7 +145,7 @@ class NewtonProblem:
         penalty = self.l2 * float(np.vdot(W[:-1], W[:-1])) / 2
         return float(self.rows.s @ values) / self.rows.total + penalty
 
-    def curve(self, point: Point, V: Array, XV: Array) -> Array:
+    def curve(self, point: NewtonPoint, V: Array, XV: Array) -> Array:
         """Hessian times V, given XV = XV + V_b."""
         out = self.pull(apply_curvature(self.loss, point.state, XV))
         out[:-1] += self.l2 * V[:-1]

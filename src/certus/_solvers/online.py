@@ -96,7 +96,7 @@ class Schedule(NamedTuple):
     shuffle: bool
 
 
-class Run(NamedTuple):
+class PerceptronRun(NamedTuple):
     """Where a perceptron got to."""
 
     w: Array
@@ -179,7 +179,7 @@ def run_perceptron(
     random: np.random.Generator,
     on_epoch: OnEpoch,
     validate: Callable[[Array], float] | None = None,
-) -> Run:
+) -> PerceptronRun:
     """Epochs over ``rows`` until none is wrong, a cycle, a plateau or a limit.
 
     ``validate`` gives a score of w to stop by, instead of the loss of the epoch.
@@ -215,4 +215,4 @@ def run_perceptron(
                 break
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
-    return Run(w, m, epochs, status, found, period)
+    return PerceptronRun(w, m, epochs, status, found, period)

@@ -18,7 +18,7 @@ import numpy as np
 from numba.extending import overload
 
 from certus.objectives import (
-    ElasticNet,
+    L1L2,
     Group,
     MultiTask,
     NonNegative,
@@ -37,7 +37,7 @@ class Piece(NamedTuple):
     curvature: float
 
 
-class PenaltyRow(NamedTuple):
+class PenaltyOperations(NamedTuple):
     """The operations of one penalty; each takes the term first, None where it lacks.
 
     Attributes
@@ -91,9 +91,9 @@ def operation(penalty: Any, name: str) -> Any:
     return getattr(PENALTIES[type(penalty)], name)
 
 
-def require(who: str, penalty: Any, *names: str) -> PenaltyRow:
+def require(who: str, penalty: Any, *names: str) -> PenaltyOperations:
     """The penalty's row, if it has these operations; else an error that names them."""
-    row = PENALTIES.get(type(penalty), PenaltyRow())
+    row = PENALTIES.get(type(penalty), PenaltyOperations())
     missing = [name for name in names if getattr(row, name) is None]
     if missing:
         raise NotImplementedError(
@@ -129,7 +129,7 @@ def of_levels(l1: float, l2: float, positive: bool = False) -> Penalty:
     if positive:
         return NonNegative(l1, l2)
     if l1:
-        return ElasticNet(l1, l2) if l2 else L1(l1)
+        return L1L2(l1, l2) if l2 else L1(l1)
     return L2(l2) if l2 else NoPenalty()
 
 
@@ -181,7 +181,7 @@ def _prox_l1(penalty: Any, j: int, x: float, step: float) -> float:
     return 0.0
 
 
-_L1 = PenaltyRow(
+_L1 = PenaltyOperations(
     value=lambda p, w: p.alpha * float(np.abs(w).sum()),
     prox=_prox_l1,
     distance=lambda p, w, g: _absolute_distance(w, g, p.alpha, 0.0),
@@ -190,7 +190,7 @@ _L1 = PenaltyRow(
     piece=lambda p, sign: Piece(p.alpha * sign, 0.0),
     levels=lambda p, d: np.full(d, float(p.alpha)),
 )
-_ELASTIC_NET = PenaltyRow(
+_ELASTIC_NET = PenaltyOperations(
     value=lambda p, w: p.l1 * float(np.abs(w).sum()) + p.l2 * float(np.vdot(w, w)) / 2,
     prox=_soft,
     distance=lambda p, w, g: _absolute_distance(w, g, p.l1, p.l2),
@@ -224,7 +224,7 @@ def _take_levels(penalty: WeightedL1, index: Array) -> WeightedL1:
     return WeightedL1(levels)
 
 
-_WEIGHTED_L1 = PenaltyRow(
+_WEIGHTED_L1 = PenaltyOperations(
     value=lambda p, w: float(np.abs(w) @ np.asarray(p.alphas)),
     prox=_prox_weighted,
     distance=lambda p, w, g: _absolute_distance(w, g, np.asarray(p.alphas), 0.0),
@@ -247,7 +247,7 @@ def _prox_l2(penalty: Any, j: int, x: float, step: float) -> float:
     return x / (1.0 + step * penalty.alpha)
 
 
-_NONE = PenaltyRow(
+_NONE = PenaltyOperations(
     value=lambda p, w: 0.0,
     prox=_prox_none,
     distance=lambda p, w, g: np.abs(g),
@@ -256,7 +256,7 @@ _NONE = PenaltyRow(
     piece=lambda p, sign: Piece(0.0 * sign, 0.0),
     levels=lambda p, d: np.zeros(d),
 )
-_L2 = PenaltyRow(
+_L2 = PenaltyOperations(
     value=lambda p, w: p.alpha * float(np.vdot(w, w)) / 2,
     prox=_prox_l2,
     distance=lambda p, w, g: np.abs(g + p.alpha * w),
@@ -285,7 +285,7 @@ def _positive_distance(penalty: NonNegative, w: Array, g: Array) -> Array:
     return np.where(w > 0, np.abs(slope), np.maximum(-slope, 0.0))
 
 
-_NON_NEGATIVE = PenaltyRow(
+_NON_NEGATIVE = PenaltyOperations(
     value=_positive_value,
     prox=_prox_positive,
     distance=_positive_distance,
@@ -312,14 +312,14 @@ def _block_distance(w: Array, g: Array, blocks: Array, l1: float, l2: float) -> 
     return np.where(size > 0, off, np.maximum(off - l1, 0.0))
 
 
-def _row_of_blocks(blocks: Callable[[Any, int], Array], take: Any) -> PenaltyRow:
+def _row_of_blocks(blocks: Callable[[Any, int], Array], take: Any) -> PenaltyOperations:
     def norms(p: Any, w: Array) -> Array:
         return block_norms(w, blocks(p, len(w)))
 
     def value(p: Any, w: Array) -> float:
         return p.l1 * float(norms(p, w).sum()) + p.l2 * float(np.vdot(w, w)) / 2
 
-    return PenaltyRow(
+    return PenaltyOperations(
         value=value,
         prox=_soft,
         distance=lambda p, w, g: _block_distance(w, g, blocks(p, len(w)), p.l1, p.l2),
@@ -338,11 +338,11 @@ def _take_groups(penalty: Group, index: Array) -> Group:
 
 
 #: Every penalty the solvers know. A penalty from elsewhere is one more entry.
-PENALTIES: dict[Any, PenaltyRow] = {
+PENALTIES: dict[Any, PenaltyOperations] = {
     NoPenalty: _NONE,
     L1: _L1,
     L2: _L2,
-    ElasticNet: _ELASTIC_NET,
+    L1L2: _ELASTIC_NET,
     NonNegative: _NON_NEGATIVE,
     WeightedL1: _WEIGHTED_L1,
     Group: _row_of_blocks(lambda p, d: np.asarray(p.groups), _take_groups),

@@ -14,7 +14,7 @@ import numpy as np
 
 from certus._core.blas import symmetric_inverse
 from certus._solvers.losses import mean_curvature
-from certus._solvers.newton_problem import NewtonProblem, Point, bordered_gram
+from certus._solvers.newton_problem import NewtonPoint, NewtonProblem, bordered_gram
 from certus.typing import Array
 
 EXACT_SIDE = 700  # parameters up to which the whole Hessian is formed, for softmax
@@ -24,7 +24,9 @@ KRONECKER_SIDE = 3_000
 SAMPLE_ROWS = 20_000
 
 
-def preconditioner(problem: NewtonProblem, point: Point) -> Callable[[Array], Array]:
+def preconditioner(
+    problem: NewtonProblem, point: NewtonPoint
+) -> Callable[[Array], Array]:
     """The one for this problem's shape."""
     p = (problem.d + 1) * problem.k
     if problem.k == 1 and p <= EXACT_BINARY:
@@ -37,7 +39,7 @@ def preconditioner(problem: NewtonProblem, point: Point) -> Callable[[Array], Ar
 
 
 def _sample(
-    problem: NewtonProblem, point: Point, rows: int
+    problem: NewtonProblem, point: NewtonPoint, rows: int
 ) -> tuple[Any, Array, Array]:
     """Evenly spaced rows of X, of the curvature state and of the weights."""
     step = max(1, problem.n // max(rows, 1))
@@ -46,7 +48,7 @@ def _sample(
     return problem.rows.X[::step], point.state[::step], problem.rows.s[::step]
 
 
-def _exact(problem: NewtonProblem, point: Point) -> Callable[[Array], Array]:
+def _exact(problem: NewtonProblem, point: NewtonPoint) -> Callable[[Array], Array]:
     """The Hessian on a sample of rows, factorised after scaling to unit diagonal."""
     m, k = problem.d + 1, problem.k
     X, state, s = _sample(problem, point, max(SAMPLE_ROWS, 40 * problem.d))
@@ -77,7 +79,7 @@ def _exact(problem: NewtonProblem, point: Point) -> Callable[[Array], Array]:
     return precondition
 
 
-def _kronecker(problem: NewtonProblem, point: Point) -> Callable[[Array], Array]:
+def _kronecker(problem: NewtonProblem, point: NewtonPoint) -> Callable[[Array], Array]:
     """(mean curvature) ⊗ (second moments of X) + l2, inverted by eigenvectors."""
     X, state, s = _sample(problem, point, max(SAMPLE_ROWS, 40 * problem.d))
     if problem.moments is None:  # they do not change with the iterate
@@ -94,7 +96,7 @@ def _kronecker(problem: NewtonProblem, point: Point) -> Callable[[Array], Array]
     return precondition
 
 
-def _diagonal(problem: NewtonProblem, point: Point) -> Callable[[Array], Array]:
+def _diagonal(problem: NewtonProblem, point: NewtonPoint) -> Callable[[Array], Array]:
     one = problem.k == 1
     curvature = point.state[:, :1] if one else point.state * (1 - point.state)
     h = problem.rows.s[:, None] * curvature / problem.rows.total

@@ -31,7 +31,7 @@ class Start(NamedTuple):
     dual: Array | None = None
 
 
-class Limits(NamedTuple):
+class SolverLimits(NamedTuple):
     """When a solver stops: at a relative gap, after so many steps, or when told."""
 
     tol: float

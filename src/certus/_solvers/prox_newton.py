@@ -21,9 +21,9 @@ from certus._solvers.gram import solve_on_gram
 from certus._solvers.kernels import descend_softmax
 from certus._solvers.losses import evaluate
 from certus._solvers.newton import intercept_cost
-from certus._solvers.newton_problem import NewtonProblem, Rows
+from certus._solvers.newton_problem import NewtonProblem, NewtonRows
 from certus._solvers.penalties import operation, require
-from certus._solvers.problem import Limits, Solution, Start
+from certus._solvers.problem import Solution, SolverLimits, Start
 from certus._solvers.working_set import grown
 from certus.certificate import Status
 from certus.objectives import Logistic
@@ -38,7 +38,9 @@ class SparseProblem(NewtonProblem):
 
     far = FAR  # descent along columns is slow long before digits are lost
 
-    def __init__(self, rows: Rows, loss: Any, penalty: Any, intercept: bool) -> None:
+    def __init__(
+        self, rows: NewtonRows, loss: Any, penalty: Any, intercept: bool
+    ) -> None:
         super().__init__(rows, loss, penalty, intercept)
         self.members = np.empty(0, dtype=np.intp)
         self.columns: Any = None
@@ -100,7 +102,7 @@ def _entropy(loss: Any, y: Array, slope: Array, t: float) -> Array:
     return np.asarray(xlogy(P, P).sum(axis=1))
 
 
-def solve(problem: SparseProblem, start: Start, limits: Limits) -> Solution:
+def solve(problem: SparseProblem, start: Start, limits: SolverLimits) -> Solution:
     """Minimise to a relative gap of ``limits.tol``; ``primal`` is (d + 1, k)."""
     first = problem.begin(start)
     W, b = first[:-1].copy(), first[-1].copy()

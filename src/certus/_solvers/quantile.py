@@ -17,10 +17,15 @@ from scipy import sparse
 
 from certus._solvers.interior import Kinked
 from certus._solvers.losses import constant_loss, middle
-from certus._solvers.newton_problem import Rows
+from certus._solvers.newton_problem import NewtonRows
 from certus._solvers.penalties import levels_of
-from certus._solvers.problem import Limits, Solution, Start
-from certus._solvers.quantile_units import Found, Task, Units, solve_plain
+from certus._solvers.problem import Solution, SolverLimits, Start
+from certus._solvers.quantile_units import (
+    QuantileSolution,
+    QuantileTask,
+    TargetUnits,
+    solve_plain,
+)
 from certus.certificate import Status
 from certus.objectives import Huber
 from certus.typing import Array
@@ -38,13 +43,13 @@ LARGEST_SIDE = 6_000
 class KinkedRegression(NamedTuple):
     """Rows, a loss of residuals, and a penalty: l1·‖w‖₁ + ½·l2·‖w‖² or less."""
 
-    rows: Rows
+    rows: NewtonRows
     loss: Kinked
     penalty: Any
     intercept: bool
 
 
-def solve(problem: KinkedRegression, start: Start, limits: Limits) -> Solution:
+def solve(problem: KinkedRegression, start: Start, limits: SolverLimits) -> Solution:
     """Minimise to a relative gap of ``limits.tol``; ``dual`` is u = dℓ/dz.
 
     An interior point method has its own start.
@@ -71,7 +76,7 @@ def solve(problem: KinkedRegression, start: Start, limits: Limits) -> Solution:
         W = np.append(np.zeros(d), units.shift)
         limits.on_step(0.0, 0.0, W)
         return Solution(W, 0.0, Status.SOLVED, 0, dual)
-    task = Task(
+    task = QuantileTask(
         *(X, y, s, float(s.sum()), loss, float(l1), float(l2), intercept, units),
         *(float(limits.tol), limits.max_iter, limits.on_step),
     )
@@ -86,7 +91,7 @@ def solve(problem: KinkedRegression, start: Start, limits: Limits) -> Solution:
     return Solution(found.W, found.gap, found.status, found.n_iter, dual)
 
 
-def _centre(task: Task, found: Found) -> Found:
+def _centre(task: QuantileTask, found: QuantileSolution) -> QuantileSolution:
     """Move b to the middle of the best constants for w, which may fill an interval."""
     r = _residual(task, np.append(found.W[:-1], 0.0))
     order = np.argsort(r)
@@ -112,7 +117,7 @@ def _check_side(n: int, d: int, l1: float) -> None:
         )
 
 
-def _units(y: Array, s: Array, loss: Kinked, intercept: bool) -> Units:
+def _units(y: Array, s: Array, loss: Kinked, intercept: bool) -> TargetUnits:
     shift = 0.0
     total = float(s.sum())
     if intercept:
@@ -126,13 +131,13 @@ def _units(y: Array, s: Array, loss: Kinked, intercept: bool) -> Units:
         reference = constant_loss(huber, y, s, intercept) / loss.bend
     far = np.abs(y - shift)
     # The median distance: outliers must not make the others look like rounding.
-    return Units(shift, middle(far, s) or float(s @ far) / total, reference)
+    return TargetUnits(shift, middle(far, s) or float(s @ far) / total, reference)
 
 
 # -- many rows --------------------------------------------------------------------
 
 
-def _by_rows(task: Task) -> Found:
+def _by_rows(task: QuantileTask) -> QuantileSolution:
     n, d = task.X.shape
     if n < MANY_ROWS or n < 40 * (d + 1) or task.loss.bend:
         return solve_plain(task)
@@ -172,7 +177,7 @@ def _by_rows(task: Task) -> Found:
     return solve_plain(task, found.W)
 
 
-def _residual(task: Task, W: Array) -> Array:
+def _residual(task: QuantileTask, W: Array) -> Array:
     X = task.X
     if not sparse.issparse(X) and X.dtype != np.float64:
         block = 1 + (1 << 20) // max(1, X.shape[1])
@@ -185,8 +190,8 @@ def _residual(task: Task, W: Array) -> Array:
 
 
 def _solve_band(
-    task: Task, band: Array, fixed: Array, last: Found, place: Array
-) -> Found:
+    task: QuantileTask, band: Array, fixed: Array, last: QuantileSolution, place: Array
+) -> QuantileSolution:
     """Solve the band; the other rows' g is known, up to what the caller checks.
 
     ``place`` in [−1, 1] is where a row lies in the band, and a guess of its g.
@@ -209,7 +214,7 @@ def _solve_band(
     return found._replace(g=g)
 
 
-def _gap(task: Task, found: Found, r: Array) -> float:
+def _gap(task: QuantileTask, found: QuantileSolution, r: Array) -> float:
     """Relative P − D on all rows, with g scaled into an L1 penalty's dual ball."""
     s, total, w = task.s, task.total, found.W[:-1]
     v = np.asarray(task.X.T @ (s * found.g)) / total
@@ -229,13 +234,13 @@ def _gap(task: Task, found: Found, r: Array) -> float:
 # -- many columns -----------------------------------------------------------------
 
 
-def _by_columns(task: Task) -> Found:
+def _by_columns(task: QuantileTask) -> QuantileSolution:
     """Solve on a working set of columns; violators of |Xᵀ(sg)|/Σs ≤ l1 join."""
     d = task.X.shape[1]
     X = task.X.tocsc() if sparse.issparse(task.X) else task.X
     r = task.y - task.units.shift
     g = np.where(r > 0, task.loss.up, np.where(r < 0, -task.loss.down, 0.0))
-    found = Found(np.zeros(d + 1), g, np.inf, Status.MAX_ITER, 0)
+    found = QuantileSolution(np.zeros(d + 1), g, np.inf, Status.MAX_ITER, 0)
     members = np.empty(0, dtype=np.intp)
     W = np.zeros(d + 1)
     while True:

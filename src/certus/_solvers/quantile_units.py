@@ -18,7 +18,7 @@ from certus.certificate import Status
 from certus.typing import Array
 
 
-class Units(NamedTuple):
+class TargetUnits(NamedTuple):
     """The target is ``unit`` times the solver's, plus ``shift``."""
 
     shift: float
@@ -26,7 +26,7 @@ class Units(NamedTuple):
     reference: float  # loss of the best constant, in the target's units
 
 
-class Task(NamedTuple):
+class QuantileTask(NamedTuple):
     """One problem in the target's own units; all weights are positive."""
 
     X: Any
@@ -37,14 +37,14 @@ class Task(NamedTuple):
     l1: float
     l2: float
     intercept: bool
-    units: Units
+    units: TargetUnits
     tol: float
     max_iter: int
     on_step: OnStep
     linear: Array | None = None  # Σ s·g·(x, 1) of rows that are left out, g known
 
 
-class Found(NamedTuple):
+class QuantileSolution(NamedTuple):
     """w with b last, g for each row, and how it ended."""
 
     W: Array
@@ -54,7 +54,7 @@ class Found(NamedTuple):
     n_iter: int
 
 
-class Scaled(NamedTuple):
+class ScaledProblem(NamedTuple):
     """A problem in the solver's units, and how to go back."""
 
     problem: KinkedProblem
@@ -62,7 +62,7 @@ class Scaled(NamedTuple):
     keep: Array
     scale: Array
     mean: Array
-    task: Task
+    task: QuantileTask
 
     def back(self, x: Array) -> Array:
         """The solver's x as w with b last."""
@@ -82,7 +82,7 @@ class Scaled(NamedTuple):
         return np.append(w * self.scale / units.unit, b if self.task.intercept else 0.0)
 
 
-def to_units(task: Task) -> Scaled:
+def to_units(task: QuantileTask) -> ScaledProblem:
     """The problem with centred and scaled columns."""
     X, s, units = task.X, task.s, task.units
     mean, spread, size = _columns(X, s, task.intercept)
@@ -113,10 +113,12 @@ def to_units(task: Task) -> Scaled:
         task.intercept,
         linear,
     )
-    return Scaled(problem, units.reference / unit, keep, scale[keep], mean[keep], task)
+    return ScaledProblem(
+        problem, units.reference / unit, keep, scale[keep], mean[keep], task
+    )
 
 
-def _within(task: Task, l1: Array) -> Array:
+def _within(task: QuantileTask, l1: Array) -> Array:
     """The L1 levels, less the rounding of Xᵀ(sg)/Σs where that is no small part of one.
 
     A dual point that rounding puts outside the ball |Xᵀ(sg)|/Σs ≤ l1 must be scaled
@@ -150,11 +152,11 @@ def _columns(X: Any, s: Array, centre: bool) -> tuple[Array, Array, Array]:
 
 
 def solve_plain(
-    task: Task,
+    task: QuantileTask,
     start: Array | None = None,
     done: int = 0,
     slopes: Array | None = None,
-) -> Found:
+) -> QuantileSolution:
     """All rows and columns at once."""
     n, d = task.X.shape
     if d > n and task.l1 == 0:
@@ -176,8 +178,8 @@ def solve_plain(
     return _finish(scaled.back(found.x), found, done)
 
 
-def _finish(W: Array, found: Kinks, done: int) -> Found:
-    return Found(W, found.g, found.gap, found.status, found.n_iter + done)
+def _finish(W: Array, found: Kinks, done: int) -> QuantileSolution:
+    return QuantileSolution(W, found.g, found.gap, found.status, found.n_iter + done)
 
 
 def row_space(A: Any) -> tuple[Array, Array]:
@@ -190,7 +192,7 @@ def row_space(A: Any) -> tuple[Array, Array]:
     return U[:, on] * root, np.asarray(A.T @ (U[:, on] / root))
 
 
-def _in_span_of_rows(task: Task, done: int) -> Found:
+def _in_span_of_rows(task: QuantileTask, done: int) -> QuantileSolution:
     """D > n: w = Aᵀc loses nothing, and A's row space has at most n dimensions."""
     scaled = to_units(task)
     q = scaled.problem

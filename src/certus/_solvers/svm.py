@@ -20,16 +20,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from certus._solvers.problem import Limits, Solution, Start
+from certus._solvers.problem import Solution, SolverLimits, Start
 from certus._solvers.svm_far import move_near, started, watched
 from certus._solvers.svm_kernels import along, envelope
-from certus._solvers.svm_problem import Box, Rows, SvmProblem
+from certus._solvers.svm_problem import DualBox, SvmProblem, SVMRows
 from certus._solvers.svm_systems import newton_direction
 from certus.certificate import Status
 from certus.typing import Array
 
 
-class Point(NamedTuple):
+class SVMPoint(NamedTuple):
     """An iterate and what the next step needs."""
 
     w: Array
@@ -48,7 +48,7 @@ class Smoothed:
     def __init__(self, problem: SvmProblem, delta: float, centre: Array) -> None:
         self.problem, self.delta, self.centre = problem, delta, centre
 
-    def at(self, w: Array, z: Array) -> Point:
+    def at(self, w: Array, z: Array) -> SVMPoint:
         """Value, dual point and gradient at w with scores z.
 
         A free intercept is moved to its minimum where no row near a kink could tell
@@ -77,7 +77,7 @@ class Smoothed:
         else:
             rest = float(g @ (g / levels)) / 2
         objective = value / rows.total + penalty
-        return Point(w, z, u, inside, gradient, objective, short, rest)
+        return SVMPoint(w, z, u, inside, gradient, objective, short, rest)
 
     def _envelope(self, z: Array) -> tuple[float, float, float, Array, Array]:
         rows, box = self.problem.rows, self.problem.box
@@ -136,7 +136,7 @@ class Smoothed:
                         break
         return best
 
-    def search(self, point: Point, p: Array, q: Array) -> float:
+    def search(self, point: SVMPoint, p: Array, q: Array) -> float:
         """Step to the minimum along p, to a tenth of the slope; 0 if none is left."""
         rows, box = self.problem.rows, self.problem.box
         levels = self.problem.levels
@@ -172,7 +172,7 @@ class SmoothedSolution(Solution):
     moved: bool = False  # the dual point is nearer than slopes of rounded scores are
 
 
-def solve(problem: SvmProblem, start: Start, limits: Limits) -> SmoothedSolution:
+def solve(problem: SvmProblem, start: Start, limits: SolverLimits) -> SmoothedSolution:
     """Minimise to a relative gap of ``limits.tol``; ``primal`` is (w, b)."""
     reference = problem.reference() or 1.0
     near = move_near(problem)
@@ -185,7 +185,7 @@ def solve(problem: SvmProblem, start: Start, limits: Limits) -> SmoothedSolution
 
 
 def _solve(
-    problem: SvmProblem, start: Start, limits: Limits, reference: float
+    problem: SvmProblem, start: Start, limits: SolverLimits, reference: float
 ) -> SmoothedSolution:
     box, rows = problem.box, problem.rows
     w = np.zeros(rows.d + 1) if start.primal is None else start.primal.copy()
@@ -194,7 +194,7 @@ def _solve(
         step = coarse_step(rows)
         if step > 1 and centre is None and not w.any():
             small = problem._replace(rows=rows.take(step), box=box.take(step))
-            rough = Limits(max(1e-4, limits.tol), 60)
+            rough = SolverLimits(max(1e-4, limits.tol), 60)
             first = _solve(small, Start(w), rough, reference)
             if first.status is Status.INTERRUPTED:
                 return replace(first, dual=np.zeros(rows.n))
@@ -207,7 +207,7 @@ def _solve(
     return _Multipliers(problem, reference, limits).run(w, z, delta, centre)
 
 
-def coarse_step(rows: Rows) -> int:
+def coarse_step(rows: SVMRows) -> int:
     """Stride of the warm-up problem: 8 when that leaves rows to spare."""
     enough = rows.n // 8 >= max(2_000, 20 * rows.d)
     return 8 if enough else 1
@@ -219,7 +219,7 @@ def _first_width(problem: SvmProblem, reference: float) -> float:
     return 4.0 * (spread or reference or 1.0)
 
 
-def _middle(box: Box, z: Array, delta: float) -> Array:
+def _middle(box: DualBox, z: Array, delta: float) -> Array:
     """Half-way between the slopes on either side of the nearest kink."""
     finite = np.isfinite(box.low) & np.isfinite(box.high)
     middle = np.where(finite, (box.low + box.high) / 2, 0.0)
@@ -231,7 +231,9 @@ def _middle(box: Box, z: Array, delta: float) -> Array:
 class _Multipliers:
     """The outer loop (centres and widths) and the inner one (Newton steps)."""
 
-    def __init__(self, problem: SvmProblem, reference: float, limits: Limits) -> None:
+    def __init__(
+        self, problem: SvmProblem, reference: float, limits: SolverLimits
+    ) -> None:
         self.problem, self.reference, self.tol = problem, reference, limits.tol
         self.max_iter, self.on_step, self.steps = limits.max_iter, limits.on_step, 0
         self.status: Status | None = None
@@ -272,7 +274,7 @@ class _Multipliers:
         status = self.status or Status.MAX_ITER
         return SmoothedSolution(point.w, gap, status, self.steps, u, delta=model.delta)
 
-    def _shrunk(self, point: Point) -> Array:
+    def _shrunk(self, point: SVMPoint) -> Array:
         """The best multiple of u: far from the minimum, whole slopes prove nothing."""
         rows, box = self.problem.rows, self.problem.box
         v = point.gradient - self.problem.levels * point.w
@@ -285,7 +287,7 @@ class _Multipliers:
             return point.u
         return point.u * float(np.clip(gain / square, 0.0, 1.0))
 
-    def _polish(self, model: Smoothed, point: Point) -> Point:
+    def _polish(self, model: Smoothed, point: SVMPoint) -> SVMPoint:
         """One more round where it is cheap: the limit is exact, not merely close."""
         if self.problem.rows.n * self.problem.rows.d > 1_000_000:
             return point
@@ -296,7 +298,7 @@ class _Multipliers:
             new = self._step(model, new, 1e-14) or new
         return new if new.short + new.rest <= before else point
 
-    def _newton(self, model: Smoothed, point: Point) -> Point:
+    def _newton(self, model: Smoothed, point: SVMPoint) -> SVMPoint:
         """Newton steps until the gradient costs less than the kinks do."""
         for _ in range(100 if self.problem.box.width else 12):
             gap = (point.short + point.rest) / self.reference
@@ -314,7 +316,9 @@ class _Multipliers:
             point = new
         return point
 
-    def _step(self, model: Smoothed, point: Point, forcing: float) -> Point | None:
+    def _step(
+        self, model: Smoothed, point: SVMPoint, forcing: float
+    ) -> SVMPoint | None:
         p = newton_direction(
             self.problem, point.inside, point.gradient, model.delta, forcing
         )

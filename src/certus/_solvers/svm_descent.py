@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from certus._solvers.problem import Limits, Solution, Start
+from certus._solvers.problem import Solution, SolverLimits, Start
 from certus._solvers.svm_kernels import descend
 from certus._solvers.svm_problem import SvmProblem
 from certus.certificate import Status
@@ -46,7 +46,7 @@ def _by_row(X: Any, starts: Array, stops: Array) -> tuple[Array, ...]:
     return starts, stops, X.indices.view(f"u{X.indices.itemsize}"), X.data
 
 
-class _Descent:
+class _SVMDescent:
     """State of one solve: who is active, and what the last sweeps found."""
 
     def __init__(self, problem: SvmProblem) -> None:
@@ -133,10 +133,10 @@ class _Descent:
         self.csr = _by_row(few, starts, stops)
 
 
-def solve(problem: SvmProblem, start: Start, limits: Limits) -> Solution:
+def solve(problem: SvmProblem, start: Start, limits: SolverLimits) -> Solution:
     """Minimise from zero; X must be CSR, the intercept not free."""
     tol = limits.tol
-    state, status, sweeps = _Descent(problem), Status.MAX_ITER, 0
+    state, status, sweeps = _SVMDescent(problem), Status.MAX_ITER, 0
     reference, gap, work = problem.reference() or 1.0, np.inf, 0.0
     everything = float(state.sizes.sum())
     # A gap far above the target is not worth a pass over the data.
@@ -175,7 +175,7 @@ def solve(problem: SvmProblem, start: Start, limits: Limits) -> Solution:
 
 
 def _measure(
-    problem: SvmProblem, state: _Descent, z: Array, reference: float
+    problem: SvmProblem, state: _SVMDescent, z: Array, reference: float
 ) -> tuple[float, float]:
     loss, gap = gap_of(problem, z, state.dual())
     objective = loss + problem.l2 * float(state.w @ state.w) / 2

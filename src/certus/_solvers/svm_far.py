@@ -15,7 +15,7 @@ import numpy as np
 
 from certus._solvers.problem import OnStep, Start
 from certus._solvers.shifts import Shift, exact_sum, far_shift
-from certus._solvers.svm_problem import Rows, SvmProblem
+from certus._solvers.svm_problem import SvmProblem, SVMRows
 from certus.typing import Array
 
 #: Spreads from zero at which columns are moved: fewer cost few digits.
@@ -65,9 +65,9 @@ def move_near(problem: SvmProblem) -> tuple[SvmProblem, Move] | None:
     if shift is None:
         return None
     if problem.free:
-        return problem._replace(rows=Rows(shift.X, rows.s, rows.scale)), shift
+        return problem._replace(rows=SVMRows(shift.X, rows.s, rows.scale)), shift
     turn = _rotation(shift, rows.scale)
-    moved = Rows(turn.X, rows.s, 0.0)
+    moved = SVMRows(turn.X, rows.s, 0.0)
     return problem._replace(rows=moved, constant=turn.size), turn
 
 

@@ -17,9 +17,9 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import linprog
 
-from certus._solvers.problem import Limits, Solution, Start
-from certus._solvers.svm import Point, Smoothed
-from certus._solvers.svm_problem import Rows, SvmProblem, hinge_box
+from certus._solvers.problem import Solution, SolverLimits, Start
+from certus._solvers.svm import Smoothed, SVMPoint
+from certus._solvers.svm_problem import SvmProblem, SVMRows, hinge_box
 from certus._solvers.svm_systems import newton_direction
 from certus.certificate import Status
 from certus.objectives.terms import L2
@@ -34,7 +34,7 @@ HOPELESS = 1e-3
 class HardMargin(NamedTuple):
     """Rows with labels ±1, and whether the intercept is free."""
 
-    rows: Rows
+    rows: SVMRows
     y: Array
     free: bool
 
@@ -50,7 +50,7 @@ class Margin(Solution):
     combination: Any = None
 
 
-def solve(problem: HardMargin, start: Start, limits: Limits) -> Margin:
+def solve(problem: HardMargin, start: Start, limits: SolverLimits) -> Margin:
     """The widest margin, from zero."""
     rows, y, free = problem
     used = rows.s > 0
@@ -64,8 +64,8 @@ def solve(problem: HardMargin, start: Start, limits: Limits) -> Margin:
     return Margin(w, *ending, dual=a, combination=state.combination)
 
 
-def _unit_problem(rows: Rows, y: Array, used: Array, free: bool) -> SvmProblem:
-    plain = Rows(rows.X, used.astype(np.float64), rows.scale)
+def _unit_problem(rows: SVMRows, y: Array, used: Array, free: bool) -> SvmProblem:
+    plain = SVMRows(rows.X, used.astype(np.float64), rows.scale)
     plain.total = 1.0
     return SvmProblem(plain, hinge_box(y, False, np.inf), L2(1.0), free)
 
@@ -78,7 +78,7 @@ class _Hard:
         problem: SvmProblem,
         y: Array,
         used: Array,
-        limits: Limits,
+        limits: SolverLimits,
     ) -> None:
         self.problem, self.y, self.used, self.tol = problem, y, used, limits.tol
         self.max_iter, self.on_step = limits.max_iter, limits.on_step
@@ -96,7 +96,7 @@ class _Hard:
         squares = self.problem.rows.squares()[self.used]
         self.radius = float(np.sqrt(squares.max(initial=0.0))) or 1.0
         delta, best, tried = float(squares.mean()) or 1.0, np.inf, 0
-        point: Point | None = None
+        point: SVMPoint | None = None
         for _ in range(60):
             model = Smoothed(self.problem, delta, self.u)
             start = self.w if point is None else point.w
@@ -124,7 +124,7 @@ class _Hard:
         """Whether a hyperplane need not pass through the origin."""
         return self.problem.rows.scale > 0
 
-    def _newton(self, model: Smoothed, point: Point) -> Point:
+    def _newton(self, model: Smoothed, point: SVMPoint) -> SVMPoint:
         for _ in range(30):
             size = float(self.problem.levels @ (point.w * point.w)) / 2
             if point.rest <= 1e-3 * min(self.gap, 1.0) * max(size, 1e-300):
@@ -142,14 +142,14 @@ class _Hard:
             point = model.at(point.w + length * p, point.z + length * q)
         return point
 
-    def _largest_margin(self, point: Point) -> float:
+    def _largest_margin(self, point: SVMPoint) -> float:
         """No hyperplane has a margin above ‖Σ aᵢyᵢxᵢ‖/Σ aᵢ."""
         v = point.gradient - self.problem.levels * point.w
         v = v[:-1] if self.problem.free else v
         total = float(np.abs(point.u[self.used]).sum())
         return float(np.linalg.norm(v)) / max(total, 1e-300)
 
-    def _look(self, point: Point) -> bool:
+    def _look(self, point: SVMPoint) -> bool:
         """Primal and dual value of the rescaled point; whether to stop."""
         margins = (self.y * point.z)[self.used]
         self.smallest = float(margins.min())
@@ -170,7 +170,7 @@ class _Hard:
 
 
 def coinciding_combination(
-    rows: Rows, y: Array, a: Array, intercept: bool
+    rows: SVMRows, y: Array, a: Array, intercept: bool
 ) -> Array | None:
     """Weights that show the classes' hulls meet, sought among rows with large a.
 

@@ -22,7 +22,7 @@ from certus.typing import Array
 _BLOCK = 1 << 20
 
 
-class Box(NamedTuple):
+class DualBox(NamedTuple):
     """A loss as a maximum over a box; see ``certus._solvers.svm_kernels``."""
 
     t: Array
@@ -31,7 +31,7 @@ class Box(NamedTuple):
     epsilon: float
     width: float
 
-    def take(self, step: int) -> Box:
+    def take(self, step: int) -> DualBox:
         """Every ``step``-th row."""
         return self._replace(
             t=np.ascontiguousarray(self.t[::step]),
@@ -40,21 +40,21 @@ class Box(NamedTuple):
         )
 
 
-def hinge_box(y: Array, squared: bool, top: float = 1.0) -> Box:
+def hinge_box(y: Array, squared: bool, top: float = 1.0) -> DualBox:
     """Hinge loss of labels ±1, its square, or (``top=inf``) the hard margin."""
     limit = np.inf if squared else top
     low, high = np.where(y > 0, -limit, 0.0), np.where(y > 0, 0.0, limit)
-    return Box(y.astype(np.float64), low, high, 0.0, 0.5 if squared else 0.0)
+    return DualBox(y.astype(np.float64), low, high, 0.0, 0.5 if squared else 0.0)
 
 
-def tube_box(y: Array, epsilon: float, squared: bool) -> Box:
+def tube_box(y: Array, epsilon: float, squared: bool) -> DualBox:
     """Epsilon-insensitive loss of targets y, or its square."""
     limit = np.full(len(y), np.inf if squared else 1.0)
     width = 0.5 if squared else 0.0
-    return Box(y.astype(np.float64), -limit, limit, float(epsilon), width)
+    return DualBox(y.astype(np.float64), -limit, limit, float(epsilon), width)
 
 
-class Rows:
+class SVMRows:
     """Rows with a constant column of size ``scale`` that is never stored.
 
     Parameters
@@ -142,16 +142,16 @@ class Rows:
         parts = [np.einsum("ij,ij->i", b, b) for _, b in self.blocks()]
         return np.concatenate(parts) + self.scale**2
 
-    def take(self, step: int) -> Rows:
+    def take(self, step: int) -> SVMRows:
         """Every ``step``-th row."""
-        return Rows(self.X[::step], np.ascontiguousarray(self.s[::step]), self.scale)
+        return SVMRows(self.X[::step], np.ascontiguousarray(self.s[::step]), self.scale)
 
 
 class SvmProblem(NamedTuple):
     """One problem with one score per row."""
 
-    rows: Rows
-    box: Box
+    rows: SVMRows
+    box: DualBox
     penalty: Any  # a smooth one
     free: bool  # whether the constant column escapes the penalty
     constant: float = 0.0  # if any: the last column of X stands for one of this size
@@ -186,7 +186,7 @@ class SvmProblem(NamedTuple):
         return float(s @ loss) / self.rows.total + level * b * b / 2
 
 
-def _best_constant(box: Box, s: Array, level: float) -> float:
+def _best_constant(box: DualBox, s: Array, level: float) -> float:
     """The constant score of least Σ sℓ + ½·level·b², by bisection on the slope."""
     reach = 2 + 2 * float(np.abs(box.t).max(initial=0.0))
     low, high = -reach, reach

@@ -16,9 +16,9 @@ import numpy as np
 from scipy import sparse
 
 from certus._solvers.losses import evaluate
-from certus._solvers.newton_problem import Rows
+from certus._solvers.newton_problem import NewtonRows
 from certus._solvers.penalties import operation
-from certus._solvers.problem import Limits, Solution, Start
+from certus._solvers.problem import Solution, SolverLimits, Start
 from certus._solvers.prox_newton import SparseProblem
 from certus._solvers.prox_newton import solve as solve_dense
 from certus._solvers.svm_kernels import descend_columns
@@ -67,7 +67,7 @@ class L1Machine(NamedTuple):
     penalty: L1
 
 
-def solve(problem: L1Machine, start: Start, limits: Limits) -> Solution:
+def solve(problem: L1Machine, start: Start, limits: SolverLimits) -> Solution:
     """Minimise from zero; ``primal`` is (w, b) of length d + 1, ``dual`` the slopes."""
     X, y, s, scale, penalty = problem
     n, d = X.shape
@@ -77,7 +77,7 @@ def solve(problem: L1Machine, start: Start, limits: Limits) -> Solution:
             X = sparse.hstack([X, sparse.csr_array(constant)], format="csc")
         else:
             X = np.hstack([X, constant])
-    rows = Rows(X, y, s, float(s.sum()))
+    rows = NewtonRows(X, y, s, float(s.sum()))
     hinge = HingeProblem(rows, SquaredHinge(), penalty, False)
     hinge.scale = scale
 
@@ -93,7 +93,7 @@ def solve(problem: L1Machine, start: Start, limits: Limits) -> Solution:
     return replace(found, primal=flat(found.primal), dual=slopes)
 
 
-def _descend(problem: HingeProblem, start: Start, limits: Limits) -> Solution:
+def _descend(problem: HingeProblem, start: Start, limits: SolverLimits) -> Solution:
     """Sweeps over all columns, and between them over those that matter."""
     X, y = problem.rows.X.tocsc(), problem.rows.y
     s = problem.rows.s / problem.rows.total

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from certus._core.rounding import EPS
 from certus._solvers.design import Design
 from certus.typing import Array
 
-EPS = float(np.finfo(np.float64).eps)
 #: Largest working set that keeps its Gram matrix (side² · 8 bytes).
 GRAM_SIDE = 6_000
 #: Working sets from this size on descend on a float32 copy, unless columns are so

@@ -130,7 +130,7 @@ def fit(
     load_tables()
     from certus.cli import fitting
 
-    plan = fitting.Plan(
+    plan = fitting.FitRequest(
         model=model,
         settings=settings or (),
         also=also or (),

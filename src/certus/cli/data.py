@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from certus.cli.screen import Stop, remark
 from certus.wording import number, shorten
 
-__all__ = ["Data", "read_training", "split_target"]
+__all__ = ["LabelledTable", "read_training", "split_target"]
 
 
-class Data(NamedTuple):
+class LabelledTable(NamedTuple):
     """A table without its target, the target, and where they came from."""
 
     name: str
@@ -62,7 +62,7 @@ class Data(NamedTuple):
 
 def read_training(
     path: Path | None, target: str | None, drop: Sequence[str], labels: bool | None
-) -> Data:
+) -> LabelledTable:
     """The training table; the bundled example if there is no path.
 
     ``labels`` says whether the model wants labels; None lets the target decide.
@@ -91,7 +91,7 @@ def read_training(
             "some, or check how its cells are separated."
         )
     task = _task(y, target, labels)
-    return Data(name, X.drop(drop), y, target, task, gaps)
+    return LabelledTable(name, X.drop(drop), y, target, task, gaps)
 
 
 def split_target(frame: Any, target: str, name: str) -> tuple[Any, Any, int]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from certus.cli import INTERRUPTED, MISSED, files
-from certus.cli.data import Data, read_training
+from certus.cli.data import LabelledTable, read_training
 from certus.cli.models import build, find_model, load_foreign
 from certus.cli.screen import (
     Stop,
@@ -30,7 +30,7 @@ from certus.wording import clean, shorten
 REPORT_SECONDS = 6.0
 
 
-class Plan(NamedTuple):
+class FitRequest(NamedTuple):
     """What the user asked for, beyond the table."""
 
     model: str | None = None
@@ -47,7 +47,7 @@ class Plan(NamedTuple):
 class Result(NamedTuple):
     """Everything a fit found, for the terminal and for ``--json``."""
 
-    data: Data
+    data: LabelledTable
     comparison: Any
     source: Path | None
     out: Path | None
@@ -58,7 +58,7 @@ class Result(NamedTuple):
 def run(
     path: Path | None,
     target: str | None,
-    plan: Plan,
+    plan: FitRequest,
     out_path: Path | None,
     report_path: Path | None,
     keep_files: bool,
@@ -93,7 +93,9 @@ def run(
     return result.code
 
 
-def _compare(data: Data, plan: Plan, models: Any, also: Any, step: Any) -> Any:
+def _compare(
+    data: LabelledTable, plan: FitRequest, models: Any, also: Any, step: Any
+) -> Any:
     from certus.config import config_context
     from certus.selection import compare
 

@@ -193,7 +193,7 @@ def _say_claims(content: str, claims: Sequence[Claim], headline: bool = True) ->
 # ---- progress ------------------------------------------------------------------
 
 
-class Step(Protocol):
+class StepOpener(Protocol):
     """Opens a step by its name; ``share`` is how much of the work is done."""
 
     def __call__(self, name: str, share: float | None = None) -> None:
@@ -201,7 +201,7 @@ class Step(Protocol):
 
 
 @contextmanager
-def progress(steps: int = 1) -> Iterator[Step]:
+def progress(steps: int = 1) -> Iterator[StepOpener]:
     """Show a bar on stderr once the work has taken a second; none in a pipe.
 
     Yields a function that opens the next step: of ``steps`` equal ones, unless it is

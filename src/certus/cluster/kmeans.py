@@ -38,14 +38,14 @@ from certus.cluster import kmeans_kernels as kernels
 from certus.cluster.lloyd import (
     TASK,
     Labelling,
-    Rows,
-    Run,
+    LloydRows,
+    LloydRun,
     lloyd,
     rows_of,
     sum_of,
     tasks,
 )
-from certus.cluster.seeding import Pool
+from certus.cluster.seeding import StartPool
 from certus.evidence import KMeansWitness
 from certus.typing import Array
 
@@ -200,7 +200,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         given: Array | None,
         units: tuple[float, int],
         monitor: Monitor,
-    ) -> Run:
+    ) -> LloydRun:
         """Run from each start and keep the lowest inertia."""
         factor = units[0]
         rows = rows_of(X, s)
@@ -219,8 +219,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
                 lambda: {"cluster_centers_": (centers / factor).astype(X.dtype)},
             )
 
-        pool = Pool(X, s) if isinstance(self.init, str) else None
-        best: Run | None = None
+        pool = StartPool(X, s) if isinstance(self.init, str) else None
+        best: LloydRun | None = None
         for _ in range(_n_runs(self)):
             try:
                 start = self._start(original, pool, given, factor, generator, hurry)
@@ -243,7 +243,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
     def _start(
         self,
         X: Any,
-        pool: Pool | None,
+        pool: StartPool | None,
         given: Array | None,
         factor: float,
         generator: np.random.Generator,
@@ -264,7 +264,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         seed = np.random.RandomState(int(generator.integers(1 << 31)))
         return _given_centers(self, self.init(X, k, random_state=seed), X) * factor
 
-    def _store(self, run: Run, units: tuple[float, int], dtype: Any) -> None:
+    def _store(self, run: LloydRun, units: tuple[float, int], dtype: Any) -> None:
         self.cluster_centers_ = (run.centers / units[0]).astype(dtype)
         self._n_features_out = len(self.cluster_centers_)
         self.labels_ = run.labels
@@ -469,6 +469,6 @@ def _factor(X: Any, centers: Array | None) -> float:
     return 1.0 if top == 0 or abs(power) < WIDEST else math.ldexp(1.0, -power)
 
 
-def _mean_variance(rows: Rows) -> float:
+def _mean_variance(rows: LloydRows) -> float:
     """Mean over columns of the weighted variance."""
     return rows.spread / float(rows.s.sum()) / rows.d

@@ -200,10 +200,10 @@ class SparseRows:
         return self.cells, self.X.indices, ends
 
 
-Rows = DenseRows | SparseRows
+LloydRows = DenseRows | SparseRows
 
 
-def rows_of(X: Any, s: Array) -> Rows:
+def rows_of(X: Any, s: Array) -> LloydRows:
     """Dense or CSR rows, ready to be labelled."""
     return SparseRows(X, s) if sparse.issparse(X) else DenseRows(X, s)
 
@@ -240,7 +240,7 @@ class Labelling:
     or the fastest of a group, has moved since, so that moves leave them as they are.
     """
 
-    def __init__(self, rows: Rows, k: int) -> None:
+    def __init__(self, rows: LloydRows, k: int) -> None:
         self.rows, self.k = rows, k
         self.parts = tasks(rows.n, max(1, TASK // rows.d))
         most = max(2, SUMS // (k * rows.d))
@@ -356,7 +356,7 @@ class Labelling:
         return found
 
 
-class Run(NamedTuple):
+class LloydRun(NamedTuple):
     """Where one run of Lloyd's algorithm ended."""
 
     centers: Array  # float64
@@ -372,8 +372,13 @@ OnStep = Callable[[float, float, Array], Status | None]
 
 
 def lloyd(
-    rows: Rows, start: Array, tol: float, max_iter: int, dtype: Any, on_step: OnStep
-) -> Run:
+    rows: LloydRows,
+    start: Array,
+    tol: float,
+    max_iter: int,
+    dtype: Any,
+    on_step: OnStep,
+) -> LloydRun:
     """Run from ``start`` until Σ‖Δc‖² ≤ ``tol`` in a step and in the one after it.
 
     The step after is what the certificate looks at. Steps are counted as scikit-learn
@@ -422,7 +427,7 @@ def _fill_empty(state: Labelling, means: Array, weight: Array) -> None:
 
 def _finish(
     state: Labelling, start: Array, n_iter: int, status: Status, dtype: Any
-) -> Run:
+) -> LloydRun:
     rows = state.rows
     centers = start if state.centers is None else state.centers
     rounded = centers.astype(dtype).astype(np.float64)
@@ -433,4 +438,4 @@ def _finish(
     away = np.empty(rows.n)
     rows.own_distances(rounded, state.labels, away)
     inertia = sum_of(rows.s, away)
-    return Run(rounded, state.labels, inertia, n_iter, status, start)
+    return LloydRun(rounded, state.labels, inertia, n_iter, status, start)

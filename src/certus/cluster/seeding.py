@@ -99,12 +99,12 @@ def kmeans_plusplus(
         )
     s = row_weights(sample_weight, X.shape[0])
     generator = generator_of(random_state)
-    rows = Pool(X, s).draw_far(int(n_clusters), generator, n_local_trials)
+    rows = StartPool(X, s).draw_far(int(n_clusters), generator, n_local_trials)
     centers = X[rows].toarray() if sparse.issparse(X) else X[rows]
     return centers, rows
 
 
-class Pool:
+class StartPool:
     """Rows in a fixed order, to draw starting centres from."""
 
     def __init__(self, X: Any, s: Array) -> None:
@@ -208,7 +208,7 @@ class Pool:
 class _DenseTrials:
     """Distances from tiles of rows, in the precision of X."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: StartPool) -> None:
         self.pool, X = pool, pool.X
         self.tiles = np.zeros((pool.n_tiles, X.shape[1], TILE), dtype=X.dtype)
         self.parts = tasks(pool.n_tiles, max(1, TASK // (TILE * X.shape[1])))
@@ -247,7 +247,7 @@ class _DenseTrials:
 class _SparseTrials:
     """Distances of CSR rows in float64."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: StartPool) -> None:
         self.pool, X = pool, pool.X
         self.cells = X.data.astype(np.float64) * pool.scale
         squares = sparse.csr_matrix((self.cells**2, X.indices, X.indptr), X.shape)

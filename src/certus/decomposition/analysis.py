@@ -18,7 +18,7 @@ from certus.base import Fitted, certified_fit, check_choice, check_number
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.decomposition.gaussian import FLOOR, GaussianFactors, in_precision, within
-from certus.decomposition.moments import Moments, moments
+from certus.decomposition.moments import RowMoments, moments
 from certus.evidence import FactorsWitness
 from certus.typing import Array
 
@@ -142,7 +142,7 @@ class FactorAnalysis(GaussianFactors):
         start = _start(self, before, X.shape[1])
         found = moments(X, type(self).__name__)
         k = X.shape[1] if self.n_components is None else int(self.n_components)
-        ascent = _Ascent(found, start, min(k, *X.shape))
+        ascent = _FactorAscent(found, start, min(k, *X.shape))
         monitor = Monitor(self, X, None, None, self.max_time)
         status = _climb(self, ascent, monitor, X.dtype)
         for name, value in _attributes(self, ascent, X.dtype).items():
@@ -180,14 +180,14 @@ def _start(model: FactorAnalysis, before: Any, d: int) -> Array:
     return start
 
 
-class _Ascent:
+class _FactorAscent:
     """Steps of EM from the best W for the noise at hand, in units of each column.
 
     Columns are divided by their standard deviation, which changes no step: it keeps
     noise and floor comparable. Constant columns stand aside.
     """
 
-    def __init__(self, found: Moments, start: Array, k: int) -> None:
+    def __init__(self, found: RowMoments, start: Array, k: int) -> None:
         self.mean, self.k = found.mean, k
         self.varies = found.variances > 0
         self.scale = np.sqrt(found.variances[self.varies])
@@ -226,7 +226,7 @@ class _Ascent:
 
 
 def _climb(
-    model: FactorAnalysis, ascent: _Ascent, monitor: Monitor, dtype: Any
+    model: FactorAnalysis, ascent: _FactorAscent, monitor: Monitor, dtype: Any
 ) -> Status:
     """Step until neither the last step nor the next gains ``tol``."""
     gain = math.inf
@@ -253,7 +253,9 @@ def _climb(
     return Status.MAX_ITER
 
 
-def _attributes(model: FactorAnalysis, ascent: _Ascent, dtype: Any) -> dict[str, Any]:
+def _attributes(
+    model: FactorAnalysis, ascent: _FactorAscent, dtype: Any
+) -> dict[str, Any]:
     d = len(ascent.mean)
     W, noise = np.zeros((ascent.k, d)), np.full(d, FLOOR)
     W[:, ascent.varies] = ascent.W * ascent.scale

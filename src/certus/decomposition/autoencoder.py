@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from certus.base import Fitted, certified_fit, check_choice, check_number
 from certus.callbacks import Monitor
 from certus.certificate import Claim, Evidence, Status
-from certus.decomposition.moments import DenseTransformer, Moments, moments
+from certus.decomposition.moments import DenseTransformer, RowMoments, moments
 from certus.diagnostics import Diagnosed
 from certus.diagnostics.linear_networks import gradient_claims
 from certus.typing import Array
@@ -203,7 +203,7 @@ class _Training:
 
     def __init__(
         self,
-        found: Moments,
+        found: RowMoments,
         C: Array,
         D: Array,
         tol: float,

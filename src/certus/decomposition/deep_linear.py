@@ -29,7 +29,7 @@ from certus.base import (
 from certus.callbacks import Monitor
 from certus.certificate import Claim, Evidence
 from certus.decomposition.deep_linear_training import (
-    Training,
+    DeepLinearTraining,
     begin,
     carry_over,
     whiten,
@@ -157,7 +157,7 @@ class DeepLinearNetwork(Diagnosed, MultiOutputMixin, RegressorMixin, Estimator):
         widths = (problem.gamma.shape[1], *hidden, problem.gamma.shape[0])
         monitor = Monitor(self, X, y, None, self.max_time)
         layers = carry_over(before, problem, widths) or begin(self, problem, widths)
-        training = Training(problem, layers, y.ndim == 1, X.dtype)
+        training = DeepLinearTraining(problem, layers, y.ndim == 1, X.dtype)
         status = training.run(self, monitor)
         for name, value in training.attributes().items():
             setattr(self, name, value)

@@ -111,7 +111,7 @@ def carry_over(before: list[Array], p: Whitened, widths: Any) -> list[Array]:
     return layers
 
 
-class Training:
+class DeepLinearTraining:
     """Gradient descent on the layers, with the modes recorded on the way."""
 
     def __init__(

@@ -16,8 +16,9 @@ from scipy.linalg import cho_factor, cho_solve, eigvalsh
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from certus._core.rounding import EPS
 from certus.base import check_number
-from certus.decomposition.moments import EPS, DenseTransformer, Moments
+from certus.decomposition.moments import DenseTransformer, RowMoments
 from certus.typing import Array
 
 #: Least noise of a column, as a share of its variance; of a constant one, absolutely.
@@ -35,7 +36,7 @@ def in_precision(noise: Any, dtype: Any) -> Any:
     return held[()]
 
 
-def within(tol: float, found: Moments, k: int, noise: Any) -> float:
+def within(tol: float, found: RowMoments, k: int, noise: Any) -> float:
     """What a climb must come to, for a certificate that adds the rounding of its sums.
 
     A likelihood of n rows sums n·Σ S_jj/Ψ_j, in runs of 256 rows and groups of 64 runs,

@@ -17,14 +17,13 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from certus.base import Model, require_finite, validate_data
 from certus.typing import Array
 
-EPS = float(np.finfo(np.float64).eps)
 #: Cells of a block of rows, so that it stays in cache while it is multiplied.
 BLOCK = 1 << 17
 #: Up to so many columns the covariance is formed, however few the rows.
 SMALL = 256
 
 
-class Moments(NamedTuple):
+class RowMoments(NamedTuple):
     """Mean and covariance S of n rows.
 
     ``matrix`` is S itself where ``formed``, else the centred rows over √n.
@@ -36,21 +35,21 @@ class Moments(NamedTuple):
     matrix: Array
     formed: bool = True
 
-    def scaled(self, u: Array) -> Moments:
+    def scaled(self, u: Array) -> RowMoments:
         """Those of the rows with column j multiplied by u[j]."""
         matrix = self.matrix * u
         if self.formed:
             matrix *= u[:, None]
-        return Moments(
+        return RowMoments(
             self.n, self.mean * u, self.variances * u * u, matrix, self.formed
         )
 
-    def columns(self, some: Array) -> Moments:
+    def columns(self, some: Array) -> RowMoments:
         """Those of some of the columns."""
         matrix = self.matrix[:, some]
         if self.formed:
             matrix = matrix[some]
-        return Moments(
+        return RowMoments(
             self.n, self.mean[some], self.variances[some], matrix, self.formed
         )
 
@@ -79,14 +78,14 @@ class Moments(NamedTuple):
         return values, V * np.where(largest < 0, -1.0, 1.0)
 
 
-def moments(X: Array, name: str) -> Moments:
+def moments(X: Array, name: str) -> RowMoments:
     """Mean and covariance of the rows of X in float64; ``name`` is who asks."""
     n, d = X.shape
     with np.errstate(over="ignore", invalid="ignore"):
         mean = np.asarray(np.ones(n, dtype=X.dtype) @ X, dtype=np.float64) / n
         if d > n and d > SMALL:
             rows = (X - mean) / np.sqrt(n)
-            found = Moments(n, mean, np.einsum("ij,ij->j", rows, rows), rows, False)
+            found = RowMoments(n, mean, np.einsum("ij,ij->j", rows, rows), rows, False)
         else:
             found = _by_blocks(X, mean)
         if not np.isfinite(found.variances.sum()):
@@ -97,7 +96,7 @@ def moments(X: Array, name: str) -> Moments:
     return _without_rounding(found, X, name)
 
 
-def _by_blocks(X: Array, mean: Array) -> Moments:
+def _by_blocks(X: Array, mean: Array) -> RowMoments:
     """By sums over blocks; what rounding left in ``mean`` is taken out at the end."""
     n, d = X.shape
     size = max(1, BLOCK // d)
@@ -108,10 +107,10 @@ def _by_blocks(X: Array, mean: Array) -> Moments:
         rest += block.sum(axis=0)
     rest /= n
     square = square / n - np.outer(rest, rest)
-    return Moments(n, mean + rest, np.maximum(np.diag(square), 0.0).copy(), square)
+    return RowMoments(n, mean + rest, np.maximum(np.diag(square), 0.0).copy(), square)
 
 
-def _without_rounding(found: Moments, X: Array, name: str) -> Moments:
+def _without_rounding(found: RowMoments, X: Array, name: str) -> RowMoments:
     """Columns that hold one value have that mean and exactly no variance."""
     unit = float(np.finfo(X.dtype).eps)
     bound = np.square(4 * unit * np.abs(found.mean)) + 1e-290

@@ -20,7 +20,7 @@ from certus.base import Fitted, certified_fit, check_choice, check_number
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.decomposition.gaussian import FLOOR, GaussianFactors, in_precision, within
-from certus.decomposition.moments import Moments, moments
+from certus.decomposition.moments import RowMoments, moments
 from certus.evidence import FactorsWitness
 from certus.typing import Array
 
@@ -139,7 +139,7 @@ class ProbabilisticPCA(GaussianFactors):
         found = moments(X, type(self).__name__)
         k = _number_of_factors(self.n_components, found)
         monitor = Monitor(self, X, None, None, self.max_time)
-        ascent = _Ascent(found, k)
+        ascent = _PPCAAscent(found, k)
         witness = FactorsWitness()
         if self.solver == "closed_form":
             ascent.move(*ascent.closed_form())
@@ -162,7 +162,7 @@ class ProbabilisticPCA(GaussianFactors):
             return None
         return np.array(self.components_, dtype=float).T, float(self.noise_variance_)
 
-    def _climb(self, ascent: _Ascent, monitor: Monitor, dtype: Any) -> Status:
+    def _climb(self, ascent: _PPCAAscent, monitor: Monitor, dtype: Any) -> Status:
         """Steps of EM until ``tol`` is reached."""
         known = min(ascent.found.n, len(ascent.mean)) <= EIGEN
         best = ascent.log_likelihood(*ascent.closed_form()) if known else None
@@ -208,7 +208,7 @@ class ProbabilisticPCA(GaussianFactors):
         return np.asarray(Z @ W.astype(Z.dtype) + self.mean_)
 
 
-def _number_of_factors(asked: int | None, found: Moments) -> int:
+def _number_of_factors(asked: int | None, found: RowMoments) -> int:
     d = len(found.variances)
     if asked is None:
         values = found.eigen(d)[0]
@@ -219,10 +219,10 @@ def _number_of_factors(asked: int | None, found: Moments) -> int:
     return int(asked)
 
 
-class _Ascent:
+class _PPCAAscent:
     """W (d × k) and σ² in units of the mean variance, and the way to their best."""
 
-    def __init__(self, found: Moments, k: int) -> None:
+    def __init__(self, found: RowMoments, k: int) -> None:
         total = float(found.variances.mean())
         self.unit = total if total > 0 else 1.0
         self.mean = found.mean

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from certus._core.rounding import EPS
 from certus._core.threads import run_blocks, slices
 from certus.base import thread_pools
 from certus.certificate import Status
 from certus.decomposition.operator import LANES, Operator
 from certus.typing import Array
 
-EPS = float(np.finfo(np.float64).eps)
 #: Smallest kept variance, as a share of the largest, for which a Gram matrix is used.
 GRAM_FLOOR = 1e-8
 #: The same for products in float32.

@@ -6,7 +6,7 @@ stand at the fitted weights, and promises nothing about better ones.
 """
 
 from certus.diagnostics.estimator import Diagnosed
-from certus.diagnostics.networks import Record, measure
+from certus.diagnostics.networks import TrainingRecord, measure
 from certus.diagnostics.spectrum import spectrum_ends
 
-__all__ = ["Diagnosed", "Record", "measure", "spectrum_ends"]
+__all__ = ["Diagnosed", "TrainingRecord", "measure", "spectrum_ends"]

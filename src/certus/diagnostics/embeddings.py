@@ -27,7 +27,7 @@ _FORMULA = "mean over sampled pairs of −log σ(h·u) − Σ log σ(−h·uⱼ)
 _FIX = "pass the training texts, or fit again"
 
 
-class Sample(NamedTuple):
+class JudgedPairs(NamedTuple):
     """Pairs by which vectors are judged.
 
     ``kind`` says what the inputs are: the places of "word"s, numbers of a "text", or of
@@ -41,7 +41,7 @@ class Sample(NamedTuple):
     reach: int = 0
 
 
-class Corpus(NamedTuple):
+class DocumentCodes(NamedTuple):
     """Documents as positions among so many words, one after the other."""
 
     ids: Array
@@ -49,7 +49,7 @@ class Corpus(NamedTuple):
     n_words: int
 
 
-class Pairs(NamedTuple):
+class WordPairs(NamedTuple):
     """Inputs as rows of H, the words they are paired with, and which row each is of."""
 
     H: Array
@@ -57,7 +57,7 @@ class Pairs(NamedTuple):
     words: Array  # (n, k + 1): the true word, then the noise
 
 
-class Found(NamedTuple):
+class PairMeasures(NamedTuple):
     """What the sample tells."""
 
     loss: float
@@ -66,7 +66,12 @@ class Found(NamedTuple):
 
 
 def measure(
-    Z: Array, U: Array, corpus: Corpus, sample: Sample, reported: float, fix: str = ""
+    Z: Array,
+    U: Array,
+    corpus: DocumentCodes,
+    sample: JudgedPairs,
+    reported: float,
+    fix: str = "",
 ) -> list[Claim]:
     """Loss, gradient and order of scores of a sample of pairs.
 
@@ -121,7 +126,7 @@ def measure(
     return [*_claims(found, sample), told]
 
 
-def _misfit(Z: Array, U: Array, corpus: Corpus, sample: Sample) -> str:
+def _misfit(Z: Array, U: Array, corpus: DocumentCodes, sample: JudgedPairs) -> str:
     """Why the sample cannot be one of this corpus and these vectors, or nothing."""
     n, words, kind = len(corpus.ids), corpus.n_words, sample.kind
     _, inputs, targets, noise, reach = sample
@@ -150,7 +155,7 @@ def _within(places: Array, bound: int) -> bool:
     return places.size == 0 or (places.min() >= 0 and places.max() < bound)
 
 
-def _pairs(Z: Array, corpus: Corpus, sample: Sample) -> Pairs:
+def _pairs(Z: Array, corpus: DocumentCodes, sample: JudgedPairs) -> WordPairs:
     """Input vectors in float64, and the words that stand at the sampled places."""
     words = np.column_stack([corpus.ids[sample.targets], sample.noise])
     if sample.kind == "word":
@@ -162,15 +167,15 @@ def _pairs(Z: Array, corpus: Corpus, sample: Sample) -> Pairs:
         H = np.array([_mean_vector(Z, corpus, i) for i in rows])
     else:
         H = Z[rows].astype(np.float64)
-    return Pairs(H, which, words)
+    return WordPairs(H, which, words)
 
 
-def _mean_vector(Z: Array, corpus: Corpus, i: int) -> Array:
+def _mean_vector(Z: Array, corpus: DocumentCodes, i: int) -> Array:
     own = corpus.ids[corpus.offsets[i] : corpus.offsets[i + 1]]
     return np.asarray(Z[own].mean(axis=0, dtype=np.float64))
 
 
-def _measure(U: Array, pairs: Pairs) -> Found:
+def _measure(U: Array, pairs: WordPairs) -> PairMeasures:
     """Loss, gradient and signs; one column of words at a time."""
     n, columns = pairs.words.shape
     H = pairs.H[pairs.which]
@@ -193,10 +198,12 @@ def _measure(U: Array, pairs: Pairs) -> Found:
     lead = scores[:, :1] + scores[:, 1:]  # those of drawn words carry a minus
     above = float(np.mean(lead > 0) + np.mean(lead == 0) / 2)
     gradient = float(np.hypot(np.linalg.norm(inner), np.linalg.norm(outer)))
-    return Found(float(losses.mean()), gradient, above)
+    return PairMeasures(float(losses.mean()), gradient, above)
 
 
-def _reported_claim(loss: float, reported: float, sample: Sample, fix: str) -> Claim:
+def _reported_claim(
+    loss: float, reported: float, sample: JudgedPairs, fix: str
+) -> Claim:
     """How far the loss that the fit found is from this one."""
     n, same = len(sample.noise), SAME_MEANS if sample.kind == "mean" else SAME
     value = abs(loss - reported) / (1 + abs(loss)) if np.isfinite(loss) else np.inf
@@ -216,7 +223,7 @@ def _reported_claim(loss: float, reported: float, sample: Sample, fix: str) -> C
     )
 
 
-def _claims(found: Found, sample: Sample) -> list[Claim]:
+def _claims(found: PairMeasures, sample: JudgedPairs) -> list[Claim]:
     n, k = sample.noise.shape
     chance = (k + 1) * np.log(2.0)
     return [

@@ -37,7 +37,7 @@ FEW = 4
 MANY_DEAD = 0.25
 
 
-class Stated(Protocol):
+class StatedLoss(Protocol):
     """A loss on some rows as a function of a float64 vector.
 
     It may have ``values()``, the numbers that a pass forward makes, ``alpha``, the
@@ -60,7 +60,7 @@ class Stated(Protocol):
         """Units that are zero on all rows, and how many units there are."""
 
 
-class Record(NamedTuple):
+class TrainingRecord(NamedTuple):
     """How training went, as far as it is known.
 
     ``history`` is the number that was watched after each epoch, called ``criterion``;
@@ -87,10 +87,10 @@ class Record(NamedTuple):
 
 
 def measure(
-    at: Callable[[Array], Stated],
+    at: Callable[[Array], StatedLoss],
     n: int,
     sample_weight: Any = None,
-    record: Record | None = None,
+    record: TrainingRecord | None = None,
     level: str = "quick",
 ) -> list[Claim]:
     """Loss, gradient, one directional derivative; full: the ends of the spectrum.
@@ -133,7 +133,7 @@ def measure(
     >>> round(claims[-1].value, 6)  # the largest curvature
     2.0
     """
-    record = Record() if record is None else record
+    record = TrainingRecord() if record is None else record
     _require_sound(record)
     if sample_weight is not None:
         sample_weight = np.asarray(sample_weight)
@@ -246,7 +246,7 @@ def _count(X: Any, name: str) -> int:
     return int(shape[0])
 
 
-def _require_sound(record: Record) -> None:
+def _require_sound(record: TrainingRecord) -> None:
     """Raise if the record, which may come from a file, is not what a fit leaves."""
     odd = ""
     for name in ("epochs", "best_epoch", "kept"):
@@ -282,7 +282,7 @@ def _try(function: Callable[..., Any], *args: Any) -> Any:
 # -- the loss, and how training ended ---------------------------------------------
 
 
-def _loss_claim(stated: Any, n: int, record: Record) -> Claim:
+def _loss_claim(stated: Any, n: int, record: TrainingRecord) -> Claim:
     loss = _try(stated.loss, stated.point)
     if isinstance(loss, Exception):
         reason = " ".join(str(loss).split())[:200]
@@ -318,14 +318,14 @@ def _loss_claim(stated: Any, n: int, record: Record) -> Claim:
     )
 
 
-def _remedy(record: Record) -> str:
+def _remedy(record: TrainingRecord) -> str:
     """What helps a run that was still improving when its epochs were over."""
     if is_settled(record) or record.epochs < record.most:
         return ""
     return f"raise max_iter (now {int(record.most)})"
 
 
-def is_settled(record: Record) -> bool:
+def is_settled(record: TrainingRecord) -> bool:
     """Whether training ended by itself: on a plateau, or with its plan.
 
     Parameters
@@ -337,13 +337,13 @@ def is_settled(record: Record) -> bool:
     return record.diverged is None and (plateau or record.settled or _is_over(record))
 
 
-def _watched(record: Record) -> Array:
+def _watched(record: TrainingRecord) -> Array:
     """After each epoch, the number that training watched; lower is better."""
     column = np.asarray(record.history, dtype=float)
     return -column if record.criterion == "validation_score" else column
 
 
-def _stale(record: Record) -> int:
+def _stale(record: TrainingRecord) -> int:
     """Epochs at the end without an improvement of more than tol."""
     best, stale = math.inf, 0
     for value in _watched(record):
@@ -352,11 +352,11 @@ def _stale(record: Record) -> int:
     return stale
 
 
-def _is_over(record: Record) -> bool:
+def _is_over(record: TrainingRecord) -> bool:
     return record.planned is not None and record.epochs >= record.planned
 
 
-def _ending(record: Record) -> str:
+def _ending(record: TrainingRecord) -> str:
     column, epochs = _watched(record), record.epochs
     watched = record.criterion.replace("_", " ")
     what = "it" if watched == "loss" else f"the {watched}"
@@ -376,7 +376,7 @@ def _ending(record: Record) -> str:
     return f"{epochs} epoch{'s'[: epochs != 1]} made"
 
 
-def _history_claims(record: Record) -> list[Claim]:
+def _history_claims(record: TrainingRecord) -> list[Claim]:
     """What early stopping chose."""
     name, column = record.criterion, np.asarray(record.history, dtype=float)
     best = record.best_epoch

@@ -42,7 +42,7 @@ _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-class Network(NamedTuple):
+class PerceptronProblem(NamedTuple):
     """What the stated loss depends on besides the weights."""
 
     shapes: list[tuple[int, int]]
@@ -105,7 +105,7 @@ def measure(model: Any, X: Any, y: Array, s: Array) -> list[Claim]:
     return [_ratio_claim(found, network), norm]
 
 
-def compare(model: Any, network: Network) -> Compared:
+def compare(model: Any, network: PerceptronProblem) -> Compared:
     """The library's derivatives ÷ those of the stated loss."""
     scale = np.concatenate(
         [np.full(w.size, np.sqrt(np.mean(np.square(w)))) for w in _parts(model)]
@@ -119,7 +119,7 @@ def compare(model: Any, network: Network) -> Compared:
     )
 
 
-def stated_loss(network: Network, theta: Array) -> float:
+def stated_loss(network: PerceptronProblem, theta: Array) -> float:
     """L(θ) by our own forward pass."""
     weights, biases = _unpack(network.shapes, theta)
     z = network.X
@@ -133,7 +133,7 @@ def stated_loss(network: Network, theta: Array) -> float:
     return float(losses + network.alpha * penalty / (2 * total))
 
 
-def _losses(network: Network, z: Array) -> Array:
+def _losses(network: PerceptronProblem, z: Array) -> Array:
     """Loss of each row from the scores before the output activation."""
     y = network.y
     if network.loss == "squared_error":
@@ -151,7 +151,7 @@ def _losses(network: Network, z: Array) -> Array:
 # -- reading the model ------------------------------------------------------------
 
 
-def network_of(model: Any, X: Any, y: Array, s: Array) -> Network:
+def network_of(model: Any, X: Any, y: Array, s: Array) -> PerceptronProblem:
     """At most 2,048 evenly spaced rows of positive weight, and alpha for so many."""
     if y.shape[1] != model.n_outputs_:
         raise ValueError(
@@ -168,7 +168,7 @@ def network_of(model: Any, X: Any, y: Array, s: Array) -> Network:
         batch = min(200 if model.batch_size == "auto" else model.batch_size, len(s))
     share = s[rows].sum() / (s.sum() * batch / len(s))
     X = X[rows] if hasattr(X, "toarray") else X[rows].astype(np.float64)
-    return Network(
+    return PerceptronProblem(
         [W.shape for W in model.coefs_],
         model.activation,
         model.out_activation_,
@@ -183,7 +183,7 @@ def network_of(model: Any, X: Any, y: Array, s: Array) -> Network:
     )
 
 
-def _library_gradient(model: Any, network: Network, theta: Array) -> Array:
+def _library_gradient(model: Any, network: PerceptronProblem, theta: Array) -> Array:
     """The library's gradient at ``theta``, computed on a copy of the model."""
     twin = copy.deepcopy(model)
     weights, biases = _unpack(network.shapes, theta)
@@ -237,7 +237,7 @@ def _unmeasured(reason: str) -> Claim:
     return Claim("gradient_ratio", Strength.MEASURED, detail=f"not measured: {reason}")
 
 
-def _ratio_claim(found: Compared, network: Network) -> Claim:
+def _ratio_claim(found: Compared, network: PerceptronProblem) -> Claim:
     value = abs(found.ratio - 1)
     close = bool(value <= CLOSE + found.allowance)
     outputs = network.y.shape[1]

@@ -43,7 +43,7 @@ class Texts(NamedTuple):
     n: int  # how many texts there are
 
 
-class Found(NamedTuple):
+class TextMeasures(NamedTuple):
     """Losses, errors and the gradient on some texts."""
 
     losses: Array
@@ -158,7 +158,7 @@ def _bag(texts: Texts) -> tuple[sparse.csr_matrix, Array]:
     return sparse.csr_matrix((shares, columns.ravel(), texts.offsets), shape), used
 
 
-def _evaluate(scorer: Scorer, texts: Texts) -> Found:
+def _evaluate(scorer: Scorer, texts: Texts) -> TextMeasures:
     (bag, used), codes, tree = _bag(texts), texts.codes, scorer.tree
     sizes = np.shape(scorer.Z), np.shape(scorer.W)
     outputs = scorer.n_classes if tree is None else len(tree) // 2
@@ -180,7 +180,7 @@ def _evaluate(scorer: Scorer, texts: Texts) -> Found:
         along_W, along_Z = slopes.T @ H, bag.T @ (slopes @ W)
         norm = float(np.sqrt(np.vdot(along_W, along_W) + np.vdot(along_Z, along_Z)))
     own = logs[np.arange(len(codes)), codes]
-    return Found(-own, logs.argmax(axis=1) != codes, norm, mass)
+    return TextMeasures(-own, logs.argmax(axis=1) != codes, norm, mass)
 
 
 def _softmax(scores: Array, codes: Array) -> tuple[Array, Array, float]:

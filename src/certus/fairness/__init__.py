@@ -9,7 +9,7 @@ _WHERE = {
     "Conflict": "excluding",
     "Exclusivity": "excluding",
     "Frontier": "tradeoff",
-    "Gap": "gaps",
+    "GroupGap": "gaps",
     "GroupTable": "table",
     "Recovery": "recovering",
     "calibration": "scored",

@@ -4,7 +4,7 @@ from certus.fairness.penalty import CovariancePenalty as CovariancePenalty
 from certus.fairness.decorrelation import Decorrelation as Decorrelation
 from certus.fairness.excluding import Exclusivity as Exclusivity
 from certus.fairness.tradeoff import Frontier as Frontier
-from certus.fairness.gaps import Gap as Gap
+from certus.fairness.gaps import GroupGap as GroupGap
 from certus.fairness.reduction import GroupReduction as GroupReduction
 from certus.fairness.table import GroupTable as GroupTable
 from certus.fairness.thresholds import GroupThresholds as GroupThresholds

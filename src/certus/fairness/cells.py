@@ -26,7 +26,7 @@ from certus.fairness.groups import Groups
 from certus.typing import Array
 
 
-class Pairs(NamedTuple):
+class GroupPairs(NamedTuple):
     """Differences between groups: what was seen, and the ends of the intervals.
 
     ``first`` and ``second`` number the groups; −1 stands for zero, what is asked for.
@@ -48,11 +48,11 @@ class Cells(NamedTuple):
     low: Array
     high: Array
     sizes: Array
-    pairs: Pairs
+    pairs: GroupPairs
     is_rate: bool  # ratios of it mean something
 
 
-class Metric(Protocol):
+class GroupMetric(Protocol):
     """What can be measured in every group."""
 
     @property
@@ -164,7 +164,7 @@ class Distribution:
         nothing = np.isnan(seen)
         if self.weights is None:
             low[nothing], high[nothing] = 0.0, 1.0
-        pairs = Pairs(seen, low, high, first, second)
+        pairs = GroupPairs(seen, low, high, first, second)
         each = [(first == a) | (second == a) for a in range(k)]
         values, least, most = (
             np.array([_largest(part[rows]) for rows in each])
@@ -275,7 +275,7 @@ def _spread(
     most = np.maximum(high[a] - low[b], high[b] - low[a])
     with np.errstate(over="ignore"):  # scores of either sign may be as far apart
         seen = values[a] - values[b]
-    pairs = Pairs(seen, least, most, a, b)
+    pairs = GroupPairs(seen, least, most, a, b)
     return Cells(metric, values, low, high, sizes, pairs, is_rate)
 
 
@@ -286,7 +286,7 @@ def _from_zero(
     least = np.maximum(low, -high)
     most = np.maximum(np.abs(low), np.abs(high))
     each = np.arange(len(values))
-    pairs = Pairs(np.abs(values), least, most, each, np.full(len(values), -1))
+    pairs = GroupPairs(np.abs(values), least, most, each, np.full(len(values), -1))
     return Cells(metric, values, low, high, sizes, pairs, False)
 
 

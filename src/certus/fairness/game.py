@@ -79,7 +79,7 @@ def even(k: int) -> float:
     return found
 
 
-class Walk:
+class MultiplierWalk:
     """Multipliers by exponentiated gradients: they grow with the rates' deviations."""
 
     def __init__(self, game: Game) -> None:

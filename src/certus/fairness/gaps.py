@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus.fairness.cells import Cells, Pairs
+from certus.fairness.cells import Cells, GroupPairs
 from certus.fairness.groups import Groups
 from certus.typing import Array
 
 _MOST = 1e7  # rows; beyond, no number worth stating would do
 
 
-class Gap(NamedTuple):
+class GroupGap(NamedTuple):
     """How far a metric is from what the criterion asks.
 
     Attributes
@@ -86,20 +86,22 @@ class Gap(NamedTuple):
         return f"{self.difference:.3g} observed, no promise"
 
 
-def make_gap(row: Cells, groups: Groups, tolerance: float) -> Gap:
+def make_gap(row: Cells, groups: Groups, tolerance: float) -> GroupGap:
     """The largest of a metric's differences."""
     pairs = row.pairs
     known = np.flatnonzero(~np.isnan(pairs.seen))
     if not len(known):
         ends = (*_ends(pairs), math.nan, math.nan)
-        return Gap(row.metric, math.nan, math.nan, *ends, None, None, tolerance, None)
+        return GroupGap(
+            row.metric, math.nan, math.nan, *ends, None, None, tolerance, None
+        )
     top = known[np.argmax(pairs.seen[known])]
     first, second = int(pairs.first[top]), int(pairs.second[top])
     ratio = (math.nan,) * 3
     if row.is_rate:
         ratio = _ratio(row.values[~np.isnan(row.values)], row.low, row.high)
     low, high = _ends(pairs)
-    return Gap(
+    return GroupGap(
         row.metric,
         float(pairs.seen[top]),
         ratio[0],
@@ -113,7 +115,7 @@ def make_gap(row: Cells, groups: Groups, tolerance: float) -> Gap:
     )
 
 
-def _ends(pairs: Pairs) -> tuple[float, float]:
+def _ends(pairs: GroupPairs) -> tuple[float, float]:
     """Between what the largest difference lies."""
     if not len(pairs.low) or np.isnan(pairs.low).any():
         return math.nan, math.nan
@@ -132,7 +134,7 @@ def _ratio(values: Array, low: Array, high: Array) -> tuple[float, float, float]
     return ratio, worst, best
 
 
-def _rows_needed(pairs: Pairs, tolerance: float, n: int) -> int | None:
+def _rows_needed(pairs: GroupPairs, tolerance: float, n: int) -> int | None:
     """About how many rows would settle it: intervals shrink as one over the root.
 
     Were the values to stay, m times the rows leave each end at 1/√m of its distance.

@@ -28,7 +28,7 @@ from certus.certificate import Claim, Evidence, Status, Strength
 from certus.evidence import MultipliersWitness
 from certus.fairness.attribute import group_numbers, read_sensitive
 from certus.fairness.fitting import fit_weighted
-from certus.fairness.game import Game, Walk, even
+from certus.fairness.game import Game, MultiplierWalk, even
 from certus.fairness.programme import Mixture, shares_of
 from certus.fairness.thresholds import RandomisedDecisions
 from certus.typing import Array
@@ -235,7 +235,7 @@ class GroupReduction(RandomisedDecisions):
         mixture, status = game.solve(), Status.MAX_ITER
         stable, left = game.best(), game.gap(mixture)
         monitor.step(1 - mixture.value, left)
-        walk = Walk(game)
+        walk = MultiplierWalk(game)
         for turn in range(int(self.max_iter) - 1):
             multipliers = walk.step(game.rates[-1])
             if turn % 3 == 0:

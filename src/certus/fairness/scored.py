@@ -16,8 +16,8 @@ from certus.fairness.cells import (
     BinError,
     Distribution,
     ExpectedError,
+    GroupMetric,
     Mean,
-    Metric,
     Share,
 )
 from certus.fairness.groups import (
@@ -93,7 +93,7 @@ def calibration(
     groups, w = groups_of(sensitive, n), weights_of(sample_weight, n)
     true = truth == _one_class(positive, truth)
     edges, place = _bins(bins, found)
-    metrics: list[Metric] = [
+    metrics: list[GroupMetric] = [
         ExpectedError(
             "expected_calibration_error", true, found, place, len(edges) - 1, w
         )
@@ -127,7 +127,7 @@ def of_scores(
     n = len(scores)
     groups, w = groups_of(sensitive, n), weights_of(sample_weight, n)
     bounded = bool(scores.min() >= 0 and scores.max() <= 1)
-    metrics: list[Metric] = []
+    metrics: list[GroupMetric] = []
     for said, rows in among.items():
         metrics.append(Distribution(f"score_distribution{said}", scores, rows, w))
         metrics.append(Mean(f"mean_score{said}", scores, rows, w, bounded))

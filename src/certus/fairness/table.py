@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from certus.bounds.intervals import check_delta
-from certus.fairness.cells import Metric
-from certus.fairness.gaps import Gap, floor, make_gap, would_do
+from certus.fairness.cells import GroupMetric
+from certus.fairness.gaps import GroupGap, floor, make_gap, would_do
 from certus.fairness.groups import Groups
 from certus.typing import Array
 from certus.wording import plain, shorten
@@ -79,7 +79,7 @@ class GroupTable:
     low: Array
     high: Array
     sizes: Array
-    gaps: tuple[Gap, ...]
+    gaps: tuple[GroupGap, ...]
     decisive: tuple[str, ...]
     edges: Array
     delta: float
@@ -132,7 +132,7 @@ class GroupTable:
         return f"too few rows to say whether {name} holds" + would_do(rows)
 
     @property
-    def _judged(self) -> list[Gap]:
+    def _judged(self) -> list[GroupGap]:
         return [gap for gap in self.gaps if gap.metric in self.decisive]
 
     def __getitem__(self, metric: str) -> dict[Any, float]:
@@ -140,7 +140,7 @@ class GroupTable:
         row = self.values[self._place(metric)]
         return {group: float(value) for group, value in zip(self.groups, row)}
 
-    def gap(self, metric: str) -> Gap:
+    def gap(self, metric: str) -> GroupGap:
         """The gap of a metric.
 
         Parameters
@@ -256,7 +256,7 @@ def words(group: Any) -> str:
 
 def make_table(
     criterion: str,
-    metrics: Sequence[Metric],
+    metrics: Sequence[GroupMetric],
     groups: Groups,
     delta: float,
     tolerance: float,

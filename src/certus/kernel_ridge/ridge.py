@@ -167,7 +167,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
             return name
         if callable(name):
             options = {"metric": name, **(self.kernel_params or {})}
-            return t.Given(functools.partial(pairwise_kernels, **options))
+            return t.OwnKernel(functools.partial(pairwise_kernels, **options))
         check_number("gamma", self.gamma, none=True)
         name = "poly" if name == "polynomial" else name
         if name in NAMES:
@@ -178,7 +178,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
         options = {"metric": name, "filter_params": True}
         if self.gamma is not None:
             options["gamma"] = self.gamma
-        return t.Given(functools.partial(pairwise_kernels, **options))
+        return t.OwnKernel(functools.partial(pairwise_kernels, **options))
 
     def _solve(
         self, kernel: t.Kernel, X: Any, Y: Array, s: Array, alphas: Array

@@ -82,7 +82,7 @@ def evaluate(kernel: t.Kernel, A: Any, B: Any) -> Array:
             return f[:, None] * evaluate(inner, A, B) * g
         case t.Composed(inner, feature_map):
             return evaluate(inner, _mapped(feature_map, A), _mapped(feature_map, B))
-        case t.Given(function):
+        case t.OwnKernel(function):
             return _given(function, A, B)
     raise TypeError(f"{kernel!r} cannot be evaluated on rows.")
 

@@ -24,7 +24,7 @@ from certus.objectives import terms as t
 from certus.typing import Array
 
 
-class Iterate(NamedTuple):
+class KernelIterate(NamedTuple):
     """Coefficients, constant, and the kernel sums Kc."""
 
     c: Array
@@ -183,7 +183,7 @@ class KernelLogisticRegression(ClassifierMixin, OneAgainstRest):
             target = np.where(codes[used] == positive, 1.0, -1.0)
 
             def on_step(
-                objective: float, gap: float, at: Iterate, k: int = k
+                objective: float, gap: float, at: KernelIterate, k: int = k
             ) -> Status | None:
                 self.dual_coef_[k, used] = at.c
                 self.intercept_[k] = at.b
@@ -246,13 +246,13 @@ def newton(
     intercept: bool,
     tol: float,
     max_iter: int,
-    on_step: Callable[[float, float, Iterate], Status | None],
+    on_step: Callable[[float, float, KernelIterate], Status | None],
 ) -> tuple[Status, int]:
     """Newton's method with halved steps; ``cost`` is C times the weights."""
     n = len(y)
     share = float(cost @ (y > 0)) / float(cost.sum())
     b = float(np.log(share / (1 - share))) if intercept and 0 < share < 1 else 0.0
-    at = Iterate(np.zeros(n), b, np.zeros(n))
+    at = KernelIterate(np.zeros(n), b, np.zeros(n))
     unit = _objective(at, y, cost)
     steps, status = 0, Status.SOLVED
     try:
@@ -274,11 +274,11 @@ def newton(
     return status, steps
 
 
-def _objective(at: Iterate, y: Array, cost: Array) -> float:
+def _objective(at: KernelIterate, y: Array, cost: Array) -> float:
     return float(cost @ np.logaddexp(0.0, -y * (at.g + at.b)) + at.c @ at.g / 2)
 
 
-def _gap(at: Iterate, y: Array, cost: Array, intercept: bool) -> float:
+def _gap(at: KernelIterate, y: Array, cost: Array, intercept: bool) -> float:
     """The sum of Fenchel–Young excesses at the dual point −c/cost; inf outside it."""
     v = at.c * y / cost  # between zero and one at every dual point
     balanced = not intercept or abs(at.c.sum()) <= 1e-9 * max(
@@ -292,8 +292,8 @@ def _gap(at: Iterate, y: Array, cost: Array, intercept: bool) -> float:
 
 
 def _target(
-    system: KernelSystem, at: Iterate, y: Array, cost: Array, intercept: bool
-) -> Iterate:
+    system: KernelSystem, at: KernelIterate, y: Array, cost: Array, intercept: bool
+) -> KernelIterate:
     """The quadratic model's minimum: (K + D)c + b = z − u/h with D = 1/(cost·h)."""
     z = at.g + at.b
     p = expit(-y * z)
@@ -303,20 +303,20 @@ def _target(
     solve = system.factor(d)
     if not intercept:
         c = solve(right)
-        return Iterate(c, 0.0, system.product(c))
+        return KernelIterate(c, 0.0, system.product(c))
     both = solve(np.column_stack([right, np.ones(len(y))]))
     b = float(both[:, 0].sum() / both[:, 1].sum())
     c = both[:, 0] - b * both[:, 1]
-    return Iterate(c, b, system.product(c))
+    return KernelIterate(c, b, system.product(c))
 
 
 def _search(
-    at: Iterate, goal: Iterate, y: Array, cost: Array, value: float
-) -> Iterate | None:
+    at: KernelIterate, goal: KernelIterate, y: Array, cost: Array, value: float
+) -> KernelIterate | None:
     """The first of 1, ½, ¼, … that lowers the objective; None if rounding hides it."""
     step = 1.0
     for _ in range(40):
-        new = Iterate(
+        new = KernelIterate(
             at.c + step * (goal.c - at.c),
             at.b + step * (goal.b - at.b),
             at.g + step * (goal.g - at.g),

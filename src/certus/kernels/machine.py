@@ -68,7 +68,7 @@ def kernel_term(
     if isinstance(kernel, t.Kernel):
         return kernel
     if callable(kernel):
-        return t.Given(kernel)
+        return t.OwnKernel(kernel)
     if kernel not in NAMES:
         shown = ", ".join(repr(name) for name in NAMES)
         raise ValueError(
@@ -127,7 +127,7 @@ class KernelMachine(Estimator):
     def _training(self, X: Any) -> tuple[t.Kernel, Any]:
         """The kernel and rows a solver works on; a user's function gives a matrix."""
         kernel = self.kernel_
-        if isinstance(kernel, t.Given):
+        if isinstance(kernel, t.OwnKernel):
             self._rows = X
             return t.Precomputed(), evaluate(kernel, X, X)
         if isinstance(kernel, t.Precomputed):
@@ -163,7 +163,7 @@ class KernelMachine(Estimator):
     def _sums(self, X: Any, base: Any, index: Array, coef: Array) -> Array:
         """Σ coef·k(x, base) for every row of X; ``index`` says which training rows."""
         kernel = self.kernel_
-        if isinstance(kernel, t.Given):
+        if isinstance(kernel, t.OwnKernel):
             return evaluate(kernel, X, self._rows)[:, index] @ coef
         if isinstance(kernel, t.Precomputed):
             return np.asarray(X[:, index] @ coef)

@@ -207,7 +207,7 @@ class KernelPerceptron(ClassifierMixin, OneAgainstRest):
         support = np.flatnonzero(counts.any(axis=0))
         self.support_ = support.astype(np.int32)
         self.shape_fit_ = getattr(X, "shape", (len(codes),))
-        whole = isinstance(self.kernel_, t.Given | t.Precomputed)
+        whole = isinstance(self.kernel_, t.OwnKernel | t.Precomputed)
         self.support_vectors_ = np.empty((0, 0)) if whole else X[support]
         self.dual_coef_ = (signs * counts)[:, support]
         lift = 1.0 if self.fit_intercept else 0.0

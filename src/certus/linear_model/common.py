@@ -15,7 +15,7 @@ from certus._core.rows import labelled_weights
 from certus._solvers import newton
 from certus._solvers.design import Design
 from certus._solvers.losses import best_constant
-from certus._solvers.problem import Limits, OnStep, Solution, keep_going
+from certus._solvers.problem import OnStep, Solution, SolverLimits, keep_going
 from certus._solvers.shifts import exact_sum
 from certus.base import Estimator, check_number
 from certus.callbacks import Monitor
@@ -126,19 +126,19 @@ def check_limits(model: Any, least: int = 0) -> None:
     check_number("max_time", model.max_time, none=True)
 
 
-def limits_of(model: Any, on_step: OnStep = keep_going) -> Limits:
+def limits_of(model: Any, on_step: OnStep = keep_going) -> SolverLimits:
     """When a model's solver stops."""
-    return Limits(float(model.tol), int(model.max_iter), on_step)
+    return SolverLimits(float(model.tol), int(model.max_iter), on_step)
 
 
-def make_rows(X: Any, y: Array, s: Array | None) -> newton.Rows:
+def make_rows(X: Any, y: Array, s: Array | None) -> newton.NewtonRows:
     """Rows with weights, target in float64."""
     weight = np.ones(X.shape[0]) if s is None else s
     y = np.ascontiguousarray(y, dtype=np.float64)
-    return newton.Rows(X, y, weight, float(weight.sum()))
+    return newton.NewtonRows(X, y, weight, float(weight.sum()))
 
 
-def start_from(model: Any, rows: newton.Rows, loss: Any) -> Array:
+def start_from(model: Any, rows: newton.NewtonRows, loss: Any) -> Array:
     """The last fit if it is to be continued, else the best constant."""
     d = rows.X.shape[1]
     W = np.zeros((d + 1, 1))

@@ -29,7 +29,7 @@ BLOCK = 512
 TINY = 1e-300
 
 
-class Problem(NamedTuple):
+class PosteriorProblem(NamedTuple):
     """The rows counted with their labels' codes, and the prior."""
 
     rows: Any
@@ -39,7 +39,7 @@ class Problem(NamedTuple):
     delta: float
 
 
-class Point(NamedTuple):
+class PosteriorPoint(NamedTuple):
     """A posterior: M and log(σ/√λ), with the bound and the error on the rows."""
 
     mean: Array
@@ -62,25 +62,30 @@ class Errors(NamedTuple):
     std: Array
 
 
-OnStep = Callable[[Point], Status | None]
+OnStep = Callable[[PosteriorPoint], Status | None]
 
 
 def search(
-    problem: Problem, warm: tuple[Array, Array] | None, max_iter: int, on_step: OnStep
-) -> tuple[Point, Status, int]:
+    problem: PosteriorProblem,
+    warm: tuple[Array, Array] | None,
+    max_iter: int,
+    on_step: OnStep,
+) -> tuple[PosteriorPoint, Status, int]:
     """The posterior with the least bound over the prior variances, and how it ended.
 
     Each variance starts from the mean found for the one before, the first from the
     prior's mean or from ``warm``, means and deviations found earlier.
     """
     mean, std = (problem.centre, None) if warm is None else warm
-    found: list[Point] = []
+    found: list[PosteriorPoint] = []
     steps, status = 0, Status.SOLVED
     for variance in problem.variances:
         log = np.zeros(mean.shape)
         if std is not None:
             log = np.log(std / math.sqrt(variance))
-        descent = _Descent(problem, Point(mean, log, variance), on_step)
+        descent = _PosteriorDescent(
+            problem, PosteriorPoint(mean, log, variance), on_step
+        )
         status = descent.run(max_iter)
         found.append(descent.point)
         steps += descent.taken
@@ -96,10 +101,12 @@ def search(
     return best, status, steps
 
 
-class _Descent:
+class _PosteriorDescent:
     """L-BFGS on the bound for one prior variance; keeps the last point it reached."""
 
-    def __init__(self, problem: Problem, start: Point, on_step: OnStep) -> None:
+    def __init__(
+        self, problem: PosteriorProblem, start: PosteriorPoint, on_step: OnStep
+    ) -> None:
         self.problem, self.point, self.on_step = problem, start, on_step
         self.error, self.taken = 1.0, 0
         self.ended: Status | None = None
@@ -135,7 +142,7 @@ class _Descent:
         """Keep what was reached; raises ``StopIteration`` where the fit is to stop."""
         theta, bound = intermediate_result.x, float(intermediate_result.fun)
         mean, log = theta.copy().reshape(2, *self.problem.centre.shape)
-        self.point = Point(mean, log, self.point.variance, bound, self.error)
+        self.point = PosteriorPoint(mean, log, self.point.variance, bound, self.error)
         self.taken += 1
         self.ended = self.on_step(self.point)
         if self.ended is not None:
@@ -143,7 +150,7 @@ class _Descent:
 
 
 def bound_at(
-    problem: Problem, mean: Array, log: Array, variance: float
+    problem: PosteriorProblem, mean: Array, log: Array, variance: float
 ) -> tuple[float, float, tuple[Array, Array]]:
     """The bound, the error on the rows, and the bound's slopes in M and log(σ/√λ)."""
     n = len(problem.codes)
@@ -164,7 +171,9 @@ def bound_at(
     return bound, error, (slope_mean, slope_log)
 
 
-def _risk(problem: Problem, mean: Array, spread: Array) -> tuple[float, Array, Array]:
+def _risk(
+    problem: PosteriorProblem, mean: Array, spread: Array
+) -> tuple[float, Array, Array]:
     """Mean error over the rows, and its slopes in the weights' means and variances."""
     n = len(problem.codes)
     total, by_mean, by_spread = 0.0, np.zeros(mean.shape), np.zeros(mean.shape)

@@ -364,7 +364,7 @@ def fit_family(model: Any, X: Any, y: Array, s: Array | None, loss: Any) -> Fitt
 
 
 def _least_squares(
-    model: Any, rows: newton.Rows, s: Array | None, watch: Watched
+    model: Any, rows: newton.NewtonRows, s: Array | None, watch: Watched
 ) -> Solution:
     """The Gaussian family is solved directly."""
     design = Design(rows.X, s, centre=bool(model.fit_intercept))
@@ -381,7 +381,9 @@ def _least_squares(
     return Solution(W, 0.0, stop or Status.SOLVED, 1)
 
 
-def _likelihood(model: Any, rows: newton.Rows, loss: Any, watch: Watched) -> Solution:
+def _likelihood(
+    model: Any, rows: newton.NewtonRows, loss: Any, watch: Watched
+) -> Solution:
     """Newton's method; without a penalty, a look for directions that recede."""
     alpha, free = float(model.alpha), bool(model.fit_intercept)
     used = rows.s > 0
@@ -416,7 +418,7 @@ def _least_norm(X: Any, W: Array) -> Array:
 
 
 def _receding(
-    rows: newton.Rows, loss: Any, free: bool, alpha: float, z: Array
+    rows: newton.NewtonRows, loss: Any, free: bool, alpha: float, z: Array
 ) -> Array | None:
     """A direction along which the likelihood rises for ever, if scores hint at it."""
     fall, rise = at_limits(loss, rows.y)

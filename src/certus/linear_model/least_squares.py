@@ -15,7 +15,7 @@ from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
 from certus._solvers import lasso, least_squares
 from certus._solvers.design import Design
 from certus._solvers.least_squares import LeastSquares, LinearSolution
-from certus._solvers.problem import Limits, Start
+from certus._solvers.problem import SolverLimits, Start
 from certus.base import Fitted, certified_fit, check_choice, check_number, label_codes
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
@@ -408,7 +408,7 @@ def _solve_into(
     else:
         penalties = [level_term(float(level)) for level in levels]
         problem = LeastSquares(design, Y, penalties, method)
-        solution = least_squares.solve(problem, Start(), Limits(0.0, 1))
+        solution = least_squares.solve(problem, Start(), SolverLimits(0.0, 1))
     found = linear_attributes(
         *(solution.coef, mean, design, y, design.dtype, bool(model.fit_intercept)),
         keep_row=keep_row,
@@ -423,7 +423,7 @@ def _solve_positive(
 ) -> LinearSolution:
     """Non-negative coefficients, by working sets, as far as rounding allows."""
     rounds = getattr(model, "max_iter", None) or 1000
-    limits = Limits(min(float(model.tol), 1e-12), int(rounds))
+    limits = SolverLimits(min(float(model.tol), 1e-12), int(rounds))
     coef = np.empty((Y.shape[1], design.d))
     for k, level in enumerate(levels):
         penalty = NonNegative(0.0, float(level))

@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from certus._solvers import newton, prox_newton
 from certus._solvers.penalties import of_levels
-from certus._solvers.problem import Limits, Solution, Start
+from certus._solvers.problem import Solution, SolverLimits, Start
 from certus.base import Fitted, certified_fit, check_choice, check_number, class_codes
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
@@ -374,11 +374,11 @@ def fit_logistic(
     return Fitted(evidence, X, y, s, solution.status)
 
 
-def make_rows(X: Any, codes: Array, k: int, weight: Array | None) -> newton.Rows:
+def make_rows(X: Any, codes: Array, k: int, weight: Array | None) -> newton.NewtonRows:
     """Labels as the losses want them, weights always present, CSR if sparse."""
     target = np.where(codes == 1, 1.0, -1.0) if k == 2 else codes
     s = np.ones(X.shape[0]) if weight is None else weight
-    return newton.Rows(X, target, s, float(s.sum()))
+    return newton.NewtonRows(X, target, s, float(s.sum()))
 
 
 def _attributes(W: Array, dtype: Any) -> dict[str, Array]:
@@ -401,12 +401,12 @@ def penalty_of(C: float, l1_ratio: float, total: float) -> Penalty:
 
 
 def solve_logistic(
-    rows: newton.Rows,
+    rows: newton.NewtonRows,
     k: int,
     penalty: Penalty,
     intercept: bool,
     start: Start,
-    limits: Limits,
+    limits: SolverLimits,
 ) -> tuple[Solution, str]:
     """Choose the method from the penalty; the solution and the method's name."""
     loss: Any = Logistic() if k == 2 else Softmax(k)

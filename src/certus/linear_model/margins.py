@@ -14,8 +14,8 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from certus._solvers import svm, svm_descent, svm_hard, svm_sparse
-from certus._solvers.problem import Limits, Solution, Start
-from certus._solvers.svm_problem import Box, Rows, SvmProblem
+from certus._solvers.problem import Solution, SolverLimits, Start
+from certus._solvers.svm_problem import DualBox, SvmProblem, SVMRows
 from certus._solvers.svm_systems import PRIMAL_SIDE
 from certus.base import check_choice, check_number
 from certus.callbacks import Monitor
@@ -65,12 +65,12 @@ class SparseCoefficients:
         return self
 
 
-class Part(NamedTuple):
+class MarginPart(NamedTuple):
     """One problem of a fit: targets, weights, and the loss as a box."""
 
     y: Array
     s: Array
-    box: Box
+    box: DualBox
 
 
 class Solved(NamedTuple):
@@ -86,7 +86,7 @@ class Solved(NamedTuple):
         return self.solution.dual
 
 
-Solver = Callable[[Part, Limits], Solved]
+Solver = Callable[[MarginPart, SolverLimits], Solved]
 
 
 def check_machine(model: Any) -> None:
@@ -113,11 +113,11 @@ def machine_solver(model: Any, X: Any) -> Solver:
     scale, free = scale_of(model)
     C = float(model.C)
 
-    def hard(part: Part, limits: Limits) -> Solved:
-        problem = svm_hard.HardMargin(Rows(X, part.s, scale), part.y, free)
+    def hard(part: MarginPart, limits: SolverLimits) -> Solved:
+        problem = svm_hard.HardMargin(SVMRows(X, part.s, scale), part.y, free)
         return Solved(svm_hard.solve(problem, Start(), limits), "hard margin")
 
-    def lasso(part: Part, limits: Limits) -> Solved:
+    def lasso(part: MarginPart, limits: SolverLimits) -> Solved:
         penalty = L1(1 / (C * float(part.s.sum())))
         problem = svm_sparse.L1Machine(X, part.y, part.s, scale, penalty)
         found = svm_sparse.solve(problem, Start(), limits)
@@ -125,8 +125,8 @@ def machine_solver(model: Any, X: Any) -> Solver:
             found, "column descent" if sparse.issparse(X) else "proximal Newton"
         )
 
-    def plain(part: Part, limits: Limits) -> Solved:
-        rows = Rows(X, part.s, scale)
+    def plain(part: MarginPart, limits: SolverLimits) -> Solved:
+        rows = SVMRows(X, part.s, scale)
         problem = SvmProblem(rows, part.box, L2(1 / (C * rows.total)), free)
         start = Start()
         if rows.sparse and rows.d > PRIMAL_SIDE and not free:
@@ -144,7 +144,7 @@ def machine_solver(model: Any, X: Any) -> Solver:
 
 
 def solve_each(
-    model: Any, X: Any, parts: list[Part], solver: Solver, monitor: Monitor
+    model: Any, X: Any, parts: list[MarginPart], solver: Solver, monitor: Monitor
 ) -> list[Solved]:
     """Solve the problems one after another; Ctrl-C leaves the rest at zero."""
     points = [np.zeros(X.shape[1] + 1) for _ in parts]

@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.utils.validation import check_array, check_consistent_length
 
 from certus._solvers.design import Design
-from certus._solvers.problem import Limits, Start
+from certus._solvers.problem import SolverLimits, Start
 from certus.base import check_number
 from certus.linear_model.common import number_array
 from certus.linear_model.penalised import Minimiser, penalty_of, penalty_path
@@ -127,7 +127,9 @@ def enet_path(
     start = None if coef_init is None else np.asarray(coef_init, dtype=float).T
     penalties = [penalty_of(alpha, l1_ratio, positive, tasks) for alpha in grid]
     minimiser = Minimiser(design, target.reshape(len(target), -1))
-    found = penalty_path(minimiser, penalties, Start(start), Limits(tol, max_iter))
+    found = penalty_path(
+        minimiser, penalties, Start(start), SolverLimits(tol, max_iter)
+    )
     coefs = found.coefs.swapaxes(0, 1) if tasks else found.coefs[:, 0]
     result = (grid, coefs.astype(X.dtype), found.gaps)
     return (*result, found.rounds) if return_n_iter else result

@@ -19,7 +19,7 @@ from certus._solvers.design import Design
 from certus._solvers.lasso import QuadraticProblem
 from certus._solvers.least_squares import LeastSquares
 from certus._solvers.penalties import of_levels, operation
-from certus._solvers.problem import Limits, Solution, Start
+from certus._solvers.problem import Solution, SolverLimits, Start
 from certus.base import Fitted
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
@@ -73,7 +73,7 @@ class Minimiser:
         self.reference = float(np.sum(design.average(Y * Y))) / 2
         self._problem: Any = None
 
-    def solve(self, penalty: Penalty, start: Start, limits: Limits) -> Solution:
+    def solve(self, penalty: Penalty, start: Start, limits: SolverLimits) -> Solution:
         """Minimise; ``primal`` is (d,) or (d, targets)."""
         if isinstance(penalty, L2 | NoPenalty):
             problem = LeastSquares(self.design, self.Y, [penalty] * self.Y.shape[1])
@@ -88,7 +88,7 @@ class Minimiser:
         return (blocks if blockwise else lasso).solve(self._problem, start, limits)
 
 
-class Path(NamedTuple):
+class PenaltyPath(NamedTuple):
     """Coefficients of shape (d, targets, penalties), gaps and rounds of each."""
 
     coefs: Array
@@ -97,8 +97,11 @@ class Path(NamedTuple):
 
 
 def penalty_path(
-    minimiser: Minimiser, penalties: Iterable[Penalty], start: Start, limits: Limits
-) -> Path:
+    minimiser: Minimiser,
+    penalties: Iterable[Penalty],
+    start: Start,
+    limits: SolverLimits,
+) -> PenaltyPath:
     """Solve for each penalty, starting from the last one's solution."""
     coefs, gaps, rounds = [], [], []
     shape = (minimiser.design.d, minimiser.Y.shape[1])
@@ -110,7 +113,7 @@ def penalty_path(
         gaps.append(found.gap * minimiser.reference)
         rounds.append(max(1, found.n_iter))
         start = Start()
-    return Path(np.stack(coefs, axis=-1), np.array(gaps), rounds)
+    return PenaltyPath(np.stack(coefs, axis=-1), np.array(gaps), rounds)
 
 
 def fit_penalised(

@@ -19,7 +19,7 @@ from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.utils import check_random_state
 
 from certus._core.rows import class_weights as weights_of_classes
-from certus._solvers.online import Run, Schedule, Visitor, run_perceptron
+from certus._solvers.online import PerceptronRun, Schedule, Visitor, run_perceptron
 from certus.base import Fitted, certified_fit, check_choice, check_number, class_codes
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
@@ -287,7 +287,7 @@ def _run_each(
     start: Array,
     codes: Array,
     monitor: Monitor,
-) -> list[Run]:
+) -> list[PerceptronRun]:
     rows_X = X.tocsr() if sparse.issparse(X) and X.format != "csr" else X
     seed = check_random_state(model.random_state).randint(np.iinfo(np.int32).max)
     random = np.random.default_rng(seed)
@@ -297,13 +297,15 @@ def _run_each(
     train, held = _split(model, codes, seed)
     constant = 1.0 if model.fit_intercept else 0.0
     points = start.copy()
-    runs: list[Run] = []
+    runs: list[PerceptronRun] = []
     for j, (y, eta) in enumerate(zip(signs, etas)):
         visitor = Visitor(rows_X, y, eta, constant)
         rows = train[y[train] != 0]
         if runs and runs[-1].status is Status.INTERRUPTED:
             nothing = np.zeros(len(codes), dtype=np.int64)
-            runs.append(Run(start[j], nothing, 0, Status.INTERRUPTED, None, 0))
+            runs.append(
+                PerceptronRun(start[j], nothing, 0, Status.INTERRUPTED, None, 0)
+            )
             continue
         if not len(rows):
             raise ValueError("a class has no rows left to learn from.")
@@ -347,7 +349,7 @@ def _attributes(points: Array, dtype: Any) -> dict[str, Array]:
     }
 
 
-def _store(model: Perceptron, runs: list[Run], dtype: Any, n: int) -> None:
+def _store(model: Perceptron, runs: list[PerceptronRun], dtype: Any, n: int) -> None:
     for key, value in _attributes(np.vstack([r.w for r in runs]), dtype).items():
         setattr(model, key, value)
     model.mistakes_ = np.column_stack([run.mistakes for run in runs])
@@ -355,7 +357,9 @@ def _store(model: Perceptron, runs: list[Run], dtype: Any, n: int) -> None:
     model.t_ = model.n_iter_ * n + 1
 
 
-def _witness(runs: list[Run], mistakes: Array, start: Array | None) -> MistakesWitness:
+def _witness(
+    runs: list[PerceptronRun], mistakes: Array, start: Array | None
+) -> MistakesWitness:
     for j, run in enumerate(runs):
         if run.cycle is not None:
             return MistakesWitness(mistakes, start, run.cycle, j, run.period)

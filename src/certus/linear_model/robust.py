@@ -178,7 +178,7 @@ def loss_term(name: str, delta: float | None) -> Any:
 
 
 def _solve_smooth(
-    model: RobustRegressor, rows: newton.Rows, loss: Any, watch: Watched
+    model: RobustRegressor, rows: newton.NewtonRows, loss: Any, watch: Watched
 ) -> Solution:
     """Huber by Newton's method; Tukey from Huber's solution."""
     free, penalty = bool(model.fit_intercept), level_term(float(model.alpha))

@@ -21,7 +21,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from certus._solvers import newton
-from certus._solvers.problem import Limits, Start
+from certus._solvers.problem import SolverLimits, Start
 from certus.base import (
     Estimator,
     Fitted,
@@ -37,8 +37,8 @@ from certus.linear_model.common import level_term
 from certus.linear_model.gibbs import (
     BLOCK,
     TINY,
-    Point,
-    Problem,
+    PosteriorPoint,
+    PosteriorProblem,
     search,
     several_labels,
 )
@@ -190,7 +190,7 @@ class StochasticLinearClassifier(ClassifierMixin, Estimator):
         monitor = Monitor(self, X, y, None, self.max_time)
         plan = _plan(self, X, codes)
 
-        def on_step(point: Point) -> Status | None:
+        def on_step(point: PosteriorPoint) -> Status | None:
             state = partial(_attributes, point, plan, X.dtype)
             return monitor.step(point.bound, point.error, state)
 
@@ -304,17 +304,17 @@ def _check_parameters(model: StochasticLinearClassifier) -> None:
 # -- what is to be solved ---------------------------------------------------------
 
 
-class Plan(NamedTuple):
+class PosteriorPlan(NamedTuple):
     """The problem, and how its rows were made of those of X."""
 
-    problem: Problem
+    problem: PosteriorProblem
     length: float
     constant: float
     n_prior: int
     seed: int | None
 
 
-def _plan(model: StochasticLinearClassifier, X: Any, codes: Array) -> Plan:
+def _plan(model: StochasticLinearClassifier, X: Any, codes: Array) -> PosteriorPlan:
     """Split the rows, learn the prior's mean on its part, scale the others."""
     n, k = len(codes), len(model.classes_)
     constant = float(model.intercept_scaling) if model.fit_intercept else 0.0
@@ -335,14 +335,14 @@ def _plan(model: StochasticLinearClassifier, X: Any, codes: Array) -> Plan:
     if learnt:
         part = scaled_rows(X, seen, constant, size)
         centre = _prior_mean(part, codes[seen], len(centre), float(model.alpha))
-    problem = Problem(
+    problem = PosteriorProblem(
         scaled_rows(X, counted, constant, size),
         codes[counted],
         centre,
         VARIANCES if learnt else (1.0,),
         float(model.delta),
     )
-    return Plan(problem, size if learnt else 1.0, constant, n_prior, seed)
+    return PosteriorPlan(problem, size if learnt else 1.0, constant, n_prior, seed)
 
 
 def _prior_mean(rows: Any, codes: Array, scores: int, alpha: float) -> Array:
@@ -351,9 +351,12 @@ def _prior_mean(rows: Any, codes: Array, scores: int, alpha: float) -> Array:
     target = np.where(codes == 1, 1.0, -1.0) if scores == 1 else codes
     loss: Any = Logistic() if scores == 1 else Softmax(scores)
     problem = newton.NewtonProblem(
-        newton.Rows(rows, target, np.ones(n), float(n)), loss, level_term(alpha), False
+        newton.NewtonRows(rows, target, np.ones(n), float(n)),
+        loss,
+        level_term(alpha),
+        False,
     )
-    solution = newton.solve(problem, Start(), Limits(1e-15, 100))
+    solution = newton.solve(problem, Start(), SolverLimits(1e-15, 100))
     return np.ascontiguousarray(solution.primal[:-1].T)
 
 
@@ -361,7 +364,7 @@ def _prior_mean(rows: Any, codes: Array, scores: int, alpha: float) -> Array:
 
 
 def _previous(
-    model: StochasticLinearClassifier, plan: Plan
+    model: StochasticLinearClassifier, plan: PosteriorPlan
 ) -> tuple[Array, Array] | None:
     """Means and deviations of the last fit, if they are to be used and fit."""
     if not model.warm_start or not hasattr(model, "coef_"):
@@ -374,7 +377,7 @@ def _previous(
     return (mean, std) if (std > 0).all() else None
 
 
-def _weights(pair: tuple[Array, ...], plan: Plan) -> Array:
+def _weights(pair: tuple[Array, ...], plan: PosteriorPlan) -> Array:
     """Attributes as weights of the scaled rows, the constant last."""
     coef, intercept = (np.asarray(a, dtype=np.float64) for a in pair)
     if plan.constant == 0:
@@ -382,7 +385,9 @@ def _weights(pair: tuple[Array, ...], plan: Plan) -> Array:
     return np.column_stack([coef, intercept / plan.constant]) * plan.length
 
 
-def _attributes(best: Point, plan: Plan, dtype: Any) -> dict[str, Array]:
+def _attributes(
+    best: PosteriorPoint, plan: PosteriorPlan, dtype: Any
+) -> dict[str, Array]:
     """The posterior in the units of X."""
     found = {}
     for end, weights in (("", best.mean), ("std_", best.std)):

@@ -30,7 +30,7 @@ from certus.typing import Array
 _ENDED = (Status.INTERRUPTED, Status.TIME_LIMIT, Status.STOPPED)
 
 
-class Run(NamedTuple):
+class AscentRun(NamedTuple):
     """One start carried to its end."""
 
     start: Components
@@ -44,14 +44,14 @@ class Run(NamedTuple):
         return self.bounds[-1] if self.bounds else -math.inf
 
 
-def best_run(model: Any, X: Array, monitor: Monitor) -> tuple[Run, Status]:
+def best_run(model: Any, X: Array, monitor: Monitor) -> tuple[AscentRun, Status]:
     """The best of ``n_init`` starts, or the last fit carried on; how all that ended."""
     previous = _previous(model, X)
     if previous is not None:
         run = _climb(model, X, previous, float(model.lower_bound_), monitor)
         return run, run.status
     random = check_random_state(model.random_state)
-    runs: list[Run] = []
+    runs: list[AscentRun] = []
     for _ in range(model.n_init):
         try:
             start = first_components(model, X, random)
@@ -84,7 +84,7 @@ def _climb(
     start: Components,
     bound: float,
     monitor: Monitor,
-) -> Run:
+) -> AscentRun:
     """EM steps until one, and those after it, change the objective by less than tol."""
     theta, bounds = start, []
     kind, hard = model.covariance_type, model.assignment == "hard"
@@ -109,7 +109,7 @@ def _climb(
         status = Status.DIVERGED
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
-    return Run(start, theta, bounds, status)
+    return AscentRun(start, theta, bounds, status)
 
 
 def _is_settled(model: Any, X: Array, theta: Components, before: float) -> bool:

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from certus._core.rounding import EPS
 from certus._core.threads import Stop, run_blocks, slices
 from certus.mixture import gaussian_kernels as kernels
 from certus.typing import Array
 
 KINDS = ("full", "tied", "diag", "spherical")
-EPS = float(np.finfo(np.float64).eps)
 #: Rows that a kernel sees at once, and room for the sums of all tasks, in numbers.
 BLOCK, ROOM = 1024, 1 << 24
 #: A component on fewer rows than this has no mean to speak of and is left as it is.
@@ -39,7 +39,7 @@ class Components(NamedTuple):
     roots: Array
 
 
-class Sums(NamedTuple):
+class MixtureSums(NamedTuple):
     """Of one pass: Σ log-likelihood, Σ r, and moments about ``about``."""
 
     total: float
@@ -173,7 +173,7 @@ def _tasks(n: int, numbers: int) -> list[slice]:
 
 def run_pass(
     X: Array, theta: Components, hard: bool = False, about: Array | None = None
-) -> Sums:
+) -> MixtureSums:
     """E-step at ``theta`` and the sums of the M-step, about its means by default."""
     about = theta.means if about is None else about
     constants = _constants(theta)
@@ -185,7 +185,7 @@ def run_pass(
     return _reduce(X, about, matrix, fill, len(theta.weights))
 
 
-def sums_of(X: Array, R: Array, about: Array, matrix: bool) -> Sums:
+def sums_of(X: Array, R: Array, about: Array, matrix: bool) -> MixtureSums:
     """The sums of the M-step for responsibilities that are given."""
 
     def fill(block: Array, rows: slice, room: _Room) -> tuple[Array, float]:
@@ -194,7 +194,7 @@ def sums_of(X: Array, R: Array, about: Array, matrix: bool) -> Sums:
     return _reduce(X, about, matrix, fill, R.shape[1])
 
 
-def _reduce(X: Array, about: Array, matrix: bool, fill: Any, k: int) -> Sums:
+def _reduce(X: Array, about: Array, matrix: bool, fill: Any, k: int) -> MixtureSums:
     """Map over blocks, add in their order."""
     n, d = X.shape
     shape = (k, d, d) if matrix else (k, d)
@@ -225,20 +225,22 @@ def _reduce(X: Array, about: Array, matrix: bool, fill: Any, k: int) -> Sums:
         sizes += part[1]
         first += part[2]
         second += part[3]
-    return Sums(total, sizes, first, second, about)
+    return MixtureSums(total, sizes, first, second, about)
 
 
 # -- M-step -----------------------------------------------------------------------
 
 
-def new_means(sums: Sums, before: Array) -> Array:
+def new_means(sums: MixtureSums, before: Array) -> Array:
     """Σ r·x / Σ r; a component without rows stays where it is."""
     alive = sums.sizes > DEAD
     shift = sums.first / np.where(alive, sums.sizes, 1.0)[:, None]
     return np.where(alive[:, None], sums.about + shift, before)
 
 
-def maximise(sums: Sums, kind: str, reg_covar: float, before: Components) -> Components:
+def maximise(
+    sums: MixtureSums, kind: str, reg_covar: float, before: Components
+) -> Components:
     """The M-step; components without rows keep mean and shape, with weight 0."""
     if not all(np.isfinite(part).all() for part in sums):
         raise OverflowError("a sum of squares is infinite")

@@ -29,7 +29,7 @@ from certus.base import (
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.evidence import MixtureWitness
-from certus.mixture.ascent import Run, best_run
+from certus.mixture.ascent import AscentRun, best_run
 from certus.mixture.covariances import KINDS, from_public, log_joint, to_public
 from certus.mixture.starts import METHODS
 from certus.typing import Array
@@ -343,7 +343,7 @@ def _free_parameters(model: GaussianMixture) -> int:
     return covariance[model.covariance_type] + k * d + k - 1
 
 
-def _evidence(model: GaussianMixture, run: Run) -> Evidence:
+def _evidence(model: GaussianMixture, run: AscentRun) -> Evidence:
     start = to_public(run.start, model.covariance_type, np.float64)
     names = ("weights_", "means_", "covariances_")
     first = {name: start[name] for name in names}

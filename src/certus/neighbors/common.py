@@ -26,7 +26,7 @@ from certus.callbacks import Monitor
 from certus.certificate import Claim, Evidence
 from certus.diagnostics import Diagnosed
 from certus.diagnostics.neighbors import left_out
-from certus.neighbors.metrics import Metric, check_sparse, resolve
+from certus.neighbors.metrics import NeighborMetric, check_sparse, resolve
 from certus.neighbors.search import limits, search
 from certus.neighbors.tree import build
 from certus.persist.encoding import TRANSIENT
@@ -146,11 +146,11 @@ class NeighborsBase(Diagnosed, MultiOutputMixin, Estimator):
         monitor.close(learned)
         return Fitted(Evidence("neighbors"), X, y)
 
-    def _metric(self) -> Metric:
+    def _metric(self) -> NeighborMetric:
         params = self.effective_metric_params_
         return resolve(self.effective_metric_, None, params, self.n_features_in_)[0]
 
-    def _choose_algorithm(self, metric: Metric) -> str:
+    def _choose_algorithm(self, metric: NeighborMetric) -> str:
         """``"kd_tree"`` where it applies and pays or is asked for, else "brute"."""
         X = self._fit_X
         _check_algorithm(self.algorithm, metric, sparse.issparse(X))
@@ -311,7 +311,7 @@ def _check_k(k: Any) -> None:
         raise ValueError(f"Expected n_neighbors > 0. Got {k}")
 
 
-def _check_algorithm(algorithm: str, metric: Metric, is_sparse: bool) -> None:
+def _check_algorithm(algorithm: str, metric: NeighborMetric, is_sparse: bool) -> None:
     """Refuse a tree that cannot serve; say where brute force is used instead."""
     semi = metric.code is not None and metric.p < 1
     if algorithm in ("kd_tree", "ball_tree"):

@@ -14,7 +14,7 @@ from scipy import sparse
 
 from certus._core.threads import Stop, run_blocks, slices
 from certus.neighbors import kernels
-from certus.neighbors.metrics import Metric
+from certus.neighbors.metrics import NeighborMetric
 from certus.typing import Array
 
 #: Coordinates compared in one call of a loop: some 20 ms.
@@ -28,7 +28,7 @@ def nearest(
     X: Any,
     Q: Any,
     k: int,
-    metric: Metric,
+    metric: NeighborMetric,
     own: Array | None = None,
     candidates: Array | None = None,
 ) -> tuple[Array, Array]:

@@ -34,7 +34,7 @@ _OBJECTS = {name: name for name in ("euclidean", "manhattan", "chebyshev")}
 _POWERS = {EUCLIDEAN: 2.0, MANHATTAN: 1.0, CHEBYSHEV: np.inf}
 
 
-class Metric(NamedTuple):
+class NeighborMetric(NamedTuple):
     """A distance: its loop (None for one of scikit-learn's), its power, its weights."""
 
     name: Any
@@ -63,7 +63,7 @@ class Metric(NamedTuple):
 
 def resolve(
     metric: Any, p: Any, metric_params: dict[str, Any] | None, n_features: int
-) -> tuple[Metric, Any, dict[str, Any]]:
+) -> tuple[NeighborMetric, Any, dict[str, Any]]:
     """The metric, and scikit-learn's ``effective_metric_`` and its parameters."""
     params = dict(metric_params or {})
     if "p" in params and p is not None and metric == "minkowski":
@@ -84,9 +84,9 @@ def resolve(
                 "'chebyshev', 'minkowski', 'precomputed', another name of "
                 "sklearn.metrics.pairwise_distances, or a function of two rows."
             )
-        return Metric(metric, params, None, 2.0, None), metric, params
+        return NeighborMetric(metric, params, None, 2.0, None), metric, params
     if code != MINKOWSKI:
-        return Metric(named, {}, code, _POWERS[code], None), metric, params
+        return NeighborMetric(named, {}, code, _POWERS[code], None), metric, params
     power = params.pop("p", p)
     check_number("p", power, open_low=True)
     weights = params.pop("w", None)
@@ -99,7 +99,7 @@ def resolve(
             (CHEBYSHEV, "chebyshev"),
         ):
             if power == _POWERS[plain]:
-                return Metric(name, {}, plain, float(power), None), name, {}
+                return NeighborMetric(name, {}, plain, float(power), None), name, {}
     effective = {"p": power, "w": weights}
     if weights is not None:
         weights = _check_weights(weights, n_features)
@@ -107,10 +107,14 @@ def resolve(
             weights = (weights > 0).astype(float)
     codes = {2.0: EUCLIDEAN, 1.0: MANHATTAN, np.inf: CHEBYSHEV}
     code = codes.get(float(power), MINKOWSKI)
-    return Metric("minkowski", {}, code, float(power), weights), metric, effective
+    return (
+        NeighborMetric("minkowski", {}, code, float(power), weights),
+        metric,
+        effective,
+    )
 
 
-def check_sparse(metric: Metric) -> None:
+def check_sparse(metric: NeighborMetric) -> None:
     """Refuse a distance that scikit-learn does not compute for sparse rows."""
     known = metric.code is not None or metric.precomputed or metric.name == "cosine"
     if isinstance(metric.name, str) and not known:

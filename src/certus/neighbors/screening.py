@@ -28,7 +28,7 @@ from scipy import sparse
 from certus._core.threads import Stop, run_blocks, slices
 from certus.neighbors import kernels
 from certus.neighbors.compare import nearest
-from certus.neighbors.metrics import Metric
+from certus.neighbors.metrics import NeighborMetric
 from certus.typing import Array
 
 #: Queries handled together; with their tiles this sets the memory of a search.
@@ -52,7 +52,7 @@ def spare(k: int) -> int:
     return k + 8 + k // 4
 
 
-class Dense:
+class DenseScreen:
     """Rows in memory, centred and scaled for float32."""
 
     dtype = np.float32
@@ -105,7 +105,7 @@ class Dense:
         return np.matmul(q, rows.T, out=out)
 
 
-class Sparse:
+class SparseScreen:
     """CSR rows; products in float64, never densified, no centring."""
 
     dtype = np.float64
@@ -141,9 +141,11 @@ def _square_norms(X: Any) -> Array:
     return np.asarray(X.multiply(X).sum(axis=1), dtype=np.float64).ravel()
 
 
-def screened(X: Any, Q: Any, k: int, metric: Metric, own: Array) -> tuple[Array, Array]:
+def screened(
+    X: Any, Q: Any, k: int, metric: NeighborMetric, own: Array
+) -> tuple[Array, Array]:
     """Squared distances and rows of the k nearest, as ``compare.nearest`` has them."""
-    side = Sparse(X) if sparse.issparse(X) else Dense(X)
+    side = SparseScreen(X) if sparse.issparse(X) else DenseScreen(X)
     value = np.empty((Q.shape[0], k))
     index = np.empty((Q.shape[0], k), dtype=np.int64)
     for slab in slices(Q.shape[0], SLAB):
@@ -152,7 +154,7 @@ def screened(X: Any, Q: Any, k: int, metric: Metric, own: Array) -> tuple[Array,
 
 
 def _search(
-    side: Dense | Sparse, Q: Any, k: int, metric: Metric, own: Array
+    side: DenseScreen | SparseScreen, Q: Any, k: int, metric: NeighborMetric, own: Array
 ) -> tuple[Array, Array]:
     q, norms, far = side.queries(Q)
     keep = min(side.n, spare(k))
@@ -186,13 +188,13 @@ def _search(
 
 
 def _second(
-    side: Dense | Sparse,
+    side: DenseScreen | SparseScreen,
     Q: Any,
     q: Any,
     rows: Array,
     bound: Array,
     k: int,
-    metric: Metric,
+    metric: NeighborMetric,
     own: Array,
     out: tuple[Array, Array],
 ) -> None:

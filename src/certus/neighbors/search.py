@@ -21,7 +21,7 @@ from sklearn.metrics import pairwise_distances
 from certus._core.threads import slices
 from certus.neighbors import kernels
 from certus.neighbors.compare import nearest
-from certus.neighbors.metrics import Metric
+from certus.neighbors.metrics import NeighborMetric
 from certus.neighbors.screening import WIDEST, screened, spare
 from certus.neighbors.tree import through_tree
 from certus.typing import Array
@@ -40,7 +40,7 @@ def search(
     X: Any,
     Q: Any,
     k: int,
-    metric: Metric,
+    metric: NeighborMetric,
     own: Array | None = None,
     tree: Any = None,
     known: Array | None = None,
@@ -89,7 +89,9 @@ def search(
     return distance / half / rest, index
 
 
-def _vanished(X: Any, Q: Any, value: Array, index: Array, metric: Metric) -> Array:
+def _vanished(
+    X: Any, Q: Any, value: Array, index: Array, metric: NeighborMetric
+) -> Array:
     """Queries some of whose squared distances are too small to be told apart."""
     if metric.code != kernels.EUCLIDEAN:
         return np.empty(0, dtype=np.int64)
@@ -105,7 +107,7 @@ def _vanished(X: Any, Q: Any, value: Array, index: Array, metric: Metric) -> Arr
     return np.unique(tiny[0][differ])
 
 
-def _screens(X: Any, Q: Any, k: int, metric: Metric) -> bool:
+def _screens(X: Any, Q: Any, k: int, metric: NeighborMetric) -> bool:
     """Whether screening pays, and its bound holds."""
     euclidean = metric.code == kernels.EUCLIDEAN
     few = Q.shape[0] < FEW and not sparse.issparse(X)
@@ -187,7 +189,7 @@ def _from_graph(Q: Any, k: int, own: Array) -> tuple[Array, Array]:
 
 
 def _pairwise(
-    X: Any, Q: Any, k: int, metric: Metric, own: Array
+    X: Any, Q: Any, k: int, metric: NeighborMetric, own: Array
 ) -> tuple[Array, Array]:
     value = np.empty((Q.shape[0], k))
     index = np.empty((Q.shape[0], k), dtype=np.int64)

@@ -20,7 +20,7 @@ from certus._core.threads import slices
 from certus.base import thread_budget
 from certus.neighbors import kernels
 from certus.neighbors.compare import nearest
-from certus.neighbors.metrics import Metric
+from certus.neighbors.metrics import NeighborMetric
 from certus.typing import Array
 
 #: Queries handled together.
@@ -69,7 +69,7 @@ def build(X: Array, leaf_size: int) -> Tree:
 
 
 def through_tree(
-    tree: Tree, X: Array, Q: Array, k: int, metric: Metric, own: Array
+    tree: Tree, X: Array, Q: Array, k: int, metric: NeighborMetric, own: Array
 ) -> tuple[Array, Array]:
     """Reduced distances and rows of the k nearest, as ``compare.nearest`` has them."""
     value = np.empty((len(Q), k))
@@ -121,7 +121,7 @@ def _balls(
     rows: Array,
     radius: Array,
     k: int,
-    metric: Metric,
+    metric: NeighborMetric,
     own: Array,
     out: tuple[Array, Array],
     workers: int,

@@ -28,7 +28,7 @@ from certus.threat import ThreatModel
 KNOWN = (1, 2, math.inf)
 
 
-class Units(NamedTuple):
+class InputUnits(NamedTuple):
     """Inputs of the module are (x − mean) / scale, x being rows as the user has them.
 
     Both have the shape of an input, or one that broadcasts to it.
@@ -56,10 +56,10 @@ class Units(NamedTuple):
 
 
 #: The user's units are the module's.
-SAME = Units(0.0, 1.0)
+SAME = InputUnits(0.0, 1.0)
 
 
-class Found(NamedTuple):
+class AdversarialBatch(NamedTuple):
     """What an attacker and the power method found for a batch."""
 
     inputs: tuple[Tensor, ...]
@@ -91,7 +91,7 @@ class Hardened:
         threat: ThreatModel | None,
         steps: int,
         weight: float,
-        units: Units = SAME,
+        units: InputUnits = SAME,
     ) -> None:
         self.objective, self.threat, self.steps = objective, threat, steps
         self.weight, self.units = weight, units
@@ -123,7 +123,7 @@ class Hardened:
             told = f" at the worst rows found within l{norm} {self.threat.radius:g}"
         return told + " and ½·operator_norm·σ(J)²" * bool(self.weight)
 
-    def search(self, module: nn.Module, batch: Batch) -> Found:
+    def search(self, module: nn.Module, batch: Batch) -> AdversarialBatch:
         """The worst rows, and the direction in which the scores are steepest."""
         x, more = batch.inputs[0], batch.inputs[1:]
         if not x.is_floating_point():
@@ -146,9 +146,11 @@ class Hardened:
             if self.weight:
                 direction = steepest_direction(self._scores(module, more), raw)
                 passes += direction.passes
-        return Found(inputs, direction, passes)
+        return AdversarialBatch(inputs, direction, passes)
 
-    def losses(self, module: nn.Module, batch: Batch, found: Found) -> Losses:
+    def losses(
+        self, module: nn.Module, batch: Batch, found: AdversarialBatch
+    ) -> Losses:
         """The losses at what was found."""
         losses = dict(self.objective(module, batch._replace(inputs=found.inputs)))
         if found.direction is None:

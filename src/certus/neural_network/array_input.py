@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from certus.base import validate_data
-from certus.neural_network.batches import DenseRows, Rows, SparseRows
+from certus.neural_network.batches import DenseInputs, NetworkInputs, SparseInputs
 from certus.neural_network.estimator import NeuralModel
 from certus.neural_network.wrapping import dtype_of
 
@@ -38,12 +38,12 @@ class ArrayInput(NeuralModel):
             reset=reset,
         )
 
-    def _rows(self, X: Any, module: nn.Module) -> Rows:
+    def _rows(self, X: Any, module: nn.Module) -> NetworkInputs:
         entries = looked_up(module)
         if entries is not None:
             _require_places(X, entries)
         dtype = dtype_of(module) if entries is None else torch.int64
-        kind = SparseRows if sparse.issparse(X) else DenseRows
+        kind = SparseInputs if sparse.issparse(X) else DenseInputs
         return kind(X, dtype, self.device)
 
     def _raw_function(self, shape: tuple[int, ...]) -> nn.Module | None:

@@ -42,7 +42,7 @@ SHARED = 5_000_000
 LARGE = 1 << 15
 
 
-class Design(NamedTuple):
+class PerceptronDesign(NamedTuple):
     """What a network computes and what it is trained for."""
 
     sizes: tuple[int, ...]  # inputs, hidden layers, outputs
@@ -67,7 +67,7 @@ class Design(NamedTuple):
         return coefs, intercepts
 
 
-class Rows(NamedTuple):
+class PerceptronRows(NamedTuple):
     """Inputs, targets and weights; targets have one column for each output."""
 
     X: Any  # dense or CSR
@@ -75,7 +75,7 @@ class Rows(NamedTuple):
     s: Array  # empty: all weigh the same
 
     @classmethod
-    def of(cls, X: Any, Y: Any, s: Any, dtype: Any) -> Rows:
+    def of(cls, X: Any, Y: Any, s: Any, dtype: Any) -> PerceptronRows:
         """The rows in the layout and type that the compiled code wants."""
         if sparse.issparse(X):
             X = X.tocsr().astype(dtype, copy=False)
@@ -113,7 +113,7 @@ class Trainer:
 
     def __init__(
         self,
-        design: Design,
+        design: PerceptronDesign,
         theta: Array,
         solver: str = "adam",
         rate: float = 1e-3,
@@ -127,7 +127,7 @@ class Trainer:
 
     def epoch(
         self,
-        rows: Rows,
+        rows: PerceptronRows,
         order: Array,
         batch: int,
         alpha: float,
@@ -161,7 +161,7 @@ class Trainer:
 
 
 def loss_gradient(
-    design: Design, theta: Array, rows: Rows, alpha: float
+    design: PerceptronDesign, theta: Array, rows: PerceptronRows, alpha: float
 ) -> tuple[float, Array]:
     """L(θ) over all rows and its gradient, in the type of ``theta``."""
     n = len(rows.Y)
@@ -187,7 +187,9 @@ def loss_gradient(
 class _Call:
     """The buffers of compiled calls, and how much is done in each."""
 
-    def __init__(self, design: Design, dtype: Any, batch: int, solver: str) -> None:
+    def __init__(
+        self, design: PerceptronDesign, dtype: Any, batch: int, solver: str
+    ) -> None:
         from certus.neural_network.backprop_kernels import ACTIVATIONS, LOSSES, SOLVERS
 
         self.sizes = np.array(design.sizes, dtype=np.int64)
@@ -215,7 +217,9 @@ class _Call:
             return contextlib.nullcontext()
         return thread_pools().limit(limits=1, user_api="blas")
 
-    def stretches(self, rows: Rows, order: Array) -> Iterator[tuple[Rows, Array]]:
+    def stretches(
+        self, rows: PerceptronRows, order: Array
+    ) -> Iterator[tuple[PerceptronRows, Array]]:
         """Whole batches of rows for one call each; sparse ones made dense."""
         step = self.batch * max(1, int(STRETCH / self.work))
         thin = sparse.issparse(rows.X)
@@ -228,7 +232,7 @@ class _Call:
                 yield rows, numbers
                 continue
             s = rows.s[numbers] if len(rows.s) else rows.s
-            block = Rows(rows.X[numbers].toarray(), rows.Y[numbers], s)
+            block = PerceptronRows(rows.X[numbers].toarray(), rows.Y[numbers], s)
             yield block, np.arange(len(numbers))
 
     def run(
@@ -236,7 +240,7 @@ class _Call:
         theta: Array,
         first: Array,
         second: Array,
-        rows: Rows,
+        rows: PerceptronRows,
         numbers: Array,
         settings: Array,
         steps: int,

@@ -42,7 +42,7 @@ def parts(numbers: Tensor, *columns: Tensor | None) -> tuple[Any, ...]:
     return tuple(None if column is None else column[numbers] for column in columns)
 
 
-class Rows(Protocol):
+class NetworkInputs(Protocol):
     """Inputs of a network, one for each row."""
 
     def __len__(self) -> int:
@@ -52,7 +52,7 @@ class Rows(Protocol):
         """What the module is called with for these rows."""
 
 
-class DenseRows:
+class DenseInputs:
     """An array or tensor whose first axis are the rows."""
 
     def __init__(self, X: Any, dtype: torch.dtype, device: Any) -> None:
@@ -67,7 +67,7 @@ class DenseRows:
         return (self.X[rows],)
 
 
-class Blocks:
+class BlockInputs:
     """Rows of an array, made ready a block at a time while it is in the cache.
 
     Parameters
@@ -112,7 +112,7 @@ class Blocks:
         return tuple(x.clone() for x in found) if self.copied else found
 
 
-class SparseRows:
+class SparseInputs:
     """CSR rows, made dense a batch at a time."""
 
     def __init__(self, X: Any, dtype: torch.dtype, device: Any) -> None:
@@ -133,7 +133,7 @@ class SparseRows:
 class Chosen:
     """Some rows of others."""
 
-    def __init__(self, rows: Rows, numbers: Tensor) -> None:
+    def __init__(self, rows: NetworkInputs, numbers: Tensor) -> None:
         self.rows, self.numbers = rows, numbers
         self.together = getattr(rows, "together", TOGETHER)
 
@@ -149,12 +149,12 @@ class Chosen:
 class HeldOut(NamedTuple):
     """Rows that training does not see."""
 
-    rows: Rows
+    rows: NetworkInputs
     y: Tensor
     s: Tensor | None
 
 
-class RaggedRows:
+class RaggedInputs:
     """Sequences of unequal length, padded with zeros to the longest of a batch.
 
     The module is called with the padded rows (batch, time, ...) and their lengths.
@@ -254,7 +254,9 @@ class Shuffled:
         The fewest there may be.
     """
 
-    def __init__(self, rows: Rows, chosen: Tensor, size: int, least: int) -> None:
+    def __init__(
+        self, rows: NetworkInputs, chosen: Tensor, size: int, least: int
+    ) -> None:
         self.chosen, self.size, self.least = chosen, size, least
         lengths = getattr(rows, "lengths", None)  # where they vary
         self.lengths = None if lengths is None else lengths[chosen]

@@ -22,7 +22,7 @@ from scipy import sparse
 from torch import Tensor, nn
 
 from certus.neural_network import distributed
-from certus.neural_network.run import Run
+from certus.neural_network.run import TrainingRun
 from certus.neural_network.snapshot import plain, restore, state_of
 from certus.persist import ModelFileError, decode, encode
 from certus.persist.container import seal, unseal, write_atomically
@@ -67,7 +67,7 @@ class Checkpoints:
                 break
         self.began = copy.deepcopy(rng.bit_generator.state)
 
-    def resume(self, run: Run, about: dict[str, Any]) -> None:
+    def resume(self, run: TrainingRun, about: dict[str, Any]) -> None:
         """Put a run into the newest state found; the first is written if none was.
 
         Parameters
@@ -94,14 +94,14 @@ class Checkpoints:
             )
         self._write(run)  # a folder that takes no file is told before the training
 
-    def save(self, run: Run) -> None:
+    def save(self, run: TrainingRun) -> None:
         """Write the state of a run after an epoch; training outlives a full disk."""
         try:
             self._write(run)
         except CheckpointError as error:
             warnings.warn(f"{error} Training goes on.", RuntimeWarning, stacklevel=2)
 
-    def _write(self, run: Run) -> None:
+    def _write(self, run: TrainingRun) -> None:
         if distributed.rank() > 0:
             return
         tensors: dict[str, np.ndarray] = {}
@@ -250,7 +250,7 @@ def _require_same(was: dict[str, Any], now: dict[str, Any]) -> None:
         )
 
 
-def _require_shapes(run: Run, modules: dict[str, Any]) -> None:
+def _require_shapes(run: TrainingRun, modules: dict[str, Any]) -> None:
     mine, theirs = _shapes(plain(run.weights())), _shapes(modules)
     if mine != theirs:
         odd = sorted(k for k in mine | theirs if mine.get(k) != theirs.get(k))
@@ -274,7 +274,7 @@ def _shapes(modules: dict[str, Any]) -> dict[str, tuple[Any, str]]:
     }
 
 
-def _surroundings(run: Run) -> dict[str, Any]:
+def _surroundings(run: TrainingRun) -> dict[str, Any]:
     devices = {str(p.device) for m in run.step.modules.values() for p in m.parameters()}
     return {
         "Python": platform.python_version(),

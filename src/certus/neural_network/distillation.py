@@ -23,7 +23,7 @@ from certus.base import certified_fit, check_number, take
 from certus.neural_network.batches import Batch
 from certus.neural_network.objective import Change, Targets, weighted_mean
 from certus.neural_network.run import Losses
-from certus.neural_network.stated import Stated
+from certus.neural_network.stated import NetworkLoss
 from certus.neural_network.wrapped import WrappedClassifier
 
 #: Probabilities below this are taken for it: a teacher's zero has no logarithm.
@@ -153,7 +153,7 @@ class Distilled(WrappedClassifier):
 
         return change
 
-    def _stated(self, X: Any, y: Any, sample_weight: Any, chosen: Any) -> Stated:
+    def _stated(self, X: Any, y: Any, sample_weight: Any, chosen: Any) -> NetworkLoss:
         """The objective on some rows as a function of the weights."""
         found = log_probabilities(self.teacher_, take(X, chosen))
         logits = np.zeros((len(np.asarray(y)), found.shape[1]))

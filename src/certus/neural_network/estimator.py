@@ -29,16 +29,16 @@ from certus.base import (
 from certus.callbacks import Monitor
 from certus.certificate import Claim, Evidence, Status
 from certus.conformal import forget_calibration
-from certus.diagnostics import Diagnosed, Record, measure
+from certus.diagnostics import Diagnosed, TrainingRecord, measure
 from certus.diagnostics.networks import count_rows, is_settled
 from certus.neural_network import distributed
 from certus.neural_network.adversarial import hardened, require_allowed
 from certus.neural_network.batches import (
     Batch,
-    Blocks,
+    BlockInputs,
     Chosen,
     HeldOut,
-    Rows,
+    NetworkInputs,
     Shuffled,
     parts,
     share_out,
@@ -56,8 +56,8 @@ from certus.neural_network.operator_norm import projection
 from certus.neural_network.optim import make_average, make_schedule, make_step
 from certus.neural_network.parameters import check_training
 from certus.neural_network.randomness import own_generator
-from certus.neural_network.run import Rules, Run, threads_for
-from certus.neural_network.stated import Stated, complain, record_of, witness_of
+from certus.neural_network.run import Rules, TrainingRun, threads_for
+from certus.neural_network.stated import NetworkLoss, complain, record_of, witness_of
 from certus.neural_network.train import train
 from certus.neural_network.wrapping import (
     augmented,
@@ -83,7 +83,7 @@ class NeuralModel(Diagnosed, Estimator):
         """X checked: an array, a sparse matrix or a list of sequences."""
         raise NotImplementedError
 
-    def _rows(self, X: Any, module: nn.Module) -> Rows:
+    def _rows(self, X: Any, module: nn.Module) -> NetworkInputs:
         """What ``_read_X`` gave, ready to be fetched from."""
         raise NotImplementedError
 
@@ -125,7 +125,7 @@ class NeuralModel(Diagnosed, Estimator):
         return ""
 
     def _require_pairs(
-        self, rows: Rows, targets: Targets, X: str = "X", y: str = "y"
+        self, rows: NetworkInputs, targets: Targets, X: str = "X", y: str = "y"
     ) -> None:
         """Raise unless there are as many rows as targets."""
         if len(rows) != len(targets.y):
@@ -170,7 +170,7 @@ class NeuralModel(Diagnosed, Estimator):
             kept.resume(run, describe(params, module, *data, labels))
         earlier = run.history.get("seconds", [0.0])[-1]
 
-        def on_epoch(run: Run) -> Status | None:
+        def on_epoch(run: TrainingRun) -> Status | None:
             ended = monitor.step(run.history["loss"][-1], math.nan)
             run.record({"seconds": earlier + monitor.history["seconds"][-1]})
             if kept is not None:
@@ -225,7 +225,7 @@ class NeuralModel(Diagnosed, Estimator):
 
     def _start(
         self, X: Any, targets: Targets, rng: np.random.Generator, fresh: bool
-    ) -> tuple[Run, Rows]:
+    ) -> tuple[TrainingRun, NetworkInputs]:
         """A module with its optimiser, tried on two rows; the last one if not fresh."""
         seed = int(rng.integers(2**63 - 1))
         with own_generator():
@@ -249,9 +249,9 @@ class NeuralModel(Diagnosed, Estimator):
             step.project()
         average = make_average(module, self.average)
         averages = {} if average is None else {"module": average}
-        return Run(step, rng, state, averages), rows
+        return TrainingRun(step, rng, state, averages), rows
 
-    def _try(self, module: nn.Module, rows: Rows, targets: Targets) -> None:
+    def _try(self, module: nn.Module, rows: NetworkInputs, targets: Targets) -> None:
         """Two rows through the module, so that a misfit is told before training."""
         inputs = rows[torch.arange(min(2, len(rows)))]
         z, changed = tried(module, inputs, lambda z: self._misfit(z, targets))
@@ -262,7 +262,11 @@ class NeuralModel(Diagnosed, Estimator):
             require_row_losses(targets.loss(z, y), len(z))
 
     def _attach(
-        self, run: Run, rows: Rows, targets: Targets, s: np.ndarray | None
+        self,
+        run: TrainingRun,
+        rows: NetworkInputs,
+        targets: Targets,
+        s: np.ndarray | None,
     ) -> None:
         """Give the step its data."""
         step: Any = run.step
@@ -280,7 +284,7 @@ class NeuralModel(Diagnosed, Estimator):
 
         step.fetch, step.objective = fetch, self._objective(targets)
 
-    def _plan(self, run: Run, steps: int) -> None:
+    def _plan(self, run: TrainingRun, steps: int) -> None:
         """The schedule of the learning rate over a run of so many steps."""
         optimizer = run.step.optimizers["module"]
         schedule = make_schedule(self.schedule, optimizer, steps, self.warmup)
@@ -288,12 +292,12 @@ class NeuralModel(Diagnosed, Estimator):
 
     def _hold_out(
         self,
-        rows: Rows,
+        rows: NetworkInputs,
         targets: Targets,
         s: np.ndarray | None,
         X_val: Any,
         y_val: Any,
-        run: Run,
+        run: TrainingRun,
     ) -> tuple[Tensor, HeldOut | None]:
         """Numbers of the rows to train on, and those to stop by, if any."""
         module = run.step.modules["module"]
@@ -322,7 +326,7 @@ class NeuralModel(Diagnosed, Estimator):
     def _evaluator(self, held: HeldOut, targets: Targets) -> Any:
         own = callable(getattr(self, "loss", None))
 
-        def evaluate(run: Run) -> dict[str, float]:
+        def evaluate(run: TrainingRun) -> dict[str, float]:
             z = outputs(run.final(), held.rows)
             loss = targets.loss(z, held.y)
             value = float(weighted_mean(loss, held.s))
@@ -338,7 +342,7 @@ class NeuralModel(Diagnosed, Estimator):
 
         return evaluate
 
-    def _finish(self, run: Run) -> None:
+    def _finish(self, run: TrainingRun) -> None:
         step: Any = run.step
         step.fetch = run.best = None  # the data is the user's; what was best is back
         self.module_ = run.final().eval()
@@ -348,7 +352,7 @@ class NeuralModel(Diagnosed, Estimator):
         self.loss_ = run.history["loss"][-1] if run.history else math.nan
         self.best_epoch_ = run.best_epoch
 
-    def _recorded(self, witness: Any, X: Any) -> Record:
+    def _recorded(self, witness: Any, X: Any) -> TrainingRecord:
         """How training went, in the words of the diagnostics."""
         return record_of(self, witness, X)
 
@@ -367,7 +371,7 @@ class NeuralModel(Diagnosed, Estimator):
         sample_weight: Any,
         chosen: Any,
         change: Change | None = None,
-    ) -> Stated:
+    ) -> NetworkLoss:
         """The loss on some rows as a function of the weights."""
         check_is_fitted(self, "module_")
         targets = self._read_y(y, reset=False)
@@ -378,7 +382,7 @@ class NeuralModel(Diagnosed, Estimator):
         t = None if s is None else torch.as_tensor(s)
         inputs = rows[slice(0, len(rows))]
         batch = Batch(inputs, *parts(numbers, targets.y, t, targets.extra))
-        return Stated(self.module_, self._objective(targets), batch)
+        return NetworkLoss(self.module_, self._objective(targets), batch)
 
     def __getstate__(self) -> dict[str, Any]:
         """What is copied and pickled: not the optimiser, which belongs to a run."""
@@ -390,11 +394,11 @@ class NeuralModel(Diagnosed, Estimator):
         """What the network gives for each row, in evaluation mode."""
         check_is_fitted(self, "module_")
         X, module = self._read_X(X, reset=False), self.module_
-        rows: Rows
+        rows: NetworkInputs
         if isinstance(X, np.ndarray):
             copied = getattr(self, "_in_place", False)
             kind = np.float32 if dtype_of(module) is torch.float32 else np.float64
-            rows = Blocks(X, lambda part: self._rows(part, module), copied, kind)
+            rows = BlockInputs(X, lambda part: self._rows(part, module), copied, kind)
         else:
             rows = self._rows(X, module)
         found = as_array(outputs(module, rows))
@@ -403,7 +407,9 @@ class NeuralModel(Diagnosed, Estimator):
 
     # -- parameters ---------------------------------------------------------------
 
-    def _batches(self, rows: Rows, chosen: Tensor, run: Run) -> Shuffled:
+    def _batches(
+        self, rows: NetworkInputs, chosen: Tensor, run: TrainingRun
+    ) -> Shuffled:
         """The chosen rows in batches, anew for each epoch."""
         module, n = run.step.modules["module"], len(chosen)
         least = 2 * distributed.count() if has_batch_norm(module) else 1

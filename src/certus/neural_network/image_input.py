@@ -21,10 +21,10 @@ from torch.nn import functional as F
 from certus._core.rows import row_weights
 from certus.base import as_array, check_choice, validate_data
 from certus.neural_network import pictures
-from certus.neural_network.adversarial import Units
+from certus.neural_network.adversarial import InputUnits
 from certus.neural_network.array_input import KINDS
 from certus.neural_network.augment import make_augmentation
-from certus.neural_network.batches import Rows, shared
+from certus.neural_network.batches import NetworkInputs, shared
 from certus.neural_network.estimator import NeuralModel
 from certus.neural_network.modules.cnn import AlexNet, ConvNet, LeNet
 from certus.neural_network.modules.densenet import DenseNet
@@ -180,7 +180,7 @@ class ImageInput(NeuralModel):
         s = row_weights(sample_weight, len(images))
         self.mean_, self.scale_ = channel_scale(images, s)
 
-    def _rows(self, X: Any, module: nn.Module) -> Rows:
+    def _rows(self, X: Any, module: nn.Module) -> NetworkInputs:
         return ImageRows(X, self.mean_, self.scale_, dtype_of(module), self.device)
 
     def _raw_function(self, shape: tuple[int, ...]) -> nn.Module | None:
@@ -197,7 +197,7 @@ class ImageInput(NeuralModel):
             arranged = {n: self._arranged(getattr(threat, n)) for n in names}
             threat = replace(threat, **arranged)
         mean, scale = (v[:, None, None] for v in (self.mean_, self.scale_))
-        return threat, Units(mean, scale)
+        return threat, InputUnits(mean, scale)
 
     def _arranged(self, bound: Any) -> Any:
         """Smallest or largest pixels in the layout of images; a single one as is."""

@@ -14,11 +14,11 @@ from certus.base import certified_fit
 from certus.neural_network import pictures
 from certus.neural_network.image_input import ImageInput
 from certus.neural_network.parameters import documented, keep
-from certus.neural_network.reading import Classes
+from certus.neural_network.reading import ClassTargets
 
 
 @documented
-class ConvNetClassifier(ImageInput, Classes):
+class ConvNetClassifier(ImageInput, ClassTargets):
     """Tells images apart by a convolutional network.
 
     X holds images as (n, height, width), with channels last or first as a fourth axis,

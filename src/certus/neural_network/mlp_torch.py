@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
 from certus.base import Fitted
-from certus.neural_network.batches import DenseRows, SparseRows
+from certus.neural_network.batches import DenseInputs, SparseInputs
 from certus.neural_network.modules import MLP
 from certus.neural_network.randomness import own_generator
 from certus.neural_network.wrapping import dtype_of, outputs
@@ -190,7 +190,7 @@ def _linear(module: MLP) -> list[Any]:
 
 def scores(model: Any, X: Any) -> np.ndarray:
     """What the module gives for checked rows."""
-    kind = SparseRows if hasattr(X, "tocsr") else DenseRows
+    kind = SparseInputs if hasattr(X, "tocsr") else DenseInputs
     rows = kind(X, dtype_of(model._module), model.device)
     return outputs(model._module, rows).cpu().numpy()
 

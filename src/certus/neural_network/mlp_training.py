@@ -20,7 +20,7 @@ from sklearn.model_selection import train_test_split
 
 from certus.callbacks import Monitor
 from certus.certificate import Status
-from certus.neural_network.backprop import Rows, Trainer, loss_gradient
+from certus.neural_network.backprop import PerceptronRows, Trainer, loss_gradient
 
 
 class Held(NamedTuple):
@@ -32,7 +32,7 @@ class Held(NamedTuple):
 
 
 @dataclass
-class Kept:
+class KeptWeights:
     """Weights after the last epoch, after the one before, and after the best."""
 
     good: np.ndarray
@@ -41,8 +41,8 @@ class Kept:
 
 
 def hold_out(
-    model: Any, rows: Rows, X_val: Any, y_val: Any, rng: np.random.RandomState
-) -> tuple[Rows, Held | None]:
+    model: Any, rows: PerceptronRows, X_val: Any, y_val: Any, rng: np.random.RandomState
+) -> tuple[PerceptronRows, Held | None]:
     """Rows to train on, and those to stop by, if any."""
     if X_val is not None:
         X = model._validate_X(X_val)
@@ -68,11 +68,15 @@ def hold_out(
     s = rows.s[apart] if len(rows.s) else None
     kept = rows.s[train] if len(rows.s) else rows.s
     held = Held(rows.X[apart], rows.Y[apart], s)
-    return Rows(rows.X[train], rows.Y[train], kept), held
+    return PerceptronRows(rows.X[train], rows.Y[train], kept), held
 
 
 def by_epochs(
-    model: Any, rows: Rows, held: Held | None, monitor: Monitor | None, rng: Any
+    model: Any,
+    rows: PerceptronRows,
+    held: Held | None,
+    monitor: Monitor | None,
+    rng: Any,
 ) -> Status:
     """Epochs until the plateau rule, ``max_iter``, the clock or Ctrl-C end them."""
     run = _trainer(model, fresh=monitor is not None)
@@ -81,7 +85,7 @@ def by_epochs(
         model.best_validation_score_ = -math.inf
     model.n_iter_, model.best_epoch_, model._diverged = 0, 0, None
     model._history = {"loss": []}
-    kept = Kept(*(run.theta.copy() for _ in range(3)))
+    kept = KeptWeights(*(run.theta.copy() for _ in range(3)))
     try:
         status = _epochs(model, run, kept, rows, held, monitor, rng)
     except KeyboardInterrupt:
@@ -99,8 +103,8 @@ def by_epochs(
 def _epochs(
     model: Any,
     run: Trainer,
-    kept: Kept,
-    rows: Rows,
+    kept: KeptWeights,
+    rows: PerceptronRows,
     held: Held | None,
     monitor: Monitor | None,
     rng: Any,
@@ -196,12 +200,12 @@ def _plateau(model: Any, run: Trainer) -> Status | None:
 
 
 def by_lbfgs(
-    model: Any, rows: Rows, held: Held | None, monitor: Monitor, rng: Any
+    model: Any, rows: PerceptronRows, held: Held | None, monitor: Monitor, rng: Any
 ) -> Status:
     """All rows at once, in float64, by SciPy's L-BFGS-B."""
     design, dtype = model._design(), model.coefs_[0].dtype
     start = model._theta().astype(np.float64)
-    rows = Rows.of(rows.X, rows.Y, rows.s, np.float64)
+    rows = PerceptronRows.of(rows.X, rows.Y, rows.s, np.float64)
     model._history, model._diverged = {"loss": []}, None
     kept: list[np.ndarray] = [start]
     ended: list[Status | None] = [None]

@@ -31,12 +31,12 @@ from certus.base import (
 from certus.callbacks import Monitor
 from certus.certificate import Claim, Evidence, Status
 from certus.conformal import forget_calibration
-from certus.diagnostics import Diagnosed, Record, measure
+from certus.diagnostics import Diagnosed, TrainingRecord, measure
 from certus.diagnostics.networks import count_rows
 from certus.evidence import NetworkWitness
 from certus.neural_network.backprop import (
-    Design,
-    Rows,
+    PerceptronDesign,
+    PerceptronRows,
     Trainer,
     outputs,
     pack,
@@ -173,7 +173,7 @@ class MultilayerPerceptron(Diagnosed, Estimator):
 
     def _begin(
         self, X: Any, y: Any, sample_weight: Any, fresh: bool, learn: bool
-    ) -> tuple[Rows, np.random.RandomState]:
+    ) -> tuple[PerceptronRows, np.random.RandomState]:
         """Checked rows, of positive weight, and first weights if it is fresh."""
         X, y, _ = self._validate_X_y(X, y, None, multi_output=True, reset=fresh)
         if self.warm_start and not learn:
@@ -193,7 +193,7 @@ class MultilayerPerceptron(Diagnosed, Estimator):
                 f"y has {Y.shape[1]} columns and the model predicts {self.n_outputs_}."
             )
         Y = (Y - self._shift) / self._scale if self._scale is not None else Y
-        return Rows.of(X, Y, s, self.coefs_[0].dtype), rng
+        return PerceptronRows.of(X, Y, s, self.coefs_[0].dtype), rng
 
     def _initialise(
         self, n_inputs: int, n_outputs: int, dtype: Any, rng: np.random.RandomState
@@ -242,22 +242,24 @@ class MultilayerPerceptron(Diagnosed, Estimator):
 
     # -- what is measured ---------------------------------------------------------
 
-    def _set_penalty(self, rows: Rows) -> None:
+    def _set_penalty(self, rows: PerceptronRows) -> None:
         """½·penalty·‖W‖² is what the batches of an epoch add to their mean loss."""
         n = len(rows.Y)
         total = float(rows.s.sum()) if len(rows.s) else float(n)
         self._penalty = float(self.alpha) * n / (self._batch(n) * total)
 
-    def _recorded(self, witness: NetworkWitness | None, X: Any = None) -> Record:
+    def _recorded(
+        self, witness: NetworkWitness | None, X: Any = None
+    ) -> TrainingRecord:
         """How training went, in the words of the diagnostics."""
         parameters = sum(W.size + W.shape[1] for W in self.coefs_)
         if witness is None:  # after a partial fit
-            return Record(parameters=parameters)
+            return TrainingRecord(parameters=parameters)
         held = "validation_score" in self.history_
         criterion = "validation_score" if held else "loss"
         falling = self.solver == "sgd" and self.learning_rate == "invscaling"
         planned = self._on_torch() and (falling or math.isinf(self.n_iter_no_change))
-        return Record(
+        return TrainingRecord(
             self.history_.get(criterion, ()),
             criterion,
             *witness[:4],
@@ -340,9 +342,9 @@ class MultilayerPerceptron(Diagnosed, Estimator):
 
     # -- parameters ---------------------------------------------------------------
 
-    def _design(self) -> Design:
+    def _design(self) -> PerceptronDesign:
         sizes = (self.coefs_[0].shape[0], *(W.shape[1] for W in self.coefs_))
-        return Design(sizes, self.activation, self._output()[1])
+        return PerceptronDesign(sizes, self.activation, self._output()[1])
 
     def _hidden(self) -> tuple[int, ...]:
         hidden = self.hidden_layer_sizes

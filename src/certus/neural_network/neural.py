@@ -17,9 +17,15 @@ from certus.base import certified_fit
 from certus.neural_network.array_input import ArrayInput
 from certus.neural_network.objective import Targets
 from certus.neural_network.parameters import documented, keep
-from certus.neural_network.reading import Classes, Numbers
+from certus.neural_network.reading import ClassTargets, NumberTargets
 
-__all__ = ["ArrayInput", "Classes", "NeuralClassifier", "NeuralRegressor", "Numbers"]
+__all__ = [
+    "ArrayInput",
+    "ClassTargets",
+    "NeuralClassifier",
+    "NeuralRegressor",
+    "NumberTargets",
+]
 
 
 class OwnModule(ArrayInput):
@@ -55,7 +61,7 @@ class OwnModule(ArrayInput):
 
 
 @documented
-class NeuralClassifier(OwnModule, Classes):
+class NeuralClassifier(OwnModule, ClassTargets):
     """Trains your own module to tell classes apart.
 
     The module gives a score for each class (before any softmax), or one score for two
@@ -179,7 +185,7 @@ class NeuralClassifier(OwnModule, Classes):
 
 
 @documented
-class NeuralRegressor(OwnModule, Numbers):
+class NeuralRegressor(OwnModule, NumberTargets):
     """Trains your own module to predict one or several numbers.
 
     Objective

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from certus.base import check_number
-from certus.neural_network.modules.activations import Absolute, Maxout
+from certus.neural_network.modules.activations import AbsoluteValue, Maxout
 from certus.neural_network.modules.cnn import ConvNet, LeNet
 from certus.neural_network.modules.mlp import MLP, Layer
 from certus.neural_network.optim import NORMS
@@ -32,7 +32,7 @@ LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 CHAINS = (nn.Sequential, nn.ModuleList, MLP, Layer, ConvNet, LeNet)
 #: Steps without weights that never move two rows farther apart, in l2.
 CALM = (
-    *(nn.Identity, nn.Flatten, nn.Unflatten, Absolute, Maxout),
+    *(nn.Identity, nn.Flatten, nn.Unflatten, AbsoluteValue, Maxout),
     *(nn.ReLU, nn.ReLU6, nn.Tanh, nn.Sigmoid, nn.Hardtanh, nn.Softplus, nn.Softmax),
     *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d),
     *(nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),

@@ -30,7 +30,7 @@ from certus.neural_network.objective import (
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
-class Classes(ClassifierMixin, NeuralModel):
+class ClassTargets(ClassifierMixin, NeuralModel):
     """Targets that are classes, several labels at once, or soft targets; abstract."""
 
     classes_: np.ndarray
@@ -231,7 +231,7 @@ class Classes(ClassifierMixin, NeuralModel):
         return tags
 
 
-class Numbers(RegressorMixin, NeuralModel):
+class NumberTargets(RegressorMixin, NeuralModel):
     """Targets that are numbers, one or several a row; abstract."""
 
     def _read_y(self, y: Any, reset: bool) -> Targets:

@@ -21,7 +21,7 @@ from certus.base import (
     require_outputs,
     validate_data,
 )
-from certus.neural_network.batches import RaggedRows
+from certus.neural_network.batches import RaggedInputs
 from certus.neural_network.estimator import NeuralModel
 from certus.neural_network.modules import rnn
 from certus.neural_network.objective import Targets
@@ -84,9 +84,9 @@ class SequenceInput(NeuralModel):
             )
         return X[:, :, None] if X.ndim == 2 else X
 
-    def _rows(self, X: list[np.ndarray], module: nn.Module) -> RaggedRows:
+    def _rows(self, X: list[np.ndarray], module: nn.Module) -> RaggedInputs:
         tokens = X[0].dtype == np.int64
-        return RaggedRows(X, torch.int64 if tokens else dtype_of(module), self.device)
+        return RaggedInputs(X, torch.int64 if tokens else dtype_of(module), self.device)
 
     def _build(self, X: list[np.ndarray], targets: Targets) -> nn.Module:
         tokens = hasattr(self, "tokens_")

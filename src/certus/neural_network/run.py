@@ -26,7 +26,7 @@ Losses = dict[str, Tensor]
 SMALL = 8_000_000
 
 
-class Step(Protocol):
+class TrainingStep(Protocol):
     """Moves the weights on one batch.
 
     One that has a method ``begin(batches)`` is told the batches of each epoch before
@@ -61,7 +61,7 @@ class Rules(NamedTuple):
     keep_best: bool = False
 
 
-class Kept(NamedTuple):
+class WeightsCopy(NamedTuple):
     """A copy of all weights, and how many epochs had been made."""
 
     epoch: int
@@ -69,10 +69,10 @@ class Kept(NamedTuple):
 
 
 @dataclass
-class Run:
+class TrainingRun:
     """The state of a run between two epochs."""
 
-    step: Step
+    step: TrainingStep
     rng: np.random.Generator
     torch_state: Tensor
     #: Averages of the weights, by the name of their module.
@@ -89,7 +89,7 @@ class Run:
     #: Of the first batch, before the first step.
     first_loss: float | None = None
     #: Where it was last no higher; what a run that comes apart goes back to.
-    sane: Kept | None = None
+    sane: WeightsCopy | None = None
     #: At most so many, where fewer are faster; see :func:`threads_for`.
     threads: int | None = None
     diverged: Divergence | None = None

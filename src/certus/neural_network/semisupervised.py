@@ -19,7 +19,7 @@ from certus.base import Fitted, certified_fit, check_number
 from certus.neural_network.batches import Batch
 from certus.neural_network.objective import Change, Targets, weighted_mean
 from certus.neural_network.run import Losses
-from certus.neural_network.stated import Stated
+from certus.neural_network.stated import NetworkLoss
 from certus.neural_network.wrapped import WrappedClassifier
 
 #: What stands for a class that is not known, as in sklearn.semi_supervised.
@@ -166,7 +166,7 @@ class ConsistentClassifier(WrappedClassifier):
 
         return change
 
-    def _stated(self, X: Any, y: Any, sample_weight: Any, chosen: Any) -> Stated:
+    def _stated(self, X: Any, y: Any, sample_weight: Any, chosen: Any) -> NetworkLoss:
         """The objective on some rows, with one draw of noise."""
         filled, known = _filled(y)
         change = self._change(known, sample_weight, fixed=True)

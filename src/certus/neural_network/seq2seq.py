@@ -3,8 +3,8 @@
     maximise over θ:  Σ sᵢ log p(yᵢ | xᵢ; θ) / |yᵢ|,   p(y | x) = Πₜ p(yᵗ | x, y^{<t})
 
 where |y| counts the end of the sequence. The network is
-:class:`certus.neural_network.modules.Seq2Seq`; prediction goes on from its own outputs,
-greedily or by beam search.
+:class:`certus.neural_network.modules.EncoderDecoder`; prediction goes on from its own
+outputs, greedily or by beam search.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import torch
 from torch import nn
 
 from certus.base import certified_fit, check_choice, check_number
-from certus.neural_network.batches import DenseRows, RaggedRows, Rows
+from certus.neural_network.batches import DenseInputs, NetworkInputs, RaggedInputs
 from certus.neural_network.modules import seq2seq as net
 from certus.neural_network.objective import Targets
 from certus.neural_network.parameters import documented, keep
 from certus.neural_network.tokens import numbered, read_sequences, tokens_of
 from certus.neural_network.wrapping import dtype_of, evaluating
-from certus.neural_network.written import Written, kept
+from certus.neural_network.written import SequenceWriter, kept
 from certus.wording import shorten
 
 #: Numbers of sources' tokens: 0 stands for a source without any.
@@ -31,7 +31,7 @@ UNKNOWN, FIRST = 1, 2
 
 
 @documented
-class Seq2Seq(Written):
+class Seq2Seq(SequenceWriter):
     """Learns to write a sequence for each sequence it reads.
 
     An encoder reads a source in both directions; a decoder writes the target token by
@@ -83,7 +83,7 @@ class Seq2Seq(Written):
 
     Attributes
     ----------
-    module_ : certus.neural_network.modules.Seq2Seq
+    module_ : certus.neural_network.modules.EncoderDecoder
         The trained network, in evaluation mode.
     source_tokens_, target_tokens_ : list
         Vocabularies; token i of the sources is number i + 2 to the network (1: unknown
@@ -188,17 +188,17 @@ class Seq2Seq(Written):
             self.source_tokens_ = tokens_of(found)
         return numbered(found, self.source_tokens_, FIRST, UNKNOWN)
 
-    def _rows(self, X: Any, module: nn.Module) -> Rows:
+    def _rows(self, X: Any, module: nn.Module) -> NetworkInputs:
         if self.encoder is not None:
-            return DenseRows(X, dtype_of(module), self.device)
+            return DenseInputs(X, dtype_of(module), self.device)
         filled = [x if len(x) else np.zeros(1, dtype=np.int64) for x in X]
-        return RaggedRows(filled, torch.int64, self.device)
+        return RaggedInputs(filled, torch.int64, self.device)
 
     def _build(self, X: Any, targets: Targets) -> nn.Module:
         scheduled = self.teacher_forcing == "scheduled"
         steps = self.max_iter * -(-len(X) // (self.batch_size or len(X)))
         encoder = copy.deepcopy(self.encoder)
-        module = net.Seq2Seq(
+        module = net.EncoderDecoder(
             0 if encoder is not None else len(self.source_tokens_) + FIRST,
             targets.outputs,
             hidden=self.hidden,
@@ -215,7 +215,7 @@ class Seq2Seq(Written):
             nn.init.zeros_(module.encoder.embedding.weight.data[UNKNOWN])
         return module
 
-    def _try(self, module: nn.Module, rows: Rows, targets: Targets) -> None:
+    def _try(self, module: nn.Module, rows: NetworkInputs, targets: Targets) -> None:
         if self.encoder is None:
             return
         try:

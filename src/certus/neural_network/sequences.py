@@ -12,12 +12,12 @@ from typing import Any
 
 from certus.base import certified_fit
 from certus.neural_network.parameters import documented, keep
-from certus.neural_network.reading import Classes, Numbers
+from certus.neural_network.reading import ClassTargets, NumberTargets
 from certus.neural_network.recurrent import SequenceInput
 
 
 @documented
-class RecurrentClassifier(SequenceInput, Classes):
+class RecurrentClassifier(SequenceInput, ClassTargets):
     """Tells classes of sequences apart, by a recurrent network.
 
     X is a list of sequences of any length, each of shape (time,) with tokens (strings
@@ -155,7 +155,7 @@ class RecurrentClassifier(SequenceInput, Classes):
 
 
 @documented
-class RecurrentRegressor(SequenceInput, Numbers):
+class RecurrentRegressor(SequenceInput, NumberTargets):
     """Predicts numbers from sequences, by a recurrent network.
 
     X is as for :class:`certus.neural_network.RecurrentClassifier`.

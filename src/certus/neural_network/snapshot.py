@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from certus.neural_network.run import Kept, Run
+from certus.neural_network.run import TrainingRun, WeightsCopy
 
 #: Settings of an optimiser that a schedule changes.
 SCHEDULED = ("lr", "initial_lr", "params")
 
 
-def state_of(run: Run) -> dict[str, Any]:
+def state_of(run: TrainingRun) -> dict[str, Any]:
     """All that a run consists of, with arrays in place of tensors."""
     return plain(
         {
@@ -43,7 +43,7 @@ def state_of(run: Run) -> dict[str, Any]:
     )
 
 
-def restore(run: Run, state: Any) -> None:
+def restore(run: TrainingRun, state: Any) -> None:
     """Put a run into a state; raises ValueError if it is none that this run writes."""
     _require_alike(run, state)
     run.put_back({name: _tensors(part) for name, part in state["modules"].items()})
@@ -54,7 +54,7 @@ def restore(run: Run, state: Any) -> None:
     run.rng.bit_generator.state = state["rng"]
     run.torch_state = torch.from_numpy(state["torch_state"])
     run.best = None if state["best"] is None else _tensors(state["best"])
-    run.sane = None if state["sane"] is None else Kept(*_tensors(state["sane"]))
+    run.sane = None if state["sane"] is None else WeightsCopy(*_tensors(state["sane"]))
     values = ("epoch", "best_epoch", "best_value", "stale", "first_loss", "history")
     for name in values:
         setattr(run, name, state[name])
@@ -75,7 +75,7 @@ def _give(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
 # -- what a state looks like ----------------------------------------------------------
 
 
-def _require_alike(run: Run, state: Any) -> None:
+def _require_alike(run: TrainingRun, state: Any) -> None:
     mine = state_of(run)
     weights = mine["modules"]
     free = ("optimizers", "best", "sane", "history", "first_loss")

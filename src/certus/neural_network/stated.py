@@ -23,15 +23,15 @@ from torch.overrides import TorchFunctionMode
 from certus import config
 from certus.base import UncertifiedWarning
 from certus.certificate import Status
-from certus.diagnostics.networks import Record, count_rows
+from certus.diagnostics.networks import TrainingRecord, count_rows
 from certus.evidence import NetworkWitness
 from certus.neural_network.adversarial import Hardened
 from certus.neural_network.batches import TOGETHER, Batch, take
 from certus.neural_network.randomness import own_generator
-from certus.neural_network.run import Run
+from certus.neural_network.run import TrainingRun
 
 
-class Stated:
+class NetworkLoss:
     """L(θ) = Σ sᵢ ℓ(yᵢ, f(xᵢ; θ)) / Σ s on the rows of a batch.
 
     Parameters
@@ -172,21 +172,21 @@ def _in_double(batch: Batch) -> Batch:
     return Batch(tuple(cast(x) for x in batch.inputs), cast(batch.y), s, extra)
 
 
-def witness_of(run: Run) -> NetworkWitness:
+def witness_of(run: TrainingRun) -> NetworkWitness:
     """How training ended."""
     diverged = None if run.diverged is None else list(run.diverged)
     return NetworkWitness(run.epoch, run.best_epoch, run.kept, diverged)
 
 
-def record_of(model: Any, witness: NetworkWitness | None, X: Any) -> Record:
+def record_of(model: Any, witness: NetworkWitness | None, X: Any) -> TrainingRecord:
     """How the training of an estimator went, in the words of the diagnostics."""
     parameters = sum(p.numel() for p in model.module_.parameters())
     if witness is None:  # after a partial fit
-        return Record(parameters=parameters)
+        return TrainingRecord(parameters=parameters)
     criterion = _criterion(model)
     # A run with a schedule ends where the schedule does, not on a plateau.
     planned = model.schedule is not None or math.isinf(model.n_iter_no_change)
-    return Record(
+    return TrainingRecord(
         model.history_.get(criterion, ()),
         criterion,
         witness.epochs,
@@ -202,7 +202,7 @@ def record_of(model: Any, witness: NetworkWitness | None, X: Any) -> Record:
     )
 
 
-def complain(model: Any, run: Run, status: Status) -> None:
+def complain(model: Any, run: TrainingRun, status: Status) -> None:
     """Say how a partial fit ended, if not well."""
     settings = config.get_config()
     if status is Status.INTERRUPTED and settings["on_interrupt"] == "raise":

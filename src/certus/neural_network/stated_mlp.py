@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from certus.diagnostics.perceptron import Network, stated_loss
+from certus.diagnostics.perceptron import PerceptronProblem, stated_loss
 from certus.neural_network.backprop import (
     LEAK,
-    Design,
-    Rows,
+    PerceptronDesign,
+    PerceptronRows,
     activate,
     loss_gradient,
     softmax,
@@ -43,15 +43,21 @@ class StatedDesign:
     """
 
     def __init__(
-        self, design: Design, theta: Array, X: Any, Y: Array, s: Any, alpha: float
+        self,
+        design: PerceptronDesign,
+        theta: Array,
+        X: Any,
+        Y: Array,
+        s: Any,
+        alpha: float,
     ) -> None:
         self.design, self.point = design, theta.astype(np.float64)
-        self.rows = Rows.of(X, Y, s, np.float64)
+        self.rows = PerceptronRows.of(X, Y, s, np.float64)
         total = float(self.rows.s.sum()) if len(self.rows.s) else float(len(Y))
         self.alpha = alpha * total
         coefs, intercepts = design.views(theta)
         self.sizes = [part.size for part in (*coefs, *intercepts)]
-        self.network = Network(
+        self.network = PerceptronProblem(
             [W.shape for W in coefs],
             design.activation,
             design.loss if design.loss in ("softmax", "logistic") else "identity",

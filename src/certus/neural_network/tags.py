@@ -23,7 +23,7 @@ from certus.neural_network.batches import HeldOut
 from certus.neural_network.estimator import NeuralModel
 from certus.neural_network.objective import Targets
 from certus.neural_network.ragged import listed
-from certus.neural_network.run import Run
+from certus.neural_network.run import TrainingRun
 from certus.neural_network.tokens import NOTHING
 from certus.neural_network.wrapping import evaluating
 
@@ -89,7 +89,7 @@ class Tags(NeuralModel):
         _require_equal(rows.lengths, (targets.y >= 0).sum(dim=1), X, y)
 
     def _evaluator(self, held: HeldOut, targets: Targets) -> Any:
-        def evaluate(run: Run) -> dict[str, float]:
+        def evaluate(run: TrainingRun) -> dict[str, float]:
             module, total, right, weight = run.final(), 0.0, 0.0, 0.0
             size = getattr(held.rows, "together", len(held.rows))
             with evaluating(module), torch.no_grad():

@@ -17,7 +17,13 @@ import torch
 
 from certus.certificate import Status
 from certus.neural_network import distributed
-from certus.neural_network.run import Kept, Losses, Rules, Run, Step
+from certus.neural_network.run import (
+    Losses,
+    Rules,
+    TrainingRun,
+    TrainingStep,
+    WeightsCopy,
+)
 
 #: Gives the row numbers of each batch of an epoch.
 Batches = Callable[[np.random.Generator], Iterable[Any]]
@@ -26,11 +32,11 @@ LOOK = 5.0
 
 
 def train(
-    run: Run,
+    run: TrainingRun,
     batches: Batches,
     rules: Rules,
-    evaluate: Callable[[Run], dict[str, float]] | None = None,
-    on_epoch: Callable[[Run], Status | None] | None = None,
+    evaluate: Callable[[TrainingRun], dict[str, float]] | None = None,
+    on_epoch: Callable[[TrainingRun], Status | None] | None = None,
 ) -> Status:
     """Run epochs until the rules, ``on_epoch`` or Ctrl-C end it.
 
@@ -56,7 +62,7 @@ def train(
     clock = time.perf_counter
     deadline = math.inf if rules.max_time is None else clock() + rules.max_time
     status, run.kept, run.diverged = _over(run, rules), run.epoch, None
-    latest = Kept(run.epoch, run.weights())
+    latest = WeightsCopy(run.epoch, run.weights())
     run.sane = run.sane or latest  # one that is resumed knows its own
     losses: dict[str, float] = {}
     with run.surroundings():
@@ -85,7 +91,7 @@ def train(
     return status
 
 
-def _over(run: Run, rules: Rules) -> Status | None:
+def _over(run: TrainingRun, rules: Rules) -> Status | None:
     """Whether the rules end the run here."""
     if run.stale >= rules.patience:
         return Status.SOLVED
@@ -93,7 +99,7 @@ def _over(run: Run, rules: Rules) -> Status | None:
 
 
 def _epoch(
-    run: Run, batches: Batches, deadline: float
+    run: TrainingRun, batches: Batches, deadline: float
 ) -> tuple[dict[str, float], float, Status | None]:
     """One epoch: its mean losses, its first one, and why it broke off if it did."""
     run.training_mode()
@@ -130,7 +136,7 @@ def _epoch(
     return {k: float(share @ column) for k, column in table.items()}, first, ended
 
 
-def _told(step: Step, batches: Iterable[Any]) -> Iterable[Any]:
+def _told(step: TrainingStep, batches: Iterable[Any]) -> Iterable[Any]:
     """The batches of an epoch; a step that wants to know them all is told first."""
     begin = getattr(step, "begin", None)
     if begin is None:
@@ -140,7 +146,9 @@ def _told(step: Step, batches: Iterable[Any]) -> Iterable[Any]:
     return batches
 
 
-def _close_epoch(run: Run, values: dict[str, float], rules: Rules) -> Kept:
+def _close_epoch(
+    run: TrainingRun, values: dict[str, float], rules: Rules
+) -> WeightsCopy:
     """Count the epoch, keep it if it is the best; returns its weights."""
     criterion = values.pop("criterion", values["loss"])
     weights = run.weights()
@@ -152,10 +160,10 @@ def _close_epoch(run: Run, values: dict[str, float], rules: Rules) -> Kept:
     if criterion < run.best_value:
         run.best_value, run.best_epoch = criterion, run.epoch
         run.best = weights if rules.keep_best else None
-    return Kept(run.epoch, weights)
+    return WeightsCopy(run.epoch, weights)
 
 
-def _step_back(run: Run, to: Kept, losses: dict[str, float]) -> None:
+def _step_back(run: TrainingRun, to: WeightsCopy, losses: dict[str, float]) -> None:
     """Undo part of an epoch, which does not count, unless there is nothing else."""
     if run.diverged is not None:
         for optimizer in run.step.optimizers.values():

@@ -19,7 +19,7 @@ from certus.certificate import Claim
 from certus.diagnostics import Diagnosed, measure
 from certus.diagnostics.networks import count_rows
 from certus.neural_network.estimator import NeuralModel
-from certus.neural_network.reading import Classes
+from certus.neural_network.reading import ClassTargets
 
 
 class WrappedClassifier(Diagnosed, ClassifierMixin, MetaEstimatorMixin, Estimator):
@@ -34,7 +34,7 @@ class WrappedClassifier(Diagnosed, ClassifierMixin, MetaEstimatorMixin, Estimato
     def _clone(self) -> Any:
         """A fresh copy of the classifier that is to be trained."""
         network = getattr(self, self._held)
-        if not (isinstance(network, NeuralModel) and isinstance(network, Classes)):
+        if not (isinstance(network, NeuralModel) and isinstance(network, ClassTargets)):
             raise TypeError(
                 f"{self._held} must be a classifier of certus.neural_network that "
                 "torch trains, "

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from certus.neural_network.batches import TOGETHER, Rows
+from certus.neural_network.batches import TOGETHER, NetworkInputs
 from certus.neural_network.randomness import own_generator
 
 
@@ -77,7 +77,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
             part.training = True
 
 
-def outputs(module: nn.Module, rows: Rows) -> Tensor:
+def outputs(module: nn.Module, rows: NetworkInputs) -> Tensor:
     """What a network gives for all rows, in evaluation mode, block by block."""
     with evaluating(module), own_generator(), torch.inference_mode():
         # Long sequences go through in smaller blocks.

@@ -20,11 +20,11 @@ from torch import Tensor
 
 from certus._core.rows import row_weights
 from certus.base import check_number
-from certus.neural_network.batches import Batch, HeldOut, Rows
+from certus.neural_network.batches import Batch, HeldOut, NetworkInputs
 from certus.neural_network.estimator import NeuralModel
 from certus.neural_network.modules.seq2seq import END
 from certus.neural_network.objective import RowLoss, Targets
-from certus.neural_network.run import Losses, Run
+from certus.neural_network.run import Losses, TrainingRun
 from certus.neural_network.tokens import (
     NOTHING,
     accuracy,
@@ -45,7 +45,7 @@ from certus.wording import shorten
 TOGETHER = 512
 
 
-class Written(NeuralModel):
+class SequenceWriter(NeuralModel):
     """Reads y as sequences of tokens, and writes such sequences; abstract."""
 
     module_: Any
@@ -79,7 +79,7 @@ class Written(NeuralModel):
     def _evaluator(self, held: HeldOut, targets: Targets) -> Any:
         most = self._most()
 
-        def evaluate(run: Run) -> dict[str, float]:
+        def evaluate(run: TrainingRun) -> dict[str, float]:
             module: Any = run.final()
             losses, right, asked = [], [], []
             with evaluating(module), torch.no_grad():
@@ -224,7 +224,7 @@ class Written(NeuralModel):
         s = row_weights(sample_weight, len(true))
         return accuracy(*agreement(found, true), s)
 
-    def _sources(self, X: Any) -> Rows:
+    def _sources(self, X: Any) -> NetworkInputs:
         check_is_fitted(self, "module_")
         return self._rows(self._read_X(kept(X), reset=False), self.module_)
 
@@ -232,7 +232,7 @@ class Written(NeuralModel):
         found = read_sequences(y, "y")
         return numbered(found, self.target_tokens_, END + 1, NOTHING)
 
-    def _decoded(self, rows: Rows) -> list[Array]:
+    def _decoded(self, rows: NetworkInputs) -> list[Array]:
         """The numbers of the tokens written for each source."""
         most, out = self._most(), []
         for i in range(0, len(rows), TOGETHER):

@@ -2,18 +2,17 @@
 from certus.objectives.terms import Absolute as Absolute
 from certus.objectives.terms import Binomial as Binomial
 from certus.objectives.terms import Composed as Composed
-from certus.objectives.terms import ElasticNet as ElasticNet
 from certus.objectives.terms import EpsilonInsensitive as EpsilonInsensitive
 from certus.objectives.terms import Exponential as Exponential
 from certus.objectives.terms import ExponentialMargin as ExponentialMargin
 from certus.objectives.terms import Exponentiated as Exponentiated
 from certus.objectives.terms import Gaussian as Gaussian
-from certus.objectives.terms import Given as Given
 from certus.objectives.terms import Group as Group
 from certus.objectives.terms import Hinge as Hinge
 from certus.objectives.terms import Huber as Huber
 from certus.objectives.terms import Kernel as Kernel
 from certus.objectives.terms import L1 as L1
+from certus.objectives.terms import L1L2 as L1L2
 from certus.objectives.terms import L2 as L2
 from certus.objectives.terms import Laplace as Laplace
 from certus.objectives.terms import Linear as Linear
@@ -23,6 +22,7 @@ from certus.objectives.terms import ModifiedHuber as ModifiedHuber
 from certus.objectives.terms import MultiTask as MultiTask
 from certus.objectives.terms import NoPenalty as NoPenalty
 from certus.objectives.terms import NonNegative as NonNegative
+from certus.objectives.terms import OwnKernel as OwnKernel
 from certus.objectives.terms import Penalty as Penalty
 from certus.objectives.terms import Poisson as Poisson
 from certus.objectives.terms import Polynomial as Polynomial

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from certus.objectives import terms as t
-from certus.objectives.rows import LOSSES, LossRow
+from certus.objectives.rows import LOSSES, LossFormulas
 from certus.typing import Array
 
 
@@ -259,7 +259,7 @@ def log_likelihood(loss: t.Loss, y: Any, z: Any, scale: float = 1.0) -> Array:
 # -- input ------------------------------------------------------------------------
 
 
-def check_loss(loss: Any) -> LossRow:
+def check_loss(loss: Any) -> LossFormulas:
     """The loss's row, its parameters checked."""
     if type(loss) not in LOSSES:
         raise TypeError(

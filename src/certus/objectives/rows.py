@@ -29,7 +29,7 @@ RESIDUAL, MARGIN, SCORE = "residual y − z", "margin yz", "score z, at y = 1"
 ROUNDING = 1e-12
 
 
-class LossRow(NamedTuple):
+class LossFormulas(NamedTuple):
     """What is known of a loss; each formula takes the term first."""
 
     value: Formula  # (term, y, z)
@@ -89,9 +89,9 @@ def of_residual(
     conjugate: Formula,
     smoothness: float,
     **more: Any,
-) -> LossRow:
+) -> LossFormulas:
     """The row of ℓ(y, z) = g(z − y), whose conjugate is uy + g*(u)."""
-    return LossRow(
+    return LossFormulas(
         lambda term, y, z: value(term, z - y),
         lambda term, y, z: slope(term, z - y),
         lambda term, y, z: curvature(term, np.abs(z - y)),
@@ -114,9 +114,9 @@ def of_margin(
     conjugate: Formula,
     smoothness: float,
     **more: Any,
-) -> LossRow:
+) -> LossFormulas:
     """The row of ℓ(y, z) = φ(yz) with y = ±1; ``conjugate`` is φ*(−q), q = −uy."""
-    return LossRow(
+    return LossFormulas(
         lambda term, y, z: value(term, y * z),
         lambda term, y, z: y * slope(term, y * z),
         lambda term, y, z: curvature(term, y * z),
@@ -242,7 +242,7 @@ def _softmax_conjugate(term: t.Softmax, y: Array, u: Array) -> Array:
 
 # -- the table --------------------------------------------------------------------
 
-LOSSES: dict[type, LossRow] = {
+LOSSES: dict[type, LossFormulas] = {
     t.Squared: of_residual(
         lambda _, e: np.square(e) / 2,
         lambda _, e: e,
@@ -345,7 +345,7 @@ LOSSES: dict[type, LossRow] = {
         np.inf,
         convex=False,  # but calibrated by the definition itself
     ),
-    t.Binomial: LossRow(
+    t.Binomial: LossFormulas(
         _binomial_value,
         lambda term, y, z: term.trials * expit(z) - y,
         lambda term, y, z: term.trials * expit(z) * expit(-z),
@@ -357,7 +357,7 @@ LOSSES: dict[type, LossRow] = {
         log_density=_binomial_density,
         whole_targets=True,
     ),
-    t.Exponential: LossRow(
+    t.Exponential: LossFormulas(
         lambda _, y, z: y * np.exp(-z) - np.log(y) + z - 1,
         lambda _, y, z: 1 - y * np.exp(-z),
         lambda _, y, z: y * np.exp(-z),
@@ -368,7 +368,7 @@ LOSSES: dict[type, LossRow] = {
         "positive",
         log_density=lambda _, y, z, scale: -z - y * np.exp(-z),
     ),
-    t.Poisson: LossRow(
+    t.Poisson: LossFormulas(
         lambda _, y, z: np.exp(z) - y * z + _xlogx(y) - y,
         lambda _, y, z: np.exp(z) - y,
         lambda _, y, z: np.exp(z),
@@ -380,7 +380,7 @@ LOSSES: dict[type, LossRow] = {
         log_density=lambda _, y, z, scale: y * z - np.exp(z) - gammaln(y + 1),
         whole_targets=True,
     ),
-    t.Softmax: LossRow(
+    t.Softmax: LossFormulas(
         _softmax_value,
         _softmax_slope,
         _softmax_curvature,

@@ -116,7 +116,7 @@ class L2(NamedTuple):
     alpha: float
 
 
-class ElasticNet(NamedTuple):
+class L1L2(NamedTuple):
     """l1·‖w‖₁ + ½·l2·‖w‖²."""
 
     l1: float
@@ -190,7 +190,7 @@ class Precomputed(NamedTuple):
     """The matrix passed in place of X."""
 
 
-class Given(NamedTuple):
+class OwnKernel(NamedTuple):
     """function(X, X'), the user's own."""
 
     function: Callable[..., Any]
@@ -256,9 +256,7 @@ Loss = (
     | Poisson
     | Softmax
 )
-Penalty = (
-    NoPenalty | L1 | L2 | ElasticNet | NonNegative | WeightedL1 | Group | MultiTask
-)
+Penalty = NoPenalty | L1 | L2 | L1L2 | NonNegative | WeightedL1 | Group | MultiTask
 Kernel = (
     Linear
     | Polynomial
@@ -266,7 +264,7 @@ Kernel = (
     | Laplace
     | Sigmoid
     | Precomputed
-    | Given
+    | OwnKernel
     | Sum
     | Product
     | Scaled

@@ -13,7 +13,7 @@ import numpy as np
 
 from certus.optimize.constants import find_constants
 from certus.optimize.inertia import check_beta
-from certus.optimize.loop import Limits, Move, Trace, as_sampler, run
+from certus.optimize.loop import Move, RunLimits, Trace, as_sampler, run
 from certus.optimize.objective import Objective, as_objective, as_start
 from certus.optimize.record import Bound, Record, Theorem
 from certus.optimize.schedules import as_schedule, constant, length
@@ -108,7 +108,7 @@ def adagrad(
     def observe(g: Array) -> tuple[Array, Array]:
         return np.sqrt(seen), np.sqrt(seen + g * g)
 
-    limits = Limits(max_iter, tol, stop)
+    limits = RunLimits(max_iter, tol, stop)
     trace = run(
         objective, x, advance, limits, sampler=sampler, every=every, observe=observe
     )
@@ -251,7 +251,7 @@ def adam(
     def observe(g: Array) -> Array:
         return moments.top
 
-    limits = Limits(max_iter, tol, stop)
+    limits = RunLimits(max_iter, tol, stop)
     trace = run(
         objective, x, advance, limits, sampler=sampler, every=every, observe=observe
     )

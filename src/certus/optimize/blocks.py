@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from certus._core.rounding import ROUNDING
 from certus.certificate import Status
 from certus.optimize.loop import whole
 from certus.optimize.objective import as_start
@@ -20,7 +21,6 @@ from certus.optimize.record import Bound, Record, Theorem
 from certus.typing import Array
 
 #: Share of f by which rounding alone may lift it.
-ROUNDING = 1e3 * float(np.finfo(float).eps)
 
 
 def alternating_minimization(

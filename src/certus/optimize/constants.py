@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
-from certus.optimize.loop import Path
+from certus.optimize.loop import CurvaturePath
 from certus.optimize.objective import Objective, as_objective, as_start
 from certus.optimize.record import Known
 from certus.typing import Array
@@ -153,7 +153,7 @@ def smoothness(constants: dict[str, Known]) -> float:
 
 
 def contradictions(
-    path: Path, constants: dict[str, Known], objective: Objective
+    path: CurvaturePath, constants: dict[str, Known], objective: Objective
 ) -> tuple[str, ...]:
     """Promises about f that the path of a run contradicts."""
     found = []

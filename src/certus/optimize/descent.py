@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from certus.optimize.constants import find_constants, smoothness
-from certus.optimize.loop import Limits, Move, run
+from certus.optimize.loop import Move, RunLimits, run
 from certus.optimize.objective import Objective, as_objective, as_start
 from certus.optimize.record import Known, Record
 from certus.optimize.schedules import as_schedule, length
@@ -143,7 +143,7 @@ def gradient_descent(
         shortest = t / factor  # clipping shortens this step alone
         return Move(x - t * g, t)
 
-    trace = run(objective, x, advance, Limits(max_iter, tol, stop))
+    trace = run(objective, x, advance, RunLimits(max_iter, tol, stop))
     if search:
         constants["L"] = Known(max(1 / shortest, trace.path.steepest), "estimated")
     verdict = descent(trace, objective, constants, searched=search)

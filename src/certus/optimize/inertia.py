@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from certus._core.rounding import ROUNDING
 from certus.optimize.constants import find_constants, smoothness
-from certus.optimize.loop import Limits, Move, Trace, as_sampler, run
+from certus.optimize.loop import Move, RunLimits, Trace, as_sampler, run
 from certus.optimize.objective import Objective, as_objective, as_start
 from certus.optimize.record import Bound, Record, Theorem
 from certus.optimize.schedules import as_schedule, constant, length
 from certus.optimize.theorems import (
-    EPS,
     UNKNOWN_L,
     Constants,
     Verdict,
@@ -109,7 +109,7 @@ def heavy_ball(
         before = x
         return Move(ahead, eta)
 
-    trace = run(objective, x, advance, Limits(max_iter, tol, stop))
+    trace = run(objective, x, advance, RunLimits(max_iter, tol, stop))
     verdict = _ball_bounds(trace, objective, constants, eta, beta)
     return make_record("heavy_ball", trace, objective, constants, verdict)
 
@@ -137,7 +137,7 @@ def _ball_bounds(
             k,
             np.linalg.norm(trace.points - ref.x, axis=1),
             root**k * (1 + k * (1 + root)) * R + away,
-            EPS * (float(np.linalg.norm(ref.x)) + R) * max(1.0, L / m),
+            ROUNDING * (float(np.linalg.norm(ref.x)) + R) * max(1.0, L / m),
         )
         return (bound,)
     if not (objective.is_convex and ref.given):
@@ -230,7 +230,7 @@ def momentum(
         mean = beta * mean + (1 - beta) * g
         return Move(x - gamma * mean, gamma)
 
-    limits = Limits(max_iter, tol, stop)
+    limits = RunLimits(max_iter, tol, stop)
     trace = run(objective, x, advance, limits, sampler=sampler, every=every)
     verdict: Verdict = "momentum on random batches: no theorem is stated"
     if sampler is None:
@@ -314,7 +314,7 @@ def nesterov(
         slope = g if beta == 0 or k == 0 else objective.evaluate(y)[1]
         return Move(y - t * slope, t)
 
-    trace = run(objective, x, advance, Limits(max_iter, tol, stop))
+    trace = run(objective, x, advance, RunLimits(max_iter, tol, stop))
     verdict = _nesterov_bounds(trace, objective, constants, t)
     return make_record("nesterov", trace, objective, constants, verdict)
 

@@ -16,13 +16,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from certus._core.rounding import EPS
 from certus.certificate import Status
 from certus.config import get_config
 from certus.optimize.objective import ALL, Objective
 from certus.optimize.stopping import MaxTime, Moment, as_rules
 from certus.typing import Array
-
-EPS = float(np.finfo(float).eps)
 
 #: Beyond this a run has diverged: squares still fit into a float64.
 HUGE = 1e100
@@ -66,7 +65,7 @@ class Trace:
     reason: str = ""
     seconds: float = 0.0
     evaluations: int = 0
-    path: Path = field(default_factory=lambda: Path())
+    path: CurvaturePath = field(default_factory=lambda: CurvaturePath())
 
     @property
     def points(self) -> Array:
@@ -75,7 +74,7 @@ class Trace:
 
 
 @dataclass
-class Path:
+class CurvaturePath:
     """Curvature seen between neighbouring records: what L and m must agree with.
 
     It shows twice: in how the gradient turned, and in how far the value is from the
@@ -128,7 +127,7 @@ class Path:
         self.flattest = min(self.flattest, (low + granted) / unit)
 
 
-class Limits(NamedTuple):
+class RunLimits(NamedTuple):
     """When a run ends: after so many steps, at a tolerance, or by a rule."""
 
     max_iter: int
@@ -173,7 +172,7 @@ def run(
     objective: Objective,
     x0: Array,
     advance: Advance,
-    limits: Limits,
+    limits: RunLimits,
     *,
     sampler: Callable[[Array], Array] | None = None,
     every: int = 1,
@@ -210,7 +209,7 @@ def run(
         observe,
     )
     L = 0.0 if objective.L is None or objective.L == "estimate" else float(objective.L)
-    trace = Trace(path=Path(L), reason=f"max_iter of {max_iter:,} reached")
+    trace = Trace(path=CurvaturePath(L), reason=f"max_iter of {max_iter:,} reached")
     try:
         with np.errstate(all="ignore"):
             _iterate(trace, objective, x0, advance, plan)

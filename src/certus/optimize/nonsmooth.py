@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from certus.optimize.constants import find_constants
-from certus.optimize.loop import Limits, Move, run
+from certus.optimize.loop import Move, RunLimits, run
 from certus.optimize.objective import as_objective, as_start
 from certus.optimize.record import Record
 from certus.optimize.schedules import as_schedule, length
@@ -86,7 +86,7 @@ def subgradient_descent(
         t = length(schedule, k)
         return Move(project(x - t * g), t, None, float(g @ g))
 
-    trace = run(objective, x, advance, Limits(max_iter, tol, stop))
+    trace = run(objective, x, advance, RunLimits(max_iter, tol, stop))
     constants = find_constants(objective, x, need_L=False)
     best = int(np.argmin(trace.values))
     return make_record(

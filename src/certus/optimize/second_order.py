@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from certus._core.rounding import ROUNDING
 from certus.optimize.constants import find_constants, hessian_at
-from certus.optimize.loop import Limits, Move, Trace, run
+from certus.optimize.loop import Move, RunLimits, Trace, run
 from certus.optimize.objective import Objective, as_objective, as_start
 from certus.optimize.record import Bound, Record, Theorem
 from certus.optimize.schedules import constant
-from certus.optimize.theorems import EPS, Constants, Verdict, make_record, of, sources
+from certus.optimize.theorems import Constants, Verdict, make_record, of, sources
 from certus.typing import Array
 
 #: Share of the decrease promised by the slope that a damped step must reach.
@@ -89,7 +90,7 @@ def newton_method(
         gamma = _backtrack(objective, x, value, float(g @ direction), direction, scale)
         return Move(x + gamma * direction, gamma)
 
-    trace = run(objective, x, advance, Limits(max_iter, tol, stop))
+    trace = run(objective, x, advance, RunLimits(max_iter, tol, stop))
     constants = find_constants(objective, x, need_L=False)
     verdict = _newton_bounds(trace, objective, constants, lifted)
     return make_record(
@@ -125,7 +126,7 @@ def _backtrack(
     scale: float,
 ) -> float:
     """Halve γ = 1 until f falls by a share of what the slope promises."""
-    gamma, rounding = 1.0, EPS * scale
+    gamma, rounding = 1.0, ROUNDING * scale
     for _ in range(60):
         ahead = objective.evaluate(x + gamma * direction)[0]
         if ahead <= value + ARMIJO * gamma * slope + rounding:
@@ -164,7 +165,7 @@ def _newton_bounds(
             np.array(trace.steps),
             g,
             bound,
-            EPS * float(g[0]),
+            ROUNDING * float(g[0]),
         ),
     )
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from certus._core.rounding import ROUNDING
 from certus.optimize.constants import find_constants
-from certus.optimize.loop import Limits, Move, Trace, as_sampler, run
+from certus.optimize.loop import Move, RunLimits, Trace, as_sampler, run
 from certus.optimize.objective import Objective, as_objective, as_start
 from certus.optimize.record import Bound, Record, Theorem
 from certus.optimize.schedules import as_schedule, length
 from certus.optimize.theorems import (
-    EPS,
     UNKNOWN_L,
     Constants,
     Verdict,
@@ -92,7 +92,7 @@ def sign_descent(
     def observe(g: Array) -> float:
         return float(np.abs(g).sum())
 
-    limits = Limits(max_iter, tol, stop)
+    limits = RunLimits(max_iter, tol, stop)
     trace = run(
         objective, x, advance, limits, sampler=sampler, every=every, observe=observe
     )
@@ -124,6 +124,6 @@ def _sign_bounds(trace: Trace, objective: Objective, constants: Constants) -> Ve
             k,
             np.minimum.accumulate(trace.kept),
             bound,
-            EPS * float(trace.kept[0]),
+            ROUNDING * float(trace.kept[0]),
         ),
     )

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus.optimize.constants import find_constants, smoothness
-from certus.optimize.loop import Limits, Move, run
+from certus.optimize.loop import Move, RunLimits, run
 from certus.optimize.objective import Objective, as_objective, as_start
 from certus.optimize.record import Known, Record
 from certus.optimize.schedules import as_schedule, length
@@ -105,7 +105,7 @@ def projected_gradient(
     def backward(w: Array, t: float) -> Array:
         return project(w)
 
-    start, limits = project(as_start(x0)), Limits(max_iter, tol, stop)
+    start, limits = project(as_start(x0)), RunLimits(max_iter, tol, stop)
     return _forward_backward(
         "projected_gradient", f, start, backward, None, step, limits
     )
@@ -165,7 +165,7 @@ def proximal_gradient(
     missing = [name for name in ("value", "prox") if not hasattr(penalty, name)]
     if missing:
         raise TypeError(f"penalty needs the method {missing[0]}; see L1Norm.")
-    start, limits = as_start(x0), Limits(max_iter, tol, stop)
+    start, limits = as_start(x0), RunLimits(max_iter, tol, stop)
     return _forward_backward(
         "proximal_gradient", f, start, penalty.prox, penalty.value, step, limits
     )
@@ -178,7 +178,7 @@ def _forward_backward(
     backward: Callable[[Array, float], Array],
     value: Callable[[Array], float] | None,
     step: Any,
-    limits: Limits,
+    limits: RunLimits,
 ) -> Record:
     objective = as_objective(f)
     constants = find_constants(objective, x)

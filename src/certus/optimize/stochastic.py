@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from certus._core.rounding import ROUNDING
 from certus.optimize.constants import find_constants
 from certus.optimize.descent import clip_factor
-from certus.optimize.loop import Limits, Move, Sampler, Trace, run
+from certus.optimize.loop import Move, RunLimits, Sampler, Trace, run
 from certus.optimize.objective import Objective, as_start, as_sum
 from certus.optimize.record import Bound, Known, Record, Theorem
 from certus.optimize.schedules import as_schedule, length
 from certus.optimize.theorems import (
-    EPS,
     Constants,
     Verdict,
     against,
@@ -183,7 +183,7 @@ def stochastic_gradient_descent(
         eta = length(schedule, k)
         return Move(x - eta * factor * g, eta, None, float(g @ g))
 
-    limits = Limits(max_iter, tol, stop)
+    limits = RunLimits(max_iter, tol, stop)
     trace = run(
         objective, x, advance, limits, sampler=sampler, every=every, average=average
     )
@@ -256,7 +256,7 @@ def _cloud(
         steps,
         np.sum((trace.points - ref.x) ** 2, axis=1),
         np.array(D)[steps],
-        EPS**2 * size,
+        ROUNDING**2 * size,
         expected=sigma2 > 0 or sampler.replace or sampler.batch_size < sampler.n,
     )
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from certus._core.rounding import ROUNDING
 from certus.optimize.constants import contradictions, slope_is_false
 from certus.optimize.loop import Trace
 from certus.optimize.objective import Objective
@@ -22,7 +23,6 @@ from certus.typing import Array
 
 Constants = dict[str, Known]
 Verdict = tuple[Bound, ...] | str
-EPS = 1e3 * np.finfo(float).eps
 UNKNOWN_L = "L is not known: give Objective(f, L=...)"
 
 
@@ -77,7 +77,7 @@ def reference(
 
 def value_allowance(trace: Trace, ref: Reference) -> float:
     """Rounding of a difference of two values of f."""
-    return float(EPS * max(abs(trace.values[0]), abs(ref.value), 1e-300))
+    return float(ROUNDING * max(abs(trace.values[0]), abs(ref.value), 1e-300))
 
 
 def sums(steps: Array, terms: Array) -> Array:
@@ -195,7 +195,7 @@ def _strongly_convex(
             steps,
             distance,
             P * R + away,
-            EPS * size * max(1.0, L / m),
+            ROUNDING * size * max(1.0, L / m),
         )
     ]
     if not composite:
@@ -289,7 +289,7 @@ def _stationary(
         steps,
         np.minimum.accumulate(norms),
         bound,
-        EPS * float(norms[0]),
+        ROUNDING * float(norms[0]),
     )
 
 
@@ -373,7 +373,7 @@ def _refutations(
     pl = of(constants, "pl")
     if pl > 0 and penalty is None:
         least = min(trace.values) if objective.minimum is None else objective.minimum
-        gaps = np.array(trace.values) - least - EPS * np.abs(trace.values)
+        gaps = np.array(trace.values) - least - ROUNDING * np.abs(trace.values)
         if np.any(np.square(trace.gradient_norms) / 2 < pl * gaps * (1 - 1e-6)):
             found.append(
                 f"pl = {pl:.4g} (given) is too large: ½‖∇f‖² is below pl·(f − f*)"

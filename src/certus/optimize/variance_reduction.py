@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from certus.optimize.constants import find_constants
-from certus.optimize.loop import Limits, Move, Trace, run, whole
+from certus.optimize.loop import Move, RunLimits, Trace, run, whole
 from certus.optimize.objective import Objective, as_start, as_sum
 from certus.optimize.record import Bound, Record, Theorem
 from certus.optimize.schedules import constant
@@ -144,7 +144,7 @@ def svrg(
             x = x - eta * svrg_gradient(objective, x, snapshot, full, rows)
         return Move(x, eta)
 
-    trace = run(objective, x, advance, Limits(max_iter, tol, stop))
+    trace = run(objective, x, advance, RunLimits(max_iter, tol, stop))
     verdict = _svrg_bounds(trace, objective, constants, eta, M)
     return make_record("svrg", trace, objective, constants, verdict)
 

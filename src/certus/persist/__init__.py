@@ -27,8 +27,8 @@ from certus.persist.container import (
 from certus.persist.encoding import (
     REGISTRY,
     TAG,
-    Decoder,
-    Encoder,
+    ValueDecoder,
+    ValueEncoder,
     decode,
     encode,
     expect,
@@ -114,7 +114,7 @@ def save(model: Any, path: str | os.PathLike[str], *, split: Any = None) -> Path
             f"{cls.__module__}.{cls.__qualname__} is none. Use the certus class, or "
             "keep it with joblib."
         )
-    encoder = Encoder({}, cls.__name__)
+    encoder = ValueEncoder({}, cls.__name__)
     name, params, attributes = pack_estimator(model, encoder)
     own = {field: attributes.pop(a, None) for a, field in _OWN_FIELD.items()}
     manifest = {
@@ -163,7 +163,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     try:
         manifest, tensors = unseal(path)
         _check_manifest(manifest)
-        decoder = Decoder(tensors)
+        decoder = ValueDecoder(tensors)
         decoder.get(manifest["split"])
         attributes = dict(expect(manifest["attributes"], dict, "attributes"))
         for attribute, field in _OWN_FIELD.items():
@@ -205,7 +205,7 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         manifest, tensors = unseal(path)
         _check_manifest(manifest)
-        decoder = Decoder(tensors)
+        decoder = ValueDecoder(tensors)
         for field in ("feature_names", "split", "certificate"):
             manifest[field] = decoder.get(manifest[field])
         names = manifest["feature_names"]

@@ -15,7 +15,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from certus.persist.encoding import Decoder, Encoder, expect, malformed, register
+from certus.persist.encoding import (
+    ValueDecoder,
+    ValueEncoder,
+    expect,
+    malformed,
+    register,
+)
 
 # --------------------------------------------------------- NumPy dtypes and scalars
 
@@ -33,13 +39,13 @@ _TYPES = {
 _TYPE_NAMES = {kind: name for name, kind in _TYPES.items()}
 
 
-def _pack_dtype(value: np.dtype[Any], e: Encoder) -> list[Any]:
+def _pack_dtype(value: np.dtype[Any], e: ValueEncoder) -> list[Any]:
     if value.kind != "O" and not _DTYPE.fullmatch(value.str):
         raise e.refusal(f"a model file cannot hold the dtype {value}")
     return [value.str]
 
 
-def _unpack_dtype(_: Decoder, name: Any) -> np.dtype[Any]:
+def _unpack_dtype(_: ValueDecoder, name: Any) -> np.dtype[Any]:
     expect(name, str, "a dtype")
     if name != "|O" and not _DTYPE.fullmatch(name):
         raise malformed(f"holds the unknown dtype {name[:80]!r}")
@@ -47,7 +53,7 @@ def _unpack_dtype(_: Decoder, name: Any) -> np.dtype[Any]:
     return dtype
 
 
-def _pack_type(value: type, e: Encoder) -> list[Any]:
+def _pack_type(value: type, e: ValueEncoder) -> list[Any]:
     if value not in _TYPE_NAMES:
         label = f"{value.__module__}.{value.__qualname__}"
         raise e.refusal(
@@ -57,7 +63,7 @@ def _pack_type(value: type, e: Encoder) -> list[Any]:
     return [_TYPE_NAMES[value]]
 
 
-def _pack_scalar(value: np.generic, e: Encoder) -> list[Any]:
+def _pack_scalar(value: np.generic, e: ValueEncoder) -> list[Any]:
     if isinstance(value, np.str_):
         return ["U", str(value)]
     if isinstance(value, np.bytes_):
@@ -68,7 +74,7 @@ def _pack_scalar(value: np.generic, e: Encoder) -> list[Any]:
     return [name, value.tobytes().hex()]
 
 
-def _unpack_scalar(d: Decoder, name: Any, data: Any) -> Any:
+def _unpack_scalar(d: ValueDecoder, name: Any, data: Any) -> Any:
     if name == "U":
         return np.str_(expect(data, str, "text"))
     if name == "S":
@@ -99,7 +105,7 @@ def _cell(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(_CELLS.get(dtype.kind, dtype.newbyteorder("=")))
 
 
-def _pack_array(value: np.ndarray, e: Encoder) -> list[Any]:
+def _pack_array(value: np.ndarray, e: ValueEncoder) -> list[Any]:
     value = np.asarray(value)
     if value.dtype.str[1:] in ("U0", "S0"):
         value = value.astype(value.dtype.str[:2] + "1")
@@ -114,7 +120,7 @@ def _pack_array(value: np.ndarray, e: Encoder) -> list[Any]:
     return [name, order, e.add_tensor(native.view(cell))]
 
 
-def _unpack_array(d: Decoder, name: Any, order: Any, tensor: Any) -> np.ndarray:
+def _unpack_array(d: ValueDecoder, name: Any, order: Any, tensor: Any) -> np.ndarray:
     dtype = _unpack_dtype(d, name)
     native, cell = dtype.newbyteorder("="), _cell(dtype)
     if order not in ("C", "F"):
@@ -134,11 +140,11 @@ def _unpack_array(d: Decoder, name: Any, order: Any, tensor: Any) -> np.ndarray:
     return array.T if order == "F" else array
 
 
-def _pack_objects(value: np.ndarray, e: Encoder) -> list[Any]:
+def _pack_objects(value: np.ndarray, e: ValueEncoder) -> list[Any]:
     return [list(value.shape), e.put_all(value.ravel().tolist())]
 
 
-def _unpack_objects(d: Decoder, shape: Any, items: Any) -> np.ndarray:
+def _unpack_objects(d: ValueDecoder, shape: Any, items: Any) -> np.ndarray:
     values = d.get(expect(items, list, "an array's items"))
     if math.prod(expect(shape, list, "a shape")) != len(values):
         raise malformed("holds an array whose shape is unlike its size")
@@ -172,7 +178,7 @@ _SPARSE = {
 }
 
 
-def _pack_sparse(value: Any, e: Encoder) -> list[Any]:
+def _pack_sparse(value: Any, e: ValueEncoder) -> list[Any]:
     parts = (
         [value.data, *value.coords]
         if value.format == "coo"
@@ -181,7 +187,7 @@ def _pack_sparse(value: Any, e: Encoder) -> list[Any]:
     return [type(value).__name__, list(map(int, value.shape)), e.put_all(parts)]
 
 
-def _unpack_sparse(d: Decoder, name: Any, shape: Any, parts: Any) -> Any:
+def _unpack_sparse(d: ValueDecoder, name: Any, shape: Any, parts: Any) -> Any:
     kind = _SPARSE[name]
     data, *index = (
         expect(d.get(p), np.ndarray, "a sparse matrix's part") for p in parts
@@ -218,7 +224,7 @@ _BITS = {
 }
 
 
-def _pack_random(value: Any, e: Encoder) -> list[Any]:
+def _pack_random(value: Any, e: ValueEncoder) -> list[Any]:
     if isinstance(value, np.random.RandomState):
         state, seed = value.get_state(legacy=False), None
     else:
@@ -231,7 +237,7 @@ def _pack_random(value: Any, e: Encoder) -> list[Any]:
     return [type(value).__name__, e.inside("state", state), e.inside("seed", seed)]
 
 
-def _unpack_random(d: Decoder, name: Any, state: Any, seed: Any) -> Any:
+def _unpack_random(d: ValueDecoder, name: Any, state: Any, seed: Any) -> Any:
     state = expect(d.get(state), dict, "a random state")
     seed = expect(d.get(seed), (dict, type(None)), "a random seed")
     # Compiled generators read at these positions without checking them.

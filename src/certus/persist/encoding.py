@@ -53,7 +53,7 @@ class Codec(NamedTuple):
     tag: str
     types: tuple[type, ...]
     fields: tuple[str, ...]
-    pack: Callable[[Any, Encoder], Iterable[Any]]
+    pack: Callable[[Any, ValueEncoder], Iterable[Any]]
     unpack: Callable[..., Any]
 
 
@@ -65,7 +65,7 @@ def register(
     tag: str,
     types: tuple[type, ...],
     fields: tuple[str, ...],
-    pack: Callable[[Any, Encoder], Iterable[Any]],
+    pack: Callable[[Any, ValueEncoder], Iterable[Any]],
     unpack: Callable[..., Any],
 ) -> None:
     """Add a codec: ``pack`` gives the fields' values, ``unpack`` takes them."""
@@ -74,7 +74,7 @@ def register(
     BY_TYPE.update(dict.fromkeys(types, codec))
 
 
-class Encoder:
+class ValueEncoder:
     """Turns values into JSON-ready data, collecting tensors on the way."""
 
     def __init__(self, tensors: Tensors, where: str) -> None:
@@ -178,7 +178,7 @@ def _why_refused(value: Any) -> str:
     )
 
 
-class Decoder:
+class ValueDecoder:
     """Turns encoded data back into values; each tensor is used once."""
 
     def __init__(self, tensors: Tensors) -> None:
@@ -321,7 +321,7 @@ def is_attribute(cls: type, name: Any, params: Iterable[str]) -> bool:
     )
 
 
-def pack_estimator(model: Any, encoder: Encoder) -> tuple[str, Any, Any]:
+def pack_estimator(model: Any, encoder: ValueEncoder) -> tuple[str, Any, Any]:
     """Class name, parameters and attributes of a registered estimator."""
     cls = type(model)
     params, attributes = split_state(model)
@@ -369,7 +369,7 @@ def encode(value: Any, tensors: Tensors, where: str = "value") -> Any:
     >>> decode(data, tensors)
     {'rate': inf, 'w': array([1., 1.])}
     """
-    return Encoder(tensors, where).put(value)
+    return ValueEncoder(tensors, where).put(value)
 
 
 def decode(data: Any, tensors: Tensors) -> Any:
@@ -393,4 +393,4 @@ def decode(data: Any, tensors: Tensors) -> Any:
     >>> decode({"~": "tuple", "items": [1, "a"]}, {})
     (1, 'a')
     """
-    return Decoder(dict(tensors)).get(data)
+    return ValueDecoder(dict(tensors)).get(data)

@@ -20,8 +20,8 @@ import numpy as np
 from certus.persist.container import ModelFileError
 from certus.persist.encoding import (
     NETWORKS,
-    Decoder,
-    Encoder,
+    ValueDecoder,
+    ValueEncoder,
     expect,
     malformed,
     register,
@@ -31,7 +31,7 @@ from certus.persist.encoding import (
 LIMIT = 4096
 
 
-def _pack(value: Any, e: Encoder) -> list[Any]:
+def _pack(value: Any, e: ValueEncoder) -> list[Any]:
     if not isinstance(getattr(value, "config", None), dict):
         raise e.refusal("it is a part of a network, not one. Keep it with joblib")
     config, state = dict(value.config), {}
@@ -62,7 +62,7 @@ def _pack(value: Any, e: Encoder) -> list[Any]:
     ]
 
 
-def _unpack(d: Decoder, name: Any, config: Any, state: Any, frozen: Any) -> Any:
+def _unpack(d: ValueDecoder, name: Any, config: Any, state: Any, frozen: Any) -> Any:
     cls = _find(name)
     config = expect(d.get(config), dict, "what a network was built with")
     state = expect(d.get(state), dict, "the weights of a network")
@@ -106,6 +106,8 @@ def _give(module: Any, state: dict[str, np.ndarray]) -> None:
 
 def _find(name: Any) -> Any:
     """The public class of that name in ``certus.neural_network.modules``."""
+    if name == "Seq2Seq":  # in older files
+        name = "EncoderDecoder"
     try:
         nets: Any = importlib.import_module(NETWORKS)
         cls = getattr(nets, name) if name in nets.__all__ else None

@@ -18,7 +18,13 @@ import numpy as np
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
 from certus.evidence import WITNESSES, witness_of
 from certus.objectives.terms import TERMS
-from certus.persist.encoding import Decoder, Encoder, expect, malformed, register
+from certus.persist.encoding import (
+    ValueDecoder,
+    ValueEncoder,
+    expect,
+    malformed,
+    register,
+)
 from certus.threat import ThreatModel
 
 # --------------------------------------------------------------- plain Python values
@@ -26,14 +32,14 @@ from certus.threat import ThreatModel
 _SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
-def _float(_: Decoder, value: Any) -> float:
+def _float(_: ValueDecoder, value: Any) -> float:
     return _SPECIAL[value]
 
 
 register("float", (float,), ("value",), lambda v, e: [str(v)], _float)
 
 
-def _unpack_items(kind: Callable[[Any], Any]) -> Callable[[Decoder, Any], Any]:
+def _unpack_items(kind: Callable[[Any], Any]) -> Callable[[ValueDecoder, Any], Any]:
     return lambda d, items: kind(d.get(expect(items, list, "items")))
 
 
@@ -47,11 +53,11 @@ for _kind in (tuple, set, frozenset):
     )
 
 
-def _pack_dict(value: dict[Any, Any], e: Encoder) -> list[Any]:
+def _pack_dict(value: dict[Any, Any], e: ValueEncoder) -> list[Any]:
     return [[[e.inside("key", k), e.inside(k, v)] for k, v in value.items()]]
 
 
-def _unpack_dict(d: Decoder, items: Any) -> dict[Any, Any]:
+def _unpack_dict(d: ValueDecoder, items: Any) -> dict[Any, Any]:
     pairs = [(d.get(k), d.get(v)) for k, v in expect(items, list, "a dict's items")]
     found = dict(pairs)
     if len(found) != len(pairs):
@@ -83,14 +89,14 @@ register(
 # ---------------------------------------------------------------------- dates, times
 
 
-def _pack_time(value: dt.datetime | dt.time, e: Encoder) -> list[Any]:
+def _pack_time(value: dt.datetime | dt.time, e: ValueEncoder) -> list[Any]:
     if value.tzinfo is not None and type(value.tzinfo) is not dt.timezone:
         raise e.refusal("its time zone has rules of its own. Convert it to UTC")
     return [value.replace(tzinfo=None).isoformat(), e.put(value.utcoffset())]
 
 
-def _unpack_time(kind: Any) -> Callable[[Decoder, Any, Any], Any]:
-    def unpack(d: Decoder, value: Any, offset: Any) -> Any:
+def _unpack_time(kind: Any) -> Callable[[ValueDecoder, Any, Any], Any]:
+    def unpack(d: ValueDecoder, value: Any, offset: Any) -> Any:
         moved = d.get(offset)
         zone = None if moved is None else dt.timezone(moved)
         return kind.fromisoformat(value).replace(tzinfo=zone)
@@ -125,7 +131,7 @@ register(
 
 
 def _unpack_threat(
-    d: Decoder, norm: Any, radius: Any, low: Any, high: Any, fixed: Any
+    d: ValueDecoder, norm: Any, radius: Any, low: Any, high: Any, fixed: Any
 ) -> Any:
     sizes = [expect(d.get(v), (int, float), "a threat") for v in (norm, radius)]
     box = (int, float, list, tuple, np.ndarray, np.number)
@@ -147,6 +153,7 @@ register(
 
 _ENUMS = {kind.__name__: kind for kind in (Status, Strength)}
 _TERMS = tuple(TERMS.values())
+_FORMER_TERMS = {"ElasticNet": "L1L2"}  # names in older files
 _NUMBER = (int, float, type(None))
 _CLAIM_TYPES = {
     **dict.fromkeys(("name", "objective", "theorem", "detail", "fix"), str),
@@ -163,8 +170,10 @@ _CERTIFICATE_TYPES = {
 }
 
 
-def _unpack_term(d: Decoder, name: Any, values: Any) -> Any:
-    term = TERMS[name](*d.get(expect(values, list, "a term's numbers")))
+def _unpack_term(d: ValueDecoder, name: Any, values: Any) -> Any:
+    term = TERMS[_FORMER_TERMS.get(name, name)](
+        *d.get(expect(values, list, "a term's numbers"))
+    )
     for field, value in zip(term._fields, term):
         nested = field in ("left", "right", "kernel")  # a kernel built of kernels
         kinds = _TERMS if nested else (int, float, np.number)
@@ -172,7 +181,7 @@ def _unpack_term(d: Decoder, name: Any, values: Any) -> Any:
     return term
 
 
-def _pack_evidence(value: Evidence, e: Encoder) -> list[Any]:
+def _pack_evidence(value: Evidence, e: ValueEncoder) -> list[Any]:
     """The fields of the witness; the place of older files' terms stays empty."""
     if value.witness is not None and type(value.witness) is not WITNESSES.get(
         value.kind
@@ -186,7 +195,7 @@ def _pack_evidence(value: Evidence, e: Encoder) -> list[Any]:
 
 
 def _unpack_evidence(
-    d: Decoder, kind: Any, terms: Any, params: Any, arrays: Any
+    d: ValueDecoder, kind: Any, terms: Any, params: Any, arrays: Any
 ) -> Evidence:
     """Parameters of the model state the problem; terms of older files are ignored."""
     for term in expect(terms, list, "terms"):
@@ -205,12 +214,12 @@ def _unpack_evidence(
     return Evidence(kind, witness)
 
 
-def _pack_certificate(value: Certificate, e: Encoder) -> list[Any]:
+def _pack_certificate(value: Certificate, e: ValueEncoder) -> list[Any]:
     bare = replace(value, evidence=None)
     return [bare.to_dict(), e.inside("evidence", value.evidence)]
 
 
-def _unpack_certificate(d: Decoder, data: Any, evidence: Any) -> Certificate:
+def _unpack_certificate(d: ValueDecoder, data: Any, evidence: Any) -> Certificate:
     found = replace(
         Certificate.from_dict({**data, "evidence": None}),
         origin="file",

@@ -26,7 +26,7 @@ from certus.recommend.rating_kernels import (
     row_blocks,
     solve_rows,
 )
-from certus.recommend.rating_solvers import Rows, both_sides
+from certus.recommend.rating_solvers import RatedRows, both_sides
 from certus.recommend.ratings import Ratings, read_ratings
 from certus.recommend.recommending import Recommender
 from certus.typing import Array
@@ -221,7 +221,11 @@ def _start(
 
 
 def _run(
-    model: ImplicitALS, sides: tuple[Rows, Rows], W: Array, Z: Array, monitor: Monitor
+    model: ImplicitALS,
+    sides: tuple[RatedRows, RatedRows],
+    W: Array,
+    Z: Array,
+    monitor: Monitor,
 ) -> tuple[int, Status]:
     """Users, then items, until a round gains less than half of ``tol``."""
     penalty, done = float(model.penalty), 0
@@ -247,7 +251,7 @@ def _run(
 
 
 def half_step(
-    rows: Rows, own: Array, other: Array, penalty: float, steps: int | None
+    rows: RatedRows, own: Array, other: Array, penalty: float, steps: int | None
 ) -> None:
     """Minimise over ``own``, exactly or by ``steps`` of conjugate gradients."""
     gram = other.T @ other
@@ -275,7 +279,7 @@ def half_step(
     run_blocks(work, row_blocks(rows.indptr, 4.0 * steps * other.shape[1]))
 
 
-def objective(rows: Rows, W: Array, Z: Array, penalty: float) -> float:
+def objective(rows: RatedRows, W: Array, Z: Array, penalty: float) -> float:
     """The value over all users × items, from the entries and two K × K matrices."""
     blocks = row_blocks(rows.indptr, W.shape[1])
     parts = np.zeros(len(blocks))

@@ -19,8 +19,8 @@ from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.evidence import RatingsWitness
 from certus.recommend.rating_solvers import (
-    Point,
-    Problem,
+    RatingFactors,
+    RatingProblem,
     alternate,
     both_sides,
     column_starts,
@@ -261,7 +261,9 @@ def _penalties(model: MatrixFactorization) -> tuple[float, float, float]:
     return w, z, b
 
 
-def _problem(model: MatrixFactorization, ratings: Ratings, mean: float) -> Problem:
+def _problem(
+    model: MatrixFactorization, ratings: Ratings, mean: float
+) -> RatingProblem:
     matrix = ratings.matrix
     values = (matrix.data - mean).astype(matrix.dtype)
     if model.solver == "als":
@@ -274,7 +276,7 @@ def _problem(model: MatrixFactorization, ratings: Ratings, mean: float) -> Probl
     if model.penalty_scale == "rows":
         counts = [np.ones(len(count)) for count in counts]
     users, items = counts
-    return Problem(
+    return RatingProblem(
         by_user,
         by_item,
         (w * users, z * items),
@@ -285,7 +287,7 @@ def _problem(model: MatrixFactorization, ratings: Ratings, mean: float) -> Probl
 
 def _start(
     model: MatrixFactorization, ratings: Ratings, random: np.random.Generator
-) -> tuple[Point, bool]:
+) -> tuple[RatingFactors, bool]:
     """Random factors, zero where there is no rating; those of the last fit if warm."""
     matrix, K = ratings.matrix, int(model.n_factors)
     n, m = matrix.shape
@@ -294,7 +296,7 @@ def _start(
     W = np.zeros((n, K), dtype=dtype)
     if model.solver == "sgd":
         W = (std * random.standard_normal((n, K))).astype(dtype)
-    point = Point(W, Z, np.zeros(n, dtype=dtype), np.zeros(m, dtype=dtype))
+    point = RatingFactors(W, Z, np.zeros(n, dtype=dtype), np.zeros(m, dtype=dtype))
     last = getattr(model, "item_factors_", None)
     warm = bool(model.warm_start) and last is not None and last.shape[1] == K
     if warm:
@@ -315,7 +317,7 @@ def resume(target: Array, known: Array, ids: Array, values: Array) -> None:
     target[places >= 0] = values[places[places >= 0]]
 
 
-def _attributes(point: Point, mean: float) -> dict[str, Any]:
+def _attributes(point: RatingFactors, mean: float) -> dict[str, Any]:
     return {
         "user_factors_": point.W,
         "item_factors_": point.Z,

@@ -45,7 +45,7 @@ OnRound = Callable[[float, float], Status | None]
 Run = Callable[[Callable[[Any, Callable[[], bool]], None], Any], None]
 
 
-class Rows(NamedTuple):
+class RatedRows(NamedTuple):
     """One side's rows in CSR form; ``weights`` is empty if all are one."""
 
     indptr: Array
@@ -54,20 +54,20 @@ class Rows(NamedTuple):
     weights: Array
 
 
-class Problem(NamedTuple):
+class RatingProblem(NamedTuple):
     """The objective as data: entries by users and by items, and each row's penalty.
 
     Stochastic descent needs of the items no more than :func:`column_starts`.
     """
 
-    by_user: Rows
-    by_item: Rows
+    by_user: RatedRows
+    by_item: RatedRows
     reg: tuple[Array, Array]
     reg_bias: tuple[Array, Array]
     biased: bool
 
 
-class Point(NamedTuple):
+class RatingFactors(NamedTuple):
     """Factors and biases; solvers change them in place."""
 
     W: Array
@@ -75,36 +75,40 @@ class Point(NamedTuple):
     b: Array
     c: Array
 
-    def swapped(self) -> Point:
+    def swapped(self) -> RatingFactors:
         """The same with users and items exchanged."""
-        return Point(self.Z, self.W, self.c, self.b)
+        return RatingFactors(self.Z, self.W, self.c, self.b)
 
 
-def rows_of(matrix: Any, weights: Array, values: Array) -> Rows:
+def rows_of(matrix: Any, weights: Array, values: Array) -> RatedRows:
     """A CSR matrix, with other values in its places."""
-    return Rows(matrix.indptr, matrix.indices, values, weights)
+    return RatedRows(matrix.indptr, matrix.indices, values, weights)
 
 
-def both_sides(matrix: Any, weights: Array, values: Array) -> tuple[Rows, Rows]:
+def both_sides(
+    matrix: Any, weights: Array, values: Array
+) -> tuple[RatedRows, RatedRows]:
     """The entries by rows and by columns."""
     places = sparse.csr_matrix(
         (np.arange(matrix.nnz), matrix.indices, matrix.indptr), matrix.shape
     ).tocsc()
     order = places.data
     other = weights[order] if len(weights) else weights
-    by_item = Rows(places.indptr, places.indices, values[order], other)
+    by_item = RatedRows(places.indptr, places.indices, values[order], other)
     return rows_of(matrix, weights, values), by_item
 
 
-def column_starts(matrix: Any) -> Rows:
+def column_starts(matrix: Any) -> RatedRows:
     """How many entries each column has, and not which."""
     counts = np.bincount(matrix.indices, minlength=matrix.shape[1])
     empty = np.empty(0, dtype=matrix.dtype)
     starts = np.concatenate([[0], np.cumsum(counts)])
-    return Rows(starts, np.empty(0, dtype=matrix.indices.dtype), empty, empty)
+    return RatedRows(starts, np.empty(0, dtype=matrix.indices.dtype), empty, empty)
 
 
-def objective(problem: Problem, point: Point, run: Run = run_blocks) -> float:
+def objective(
+    problem: RatingProblem, point: RatingFactors, run: Run = run_blocks
+) -> float:
     """The value of the objective, in blocks added up in a fixed order."""
     rows, (W, Z, b, c) = problem.by_user, point
     blocks = row_blocks(rows.indptr, W.shape[1])
@@ -124,7 +128,7 @@ def objective(problem: Problem, point: Point, run: Run = run_blocks) -> float:
 # -- alternating least squares ----------------------------------------------------
 
 
-def half_step(problem: Problem, point: Point, side: int) -> None:
+def half_step(problem: RatingProblem, point: RatingFactors, side: int) -> None:
     """Minimise exactly over users (0) or items (1)."""
     here = point if side == 0 else point.swapped()
     K = here.W.shape[1]
@@ -137,7 +141,11 @@ def half_step(problem: Problem, point: Point, side: int) -> None:
 
 
 def alternate(
-    problem: Problem, point: Point, max_iter: int, tol: float | None, on_round: OnRound
+    problem: RatingProblem,
+    point: RatingFactors,
+    max_iter: int,
+    tol: float | None,
+    on_round: OnRound,
 ) -> tuple[int, Status]:
     """Users, then items, until a round gains less than ``tol`` of the objective."""
     before, done = objective(problem, point), 0
@@ -168,10 +176,10 @@ class Strata(NamedTuple):
     users: list[Array]
     items: Array
     ends: Array
-    rows: Rows
+    rows: RatedRows
 
 
-def deal(problem: Problem) -> Strata:
+def deal(problem: RatingProblem) -> Strata:
     """Order the items by group, then by how often they are rated.
 
     A user's popular items are visited first, and each group has its share of them.
@@ -190,7 +198,7 @@ def deal(problem: Problem) -> Strata:
     ends = np.empty((B + 1, n), dtype=rows.indptr.dtype)
     deal_entries(rows.indptr, rows.indices, label, edges, order, labels, ends)
     weights = rows.weights[order] if len(rows.weights) else rows.weights
-    dealt = Rows(rows.indptr, labels, rows.values[order], weights)
+    dealt = RatedRows(rows.indptr, labels, rows.values[order], weights)
     edges = np.searchsorted(rows.indptr, np.linspace(0, len(rows.values), B + 1))
     edges[0], edges[-1] = 0, n
     return Strata(
@@ -199,8 +207,8 @@ def deal(problem: Problem) -> Strata:
 
 
 def descend(
-    problem: Problem,
-    point: Point,
+    problem: RatingProblem,
+    point: RatingFactors,
     max_iter: int,
     rate: float,
     random: np.random.Generator,
@@ -212,8 +220,10 @@ def descend(
     """
     strata = deal(problem)
     first = before = best = objective(problem, point)
-    kept = Point(*(part.copy() for part in point))
-    moving = Point(point.W, point.Z[strata.items], point.b, point.c[strata.items])
+    kept = RatingFactors(*(part.copy() for part in point))
+    moving = RatingFactors(
+        point.W, point.Z[strata.items], point.b, point.c[strata.items]
+    )
     keeps = _keeps(problem, strata.items, rate, point.W.dtype)
     done = 0
     try:
@@ -266,12 +276,14 @@ def _shuffled(users: Array, random: np.random.Generator) -> Array:
     return np.asarray(order[order <= users[-1]])
 
 
-def _copy(source: Point, target: Point) -> None:
+def _copy(source: RatingFactors, target: RatingFactors) -> None:
     for old, new in zip(target, source):
         old[:] = new
 
 
-def _keeps(problem: Problem, items: Array, rate: float, dtype: Any) -> list[Array]:
+def _keeps(
+    problem: RatingProblem, items: Array, rate: float, dtype: Any
+) -> list[Array]:
     """1 − rate·λ/count of each row: its penalty is spread over its visits."""
     users = np.maximum(1, np.diff(problem.by_user.indptr))
     rated = np.maximum(1, np.diff(problem.by_item.indptr))
@@ -286,7 +298,7 @@ def _keeps(problem: Problem, items: Array, rate: float, dtype: Any) -> list[Arra
 def _epoch(
     strata: Strata,
     orders: list[Array],
-    point: Point,
+    point: RatingFactors,
     keeps: list[Array],
     biased: bool,
     rate: float,

@@ -31,7 +31,7 @@ from certus.report import (
     verdicts,
 )
 from certus.report.document import Audit, Figure
-from certus.report.rows import Rows, Task, column_names, make_rows
+from certus.report.rows import PredictionTask, TableRows, column_names, make_rows
 from certus.selection import Split, make_split, recheck, sealed_rows
 from certus.selection.inspection import take_column
 from certus.typing import Array
@@ -122,7 +122,7 @@ def audit(
         raise ValueError(f"max_time must be above 0 seconds, got {max_time!r}.")
     _check_model(model)
     name = target or getattr(y, "name", None) or getattr(model, "target_name_", None)
-    task = Task(bool(is_classifier(model)), str(name or ""))
+    task = PredictionTask(bool(is_classifier(model)), str(name or ""))
     parts = _divide(model, task, X, y, X_test, y_test, comparison, split, cv)
     if sample_weight is not None:
         parts = parts._replace(why="refitting would ignore the weights")
@@ -186,8 +186,8 @@ def _check_model(model: Any) -> None:
 class _Parts(NamedTuple):
     """Training rows, rows never seen, folds of the former, or why not to refit."""
 
-    rows: Rows | None
-    unseen: Rows | None
+    rows: TableRows | None
+    unseen: TableRows | None
     cv: Any = None
     why: str = ""
     sealed: Array | None = None  # which rows of the whole table were never seen
@@ -195,7 +195,7 @@ class _Parts(NamedTuple):
 
 def _divide(
     model: Any,
-    task: Task,
+    task: PredictionTask,
     X: Any,
     y: Any,
     X_test: Any,
@@ -226,7 +226,7 @@ def _divide(
     return _Parts(rows, unseen, cv)
 
 
-def _as_compared(whole: Rows, split: Split) -> _Parts:
+def _as_compared(whole: TableRows, split: Split) -> _Parts:
     """The parts and the folds of a comparison."""
     _same_size(whole, split.n_rows)
     # Folds speak of rows of the whole table; here they are rows of the training part.
@@ -236,7 +236,9 @@ def _as_compared(whole: Rows, split: Split) -> _Parts:
     return _parts(whole, split.training, split.sealed, folds)
 
 
-def _as_filed(whole: Rows, X: Any, task: Task, split: Mapping[str, Any]) -> _Parts:
+def _as_filed(
+    whole: TableRows, X: Any, task: PredictionTask, split: Mapping[str, Any]
+) -> _Parts:
     """The parts of a model file; folds keep groups together and follow time."""
     _same_size(whole, int(split["rows"]))
     sealed = sealed_rows(split)
@@ -254,13 +256,13 @@ def _as_filed(whole: Rows, X: Any, task: Task, split: Mapping[str, Any]) -> _Par
     return _parts(whole, training, sealed, again.folds)
 
 
-def _parts(whole: Rows, training: Array, sealed: Array, folds: Any) -> _Parts:
+def _parts(whole: TableRows, training: Array, sealed: Array, folds: Any) -> _Parts:
     unseen = whole.take(sealed)._replace(kind="sealed rows") if len(sealed) else None
     rows = whole.take(training)._replace(kind="training rows")
     return _Parts(rows, unseen, folds, sealed=sealed)
 
 
-def _same_size(whole: Rows, rows: int) -> None:
+def _same_size(whole: TableRows, rows: int) -> None:
     if whole.size != rows:
         raise ValueError(
             f"The table that was split has {rows:,} rows and X has {whole.size:,}. "
@@ -280,7 +282,7 @@ def _columns(model: Any, X: Any) -> Any:
 
 
 def _certificate(
-    model: Any, rows: Rows | None, sample_weight: Any
+    model: Any, rows: TableRows | None, sample_weight: Any
 ) -> tuple[Certificate, bool | None]:
     """The certificate, and whether the rows are those of the fit (None: who knows)."""
     stated = getattr(model, "certificate_", None)
@@ -300,7 +302,7 @@ def _certificate(
 # ---- what is looked at ---------------------------------------------------------
 
 
-class Found(NamedTuple):
+class AuditFigures(NamedTuple):
     """Figures, those left out and why, and the numbers that sentences need."""
 
     figures: list[Figure]
@@ -310,8 +312,12 @@ class Found(NamedTuple):
 
 
 def _look(
-    model: Any, task: Task, parts: _Parts, seconds: float, rng: np.random.Generator
-) -> Found:
+    model: Any,
+    task: PredictionTask,
+    parts: _Parts,
+    seconds: float,
+    rng: np.random.Generator,
+) -> AuditFigures:
     """Draw every figure there is time and reason for."""
     rows, unseen, cv, why = parts[:4]
     figures: list[Figure] = []
@@ -349,12 +355,17 @@ def _look(
         if drawn[0] is None:
             drawn = predictions.coefficient_figure(model, seen, task), drawn[1]
         keep(drawn[0], "importance of columns", drawn[1])
-    return Found(figures, left_out, learning, guess if judged is unseen else None)
+    return AuditFigures(
+        figures, left_out, learning, guess if judged is unseen else None
+    )
 
 
 def _predictions(
-    model: Any, rows: Rows | None, unseen: Rows | None, learning: curves.Learning
-) -> tuple[Rows, Array, Array | None, str]:
+    model: Any,
+    rows: TableRows | None,
+    unseen: TableRows | None,
+    learning: curves.Learning,
+) -> tuple[TableRows, Array, Array | None, str]:
     """The most honest predictions there are, and what to call their rows."""
     if unseen is None and learning.held_out is not None and learning.guess is not None:
         source = (
@@ -370,7 +381,7 @@ def _predictions(
 
 
 def _calibration(
-    model: Any, judged: Rows, shares: Array | None, source: str, rng: Any
+    model: Any, judged: TableRows, shares: Array | None, source: str, rng: Any
 ) -> Figure:
     """Probabilities against what came true, on a sample of many rows."""
     if shares is None:
@@ -383,9 +394,9 @@ def _calibration(
 
 
 def _risk(
-    task: Task,
-    unseen: Rows | None,
-    found: Found,
+    task: PredictionTask,
+    unseen: TableRows | None,
+    found: AuditFigures,
     delta: float,
 ) -> tuple[Claim, ...]:
     """What the rows never seen say about new rows; the verifier's words."""

@@ -19,7 +19,7 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from certus.callbacks import unwatched
 from certus.config import config_context
 from certus.report.document import Figure
-from certus.report.rows import Rows, Task, deviation
+from certus.report.rows import PredictionTask, TableRows, deviation
 from certus.typing import Array
 
 __all__ = [
@@ -53,14 +53,16 @@ class Learning(NamedTuple):
     reason: str
     errors: tuple[float, ...] = ()  # one for each fold, at the largest size
     constant: tuple[float, ...] = ()
-    held_out: Rows | None = None
+    held_out: TableRows | None = None
     guess: Array | None = None
     shares: Array | None = None
     size: int = 0  # the largest there was time for
     seconds: float = 0.0  # of one fit at that size
 
 
-def splits(rows: Rows, task: Task, cv: Any, rng: np.random.Generator) -> list[Split]:
+def splits(
+    rows: TableRows, task: PredictionTask, cv: Any, rng: np.random.Generator
+) -> list[Split]:
     """The folds: those given, or five shuffled ones, stratified where possible."""
     if cv is None:
         folds = min(_FOLDS, rows.size // 2)
@@ -76,7 +78,11 @@ def splits(rows: Rows, task: Task, cv: Any, rng: np.random.Generator) -> list[Sp
 
 
 def learning(
-    model: Any, rows: Rows, task: Task, folds: Sequence[Split], seconds: float
+    model: Any,
+    rows: TableRows,
+    task: PredictionTask,
+    folds: Sequence[Split],
+    seconds: float,
 ) -> Learning:
     """Error on held-out and on training rows as the number of training rows doubles."""
     if not folds:
@@ -110,8 +116,8 @@ def learning(
 
 def _affordable(
     model: Any,
-    rows: Rows,
-    task: Task,
+    rows: TableRows,
+    task: PredictionTask,
     folds: Sequence[Split],
     size: int,
     seconds: float,
@@ -129,8 +135,8 @@ def _affordable(
 
 def _points(
     model: Any,
-    rows: Rows,
-    task: Task,
+    rows: TableRows,
+    task: PredictionTask,
     folds: Sequence[Split],
     sizes: list[int],
     deadline: float,
@@ -172,7 +178,7 @@ class Fold(NamedTuple):
     shares: Array | None
 
 
-def run_fold(model: Any, rows: Rows, task: Task, fold: Split) -> Fold:
+def run_fold(model: Any, rows: TableRows, task: PredictionTask, fold: Split) -> Fold:
     """Fit on one part and measure errors on both, and that of the best constant."""
     train, test = rows.take(fold[0]), rows.take(fold[1])
     with config_context(certify="never"):
@@ -214,8 +220,8 @@ def first_line(error: Exception) -> str:
 def _learning_figure(
     points: list[tuple[int, list[Fold]]],
     planned: tuple[int, int],
-    rows: Rows,
-    task: Task,
+    rows: TableRows,
+    task: PredictionTask,
 ) -> Figure:
     """What was found, and what of the sizes and folds planned there was time for."""
     sizes = [size for size, _ in points]
@@ -254,7 +260,7 @@ def _learning_figure(
     )
 
 
-def _measure(task: Task) -> str:
+def _measure(task: PredictionTask) -> str:
     return "share of wrong labels" if task.labels else "root mean square error"
 
 
@@ -272,7 +278,7 @@ def is_clear(differences: Array) -> bool:
 
 
 def _learning_answer(
-    sizes: list[int], held_out: Array, training: Array, task: Task
+    sizes: list[int], held_out: Array, training: Array, task: PredictionTask
 ) -> str:
     drop = held_out[-2] - held_out[-1]
     now, before = float(held_out[-1].mean()), float(held_out[-2].mean())

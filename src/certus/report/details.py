@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from certus.report.predictions import coefficients
-from certus.report.rows import Rows, Task, column_names
+from certus.report.rows import PredictionTask, TableRows, column_names
 from certus.unwrapping import unwrap
 from certus.wording import clean, number, plain, shorten
 
@@ -26,7 +26,7 @@ def comparison(found: Any) -> dict[str, Any] | None:
 
 
 def data(
-    model: Any, task: Task, rows: Rows | None, unseen: Rows | None
+    model: Any, task: PredictionTask, rows: TableRows | None, unseen: TableRows | None
 ) -> dict[str, Any]:
     """Rows, target, and what became of each column."""
     some = rows or unseen
@@ -49,7 +49,7 @@ def data(
     return found
 
 
-def _spread(rows: Rows, task: Task) -> str:
+def _spread(rows: TableRows, task: PredictionTask) -> str:
     if not task.labels:
         low, high = float(np.min(rows.y)), float(np.max(rows.y))
         return f"{number(low, 4)} … {number(high, 4)}"
@@ -68,7 +68,7 @@ def _treatment(encoder: Any) -> list[list[str]]:
     return [[clean(v.name), v.kind, clean(v.treatment)] for v in views[:_COLUMNS]]
 
 
-def _coefficients(model: Any, rows: Rows) -> dict[str, Any]:
+def _coefficients(model: Any, rows: TableRows) -> dict[str, Any]:
     """The largest coefficients, with the standard deviation of their columns."""
     found = coefficients(model, rows)
     if found is None:
@@ -88,7 +88,7 @@ def _coefficients(model: Any, rows: Rows) -> dict[str, Any]:
     }
 
 
-def params(model: Any, rows: Rows | None) -> dict[str, str]:
+def params(model: Any, rows: TableRows | None) -> dict[str, str]:
     """The parameters of the estimator itself, as text."""
     inner = model if rows is None else unwrap(model, rows.X)[0]
     found = inner.get_params(deep=False) if hasattr(inner, "get_params") else {}

@@ -23,18 +23,18 @@ from certus.fairness import (
 from certus.fairness.groups import classes_of, groups_of
 from certus.fairness.table import words
 from certus.report.document import Figure
-from certus.report.rows import Rows, Task, column_names
+from certus.report.rows import PredictionTask, TableRows, column_names
 from certus.typing import Array
 from certus.wording import shorten
 
-__all__ = ["Attribute", "Judged", "judge", "read"]
+__all__ = ["GroupFindings", "JudgedAttribute", "judge", "read"]
 
 _GROUPS = 12  # drawn; the largest ones
 _METRICS = 6
 _LABELS = 20
 
 
-class Judged(NamedTuple):
+class GroupFindings(NamedTuple):
     """Claims about new rows, a figure, and what is missing."""
 
     claims: tuple[Claim, ...] = ()
@@ -42,14 +42,14 @@ class Judged(NamedTuple):
     left_out: tuple[str, ...] = ()
 
 
-class Attribute(NamedTuple):
+class JudgedAttribute(NamedTuple):
     """The attribute of the rows that are judged, and its name."""
 
     values: Any
     name: str
 
 
-def read(sensitive: Any, table: Any, rows: Array | None) -> Attribute | None:
+def read(sensitive: Any, table: Any, rows: Array | None) -> JudgedAttribute | None:
     """The attribute of some rows of a table, by the name of a column or as given."""
     if sensitive is None:
         return None
@@ -75,19 +75,19 @@ def read(sensitive: Any, table: Any, rows: Array | None) -> Attribute | None:
             f"{size:,}: they must be equal."
         )
     groups_of(values, size)  # what makes no groups is told before the work begins
-    return Attribute(values if rows is None else values[rows], name)
+    return JudgedAttribute(values if rows is None else values[rows], name)
 
 
 def judge(
-    attribute: Attribute | None,
-    task: Task,
-    unseen: Rows | None,
+    attribute: JudgedAttribute | None,
+    task: PredictionTask,
+    unseen: TableRows | None,
     guess: Any,
     delta: float,
-) -> Judged:
+) -> GroupFindings:
     """Measure the criteria on rows never seen; nothing without an attribute."""
     if attribute is None:
-        return Judged()
+        return GroupFindings()
     values, name = attribute
     if unseen is None or guess is None:
         reason = "all rows passed were used to fit"
@@ -97,9 +97,11 @@ def judge(
             detail=f"no promise about groups: {reason}",
             fix="keep rows from the fit and pass them as X_test, y_test",
         )
-        return Judged((refused,), (), (f"groups: {reason}",))
+        return GroupFindings((refused,), (), (f"groups: {reason}",))
     if task.labels and len(set(unseen.y)) > _LABELS:
-        return Judged(left_out=(f"groups: there are more than {_LABELS} labels",))
+        return GroupFindings(
+            left_out=(f"groups: there are more than {_LABELS} labels",)
+        )
     if task.labels:
         share = delta / 4  # three tables and the rates behind their exclusion
         chosen = classes_of(None, y_true=unseen.y, y_pred=guess)
@@ -118,7 +120,7 @@ def judge(
     by = f" by “{shorten(name)}”" if name else ""
     if len(chosen) == 1:  # of several labels each metric says which it is about
         by += f", chosen are those called “{shorten(str(chosen[0]))}”"
-    return Judged(claims, (_figure(tables, unseen, by, delta, excluded),))
+    return GroupFindings(claims, (_figure(tables, unseen, by, delta, excluded),))
 
 
 def _exclusion(truth: Array, guess: Array, values: Any, delta: float) -> str:
@@ -147,7 +149,7 @@ def _claim(table: GroupTable) -> Claim:
 
 
 def _figure(
-    tables: list[GroupTable], unseen: Rows, by: str, delta: float, excluded: str
+    tables: list[GroupTable], unseen: TableRows, by: str, delta: float, excluded: str
 ) -> Figure:
     said = [t.verdict for t in tables] + ([excluded] if excluded else [])
     answer = " ".join(f"{text[0].upper()}{text[1:]}." for text in said)

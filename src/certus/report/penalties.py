@@ -26,7 +26,7 @@ from certus.report.curves import (
     run_fold,
 )
 from certus.report.document import Figure
-from certus.report.rows import Rows, Task
+from certus.report.rows import PredictionTask, TableRows
 from certus.typing import Array
 from certus.unwrapping import unwrap
 from certus.wording import number
@@ -119,8 +119,8 @@ def _replaced(model: Any, inner: Any) -> Any:
 
 def validation(
     penalty: _Penalty,
-    rows: Rows,
-    task: Task,
+    rows: TableRows,
+    task: PredictionTask,
     folds: Sequence[Split],
     seconds: float,
     done: Learning,
@@ -164,8 +164,8 @@ def _validation_figure(
     penalty: _Penalty,
     found: dict[float, list[Fold]],
     trained: int,
-    rows: Rows,
-    task: Task,
+    rows: TableRows,
+    task: PredictionTask,
 ) -> Figure:
     values = sorted(found)
     held_out = np.array([[fold.held_out for fold in found[v]] for v in values])
@@ -207,7 +207,7 @@ def _validation_answer(
     held_out: Array,
     used: int,
     best: int,
-    task: Task,
+    task: PredictionTask,
 ) -> str:
     name, now = penalty.name, float(held_out[used].mean())
     mine = f"{name} = {number(values[used])}"

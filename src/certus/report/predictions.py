@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from certus._core.rows import dense_coef
 from certus.bounds import clopper_pearson
 from certus.report.document import Figure
-from certus.report.rows import Rows, Task, column_names, deviation
+from certus.report.rows import PredictionTask, TableRows, column_names, deviation
 from certus.typing import Array
 from certus.unwrapping import unwrap
 from certus.wording import clean, number, shorten
@@ -41,7 +41,7 @@ _FEWEST = 200  # that say something about a column
 _LEVEL = 0.95  # of the intervals of single bins
 
 
-def calibration(rows: Rows, shares: Array, classes: Array, source: str) -> Figure:
+def calibration(rows: TableRows, shares: Array, classes: Array, source: str) -> Figure:
     """How often a label came true, against the probability it was given.
 
     Two labels: the probability of the second. More: that of the label predicted.
@@ -93,7 +93,7 @@ def _calibration_answer(outside: int, bins: int, away: float) -> str:
     return f"Not to the letter: {some} the diagonal by more than chance, and {off}."
 
 
-def confusion(rows: Rows, guess: Array, source: str) -> Figure:
+def confusion(rows: TableRows, guess: Array, source: str) -> Figure:
     """Counts of true against predicted labels; the rarest labels are put together."""
     labels, counts = np.unique(np.concatenate([rows.y, guess]), return_counts=True)
     order = np.argsort(-counts, kind="stable")
@@ -147,7 +147,9 @@ def _confusion_answer(
     return f"{total}; the commonest mistake: {times} {pair}."
 
 
-def residuals(rows: Rows, guess: Array, task: Task, source: str, rng: Any) -> Figure:
+def residuals(
+    rows: TableRows, guess: Array, task: PredictionTask, source: str, rng: Any
+) -> Figure:
     """Truth − prediction, against the prediction."""
     residual = np.asarray(rows.y, float) - guess
     levels = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -187,7 +189,11 @@ def residuals(rows: Rows, guess: Array, task: Task, source: str, rng: Any) -> Fi
 
 
 def importance(
-    model: Any, rows: Rows, task: Task, seconds: float, rng: np.random.Generator
+    model: Any,
+    rows: TableRows,
+    task: PredictionTask,
+    seconds: float,
+    rng: np.random.Generator,
 ) -> tuple[Figure | None, str]:
     """Rise of the error when a column is shuffled, or why there is no such figure."""
     if sparse.issparse(rows.X):
@@ -255,7 +261,12 @@ def _shuffled(X: Any, column: int, order: Array) -> Any:
 
 
 def _importance_answer(
-    names: list[str], mean: Array, sd: Array, order: Array, base: float, task: Task
+    names: list[str],
+    mean: Array,
+    sd: Array,
+    order: Array,
+    base: float,
+    task: PredictionTask,
 ) -> str:
     matter = int((mean > 2 * sd).sum())
     if not matter or mean[order[0]] <= 0:
@@ -271,7 +282,7 @@ def _importance_answer(
     return f"{first}; {some} no clear difference."
 
 
-def coefficients(model: Any, rows: Rows) -> tuple[list[str], Array, Array] | None:
+def coefficients(model: Any, rows: TableRows) -> tuple[list[str], Array, Array] | None:
     """Columns as the model sees them, their coefficients and standard deviations.
 
     Sorted by the size of coefficient × deviation; over several labels, by its norm.
@@ -310,7 +321,9 @@ def _encoded_names(model: Any, X: Any, Z: Any) -> list[str]:
     return list(map(str, names)) if len(names) == Z.shape[1] else column_names(Z)
 
 
-def coefficient_figure(model: Any, rows: Rows, task: Task) -> Figure | None:
+def coefficient_figure(
+    model: Any, rows: TableRows, task: PredictionTask
+) -> Figure | None:
     """The largest coefficients, each times its column's standard deviation."""
     found = coefficients(model, rows)
     if found is None:

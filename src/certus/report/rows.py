@@ -16,10 +16,17 @@ from scipy import sparse
 from certus.typing import Array
 from certus.wording import number, shorten
 
-__all__ = ["Rows", "Task", "column_names", "deviation", "make_rows", "take"]
+__all__ = [
+    "PredictionTask",
+    "TableRows",
+    "column_names",
+    "deviation",
+    "make_rows",
+    "take",
+]
 
 
-class Task(NamedTuple):
+class PredictionTask(NamedTuple):
     """What is predicted: labels or amounts; the target's name, if it has one."""
 
     labels: bool
@@ -58,7 +65,7 @@ class Task(NamedTuple):
         return number(error, digits)
 
 
-class Rows(NamedTuple):
+class TableRows(NamedTuple):
     """Some rows of a table and their targets; ``kind`` says which in words."""
 
     X: Any
@@ -70,18 +77,18 @@ class Rows(NamedTuple):
         """How many there are."""
         return len(self.y)
 
-    def take(self, index: Array) -> Rows:
+    def take(self, index: Array) -> TableRows:
         """Those rows only."""
-        return Rows(take(self.X, index), self.y[index], self.kind)
+        return TableRows(take(self.X, index), self.y[index], self.kind)
 
-    def sample(self, most: int, rng: np.random.Generator) -> Rows:
+    def sample(self, most: int, rng: np.random.Generator) -> TableRows:
         """At most that many rows, at random but in their order."""
         if self.size <= most:
             return self
         return self.take(np.sort(rng.choice(self.size, most, replace=False)))
 
 
-def make_rows(X: Any, y: Any, kind: str) -> Rows:
+def make_rows(X: Any, y: Any, kind: str) -> TableRows:
     """Check that the table and the target belong together and have no holes in y."""
     if not (sparse.issparse(X) or hasattr(X, "columns") or isinstance(X, np.ndarray)):
         X = np.asarray(X)
@@ -108,7 +115,7 @@ def make_rows(X: Any, y: Any, kind: str) -> Rows:
     holes = sum(v is None or v != v for v in truth.tolist())
     if holes:
         raise ValueError(f"y has no value (NaN) in {holes:,} rows. Drop those rows.")
-    return Rows(X, truth, kind)
+    return TableRows(X, truth, kind)
 
 
 def deviation(values: Array) -> Array:

@@ -13,16 +13,16 @@ import numpy as np
 
 from certus.certificate import Claim, Strength
 from certus.report.document import Figure
-from certus.report.rows import Rows, Task
+from certus.report.rows import PredictionTask, TableRows
 from certus.threat import ThreatModel
 from certus.wording import shorten
 
-__all__ = ["Judged", "check", "judge"]
+__all__ = ["ThreatFindings", "check", "judge"]
 
 _ROWS = 300  # attacked at most: a sample of more
 
 
-class Judged(NamedTuple):
+class ThreatFindings(NamedTuple):
     """Claims by strength, and a figure."""
 
     proved: tuple[Claim, ...] = ()
@@ -31,7 +31,7 @@ class Judged(NamedTuple):
     figures: tuple[Figure, ...] = ()
 
 
-def check(threat: Any, task: Task) -> None:
+def check(threat: Any, task: PredictionTask) -> None:
     """Refuse what is no threat, or none to this model, before the work begins."""
     if threat is None:
         return
@@ -49,14 +49,14 @@ def check(threat: Any, task: Task) -> None:
 def judge(
     threat: ThreatModel | None,
     model: Any,
-    rows: Rows | None,
-    unseen: Rows | None,
+    rows: TableRows | None,
+    unseen: TableRows | None,
     delta: float,
     max_time: float,
-) -> Judged:
+) -> ThreatFindings:
     """Prove and attack; nothing without a threat."""
     if threat is None or rows is None:
-        return Judged()
+        return ThreatFindings()
     from certus.robustness import robust_accuracy
     from certus.robustness.tables import numbers_of_table
 
@@ -72,7 +72,7 @@ def judge(
         refused = Claim(
             "robust_accuracy", Strength.REFUSED, detail=f"changed rows: {error}"
         )
-        return Judged(statistical=(refused,))
+        return ThreatFindings(statistical=(refused,))
     proved, attacked, expected, *masked = found.claims
     if unseen is None:
         expected = Claim(
@@ -90,10 +90,10 @@ def judge(
         for claim in (proved, attacked, expected)
     )
     figure = _figure(found, rows, apart)
-    return Judged((proved,), (attacked, *masked), (expected,), (figure,))
+    return ThreatFindings((proved,), (attacked, *masked), (expected,), (figure,))
 
 
-def _figure(found: Any, rows: Rows, apart: Any) -> Figure:
+def _figure(found: Any, rows: TableRows, apart: Any) -> Figure:
     names = ("radius", "lower", "upper", "low", "high")
     points = zip(names, zip(*found.curve))
     size, held = found.n_samples, ""

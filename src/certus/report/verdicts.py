@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from certus.certificate import Certificate, Claim, Status, Strength
-from certus.report.rows import Rows, Task, deviation
+from certus.report.rows import PredictionTask, TableRows, deviation
 from certus.wording import number
 
 if TYPE_CHECKING:
-    from certus.report.auditing import Found
+    from certus.report.auditing import AuditFigures
 
 __all__ = ["assumed", "measured", "proved", "statistical", "title", "verdict"]
 
@@ -26,7 +26,7 @@ __all__ = ["assumed", "measured", "proved", "statistical", "title", "verdict"]
 _SAID = "for the data and weights you passed"
 
 
-def title(certificate: Certificate, task: Task) -> str:
+def title(certificate: Certificate, task: PredictionTask) -> str:
     """The model and what it predicts."""
     return f"{certificate.model} of {task.quoted}"
 
@@ -34,8 +34,8 @@ def title(certificate: Certificate, task: Task) -> str:
 def verdict(
     certificate: Certificate,
     risk: Sequence[Claim],
-    found: Found,
-    task: Task,
+    found: AuditFigures,
+    task: PredictionTask,
     comparison: Any,
 ) -> str:
     """One sentence, and a second if a candidate of another library did better."""
@@ -73,7 +73,7 @@ def _solved(certificate: Certificate) -> str:
     return f"passes the verifier’s check {rows}"
 
 
-def _error(risk: Sequence[Claim], found: Found, task: Task) -> str:
+def _error(risk: Sequence[Claim], found: AuditFigures, task: PredictionTask) -> str:
     for claim in risk:
         if claim.strength is Strength.STATISTICAL:
             said = claim.detail.partition(" (")[0]
@@ -119,9 +119,9 @@ def statistical(risk: Sequence[Claim]) -> tuple[Claim, ...]:
 def measured(
     certificate: Certificate,
     risk: Sequence[Claim],
-    found: Found,
-    task: Task,
-    unseen: Rows | None,
+    found: AuditFigures,
+    task: PredictionTask,
+    unseen: TableRows | None,
 ) -> tuple[Claim, ...]:
     """Numbers without a promise."""
     claims = [c for c in certificate.claims if c.strength is Strength.MEASURED]
@@ -133,7 +133,7 @@ def measured(
     return tuple(claims)
 
 
-def _held_out(found: Found, task: Task) -> Claim:
+def _held_out(found: AuditFigures, task: PredictionTask) -> Claim:
     errors, constant = found.learning.errors, float(np.mean(found.learning.constant))
     mean = float(np.mean(errors))
     spread = float(deviation(np.array(errors)))
@@ -148,7 +148,7 @@ def _held_out(found: Found, task: Task) -> Claim:
     )
 
 
-def _amounts(unseen: Rows, guess: Any, task: Task) -> Claim:
+def _amounts(unseen: TableRows, guess: Any, task: PredictionTask) -> Claim:
     error = task.error(unseen.y, guess)
     truth = np.asarray(unseen.y, float)
     plain = task.error(truth, np.full(unseen.size, truth.mean()))
@@ -166,7 +166,7 @@ def assumed(
     certificate: Certificate,
     risk: Sequence[Claim],
     known: bool | None,
-    unseen: Rows | None,
+    unseen: TableRows | None,
 ) -> tuple[str, ...]:
     """What the lists rest on and nobody checked."""
     lines = []

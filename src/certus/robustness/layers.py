@@ -179,7 +179,7 @@ def _add(x: Any, other: Any, alpha: float = 1.0) -> Any:
         if x.shape != other.shape:
             raise Unknown("a sum of branches of different shapes has no known bound")
         more = other if alpha == 1 else _scaled(other, alpha)
-        return x.after(net.Sum(), x.shape[1:], more)
+        return x.after(net.BranchSum(), x.shape[1:], more)
     return x.after(net.Scaling(1.0, _constant(other, x) * alpha), x.shape[1:])
 
 
@@ -320,7 +320,7 @@ def moved(x: Traced, step: Callable[[Tensor], Tensor]) -> Any:
         raise Unknown("a step that mixes rows has no known bound")
     if len(first.unique()) < len(first):
         raise Unknown("a step that repeats entries has no known bound")
-    new = x.after(net.Moved(first.numpy(), tuple(shape)), shape)
+    new = x.after(net.Gathered(first.numpy(), tuple(shape)), shape)
     new.storage = x.storage  # it may be a view
     return new
 
@@ -339,7 +339,7 @@ def _pad(x: Traced, pad: Any, mode: str = "constant", value: Any = None) -> Any:
         raise Unknown("padding by further rows has no known bound")
     numbers = torch.arange(math.prod(x.shape[1:])).reshape(1, *x.shape[1:])
     index = F.pad(numbers, pad, value=-1)[0]
-    return x.after(net.Moved(index.ravel().numpy(), tuple(index.shape)), index.shape)
+    return x.after(net.Gathered(index.ravel().numpy(), tuple(index.shape)), index.shape)
 
 
 def _cat(parts: Any, dim: int = 0) -> Any:

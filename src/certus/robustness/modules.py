@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from certus.neural_network.randomness import own_generator
 from certus.neural_network.wrapping import dtype_of, first_line
-from certus.robustness.steps import Step
+from certus.robustness.steps import ClippedStep
 from certus.robustness.target import Differentiated, Scored, Target, two_columns
 from certus.typing import Array
 
@@ -52,7 +52,7 @@ def of_module(
     if single and ends == "sigmoid" and threshold is None:
         threshold = 0.5
     classes, level = names(z.cpu().numpy(), threshold)
-    deciding = nn.Sequential(Copy(), module, *[Shift(level)] * bool(level))
+    deciding = nn.Sequential(Copy(), module, *[Subtraction(level)] * bool(level))
     # The order is that before a softmax, or a single sigmoid. Several of these may all
     # be 1 to the last digit, and then the first class wins.
     ordered = not single if ends == "softmax" else single and level == 0.5
@@ -79,7 +79,7 @@ def of_module(
 
 
 def of_estimator(
-    model: Any, steps: list[Step], X: Array, predict: Callable[[Any], Any]
+    model: Any, steps: list[ClippedStep], X: Array, predict: Callable[[Any], Any]
 ) -> Differentiated | None:
     """The network of an estimator behind linear steps, its own scaling inside.
 
@@ -91,7 +91,7 @@ def of_estimator(
         return None
     if any(part.training for part in module.modules()):
         module = copy.deepcopy(module).eval()
-    module = nn.Sequential(Copy(), *map(Scaling, steps), module)
+    module = nn.Sequential(Copy(), *map(AffineStep, steps), module)
     return differentiated(module, predict, model.classes_)
 
 
@@ -152,7 +152,7 @@ class Copy(nn.Module):
         return x.clone()
 
 
-class Shift(nn.Module):
+class Subtraction(nn.Module):
     """x ↦ x − level."""
 
     def __init__(self, level: float) -> None:
@@ -164,13 +164,13 @@ class Shift(nn.Module):
         return x - self.level
 
 
-class Scaling(nn.Module):
+class AffineStep(nn.Module):
     """A linear step of a pipeline; float64 numbers in the dtype of the rows."""
 
     weight: Tensor
     bias: Tensor
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: ClippedStep) -> None:
         super().__init__()
         self.low, self.high = step.low, step.high
         for name, value in (("weight", step.weight), ("bias", step.bias)):

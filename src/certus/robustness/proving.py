@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from certus.robustness.target import Differentiated, Linear, Target, two_columns
+from certus.robustness.target import Differentiated, LinearTarget, Target, two_columns
 from certus.threat import ThreatModel
 from certus.typing import Array
 from certus.verify import Proof, prove_robust, unproved
@@ -49,7 +49,7 @@ def prove(
     if not target.known:
         reason = "nothing is proved, as the model predicts by a method of its own"
         return unproved(reason, radii, X)
-    if isinstance(target, Linear):
+    if isinstance(target, LinearTarget):
         rows, allowed = _flat(X, threat)
         network = target.network(X.dtype)
         return prove_robust(network, rows, y, allowed, radii, predicted=predicted)

@@ -16,12 +16,12 @@ from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from certus import layers as net
-from certus.robustness.steps import Step, framing, known_steps, taken_apart
+from certus.robustness.steps import ClippedStep, framing, known_steps, taken_apart
 from certus.robustness.target import (
     Derived,
     Formula,
     Labelled,
-    Linear,
+    LinearTarget,
     Scored,
     Target,
     class_numbers,
@@ -164,7 +164,7 @@ def _estimator(model: Any, rows: Array, given: Any) -> Target:
     if len(model.classes_) == 1:
         width = int(np.prod(rows.shape[1:]))
         formula = Formula(np.zeros((1, width)), np.zeros(1))
-        return Linear(predict, model.classes_, formula)
+        return LinearTarget(predict, model.classes_, formula)
     target, note = _inside(model, predict, rows)
     if target is not None:
         if _agrees(target, rows, predicted):
@@ -184,7 +184,7 @@ def _inside(model: Any, predict: Any, rows: Array) -> tuple[Target | None, str]:
         return None, f"{type(unknown).__name__} has no known gradient"
     formula = _formula(last, steps)
     if formula is not None and len(formula.W.T) == rows[0].size:
-        return Linear(predict, model.classes_, formula, _layers(last, steps)), ""
+        return LinearTarget(predict, model.classes_, formula, _layers(last, steps)), ""
     if hasattr(last, "_raw_function"):
         try:
             from certus.robustness.modules import of_estimator
@@ -222,7 +222,7 @@ def _from_libraries(model: Any, *names: str) -> bool:
     return True
 
 
-def _formula(last: Any, steps: list[Step]) -> Formula | None:
+def _formula(last: Any, steps: list[ClippedStep]) -> Formula | None:
     """Scores = W x + b of a classifier behind linear steps, if it states them."""
     W, b = _stated(last)
     if W is None or any(step.cuts for step in steps):
@@ -237,7 +237,7 @@ def _formula(last: Any, steps: list[Step]) -> Formula | None:
     return Formula(W, b)
 
 
-def _layers(last: Any, steps: list[Step]) -> list[Any]:
+def _layers(last: Any, steps: list[ClippedStep]) -> list[Any]:
     """The same in the steps in which it is computed."""
     found: list[Any] = [
         net.Dense(step.weight, step.bias, step.heft)
@@ -280,7 +280,9 @@ def _expansion(last: Any) -> Any:
     return expansion(last)
 
 
-def _kernel_machine(model: Any, last: Any, steps: list[Step], predict: Any) -> Any:
+def _kernel_machine(
+    model: Any, last: Any, steps: list[ClippedStep], predict: Any
+) -> Any:
     """Gradients in closed form, through the steps before."""
     machine = _expansion(last)
     if machine is None:

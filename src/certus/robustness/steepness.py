@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus.robustness.recognise import as_target
-from certus.robustness.target import Differentiated, Linear
+from certus.robustness.target import Differentiated, LinearTarget
 from certus.threat import ThreatModel
 from certus.verify import lipschitz_constant
 
@@ -73,9 +73,9 @@ def lipschitz_bound(model: Any, X: Any, norm: Any = "l2") -> LipschitzBound:
     p = ThreatModel(norm, 1.0).norm
     target = as_target(model, X)
     rows = torch.as_tensor(np.asarray(X, dtype=np.float64))
-    if isinstance(target, Linear):
+    if isinstance(target, LinearTarget):
         W = torch.as_tensor(target.formula.W)
-        network = Linear(None, target.classes, target.formula).network(np.float64)
+        network = LinearTarget(None, target.classes, target.formula).network(np.float64)
         seen = operator_norms(lambda x: x @ W.T, rows[:1], p=p, q=p)
         return LipschitzBound(lipschitz_constant(network, p), float(seen.max()))
     if not isinstance(target, Differentiated):

@@ -34,7 +34,7 @@ from certus.typing import Array
 CLOSE = 1e-6
 
 
-class Step(NamedTuple):
+class ClippedStep(NamedTuple):
     """x ↦ A x + c, then cut to [low, high]."""
 
     weight: Array  # (entries,) for one factor each, or the matrix (outputs, inputs)
@@ -67,10 +67,10 @@ class Step(NamedTuple):
         return G @ self.weight if self.weight.ndim == 2 else G * self.weight
 
 
-class Affine(TransformerMixin, BaseEstimator):
+class FormulaStep(TransformerMixin, BaseEstimator):
     """A step by its formula."""
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: ClippedStep) -> None:
         self.step = step
 
     def fit(self, X: Any, y: Any = None) -> Any:
@@ -102,9 +102,9 @@ def taken_apart(model: Any) -> tuple[list[Any], Any]:
     return [part for part in before + rest if part not in (None, "passthrough")], last
 
 
-def known_steps(parts: list[Any], X: Array) -> tuple[list[Step], Any]:
+def known_steps(parts: list[Any], X: Array) -> tuple[list[ClippedStep], Any]:
     """Formulas of these steps on rows X, or the first of them that has none."""
-    found: list[Step] = []
+    found: list[ClippedStep] = []
     for part in parts:
         step = _formula(part, X.shape[1]) if X.ndim == 2 else None
         if step is None:
@@ -118,36 +118,36 @@ def known_steps(parts: list[Any], X: Array) -> tuple[list[Step], Any]:
     return found, None
 
 
-def _formula(part: Any, width: int) -> Step | None:
+def _formula(part: Any, width: int) -> ClippedStep | None:
     """The formula of a step; by exact type, for subclasses may do anything."""
     ones = np.ones(width)
     if type(part) is StandardScaler:
         scale = 1.0 if part.scale_ is None else part.scale_
         mean = part.mean_ if part.with_mean else 0.0
-        return Step(ones / scale, -ones * mean / scale)
+        return ClippedStep(ones / scale, -ones * mean / scale)
     if type(part) is RobustScaler:
         scale = part.scale_ if part.with_scaling else 1.0
         centre = part.center_ if part.with_centering else 0.0
-        return Step(ones / scale, -ones * centre / scale)
+        return ClippedStep(ones / scale, -ones * centre / scale)
     if type(part) is MinMaxScaler:
         ends = part.feature_range if part.clip else (-math.inf, math.inf)
-        return Step(ones * part.scale_, part.min_, *ends)
+        return ClippedStep(ones * part.scale_, part.min_, *ends)
     if type(part) is MaxAbsScaler:
         ends = (-1.0, 1.0) if getattr(part, "clip", False) else (-math.inf, math.inf)
-        return Step(ones / part.scale_, np.zeros(width), *ends)
+        return ClippedStep(ones / part.scale_, np.zeros(width), *ends)
     if type(part) is FunctionTransformer and part.func is None:
-        return Step(ones, np.zeros(width))
-    if type(part) is Affine:
+        return ClippedStep(ones, np.zeros(width))
+    if type(part) is FormulaStep:
         return part.step
     if isinstance(part, SelectorMixin):
         W = np.eye(width)[part.get_support()]
-        return Step(W, np.zeros(len(W)))
+        return ClippedStep(W, np.zeros(len(W)))
     if type(part) is TableEncoder:
         return _columns(part, width)
     return _projection(part)
 
 
-def _columns(part: TableEncoder, width: int) -> Step | None:
+def _columns(part: TableEncoder, width: int) -> ClippedStep | None:
     """Columns of numbers, each scaled; what other columns become is no formula."""
     if any(plan["kind"] != "number" for plan in part._used()):
         return None
@@ -161,20 +161,20 @@ def _columns(part: TableEncoder, width: int) -> Step | None:
         if plan["missing"]:  # the mark of a value that is missing: none is
             rows.append(np.zeros(width))
             bias.append(0.0)
-    return Step(np.array(rows), np.array(bias))
+    return ClippedStep(np.array(rows), np.array(bias))
 
 
-def _projection(part: Any) -> Step | None:
+def _projection(part: Any) -> ClippedStep | None:
     """Principal components and the like."""
     if type(part) in (TruncatedSVD, decomposition.TruncatedSVD):
         W = np.asarray(part.components_, dtype=np.float64)
-        return Step(W, np.zeros(len(W)))
+        return ClippedStep(W, np.zeros(len(W)))
     if type(part) in (PCA, decomposition.PCA):
         W = np.asarray(part.components_, dtype=np.float64)
         if part.whiten:
             W = W / np.sqrt(part.explained_variance_)[:, None]
         mean = part.mean_
-        return Step(W, -W @ mean, heft=np.abs(W) @ np.abs(mean))
+        return ClippedStep(W, -W @ mean, heft=np.abs(W) @ np.abs(mean))
     return None
 
 

@@ -14,12 +14,12 @@ import narwhals as nw
 import numpy as np
 from sklearn.pipeline import Pipeline, make_pipeline
 
-from certus.robustness.steps import Affine, Step
+from certus.robustness.steps import ClippedStep, FormulaStep
 from certus.tables import TableEncoder, TablePipeline
 from certus.typing import Array
 
 
-class Numbers(NamedTuple):
+class NumericTable(NamedTuple):
     """A table's numbers, and the rest as encoded, with the model of such rows."""
 
     model: Pipeline
@@ -29,7 +29,7 @@ class Numbers(NamedTuple):
     names: tuple[str, ...]  # columns that may change
 
 
-def numbers_of_table(model: Any, X: Any) -> Numbers | None:
+def numbers_of_table(model: Any, X: Any) -> NumericTable | None:
     """Numbers apart from other columns; None if the model is not of a table."""
     if not isinstance(model, TablePipeline) or type(model.encoder_) is not TableEncoder:
         return None
@@ -53,8 +53,12 @@ def numbers_of_table(model: Any, X: Any) -> Numbers | None:
         raise ValueError("every row has a gap in a column of numbers.")
     Z = (E - shift) / scale
     names = tuple(label for label, held in zip(labels, fixed) if not held)
-    return Numbers(
-        make_pipeline(Affine(Step(scale, shift)), model.model_), Z, fixed, whole, names
+    return NumericTable(
+        make_pipeline(FormulaStep(ClippedStep(scale, shift)), model.model_),
+        Z,
+        fixed,
+        whole,
+        names,
     )
 
 

@@ -170,7 +170,7 @@ class Scored(Target):
         return two_columns(np.asarray(self._score(X), dtype=np.float64))
 
 
-class Linear(Target):
+class LinearTarget(Target):
     """A model with scores W x + b.
 
     ``layers`` are the linear steps in which the model computes them, where these are
@@ -192,7 +192,7 @@ class Linear(Target):
         kind = np.finfo(dtype if np.dtype(dtype).kind == "f" else np.float64)
         unit = float(kind.eps) / 2 + 2.0**-52
         precision = net.Precision(unit, float(kind.tiny), float(kind.max) / 4)
-        steps = (net.Step(layer, (i,)) for i, layer in enumerate(self.layers))
+        steps = (net.LayerStep(layer, (i,)) for i, layer in enumerate(self.layers))
         return net.Network(tuple(steps), (self.formula.W.shape[1],), precision)
 
     def rows(self, X: Any) -> Array:

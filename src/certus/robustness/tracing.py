@@ -99,7 +99,7 @@ class Traced:
     ) -> None:
         self.shape, self.dtype = torch.Size(shape), dtype
         #: All steps so far, of every branch; and which of them this is, from 1 on.
-        self.steps: list[net.Step] = [] if steps is None else steps
+        self.steps: list[net.LayerStep] = [] if steps is None else steps
         self.at, self.storage = at, Storage()
         #: Scores after a softmax: their order is known, and nothing may follow.
         self.ranked = False
@@ -115,7 +115,7 @@ class Traced:
         if self.ranked or any(other.ranked for other in others):
             raise Unknown("a step after a softmax has no known bound")
         inputs = (self.at, *(other.at for other in others))
-        self.steps.append(net.Step(layer, inputs))
+        self.steps.append(net.LayerStep(layer, inputs))
         rows = (self.shape[0], *shape)
         return Traced(rows, self.dtype, self.steps, len(self.steps))
 

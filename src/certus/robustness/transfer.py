@@ -18,7 +18,7 @@ from certus.linear_model import LogisticRegression
 from certus.robustness.judging import beside, chosen_attack, plain
 from certus.robustness.pgd import PGD
 from certus.robustness.recognise import as_target
-from certus.robustness.target import Formula, Linear, Target, class_numbers
+from certus.robustness.target import Formula, LinearTarget, Target, class_numbers
 from certus.threat import ThreatModel
 from certus.typing import Array
 
@@ -118,7 +118,7 @@ def _fitted(target: Target, X: Array, surrogate: Any) -> Any:
     return clone(surrogate).fit(X, labels)
 
 
-def _linear(target: Target, X: Array) -> Linear | None:
+def _linear(target: Target, X: Array) -> LinearTarget | None:
     """Scores W x + b by least squares, if they fit; the smallest if several do."""
     z = np.asarray(plain(target.scores(target.rows(X))), dtype=np.float64)
     if (z >= 0).all() and np.allclose(z.sum(axis=1), 1, atol=SUMS):
@@ -140,7 +140,7 @@ def _linear(target: Target, X: Array) -> Linear | None:
         scores = np.asarray(X, dtype=np.float64).reshape(len(X), -1) @ W.T + b
         return target.classes[np.argmax(scores, axis=1)]
 
-    return Linear(predict, target.classes, Formula(W, b))
+    return LinearTarget(predict, target.classes, Formula(W, b))
 
 
 @dataclass(frozen=True)

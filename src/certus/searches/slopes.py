@@ -29,7 +29,7 @@ CELLS = 1 << 18
 NEAR = 1e-8
 
 
-class Point(NamedTuple):
+class ScoredRows(NamedTuple):
     """Rows, their shares of the weight, and the scores of coefficients w on them."""
 
     X: Any
@@ -41,9 +41,9 @@ class Point(NamedTuple):
     constant: float = 0.0  # a further column of X
 
 
-def chosen(loss: Any, penalty: Any, at: Point, u: Array, level: str) -> Array:
+def chosen(loss: Any, penalty: Any, at: ScoredRows, u: Array, level: str) -> Array:
     """Slopes ``u`` of the loss, better ones where a score is near a kink."""
-    if not isinstance(penalty, t.NoPenalty | t.L1 | t.L2 | t.ElasticNet):
+    if not isinstance(penalty, t.NoPenalty | t.L1 | t.L2 | t.L1L2):
         return u
     alpha = getattr(penalty, "alpha", 0.0)
     l1 = getattr(penalty, "l1", alpha * isinstance(penalty, t.L1))
@@ -60,7 +60,7 @@ def _dense(X: Any) -> Array:
     return np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=np.float64)
 
 
-def _pulled(at: Point, u: Array) -> Array:
+def _pulled(at: ScoredRows, u: Array) -> Array:
     """Xᵀ(su), in float64; other dense X is cast a block at a time."""
     X, su = at.X, at.s * u
     if sparse.issparse(X) or X.dtype == np.float64:
@@ -74,7 +74,7 @@ def _pulled(at: Point, u: Array) -> Array:
 
 
 def _on_kink(
-    at: Point, u: Array, l1: float, l2: float, low: float, high: float
+    at: ScoredRows, u: Array, l1: float, l2: float, low: float, high: float
 ) -> Array:
     """A u with Xᵀ(su) near −∂Ω(w)."""
     s, r = at.s, np.abs(at.y - at.z)
@@ -126,7 +126,7 @@ def _between(A: Array, goal: Array, slack: Array, low: float, high: float) -> Ar
 # -- hinge and tube ---------------------------------------------------------------
 
 
-def _near_kink(loss: Any, at: Point, u: Array, l2: float, level: str) -> Array:
+def _near_kink(loss: Any, at: ScoredRows, u: Array, l2: float, level: str) -> Array:
     """Slopes on the rows nearest to a kink that make the gap smallest.
 
     Between 0 and the outer slope ±1 the excess is linear in u, and its two ends differ
@@ -173,7 +173,7 @@ def _near_kink(loss: Any, at: Point, u: Array, l2: float, level: str) -> Array:
 
 
 def stepped(
-    loss: Any, at: Point, strength: float, best: Callable[[Array], float]
+    loss: Any, at: ScoredRows, strength: float, best: Callable[[Array], float]
 ) -> Array:
     """Slopes a few Newton steps on, in b and columns X, at the best scale of each.
 

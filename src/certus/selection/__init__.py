@@ -5,7 +5,7 @@ them, errors that are measured, and a risk stated once, on rows sealed beforehan
 """
 
 from certus.selection.comparing import compare
-from certus.selection.comparison import Comparison, Row
+from certus.selection.comparison import Comparison, ComparisonRow
 from certus.selection.decomposition import (
     BiasVariance,
     bias_variance,
@@ -18,8 +18,8 @@ from certus.selection.splits import Split, make_split, sealed_rows
 __all__ = [
     "BiasVariance",
     "Comparison",
+    "ComparisonRow",
     "Recheck",
-    "Row",
     "Split",
     "bias_variance",
     "compare",

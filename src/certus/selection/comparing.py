@@ -19,7 +19,7 @@ from certus.base import check_number
 from certus.certificate import Claim, Status
 from certus.config import config_context, get_config
 from certus.selection.candidates import Candidate, given_candidate, list_candidates
-from certus.selection.comparison import Comparison, Row
+from certus.selection.comparison import Comparison, ComparisonRow
 from certus.selection.inspection import columns_of, take
 from certus.selection.preparation import Prepared, prepare
 from certus.selection.race import Race, Step, take_target
@@ -194,7 +194,9 @@ def _named(models: Models) -> list[tuple[str, Any]]:
     return [(type(model).__name__, model) for model in models]
 
 
-def _choose(lineup: list[Candidate], rows: list[Row], status: Status) -> Candidate:
+def _choose(
+    lineup: list[Candidate], rows: list[ComparisonRow], status: Status
+) -> Candidate:
     """The certus candidate of least mean error; the first of them on ties."""
     ours = [(c, r) for c, r in zip(lineup, rows) if c.kind == "certus"]
     complete = [(r.mean, at) for at, (_, r) in enumerate(ours) if r.errors]
@@ -246,7 +248,7 @@ def losses_of(guess: Any, truth: Any, labels: bool) -> np.ndarray:
     return np.asarray(guess != truth if labels else np.abs(guess - truth))
 
 
-def _threshold(row: Row, y: np.ndarray) -> float | None:
+def _threshold(row: ComparisonRow, y: np.ndarray) -> float | None:
     """The 0.9 quantile of the out-of-fold errors: known before the sealed rows are."""
     if row.predictions is None:
         return None
@@ -254,7 +256,7 @@ def _threshold(row: Row, y: np.ndarray) -> float | None:
     return float(np.quantile(errors[np.isfinite(errors)], _LARGE))
 
 
-def _union(rows: list[Row], ready: Prepared, delta: float) -> Claim:
+def _union(rows: list[ComparisonRow], ready: Prepared, delta: float) -> Claim:
     split = ready.split
     reason = ""
     if not ready.labels:
@@ -271,7 +273,9 @@ def _union(rows: list[Row], ready: Prepared, delta: float) -> Claim:
     return union_claim(fewest, complete, len(sizes), delta=delta, reason=reason)
 
 
-def _too_good(rows: list[Row], best: Row, ready: Prepared) -> list[str]:
+def _too_good(
+    rows: list[ComparisonRow], best: ComparisonRow, ready: Prepared
+) -> list[str]:
     """A remark if the columns together determine the target."""
     baseline = rows[0]
     if not best.errors or not baseline.errors or len(ready.split.training) < 100:

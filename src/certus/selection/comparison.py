@@ -19,11 +19,11 @@ from certus.rendering import format_seconds
 from certus.selection.splits import Split
 from certus.wording import number
 
-__all__ = ["Comparison", "Row"]
+__all__ = ["Comparison", "ComparisonRow"]
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     """One candidate of a comparison: its errors fold by fold, or why there are none.
 
     Attributes
@@ -143,7 +143,7 @@ class Comparison:
     notes: tuple[str, ...]
     left_out: tuple[str, ...]
     split: Split
-    rows: tuple[Row, ...]
+    rows: tuple[ComparisonRow, ...]
     chosen: str
     model: Any
     risk: tuple[Claim, ...]
@@ -155,7 +155,7 @@ class Comparison:
         default=None, repr=False, compare=False
     )
 
-    def __getitem__(self, name: str) -> Row:
+    def __getitem__(self, name: str) -> ComparisonRow:
         for row in self.rows:
             if row.name == name:
                 return row
@@ -163,17 +163,17 @@ class Comparison:
         raise KeyError(f"no candidate {name!r}; this comparison has: {have}")
 
     @property
-    def complete(self) -> tuple[Row, ...]:
+    def complete(self) -> tuple[ComparisonRow, ...]:
         """The rows that have all their fold errors."""
         return tuple(row for row in self.rows if row.errors)
 
     @property
-    def best(self) -> Row:
+    def best(self) -> ComparisonRow:
         """The row of the chosen model."""
         return self[self.chosen]
 
     @property
-    def leader(self) -> Row:
+    def leader(self) -> ComparisonRow:
         """The row with the least mean error, whoever made it."""
         return min(self.complete, key=lambda row: row.mean, default=self.best)
 
@@ -248,7 +248,7 @@ class Comparison:
         """Model, error, time and solved of each row, as text."""
         return [self._cells(row) for row in self.rows]
 
-    def _cells(self, row: Row) -> tuple[str, str, str, str]:
+    def _cells(self, row: ComparisonRow) -> tuple[str, str, str, str]:
         if not row.errors:
             reason = row.reason.partition(". ")[0].rstrip(".")
             return row.name, f"– {reason}", "", ""
@@ -278,7 +278,7 @@ def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _solved(row: Row) -> str:
+def _solved(row: ComparisonRow) -> str:
     if row.kind == "foreign":
         return "not ours"
     if row.solved is None:

@@ -19,7 +19,7 @@ from sklearn.base import clone
 from certus.certificate import Certificate, Status
 from certus.config import config_context
 from certus.selection.candidates import Candidate, Choice, Tuning, error_of
-from certus.selection.comparison import Row
+from certus.selection.comparison import ComparisonRow
 from certus.selection.inspection import take
 from certus.selection.preparation import Prepared
 from certus.selection.splits import make_split
@@ -58,9 +58,9 @@ class Race:
 
     # ---- the candidates ----------------------------------------------------------
 
-    def run(self, lineup: list[Candidate]) -> tuple[list[Row], Status]:
+    def run(self, lineup: list[Candidate]) -> tuple[list[ComparisonRow], Status]:
         """A row for each candidate, in their order, and how the race ended."""
-        rows: dict[str, Row] = {}
+        rows: dict[str, ComparisonRow] = {}
         status = Status.SOLVED
         self._total = sum(c.weight for c in lineup if not c.reason)
         self._alone = sum(c.kind == "certus" and not c.reason for c in lineup) == 1
@@ -94,7 +94,7 @@ class Race:
             return False
         return time.perf_counter() + needed + 1.5 * self._longest > self.deadline
 
-    def _measure(self, candidate: Candidate) -> Row:
+    def _measure(self, candidate: Candidate) -> ComparisonRow:
         """Tune, fit and judge one candidate on every fold."""
         y, folds = self.ready.y, self.ready.split.folds
         if not folds:
@@ -129,7 +129,7 @@ class Race:
             return _blank(candidate, "its predictions are not finite")
         if candidate.kind == "certus":
             self._longest = max(self._longest, *times)
-        return Row(
+        return ComparisonRow(
             candidate.name,
             candidate.kind,
             choice.model,
@@ -203,7 +203,9 @@ class Race:
 
     # ---- the chosen one ------------------------------------------------------------
 
-    def finish(self, candidate: Candidate, row: Row, y: Any) -> tuple[Any, Row]:
+    def finish(
+        self, candidate: Candidate, row: ComparisonRow, y: Any
+    ) -> tuple[Any, ComparisonRow]:
         """The chosen candidate on all training rows; Ctrl-C keeps it as far as it got.
 
         ``y`` is the target as it came, with its name.
@@ -251,8 +253,8 @@ def _cost(candidate: Candidate) -> float:
     return candidate.weight
 
 
-def _blank(candidate: Candidate, reason: str) -> Row:
-    return Row(candidate.name, candidate.kind, candidate.model, reason=reason)
+def _blank(candidate: Candidate, reason: str) -> ComparisonRow:
+    return ComparisonRow(candidate.name, candidate.kind, candidate.model, reason=reason)
 
 
 def _unknown(y: np.ndarray) -> np.ndarray:

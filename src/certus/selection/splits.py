@@ -151,12 +151,12 @@ def _keys(n: int, seed: int) -> np.ndarray:
     return z ^ (z >> np.uint64(31))
 
 
-Rows = tuple[np.ndarray, np.ndarray, tuple[tuple[np.ndarray, np.ndarray], ...]]
+SplitRows = tuple[np.ndarray, np.ndarray, tuple[tuple[np.ndarray, np.ndarray], ...]]
 
 
 def _by_unit(
     keys: np.ndarray, strata: np.ndarray, units: Any, share: float, folds: int
-) -> Rows:
+) -> SplitRows:
     """Deal whole units: the first of each stratum are sealed, the others in turn."""
     n = len(keys)
     unit = np.arange(n) if units is None else np.unique(units, return_inverse=True)[1]
@@ -186,7 +186,7 @@ def _by_unit(
     return training, np.flatnonzero(where < 0), tuple(pairs)
 
 
-def _by_time(time: np.ndarray, share: float, folds: int) -> Rows:
+def _by_time(time: np.ndarray, share: float, folds: int) -> SplitRows:
     """Seal the latest rows; each fold is judged on the block after what it learnt."""
     ordered = np.sort(time)
     n = len(time)

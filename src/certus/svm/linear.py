@@ -29,7 +29,7 @@ from certus.linear_model.common import (
     class_weights,
 )
 from certus.linear_model.margins import (
-    Part,
+    MarginPart,
     Solved,
     SparseCoefficients,
     attributes_of,
@@ -306,7 +306,7 @@ class LinearSVR(RegressorMixin, LinearRegressorBase):
         box = tube_box(target, float(self.epsilon), squared)
         monitor = Monitor(self, X, y, None, self.max_time)
         solved = solve_each(
-            self, X, [Part(target, s_used, box)], machine_solver(self, X), monitor
+            self, X, [MarginPart(target, s_used, box)], machine_solver(self, X), monitor
         )
         solution = solved[0].solution
         W = attributes_of(self, [solution.primal], X.dtype)
@@ -341,7 +341,7 @@ def _check_combination(model: Any) -> None:
         )
 
 
-def _label_problems(model: Any, codes: Array, s: Array | None) -> list[Part]:
+def _label_problems(model: Any, codes: Array, s: Array | None) -> list[MarginPart]:
     """One problem for two classes, else each class against the rest.
 
     As in liblinear, a class's weight applies where it is the positive one.
@@ -368,11 +368,11 @@ def _label_problems(model: Any, codes: Array, s: Array | None) -> list[Part]:
     for _, weight in targets:
         if not (weight > 0).any():
             raise ValueError("class_weight leaves no row with a positive weight.")
-    return [Part(y, w, hinge_box(y, squared)) for y, w in targets]
+    return [MarginPart(y, w, hinge_box(y, squared)) for y, w in targets]
 
 
 def _store_classifier(
-    model: Any, solved: list[Solved], parts: list[Part], dtype: Any
+    model: Any, solved: list[Solved], parts: list[MarginPart], dtype: Any
 ) -> None:
     W = attributes_of(model, [one.solution.primal for one in solved], dtype)
     model.coef_, model.intercept_ = W["coef_"], W["intercept_"]

@@ -19,7 +19,7 @@ from scipy.special import expit
 from certus.kernels.machine import take
 from certus.kernels.rows import multiply
 from certus.objectives import terms as t
-from certus.svm.problem import Part
+from certus.svm.problem import SolvedPart
 from certus.typing import Array
 
 FOLDS = 5
@@ -31,7 +31,7 @@ def held_out_scores(
     kernel: t.Kernel,
     rows: Any,
     target: Array,
-    solve: Callable[[Any, Array], Part],
+    solve: Callable[[Any, Array], SolvedPart],
     rng: np.random.RandomState,
 ) -> Array:
     """The score of each row by a machine that was fitted without it.

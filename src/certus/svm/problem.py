@@ -26,7 +26,7 @@ COSTS = (1e3, 1e6, 1e9)
 FEW = 600
 
 
-class Part(NamedTuple):
+class SolvedPart(NamedTuple):
     """A solved problem: signed coefficients of its rows, b, and how it ended."""
 
     coef: Array
@@ -46,7 +46,7 @@ def solve_part(
     max_iter: int | None,
     megabytes: float,
     on_step: smo.OnStep,
-) -> Part:
+) -> SolvedPart:
     """Solve for ``cost`` (C times the weights); infinite costs mean a hard margin."""
     with own_threads():
         rows = KernelRows(kernel, X, megabytes)
@@ -64,11 +64,11 @@ def _soft(
     max_iter: int | None,
     on_step: smo.OnStep,
     hard: bool = False,
-) -> Part:
-    box = smo.Box(rows, **smo.as_variables(y, cost, epsilon))
+) -> SolvedPart:
+    box = smo.DualProblem(rows, **smo.as_variables(y, cost, epsilon))
     found = smo.solve(box, tol, max_iter, on_step, hard)
     coef = np.bincount(box.row, weights=found.beta, minlength=rows.n)
-    return Part(coef, found.b, found.status, found.n_iter)
+    return SolvedPart(coef, found.b, found.status, found.n_iter)
 
 
 def _hard(
@@ -78,7 +78,7 @@ def _hard(
     tol: float,
     max_iter: int | None,
     on_step: smo.OnStep,
-) -> Part:
+) -> SolvedPart:
     shared = _common_point(rows, y, used)
     unit = _mean_diagonal(rows)
     part = None

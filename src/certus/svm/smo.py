@@ -48,7 +48,7 @@ PATIENT = 300
 OnStep = Callable[[float, float, Array, float], Status | None]
 
 
-class Box(NamedTuple):
+class DualProblem(NamedTuple):
     """The problem: variable i has kernel row ``row[i]``."""
 
     rows: KernelRows
@@ -69,7 +69,7 @@ class DualSolution(NamedTuple):
     n_iter: int
 
 
-class Point(NamedTuple):
+class SMOPoint(NamedTuple):
     """What is known at an iterate."""
 
     b: float
@@ -95,19 +95,21 @@ def best_constant(v: Array, low: Array, high: Array) -> float:
     return float((v[order[k]] + v[order[right]]) / 2)
 
 
-def _excess(box: Box, beta: Array, e: Array) -> tuple[float, float]:
+def _excess(box: DualProblem, beta: Array, e: Array) -> tuple[float, float]:
     """Σ max(low·e, high·e), and that minus Σ βe: loss, and the part that is gap."""
     loss = np.where(e > 0, box.high * e, box.low * e)
     return float(loss.sum()), float((loss - beta * e).sum())
 
 
-def reference(box: Box) -> float:
+def reference(box: DualProblem) -> float:
     """The objective of the best constant."""
     b = best_constant(box.target, box.low, box.high)
     return _excess(box, np.zeros(len(box.low)), box.target - b)[0]
 
 
-def look(box: Box, beta: Array, f: Array, unit: float, careful: bool = True) -> Point:
+def look(
+    box: DualProblem, beta: Array, f: Array, unit: float, careful: bool = True
+) -> SMOPoint:
     """Objective, gap (relative to ``unit``, else to it) and violation, f = Kβ."""
     v = box.target - f[box.row]
     rising, falling = beta < box.high, beta > box.low
@@ -121,10 +123,10 @@ def look(box: Box, beta: Array, f: Array, unit: float, careful: bool = True) -> 
     loss, gap = _excess(box, beta, v - b)
     primal = loss + float(beta @ f[box.row]) / 2
     share = gap / (unit or max(primal, 1e-300))
-    return Point(b, primal, share, top - bottom)
+    return SMOPoint(b, primal, share, top - bottom)
 
 
-def choose(box: Box, beta: Array, v: Array, last: Array, size: int) -> Array:
+def choose(box: DualProblem, beta: Array, v: Array, last: Array, size: int) -> Array:
     """The next working set: free variables of the last one, then violations."""
     taken = np.zeros(len(beta), dtype=bool)
     free = (beta[last] > box.low[last]) & (beta[last] < box.high[last])
@@ -139,7 +141,11 @@ def choose(box: Box, beta: Array, v: Array, last: Array, size: int) -> Array:
 
 
 def solve(
-    box: Box, tol: float, max_iter: int | None, on_step: OnStep, own_unit: bool = False
+    box: DualProblem,
+    tol: float,
+    max_iter: int | None,
+    on_step: OnStep,
+    own_unit: bool = False,
 ) -> DualSolution:
     """Solve until the relative gap is at most ``tol``, or ``on_step`` says stop.
 
@@ -213,21 +219,21 @@ def _rounds_left(gaps: deque[float], gap: float, target: float) -> float:
     return float(np.log(gap / target) / fall) if fall > 0 else np.inf
 
 
-def _flat(box: Box) -> float:
+def _flat(box: DualProblem) -> float:
     return best_constant(box.target, box.low, box.high)
 
 
-def _few_free(box: Box, beta: Array) -> bool:
+def _few_free(box: DualProblem, beta: Array) -> bool:
     free = int(np.count_nonzero((beta > box.low) & (beta < box.high)))
     return 0 < free <= EXACT
 
 
-def _many_free(box: Box, beta: Array) -> bool:
+def _many_free(box: DualProblem, beta: Array) -> bool:
     free = int(np.count_nonzero((beta > box.low) & (beta < box.high)))
     return EXACT < free <= box.rows.capacity
 
 
-def total_scores(box: Box, beta: Array) -> Array:
+def total_scores(box: DualProblem, beta: Array) -> Array:
     """Kβ for all rows, in float64."""
     used = np.flatnonzero(beta)
     coef = np.bincount(box.row[used], weights=beta[used], minlength=box.rows.n)
@@ -236,7 +242,7 @@ def total_scores(box: Box, beta: Array) -> Array:
 
 
 def _move(
-    box: Box, beta: Array, f: Array, work: Array, eps: float, max_steps: int
+    box: DualProblem, beta: Array, f: Array, work: Array, eps: float, max_steps: int
 ) -> tuple[int, float]:
     """Minimise over the working set; β and f are changed. Steps, and total change."""
     index = np.unique(box.row[work])
@@ -254,7 +260,7 @@ def _move(
     return int(done), float(np.abs(delta).sum())
 
 
-def _add(box: Box, work: Array, delta: Array, f: Array) -> None:
+def _add(box: DualProblem, work: Array, delta: Array, f: Array) -> None:
     """F += K δ for a change of the variables ``work``, from rows of the store."""
     coef = np.bincount(box.row[work], weights=delta, minlength=box.rows.n)
     index = np.flatnonzero(coef)
@@ -268,7 +274,7 @@ def _add(box: Box, work: Array, delta: Array, f: Array) -> None:
 
 
 def polish(
-    box: Box, beta: Array, f: Array, unit: float, point: Point
+    box: DualProblem, beta: Array, f: Array, unit: float, point: SMOPoint
 ) -> tuple[Array, Array] | None:
     """Newton's step on the free variables, shortened at bounds, which then drop out.
 
@@ -303,7 +309,7 @@ def polish(
     return (new, scores) if after.gap < point.gap else None
 
 
-def _newton(box: Box, free: Array, f: Array) -> Array | None:
+def _newton(box: DualProblem, free: Array, f: Array) -> Array | None:
     """The d with K d + b = t − f on the free variables and Σd = 0."""
     K = box.rows.square(box.row[free])
     v = box.target[free] - f[box.row[free]]
@@ -327,7 +333,7 @@ def _newton(box: Box, free: Array, f: Array) -> Array | None:
     return d if np.isfinite(d).all() else None
 
 
-def _rebalance(box: Box, beta: Array, free: Array) -> None:
+def _rebalance(box: DualProblem, beta: Array, free: Array) -> None:
     """Put the rounding of Σβ on the free variable with the most room."""
     drift = float(beta.sum())
     room = np.minimum(beta[free] - box.low[free], box.high[free] - beta[free])

@@ -52,7 +52,7 @@ class SupportVectorMachine(KernelMachine):
     def _store_support(self, X: Any, support: Array) -> None:
         """Set ``support_`` and ``support_vectors_``."""
         self.support_ = support.astype(np.int32)
-        if isinstance(self.kernel_, t.Given | t.Precomputed):
+        if isinstance(self.kernel_, t.OwnKernel | t.Precomputed):
             self.support_vectors_ = np.empty((0, 0))
         else:
             self.support_vectors_ = X[support]

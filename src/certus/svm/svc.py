@@ -28,7 +28,7 @@ from certus.svm.probability import (
     fit_sigmoid,
     held_out_scores,
 )
-from certus.svm.problem import Part, solve_part
+from certus.svm.problem import SolvedPart, solve_part
 from certus.svm.support import SupportVectorMachine
 from certus.typing import Array
 
@@ -233,12 +233,12 @@ class SVC(ClassifierMixin, SupportVectorMachine):
 
     def _solve(
         self, X: Any, y: Any, codes: Array, s: Array
-    ) -> tuple[list[Part], Status, KernelWitness]:
+    ) -> tuple[list[SolvedPart], Status, KernelWitness]:
         """Solve each pair of classes into the model."""
         kernel, rows = self._training(X)
         monitor = Monitor(self, X, y, None, self.max_time)
         pairs = list(itertools.combinations(range(len(self.classes_)), 2))
-        blank = Part(np.zeros(len(codes)), 0.0, Status.SOLVED, 0)
+        blank = SolvedPart(np.zeros(len(codes)), 0.0, Status.SOLVED, 0)
         parts = [blank] * len(pairs)
         status = Status.SOLVED
         for k, pair in enumerate(pairs):
@@ -296,7 +296,7 @@ class SVC(ClassifierMixin, SupportVectorMachine):
 
                 def solve(
                     data: Any, kept: Array, target: Array = target, cost: Array = cost
-                ) -> Part:
+                ) -> SolvedPart:
                     return solve_part(
                         *(kernel, data, target[kept], cost[kept], None),
                         *(float(self.tol), self._step_limit(), float(self.cache_size)),
@@ -309,7 +309,7 @@ class SVC(ClassifierMixin, SupportVectorMachine):
                 sigmoids.append(fit_sigmoid(sign * scores, sign * target))
         self._probA, self._probB = np.array(sigmoids).reshape(-1, 2).T.copy()
 
-    def _put(self, X: Any, codes: Array, parts: list[Part]) -> dict[str, Any]:
+    def _put(self, X: Any, codes: Array, parts: list[SolvedPart]) -> dict[str, Any]:
         """Set the fitted attributes from the problems of the pairs, and list them."""
         k = len(self.classes_)
         used = np.zeros(len(codes), dtype=bool)

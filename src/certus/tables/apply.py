@@ -17,7 +17,7 @@ from certus.tables.errors import TableError, quoted
 from certus.tables.frame import Column, date_parts, finite, wall_clock
 from certus.tables.plan import Plan
 
-__all__ = ["Encoded", "encode_column"]
+__all__ = ["EncodedColumns", "encode_column"]
 
 _WORDS = {
     "number": "numeric",
@@ -30,17 +30,17 @@ _WORDS = {
 _ONE = {"number": "a number", "boolean": "true or false"}
 
 
-class Encoded(NamedTuple):
+class EncodedColumns(NamedTuple):
     """Dense columns, or one array of category codes (−1: none of them)."""
 
     dense: list[Any]
     codes: Any | None = None
 
 
-def encode_column(plan: Plan, column: Column, remarks: list[str]) -> Encoded:
+def encode_column(plan: Plan, column: Column, remarks: list[str]) -> EncodedColumns:
     """Apply a plan to a column; say in ``remarks`` what differs from training."""
     if plan["kind"] == "category":
-        return Encoded([], _codes(plan, column, remarks))
+        return EncodedColumns([], _codes(plan, column, remarks))
     if plan["kind"] == "date":
         clock = _as_dates(plan, column, remarks)
         parts = date_parts(clock, plan["origin"])
@@ -68,7 +68,7 @@ def encode_column(plan: Plan, column: Column, remarks: list[str]) -> Encoded:
             f'"{plan["name"]}" has {_rows(gaps.sum())} without a value, which it '
             "never had in training: filled by the training median."
         )
-    return Encoded(dense)
+    return EncodedColumns(dense)
 
 
 def _codes(plan: Plan, column: Column, remarks: list[str]) -> Any:

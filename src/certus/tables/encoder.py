@@ -19,7 +19,7 @@ from sklearn.utils import check_consistent_length, estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
 from certus.base import validate_data
-from certus.tables.apply import Encoded, encode_column
+from certus.tables.apply import EncodedColumns, encode_column
 from certus.tables.errors import TableError, did_you_mean, quoted
 from certus.tables.frame import (
     Table,
@@ -321,7 +321,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         columns = [c._replace(name=name) for c, name in zip(table.columns, names)]
         return Table(columns, True, table.height)
 
-    def _encode(self, table: Table, remarks: list[str]) -> list[Encoded]:
+    def _encode(self, table: Table, remarks: list[str]) -> list[EncodedColumns]:
         found = {column.name: column for column in table.columns}
         return [
             encode_column(plan, found[plan["name"]], remarks) for plan in self._used()

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from certus.tables.apply import Encoded
+from certus.tables.apply import EncodedColumns
 
 __all__ = ["dense_matrix", "distinct", "sparse_matrix"]
 
 
-def dense_matrix(encoded: list[Encoded], widths: list[int], n: int) -> Any:
+def dense_matrix(encoded: list[EncodedColumns], widths: list[int], n: int) -> Any:
     """Fill a matrix of zeros column by column."""
     # Fortran order: every column is written, and later read, in one run.
     Z = np.zeros((n, sum(widths)), order="F")
@@ -32,7 +32,7 @@ def dense_matrix(encoded: list[Encoded], widths: list[int], n: int) -> Any:
     return Z
 
 
-def sparse_matrix(encoded: list[Encoded], widths: list[int], n: int) -> Any:
+def sparse_matrix(encoded: list[EncodedColumns], widths: list[int], n: int) -> Any:
     """One entry per row for each dense column and each category, then no zeros."""
     entries = sum(len(b.dense) + (b.codes is not None) for b in encoded)
     data = np.empty((n, entries))

@@ -20,7 +20,7 @@ from certus.objectives import terms as t
 from certus.typing import Array
 
 __all__ = [
-    "Known",
+    "ConstructedProblem",
     "known_logistic",
     "known_regression",
     "known_softmax",
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-class Known(NamedTuple):
+class ConstructedProblem(NamedTuple):
     """A problem and its optimum.
 
     ``coef`` has shape (d,), for softmax (k, d); ``intercept`` is None where the model
@@ -55,7 +55,7 @@ def penalty_term(l1: float, l2: float) -> t.Penalty:
     (L1(alpha=0.1), NoPenalty())
     """
     if l1 and l2:
-        return t.ElasticNet(l1, l2)
+        return t.L1L2(l1, l2)
     if l1:
         return t.L1(l1)
     return t.L2(l2) if l2 else t.NoPenalty()
@@ -84,7 +84,7 @@ def known_regression(
     intercept: bool = True,
     weighted: bool = False,
     seed: int = 0,
-) -> Known:
+) -> ConstructedProblem:
     """Least squares, ridge, lasso or elastic net around a chosen (w, b).
 
     Parameters
@@ -124,7 +124,7 @@ def known_regression(
     X += np.outer(residual, (pull - X.T @ (share * residual)) / (share @ residual**2))
     y = X @ w + b + residual
     terms = (t.Squared(), penalty_term(l1, l2))
-    return Known(terms, X, y, s, w, b if intercept else None)
+    return ConstructedProblem(terms, X, y, s, w, b if intercept else None)
 
 
 def _signed_point(
@@ -148,7 +148,7 @@ def known_logistic(
     l2: float = 0.0,
     intercept: bool = True,
     seed: int = 0,
-) -> Known:
+) -> ConstructedProblem:
     """Two classes around a chosen (w, b); labels are 0 and 1.
 
     Every row appears once with each label, weighted by the share qᵢ of that label. The
@@ -186,7 +186,7 @@ def known_logistic(
     data = np.vstack([X, X])
     y = np.repeat([1, 0], n)
     terms = (t.Logistic(), penalty_term(l1, l2))
-    return Known(
+    return ConstructedProblem(
         terms, data, y, np.concatenate([q, 1 - q]), w, b if intercept else None
     )
 
@@ -199,7 +199,7 @@ def known_softmax(
     l2: float = 0.0,
     intercept: bool = True,
     seed: int = 0,
-) -> Known:
+) -> ConstructedProblem:
     """As :func:`known_logistic` with k classes, labelled 0 … k − 1.
 
     Scores are centred over the classes, which an L2 penalty demands; without one the
@@ -235,7 +235,9 @@ def known_softmax(
     _check_shares(q)
     data, y = np.vstack([X] * k), np.repeat(np.arange(k), n)
     terms = (t.Softmax(k), penalty_term(0.0, l2))
-    return Known(terms, data, y, q.T.ravel(), W.T.copy(), b if intercept else None)
+    return ConstructedProblem(
+        terms, data, y, q.T.ravel(), W.T.copy(), b if intercept else None
+    )
 
 
 def _moved(X: Array, intercept: bool, P: Array, pull: Array) -> Array:

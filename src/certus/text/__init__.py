@@ -6,7 +6,7 @@ from certus.lazy import exports
 
 #: The module of each public name that is not an estimator.
 _WHERE = {
-    "Encoded": "corpus",
+    "EncodedCorpus": "corpus",
     "LineCorpus": "words",
     "NoiseContrastiveFit": "contrastive",
     "UnknownWordError": "vectors",

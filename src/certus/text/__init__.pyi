@@ -2,7 +2,7 @@
 from certus.text.counts import BagOfWords as BagOfWords
 from certus.text.cooccurrence import Cooccurrence as Cooccurrence
 from certus.text.documents import DocumentVectors as DocumentVectors
-from certus.text.corpus import Encoded as Encoded
+from certus.text.corpus import EncodedCorpus as EncodedCorpus
 from certus.text.classifier import FastTextClassifier as FastTextClassifier
 from certus.text.subword import FastTextVectors as FastTextVectors
 from certus.text.glove import GloVe as GloVe

@@ -35,11 +35,11 @@ from certus.text import features
 from certus.text.classifier_training import (
     Parameters,
     Previous,
-    Training,
+    TextTraining,
     document_vectors,
     log_probabilities,
 )
-from certus.text.corpus import Encoded, TextInput, encode
+from certus.text.corpus import EncodedCorpus, TextInput, encode
 from certus.text.features import select
 from certus.text.huffman import huffman_tree
 from certus.text.ngrams import Lists
@@ -230,7 +230,7 @@ class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):
 
     def _prepare(
         self, texts: Any, codes: Array, before: Previous | None, monitor: Monitor
-    ) -> Training:
+    ) -> TextTraining:
         """Read the texts, and give every vector its first value."""
         lists = _read_training(self, texts, len(codes))
         weights = _class_weights(self, codes)
@@ -246,7 +246,7 @@ class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):
         )
         if before is not None:
             before.copy_to(self, parameters)
-        return Training(
+        return TextTraining(
             parameters,
             lists,
             codes,
@@ -358,7 +358,7 @@ def _recipe(model: FastTextClassifier) -> features.Recipe:
 
 def _read_training(model: FastTextClassifier, texts: Iterable[Any], n: int) -> Lists:
     """Set ``vocabulary_`` and ``buckets_``; the features of each text."""
-    if isinstance(texts, Encoded):
+    if isinstance(texts, EncodedCorpus):
         raise ValueError("Pass the texts themselves: the certificate is about them.")
     recipe, least = _recipe(model), int(model.min_count)
     # Words too rare for a vector still have their pieces.

@@ -97,7 +97,7 @@ class Previous(NamedTuple):
             parameters.W[:, :d] = self.coef
 
 
-class Training:
+class TextTraining:
     """One fit: the parameters, the documents and what has happened so far."""
 
     def __init__(

@@ -17,17 +17,17 @@ import torch
 from torch import nn
 
 from certus.base import certified_fit, check_number
-from certus.neural_network.batches import RaggedRows, Rows
+from certus.neural_network.batches import NetworkInputs, RaggedInputs
 from certus.neural_network.modules.text_cnn import TextCNN
 from certus.neural_network.objective import Targets
 from certus.neural_network.parameters import documented, keep
-from certus.neural_network.reading import Classes
+from certus.neural_network.reading import ClassTargets
 from certus.text.corpus import encode, positions
 from certus.text.vocabulary import lookup
 
 
 @documented
-class TextConvClassifier(Classes):
+class TextConvClassifier(ClassTargets):
     """Tells classes of texts apart by runs of words that occur in them.
 
     Objective
@@ -158,8 +158,8 @@ class TextConvClassifier(Classes):
             raise ValueError("X holds no texts: at least 1 is required.")
         return [places + 1 for places in numbers]
 
-    def _rows(self, X: Any, module: nn.Module) -> Rows:
-        return RaggedRows(X, torch.int64, self.device)
+    def _rows(self, X: Any, module: nn.Module) -> NetworkInputs:
+        return RaggedInputs(X, torch.int64, self.device)
 
     def _build(self, X: Any, targets: Targets) -> nn.Module:
         return TextCNN(

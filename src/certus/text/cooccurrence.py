@@ -18,7 +18,7 @@ from scipy import sparse
 from certus._core.threads import run_blocks
 from certus.base import Fitted, Model, certified_fit, check_choice, check_number
 from certus.certificate import Evidence
-from certus.text.corpus import Encoded, TextInput
+from certus.text.corpus import EncodedCorpus, TextInput
 from certus.text.counts import document_matrix
 from certus.text.counts_kernels import occurrences, pad, window_rows
 from certus.text.words import check_corpus, sentences
@@ -174,7 +174,7 @@ def pair_settings(model: Any) -> dict[str, Any]:
 
 
 def count_pairs(
-    corpus: Encoded, context: str, window: int, weighting: str, symmetric: bool
+    corpus: EncodedCorpus, context: str, window: int, weighting: str, symmetric: bool
 ) -> Any:
     """The matrix n_ij of a corpus, a piece of it at a time."""
     total = _Total(len(corpus.words))
@@ -196,7 +196,7 @@ def count_pairs(
     for first, last in _pieces(work, limit):
         start, end = corpus.offsets[first], corpus.offsets[last]
         ids = np.asarray(corpus.ids[start:end])
-        part = Encoded(
+        part = EncodedCorpus(
             corpus.words,
             corpus.counts,
             ids,
@@ -245,7 +245,7 @@ class _Total:
         return found
 
 
-def _windows(corpus: Encoded, weights: Array, symmetric: bool) -> Any:
+def _windows(corpus: EncodedCorpus, weights: Array, symmetric: bool) -> Any:
     """Pairs within windows: whole rows of the matrix, blocks of them in threads."""
     n = len(corpus.words)
     padded = np.empty(len(corpus.ids) + len(corpus.offsets), dtype=np.int32)

@@ -29,7 +29,7 @@ from certus.text.words import (
 from certus.typing import Array
 from certus.wording import shorten
 
-__all__ = ["Array", "Encoded", "TextInput", "encode", "positions"]
+__all__ = ["Array", "EncodedCorpus", "TextInput", "encode", "positions"]
 
 
 #: Ids kept in memory; a longer corpus is spooled to a temporary file.
@@ -40,7 +40,7 @@ BATCH = 1 << 20
 CHUNK = 1 << 22
 
 
-class Encoded(NamedTuple):
+class EncodedCorpus(NamedTuple):
     """A corpus as numbers.
 
     Attributes
@@ -89,7 +89,7 @@ def encode(
     min_count: int = 1,
     max_words: int | None = None,
     vocabulary: Sequence[str] | Mapping[str, int] | None = None,
-) -> Encoded:
+) -> EncodedCorpus:
     """Read a corpus once and number its words.
 
     Parameters
@@ -125,7 +125,7 @@ def encode(
     ids, offsets = _read(documents(texts, tokenizer), vocabulary)
     ids, offsets, dropped = _relabelled(ids, offsets, None)
     counts = _count(ids, len(vocabulary))
-    return Encoded(vocabulary.words, counts, ids, offsets, dropped)
+    return EncodedCorpus(vocabulary.words, counts, ids, offsets, dropped)
 
 
 def positions(
@@ -235,7 +235,7 @@ def _by_count(
     offsets: Array,
     min_count: int,
     max_words: int | None,
-) -> Encoded:
+) -> EncodedCorpus:
     """Number words by falling count, without the rare ones."""
     counts = _count(ids, len(words))
     order = np.argsort(-counts, kind="stable")
@@ -246,7 +246,9 @@ def _by_count(
     table = np.full(len(words), -1, dtype=np.int32)
     table[order] = np.arange(kept, dtype=np.int32)
     ids, offsets, dropped = _relabelled(ids, offsets, table)
-    return Encoded([words[i] for i in order], counts[order], ids, offsets, dropped)
+    return EncodedCorpus(
+        [words[i] for i in order], counts[order], ids, offsets, dropped
+    )
 
 
 def _count(ids: Array, n: int) -> Array:
@@ -332,9 +334,9 @@ class TextInput:
 
     tokenizer: Any
 
-    def _read(self, texts: Any) -> Encoded:
+    def _read(self, texts: Any) -> EncodedCorpus:
         """The corpus as numbers; one that is encoded already is taken as it is."""
-        if isinstance(texts, Encoded):
+        if isinstance(texts, EncodedCorpus):
             return texts
         min_count = getattr(self, "min_count", 1)
         max_words = getattr(self, "max_words", None)

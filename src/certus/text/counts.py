@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from certus._core.threads import run_blocks, slices
 from certus.base import Fitted, Model, certified_fit, check_number
 from certus.certificate import Evidence
-from certus.text.corpus import Encoded, TextInput, encode
+from certus.text.corpus import EncodedCorpus, TextInput, encode
 from certus.text.counts_kernels import count_documents, count_once, gather
 from certus.text.vocabulary import lookup
 from certus.text.words import documents
@@ -209,7 +209,7 @@ def _runs(words: list[str], low: int, high: int) -> list[str]:
     return found
 
 
-def document_counts(corpus: Encoded) -> Array:
+def document_counts(corpus: EncodedCorpus) -> Array:
     """How many documents hold each word."""
     out = np.zeros(len(corpus.words), dtype=np.int64)
     last = np.full(len(corpus.words), -1, dtype=np.int64)
@@ -219,7 +219,7 @@ def document_counts(corpus: Encoded) -> Array:
     return out
 
 
-def document_matrix(corpus: Encoded, binary: bool = False) -> Any:
+def document_matrix(corpus: EncodedCorpus, binary: bool = False) -> Any:
     """Documents × words: how often each word occurs, or whether it does."""
     ids, offsets = np.asarray(corpus.ids), corpus.offsets
     words = np.empty(len(ids), dtype=np.int32)

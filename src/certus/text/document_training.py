@@ -15,7 +15,7 @@ from certus._core.threads import run_blocks
 from certus.base import Fitted
 from certus.callbacks import Monitor
 from certus.text import sampling
-from certus.text.corpus import Encoded
+from certus.text.corpus import EncodedCorpus
 from certus.text.skipgram_kernels import compose, sigmoid_table, train_texts
 from certus.text.vectors import pool
 from certus.typing import Array
@@ -27,7 +27,7 @@ TRIES = 50
 def train(
     model: Any,
     texts: Any,
-    corpus: Encoded,
+    corpus: EncodedCorpus,
     inputs: Array,
     random: np.random.Generator,
 ) -> Fitted:
@@ -81,7 +81,7 @@ def train(
     return sampling.fitted(model, corpus, sample, status)
 
 
-def _cut(model: Any, offsets: Array) -> tuple[sampling.Blocks, Array]:
+def _cut(model: Any, offsets: Array) -> tuple[sampling.TextBlocks, Array]:
     """Blocks of work, and the text that each piece belongs to.
 
     Own words are predicted in pieces; neighbours by whole texts.
@@ -90,7 +90,7 @@ def _cut(model: Any, offsets: Array) -> tuple[sampling.Blocks, Array]:
         blocks = sampling.cut(offsets, _size(model))
         return blocks, _owner(offsets, blocks)
     edges = _groups(offsets, _size(model) // (2 * int(model.window)))
-    return sampling.Blocks(offsets, edges), np.arange(len(offsets) - 1)
+    return sampling.TextBlocks(offsets, edges), np.arange(len(offsets) - 1)
 
 
 def _size(model: Any) -> int:
@@ -99,7 +99,7 @@ def _size(model: Any) -> int:
     return sampling.WORK // work
 
 
-def _owner(offsets: Array, blocks: sampling.Blocks) -> Array:
+def _owner(offsets: Array, blocks: sampling.TextBlocks) -> Array:
     """The text of each piece; of texts that begin at the same place, the last."""
     return np.searchsorted(offsets[:-1], blocks.ends[:-1], side="right") - 1
 
@@ -129,11 +129,11 @@ def _spans(ends: Array, first: int, last: int, reach: int) -> tuple[Array, int, 
 
 def _draw_sample(
     model: Any,
-    corpus: Encoded,
+    corpus: EncodedCorpus,
     keep: Array,
     noise: sampling.Noise,
     random: np.random.Generator,
-) -> sampling.Sample:
+) -> sampling.DrawnPairs:
     """Pairs of a text and the place of a word, all equally likely, after thinning."""
     most = sampling.sample_size(int(model.negatives), int(model.n_components))
     lengths, n = np.diff(corpus.offsets), len(corpus.offsets) - 1
@@ -159,10 +159,10 @@ def _draw_sample(
         )
     inputs, targets = inputs[:most], targets[:most]
     drawn = noise.draw(random, (len(inputs), int(model.negatives)))
-    return sampling.Sample(inputs, targets, drawn)
+    return sampling.DrawnPairs(inputs, targets, drawn)
 
 
-def infer(model: Any, corpus: Encoded) -> Array:
+def infer(model: Any, corpus: EncodedCorpus) -> Array:
     """Gradient descent from zero with u fixed, pass by pass; texts are independent."""
     out = np.zeros((corpus.n_documents, int(model.n_components)), dtype=np.float32)
     if not len(corpus.ids):

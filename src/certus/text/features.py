@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus._core.cache import kernel
-from certus.text.corpus import Encoded
+from certus.text.corpus import EncodedCorpus
 from certus.text.ngrams import Lists, character_ngrams, hash_words, word_ngrams
 from certus.typing import Array
 
@@ -35,7 +35,7 @@ class Grams(NamedTuple):
     of_documents: Lists | None
 
 
-def hashed(recipe: Recipe, corpus: Encoded, rows: Array) -> Grams:
+def hashed(recipe: Recipe, corpus: EncodedCorpus, rows: Array) -> Grams:
     """The buckets of a corpus; word n-grams are those of the known words.
 
     Parameters
@@ -79,7 +79,7 @@ def word_rows(words: list[str], vocabulary: Mapping[str, int]) -> Array:
 
 def features(
     recipe: Recipe,
-    corpus: Encoded,
+    corpus: EncodedCorpus,
     rows: Array,
     grams: Grams,
     buckets: Array,

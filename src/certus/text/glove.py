@@ -32,7 +32,7 @@ from certus.text.counts import document_counts
 from certus.text.glove_solvers import (
     Alternation,
     Descent,
-    Factors,
+    GloVeFactors,
     constant_objective,
     entries,
     objective,
@@ -266,7 +266,7 @@ class GloVe(WordVectors, Model):
     def _sources(self, texts: Iterable[Any]) -> Iterable[Any]:
         return in_contexts(texts, self.context)
 
-    def _previous(self, counted: Counted) -> Factors | None:
+    def _previous(self, counted: Counted) -> GloVeFactors | None:
         if not self.warm_start or not hasattr(self, "word_factors_"):
             return None
         before = _factors(self)
@@ -275,12 +275,12 @@ class GloVe(WordVectors, Model):
         return before.copy() if fits and self.vocabulary_ == counted.words else None
 
 
-def _factors(model: GloVe) -> Factors:
+def _factors(model: GloVe) -> GloVeFactors:
     names = ("word_factors_", "context_factors_", "word_biases_", "context_biases_")
-    return Factors(*(getattr(model, name) for name in names))
+    return GloVeFactors(*(getattr(model, name) for name in names))
 
 
-def _attributes(at: Factors) -> dict[str, Array]:
+def _attributes(at: GloVeFactors) -> dict[str, Array]:
     square = at.W.shape == at.Z.shape
     return {
         "vectors_": at.W + at.Z if square else at.W.copy(),
@@ -316,7 +316,7 @@ def _check_counts(matrix: Any) -> Any:
 
 
 def _minimise(
-    model: GloVe, matrix: Any, before: Factors | None, monitor: Monitor
+    model: GloVe, matrix: Any, before: GloVeFactors | None, monitor: Monitor
 ) -> Status:
     """Run epochs until the plateau, the limit, or somebody stops it."""
     rng = generator_of(model.random_state)
@@ -357,6 +357,6 @@ def _minimise(
     return status
 
 
-def _start(shape: tuple[int, int], K: int, rng: np.random.Generator) -> Factors:
+def _start(shape: tuple[int, int], K: int, rng: np.random.Generator) -> GloVeFactors:
     sides = [rng.uniform(-0.5, 0.5, (n, K)) / K for n in shape]
-    return Factors(*sides, *(np.zeros(n) for n in shape))
+    return GloVeFactors(*sides, *(np.zeros(n) for n in shape))

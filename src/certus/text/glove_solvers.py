@@ -25,7 +25,7 @@ WORK = 1 << 25
 HOLD = 1e-8
 
 
-class Factors(NamedTuple):
+class GloVeFactors(NamedTuple):
     """Words W, contexts Z, and their biases."""
 
     W: Array
@@ -33,12 +33,12 @@ class Factors(NamedTuple):
     b: Array
     c: Array
 
-    def copy(self) -> Factors:
+    def copy(self) -> GloVeFactors:
         """The same numbers, elsewhere."""
-        return Factors(*(part.copy() for part in self))
+        return GloVeFactors(*(part.copy() for part in self))
 
 
-class Entries(NamedTuple):
+class LogCounts(NamedTuple):
     """Rows of log counts in CSR form, with their weights."""
 
     indptr: Array
@@ -74,14 +74,14 @@ def glove_weights(counts: Any, x_max: float = 100.0, alpha: float = 0.75) -> Arr
     return np.where(n > 0, np.minimum(1.0, (n / x_max) ** alpha), 0.0)
 
 
-def entries(matrix: Any, x_max: float, alpha: float) -> Entries:
+def entries(matrix: Any, x_max: float, alpha: float) -> LogCounts:
     """Log counts and weights of a CSR matrix of counts."""
     weights = glove_weights(matrix.data, x_max, alpha)
     indptr = matrix.indptr.astype(np.int64)
-    return Entries(indptr, matrix.indices, np.log(matrix.data), weights)
+    return LogCounts(indptr, matrix.indices, np.log(matrix.data), weights)
 
 
-def objective(data: Entries, at: Factors) -> float:
+def objective(data: LogCounts, at: GloVeFactors) -> float:
     """½ Σ f·e², summed block by block in a fixed order."""
     blocks = row_blocks(data.indptr, at.W.shape[1])
     sums = np.zeros(len(blocks))
@@ -94,7 +94,7 @@ def objective(data: Entries, at: Factors) -> float:
     return 0.5 * float(np.sum(sums))
 
 
-def constant_objective(data: Entries) -> float:
+def constant_objective(data: LogCounts) -> float:
     """The objective of the best constant in place of w·z + b + c."""
     total = data.weights.sum()
     mean = (data.weights @ data.logs) / total if total > 0 else 0.0
@@ -106,8 +106,8 @@ class Descent:
 
     def __init__(
         self,
-        data: Entries,
-        start: Factors,
+        data: LogCounts,
+        start: GloVeFactors,
         rate: float,
         adaptive: bool,
         biased: bool,
@@ -168,7 +168,7 @@ class Alternation:
     """Exact solves: all words, then all contexts."""
 
     def __init__(
-        self, data: Entries, transposed: Entries, start: Factors, biased: bool
+        self, data: LogCounts, transposed: LogCounts, start: GloVeFactors, biased: bool
     ) -> None:
         self.data, self.transposed = data, transposed
         self.at, self.biased = start, biased
@@ -179,7 +179,7 @@ class Alternation:
         self._solve(self.data, W, Z, b, c)
         self._solve(self.transposed, Z, W, c, b)
 
-    def _solve(self, data: Entries, W: Array, Z: Array, b: Array, c: Array) -> None:
+    def _solve(self, data: LogCounts, W: Array, Z: Array, b: Array, c: Array) -> None:
         """The best change of each row; a row that may lie anywhere stays near."""
         n, K = W.shape
         left = np.empty(len(data.logs))

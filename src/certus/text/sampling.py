@@ -23,7 +23,7 @@ from certus.callbacks import Monitor
 from certus.certificate import Claim, Evidence, Status, Strength
 from certus.diagnostics import Diagnosed, embeddings
 from certus.evidence import PairsWitness
-from certus.text.corpus import Encoded, encode
+from certus.text.corpus import EncodedCorpus, encode
 from certus.text.skipgram_kernels import alias_table
 from certus.text.vocabulary import lookup
 from certus.typing import Array
@@ -61,7 +61,7 @@ class Noise(NamedTuple):
         return np.minimum(found, len(edges) - 1).astype(np.int32)
 
 
-class Sample(NamedTuple):
+class DrawnPairs(NamedTuple):
     """Pairs drawn once: places of the inputs and of the true words, and noise words."""
 
     inputs: Array
@@ -69,7 +69,7 @@ class Sample(NamedTuple):
     noise: Array
 
 
-class Blocks(NamedTuple):
+class TextBlocks(NamedTuple):
     """Pieces of texts, and which of them make up each block of work."""
 
     ends: Array  # piece p is tokens ends[p] … ends[p + 1]
@@ -86,7 +86,7 @@ def keep_chances(counts: Array, subsample: float | None) -> Array:
     return np.minimum(1.0, np.sqrt(ratio) + ratio).astype(np.float32)
 
 
-def cut(offsets: Array, size: int) -> Blocks:
+def cut(offsets: Array, size: int) -> TextBlocks:
     """Texts in pieces, and the pieces in blocks of about ``size`` tokens."""
     size = max(1, size)
     most = min(PIECE, max(size, 64))
@@ -100,7 +100,7 @@ def cut(offsets: Array, size: int) -> Blocks:
         ends = np.asarray(offsets, dtype=np.int64)
     marks = np.arange(ends[0], ends[-1], size)
     edges = np.unique(np.append(np.searchsorted(ends, marks), len(ends) - 1))
-    return Blocks(ends, edges.astype(np.int64))
+    return TextBlocks(ends, edges.astype(np.int64))
 
 
 def start_vectors(n: int, d: int, random: np.random.Generator) -> Array:
@@ -231,10 +231,10 @@ class Sampled(Diagnosed):
         return embeddings.measure(
             np.asarray(Z),
             np.asarray(model.context_vectors_),
-            embeddings.Corpus(
+            embeddings.DocumentCodes(
                 np.asarray(corpus.ids), np.asarray(corpus.offsets), len(corpus.words)
             ),
-            embeddings.Sample(
+            embeddings.JudgedPairs(
                 kind,
                 np.asarray(witness.inputs),
                 np.asarray(witness.targets),
@@ -246,9 +246,9 @@ class Sampled(Diagnosed):
         )
 
 
-def _numbered(model: Any, texts: Any) -> Encoded:
+def _numbered(model: Any, texts: Any) -> EncodedCorpus:
     """The texts as places among the model's words; others are passed over."""
-    if not isinstance(texts, Encoded):
+    if not isinstance(texts, EncodedCorpus):
         words = lookup(model)
         sources = model._sources(texts)
         return encode(sources, tokenizer=model.tokenizer, vocabulary=words)
@@ -260,7 +260,9 @@ def _numbered(model: Any, texts: Any) -> Encoded:
     return texts
 
 
-def fitted(model: Any, corpus: Encoded, sample: Sample, status: Status) -> Fitted:
+def fitted(
+    model: Any, corpus: EncodedCorpus, sample: DrawnPairs, status: Status
+) -> Fitted:
     """What a fit hands over: the pairs, and how to measure their loss."""
     witness = PairsWitness(
         np.asarray(sample.inputs, dtype=np.int64),

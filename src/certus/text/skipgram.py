@@ -16,7 +16,7 @@ import numpy as np
 from certus.base import Fitted, Model, certified_fit, check_number, generator_of
 from certus.callbacks import Monitor
 from certus.text import sampling
-from certus.text.corpus import Encoded
+from certus.text.corpus import EncodedCorpus
 from certus.text.counts import document_counts
 from certus.text.skipgram_kernels import (
     collect_pairs,
@@ -33,14 +33,14 @@ __all__ = ["SkipGram"]
 LOOK, TRIES = 200_000, 20
 
 
-class Rows(NamedTuple):
+class WordInputs(NamedTuple):
     """Input rows of each word: ``values[ends[w]:ends[w + 1]]``."""
 
     values: Array
     ends: Array
 
     @classmethod
-    def one_each(cls, n: int) -> Rows:
+    def one_each(cls, n: int) -> WordInputs:
         """Row w for word w."""
         return cls(np.arange(n, dtype=np.int32), np.arange(n + 1, dtype=np.int64))
 
@@ -203,7 +203,7 @@ class SkipGram(sampling.Sampled, WordVectors, Model):
         if self.warm_start:
             continue_from(self, corpus.words, inputs, outputs)
         self.vectors_, self.context_vectors_ = inputs, outputs
-        return train(self, texts, corpus, inputs, Rows.one_each(n), random)
+        return train(self, texts, corpus, inputs, WordInputs.one_each(n), random)
 
 
 def check_pairs(model: Any) -> None:
@@ -227,9 +227,9 @@ def continue_from(model: Any, words: list[str], inputs: Array, outputs: Array) -
 def train(
     model: Any,
     texts: Any,
-    corpus: Encoded,
+    corpus: EncodedCorpus,
     inputs: Array,
-    rows: Rows,
+    rows: WordInputs,
     random: np.random.Generator,
 ) -> Fitted:
     """Move ``inputs`` and ``model.context_vectors_``; words have several input rows.
@@ -280,12 +280,12 @@ def train(
 
 def _draw_sample(
     model: Any,
-    corpus: Encoded,
+    corpus: EncodedCorpus,
     keep: Array,
     noise: sampling.Noise,
     settings: tuple[int, bool, int],
     random: np.random.Generator,
-) -> sampling.Sample:
+) -> sampling.DrawnPairs:
     """Pairs from pieces of the corpus in a random order, as the training meets them."""
     if np.diff(corpus.offsets).max(initial=0) < 2:
         raise ValueError(
@@ -316,10 +316,10 @@ def _draw_sample(
         )
     chosen = np.sort(random.choice(n, min(n, most), replace=False))
     drawn = noise.draw(random, (len(chosen), settings[2]))
-    return sampling.Sample(found[chosen, 0], found[chosen, 1], drawn)
+    return sampling.DrawnPairs(found[chosen, 0], found[chosen, 1], drawn)
 
 
-def _describe(model: Any, corpus: Encoded) -> None:
+def _describe(model: Any, corpus: EncodedCorpus) -> None:
     """What document vectors and other weights need to know of the corpus."""
     model.vocabulary_ = corpus.words
     model.counts_ = np.asarray(corpus.counts, dtype=np.int64)

@@ -26,7 +26,7 @@ from certus.base import (
 from certus.text import sampling
 from certus.text.corpus import encode
 from certus.text.ngrams import character_ngrams
-from certus.text.skipgram import Rows, check_pairs, train
+from certus.text.skipgram import WordInputs, check_pairs, train
 from certus.text.skipgram_kernels import compose
 from certus.text.vectors import WordVectors, pool
 from certus.text.vocabulary import lookup
@@ -240,21 +240,21 @@ class FastTextVectors(sampling.Sampled, WordVectors, Model):
             return float(np.log(1.0 + self.n_documents_) + 1.0)
         return 1.0
 
-    def _rows_of(self, words: list[str]) -> Rows:
+    def _rows_of(self, words: list[str]) -> WordInputs:
         """Rows of any words; a word without a known n-gram has none."""
         position = lookup(self)
         own = np.array([position[word] for word in words], dtype=np.int32)
         grams = character_ngrams(words, *self.ngrams_[1:])
         return _rows(grams, self.buckets_, own, len(self.vocabulary_))
 
-    def _compose(self, rows: Rows) -> Array:
+    def _compose(self, rows: WordInputs) -> Array:
         table = np.ascontiguousarray(self.subword_vectors_, dtype=np.float32)
         out = np.empty((len(rows.ends) - 1, table.shape[1]), dtype=np.float32)
         compose(table, rows.values, rows.ends, np.arange(len(out)), out)
         return out
 
 
-def _rows(grams: Any, buckets: Array, own: Array, n_words: int) -> Rows:
+def _rows(grams: Any, buckets: Array, own: Array, n_words: int) -> WordInputs:
     """Row of each word, unless −1, and those of its n-grams whose bucket has one."""
     n = len(own)
     place = np.searchsorted(buckets, grams.values)
@@ -271,7 +271,7 @@ def _rows(grams: Any, buckets: Array, own: Array, n_words: int) -> Rows:
     # N-grams come in the order of their words: each moves by the own rows before it.
     shift = np.cumsum(first)
     values[np.arange(len(owner)) + shift[owner]] = n_words + place[known]
-    return Rows(values, ends)
+    return WordInputs(values, ends)
 
 
 def _recipe(model: FastTextVectors) -> tuple[int, tuple[int, int], int]:

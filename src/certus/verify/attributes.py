@@ -15,22 +15,13 @@ from scipy import sparse
 
 from certus.certificate import Claim, Status
 from certus.typing import Array
+from certus.verify import deciding as bd
 from certus.verify import stating
 from certus.verify.data import fitted, marks_of, row_weights
-from certus.verify.deciding import (
-    TINY,
-    Number,
-    gamma,
-    length,
-    measured,
-    proved,
-    refused,
-    verdict,
-)
+from certus.verify.deciding import TINY, Number, U, gamma, length
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given
 
-EPS = 2.0**-52
 #: Largest correlation that counts as none; and shift of a mean, in deviations.
 NO_CORRELATION, SAME_MEAN = 1e-10, 1e-6
 #: Variance that others leave of a combination of columns, below which it adds nothing.
@@ -81,7 +72,7 @@ def not_lent(name: str, objective: str) -> Claim:
     """The claim of a model whose attribute is not at hand."""
     detail = "the sensitive attribute is not at hand, and no model keeps it"
     fix = "pass it: certify(model, X, y, sensitive=...)"
-    return refused(name, detail, fix, objective=objective)
+    return bd.refused(name, detail, fix, objective=objective)
 
 
 def codes_of(columns: Array) -> tuple[list[Any], Array]:
@@ -108,7 +99,7 @@ def _amounts(column: Array) -> Array | None:
     return None if whole else values[:, None]
 
 
-class Design(NamedTuple):
+class Attribute(NamedTuple):
     """An attribute in numbers, categories as columns of zeros and ones."""
 
     A: Array  # columns of mean zero and variance one
@@ -116,7 +107,7 @@ class Design(NamedTuple):
     rank: int  # columns that may be independent: those of categories add up to one
 
 
-def design_of(columns: Array, share: Array) -> Design:
+def design_of(columns: Array, share: Array) -> Attribute:
     """The columns in units of their largest number, so that sums are off by γ."""
     parts, errors, rank = [np.zeros((len(columns), 0))], [np.zeros(0)], 0
     lost = 4 * gamma(len(columns) + 8)
@@ -133,10 +124,10 @@ def design_of(columns: Array, share: Array) -> Design:
         parts.append(A[:, known] / spread[known])
         errors.append(lost / spread[known])
         rank += max(0, int(known.sum()) - categories)
-    return Design(np.hstack(parts), np.concatenate(errors), rank)
+    return Attribute(np.hstack(parts), np.concatenate(errors), rank)
 
 
-class Part(NamedTuple):
+class SharedPart(NamedTuple):
     """F with F Fᵀ = Cov(X, A) Cov(A, A)⁺ Cov(A, X), what A explains of Cov(X)."""
 
     F: Array
@@ -144,7 +135,7 @@ class Part(NamedTuple):
     whole: bool  # whether every combination of A is used, hence nothing assumed
 
 
-def explained(X: Array, columns: Array, share: Array) -> Part:
+def explained(X: Array, columns: Array, share: Array) -> SharedPart:
     """The part of Cov(X), with its rounding.
 
     If the columns of AT span those of A, and (AT)ᵀSAT = I + Δ, it is G(I + Δ)⁻¹Gᵀ
@@ -165,7 +156,7 @@ def explained(X: Array, columns: Array, share: Array) -> Part:
     delta += 4 * math.sqrt(m) * slip * wide**2
     if delta < 0.5:
         off = (f + epsilon) ** 2 * delta / (1 - delta) + epsilon * (2 * f + epsilon)
-    return Part(F, off + TINY, int(used.sum()) == rank)
+    return SharedPart(F, off + TINY, int(used.sum()) == rank)
 
 
 class Statement(NamedTuple):
@@ -195,7 +186,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     scale = np.maximum(np.abs(Z[share > 0]).max(axis=0), 1e-300)
     mean = (share @ (Z / scale)) * scale
     size = np.sqrt(share @ np.square((Z - mean) / scale))  # of columns in that unit
-    known = size > 4 * EPS
+    known = size > 8 * U
     size = np.where(known, size, 1.0)
     # From here on columns have mean zero and variance one.
     unit = size * scale
@@ -204,7 +195,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     taken = ((Z - centre) @ L) @ R
     part = float((share @ np.square(taken * size)).sum())
     part /= max(float(np.square(size[known]).sum()), 1e-300)
-    removed = measured(
+    removed = bd.measured(
         *("removed_variance", part),
         f"{100 * part:.3g} % of the variance of the columns is taken away",
         objective="E‖x̃ − x‖² / E‖x − x̄‖², columns in units of their largest value",
@@ -226,7 +217,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     rounding = sums * (2 + 1 / float(size.min())) + float(error.max(initial=0.0))
     times = "gone" if stated.alpha == 1 else f"{1 - stated.alpha:.3g} of what they were"
     claims = [
-        proved(
+        bd.proved(
             *("covariance", found, NO_CORRELATION),
             f"correlations with the attribute are {times} (within {found.value:.1e})",
             missed=f"a correlation of {found.value:.2g} with the attribute is left",
@@ -235,7 +226,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
             "better than a constant, on these rows",
             fix="drop columns that nearly depend on others",
         ),
-        proved(
+        bd.proved(
             *("mean_kept", Number(drift, rounding), SAME_MEAN),
             "the columns keep their means",
             missed=f"means are moved by {drift:.2g} of a standard deviation",
@@ -244,5 +235,5 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
             fix="fit again",
         ),
     ]
-    status = verdict(claims)  # what is missed comes first
+    status = bd.verdict(claims)  # what is missed comes first
     return [*claims, removed], status, marks

@@ -16,7 +16,6 @@ from certus.typing import Array
 from certus.verify.blocks import add_up, over_blocks
 from certus.verify.deciding import gamma
 
-EPS = float(np.finfo(np.float64).eps)
 #: Rows multiplied at a time, and blocks added up before they join the total.
 RUN, GROUP = 256, 64
 #: Up to so many rows or columns, eigenvalues are computed.

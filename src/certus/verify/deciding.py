@@ -15,16 +15,12 @@ import numpy as np
 
 from certus.certificate import Claim, Status, Strength
 from certus.typing import Array
+from certus.verify.kernel import spaces
 
-#: Unit roundoff, and the smallest number that no library flushes to zero.
-U, TINY = 2.0**-53, 2.0**-1022
+#: Unit roundoff, the smallest number that no library flushes to zero, and γ_m.
+U, TINY, gamma = spaces.UNIT, spaces.TINY, spaces.gamma
 #: What helps where rounding decides.
 RESCALE = "centre and scale the columns (StandardScaler), or a looser tol"
-
-
-def gamma(m: float, unit: float = U) -> float:
-    """γ_m, infinite where m terms are too many for this precision."""
-    return m * unit / (1 - m * unit) if m * unit < 0.5 else math.inf
 
 
 def length(v: Array) -> float:

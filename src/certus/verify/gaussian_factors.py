@@ -29,7 +29,7 @@ from certus.certificate import Claim, Status
 from certus.evidence import FactorsWitness
 from certus.typing import Array
 from certus.verify import climbing, data, deciding, stating
-from certus.verify.covariance import EIGEN, EPS, Spread, covariance_about
+from certus.verify.covariance import EIGEN, Spread, covariance_about
 from certus.verify.deciding import Number, U, gamma, proved
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given
@@ -57,12 +57,8 @@ class Statement(NamedTuple):
 
 def _read_factors(model: Any) -> Statement:
     fix = f"raise max_iter (now {model.max_iter}), "
-    ours = stating.is_ours(model)
-    fix += (
-        "or tol"
-        if ours
-        else "svd_method='lapack', or certus.decomposition.FactorAnalysis"
-    )
+    other = "svd_method='lapack', or certus.decomposition.FactorAnalysis"
+    fix += "or tol" if stating.is_ours(model) else other
     return Statement(False, model.n_components, float(model.tol) or LEAST, fix)
 
 
@@ -74,7 +70,7 @@ def _read_ppca(model: Any) -> Statement:
 READERS = {"FactorAnalysis": _read_factors, "ProbabilisticPCA": _read_ppca}
 
 
-class Point(NamedTuple):
+class Factors(NamedTuple):
     """W (d × k) and the noise of each column."""
 
     W: Array
@@ -89,14 +85,14 @@ class Setting(NamedTuple):
 
     S: Spread  # about the model's mean
     centred: Spread  # about the mean
-    point: Point
+    point: Factors
     isotropic: bool
     unit: float
     constant: float  # what units and 2π add to the mean
 
-    def put(self, W: Array, noise: Array) -> Point:
+    def put(self, W: Array, noise: Array) -> Factors:
         """A point in these units."""
-        return Point(W * self.unit, noise * self.unit**2)
+        return Factors(W * self.unit, noise * self.unit**2)
 
     @property
     def floor(self) -> Array:
@@ -122,7 +118,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
         return [_gain_claim(Number(math.inf), stated, lost)], Status.DIVERGED, marks
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         spread, shift = covariance_about(X, mean)
-        varies = spread.diagonal > np.square(16 * EPS * np.abs(mean))
+        varies = spread.diagonal > np.square(32 * U * np.abs(mean))
         noise = _noise_claim(point, spread, varies, stated.isotropic)
         if not noise.met:
             lost = "no likelihood: a noise variance is not positive"
@@ -148,17 +144,17 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     return claims, deciding.verdict(claims, ("monotone",)), marks
 
 
-def _read(model: Any, d: int) -> tuple[Array, Point]:
+def _read(model: Any, d: int) -> tuple[Array, Factors]:
     mean = data.fitted(model, "mean_", (d,)).astype(np.float64)
     W = data.fitted(model, "components_", (None, d)).astype(np.float64).T
     noise = data.fitted(model, "noise_variance_")
     if noise.ndim:
         noise = data.fitted(model, "noise_variance_", (d,))
-    return mean, Point(W, np.broadcast_to(noise.astype(np.float64), d))
+    return mean, Factors(W, np.broadcast_to(noise.astype(np.float64), d))
 
 
 def _setting(
-    spread: Spread, shift: Array, point: Point, varies: Array, isotropic: bool
+    spread: Spread, shift: Array, point: Factors, varies: Array, isotropic: bool
 ) -> Setting:
     u, d = 1.0, len(varies)
     if isotropic:
@@ -174,13 +170,13 @@ def _setting(
 # -- likelihood and step ----------------------------------------------------------
 
 
-def _axes(point: Point) -> tuple[Array, Array, Array]:
+def _axes(point: Factors) -> tuple[Array, Array, Array]:
     """U, f and V of Ψ^(−1/2)W = U diag(f) Vᵀ: Σ⁻¹ without squares of small noise."""
     axes, f, Vt = np.linalg.svd(point.W / np.sqrt(point.noise)[:, None], False)
     return axes, f, Vt.T
 
 
-def log_likelihood(S: Spread, point: Point) -> Number:
+def log_likelihood(S: Spread, point: Factors) -> Number:
     """−½(log det Σ + tr Σ⁻¹S), and the rounding in it."""
     noise, A = point.noise, point.W / np.sqrt(point.noise)[:, None]
     axes, f, V = _axes(point)
@@ -199,7 +195,7 @@ def log_likelihood(S: Spread, point: Point) -> Number:
     return Number(float(-0.5 * total), float(0.5 * off) if h < 0.1 else math.inf)
 
 
-def em_step(S: Spread, point: Point, isotropic: bool, floor: Array) -> Point:
+def em_step(S: Spread, point: Factors, isotropic: bool, floor: Array) -> Factors:
     """One step of EM; noise at ``floor`` or below stays there."""
     axes, f, V = _axes(point)
     B = (axes / np.sqrt(point.noise)[:, None] * (f / (1 + f**2))) @ V.T  # Σ⁻¹W
@@ -209,15 +205,15 @@ def em_step(S: Spread, point: Point, isotropic: bool, floor: Array) -> Point:
     rest = S.diagonal - np.einsum("ij,ij->i", new, SB)
     if isotropic:
         rest = np.full_like(rest, rest.mean())
-    return Point(new, np.maximum(rest, floor))
+    return Factors(new, np.maximum(rest, floor))
 
 
-def best_loadings(S: Spread, noise: Array, k: int) -> Point:
+def best_loadings(S: Spread, noise: Array, k: int) -> Factors:
     """The best W for given noise."""
     root = np.sqrt(noise)
     values, V = S.scaled(1 / root).eigen()
     W = V[:, :k] * np.sqrt(np.maximum(values[:k] - 1.0, 0.0)) * root[:, None]
-    return Point(W, noise)
+    return Factors(W, noise)
 
 
 def _further(here: Setting) -> Number:
@@ -296,9 +292,9 @@ def _refusal(here: Setting, flat: bool, off: float) -> Claim:
     return deciding.refused("step_gain", detail, fix, **words)
 
 
-def _noise_claim(point: Point, spread: Spread, varies: Array, isotropic: bool) -> Claim:
+def _noise_claim(point: Factors, S: Spread, varies: Array, isotropic: bool) -> Claim:
     """Positive noise; and columns left without any."""
-    share = point.noise[varies] / spread.diagonal[varies]
+    share = point.noise[varies] / S.diagonal[varies]
     detail = f"the noise variance is positive, {float(point.noise.min()):.3g}"
     assumptions: tuple[str, ...] = ()
     if not isotropic:
@@ -354,7 +350,7 @@ def _ascent_claim(here: Setting, witness: FactorsWitness, now: float) -> Claim:
     S, best, floor = here.centred, given is None, here.floor
     W = np.zeros((d, k)) if best else np.asarray(given, dtype=np.float64).T
     point = here.put(W, np.broadcast_to(np.asarray(start, dtype=np.float64), d))
-    point, levels = Point(point.W, np.maximum(point.noise, floor)), []
+    point, levels = Factors(point.W, np.maximum(point.noise, floor)), []
     for i in range(int(steps)):
         if i or not best:
             point = em_step(S, point, here.isotropic, floor)

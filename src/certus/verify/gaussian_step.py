@@ -26,7 +26,6 @@ from certus.typing import Array
 from certus.verify.blocks import add_up, over_blocks
 from certus.verify.deciding import Number, U, gamma
 
-EPS = float(np.finfo(np.float64).eps)
 #: Numbers handled at a time, so that they stay in cache.
 BLOCK = 1 << 15
 #: Where a mean moved by so many deviations, squares are summed again about the new one.
@@ -45,7 +44,7 @@ class Theta(NamedTuple):
     roots: Array
 
 
-class Rows(NamedTuple):
+class RowShares(NamedTuple):
     """Of some rows: log p(x), shares, log π_k N(x), and how far those may be off.
 
     But for the first, a line for each component.
@@ -81,7 +80,7 @@ def spread(values: Array, kind: str, k: int, d: int) -> Array:
     return np.broadcast_to(values[:, None], (k, d)) if kind == "spherical" else values
 
 
-def expect(block: Array, theta: Theta, hard: bool = False) -> Rows:
+def expect(block: Array, theta: Theta, hard: bool = False) -> RowShares:
     """The E-step on some rows; hard: each with its best component alone."""
     (K, d), full = theta.means.shape, theta.roots.ndim == 3
     squares, reach = np.zeros((2, K, len(block)))
@@ -104,10 +103,11 @@ def expect(block: Array, theta: Theta, hard: bool = False) -> Rows:
     if hard:
         best = joint.argmax(axis=0)
         shares = (best == np.arange(K)[:, None]).astype(float)
-        return Rows(top, shares, top[None], errors[best, np.arange(len(best))][None])
+        error = errors[best, np.arange(len(best))]
+        return RowShares(top, shares, top[None], error[None])
     shares = np.exp(joint - top)
     total = shares.sum(axis=0)
-    return Rows(top + np.log(total), shares / total, joint, errors)
+    return RowShares(top + np.log(total), shares / total, joint, errors)
 
 
 def _over_rows(
@@ -193,5 +193,5 @@ def root_of(sigma: Array) -> Array | None:
     except np.linalg.LinAlgError:
         return None
     # The last pivots may be rounding.
-    sound = (np.diag(lower) ** 2 > 4 * len(sigma) * EPS * np.diag(sigma)).all()
+    sound = (np.diag(lower) ** 2 > 8 * len(sigma) * U * np.diag(sigma)).all()
     return np.linalg.inv(lower).T if sound else None

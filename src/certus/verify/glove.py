@@ -22,7 +22,7 @@ from certus.verify import data, texts
 from certus.verify import deciding as bd
 from certus.verify.deciding import Number, gamma
 from certus.verify.half_steps import bracket, least, solve
-from certus.verify.rating_entries import Problem, factors
+from certus.verify.rating_entries import Entries, factors
 from certus.verify.stating import Checked, Given
 
 #: Multiplications up to which rows without a promise are solved at level "quick".
@@ -109,7 +109,7 @@ def _claims(
     f = np.minimum(1.0, (counts.data / stated.x_max) ** stated.alpha)
     v, free = np.log(counts.data), [np.zeros(W.shape[1] + stated.biases)] * 2
     at, scale = (W[rows], Z, b[rows], c), [np.ones(len(rows)), np.ones(len(Z))]
-    problem = Problem(counts, f, v, free, scale)
+    problem = Entries(counts, f, v, free, scale)
     e, constant = problem.errors(at), _constant(f, v)
     value, rounding = problem.value(at, e)
     low, found = np.inf, Number(np.inf)

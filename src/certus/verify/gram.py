@@ -187,7 +187,7 @@ def diagonal(kernel: t.Kernel, X: Any) -> Array:
     return np.concatenate(own)
 
 
-class Sums(NamedTuple):
+class GramSums(NamedTuple):
     """Sums Z = K·C of m kernel values, for K + lack·I where that makes it a kernel."""
 
     Z: Array
@@ -203,14 +203,14 @@ class Sums(NamedTuple):
         return each * size + self.lack * float(np.abs(c).max(initial=0.0))
 
 
-def sums(kernel: t.Kernel, X: Any, columns: list[Array], lack: float = 0.0) -> Sums:
+def sums(kernel: t.Kernel, X: Any, columns: list[Array], lack: float = 0.0) -> GramSums:
     """K·C for coefficients on all rows, a block at a time, on the threads allowed."""
     C = np.column_stack(columns)
     used = np.flatnonzero(C.any(axis=1))
     n, m = X.shape[0], len(used)
     Z = np.zeros(C.shape)
     if m == 0:
-        return Sums(Z, 0, lack, 0.0, lack)
+        return GramSums(Z, 0, lack, 0.0, lack)
     C, formula = C[used], against(kernel, X, used)
 
     def work(rows: slice) -> tuple[float, float]:
@@ -220,7 +220,7 @@ def sums(kernel: t.Kernel, X: Any, columns: list[Array], lack: float = 0.0) -> S
 
     step, alone = max(1, BLOCK // m), n * m <= 4 * BLOCK
     top, error = np.max(list(over_blocks(work, n, step, alone=alone)), axis=0)
-    return Sums(Z, m, float(top) + lack, float(error), lack)
+    return GramSums(Z, m, float(top) + lack, float(error), lack)
 
 
 # -- whether it is a kernel -------------------------------------------------------
@@ -269,7 +269,7 @@ def kernel_of(stated: Any, X: Any, s: Array) -> Any:
     if isinstance(name, t.Kernel):
         return name
     if callable(name) and stated.options is None:
-        return t.Given(name)
+        return t.OwnKernel(name)
     if isinstance(name, str) and name in FORMS:
         if isinstance(gamma, str):
             gamma = _gamma(gamma, X, s if stated.weighted_gamma else np.ones(len(s)))
@@ -280,7 +280,8 @@ def kernel_of(stated: Any, X: Any, s: Array) -> Any:
         raise Refusal(f"kernel={name!r} has no formula here")
     more: Any = {} if stated.gamma is None else {"gamma": stated.gamma}
     more = stated.options if callable(name) else {"filter_params": True, **more}
-    return t.Given(functools.partial(pairwise.pairwise_kernels, metric=name, **more))
+    formula = functools.partial(pairwise.pairwise_kernels, metric=name, **more)
+    return t.OwnKernel(formula)
 
 
 def _gamma(name: str, X: Any, s: Array) -> float:

@@ -70,7 +70,7 @@ READERS: dict[str, stating.Reader] = {
 }
 
 
-class Rows(NamedTuple):
+class Grouped(NamedTuple):
     """The rows as the formulas need them."""
 
     truth: Array
@@ -118,7 +118,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
 # -- what is decided --------------------------------------------------------------
 
 
-def _rule(model: Any, rows: Rows, X: Any) -> tuple[Array, Callable[[Array], float]]:
+def _rule(model: Any, rows: Grouped, X: Any) -> tuple[Array, Callable[[Array], float]]:
     """Probabilities of being chosen, and the most that Σ c over chosen rows can be."""
     n = len(rows.truth)
     if hasattr(model, "thresholds_"):
@@ -156,7 +156,7 @@ def _best_cut(z: Array, c: Array) -> float:
 
 def _rows(
     model: Any, stated: Statement, columns: Array, y: Any, sample_weight: Any
-) -> Rows:
+) -> Grouped:
     n, k = len(columns), len(model.groups_)
     truth = reading.codes(y, np.asarray(model.classes_)) == 1
     if len(truth) != n:
@@ -181,14 +181,14 @@ def _rows(
     worth = shares(s, truth.astype(int)) / 2 if balanced else s / s.sum()
     counted = RATES[stated.criterion].values()
     parts = [shares(s * np.isin(truth, truths), group) for truths in counted]
-    return Rows(truth, group, worth, parts, k)
+    return Grouped(truth, group, worth, parts, k)
 
 
 # -- bounds -----------------------------------------------------------------------
 
 
 def _dual(
-    rows: Rows, stated: Statement, found: Any, best_rule: Callable[[Array], float]
+    rows: Grouped, stated: Statement, found: Any, best_rule: Callable[[Array], float]
 ) -> tuple[float, float]:
     """The bound on the value, after making multipliers sum to zero; and Σ|λ|."""
     given, slack, size = np.asarray(found), 0.0, 0.0
@@ -207,7 +207,7 @@ def _dual(
     return nobody + best_rule(c) + slack, size
 
 
-def _difference(rows: Rows, stated: Statement, p: Array) -> Claim:
+def _difference(rows: Grouped, stated: Statement, p: Array) -> Claim:
     """The largest difference in a rate between two groups."""
     worst, name = 0.0, ""
     for part, metric in zip(rows.parts, RATES[stated.criterion]):

@@ -97,7 +97,7 @@ class Side(NamedTuple):
         return self.gradient(d, self.curve * self.products(d)) if d.any() else 0.0 * d
 
 
-class Bound(NamedTuple):
+class Sizes(NamedTuple):
     """Sizes that bound rounding, a row each: of H, of the gradient, and γ's factor."""
 
     curve: Array
@@ -105,7 +105,7 @@ class Bound(NamedTuple):
     steps: Array
 
 
-def bound(side: Side, x: Array, e: Array, own: Array, other: Array) -> Bound:
+def bound(side: Side, x: Array, e: Array, own: Array, other: Array) -> Sizes:
     """Sizes of a side at x.
 
     ``own`` and ``other`` hold the lengths of rows and their biases. Slopes are s·e of
@@ -122,7 +122,7 @@ def bound(side: Side, x: Array, e: Array, own: Array, other: Array) -> Bound:
         whole, n = float(np.sum(length**2)), n + len(length)
         slope += side.matrix(np.ones(len(e))) @ length
     curve = mass + whole + side.scale * side.ridge.max(initial=0.0)
-    return Bound(curve, slope + curve * lengths(x), n * U / (1 - n * U))
+    return Sizes(curve, slope + curve * lengths(x), n * U / (1 - n * U))
 
 
 class Gain(NamedTuple):
@@ -134,7 +134,7 @@ class Gain(NamedTuple):
 
 
 def bracket(
-    side: Side, g: Array, sizes: Bound, d: Array, floor: Array | None = None
+    side: Side, g: Array, sizes: Sizes, d: Array, floor: Array | None = None
 ) -> Gain:
     """Bounds on P − min P of every row, from a step d.
 
@@ -159,7 +159,7 @@ def bracket(
     return Gain(np.maximum(low - unsure, 0.0), high, more)
 
 
-def least(side: Side, g: Array, sizes: Bound) -> Gain:
+def least(side: Side, g: Array, sizes: Sizes) -> Gain:
     """A lower bound on the gain of every row, in one pass, and the rounding taken off.
 
     The best step along one direction d gains ½(gᵀd)²/dᵀHd.

@@ -26,11 +26,11 @@ from certus.typing import Array
 from certus.verify import deciding, online
 from certus.verify import gram as kernels
 from certus.verify.deciding import Number, proved
-from certus.verify.gram import Sums
+from certus.verify.gram import GramSums
 from certus.verify.kernel import gap, losses
 from certus.verify.kernel.gap import Problem, Repair, norm
 from certus.verify.kernel.reference import least_constant
-from certus.verify.kernel.spaces import TINY, UNIT, Linear, gamma
+from certus.verify.kernel.spaces import TINY, UNIT, Space, gamma
 
 #: Squared distance, in units of the largest k(x, x), at which two points coincide.
 COINCIDE = 1e-12
@@ -82,7 +82,7 @@ class Case(NamedTuple):
     stated: Statement
     lack: float  # the multiple of I that makes a matrix of unknown sign a kernel
 
-    def sums(self, columns: list[Array]) -> Sums:
+    def sums(self, columns: list[Array]) -> GramSums:
         """K·c for each column."""
         return kernels.sums(self.kernel, self.X, columns, self.lack)
 
@@ -151,7 +151,7 @@ def dual_of(m: Machine) -> tuple[Repair, Array]:
 
 
 def measure(
-    m: Machine, found: Repair, d: Array, z: Array, apart: Array, sums: Sums
+    m: Machine, found: Repair, d: Array, z: Array, apart: Array, sums: GramSums
 ) -> tuple[float, float]:
     """The gap and its rounding; d = c − c', ``z`` = Kc and ``apart`` = Kd."""
     p, row = m.problem, losses.row_of(m.problem.loss)
@@ -201,13 +201,13 @@ def carried(m: Machine) -> Machine:
     rows = np.flatnonzero(share > 0)
     if not rows.size:
         return m._replace(level=1.0)
-    space = Linear(np.zeros((len(rows), 0)), p.space.s[rows], False)
+    space = Space(np.zeros((len(rows), 0)), p.space.s[rows], False)
     p, level = p._replace(space=space, y=p.y[rows]), 1 / float(share.max())
     return m._replace(problem=p, rows=m.rows[rows], level=level)
 
 
 def at_margin(
-    whole: Machine, m: Machine, z: Array, sums: Sums
+    whole: Machine, m: Machine, z: Array, sums: GramSums
 ) -> tuple[Machine, float]:
     """With the smallest yf, less its rounding, as the margin of the hinge; and ½λ‖f‖².
 

@@ -25,7 +25,7 @@ from certus.verify import deciding, gram
 from certus.verify.data import fingerprint, fitted, size_of
 from certus.verify.kernel import losses, reading
 from certus.verify.kernel.gap import Problem
-from certus.verify.kernel.spaces import Linear
+from certus.verify.kernel.spaces import Space
 from certus.verify.kernel_claims import Case, Machine, Statement, judge
 from certus.verify.problems import Rows, rows_of, targets_of
 from certus.verify.stating import Checked, Given, Reader, is_ours, tol_of
@@ -124,7 +124,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     X = X if own else reading.as_matrix(X)
     s, rows = reading.weights(sample_weight, n).s, X
     kernel = gram.kernel_of(stated, X, s)
-    if isinstance(kernel, t.Given):  # X becomes the matrix of its values
+    if isinstance(kernel, t.OwnKernel):  # X becomes the matrix of its values
         X, kernel, rows = _given_matrix(kernel, X), t.Precomputed(), None
     gram.check_kernel(kernel, X)
     X = X.tocsr().astype(np.float64) if sparse.issparse(X) else X
@@ -158,7 +158,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     return [*claims, deciding.measured("support", float(used), detail)], status, marks
 
 
-def _given_matrix(kernel: t.Given, X: Any) -> Array:
+def _given_matrix(kernel: t.OwnKernel, X: Any) -> Array:
     """The whole matrix of a kernel that is a user's function."""
     K = kernel.function(X, X)
     K = np.asarray(K.toarray() if sparse.issparse(K) else K, dtype=float)
@@ -222,7 +222,7 @@ def machines_of(model: Any, stated: Any, found: Read) -> list[Machine]:
         part = np.ones(len(y)) if stated.target == "numbers" else y
         rows, y = np.flatnonzero(part[kept]), y[kept]
         losses.check_targets(stated.loss, y[rows])
-        space = Linear(np.zeros((len(rows), 0)), given.s[kept][rows], False)
+        space = Space(np.zeros((len(rows), 0)), given.s[kept][rows], False)
         none = (np.zeros(0), np.zeros(1), stated.free)
         problem = Problem(stated.loss, t.L2(1.0), space, y[rows], *none)
         scaled = float(np.ldexp(level, -given.power))

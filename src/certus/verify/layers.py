@@ -29,7 +29,7 @@ class Unbounded(Exception):
     """Why a network has no bound."""
 
 
-class Map(NamedTuple):
+class Affine(NamedTuple):
     """A linear map of rows, ``apply(x) + bias``, with |weights| and transposed."""
 
     apply: Apply
@@ -81,16 +81,16 @@ def share(precision: net.Precision, terms: int) -> float:
     return lost / (1 - lost)
 
 
-def rounding(precision: net.Precision, step: Map, size: Any, entries: float = 1) -> Any:
+def rounding(unit: net.Precision, step: Affine, size: Any, entries: float = 1) -> Any:
     """What sums of terms of a size lose, for so many entries of a row.
 
     Beyond the largest number nothing is computed rightly.
     """
     if not step.terms:
         return 0.0 * size
-    lost = share(precision, step.terms) * size
-    lost = lost + (step.terms + 3) * precision.tiny * entries
-    return np.where(size <= precision.most, lost, math.inf)
+    lost = share(unit, step.terms) * size
+    lost = lost + (step.terms + 3) * unit.tiny * entries
+    return np.where(size <= unit.most, lost, math.inf)
 
 
 def operations(network: net.Network) -> list[Any]:
@@ -117,10 +117,10 @@ def _sums(size: Array, column: Any = 0, row: Any = 1) -> tuple[float, float]:
     return float(by_column.max(initial=0.0)), float(by_row.max(initial=0.0))
 
 
-def _dense(layer: net.Dense) -> Map:
+def _dense(layer: net.Dense) -> Affine:
     W = _float(layer.weight)
     size = np.abs(W)
-    return Map(
+    return Affine(
         lambda v: v @ W.T,
         lambda v: v @ size.T,
         lambda g, _: g @ W,
@@ -144,7 +144,7 @@ def _put_back(g: Array, index: Array, shape: tuple[int, ...]) -> Array:
     return out[:-1].T.reshape(len(g), *shape)
 
 
-def _convolution(layer: net.Convolution) -> Map:
+def _convolution(layer: net.Convolution) -> Affine:
     W = _float(layer.weight)
     kernel = W.reshape(layer.groups, -1, math.prod(W.shape[1:]))
     size = np.abs(kernel)
@@ -174,7 +174,7 @@ def _convolution(layer: net.Convolution) -> Map:
     bias = _float(layer.bias)
     bias = bias[:, None, None] if bias.ndim else bias
     by_entry = size.reshape(layer.groups, -1, *W.shape[1:])
-    return Map(
+    return Affine(
         lambda v: forward(v, kernel),
         lambda v: forward(v, size),
         back,
@@ -187,10 +187,10 @@ def _convolution(layer: net.Convolution) -> Map:
     )
 
 
-def _scaling(layer: net.Scaling) -> Map:
+def _scaling(layer: net.Scaling) -> Affine:
     c = _float(layer.factor)
     most = float(np.abs(c).max())
-    return Map(
+    return Affine(
         lambda v: v * c,
         lambda v: v * np.abs(c),
         lambda g, _: g * c,
@@ -201,14 +201,14 @@ def _scaling(layer: net.Scaling) -> Map:
     )
 
 
-def _mean_pool(layer: net.MeanPool) -> Map:
+def _mean_pool(layer: net.MeanPool) -> Affine:
     R, C, by = (_float(part) for part in layer)
     high, wide, size = np.abs(R), np.abs(C), np.abs(by)
     if not (size > 0).all():
         raise Unbounded("a mean with a divisor of zero has no known bound")
     counts = np.outer(high.sum(axis=1), wide.sum(axis=1))
     meets = high.T @ (np.ones_like(counts) / size) @ wide
-    return Map(
+    return Affine(
         lambda v: R @ v @ C.T / by,
         lambda v: high @ v @ wide.T / size,
         lambda g, _: R.T @ (g / by) @ C,
@@ -218,7 +218,7 @@ def _mean_pool(layer: net.MeanPool) -> Map:
     )
 
 
-def _moved(layer: net.Moved) -> Map:
+def _moved(layer: net.Gathered) -> Affine:
     index = np.ravel(layer.places)
     kept = index[index >= 0]
     if len(np.unique(kept)) < len(kept):
@@ -230,7 +230,7 @@ def _moved(layer: net.Moved) -> Map:
     def back(g: Array, shape: tuple[int, ...]) -> Array:
         return _put_back(g, index, shape)
 
-    return Map(apply, apply, back, 1.0, 1.0, diagonal=True)
+    return Affine(apply, apply, back, 1.0, 1.0, diagonal=True)
 
 
 def _max_pool(layer: net.MaxPool) -> Pool:
@@ -286,17 +286,17 @@ KINDS: dict[type, Callable[[Any], Any]] = {
     net.Convolution: _convolution,
     net.Scaling: _scaling,
     net.MeanPool: _mean_pool,
-    net.Moved: _moved,
+    net.Gathered: _moved,
     net.MaxPool: _max_pool,
     net.Bend: _bend,
-    net.Sum: lambda layer: Branches(None),
+    net.BranchSum: lambda layer: Branches(None),
     net.Joined: lambda layer: Branches(layer.axis),
 }
 
 
 def walk(network: net.Network, kinds: list[Any], start: Any, domain: Any) -> Any:
     """A set of rows through all steps; what no later step needs is let go."""
-    after = {Map: domain.linear, Function: domain.bend, Pool: domain.pool}
+    after = {Affine: domain.linear, Function: domain.bend, Pool: domain.pool}
     last = {j: i for i, step in enumerate(network.steps) for j in step.inputs}
     states: list[Any] = [start]
     for i, (step, kind) in enumerate(zip(network.steps, kinds)):
@@ -325,7 +325,7 @@ def between(columns: float, rows: float, p: float) -> float:
     return float(columns ** (1 / p) * rows ** (1 - 1 / p)) * (1 + SLACK)
 
 
-def operator_norm(step: Map, p: float, shape: tuple[int, ...], most: int) -> float:
+def operator_norm(step: Affine, p: float, shape: tuple[int, ...], most: int) -> float:
     """An upper bound of ‖A‖ from lp to lp, for rows of a shape.
 
     For p = 2 the largest singular value where the matrix is small enough to be written
@@ -346,7 +346,7 @@ def matrix_norm(A: Array, p: float) -> float:
 
 
 def written_out(
-    steps: tuple[Map, ...], shape: tuple[int, ...], most: int
+    steps: tuple[Affine, ...], shape: tuple[int, ...], most: int
 ) -> Array | None:
     """The matrix (outputs, inputs) of linear maps, unless it has too many entries."""
     if len(steps) == 1 and len(shape) == 1 and steps[0].weight is not None:

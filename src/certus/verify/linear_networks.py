@@ -71,7 +71,7 @@ READERS: dict[str, stating.Reader] = {
 }
 
 
-class Map(NamedTuple):
+class Chain(NamedTuple):
     """y = W_L…W₁(x − ``before``) + ``after``; ``eps`` of the numbers stored."""
 
     layers: list[Array]
@@ -124,14 +124,14 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     return claims, deciding.status_of(claims[0]), marks
 
 
-def _read_autoencoder(model: Any, d: int, _: int) -> Map:
+def _read_autoencoder(model: Any, d: int, _: int) -> Chain:
     C = data.fitted(model, "encoder_", (None, d)).astype(np.float64)
     D = data.fitted(model, "decoder_", (d, len(C))).astype(np.float64)
     mean = data.fitted(model, "mean_", (d,)).astype(np.float64)
-    return Map([C, D], mean, mean, _eps(model.encoder_), [C, D])
+    return Chain([C, D], mean, mean, _eps(model.encoder_), [C, D])
 
 
-def _read_network(model: Any, d: int, k: int) -> Map:
+def _read_network(model: Any, d: int, k: int) -> Chain:
     flat = k == 1 and np.ndim(model.coef_) == 1
     P = data.fitted(model, "coef_", (d,) if flat else (k, d)).astype(np.float64)
     b = data.fitted(model, "intercept_", () if flat else (k,)).astype(np.float64)
@@ -143,7 +143,7 @@ def _read_network(model: Any, d: int, k: int) -> Map:
         kind = type(model).__name__
         raise ValueError(f"weights_ of this {kind} are no matrices. Fit it again.")
     P, b = P.reshape(k, d), b.reshape(k)
-    return Map([P], np.zeros(d), b, _eps(model.coef_), layers)
+    return Chain([P], np.zeros(d), b, _eps(model.coef_), layers)
 
 
 def _eps(values: Any) -> float:
@@ -151,7 +151,7 @@ def _eps(values: Any) -> float:
     return float(np.finfo(np.result_type(values, np.float32)).eps)
 
 
-def _product_claim(own: Map) -> Claim:
+def _product_claim(own: Chain) -> Claim:
     """Whether the matrix is the product of the layers."""
     layers, P, found = own.parts, own.layers[0], Number(math.inf)
     fits = all(a.shape[0] == b.shape[1] for a, b in pairwise(layers))
@@ -180,7 +180,7 @@ def _through(layers: list[Array], rows: Array) -> Array:
     return rows
 
 
-def _loss(X: Array, Y: Array, own: Map) -> Loss:
+def _loss(X: Array, Y: Array, own: Chain) -> Loss:
     """Row by row, in units of powers of two, so that no square is out of range."""
     n = len(X)
     u = np.array([power_of_two(float(size)) for size in np.abs(X).max(axis=0)])
@@ -296,7 +296,7 @@ def _excess_claim(
     )
 
 
-def _stated_claim(model: Any, found: Loss, own: Map) -> Claim:
+def _stated_claim(model: Any, found: Loss, own: Chain) -> Claim:
     """Whether the loss that the model states is its own."""
     size, unit = found.size or 1.0, found.units[1]
     off = abs(float(getattr(model, "loss_", math.inf)) * unit**2 - found.value.value)
@@ -310,7 +310,7 @@ def _stated_claim(model: Any, found: Loss, own: Map) -> Claim:
     )
 
 
-def _mean_claim(found: Loss, own: Map, n: int) -> Claim:
+def _mean_claim(found: Loss, own: Chain, n: int) -> Claim:
     """Whether m is the mean of the rows, as its precision allows."""
     unit = math.sqrt(2 * found.size / len(own.before)) / found.units[1] or 1.0
     size = float(np.abs(found.mean).max()) / unit

@@ -28,7 +28,7 @@ from certus.verify.blocks import add_up, over_blocks
 from certus.verify.deciding import MARGIN, Number, measured
 from certus.verify.kernel import gap
 from certus.verify.kernel.gap import Problem, columns
-from certus.verify.kernel.spaces import TINY, UNIT, Linear, gamma
+from certus.verify.kernel.spaces import TINY, UNIT, Space, gamma
 from certus.verify.stated_linear import Statement
 from certus.verify.stating import Given
 
@@ -70,7 +70,7 @@ def judge_margin(
 def hard_gap(p: Problem) -> tuple[Number, float]:
     """The excess as a share of ½‖w‖², infinite if it does not separate; the margin."""
     n, X, more = len(p.y), p.space.given, (p.free, p.space.constant, over_blocks)
-    whole = Linear(X, np.ones(n), *more)  # weights of rows do not count here
+    whole = Space(X, np.ones(n), *more)  # weights of rows do not count here
     z = whole.look(columns(p.w), p.b, None).z[:, 0]
     off = float(np.sqrt(n) * whole.score_error(columns(p.w), p.b)[0])
     least = float(np.min(p.y * z)) - off - 4 * UNIT * float(np.abs(z).max())
@@ -83,7 +83,7 @@ def hard_gap(p: Problem) -> tuple[Number, float]:
     if not rows.size:
         return Number(1.0), least / length
     y, q = p.y[rows], a[rows] / a.max()
-    space = Linear(X[rows], np.ones(len(rows)), *more)
+    space = Space(X[rows], np.ones(len(rows)), *more)
     p = p._replace(loss=t.Hinge(least), space=space, y=y, dual=-y * q)
     seen, _, dual = gap.look(p, None)
     v, _ = gap.pulled_back(p, seen, dual, len(rows))

@@ -23,7 +23,7 @@ from certus.certificate import LEADING_LOSSES, Claim, Status, Strength
 from certus.verify import stating, texts
 from certus.verify.attributes import attribute_of, not_lent
 from certus.verify.data import marks_of
-from certus.verify.deciding import Number, proved
+from certus.verify.deciding import Number, U, proved
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given
 
@@ -31,7 +31,7 @@ from certus.verify.stating import Checked, Given
 COMPOSITION = 1e-5
 #: Words whose vectors are put together again at level "quick".
 COMPOSED = 64
-TINY, EPS = float(np.finfo(np.float32).tiny), float(np.finfo(np.float64).eps)
+TINY = float(np.finfo(np.float32).tiny)
 
 
 class Statement(NamedTuple):
@@ -140,7 +140,7 @@ def _composition_claim(model: Any, level: str) -> Claim:
         longest = max(longest, len(at))
     many = f"{len(some):,} words"
     return proved(
-        *("composition", Number(worst, (longest + 1) * EPS), COMPOSITION),
+        *("composition", Number(worst, 2 * (longest + 1) * U), COMPOSITION),
         f"the vectors of {many} are the means of their n-grams' rows",
         missed=f"among {many} a vector is no mean of its n-grams' rows",
         objective="z_w = mean of the rows of the word and of its character n-grams",

@@ -59,9 +59,8 @@ class Statement(NamedTuple):
 def _perceptron(model: Any) -> Statement:
     fitted = bool(model.fit_intercept)
     if not stating.is_ours(model):
-        return Statement(
-            1.0, None, "ovr", fitted, False, "certus.linear_model.Perceptron"
-        )
+        fix = "certus.linear_model.Perceptron"
+        return Statement(1.0, None, "ovr", fitted, False, fix)
     if model.penalty is not None:
         raise stating.Refusal(
             f"penalty={model.penalty!r}: weights that shrink are no sum of mistakes",

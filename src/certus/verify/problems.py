@@ -20,7 +20,7 @@ from certus.verify.kernel import losses, penalties, reading
 from certus.verify.kernel.gap import Problem, columns
 from certus.verify.kernel.losses import one_hot
 from certus.verify.kernel.reading import Weights
-from certus.verify.kernel.spaces import Linear
+from certus.verify.kernel.spaces import Space
 from certus.verify.stated_linear import Statement
 
 
@@ -98,11 +98,11 @@ def problems_of(model: Any, stated: Statement, rows: Rows, dual: Any) -> list[Pr
     return found
 
 
-def _space(stated: Statement, X: Any, s: Array) -> Linear:
+def _space(stated: Statement, X: Any, s: Array) -> Space:
     scale = stated.scale if stated.intercept == "penalised" else 0.0
     if stated.intercept == "penalised" and not 0 < scale < np.inf:
         raise ValueError(f"intercept_scaling={scale!r} must be positive and finite.")
-    return Linear(X, s, stated.intercept == "free", scale, over_blocks)
+    return Space(X, s, stated.intercept == "free", scale, over_blocks)
 
 
 def targets_of(stated: Statement, rows: Rows) -> list[Array]:
@@ -148,10 +148,10 @@ def scores(p: Problem) -> Array:
     return z if p.w.ndim == 2 else z[:, 0]
 
 
-def at(p: Problem, z: Array) -> slopes.Point:
+def at(p: Problem, z: Array) -> slopes.ScoredRows:
     """The problem as a search sees it."""
     s = p.space.s / p.space.total
-    return slopes.Point(p.space.given, s, p.y, z, p.w, p.free, p.space.constant)
+    return slopes.ScoredRows(p.space.given, s, p.y, z, p.w, p.free, p.space.constant)
 
 
 def chosen_dual(p: Problem, level: str, z: Array | None = None) -> Array:

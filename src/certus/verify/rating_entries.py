@@ -17,7 +17,7 @@ from scipy import sparse
 from certus.typing import Array
 from certus.verify import data
 from certus.verify.deciding import gamma, refuse_weights
-from certus.verify.half_steps import Bound, Side, bound, filled, lengths
+from certus.verify.half_steps import Side, Sizes, bound, filled, lengths
 from certus.verify.kernel import reading
 
 Point = tuple[Array, Array, Array, Array]
@@ -111,7 +111,7 @@ def factors(model: Any, names: tuple[str, ...], shape: tuple[int, int]) -> Point
 # -- the two problems -------------------------------------------------------------
 
 
-class Problem(NamedTuple):
+class Entries(NamedTuple):
     """Ratings, log counts, or counts, with biases or without.
 
     ``values`` are v, ``ridge`` the penalties of (w, b) and of (z, c), ``scale`` their
@@ -154,7 +154,7 @@ class Problem(NamedTuple):
         """Derivatives in the products of ½se², or of ½(1 + s)(z − 1)² − ½z²."""
         return self.weights * e - self.everywhere
 
-    def bound(self, k: int, e: Array, point: Point) -> Bound:
+    def bound(self, k: int, e: Array, point: Point) -> Sizes:
         """Sizes that bound the rounding of a side's gradient and curvature."""
         own, other = (
             np.column_stack([lengths(point[j]), np.abs(point[2 + j])])

@@ -24,7 +24,7 @@ from certus.verify.blocks import over_blocks
 from certus.verify.covariance import eigen
 from certus.verify.deciding import TINY, Number, U, gamma
 from certus.verify.half_steps import EXACT, bracket, filled, least, solve, step
-from certus.verify.rating_entries import Point, Problem, factors, read
+from certus.verify.rating_entries import Entries, Point, factors, read
 from certus.verify.stating import Checked, Given
 
 EXPLICIT = "½Σ s·(x − μ − b − c − w·z)² + ½Σ λ_w‖w‖² + λ_z‖z‖² + λ_b(b² + c²)"
@@ -97,7 +97,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     marks = data.fingerprint(matrix, rated, np.full(len(rated), s.sum() / len(rated)))
     run = witness if isinstance(witness, RatingsWitness) else RatingsWitness()
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
-        found = Found(model, stated, matrix, s)
+        found = Evaluated(model, stated, matrix, s)
         claims = _measured_claims(found)
         if not found.finite:
             lost = "the factors or residuals are not finite"
@@ -121,7 +121,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     return claims, status, marks
 
 
-class Found:
+class Evaluated:
     """A problem at the model's point: objective, residuals, sides and gradients."""
 
     def __init__(self, model: Any, stated: Statement, matrix: Any, s: Array) -> None:
@@ -138,7 +138,7 @@ class Found:
         else:
             self.objective, s = IMPLICIT, stated.alpha * matrix.data
             values = np.ones(matrix.nnz)
-        problem = Problem(matrix, s, values, ridge, scale, stated.alpha is not None)
+        problem = Entries(matrix, s, values, ridge, scale, stated.alpha is not None)
         self.problem, self.e = problem, problem.errors(self.point)
         self.value, self.rounding = problem.value(self.point, self.e)
         self.sides = [problem.side(k, self.point) for k in (0, 1)]
@@ -192,7 +192,7 @@ def _fault(model: Any, stated: Statement, matrix: Any, s: Array, point: Point) -
 # -- claims -----------------------------------------------------------------------
 
 
-def _most(found: Found, _: Any, level: str) -> Claim:
+def _most(found: Evaluated, _: Any, level: str) -> Claim:
     """The most that an exact half-step could gain; the exact gain at level "full"."""
     tol = found.stated.tol
     bar = ROUGH if tol is None else tol
@@ -221,7 +221,7 @@ def _most(found: Found, _: Any, level: str) -> Claim:
     return bd.proved("half_step_gain", worst, tol, detail, fix=fix, **words)
 
 
-def _least(found: Found, run: RatingsWitness, level: str) -> Claim:
+def _least(found: Evaluated, run: RatingsWitness, level: str) -> Claim:
     """The least that solving all users exactly would gain."""
     side, g = found.sides[0], found.slopes[0]
     sizes = found.problem.bound(0, found.e, found.point)
@@ -244,7 +244,7 @@ def _least(found: Found, run: RatingsWitness, level: str) -> Claim:
     )
 
 
-def _measured_claims(found: Found) -> list[Claim]:
+def _measured_claims(found: Evaluated) -> list[Claim]:
     """The objective; and the gradient times the parameters, as a share of it."""
     problem = found.problem
     s = problem.weights + problem.everywhere
@@ -266,7 +266,7 @@ def _measured_claims(found: Found) -> list[Claim]:
 # -- level "full" -----------------------------------------------------------------
 
 
-def _replay_claim(found: Found, run: RatingsWitness) -> Claim:
+def _replay_claim(found: Evaluated, run: RatingsWitness) -> Claim:
     """Exact half-steps from the recorded start: none may raise the objective."""
     problem, point = found.problem, _start(found, run)
     levels = []
@@ -289,7 +289,7 @@ def _level(value: float, rounding: float) -> Number:
     return Number(-log, share * (1 + share) + 2 * U * abs(log))
 
 
-def _start(found: Found, run: RatingsWitness) -> Point:
+def _start(found: Evaluated, run: RatingsWitness) -> Point:
     """Where the run began: users at zero, items as recorded or drawn from the seed."""
     W, Z, b, c = (np.zeros_like(part) for part in found.point)
     start: Any = run.start
@@ -304,7 +304,7 @@ def _start(found: Found, run: RatingsWitness) -> Point:
     return W, np.asarray(start, dtype=float), b, np.asarray(bias, dtype=float)
 
 
-def _global_claim(found: Found) -> Claim:
+def _global_claim(found: Evaluated) -> Claim:
     """How far above the best of all factorisations the objective can be."""
     best, rounding, strength, why = _lower_bound(found)
     if best is None:
@@ -317,7 +317,7 @@ def _global_claim(found: Found) -> Claim:
     return replace(claim, strength=strength)
 
 
-def _lower_bound(found: Found) -> tuple[float | None, float, Strength, str]:
+def _lower_bound(found: Evaluated) -> tuple[float | None, float, Strength, str]:
     """A number below every factorisation's objective, its rounding, how sure, why."""
     problem, stated = found.problem, found.stated
     places, s, v = problem.places, problem.weights, problem.values

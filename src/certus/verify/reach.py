@@ -22,7 +22,7 @@ import numpy as np
 from certus import layers as net
 from certus.typing import Array
 from certus.verify import layers
-from certus.verify.layers import SLACK, Map, operator_norm, share
+from certus.verify.layers import SLACK, Affine, operator_norm, share
 
 #: Entries of a matrix up to which maps are written out, and up to which the singular
 #: values of a layer are computed.
@@ -47,7 +47,7 @@ def box(threat: Any, X: Array, radius: float) -> tuple[Array, Array]:
     return np.where(held, X, np.minimum(low, X)), np.where(held, X, np.maximum(high, X))
 
 
-class Interval(NamedTuple):
+class Range(NamedTuple):
     """Entries between ``low`` and ``high``; ``last`` is how the last map made them."""
 
     low: Array
@@ -59,12 +59,12 @@ class Interval(NamedTuple):
         """The largest magnitude of each entry."""
         return np.maximum(np.abs(self.low), np.abs(self.high))
 
-    def widened(self, slack: Any) -> Interval:
+    def widened(self, slack: Any) -> Range:
         """With as much more on both sides."""
-        return Interval(self.low - slack, self.high + slack)
+        return Range(self.low - slack, self.high + slack)
 
 
-class Start(NamedTuple):
+class Allowed(NamedTuple):
     """The allowed rows themselves, through the linear maps up to the first bend.
 
     Over a ball a linear function is within radius·‖w‖_q of its value at the centre;
@@ -72,7 +72,7 @@ class Start(NamedTuple):
     """
 
     X: Array
-    steps: tuple[Map, ...] = ()
+    steps: tuple[Affine, ...] = ()
 
 
 class Boxes:
@@ -82,21 +82,21 @@ class Boxes:
         self.threat, self.precision, self.radius = threat, precision, threat.radius
         self.known: dict[Any, Any] = {}
 
-    def linear(self, x: Any, step: Map) -> Any:
+    def linear(self, x: Any, step: Affine) -> Any:
         """One map more; or centre and half-width, the latter through magnitudes."""
-        if isinstance(x, Start):
+        if isinstance(x, Allowed):
             return x._replace(steps=(*x.steps, step))
         if not step.terms:
-            return Interval(step.apply(x.low), step.apply(x.high))
+            return Range(step.apply(x.low), step.apply(x.high))
         middle, half = (x.low + x.high) / 2, (x.high - x.low) / 2
         size = step.bounding(np.abs(middle) + half) + step.heft
         lost = layers.rounding(self.precision, step, size)
         middle = step.apply(middle) + step.bias
         last = None if step.weight is None else (middle, half, lost, step.weight)
-        found = Interval(middle, middle).widened(step.bounding(half) + lost)
+        found = Range(middle, middle).widened(step.bounding(half) + lost)
         return found._replace(last=last)
 
-    def bend(self, x: Any, step: layers.Function) -> Interval:
+    def bend(self, x: Any, step: layers.Function) -> Range:
         """Both ends; where it turns within, its lowest value too."""
         x = self.interval(x)
         a, b = step.apply(x.low), step.apply(x.high)
@@ -105,36 +105,36 @@ class Boxes:
             within = (x.low < step.lowest) & (x.high > step.lowest)
             low = np.where(within, step.apply(np.full_like(low, step.lowest)), low)
         # What overflowed may be no number, and stays none.
-        found = Interval(np.where(x.size < math.inf, low, -math.inf), high)
+        found = Range(np.where(x.size < math.inf, low, -math.inf), high)
         if not step.exact:
             slack = share(self.precision, 8) * (1 + found.size) + step.jump
             found = found.widened(slack)
         return self._within(found)
 
-    def _within(self, x: Interval) -> Interval:
+    def _within(self, x: Range) -> Range:
         """Beyond the largest number nothing is computed rightly."""
         return x.widened(np.where(x.size <= self.precision.most, 0.0, math.inf))
 
-    def pool(self, x: Any, step: layers.Pool) -> Interval:
+    def pool(self, x: Any, step: layers.Pool) -> Range:
         """Maxima of both ends."""
         x = self.interval(x)
-        return Interval(step.apply(x.low), step.apply(x.high))
+        return Range(step.apply(x.low), step.apply(x.high))
 
-    def branches(self, parts: list[Any], axis: int | None) -> Interval:
+    def branches(self, parts: list[Any], axis: int | None) -> Range:
         """Sums of ends, or ends side by side."""
         found = [self.interval(part) for part in parts]
         if axis is None:
             a, b = found
             slack = share(self.precision, 1) * (a.size + b.size)
-            return self._within(Interval(a.low + b.low, a.high + b.high).widened(slack))
+            return self._within(Range(a.low + b.low, a.high + b.high).widened(slack))
         low, high = (np.concatenate([x[end] for x in found], axis) for end in (0, 1))
-        return Interval(low, high)
+        return Range(low, high)
 
-    def interval(self, x: Any) -> Interval:
+    def interval(self, x: Any) -> Range:
         """The bounds of both roads where the ball's can be written out."""
-        if isinstance(x, Interval):
+        if isinstance(x, Range):
             return x
-        found = Interval(*box(self.threat, x.X, self.radius))
+        found = Range(*box(self.threat, x.X, self.radius))
         # The network rounds the rows themselves, too.
         slack = share(self.precision, 0) * found.size + self.precision.tiny
         found = found.widened(slack)
@@ -145,13 +145,11 @@ class Boxes:
             return found
         ends = box(self.threat, x.X, self.radius)
         middle, lost = centre(x, ends, self.precision)
-        ball = Interval(middle, middle)
+        ball = Range(middle, middle)
         ball = ball.widened(self.radius * norms.reshape(middle.shape[1:]) + lost)
-        return Interval(
-            np.maximum(found.low, ball.low), np.minimum(found.high, ball.high)
-        )
+        return Range(np.maximum(found.low, ball.low), np.minimum(found.high, ball.high))
 
-    def _norms(self, x: Start) -> Array | None:
+    def _norms(self, x: Allowed) -> Array | None:
         """‖w‖_q of each output of the maps together, where the ball is not the box."""
         if self.threat.norm == math.inf or not x.steps:
             return None
@@ -172,10 +170,10 @@ def free(threat: Any, A: Array) -> Array:
 
 
 def centre(
-    x: Start, ends: tuple[Array, Array], precision: net.Precision
+    x: Allowed, ends: tuple[Array, Array], precision: net.Precision
 ) -> tuple[Array, Array]:
     """The row itself through all maps, and what rounding hides between the ends."""
-    middle, far = x.X, Interval(*ends).size
+    middle, far = x.X, Range(*ends).size
     lost = share(precision, 0) * far + precision.tiny
     for step in x.steps:
         middle = step.apply(middle) + step.bias
@@ -199,7 +197,7 @@ class Reach(NamedTuple):
     constant: float
     error: Array
     #: Linear maps that end here, the shape of what they are given, and its constant.
-    chain: tuple[Map, ...] = ()
+    chain: tuple[Affine, ...] = ()
     shape: tuple[int, ...] = ()
     base: float = 0.0
     #: The constant before the last of them.
@@ -238,7 +236,7 @@ class Lipschitz:
         """Beyond the largest number nothing is computed rightly."""
         return np.where(size <= self.precision.most, error, math.inf)
 
-    def linear(self, x: Reach, step: Map) -> Reach:
+    def linear(self, x: Reach, step: Affine) -> Reach:
         """Times the norm of the map; a sum loses a share of the sizes of its terms."""
         p, values, inputs = self.p, step.apply(x.values) + step.bias, x.values.shape[1:]
         chain = (*x.chain, step)
@@ -302,7 +300,7 @@ class Lipschitz:
 
 
 def as_matrix(
-    chain: tuple[Map, ...], shape: tuple[int, ...], p: float, most: int = SINGULAR
+    chain: tuple[Affine, ...], shape: tuple[int, ...], p: float, most: int = SINGULAR
 ) -> tuple[Array | None, float]:
     """All maps as one matrix, and by what rounding its norm may be off.
 
@@ -316,7 +314,7 @@ def as_matrix(
     return A, lost * math.prod(norms)
 
 
-def _norm_of(chain: tuple[Map, ...], shape: tuple[int, ...], p: float) -> float:
+def _norm_of(chain: tuple[Affine, ...], shape: tuple[int, ...], p: float) -> float:
     A, lost = as_matrix(chain, shape, p)
     return math.inf if A is None else layers.matrix_norm(A, p) + lost
 

@@ -25,7 +25,7 @@ from certus.typing import Array
 from certus.verify import layers, reach
 from certus.verify.deciding import refused
 from certus.verify.layers import SLACK, Unbounded, share, walk
-from certus.verify.reach import Boxes, Lipschitz, Start, box, centre, dual, free
+from certus.verify.reach import Allowed, Boxes, Lipschitz, box, centre, dual, free
 
 #: Rows that go through the bounds together.
 TOGETHER = 256
@@ -195,7 +195,7 @@ class _Pass:
         """Lower bounds of z_y − z_j by intervals; the last layer in one step."""
         y, precision = self.y[at], self.network.precision
         self.boxes.radius = radius
-        out = walk(self.network, self.kinds, Start(self.X[at]), self.boxes)
+        out = walk(self.network, self.kinds, Allowed(self.X[at]), self.boxes)
         out = self.boxes.interval(out)
         found, slack = _own(out.low, y) - out.high, np.zeros_like(out.low)
         if out.last is not None:
@@ -234,7 +234,7 @@ class _Pass:
         """Of a chain of linear maps without a softmax: its matrix and its rounding."""
         network, chain = self.network, tuple(self.kinds)
         line = all(step.inputs == (i,) for i, step in enumerate(network.steps))
-        linear = line and all(isinstance(kind, layers.Map) for kind in chain)
+        linear = line and all(isinstance(kind, layers.Affine) for kind in chain)
         if not linear or network.ranked or network.hidden:
             return None, 0.0
         return reach.as_matrix(chain, network.shape, math.inf, reach.WRITTEN_OUT)
@@ -242,7 +242,7 @@ class _Pass:
     def _exact(self, at: Array, A: Array, off: float) -> Array:
         """The worst allowed row for each rival, by duality: (radii, rows)."""
         X, y, precision = self.X[at], self.y[at], self.network.precision
-        here = Start(X, tuple(self.kinds))
+        here = Allowed(X, tuple(self.kinds))
         z, lost = centre(here, (X, X), precision)
         self._agreeing(at, z, lost)
         self._predicting(_own(z, y) - z + lost + _own(lost, y))

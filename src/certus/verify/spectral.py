@@ -86,7 +86,7 @@ def _read_svd(model: Any) -> Statement:
 READERS = {"PCA": _read_pca, "TruncatedSVD": _read_svd}
 
 
-class Seen(NamedTuple):
+class Ritz(NamedTuple):
     """What the pass over the rows tells of the components, and what was asked."""
 
     given: Data
@@ -128,7 +128,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     return claims, deciding.verdict(claims), marks
 
 
-def _seen(given: Data, found: Moments, stated: Statement) -> Seen:
+def _seen(given: Data, found: Moments, stated: Statement) -> Ritz:
     V, VC = given.V, found.products[: len(given.V)]
     kept = np.maximum(np.einsum("kd,kd->k", V, VC), 0.0)
     error = found.loose * np.linalg.norm(V, axis=1) + found.each * np.sqrt(kept)
@@ -138,7 +138,7 @@ def _seen(given: Data, found: Moments, stated: Statement) -> Seen:
     tol = stated.tol
     if tol is not None and _is_single(given):
         tol = max(tol, SINGLE)
-    return Seen(given, found, VC, kept, error, rest, tol, stated.fix)
+    return Ritz(given, found, VC, kept, error, rest, tol, stated.fix)
 
 
 def _is_single(given: Data) -> int:
@@ -163,7 +163,7 @@ def _count(model: Any, stated: Statement, given: Data, found: Moments) -> int:
 # -- claims -----------------------------------------------------------------------
 
 
-def _residual_claim(seen: Seen) -> Claim:
+def _residual_claim(seen: Ritz) -> Claim:
     given, kept, error, tol = seen.given, seen.kept, seen.error, seen.tol
     sigma, lengths = given.sigma, np.linalg.norm(given.V, axis=1)
     lengths = np.where(lengths > 0, lengths, 1.0)
@@ -284,7 +284,7 @@ def _noise_gap(model: Any, given: Data, found: Moments, floor: float) -> Array:
 # -- are they the largest ---------------------------------------------------------
 
 
-def _largest_claim(seen: Seen, outside: float) -> Claim:
+def _largest_claim(seen: Ritz, outside: float) -> Claim:
     """Of a direction outside, from below; of all of them together, from above."""
     off, rest = float(seen.error.max(initial=0.0)), seen.rest
     k, d = seen.given.V.shape
@@ -314,7 +314,7 @@ def _largest_claim(seen: Seen, outside: float) -> Claim:
     )
 
 
-def _best_claim(seen: Seen) -> Claim:
+def _best_claim(seen: Ritz) -> Claim:
     """Eckart and Young: the best k directions capture the k largest squares.
 
     A rounding E of the matrix moves the sum of k eigenvalues by at most √k‖E‖.

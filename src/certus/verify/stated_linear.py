@@ -68,7 +68,7 @@ def _penalty(l1: float, l2: float, positive: bool = False) -> Any:
     if positive:
         return t.NonNegative(l1, l2)
     if l1 > 0:
-        return t.ElasticNet(l1, l2) if l2 > 0 else t.L1(l1)
+        return t.L1L2(l1, l2) if l2 > 0 else t.L1(l1)
     return t.NoPenalty() if l2 == 0 else t.L2(l2)
 
 
@@ -262,7 +262,7 @@ def _sgd(model: Any) -> Statement:
     if model.average and ratio:
         # scikit-learn's average of the weights leaves out the steps of the L1 part.
         more["fix"] = "average=False"
-    ours = {t.L2: "Ridge", t.L1: "Lasso", t.ElasticNet: "ElasticNet"}
+    ours = {t.L2: "Ridge", t.L1: "Lasso", t.L1L2: "ElasticNet"}
     name = ours.get(type(penalty), "LinearRegression")
     if not isinstance(loss, t.Squared):
         name = "LogisticRegression" if isinstance(loss, t.Logistic) else ""

@@ -36,7 +36,7 @@ GROUPS = ("groups drawn independently, new groups from the same distribution",)
 SURE = 1e-9
 
 
-class Interval(NamedTuple):
+class RiskInterval(NamedTuple):
     """Between ``low`` and ``high`` lies the risk, save with probability ``delta``."""
 
     low: float
@@ -99,7 +99,7 @@ def bernstein(n: int, tail: float, variance: float) -> float:
     return (math.sqrt(2 * variance * log / n) + 7 * log / (3 * (n - 1))) * (1 + SURE)
 
 
-def _intervals(question: _Question) -> list[Interval]:
+def _intervals(question: _Question) -> list[RiskInterval]:
     """The one that is stated, and others for comparison.
 
     Of the mean at δ/K, cut to the range of the loss: the empirical Bernstein one, then
@@ -113,17 +113,17 @@ def _intervals(question: _Question) -> list[Interval]:
     slack = 8 * n * 2.0**-53 * max(abs(low), abs(high))
     said = GROUPS if question.grouped else ROWS
 
-    def around(half: float, method: str) -> Interval:
+    def around(half: float, method: str) -> RiskInterval:
         wide = reach * half + slack
         ends = max(low, mean - wide), min(high, mean + wide)
-        return Interval(*ends, mean, delta, method, n, said)
+        return RiskInterval(*ends, mean, delta, method, n, said)
 
     by_range = around(hoeffding(n, tail), "Hoeffding")
     by_variance = around(bernstein(n, tail, variance), "empirical Bernstein")
     if question.counted:
         count, upper = int(values.sum()), question.name == "large_error"
         ends = clopper_pearson(count, n, tail, upper)
-        exact = Interval(*ends, count / n, delta, "Clopper–Pearson", n)
+        exact = RiskInterval(*ends, count / n, delta, "Clopper–Pearson", n)
         return [exact, by_range, by_variance]
     hopeless = bernstein(n, tail, 0.0) >= hoeffding(n, tail)
     return [by_range, by_variance] if hopeless else [by_variance, by_range]
@@ -213,7 +213,7 @@ def risk_claims(
     return (*claims, claim)
 
 
-def risk_interval(losses: Any, task: str, **asked: Any) -> Interval | None:
+def risk_interval(losses: Any, task: str, **asked: Any) -> RiskInterval | None:
     """The interval of :func:`risk_claims` as numbers; None where nothing is promised.
 
     Parameters
@@ -352,7 +352,7 @@ def _group_means(values: Array, groups: Any) -> Array:
 # -- sentences ------------------------------------------------------------------------
 
 
-def _sentence(question: _Question, intervals: list[Interval]) -> str:
+def _sentence(question: _Question, intervals: list[RiskInterval]) -> str:
     if question.threshold is not None and question.name == "large_error":
         share = _percent(1.0 - intervals[0].high, up=False)
         near = number(outwards(question.threshold, up=True, digits=4), 4)
@@ -362,7 +362,7 @@ def _sentence(question: _Question, intervals: list[Interval]) -> str:
             f"prediction{over}"
         )
 
-    def ends(found: Interval, between: str) -> str:
+    def ends(found: RiskInterval, between: str) -> str:
         low, high = (
             f"{_percent(end, up=up)} %"
             if question.name == "error_rate"
@@ -377,7 +377,7 @@ def _sentence(question: _Question, intervals: list[Interval]) -> str:
     return f"between {first} on {where} (for comparison, {others})"
 
 
-def _basis(question: _Question, interval: Interval, rows: str) -> str:
+def _basis(question: _Question, interval: RiskInterval, rows: str) -> str:
     """Formula, what was observed, and the method, in one line."""
     formula = {
         "error_rate": "P(wrong label)",

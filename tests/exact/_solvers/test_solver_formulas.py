@@ -22,7 +22,7 @@ from certus.verify.kernel.losses import LOSSES
 
 Array = np.ndarray
 CLASSES = [t.Logistic(), t.Softmax(2), t.Softmax(5)]
-PENALTIES = [t.L1(0.7), t.L2(0.7), t.ElasticNet(0.3, 0.9), t.NonNegative(0.1, 0.2)]
+PENALTIES = [t.L1(0.7), t.L2(0.7), t.L1L2(0.3, 0.9), t.NonNegative(0.1, 0.2)]
 
 
 def name(value: Any) -> str:

@@ -12,7 +12,7 @@ from certus._solvers.design import Design
 from certus._solvers.lasso import QuadraticProblem
 from certus._solvers.penalties import (
     PENALTIES,
-    PenaltyRow,
+    PenaltyOperations,
     curvature_of,
     levels_of,
     operation,
@@ -28,7 +28,7 @@ TERMS = [
     t.NoPenalty(),
     t.L1(0.7),
     t.L2(0.7),
-    t.ElasticNet(0.3, 0.9),
+    t.L1L2(0.3, 0.9),
     t.NonNegative(0.0, 0.0),
     t.NonNegative(0.4, 0.0),
     t.NonNegative(0.4, 0.6),
@@ -157,7 +157,9 @@ def test_a_solver_names_the_operations_it_lacks(
     told = "descent needs value, prox, .* of Unfinished; missing: value, prox"
     with pytest.raises(NotImplementedError, match=told):
         QuadraticProblem(*data, Unfinished(1.0))
-    row = PenaltyRow(value=lambda p, w: p.alpha * float(np.log1p(np.abs(w)).sum()))
+    row = PenaltyOperations(
+        value=lambda p, w: p.alpha * float(np.log1p(np.abs(w)).sum())
+    )
     monkeypatch.setitem(PENALTIES, Unfinished, row)
     with pytest.raises(NotImplementedError, match="missing: prox, distance"):
         QuadraticProblem(*data, Unfinished(1.0))

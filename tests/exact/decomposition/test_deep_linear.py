@@ -333,7 +333,7 @@ def test_the_loss_is_within_its_rounding(far, encoded):
             after = Y.mean(axis=0) - P @ X.mean(axis=0)
         if rng.random() < 0.5:
             after = after + rng.normal(size=k) * np.abs(after).max()
-        own = linear_networks.Map(layers, before, after, 2.0**-52, layers)
+        own = linear_networks.Chain(layers, before, after, 2.0**-52, layers)
         found = linear_networks._loss(X, Y, own)
         true = exact_loss(X, Y, own) * Fraction(found.units[1]) ** 2
         assert abs(Fraction(found.value.value) - true) <= Fraction(found.value.rounding)

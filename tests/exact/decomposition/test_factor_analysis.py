@@ -14,7 +14,7 @@ from certus.certificate import Status, Strength
 from certus.decomposition import FactorAnalysis
 from certus.decomposition.analysis import rotate
 from certus.verify.covariance import Spread
-from certus.verify.gaussian_factors import Point, em_step, log_likelihood
+from certus.verify.gaussian_factors import Factors, em_step, log_likelihood
 from helpers.interrupting import interrupt_at
 
 
@@ -171,14 +171,14 @@ def test_the_verifiers_step_is_em_on_the_rows():
     S = Xc.T @ Xc / len(X)
     left = np.diag(S) - np.mean(Xc * (Z @ new.T), axis=0)
     spread = Spread(S, np.diag(S).copy(), True)
-    found = em_step(spread, Point(W, noise), False, np.zeros(5))
+    found = em_step(spread, Factors(W, noise), False, np.zeros(5))
     np.testing.assert_allclose(found.W, new)
     np.testing.assert_allclose(found.noise, left)
-    shared = em_step(spread, Point(W, noise), True, np.zeros(5))
+    shared = em_step(spread, Factors(W, noise), True, np.zeros(5))
     np.testing.assert_allclose(shared.noise, np.full(5, left.mean()))
     C = W @ W.T + np.diag(noise)
     known = -0.5 * (np.linalg.slogdet(C)[1] + np.trace(np.linalg.solve(C, S)))
-    assert log_likelihood(spread, Point(W, noise))[0] == pytest.approx(known)
+    assert log_likelihood(spread, Factors(W, noise))[0] == pytest.approx(known)
 
 
 @pytest.mark.parametrize("d", [300, 1100])
@@ -214,9 +214,9 @@ def test_limits_and_interrupts_leave_a_model(monkeypatch):
     assert model.certificate_.status is Status.TIME_LIMIT
     assert model.n_iter_ == 1
 
-    from certus.decomposition.analysis import _Ascent
+    from certus.decomposition.analysis import _FactorAscent
 
-    interrupt_at(monkeypatch, _Ascent, "propose", 4)
+    interrupt_at(monkeypatch, _FactorAscent, "propose", 4)
     model = FactorAnalysis(2)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X)

@@ -9,13 +9,19 @@ from torch import nn
 
 import certus
 from certus.certificate import Status, Strength
-from certus.diagnostics import Record, measure, networks, spectrum, spectrum_ends
+from certus.diagnostics import (
+    TrainingRecord,
+    measure,
+    networks,
+    spectrum,
+    spectrum_ends,
+)
 from certus.diagnostics.directional import compare
 from certus.diagnostics.networks import evenly, is_settled, rows_for
 from certus.neural_network import ConvNetClassifier, NeuralClassifier, NeuralRegressor
 from certus.neural_network.batches import Batch
 from certus.neural_network.objective import RowLoss, squared
-from certus.neural_network.stated import Stated
+from certus.neural_network.stated import NetworkLoss
 from certus.testing.toys import TinyNetwork
 from certus.verify.data import marks_of
 
@@ -33,7 +39,9 @@ def _quiet():
 def stated(module, rows=X, target=y, s=None):
     t = torch.as_tensor(target).reshape(len(rows), -1)
     weight = None if s is None else torch.as_tensor(s)
-    return Stated(module, RowLoss(squared), Batch((torch.as_tensor(rows),), t, weight))
+    return NetworkLoss(
+        module, RowLoss(squared), Batch((torch.as_tensor(rows),), t, weight)
+    )
 
 
 # -- what the model lends -------------------------------------------------------------
@@ -132,7 +140,7 @@ class Forged:
 
 
 def check(lent, level="quick", **params):
-    record = Record(**{"history": [2.0, 1.0], **params})
+    record = TrainingRecord(**{"history": [2.0, 1.0], **params})
     return measure(lambda rows: lent, len(X), None, record, level)
 
 
@@ -232,7 +240,7 @@ def test_a_minimum_of_least_squares_fulfils_both_conditions():
 )
 def test_how_training_ended_is_recomputed_from_the_history(params, settled, words):
     assert words in check(Forged(1.0), **params)[0].detail
-    assert is_settled(Record(**params)) is settled
+    assert is_settled(TrainingRecord(**params)) is settled
 
 
 def test_a_loss_that_cannot_be_computed_is_not_measured():

@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from certus.certificate import Certificate, Status, Strength
 from certus.certifying import certify
 from certus.diagnostics import perceptron
-from certus.diagnostics.perceptron import Network, _pack, compare, stated_loss
+from certus.diagnostics.perceptron import PerceptronProblem, _pack, compare, stated_loss
 
 Array = np.ndarray
 
@@ -130,7 +130,7 @@ def test_a_subset_of_rows_is_used() -> None:
 # -- the pieces -------------------------------------------------------------------
 
 
-def network_of(model: Any, y: Array, s: Array | None = None) -> Network:
+def network_of(model: Any, y: Array, s: Array | None = None) -> PerceptronProblem:
     weights = np.ones(N) if s is None else s
     return perceptron.network_of(model, X, y.reshape(N, -1), weights)
 

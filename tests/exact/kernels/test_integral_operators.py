@@ -9,7 +9,7 @@ import pytest
 
 from certus.kernels import gram
 from certus.neural_network.modules import toeplitz_matrix
-from certus.objectives import Gaussian, Given
+from certus.objectives import Gaussian, OwnKernel
 
 
 def bell(t, variance=1.0):
@@ -34,7 +34,7 @@ def test_a_kernel_of_ones_own_solves_a_differential_equation():
     t = np.linspace(0, 1, 2001)
     share = np.full(len(t), t[1] - t[0])
     share[[0, -1]] /= 2
-    kernel = Given(lambda X, Y: np.minimum(X, Y.T))
+    kernel = OwnKernel(lambda X, Y: np.minimum(X, Y.T))
     g = gram(kernel, t[:, None]) @ (share * np.sin(t))
     np.testing.assert_allclose(g, np.sin(t) - t * np.cos(1), atol=1e-6)
 

@@ -23,7 +23,7 @@ from certus.linear_model import (
 )
 from certus.objectives import terms as t
 from certus.testing.problems import (
-    Known,
+    ConstructedProblem,
     known_regression,
 )
 from certus.verify.kernel.losses import LOSSES
@@ -107,7 +107,7 @@ def test_one_pass_finds_every_hole(centre: bool, bad: float) -> None:
 # -- known optima -----------------------------------------------------------------
 
 
-def fitted(p: Known) -> Any:
+def fitted(p: ConstructedProblem) -> Any:
     """The estimator that minimises the objective of ``p``, fitted."""
     penalty, free = p.terms[1], p.intercept is not None
     model: Any = LinearRegression(fit_intercept=free)
@@ -430,7 +430,7 @@ def test_leave_one_out_equals_refitting(
 def test_a_regularised_objective_is_a_sum() -> None:
     rng = np.random.default_rng(18)
     X, y = rng.normal(size=(30, 4)), rng.normal(size=30)
-    w, penalty = rng.normal(size=4), t.ElasticNet(0.3, 0.2)
+    w, penalty = rng.normal(size=4), t.L1L2(0.3, 0.2)
 
     def loss(w: Array) -> float:
         return float(LOSSES[t.Squared].value(t.Squared(), y, X @ w).mean())

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.special import expit, logit, softmax
 
 from certus._solvers import newton
-from certus._solvers.problem import Limits, Start
+from certus._solvers.problem import SolverLimits, Start
 from certus.certificate import Status, Strength
 from certus.linear_model import (
     LinearRegression,
@@ -22,7 +22,12 @@ from certus.linear_model import (
     LogisticRegressionCV,
 )
 from certus.objectives import terms as t
-from certus.testing.problems import Known, known_logistic, known_softmax, separable
+from certus.testing.problems import (
+    ConstructedProblem,
+    known_logistic,
+    known_softmax,
+    separable,
+)
 from certus.verify.kernel.losses import LOSSES
 from certus.verify.separation import holds
 from helpers.judging import problem
@@ -42,7 +47,7 @@ def slope(f: Any, x: Array, step: float = 1e-5) -> Array:
     return out
 
 
-def fitted(p: Known) -> Any:
+def fitted(p: ConstructedProblem) -> Any:
     """The estimator that minimises the objective of ``p``, fitted."""
     penalty = p.terms[1]
     level = sum(penalty)
@@ -282,11 +287,11 @@ def test_a_common_vector_changes_nothing_and_two_classes_are_logistic(
         np.testing.assert_allclose(both, one, rtol=1e-12)
     # L2 on two score vectors costs half of what it costs on their difference.
     X, y = overlap
-    rows = newton.Rows(X, y, np.ones(len(y)), float(len(y)))
+    rows = newton.NewtonRows(X, y, np.ones(len(y)), float(len(y)))
     pair = newton.solve(
         newton.NewtonProblem(rows, t.Softmax(2), t.L2(0.02), True),
         Start(np.zeros((4, 2))),
-        Limits(TIGHT, 100),
+        SolverLimits(TIGHT, 100),
     ).primal
     model = LogisticRegression(C=1 / (0.01 * len(y)), tol=TIGHT).fit(X, y)
     np.testing.assert_allclose(pair[:-1, 1] - pair[:-1, 0], model.coef_[0], atol=1e-6)

@@ -15,7 +15,7 @@ from certus import linear_model as ours
 from certus._solvers import blocks
 from certus._solvers.blocks import BlockProblem
 from certus._solvers.design import Design
-from certus._solvers.problem import Limits, Start
+from certus._solvers.problem import SolverLimits, Start
 from certus.certificate import Status
 from certus.objectives import Group
 from certus.objectives.terms import L1
@@ -214,7 +214,7 @@ def test_a_solver_of_blocks_needs_blocks() -> None:
     with pytest.raises(NotImplementedError, match="of L1; missing: blocks"):
         BlockProblem(*data, L1(0.1))
     problem = BlockProblem(*data, Group(10.0, (0, 0, 1)))
-    found = blocks.solve(problem, Start(), Limits(1e-6, 10))
+    found = blocks.solve(problem, Start(), SolverLimits(1e-6, 10))
     assert found.status is Status.SOLVED and not found.primal.any()
 
 

@@ -12,8 +12,8 @@ from scipy.optimize import linprog
 
 from certus._solvers import quantile as solver
 from certus._solvers.interior import Kinked
-from certus._solvers.newton import Rows
-from certus._solvers.problem import Limits, Start
+from certus._solvers.newton import NewtonRows
+from certus._solvers.problem import SolverLimits, Start
 from certus._solvers.quantile import KinkedRegression
 from certus.certificate import Evidence
 from certus.evidence import LinearWitness
@@ -116,11 +116,11 @@ def test_many_rows_are_solved_as_few_are() -> None:
     q = 0.3
     for alpha in (0.0, 0.02):
         model = QuantileRegressor(quantile=q, alpha=alpha, tol=1e-9).fit(X, y)
-        rows = Rows(X, y, np.ones(len(y)), float(len(y)))
+        rows = NewtonRows(X, y, np.ones(len(y)), float(len(y)))
         kept, solver.MANY_ROWS = solver.MANY_ROWS, 10**9
         try:
             problem = KinkedRegression(rows, Kinked(q, 1 - q), L1(alpha), True)
-            plain = solver.solve(problem, Start(), Limits(1e-9, 100))
+            plain = solver.solve(problem, Start(), SolverLimits(1e-9, 100))
         finally:
             solver.MANY_ROWS = kept
         np.testing.assert_allclose(model.coef_, plain.primal[:-1], atol=1e-6)

@@ -149,7 +149,7 @@ def test_screening_gives_what_float64_gives(case: str, k: int) -> None:
 def test_without_its_bound_screening_would_err(monkeypatch: Any) -> None:
     """The test above can fail: taken at their word, float32 scores mislead."""
 
-    class Trusting(screening.Dense):
+    class Trusting(screening.DenseScreen):
         def __init__(self, X: Array) -> None:
             super().__init__(X)
             self.slack = self.lost = 0.0
@@ -175,7 +175,7 @@ def test_the_lower_bound_is_one(
     rng = np.random.default_rng(seed)
     X = 10.0**spread * rng.standard_t(2, size=(200, d)) + 10.0**offset
     Q = 10.0**spread * rng.standard_t(2, size=(20, d)) + 10.0**offset
-    side = screening.Dense(X)
+    side = screening.DenseScreen(X)
     q, norms, far = side.queries(Q)
     assert not far.any()
     ((_, rows),) = next(iter(side.chunks()))

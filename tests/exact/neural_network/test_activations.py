@@ -12,7 +12,7 @@ from certus.bounds import cover_count
 from certus.neural_network import jacobian, jvp
 from certus.neural_network.modules import (
     MLP,
-    Absolute,
+    AbsoluteValue,
     Heaviside,
     Maxout,
     activation,
@@ -146,7 +146,7 @@ def test_softplus_is_a_smooth_relu():
 @given(finite)
 def test_relu_and_absolute_value_make_each_other(z):
     t = f64([z])
-    relu, absolute = activation("relu"), Absolute()
+    relu, absolute = activation("relu"), AbsoluteValue()
     assert torch.equal(relu(t), (t + absolute(t)) / 2)
     assert torch.equal(absolute(t), relu(t) + relu(-t))
     assert float(absolute(t)) == abs(z)
@@ -198,7 +198,7 @@ def test_two_pieces_make_relu_absolute_value_and_identity(z):
     hinge, t = Maxout(2), f64([z])
     relu = activation("relu")(t)
     assert torch.equal(hinge(torch.cat((t, 0 * t))), relu)
-    assert torch.equal(hinge(torch.cat((t, -t))), Absolute()(t))
+    assert torch.equal(hinge(torch.cat((t, -t))), AbsoluteValue()(t))
     assert torch.equal(hinge(torch.cat((t, t))), t)
 
 

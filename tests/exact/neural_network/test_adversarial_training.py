@@ -9,7 +9,7 @@ from scipy.stats import norm
 from torch import nn
 
 from certus.neural_network import ConvNetClassifier, MLPClassifier, NeuralClassifier
-from certus.neural_network.adversarial import Hardened, Units, worst_rows
+from certus.neural_network.adversarial import Hardened, InputUnits, worst_rows
 from certus.neural_network.batches import Batch
 from certus.neural_network.objective import RowLoss, binary_cross_entropy, cross_entropy
 from certus.persist import load, save
@@ -279,7 +279,9 @@ def test_the_radius_is_in_the_units_of_the_pixels(p):
 
 def test_rows_are_changed_before_they_are_scaled():
     X = torch.as_tensor(RNG.uniform(2, 4, size=(9, 3, 2, 2)))
-    units = Units(RNG.normal(size=(3, 1, 1)), np.array([0.1, 1.0, 10.0])[:, None, None])
+    units = InputUnits(
+        RNG.normal(size=(3, 1, 1)), np.array([0.1, 1.0, 10.0])[:, None, None]
+    )
     torch.testing.assert_close(units.raw(units.scaled(X)), X)
     net = nn.Sequential(nn.Flatten(), linear(12, 3))
     threat = ThreatModel("l2", 0.7)

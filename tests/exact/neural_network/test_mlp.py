@@ -15,7 +15,12 @@ from sklearn.model_selection import train_test_split
 
 from certus import certify, load
 from certus.neural_network import MLPClassifier, MLPRegressor
-from certus.neural_network.backprop import Design, Rows, Trainer, loss_gradient
+from certus.neural_network.backprop import (
+    PerceptronDesign,
+    PerceptronRows,
+    Trainer,
+    loss_gradient,
+)
 from certus.neural_network.backprop_kernels import ACTIVATIONS, LOSSES
 from certus.neural_network.stated_mlp import StatedDesign
 
@@ -42,7 +47,7 @@ def problem(loss: str, n: int = 40, k: int = 3) -> tuple[np.ndarray, np.ndarray]
     return X, rng.standard_normal((n, k))
 
 
-def torch_loss(design: Design, theta, X, Y, s, alpha):
+def torch_loss(design: PerceptronDesign, theta, X, Y, s, alpha):
     """The same loss in torch, written with its own functions."""
     F = torch.nn.functional
     acts = {
@@ -83,11 +88,13 @@ def torch_loss(design: Design, theta, X, Y, s, alpha):
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_backpropagation_is_the_gradient_of_autograd(activation, loss, dtype, rtol):
-    design = Design((5, 7, 4, 3), activation, loss)
+    design = PerceptronDesign((5, 7, 4, 3), activation, loss)
     X, Y = problem(loss)
     s = rng.uniform(0.5, 2.0, len(X))
     theta = 0.5 * rng.standard_normal(design.n_weights + 14).astype(dtype)
-    value, gradient = loss_gradient(design, theta, Rows.of(X, Y, s, dtype), 0.3)
+    value, gradient = loss_gradient(
+        design, theta, PerceptronRows.of(X, Y, s, dtype), 0.3
+    )
     t = torch.tensor(theta.astype(np.float64), requires_grad=True)
     wanted = torch_loss(design, t, X, Y, s, 0.3)
     (slope,) = torch.autograd.grad(wanted, t)
@@ -99,7 +106,7 @@ def test_backpropagation_is_the_gradient_of_autograd(activation, loss, dtype, rt
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_hessian_products_are_those_of_autograd(activation, loss):
-    design = Design((5, 6, 4, 3), activation, loss)
+    design = PerceptronDesign((5, 6, 4, 3), activation, loss)
     X, Y = problem(loss)
     s = rng.uniform(0.5, 2.0, len(X))
     theta = 0.5 * rng.standard_normal(design.n_weights + 13)
@@ -115,12 +122,14 @@ def test_hessian_products_are_those_of_autograd(activation, loss):
 
 
 def test_sparse_rows_and_many_blocks_give_the_same_gradient():
-    design = Design((50, 8, 2), "tanh", "squared_error")
+    design = PerceptronDesign((50, 8, 2), "tanh", "squared_error")
     X = sparse.random(5000, 50, 0.1, "csr", rng=1)
     Y = rng.standard_normal((5000, 2))
     theta = 0.3 * rng.standard_normal(design.n_weights + 10)
-    found = loss_gradient(design, theta, Rows.of(X, Y, None, float), 0.1)
-    dense = loss_gradient(design, theta, Rows.of(X.toarray(), Y, None, float), 0.1)
+    found = loss_gradient(design, theta, PerceptronRows.of(X, Y, None, float), 0.1)
+    dense = loss_gradient(
+        design, theta, PerceptronRows.of(X.toarray(), Y, None, float), 0.1
+    )
     t = torch.tensor(theta, requires_grad=True)
     wanted = torch_loss(design, t, X.toarray(), Y, np.ones(5000), 0.1)
     assert_allclose(found[0], wanted.item(), rtol=1e-12)
@@ -133,7 +142,7 @@ def test_sparse_rows_and_many_blocks_give_the_same_gradient():
 @pytest.mark.catalog("NN-30")
 @pytest.mark.parametrize("solver", ["sgd", "nesterov", "adam"])
 def test_steps_are_those_of_torch(solver):
-    design = Design((5, 6, 3), "tanh", "softmax")
+    design = PerceptronDesign((5, 6, 3), "tanh", "softmax")
     X, Y = problem("softmax", n=30)
     theta = 0.5 * rng.standard_normal(design.n_weights + 9)
     t = torch.nn.Parameter(torch.tensor(theta))
@@ -146,7 +155,7 @@ def test_steps_are_those_of_torch(solver):
         ours = Trainer(design, theta, solver, 0.1, (0.8, 0.0))
     for _ in range(3):
         order = rng.permutation(30)
-        ours.epoch(Rows.of(X, Y, None, float), order, 8, 0.0)
+        ours.epoch(PerceptronRows.of(X, Y, None, float), order, 8, 0.0)
         for at in range(0, 30, 8):
             part = order[at : at + 8]
             theirs.zero_grad()

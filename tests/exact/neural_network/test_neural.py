@@ -10,8 +10,8 @@ from torch.nn import functional as F
 import certus
 from certus.neural_network import NeuralClassifier, NeuralRegressor
 from certus.neural_network.batches import (
-    RaggedRows,
-    SparseRows,
+    RaggedInputs,
+    SparseInputs,
     as_tensor,
     epoch_batches,
     share_out,
@@ -264,11 +264,11 @@ def test_batches_hold_each_row_once():
 def test_ragged_and_sparse_rows():
     from scipy import sparse
 
-    rows = RaggedRows([[1.0, 2.0], [3.0]], torch.float32, "cpu")
+    rows = RaggedInputs([[1.0, 2.0], [3.0]], torch.float32, "cpu")
     padded, lengths = rows[torch.tensor([1, 0])]
     assert padded.tolist() == [[3.0, 0.0], [1.0, 2.0]] and lengths.tolist() == [1, 2]
     S = sparse.random(6, 4, 0.5, format="csr", random_state=0)
-    (dense,) = SparseRows(S, torch.float64, "cpu")[torch.tensor([4, 1])]
+    (dense,) = SparseInputs(S, torch.float64, "cpu")[torch.tensor([4, 1])]
     np.testing.assert_array_equal(dense.numpy(), S.toarray()[[4, 1]])
 
 
@@ -316,8 +316,8 @@ def test_outputs_draw_nothing_from_the_users_generator():
         def forward(self, x):
             return x + torch.randn_like(x)
 
-    from certus.neural_network.batches import DenseRows
+    from certus.neural_network.batches import DenseInputs
 
     before = torch.random.get_rng_state()
-    outputs(Noisy(), DenseRows(X, torch.float64, "cpu"))
+    outputs(Noisy(), DenseInputs(X, torch.float64, "cpu"))
     assert torch.equal(before, torch.random.get_rng_state())

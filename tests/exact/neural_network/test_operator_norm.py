@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from certus.neural_network import ConvNetClassifier, MLPClassifier, NeuralClassifier
-from certus.neural_network.adversarial import Hardened, Units, worst_rows
+from certus.neural_network.adversarial import Hardened, InputUnits, worst_rows
 from certus.neural_network.batches import Batch
 from certus.neural_network.objective import RowLoss
 from certus.neural_network.operator_norm import (
@@ -175,7 +175,7 @@ def _exact(f, x):
 @pytest.mark.catalog("ADV-28")
 def test_the_penalty_is_in_the_units_of_the_rows():
     X, module = rows(6), net(seed=1)
-    units = Units(np.ones(4), np.array([0.5, 2.0, 1.0, 4.0]))
+    units = InputUnits(np.ones(4), np.array([0.5, 2.0, 1.0, 4.0]))
     objective, batch = penalty(module, X, units=units)
     found = objective(module, batch)
     J = jacobians(module, X) / units.scale

@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from certus.neural_network.modules import Seq2Seq  # noqa: E402
-from certus.neural_network.modules.seq2seq import END, Attention, Clock, Encoded  # noqa: E402
+from certus.neural_network.modules import EncoderDecoder  # noqa: E402
+from certus.neural_network.modules.seq2seq import END, Attention, Clock, EncodedSources  # noqa: E402
 from certus.neural_network.wrapping import evaluating  # noqa: E402
 
 KINDS = list(itertools.product(("gru", "lstm", "rnn"), ("dot", "additive", None)))
@@ -20,7 +20,9 @@ KINDS = list(itertools.product(("gru", "lstm", "rnn"), ("dot", "additive", None)
 
 def network(cell="gru", attention="dot", n_target=3, sharp=1.0, **options):
     """A small network in float64; sharp outputs make its distributions uneven."""
-    net = Seq2Seq(5, n_target, hidden=6, cell=cell, attention=attention, **options)
+    net = EncoderDecoder(
+        5, n_target, hidden=6, cell=cell, attention=attention, **options
+    )
     with torch.no_grad():
         net.decoder.output.weight.mul_(sharp)
         net.decoder.output.bias.mul_(sharp)
@@ -275,7 +277,7 @@ class Pictures(nn.Module):
     def forward(self, x):
         features = self.layers(x).flatten(2).transpose(1, 2)  # (batch, places, 16)
         mask = torch.ones(features.shape[:2], dtype=torch.bool, device=x.device)
-        return Encoded(self.summary(features.flatten(1)), features, mask)
+        return EncodedSources(self.summary(features.flatten(1)), features, mask)
 
 
 def pictures(n, seed):

@@ -20,7 +20,7 @@ from certus.neural_network import (  # noqa: E402
     RecurrentRegressor,
     SequenceTagger,
 )
-from certus.neural_network.batches import RaggedRows, epoch_batches  # noqa: E402
+from certus.neural_network.batches import RaggedInputs, epoch_batches  # noqa: E402
 from certus.neural_network.tags import element_loss  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
@@ -186,7 +186,7 @@ def test_batches_hold_rows_of_similar_length_and_all_of_them():
 
 
 def test_rows_are_padded_with_zeros():
-    rows = RaggedRows([np.arange(3.0), np.empty(0), [7.0]], torch.float64, "cpu")
+    rows = RaggedInputs([np.arange(3.0), np.empty(0), [7.0]], torch.float64, "cpu")
     x, lengths = rows[torch.tensor([2, 0, 1])]
     assert x.tolist() == [[7, 0, 0], [0, 1, 2], [0, 0, 0]]
     assert lengths.tolist() == [1, 3, 0]

@@ -12,7 +12,7 @@ from certus.certificate import Status
 from certus.neural_network import train as loop
 from certus.neural_network.batches import Batch
 from certus.neural_network.objective import GradientStep, RowLoss, squared
-from certus.neural_network.run import Rules, Run, threads_for
+from certus.neural_network.run import Rules, TrainingRun, threads_for
 from certus.neural_network.train import train
 
 ROWS = 12
@@ -41,7 +41,9 @@ def new_run(data, rate=0.05, watch=None, **options):
         return Batch((X[rows],), y[rows], None)
 
     step = GradientStep(module, optimizer, RowLoss(squared), fetch)
-    return Run(step, np.random.default_rng(1), torch.random.get_rng_state(), **options)
+    return TrainingRun(
+        step, np.random.default_rng(1), torch.random.get_rng_state(), **options
+    )
 
 
 def batches(rng):

@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 
 from certus.recommend.rating_steps import deal_entries, visit
-from certus.verify.half_steps import Bound, Side, bracket, least, step
+from certus.verify.half_steps import Side, Sizes, bracket, least, step
 
 
 def one_by_one(order, X, s, W, Z, b, c, keep, biased, rate):
@@ -76,7 +76,7 @@ def test_the_least_gain_is_that_of_one_step(penalty, turned):
         *(np.full(4, penalty), rng.uniform(1, 2, rows), None, turned),
     )
     g = side.gradient(rng.standard_normal((rows, 4)), rng.standard_normal(X.nnz))
-    sizes = Bound(*(np.full(rows, size) for size in (1.0, 1.0, 1e-15)))
+    sizes = Sizes(*(np.full(rows, size) for size in (1.0, 1.0, 1e-15)))
     found = least(side, g, sizes).low
     assert found == pytest.approx(bracket(side, g, sizes, step(side, g, 2)).low)
     # The exact gain, row by row, from dense matrices.

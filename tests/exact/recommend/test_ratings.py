@@ -13,7 +13,12 @@ from certus.recommend.rating_kernels import (
     cholesky_solve,
     solve_rows,
 )
-from certus.recommend.rating_solvers import Point, Problem, both_sides, half_step
+from certus.recommend.rating_solvers import (
+    RatingFactors,
+    RatingProblem,
+    both_sides,
+    half_step,
+)
 from certus.recommend.rating_solvers import objective as value_of
 from certus.recommend.rating_steps import visit
 
@@ -35,11 +40,13 @@ def some_problem(biased=True, weighted=True, K=3, seed=0):
     weights = rng.uniform(0.5, 2, X.nnz) if weighted else np.empty(0)
     reg = rng.uniform(0.1, 1, n), rng.uniform(0.1, 1, m)
     reg_bias = rng.uniform(0.1, 1, n), rng.uniform(0.1, 1, m)
-    problem = Problem(*both_sides(X, weights, X.data - 3.0), reg, reg_bias, biased)
+    problem = RatingProblem(
+        *both_sides(X, weights, X.data - 3.0), reg, reg_bias, biased
+    )
     scale = 1.0 if biased else 0.0
     shapes = ((n, K), (m, K), (n,), (m,))
     parts = [rng.standard_normal(shape) for shape in shapes]
-    point = Point(*parts[:2], scale * parts[2], scale * parts[3])
+    point = RatingFactors(*parts[:2], scale * parts[2], scale * parts[3])
     return X, weights, problem, point
 
 

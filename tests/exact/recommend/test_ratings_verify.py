@@ -35,7 +35,7 @@ def looked_at(model, X, weights=None):
     """What the verifier makes of a model and its ratings."""
     stated = stating.state(model, ratings.READERS)
     counted = stated.alpha is not None
-    return ratings.Found(model, stated, *read(model, X, None, weights, counted))
+    return ratings.Evaluated(model, stated, *read(model, X, None, weights, counted))
 
 
 @pytest.mark.parametrize("form", ["explicit", "implicit"])

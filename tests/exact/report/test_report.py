@@ -37,14 +37,14 @@ from certus.linear_model import Lasso, LassoCV, Perceptron, Ridge
 from certus.linear_model import LogisticRegression as OurLogistic
 from certus.report import Audit
 from certus.report.predictions import calibration, confusion, importance
-from certus.report.rows import Rows, Task
+from certus.report.rows import PredictionTask, TableRows
 from certus.report.svg import Scale, nice_ticks, tick_labels
 from certus.tables import TablePipeline
 from certus.text import FastTextClassifier
 
 HOSTILE = "<script>alert('x')</script> & \"|*_`\x1b[31m"
-LABELS = Task(True, "label")
-AMOUNTS = Task(False, "amount")
+LABELS = PredictionTask(True, "label")
+AMOUNTS = PredictionTask(False, "amount")
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_confusion_equals_scikit_learn() -> None:
     rng = np.random.default_rng(0)
     truth = rng.choice(["a", "b", "c"], 200, p=[0.6, 0.3, 0.1]).astype(object)
     guess = np.where(rng.random(200) < 0.7, truth, rng.choice(["a", "b", "c"], 200))
-    figure = confusion(Rows(None, truth), guess, "rows")
+    figure = confusion(TableRows(None, truth), guess, "rows")
     assert figure.data["labels"] == ["a", "b", "c"]
     assert figure.data["counts"] == confusion_matrix(truth, guess).tolist()
     wrong = int((truth != guess).sum())
@@ -81,7 +81,7 @@ def test_confusion_puts_the_rarest_labels_together() -> None:
     rng = np.random.default_rng(1)
     truth = rng.choice(14, 900, p=np.arange(14, 0, -1) / 105)
     guess = np.where(rng.random(900) < 0.8, truth, rng.choice(14, 900))
-    figure = confusion(Rows(None, truth), guess, "rows")
+    figure = confusion(TableRows(None, truth), guess, "rows")
     counts = np.array(figure.data["counts"])
     full = confusion_matrix(truth, guess)
     kept = [int(label) for label in figure.data["labels"][:-1]]
@@ -99,7 +99,7 @@ def test_calibration_equals_scikit_learn(ties: bool) -> None:
     share = np.round(share, 1) if ties else share
     truth = (rng.random(400) < share**1.5).astype(int)
     shares = np.column_stack([1 - share, share])
-    figure = calibration(Rows(None, truth), shares, np.array([0, 1]), "rows")
+    figure = calibration(TableRows(None, truth), shares, np.array([0, 1]), "rows")
     theirs = calibration_curve(truth, share, n_bins=10, strategy="quantile")
     np.testing.assert_allclose(figure.data["observed"], theirs[0])
     np.testing.assert_allclose(figure.data["predicted"], theirs[1])
@@ -117,7 +117,7 @@ def test_calibration_of_several_labels_is_that_of_the_label_predicted() -> None:
     shares = rng.dirichlet([1, 2, 3], 300)
     classes = np.array(["p", "q", "r"], dtype=object)
     truth = np.array([rng.choice(classes, p=row) for row in shares], dtype=object)
-    figure = calibration(Rows(None, truth), shares, classes, "rows")
+    figure = calibration(TableRows(None, truth), shares, classes, "rows")
     hit = truth == classes[shares.argmax(axis=1)]
     observed, predicted = calibration_curve(
         hit, shares.max(axis=1), n_bins=10, strategy="quantile"
@@ -131,7 +131,7 @@ def test_probabilities_that_lie_are_called_so() -> None:
     share = np.repeat([0.1, 0.9], 200)
     truth = np.tile([0, 1], 200)
     shares = np.column_stack([1 - share, share])
-    figure = calibration(Rows(None, truth), shares, np.array([0, 1]), "rows")
+    figure = calibration(TableRows(None, truth), shares, np.array([0, 1]), "rows")
     assert figure.answer.startswith("Not to the letter")
     assert "40 points of a hundred" in figure.answer
 
@@ -142,7 +142,7 @@ def test_importance_agrees_with_scikit_learn() -> None:
     y = X @ [3.0, 1.0, 0.3, 0.0] + 0.5 * rng.standard_normal(400)
     model = LinearRegression().fit(X, y)
     model.coef_[3] = 0.0
-    figure, _ = importance(model, Rows(X, y, "rows"), AMOUNTS, 60.0, rng)
+    figure, _ = importance(model, TableRows(X, y, "rows"), AMOUNTS, 60.0, rng)
     assert figure is not None
     theirs = permutation_importance(
         model, X, y, scoring="neg_root_mean_squared_error", n_repeats=50, random_state=0
@@ -170,7 +170,7 @@ def test_importance_shuffles_one_column_of_any_table(kind: str) -> None:
             return np.asarray(table)[:, 1]
 
     table = make()
-    figure, _ = importance(Second(), Rows(table, y, "rows"), AMOUNTS, 60.0, rng)
+    figure, _ = importance(Second(), TableRows(table, y, "rows"), AMOUNTS, 60.0, rng)
     assert figure is not None
     names, means = figure.data["names"], figure.data["mean"]
     assert names[0] in ("b", "x1") and means[0] > 1 and means[1] == 0.0

@@ -19,7 +19,7 @@ from certus.robustness import (
     robust_accuracy,
 )
 from certus.robustness.attacks import SURROGATES
-from certus.robustness.target import Formula, Linear
+from certus.robustness.target import Formula, LinearTarget
 from certus.threat import row_norms
 
 torch = pytest.importorskip("torch")
@@ -36,7 +36,7 @@ def linear(W, b):
     def predict(X):
         return np.argmax(np.asarray(X, dtype=float) @ W.T + b, axis=1)
 
-    return Linear(predict, np.arange(len(W)), Formula(W, b))
+    return LinearTarget(predict, np.arange(len(W)), Formula(W, b))
 
 
 def network(seed=0, d=12, classes=4, width=24):

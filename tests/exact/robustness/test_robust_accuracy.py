@@ -28,7 +28,7 @@ from certus.robustness import (
     Worst,
     robust_accuracy,
 )
-from certus.robustness.target import Formula, Linear
+from certus.robustness.target import Formula, LinearTarget
 
 
 def blobs(n=120, d=4, seed=0):
@@ -224,7 +224,7 @@ def test_a_proof_that_an_attack_refutes_is_withdrawn():
     """A formula that is not that of the model: no claim is made of it."""
     X = np.random.default_rng(0).normal(size=(40, 2))
     W = np.array([[0.0, 0.0], [1.0, 0.0]])
-    target = Linear(
+    target = LinearTarget(
         lambda X: (X[:, 1] > 0).astype(int), [0, 1], Formula(W, np.zeros(2))
     )
     y = (X[:, 1] > 0).astype(int)

@@ -20,7 +20,7 @@ from certus.robustness.recognise import as_target
 from certus.robustness.tracing import Traced, traced
 from certus.verify import lipschitz_constant, reach, robustness
 from certus.verify.layers import operations, operator_norm, walk, written_out
-from certus.verify.reach import Boxes, Start
+from certus.verify.reach import Allowed, Boxes
 
 NORMS = [1.0, 2.0, math.inf]
 
@@ -58,7 +58,7 @@ def interval(module, X, threat):
     steps = read_off(nn.Sequential(module, nn.Flatten()), X)
     boxes = Boxes(threat, steps.precision)
     with np.errstate(all="ignore"):
-        return boxes.interval(walk(steps, operations(steps), Start(X), boxes))
+        return boxes.interval(walk(steps, operations(steps), Allowed(X), boxes))
 
 
 def seeded(make, seed=0):

@@ -39,7 +39,7 @@ from certus.robustness import (
     robust_accuracy,
 )
 from certus.robustness.attacks import SURROGATES
-from certus.robustness.target import Derived, Labelled, Linear, Scored
+from certus.robustness.target import Derived, Labelled, LinearTarget, Scored
 from certus.svm import SVC, LinearSVC
 from helpers.targets import check_gradients, check_scores
 
@@ -86,7 +86,7 @@ def test_linear_models_behind_linear_steps_have_a_formula(name, classes):
         warnings.simplefilter("ignore")
         model = LINEAR[name].fit(rows, y)
     target = as_target(model, rows)
-    assert isinstance(target, Linear) and target.note == ""
+    assert isinstance(target, LinearTarget) and target.note == ""
     W, b = target.formula
     z = rows @ W.T + b
     truth = model.decision_function(rows)
@@ -177,9 +177,9 @@ def test_kernel_machines_have_gradients_in_closed_form(name):
     )
     for model in models:
         target = as_target(model, X)
-        assert isinstance(target, Linear | Derived)
+        assert isinstance(target, LinearTarget | Derived)
         pairs = isinstance(model, SVC) and len(target.classes) > 2
-        assert (type(target) is Linear) == (name == "linear" and not pairs)
+        assert (type(target) is LinearTarget) == (name == "linear" and not pairs)
         check_gradients(target, rows)
         z = np.asarray(target.scores(X))
         if len(target.classes) == 2:

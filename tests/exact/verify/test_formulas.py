@@ -384,7 +384,7 @@ GROUPS = (0, 0, 1, 1, 1, 2)
 TERMS: list[Any] = [
     t.L1(0.7),
     t.L2(0.4),
-    t.ElasticNet(0.5, 0.3),
+    t.L1L2(0.5, 0.3),
     t.WeightedL1((0.2, 0.4, 0.9, 0.1, 0.5, 0.3)),
     t.NonNegative(0.5, 0.0),
     t.NonNegative(0.0, 0.6),

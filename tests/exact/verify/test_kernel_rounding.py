@@ -21,7 +21,7 @@ from certus.objectives import terms as t
 from certus.verify import check
 from certus.verify.blocks import over_blocks
 from certus.verify.kernel import gap, losses, penalties, spaces
-from certus.verify.kernel.spaces import UNIT, Linear
+from certus.verify.kernel.spaces import UNIT, Space
 from helpers.judging import problem
 from helpers.many_digits import CONJUGATES, VALUES, Exact, many, mp, mpf, xlogx
 
@@ -57,8 +57,8 @@ HELD = {"dense": np.asarray, "csr": sparse.csr_array, "csc": sparse.csc_array}
 @pytest.fixture
 def running_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dense blocks of 4096 rows of three columns, with products of that order."""
-    plain = Linear._block
-    monkeypatch.setattr(Linear, "_block", lambda A, *at: plain(A, *at).view(Running))
+    plain = Space._block
+    monkeypatch.setattr(Space, "_block", lambda A, *at: plain(A, *at).view(Running))
     monkeypatch.setattr(spaces, "BLOCK", 3 << 12)
 
 
@@ -76,7 +76,7 @@ def test_scores_are_within_their_error(form: str) -> None:
         w = close_numbers(rng, 200) * (1 if seed % 2 else rng.choice([-1, 1], 200))
         s = 10.0 ** rng.uniform(-3, 0, size=12)
         held = {"dense": np.asarray, "csr": sparse.csr_array, "csc": sparse.csc_array}
-        space = Linear(held[form](X), s, free=False)
+        space = Space(held[form](X), s, free=False)
         z = space.look(w[:, None], np.array([0.3]), None).z[:, 0]
         true = [exact_dot(row, w) + Fraction(0.3) for row in X]
         off = [float(Fraction(a) - b) for a, b in zip(z.tolist(), true, strict=True)]
@@ -90,7 +90,7 @@ def test_scores_are_within_their_error(form: str) -> None:
 @pytest.mark.parametrize("form", ["dense", "csr", "csc"])
 def test_scores_may_be_as_far_off_as_stated(form: str, running_sums: None) -> None:
     w = lost_in_a_sum(4000)
-    space = Linear(HELD[form](np.tile(w, (3, 1))), np.ones(3), free=False)
+    space = Space(HELD[form](np.tile(w, (3, 1))), np.ones(3), free=False)
     z = space.look(w[:, None], np.zeros(1), None).z[:, 0]
     off = abs(Fraction(float(z[0])) - exact_dot(w, w))
     bound = float(space.score_error(w[:, None], np.zeros(1))[0])
@@ -100,14 +100,14 @@ def test_scores_may_be_as_far_off_as_stated(form: str, running_sums: None) -> No
 def test_scores_about_a_shift_are_within_their_error() -> None:
     rng = np.random.default_rng(0)
     X, w = 1e9 + rng.normal(size=(50, 4)), rng.normal(size=4)
-    space = Linear(X, np.ones(50), free=True)
+    space = Space(X, np.ones(50), free=True)
     b = np.array([-1e9 * w.sum()])
     z = space.look(w[:, None], b, None).z[:, 0]
     true = [exact_dot(row, w) + Fraction(float(b[0])) for row in X]
     off = [float(Fraction(a) - c) for a, c in zip(z.tolist(), true, strict=True)]
     bound = float(space.score_error(w[:, None], b)[0])
     assert math.sqrt(np.mean(np.square(off))) <= bound
-    plain = Linear(X, np.ones(50), free=False)
+    plain = Space(X, np.ones(50), free=False)
     assert bound < 0.5 * float(plain.score_error(w[:, None], b)[0])
 
 
@@ -124,7 +124,7 @@ def test_either_order_of_the_numbers_is_read_alike(
     # All scores, or the first alone, of few columns, and what is pulled back by it.
     for order, own in itertools.product("CF", (None, 1)):
         w[:, 0] = w[:, 0] * (np.arange(d) < d / 9) if own else w[:, 0]
-        space = Linear(np.array(X, order=order), s, True, each=over_blocks)
+        space = Space(np.array(X, order=order), s, True, each=over_blocks)
         seen = space.look(w, b, lambda rows, z, own=own: np.cos(z[:, :own]), own)
         A = X - space.shift
         assert np.abs(seen.z - (X @ w + b)).max() < 1e-12 * (1 + far)
@@ -135,7 +135,7 @@ def test_either_order_of_the_numbers_is_read_alike(
 def test_the_offset_is_summed_exactly() -> None:
     rng = np.random.default_rng(1)
     X, w = 1e9 * rng.random(6) + rng.normal(size=(40, 6)), rng.normal(size=6)
-    space = Linear(X, np.ones(40), free=True)
+    space = Space(X, np.ones(40), free=True)
     b = -float(space.shift @ w)  # so that the sum cancels
     found = float(space.offset(w[:, None], np.array([b]))[0])
     true = exact_dot(space.shift, w) + Fraction(b)
@@ -181,7 +181,7 @@ def test_a_penalised_constant_is_summed_pairwise() -> None:
     n = 300_000
     B = np.full((n, 2), 0.1)
     X = sparse.csr_array((n, 1))
-    space = Linear(X, np.ones(n), free=False, constant=1.0)
+    space = Space(X, np.ones(n), free=False, constant=1.0)
     V = space.look(np.zeros((2, 2)), np.zeros(2), lambda rows, _: B[rows]).V
     assert abs(V[1, 0] / 0.1 - 1) < 50 * UNIT
     assert abs(np.cumsum(B[:, 0])[-1] / n / 0.1 - 1) > 50 * UNIT  # planted
@@ -241,7 +241,7 @@ def test_norms_of_columns_neither_vanish_nor_overflow(form: str, power: int) -> 
     s = 10.0 ** rng.uniform(-10, 0, size=30)
     held = {"dense": np.asarray, "csr": sparse.csr_array, "csc": sparse.csc_array}
     with np.errstate(over="ignore"):
-        found = Linear(held[form](X), s, free=False).norms
+        found = Space(held[form](X), s, free=False).norms
     share = many(s)
     total = mp.fsum(share)
     for j in range(2):
@@ -269,7 +269,7 @@ def test_rough_norms_are_bounds_from_above() -> None:
     X = rng.normal(size=(50, 6)) * (rng.random((50, 6)) < 0.3) * 10.0 ** np.arange(6)
     w, b = rng.normal(size=(6, 1)), np.zeros(1)
     for form in (sparse.csr_array, sparse.csc_array):
-        space = Linear(form(X), np.ones(50), free=False)
+        space = Space(form(X), np.ones(50), free=False)
         space.rough = True
         rough, loose = space.norms, space.score_error(w, b)
         space.rough = False
@@ -338,7 +338,7 @@ def test_the_order_of_the_cells_changes_nothing(
     W, b = rng.normal(size=(shape[1], 2)), np.array([0.3, 0.0])
     for weights in (np.ones(shape[0]), s):
         for order in "CF":
-            space = Linear(np.asarray(X, order=order), weights, free=free)
+            space = Space(np.asarray(X, order=order), weights, free=free)
             seen = space.look(W, b, lambda _, z: np.column_stack([z[:, 0], z[:, 1]]))
             Z = X @ W + b
             np.testing.assert_allclose(seen.z, Z, atol=1e-11)

@@ -159,7 +159,7 @@ def deviance(p: Problem) -> Any:
 
 def has_one_score(p: Problem) -> bool:
     """One score, and one level for an intercept that is penalised."""
-    plain = isinstance(p.penalty, t.L1 | t.L2 | t.ElasticNet)
+    plain = isinstance(p.penalty, t.L1 | t.L2 | t.L1L2)
     return p.w.ndim == 1 and (plain or not p.space.constant)
 
 

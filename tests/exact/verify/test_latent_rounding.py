@@ -95,7 +95,7 @@ def level_in_long(X, theta):
 @pytest.mark.parametrize("noise", [1.0, 1e-4, 1e-8])
 def test_likelihoods_of_factors(seed, noise):
     rng, X = rows(seed, 1e3)
-    point = gaussian_factors.Point(rng.normal(size=(4, 2)), np.full(4, noise))
+    point = gaussian_factors.Factors(rng.normal(size=(4, 2)), np.full(4, noise))
     spread, _ = covariance_about(X, X.mean(axis=0))
     found = gaussian_factors.log_likelihood(spread, point)
     A = X.astype(LONG) - X.mean(axis=0).astype(LONG)

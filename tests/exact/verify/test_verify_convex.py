@@ -35,7 +35,7 @@ from helpers.verifying import (
 
 Array = np.ndarray
 
-PENALTIES = [t.L1(0.05), t.L2(0.3), t.ElasticNet(0.05, 0.2)]
+PENALTIES = [t.L1(0.05), t.L2(0.3), t.L1L2(0.05, 0.2)]
 KINKS = tuple(type(loss) for loss in KINKED)
 INTERCEPTS = ["none", "free", "penalised"]
 
@@ -207,7 +207,7 @@ def test_weak_duality(
 @pytest.mark.parametrize("loss", [*SMOOTH, *KINKED], ids=name)
 def test_integer_weights_are_repetitions(loss: t.Loss, intercept: str) -> None:
     skip_what_nobody_solves(loss, intercept)
-    p = make(loss, t.ElasticNet(0.05, 0.2), intercept)
+    p = make(loss, t.L1L2(0.05, 0.2), intercept)
     counts = np.random.default_rng(3).integers(0, 4, len(p.y))
     weighted = p._replace(s=counts.astype(float))
     repeated = p._replace(

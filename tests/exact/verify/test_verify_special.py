@@ -213,7 +213,7 @@ def test_float32_coefficients_are_exact_numbers(loss: t.Loss) -> None:
 )
 @pytest.mark.parametrize("loss", [t.Squared(), t.Hinge(), t.Softmax(3)], ids=name)
 def test_sparse_equals_dense(loss: t.Loss, form: Callable[[Array], Any]) -> None:
-    p = make(loss, t.ElasticNet(0.1, 0.2))
+    p = make(loss, t.L1L2(0.1, 0.2))
     X = np.where(np.abs(p.X) < 0.5, 0.0, p.X)
     coef = p.w.T if p.w.ndim == 2 else p.w
     for penalty in (p.penalty, t.NoPenalty()):

@@ -73,8 +73,8 @@ def judged(model: Any, statement: Statement, A: Any, y: Any, dual: Any = None) -
 @pytest.mark.parametrize(
     "penalty",
     [
-        t.L2(-1.0), t.L1(-1.0), t.ElasticNet(-0.1, 2.0), t.ElasticNet(2.0, -0.1),
-        t.L2(np.nan), t.L1(np.nan), t.ElasticNet(np.nan, 1.0), t.L2(np.inf),
+        t.L2(-1.0), t.L1(-1.0), t.L1L2(-0.1, 2.0), t.L1L2(2.0, -0.1),
+        t.L2(np.nan), t.L1(np.nan), t.L1L2(np.nan, 1.0), t.L2(np.inf),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("loss", [t.Squared(), t.Huber(1.0), t.Quantile(0.5)])

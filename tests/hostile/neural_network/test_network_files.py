@@ -11,6 +11,7 @@ from torch import nn
 import certus
 from certus.certificate import Status
 from certus.neural_network import NeuralClassifier, modules
+from certus.objectives import L1L2
 from certus.persist import ModelFileError, container, decode, encode, load, save
 from helpers.networks import CLASSES, X
 
@@ -22,7 +23,7 @@ NETWORKS = {
     "MLP": lambda: modules.MLP(3, (4, 4), 2, normalization="batch"),
     "Recurrent": lambda: modules.Recurrent(2, 3, 2),
     "ResNet": lambda: modules.ResNet(1, 2, channels=(2, 2), blocks=1),
-    "Seq2Seq": lambda: modules.Seq2Seq(4, 4, hidden=2),
+    "EncoderDecoder": lambda: modules.EncoderDecoder(4, 4, hidden=2),
     "TextCNN": lambda: modules.TextCNN(4, 2, embedding=2, channels=2),
 }
 ODD = [-1, 0, 0.5, 4096, 2**40, "x", None, [], {}, [4096] * 50, [0], "__import__"]
@@ -166,3 +167,11 @@ def test_a_folder_of_checkpoints_does_not_keep_a_model_from_its_file(tmp_path):
     model = NeuralClassifier(module, max_iter=2, checkpoint=tmp_path / "kept")
     path = save(model.fit(X, CLASSES), tmp_path / "model.certus")
     assert load(path).checkpoint == tmp_path / "kept"
+
+
+def test_files_with_former_names_are_read():
+    data, tensors = written(NETWORKS["EncoderDecoder"]())
+    network = decode({**data, "class": "Seq2Seq"}, tensors)
+    assert type(network) is modules.EncoderDecoder
+    term = {"~": "term", "class": "ElasticNet", "values": [1.0, 2.0]}
+    assert decode(term, {}) == L1L2(1.0, 2.0)

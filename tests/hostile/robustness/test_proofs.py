@@ -12,7 +12,7 @@ from certus.robustness import ThreatModel, attack
 from certus.robustness.modules import differentiated
 from certus.robustness.proving import certified_rows
 from certus.robustness.recognise import as_target
-from certus.robustness.target import Formula, Linear
+from certus.robustness.target import Formula, LinearTarget
 from certus.robustness.tracing import traced
 from certus.verify import prove_robust
 from certus.verify.layers import operations, walk
@@ -211,7 +211,9 @@ def test_a_linear_margin_is_proved_to_the_last_digits():
         W, threat = np.vstack([0 * g, g]), ThreatModel("l2", radius, 0.0, 1.0)
         for share, robust in ((-1e-9, False), (1e-9, True)):
             b = np.array([0.0, -(g @ x) - most * (1 + share)])
-            target = Linear(lambda X: np.zeros(len(X), int), [0, 1], Formula(W, b))
+            target = LinearTarget(
+                lambda X: np.zeros(len(X), int), [0, 1], Formula(W, b)
+            )
             rows, _ = certified_rows(target, x[None], np.array([0]), threat)
             assert rows.tolist() == [robust]
 
@@ -290,7 +292,7 @@ def test_arrays_that_are_not_those_of_the_module_prove_nothing(name):
 
 def test_a_linear_model_that_predicts_otherwise_is_refused():
     dense = layers.Dense(np.array([[0.0, 0.0], [1.0, 0.0]]))
-    network = layers.Network((layers.Step(dense, (0,)),), (2,))
+    network = layers.Network((layers.LayerStep(dense, (0,)),), (2,))
     X, threat = np.array([[1.0, -1.0], [2.0, 1.0]]), ThreatModel("l2", 0.5)
     assert prove_robust(
         network, X, [1, 1], threat, [0.5], predicted=True
@@ -302,13 +304,13 @@ def test_a_linear_model_that_predicts_otherwise_is_refused():
 def test_repeated_places_and_negative_constants_are_refused_by_the_verifier():
     threat, X = ThreatModel("l2", 0.1), np.array([[1.0, 0.0]])
     for layer in (
-        layers.Moved(np.array([0, 0]), (2,)),
+        layers.Gathered(np.array([0, 0]), (2,)),
         layers.Bend("leaky_relu", (-0.5,)),
         layers.Bend("sine"),
         layers.Dense(np.array([[np.nan, 0.0], [0.0, 1.0]])),
         layers.MeanPool(np.eye(2), np.eye(2), 0.0),
     ):
-        network = layers.Network((layers.Step(layer, (0,)),), (2,))
+        network = layers.Network((layers.LayerStep(layer, (0,)),), (2,))
         assert prove_robust(network, X, [0], threat, [0.1]).refused
 
 

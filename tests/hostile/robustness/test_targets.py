@@ -29,7 +29,7 @@ from certus.robustness import (
     attack,
     robust_accuracy,
 )
-from certus.robustness.target import Labelled, Linear, Scored
+from certus.robustness.target import Labelled, LinearTarget, Scored
 from certus.svm import SVC
 
 torch = pytest.importorskip("torch")
@@ -272,7 +272,7 @@ def test_rows_of_every_kind_of_number(kind):
     assert found.fooled.any()
     assert found.X_hat.dtype == (np.float64 if kind in (np.uint8, np.int64) else kind)
     assert threat.contains(found.X_hat, rows).all()
-    assert isinstance(as_target(model, rows), Linear)
+    assert isinstance(as_target(model, rows), LinearTarget)
 
 
 def test_a_radius_beyond_the_box_reaches_all_of_it():

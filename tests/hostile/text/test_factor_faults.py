@@ -395,7 +395,7 @@ def test_gradients_and_objectives_are_within_their_bounds(form, seed):
         at = forged(model, user_factors_=W, item_factors_=Z)
         stated = stating.state(at, ratings.READERS)
         matrix, s = read(at, X, None, None, form == "implicit")
-        found = ratings.Found(at, stated, matrix, s)
+        found = ratings.Evaluated(at, stated, matrix, s)
         value, gradients = _in_long_double(at, found, matrix)
         assert abs(found.value - float(value)) <= found.rounding
         for k in (0, 1):

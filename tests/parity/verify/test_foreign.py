@@ -361,7 +361,7 @@ def test_sgd_class_weights(labels: Array, balance: str | None) -> None:
         (SGDClassifier("perceptron", penalty="l1"), (t.Hinge(0.0), t.L1(1e-4))),
         (
             SGDRegressor("epsilon_insensitive", epsilon=0.3, penalty="elasticnet"),
-            (t.EpsilonInsensitive(0.3), t.ElasticNet(1e-4 * 0.15, 1e-4 * 0.85)),
+            (t.EpsilonInsensitive(0.3), t.L1L2(1e-4 * 0.15, 1e-4 * 0.85)),
         ),
         (SGDRegressor("huber", epsilon=0.3), (t.Huber(0.3), t.L2(1e-4))),
         (SGDClassifier("log_loss", penalty=None), (t.Logistic(), t.NoPenalty())),

@@ -10,7 +10,7 @@ from certus.lazy import exports
 
 #: The module of each public name.
 _WHERE = {
-    "Absolute": "activations",
+    "AbsoluteValue": "activations",
     "AlexNet": "cnn",
     "ConvNet": "cnn",
     "DenseBlock": "densenet",
@@ -26,7 +26,7 @@ _WHERE = {
     "Recurrent": "rnn",
     "ResNet": "resnet",
     "ResidualBlock": "resnet",
-    "Seq2Seq": "seq2seq",
+    "EncoderDecoder": "seq2seq",
     "TextCNN": "text_cnn",
     "WeightNoise": "noise",
     "activation": "activations",

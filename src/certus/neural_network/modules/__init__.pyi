@@ -1,10 +1,11 @@
 # Written by `make stubs` from the rows of the package; do not edit.
-from certus.neural_network.modules.activations import Absolute as Absolute
+from certus.neural_network.modules.activations import AbsoluteValue as AbsoluteValue
 from certus.neural_network.modules.cnn import AlexNet as AlexNet
 from certus.neural_network.modules.cnn import ConvNet as ConvNet
 from certus.neural_network.modules.densenet import DenseBlock as DenseBlock
 from certus.neural_network.modules.densenet import DenseNet as DenseNet
 from certus.neural_network.modules.cells import ElmanCell as ElmanCell
+from certus.neural_network.modules.seq2seq import EncoderDecoder as EncoderDecoder
 from certus.neural_network.modules.cells import GRUCell as GRUCell
 from certus.neural_network.modules.activations import Heaviside as Heaviside
 from certus.neural_network.modules.cells import LSTMCell as LSTMCell
@@ -15,7 +16,6 @@ from certus.neural_network.modules.memory import MemoryNetwork as MemoryNetwork
 from certus.neural_network.modules.rnn import Recurrent as Recurrent
 from certus.neural_network.modules.resnet import ResNet as ResNet
 from certus.neural_network.modules.resnet import ResidualBlock as ResidualBlock
-from certus.neural_network.modules.seq2seq import Seq2Seq as Seq2Seq
 from certus.neural_network.modules.text_cnn import TextCNN as TextCNN
 from certus.neural_network.modules.noise import WeightNoise as WeightNoise
 from certus.neural_network.modules.activations import activation as activation

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 
-class Absolute(nn.Module):
+class AbsoluteValue(nn.Module):
     """The absolute value ∣z∣ of each unit.
 
     Examples
@@ -92,7 +92,7 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "elu": nn.ELU,
     # torch takes the identity for it from 20 on, which shows in float64 up to 36.
     "softplus": partial(nn.Softplus, threshold=40.0),
-    "absolute": Absolute,
+    "absolute": AbsoluteValue,
     "maxout": Maxout,
     "heaviside": Heaviside,
 }

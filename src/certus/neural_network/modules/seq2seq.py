@@ -24,7 +24,7 @@ from certus.neural_network.modules.rnn import LAYERS, both_ways, new_layer, with
 END = 0
 
 
-class Encoded(NamedTuple):
+class EncodedSources(NamedTuple):
     """What a decoder sees of the sources."""
 
     summary: Tensor  # (batch, width): its first state is made from it
@@ -63,7 +63,7 @@ class Encoder(nn.Module):
             readers = [new_layer(cell, seen, hidden) for _ in range(2)]
             self.layers.append(nn.ModuleList(readers))
 
-    def forward(self, source: Tensor, lengths: Tensor) -> Encoded:
+    def forward(self, source: Tensor, lengths: Tensor) -> EncodedSources:
         """Encode padded tokens (batch, time) of these lengths, each at least 1."""
         lengths = lengths.to(source.device)
         t = torch.arange(source.shape[1], device=source.device)
@@ -75,7 +75,7 @@ class Encoder(nn.Module):
         half = self.width // 2
         # Forwards the last state has read all, backwards the first.
         summary = torch.cat([last[:, :half], states[:, 0, half:]], dim=1)
-        return Encoded(summary, self.dropout(states), within(states, lengths))
+        return EncodedSources(summary, self.dropout(states), within(states, lengths))
 
 
 class Decoder(nn.Module):
@@ -123,7 +123,7 @@ class Decoder(nn.Module):
         self.mix = nn.Linear(seen, hidden)
         self.output = nn.Linear(hidden, n_tokens)
 
-    def start(self, encoded: Encoded) -> Any:
+    def start(self, encoded: EncodedSources) -> Any:
         """The first state of each layer, made from the encoder's summary."""
         h = torch.tanh(self.bridge(encoded.summary))[None]
         parts = h.chunk(len(self.layers), dim=2)  # each (1, batch, hidden)
@@ -132,7 +132,7 @@ class Decoder(nn.Module):
         return parts
 
     def forward(
-        self, previous: Tensor, state: Any, encoded: Encoded, begun: int = 0
+        self, previous: Tensor, state: Any, encoded: EncodedSources, begun: int = 0
     ) -> tuple[Tensor, Any, Tensor | None]:
         """Scores of the next outputs after each of some previous ones.
 
@@ -172,14 +172,14 @@ class Decoder(nn.Module):
         return z, tuple(after), weights
 
 
-class Found(NamedTuple):
+class DecodedSequences(NamedTuple):
     """Outputs that decoding found."""
 
     tokens: Tensor  # (batch, steps), END from where a sequence is over
     log_probability: Tensor  # (batch,)
 
 
-class Seq2Seq(nn.Module):
+class EncoderDecoder(nn.Module):
     """An encoder and a decoder.
 
     Parameters
@@ -267,9 +267,9 @@ class Seq2Seq(nn.Module):
         self.forcing, self.forcing_decay = forcing, forcing_decay
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
 
-    def encode(self, *inputs: Tensor) -> Encoded:
+    def encode(self, *inputs: Tensor) -> EncodedSources:
         """What the decoder sees of the sources."""
-        encoded: Encoded = self.encoder(*inputs)
+        encoded: EncodedSources = self.encoder(*inputs)
         return encoded
 
     def forward(self, *inputs: Tensor) -> Tensor:
@@ -296,7 +296,9 @@ class Seq2Seq(nn.Module):
         self.batches += 1
         return now
 
-    def _forced(self, encoded: Encoded, target: Tensor) -> tuple[Tensor, Any, Any]:
+    def _forced(
+        self, encoded: EncodedSources, target: Tensor
+    ) -> tuple[Tensor, Any, Any]:
         """All steps at once, told the true previous outputs."""
         first = torch.full_like(target[:, :1], self.decoder.start_token)
         previous = torch.cat([first, target[:, :-1].clamp(min=END)], dim=1)
@@ -305,7 +307,9 @@ class Seq2Seq(nn.Module):
         )
         return found
 
-    def _sampled(self, encoded: Encoded, target: Tensor, forcing: float) -> Tensor:
+    def _sampled(
+        self, encoded: EncodedSources, target: Tensor, forcing: float
+    ) -> Tensor:
         """Step by step, told the true previous output with probability ``forcing``."""
         state = self.decoder.start(encoded)
         previous = torch.full_like(target[:, :1], self.decoder.start_token)
@@ -321,19 +325,21 @@ class Seq2Seq(nn.Module):
 
     # -- decoding -----------------------------------------------------------------
 
-    def greedy(self, encoded: Encoded, max_length: int) -> Found:
+    def greedy(self, encoded: EncodedSources, max_length: int) -> DecodedSequences:
         """The most probable output in each step, told its own previous ones."""
         return self.beam(encoded, max_length, 1)
 
     @torch.no_grad()
-    def beam(self, encoded: Encoded, max_length: int, width: int) -> Found:
+    def beam(
+        self, encoded: EncodedSources, max_length: int, width: int
+    ) -> DecodedSequences:
         """The most probable of the sequences that a search of this width meets.
 
         In each step the ``width`` best beginnings are kept, finished ones among them;
         after ``max_length`` tokens the next must be the end.
         """
         n, k, V = len(encoded.summary), width, self.config["n_target"]
-        spread = Encoded(*(part.repeat_interleave(k, dim=0) for part in encoded))
+        spread = EncodedSources(*(part.repeat_interleave(k, dim=0) for part in encoded))
         state = self.decoder.start(spread)
         device = encoded.summary.device
         # (batch, width): all but one of the equal beginnings are out of the race.
@@ -360,10 +366,10 @@ class Seq2Seq(nn.Module):
             rows = (parent + k * torch.arange(n, device=device)[:, None]).reshape(-1)
             state = _chosen(state, rows)
             previous = token.reshape(-1, 1)
-        return Found(tokens[:, 0], total[:, 0])
+        return DecodedSequences(tokens[:, 0], total[:, 0])
 
     @torch.no_grad()
-    def attend(self, encoded: Encoded, tokens: Tensor) -> Tensor | None:
+    def attend(self, encoded: EncodedSources, tokens: Tensor) -> Tensor | None:
         """Attention (batch, steps, time) while these tokens (batch, steps) are made."""
         weights: Tensor | None = self._forced(encoded, tokens)[2]
         return weights

@@ -25,7 +25,7 @@ import numpy as np
 from certus.typing import Array
 from certus.verify.kernel import losses, penalties
 from certus.verify.kernel.losses import LossRow, one_hot
-from certus.verify.kernel.spaces import TINY, UNIT, Linear, Seen, gamma
+from certus.verify.kernel.spaces import TINY, UNIT, Seen, Space, gamma
 
 #: Where a rough look is enough, a repair below this share is charged, not computed.
 SKIP = 1e-10
@@ -38,7 +38,7 @@ class Problem(NamedTuple):
 
     loss: Any
     penalty: Any
-    space: Linear
+    space: Space
     y: Array
     w: Array  # (d,) or (d, k); a penalised intercept is its last entry
     b: Array  # (k,): zeros unless the intercept is free

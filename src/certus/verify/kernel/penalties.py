@@ -18,8 +18,7 @@ import numpy as np
 
 from certus.objectives import terms as t
 from certus.typing import Array
-
-UNIT = 2.0**-53
+from certus.verify.kernel.spaces import UNIT
 
 
 class Excess(NamedTuple):
@@ -208,10 +207,10 @@ PENALTIES: dict[type, PenaltyRow] = {
         text=lambda p, name: _norm_text(0.0, p.alpha, name),
         scaled=lambda p, factor: t.L2(p.alpha * factor),
     ),
-    t.ElasticNet: PenaltyRow(
+    t.L1L2: PenaltyRow(
         **_elastic(lambda p, w: p.l1, lambda p: p.l2),
         text=lambda p, name: _norm_text(p.l1, p.l2, name),
-        scaled=lambda p, factor: t.ElasticNet(p.l1 * factor, p.l2 * factor),
+        scaled=lambda p, factor: t.L1L2(p.l1 * factor, p.l2 * factor),
     ),
     t.WeightedL1: PenaltyRow(
         **_elastic(_levels, lambda p: 0.0),

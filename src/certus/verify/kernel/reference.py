@@ -20,7 +20,7 @@ from certus.objectives import terms as t
 from certus.typing import Array
 from certus.verify.kernel import gap, losses
 from certus.verify.kernel.gap import Problem
-from certus.verify.kernel.spaces import UNIT, Linear, gamma
+from certus.verify.kernel.spaces import UNIT, Space, gamma
 
 #: Targets in steps of one that span less than this are counted.
 SPAN = 1 << 10
@@ -55,7 +55,7 @@ def _counted(p: Problem) -> Problem:
         return p
     mass = np.bincount(codes, p.space.s)
     labels = np.flatnonzero(mass)
-    space = Linear(np.zeros((len(labels), 0)), mass[labels], False, p.space.constant)
+    space = Space(np.zeros((len(labels), 0)), mass[labels], False, p.space.constant)
     return p._replace(space=space, y=low + labels)
 
 
@@ -129,7 +129,7 @@ def _levels(p: Problem) -> tuple[float, float]:
             return alpha / size, 0.0
         case t.L2(alpha):
             return 0.0, alpha / size / size
-        case t.ElasticNet(l1, l2):
+        case t.L1L2(l1, l2):
             return l1 / size, l2 / size / size
     return 0.0, 0.0
 
@@ -137,8 +137,7 @@ def _levels(p: Problem) -> tuple[float, float]:
 def _value(p: Problem, c: Array) -> tuple[float, float]:
     """Mean ℓ at constant scores, and how far it may be from what was computed."""
     rest = losses.row_of(p.loss).rest(p.loss, p.y)
-    z = np.empty(rest.shape)
-    z[:] = c
+    z = np.full(rest.shape, c, dtype=float)
     value, noise = gap.excess_of(p, z, rest)
     delta = gap.evaluation_error(p, z, 0 * z)
     off = gap.steep(p, z, 0 * z, delta) + 4 * gamma(len(z) + 40) * value
@@ -149,7 +148,7 @@ def _of_classes(p: Problem) -> float | None:
     """P(c) − G(c) for the log-shares of the classes."""
     best = losses.row_of(p.loss).best(p.loss, p.y, p.space.s)
     # Without columns nothing is pulled back, so that any penalty will do.
-    space = Linear(np.zeros((len(p.y), 0)), p.space.s, False)
+    space = Space(np.zeros((len(p.y), 0)), p.space.s, False)
     bare = p._replace(space=space, penalty=t.L2(1.0), w=p.w[:0], b=best, dual=None)
     primal, off = _value(p, best)
     least = primal - off - gap.measure(bare).stated

@@ -25,17 +25,17 @@ from certus.typing import Array
 #: Runs work on slices of the rows, in their order: ``each(work, n, step)``.
 Each = Callable[[Callable[[slice], Any], int, int], Iterable[Any]]
 
-UNIT = 2.0**-53
-TINY = 2.0**-1022  # below it a loaded library may flush to zero
+#: Unit roundoff; and below TINY a loaded library may flush to zero.
+UNIT, TINY = 2.0**-53, 2.0**-1022
 #: Numbers of a block and its rows at most, so that both stay in cache.
 BLOCK, ROWS = 1 << 18, 1 << 15
 #: Squares between these ends have lost nothing to under- or overflow.
 LOW, HIGH = 1e-280, 1e280
 
 
-def gamma(k: int) -> float:
-    """k·u/(1 − k·u): the relative error of k roundings in a row."""
-    return k * UNIT / (1 - k * UNIT) if k * UNIT < 0.5 else math.inf
+def gamma(m: float, unit: float = UNIT) -> float:
+    """m·u/(1 − m·u): the relative error of m roundings in a row; infinite for many."""
+    return m * unit / (1 - m * unit) if m * unit < 0.5 else math.inf
 
 
 def one_by_one(work: Callable[[slice], Any], n: int, step: int) -> Iterator[Any]:
@@ -52,7 +52,7 @@ class Seen(NamedTuple):
     V: Array  # AᵀSB/Σs (d, r)
 
 
-class Linear:
+class Space:
     """A = X − 1cᵀ with weights s > 0; ``constant`` is one more column of that size.
 
     Parameters
