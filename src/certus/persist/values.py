@@ -171,9 +171,8 @@ _CERTIFICATE_TYPES = {
 
 
 def _unpack_term(d: ValueDecoder, name: Any, values: Any) -> Any:
-    term = TERMS[_FORMER_TERMS.get(name, name)](
-        *d.get(expect(values, list, "a term's numbers"))
-    )
+    known = TERMS[_FORMER_TERMS.get(name, name)]
+    term = known(*d.get(expect(values, list, "a term's numbers")))
     for field, value in zip(term._fields, term):
         nested = field in ("left", "right", "kernel")  # a kernel built of kernels
         kinds = _TERMS if nested else (int, float, np.number)
