@@ -60,7 +60,7 @@ docs: $(DOCS)  ## build the documentation, warnings are errors
 stubs: $(DEV)  ## write the names of the packages for editors and type checkers
 	$(BIN)/python tests/helpers/stubs.py
 
-pictures: $(CORE)  ## draw the README's picture anew
+pictures: $(CORE)  ## draw the pictures of the README and the guide anew
 	$(BIN)/python docs/pictures.py
 
 bench: $(BENCH)  ## time certus against its peers; writes the table in benchmarks/

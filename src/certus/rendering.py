@@ -183,13 +183,19 @@ def claim_lines(claim: Any) -> list[str]:
     first = label.ljust(indent) + body[0]
     if claim.basis:
         first = first.ljust(WIDTH - len(claim.basis)) + claim.basis
-    lines = [first, *(" " * indent + line for line in body[1:])]
-    for note in claim.notes:
-        wrapped = textwrap.wrap(
+    return [first, *(" " * indent + line for line in body[1:]), *note_lines(claim)]
+
+
+def note_lines(claim: Any) -> list[str]:
+    """The lines below the sentence of a claim: formula, assumptions, fix."""
+    indent = 15
+    return [
+        " " * indent + line
+        for note in claim.notes
+        for line in textwrap.wrap(
             note, WIDTH - indent, subsequent_indent="  ", break_on_hyphens=False
         )
-        lines += [" " * indent + line for line in wrapped]
-    return lines
+    ]
 
 
 def as_html(certificate: Any) -> str:

@@ -169,23 +169,26 @@ def _say_claims(content: str, claims: Sequence[Claim], headline: bool = True) ->
     from rich.text import Text
 
     from certus.certificate import Strength
+    from certus.rendering import note_lines
 
+    notes = {clean(line) for claim in claims for line in note_lines(claim)}
     bases = {claim.basis for claim in claims if claim.basis}
     bases |= {strength.value for strength in Strength}
     console = out()
-    for at, line in enumerate(clean(content).splitlines()):
+    for line in clean(content).splitlines():
         text = Text(line)
         found = _CLAIM.match(line)
         if found:
+            headline = False
             colour = _COLOURS[found[1]]
             text.stylize(colour, 2, 3)
             text.stylize(f"bold {colour}" if found[1] in "✓✗–?" else colour, 4, 14)
             for basis in bases:
                 if line.endswith(f" {basis}"):
                     text.stylize("dim", len(line) - len(basis))
-        elif line.startswith(" " * 15):
+        elif line in notes:
             text.stylize("dim")
-        elif headline and at < 3 and not line.startswith("  !"):
+        elif headline:
             text.stylize("bold")
         console.print(text, soft_wrap=True)
 
