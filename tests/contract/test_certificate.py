@@ -17,7 +17,7 @@ import certus
 from certus.certificate import Certificate, Claim, Evidence, Status, Strength
 from certus.evidence import LinearWitness, RatingsWitness
 from certus.linear_model import Lasso, LogisticRegression, Ridge
-from certus.testing.checks import example
+from certus.testing.checks import assert_certified, example
 from certus.testing.instances import instances
 from certus.testing.problems import separable
 
@@ -319,3 +319,14 @@ def test_at_a_prompt_a_certificate_shows_its_words():
     X, y = np.arange(8.0)[:, None], np.arange(8.0)
     certificate = Ridge().fit(X, y).certificate_
     assert repr(certificate) == str(certificate)
+
+
+def test_assert_certified_is_for_test_suites() -> None:
+    X, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40.0)
+    model = Ridge().fit(X, y)
+    assert assert_certified(model, X, y).met
+    weights = np.arange(1.0, 41.0)
+    assert_certified(Ridge().fit(X, y, weights), X, y, weights, level="full")
+    model.coef_ = model.coef_ * 1.01
+    with pytest.raises(AssertionError, match=r"(?s)^Ridge\(\) is not certified.*✗"):
+        assert_certified(model, X, y)

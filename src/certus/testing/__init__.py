@@ -12,6 +12,7 @@ from certus.lazy import exports
 _WHERE = {
     "Item": "items",
     "Section": "items",
+    "assert_certified": "checks",
     "catalog": "items",
     "resolve": "items",
     "sections": "items",

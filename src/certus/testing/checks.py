@@ -28,7 +28,55 @@ from certus.typing import Array
 
 Check = Callable[[Any], None]
 
-__all__ = ["Check", "checks", "example"]
+__all__ = ["Check", "assert_certified", "checks", "example"]
+
+
+def assert_certified(
+    model: Any,
+    X: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    level: str = "quick",
+    sensitive: Any = None,
+) -> Certificate:
+    """Fail unless a fitted model's certificate, recomputed on these data, holds.
+
+    For your own test suite: one line after a fit says that the model is solved to its
+    tolerance, whoever fitted it. Models that are promised nothing (networks, whose
+    status is "undecided") fail, too: test those by their score.
+
+    Parameters
+    ----------
+    model, X, y, sample_weight, level, sensitive
+        As in :func:`certus.certify`.
+
+    Returns
+    -------
+    Certificate
+        For further questions, for example about its value.
+
+    Raises
+    ------
+    AssertionError
+        With the text of the certificate, which says what is missing and how to mend it.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from sklearn.linear_model import Lasso
+    >>> from certus.testing import assert_certified
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> assert_certified(Lasso(alpha=0.1, tol=1e-8).fit(X, y), X, y).met
+    True
+    >>> assert_certified(Lasso(alpha=0.1, tol=0.5).fit(X, y), X, y)
+    Traceback (most recent call last):
+    AssertionError: Lasso(alpha=0.1, tol=0.5) is not certified on these data...
+    """
+    found = certus.certify(model, X, y, sample_weight, level=level, sensitive=sensitive)
+    if not found.met or any(claim.met is False for claim in found.claims):
+        raise AssertionError(f"{model} is not certified on these data.\n{found}")
+    return found
 
 
 def example(estimator: Any, *, seed: int = 0, n: int = 60) -> tuple[Array, Array]:
