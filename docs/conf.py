@@ -30,6 +30,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "mathml",
     "live",
+    "reference",
 ]
 exclude_patterns = ["_build", "_ext", "_templates", "auto_examples/**.ipynb"]
 templates_path = ["_templates"]

@@ -95,8 +95,9 @@ def differences() -> Iterator[tuple[list[Row], str]]:
     >>> [(rows[0].name, text) for rows, text in differences()][2]
     ('RidgeCV', 'leave-one-out over all alphas from one decomposition; ...')
     """
+    references = {f"as {name}" for name in ESTIMATORS}
     for first in ESTIMATORS.values():
-        if first.differs and not first.differs.startswith("as "):
+        if first.differs and first.differs not in references:
             same = f"as {first.name}"
             rows = [row for row in ESTIMATORS.values() if row.differs == same]
             yield [first, *rows], first.differs

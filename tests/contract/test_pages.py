@@ -1,10 +1,13 @@
 """The pages of the documentation show code that is there."""
 
 import ast
+import importlib
 import re
 from pathlib import Path
 
 import pytest
+
+from certus.registry import ESTIMATORS
 
 ROOT = Path(__file__).parents[2]
 SHOWN = re.compile(
@@ -91,3 +94,19 @@ def test_links_between_pages_lead_somewhere() -> None:
                 if not target.exists():
                     missing.append(f"{page.name}: {link}")
     assert missing == []
+
+
+def test_every_public_name_is_on_one_page_of_the_reference(monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_ext"))
+    reference = importlib.import_module("reference")
+    for name in reference.PACKAGES:
+        listed = re.findall(r"^   ([\w.]+)$", reference.page(name), re.M)
+        known = {entry.split(".")[0] for entry in listed}
+        package = importlib.import_module(f"certus.{name}")
+        missing = [n for n in package.__all__ if n not in known]
+        assert not [n for n in missing if callable(getattr(package, n))], name
+        assert len(listed) == len(set(listed)), name
+    told = reference.list_differences()
+    for row in ESTIMATORS.values():
+        assert (f"`{row.name}`" in told) == bool(row.differs), row.name
+        assert not row.differs or row.shared, row.name

@@ -11,6 +11,7 @@ from certus.lazy import exports
 #: The module of each public name that is not an estimator.
 _WHERE = {
     "SignSGD": "optim",
+    "augment": "",
     "bootstrap_counts": "ensemble",
     "freeze": "transfer",
     "jacobian": "differentiation",

@@ -1,22 +1,24 @@
 """Which models are compared, and how each chooses its parameters.
 
-One short list for amounts and one for labels, from the simplest to the most flexible.
-A choice of parameters sees training rows only: it is made anew inside every fold, on
-inner folds, by the paths of the ``*CV`` estimators or by a grid whose fits start from
-one another.
+One row for each candidate, at the end of this file. A choice of parameters sees
+training rows only: it is made anew inside every fold, on inner folds, by the paths of
+the ``*CV`` estimators or by a grid whose fits start from one another.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import clone, is_classifier
 
-__all__ = ["Candidate", "Choice", "Tuning", "given_candidate", "list_candidates"]
+from certus.registry import ESTIMATORS, load_class
+
+__all__ = ["CANDIDATES", "Candidate", "Choice", "Tuning", "list_candidates"]
 
 #: Kernel machines beyond this many rows, and neighbours beyond this many cells, are
 #: left out: their cost grows with the square of the rows.
@@ -73,6 +75,15 @@ class Candidate(NamedTuple):
     reason: str = ""
 
 
+class Size(NamedTuple):
+    """Of a table: rows, columns, labels (0 for amounts); and the seed of a fit."""
+
+    n: int
+    d: int
+    labels: int
+    seed: int
+
+
 def list_candidates(
     task: str, n: int, d: int, seed: int, labels: int = 2
 ) -> list[Candidate]:
@@ -81,127 +92,39 @@ def list_candidates(
     Of n rows, d columns and, if it is one of labels, so many of them. The reference,
     which is not ours, comes last.
     """
-    few = f"only up to {KERNEL_ROWS:,} rows" if n > KERNEL_ROWS else ""
-    near = f"only up to {NEIGHBOUR_CELLS:,} cells" if n * d > NEIGHBOUR_CELLS else ""
-    if task == "regression":
-        return _for_amounts(seed, few, near, _training(n, seed))
-    many, some = (
-        f"only up to {most} labels" if labels > most else ""
-        for most in (MOST_LABELS, FEWER_LABELS)
-    )
-    return _for_labels(seed, few or some, near, many, some, _training(n, seed))
+    size = Size(n, d, 0 if task == "regression" else labels, seed)
+    found = [row.made_for(size) for row in CANDIDATES]
+    return [candidate for candidate in found if candidate is not None]
 
 
-def _training(n: int, seed: int) -> dict[str, Any]:
-    """How long a network is trained on n rows: seconds at most, and steps enough."""
-    return {
-        "hidden_layer_sizes": (64,),
-        "batch_size": 32 if n < NETWORK_ROWS else 200,
-        "learning_rate_init": 0.003,
-        "max_iter": max(20, min(200, NETWORK_VISITS // n)),
-        "random_state": seed,
-    }
+class CandidateRow(NamedTuple):
+    """All that is known of a candidate before the table is.
 
+    ``amounts`` and ``labels`` are its classes for these, each in the registry or with
+    its module in scikit-learn; "" where it is no candidate. For the size of a table,
+    ``params`` are its arguments and ``too_costly`` is the reason to leave it out, if
+    there is one. The rest is as in :class:`Candidate`.
+    """
 
-def _for_amounts(
-    seed: int, few: str, near: str, training: dict[str, Any]
-) -> list[Candidate]:
-    from sklearn.dummy import DummyRegressor
-    from sklearn.ensemble import HistGradientBoostingRegressor
+    name: str
+    amounts: str = ""
+    labels: str = ""
+    choose: Callable[[Any, Tuning], Choice] | None = None
+    rows: int | None = None
+    weight: float = 1.0
+    params: Callable[[Size], dict[str, Any]] = lambda size: {}
+    too_costly: Callable[[Size], str] = lambda size: ""
+    kind: str = "certus"
 
-    from certus.kernel_ridge import KernelRidge
-    from certus.linear_model import HuberRegressor, Lasso, Ridge
-    from certus.neighbors import KNeighborsRegressor
-    from certus.neural_network import MLPRegressor
-
-    reference = HistGradientBoostingRegressor(random_state=seed)
-    return [
-        Candidate("always the mean", "baseline", DummyRegressor(), weight=0.1),
-        Candidate("ridge", "certus", Ridge(), _choose_ridge, weight=0.5),
-        Candidate("lasso", "certus", Lasso(), _choose_lasso),
-        Candidate("robust (Huber)", "certus", HuberRegressor(), _choose_huber),
-        Candidate(
-            "kernel ridge (Gaussian)",
-            "certus",
-            KernelRidge(),
-            _choose_kernel_ridge,
-            FEW_ROWS,
-            4.0,
-            few,
-        ),
-        Candidate(
-            "k nearest neighbours",
-            "certus",
-            KNeighborsRegressor(),
-            _choose_neighbours,
-            FEW_ROWS,
-            0.5,
-            near,
-        ),
-        Candidate(
-            "neural network",
-            "certus",
-            MLPRegressor(normalize_y=True, **training),
-            _choose_network,
-            FEW_ROWS,
-            2.0,
-        ),
-        Candidate("gradient boosting (ref)", "foreign", reference, weight=4.0),
-    ]
-
-
-def _for_labels(
-    seed: int, few: str, near: str, many: str, some: str, training: dict[str, Any]
-) -> list[Candidate]:
-    from sklearn.dummy import DummyClassifier
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    from certus.linear_model import LogisticRegression, Perceptron
-    from certus.neighbors import KNeighborsClassifier
-    from certus.neural_network import MLPClassifier
-    from certus.svm import SVC
-
-    constant = DummyClassifier(strategy="most_frequent")
-    sparse_model = LogisticRegression(l1_ratio=1.0)
-    online = Perceptron(random_state=seed)
-    reference = HistGradientBoostingClassifier(random_state=seed)
-    return [
-        Candidate("always the commonest", "baseline", constant, weight=0.1),
-        Candidate(
-            "logistic", "certus", LogisticRegression(), _choose_logistic, reason=many
-        ),
-        Candidate(
-            "logistic, few columns",
-            "certus",
-            sparse_model,
-            _choose_logistic,
-            reason=some,
-        ),
-        Candidate(
-            "support vectors (Gaussian)", "certus", SVC(), _choose_svc, FEW_ROWS, 2, few
-        ),
-        Candidate(
-            "k nearest neighbours",
-            "certus",
-            KNeighborsClassifier(),
-            _choose_neighbours,
-            FEW_ROWS,
-            0.5,
-            near,
-        ),
-        Candidate("perceptron", "certus", online, weight=0.3),
-        Candidate(
-            "neural network",
-            "certus",
-            MLPClassifier(**training),
-            _choose_network,
-            FEW_ROWS,
-            2.0,
-        ),
-        Candidate(
-            "gradient boosting (ref)", "foreign", reference, weight=4.0, reason=many
-        ),
-    ]
+    def made_for(self, size: Size) -> Candidate | None:
+        """The candidate for a table of this size, if it is one there."""
+        module, _, name = (self.labels if size.labels else self.amounts).rpartition(":")
+        if not name:
+            return None
+        foreign = getattr(import_module(module), name) if module else None
+        cls = foreign or load_class(ESTIMATORS[name])
+        rest = (self.choose, self.rows, self.weight, self.too_costly(size))
+        return Candidate(self.name, self.kind, cls(**self.params(size)), *rest)
 
 
 def given_candidate(name: str, model: Any, taken: Iterable[str]) -> Candidate:
@@ -335,3 +258,117 @@ def error_of(guess: Any, truth: Any, labels: bool) -> float:
     if not 0 < scale < np.inf:
         return scale
     return scale * float(np.sqrt(np.mean(np.square(residual / scale))))
+
+
+# ---- sizes -------------------------------------------------------------------------
+
+
+def _seeded(size: Size) -> dict[str, Any]:
+    return {"random_state": size.seed}
+
+
+def _training(size: Size) -> dict[str, Any]:
+    """How long a network is trained: seconds at most, and steps enough."""
+    return {
+        "hidden_layer_sizes": (64,),
+        "batch_size": 32 if size.n < NETWORK_ROWS else 200,
+        "learning_rate_init": 0.003,
+        "max_iter": max(20, min(200, NETWORK_VISITS // size.n)),
+        "random_state": size.seed,
+        **({} if size.labels else {"normalize_y": True}),
+    }
+
+
+def _many_rows(size: Size) -> str:
+    return f"only up to {KERNEL_ROWS:,} rows" if size.n > KERNEL_ROWS else ""
+
+
+def _many_cells(size: Size) -> str:
+    many = size.n * size.d > NEIGHBOUR_CELLS
+    return f"only up to {NEIGHBOUR_CELLS:,} cells" if many else ""
+
+
+def _many_labels(size: Size, most: int = MOST_LABELS) -> str:
+    return f"only up to {most} labels" if size.labels > most else ""
+
+
+def _some_labels(size: Size) -> str:
+    return _many_labels(size, FEWER_LABELS)
+
+
+#: The candidates, from the simplest to the most flexible.
+CANDIDATES: tuple[CandidateRow, ...] = (
+    CandidateRow(
+        "always the mean",
+        amounts="sklearn.dummy:DummyRegressor",
+        weight=0.1,
+        kind="baseline",
+    ),
+    CandidateRow(
+        "always the commonest",
+        labels="sklearn.dummy:DummyClassifier",
+        params=lambda size: {"strategy": "most_frequent"},
+        weight=0.1,
+        kind="baseline",
+    ),
+    CandidateRow("ridge", "Ridge", choose=_choose_ridge, weight=0.5),
+    CandidateRow("lasso", "Lasso", choose=_choose_lasso),
+    CandidateRow("robust (Huber)", "HuberRegressor", choose=_choose_huber),
+    CandidateRow(
+        "logistic",
+        labels="LogisticRegression",
+        choose=_choose_logistic,
+        too_costly=_many_labels,
+    ),
+    CandidateRow(
+        "logistic, few columns",
+        labels="LogisticRegression",
+        params=lambda size: {"l1_ratio": 1.0},
+        choose=_choose_logistic,
+        too_costly=_some_labels,
+    ),
+    CandidateRow(
+        "kernel ridge (Gaussian)",
+        amounts="KernelRidge",
+        choose=_choose_kernel_ridge,
+        rows=FEW_ROWS,
+        weight=4.0,
+        too_costly=_many_rows,
+    ),
+    CandidateRow(
+        "support vectors (Gaussian)",
+        labels="SVC",
+        choose=_choose_svc,
+        rows=FEW_ROWS,
+        weight=2.0,
+        too_costly=lambda size: _many_rows(size) or _some_labels(size),
+    ),
+    CandidateRow(
+        "k nearest neighbours",
+        amounts="KNeighborsRegressor",
+        labels="KNeighborsClassifier",
+        choose=_choose_neighbours,
+        rows=FEW_ROWS,
+        weight=0.5,
+        too_costly=_many_cells,
+    ),
+    CandidateRow("perceptron", labels="Perceptron", params=_seeded, weight=0.3),
+    CandidateRow(
+        "neural network",
+        amounts="MLPRegressor",
+        labels="MLPClassifier",
+        params=_training,
+        choose=_choose_network,
+        rows=FEW_ROWS,
+        weight=2.0,
+    ),
+    CandidateRow(
+        "gradient boosting (ref)",
+        amounts="sklearn.ensemble:HistGradientBoostingRegressor",
+        labels="sklearn.ensemble:HistGradientBoostingClassifier",
+        params=_seeded,
+        weight=4.0,
+        too_costly=_many_labels,
+        kind="foreign",
+    ),
+)

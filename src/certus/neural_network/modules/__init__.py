@@ -12,6 +12,7 @@ from certus.lazy import exports
 _WHERE = {
     "AbsoluteValue": "activations",
     "AlexNet": "cnn",
+    "Attention": "attention",
     "ConvNet": "cnn",
     "DenseBlock": "densenet",
     "DenseNet": "densenet",

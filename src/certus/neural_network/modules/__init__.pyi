@@ -1,6 +1,7 @@
 # Written by `make stubs` from the rows of the package; do not edit.
 from certus.neural_network.modules.activations import AbsoluteValue as AbsoluteValue
 from certus.neural_network.modules.cnn import AlexNet as AlexNet
+from certus.neural_network.modules.attention import Attention as Attention
 from certus.neural_network.modules.cnn import ConvNet as ConvNet
 from certus.neural_network.modules.densenet import DenseBlock as DenseBlock
 from certus.neural_network.modules.densenet import DenseNet as DenseNet
