@@ -22,7 +22,10 @@ from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
 
-_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+#: Code, but for changes of certus itself, which a test follows in a copy.
+_BLOCK = re.compile(
+    r"^```python\n(?!# (?:src|tests)/)(.*?)^```", re.MULTILINE | re.DOTALL
+)
 _VARYING = re.compile(r"\d+(?:\.\d+)?\s+m?s\b|\d(?:\.\d)?e[-+]\d\d")
 _FILE = re.compile(r"# (\w+/\w+\.py)\n")
 _FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
