@@ -75,7 +75,7 @@ def fit_certus(part: Part, limit: float) -> Outcome:
         part.X,
         part.y,
         task="classification" if part.labels else "regression",
-        time_limit=limit,
+        max_time=limit,
         random_state=part.seed,
     )
     return found.model.predict(part.queries), found.chosen

@@ -160,7 +160,9 @@ def post_processing(
         *(fit, new, criterion, time.perf_counter() - start),
     )
     start = time.perf_counter()
-    ours = GroupThresholds(base, criterion, gap=first.gap, prefit=True)
+    ours = GroupThresholds(
+        base, criterion=criterion, max_difference=first.gap, prefit=True
+    )
     ours.fit(fit.X, fit.y, sensitive=fit.a)
     second = _run(
         lambda d: ours.selection_probability(d.X, sensitive=d.a),
@@ -186,7 +188,7 @@ def reduction(fit: Data, new: Data, criterion: str, base: Any) -> tuple[Run, Run
         *(fit, new, criterion, time.perf_counter() - start),
     )
     start = time.perf_counter()
-    ours = GroupReduction(base, criterion, gap=first.gap)
+    ours = GroupReduction(base, criterion=criterion, max_difference=first.gap)
     ours.fit(fit.X, fit.y, sensitive=fit.a)
     second = _run(
         lambda d: ours.selection_probability(d.X),

@@ -92,7 +92,7 @@ def sgd(p: Problem, tol: float) -> Fit:
     model = MatrixFactorization(
         RANK,
         solver="sgd",
-        user_penalty=DECAY,
+        alpha=DECAY,
         penalty_scale="ratings",
         learning_rate=RATE,
         max_iter=EPOCHS,
@@ -140,7 +140,12 @@ def counted(p: Problem, tol: float) -> Fit:
     from certus.recommend import ImplicitALS
 
     model = ImplicitALS(
-        RANK, alpha=ALPHA, penalty=PENALTY, max_iter=ROUNDS, tol=None, random_state=0
+        RANK,
+        count_weight=ALPHA,
+        alpha=PENALTY,
+        max_iter=ROUNDS,
+        tol=None,
+        random_state=0,
     ).fit(p.X)
     fit = handed_over(model)
     return Fit(

@@ -210,7 +210,7 @@ def our_skip_gram(numbered: bool) -> Any:
     def fit(p: Problem, tol: float) -> Fit:
         from certus.text import SkipGram
 
-        model = SkipGram(n_epochs=1, min_count=1, random_state=0)
+        model = SkipGram(max_iter=1, min_count=1, random_state=0)
         model.fit(p.queries.encoded if numbered else p.queries.sentences)
         found = (model.vocabulary_, model.vectors_, model.context_vectors_)
         return Fit(found, certificate_seconds=model.certificate_.seconds)

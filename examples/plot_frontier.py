@@ -38,14 +38,22 @@ rule = {"criterion": "independence", "random_state": 0}
 SWEEPS = {
     "decorrelation": (
         make_pipeline(Decorrelation(), base),
-        *("decorrelation__alpha", [1.0]),
+        *("decorrelation__amount", [1.0]),
     ),
     "covariance penalty": (
         CovariancePenalty(base),
-        *("strength", [0.0, 0.1, 0.3, 1.0, 3.0, 100.0]),
+        *("alpha", [0.0, 0.1, 0.3, 1.0, 3.0, 100.0]),
     ),
-    "reduction": (GroupReduction(base, **rule), "gap", np.linspace(0.0, 0.4, 6)),
-    "group thresholds": (GroupThresholds(base, **rule), "gap", np.linspace(0, 0.4, 6)),
+    "reduction": (
+        GroupReduction(base, **rule),
+        "max_difference",
+        np.linspace(0.0, 0.4, 6),
+    ),
+    "group thresholds": (
+        GroupThresholds(base, **rule),
+        "max_difference",
+        np.linspace(0, 0.4, 6),
+    ),
 }
 frontiers = {
     name: frontier(model, X, repaid, group, parameter, list(map(float, values)), **rule)

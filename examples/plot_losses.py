@@ -28,8 +28,8 @@ plt.show()
 
 # %%
 # The squared error pulls without limit. The absolute error and Huber's loss stop at
-# one, and Tukey's returns to zero: beyond ``delta`` a row has no influence at all. The
-# price is convexity.
+# one, and Tukey's returns to zero: beyond ``threshold`` a row has no influence at all.
+# The price is convexity.
 
 for loss in robust:
     slope = np.abs(objectives.gradient(loss, [1.0, 1e3, 1e6], 0.0))

@@ -37,9 +37,9 @@ for penalty, colour in ((0.1, "C1"), (5.0, "C0")):
     test, train = [], []
     for k in ranks:
         model = MatrixFactorization(
-            max(k, 1), user_penalty=penalty if k else 1e9, random_state=0
+            max(k, 1), alpha=penalty if k else 1e9, random_state=0
         )
-        model.set_params(bias_penalty=penalty)
+        model.set_params(alpha_biases=penalty)
         with certus.config_context(on_uncertified="ignore"):
             model.fit(*split.train)
         errors = [

@@ -32,9 +32,9 @@ def spoiled(share):
 models = {
     "squares": LinearRegression(),
     "absolute": RobustRegressor("absolute"),
-    "Huber, delta = 1": RobustRegressor("huber", delta=1.0),
+    "Huber, threshold = 1": RobustRegressor("huber", threshold=1.0),
     "Huber, scale fitted": HuberRegressor(alpha=0),
-    "Tukey, delta = 2": RobustRegressor("tukey", delta=2.0),
+    "Tukey, threshold = 2": RobustRegressor("tukey", threshold=2.0),
 }
 colours = ["0.6", "C0", "C1", "C2", "C3"]
 
@@ -70,14 +70,16 @@ figure.tight_layout()
 
 figure, axis = plt.subplots(figsize=(6, 3.2))
 residuals = np.linspace(-6, 6, 401)
-for loss, delta, colour in (("huber", 1.0, "C1"), ("tukey", 2.0, "C3")):
-    model = RobustRegressor(loss, delta=delta).fit(x[:, None], clean)
+for loss, threshold, colour in (("huber", 1.0, "C1"), ("tukey", 2.0, "C3")):
+    model = RobustRegressor(loss, threshold=threshold).fit(x[:, None], clean)
     y_shown = np.concatenate([clean, model.intercept_ + residuals])
     x_shown = np.concatenate([x, np.zeros(401)])
     tiny = np.concatenate([np.ones(n), np.full(401, 1e-9)])
-    shown = RobustRegressor(loss, delta=delta)
+    shown = RobustRegressor(loss, threshold=threshold)
     shown.fit(x_shown[:, None], y_shown, sample_weight=tiny)
-    axis.plot(residuals, shown.weights_[n:], color=colour, label=f"{loss}, {delta:g}")
+    axis.plot(
+        residuals, shown.weights_[n:], color=colour, label=f"{loss}, {threshold:g}"
+    )
 axis.axhline(1, color="0.6", label="squares")
 axis.set(xlabel="residual", ylabel="weight of the row")
 axis.legend(frameon=False)
@@ -93,6 +95,6 @@ y = spoiled(0.1)
 print(models["absolute"].fit(x[:, None], y).certificate_)
 print(
     certus.certify(
-        models["Tukey, delta = 2"].fit(x[:, None], y), x[:, None], y, level="full"
+        models["Tukey, threshold = 2"].fit(x[:, None], y), x[:, None], y, level="full"
     )
 )

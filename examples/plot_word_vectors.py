@@ -22,7 +22,7 @@ print(f"{len(texts):,} strings, {sum(len(t.split()) for t in texts):,} words")
 model = SkipGram(
     64,
     subsample=1e-4,
-    n_epochs=30,
+    max_iter=30,
     learning_rate=0.05,
     min_count=8,
     deterministic=True,

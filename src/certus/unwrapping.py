@@ -36,9 +36,11 @@ def unwrap(model: Any, X: Any) -> tuple[Any, Any]:
             raise ValueError("The pipeline ends in 'passthrough': nothing to certify.")
         return unwrap(last, model[:-1].transform(X) if len(model.steps) > 1 else X)
     _check_fitted(model)
-    encodes = hasattr(model, "encoder_") and hasattr(model, "model_")
+    encodes = hasattr(model, "encoder_") and hasattr(model, "estimator_")
     if libraries[0] == "certus" and encodes:
-        return unwrap(model.model_, model.encoder_.transform(X))  # knows its columns
+        return unwrap(
+            model.estimator_, model.encoder_.transform(X)
+        )  # knows its columns
     _check_columns(model, X)
     return model, X
 

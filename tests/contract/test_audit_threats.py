@@ -161,7 +161,7 @@ def test_numbers_change_and_all_else_stays(norm, dual, polars) -> None:
         pl.from_pandas(f.drop(columns="kind")) if polars else f.drop(columns="kind")
         for f in (rows, new)
     ]
-    model = TablePipeline(model=LogisticRegression()).fit(frames[0], rows["kind"])
+    model = TablePipeline(estimator=LogisticRegression()).fit(frames[0], rows["kind"])
     options = {"threat": ThreatModel(norm, 0.5), "max_time": 3.0}
     unseen = {"X_test": frames[1], "y_test": new["kind"].to_numpy()}
     found = certus.audit(
@@ -187,7 +187,7 @@ def test_forests_of_tables_are_attacked_in_their_numbers() -> None:
     rows, new = mixed(200), mixed(60, 1)
     X, X_new = (frame.drop(columns="kind") for frame in (rows, new))
     forest = RandomForestClassifier(5, random_state=0)
-    model = TablePipeline(model=forest).fit(X, rows["kind"])
+    model = TablePipeline(estimator=forest).fit(X, rows["kind"])
     unseen = {"X_test": X_new, "y_test": new["kind"]}
     found = certus.audit(
         model, X, rows["kind"], **unseen, threat=ThreatModel("linf", 1.0), max_time=20.0
@@ -203,7 +203,7 @@ def test_tables_without_a_number_to_change_are_refused_in_words() -> None:
         (["b"], "every row has a gap"),
     ):
         X = rows[columns].copy()
-        model = TablePipeline(model=LogisticRegression()).fit(X, rows["kind"])
+        model = TablePipeline(estimator=LogisticRegression()).fit(X, rows["kind"])
         if columns == ["b"]:
             X["b"] = np.nan
         found = certus.audit(model, X, rows["kind"], threat=THREAT, max_time=1.0)

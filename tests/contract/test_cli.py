@@ -111,7 +111,7 @@ def test_non_negative_coefficients_by_their_parameter() -> None:
     for name in ("linear", "ridge", "lasso", "elastic-net-cv"):
         args = ["--model", name, "--set", "positive=true", "--out", "m.certus"]
         assert main(["fit", *args, "--json"]) == 0
-        model = certus.load("m.certus").model_
+        model = certus.load("m.certus").estimator_
         assert model.positive is True and model.certificate_.met
         assert (model.coef_ >= 0).all() and (model.coef_ == 0).any()
 
@@ -151,9 +151,13 @@ def test_fitted_file_is_the_fit_on_the_training_rows() -> None:
     known = np.setdiff1d(np.arange(442), sealed_rows(split))
     assert len(known) == 354
     part = frame[known]
-    expected = TablePipeline(model=Ridge(alpha=3)).fit(part.drop(target), part[target])
+    expected = TablePipeline(estimator=Ridge(alpha=3)).fit(
+        part.drop(target), part[target]
+    )
     found = certus.load("m.certus")
-    np.testing.assert_allclose(found.model_.coef_, expected.model_.coef_, rtol=1e-10)
+    np.testing.assert_allclose(
+        found.estimator_.coef_, expected.estimator_.coef_, rtol=1e-10
+    )
     assert found.target_name_ == target
     assert split["training"] == dict(found.certificate_.fingerprint)
 
@@ -171,7 +175,7 @@ def test_measured_error_is_cross_validation(
     frame, target = load_example()
     y = frame[target].to_numpy()
     scores = cross_val_score(
-        TablePipeline(model=Ridge()),
+        TablePipeline(estimator=Ridge()),
         frame.drop(target).to_pandas(),
         y,
         cv=make_split(y, labels=False, seed=3).folds,
@@ -496,7 +500,7 @@ def test_changed_coefficients_are_refuted(capsys: pytest.CaptureFixture[str]) ->
     assert main(["fit", *RIDGE]) == 0
     split = certus.persist.read_manifest("diabetes.certus")["split"]
     model = certus.load("diabetes.certus")
-    model.model_.coef_ = model.model_.coef_ + 1.0
+    model.estimator_.coef_ = model.estimator_.coef_ + 1.0
     certus.save(model, "forged.certus", split=split)
     capsys.readouterr()
     assert main(["certify", "forged.certus", example_file(), "--json"]) == 4

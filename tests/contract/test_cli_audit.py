@@ -78,7 +78,7 @@ def test_a_model_without_a_split_promises_nothing_about_new_rows(capsys) -> None
     frame, target = load_example()
     frame.write_csv("d.csv")
     table = pl.read_csv("d.csv")
-    model = TablePipeline(model=Ridge()).fit(table.drop(target), table[target])
+    model = TablePipeline(estimator=Ridge()).fit(table.drop(target), table[target])
     save(model, "d.certus")
     assert main(["audit", "d.certus", "d.csv"]) == 0
     text = " ".join(capsys.readouterr().out.split())

@@ -125,7 +125,7 @@ def test_line_one_says_that_a_foreign_model_wins(
     first = " ".join(text.splitlines()[:2])
     assert re.match(r"! HistGradientBoostingRegressor is better than every", first)
     assert "the file holds" in " ".join(text.split()[:30])
-    assert type(certus.load("xor.certus").model_).__name__ == "Ridge"
+    assert type(certus.load("xor.certus").estimator_).__name__ == "Ridge"
     page = Path("xor.html").read_text(encoding="utf-8")
     assert "HistGradientBoostingRegressor is better than every" in page
 

@@ -55,7 +55,7 @@ def test_fit_save_predict_certify(
     assert own["mean"] < constant["mean"], "worse than a constant"
 
     loaded = certus.load("iris.certus")
-    assert type(loaded.model_) is load_class(model)
+    assert type(loaded.estimator_) is load_class(model)
     assert main(["predict", "iris.certus", str(iris), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)["predictions"]
     frame = pl.read_csv(iris).drop(target(model))

@@ -28,7 +28,7 @@ SHARED = {
 CLASSES = sorted(name for name in SHARED if inspect.isclass(SHARED[name][0]))
 #: Parameters that theirs do not have; every class may have ``max_time``.
 PERCEPTRON = {"engine", "dropout", "normalization", "residual", "checkpoint", "device"}
-ROBUST = {"adversarial", "adversarial_steps", "operator_norm", "lipschitz"}
+ROBUST = {"adversarial", "adversarial_steps", "alpha_operator_norm", "lipschitz"}
 MORE = {
     "GaussianMixture": {"assignment"},
     "FactorAnalysis": {"warm_start"},

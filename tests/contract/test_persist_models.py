@@ -75,7 +75,7 @@ def test_a_table_model_comes_back(tmp_path):
         }
     )
     price = np.arange(30.0)
-    model = TablePipeline(model=linear_model.Ridge()).fit(frame, price)
+    model = TablePipeline(estimator=linear_model.Ridge()).fit(frame, price)
     back = load(save(model, tmp_path / "m.certus"))
     np.testing.assert_array_equal(back.predict(frame), model.predict(frame))
 

@@ -126,7 +126,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = ["a" * 300, "two words " * 20, "<script>alert(1)</script>", "ж" * 80]
     odd = pl.DataFrame({name: A[:, i] for i, name in enumerate(names)})
     wide = pl.Series("t" * 200, 1e9 * b)
-    model = TablePipeline(model=Ridge()).fit(odd, wide)
+    model = TablePipeline(estimator=Ridge()).fit(odd, wide)
     certus.audit(model, odd, wide).to_html(folder / "hostile.html")
     return folder
 

@@ -28,10 +28,10 @@ from certus.tables import (
 
 CHECKED = [
     TableEncoder(),
-    TablePipeline(model=Ridge()),
-    TablePipeline(model=linear_model.Ridge()),
-    TablePipeline(model=RidgeClassifier()),
-    TablePipeline(model=LogisticRegression(solver="newton-cholesky", tol=1e-12)),
+    TablePipeline(estimator=Ridge()),
+    TablePipeline(estimator=linear_model.Ridge()),
+    TablePipeline(estimator=RidgeClassifier()),
+    TablePipeline(estimator=LogisticRegression(solver="newton-cholesky", tol=1e-12)),
 ]
 
 
@@ -59,18 +59,18 @@ def test_encoder_in_pipeline_search_and_cross_validation(example):
     X, y = example[0].to_pandas(), example[1].to_numpy()
     pipeline = make_pipeline(TableEncoder(), Ridge())
     plain = cross_val_score(pipeline, X, y, cv=5)
-    ours = cross_val_score(TablePipeline(model=Ridge()), X, y, cv=5)
+    ours = cross_val_score(TablePipeline(estimator=Ridge()), X, y, cv=5)
     np.testing.assert_allclose(ours, plain, rtol=1e-12)
     assert plain.mean() > 0.4
-    grid = {"encoder__scale": [True, False], "model__alpha": [0.1, 1.0]}
-    search = GridSearchCV(TablePipeline(TableEncoder(), Ridge()), grid, cv=3)
+    grid = {"encoder__scale": [True, False], "estimator__alpha": [0.1, 1.0]}
+    search = GridSearchCV(TablePipeline(TableEncoder(), estimator=Ridge()), grid, cv=3)
     search.fit(X, y)
     assert set(search.best_params_) == set(grid)
 
 
 def test_pipeline_equals_its_parts(example):
     X, y = example
-    pipeline = TablePipeline(model=Ridge(alpha=2.0)).fit(X, y)
+    pipeline = TablePipeline(estimator=Ridge(alpha=2.0)).fit(X, y)
     Z = TableEncoder().fit_transform(X)
     by_hand = Ridge(alpha=2.0).fit(Z, y.to_numpy())
     np.testing.assert_allclose(pipeline.predict(X), by_hand.predict(Z), rtol=1e-12)
@@ -86,7 +86,7 @@ def test_pipeline_equals_its_parts(example):
 def test_default_model_for_amounts_is_certified(example):
     X, y = example
     pipeline = TablePipeline().fit(X, y)
-    assert type(pipeline.model_).__module__.startswith("certus.linear_model")
+    assert type(pipeline.estimator_).__module__.startswith("certus.linear_model")
     assert pipeline.certificate_.met is True
     assert is_regressor(pipeline)
 
@@ -118,7 +118,7 @@ def test_labels_of_every_form(towns, form):
         "integer": dear.astype(int),
         "categorical": pl.Series("price", text.tolist(), dtype=pl.Categorical),
     }[form]
-    pipeline = TablePipeline(model=LogisticRegression()).fit(X, y)
+    pipeline = TablePipeline(estimator=LogisticRegression()).fit(X, y)
     assert pipeline.task_ == "classification"
     assert pipeline.target_name_ == "price"
     predicted = pipeline.predict(X)
@@ -134,8 +134,8 @@ def test_weights_reach_encoder_and_model(towns):
     y = X["size"] * 2 + (text == "dear")
     weight = np.arange(120) % 3
     rows = np.repeat(np.arange(120), weight)
-    repeated = TablePipeline(model=Ridge()).fit(X.iloc[rows], y.iloc[rows])
-    weighted = TablePipeline(model=Ridge()).fit(X, y, sample_weight=weight)
+    repeated = TablePipeline(estimator=Ridge()).fit(X.iloc[rows], y.iloc[rows])
+    weighted = TablePipeline(estimator=Ridge()).fit(X, y, sample_weight=weight)
     np.testing.assert_allclose(weighted.predict(X), repeated.predict(X), rtol=1e-9)
 
 
@@ -187,10 +187,10 @@ def test_set_output(towns):
 
 def test_copies_behave_alike(towns):
     X, y = towns
-    pipeline = TablePipeline(model=LogisticRegression()).fit(X, y)
+    pipeline = TablePipeline(estimator=LogisticRegression()).fit(X, y)
     for twin in (pickle.loads(pickle.dumps(pipeline)), copy.deepcopy(pipeline)):
         np.testing.assert_array_equal(twin.predict(X), pipeline.predict(X))
-    assert not hasattr(clone(pipeline), "model_")
+    assert not hasattr(clone(pipeline), "estimator_")
 
 
 def test_what_is_shown(towns):
@@ -234,7 +234,7 @@ def test_model_without_weights_says_so(towns):
     from sklearn.neighbors import KNeighborsClassifier
 
     X, y = towns
-    pipeline = TablePipeline(model=KNeighborsClassifier())
+    pipeline = TablePipeline(estimator=KNeighborsClassifier())
     with pytest.raises(TableError, match="takes no sample_weight"):
         pipeline.fit(X, y, sample_weight=np.ones(len(y)))
     assert pipeline.fit(X, y).score(X, y) > 0.7

@@ -60,7 +60,7 @@ def _modified_huber(m: Any) -> Any:
 VALUES: dict[type, Any] = {
     t.Squared: lambda _, y, z: (z - y) ** 2 / 2,
     t.Absolute: lambda _, y, z: abs(z - y),
-    t.Huber: lambda loss, y, z: _huber(mpf(loss.delta), z - y),
+    t.Huber: lambda loss, y, z: _huber(mpf(loss.threshold), z - y),
     t.Quantile: lambda loss, y, z: max(
         mpf(loss.q) * (y - z), (mpf(loss.q) - 1) * (y - z)
     ),
@@ -101,7 +101,9 @@ CONJUGATES: dict[type, Any] = {
     t.Squared: lambda _, y, u: u * u / 2 + u * y,
     t.Absolute: _residual_conjugate(lambda _: -1, lambda _: 1, lambda _, u: 0),
     t.Huber: _residual_conjugate(
-        lambda loss: -loss.delta, lambda loss: loss.delta, lambda _, u: u * u / 2
+        lambda loss: -loss.threshold,
+        lambda loss: loss.threshold,
+        lambda _, u: u * u / 2,
     ),
     t.Quantile: _residual_conjugate(
         lambda loss: -mpf(loss.q), lambda loss: 1 - mpf(loss.q), lambda _, u: 0

@@ -127,7 +127,7 @@ def consistent(module=small, **options):
 
 def distilled(module=small, **options):
     teacher = LogisticRegression().fit(X, CLASSES)
-    return Distilled(classifier(module, **options)[0], teacher), X, CLASSES
+    return Distilled(classifier(module, **options)[0], teacher=teacher), X, CLASSES
 
 
 CASES = {

@@ -77,7 +77,7 @@ def others():
     teacher = LogisticRegression().fit(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        student = Distilled(NeuralClassifier(network, **settings), teacher)
+        student = Distilled(NeuralClassifier(network, **settings), teacher=teacher)
         return {
             "numbers": NeuralRegressor(network, **settings).fit(X, X[:, :2], s),
             "tasks": MultiTaskNetwork(network, **settings).fit(X, several),

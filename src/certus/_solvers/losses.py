@@ -86,11 +86,11 @@ def _softmax(loss: Softmax, y: Array, z: Array, s: Array | None) -> Slopes:
 def _huber(loss: Huber, y: Array, z: Array, s: Array | None) -> Slopes:
     e = z[:, 0] - y
     size = np.abs(e)
-    slope = np.clip(e, -loss.delta, loss.delta)
+    slope = np.clip(e, -loss.threshold, loss.threshold)
     value = np.abs(slope) * (size - np.abs(slope) / 2)
-    outside = size > loss.delta
+    outside = size > loss.threshold
     state = np.ones(len(y))
-    state[outside] = KEPT * loss.delta / size[outside]
+    state[outside] = KEPT * loss.threshold / size[outside]
     return Slopes(value, slope[:, None], state[:, None])
 
 
@@ -148,8 +148,8 @@ def huber_scale(r: Array, s: Array, epsilon: float) -> float:
 
 def _tukey(loss: Tukey, y: Array, z: Array, s: Array | None) -> Slopes:
     e = z[:, 0] - y
-    left = np.maximum(1 - np.square(e / loss.delta), 0.0)
-    value = loss.delta**2 / 6 * (1 - left**3)
+    left = np.maximum(1 - np.square(e / loss.threshold), 0.0)
+    value = loss.threshold**2 / 6 * (1 - left**3)
     weight = left * left
     curvature = np.maximum(left * (5 * left - 4), KEPT * weight)
     return Slopes(value, (e * weight)[:, None], curvature[:, None])

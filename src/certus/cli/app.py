@@ -97,7 +97,7 @@ def fit(
             metavar="COLUMN", help="Use it though it determines the target; repeat."
         ),
     ] = None,
-    time_limit: Annotated[
+    max_time: Annotated[
         float | None,
         typer.Option(
             metavar="SECONDS", min=0.0, help="Begin no further fit after this."
@@ -139,7 +139,7 @@ def fit(
         groups=groups,
         time=time,
         seed=seed,
-        time_limit=time_limit,
+        max_time=max_time,
     )
     return fitting.run(data, target, plan, out, report, not no_files, as_json)
 

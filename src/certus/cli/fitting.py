@@ -41,7 +41,7 @@ class FitRequest(NamedTuple):
     groups: str | None = None
     time: str | None = None
     seed: int | None = None
-    time_limit: float | None = None
+    max_time: float | None = None
 
 
 class Result(NamedTuple):
@@ -82,7 +82,7 @@ def run(
         if comparison.status.value == "interrupted":
             code = INTERRUPTED
         result = Result(data, comparison, path, places[0], places[1], code)
-        result = _write(result, plan.time_limit, step)
+        result = _write(result, plan.max_time, step)
     if as_json:
         _say_json(result)
     else:
@@ -111,13 +111,13 @@ def _compare(
                 time=plan.time,
                 keep=plan.keep,
                 random_state=plan.seed or 0,
-                time_limit=plan.time_limit,
+                max_time=plan.max_time,
                 on_step=step,
             )
     except TimeoutError:
         raise Stop(
-            f"no candidate was complete within {plan.time_limit:g} s; nothing was "
-            "written. Raise --time-limit, or name one with --model."
+            f"no candidate was complete within {plan.max_time:g} s; nothing was "
+            "written. Raise --max-time, or name one with --model."
         ) from None
 
 
@@ -157,7 +157,7 @@ def _places(
     return place, report
 
 
-def _write(result: Result, time_limit: float | None, step: Any) -> Result:
+def _write(result: Result, max_time: float | None, step: Any) -> Result:
     """The model, then the report; Ctrl-C at the report leaves the model alone."""
     from certus import persist
     from certus.report import audit
@@ -171,8 +171,8 @@ def _write(result: Result, time_limit: float | None, step: Any) -> Result:
         raise Stop(str(error)) from None
     step("writing the report", 1.0)
     seconds = REPORT_SECONDS
-    if time_limit is not None:
-        seconds = max(0.1, min(seconds, time_limit - found.seconds))
+    if max_time is not None:
+        seconds = max(0.1, min(seconds, max_time - found.seconds))
     try:
         report = audit(
             found.model,
@@ -291,7 +291,7 @@ def _say_json(result: Result) -> None:
     from certus.cli.machine import say_json
 
     data, found = result.data, result.comparison
-    encoder, model = found.model.encoder_, found.model.model_
+    encoder, model = found.model.encoder_, found.model.estimator_
     say_json(
         {
             "data": {

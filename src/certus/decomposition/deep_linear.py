@@ -56,7 +56,7 @@ class DeepLinearNetwork(Diagnosed, MultiOutputMixin, RegressorMixin, Estimator):
 
     Parameters
     ----------
-    hidden : sequence of int, default=(32,)
+    hidden_layer_sizes : sequence of int, default=(32,)
         Widths of the hidden layers; () for a single layer.
     learning_rate : float, default=0.3
         Step of gradient descent, as a share of 1/(L·σ^(2 − 2/L)) with σ the strongest
@@ -111,14 +111,14 @@ class DeepLinearNetwork(Diagnosed, MultiOutputMixin, RegressorMixin, Estimator):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(200, 5))
     >>> Y = X @ rng.normal(size=(5, 3))
-    >>> model = DeepLinearNetwork(hidden=(8,)).fit(X, Y)
+    >>> model = DeepLinearNetwork((8,)).fit(X, Y)
     >>> [W.shape for W in model.weights_], model.certificate_.met
     ([(8, 5), (3, 8)], True)
     """
 
     def __init__(
         self,
-        hidden: Any = (32,),
+        hidden_layer_sizes: Any = (32,),
         *,
         learning_rate: float = 0.3,
         init: str = "random",
@@ -129,7 +129,7 @@ class DeepLinearNetwork(Diagnosed, MultiOutputMixin, RegressorMixin, Estimator):
         warm_start: bool = False,
         max_time: float | None = None,
     ) -> None:
-        self.hidden = hidden
+        self.hidden_layer_sizes = hidden_layer_sizes
         self.learning_rate = learning_rate
         self.init = init
         self.start = start
@@ -228,11 +228,13 @@ class DeepLinearNetwork(Diagnosed, MultiOutputMixin, RegressorMixin, Estimator):
 
 
 def _check_parameters(model: DeepLinearNetwork) -> tuple[int, ...]:
-    hidden = model.hidden
+    hidden = model.hidden_layer_sizes
     if isinstance(hidden, str) or not np.iterable(hidden):
-        raise TypeError(f"hidden must be a sequence of widths, got {hidden!r}.")
+        raise TypeError(
+            f"hidden_layer_sizes must be a sequence of widths, got {hidden!r}."
+        )
     for width in hidden:
-        check_number("hidden", width, 1, integer=True)
+        check_number("hidden_layer_sizes", width, 1, integer=True)
     check_number("learning_rate", model.learning_rate, open_low=True)
     check_choice("init", model.init, ("random", "modes"))
     check_number("start", model.start, 0, 1, open_low=True)

@@ -32,17 +32,17 @@ class Decorrelation(Attributed, OneToOneFeatureMixin, TransformerMixin, Model):
     Certificate
     -----------
     ``covariance`` (PROVED): the largest correlation with the attribute that is left
-    beyond the share 1 − ``alpha``, on the training rows. ``mean_kept`` (PROVED): the
+    beyond the share 1 − ``amount``, on the training rows. ``mean_kept`` (PROVED): the
     columns keep their means. ``removed_variance`` (MEASURED). Costs two passes over the
     data.
 
     Parameters
     ----------
-    alpha : float, default=1.0
+    amount : float, default=1.0
         Share of the covariance that is taken away, in [0, 1].
     sensitive_columns : name, place, or list of them, optional
         Columns of X that hold the attribute, where ``fit`` is not passed it. They are
-        changed like the others: with ``alpha=1`` they become constant.
+        changed like the others: with ``amount=1`` they become constant.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Decorrelation(Attributed, OneToOneFeatureMixin, TransformerMixin, Model):
     Notes
     -----
     Attributes that are numbers with fractions are taken as they are; all other values
-    are categories. With ``alpha`` below 1 the map can be inverted, so that a linear
+    are categories. With ``amount`` below 1 the map can be inverted, so that a linear
     model with little penalty undoes it. Models that are not linear may still find the
     attribute: see :func:`certus.fairness.recovery`.
 
@@ -75,8 +75,8 @@ class Decorrelation(Attributed, OneToOneFeatureMixin, TransformerMixin, Model):
     True
     """
 
-    def __init__(self, alpha: float = 1.0, *, sensitive_columns: Any = None) -> None:
-        self.alpha = alpha
+    def __init__(self, amount: float = 1.0, *, sensitive_columns: Any = None) -> None:
+        self.amount = amount
         self.sensitive_columns = sensitive_columns
 
     @certified_fit
@@ -101,7 +101,7 @@ class Decorrelation(Attributed, OneToOneFeatureMixin, TransformerMixin, Model):
         Decorrelation
             Itself.
         """
-        check_number("alpha", self.alpha, 0, 1)
+        check_number("amount", self.amount, 0, 1)
         self._refuse_text(X, sensitive)
         given = X
         X = validate_data(self, X, dtype=[np.float64, np.float32])
@@ -114,7 +114,7 @@ class Decorrelation(Attributed, OneToOneFeatureMixin, TransformerMixin, Model):
         found = _directions(Z / scale - mean, basis_of(A, s), s)
         self.mean_ = mean * scale
         self.directions_ = found[0] / scale[:, None]
-        self.loadings_ = float(self.alpha) * found[1] * scale
+        self.loadings_ = float(self.amount) * found[1] * scale
         return Fitted(Evidence("decorrelation"), X, None, sample_weight, sensitive=A)
 
     def transform(self, X: Any) -> Array:

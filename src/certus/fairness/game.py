@@ -15,8 +15,8 @@ from certus.typing import Array
 class Game:
     """Values and rates of the classifiers so far, and multipliers that were tried."""
 
-    def __init__(self, shares: Shares, members: Array, k: int, gap: float) -> None:
-        self.shares, self.members, self.k, self.allowed = shares, members, k, gap
+    def __init__(self, shares: Shares, members: Array, k: int, allowed: float) -> None:
+        self.shares, self.members, self.k, self.allowed = shares, members, k, allowed
         self.values: list[float] = []
         self.rates: list[Array] = []  # (n_metrics, n_groups) of each
         # Those that were answered; the plain fit is the answer to none.

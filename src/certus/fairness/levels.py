@@ -58,7 +58,7 @@ def level_of(model: Any, y: Any, sample_weight: Any) -> float:
 
 
 def _is_linear(cls: type) -> bool:
-    ours = cls.__module__.startswith("certus.linear_model.")
+    ours = cls.__module__.startswith(("certus.linear_model.", "certus.svm."))
     return ours and (cls.__name__ in BESIDE_SUM or cls.__name__ in BESIDE_MEAN)
 
 

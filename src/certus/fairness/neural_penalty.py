@@ -1,6 +1,6 @@
 """The penalty on what an attribute explains of the outputs, for networks.
 
-    Σ sᵢ ℓ(yᵢ, f(xᵢ; θ)) / Σ s + ½·strength·Σ Cov(u, z)²   over the rows of a batch
+    Σ sᵢ ℓ(yᵢ, f(xᵢ; θ)) / Σ s + ½·alpha·Σ Cov(u, z)²   over the rows of a batch
 
 with the scores z and columns u of mean zero and unit covariance that span what the
 attribute explains.
@@ -43,7 +43,7 @@ def explained_variance(z: Tensor, u: Tensor, s: Tensor | None) -> Tensor:
     return covariance.square().sum()
 
 
-def with_penalty(strength: float, U: Array) -> Change:
+def with_penalty(alpha: float, U: Array) -> Change:
     """The targets of a network with the penalty beside its loss."""
 
     def change(targets: Targets) -> Targets:
@@ -52,7 +52,7 @@ def with_penalty(strength: float, U: Array) -> Change:
             loss = weighted_mean(targets.loss(z, batch.y), batch.s)
             extra: Any = batch.extra
             part = explained_variance(z, extra, batch.s)
-            return {"loss": loss + 0.5 * strength * part, "explained": part}
+            return {"loss": loss + 0.5 * alpha * part, "explained": part}
 
         return targets._replace(objective=objective, extra=torch.as_tensor(U))
 
@@ -75,7 +75,7 @@ def fit_network(
     s = row_weights(sample_weight, len(A))
     if hasattr(network, "_learn_scale"):  # images are scaled before they are read
         network._learn_scale(X, sample_weight)
-    change = with_penalty(float(model.strength), basis_of(A, s))
+    change = with_penalty(float(model.alpha), basis_of(A, s))
     done: Fitted = network._fit(X, y, sample_weight, None, None, change)
     model.estimator_ = network
     if hasattr(network, "n_features_in_"):
@@ -97,7 +97,7 @@ def measure_network(
 ) -> list[Claim]:
     """Numbers about the whole objective of a network, penalty included."""
     s = row_weights(sample_weight, len(A))
-    change = with_penalty(float(model.strength), basis_of(A, s))
+    change = with_penalty(float(model.alpha), basis_of(A, s))
     network = model.estimator_
 
     def at(rows: Any) -> Any:

@@ -1,6 +1,6 @@
 """A penalty on what an attribute explains of the score: in training.
 
-    loss + Ω + ½·strength·Var(E[z | A])
+    loss + Ω + ½·alpha·Var(E[z | A])
 
 where E[z | A] is the best linear prediction of the score z from the attribute A; for
 groups, the mean score of each group. Of a linear model the penalty is a quadratic form
@@ -63,7 +63,7 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
 
     Objective
     ---------
-    P + ½·strength·Var(E[z | A]): P the estimator's own objective, its loss averaged
+    P + ½·alpha·Var(E[z | A]): P the estimator's own objective, its loss averaged
     over rows; z = Xw + b the score, or the outputs of a network; E[z | A] its best
     linear prediction from the attribute, for groups the mean of each.
 
@@ -81,7 +81,7 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         ``LogisticRegression``, ``Ridge``, ``LinearSVC``, ``PoissonRegressor``; or a
         network of certus.neural_network, such as ``NeuralClassifier`` or
         ``MLPClassifier``, which torch then trains.
-    strength : float, default=1.0
+    alpha : float, default=1.0
         Weight of the penalty.
     sensitive_columns : name, place, or list of them, optional
         Columns of X that hold the attribute, where ``fit`` is not passed it. The model
@@ -113,8 +113,8 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
     >>> X[:, 0] += 2.0 * (group == "b")
     >>> y = (X[:, 0] + X[:, 1] + rng.normal(size=1000) > 1).astype(int)
     >>> gaps = []
-    >>> for strength in (0.0, 1.0, 100.0):
-    ...     model = CovariancePenalty(LogisticRegression(), strength)
+    >>> for alpha in (0.0, 1.0, 100.0):
+    ...     model = CovariancePenalty(LogisticRegression(), alpha=alpha)
     ...     model = model.fit(X, y, sensitive=group)
     ...     gaps.append(independence(model.predict(X), group).difference)
     >>> gaps[0] > gaps[1] > gaps[2], model.certificate_.met
@@ -122,10 +122,10 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
     """
 
     def __init__(
-        self, estimator: Any, strength: float = 1.0, *, sensitive_columns: Any = None
+        self, estimator: Any, *, alpha: float = 1.0, sensitive_columns: Any = None
     ) -> None:
         self.estimator = estimator
-        self.strength = strength
+        self.alpha = alpha
         self.sensitive_columns = sensitive_columns
 
     @certified_fit
@@ -150,7 +150,7 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         CovariancePenalty
             Itself.
         """
-        check_number("strength", self.strength, 0, np.finfo(float).max)
+        check_number("alpha", self.alpha, 0, np.finfo(float).max)
         if self._is_network:
             from certus.fairness.neural_penalty import fit_network
 
@@ -171,15 +171,15 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         options = {} if sample_weight is None else {"sample_weight": sample_weight}
         with config_context(certify="always"):  # its evidence is needed here
             found.fit(X, y, **options)
-        alpha = level_of(found, y, sample_weight)
+        level = level_of(found, y, sample_weight)
         s = row_weights(sample_weight, len(X))
         U = basis_of(A, s)
         Z = np.asarray(X, dtype=np.float64)
         share = s / s.sum()
         M = (share[:, None] * U).T @ (Z - share @ Z)
         _, sizes, V = np.linalg.svd(M, full_matrices=False)
-        shrink = 1 / np.sqrt(1 + float(self.strength) / alpha * np.square(sizes)) - 1
-        if self.strength > 0:
+        shrink = 1 / np.sqrt(1 + float(self.alpha) / level * np.square(sizes)) - 1
+        if self.alpha > 0:
             moved = (Z + ((Z @ V.T) * shrink) @ V).astype(X.dtype)
             with config_context(certify="always"):
                 found = clone(self.estimator).fit(moved, y, **options)

@@ -1,12 +1,12 @@
 """The linear programme behind thresholds and reductions.
 
     maximise  Σⱼ pⱼ vⱼ   over p ≥ 0, each block of p summing to one, and t
-    with      tₘ ≤ (R p)ₘ₉ ≤ tₘ + gap   for every metric m and group g
+    with      tₘ ≤ (R p)ₘ₉ ≤ tₘ + room   for every metric m and group g
 
 where rule j is right on a share vⱼ of the rows, and R holds the rates of the rules in
 the groups. Of any multipliers λ with Σ₉ λₘ₉ = 0 no feasible p is worth more than
 
-    Σ over blocks of maxⱼ (v − Rᵀλ)ⱼ + gap·Σ max(λ, 0).
+    Σ over blocks of maxⱼ (v − Rᵀλ)ⱼ + room·Σ max(λ, 0).
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Mixture(NamedTuple):
 
 
 def best_mixture(
-    value: Array, rates: Any, blocks: Array, known: Array, gap: float
+    value: Array, rates: Any, blocks: Array, known: Array, room: float
 ) -> Mixture:
     """Solve the programme.
 
@@ -102,7 +102,7 @@ def best_mixture(
         Number of the block of each rule.
     known : ndarray of shape (n_metrics, n_groups)
         Rates that count.
-    gap : float
+    room : float
         Allowed difference between groups.
     """
     metrics, groups = known.shape
@@ -118,7 +118,7 @@ def best_mixture(
     found = linprog(
         np.concatenate([-value, np.zeros(metrics)]),
         A_ub=sparse.vstack([above, -above]) if count else None,
-        b_ub=np.repeat([gap, 0.0], count) if count else None,
+        b_ub=np.repeat([room, 0.0], count) if count else None,
         A_eq=blocked,
         b_eq=np.ones(blocked.shape[0]),
         bounds=[(0, None)] * len(blocks) + [(None, None)] * metrics,

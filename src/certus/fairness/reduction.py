@@ -1,7 +1,7 @@
 """Equal rates through an estimator's own weights: in training.
 
     minimise over mixtures q of classifiers h:  Σ qₕ·error(h)
-    with rates of the mixture that differ by at most ``gap`` between groups
+    with rates of the mixture that differ by at most ``max_difference`` between groups
 
 Choosing row i is worth its gain in accuracy less multipliers times its shares in the
 rates of its group. The best answer to given multipliers is therefore a classifier
@@ -48,8 +48,8 @@ class GroupReduction(RandomisedDecisions):
     Objective
     ---------
     Σ qₕ·error(h) over mixtures q of classifiers of the estimator's kind, and of those
-    that choose everybody or nobody, whose rates differ by at most ``gap`` between
-    groups on the rows of the fit.
+    that choose everybody or nobody, whose rates differ by at most ``max_difference``
+    between groups on the rows of the fit.
 
     Certificate
     -----------
@@ -66,7 +66,7 @@ class GroupReduction(RandomisedDecisions):
     criterion : str, default="separation"
         Which rates are made equal: "independence" (of being chosen), "separation" (both
         of the following), "true_positive_rate", "false_positive_rate".
-    gap : float, default=0.01
+    max_difference : float, default=0.01
         Largest difference in a rate between two groups.
     tol : float, default=1e-3
         Stop when further classifiers can lower the error by no more than this.
@@ -108,7 +108,9 @@ class GroupReduction(RandomisedDecisions):
     >>> group = rng.choice(["a", "b"], 2000)
     >>> X = rng.normal(size=(2000, 2)) + (group == "b")[:, None]
     >>> y = (X[:, 0] + rng.normal(size=2000) > 0.5).astype(int)
-    >>> model = GroupReduction(LogisticRegression(), "independence", random_state=0)
+    >>> model = GroupReduction(
+    ...     LogisticRegression(), criterion="independence", random_state=0
+    ... )
     >>> model = model.fit(X, y, sensitive=group)
     >>> model.certificate_["criterion_difference"].value <= 0.01 + 1e-9
     True
@@ -119,9 +121,9 @@ class GroupReduction(RandomisedDecisions):
     def __init__(
         self,
         estimator: Any,
-        criterion: str = "separation",
         *,
-        gap: float = 0.01,
+        criterion: str = "separation",
+        max_difference: float = 0.01,
         tol: float = 1e-3,
         max_iter: int = 50,
         max_time: float | None = None,
@@ -130,7 +132,7 @@ class GroupReduction(RandomisedDecisions):
     ) -> None:
         self.estimator = estimator
         self.criterion = criterion
-        self.gap = gap
+        self.max_difference = max_difference
         self.tol = tol
         self.max_iter = max_iter
         self.max_time = max_time
@@ -159,7 +161,7 @@ class GroupReduction(RandomisedDecisions):
         GroupReduction
             Itself.
         """
-        check_number("gap", self.gap, 0, 1)
+        check_number("max_difference", self.max_difference, 0, 1)
         check_number("tol", self.tol)
         check_number("max_iter", self.max_iter, 1, integer=True)
         check_number("max_time", self.max_time, none=True)
@@ -169,7 +171,7 @@ class GroupReduction(RandomisedDecisions):
         groups, members = group_numbers(A)
         shares = shares_of(truth, members, len(groups), s, self.criterion, "accuracy")
         monitor = Monitor(self, X, y, None, self.max_time)
-        game = Game(shares, members, len(groups), float(self.gap))
+        game = Game(shares, members, len(groups), float(self.max_difference))
         first = fit_weighted(clone(self.estimator), X, y, sample_weight)
         self.groups_, self.estimators_ = groups, [first]
         game.add(_chosen(self, first, X))
@@ -220,7 +222,7 @@ class GroupReduction(RandomisedDecisions):
         rule = (self.criterion, "accuracy")
         game = Game(
             shares_of(truth, members, len(known), s, *rule),
-            *(members, len(known), float(self.gap)),
+            *(members, len(known), float(self.max_difference)),
         )
         for found in self.estimators_:
             game.add(_chosen(self, found, X))

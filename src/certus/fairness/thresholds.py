@@ -1,7 +1,7 @@
 """One threshold for each group, or two with a coin between them: post-processing.
 
     maximise  accuracy(D)  with  D = 1[score ≥ threshold of the group]  and rates of D
-    that differ by at most ``gap`` between groups
+    that differ by at most ``max_difference`` between groups
 
 Mixtures of thresholds reach every point under the convex hull of a group's ROC curve,
 so that the best rule is the solution of a linear programme over its corners.
@@ -121,7 +121,7 @@ class GroupThresholds(RandomisedDecisions):
     Objective
     ---------
     The accuracy on the rows of the fit, over all mixtures of thresholds in each group
-    whose rates differ by at most ``gap`` between groups.
+    whose rates differ by at most ``max_difference`` between groups.
 
     Certificate
     -----------
@@ -136,7 +136,7 @@ class GroupThresholds(RandomisedDecisions):
     criterion : str, default="separation"
         Which rates are made equal: "independence" (of being chosen), "separation" (both
         of the following), "true_positive_rate", "false_positive_rate".
-    gap : float, default=0.0
+    max_difference : float, default=0.0
         Largest difference in a rate between two groups.
     objective : {"accuracy", "balanced_accuracy"}, default="accuracy"
         What is maximised.
@@ -188,9 +188,9 @@ class GroupThresholds(RandomisedDecisions):
     def __init__(
         self,
         estimator: Any,
-        criterion: str = "separation",
         *,
-        gap: float = 0.0,
+        criterion: str = "separation",
+        max_difference: float = 0.0,
         objective: str = "accuracy",
         prefit: bool = False,
         sensitive_columns: Any = None,
@@ -198,7 +198,7 @@ class GroupThresholds(RandomisedDecisions):
     ) -> None:
         self.estimator = estimator
         self.criterion = criterion
-        self.gap = gap
+        self.max_difference = max_difference
         self.objective = objective
         self.prefit = prefit
         self.sensitive_columns = sensitive_columns
@@ -226,7 +226,7 @@ class GroupThresholds(RandomisedDecisions):
         GroupThresholds
             Itself.
         """
-        check_number("gap", self.gap, 0, 1)
+        check_number("max_difference", self.max_difference, 0, 1)
         truth = self._read_labels(y)
         A = self._read_sensitive(X, sensitive)
         s = row_weights(sample_weight, len(truth))
@@ -257,7 +257,9 @@ class GroupThresholds(RandomisedDecisions):
             (rate.ravel(), (rows.ravel(), places.ravel())),
             shape=(metrics * k, len(blocks)),
         )
-        found = best_mixture(value, rates, blocks, shares.known, float(self.gap))
+        found = best_mixture(
+            value, rates, blocks, shares.known, float(self.max_difference)
+        )
         parts = np.split(found.weights, np.cumsum(sizes)[:-1])
         self.thresholds_ = [c[0][p > 0] for c, p in zip(corners, parts)]
         self.mixing_ = [p[p > 0] for p in parts]

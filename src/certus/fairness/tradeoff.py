@@ -140,7 +140,7 @@ def frontier(
     X, y, sensitive : array-like
         Rows, labels and attribute.
     parameter : str
-        Name of a parameter, such as ``"gap"``, ``"strength"`` or
+        Name of a parameter, such as ``"max_difference"``, ``"alpha"`` or
         ``"decorrelation__alpha"``.
     values : iterable
         Its values.
@@ -169,7 +169,7 @@ def frontier(
     >>> X = rng.normal(size=(2000, 2)) + (group == "b")[:, None] * [2.0, 0.0]
     >>> y = (X.sum(axis=1) + rng.normal(size=2000) > 1).astype(int)
     >>> model = CovariancePenalty(LogisticRegression())
-    >>> found = frontier(model, X, y, group, "strength", [0.0, 1.0, 100.0],
+    >>> found = frontier(model, X, y, group, "alpha", [0.0, 1.0, 100.0],
     ...                  criterion="independence", random_state=0)
     >>> bool(found.difference[0] > found.difference[1] > found.difference[2])
     True

@@ -54,7 +54,7 @@ class Summarised:
     _summarise: Callable[..., Summary]
 
     def summary(
-        self, X: Any, y: Any, sample_weight: Any = None, alpha: float = 0.05
+        self, X: Any, y: Any, sample_weight: Any = None, delta: float = 0.05
     ) -> Summary:
         """Standard errors, t or z, p and confidence intervals.
 
@@ -64,15 +64,15 @@ class Summarised:
             The training data.
         sample_weight : array-like, optional
             Taken as frequencies: a weight of two is two rows.
-        alpha : float, default=0.05
-            One minus the level of the intervals.
+        delta : float, default=0.05
+            Probability that an interval misses; its level is 1 − delta.
 
         Returns
         -------
         Summary
             A table that prints; refuses with a reason where the theory does not hold.
         """
-        return self._summarise(X, y, sample_weight, alpha)
+        return self._summarise(X, y, sample_weight, delta)
 
 
 class LeastSquaresBase(Summarised, LinearRegressorBase):

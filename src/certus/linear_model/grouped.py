@@ -47,7 +47,7 @@ class WeightedLasso(MultiOutputMixin, RegressorMixin, SparseRegressorBase):
     >>> from certus.linear_model import Lasso, WeightedLasso
     >>> X, y = load_diabetes(return_X_y=True)
     >>> first = Lasso(alpha=0.5).fit(X, y)  # the adaptive lasso: a second look
-    >>> model = WeightedLasso(0.5, 100 / (np.abs(first.coef_) + 1)).fit(X, y)
+    >>> model = WeightedLasso(0.5, weights=100 / (np.abs(first.coef_) + 1)).fit(X, y)
     >>> model.certificate_.met, int((model.coef_ != 0).sum())
     (True, 3)
     """
@@ -55,8 +55,8 @@ class WeightedLasso(MultiOutputMixin, RegressorMixin, SparseRegressorBase):
     def __init__(
         self,
         alpha: float = 1.0,
-        weights: Any = None,
         *,
+        weights: Any = None,
         fit_intercept: bool = True,
         max_iter: int = 1000,
         tol: float = 1e-6,
@@ -147,8 +147,8 @@ class GroupLasso(RegressorMixin, SparseRegressorBase):
     def __init__(
         self,
         groups: Any = 1,
-        alpha: float = 1.0,
         *,
+        alpha: float = 1.0,
         fit_intercept: bool = True,
         max_iter: int = 1000,
         tol: float = 1e-6,

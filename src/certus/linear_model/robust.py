@@ -1,7 +1,7 @@
 """Regression that outliers do not lead: absolute, Huber and Tukey losses.
 
 ``RobustRegressor`` minimises the mean loss of the residuals with a given threshold
-delta; ``HuberRegressor`` fits the scale of the residuals with the coefficients, in
+threshold; ``HuberRegressor`` fits the scale of the residuals with the coefficients, in
 scikit-learn's objective. Absolute errors are solved by an interior point method, the
 smooth losses by Newton's (``certus._solvers.quantile`` and ``certus._solvers.newton``).
 """
@@ -45,8 +45,8 @@ class RobustRegressor(RegressorMixin, LinearRegressorBase):
     Objective
     ---------
     mean ℓ(y − Xw − b) + ½·alpha·‖w‖², weighted by ``sample_weight``, with ℓ(e) =
-    abs(e); or ½e² up to ``delta`` and linear beyond (Huber); or Tukey's bisquare,
-    (delta²/6)(1 − (1 − e²/delta²)³) up to ``delta`` and constant beyond.
+    abs(e); or ½e² up to ``threshold`` and linear beyond (Huber); or Tukey's bisquare,
+    (threshold²/6)(1 − (1 − e²/threshold²)³) up to ``threshold`` and constant beyond.
 
     Certificate
     -----------
@@ -59,7 +59,7 @@ class RobustRegressor(RegressorMixin, LinearRegressorBase):
     ----------
     loss : {"huber", "absolute", "tukey"}, default="huber"
         The loss.
-    delta : float, optional
+    threshold : float, optional
         Threshold of Huber's (default 1.35) or Tukey's loss (default 4.685), in units of
         y; the defaults are 95 % efficient for residuals of variance one.
     alpha : float, default=0.0
@@ -116,7 +116,7 @@ class RobustRegressor(RegressorMixin, LinearRegressorBase):
         self,
         loss: str = "huber",
         *,
-        delta: float | None = None,
+        threshold: float | None = None,
         alpha: float = 0.0,
         fit_intercept: bool = True,
         tol: float = 1e-6,
@@ -125,7 +125,7 @@ class RobustRegressor(RegressorMixin, LinearRegressorBase):
         max_time: float | None = None,
     ) -> None:
         self.loss = loss
-        self.delta = delta
+        self.threshold = threshold
         self.alpha = alpha
         self.fit_intercept = fit_intercept
         self.tol = tol
@@ -147,11 +147,11 @@ class RobustRegressor(RegressorMixin, LinearRegressorBase):
             Row weights; an integer weight equals repetition.
         """
         check_choice("loss", self.loss, LOSSES)
-        check_number("delta", self.delta, open_low=True, none=True)
+        check_number("threshold", self.threshold, open_low=True, none=True)
         check_number("alpha", self.alpha)
         check_limits(self)
         X, y, s = self._validate_X_y(X, y, sample_weight, y_numeric=True)
-        loss = loss_term(self.loss, self.delta)
+        loss = loss_term(self.loss, self.threshold)
         rows, watch = make_rows(X, y, s), Watched(self, X, y, s)
         free, alpha = bool(self.fit_intercept), float(self.alpha)
         if isinstance(loss, Absolute):
@@ -168,13 +168,13 @@ class RobustRegressor(RegressorMixin, LinearRegressorBase):
         return Fitted(evidence, X, y, s, solution.status)
 
 
-def loss_term(name: str, delta: float | None) -> Any:
+def loss_term(name: str, threshold: float | None) -> Any:
     """The term of a loss's name, with its default threshold."""
     if name == "absolute":
         return Absolute()
     if name == "huber":
-        return Huber(1.35 if delta is None else float(delta))
-    return Tukey(4.685 if delta is None else float(delta))
+        return Huber(1.35 if threshold is None else float(threshold))
+    return Tukey(4.685 if threshold is None else float(threshold))
 
 
 def _solve_smooth(
@@ -188,7 +188,7 @@ def _solve_smooth(
     start = start_from(model, rows, loss)
     if isinstance(loss, Tukey) and not start[:-1].any():
         # A convex problem leads to the right valley: Huber's, with a smaller reach.
-        near = Huber(loss.delta * 1.35 / 4.685)
+        near = Huber(loss.threshold * 1.35 / 4.685)
         first = newton.NewtonProblem(rows, near, penalty, free)
         found = newton.solve(first, Start(start), limits._replace(tol=1e-3))
         if found.status not in (Status.SOLVED, *UNFINISHED):
@@ -198,7 +198,7 @@ def _solve_smooth(
     problem = newton.NewtonProblem(rows, loss, penalty, free)
     found = newton.solve(problem, Start(start), limits)
     if isinstance(loss, Huber) and found.status is Status.TOL_NOT_REACHED:
-        kinked = Kinked(loss.delta, loss.delta, 1.0)
+        kinked = Kinked(loss.threshold, loss.threshold, 1.0)
         bent = KinkedRegression(rows, kinked, penalty, free)
         other = quantile.solve(bent, Start(), limits)
         model.solver_ = "interior point"
@@ -211,9 +211,9 @@ def _weights(loss: Any, e: Array) -> Array:
     """ψ(e)/e: what each row counts in the least-squares fit with the same solution."""
     size = np.abs(np.asarray(e, dtype=np.float64))
     if isinstance(loss, Tukey):
-        return np.maximum(1 - np.square(size / loss.delta), 0.0) ** 2
+        return np.maximum(1 - np.square(size / loss.threshold), 0.0) ** 2
     if isinstance(loss, Huber):
-        return loss.delta / np.maximum(size, loss.delta)
+        return loss.threshold / np.maximum(size, loss.threshold)
     least = max(float(np.median(size)) * 1e-6, 1e-300)
     return least / np.maximum(size, least)
 

@@ -32,7 +32,7 @@ from certus.typing import Array
 
 
 def least_squares_summary(
-    model: Any, X: Any, y: Any, sample_weight: Any = None, alpha: float = 0.05
+    model: Any, X: Any, y: Any, sample_weight: Any = None, delta: float = 0.05
 ) -> Summary:
     """Standard errors, t tests and intervals of an unpenalised least-squares fit.
 
@@ -44,7 +44,7 @@ def least_squares_summary(
         The rows it was fitted on.
     sample_weight : array-like of shape (n_samples,), optional
         Frequencies: a weight of two is two rows.
-    alpha : float, default=0.05
+    delta : float, default=0.05
         One minus the level of the intervals.
 
     Returns
@@ -62,7 +62,7 @@ def least_squares_summary(
     >>> found.names[:2], found.standard_errors[:2].round(3).tolist()
     (('(intercept)', 'x0'), [67.455, 0.217])
     """
-    _check(model, alpha)
+    _check(model, delta)
     kind = type(model).__name__
     level = getattr(model, "alpha_", getattr(model, "alpha", 0.0))
     if np.any(np.asarray(level, dtype=float) != 0):
@@ -96,11 +96,11 @@ def least_squares_summary(
     errors = unit * np.sqrt(variance) * _errors(basis, factor, 1)
     top = -0.5 * total * (np.log(2 * np.pi * rss / total) + 1 + 2 * np.log(unit))
     notes = _weight_notes(sample_weight, s)
-    return _table(model, basis, start, unit * theta, errors, top, total, alpha, notes)
+    return _table(model, basis, start, unit * theta, errors, top, total, delta, notes)
 
 
 def logistic_summary(
-    model: Any, X: Any, y: Any, sample_weight: Any = None, alpha: float = 0.05
+    model: Any, X: Any, y: Any, sample_weight: Any = None, delta: float = 0.05
 ) -> Summary:
     """Standard errors, z tests and intervals of an unpenalised logistic regression.
 
@@ -108,7 +108,7 @@ def logistic_summary(
     ----------
     model : estimator
         Fitted with ``C=inf``; has ``coef_``, ``intercept_`` and ``classes_``.
-    X, y, sample_weight, alpha : array-like, float
+    X, y, sample_weight, delta : array-like, float
         As in :func:`least_squares_summary`.
 
     Returns
@@ -128,7 +128,7 @@ def logistic_summary(
     >>> found.coef.round(3).tolist(), found.standard_errors.round(3).tolist()
     ([19.849, -1.057, -0.218], [1.774, 0.101, 0.037])
     """
-    _check(model, alpha)
+    _check(model, delta)
     _check_unpenalised(model)
     X, s = _prepare(model, X, sample_weight)
     if np.shape(y)[:1] != s.shape:
@@ -159,7 +159,7 @@ def logistic_summary(
     labels = tuple(str(c) for c in classes[1:]) if k > 1 else ()
     errors = _errors(basis, np.linalg.cholesky(top.H), k)
     return _table(
-        model, basis, start, top.theta, errors, -top.loss, total, alpha, notes, labels
+        model, basis, start, top.theta, errors, -top.loss, total, delta, notes, labels
     )
 
 
@@ -169,7 +169,7 @@ def family_summary(
     X: Any,
     y: Any,
     sample_weight: Any = None,
-    alpha: float = 0.05,
+    delta: float = 0.05,
 ) -> Summary:
     """Standard errors, tests and intervals of an unpenalised generalised linear model.
 
@@ -179,7 +179,7 @@ def family_summary(
         Fitted with ``alpha=0``; has ``coef_`` and ``intercept_``.
     loss : term
         The family: ``Squared``, ``Poisson``, ``Binomial`` or ``Exponential``.
-    X, y, sample_weight, alpha : array-like, float
+    X, y, sample_weight, delta : array-like, float
         As in :func:`least_squares_summary`.
 
     Returns
@@ -199,12 +199,12 @@ def family_summary(
     >>> np.square(found.standard_errors).round(4).tolist()  # 1/4, and 1/4 + 1/16
     [0.25, 0.3125]
     """
-    _check(model, alpha)
+    _check(model, delta)
     kind = type(model).__name__
     if model.alpha != 0:
         _refuse_penalty(kind, f"alpha={model.alpha}", "it with alpha=0")
     if isinstance(loss, Squared):
-        return least_squares_summary(model, X, y, sample_weight, alpha)
+        return least_squares_summary(model, X, y, sample_weight, delta)
     if isinstance(loss, Absolute):
         refuse(
             "The likelihood of the Laplace family has a kink at every row, so it has "
@@ -227,7 +227,7 @@ def family_summary(
     notes = _spread_notes(loss, y, likelihood.scores(top.theta), s, total - p)
     notes += _weight_notes(sample_weight, s)
     return _table(
-        model, basis, start, top.theta, errors, level, total, alpha, notes, ()
+        model, basis, start, top.theta, errors, level, total, delta, notes, ()
     )
 
 
@@ -254,7 +254,7 @@ def _table(
     errors: Array,
     log_likelihood: float,
     total: float,
-    alpha: float,
+    delta: float,
     notes: tuple[str, ...],
     classes: tuple[str, ...] | None = None,
 ) -> Summary:
@@ -274,9 +274,9 @@ def _table(
         notes = (*notes, f"{drift}{away:.2g} standard errors away.")
     far = -np.abs(statistic)
     if kind == "t":
-        p_values, width = 2 * special.stdtr(df, far), -special.stdtrit(df, alpha / 2)
+        p_values, width = 2 * special.stdtr(df, far), -special.stdtrit(df, delta / 2)
     else:
-        p_values, width = 2 * special.ndtr(far), -special.ndtri(alpha / 2)
+        p_values, width = 2 * special.ndtr(far), -special.ndtri(delta / 2)
     p = basis.raw.shape[0]
     return Summary(
         model=type(model).__name__,
@@ -291,7 +291,7 @@ def _table(
         log_likelihood=float(log_likelihood),
         n_samples=total,
         df_resid=df,
-        alpha=float(alpha),
+        delta=float(delta),
         notes=notes,
     )
 
@@ -357,12 +357,12 @@ def _weight_notes(sample_weight: Any, s: Array) -> tuple[str, ...]:
 # -- refusals ---------------------------------------------------------------------
 
 
-def _check(model: Any, alpha: float) -> None:
+def _check(model: Any, delta: float) -> None:
     if not hasattr(model, "coef_"):
         raise NotFittedError(f"{type(model).__name__} is not fitted. Call fit first.")
-    check_number("alpha", alpha, 0.0, 1.0, open_low=True)
-    if alpha >= 1:
-        raise ValueError(f"alpha must be below 1, got {alpha!r}.")
+    check_number("delta", delta, 0.0, 1.0, open_low=True)
+    if delta >= 1:
+        raise ValueError(f"delta must be below 1, got {delta!r}.")
 
 
 def _check_unpenalised(model: Any) -> None:

@@ -38,14 +38,14 @@ class Summary:
     coef, standard_errors, statistic, p_values : ndarray of shape (n_rows,)
         Estimates, and the two-sided test that each is zero.
     conf_int : ndarray of shape (n_rows, 2)
-        Intervals of level 1 − ``alpha``.
+        Intervals of level 1 − ``delta``.
     kind : {"t", "z"}
         Distribution of ``statistic``.
     log_likelihood : float
         At the maximum, summed over rows.
     n_samples, df_resid : float
         Rows (sum of the frequencies), and rows less coefficients.
-    alpha : float
+    delta : float
         One minus the level of the intervals.
     notes : tuple of str
         What the numbers rest on.
@@ -75,7 +75,7 @@ class Summary:
     log_likelihood: float
     n_samples: float
     df_resid: float
-    alpha: float
+    delta: float
     notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class Summary:
 
     @property
     def _heads(self) -> tuple[str, ...]:
-        low, high = 50 * self.alpha, 100 - 50 * self.alpha
+        low, high = 50 * self.delta, 100 - 50 * self.delta
         return ("coef", "std err", self.kind, "p", f"{low:.4g}%", f"{high:.4g}%")
 
     def _cells(self, i: int) -> tuple[str, ...]:

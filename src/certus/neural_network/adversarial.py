@@ -121,15 +121,15 @@ class Hardened:
             p = {1.0: "1", 2.0: "2", math.inf: "∞"}
             norm = p.get(self.threat.norm, f"{self.threat.norm:g}")
             told = f" at the worst rows found within l{norm} {self.threat.radius:g}"
-        return told + " and ½·operator_norm·σ(J)²" * bool(self.weight)
+        return told + " and ½·alpha_operator_norm·σ(J)²" * bool(self.weight)
 
     def search(self, module: nn.Module, batch: Batch) -> AdversarialBatch:
         """The worst rows, and the direction in which the scores are steepest."""
         x, more = batch.inputs[0], batch.inputs[1:]
         if not x.is_floating_point():
             raise ValueError(
-                "adversarial and operator_norm change rows of numbers; the module "
-                "looks its inputs up in a table. Leave both out."
+                "adversarial and alpha_operator_norm change rows of numbers; the "
+                "module looks its inputs up in a table. Leave both out."
             )
         passes, direction, inputs = 0, None, batch.inputs
         with evaluating(module), torch.enable_grad():
@@ -205,8 +205,8 @@ def worst_rows(
 
 
 def hardened(model: Any, objective: Objective) -> Objective:
-    """The objective of an estimator with its ``adversarial`` and ``operator_norm``."""
-    weight = float(getattr(model, "operator_norm", 0.0))
+    """An estimator's objective with its ``adversarial`` and ``alpha_operator_norm``."""
+    weight = float(getattr(model, "alpha_operator_norm", 0.0))
     threat = getattr(model, "adversarial", None)
     if threat is None and not weight:
         return objective

@@ -45,7 +45,7 @@ class Distilled(WrappedClassifier):
 
     Parameters
     ----------
-    student : classifier of certus.neural_network
+    estimator : classifier of certus.neural_network
         The network to train, with all settings of the training. Validation rows are
         judged by its own loss and score.
     teacher : classifier
@@ -59,12 +59,12 @@ class Distilled(WrappedClassifier):
 
     Attributes
     ----------
-    student_ : classifier
+    estimator_ : classifier
         The trained network, an estimator that stands on its own.
     teacher_ : classifier
         The teacher.
     module_, history_, classes_, n_iter_
-        Those of ``student_``.
+        Those of ``estimator_``.
     certificate_ : Certificate
         What the verifier found.
 
@@ -82,16 +82,19 @@ class Distilled(WrappedClassifier):
     ...     random_state=0,
     ... )
     >>> forest = RandomForestClassifier(random_state=0)
-    >>> Distilled(student, forest, temperature=2.0).fit(X, y).score(X, y) > 0.95
+    >>> Distilled(student, teacher=forest, temperature=2.0).fit(X, y).score(X, y) > 0.95
     True
     """
 
-    _held = "student"
-
     def __init__(
-        self, student: Any, teacher: Any, *, temperature: float = 4.0, mix: float = 0.5
+        self,
+        estimator: Any,
+        *,
+        teacher: Any,
+        temperature: float = 4.0,
+        mix: float = 0.5,
     ) -> None:
-        self.student = student
+        self.estimator = estimator
         self.teacher = teacher
         self.temperature = temperature
         self.mix = mix

@@ -110,7 +110,7 @@ class BaggedNetworks(MetaEstimatorMixin, Estimator):
     ...     schedule="cosine",
     ...     max_iter=100,
     ... )
-    >>> model = BaggedNetworks(network, 3, random_state=0).fit(X, y)
+    >>> model = BaggedNetworks(network, n_estimators=3, random_state=0).fit(X, y)
     >>> model.oob_score_ > 0.9, model.predict_spread(X).spread.shape
     (True, (150, 3))
     """
@@ -118,8 +118,8 @@ class BaggedNetworks(MetaEstimatorMixin, Estimator):
     def __init__(
         self,
         estimator: Any,
-        n_estimators: int = 10,
         *,
+        n_estimators: int = 10,
         n_jobs: int | None = None,
         random_state: Any = None,
     ) -> None:

@@ -216,18 +216,18 @@ class ImageInput(NeuralModel):
         return make_augmentation(self.augment)
 
     def _build(self, X: Any, targets: Targets) -> nn.Module:
-        if isinstance(self.network, nn.Module):
-            return copy.deepcopy(self.network)
-        if callable(self.network):
-            made = self.network(self.image_shape_, targets.outputs)
+        if isinstance(self.module, nn.Module):
+            return copy.deepcopy(self.module)
+        if callable(self.module):
+            made = self.module(self.image_shape_, targets.outputs)
             if isinstance(made, nn.Module):
                 return made
             raise TypeError(
                 "network(image_shape, n_outputs) should return an nn.Module; it "
                 f"returned a {type(made).__name__}."
             )
-        check_choice("network", self.network, tuple(NETWORKS))
-        module = NETWORKS[self.network](self.image_shape_, targets.outputs)
+        check_choice("module", self.module, tuple(NETWORKS))
+        module = NETWORKS[self.module](self.image_shape_, targets.outputs)
         # Pixels have few digits; rows that are no images keep those of X.
         plain = self.image_shape_[1] == 1 and X.dtype == np.float64
         return module.double() if plain else module

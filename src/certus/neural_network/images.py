@@ -44,10 +44,10 @@ class ConvNetClassifier(ImageInput, ClassTargets):
 
     Parameters
     ----------
-    network : str, nn.Module or callable, default="auto"
+    module : str, nn.Module or callable, default="auto"
         "auto" is ``ConvNet`` of :mod:`certus.neural_network.modules`; "lenet",
         "alexnet", "resnet" and "densenet" are of that package, too; a module is
-        copied and trained from its present weights; ``network(image_shape,
+        copied and trained from its present weights; ``module(image_shape,
         n_outputs)``, told channels, height and width, makes one.
     image_shape : (int, int) or (int, int, int), default=None
         Of rows that are flattened: height and width, and channels where there are
@@ -93,7 +93,7 @@ class ConvNetClassifier(ImageInput, ClassTargets):
 
     def __init__(
         self,
-        network: Any = "auto",
+        module: Any = "auto",
         *,
         image_shape: Any = None,
         channels: str | None = None,
@@ -120,7 +120,7 @@ class ConvNetClassifier(ImageInput, ClassTargets):
         random_state: Any = None,
         adversarial: Any = None,
         adversarial_steps: int = 7,
-        operator_norm: float = 0.0,
+        alpha_operator_norm: float = 0.0,
         lipschitz: float | None = None,
     ) -> None:
         keep(self, locals())

@@ -25,7 +25,7 @@ from certus.neural_network.multilayer import MultilayerPerceptron, in_steps
 from certus.neural_network.parameters import documented, keep
 
 #: Parameters of robust training, which torch obeys.
-ROBUST = ("adversarial", "adversarial_steps", "operator_norm", "lipschitz")
+ROBUST = ("adversarial", "adversarial_steps", "alpha_operator_norm", "lipschitz")
 
 
 @documented
@@ -131,7 +131,7 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
         max_time: float | None = None,
         adversarial: Any = None,
         adversarial_steps: int = 7,
-        operator_norm: float = 0.0,
+        alpha_operator_norm: float = 0.0,
         lipschitz: float | None = None,
     ) -> None:
         keep(self, locals())

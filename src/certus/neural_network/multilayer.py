@@ -54,7 +54,7 @@ BEYOND = {
     "checkpoint": None,
     "device": "cpu",
     "adversarial": None,
-    "operator_norm": 0.0,
+    "alpha_operator_norm": 0.0,
     "lipschitz": None,
 }
 #: Rows of a batch unless the user says otherwise.

@@ -148,7 +148,7 @@ class NeuralClassifier(OwnModule, ClassTargets):
         random_state: Any = None,
         adversarial: Any = None,
         adversarial_steps: int = 7,
-        operator_norm: float = 0.0,
+        alpha_operator_norm: float = 0.0,
         lipschitz: float | None = None,
     ) -> None:
         keep(self, locals())

@@ -67,7 +67,7 @@ adversarial : ThreatModel, default=None
         are.
     adversarial_steps : int, default=7
         Steps of the attacker, each as dear as one of training.
-    operator_norm : float, default=0.0
+    alpha_operator_norm : float, default=0.0
         λ of the penalty ½ λ σ(J)², J the derivative of the scores by a row in the
         units of X, σ its largest singular value; by the power method.
     lipschitz : float, default=None
@@ -200,7 +200,7 @@ def check_training(model: Any) -> None:
 
 
 def _check_robust(model: Any) -> None:
-    check_number("operator_norm", model.operator_norm)
+    check_number("alpha_operator_norm", model.alpha_operator_norm)
     check_number("lipschitz", model.lipschitz, open_low=True, none=True)
     check_number("adversarial_steps", model.adversarial_steps, 1, integer=True)
     threat = model.adversarial

@@ -1,6 +1,6 @@
 """Learning from rows without labels: predictions should not change nearby.
 
-    mean over labelled rows of ℓ(y, f(x)) + weight · mean of ‖p(x) − p(x + ε)‖²
+    mean over labelled rows of ℓ(y, f(x)) + alpha · mean of ‖p(x) − p(x + ε)‖²
 
 with p = softmax(f) and Gaussian noise ε, drawn anew in each step. The second term needs
 no labels and moves the boundary between classes to where there are few rows.
@@ -31,7 +31,7 @@ class ConsistentClassifier(WrappedClassifier):
 
     Objective
     ---------
-    The mean loss over rows with a label, plus ``weight`` times the mean over all rows
+    The mean loss over rows with a label, plus ``alpha`` times the mean over all rows
     of ‖p(x) − p(x + ε)‖², p the probabilities and ε ~ N(0, noise²).
 
     Certificate
@@ -40,20 +40,20 @@ class ConsistentClassifier(WrappedClassifier):
 
     Parameters
     ----------
-    network : classifier of certus.neural_network
+    estimator : classifier of certus.neural_network
         The network to train, with all settings of the training. To stop early pass
         labelled rows as ``X_val, y_val``.
-    weight : float, default=1.0
+    alpha : float, default=1.0
         Of the term that needs no labels.
     noise : float, default=0.1
         Standard deviation of ε, in units of X.
 
     Attributes
     ----------
-    network_ : classifier
+    estimator_ : classifier
         The trained network, an estimator that stands on its own.
     module_, history_, classes_, n_iter_
-        Those of ``network_``. The classes do not hold −1.
+        Those of ``estimator_``. The classes do not hold −1.
     certificate_ : Certificate
         What the verifier found.
 
@@ -77,13 +77,11 @@ class ConsistentClassifier(WrappedClassifier):
     (array([0, 1]), True)
     """
 
-    _held = "network"
-
     def __init__(
-        self, network: Any, *, weight: float = 1.0, noise: float = 0.1
+        self, estimator: Any, *, alpha: float = 1.0, noise: float = 0.1
     ) -> None:
-        self.network = network
-        self.weight = weight
+        self.estimator = estimator
+        self.alpha = alpha
         self.noise = noise
 
     @certified_fit
@@ -114,7 +112,7 @@ class ConsistentClassifier(WrappedClassifier):
         ConsistentClassifier
             Itself.
         """
-        check_number("weight", self.weight)
+        check_number("alpha", self.alpha)
         check_number("noise", self.noise, open_low=True)
         network = self._clone()
         if network.early_stopping:
@@ -144,7 +142,7 @@ class ConsistentClassifier(WrappedClassifier):
             raise ValueError("No row with a label has a positive weight.")
         # In a batch there may be any number of labels: each counts as if alone.
         table = torch.as_tensor(known / share)
-        weight, noise = float(self.weight), float(self.noise)
+        alpha, noise = float(self.alpha), float(self.noise)
 
         def change(targets: Targets) -> Targets:
             def objective(module: Any, batch: Batch) -> Losses:
@@ -159,7 +157,7 @@ class ConsistentClassifier(WrappedClassifier):
                 moved = module(x + noise * e, *more)
                 apart = (_softmax(z) - _softmax(moved)).square().sum(dim=1)
                 counts: Any = batch.extra
-                rows = counts * targets.loss(z, batch.y) + weight * apart
+                rows = counts * targets.loss(z, batch.y) + alpha * apart
                 return {"loss": weighted_mean(rows, batch.s)}
 
             return targets._replace(objective=objective, extra=table)

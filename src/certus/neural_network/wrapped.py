@@ -25,20 +25,18 @@ from certus.neural_network.reading import ClassTargets
 class WrappedClassifier(Diagnosed, ClassifierMixin, MetaEstimatorMixin, Estimator):
     """Trains a classifier of certus.neural_network on another objective; abstract.
 
-    Subclasses name the parameter that holds it in ``_held``, and leave the trained one
-    under that name with an underscore.
+    ``estimator`` is the network to train, ``estimator_`` the trained one.
     """
 
-    _held: str
+    estimator: Any
 
     def _clone(self) -> Any:
         """A fresh copy of the classifier that is to be trained."""
-        network = getattr(self, self._held)
+        network = self.estimator
         if not (isinstance(network, NeuralModel) and isinstance(network, ClassTargets)):
             raise TypeError(
-                f"{self._held} must be a classifier of certus.neural_network that "
-                "torch trains, "
-                f"such as NeuralClassifier(module); got {network!r}."
+                "estimator must be a classifier of certus.neural_network that torch "
+                f"trains, such as NeuralClassifier(module); got {network!r}."
             )
         return clone(network)
 
@@ -47,7 +45,7 @@ class WrappedClassifier(Diagnosed, ClassifierMixin, MetaEstimatorMixin, Estimato
         if hasattr(network, "_learn_scale"):  # images are scaled before they are read
             network._learn_scale(X, s)
         done: Fitted = network._fit(X, y, s, *rest)
-        setattr(self, f"{self._held}_", network)
+        self.estimator_ = network
         return done
 
     def _stated(self, X: Any, y: Any, sample_weight: Any, chosen: Any) -> Any:
@@ -63,8 +61,8 @@ class WrappedClassifier(Diagnosed, ClassifierMixin, MetaEstimatorMixin, Estimato
 
     @property
     def _network(self) -> Any:
-        check_is_fitted(self, f"{self._held}_")
-        return getattr(self, f"{self._held}_")
+        check_is_fitted(self, "estimator_")
+        return self.estimator_
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the classes.
@@ -132,7 +130,7 @@ class WrappedClassifier(Diagnosed, ClassifierMixin, MetaEstimatorMixin, Estimato
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        inner = get_tags(getattr(self, self._held))
+        inner = get_tags(self.estimator)
         tags.input_tags, tags.target_tags = inner.input_tags, inner.target_tags
         tags.non_deterministic = inner.non_deterministic
         if tags.classifier_tags is not None:

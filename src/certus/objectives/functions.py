@@ -267,7 +267,7 @@ def check_loss(loss: Any) -> LossFormulas:
         )
     for name, number in loss._asdict().items():
         good, want = {
-            "delta": (number > 0, "positive"),
+            "threshold": (number > 0, "positive"),
             "q": (0 < number < 1, "between 0 and 1"),
             "epsilon": (number >= 0, "0 or more"),
             "trials": (number >= 1, "1 or more"),

@@ -136,22 +136,22 @@ def of_margin(
 
 
 def _huber_value(term: t.Huber, e: Array) -> Array:
-    held = np.minimum(np.abs(e), term.delta)
+    held = np.minimum(np.abs(e), term.threshold)
     return held * (np.abs(e) - held / 2)
 
 
 def _tukey_value(term: t.Tukey, e: Array) -> Array:
-    x = np.square(np.minimum(np.abs(e) / term.delta, 1.0))
-    return term.delta**2 / 6 * (x * (3 + x * (x - 3)))
+    x = np.square(np.minimum(np.abs(e) / term.threshold, 1.0))
+    return term.threshold**2 / 6 * (x * (3 + x * (x - 3)))
 
 
 def _tukey_slope(term: t.Tukey, e: Array) -> Array:
-    left = np.maximum(1 - np.square(e / term.delta), 0.0)
+    left = np.maximum(1 - np.square(e / term.threshold), 0.0)
     return np.where(left > 0, e, 0.0) * left**2
 
 
 def _tukey_curvature(term: t.Tukey, a: Array) -> Array:
-    left = np.maximum(1 - np.square(a / term.delta), 0.0)
+    left = np.maximum(1 - np.square(a / term.threshold), 0.0)
     return left * (5 * left) - 4 * left
 
 
@@ -263,9 +263,9 @@ LOSSES: dict[type, LossFormulas] = {
     ),
     t.Huber: of_residual(
         _huber_value,
-        lambda term, e: np.clip(e, -term.delta, term.delta),
-        lambda term, a: np.where(a <= term.delta, 1.0, 0.0),
-        lambda term, u: _inside(np.square(u) / 2, u, -term.delta, term.delta),
+        lambda term, e: np.clip(e, -term.threshold, term.threshold),
+        lambda term, a: np.where(a <= term.threshold, 1.0, 0.0),
+        lambda term, u: _inside(np.square(u) / 2, u, -term.threshold, term.threshold),
         1.0,
     ),
     t.Tukey: of_residual(

@@ -22,15 +22,15 @@ class Absolute(NamedTuple):
 
 
 class Huber(NamedTuple):
-    """½e² where abs(e) ≤ delta, else delta·abs(e) − ½delta²."""
+    """½e² where abs(e) ≤ threshold, else threshold·abs(e) − ½threshold²."""
 
-    delta: float
+    threshold: float
 
 
 class Tukey(NamedTuple):
-    """Bisquare, not convex: (delta²/6)(1 − (1 − e²/delta²)³), constant beyond delta."""
+    """Bisquare, not convex: (t²/6)(1 − (1 − e²/t²)³), constant beyond t = threshold."""
 
-    delta: float
+    threshold: float
 
 
 class Quantile(NamedTuple):

@@ -36,10 +36,10 @@ NO_THEOREM = {
 }
 
 
-def _check_delta(delta: float) -> float:
-    if not 0 <= delta < np.inf:
-        raise ValueError(f"delta={delta!r} must be finite and not negative.")
-    return float(delta)
+def _check_epsilon(epsilon: float) -> float:
+    if not 0 <= epsilon < np.inf:
+        raise ValueError(f"epsilon={epsilon!r} must be finite and not negative.")
+    return float(epsilon)
 
 
 def adagrad(
@@ -47,7 +47,7 @@ def adagrad(
     x0: Any,
     *,
     step: float = 0.01,
-    delta: float = 1e-10,
+    epsilon: float = 1e-10,
     batch_size: int | None = None,
     random_state: Any = None,
     max_iter: int = 1000,
@@ -66,7 +66,7 @@ def adagrad(
         Start.
     step : float, default=0.01
         η.
-    delta : float, default=1e-10
+    epsilon : float, default=1e-10
         δ, keeps the division safe.
     batch_size, random_state, max_iter, tol, stop
         As in :func:`momentum`.
@@ -94,7 +94,7 @@ def adagrad(
     'solved'
     """
     objective, x = as_objective(f), as_start(x0)
-    eta, delta = constant(step), _check_delta(delta)
+    eta, epsilon = constant(step), _check_epsilon(epsilon)
     sampler, every = as_sampler(objective, batch_size, random_state)
     seen = np.zeros_like(x)
 
@@ -102,7 +102,7 @@ def adagrad(
         nonlocal seen
         seen = seen + g * g
         root = np.sqrt(seen)
-        move = np.divide(g, root + delta, out=np.zeros_like(g), where=root > 0)
+        move = np.divide(g, root + epsilon, out=np.zeros_like(g), where=root > 0)
         return Move(x - eta * move, eta)
 
     def observe(g: Array) -> tuple[Array, Array]:
@@ -114,22 +114,22 @@ def adagrad(
     )
     verdict: Verdict = "the theorem is stated for full gradients"
     if sampler is None:
-        verdict = _regret(trace, objective, eta, delta)
+        verdict = _regret(trace, objective, eta, epsilon)
     constants = find_constants(objective, x, need_L=False)
-    scale = np.array([before for before, _ in trace.kept]) + delta
+    scale = np.array([before for before, _ in trace.kept]) + epsilon
     return make_record(
         "adagrad", trace, objective, constants, verdict, extra={"scale": scale}
     )
 
 
-def _regret(trace: Trace, objective: Objective, eta: float, delta: float) -> Verdict:
+def _regret(trace: Trace, objective: Objective, eta: float, epsilon: float) -> Verdict:
     if not objective.is_convex:
         return "AdaGrad's theorem needs a convex f: Objective(f, convex=True)"
     # √γ with the row's own gradient: the bound holds though no step may follow it.
     root = np.array([after for _, after in trace.kept])
     ref, k = reference(trace, objective), np.array(trace.steps)
     D = np.maximum.accumulate(np.abs(trace.points - ref.x), axis=0)
-    regret = D**2 * (root + delta) / (2 * eta) + eta * root
+    regret = D**2 * (root + epsilon) / (2 * eta) + eta * root
     bound = Bound(
         Theorem(
             "convex",
@@ -152,14 +152,14 @@ class _Moments:
         self,
         x: Array,
         betas: tuple[float, float],
-        delta: float,
+        epsilon: float,
         corrected: bool,
         largest: bool,
     ) -> None:
         self.m, self.v, self.top = np.zeros_like(x), np.zeros_like(x), np.zeros_like(x)
         self.beta1 = check_beta(betas[0], "beta1")
         self.beta2 = check_beta(betas[1], "beta2")
-        self.delta, self.corrected = _check_delta(delta), corrected
+        self.epsilon, self.corrected = _check_epsilon(epsilon), corrected
         self.largest = largest
 
     def direction(self, k: int, g: Array) -> Array:
@@ -169,7 +169,7 @@ class _Moments:
         self.top = np.maximum(self.top, self.v) if self.largest else self.v
         first = 1 - self.beta1 ** (k + 1) if self.corrected else 1.0
         second = 1 - self.beta2 ** (k + 1) if self.corrected else 1.0
-        root = np.sqrt(self.top / second) + self.delta
+        root = np.sqrt(self.top / second) + self.epsilon
         # Where no gradient was ever seen there is nothing to divide.
         return np.divide(self.m / first, root, out=np.zeros_like(g), where=root > 0)
 
@@ -181,7 +181,7 @@ def adam(
     step: Any = 0.001,
     beta1: float = 0.9,
     beta2: float = 0.999,
-    delta: float = 1e-8,
+    epsilon: float = 1e-8,
     bias_correction: bool = True,
     amsgrad: bool = False,
     constraint: Any = None,
@@ -206,7 +206,7 @@ def adam(
         η.
     beta1, beta2 : float, default=0.9, 0.999
         Memories of the two averages.
-    delta : float, default=1e-8
+    epsilon : float, default=1e-8
         δ.
     bias_correction : bool, default=True
         Without it ``x ← x − η·m/(√v + δ)``, and the first steps are longer by
@@ -241,7 +241,7 @@ def adam(
     objective, schedule = as_objective(f), as_schedule(step)
     project = as_projection(constraint)
     x = project(as_start(x0))
-    moments = _Moments(x, (beta1, beta2), delta, bias_correction, amsgrad)
+    moments = _Moments(x, (beta1, beta2), epsilon, bias_correction, amsgrad)
     sampler, every = as_sampler(objective, batch_size, random_state)
 
     def advance(k: int, x: Array, g: Array) -> Move:
@@ -273,7 +273,7 @@ def amsgrad(
     step: Any = 0.001,
     beta1: float = 0.9,
     beta2: float = 0.999,
-    delta: float = 1e-8,
+    epsilon: float = 1e-8,
     constraint: Any = None,
     batch_size: int | None = None,
     random_state: Any = None,
@@ -285,7 +285,7 @@ def amsgrad(
 
     Parameters
     ----------
-    f, x0, step, beta1, beta2, delta, constraint
+    f, x0, step, beta1, beta2, epsilon, constraint
         As in :func:`adam`; the averages are corrected for their bias.
     batch_size, random_state, max_iter, tol, stop
         As in :func:`adam`.
@@ -317,7 +317,7 @@ def amsgrad(
         step=step,
         beta1=beta1,
         beta2=beta2,
-        delta=delta,
+        epsilon=epsilon,
         amsgrad=True,
         constraint=constraint,
         batch_size=batch_size,

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus.persist.container import ModelFileError
+from certus.persist.renames import present_names
 from certus.registry import ESTIMATORS
 
 #: Every class a model file may name, and where it lives.
@@ -293,12 +294,15 @@ def build(name: Any, params: Any, attributes: Any) -> Any:
     """An estimator from its decoded state, after checking every name in it."""
     cls = find_class(name)
     known = set(inspect.signature(cls).parameters)
-    for param in expect(params, dict, "parameters"):
+    expect(params, dict, "parameters")
+    expect(attributes, dict, "attributes")
+    params, attributes = present_names(name, params, attributes, known)
+    for param in params:
         if param not in known:
             raise malformed(
                 f"sets the parameter {str(param)[:80]!r}, which {name} does not have"
             )
-    for attribute in expect(attributes, dict, "attributes"):
+    for attribute in attributes:
         if not is_attribute(cls, attribute, known):
             raise malformed(
                 f"sets {str(attribute)[:80]!r}, which is no fitted attribute of {name}"

@@ -52,11 +52,11 @@ class ImplicitALS(Recommender):
 
     Parameters
     ----------
-    n_factors : int, default=32
+    n_components : int, default=32
         Length K of w_u and z_i.
-    alpha : float, default=1.0
+    count_weight : float, default=1.0
         How much a count adds to the confidence of 1.
-    penalty : float, default=0.1
+    alpha : float, default=0.1
         λ.
     solver : {"cg", "cholesky"}, default="cg"
         A few steps of conjugate gradients for each row, or exact solves.
@@ -105,17 +105,17 @@ class ImplicitALS(Recommender):
     >>> from certus.recommend import ImplicitALS
     >>> pairs = [("ann", "tea"), ("ann", "rum"), ("bob", "tea"), ("bob", "rum"),
     ...          ("cy", "gin"), ("cy", "ale"), ("di", "gin"), ("ed", "tea")]
-    >>> model = ImplicitALS(n_factors=2, random_state=0).fit(pairs, [1] * 8)
+    >>> model = ImplicitALS(n_components=2, random_state=0).fit(pairs, [1] * 8)
     >>> model.recommend("ed", n=1).ids.tolist(), model.recommend("di", n=1).ids.tolist()
     (['rum'], ['ale'])
     """
 
     def __init__(
         self,
-        n_factors: int = 32,
+        n_components: int = 32,
         *,
-        alpha: float = 1.0,
-        penalty: float = 0.1,
+        count_weight: float = 1.0,
+        alpha: float = 0.1,
         solver: str = "cg",
         cg_steps: int = 3,
         max_iter: int = 50,
@@ -125,9 +125,9 @@ class ImplicitALS(Recommender):
         warm_start: bool = False,
         max_time: float | None = None,
     ) -> None:
-        self.n_factors = n_factors
+        self.n_components = n_components
+        self.count_weight = count_weight
         self.alpha = alpha
-        self.penalty = penalty
         self.solver = solver
         self.cg_steps = cg_steps
         self.max_iter = max_iter
@@ -151,12 +151,12 @@ class ImplicitALS(Recommender):
         _check_parameters(self)
         ratings = read_ratings(X, y, counts=True)
         matrix = ratings.matrix
-        extra = float(self.alpha) * matrix.data
+        extra = float(self.count_weight) * matrix.data
         if extra.max() > BEYOND:
             raise ValueError(
-                f"alpha times the largest count is {extra.max():.0e}, beside which "
-                "pairs without events weigh nothing. Lower alpha, or pass the "
-                "logarithms of the counts."
+                f"count_weight times the largest count is {extra.max():.0e}, beside "
+                "which pairs without events weigh nothing. Lower count_weight, or pass "
+                "the logarithms of the counts."
             )
         sides = both_sides(matrix, extra.astype(matrix.dtype), np.ones_like(extra))
         seed = int(
@@ -179,10 +179,10 @@ class ImplicitALS(Recommender):
             raise ValueError("A count is negative; counts are 0 or more.")
         Z = self.item_factors_.astype(np.float64)
         confidence = np.ones(len(Z))
-        confidence[places] += float(self.alpha) * values
+        confidence[places] += float(self.count_weight) * values
         wanted = np.zeros(len(Z))
         wanted[places[values > 0]] = 1
-        A = Z.T @ (confidence[:, None] * Z) + float(self.penalty) * np.eye(Z.shape[1])
+        A = Z.T @ (confidence[:, None] * Z) + float(self.alpha) * np.eye(Z.shape[1])
         w = np.linalg.lstsq(A, Z.T @ (confidence * wanted), rcond=None)[0]
         return Z @ w
 
@@ -191,9 +191,9 @@ class ImplicitALS(Recommender):
 
 
 def _check_parameters(model: ImplicitALS) -> None:
-    check_number("n_factors", model.n_factors, 1, integer=True)
-    check_number("alpha", model.alpha, open_low=True)
-    check_number("penalty", model.penalty)
+    check_number("n_components", model.n_components, 1, integer=True)
+    check_number("count_weight", model.count_weight, open_low=True)
+    check_number("alpha", model.alpha)
     check_choice("solver", model.solver, ("cg", "cholesky"))
     check_number("cg_steps", model.cg_steps, 1, integer=True)
     check_number("max_iter", model.max_iter, 1, integer=True)
@@ -206,7 +206,7 @@ def _start(
     model: ImplicitALS, ratings: Ratings, random: np.random.Generator
 ) -> tuple[Array, Array, bool]:
     """Items at random and users at zero; those of the last fit if warm."""
-    matrix, K = ratings.matrix, int(model.n_factors)
+    matrix, K = ratings.matrix, int(model.n_components)
     n, m = matrix.shape
     Z = (float(model.init_std) * random.standard_normal((m, K))).astype(matrix.dtype)
     W = np.zeros((n, K), dtype=matrix.dtype)
@@ -228,7 +228,7 @@ def _run(
     monitor: Monitor,
 ) -> tuple[int, Status]:
     """Users, then items, until a round gains less than half of ``tol``."""
-    penalty, done = float(model.penalty), 0
+    penalty, done = float(model.alpha), 0
     steps = int(model.cg_steps) if model.solver == "cg" else None
     before = objective(sides[0], W, Z, penalty)
     try:

@@ -52,15 +52,15 @@ class MatrixFactorization(Recommender):
 
     Parameters
     ----------
-    n_factors : int, default=32
+    n_components : int, default=32
         Length K of w_u and z_i.
     solver : {"als", "sgd"}, default="als"
         Exact solves in turn, or one step an entry. Both give the same result at any
         number of threads.
     biases : bool, default=True
         Whether to fit μ, b and c.
-    user_penalty, item_penalty, bias_penalty : float, default=5.0, None, None
-        λ_w, λ_z and λ_b; None means as ``user_penalty``.
+    alpha, alpha_items, alpha_biases : float, default=5.0, None, None
+        λ_w, λ_z and λ_b; None means as ``alpha``.
     penalty_scale : {"rows", "ratings"}, default="rows"
         With "ratings" each row's penalty is multiplied by its number of ratings.
     max_iter : int, default=50
@@ -113,7 +113,7 @@ class MatrixFactorization(Recommender):
     --------
     >>> from certus.recommend import MatrixFactorization
     >>> pairs = [("ann", "tea"), ("ann", "rum"), ("bob", "tea"), ("bob", "gin")]
-    >>> model = MatrixFactorization(n_factors=1, user_penalty=0.1, random_state=0)
+    >>> model = MatrixFactorization(n_components=1, alpha=0.1, random_state=0)
     >>> model = model.fit(pairs, [5, 1, 4, 2])
     >>> model.recommend("ann").ids.tolist()
     ['gin']
@@ -123,13 +123,13 @@ class MatrixFactorization(Recommender):
 
     def __init__(
         self,
-        n_factors: int = 32,
+        n_components: int = 32,
         *,
         solver: str = "als",
         biases: bool = True,
-        user_penalty: float = 5.0,
-        item_penalty: float | None = None,
-        bias_penalty: float | None = None,
+        alpha: float = 5.0,
+        alpha_items: float | None = None,
+        alpha_biases: float | None = None,
         penalty_scale: str = "rows",
         max_iter: int = 50,
         tol: float | None = 1e-3,
@@ -139,12 +139,12 @@ class MatrixFactorization(Recommender):
         warm_start: bool = False,
         max_time: float | None = None,
     ) -> None:
-        self.n_factors = n_factors
+        self.n_components = n_components
         self.solver = solver
         self.biases = biases
-        self.user_penalty = user_penalty
-        self.item_penalty = item_penalty
-        self.bias_penalty = bias_penalty
+        self.alpha = alpha
+        self.alpha_items = alpha_items
+        self.alpha_biases = alpha_biases
         self.penalty_scale = penalty_scale
         self.max_iter = max_iter
         self.tol = tol
@@ -240,12 +240,12 @@ class MatrixFactorization(Recommender):
 
 
 def _check_parameters(model: MatrixFactorization) -> None:
-    check_number("n_factors", model.n_factors, 1, integer=True)
+    check_number("n_components", model.n_components, 1, integer=True)
     check_choice("solver", model.solver, ("als", "sgd"))
     check_choice("penalty_scale", model.penalty_scale, ("rows", "ratings"))
-    check_number("user_penalty", model.user_penalty)
-    check_number("item_penalty", model.item_penalty, none=True)
-    check_number("bias_penalty", model.bias_penalty, none=True)
+    check_number("alpha", model.alpha)
+    check_number("alpha_items", model.alpha_items, none=True)
+    check_number("alpha_biases", model.alpha_biases, none=True)
     check_number("max_iter", model.max_iter, 1, integer=True)
     check_number("tol", model.tol, none=True)
     check_number("learning_rate", model.learning_rate, open_low=True)
@@ -254,9 +254,9 @@ def _check_parameters(model: MatrixFactorization) -> None:
 
 
 def _penalties(model: MatrixFactorization) -> tuple[float, float, float]:
-    w = float(model.user_penalty)
+    w = float(model.alpha)
     z, b = (
-        w if p is None else float(p) for p in (model.item_penalty, model.bias_penalty)
+        w if p is None else float(p) for p in (model.alpha_items, model.alpha_biases)
     )
     return w, z, b
 
@@ -289,7 +289,7 @@ def _start(
     model: MatrixFactorization, ratings: Ratings, random: np.random.Generator
 ) -> tuple[RatingFactors, bool]:
     """Random factors, zero where there is no rating; those of the last fit if warm."""
-    matrix, K = ratings.matrix, int(model.n_factors)
+    matrix, K = ratings.matrix, int(model.n_components)
     n, m = matrix.shape
     std, dtype = float(model.init_std), matrix.dtype
     Z = (std * random.standard_normal((m, K))).astype(dtype)

@@ -109,7 +109,7 @@ def _replaced(model: Any, inner: Any) -> Any:
     """An unfitted copy of a pipeline or search, with another last estimator."""
     if hasattr(model, "best_estimator_"):
         return _replaced(model.best_estimator_, inner)
-    if hasattr(model, "encoder_") and hasattr(model, "model_"):
+    if hasattr(model, "encoder_") and hasattr(model, "estimator_"):
         return clone(model).set_params(model=inner)
     if hasattr(model, "steps"):
         last = _replaced(model.steps[-1][1], inner)

@@ -33,7 +33,7 @@ def finite_differences(
     function: Callable[[Any], Any],
     X: Any,
     *,
-    alpha: float = 1e-3,
+    step_size: float = 1e-3,
     central: bool = True,
     directions: int | None = None,
     random_state: Any = None,
@@ -51,7 +51,7 @@ def finite_differences(
         One number for each row.
     X : ndarray or tensor
         Rows of any shape.
-    alpha : float, default=1e-3
+    step_size : float, default=1e-3
         How far to go, in the units of X.
     central : bool, default=True
         Whether to go both ways.
@@ -71,8 +71,8 @@ def finite_differences(
     >>> finite_differences(lambda X: X[:, 0] * X[:, 1], np.array([[2.0, 3.0]])).round(6)
     array([[3., 2.]])
     """
-    if not (alpha > 0 and math.isfinite(alpha)):
-        raise ValueError(f"alpha must be a number above 0, got {alpha!r}.")
+    if not (step_size > 0 and math.isfinite(step_size)):
+        raise ValueError(f"step_size must be a number above 0, got {step_size!r}.")
     xp = array_namespace(X)
     n, d = X.shape[0], math.prod(X.shape[1:])
     G = xp.zeros_like(X.reshape((n, d)))
@@ -81,9 +81,9 @@ def finite_differences(
     at_once = max(1, TOGETHER // max(n, 1))
     for start in range(0, len(ways) if n else 0, at_once):
         part = ways[start : start + at_once]
-        up = _values(function, X, alpha * part)
-        down = _values(function, X, -alpha * part) if central else here[:, None]
-        slopes = (up - down) / (2 * alpha if central else alpha)
+        up = _values(function, X, step_size * part)
+        down = _values(function, X, -step_size * part) if central else here[:, None]
+        slopes = (up - down) / (2 * step_size if central else step_size)
         if directions is None:
             G[:, start : start + at_once] = slopes
         else:
@@ -145,7 +145,7 @@ class Differences:
     ----------
     method : attack, default=PGD(steps=10)
         Any attack that needs gradients.
-    alpha : float, default=1e-3
+    step_size : float, default=1e-3
         How far apart the scores are asked, in the units of X.
     central : bool, default=False
         Whether both ways: twice as many questions, for a smaller error.
@@ -166,7 +166,7 @@ class Differences:
     """
 
     method: Any = field(default_factory=lambda: PGD(steps=10))
-    alpha: float = 1e-3
+    step_size: float = 1e-3
     central: bool = False
     directions: int | None = None
 
@@ -176,7 +176,7 @@ class Differences:
         """Changed rows."""
         asked = Estimated(
             target,
-            alpha=self.alpha,
+            step_size=self.step_size,
             central=self.central,
             directions=self.directions,
             random_state=rng,

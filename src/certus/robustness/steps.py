@@ -90,7 +90,7 @@ def taken_apart(model: Any) -> tuple[list[Any], Any]:
     while hasattr(model, "best_estimator_"):
         model = model.best_estimator_
     if isinstance(model, TablePipeline):
-        inner, last = taken_apart(model.model_)
+        inner, last = taken_apart(model.estimator_)
         return [model.encoder_, *inner], last
     if not isinstance(model, Pipeline):
         return [], model

@@ -54,7 +54,7 @@ def numbers_of_table(model: Any, X: Any) -> NumericTable | None:
     Z = (E - shift) / scale
     names = tuple(label for label, held in zip(labels, fixed) if not held)
     return NumericTable(
-        make_pipeline(FormulaStep(ClippedStep(scale, shift)), model.model_),
+        make_pipeline(FormulaStep(ClippedStep(scale, shift)), model.estimator_),
         Z,
         fixed,
         whole,

@@ -180,7 +180,7 @@ def stepped(
     A weak penalty makes the bound steep: it wants slopes of a better point. ``best``
     gives the scale for residuals.
     """
-    d, s, epsilon, r = at.X.shape[1], at.s, loss.delta, at.y - at.z
+    d, s, epsilon, r = at.X.shape[1], at.s, loss.threshold, at.y - at.z
     X, ones = at.X, np.full((len(r), 1), float(at.free))
     A = sparse.hstack([X, ones]) if sparse.issparse(X) else np.hstack([X, ones])
     level, w = np.append(np.full(d, strength), 0.0), np.append(at.w[:d], 0.0)

@@ -48,7 +48,7 @@ def compare(
     fraction: float = 0.2,
     folds: int = 5,
     delta: float = 0.05,
-    time_limit: float | None = None,
+    max_time: float | None = None,
     random_state: int = 0,
     on_step: Step | None = None,
 ) -> Comparison:
@@ -96,7 +96,7 @@ def compare(
         Folds of the training rows.
     delta : float, default=0.05
         Probability that an interval is wrong.
-    time_limit : float, optional
+    max_time : float, optional
         Seconds after which no further fit is begun.
     random_state : int, default=0
         Seed of the split and of the models that draw at random.
@@ -128,10 +128,10 @@ def compare(
     check_number("folds", folds, 2, integer=True)
     check_number("delta", delta, 0, 1, open_low=True)
     check_number("random_state", random_state, 0, 2**32 - 1, integer=True)
-    check_number("time_limit", time_limit, open_low=True, none=True)
+    check_number("max_time", max_time, open_low=True, none=True)
     ready = prepare(X, y, task, groups, time, keep, fraction, folds, random_state)
     lineup = _lineup(ready, models, also, random_state)
-    deadline = None if time_limit is None else start + time_limit
+    deadline = None if max_time is None else start + max_time
     race = Race(ready, deadline, on_step or (lambda text, share: None))
     with config_context(on_uncertified="ignore", on_interrupt="raise"):
         rows, status = race.run(lineup)

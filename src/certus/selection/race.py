@@ -219,7 +219,7 @@ class Race:
             choice = self._choose(candidate, Z, rows)
         except TimeoutError:  # the parameters of the last fold will do
             choice = Choice(row.model, row.grid)
-        pipeline = TablePipeline(TableEncoder(), choice.model)
+        pipeline = TablePipeline(TableEncoder(), estimator=choice.model)
         policy = {"on_uncertified": "ignore", "on_interrupt": "return"}
         with config_context(certify="always", **policy):
             pipeline.fit(X, take_target(y, self.ready.y, rows))

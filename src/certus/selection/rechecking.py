@@ -96,7 +96,7 @@ def recheck(
 def _certificate(model: Any, X: Any, y: Any, level: str) -> Certificate:
     # Encoded here, so that columns may come in any order, as in predict.
     Z = model.encoder_.transform(X)
-    return certify(model.model_, Z, y, level=level)
+    return certify(model.estimator_, Z, y, level=level)
 
 
 def _risk(

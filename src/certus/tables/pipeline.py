@@ -114,7 +114,7 @@ def _gaps(name: str | None, count: int) -> TableError:
 
 def _model_has(method: str) -> Any:
     def check(self: TablePipeline) -> bool:
-        return hasattr(getattr(self, "model_", self.model), method)
+        return hasattr(getattr(self, "estimator_", self.estimator), method)
 
     return check
 
@@ -126,14 +126,14 @@ class TablePipeline(Conformal, BaseEstimator):
     ----------
     encoder : TableEncoder or other transformer, optional
         How columns become numbers; ``TableEncoder()`` if None.
-    model : estimator, optional
+    estimator : estimator, optional
         A classifier or regressor, of certus or not. If None, the target decides (see
         :func:`guess_task`): ``certus.linear_model.LogisticRegression()`` for labels,
         ``certus.linear_model.Ridge()`` for amounts.
 
     Attributes
     ----------
-    encoder_, model_ : the fitted pair
+    encoder_, estimator_ : the fitted pair
     task_ : {"classification", "regression"}
     target_name_ : str or None
         Name of the target if it was a named series.
@@ -152,7 +152,7 @@ class TablePipeline(Conformal, BaseEstimator):
     >>> from sklearn.linear_model import Ridge
     >>> from certus.tables import TablePipeline, load_example
     >>> frame, target = load_example()
-    >>> pipeline = TablePipeline(model=Ridge())
+    >>> pipeline = TablePipeline(estimator=Ridge())
     >>> _ = pipeline.fit(frame.drop(target), frame[target])
     >>> pipeline.target_name_, pipeline.task_
     ('progression', 'regression')
@@ -160,9 +160,9 @@ class TablePipeline(Conformal, BaseEstimator):
     0.52
     """
 
-    def __init__(self, encoder: Any = None, model: Any = None) -> None:
+    def __init__(self, encoder: Any = None, *, estimator: Any = None) -> None:
         self.encoder = encoder
-        self.model = model
+        self.estimator = estimator
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the encoder to the table, then the model to the encoded table.
@@ -186,7 +186,9 @@ class TablePipeline(Conformal, BaseEstimator):
             )
         forget_calibration(self)
         target, name = read_target(y)
-        model = _default_model(target) if self.model is None else clone(self.model)
+        model = (
+            _default_model(target) if self.estimator is None else clone(self.estimator)
+        )
         encoder = TableEncoder() if self.encoder is None else clone(self.encoder)
         weights = {} if sample_weight is None else {"sample_weight": sample_weight}
         if weights and not has_fit_parameter(model, "sample_weight"):
@@ -195,7 +197,7 @@ class TablePipeline(Conformal, BaseEstimator):
         Z = encoder.fit_transform(X, **(weights if weighs else {}))
         check_consistent_length(Z, target)
         self.encoder_ = encoder
-        self.model_ = model.fit(Z, target, **weights)
+        self.estimator_ = model.fit(Z, target, **weights)
         self.target_name_ = name
         kind = get_tags(model).estimator_type
         named = {"classifier": "classification", "regressor": "regression"}
@@ -203,7 +205,11 @@ class TablePipeline(Conformal, BaseEstimator):
         return self
 
     def _predictor(self, X: Any, y: Any = None) -> tuple[Any, Any, Any]:
-        return self.model_, self._encoded(X), None if y is None else read_target(y)[0]
+        return (
+            self.estimator_,
+            self._encoded(X),
+            None if y is None else read_target(y)[0],
+        )
 
     def _encoded(self, X: Any) -> Any:
         check_is_fitted(self)
@@ -221,7 +227,7 @@ class TablePipeline(Conformal, BaseEstimator):
         ndarray of shape (n_samples,)
         """
         Z = self._encoded(X)
-        return self.model_.predict(Z)
+        return self.estimator_.predict(Z)
 
     @available_if(_model_has("predict_proba"))
     def predict_proba(self, X: Any) -> Any:
@@ -237,7 +243,7 @@ class TablePipeline(Conformal, BaseEstimator):
             In the order of ``classes_``.
         """
         Z = self._encoded(X)
-        return self.model_.predict_proba(Z)
+        return self.estimator_.predict_proba(Z)
 
     @available_if(_model_has("decision_function"))
     def decision_function(self, X: Any) -> Any:
@@ -252,7 +258,7 @@ class TablePipeline(Conformal, BaseEstimator):
         ndarray
         """
         Z = self._encoded(X)
-        return self.model_.decision_function(Z)
+        return self.estimator_.decision_function(Z)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the model's score: accuracy for labels, R² for amounts.
@@ -269,7 +275,7 @@ class TablePipeline(Conformal, BaseEstimator):
         """
         Z = self._encoded(X)
         weights = {} if sample_weight is None else {"sample_weight": sample_weight}
-        return float(self.model_.score(Z, read_target(y)[0], **weights))
+        return float(self.estimator_.score(Z, read_target(y)[0], **weights))
 
     def to_sklearn(self) -> Any:
         """Refuse: scikit-learn has no encoder of this kind.
@@ -280,18 +286,18 @@ class TablePipeline(Conformal, BaseEstimator):
         """
         raise NotImplementedError(
             "scikit-learn has no TableEncoder. Export the model alone with "
-            "model_.to_sklearn(), and give it encoder_.transform(X)."
+            "estimator_.to_sklearn(), and give it encoder_.transform(X)."
         )
 
     @property
     def classes_(self) -> Any:
         """Labels of a fitted classifier."""
-        return self.model_.classes_
+        return self.estimator_.classes_
 
     @property
     def certificate_(self) -> Any:
         """Certificate of the fitted model, on the encoded columns."""
-        return self.model_.certificate_
+        return self.estimator_.certificate_
 
     @property
     def n_features_in_(self) -> int:
@@ -309,7 +315,7 @@ class TablePipeline(Conformal, BaseEstimator):
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         tags.target_tags.required = True
-        model = getattr(self, "model_", self.model)
+        model = getattr(self, "estimator_", self.estimator)
         if model is not None:
             inner = get_tags(model)
             tags.estimator_type = inner.estimator_type

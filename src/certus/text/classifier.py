@@ -84,7 +84,7 @@ class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):
         Words that occur less often have no vector of their own.
     learning_rate : float, default=0.1
         Rate of the first step; it falls linearly to zero.
-    n_epochs : int, default=5
+    max_iter : int, default=5
         Passes over the texts, each in an order of its own.
     class_weight : dict or "balanced", optional
         Weight of the texts of each class.
@@ -154,7 +154,7 @@ class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):
         n_buckets: int = 2_000_000,
         min_count: int = 1,
         learning_rate: float = 0.1,
-        n_epochs: int = 5,
+        max_iter: int = 5,
         class_weight: Any = None,
         tokenizer: Any = None,
         deterministic: bool = False,
@@ -169,7 +169,7 @@ class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):
         self.n_buckets = n_buckets
         self.min_count = min_count
         self.learning_rate = learning_rate
-        self.n_epochs = n_epochs
+        self.max_iter = max_iter
         self.class_weight = class_weight
         self.tokenizer = tokenizer
         self.deterministic = deterministic
@@ -195,7 +195,7 @@ class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):
         self.classes_ = classes
         monitor = Monitor(self, texts, labels, None, self.max_time)
         training = self._prepare(texts, codes, before, monitor)
-        status = training.run(int(self.n_epochs), float(self.learning_rate))
+        status = training.run(int(self.max_iter), float(self.learning_rate))
         self.n_iter_, self.history_ = training.n_complete, training.history
         for name, value in training.attributes().items():
             setattr(self, name, value)
@@ -328,7 +328,7 @@ def _check_parameters(model: FastTextClassifier) -> None:
     check_number("n_buckets", model.n_buckets, 1, 1e8, integer=True)
     check_number("min_count", model.min_count, 1, integer=True)
     check_number("learning_rate", model.learning_rate, open_low=True)
-    check_number("n_epochs", model.n_epochs, 1, integer=True)
+    check_number("max_iter", model.max_iter, 1, integer=True)
     check_number("max_time", model.max_time, none=True)
     if model.char_ngrams is not None:
         character_lengths(model.char_ngrams)

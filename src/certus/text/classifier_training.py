@@ -131,18 +131,18 @@ class TextTraining:
         self.history: dict[str, list[float]] = {}
         self.losses: list[float] = []
 
-    def run(self, n_epochs: int, rate: float) -> Status:
+    def run(self, max_iter: int, rate: float) -> Status:
         """Train; Ctrl-C and the time limit leave what has been learnt so far."""
         try:
-            for epoch in range(n_epochs):
+            for epoch in range(max_iter):
                 whole = self._epoch(
-                    rate * (1 - epoch / n_epochs), rate * (1 - (epoch + 1) / n_epochs)
+                    rate * (1 - epoch / max_iter), rate * (1 - (epoch + 1) / max_iter)
                 )
                 self.n_complete += whole
                 status = self._record()
                 if not whole:
                     return Status.TIME_LIMIT
-                if status is not None and epoch + 1 < n_epochs:
+                if status is not None and epoch + 1 < max_iter:
                     return status
         except KeyboardInterrupt:
             self._record()

@@ -100,6 +100,7 @@ class Cooccurrence(TextInput, Model):
     def __init__(
         self,
         context: str = "window",
+        *,
         window: int = 5,
         weighting: str = "flat",
         symmetric: bool = True,

@@ -89,6 +89,7 @@ class BagOfWords(TextInput, Model):
     def __init__(
         self,
         tokenizer: Any = None,
+        *,
         min_count: int = 1,
         max_words: int | None = None,
         binary: bool = False,

@@ -40,7 +40,7 @@ def train(
     outputs, table = model.context_vectors_, sigmoid_table()
     blocks, owner = _cut(model, offsets)
     n_blocks, n_parts = len(blocks.edges) - 1, len(owner)
-    fall = (model.learning_rate - model.min_learning_rate) / (n_parts * model.n_epochs)
+    fall = (model.learning_rate - model.min_learning_rate) / (n_parts * model.max_iter)
     reach = 0 if own else int(model.window)
 
     def visit(epoch: int, block: int) -> tuple[float, int]:
@@ -171,7 +171,7 @@ def infer(model: Any, corpus: EncodedCorpus) -> Array:
     noise = sampling.Noise.of(model.counts_, float(model.noise_power))
     outputs = np.ascontiguousarray(model.context_vectors_, dtype=np.float32)
     groups = _groups(corpus.offsets, _size(model))
-    table, passes = sigmoid_table(), int(model.n_epochs)
+    table, passes = sigmoid_table(), int(model.max_iter)
     fall = (model.learning_rate - model.min_learning_rate) / passes
 
     def visit(group: int, stop: Any) -> None:

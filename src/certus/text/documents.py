@@ -70,7 +70,7 @@ class DocumentVectors(sampling.Sampled, TextInput, Model):
         need.
     learning_rate, min_learning_rate : float, default=0.025, 1e-4
         First and last step, in fitting and in ``transform``.
-    n_epochs : int, default=20
+    max_iter : int, default=20
         Passes over the corpus, and over each text in ``transform``.
     min_count : int, default=2
         Words that occur less often are dropped.
@@ -120,7 +120,7 @@ class DocumentVectors(sampling.Sampled, TextInput, Model):
     --------
     >>> from certus.text import DocumentVectors
     >>> texts = ["red green blue", "blue red", "one two three", "three one"] * 20
-    >>> model = DocumentVectors(8, subsample=None, n_epochs=50, deterministic=True,
+    >>> model = DocumentVectors(8, subsample=None, max_iter=50, deterministic=True,
     ...                         random_state=0).fit(texts)
     >>> [texts[i] for i, _ in model.most_similar("green red", n=1)][0] in texts[:2]
     True
@@ -136,7 +136,7 @@ class DocumentVectors(sampling.Sampled, TextInput, Model):
         subsample: float | None = 1e-3,
         learning_rate: float = 0.025,
         min_learning_rate: float = 1e-4,
-        n_epochs: int = 20,
+        max_iter: int = 20,
         min_count: int = 2,
         max_words: int | None = None,
         noise_power: float = 0.75,
@@ -152,7 +152,7 @@ class DocumentVectors(sampling.Sampled, TextInput, Model):
         self.subsample = subsample
         self.learning_rate = learning_rate
         self.min_learning_rate = min_learning_rate
-        self.n_epochs = n_epochs
+        self.max_iter = max_iter
         self.min_count = min_count
         self.max_words = max_words
         self.noise_power = noise_power
@@ -202,7 +202,7 @@ class DocumentVectors(sampling.Sampled, TextInput, Model):
         Returns
         -------
         ndarray of shape (n_documents, n_components)
-            If own words are predicted, the vector that does so best, by ``n_epochs``
+            If own words are predicted, the vector that does so best, by ``max_iter``
             passes of gradient descent from zero with u fixed; else the mean of the
             words' vectors. Zero for a text without known words.
         """

@@ -59,7 +59,8 @@ class GloVe(WordVectors, Model):
     ---------
     minimise over W, Z, b, c
 
-        ½ Σ f(n_ij)(w_i·z_j + b_i + c_j − log n_ij)²,  f(n) = min(1, (n/x_max)^alpha)
+        ½ Σ f(n_ij)(w_i·z_j + b_i + c_j − log n_ij)²,
+        f(n) = min(1, (n / x_max)^weight_power)
 
     over the pairs with n_ij > 0. ``history_["objective"]`` is this sum after each
     epoch.
@@ -83,7 +84,7 @@ class GloVe(WordVectors, Model):
         windows of 10 words to each side, where a pair counts 1/distance.
     x_max : float, default=100.0
         Count from which pairs weigh fully.
-    alpha : float, default=0.75
+    weight_power : float, default=0.75
         Power of the weights below ``x_max``; 0 weighs all pairs alike.
     solver : {"sgd", "als"}, default="sgd"
         Stochastic steps, Θ(n_components) per pair; or exact solves of rows in turn,
@@ -149,12 +150,13 @@ class GloVe(WordVectors, Model):
     def __init__(
         self,
         n_components: int = 50,
+        *,
         context: str = "window",
         window: int = 10,
         weighting: str = "harmonic",
         symmetric: bool = True,
         x_max: float = 100.0,
-        alpha: float = 0.75,
+        weight_power: float = 0.75,
         solver: str = "sgd",
         biases: bool = True,
         learning_rate: float = 0.1,
@@ -174,7 +176,7 @@ class GloVe(WordVectors, Model):
         self.weighting = weighting
         self.symmetric = symmetric
         self.x_max = x_max
-        self.alpha = alpha
+        self.weight_power = weight_power
         self.solver = solver
         self.biases = biases
         self.learning_rate = learning_rate
@@ -294,7 +296,7 @@ def _attributes(at: GloVeFactors) -> dict[str, Array]:
 def _check_parameters(model: GloVe) -> dict[str, Any]:
     check_number("n_components", model.n_components, 1, integer=True)
     check_number("x_max", model.x_max, open_low=True)
-    check_number("alpha", model.alpha)
+    check_number("weight_power", model.weight_power)
     check_choice("solver", model.solver, ("sgd", "als"))
     check_number("learning_rate", model.learning_rate, open_low=True)
     check_number("max_iter", model.max_iter, 1, integer=True)
@@ -320,12 +322,14 @@ def _minimise(
 ) -> Status:
     """Run epochs until the plateau, the limit, or somebody stops it."""
     rng = generator_of(model.random_state)
-    data = entries(matrix, float(model.x_max), float(model.alpha))
+    data = entries(matrix, float(model.x_max), float(model.weight_power))
     start = before or _start(matrix.shape, int(model.n_components), rng)
     biased = bool(model.biases)
     solver: Any
     if model.solver == "als":
-        turned = entries(matrix.T.tocsr(), float(model.x_max), float(model.alpha))
+        turned = entries(
+            matrix.T.tocsr(), float(model.x_max), float(model.weight_power)
+        )
         solver = Alternation(data, turned, start, biased)
     else:
         rate, epochs = float(model.learning_rate), int(model.max_iter)

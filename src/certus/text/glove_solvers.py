@@ -47,8 +47,10 @@ class LogCounts(NamedTuple):
     weights: Array
 
 
-def glove_weights(counts: Any, x_max: float = 100.0, alpha: float = 0.75) -> Array:
-    """GloVe's weights of counts, f(n) = min(1, (n/x_max)^alpha), and f(0) = 0.
+def glove_weights(
+    counts: Any, x_max: float = 100.0, weight_power: float = 0.75
+) -> Array:
+    """GloVe's weights of counts, f(n) = min(1, (n/x_max)^weight_power), and f(0) = 0.
 
     Parameters
     ----------
@@ -56,7 +58,7 @@ def glove_weights(counts: Any, x_max: float = 100.0, alpha: float = 0.75) -> Arr
         Counts n, not negative.
     x_max : float, default=100.0
         Count from which the weight is one.
-    alpha : float, default=0.75
+    weight_power : float, default=0.75
         Power below it.
 
     Returns
@@ -71,12 +73,12 @@ def glove_weights(counts: Any, x_max: float = 100.0, alpha: float = 0.75) -> Arr
     array([0.   , 0.125, 1.   , 1.   , 1.   ])
     """
     n = np.asarray(counts, dtype=np.float64)
-    return np.where(n > 0, np.minimum(1.0, (n / x_max) ** alpha), 0.0)
+    return np.where(n > 0, np.minimum(1.0, (n / x_max) ** weight_power), 0.0)
 
 
-def entries(matrix: Any, x_max: float, alpha: float) -> LogCounts:
+def entries(matrix: Any, x_max: float, weight_power: float) -> LogCounts:
     """Log counts and weights of a CSR matrix of counts."""
-    weights = glove_weights(matrix.data, x_max, alpha)
+    weights = glove_weights(matrix.data, x_max, weight_power)
     indptr = matrix.indptr.astype(np.int64)
     return LogCounts(indptr, matrix.indices, np.log(matrix.data), weights)
 

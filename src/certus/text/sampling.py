@@ -146,7 +146,7 @@ def run_epochs(
     model.history_ = history
     model.n_iter_, model.n_pairs_ = 0, 0
     status = Status.SOLVED
-    for epoch in range(int(model.n_epochs)):
+    for epoch in range(int(model.max_iter)):
         sums, seen = np.zeros((n_blocks, 2)), np.zeros(n_blocks, dtype=bool)
 
         def work(
@@ -175,7 +175,7 @@ def run_epochs(
         model.n_pairs_ += int(pairs)
         model.n_iter_ += int(seen.all())
         status = _ending(status, objective, asked, bool(seen.all()))
-        if status is not Status.SOLVED and epoch + 1 < model.n_epochs:
+        if status is not Status.SOLVED and epoch + 1 < model.max_iter:
             return status
         if status is Status.STOPPED or (status is Status.TIME_LIMIT and seen.all()):
             return Status.SOLVED  # nothing was left to do
@@ -281,6 +281,6 @@ def check_training(model: Any) -> None:
     check_number("subsample", model.subsample, open_low=True, none=True)
     check_number("learning_rate", model.learning_rate, open_low=True)
     check_number("min_learning_rate", model.min_learning_rate, 0, model.learning_rate)
-    check_number("n_epochs", model.n_epochs, 1, integer=True)
+    check_number("max_iter", model.max_iter, 1, integer=True)
     check_number("noise_power", model.noise_power, 0, 10)
     check_number("max_time", model.max_time, none=True)

@@ -84,7 +84,7 @@ class SkipGram(sampling.Sampled, WordVectors, Model):
         words more weight.
     learning_rate, min_learning_rate : float, default=0.025, 1e-4
         First and last step.
-    n_epochs : int, default=5
+    max_iter : int, default=5
         Passes over the corpus.
     min_count : int, default=5
         Words that occur less often are dropped.
@@ -139,7 +139,7 @@ class SkipGram(sampling.Sampled, WordVectors, Model):
     --------
     >>> from certus.text import SkipGram
     >>> texts = ["red green blue red blue green", "one two three two one three"] * 50
-    >>> model = SkipGram(8, subsample=None, n_epochs=20, deterministic=True,
+    >>> model = SkipGram(8, subsample=None, max_iter=20, deterministic=True,
     ...                  random_state=0).fit(texts)
     >>> sorted(word for word, _ in model.most_similar("red", n=2))
     ['blue', 'green']
@@ -155,7 +155,7 @@ class SkipGram(sampling.Sampled, WordVectors, Model):
         dynamic_window: bool = True,
         learning_rate: float = 0.025,
         min_learning_rate: float = 1e-4,
-        n_epochs: int = 5,
+        max_iter: int = 5,
         min_count: int = 5,
         max_words: int | None = None,
         noise_power: float = 0.75,
@@ -172,7 +172,7 @@ class SkipGram(sampling.Sampled, WordVectors, Model):
         self.dynamic_window = dynamic_window
         self.learning_rate = learning_rate
         self.min_learning_rate = min_learning_rate
-        self.n_epochs = n_epochs
+        self.max_iter = max_iter
         self.min_count = min_count
         self.max_words = max_words
         self.noise_power = noise_power
@@ -248,7 +248,7 @@ def train(
     work = settings[0] * (k + 1) * (d + 64) * (1 + len(rows.values) // len(noise.share))
     blocks = sampling.cut(corpus.offsets, sampling.WORK // work)
     n_blocks, size = len(blocks.edges) - 1, int(corpus.offsets[-1])
-    fall = (model.learning_rate - model.min_learning_rate) / (size * model.n_epochs)
+    fall = (model.learning_rate - model.min_learning_rate) / (size * model.max_iter)
     base = int(random.integers(1 << 62))
 
     def visit(epoch: int, block: int) -> tuple[float, int]:

@@ -67,7 +67,7 @@ class FastTextVectors(sampling.Sampled, WordVectors, Model):
         As for :class:`certus.text.SkipGram`.
     learning_rate, min_learning_rate : float, default=0.05, 1e-4
         First and last step.
-    n_epochs, min_count, max_words, noise_power, tokenizer, warm_start
+    max_iter, min_count, max_words, noise_power, tokenizer, warm_start
         As for :class:`certus.text.SkipGram`.
     random_state, deterministic, max_time
         As for :class:`certus.text.SkipGram`.
@@ -116,7 +116,7 @@ class FastTextVectors(sampling.Sampled, WordVectors, Model):
         dynamic_window: bool = True,
         learning_rate: float = 0.05,
         min_learning_rate: float = 1e-4,
-        n_epochs: int = 5,
+        max_iter: int = 5,
         min_count: int = 5,
         max_words: int | None = None,
         noise_power: float = 0.75,
@@ -135,7 +135,7 @@ class FastTextVectors(sampling.Sampled, WordVectors, Model):
         self.dynamic_window = dynamic_window
         self.learning_rate = learning_rate
         self.min_learning_rate = min_learning_rate
-        self.n_epochs = n_epochs
+        self.max_iter = max_iter
         self.min_count = min_count
         self.max_words = max_words
         self.noise_power = noise_power

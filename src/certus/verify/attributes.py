@@ -27,7 +27,7 @@ NO_CORRELATION, SAME_MEAN = 1e-10, 1e-6
 #: Variance that others leave of a combination of columns, below which it adds nothing.
 DEPENDENT = 1e-10
 #: What is judged of a decorrelation.
-LEFT = "max |Cov(x̃ⱼ, a) − (1 − alpha)·Cov(xⱼ, a)| / (sd xⱼ · sd a)"
+LEFT = "max |Cov(x̃ⱼ, a) − (1 − amount)·Cov(xⱼ, a)| / (sd xⱼ · sd a)"
 
 
 def attribute_of(model: Any, sensitive: Any, X: Any) -> Array | None:
@@ -162,13 +162,13 @@ def explained(X: Array, columns: Array, share: Array) -> SharedPart:
 class Statement(NamedTuple):
     """The share of the covariance that is taken away."""
 
-    alpha: float
+    amount: float
 
 
 def _decorrelation(model: Any) -> Statement:
-    if not stating.is_number(model.alpha, most=1):
-        raise stating.Refusal(f"alpha={model.alpha!r:.40} is no share")
-    return Statement(float(model.alpha))
+    if not stating.is_number(model.amount, most=1):
+        raise stating.Refusal(f"amount={model.amount!r:.40} is no share")
+    return Statement(float(model.amount))
 
 
 READERS: dict[str, stating.Reader] = {"Decorrelation": _decorrelation}
@@ -206,7 +206,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     error = gamma(sum(L.shape) + 12) * ((np.abs(Z - centre) @ np.abs(L)) @ np.abs(R))
     error = np.sqrt(share @ np.square(error))[known]
     sums = gamma(len(Z) + 16)
-    wrong = (stated.alpha * Z - taken)[:, known]
+    wrong = (stated.amount * Z - taken)[:, known]
     A, off, _ = design_of(columns, share)
     wide = np.sqrt(share @ np.square(wrong))
     lost = error + sums * (1 + wide) + off.max(initial=0.0) * wide
@@ -215,7 +215,9 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     shift = np.maximum(np.abs(share @ taken), np.abs(centre))[known]
     drift = float(shift.max(initial=0.0))
     rounding = sums * (2 + 1 / float(size.min())) + float(error.max(initial=0.0))
-    times = "gone" if stated.alpha == 1 else f"{1 - stated.alpha:.3g} of what they were"
+    times = (
+        "gone" if stated.amount == 1 else f"{1 - stated.amount:.3g} of what they were"
+    )
     claims = [
         bd.proved(
             *("covariance", found, NO_CORRELATION),

@@ -40,7 +40,7 @@ class Statement(NamedTuple):
     counting: texts.Statement
     n_components: int
     x_max: float
-    alpha: float
+    weight_power: float
     biases: bool
     tol: float | None
     fix: str
@@ -49,7 +49,7 @@ class Statement(NamedTuple):
 def _glove(model: Any) -> Statement:
     tol = float(model.tol) if str(model.solver) == "als" else None
     fix = f"raise max_iter (now {model.max_iter})"
-    power = (float(model.x_max), float(model.alpha))
+    power = (float(model.x_max), float(model.weight_power))
     read = (texts.reading(model), int(model.n_components))
     return Statement(*read, *power, bool(model.biases), tol, fix)
 
@@ -106,7 +106,7 @@ def _claims(
     stated: Statement, point: Any, rows: Array, counts: Any, exact: bool, diverged: bool
 ) -> list[Claim]:
     (W, Z, b, c), tol = point, stated.tol
-    f = np.minimum(1.0, (counts.data / stated.x_max) ** stated.alpha)
+    f = np.minimum(1.0, (counts.data / stated.x_max) ** stated.weight_power)
     v, free = np.log(counts.data), [np.zeros(W.shape[1] + stated.biases)] * 2
     at, scale = (W[rows], Z, b[rows], c), [np.ones(len(rows)), np.ones(len(Z))]
     problem = Entries(counts, f, v, free, scale)

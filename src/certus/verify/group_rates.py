@@ -5,9 +5,9 @@
 with the probability πᵢ of choosing row i, computed here from thresholds and shares, or
 from the answers of the classifiers and their weights. Rate m of group g is a weighted
 mean of π over the rows of g that count in it. Multipliers λ with Σ₉ λₘ₉ = 0 bound the
-value of every rule whose rates differ by at most ``gap``:
+value of every rule whose rates differ by at most ``max_difference``:
 
-    V ≤ V(nobody) + max over rules h of Σ cᵢhᵢ + gap·Σ max(λ, 0),
+    V ≤ V(nobody) + max over rules h of Σ cᵢhᵢ + max_difference·Σ max(λ, 0),
     cᵢ = oᵢ(2yᵢ − 1) − Σₘ λₘ₉₍ᵢ₎·(share of row i in rate m)
 
 For thresholds the maximum is taken in each group over all thresholds, for a mixture of
@@ -31,7 +31,7 @@ from certus.verify.deciding import Number, gamma, proved, verdict
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given
 
-#: Accuracy that may be missing, and difference in rates beyond the gap.
+#: Accuracy that may be missing, and difference in rates beyond what is allowed.
 TARGET = 1e-9
 #: Which rows count in the rates of a criterion, by their truth.
 RATES: dict[str, dict[str, tuple[bool, ...]]] = {
@@ -47,7 +47,7 @@ class Statement(NamedTuple):
     """Which rates are equal, up to what, and what a rule is worth."""
 
     criterion: str
-    gap: float
+    max_difference: float
     objective: str
     what: str  # the rules among which none is better
 
@@ -56,12 +56,14 @@ def _stated(what: str, model: Any) -> Statement:
     objective = getattr(model, "objective", "accuracy")
     named = isinstance(model.criterion, str) and model.criterion in RATES
     known = named and objective in ("accuracy", "balanced_accuracy")
-    if not (known and stating.is_number(model.gap, most=1)):
-        raise stating.Refusal("criterion, gap or objective are not those of a fit")
+    if not (known and stating.is_number(model.max_difference, most=1)):
+        raise stating.Refusal(
+            "criterion, max_difference or objective are not those of a fit"
+        )
     cls: Any = stating.known_class(model, READERS)
     if type(model).selection_probability is not cls.selection_probability:
         raise stating.Refusal(f"{type(model).__name__} decides in a way of its own")
-    return Statement(model.criterion, float(model.gap), objective, what)
+    return Statement(model.criterion, float(model.max_difference), objective, what)
 
 
 READERS: dict[str, stating.Reader] = {
@@ -105,8 +107,8 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
         *("duality_gap", Number(max(0.0, best - value), lost), TARGET),
         f"{worth} {value:.4f} on these rows, no {stated.what} is better",
         missed=f"{worth} {value:.4f} on these rows, {best:.4f} may be possible",
-        objective=f"{worth} of a {stated.what}, rates within {stated.gap:g} of each "
-        "other",
+        objective=f"{worth} of a {stated.what}, rates within "
+        f"{stated.max_difference:g} of each other",
         theorem="weak duality: no such rule is worth more than the Lagrangian's "
         "largest value",
         fix=_REFIT,
@@ -201,7 +203,7 @@ def _dual(
         if present.any():
             row = np.where(present, row - row[present].mean(), 0.0)
             c = c - row[rows.group] * part
-            slack += stated.gap * float(np.maximum(row, 0.0).sum())
+            slack += stated.max_difference * float(np.maximum(row, 0.0).sum())
             size += float(np.abs(row).sum())
     nobody = float(rows.worth[~rows.truth].sum())
     return nobody + best_rule(c) + slack, size
@@ -218,7 +220,10 @@ def _difference(rows: Grouped, stated: Statement, p: Array) -> Claim:
     said = f"{name}s of groups differ by {worst:.2g}" if name else "one group only"
     return proved(
         *("criterion_difference", Number(worst, 2 * gamma(len(p) + 32))),
-        *(stated.gap + TARGET, f"{said} (asked for {stated.gap:g})"),
+        *(
+            stated.max_difference + TARGET,
+            f"{said} (asked for {stated.max_difference:g})",
+        ),
         objective="largest difference between groups in the expected rates, on these "
         "rows",
         fix=_REFIT,

@@ -43,7 +43,7 @@ def judge_scale(
     stated: Statement, p: Problem, scale: float
 ) -> tuple[list[Claim], Status, Array]:
     """The joint gap of coefficients and scale; how many rows the scale cuts off."""
-    epsilon, z = stated.loss.delta, scores(p)
+    epsilon, z = stated.loss.threshold, scores(p)
     strength = getattr(p.penalty, "alpha", 0.0)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         found, probed = _joint(p, z, scale, strength)
@@ -62,7 +62,7 @@ def judge_scale(
 
 def _joint(p: Problem, z: Array, scale: float, strength: float) -> tuple[Number, Array]:
     """The joint gap as a share of P of the median, by the best of a few dual points."""
-    epsilon, s = p.loss.delta, p.space.s
+    epsilon, s = p.loss.threshold, p.space.s
     factor = 2 / scale if scale > 0 else 2 * epsilon
     loss: Any = t.Huber(epsilon * scale) if scale > 0 else t.Absolute()
     fixed = p._replace(loss=loss, penalty=t.L2(strength / factor))

@@ -270,7 +270,7 @@ def gradient_claim(p: Problem, stated: Statement, objective: str) -> Claim:
     detail = f"gradient is {value:.1e} of its natural size (asked for {stated.tol:.0e})"
     theorem = "a convex function is minimal where its gradient vanishes"
     if isinstance(p.loss, t.Tukey):
-        far = np.abs(p.y - seen.z[:, 0]) >= p.loss.delta
+        far = np.abs(p.y - seen.z[:, 0]) >= p.loss.threshold
         detail += f"; {int(far.sum()):,} of {len(far):,} rows have no influence"
         theorem = "at a local minimum the gradient vanishes; the loss is not convex"
     words = {"objective": f"gradient of  {objective}", "theorem": theorem}

@@ -61,7 +61,7 @@ def _autoencoder(model: Any) -> Statement:
 def _network(model: Any) -> Statement:
     fix = f"raise max_iter (now {model.max_iter}), or lower learning_rate"
     fix += f" (now {model.learning_rate})"
-    widths = tuple(int(width) for width in model.hidden)
+    widths = tuple(int(width) for width in model.hidden_layer_sizes)
     return Statement(MAPPED, widths, stating.tol_of(model), fix)
 
 

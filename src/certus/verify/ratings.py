@@ -51,33 +51,33 @@ NAMES = ("user_factors_", "item_factors_", "user_biases_", "item_biases_")
 class Statement(NamedTuple):
     """What a factorisation minimises, and how far a half-step may still get."""
 
-    n_factors: int
+    n_components: int
     penalties: tuple[float, float, float]  # of users, of items, of biases
     tol: float | None
     fix: str
     stochastic: bool = False
     biases: bool = False
     by_ratings: bool = False  # penalties count once for each rating
-    alpha: float | None = None  # of counts
+    count_weight: float | None = None
 
 
 def _explicit(model: Any) -> Statement:
-    w, sgd = float(model.user_penalty), str(model.solver) == "sgd"
-    others = (model.item_penalty, model.bias_penalty)
+    w, sgd = float(model.alpha), str(model.solver) == "sgd"
+    others = (model.alpha_items, model.alpha_biases)
     z, b = (w if p is None else float(p) for p in others)
     tol = None if sgd or model.tol is None else float(model.tol)
     fix = f"raise max_iter (now {model.max_iter})" + ", or change learning_rate" * sgd
     by_ratings = str(model.penalty_scale) == "ratings"
-    found = (int(model.n_factors), (w, z, b), tol, fix, sgd)
+    found = (int(model.n_components), (w, z, b), tol, fix, sgd)
     return Statement(*found, bool(model.biases), by_ratings)
 
 
 def _implicit(model: Any) -> Statement:
     tol = None if model.tol is None else float(model.tol)
-    penalty, alpha = float(model.penalty), float(model.alpha)
+    penalty, weight = float(model.alpha), float(model.count_weight)
     fix = f"raise max_iter (now {model.max_iter})"
     three = (penalty, penalty, 0.0)
-    return Statement(int(model.n_factors), three, tol, fix, alpha=alpha)
+    return Statement(int(model.n_components), three, tol, fix, count_weight=weight)
 
 
 READERS: dict[str, stating.Reader] = {
@@ -89,10 +89,10 @@ READERS: dict[str, stating.Reader] = {
 def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Judge factors by the gain of a further half-step; more at level "full"."""
     witness, X, y, weights, level, _ = given
-    numbers = np.array([*stated.penalties, stated.alpha or 0.0])
+    numbers = np.array([*stated.penalties, stated.count_weight or 0.0])
     if not np.all((numbers >= 0) & (numbers < np.inf)):
-        raise ValueError("Penalties and alpha must be finite and 0 or more.")
-    matrix, s = read(model, X, y, weights, stated.alpha is not None)
+        raise ValueError("Penalties and count_weight must be finite and 0 or more.")
+    matrix, s = read(model, X, y, weights, stated.count_weight is not None)
     rated = np.diff(matrix.indptr).astype(np.float64)
     marks = data.fingerprint(matrix, rated, np.full(len(rated), s.sum() / len(rated)))
     run = witness if isinstance(witness, RatingsWitness) else RatingsWitness()
@@ -109,7 +109,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
         if fault:
             fix = "pass the training data, or fit again"
             claims.insert(0, bd.proved("parts", Number(1.0), 0.0, fault, fix=fix))
-        if level == "full" and stated.alpha is None:
+        if level == "full" and stated.count_weight is None:
             claims.append(_global_claim(found))
         if level == "full" and not stated.stochastic and not fault and run.n_iter:
             claims.append(_replay_claim(found, run))
@@ -132,13 +132,13 @@ class Evaluated:
         K, two = self.point[0].shape[1], stated.penalties[:2]
         ridge = [np.array([p] * K + own) for p in two]
         scale = [np.maximum(n, 1.0) ** stated.by_ratings for n in self.counts]
-        if stated.alpha is None:
+        if stated.count_weight is None:
             self.objective = EXPLICIT
             values = matrix.data - float(data.fitted(model, "mean_", ()))
         else:
-            self.objective, s = IMPLICIT, stated.alpha * matrix.data
+            self.objective, s = IMPLICIT, stated.count_weight * matrix.data
             values = np.ones(matrix.nnz)
-        problem = Entries(matrix, s, values, ridge, scale, stated.alpha is not None)
+        problem = Entries(matrix, s, values, ridge, scale, stated.count_weight is not None)
         self.problem, self.e = problem, problem.errors(self.point)
         self.value, self.rounding = problem.value(self.point, self.e)
         self.sides = [problem.side(k, self.point) for k in (0, 1)]
@@ -167,9 +167,9 @@ class Evaluated:
 def _fault(model: Any, stated: Statement, matrix: Any, s: Array, point: Point) -> str:
     """What would make the answers those of another model than the objective's."""
     K = point[0].shape[1]
-    if stated.n_factors != K:
-        return f"there are {K} factors, and n_factors is {stated.n_factors}"
-    if stated.alpha is None:
+    if stated.n_components != K:
+        return f"there are {K} factors, and n_components is {stated.n_components}"
+    if stated.count_weight is None:
         mean, size = float(data.fitted(model, "mean_", ())), np.abs(matrix.data).max()
         expected = float(s @ matrix.data / s.sum()) if stated.biases else 0.0
         if not abs(mean - expected) <= 1e-6 * max(1e-300, size):
@@ -326,7 +326,9 @@ def _lower_bound(found: Evaluated) -> tuple[float | None, float, Strength, str]:
     if whole and not stated.biases and not stated.by_ratings:
         sizes = np.linalg.svd(v.reshape(n, m), compute_uv=False)
         bar, kept = np.sqrt(w * z) / s[0], np.zeros(len(sizes))
-        kept[: stated.n_factors] = np.maximum(sizes[: stated.n_factors] - bar, 0.0)
+        kept[: stated.n_components] = np.maximum(
+            sizes[: stated.n_components] - bar, 0.0
+        )
         best = s[0] * float(np.sum(0.5 * (sizes - kept) ** 2 + bar * kept))
         off = gamma(16 * max(n, m)) * s[0] * float(sizes.sum()) * (sizes[0] + bar)
         why = "the minimum is the soft-thresholded singular values (SVD)"

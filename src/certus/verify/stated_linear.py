@@ -220,8 +220,8 @@ def _robust(model: Any) -> Statement:
     """Mean ℓ(y − z) + ½·alpha·‖w‖²; the threshold has a default for each loss."""
     kinds = {"huber": t.Huber(1.35), "tukey": t.Tukey(4.685), "absolute": t.Absolute()}
     loss: Any = kinds[model.loss]
-    if model.delta is not None and hasattr(loss, "delta"):
-        loss = loss._replace(delta=float(model.delta))
+    if model.threshold is not None and hasattr(loss, "threshold"):
+        loss = loss._replace(threshold=float(model.threshold))
     return _stated(model, loss, _penalty(0.0, float(model.alpha)))
 
 

@@ -395,7 +395,7 @@ def test_weights_and_pipelines_do_not_hide_the_rows_of_the_fit() -> None:
     weighted = linear_model.Ridge().fit(X, y, sample_weight=np.arange(1.0, 121.0))
     with pytest.raises(ValueError, match="rows of the fit"):
         weighted.calibrate(X, y)
-    table = TablePipeline(model=linear_model.LogisticRegression()).fit(X, labels)
+    table = TablePipeline(estimator=linear_model.LogisticRegression()).fit(X, labels)
     with pytest.raises(ValueError, match="rows of the fit"):
         table.calibrate(X, labels)
 
@@ -531,7 +531,7 @@ def test_table_pipelines(model: Any, tmp_path: Path) -> None:
         pl.Series("tree", np.where(X[:, 0] > 0, "fir", "oak")), pl.Series("y", y)
     )
     table, column = frame.drop("y"), frame["y"]
-    pipeline = TablePipeline(model=model).fit(table[:60], column[:60])
+    pipeline = TablePipeline(estimator=model).fit(table[:60], column[:60])
     pipeline.calibrate(table[60:], column[60:])
     names = pipeline.task_ == "classification"
     predict = "predict_set" if names else "predict_interval"

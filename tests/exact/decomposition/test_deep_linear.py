@@ -270,11 +270,11 @@ def test_the_problem_is_what_the_parameters_say():
     X, Y = rows()
     model = DeepLinearNetwork((2,)).fit(X, Y)
     assert certus.certify(model, X, Y).met
-    model.set_params(hidden=(3,))
+    model.set_params(hidden_layer_sizes=(3,))
     found = certus.certify(model, X, Y)
     assert found.met is False
     assert not found["parts"].met
-    model.set_params(hidden=(2,), tol=1e-15)
+    model.set_params(hidden_layer_sizes=(2,), tol=1e-15)
     assert certus.certify(model, X, Y).met is False
     with pytest.raises(ValueError, match="takes no sample_weight"):
         certus.certify(model, X, Y, np.ones(len(X)))

@@ -188,10 +188,12 @@ def test_a_frontier_lends_each_row_its_own_attribute() -> None:
     group = np.sort(rng.choice(["a", "b"], 2000))
     X = rng.normal(size=(2000, 1)) + 3.0 * (group == "b")[:, None]
     y = (X[:, 0] - 3.0 * (group == "b") + rng.normal(size=2000) > 0).astype(int)
-    model = GroupThresholds(LogisticRegression(), "independence", random_state=0)
+    model = GroupThresholds(
+        LogisticRegression(), criterion="independence", random_state=0
+    )
     rows = (X, y, group)
     found = frontier(
-        model, *rows, "gap", [0.0], criterion="independence", held_out=rows
+        model, *rows, "max_difference", [0.0], criterion="independence", held_out=rows
     )
     assert found.difference[0] < 0.05 and found.accuracy[0] > 0.7
     decided = found.models[0].predict(X, sensitive=group)

@@ -152,7 +152,9 @@ def all_thresholds(z: Array, g: Array) -> tuple[list[Array], list[Any]]:
 def test_no_mixture_of_thresholds_is_better(criterion: str, gap: float) -> None:
     X, y, g = data(1, 150)
     X = np.round(X, 1)  # ties
-    model = GroupThresholds(Given(), criterion, gap=gap).fit(X, y, sensitive=g)
+    model = GroupThresholds(Given(), criterion=criterion, max_difference=gap).fit(
+        X, y, sensitive=g
+    )
     p = model.selection_probability(X, sensitive=g)
     assert spread(p, y, g, criterion) <= gap + 1e-9
     best = best_by_pairs(*all_thresholds(X[:, 0], g), y, g, criterion, gap)
@@ -176,7 +178,9 @@ def test_small_tables_of_any_kind(rows: Any, criterion: str, gap: float) -> None
     if len(set(y)) < 2:
         return
     X = z[:, None].astype(float)
-    model = GroupThresholds(Given(), criterion, gap=gap).fit(X, y, sensitive=g)
+    model = GroupThresholds(Given(), criterion=criterion, max_difference=gap).fit(
+        X, y, sensitive=g
+    )
     assert model.certificate_.met
     p = model.selection_probability(X, sensitive=g)
     found = rates(p, y, g, criterion)
@@ -192,7 +196,9 @@ def test_scores_that_mislead_in_a_group_are_left_alone() -> None:
     y = rng.integers(0, 2, 120)
     z = np.where(g == "a", y, -y) + 0.3 * rng.normal(size=120)
     for gap in (0.0, 0.2):
-        model = GroupThresholds(Given(), gap=gap).fit(z[:, None], y, sensitive=g)
+        model = GroupThresholds(Given(), max_difference=gap).fit(
+            z[:, None], y, sensitive=g
+        )
         p = model.selection_probability(z[:, None], sensitive=g)
         best = best_by_pairs(*all_thresholds(z, g), y, g, "separation", gap)
         assert accuracy(p, y) == pytest.approx(best, abs=1e-9)
@@ -235,7 +241,7 @@ def test_an_uninformative_group_leaves_all_on_the_diagonal() -> None:
     model = GroupThresholds(Given()).fit(z[:, None], y, sensitive=g)
     p = model.selection_probability(z[:, None], sensitive=g)
     assert accuracy(p, y) == pytest.approx(max(y.mean(), 1 - y.mean()), abs=1e-9)
-    free = GroupThresholds(Given(), gap=1.0).fit(z[:, None], y, sensitive=g)
+    free = GroupThresholds(Given(), max_difference=1.0).fit(z[:, None], y, sensitive=g)
     assert accuracy(free.selection_probability(z[:, None], sensitive=g), y) > 0.9
 
 
@@ -250,11 +256,11 @@ def test_one_group_gets_the_best_threshold_there_is() -> None:
 def test_balanced_accuracy_weighs_both_classes_alike() -> None:
     X, y, g = data(5, 300)
     y[y == 1] = np.random.default_rng(0).random(y.sum()) < 0.2
-    options = {"gap": 0.1, "objective": "balanced_accuracy"}
+    options = {"max_difference": 0.1, "objective": "balanced_accuracy"}
     model = GroupThresholds(Given(), **options).fit(X, y, sensitive=g)
     s = np.where(y == 1, 1 / y.sum(), 1 / (1 - y).sum())
     found = model.selection_probability(X, sensitive=g)
-    plain = GroupThresholds(Given(), gap=0.1).fit(X, y, sensitive=g)
+    plain = GroupThresholds(Given(), max_difference=0.1).fit(X, y, sensitive=g)
     other = plain.selection_probability(X, sensitive=g)
     worth = [s @ np.where(y == 1, p, 1 - p) / 2 for p in (found, other)]
     assert worth[0] > worth[1] + 0.05
@@ -267,8 +273,8 @@ def test_weights_are_repetitions(kind: Any) -> None:
     s = np.random.default_rng(1).integers(0, 4, 120)
     r = np.repeat(np.arange(120), s)
     base = LogisticRegression(tol=1e-12)
-    one = kind(base, gap=0.05).fit(X, y, s, sensitive=g)
-    two = kind(base, gap=0.05).fit(X[r], y[r], sensitive=g[r])
+    one = kind(base, max_difference=0.05).fit(X, y, s, sensitive=g)
+    two = kind(base, max_difference=0.05).fit(X[r], y[r], sensitive=g[r])
     a, b = (m.certificate_["criterion_difference"].value for m in (one, two))
     assert a == pytest.approx(b, abs=1e-9)
     p, q = (m.selection_probability(X, sensitive=g)[s > 0] for m in (one, two))
@@ -300,7 +306,9 @@ def test_the_mixture_is_the_best_of_all_mixtures(criterion: str, gap: float) -> 
     z = rng.integers(0, 10, 300) + 2 * (g == "b")
     y = (z + rng.normal(0, 3, 300) > 5).astype(int)
     X = z[:, None].astype(float)
-    model = GroupReduction(BestCut(), criterion, gap=gap, tol=1e-6, max_iter=200)
+    model = GroupReduction(
+        BestCut(), criterion=criterion, max_difference=gap, tol=1e-6, max_iter=200
+    )
     model.fit(X, y, sensitive=g)
     rules = [*cuts(X), np.zeros(300, dtype=bool), np.ones(300, dtype=bool)]
     best = best_by_pairs(rules, [0] * len(rules), y, g, criterion, gap)
@@ -324,7 +332,7 @@ def test_the_gap_bounds_what_is_missing_and_shrinks() -> None:
     X = z[:, None].astype(float)
     rules = [*cuts(X), np.zeros(400, dtype=bool), np.ones(400, dtype=bool)]
     best = best_by_pairs(rules, [0] * len(rules), y, g, "independence", 0.01)
-    model = GroupReduction(BestCut(), "independence", tol=0.0, max_iter=40)
+    model = GroupReduction(BestCut(), criterion="independence", tol=0.0, max_iter=40)
     model.fit(X, y, sensitive=g)
     errors, gaps = (np.array(model.history_[k]) for k in ("objective", "gap"))
     assert np.all(np.diff(errors) <= 1e-12)
@@ -339,7 +347,7 @@ def test_the_gap_bounds_what_is_missing_and_shrinks() -> None:
 def test_any_estimator_with_weights_serves(estimator: Any) -> None:
     X, y, g = data(10, 3000)
     plain = estimator.fit(X, y)
-    model = GroupReduction(estimator, "independence", random_state=0)
+    model = GroupReduction(estimator, criterion="independence", random_state=0)
     model.fit(X, y, sensitive=g)
     p = model.selection_probability(X)
     assert spread(p, y, g, "independence") <= 0.01 + 1e-9
@@ -362,7 +370,9 @@ def test_estimators_of_another_loss_are_searched_along_the_multipliers() -> None
             fitted = LogisticRegression().fit(X, worth > 0, np.abs(worth))
             rules.append(fitted.predict(X))
     best = best_by_pairs(rules, [0] * len(rules), y, g, "independence", 0.02)
-    model = GroupReduction(LogisticRegression(), "independence", gap=0.02)
+    model = GroupReduction(
+        LogisticRegression(), criterion="independence", max_difference=0.02
+    )
     model.fit(X, y, sensitive=g)
     assert accuracy(model.selection_probability(X), y) > best - 0.002
 
@@ -381,8 +391,8 @@ def test_the_attribute_may_stand_in_X() -> None:
     assert np.array_equal(a, named.predict(Z))
     assert certus.certify(named, Z, y).met
     assert cross_val_score(named, Z, y, cv=3).min() > 0.6
-    search = GridSearchCV(named, {"gap": [0.0, 0.5]}, cv=3).fit(Z, y)
-    assert search.best_params_ == {"gap": 0.5}
+    search = GridSearchCV(named, {"max_difference": [0.0, 0.5]}, cv=3).fit(Z, y)
+    assert search.best_params_ == {"max_difference": 0.5}
 
 
 def test_the_attribute_is_routed() -> None:
@@ -395,9 +405,9 @@ def test_the_attribute_is_routed() -> None:
         model.set_score_request(sensitive=True)
         pipe = make_pipeline(StandardScaler(), model).fit(X, y, sensitive=g)
         found = pipe.predict(X, sensitive=g)
-        search = GridSearchCV(model, {"gap": [0.0, 1.0]}, cv=3)
+        search = GridSearchCV(model, {"max_difference": [0.0, 1.0]}, cv=3)
         search.fit(X, y, sensitive=g)
-        assert search.best_params_ == {"gap": 1.0}
+        assert search.best_params_ == {"max_difference": 1.0}
     assert found.shape == y.shape
     inner = GroupThresholds(make_pipeline(StandardScaler(), LogisticRegression()))
     weighted = inner.fit(X, y, np.ones(len(y)), sensitive=g)
@@ -408,7 +418,7 @@ def test_the_attribute_is_routed() -> None:
 def test_models_come_back_from_a_file(kind: Any, tmp_path: Any) -> None:
     X, y, g = data(13, 300)
     labels = np.array(["no", "yes"])[y]
-    model = kind(LogisticRegression(), gap=0.05, random_state=0)
+    model = kind(LogisticRegression(), max_difference=0.05, random_state=0)
     model.fit(X, labels, sensitive=g)
     back = certus.load(model.save(tmp_path / "m.certus"))
     a, b = (m.selection_probability(X, sensitive=g) for m in (model, back))

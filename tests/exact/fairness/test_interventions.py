@@ -184,7 +184,7 @@ def test_logistic_objective_against_a_general_minimiser(strength: float) -> None
         loss = np.logaddexp(0, -signs * z).mean() + 0.5 / 200 * theta[:3] @ theta[:3]
         return float(loss + 0.5 * strength * between(z, g))
 
-    model = CovariancePenalty(LogisticRegression(tol=1e-12), strength)
+    model = CovariancePenalty(LogisticRegression(tol=1e-12), alpha=strength)
     model.fit(X, y, sensitive=g)
     found = np.append(model.coef_, model.intercept_)
     best = minimize(P, np.zeros(4), method="BFGS", options={"gtol": 1e-9})
@@ -197,7 +197,7 @@ def test_ridge_against_the_normal_equations() -> None:
     X = data(7, 200, 4)[0]
     a = np.random.default_rng(0).normal(size=200) + X[:, 0]  # a number
     t = X @ [1.0, 2.0, 0.0, -1.0] + np.random.default_rng(1).normal(size=200)
-    model = CovariancePenalty(Ridge(alpha=3.0), 20.0).fit(X, t, sensitive=a)
+    model = CovariancePenalty(Ridge(alpha=3.0), alpha=20.0).fit(X, t, sensitive=a)
     c = covariance(X, a[:, None])[:, 0] / a.std()
     H = covariance(X, X) + 3.0 / 200 * np.eye(4) + 20.0 * np.outer(c, c)
     w = np.linalg.solve(H, covariance(X, t[:, None])[:, 0])
@@ -222,7 +222,7 @@ def test_any_linear_model_with_an_l2_penalty(estimator: Any) -> None:
     X, y, g = data(8)
     parts = []
     for strength in (0.0, 1.0, 100.0):
-        model = CovariancePenalty(estimator, strength).fit(X, y, sensitive=g)
+        model = CovariancePenalty(estimator, alpha=strength).fit(X, y, sensitive=g)
         assert model.certificate_.met
         z = X @ np.ravel(model.coef_)
         part = model.certificate_["explained_variance"].value
@@ -241,8 +241,8 @@ def test_three_classes_and_weights() -> None:
     s = np.random.default_rng(0).integers(0, 3, 150)
     r = np.repeat(np.arange(150), s)
     base = LogisticRegression(tol=1e-12)
-    one = CovariancePenalty(base, 2.0).fit(X, y, s, sensitive=g)
-    two = CovariancePenalty(base, 2.0).fit(X[r], y[r], sensitive=g[r])
+    one = CovariancePenalty(base, alpha=2.0).fit(X, y, s, sensitive=g)
+    two = CovariancePenalty(base, alpha=2.0).fit(X[r], y[r], sensitive=g[r])
     np.testing.assert_allclose(one.coef_, two.coef_, atol=1e-5)
     assert one.certificate_.met
     np.testing.assert_allclose(one.predict_proba(X).sum(axis=1), 1)
@@ -279,9 +279,9 @@ def test_networks_minimise_the_same_objective() -> None:
         linear, learning_rate=0.05, schedule="cosine", batch_size=None, max_iter=2000,
         tol=0.0, n_iter_no_change=np.inf, random_state=0,
     )  # fmt: skip
-    model = CovariancePenalty(net, 5.0)
+    model = CovariancePenalty(net, alpha=5.0)
     model.fit(X, y, sensitive=g)
-    exact = CovariancePenalty(LogisticRegression(C=1e6, tol=1e-10), 5.0)
+    exact = CovariancePenalty(LogisticRegression(C=1e6, tol=1e-10), alpha=5.0)
     exact.fit(X, y, sensitive=g)
     np.testing.assert_allclose(
         model.predict_proba(X), exact.predict_proba(X), atol=1e-3
@@ -312,7 +312,7 @@ def test_perceptrons_minimise_the_same_objective(kind, tmp_path) -> None:
     )
     spread = []
     for strength in (0.0, 50.0):
-        model = CovariancePenalty(net, strength).fit(X, y, sensitive=g)
+        model = CovariancePenalty(net, alpha=strength).fit(X, y, sensitive=g)
         z = model.estimator_._scores(X)
         z = z[:, -1] - (z[:, 0] if z.shape[1] == 2 else 0)
         spread.append(between(z, g) / z.var())
@@ -361,7 +361,7 @@ def test_the_gap_falls_along_the_frontier_and_accuracy_is_paid() -> None:
     model = CovariancePenalty(LogisticRegression())
     strengths = [0.0, 0.3, 3.0, 300.0]
     found = frontier(
-        *(model, X, y, g, "strength", strengths),
+        *(model, X, y, g, "alpha", strengths),
         criterion="independence",
         random_state=0,
     )
@@ -370,17 +370,25 @@ def test_the_gap_falls_along_the_frontier_and_accuracy_is_paid() -> None:
     assert found.accuracy[-1] < found.accuracy[0]
     assert np.all((found.low < found.accuracy) & (found.accuracy < found.high))
     assert found.efficient[[0, -1]].all()
-    assert "strength" in str(found) and str(found).count("\n") == 4
+    assert "alpha" in str(found) and str(found).count("\n") == 4
 
 
 @pytest.mark.parametrize(
     ("model", "parameter", "values"),
     [
-        (GroupThresholds(LogisticRegression(), random_state=0), "gap", [0.0, 0.5]),
-        (GroupReduction(LogisticRegression(), random_state=0), "gap", [0.05, 0.5]),
+        (
+            GroupThresholds(LogisticRegression(), random_state=0),
+            "max_difference",
+            [0.0, 0.5],
+        ),
+        (
+            GroupReduction(LogisticRegression(), random_state=0),
+            "max_difference",
+            [0.05, 0.5],
+        ),
         (
             make_pipeline(Decorrelation(), LogisticRegression()),
-            "decorrelation__alpha",
+            "decorrelation__amount",
             [1.0, 0.0],
         ),
         (LogisticRegression(), "C", [1e-4, 1.0]),
@@ -396,7 +404,9 @@ def test_every_intervention_has_a_frontier(
         model = clone(model).set_params(criterion="independence")
     found = frontier(model, X, y, g, parameter, values, **judged)
     head, first = repr(found).splitlines()[:2]
-    assert head.index("difference") == first.index(f"{found.difference[0]:.3f}", 35)
+    assert head.index(" difference") + 1 == first.index(
+        f"{found.difference[0]:.3f}", 35
+    )
     assert found.difference[0] < found.difference[1]
     assert found.models[0].get_params()[parameter] == values[0]
     assert len(frontier(model, X, y, g, parameter, values, held_out=rest).tables) == 2
@@ -422,7 +432,7 @@ def test_dominated_points_are_known() -> None:
 
 
 @pytest.mark.parametrize(
-    "model", [Decorrelation(0.5), CovariancePenalty(LogisticRegression(), 3.0)]
+    "model", [Decorrelation(0.5), CovariancePenalty(LogisticRegression(), alpha=3.0)]
 )
 def test_models_come_back_from_a_file(model: Any, tmp_path: Any) -> None:
     X, y, g = data(16, 100)

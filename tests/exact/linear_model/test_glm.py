@@ -123,7 +123,7 @@ def test_curvature_is_that_of_the_loss_or_larger(loss: Any) -> None:
     derivative = LOSSES[type(loss)].slope
     slope = [derivative(loss, y, z[:, 0] + e) for e in (h, -h)]
     truth = (slope[0] - slope[1]) / (2 * h)
-    smooth = np.abs(np.abs(y - z[:, 0]) - getattr(loss, "delta", -1.0)) > 1e-3
+    smooth = np.abs(np.abs(y - z[:, 0]) - getattr(loss, "threshold", -1.0)) > 1e-3
     if isinstance(loss, t.Huber | t.Tukey):
         assert np.all(state[smooth, 0] >= truth[smooth] - 1e-5)
         assert np.all(state[:, 0] >= 0) and np.all(state[:, 0] <= 1 + 1e-12)

@@ -123,7 +123,9 @@ def test_a_weighted_lasso_is_a_lasso_of_scaled_columns(
     X, Y, s = data(*shape)
     level = np.geomspace(0.1, 10, shape[1])
     s_used = s if weights else None
-    mine = ours.WeightedLasso(0.1, level, tol=1e-10).fit(form(X), Y[:, 0], s_used)
+    mine = ours.WeightedLasso(0.1, weights=level, tol=1e-10).fit(
+        form(X), Y[:, 0], s_used
+    )
     reference = sk.Lasso(0.1, tol=1e-13, max_iter=100_000)
     reference.fit(X / level, Y[:, 0], s_used)
     np.testing.assert_allclose(mine.coef_, reference.coef_ / level, atol=1e-5)
@@ -168,7 +170,7 @@ def test_group_lasso_meets_its_conditions(
     X, Y, s = data(*shape)
     order = np.random.default_rng(1).permutation(shape[1])
     groups = [order[i : i + 4].tolist() for i in range(0, shape[1], 4)]
-    model = ours.GroupLasso(groups, alpha, fit_intercept=intercept, tol=1e-12)
+    model = ours.GroupLasso(groups, alpha=alpha, fit_intercept=intercept, tol=1e-12)
     s_used = s if weights else None
     model.fit(form(X), Y[:, 0], s_used)
     assert group_violation(model, X, Y[:, 0], s_used) <= 1e-5 * alpha
@@ -179,7 +181,7 @@ def test_group_lasso_meets_its_conditions(
 
 def test_groups_of_one_column_are_a_lasso() -> None:
     X, Y, _ = data(40, 90)
-    mine = ours.GroupLasso(1, 0.1, tol=1e-12).fit(X, Y[:, 0])
+    mine = ours.GroupLasso(1, alpha=0.1, tol=1e-12).fit(X, Y[:, 0])
     np.testing.assert_allclose(
         mine.coef_, ours.Lasso(0.1, tol=1e-12).fit(X, Y[:, 0]).coef_, atol=1e-6
     )
@@ -188,7 +190,7 @@ def test_groups_of_one_column_are_a_lasso() -> None:
 def test_groups_are_given_as_skglm_takes_them() -> None:
     X, Y, _ = data(120, 20)
     same = [5, [5, 5, 5, 5], [list(range(i, i + 5)) for i in range(0, 20, 5)]]
-    fits = [ours.GroupLasso(groups, 0.1).fit(X, Y[:, 0]) for groups in same]
+    fits = [ours.GroupLasso(groups, alpha=0.1).fit(X, Y[:, 0]) for groups in same]
     for fit in fits:
         np.testing.assert_array_equal(fit.groups_, np.arange(20) // 5)
         np.testing.assert_array_equal(fit.coef_, fits[0].coef_)
@@ -289,7 +291,7 @@ def test_a_warm_start_goes_on_from_there() -> None:
     X, Y, _ = data(40, 90)
     for model, y in (
         (ours.MultiTaskLasso(0.05, warm_start=True), Y),
-        (ours.GroupLasso(3, 0.05, warm_start=True), Y[:, 0]),
+        (ours.GroupLasso(3, alpha=0.05, warm_start=True), Y[:, 0]),
         (ours.WeightedLasso(0.05, warm_start=True), Y[:, 0]),
     ):
         assert model.fit(X, y).n_iter_ > model.fit(X, y).n_iter_
@@ -302,8 +304,8 @@ JUDGED = [
     (ours.Ridge(0.5, positive=True), False),
     (ours.Lasso(0.1, positive=True), False),
     (ours.ElasticNet(0.1, positive=True), False),
-    (ours.WeightedLasso(0.1, np.linspace(0.5, 2.0, 20)), False),
-    (ours.GroupLasso(4, 0.1), False),
+    (ours.WeightedLasso(0.1, weights=np.linspace(0.5, 2.0, 20)), False),
+    (ours.GroupLasso(4, alpha=0.1), False),
     (ours.MultiTaskLasso(0.1), True),
     (ours.MultiTaskElasticNet(0.1), True),
     (ours.MultiTaskLassoCV(alphas=5, cv=3), True),

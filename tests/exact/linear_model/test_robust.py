@@ -145,11 +145,11 @@ def test_a_perfect_fit_is_stationary() -> None:
 
 def test_huber_tends_to_least_squares_and_to_absolute_errors() -> None:
     X, y, _ = data(8, outliers=0.1)
-    wide = RobustRegressor("huber", delta=1e6).fit(X, y)
+    wide = RobustRegressor("huber", threshold=1e6).fit(X, y)
     np.testing.assert_allclose(
         wide.coef_, LinearRegression().fit(X, y).coef_, rtol=1e-8
     )
-    narrow = RobustRegressor("huber", delta=1e-7, max_iter=500).fit(X, y)
+    narrow = RobustRegressor("huber", threshold=1e-7, max_iter=500).fit(X, y)
     absolute = RobustRegressor("absolute").fit(X, y)
     assert narrow.certificate_.met
     np.testing.assert_allclose(narrow.coef_, absolute.coef_, atol=1e-5)
@@ -168,7 +168,7 @@ def test_huber_against_a_general_minimiser(
 ) -> None:
     rng = np.random.default_rng(seed)
     X, y = rng.normal(size=(n, d)), 3 * rng.standard_t(2, size=n)
-    model = RobustRegressor("huber", delta=delta, alpha=alpha).fit(X, y)
+    model = RobustRegressor("huber", threshold=delta, alpha=alpha).fit(X, y)
 
     def objective(v: Array) -> float:
         e = np.abs(y - X @ v[:-1] - v[-1])
@@ -282,7 +282,7 @@ def test_history_is_kept(model: Any) -> None:
     ("model", "match"),
     [
         (RobustRegressor("cauchy"), "loss must be one of"),
-        (RobustRegressor(delta=0), "delta"),
+        (RobustRegressor(threshold=0), "threshold"),
         (RobustRegressor(alpha=-1), "alpha"),
         (HuberRegressor(epsilon=0.9), "epsilon"),
         (HuberRegressor(max_iter=-1), "max_iter"),

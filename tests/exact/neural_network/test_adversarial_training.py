@@ -331,7 +331,7 @@ def test_row_weights_and_partial_fits_go_with_it():
     options = {
         "adversarial": ThreatModel("linf", 0.2),
         "adversarial_steps": 1,
-        "operator_norm": 0.1,
+        "alpha_operator_norm": 0.1,
         "optimizer": torch.optim.SGD,
         "learning_rate": 0.1,
         "batch_size": None,

@@ -59,7 +59,9 @@ def test_a_student_beats_the_same_network_trained_on_noisy_labels():
         teacher = LogisticRegression().fit(Z[:2000], noisy[:2000])
         few, labels = Z[2000:2100], noisy[2000:2100]
         alone = student(max_iter=60).fit(few, labels)
-        taught = Distilled(student(max_iter=60), teacher, temperature=2.0, mix=1.0)
+        taught = Distilled(
+            student(max_iter=60), teacher=teacher, temperature=2.0, mix=1.0
+        )
         taught.fit(few, labels)
         test = Z[3000:], truth[3000:]
         gains.append(taught.score(*test) - alone.score(*test))
@@ -68,13 +70,13 @@ def test_a_student_beats_the_same_network_trained_on_noisy_labels():
 
 def test_without_the_teacher_it_is_the_plain_network():
     plain = student().fit(X, y)
-    model = Distilled(student(), LogisticRegression(), mix=0.0).fit(X, y)
+    model = Distilled(student(), teacher=LogisticRegression(), mix=0.0).fit(X, y)
     np.testing.assert_array_equal(model.predict_proba(X), plain.predict_proba(X))
 
 
 def test_with_the_teacher_alone_it_learns_soft_targets():
     teacher = LogisticRegression().fit(X, y)
-    model = Distilled(student(), teacher, temperature=1.0, mix=1.0).fit(X, y)
+    model = Distilled(student(), teacher=teacher, temperature=1.0, mix=1.0).fit(X, y)
     soft = student().fit(X, teacher.predict_proba(X))
     found, wanted = model.predict_proba(X), soft.predict_proba(X)
     np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-9)
@@ -83,7 +85,7 @@ def test_with_the_teacher_alone_it_learns_soft_targets():
 def test_the_certificate_speaks_of_the_stated_objective():
     teacher = LogisticRegression().fit(X, y)
     T, mix = 3.0, 0.3
-    model = Distilled(student(), teacher, temperature=T, mix=mix)
+    model = Distilled(student(), teacher=teacher, temperature=T, mix=mix)
     s = np.arange(150) % 3 + 1.0
     model.fit(X, y, s)
     z = model.module_(torch.as_tensor(X)).detach().numpy()
@@ -115,26 +117,28 @@ def test_columns_of_the_teacher_are_put_in_order():
         def __sklearn_is_fitted__(self):
             return True
 
-    model = Distilled(student(max_iter=100), Backwards(), mix=1.0).fit(X, y)
+    model = Distilled(student(max_iter=100), teacher=Backwards(), mix=1.0).fit(X, y)
     assert (model.predict(X) == 2).all()
 
 
 def test_a_fitted_teacher_is_kept_and_another_is_fitted():
     teacher = LogisticRegression().fit(X, y)
-    assert Distilled(student(), teacher).fit(X, y).teacher_ is teacher
+    assert Distilled(student(), teacher=teacher).fit(X, y).teacher_ is teacher
     fresh = LogisticRegression()
-    model = Distilled(student(), fresh).fit(X, y)
+    model = Distilled(student(), teacher=fresh).fit(X, y)
     assert not hasattr(fresh, "coef_") and hasattr(model.teacher_, "coef_")
     frozen = FrozenEstimator(teacher)
-    assert clone(Distilled(student(), frozen)).fit(X, y).teacher_ is frozen
+    assert clone(Distilled(student(), teacher=frozen)).fit(X, y).teacher_ is frozen
 
 
 def test_it_works_in_searches_and_copies():
     model = Distilled(
         student(max_iter=3),
-        FrozenEstimator(LogisticRegression().fit(X, y)),
+        teacher=FrozenEstimator(LogisticRegression().fit(X, y)),
     )
-    search = GridSearchCV(model, {"temperature": [1.0, 5.0], "student__max_iter": [2]})
+    search = GridSearchCV(
+        model, {"temperature": [1.0, 5.0], "estimator__max_iter": [2]}
+    )
     search.fit(X, y)
     best = search.best_estimator_
     twin = pickle.loads(pickle.dumps(best))
@@ -147,7 +151,7 @@ def test_two_classes_may_have_one_score():
     one = NeuralClassifier(
         lambda n, k: MLP(n, 8, 1), schedule="cosine", max_iter=50, learning_rate=0.02
     )
-    model = Distilled(one, LogisticRegression(), temperature=2.0).fit(X, binary)
+    model = Distilled(one, teacher=LogisticRegression(), temperature=2.0).fit(X, binary)
     assert model.score(X, binary) > 0.7
 
 
@@ -156,12 +160,12 @@ def test_two_classes_may_have_one_score():
     [
         ({"temperature": 0.0}, "temperature"),
         ({"mix": 1.5}, "mix"),
-        ({"student": LogisticRegression()}, "classifier of certus.neural_network"),
+        ({"estimator": LogisticRegression()}, "classifier of certus.neural_network"),
         ({"teacher": object()}, "predict_proba"),
         ({"teacher": LogisticRegression().fit(X[:100], y[:100])}, "same classes"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_a_sentence(options, match):
-    given = {"student": student(), "teacher": LogisticRegression(), **options}
+    given = {"estimator": student(), "teacher": LogisticRegression(), **options}
     with pytest.raises((ValueError, TypeError), match=match):
-        Distilled(given.pop("student"), given.pop("teacher"), **given).fit(X, y)
+        Distilled(given.pop("estimator"), **given).fit(X, y)

@@ -168,9 +168,10 @@ def test_any_estimator_with_dropout_can_be_drawn_from():
     quick = {"max_iter": 2, "random_state": 0}
     perceptron = MLPClassifier(dropout=0.3, **quick)
     taught = Distilled(
-        NeuralClassifier(MLP(3, 8, 2, dropout=0.3), **quick), LogisticRegression()
+        NeuralClassifier(MLP(3, 8, 2, dropout=0.3), **quick),
+        teacher=LogisticRegression(),
     )
-    images = Distilled(ConvNetClassifier(**quick), LogisticRegression())
+    images = Distilled(ConvNetClassifier(**quick), teacher=LogisticRegression())
     with certus.config_context(on_uncertified="ignore"):
         for model in (perceptron, taught):
             assert monte_carlo(model.fit(X, y), X, random_state=0).spread.max() > 0

@@ -74,7 +74,9 @@ def test_the_mean_varies_less_than_its_members():
     for seed in range(8):  # as many data sets
         Z = rng.normal(size=(30, 2))
         target = np.sin(2 * Z[:, 0]) + 0.5 * rng.normal(size=30)
-        bag = BaggedNetworks(REGRESSOR, 4, random_state=seed).fit(Z, target)
+        bag = BaggedNetworks(REGRESSOR, n_estimators=4, random_state=seed).fit(
+            Z, target
+        )
         means.append(bag.predict(at))
         members.append([member.predict(at) for member in bag.estimators_])
     of_mean = np.var(means, axis=0)
@@ -86,7 +88,9 @@ def test_the_mean_varies_less_than_its_members():
 @pytest.mark.catalog("NN-42")
 def test_the_error_of_the_mean_is_that_of_the_members_less_their_spread():
     target = X[:, 3]
-    bag = BaggedNetworks(REGRESSOR, 5, random_state=0).fit(X[:, :3], target)
+    bag = BaggedNetworks(REGRESSOR, n_estimators=5, random_state=0).fit(
+        X[:, :3], target
+    )
     mean, spread = bag.predict_spread(X[:, :3])
     errors = [(m.predict(X[:, :3]) - target) ** 2 for m in bag.estimators_]
     np.testing.assert_allclose(
@@ -106,18 +110,18 @@ def test_rows_out_of_the_bag_judge_fairly():
         schedule="cosine",
         max_iter=80,
     )
-    bag = BaggedNetworks(eager, 7, random_state=0).fit(Z, coin)
+    bag = BaggedNetworks(eager, n_estimators=7, random_state=0).fit(Z, coin)
     assert bag.score(Z, coin) > 0.85  # learnt by heart
     assert 0.35 < bag.oob_score_ < 0.65  # and worth nothing
-    good = BaggedNetworks(CLASSIFIER, 7, random_state=0).fit(X, y)
+    good = BaggedNetworks(CLASSIFIER, n_estimators=7, random_state=0).fit(X, y)
     assert good.oob_score_ > 0.9
 
 
 @pytest.mark.catalog("NN-42")
 def test_members_are_fitted_to_the_rows_that_were_drawn():
     s = np.arange(150) % 3 + 0.0  # some rows are absent
-    bag = BaggedNetworks(CLASSIFIER, 2, random_state=1).fit(X, y, s)
-    again = BaggedNetworks(CLASSIFIER, 2, random_state=1).fit(X, y, s)
+    bag = BaggedNetworks(CLASSIFIER, n_estimators=2, random_state=1).fit(X, y, s)
+    again = BaggedNetworks(CLASSIFIER, n_estimators=2, random_state=1).fit(X, y, s)
     p = bag.predict_proba(X)
     np.testing.assert_array_equal(p, again.predict_proba(X))
     np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-6)
@@ -130,23 +134,23 @@ def test_images_and_labels_of_several_columns_are_bagged():
     images = np.random.default_rng(0).normal(size=(40, 3, 3))
     labels = np.column_stack([images[:, 0, 0] > 0, images[:, 1, 1] > 0]).astype(int)
     net = NeuralClassifier(lambda n, k: MLP(9, 8, k), **SETTINGS)
-    bag = BaggedNetworks(net, 2, random_state=0).fit(images, labels)
+    bag = BaggedNetworks(net, n_estimators=2, random_state=0).fit(images, labels)
     found = bag.predict(images)
     assert found.shape == labels.shape and set(np.unique(found)) <= {0, 1}
     assert np.isfinite(bag.oob_score_)
 
 
 def test_models_without_randomness_are_bagged_too():
-    bag = BaggedNetworks(LogisticRegression(), 3, random_state=0).fit(X, y)
+    bag = BaggedNetworks(LogisticRegression(), n_estimators=3, random_state=0).fit(X, y)
     assert bag.score(X, y) > 0.9
     with pytest.raises(TypeError, match="sample_weight"):
-        BaggedNetworks(KNeighborsClassifier(), 3).fit(X, y)
+        BaggedNetworks(KNeighborsClassifier(), n_estimators=3).fit(X, y)
     with pytest.raises(TypeError, match="neither a classifier nor a regressor"):
-        BaggedNetworks(SequenceTagger(), 3).fit(["ab", "b"], [[0, 1], [1]])
+        BaggedNetworks(SequenceTagger(), n_estimators=3).fit(["ab", "b"], [[0, 1], [1]])
     with pytest.raises(ValueError, match="n_estimators"):
-        BaggedNetworks(CLASSIFIER, 0).fit(X, y)
+        BaggedNetworks(CLASSIFIER, n_estimators=0).fit(X, y)
     with pytest.raises(ValueError, match="sample_weight"):
-        BaggedNetworks(CLASSIFIER, 2).fit(X, y, np.zeros(150))
+        BaggedNetworks(CLASSIFIER, n_estimators=2).fit(X, y, np.zeros(150))
 
 
 @pytest.mark.slow
@@ -158,8 +162,10 @@ def test_members_do_not_depend_on_how_many_are_fitted_at_a_time():
         (REGRESSOR, X[:, :3], X[:, 3]),
         (sequences, words, np.array(["a" in w for w in words]).astype(int)),
     ):
-        one = BaggedNetworks(model, 3, random_state=0).fit(rows, target)
-        two = BaggedNetworks(model, 3, random_state=0, n_jobs=2).fit(rows, target)
+        one = BaggedNetworks(model, n_estimators=3, random_state=0).fit(rows, target)
+        two = BaggedNetworks(model, n_estimators=3, random_state=0, n_jobs=2).fit(
+            rows, target
+        )
         for found in ("predict", "predict_spread"):
             a, b = (np.asarray(getattr(bag, found)(rows)) for bag in (one, two))
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
@@ -175,9 +181,11 @@ def test_scikit_learn_bags_networks():
 
 
 def test_a_bag_is_cross_validated_and_saved(tmp_path):
-    bag = BaggedNetworks(CLASSIFIER, 2, random_state=0)
+    bag = BaggedNetworks(CLASSIFIER, n_estimators=2, random_state=0)
     assert cross_val_score(bag, X, y, cv=3).mean() > 0.85
-    plain = BaggedNetworks(certus.linear_model.LogisticRegression(), 2, random_state=0)
+    plain = BaggedNetworks(
+        certus.linear_model.LogisticRegression(), n_estimators=2, random_state=0
+    )
     plain.fit(X, y).save(tmp_path / "bag.certus")
     twin = certus.load(tmp_path / "bag.certus")
     np.testing.assert_array_equal(twin.predict_proba(X), plain.predict_proba(X))

@@ -191,18 +191,18 @@ def test_singular_values_fall_in_training():
     options = {"learning_rate": 0.02, "batch_size": 12, "max_iter": 30}
     options["random_state"] = 0
     plain, flat = (
-        NeuralClassifier(net(), operator_norm=weight, **options).fit(X, y)
+        NeuralClassifier(net(), alpha_operator_norm=weight, **options).fit(X, y)
         for weight in (0.0, 0.05)
     )
     steep, less = (operator_norms(m.module_, X).mean() for m in (plain, flat))
     assert less < 0.7 * steep
     assert flat.score(X, y) > 0.75
-    strong = NeuralClassifier(net(), operator_norm=3.0, **options).fit(X, y)
+    strong = NeuralClassifier(net(), alpha_operator_norm=3.0, **options).fit(X, y)
     sigma = strong.history_["operator_norm"]
     assert sigma[-1] < 0.7 * sigma[0]
     assert sigma[-1] < 0.5 * operator_norms(net(), X).mean()
     claims = strong.certificate_
-    assert "½·operator_norm·σ(J)²" in claims["training_loss"].objective
+    assert "½·alpha_operator_norm·σ(J)²" in claims["training_loss"].objective
     assert claims["gradient_ratio"].value < 1e-5
 
 

@@ -156,7 +156,7 @@ def test_rows_without_labels_help_on_two_moons():
         X, few, test = moons(seed, 5)
         known = few >= 0
         alone = network.fit(X[known], few[known]).score(*test)
-        model = ConsistentClassifier(network, weight=5.0, noise=0.1).fit(X, few)
+        model = ConsistentClassifier(network, alpha=5.0, noise=0.1).fit(X, few)
         gains.append(model.score(*test) - alone)
         reached.append(model.score(*test))
     assert min(gains) > 0 and np.mean(gains) > 0.02 and np.mean(reached) > 0.9
@@ -171,7 +171,7 @@ def small_network(**options):
 def test_the_objective_counts_labels_and_rows_as_stated():
     X, few, _ = moons(0, 10)
     s = np.random.default_rng(0).integers(1, 4, size=400).astype(float)
-    model = ConsistentClassifier(small_network(), weight=2.0, noise=0.3)
+    model = ConsistentClassifier(small_network(), alpha=2.0, noise=0.3)
     model.fit(X, few, s)
     generator = torch.Generator().manual_seed(0)  # what the verifier's noise is
     eps = torch.randn(X.shape, generator=generator, dtype=torch.float64).numpy()
@@ -203,16 +203,16 @@ def test_labels_of_any_kind_and_validation_rows():
     [
         (np.full(400, -1), {}, "no label"),
         (np.where(np.arange(400) < 5, 0, -1), {}, "one class"),
-        (moons(0, 5)[1], {"network": small_network(early_stopping=True)}, "X_val"),
+        (moons(0, 5)[1], {"estimator": small_network(early_stopping=True)}, "X_val"),
         (moons(0, 5)[1], {"noise": 0.0}, "noise"),
-        (moons(0, 5)[1], {"weight": -1.0}, "weight"),
+        (moons(0, 5)[1], {"alpha": -1.0}, "alpha"),
         (np.zeros((400, 2)), {}, "one class for each row"),
-        (moons(0, 5)[1], {"network": LogisticRegression()}, "certus.neural_network"),
+        (moons(0, 5)[1], {"estimator": LogisticRegression()}, "certus.neural_network"),
     ],
 )
 def test_few_labels_are_refused_in_a_sentence(y, options, match):
-    given = {"network": small_network(), **options}
-    model = ConsistentClassifier(given.pop("network"), **given)
+    given = {"estimator": small_network(), **options}
+    model = ConsistentClassifier(given.pop("estimator"), **given)
     with pytest.raises((ValueError, TypeError), match=match):
         model.fit(moons(0, 5)[0], y)
 
@@ -426,9 +426,9 @@ def test_models_come_back_from_a_file(kind, tmp_path):
     plan = {**PLAN, "max_iter": 2}
     net = NeuralClassifier(MLP(3, 4, 2), **plan)
     model, target = {
-        "taught": (Distilled(net, certus.linear_model.LogisticRegression()), y),
+        "taught": (Distilled(net, teacher=certus.linear_model.LogisticRegression()), y),
         "few": (ConsistentClassifier(net), np.where(np.arange(40) < 20, y, -1)),
-        "bag": (BaggedNetworks(net, 2, random_state=0), y),
+        "bag": (BaggedNetworks(net, n_estimators=2, random_state=0), y),
         "tasks": (MultiTaskNetwork(MLP(3, 4, 3), **plan), np.c_[y, X[:, 1]]),
         "noise": (NeuralClassifier(WeightNoise(MLP(3, 4, 2)), **plan), y),
     }[kind]

@@ -304,7 +304,7 @@ def test_memory_of_momentum_is_a_geometric_sum(r: float) -> None:
     averaged = momentum(line, [0.0], step=0.1, beta=r, **options)
     assert -averaged.x[0] == pytest.approx(0.1 * a * np.sum(1 - r**k), rel=1e-12)
     # Adam divides by 1 − βᵏ, the weight so far: a full step from the first on.
-    corrected = adam(line, [0.0], step=0.1, beta1=r, delta=0.0, **options)
+    corrected = adam(line, [0.0], step=0.1, beta1=r, epsilon=0.0, **options)
     assert -corrected.x[0] == pytest.approx(0.1 * n, rel=1e-12)
 
 

@@ -294,7 +294,7 @@ def test_indefinite_quadratics_and_negative_penalties() -> None:
         (lambda: nesterov(bowl, [1.0], step=InverseSqrt(1.0)), TypeError, "constant"),
         (lambda: heavy_ball(bowl, [1.0], step=InverseSqrt(1)), TypeError, "constant"),
         (lambda: adagrad(bowl, [1.0], step=InverseSqrt(1.0)), TypeError, "constant"),
-        (lambda: adam(bowl, [1.0], delta=-1), ValueError, "delta"),
+        (lambda: adam(bowl, [1.0], epsilon=-1), ValueError, "epsilon"),
         (lambda: adam(bowl, [1.0], constraint=3), TypeError, "project"),
         (
             lambda: newton_method(Objective(bowl, hessian=lambda x: np.ones(3)), [1.0]),

@@ -153,7 +153,7 @@ def test_adam_and_amsgrad_by_hand(maximum) -> None:
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e6])
 def test_first_step_of_adam_does_not_depend_on_scale(scale) -> None:
     f = lambda x: (scale * float(x @ x), 2 * scale * x)  # noqa: E731
-    record = adam(f, [1.0, -3.0, 2.0], step=0.05, delta=1e-12, max_iter=1)
+    record = adam(f, [1.0, -3.0, 2.0], step=0.05, epsilon=1e-12, max_iter=1)
     moved = record.x - [1.0, -3.0, 2.0]
     np.testing.assert_allclose(moved, [-0.05, 0.05, -0.05], rtol=1e-6)
 
@@ -161,7 +161,7 @@ def test_first_step_of_adam_does_not_depend_on_scale(scale) -> None:
 @pytest.mark.catalog("OPT-43")
 def test_adam_without_bias_correction() -> None:
     f, x0 = logistic(), np.array([3.0, 1.0, -2.0, 0.5])
-    settings = {"step": 0.1, "beta1": 0.9, "beta2": 0.99, "delta": 0.0, "tol": 0}
+    settings = {"step": 0.1, "beta1": 0.9, "beta2": 0.99, "epsilon": 0.0, "tol": 0}
     record = adam(f, x0, bias_correction=False, max_iter=50, **settings)
     m, v, x = np.zeros(4), np.zeros(4), x0
     for k in range(50):

@@ -95,7 +95,7 @@ def test_a_stored_zero_is_a_rating_and_what_is_not_stored_is_not():
     X = sparse.csr_matrix(
         (np.array([0.0, 4.0, 2.0]), ([0, 0, 1], [0, 1, 1])), shape=(2, 2)
     )
-    model = MatrixFactorization(1, user_penalty=1.0, random_state=0).fit(X)
+    model = MatrixFactorization(1, alpha=1.0, random_state=0).fit(X)
     assert model.mean_ == 2.0  # of 0, 4 and 2
     assert f"{X.nnz} entries" in model.certificate_["objective"].detail
 
@@ -122,7 +122,7 @@ def test_factors_turned_into_each_other_have_the_same_loss_and_their_mean_has_no
 def test_two_starts_end_in_different_factors_and_the_same_product():
     X = some_ratings().toarray()
     X[X == 0] = 3.0
-    options = {"biases": False, "user_penalty": 8.0, "tol": 1e-12, "max_iter": 3000}
+    options = {"biases": False, "alpha": 8.0, "tol": 1e-12, "max_iter": 3000}
     one, two = (
         MatrixFactorization(3, random_state=seed, **options).fit(X) for seed in (0, 1)
     )
@@ -139,8 +139,8 @@ def test_fully_observed_the_optimum_is_the_soft_thresholded_svd(K):
     model = MatrixFactorization(
         K,
         biases=False,
-        user_penalty=lam_w,
-        item_penalty=lam_z,
+        alpha=lam_w,
+        alpha_items=lam_z,
         tol=1e-13,
         max_iter=5000,
         random_state=0,
@@ -192,7 +192,7 @@ def test_a_stochastic_step_is_the_gradient_of_one_entry_and_touches_one_row_each
 @pytest.mark.catalog("LAT-29")
 def test_small_stochastic_steps_reach_the_objective_of_exact_solves():
     X = some_ratings(60, 40)
-    options = {"user_penalty": 10.0, "random_state": 0}
+    options = {"alpha": 10.0, "random_state": 0}
     exact = MatrixFactorization(3, tol=1e-9, max_iter=2000, **options).fit(X)
     steps = MatrixFactorization(
         3, solver="sgd", learning_rate=0.004, max_iter=1500, **options
@@ -223,7 +223,7 @@ def test_a_fully_observed_half_step_is_the_closed_form(penalty):
 def test_without_a_penalty_als_reaches_the_loss_of_the_truncated_svd():
     X = np.random.default_rng(1).standard_normal((25, 15))
     model = MatrixFactorization(
-        4, biases=False, user_penalty=0.0, tol=1e-13, max_iter=5000, random_state=0
+        4, biases=False, alpha=0.0, tol=1e-13, max_iter=5000, random_state=0
     ).fit(X)
     s = np.linalg.svd(X, compute_uv=False)
     assert model.history_["objective"][-1] == pytest.approx(
@@ -254,7 +254,7 @@ def test_after_a_half_step_the_gradient_of_the_masked_objective_vanishes(
 def test_masked_als_is_dense_als_when_everything_is_observed():
     X = np.random.default_rng(0).standard_normal((12, 10)) + 3
     options = {"biases": False, "tol": None, "max_iter": 7, "random_state": 0}
-    model = MatrixFactorization(3, user_penalty=0.7, **options).fit(X)
+    model = MatrixFactorization(3, alpha=0.7, **options).fit(X)
     Z = 0.1 * np.random.default_rng(
         model.certificate_.evidence.witness.seed
     ).standard_normal((10, 3))
@@ -369,7 +369,7 @@ def dense_implicit(C, W, Z, alpha, penalty):
 def test_the_implicit_objective_is_that_over_all_users_and_items():
     rng = np.random.default_rng(0)
     X = some_ratings()
-    model = ImplicitALS(4, alpha=2.5, penalty=0.3, random_state=0).fit(X)
+    model = ImplicitALS(4, count_weight=2.5, alpha=0.3, random_state=0).fit(X)
     known = dense_implicit(
         X.toarray(), model.user_factors_, model.item_factors_, 2.5, 0.3
     )

@@ -34,7 +34,7 @@ def unfinished(form, seed=0, **options):
 def looked_at(model, X, weights=None):
     """What the verifier makes of a model and its ratings."""
     stated = stating.state(model, ratings.READERS)
-    counted = stated.alpha is not None
+    counted = stated.count_weight is not None
     return ratings.Evaluated(model, stated, *read(model, X, None, weights, counted))
 
 
@@ -112,7 +112,7 @@ def test_without_a_penalty_there_is_no_upper_bound():
         exact = 0.5 * g[u] @ np.linalg.solve(Z.T @ Z, g[u])
         assert gain.high[u] + gain.allowance[u] >= exact * (1 - 1e-9)
         assert gain.high[u] == pytest.approx(exact, rel=1e-9)
-    model = MatrixFactorization(3, user_penalty=0.0, random_state=0, tol=1e-2)
+    model = MatrixFactorization(3, alpha=0.0, random_state=0, tol=1e-2)
     claim = model.fit(X).certificate_["half_step_gain"]
     assert claim.strength is Strength.MEASURED
     assert claim.met is None
@@ -130,7 +130,7 @@ def test_the_lower_bound_is_below_every_fit_and_tight_where_the_rank_suffices(
     weights = X.copy()
     weights.data = np.random.default_rng(1).uniform(0.5, 2, X.nnz)
     weights = weights if weighted else None
-    options = {"biases": biases, "penalty_scale": scale, "user_penalty": penalty}
+    options = {"biases": biases, "penalty_scale": scale, "alpha": penalty}
     best = MatrixFactorization(
         25, tol=1e-9, max_iter=3000, random_state=0, **options
     ).fit(X, sample_weight=weights)
@@ -172,7 +172,7 @@ def test_stochastic_fits_are_told_the_least_they_leave():
 
 def test_the_gain_stated_bounds_that_of_the_next_round():
     X = some_ratings()
-    options = {"random_state": 0, "user_penalty": 1.0}
+    options = {"random_state": 0, "alpha": 1.0}
     for tol in (1e-2, 1e-4):
         model = MatrixFactorization(3, tol=tol, max_iter=500, **options).fit(X)
         stated = model.certificate_.value

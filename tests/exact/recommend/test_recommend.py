@@ -44,8 +44,8 @@ def test_a_new_user_with_the_ratings_of_an_old_one_gets_the_same_advice(biases, 
         2,
         biases=biases,
         penalty_scale=scale,
-        user_penalty=0.5,
-        bias_penalty=0.2,
+        alpha=0.5,
+        alpha_biases=0.2,
         tol=1e-12,
         max_iter=2000,
         random_state=0,
@@ -60,7 +60,7 @@ def test_a_new_user_with_the_ratings_of_an_old_one_gets_the_same_advice(biases, 
 
 def test_a_new_user_of_counts_has_the_best_factors():
     plays = np.random.default_rng(1).poisson(0.7, (30, 12))
-    model = ImplicitALS(3, alpha=2.0, penalty=0.3, random_state=0).fit(plays)
+    model = ImplicitALS(3, count_weight=2.0, alpha=0.3, random_state=0).fit(plays)
     Z, counts = model.item_factors_, np.zeros(12)
     counts[[2, 5]] = 3, 1
     found = model.recommend_new({2: 3, 5: 1}, n=99)
@@ -87,7 +87,7 @@ def test_a_new_user_is_refused_with_a_sentence(given):
 
 
 def test_on_a_checkerboard_the_item_left_out_comes_first():
-    model = ImplicitALS(4, penalty=0.01, random_state=0).fit(checkerboard())
+    model = ImplicitALS(4, alpha=0.01, random_state=0).fit(checkerboard())
     for user in range(12):
         found = model.recommend(user, n=3)
         assert found.ids[0] == user
@@ -98,7 +98,7 @@ def test_on_a_checkerboard_the_item_left_out_comes_first():
 
 
 def test_what_is_alike_has_the_same_colour():
-    model = ImplicitALS(2, penalty=0.01, random_state=0).fit(checkerboard())
+    model = ImplicitALS(2, alpha=0.01, random_state=0).fit(checkerboard())
     for one in range(12):
         for found in (model.similar_items(one, 5), model.similar_users(one, 5)):
             assert set(found.ids % 2) == {one % 2}
@@ -329,10 +329,10 @@ def test_the_true_factors_are_found_again():
     X = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 40)) + 3
     split = split_ratings(X, test_size=0.4, random_state=0)
     model = MatrixFactorization(
-        2, user_penalty=1e-2, tol=1e-3, max_iter=1000, random_state=0
+        2, alpha=1e-2, tol=1e-3, max_iter=1000, random_state=0
     ).fit(*split.train)
     assert evaluate(model, *split.test).rmse < 0.05
-    flat = MatrixFactorization(1, user_penalty=1e6, random_state=0)
+    flat = MatrixFactorization(1, alpha=1e6, random_state=0)
     assert evaluate(flat.fit(*split.train), *split.test).rmse > 0.5 * np.std(X)
 
 

@@ -454,7 +454,7 @@ def hostile() -> Audit:
     labels = np.where(X[:, 0] + 0.3 * rng.standard_normal(120) > 0, HOSTILE, "<b>")
     frame = pl.DataFrame({HOSTILE: X[:, 0], "<img src=x onerror=y>": X[:, 1]})
     y = pl.Series(f"target {HOSTILE}", labels.tolist())
-    model = TablePipeline(model=OurLogistic()).fit(frame[:80], y[:80])
+    model = TablePipeline(estimator=OurLogistic()).fit(frame[:80], y[:80])
     return certus.audit(model, frame[:80], y[:80], X_test=frame[80:], y_test=y[80:])
 
 
@@ -676,7 +676,7 @@ def test_a_hundred_thousand_rows_are_looked_at_by_samples() -> None:
     score = X @ rng.standard_normal(30) + rng.standard_normal(100_000)
     frame = pl.DataFrame(X, schema=[f"c{i}" for i in range(30)])
     y = pl.Series("sign", np.where(score > 0, "plus", "minus").tolist())
-    model = TablePipeline(model=OurLogistic()).fit(frame[:80_000], y[:80_000])
+    model = TablePipeline(estimator=OurLogistic()).fit(frame[:80_000], y[:80_000])
     report = certus.audit(
         model, frame[:80_000], y[:80_000], X_test=frame[80_000:], y_test=y[80_000:]
     )

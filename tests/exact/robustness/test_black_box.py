@@ -59,13 +59,13 @@ def test_differences_have_the_errors_and_the_costs_they_state():
         errors = []
         for alpha in (2e-2, 1e-2, 5e-3):
             asked.clear()
-            G = finite_differences(counted, rows, alpha=alpha, central=central)
+            G = finite_differences(counted, rows, step_size=alpha, central=central)
             assert sum(asked) == cost * len(rows)
             errors.append(np.linalg.norm(G - slope(rows)))
         ratios = np.divide(errors[:-1], errors[1:])
         np.testing.assert_allclose(ratios, 2**order, rtol=0.05)
-    with pytest.raises(ValueError, match="alpha"):
-        finite_differences(smooth, rows, alpha=0.0)
+    with pytest.raises(ValueError, match="step_size"):
+        finite_differences(smooth, rows, step_size=0.0)
     assert finite_differences(smooth, rows[:0]).shape == (0, 3)
 
 
@@ -280,7 +280,7 @@ def test_random_directions_are_right_in_the_mean_and_ask_less(central):
         return X @ g
 
     X = np.zeros((2, 8))
-    options = {"central": central, "directions": 3, "alpha": 0.1}
+    options = {"central": central, "directions": 3, "step_size": 0.1}
     found = np.array([
         finite_differences(linear, X, **options, random_state=seed)
         for seed in range(4000)

@@ -166,7 +166,7 @@ def test_resized_images_are_attacked_at_their_own_size():
 
 def test_a_distilled_network_is_a_network(networks):
     model, rows, y = networks["own module"]
-    student = Distilled(NeuralClassifier(model.module, max_iter=2), model)
+    student = Distilled(NeuralClassifier(model.module, max_iter=2), teacher=model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         student.fit(rows, y)

@@ -61,7 +61,9 @@ def test_sealed_rows_are_never_seen_regression():
     again = certus.compare(poisoned, flipped, models=models)
     np.testing.assert_array_equal(again.split.sealed, clean.split.sealed)
     same_rows(clean, again)
-    np.testing.assert_array_equal(again.model.model_.coef_, clean.model.model_.coef_)
+    np.testing.assert_array_equal(
+        again.model.estimator_.coef_, clean.model.estimator_.coef_
+    )
     assert again.threshold == clean.threshold
     assert again.risk[0].value > 1e6 > clean.risk[0].value  # only here they speak
 
@@ -189,7 +191,7 @@ def test_the_choice_is_the_least_mean_error_of_ours():
     found = certus.compare(X, y)
     ours = [row for row in found.rows if row.kind == "certus"]
     assert found.chosen == min(ours, key=lambda row: row.mean).name
-    assert type(found.model.model_) is type(found.best.model)
+    assert type(found.model.estimator_) is type(found.best.model)
     assert found.leader.mean == min(row.mean for row in found.rows)
 
 
@@ -290,7 +292,7 @@ def test_noise_is_called_noise():
     found = certus.compare(X, y, models=[KNeighborsRegressor(1)])
     assert found.leader.kind == "baseline" and not found.beaten
     assert found.verdict.startswith("no candidate is better than always the mean")
-    assert isinstance(found.model.model_, KNeighborsRegressor)
+    assert isinstance(found.model.estimator_, KNeighborsRegressor)
 
 
 def test_foreign_win_is_said_and_not_saved():
@@ -301,7 +303,7 @@ def test_foreign_win_is_said_and_not_saved():
     found = certus.compare(X, y, models=[Ridge()], also={"boosting": boosted})
     assert found.chosen == "Ridge" and found.leader.name == "boosting"
     assert found.beaten and found.verdict.startswith("boosting is better than every")
-    assert isinstance(found.model.model_, Ridge)
+    assert isinstance(found.model.estimator_, Ridge)
     X, y = linear()
     found = certus.compare(X, y, models=[Ridge()], also={"boosting": boosted})
     assert not found.beaten and found.verdict == ""
@@ -338,8 +340,8 @@ def test_interrupt_keeps_complete_candidates(monkeypatch):
 def test_time_limit():
     X, y = linear()
     with pytest.raises(TimeoutError, match="Raise it"):
-        certus.compare(X, y, time_limit=1e-9)
-    found = certus.compare(X, y, time_limit=1000.0)
+        certus.compare(X, y, max_time=1e-9)
+    found = certus.compare(X, y, max_time=1000.0)
     assert found.status is Status.SOLVED
     same_models = certus.compare(X, y)
     assert [r.errors for r in found.rows] == [r.errors for r in same_models.rows]
@@ -421,7 +423,7 @@ def test_everything_is_json_ready():
         ({"models": [LogisticRegression()]}, "predicts labels, and the target holds"),
         ({"also": ["Ridge"]}, "not an estimator"),
         ({"random_state": -1}, "random_state"),
-        ({"time_limit": 0}, "time_limit"),
+        ({"max_time": 0}, "max_time"),
     ],
     ids=str,
 )

@@ -24,7 +24,7 @@ def small(**options):
     defaults = {
         "n_components": 12,
         "subsample": None,
-        "n_epochs": 30,
+        "max_iter": 30,
         "deterministic": True,
         "random_state": 0,
     }
@@ -58,7 +58,7 @@ def test_context_sentences_relate_words_that_never_meet():
     for t in rng.integers(0, 3, 150):
         for i in range(6):
             texts.append([f"{t}{'ab'[i % 2]}{w}" for w in rng.integers(0, 8, 5)])
-    model = small(target="neighbours", n_epochs=20).fit(texts)
+    model = small(target="neighbours", max_iter=20).fit(texts)
 
     def towards(kind):
         """Scores of even sentences with the words of odd ones, by topic."""
@@ -157,11 +157,11 @@ def test_long_and_empty_texts():
     rng = np.random.default_rng(0)
     long = [f"w{i}" for i in rng.integers(0, 50, 30_000)]
     texts = [[], long, [], ["w1", "w2"], []]
-    model = small(n_epochs=1, min_count=1).fit(texts)
+    model = small(max_iter=1, min_count=1).fit(texts)
     assert not model.document_vectors_[[0, 2, 4]].any()
     assert model.document_vectors_[[1, 3]].any(axis=1).all()
     assert model.n_pairs_ == 30_002
-    near = small(n_epochs=1, min_count=1, target="neighbours")
+    near = small(max_iter=1, min_count=1, target="neighbours")
     near.fit([["w1", "w2"], [], long[:3000], ["w1"]])
     # The empty text between keeps its neighbours apart.
     assert near.n_pairs_ == 3001
@@ -194,7 +194,7 @@ def test_one_text_has_no_neighbours():
 
 
 @pytest.mark.parametrize(
-    "options", [{"target": "all"}, {"window": 0}, {"n_epochs": 0}, {"n_components": 0}]
+    "options", [{"target": "all"}, {"window": 0}, {"max_iter": 0}, {"n_components": 0}]
 )
 def test_parameters_are_checked(options):
     with pytest.raises(ValueError, match=next(iter(options))):

@@ -32,7 +32,7 @@ def objective(model: GloVe, n: Any) -> float:
     total = 0.0
     for i, j in zip(*n.nonzero()):
         value = n[i, j]
-        f = min(1.0, (value / model.x_max) ** model.alpha)
+        f = min(1.0, (value / model.x_max) ** model.weight_power)
         z = model.word_factors_[i] @ model.context_factors_[j]
         e = z + model.word_biases_[i] + model.context_biases_[j] - np.log(value)
         total += 0.5 * f * e * e
@@ -115,7 +115,7 @@ def test_equal_weights_are_plain_matrix_factorisation() -> None:
     logs = rng.normal(size=(12, 9))
     model = GloVe(
         4,
-        alpha=0.0,
+        weight_power=0.0,
         biases=False,
         solver="als",
         tol=1e-13,
@@ -209,7 +209,7 @@ def test_threads_change_nothing(solver: str, monkeypatch: Any) -> None:
 
 def test_texts_and_their_counts_give_one_model() -> None:
     texts = ["the cat drinks milk", "the dog drinks cold water"] * 10
-    pairs = Cooccurrence("window", 10, "harmonic").fit(texts)
+    pairs = Cooccurrence("window", window=10, weighting="harmonic").fit(texts)
     model = GloVe(2, solver="als", random_state=0).fit(texts)
     same = GloVe(2, solver="als", random_state=0)
     same.fit_counts(pairs.matrix_, pairs.vocabulary_)

@@ -35,7 +35,7 @@ def small(**options):
         "n_components": 8,
         "subsample": None,
         "min_count": 1,
-        "n_epochs": 3,
+        "max_iter": 3,
         "deterministic": True,
         "random_state": 0,
     }
@@ -61,7 +61,7 @@ def formula(model, texts):
 @pytest.mark.catalog("TXT-07")
 def test_the_objective_reported_is_that_of_the_formula():
     texts = topic_texts(60)
-    model = small(n_epochs=4).fit(texts)
+    model = small(max_iter=4).fit(texts)
     expected = formula(model, texts)
     assert model.history_["objective"][-1] == pytest.approx(expected, rel=1e-12)
     assert model.certificate_["sample_loss"].value == pytest.approx(expected, rel=1e-12)
@@ -69,7 +69,7 @@ def test_the_objective_reported_is_that_of_the_formula():
 
 
 def test_history_has_an_entry_for_each_epoch_and_the_loss_falls():
-    model = small(n_epochs=10, learning_rate=0.05).fit(topic_texts())
+    model = small(max_iter=10, learning_rate=0.05).fit(topic_texts())
     losses = model.history_["objective"]
     assert len(losses) == len(model.history_["running_loss"]) == model.n_iter_ == 10
     assert losses[-1] < losses[2] < losses[0] < 6 * np.log(2)
@@ -78,7 +78,7 @@ def test_history_has_an_entry_for_each_epoch_and_the_loss_falls():
 
 def test_the_first_step_sees_chance():
     # Context vectors start at zero, so every score does: (k + 1) log 2.
-    model = small(n_epochs=1, negatives=3, learning_rate=1e-9, min_learning_rate=0.0)
+    model = small(max_iter=1, negatives=3, learning_rate=1e-9, min_learning_rate=0.0)
     model.fit(topic_texts(20))
     assert model.history_["running_loss"][0] == pytest.approx(4 * np.log(2), rel=1e-5)
 
@@ -180,7 +180,7 @@ def test_trained_scores_approach_pmi_less_log_k():
         n_components=8,
         window=1,
         negatives=k,
-        n_epochs=20,
+        max_iter=20,
         learning_rate=0.05,
         noise_power=1.0,
         dynamic_window=False,
@@ -199,7 +199,7 @@ def test_trained_scores_approach_pmi_less_log_k():
 
 @pytest.mark.catalog("TXT-07")
 def test_topics_are_recovered():
-    model = small(n_components=16, n_epochs=15, learning_rate=0.05).fit(
+    model = small(n_components=16, max_iter=15, learning_rate=0.05).fit(
         topic_texts(800)
     )
     for word in model.vocabulary_:
@@ -288,8 +288,8 @@ def test_deterministic_at_any_number_of_threads():
 
 def test_threads_without_locks_reach_the_same_loss():
     texts = topic_texts(2000, topics=20, words=40)
-    one = small(n_epochs=5).fit(texts)
-    free = small(n_epochs=5, deterministic=False).fit(texts)
+    one = small(max_iter=5).fit(texts)
+    free = small(max_iter=5, deterministic=False).fit(texts)
     assert free.history_["objective"][-1] == pytest.approx(
         one.history_["objective"][-1], rel=0.02
     )
@@ -307,7 +307,7 @@ def test_encoded_lists_and_generators_are_one_corpus():
 
 def test_warm_start_continues():
     texts = topic_texts(200)
-    model = small(n_epochs=2).fit(texts)
+    model = small(max_iter=2).fit(texts)
     before = model.history_["objective"][-1]
     model.set_params(warm_start=True, learning_rate=1e-6, min_learning_rate=0.0)
     kept = model.vectors_.copy()
@@ -324,7 +324,7 @@ def test_warm_start_continues():
 @pytest.fixture(scope="module")
 def fitted():
     texts = [COLOURS.split(), NUMBERS.split()] * 30
-    return small(n_epochs=5).fit(texts), texts
+    return small(max_iter=5).fit(texts), texts
 
 
 def test_certificate_holds_and_says_no_more(fitted):

@@ -34,7 +34,7 @@ def small(**options):
 @pytest.fixture(scope="module")
 def fitted():
     texts = related_texts()
-    return small(n_epochs=8).fit(texts), texts
+    return small(max_iter=8).fit(texts), texts
 
 
 @pytest.mark.catalog("TXT-13")
@@ -102,7 +102,7 @@ def test_documents_count_words_never_seen(fitted):
 
 def test_spelling_alone_relates_words_before_company_does():
     forms = [stem + end for stem in STEMS for end in "xy"]
-    model = small(n_components=256, n_epochs=1, learning_rate=1e-4).fit([forms] * 2)
+    model = small(n_components=256, max_iter=1, learning_rate=1e-4).fit([forms] * 2)
     vectors = [model.vector(word) for word in forms]
     unit = {word: v / np.linalg.norm(v) for word, v in zip(forms, vectors)}
     alike = [unit[stem + "x"] @ unit[stem + "y"] for stem in STEMS]
@@ -113,10 +113,10 @@ def test_spelling_alone_relates_words_before_company_does():
 
 def test_warm_start_keeps_rows_of_words_and_ngrams(fitted):
     _, texts = fitted
-    model = small(n_epochs=2).fit(texts)
+    model = small(max_iter=2).fit(texts)
     before = {word: model.vector(word) for word in (*model.vocabulary_, "walkings")}
     options = {"warm_start": True, "learning_rate": 1e-7, "min_learning_rate": 0.0}
-    model.set_params(**options, n_epochs=1)
+    model.set_params(**options, max_iter=1)
     model.fit([*texts, ["brandnew", "word"]])
     for word, vector in before.items():
         if word in model:
@@ -125,7 +125,7 @@ def test_warm_start_keeps_rows_of_words_and_ngrams(fitted):
 
 def test_deterministic(fitted):
     model, texts = fitted
-    again = small(n_epochs=8).fit(texts)
+    again = small(max_iter=8).fit(texts)
     assert np.array_equal(model.subword_vectors_, again.subword_vectors_)
 
 

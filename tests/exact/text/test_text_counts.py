@@ -123,7 +123,9 @@ def by_hand(texts: Any, words: list[str], model: Cooccurrence) -> Any:
 def test_window_counts_by_brute_force(
     texts: Any, window: int, weighting: str, symmetric: bool
 ) -> None:
-    model = Cooccurrence("window", window, weighting, symmetric).fit(texts)
+    model = Cooccurrence(
+        "window", window=window, weighting=weighting, symmetric=symmetric
+    ).fit(texts)
     expected = by_hand(texts, model.vocabulary_, model)
     np.testing.assert_allclose(model.matrix_.toarray(), expected, rtol=1e-12)
     assert model.certificate_.met
@@ -185,7 +187,10 @@ def test_rare_words_leave_before_windows_are_laid() -> None:
     "model",
     [
         *(BagOfWords(min_count=2), BagOfWords(max_words=30), Cooccurrence()),
-        *(Cooccurrence("window", 3, "harmonic", False), Cooccurrence("document")),
+        *(
+            Cooccurrence("window", window=3, weighting="harmonic", symmetric=False),
+            Cooccurrence("document"),
+        ),
     ],
     ids=str,
 )

@@ -117,14 +117,14 @@ def test_a_matrix_lost_in_rounding_decides_nothing():
     a = rng.normal(size=200)
     X[:, 0] += a
     y = X @ [1.0, 2.0, 0.0] + rng.normal(size=200)
-    near = CovariancePenalty(Ridge(), 5.0).fit(X, y, sensitive=a)
+    near = CovariancePenalty(Ridge(), alpha=5.0).fit(X, y, sensitive=a)
     assert near.certificate_.met
     with certus.config_context(on_uncertified="ignore"):
-        lost = CovariancePenalty(Ridge(), 5.0).fit(X, y, sensitive=1e12 + a)
+        lost = CovariancePenalty(Ridge(), alpha=5.0).fit(X, y, sensitive=1e12 + a)
     claim = lost.certificate_["duality_gap"]
     assert claim.strength is Strength.PROVED and claim.met is None
     twice = np.column_stack([GROUPS, GROUPS])
-    model = CovariancePenalty(LogisticRegression(), 5.0)
+    model = CovariancePenalty(LogisticRegression(), alpha=5.0)
     model.fit(X[:N], y[:N] > 0, sensitive=twice)
     assert model.certificate_.met
     assert any("add nothing" in note for note in model.certificate_.claims[0].notes)

@@ -470,7 +470,7 @@ def test_an_interrupted_import_is_an_interrupt(
 def test_time_limit(capsys: pytest.CaptureFixture[str]) -> None:
     """Too short for anything: nothing is written. Long enough: all are compared."""
     table(n=200)
-    args = ["fit", "t.csv", "--target", "y", "--time-limit"]
+    args = ["fit", "t.csv", "--target", "y", "--max-time"]
     fails([*args, "0.000001"], "no candidate was complete within 1e-06 s", capsys)
     assert not Path("t.certus").exists()
     start = time.perf_counter()
@@ -491,7 +491,7 @@ def test_time_limit_leaves_out_what_does_not_fit(
 
     monkeypatch.setattr(KernelRidge, "fit", slow)
     start = time.perf_counter()
-    assert main(["fit", table(n=60), "--target", "y", "--time-limit", "10"]) == 0
+    assert main(["fit", table(n=60), "--target", "y", "--max-time", "10"]) == 0
     assert time.perf_counter() - start < 14  # the report comes afterwards
     text = capsys.readouterr().out
     assert re.search(r"kernel ridge \(Gaussian\) +– no time left", text)

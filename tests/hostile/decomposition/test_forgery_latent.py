@@ -357,7 +357,7 @@ def test_vectors_of_no_numbers(bad):
     for name in ("word_biases_", "context_biases_", "word_factors_"):
         caught(changed(model, **{name: put(getattr(model, name), 0, bad)}), DOCUMENTS)
         caught(changed(model, **{name: getattr(model, name)[:-1]}), DOCUMENTS)
-    model = FastTextVectors(2, min_count=1, n_epochs=1, random_state=0).fit(DOCUMENTS)
+    model = FastTextVectors(2, min_count=1, max_iter=1, random_state=0).fit(DOCUMENTS)
     table = put(model.subword_vectors_, 0, bad).astype(np.float32)
     caught(changed(model, subword_vectors_=table), DOCUMENTS)
 
@@ -367,7 +367,7 @@ def test_vectors_of_no_numbers(bad):
     [
         Cooccurrence(min_count=1),
         GloVe(2, min_count=1, random_state=0),
-        SkipGram(2, min_count=1, n_epochs=1, random_state=0),
+        SkipGram(2, min_count=1, max_iter=1, random_state=0),
     ],
     ids=lambda model: type(model).__name__,
 )
@@ -382,7 +382,7 @@ def test_counts_and_words_in_another_order(model):
 
 def test_a_text_classifier_of_another_shape():
     y = np.arange(len(DOCUMENTS)) % 3
-    model = FastTextClassifier(2, n_epochs=1, random_state=0).fit(DOCUMENTS, y)
+    model = FastTextClassifier(2, max_iter=1, random_state=0).fit(DOCUMENTS, y)
     for name in ("vectors_", "coef_"):
         caught(changed(model, **{name: getattr(model, name)[:-1]}), DOCUMENTS, y)
         caught(changed(model, **{name: getattr(model, name)[0]}), DOCUMENTS, y)

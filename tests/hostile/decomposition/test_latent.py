@@ -37,7 +37,7 @@ def test_places_outside_a_matrix_are_no_crash(model, place, form):
 
 
 def test_a_penalty_of_nothing_at_all_is_no_crash():
-    model = MatrixFactorization(2, max_iter=5, random_state=0, user_penalty=1e-320)
+    model = MatrixFactorization(2, max_iter=5, random_state=0, alpha=1e-320)
     with config_context(on_uncertified="ignore"):
         model.fit(sparse.random(8, 6, 0.7, "csr", random_state=0))
     assert np.isfinite(model.user_factors_).all()

@@ -144,9 +144,11 @@ def test_estimators_that_do_not_serve(rows: Any) -> None:
     with pytest.raises(TypeError, match="gives no scores"):
         GroupThresholds(NearestCentroid(metric="manhattan")).fit(X, y, sensitive=g)
     with pytest.raises(ValueError, match="one of"):
-        GroupThresholds(LogisticRegression(), "fairness").fit(X, y, sensitive=g)
-    with pytest.raises(ValueError, match="gap must be"):
-        GroupThresholds(LogisticRegression(), gap=2).fit(X, y, sensitive=g)
+        GroupThresholds(LogisticRegression(), criterion="fairness").fit(
+            X, y, sensitive=g
+        )
+    with pytest.raises(ValueError, match="max_difference must be"):
+        GroupThresholds(LogisticRegression(), max_difference=2).fit(X, y, sensitive=g)
     other = NoScores().fit(X, np.where(y == 1, 5, 7))
     with pytest.raises(ValueError, match="knows the classes"):
         GroupThresholds(other, prefit=True).fit(X, y, sensitive=g)
@@ -163,7 +165,7 @@ def test_ctrl_c_leaves_the_mixture_found_so_far(rows: Any) -> None:
                 raise KeyboardInterrupt
             return super().fit(X, y, sample_weight)
 
-    model = GroupReduction(Interrupted(), gap=0.0)
+    model = GroupReduction(Interrupted(), max_difference=0.0)
     with certus.config_context(on_interrupt="return"):
         model.fit(X, y, sensitive=g)
     assert model.certificate_.status == "interrupted"
@@ -199,7 +201,9 @@ def test_fewer_rows_than_columns() -> None:
 
 def test_forged_thresholds_are_found_out(rows: Any) -> None:
     X, y, g = rows
-    model = GroupThresholds(LogisticRegression(), gap=0.1).fit(X, y, sensitive=g)
+    model = GroupThresholds(LogisticRegression(), max_difference=0.1).fit(
+        X, y, sensitive=g
+    )
 
     def verdict(forged: Any) -> Any:
         return certus.certify(forged, X, y, sensitive=g)
@@ -223,7 +227,7 @@ def test_forged_thresholds_are_found_out(rows: Any) -> None:
     # The best rule with equal rates is not the best with rates that may differ.
     strict = GroupThresholds(LogisticRegression()).fit(X, y, sensitive=g)
     nobody = copy.deepcopy(strict)
-    assert verdict(strict.set_params(gap=0.1)).met is False
+    assert verdict(strict.set_params(max_difference=0.1)).met is False
     # Multipliers that do not sum to zero would prove anything.
     nobody.thresholds_, nobody.mixing_ = [np.array([np.inf])] * 2, [np.ones(1)] * 2
     nobody.certificate_.evidence.witness.multipliers[:] = 100.0
@@ -239,7 +243,7 @@ def test_forged_mixtures_and_maps_are_found_out(rows: Any) -> None:
     plain = Decorrelation().fit(X, sensitive=g)
     plain.loadings_ = plain.loadings_ * 1.001
     assert certus.certify(plain, X, sensitive=g).status == "refuted"
-    kept = CovariancePenalty(LogisticRegression(), 5.0).fit(X, y, sensitive=g)
+    kept = CovariancePenalty(LogisticRegression(), alpha=5.0).fit(X, y, sensitive=g)
     without = LogisticRegression().fit(X, y)
     kept.estimator_.coef_ = without.coef_
     kept.estimator_.intercept_ = without.intercept_
@@ -249,9 +253,11 @@ def test_forged_mixtures_and_maps_are_found_out(rows: Any) -> None:
 def test_what_a_file_may_hold_in_place_of_numbers(rows: Any) -> None:
     """Each is told, or refuted; none passes, none ends deep inside."""
     X, y, g = rows
-    cuts = GroupThresholds(LogisticRegression(), gap=0.1).fit(X, y, sensitive=g)
+    cuts = GroupThresholds(LogisticRegression(), max_difference=0.1).fit(
+        X, y, sensitive=g
+    )
     mixed = GroupReduction(LogisticRegression(), max_iter=4).fit(X, y, sensitive=g)
-    bent = CovariancePenalty(LogisticRegression(), 5.0).fit(X, y, sensitive=g)
+    bent = CovariancePenalty(LogisticRegression(), alpha=5.0).fit(X, y, sensitive=g)
 
     def forged(model: Any, witness: Any = (), **attributes: Any) -> Any:
         copied = copy.deepcopy(model)
@@ -277,9 +283,9 @@ def test_what_a_file_may_hold_in_place_of_numbers(rows: Any) -> None:
         forged(cuts, thresholds_=[t[:0] for t in cuts.thresholds_]),
         forged(mixed, weights_=np.full(len(mixed.weights_), np.nan)),
         forged(mixed, weights_=mixed.weights_[:-1]),
-        forged(bent, strength=-1e9),
-        forged(bent, strength=np.nan),
-        forged(bent, strength=None),
+        forged(bent, alpha=-1e9),
+        forged(bent, alpha=np.nan),
+        forged(bent, alpha=None),
         forged(mixed, weights_=np.full(len(mixed.weights_), 0.3)),
         forged(mixed, weights_=-mixed.weights_),
         forged(cuts, mixing_=[2 * m for m in cuts.mixing_]),
@@ -298,33 +304,33 @@ def test_what_a_file_may_hold_in_place_of_numbers(rows: Any) -> None:
         forged(cuts, mixing_=[0.5 * m for m in cuts.mixing_]),
         forged(cuts, criterion="independence"),
         forged(cuts, objective="balanced_accuracy"),
-        forged(cuts, gap=0.05),
-        forged(cuts, gap=0.2),
+        forged(cuts, max_difference=0.05),
+        forged(cuts, max_difference=0.2),
         forged(cuts, groups_=cuts.groups_[::-1]),
         forged(cuts, thresholds_=cuts.thresholds_[::-1], mixing_=cuts.mixing_[::-1]),
         forged(cuts, {"multipliers": np.zeros((7, 7))}),
         forged(cuts, {"multipliers": words}),
         forged(cuts, {"multipliers": None}),
         forged(mixed, {"multipliers": np.full((2, 2), np.inf)}),
-        forged(mixed, criterion="true_positive_rate", gap=0.0),
+        forged(mixed, criterion="true_positive_rate", max_difference=0.0),
         forged(mixed, weights_=np.roll(mixed.weights_, 1)),
-        forged(bent, strength=4.0),
-        forged(plain, alpha=0.5),
+        forged(bent, alpha=4.0),
+        forged(plain, amount=0.5),
         forged(plain, mean_=plain.mean_ + 0.1),
         forged(plain, mean_=-plain.mean_),
     ):
         found = certus.certify(model, X, y, sensitive=g)
         assert found.met is False, found
     for model in (
-        forged(cuts, gap=True),
+        forged(cuts, max_difference=True),
         forged(cuts, criterion=["separation"]),
-        forged(cuts, gap=np.inf),
-        forged(cuts, gap="wide"),
+        forged(cuts, max_difference=np.inf),
+        forged(cuts, max_difference="wide"),
         forged(cuts, criterion="equity"),
         forged(cuts, objective="profit"),
-        forged(plain, alpha=None),
-        forged(plain, alpha=-1.0),
-        forged(plain, alpha=True),
+        forged(plain, amount=None),
+        forged(plain, amount=-1.0),
+        forged(plain, amount=True),
     ):
         found = certus.certify(model, X, y, sensitive=g)
         assert found.met is None and found.status is Status.UNDECIDED
@@ -370,17 +376,17 @@ def test_parameters_set_after_the_fit_are_not_certified(rows: Any) -> None:
     X, y, g = rows
     plain = Decorrelation().fit(X, sensitive=g)
     before = plain.transform(X)
-    plain.set_params(alpha=0.0)
+    plain.set_params(amount=0.0)
     np.testing.assert_array_equal(plain.transform(X), before)
     assert certus.certify(plain, X, sensitive=g).status == "refuted"
     half = Decorrelation(0.5).fit(X, sensitive=g)
-    for alpha in (0.0, 0.49, 1.0):
-        half.set_params(alpha=alpha)
+    for amount in (0.0, 0.49, 1.0):
+        half.set_params(amount=amount)
         assert certus.certify(half, X, sensitive=g).status == "refuted"
-    kept = CovariancePenalty(LogisticRegression(), 5.0).fit(X, y, sensitive=g)
-    kept.set_params(strength=0.0)
+    kept = CovariancePenalty(LogisticRegression(), alpha=5.0).fit(X, y, sensitive=g)
+    kept.set_params(alpha=0.0)
     assert certus.certify(kept, X, y, sensitive=g).status == "refuted"
-    kept.set_params(strength=5.0, estimator__C=10.0)
+    kept.set_params(alpha=5.0, estimator__C=10.0)
     assert certus.certify(kept, X, y, sensitive=g).met is None
     kept.estimator_.set_params(C=10.0)
     assert certus.certify(kept, X, y, sensitive=g).met is False
@@ -393,7 +399,7 @@ def test_the_gap_of_a_covariance_penalty_is_never_understated(strength: float) -
     g = rng.choice(["a", "b", "c"], 80)
     X = rng.normal(size=(80, 4)) + 3.0 * (g == "b")[:, None]
     y = (X[:, 0] + rng.normal(size=80) > 1).astype(int)
-    model = CovariancePenalty(LogisticRegression(tol=1e-12), strength)
+    model = CovariancePenalty(LogisticRegression(tol=1e-12), alpha=strength)
     model.fit(X, y, sensitive=g)
     signs = np.where(y == 1, 1.0, -1.0)
 
@@ -423,9 +429,11 @@ def test_the_verifier_decides_by_itself(rows: Any) -> None:
         def selection_probability(self, X: Any, *, sensitive: Any = None) -> Any:
             return np.ones(len(X))
 
-    own = Own(LogisticRegression(), gap=0.1).fit(X, y, sensitive=g)
+    own = Own(LogisticRegression(), max_difference=0.1).fit(X, y, sensitive=g)
     assert own.certificate_.met is None
-    cuts = GroupThresholds(LogisticRegression(), gap=0.1).fit(X, y, sensitive=g)
+    cuts = GroupThresholds(LogisticRegression(), max_difference=0.1).fit(
+        X, y, sensitive=g
+    )
     mixed = GroupReduction(LogisticRegression(), max_iter=4).fit(X, y, sensitive=g)
     for name in ("_scores", "_decisions", "_answer", "_chosen", "_read_sensitive"):
         for model in (cuts, mixed):
@@ -444,7 +452,7 @@ def test_weights_are_those_passed(rows: Any) -> None:
     X, y, g = rows
     s = np.random.default_rng(0).uniform(0.1, 3.0, len(y))
     for model in (
-        GroupThresholds(LogisticRegression(), gap=0.1),
+        GroupThresholds(LogisticRegression(), max_difference=0.1),
         GroupReduction(LogisticRegression(), max_iter=4),
         Decorrelation(),
     ):
@@ -456,7 +464,7 @@ def test_weights_are_those_passed(rows: Any) -> None:
 def test_a_class_without_weight_leaves_a_balanced_value(rows: Any) -> None:
     X, y, g = rows
     model = GroupThresholds(
-        LogisticRegression(), objective="balanced_accuracy", gap=0.1
+        LogisticRegression(), objective="balanced_accuracy", max_difference=0.1
     ).fit(X, y, sensitive=g)
     found = certus.certify(model, X, y, (y == 1) * 1.0, sensitive=g)
     assert found.value is not None and np.isfinite(found.value)
@@ -502,15 +510,15 @@ def test_frontiers_of_nothing(rows: Any) -> None:
     X, y, g = rows
     model = GroupThresholds(LogisticRegression())
     with pytest.raises(ValueError, match="values is empty"):
-        frontier(model, X, y, g, "gap", [])
+        frontier(model, X, y, g, "max_difference", [])
     with pytest.raises(ValueError, match="no parameter 'gaps'"):
         frontier(model, X, y, g, "gaps", [0.1])
     with pytest.raises(ValueError, match="criterion"):
-        frontier(model, X, y, g, "gap", [0.1], criterion="fair")
+        frontier(model, X, y, g, "max_difference", [0.1], criterion="fair")
     with pytest.raises(ValueError, match="sensitive has 3 rows"):
-        frontier(model, X, y, g[:3], "gap", [0.1])
+        frontier(model, X, y, g[:3], "max_difference", [0.1])
     with pytest.raises(ValueError, match="three"):
-        frontier(model, X, y, g, "gap", [0.1], held_out=(X, y))
+        frontier(model, X, y, g, "max_difference", [0.1], held_out=(X, y))
 
 
 @pytest.mark.parametrize("model", ALL[:2], ids=lambda m: type(m).__name__)

@@ -179,10 +179,10 @@ def test_odd_arrays_are_told_in_a_sentence(X, sentence):
         ({"image_shape": (4, 4)}, "no images of 4 × 4"),
         ({"image_shape": (0, 25)}, "image_shape should be"),
         ({"image_shape": "large"}, "image_shape should be"),
-        ({"image_shape": (5, 5), "network": "alexnet"}, "at least 63 × 63"),
-        ({"network": "vgg"}, "network must be one of"),
+        ({"image_shape": (5, 5), "module": "alexnet"}, "at least 63 × 63"),
+        ({"module": "vgg"}, "module must be one of"),
         ({"channels": "middle"}, "channels must be one of"),
-        ({"network": torch.nn.Linear(3, 2)}, "fails on inputs of shape"),
+        ({"module": torch.nn.Linear(3, 2)}, "fails on inputs of shape"),
     ],
 )
 def test_wrong_parameters_are_told_in_a_sentence(options, sentence):

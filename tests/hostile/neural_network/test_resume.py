@@ -41,7 +41,7 @@ def falling(share):
 
 def all_of(fitted):
     """A digest of all that a run consists of."""
-    model = getattr(fitted, "student_", getattr(fitted, "network_", fitted))
+    model = getattr(fitted, "estimator_", fitted)
     run = model._run
     state = {
         "weights": model.module_.state_dict(),
@@ -141,7 +141,7 @@ def test_rows_held_out_and_weights_of_rows(monkeypatch, tmp_path, name):
         ("translator", {"dropout": 0.5, "teacher_forcing": "scheduled"}),
         ("translator", {"teacher_forcing": 0.3, "average": 0.9, "attention": None}),
         ("texts", {"dropout": 0.5, "schedule": "linear"}),
-        ("classifier", {"module": rough, **ROBUST, "operator_norm": 0.1}),
+        ("classifier", {"module": rough, **ROBUST, "alpha_operator_norm": 0.1}),
         ("classifier", {**ROBUST, "optimizer": "svrg"}),
         ("images", {**ROBUST, "lipschitz": 2.0, "average": "polyak"}),
     ],
@@ -197,7 +197,7 @@ def test_a_run_that_comes_apart_does_so_again(monkeypatch, tmp_path):
 def test_members_of_an_ensemble_have_checkpoints_of_their_own(monkeypatch, tmp_path):
     def make(checkpoint=None):
         member = NeuralClassifier(small, max_iter=3, checkpoint=checkpoint)
-        return BaggedNetworks(member, 3, random_state=0), X, CLASSES
+        return BaggedNetworks(member, n_estimators=3, random_state=0), X, CLASSES
 
     whole = make()[0].fit(X, CLASSES).predict_proba(X)
     interrupted(monkeypatch, make, tmp_path)

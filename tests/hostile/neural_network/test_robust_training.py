@@ -33,8 +33,8 @@ def small(d, k):
         ({"adversarial": ThreatModel("l2", 1, 0, 1)}, ValueError, "outside the box"),
         ({"adversarial_steps": 0}, ValueError, "adversarial_steps"),
         ({"adversarial_steps": 2.5}, TypeError, "adversarial_steps"),
-        ({"operator_norm": -1.0}, ValueError, "operator_norm"),
-        ({"operator_norm": np.nan}, ValueError, "operator_norm"),
+        ({"alpha_operator_norm": -1.0}, ValueError, "alpha_operator_norm"),
+        ({"alpha_operator_norm": np.nan}, ValueError, "alpha_operator_norm"),
         ({"lipschitz": 0.0}, ValueError, "lipschitz"),
         ({"lipschitz": np.nan}, ValueError, "lipschitz"),
     ],
@@ -91,7 +91,7 @@ def test_rows_that_cannot_be_changed():
         NeuralClassifier(small, adversarial=threat).fit(sparse.csr_matrix(X), Y)
     words = np.arange(40).reshape(20, 2) % 5
     table = nn.Sequential(nn.Embedding(5, 3), nn.Flatten(), nn.Linear(6, 2))
-    for options in ({"adversarial": threat}, {"operator_norm": 1.0}):
+    for options in ({"adversarial": threat}, {"alpha_operator_norm": 1.0}):
         with pytest.raises(ValueError, match="looks its inputs up in a table"):
             NeuralClassifier(table, **options).fit(words, Y)
 
@@ -112,15 +112,19 @@ def test_extremes_that_are_allowed(tmp_path):
     still = NeuralClassifier(small, adversarial=none, **options).fit(X, Y)
     assert still.history_["loss"][0] == pytest.approx(plain.history_["loss"][0])
     wide = ThreatModel("linf", 1e6, -5, 5)
-    model = NeuralClassifier(small, adversarial=wide, operator_norm=1e3, **options)
+    model = NeuralClassifier(
+        small, adversarial=wide, alpha_operator_norm=1e3, **options
+    )
     assert np.isfinite(model.fit(X, Y).predict_proba(X)).all()
     inside = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(3, 2))
     before = X.copy()
-    NeuralClassifier(inside, adversarial=none, operator_norm=0.1, **options).fit(X, Y)
+    NeuralClassifier(inside, adversarial=none, alpha_operator_norm=0.1, **options).fit(
+        X, Y
+    )
     np.testing.assert_array_equal(X, before)
     flat = nn.Linear(3, 2)
     nn.init.zeros_(flat.weight)
-    model = NeuralClassifier(flat, operator_norm=1.0, **options).fit(X, Y)
+    model = NeuralClassifier(flat, alpha_operator_norm=1.0, **options).fit(X, Y)
     assert np.isfinite(model.predict_proba(X)).all()
 
 

@@ -44,7 +44,7 @@ def test_clone_parameters_repr_and_pickle(cls):
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict(pairs), model.predict(pairs))
     assert "certus-certificate" in model._repr_html_()
-    assert model.set_params(n_factors=2).fit(X).user_factors_.shape == (30, 2)
+    assert model.set_params(n_components=2).fit(X).user_factors_.shape == (30, 2)
 
 
 @BOTH
@@ -82,8 +82,8 @@ def test_model_files_keep_ids(cls, ids, tmp_path):
 def test_bad_parameters_are_named(cls):
     X = some_ratings()
     for options, name in (
-        ({"n_factors": 0}, "n_factors"),
-        ({"n_factors": 2.5}, "n_factors"),
+        ({"n_components": 0}, "n_components"),
+        ({"n_components": 2.5}, "n_components"),
         ({"solver": "magic"}, "solver"),
         ({"max_iter": 0}, "max_iter"),
         ({"tol": -1.0}, "tol"),
@@ -91,10 +91,10 @@ def test_bad_parameters_are_named(cls):
     ):
         with pytest.raises((TypeError, ValueError), match=name):
             cls(**options).fit(X)
-    with pytest.raises(ValueError, match="user_penalty"):
-        MatrixFactorization(user_penalty=-1.0).fit(X)
     with pytest.raises(ValueError, match="alpha"):
-        ImplicitALS(alpha=0.0).fit(X)
+        MatrixFactorization(alpha=-1.0).fit(X)
+    with pytest.raises(ValueError, match="alpha"):
+        ImplicitALS(count_weight=0.0).fit(X)
 
 
 @BOTH
@@ -257,7 +257,7 @@ def test_steps_that_are_too_long_are_reported_and_the_best_point_is_kept():
 def test_without_a_penalty_underdetermined_rows_take_the_shortest_solution():
     X = np.where(np.random.default_rng(0).random((20, 15)) < 0.2, 3.0, np.nan)
     X[0] = X[:, 0] = 4.0
-    model = MatrixFactorization(5, user_penalty=0.0, tol=None, max_iter=10)
+    model = MatrixFactorization(5, alpha=0.0, tol=None, max_iter=10)
     model.fit(X)
     assert np.isfinite(model.user_factors_).all()
     assert model.history_["objective"][-1] < 1e-6
@@ -301,7 +301,7 @@ def test_items_before_users_are_noticed(cls):
 
 
 def test_pairs_not_seen_need_biases():
-    model = MatrixFactorization(2, biases=False, user_penalty=0.1, random_state=0)
+    model = MatrixFactorization(2, biases=False, alpha=0.1, random_state=0)
     model.fit(some_ratings())
     with pytest.raises(ValueError, match="biases=True"):
         model.predict([(99, 0)])
@@ -367,13 +367,13 @@ def test_stated_penalties_cannot_be_lowered():
     from certus.evidence import witness_of
 
     X = some_ratings()
-    model = MatrixFactorization(3, user_penalty=20.0, random_state=0).fit(X)
+    model = MatrixFactorization(3, alpha=20.0, random_state=0).fit(X)
     evidence = model.certificate_.evidence
     told = {**evidence.witness._asdict(), "penalties": [0.5, 0.5, 0.5], "tol": 1e9}
     forged = dataclasses.replace(evidence, witness=witness_of("ratings", told))
     model.certificate_ = dataclasses.replace(model.certificate_, evidence=forged)
     assert certus.certify(model, X).value == model.certificate_.value
-    assert certus.certify(model.set_params(user_penalty=0.5), X).met is False
+    assert certus.certify(model.set_params(alpha=0.5), X).met is False
 
 
 def test_biases_of_a_model_that_states_none_are_found():

@@ -497,18 +497,18 @@ BAD_TARGETS = {
 def test_unusable_targets(case):
     y, message = BAD_TARGETS[case]
     with pytest.raises(ValueError, match=message):
-        TablePipeline(model=Ridge()).fit(TRAIN, y)
+        TablePipeline(estimator=Ridge()).fit(TRAIN, y)
 
 
 def test_weights_that_make_no_sense():
     y = [1.0, 2.0, 3.0, 4.0]
     for weight in ([0, 0, 0, 0], [1, -1, 1, 1], [1, np.nan, 1, 1], [1, 1]):
         with pytest.raises(ValueError):
-            TablePipeline(model=Ridge()).fit(TRAIN, y, sample_weight=weight)
+            TablePipeline(estimator=Ridge()).fit(TRAIN, y, sample_weight=weight)
 
 
 def test_failed_refit_keeps_nothing_half_done():
-    pipeline = TablePipeline(model=LogisticRegression()).fit(TRAIN, list("abab"))
+    pipeline = TablePipeline(estimator=LogisticRegression()).fit(TRAIN, list("abab"))
     before = pipeline.predict(TRAIN)
     with pytest.raises(TableError):
         pipeline.fit(TRAIN.head(1), ["a"])

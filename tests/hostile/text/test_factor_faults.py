@@ -141,14 +141,14 @@ def test_weights_belong_to_their_places():
 @pytest.mark.parametrize(
     "change",
     [
-        {"user_penalty": 0.01},
-        {"user_penalty": 500.0},
-        {"item_penalty": 0.01},
-        {"bias_penalty": 500.0},
+        {"alpha": 0.01},
+        {"alpha": 500.0},
+        {"alpha_items": 0.01},
+        {"alpha_biases": 500.0},
         {"penalty_scale": "ratings"},
         {"biases": False},
-        {"n_factors": 5},
-        {"n_factors": 2},
+        {"n_components": 5},
+        {"n_components": 2},
         {"tol": 1e-12},
     ],
 )
@@ -160,7 +160,8 @@ def test_factors_are_not_those_of_other_parameters(change, level):
 
 
 @pytest.mark.parametrize(
-    "change", [{"alpha": 40.0}, {"penalty": 30.0}, {"n_factors": 4}, {"n_factors": 2}]
+    "change",
+    [{"count_weight": 40.0}, {"alpha": 30.0}, {"n_components": 4}, {"n_components": 2}],
 )
 def test_counts_are_not_those_of_other_parameters(change):
     X = some_ratings()
@@ -174,7 +175,7 @@ def test_senseless_parameters_are_refused():
     model = MatrixFactorization(3, random_state=0).fit(X)
     for bad in (-1.0, np.nan, np.inf):
         with pytest.raises(ValueError, match="finite"):
-            certus.certify(model.set_params(user_penalty=bad), X)
+            certus.certify(model.set_params(alpha=bad), X)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +257,7 @@ def test_components_are_not_those_of_other_parameters(change):
 @pytest.mark.parametrize("biases", [True, False])
 def test_factors_at_any_scale_are_judged_or_undecided(scale, biases):
     X = some_ratings() * scale
-    options = {"biases": biases, "random_state": 0, "user_penalty": 1e-3 * scale}
+    options = {"biases": biases, "random_state": 0, "alpha": 1e-3 * scale}
     with certus.config_context(on_uncertified="ignore"):
         model = MatrixFactorization(2, max_iter=2, **options).fit(X)
     wrong = forged(model, item_factors_=np.full_like(model.item_factors_, scale**0.5))

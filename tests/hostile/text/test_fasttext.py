@@ -20,7 +20,7 @@ Y = ["pos", "pos", "neg", "neg"] * 5
 
 def quick(**options):
     return FastTextClassifier(
-        **{"n_components": 4, "learning_rate": 1.0, "n_epochs": 5, **options}
+        **{"n_components": 4, "learning_rate": 1.0, "max_iter": 5, **options}
     )
 
 
@@ -107,7 +107,7 @@ def test_no_texts_to_predict():
 
 
 def test_one_text_of_each_class():
-    model = quick(n_epochs=100).fit(["yes", "no"], [1, 0])
+    model = quick(max_iter=100).fit(["yes", "no"], [1, 0])
     assert model.predict(["no", "yes"]).tolist() == [0, 1]
 
 
@@ -145,7 +145,7 @@ def test_pandas_with_an_index_of_its_own():
 def test_scripts_emoji_and_lone_surrogates():
     texts = ["日本語 です", "naïve café", "🙂 🙂", "\ud800 odd"] * 5
     options = {"tokenizer": "whitespace", "char_ngrams": (1, 3), "word_ngrams": 2}
-    model = quick(**options, n_epochs=30).fit(texts, Y)
+    model = quick(**options, max_iter=30).fit(texts, Y)
     assert model.score(texts, Y) == 1.0 and as_told(model.certificate_)
 
 
@@ -176,7 +176,7 @@ def test_few_buckets_are_shared_and_many_take_no_memory():
         ({"n_buckets": 0}, "n_buckets"),
         ({"learning_rate": 0.0}, "learning_rate"),
         ({"learning_rate": np.nan}, "learning_rate"),
-        ({"n_epochs": 0}, "n_epochs"),
+        ({"max_iter": 0}, "max_iter"),
         ({"min_count": 0}, "min_count"),
         ({"max_time": -1}, "max_time"),
         ({"tokenizer": "spaces"}, "tokenizer"),

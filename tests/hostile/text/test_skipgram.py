@@ -21,10 +21,10 @@ from helpers.measured import as_told
 
 OPTIONS = {"n_components": 6, "subsample": None, "min_count": 1, "random_state": 0}
 MODELS = [
-    SkipGram(n_epochs=2, **OPTIONS),
-    FastTextVectors(n_epochs=2, **OPTIONS),
-    DocumentVectors(n_epochs=2, **OPTIONS),
-    DocumentVectors(n_epochs=2, target="neighbours", **OPTIONS),
+    SkipGram(max_iter=2, **OPTIONS),
+    FastTextVectors(max_iter=2, **OPTIONS),
+    DocumentVectors(max_iter=2, **OPTIONS),
+    DocumentVectors(max_iter=2, target="neighbours", **OPTIONS),
 ]
 every = pytest.mark.parametrize(
     "model", MODELS, ids=lambda m: type(m).__name__ + getattr(m, "target", "")
@@ -101,7 +101,7 @@ def test_windows_beyond_every_text(model):
 def test_steps_that_diverge_are_reported(model):
     texts = [["a", "b", "c", "d"], ["d", "c", "a", "b"]] * 20
     model = clone(model).set_params(
-        learning_rate=1e30, n_epochs=5, n_components=40, deterministic=True
+        learning_rate=1e30, max_iter=5, n_components=40, deterministic=True
     )
     with pytest.warns(UncertifiedWarning, match="learning_rate"):
         model.fit(texts)
@@ -121,8 +121,8 @@ def test_words_of_every_script_and_length(model):
 @every
 def test_max_time_ends_within_an_epoch(model):
     texts = long_texts()
-    model = clone(model).set_params(n_epochs=500, n_components=200, max_time=0.7)
-    clone(model).set_params(n_epochs=1, max_time=None).fit(texts[:50])  # compiles
+    model = clone(model).set_params(max_iter=500, n_components=200, max_time=0.7)
+    clone(model).set_params(max_iter=1, max_time=None).fit(texts[:50])  # compiles
     begin = time.perf_counter()
     with pytest.warns(UncertifiedWarning, match="max_time"):
         model.fit(texts)
@@ -136,9 +136,9 @@ def test_max_time_ends_within_an_epoch(model):
 @every
 def test_interrupt_within_an_epoch_leaves_a_fitted_model(model):
     texts = long_texts()
-    model = clone(model).set_params(n_epochs=300, n_components=200)
+    model = clone(model).set_params(max_iter=300, n_components=200)
     # All is compiled before the signal: one that comes while LLVM calls back is lost.
-    clone(model).set_params(n_epochs=1).fit(texts)
+    clone(model).set_params(max_iter=1).fit(texts)
     timer = threading.Timer(1.0, signal.raise_signal, (signal.SIGINT,))
     timer.start()
     with certus.config_context(on_interrupt="return"):
@@ -178,7 +178,7 @@ def test_in_a_pipeline_and_cloned(model):
         ({"learning_rate": 0.0}, ValueError),
         ({"learning_rate": float("nan")}, ValueError),
         ({"min_learning_rate": 1.0}, ValueError),
-        ({"n_epochs": 0}, ValueError),
+        ({"max_iter": 0}, ValueError),
         ({"min_count": 0}, ValueError),
         ({"max_words": 0}, ValueError),
         ({"noise_power": -1.0}, ValueError),
@@ -197,13 +197,13 @@ def test_a_million_words_fit_in_the_memory_of_two_tables():
     import numpy as np
     from certus.text import Encoded, SkipGram
     n, d = 1_000_000, 32
-    SkipGram(d, n_epochs=1, min_count=1, subsample=None).fit([["a", "b"]] * 3)
+    SkipGram(d, max_iter=1, min_count=1, subsample=None).fit([["a", "b"]] * 3)
     words = [f"w{i}" for i in range(n)]
     ids = np.random.default_rng(0).permutation(np.arange(n, dtype=np.int32))
     offsets = np.arange(0, n + 1, 20)
     corpus = Encoded(words, np.ones(n, dtype=np.int64), ids, offsets, 0)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    model = SkipGram(d, n_epochs=1, min_count=1, random_state=0, negatives=1, window=1)
+    model = SkipGram(d, max_iter=1, min_count=1, random_state=0, negatives=1, window=1)
     model.fit(corpus)
     used = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     assert not model.certificate_["reported_loss"].fix
@@ -250,9 +250,9 @@ class Stopper:
 @every
 def test_a_callback_may_stop_or_interrupt(model):
     texts = [["a", "b", "c"], ["c", "b", "a", "a"], ["b", "c"]] * 4
-    stopped = clone(model).set_params(n_epochs=9).set_callbacks(Stopper(3)).fit(texts)
+    stopped = clone(model).set_params(max_iter=9).set_callbacks(Stopper(3)).fit(texts)
     assert stopped.certificate_.status is Status.STOPPED and stopped.n_iter_ == 3
-    broken = clone(model).set_params(n_epochs=9)
+    broken = clone(model).set_params(max_iter=9)
     broken.set_callbacks(Stopper(2, KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         broken.fit(texts)

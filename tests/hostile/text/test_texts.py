@@ -22,7 +22,7 @@ from certus.text import (
 )
 
 TEXTS = ["red green blue red blue green", "one two three two one three"] * 10
-SMALL = {"n_components": 3, "n_epochs": 1, "min_count": 1, "subsample": None}
+SMALL = {"n_components": 3, "max_iter": 1, "min_count": 1, "subsample": None}
 SEEDED = {"random_state": 0, "deterministic": True}
 
 
@@ -55,7 +55,7 @@ def test_shares_summed_a_hundred_thousand_times_are_not_called_wrong():
 
 @pytest.mark.parametrize("weight", ["equal", [1.0, 2.0], (2, 1), np.ones(2), 3.0])
 def test_class_weights_are_a_dict_or_balanced(weight):
-    model = FastTextClassifier(3, n_epochs=1, class_weight=weight)
+    model = FastTextClassifier(3, max_iter=1, class_weight=weight)
     with pytest.raises(ValueError, match="'balanced', a dict"):
         model.fit(TEXTS, [0, 1] * 10)
 

@@ -244,7 +244,10 @@ CHANGES: list[tuple[Any, Array, dict[str, Any]]] = [
         for q in (0.2, 0.9)
     ),
     (linear_model.QuantileRegressor(alpha=0.01), Y, {"fit_intercept": False}),
-    *((linear_model.RobustRegressor("huber"), Y, {"delta": d}) for d in (0.1, 0.01)),
+    *(
+        (linear_model.RobustRegressor("huber"), Y, {"threshold": d})
+        for d in (0.1, 0.01)
+    ),
     *((linear_model.RobustRegressor("huber"), Y, {"alpha": a}) for a in LEVELS),
     *(
         (linear_model.RobustRegressor("huber"), Y, {"loss": name})

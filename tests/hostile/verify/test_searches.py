@@ -141,7 +141,7 @@ ratings = rng.integers(1, 6, (30, 12)).astype(float)
 
 
 def unsolved_factors():
-    model = MatrixFactorization(n_factors=2, max_iter=1, tol=1e-8, random_state=0)
+    model = MatrixFactorization(n_components=2, max_iter=1, tol=1e-8, random_state=0)
     with pytest.warns(UncertifiedWarning):
         return model.fit(ratings)
 

@@ -104,7 +104,7 @@ def test_fixed_thresholds_are_statsmodels(norm: str) -> None:
     threshold = 1.345 if norm == "huber" else 4.685
     model = sm.RLM(y, sm.add_constant(X), M=kind(threshold))
     found = model.fit(maxiter=500, tol=1e-12, conv="coefs")
-    mine = ours.RobustRegressor(norm, delta=threshold * found.scale, tol=1e-12)
+    mine = ours.RobustRegressor(norm, threshold=threshold * found.scale, tol=1e-12)
     with certus.config_context(on_uncertified="ignore"):
         mine.fit(X, y)
     np.testing.assert_allclose(mine.coef_, found.params[1:], rtol=1e-6)

@@ -41,7 +41,7 @@ def agree(found: Summary, reference, *, rtol=1e-6):
     tests = flat(reference.tvalues)
     np.testing.assert_allclose(found.statistic, tests, rtol=rtol, atol=rtol)
     np.testing.assert_allclose(found.p_values, flat(reference.pvalues), atol=rtol)
-    interval = np.asarray(reference.conf_int(found.alpha)).reshape(-1, 2)
+    interval = np.asarray(reference.conf_int(found.delta)).reshape(-1, 2)
     assert (np.abs(found.conf_int - interval) / se[:, None]).max() < 10 * rtol
     np.testing.assert_allclose(found.log_likelihood, reference.llf, rtol=1e-9)
     assert found.df_resid == reference.df_resid
@@ -71,7 +71,7 @@ def test_least_squares_equals_statsmodels(name, intercept):
     reference = sm.OLS(y, design(X, intercept)).fit()
     model = LinearRegression(fit_intercept=intercept).fit(X, y)
     agree(model.summary(X, y), reference)
-    agree(model.summary(X, y, alpha=0.2), reference)
+    agree(model.summary(X, y, delta=0.2), reference)
     foreign = sk.LinearRegression(fit_intercept=intercept).fit(X, y)
     agree(least_squares_summary(foreign, X, y), reference)
 

@@ -69,7 +69,7 @@ def agree(found, other, *, rtol=1e-6):
     assert (np.abs(found.coef - other.params) / se).max() < rtol
     np.testing.assert_allclose(found.statistic, other.tvalues, rtol=rtol, atol=rtol)
     np.testing.assert_allclose(found.p_values, other.pvalues, atol=rtol)
-    interval = other.conf_int(found.alpha)
+    interval = other.conf_int(found.delta)
     assert (np.abs(found.conf_int - interval) / se[:, None]).max() < 10 * rtol
     assert found.df_resid == other.df_resid
 
@@ -85,7 +85,7 @@ def test_families_equal_statsmodels(family, intercept):
     model = fit(family, X, y, fit_intercept=intercept)
     found = model.summary(X, y)
     agree(found, other)
-    agree(model.summary(X, y, alpha=0.2), other)
+    agree(model.summary(X, y, delta=0.2), other)
     assert found.kind == "z" and found.model == "GeneralizedLinearModel"
     np.testing.assert_allclose(found.log_likelihood, other.llf, rtol=1e-9)
     agree(model.summary(sparse.csr_array(X), y), other)
@@ -264,8 +264,8 @@ def test_bad_input_is_named():
         model.summary(X, y - 100)
     with pytest.raises(ValueError, match="columns"):
         model.summary(X[:, :2], y)
-    with pytest.raises(ValueError, match="alpha"):
-        model.summary(X, y, alpha=0)
+    with pytest.raises(ValueError, match="delta"):
+        model.summary(X, y, delta=0)
 
 
 def test_a_summary_exists_only_where_there_is_a_theory():

@@ -252,8 +252,8 @@ def test_bad_input_is_named(regression):
         (lambda: model.summary(X[:, :2], y), "2 columns and the model expects 4"),
         (lambda: model.summary(X, y[:5]), "5 rows and X has 442"),
         (lambda: model.summary(X, y, -np.ones(len(y))), "non-negative"),
-        (lambda: model.summary(X, y, alpha=0.0), "alpha must be"),
-        (lambda: model.summary(X, y, alpha=1.0), "alpha must be below 1"),
+        (lambda: model.summary(X, y, delta=0.0), "delta must be"),
+        (lambda: model.summary(X, y, delta=1.0), "delta must be below 1"),
         (lambda: LinearRegression().summary(X, y), "not fitted"),
     )
     for call, text in cases:

@@ -223,11 +223,11 @@ def test_refusals_say_what_to_do() -> None:
     bent = svm.SVR(kernel="poly", degree=1.5, coef0=9.0, gamma=0.01)
     with pytest.raises(NotImplementedError, match="whole degree"):
         bent.fit(X, amounts).to_sklearn()
-    table = TablePipeline(model=linear_model.Ridge()).fit(X, amounts)
-    with pytest.raises(NotImplementedError, match=r"model_\.to_sklearn\(\)"):
+    table = TablePipeline(estimator=linear_model.Ridge()).fit(X, amounts)
+    with pytest.raises(NotImplementedError, match=r"estimator_\.to_sklearn\(\)"):
         table.to_sklearn()
     Z = table.encoder_.transform(X)
-    assert_alike(table.model_, table.model_.to_sklearn(), Z)
+    assert_alike(table.estimator_, table.estimator_.to_sklearn(), Z)
     with pytest.raises(ValueError, match="not fitted"):
         linear_model.Ridge().to_sklearn()
 

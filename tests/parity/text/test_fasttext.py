@@ -24,7 +24,7 @@ def path_to(leaf, tree):
         leaf = k + node
 
 
-def plain_epochs(model, texts, y, rate, n_epochs):
+def plain_epochs(model, texts, y, rate, max_iter):
     """Stochastic gradient descent in float64, one text after the other."""
     d = model.n_components
     place = {word: i for i, word in enumerate(model.vocabulary_)}
@@ -34,12 +34,12 @@ def plain_epochs(model, texts, y, rate, n_epochs):
     Z = (2 * rng.random((len(place), d), dtype=np.float32) - 1).astype(float) / d
     W = np.zeros((len(model.coef_), d))
     n, seen = len(texts), []
-    for epoch in range(n_epochs):
+    for epoch in range(max_iter):
         losses = []
         for t, i in enumerate(rng.permutation(n)):
             rows = [place[w] for w in texts[i]]
             h = Z[rows].mean(axis=0) if rows else np.zeros(d)
-            eta = rate * (1 - (epoch * n + t) / (n_epochs * n))
+            eta = rate * (1 - (epoch * n + t) / (max_iter * n))
             if model.tree_ is None:
                 p = softmax(W @ h)
                 losses.append(-np.log(p[y[i]]))
@@ -61,18 +61,18 @@ def plain_epochs(model, texts, y, rate, n_epochs):
 
 @pytest.mark.catalog("TXT-10")
 @pytest.mark.parametrize("loss", ["softmax", "hierarchical"])
-@pytest.mark.parametrize("n_epochs", [1, 3])
-def test_epochs_equal_those_of_a_plain_loop(loss, n_epochs):
+@pytest.mark.parametrize("max_iter", [1, 3])
+def test_epochs_equal_those_of_a_plain_loop(loss, max_iter):
     texts, y = texts_and_labels()
     model = FastTextClassifier(
         7,
         loss=loss,
         learning_rate=0.8,
-        n_epochs=n_epochs,
+        max_iter=max_iter,
         deterministic=True,
         random_state=3,
     ).fit(texts, y)
-    Z, W, seen = plain_epochs(model, texts, y, 0.8, n_epochs)
+    Z, W, seen = plain_epochs(model, texts, y, 0.8, max_iter)
     np.testing.assert_allclose(model.vectors_, Z, atol=2e-5)
     np.testing.assert_allclose(model.coef_, W, atol=2e-5)
     np.testing.assert_allclose(model.history_["running_loss"], seen, rtol=1e-5)
@@ -83,7 +83,7 @@ def test_in_one_thread_turns_leave_no_trace(monkeypatch):
     monkeypatch.setattr("certus.text.classifier_training.TURN", 3e3)
     texts, y = texts_and_labels()
     model = FastTextClassifier(
-        7, learning_rate=0.8, n_epochs=2, deterministic=True
+        7, learning_rate=0.8, max_iter=2, deterministic=True
     ).fit(texts, y)
     Z, W, _ = plain_epochs(model, texts, y, 0.8, 2)
     np.testing.assert_allclose(model.vectors_, Z, atol=2e-5)

@@ -13,7 +13,7 @@ OPTIONS = {
     "subsample": None,
     "min_count": 1,
     "negatives": 3,
-    "n_epochs": 2,
+    "max_iter": 2,
     "random_state": 0,
 }
 MODELS = [

@@ -252,9 +252,9 @@ def test_our_table_pipeline_is_opened() -> None:
     Table = type("TablePipeline", (), {"__module__": "certus.tables.pipeline"})
     pipeline = Table()
     pipeline.encoder_ = StandardScaler().fit(X)
-    pipeline.model_ = Ridge().fit(pipeline.encoder_.transform(X), Y)
+    pipeline.estimator_ = Ridge().fit(pipeline.encoder_.transform(X), Y)
     model, data = unwrap(pipeline, X)
-    assert model is pipeline.model_ and data.mean() == pytest.approx(0, abs=1e-12)
+    assert model is pipeline.estimator_ and data.mean() == pytest.approx(0, abs=1e-12)
 
 
 def test_the_verifier_does_not_import_scikit_learn() -> None:

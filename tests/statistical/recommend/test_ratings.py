@@ -24,7 +24,7 @@ def test_training_error_falls_with_the_rank_and_test_error_turns():
         pairs = np.column_stack(X.nonzero())
         for place, K in enumerate(ranks):
             model = MatrixFactorization(
-                K, user_penalty=0.3, tol=None, max_iter=60, random_state=0
+                K, alpha=0.3, tol=None, max_iter=60, random_state=0
             ).fit(X)
             e = model.predict(pairs) - X.data
             train[seed, place] = np.sqrt(np.mean(e**2))
@@ -40,7 +40,7 @@ def test_as_many_factors_as_items_fit_anything():
     """W = X, Z = I: without a penalty the loss of K ≥ min(n, m) is zero."""
     X = np.random.default_rng(0).standard_normal((12, 7))
     model = MatrixFactorization(
-        7, biases=False, user_penalty=0.0, tol=None, max_iter=50, random_state=0
+        7, biases=False, alpha=0.0, tol=None, max_iter=50, random_state=0
     ).fit(X)
     assert model.history_["objective"][-1] < 1e-20
     np.testing.assert_allclose(model.user_factors_ @ model.item_factors_.T, X)
@@ -53,7 +53,7 @@ def test_a_penalty_of_the_right_size_beats_none_and_too_much():
         for seed in range(3):
             split = split_ratings(drawn(seed), random_state=seed)
             model = MatrixFactorization(
-                12, user_penalty=penalty, tol=None, max_iter=60, random_state=0
+                12, alpha=penalty, tol=None, max_iter=60, random_state=0
             ).fit(*split.train)
             found.append(evaluate(model, *split.test).rmse)
         errors.append(np.mean(found))

@@ -357,7 +357,7 @@ def evaluation_error(p: Problem, z: Array, u: Array) -> float:
     size = norm(p, z) + norm(p, u)
     size += norm(p, p.y) if numbers in ("numbers", "amounts") else 0.0
     # Constants in the units of a score; others would swamp small targets.
-    names = ("delta", "epsilon", "margin")
+    names = ("threshold", "epsilon", "margin")
     size += sum(abs(float(getattr(p.loss, name, 0.0))) for name in names)
     size += 1.0 if numbers == "signs" else 0.0
     return 6 * UNIT * size + TINY

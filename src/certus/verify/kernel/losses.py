@@ -175,23 +175,23 @@ def _squared_tube_excess(term: Any, y: Array, z: Array, u: Array) -> Array:
 
 def _huber_excess(term: t.Huber, y: Array, z: Array, u: Array) -> Array:
     r = z - y
-    h = np.clip(r, -term.delta, term.delta)
+    h = np.clip(r, -term.threshold, term.threshold)
     return (h - u) ** 2 / 2 + (h - u) * (r - h)
 
 
 def _tukey_excess(term: t.Tukey, y: Array, z: Array, u: Array) -> Array:
     """The value itself: its only dual point is 0."""
-    x = np.minimum(np.abs(y - z) / term.delta, 1.0) ** 2
-    return np.asarray(term.delta**2 / 6 * x * (3 - 3 * x + x * x))
+    x = np.minimum(np.abs(y - z) / term.threshold, 1.0) ** 2
+    return np.asarray(term.threshold**2 / 6 * x * (3 - 3 * x + x * x))
 
 
 def _tukey_slope(term: t.Tukey, y: Array, z: Array) -> Array:
-    e = np.where(np.abs(z - y) < term.delta, z - y, 0.0)
-    return np.asarray(e * (1 - (e / term.delta) ** 2) ** 2)
+    e = np.where(np.abs(z - y) < term.threshold, z - y, 0.0)
+    return np.asarray(e * (1 - (e / term.threshold) ** 2) ** 2)
 
 
 def _tukey_curvature(term: t.Tukey, y: Array, z: Array) -> Array:
-    x = np.minimum(np.abs(z - y) / term.delta, 1.0) ** 2
+    x = np.minimum(np.abs(z - y) / term.threshold, 1.0) ** 2
     return np.where(x < 1, (1 - x) * (1 - 5 * x), 0.0)
 
 
@@ -250,24 +250,24 @@ _RESIDUAL: dict[type, LossRow] = {
         bend="kink",
     ),
     t.Huber: _residual(
-        "mean Huber_{delta:.3g}(y − z)",
-        lambda term, y, z: np.clip(z - y, -term.delta, term.delta),
+        "mean Huber_{threshold:.3g}(y − z)",
+        lambda term, y, z: np.clip(z - y, -term.threshold, term.threshold),
         lambda _, y, u: u * u / 2 + u * y,
         _huber_excess,
-        lambda term, y: (-term.delta, term.delta),
-        lambda term, y, z: np.where(np.abs(y - z) <= term.delta, 1.0, 0.0),
+        lambda term, y: (-term.threshold, term.threshold),
+        lambda term, y, z: np.where(np.abs(y - z) <= term.threshold, 1.0, 0.0),
         smooth=lambda _: 1.0,
-        sound=lambda term: term.delta > 0,
+        sound=lambda term: term.threshold > 0,
     ),
     t.Tukey: _residual(
-        "mean Tukey_{delta:.3g}(y − z)",
+        "mean Tukey_{threshold:.3g}(y − z)",
         _tukey_slope,
         lambda _, y, u: np.zeros(np.shape(u)),
         _tukey_excess,
         lambda _, y: (0.0, 0.0),
         _tukey_curvature,
         smooth=lambda _: 1.0,
-        sound=lambda term: term.delta > 0,
+        sound=lambda term: term.threshold > 0,
         convex=False,
     ),
     t.Quantile: _residual(
