@@ -13,7 +13,8 @@ import certus
 from certus import linear_model, persist
 from certus.certificate import Evidence
 from certus.evidence import LinearWitness
-from certus.persist import load, save
+from certus.persist import ModelFileError, load, save
+from certus.persist.renames import RENAMED as renames
 from certus.tables import TablePipeline
 
 
@@ -100,3 +101,62 @@ def test_the_first_version_loads_for_ever():
     np.testing.assert_array_equal(
         persist.read_manifest(path)["split"]["sealed"], [3, 7]
     )
+
+
+OLD_NAMES = Path(__file__).parents[1] / "data" / "old-names"
+#: What files written under other names of parameters hold under the present ones.
+RENAMED = {
+    "RobustRegressor": {"threshold": 0.5},
+    "DeepLinearNetwork": {"hidden_layer_sizes": (2,)},
+    "MatrixFactorization": {
+        "n_components": 2,
+        "alpha": 0.5,
+        "alpha_items": 0.25,
+        "alpha_biases": 0.125,
+    },
+    "ImplicitALS": {"n_components": 2, "count_weight": 2.0, "alpha": 0.5},
+    "MLPClassifier": {"alpha_operator_norm": 0.1},
+    "NeuralClassifier": {"alpha_operator_norm": 0.1},
+    "ConvNetClassifier": {"module": "lenet", "alpha_operator_norm": 0.1},
+    "Distilled": {"estimator__alpha_operator_norm": 0.1},
+    "ConsistentClassifier": {"estimator__alpha_operator_norm": 0.1, "alpha": 2.0},
+    "SkipGram": {"max_iter": 3},
+    "FastTextVectors": {"max_iter": 3},
+    "DocumentVectors": {"max_iter": 3},
+    "FastTextClassifier": {"max_iter": 3},
+    "GloVe": {"weight_power": 0.5},
+    "CovariancePenalty": {"alpha": 2.0},
+    "Decorrelation": {"amount": 0.5},
+    "GroupReduction": {"max_difference": 0.25},
+    "GroupThresholds": {"max_difference": 0.25},
+    "TablePipeline": {"estimator__alpha": 1.0},
+}
+
+
+def test_every_renamed_class_has_an_old_file():
+    assert {path.stem for path in OLD_NAMES.iterdir()} == set(RENAMED) == set(renames)
+
+
+@pytest.mark.parametrize("name", RENAMED)
+def test_old_names_of_parameters_are_read_under_the_present_ones(name, tmp_path):
+    model = load(OLD_NAMES / f"{name}.certus")
+    assert type(model).__name__ == name
+    found = model.get_params()
+    assert {k: found[k] for k in RENAMED[name]} == RENAMED[name]
+    rows = np.linspace(-1, 1, 6).reshape(3, 2)
+    again = load(save(model, tmp_path / "new.certus"))
+    if name in (
+        "RobustRegressor",
+        "Distilled",
+        "ConsistentClassifier",
+        "TablePipeline",
+    ):
+        np.testing.assert_array_equal(again.predict(rows), model.predict(rows))
+    if hasattr(model, "certificate_"):
+        assert model.certificate_.origin == "file"
+
+
+def test_a_file_with_old_and_new_names_is_refused():
+    params = {**renames["RobustRegressor"], "threshold": 1.0}
+    with pytest.raises(ModelFileError, match="'delta'"):
+        persist.encoding.build("RobustRegressor", params, {})

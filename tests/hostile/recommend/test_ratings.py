@@ -93,7 +93,7 @@ def test_bad_parameters_are_named(cls):
             cls(**options).fit(X)
     with pytest.raises(ValueError, match="alpha"):
         MatrixFactorization(alpha=-1.0).fit(X)
-    with pytest.raises(ValueError, match="alpha"):
+    with pytest.raises(ValueError, match="count_weight"):
         ImplicitALS(count_weight=0.0).fit(X)
 
 

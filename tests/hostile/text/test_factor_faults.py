@@ -182,7 +182,7 @@ def test_senseless_parameters_are_refused():
     "change",
     [
         {"x_max": 1.0},
-        {"alpha": 0.0},
+        {"weight_power": 0.0},
         {"window": 2},
         {"weighting": "flat"},
         {"symmetric": False},
@@ -413,7 +413,7 @@ def _in_long_double(model, found, matrix):
     items = matrix.indices
     z = np.einsum("ij,ij->i", W[users], Z[items])
     penalties = [np.longdouble(p) for p in found.stated.penalties]
-    if found.stated.alpha is None:
+    if found.stated.count_weight is None:
         v = matrix.data.astype(np.longdouble) - np.longdouble(float(model.mean_))
         e = z + b[users] + c[items] - v
         value = 0.5 * np.sum(e**2)
@@ -422,7 +422,7 @@ def _in_long_double(model, found, matrix):
         sizes = [np.array([p] * 4 + [penalties[2]]) for p in penalties[:2]]
         grams = [0.0, 0.0]
     else:
-        s = np.longdouble(found.stated.alpha) * matrix.data.astype(np.longdouble)
+        s = np.longdouble(found.stated.count_weight) * matrix.data.astype(np.longdouble)
         e, slope, rows, other = z - 1, s * (z - 1) - 1, [W, Z], [Z, W]
         value = np.sum((1 + s) * e**2) - np.sum(z**2) + np.sum((W.T @ W) * (Z.T @ Z))
         sizes = [np.full(4, p) for p in penalties[:2]]
@@ -431,7 +431,7 @@ def _in_long_double(model, found, matrix):
     for k, places in enumerate((users, items)):
         g = rows[k] * sizes[k]
         value += found.problem.twice / 2 * np.sum(rows[k] * g)
-        g = g + (rows[k] @ grams[k] if found.stated.alpha is not None else 0.0)
+        g = g + (rows[k] @ grams[k] if found.stated.count_weight is not None else 0.0)
         np.add.at(g, places, slope[:, None] * other[k][(items, users)[k]])
         gradients.append(g)
     return value, gradients
