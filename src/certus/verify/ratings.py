@@ -138,7 +138,9 @@ class Evaluated:
         else:
             self.objective, s = IMPLICIT, stated.count_weight * matrix.data
             values = np.ones(matrix.nnz)
-        problem = Entries(matrix, s, values, ridge, scale, stated.count_weight is not None)
+        problem = Entries(
+            matrix, s, values, ridge, scale, stated.count_weight is not None
+        )
         self.problem, self.e = problem, problem.errors(self.point)
         self.value, self.rounding = problem.value(self.point, self.e)
         self.sides = [problem.side(k, self.point) for k in (0, 1)]
