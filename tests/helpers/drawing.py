@@ -28,6 +28,7 @@ LOSSES: tuple[Callable[[Any], Any], ...] = (
     lambda r: t.Binomial(int(r.choice([1, 5]))),
     lambda r: t.Exponential(),
     lambda r: t.Poisson(),
+    lambda r: t.Tweedie(float(r.choice([1.05, 1.5, 1.9]))),
     lambda r: t.Softmax(int(r.integers(2, 5))),
 )
 PENALTIES = (
@@ -148,7 +149,7 @@ def _targets(rng: Any, loss: Any, n: int, tasks: int) -> Any:
         case "codes":
             return np.append(np.arange(loss.n_classes), rng.integers(0, 2, size=n))[:n]
         case "amounts":
-            if isinstance(loss, t.Poisson):
+            if isinstance(loss, t.Poisson | t.Tweedie):
                 return rng.poisson(2, size=n).astype(float) + (rng.random(n) < 0.1)
             return rng.exponential(size=n) + 0.01
     y = rng.normal(size=(n, tasks) if tasks else n) * 10.0 ** rng.uniform(-1, 1)

@@ -76,6 +76,10 @@ VALUES: dict[type, Any] = {
     t.Binomial: lambda loss, y, z: loss.trials * softplus(z) - y * z,
     t.Exponential: lambda _, y, z: y * mp.exp(-z) + z,
     t.Poisson: lambda _, y, z: mp.exp(z) - y * z,
+    t.Tweedie: lambda loss, y, z: (
+        mp.exp((2 - mpf(loss.power)) * z) / (2 - mpf(loss.power))
+        + y * mp.exp((1 - mpf(loss.power)) * z) / (mpf(loss.power) - 1)
+    ),
     t.Softmax: lambda _, y, z: (
         mp.log(mp.fsum(mp.exp(x - max(z)) for x in z)) + max(z) - z[int(y)]
     ),
@@ -94,6 +98,26 @@ def _residual_conjugate(low: Any, high: Any, more: Any) -> Any:
 
 def _share_conjugate(top: Any, of_share: Any) -> Any:
     return lambda loss, y, u: _slack(of_share(loss, -u * y), 0 <= -u * y <= top)
+
+
+def _tweedie_conjugate(loss: Any, y: Any, u: Any) -> Any:
+    """uz − ℓ at the score of slope u: by halving, to all digits."""
+    p = mpf(loss.power)
+    if y == 0:
+        return _slack((xlogx(u) - u) / (2 - p), u >= 0)
+    low, high = mpf(-1), mpf(1)
+
+    def slope(z: Any) -> Any:
+        return mp.exp((2 - p) * z) - y * mp.exp((1 - p) * z)
+
+    while slope(low) > u:
+        low *= 2
+    while slope(high) < u:
+        high *= 2
+    for _ in range(300):
+        z = (low + high) / 2
+        low, high = (low, z) if slope(z) > u else (z, high)
+    return u * z - VALUES[t.Tweedie](loss, y, z)
 
 
 #: ℓ*(u) for one row, infinite outside of its domain.
@@ -127,6 +151,7 @@ CONJUGATES: dict[type, Any] = {
         xlogx(1 - u) - (1 - u) * mp.log(y) - (1 - u), u <= 1
     ),
     t.Poisson: lambda _, y, u: _slack(xlogx(u + y) - (u + y), u + y >= 0),
+    t.Tweedie: _tweedie_conjugate,
     t.Softmax: lambda _, y, u: mp.fsum(
         xlogx(u[k] + (1 if k == int(y) else 0)) for k in range(len(u))
     ),

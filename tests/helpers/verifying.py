@@ -25,6 +25,7 @@ SMOOTH = [
     t.Binomial(3),
     t.Exponential(),
     t.Poisson(),
+    t.Tweedie(1.5),
     t.Softmax(3),
 ]
 KINKED = [t.Absolute(), t.Quantile(0.3), t.EpsilonInsensitive(0.2), t.Hinge()]
@@ -97,7 +98,7 @@ def make(
     elif LOSSES[type(loss)].takes == "signs":
         y = np.where(f + rng.normal(size=n) > 0, 1.0, -1.0)
         y[:2] = 1, -1
-    elif isinstance(loss, t.Poisson):
+    elif isinstance(loss, t.Poisson | t.Tweedie):
         y = rng.poisson(np.exp(0.5 * f)).astype(float)
     elif isinstance(loss, t.Binomial):
         y = rng.binomial(loss.trials, 1 / (1 + np.exp(-f))).astype(float)

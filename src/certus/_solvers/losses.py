@@ -25,6 +25,7 @@ from certus.objectives import (
     Softmax,
     SquaredHinge,
     Tukey,
+    Tweedie,
 )
 from certus.typing import Array
 
@@ -167,6 +168,16 @@ def _exponential(loss: Exponential, y: Array, z: Array, s: Array | None) -> Slop
     return Slopes(value, (1 - share)[:, None], share[:, None])
 
 
+def _tweedie(loss: Tweedie, y: Array, z: Array, s: Array | None) -> Slopes:
+    a, b, score = loss.power - 1, 2 - loss.power, z[:, 0]
+    first = np.exp(b * score)
+    with np.errstate(over="ignore", invalid="ignore"):
+        second = np.where(y > 0, y * np.exp(-a * score), 0.0)
+    value = first / b + second / a - y**b / (a * b)
+    curvature = b * first + a * second
+    return Slopes(value, (first - second)[:, None], curvature[:, None])
+
+
 def _binomial(loss: Binomial, y: Array, z: Array, s: Array | None) -> Slopes:
     m, score = loss.trials, z[:, 0]
     p = expit(score)
@@ -191,6 +202,7 @@ FORMULAS: dict[type, Callable[..., Slopes]] = {
     Tukey: _tukey,
     Poisson: _poisson,
     Exponential: _exponential,
+    Tweedie: _tweedie,
     Binomial: _binomial,
     SquaredHinge: _squared_hinge,
 }
@@ -246,6 +258,7 @@ def _log_odds(loss: Binomial, y: Array, s: Array) -> float:
 CONSTANTS: dict[type, Callable[..., float]] = {
     Poisson: _log_mean,
     Exponential: _log_mean,
+    Tweedie: _log_mean,
     Binomial: _log_odds,
     Tukey: _median,
 }

@@ -13,7 +13,14 @@ from scipy.special import expit, gammaln, xlogy
 from sklearn.utils.validation import check_is_fitted
 
 from certus._solvers.losses import constant_loss, evaluate, middle
-from certus.objectives import Absolute, Binomial, Exponential, Poisson, Squared
+from certus.objectives import (
+    Absolute,
+    Binomial,
+    Exponential,
+    Poisson,
+    Squared,
+    Tweedie,
+)
 from certus.typing import Array
 
 FAMILIES = ("gaussian", "laplace", "bernoulli", "binomial", "poisson", "exponential")
@@ -35,13 +42,15 @@ def family_loss(family: str, n_trials: int) -> Any:
 def check_range(loss: Any, y: Array) -> None:
     """Raise a sentence where y is outside the family's range."""
     low = float(np.min(y))
-    if isinstance(loss, Poisson) and low < 0:
-        raise ValueError(
-            "Some value(s) of y are out of the valid range of the loss: the Poisson "
-            f"family needs y ≥ 0, and y holds {low:g}."
+    positive = isinstance(loss, Exponential) and low <= 0
+    if positive or (isinstance(loss, Poisson | Tweedie) and low < 0):
+        name = {Exponential: "exponential and gamma families need y > 0"}.get(
+            type(loss), f"{type(loss).__name__} family needs y ≥ 0"
         )
-    if isinstance(loss, Exponential) and low <= 0:
-        raise ValueError(f"y holds {low:g}; the exponential family needs y > 0.")
+        raise ValueError(
+            "Some value(s) of y are out of the valid range of the loss: the "
+            f"{name}, and y holds {low:g}."
+        )
     if isinstance(loss, Binomial) and (low < 0 or np.max(y) > loss.trials):
         raise ValueError(
             f"y ranges from {low:g} to {np.max(y):g}; this family needs 0 ≤ y ≤ "
@@ -62,6 +71,8 @@ def variance_of(loss: Any, z: Array) -> Array:
     """The variance that a family with a link of its own gives to a score."""
     if isinstance(loss, Binomial):
         return np.asarray(loss.trials * expit(z) * expit(-z))
+    if isinstance(loss, Tweedie):
+        return np.exp(loss.power * z)
     mean = np.exp(z)
     return mean if isinstance(loss, Poisson) else np.square(mean)
 

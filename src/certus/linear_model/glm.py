@@ -222,7 +222,69 @@ class GeneralizedLinearModel(RegressorMixin, LikelihoodModel):
         return tags
 
 
-class PoissonRegressor(RegressorMixin, LikelihoodModel):
+class DevianceRegressor(RegressorMixin, LikelihoodModel):
+    """Half the mean deviance of a family and a penalty, as scikit-learn; abstract."""
+
+    def __init__(
+        self,
+        *,
+        alpha: float = 1.0,
+        fit_intercept: bool = True,
+        solver: str = "auto",
+        max_iter: int = 100,
+        tol: float = 1e-6,
+        warm_start: bool = False,
+        verbose: int = 0,
+        max_time: float | None = None,
+    ) -> None:
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.max_time = max_time
+
+    @certified_fit
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Fit to data.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Training rows.
+        y : array-like of shape (n_samples,)
+            Targets, within the family's range.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights; an integer weight equals repetition.
+        """
+        loss = self._loss()
+        check_choice("solver", self.solver, SOLVERS)
+        check_number("alpha", self.alpha)
+        check_limits(self)
+        X, y, s = self._validate_X_y(X, y, sample_weight, y_numeric=True)
+        return fit_family(self, X, y, s, loss)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Share of the deviance explained (D²), 1 at best.
+
+        Parameters
+        ----------
+        X, y : array-like
+            Data to judge the predictions on.
+        sample_weight : array-like, optional
+            Row weights.
+        """
+        return explained(self, self._loss(), X, y, sample_weight)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        return tags
+
+
+class PoissonRegressor(DevianceRegressor):
     """Poisson regression of counts, with a logarithmic link.
 
     Objective
@@ -279,65 +341,8 @@ class PoissonRegressor(RegressorMixin, LikelihoodModel):
     (array([0.121, 0.158]), True)
     """
 
-    def __init__(
-        self,
-        *,
-        alpha: float = 1.0,
-        fit_intercept: bool = True,
-        solver: str = "auto",
-        max_iter: int = 100,
-        tol: float = 1e-6,
-        warm_start: bool = False,
-        verbose: int = 0,
-        max_time: float | None = None,
-    ) -> None:
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.solver = solver
-        self.max_iter = max_iter
-        self.tol = tol
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.max_time = max_time
-
-    @certified_fit
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
-        """Fit to counts.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Training rows.
-        y : array-like of shape (n_samples,)
-            Counts, or any numbers of at least 0.
-        sample_weight : array-like of shape (n_samples,), optional
-            Row weights; an integer weight equals repetition.
-        """
-        check_choice("solver", self.solver, SOLVERS)
-        check_number("alpha", self.alpha)
-        check_limits(self)
-        X, y, s = self._validate_X_y(X, y, sample_weight, y_numeric=True)
-        return fit_family(self, X, y, s, self._loss())
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Share of the deviance explained (D²), 1 at best.
-
-        Parameters
-        ----------
-        X, y : array-like
-            Data to judge the predictions on.
-        sample_weight : array-like, optional
-            Row weights.
-        """
-        return explained(self, self._loss(), X, y, sample_weight)
-
     def _loss(self) -> Any:
         return Poisson()
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.positive_only = True
-        return tags
 
 
 # -- fitting ----------------------------------------------------------------------

@@ -269,6 +269,7 @@ def check_loss(loss: Any) -> LossFormulas:
         good, want = {
             "threshold": (number > 0, "positive"),
             "q": (0 < number < 1, "between 0 and 1"),
+            "power": (1 < number < 2, "between 1 and 2"),
             "epsilon": (number >= 0, "0 or more"),
             "trials": (number >= 1, "1 or more"),
             "n_classes": (number >= 2, "2 or more"),

@@ -209,6 +209,45 @@ def _exponential_conjugate(term: t.Exponential, y: Array, u: Array) -> Array:
     return _inside(u * (np.log(y) + 1) + _xlogx(1 - u), u, -np.inf, 1.0)
 
 
+def _tweedie_value(term: t.Tweedie, y: Array, z: Array) -> Array:
+    p = term.power
+    least = y ** (2 - p) / ((2 - p) * (p - 1))
+    return _tweedie_parts(term, y, z).sum(axis=0) - least
+
+
+def _tweedie_parts(term: t.Tweedie, y: Array, z: Array) -> Array:
+    """The two exponentials; y = 0 has only the first."""
+    p = term.power
+    second = np.where(y > 0, y * np.exp((1 - p) * z), 0.0)
+    return np.stack([np.exp((2 - p) * z) / (2 - p), second / (p - 1)])
+
+
+def _tweedie_slope(term: t.Tweedie, y: Array, z: Array) -> Array:
+    first, second = _tweedie_parts(term, y, z)
+    return (2 - term.power) * first - (term.power - 1) * second
+
+
+def _tweedie_curvature(term: t.Tweedie, y: Array, z: Array) -> Array:
+    first, second = _tweedie_parts(term, y, z)
+    return (2 - term.power) ** 2 * first + (term.power - 1) ** 2 * second
+
+
+def _tweedie_conjugate(term: t.Tweedie, y: Array, u: Array) -> Array:
+    """u·z − ℓ at the score z of slope u, by halving an interval that holds it."""
+    p = term.power
+    some = np.where(y > 0, y, 1.0)
+    high = np.log1p(np.maximum(u, 0) + some) / (2 - p)
+    low = -np.log1p((1 + np.maximum(-u, 0)) / some) / (p - 1)
+    for _ in range(200):
+        z = (low + high) / 2
+        above = _tweedie_slope(term, some, z) > u
+        low, high = np.where(above, low, z), np.where(above, z, high)
+    inside = u * z - _tweedie_value(term, some, z)
+    none = np.where(u > 0, u * np.log(np.where(u > 0, u, 1.0)) - u, 0.0) / (2 - p)
+    none = np.where(u >= 0, none, np.inf)  # targets of zero: one exponential
+    return np.where(y > 0, inside, none)
+
+
 # -- softmax ----------------------------------------------------------------------
 
 
@@ -379,6 +418,16 @@ LOSSES: dict[type, LossFormulas] = {
         "counts, 0 or more",
         log_density=lambda _, y, z, scale: y * z - np.exp(z) - gammaln(y + 1),
         whole_targets=True,
+    ),
+    t.Tweedie: LossFormulas(
+        _tweedie_value,
+        _tweedie_slope,
+        _tweedie_curvature,
+        _tweedie_conjugate,
+        _constant(np.inf),
+        SCORE,
+        lambda _, y: np.isfinite(y) & (y >= 0),
+        "0 or more",
     ),
     t.Softmax: LossFormulas(
         _softmax_value,

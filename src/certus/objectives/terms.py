@@ -94,6 +94,16 @@ class Poisson(NamedTuple):
     """exp(z) − yz (deviance form adds y log y − y), y ≥ 0."""
 
 
+class Tweedie(NamedTuple):
+    """exp((2 − p)z)/(2 − p) + y·exp((1 − p)z)/(p − 1), 1 < p < 2 the power; y ≥ 0.
+
+    With c(y) it is half the deviance of amounts of mean exp(z) and variance ∝ meanᵖ.
+    Towards p = 1 it becomes Poisson's, towards p = 2 the exponential family's.
+    """
+
+    power: float = 1.5
+
+
 class Softmax(NamedTuple):
     """log Σₖ exp(zₖ) − z_y over n_classes scores; where z = log p it is −log p_y."""
 
@@ -254,6 +264,7 @@ Loss = (
     | Binomial
     | Exponential
     | Poisson
+    | Tweedie
     | Softmax
 )
 Penalty = NoPenalty | L1 | L2 | L1L2 | NonNegative | WeightedL1 | Group | MultiTask

@@ -90,7 +90,6 @@ def _above(p: Explained, q: Array, r: Array) -> float:
 
 penalties.PENALTIES[Explained] = penalties.PenaltyRow(
     value=lambda p, w: p.size(w) / 2,
-    conjugate=lambda p, v: float(np.vdot(v, p.solve(v))) / 2,
     excess=_excess,
     reach=lambda p, v, e: 1.0,
     free=lambda p, w: np.zeros(np.shape(w), dtype=bool),

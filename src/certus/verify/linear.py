@@ -112,7 +112,7 @@ def _judge(
     row, none = losses.row_of(loss), _is_bare(p)
     objective = describe(stated, p.penalty)
     refusal = _without_weight(stated, rows, objective)
-    runs_away = (t.Poisson, t.Binomial) + (t.Logistic, t.Softmax) * none
+    runs_away = (t.Poisson, t.Tweedie, t.Binomial) + (t.Logistic, t.Softmax) * none
     for each in problems if isinstance(loss, runs_away) else []:
         refusal = refusal or refuse(each, given, not none, objective)
     if refusal is not None:

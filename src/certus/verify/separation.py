@@ -68,7 +68,7 @@ def refuse(p: Problem, given: Given, penalised: bool, objective: str) -> Claim |
     what, fix = "the classes are separated", "any finite C"
     theorem = "along a direction that separates the classes the likelihood rises for "
     theorem += "ever, so it has no maximum"
-    if isinstance(p.loss, t.Poisson | t.Binomial):
+    if isinstance(p.loss, t.Poisson | t.Tweedie | t.Binomial):
         what = "a cell of counts at their limit lies"
         fix = "alpha > 0, or drop what tells these rows from the others"
         theorem = "along this direction the scores of rows whose count is at its limit "

@@ -175,6 +175,7 @@ _LOSSES: dict[str, tuple[Any, ...]] = {
     "squared_epsilon_insensitive": (t.SquaredEpsilonInsensitive, "epsilon"),
     "squared_error": (t.Squared,),
     "squared_hinge": (t.SquaredHinge,),
+    "tweedie": (t.Tweedie, "power"),
 }
 
 
@@ -239,10 +240,21 @@ def _family(model: Any) -> Statement:
     named = {"PoissonRegressor": "poisson", "GammaRegressor": "exponential"}
     named["QuantileRegressor"] = "quantile"
     name, alpha = class_name(model), float(model.alpha)
-    loss = _loss(model, named.get(name) or model.family)
+    loss = _loss(model, named.get(name) or _power(model) or model.family)
     levels = (alpha, 0.0) if isinstance(loss, t.Quantile) else (0.0, alpha)
-    ours = "GeneralizedLinearModel" if name == "GammaRegressor" else name
-    return _stated(model, loss, _penalty(*levels), ours)
+    return _stated(model, loss, _penalty(*levels))
+
+
+def _power(model: Any) -> str:
+    """The family of a Tweedie power; "" of a model that has none."""
+    if not class_name(model).startswith("Tweedie"):
+        return ""
+    power, link = float(model.power), model.link
+    logarithm = link == "log" or (link == "auto" and power > 0)
+    if not (1 <= power <= 2 if logarithm else power == 0 and link != "log"):
+        reason = f"power={power:g} with link={link!r:.20} is not convex"
+        raise Refusal(reason, "power=0, or a power from 1 to 2 with a logarithmic link")
+    return {0: "gaussian", 1: "poisson", 2: "exponential"}.get(power, "tweedie")
 
 
 def _sgd(model: Any) -> Statement:
@@ -307,7 +319,8 @@ _CLASSES: dict[Reader, str] = {
     _group_lasso: "GroupLasso",
     _logistic: "LogisticRegression LogisticRegressionCV",
     _robust: "RobustRegressor",
-    _family: "PoissonRegressor GammaRegressor GeneralizedLinearModel QuantileRegressor",
+    _family: "PoissonRegressor GammaRegressor TweedieRegressor GeneralizedLinearModel "
+    "QuantileRegressor",
     _sgd: "SGDClassifier SGDRegressor",
     _linear_svc: "LinearSVC",
     _linear_svr: "LinearSVR",

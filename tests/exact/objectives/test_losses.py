@@ -42,7 +42,9 @@ MARGINS = [
     t.ZeroOne(),
 ]
 MARGIN = tuple({type(loss) for loss in MARGINS})
+AMOUNTS = t.Exponential | t.Poisson | t.Tweedie
 LIKELIHOODS = [t.Binomial(), t.Binomial(4), t.Exponential(), t.Poisson()]
+LIKELIHOODS += [t.Tweedie(1.4)]
 SCALAR = [*RESIDUAL, *MARGINS, *LIKELIHOODS]
 FINITE = st.floats(-5, 5)
 
@@ -58,7 +60,7 @@ def some_targets(loss: Any) -> list[float]:
         return [-1.0, 1.0]
     if isinstance(loss, t.Binomial):
         return [0.0, 1.0, float(loss.trials)]
-    return [0.5, 2.0] if isinstance(loss, t.Exponential | t.Poisson) else [-1.0, 0.8]
+    return [0.5, 2.0] if isinstance(loss, AMOUNTS) else [-1.0, 0.8]
 
 
 def constant_minimiser(loss: Any, y: Array) -> float:

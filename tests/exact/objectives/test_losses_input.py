@@ -27,6 +27,7 @@ EVERY = [
     t.Binomial(4),
     t.Exponential(),
     t.Poisson(),
+    t.Tweedie(1.5),
     t.Softmax(3),
 ]
 
@@ -40,6 +41,8 @@ EVERY = [
         (t.Logistic(), [0, 1], 0.0, "must be \\+1 or −1"),
         (t.Hinge(), 2.0, 0.0, "y holds 2"),
         (t.Poisson(), -1.0, 0.0, "counts"),
+        (t.Tweedie(1.5), -1.0, 0.0, "0 or more"),
+        (t.Tweedie(2.0), 1.0, 0.0, "between 1 and 2"),
         (t.Exponential(), 0.0, 0.0, "positive"),
         (t.Binomial(3), 4.0, 0.0, "trials = 3"),
         (t.Squared(), np.nan, 0.0, "finite"),

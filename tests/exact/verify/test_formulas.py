@@ -15,12 +15,14 @@ from scipy.special import huber, softmax
 from sklearn.metrics import log_loss
 
 from certus.objectives import terms as t
+from certus.objectives.rows import LOSSES as USERS
 from certus.verify.kernel import losses
 from certus.verify.kernel.gap import _REPAIRS
 from certus.verify.kernel.losses import LOSSES, one_hot
 from certus.verify.kernel.penalties import PENALTIES, row_of
 from certus.verify.problems import describe
 from certus.verify.stated_linear import Statement
+from helpers.conjugates import penalty_conjugate
 from helpers.judging import problem
 
 Array = np.ndarray
@@ -42,6 +44,7 @@ MARGIN = [
     t.ExponentialMargin(),
 ]
 COUNTS = [t.Poisson(), t.Binomial(), t.Binomial(3), t.Exponential()]
+COUNTS += [t.Tweedie(1.3), t.Tweedie(1.9)]
 SCALAR = [*REGRESSION, *MARGIN, *COUNTS]
 NOT_CONVEX: list[Any] = [t.Tukey(1.3), t.ZeroOne()]
 KINKED = t.Absolute | t.Quantile | t.EpsilonInsensitive | t.Hinge
@@ -57,7 +60,7 @@ def target(loss: t.Loss, raw: float) -> Array:
     """A label that the loss admits, from any number."""
     if type(loss) in {t.ZeroOne, *(type(margin) for margin in MARGIN)}:
         return np.array([1.0 if raw > 0 else -1.0])
-    if isinstance(loss, t.Poisson):
+    if isinstance(loss, t.Poisson | t.Tweedie):
         return np.array([float(round(abs(raw)))])
     if isinstance(loss, t.Binomial):
         return np.array([float(min(round(abs(raw)), loss.trials))])
@@ -70,6 +73,11 @@ def targets(loss: t.Loss, n: int, rng: np.random.Generator) -> Array:
     if isinstance(loss, t.Softmax):
         return rng.integers(0, loss.n_classes, n)
     return np.concatenate([target(loss, raw) for raw in rng.uniform(-3, 3, n)])
+
+
+def conjugate_of(loss: t.Loss, y: Array, u: Array) -> Array:
+    """ℓ*(u) of the users' row: the kernel has no use for it."""
+    return np.asarray(USERS[type(loss)].conjugate(loss, y, u))
 
 
 def into_domain(loss: t.Loss, y: Array, u: Array) -> Array:
@@ -116,9 +124,9 @@ def test_fenchel_young(loss: t.Loss, raw: float, z: float, slope_at: float) -> N
     here, there = np.array([z]), np.array([slope_at])
     u = into_domain(loss, y, f.slope(loss, y, there))
     size = 1e-12 * (1 + np.exp(max(abs(z), abs(slope_at))))
-    left = f.value(loss, y, here) + f.conjugate(loss, y, u)
+    left = f.value(loss, y, here) + conjugate_of(loss, y, u)
     assert left >= u * z - 10 * size
-    equal = f.value(loss, y, there) + f.conjugate(loss, y, u)
+    equal = f.value(loss, y, there) + conjugate_of(loss, y, u)
     assert equal == pytest.approx(u * slope_at, abs=20 * float(size))
 
 
@@ -138,7 +146,7 @@ def test_conjugate_is_the_supremum(loss: t.Loss) -> None:
             points = np.append(grid, [y - kink, y + kink])
             values = f.value(loss, np.full(points.shape, y), points)
             supremum = np.max(u * points - values)
-            assert f.conjugate(loss, one, u) == pytest.approx(supremum, abs=4e-6)
+            assert conjugate_of(loss, one, u) == pytest.approx(supremum, abs=4e-6)
 
 
 @pytest.mark.catalog("CLS-37", "GEN-05")
@@ -149,7 +157,7 @@ def test_the_conjugate_of_the_conjugate_is_the_loss(loss: t.Loss) -> None:
     f = LOSSES[type(loss)]
     grid = np.linspace(-40, 40, 160_001)
     for y in targets(loss, 5, rng):
-        conjugates = f.conjugate(loss, np.full(grid.shape, y), grid)
+        conjugates = conjugate_of(loss, np.full(grid.shape, y), grid)
         for z in rng.uniform(-3, 3, 8):
             supremum = np.max(grid * z - conjugates)
             value = f.value(loss, np.array([y]), np.array([z]))
@@ -175,13 +183,14 @@ def test_the_conjugate_of_the_conjugate_is_the_loss(loss: t.Loss) -> None:
         (t.SquaredHinge(), 1.0, [0.01]),
         (t.ModifiedHuber(), 1.0, [0.01, -4.01]),
         (t.Poisson(), 2.0, [-2.01]),
+        (t.Tweedie(1.5), 0.0, [-0.01]),
     ],
     ids=lambda value: name(value) if isinstance(value, tuple) else "",
 )
 def test_conjugate_is_infinite_outside_its_domain(
     loss: t.Loss, y: float, outside: list[float]
 ) -> None:
-    conjugate = LOSSES[type(loss)].conjugate
+    conjugate = USERS[type(loss)].conjugate
     for u in outside:
         assert conjugate(loss, np.array([y]), np.array([u])) == np.inf
 
@@ -194,9 +203,9 @@ def test_bounded_losses_have_the_trivial_bound(
     """Fenchel–Young holds without convexity; the only finite conjugate is inf ℓ = 0."""
     f, y = LOSSES[type(loss)], target(loss, raw)
     value = f.value(loss, y, np.array([z]))
-    assert value + f.conjugate(loss, y, np.array([u])) >= u * z
+    assert value + conjugate_of(loss, y, np.array([u])) >= u * z
     inside = into_domain(loss, y, np.array([u]))
-    np.testing.assert_array_equal(f.conjugate(loss, y, inside), 0.0)
+    np.testing.assert_array_equal(conjugate_of(loss, y, inside), 0.0)
 
 
 @pytest.mark.parametrize("loss", SCALAR, ids=name)
@@ -205,7 +214,7 @@ def test_any_dual_point_is_moved_into_the_domain(
     loss: t.Loss, raw: float, z: float, u: float
 ) -> None:
     f, y = LOSSES[type(loss)], target(loss, raw)
-    assert np.isfinite(f.conjugate(loss, y, into_domain(loss, y, np.array([u])))).all()
+    assert np.isfinite(conjugate_of(loss, y, into_domain(loss, y, np.array([u])))).all()
     slope = f.slope(loss, y, np.array([z]))  # lies in the domain: stays
     np.testing.assert_allclose(into_domain(loss, y, slope), slope, rtol=1e-13)
 
@@ -227,10 +236,10 @@ def test_softmax_formulas(seed: int) -> None:
     assert value.mean() == pytest.approx(log_loss(y, P, labels=range(k)), abs=1e-10)
     # Fenchel–Young, with equality at the derivative.
     u = f.slope(loss, y, rng.normal(0, 3, (n, k)))
-    assert np.all(value + f.conjugate(loss, y, u) >= (u * z).sum(1) - 1e-12)
-    equal = value + f.conjugate(loss, y, slope)
+    assert np.all(value + conjugate_of(loss, y, u) >= (u * z).sum(1) - 1e-12)
+    equal = value + conjugate_of(loss, y, slope)
     assert equal == pytest.approx((slope * z).sum(1), abs=1e-10)
-    assert np.all(np.isinf(f.conjugate(loss, y, slope + 0.1)))
+    assert np.all(np.isinf(conjugate_of(loss, y, slope + 0.1)))
 
 
 @pytest.mark.catalog("LOSS-12", "LOSS-13")
@@ -278,7 +287,7 @@ def test_centred_dual_points_are_feasible(
     n, f = 12, LOSSES[type(loss)]
     y = targets(loss, n, rng)
     s = rng.uniform(0.01, 3, n)
-    if isinstance(loss, t.Poisson):
+    if isinstance(loss, t.Poisson | t.Tweedie):
         assume(s @ y > 0)
     if isinstance(loss, t.Softmax):  # one without rows is refused: it has no minimiser
         assume(len(np.unique(y)) == loss.n_classes)
@@ -286,9 +295,9 @@ def test_centred_dual_points_are_feasible(
     u = f.slope(loss, y, rng.normal(0, spread, shape))
     centred = centre(loss, y, u, s)
     assert s @ centred == pytest.approx(0, abs=1e-12 * (1 + s @ np.abs(u)).max())
-    assert np.all(np.isfinite(f.conjugate(loss, y, centred)))
+    assert np.all(np.isfinite(conjugate_of(loss, y, centred)))
     # Shrinking towards zero, as an L1 penalty demands, stays in the domain.
-    assert np.all(np.isfinite(f.conjugate(loss, y, 0.3 * centred)))
+    assert np.all(np.isfinite(conjugate_of(loss, y, 0.3 * centred)))
     # A point that is already centred is left where it is.
     again = centre(loss, y, centred, s)
     assert again == pytest.approx(centred, abs=1e-9 * (1 + np.abs(u).max()))
@@ -305,7 +314,7 @@ def test_excess_is_value_plus_conjugate_less_product(
     f, y, here = LOSSES[type(loss)], target(loss, raw), np.array([z])
     q = f.natural_of(loss, y, np.array([u]))
     inside = f.slope_of(loss, y, q)
-    value, conjugate = f.value(loss, y, here), f.conjugate(loss, y, inside)
+    value, conjugate = f.value(loss, y, here), conjugate_of(loss, y, inside)
     excess, noise = f.excess(loss, y, here, q)
     size = 1 + value + abs(conjugate) + abs(inside * z)
     assert excess == pytest.approx(value + conjugate - inside * z, abs=1e-13 * size[0])
@@ -327,7 +336,7 @@ def test_excess_of_the_softmax(seed: int, spread: float) -> None:
     u = softmax(spread * rng.normal(size=(8, k)), axis=1) - one_hot(y, k)
     q = f.natural_of(loss, y, u)
     inside = f.slope_of(loss, y, q)
-    plain = f.value(loss, y, z) + f.conjugate(loss, y, inside) - (inside * z).sum(1)
+    plain = f.value(loss, y, z) + conjugate_of(loss, y, inside) - (inside * z).sum(1)
     excess, _ = f.excess(loss, y, z, q)
     total = excess if excess.ndim == 1 else excess.sum(axis=1)
     np.testing.assert_allclose(total, plain, atol=1e-12 * (1 + spread))
@@ -420,7 +429,7 @@ def pull(term: Any, rng: np.random.Generator) -> Array:
 def test_excess_of_a_penalty(term: Any, seed: int) -> None:
     rng = np.random.default_rng(seed)
     row, w, v = row_of(term), weights(term, rng), pull(term, rng)
-    plain = row.value(term, w) + row.conjugate(term, -v) + np.vdot(w, v)
+    plain = row.value(term, w) + penalty_conjugate(term, -v) + np.vdot(w, v)
     found = row.excess(term, w, v, np.zeros(v.shape))
     assert found.value == pytest.approx(plain, rel=1e-12, abs=1e-12)
     assert found.bound >= found.value * (1 - 1e-12) >= 0
@@ -431,7 +440,7 @@ def test_excess_of_a_penalty(term: Any, seed: int) -> None:
     loose = row.excess(term, w, v, error)
     for _ in range(20):
         near = v + error * rng.uniform(-1, 1, v.shape)
-        there = row.value(term, w) + row.conjugate(term, -near) + np.vdot(w, near)
+        there = row.value(term, w) + penalty_conjugate(term, -near) + np.vdot(w, near)
         assert np.isfinite(there)
         assert there <= loose.bound * (1 + 1e-12) + 1e-12
 
@@ -442,7 +451,7 @@ def test_penalty_conjugate_is_the_supremum(term: Any, seed: int) -> None:
     """No point is above it, and a general minimiser comes near."""
     rng = np.random.default_rng(seed)
     row, v = row_of(term), pull(term, rng)
-    conjugate = row.conjugate(term, v if isinstance(term, t.NonNegative) else -v)
+    conjugate = penalty_conjugate(term, v if isinstance(term, t.NonNegative) else -v)
     way = v if isinstance(term, t.NonNegative) else -v
     assume(np.isfinite(conjugate))
     for _ in range(20):
@@ -470,9 +479,9 @@ def test_reach_is_the_largest_factor(term: Any, seed: int, size: float) -> None:
     v = size * rng.normal(size=weights(term, rng).shape)
     kappa = row.reach(term, v, np.zeros(v.shape))
     assert 0 <= kappa <= 1
-    assert np.isfinite(row.conjugate(term, -kappa * v))
+    assert np.isfinite(penalty_conjugate(term, -kappa * v))
     if kappa < 1:
-        assert row.conjugate(term, -1.001 * kappa * v) == np.inf
+        assert penalty_conjugate(term, -1.001 * kappa * v) == np.inf
 
 
 @pytest.mark.parametrize("term", TERMS, ids=name)

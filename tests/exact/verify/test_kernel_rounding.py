@@ -311,6 +311,8 @@ def test_counts_amounts_and_classes_have_enough_noise_too() -> None:
     for loss, y, q in (
         (t.Poisson(), rng.poisson(3, n).astype(float), np.exp(z) * near),
         (t.Exponential(), rng.exponential(size=n) + 0.1, None),
+        (t.Tweedie(1.5), rng.poisson(2, n).astype(float), None),
+        (t.Tweedie(1.05), rng.poisson(2, n).astype(float), None),
         (t.ExponentialMargin(), rng.choice([-1.0, 1.0], n), None),
         (t.Binomial(7), rng.integers(0, 8, n).astype(float), 7 * expit(z) / near),
     ):

@@ -150,6 +150,9 @@ def deviance(p: Problem) -> Any:
                 return xlogx(y) - y
             case t.Exponential():
                 return -mp.log(y) - 1
+            case t.Tweedie(power):
+                b = 2 - mpf(power)
+                return -(mpf(y) ** b) / (b * (1 - b))
             case t.Binomial(n):
                 return xlogx(y) + xlogx(n - y) - xlogx(mpf(n))
         return mpf(0)

@@ -383,4 +383,5 @@ def steep(
     if not delta < 0.5 * math.sqrt(least):
         return math.inf
     top = float(np.max(curve, initial=0.0))
-    return (size + 8 * UNIT * norm(p, curve)) * delta + top * delta * delta
+    size += 8 * UNIT * row.parts(p.loss) * norm(p, curve)
+    return size * delta + top * delta * delta

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import expit, logsumexp, softmax, xlogy
+from scipy.special import expit, logsumexp, softmax
 
 from certus.objectives import terms as t
 from certus.typing import Array
@@ -42,7 +42,6 @@ class LossRow(NamedTuple):
     text: str
     value: Callable[..., Array]
     slope: Callable[..., Array]
-    conjugate: Callable[..., Array]
     excess: Callable[..., Both]
     natural: Callable[..., Array]
     rest: Callable[..., Array]
@@ -55,6 +54,7 @@ class LossRow(NamedTuple):
     repair: str = "shrink"  # | "centre" | "rescale" | "mix"
     bend: str = "smooth"
     smooth: Callable[..., float] = lambda _: np.inf  # Lipschitz constant of the slope
+    parts: Callable[..., float] = lambda _: 1.0  # "exponential": slope's per curvature
     sound: Callable[..., bool] = lambda _: True
     convex: bool = True
 
@@ -98,10 +98,6 @@ def _plain(excess: Callable[..., Array]) -> Callable[..., Both]:
 
 def _clip(domain: Callable[..., tuple[Any, Any]]) -> Callable[..., Array]:
     return lambda term, y, u: u if domain is _line else np.clip(u, *domain(term, y))
-
-
-def _within(value: Array, u: Array, ends: tuple[Any, Any]) -> Array:
-    return np.where((u >= ends[0]) & (u <= ends[1]), value, np.inf)
 
 
 def _line(_: Any, y: Array) -> tuple[Any, Any]:
@@ -202,19 +198,17 @@ def _jump(where: Array) -> Array:
 def _residual(
     text: str,
     slope: Callable[..., Array],
-    support: Callable[..., Array],
     excess: Callable[..., Array],
     domain: Callable[..., tuple[Any, Any]],
     curvature: Callable[..., Array],
     best: Callable[..., float] = stationary,
     **more: Any,
 ) -> LossRow:
-    """A loss of z − y: its dual point is the slope; ``support`` is ℓ* in the domain."""
+    """A loss of z − y: its dual point is the slope."""
     return LossRow(
         text,
         lambda term, y, z: excess(term, y, z, np.zeros(np.shape(z))),
         slope,
-        lambda term, y, u: _within(support(term, y, u), u, domain(term, y)),
         _plain(excess),
         lambda term, y, z: _clip(domain)(term, y, slope(term, y, z)),
         _zero,
@@ -231,7 +225,6 @@ _RESIDUAL: dict[type, LossRow] = {
     t.Squared: _residual(
         "½·mean (y − z)²",
         lambda _, y, z: z - y,
-        lambda _, y, u: u * u / 2 + u * y,
         lambda _, y, z, u: (z - y - u) ** 2 / 2,
         _line,
         lambda _, y, z: np.ones(np.shape(z)),
@@ -242,7 +235,6 @@ _RESIDUAL: dict[type, LossRow] = {
     t.Absolute: _residual(
         "mean |y − z|",
         lambda _, y, z: np.sign(z - y),
-        lambda _, y, u: u * y,
         lambda _, y, z, u: _tilted(z - y, u, -1.0, 1.0),
         lambda _, y: (-1.0, 1.0),
         lambda _, y, z: _jump(y == z),
@@ -252,7 +244,6 @@ _RESIDUAL: dict[type, LossRow] = {
     t.Huber: _residual(
         "mean Huber_{threshold:.3g}(y − z)",
         lambda term, y, z: np.clip(z - y, -term.threshold, term.threshold),
-        lambda _, y, u: u * u / 2 + u * y,
         _huber_excess,
         lambda term, y: (-term.threshold, term.threshold),
         lambda term, y, z: np.where(np.abs(y - z) <= term.threshold, 1.0, 0.0),
@@ -262,7 +253,6 @@ _RESIDUAL: dict[type, LossRow] = {
     t.Tukey: _residual(
         "mean Tukey_{threshold:.3g}(y − z)",
         _tukey_slope,
-        lambda _, y, u: np.zeros(np.shape(u)),
         _tukey_excess,
         lambda _, y: (0.0, 0.0),
         _tukey_curvature,
@@ -273,7 +263,6 @@ _RESIDUAL: dict[type, LossRow] = {
     t.Quantile: _residual(
         "mean pinball_{q:.3g}(y − z)",
         lambda term, y, z: np.where(z < y, -term.q, np.where(z > y, 1 - term.q, 0.0)),
-        lambda _, y, u: u * y,
         lambda term, y, z, u: _tilted(z - y, u, -term.q, 1 - term.q),
         _quantile_ends,
         lambda _, y, z: _jump(y == z),
@@ -284,7 +273,6 @@ _RESIDUAL: dict[type, LossRow] = {
     t.EpsilonInsensitive: _residual(
         "mean max(0, |y − z| − {epsilon:.3g})",
         lambda term, y, z: np.sign(z - y) * (np.abs(z - y) > term.epsilon),
-        lambda term, y, u: u * y + term.epsilon * np.abs(u),
         _tube_excess,
         lambda _, y: (-1.0, 1.0),
         lambda term, y, z: _jump(np.abs(y - z) == term.epsilon),
@@ -294,7 +282,6 @@ _RESIDUAL: dict[type, LossRow] = {
     t.SquaredEpsilonInsensitive: _residual(
         "mean max(0, |y − z| − {epsilon:.3g})²",
         lambda term, y, z: 2 * np.sign(z - y) * np.maximum(np.abs(z - y) - term[0], 0),
-        lambda term, y, u: u * y + term.epsilon * np.abs(u) + u * u / 4,
         _squared_tube_excess,
         _line,
         lambda term, y, z: np.where(np.abs(y - z) >= term.epsilon, 2.0, 0.0),
@@ -335,27 +322,21 @@ def _softplus(x: Array) -> Array:
     return np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x)))
 
 
-def _exponential_margin_excess(_: Any, y: Array, z: Array, q: Array) -> Both:
-    return kl(q, np.exp(-y * z), -y * z)
-
-
 def _margin(
     text: str,
     value: Callable[..., Array],
     share: Callable[..., Array],
-    support: Callable[..., Array],
     excess: Callable[..., Both],
     top: float,
     curvature: Callable[..., Array],
     best: Callable[..., float] = stationary,
     **more: Any,
 ) -> LossRow:
-    """A loss of yz: ``share`` is q at z, ``support`` is ℓ* as a function of q."""
+    """A loss of yz: ``share`` is q at z."""
     return LossRow(
         text,
         value,
         lambda term, y, z: -y * share(term, y, z),
-        lambda term, y, u: _within(support(term, -u * y), -u * y, (0.0, top)),
         excess,
         share,
         _zero,
@@ -374,7 +355,6 @@ _MARGIN: dict[type, LossRow] = {
         "mean log(1 + exp(−y·z))",
         lambda _, y, z: _softplus(-y * z),
         lambda _, y, z: expit(-y * z),
-        lambda _, q: xlogy(q, q) + xlogy(1 - q, 1 - q),
         lambda _, y, z, q: _two_shares(q, 1 - q, -y * z),
         1.0,
         lambda _, y, z: expit(z) * expit(-z),
@@ -385,7 +365,6 @@ _MARGIN: dict[type, LossRow] = {
         "mean max(0, {margin:.3g} − y·z)",
         lambda term, y, z: np.maximum(0.0, term.margin - y * z),
         lambda term, y, z: np.where(y * z < term.margin, 1.0, 0.0),
-        lambda term, q: -term.margin * q,
         _plain(_hinge_excess),
         1.0,
         lambda term, y, z: _jump(y * z == term.margin),
@@ -397,7 +376,6 @@ _MARGIN: dict[type, LossRow] = {
         "mean max(0, 1 − y·z)²",
         lambda _, y, z: np.maximum(0.0, 1 - y * z) ** 2,
         lambda _, y, z: 2 * np.maximum(0.0, 1 - y * z),
-        lambda _, q: q * q / 4 - q,
         _plain(_squared_hinge_excess),
         np.inf,
         lambda _, y, z: np.where(y * z <= 1, 2.0, 0.0),
@@ -409,7 +387,6 @@ _MARGIN: dict[type, LossRow] = {
             y * z >= -1, np.maximum(0.0, 1 - y * z) ** 2, -4 * y * z
         ),
         lambda _, y, z: np.clip(2 * (1 - y * z), 0.0, 4.0),
-        lambda _, q: q * q / 4 - q,
         _plain(_modified_huber_excess),
         4.0,
         lambda _, y, z: np.where(np.abs(y * z) <= 1, 2.0, 0.0),
@@ -419,8 +396,7 @@ _MARGIN: dict[type, LossRow] = {
         "mean exp(−y·z)",
         lambda _, y, z: np.exp(-y * z),
         lambda _, y, z: np.exp(-y * z),
-        lambda _, q: xlogy(q, q) - q,
-        _exponential_margin_excess,
+        lambda _, y, z, q: kl(q, np.exp(-y * z), -y * z),
         np.inf,
         lambda _, y, z: np.exp(-y * z),
         lambda _, y, s: _log_odds((1 + _mean(y, s)) / 2, 1.0) / 2,
@@ -430,7 +406,6 @@ _MARGIN: dict[type, LossRow] = {
         "mean 1[y·z ≤ 0]",
         lambda _, y, z: np.where(y * z <= 0, 1.0, 0.0),
         lambda _, y, z: np.zeros(np.shape(z)),
-        lambda _, q: np.zeros(np.shape(q)),
         _plain(lambda _, y, z, q: np.where(y * z <= 0, 1.0, 0.0)),
         0.0,
         lambda _, y, z: _jump(y * z == 0),
@@ -442,31 +417,58 @@ _MARGIN: dict[type, LossRow] = {
 # -- likelihoods of counts and amounts; classes -----------------------------------
 
 
-def _binomial_value(term: t.Binomial, y: Array, z: Array) -> Array:
-    return _binomial_excess(term, y, z, y)[0]
-
-
-def _binomial_conjugate(term: t.Binomial, y: Array, u: Array) -> Array:
-    n = term.trials
-    mean = np.clip(u + y, 0.0, n)
-    value = xlogy(mean, mean) + xlogy(n - mean, n - mean)
-    value = value - xlogy(y, y) - xlogy(n - y, n - y)
-    return _within(value, u + y, (0.0, n))
-
-
 def _binomial_excess(term: t.Binomial, y: Array, z: Array, m: Array) -> Both:
     found, noise = _two_shares(m / term.trials, (term.trials - m) / term.trials, z)
     return term.trials * found, term.trials * noise
-
-
-def _poisson_excess(_: t.Poisson, y: Array, z: Array, m: Array) -> Both:
-    return kl(m, np.exp(z), z)
 
 
 def _exponential_excess(_: t.Exponential, y: Array, z: Array, rho: Array) -> Both:
     with np.errstate(divide="ignore"):
         log = np.log(y) - z
     return kl(rho, y * np.exp(-z), log)
+
+
+def _tweedie(term: t.Tweedie, y: Array, z: Array) -> Both:
+    """What the slope is made of: exp((2 − k)z), less y·exp(−(k − 1)z)."""
+    k = term.power
+    return np.exp((2 - k) * z), np.where(y > 0, y * np.exp((1 - k) * z), 0.0)
+
+
+@np.errstate(all="ignore")
+def _tweedie_split(term: t.Tweedie, y: Array, z: Array, m: Array, rho: Array) -> Both:
+    """The excess of u = m − rho, or more: that of each part by itself."""
+    k, (up, down) = term.power, _tweedie(term, y, z)
+    first, a = kl(m, up, (2 - k) * z)
+    second, b = kl(rho, down, np.log(y) - (k - 1) * z)
+    # The exponents are rounded products.
+    noise = (1 + np.abs(z)) * (a / (2 - k) + b / (k - 1))
+    return first / (2 - k) + second / (k - 1), noise
+
+
+@np.errstate(all="ignore")
+def _tweedie_excess(term: t.Tweedie, y: Array, z: Array, u: Array) -> Both:
+    """The split at the score whose slope is u, moved away from z until it is beyond u.
+
+    The excess grows with the distance of u from the slope at z, so that it is not above
+    that of a slope beyond u. The search for the score needs no trust: what it finds is
+    looked at, and infinite if it is not beyond.
+    """
+    a, b, at = term.power - 1, 2 - term.power, z
+    for _ in range(40):
+        m, rho = _tweedie(term, y, at)
+        left, right = m + np.maximum(-u, 0.0), rho + np.maximum(u, 0.0)
+        rise = np.nan_to_num(b * m / left) + np.nan_to_num(a * rho / right)
+        step = np.log(right / left) / rise
+        at = at + np.nan_to_num(step)  # of y = u = 0 it is -inf, and then 0/0
+        if not (np.abs(step) > 1e-9 * (1 + np.abs(at))).any():
+            break
+    side = np.where(u >= np.subtract(*_tweedie(term, y, z)), 1.0, -1.0)
+    push = 2.0**-45 * (1 + np.abs(at)) / min(a, b)
+    m, rho = _tweedie(term, y, at + side * push)
+    beyond = side * (m - rho - u) >= 2.0**-48 * (m + rho + np.abs(u))
+    found, noise = _tweedie_split(term, y, z, m, rho)
+    pushed = (b * m + a * rho) * np.abs(at + side * push - z) * push * 2.0**53
+    return np.where(beyond, found, np.inf), noise + np.nan_to_num(pushed)
 
 
 def _softmax_excess(_: t.Softmax, y: Array, z: Array, Q: Array) -> Both:
@@ -477,12 +479,6 @@ def _softmax_excess(_: t.Softmax, y: Array, z: Array, Q: Array) -> Both:
 
 def _softmax_value(_: t.Softmax, y: Array, z: Array) -> Array:
     return np.asarray(logsumexp(z, axis=1) - z[np.arange(len(y)), y])
-
-
-def _softmax_conjugate(term: t.Softmax, y: Array, u: Array) -> Array:
-    Q = u + one_hot(y, term.n_classes)
-    inside = (Q.min(1) >= -1e-12) & (np.abs(Q.sum(1) - 1) <= 1e-9)
-    return np.where(inside, xlogy(Q, np.maximum(Q, 0)).sum(1), np.inf)
 
 
 def _softmax_curvature(_: t.Softmax, y: Array, z: Array) -> Array:
@@ -509,9 +505,8 @@ def _log_mean(_: Any, y: Array, s: Array) -> float:
 _LIKELIHOOD: dict[type, LossRow] = {
     t.Binomial: LossRow(
         "mean [{trials:g}·log(1 + exp(z)) − y·z + c(y)]",
-        _binomial_value,
+        lambda term, y, z: _binomial_excess(term, y, z, y)[0],
         lambda term, y, z: term.trials * expit(z) - y,
-        _binomial_conjugate,
         _binomial_excess,
         lambda term, y, z: np.minimum(term.trials * expit(z), term.trials),
         lambda term, y: np.asarray(y, dtype=float),
@@ -528,9 +523,6 @@ _LIKELIHOOD: dict[type, LossRow] = {
         "mean [y·exp(−z) + z − log y − 1]",
         lambda term, y, z: _exponential_excess(term, y, z, np.ones(len(y)))[0],
         lambda _, y, z: 1 - y * np.exp(-z),
-        lambda _, y, u: _within(
-            u * np.log(y) + xlogy(1 - u, np.maximum(1 - u, 0)) + u, u, (-np.inf, 1.0)
-        ),
         _exponential_excess,
         lambda _, y, z: y * np.exp(-z),
         lambda _, y: np.ones(len(y)),
@@ -545,12 +537,9 @@ _LIKELIHOOD: dict[type, LossRow] = {
     ),
     t.Poisson: LossRow(
         "mean [exp(z) − y·z + y·log y − y]",
-        lambda term, y, z: _poisson_excess(term, y, z, y)[0],
+        lambda _, y, z: kl(y, np.exp(z), z)[0],
         lambda _, y, z: np.exp(z) - y,
-        lambda _, y, u: _within(
-            xlogy(u + y, np.maximum(u + y, 0)) - u - xlogy(y, y), u + y, (0.0, np.inf)
-        ),
-        _poisson_excess,
+        lambda _, y, z, m: kl(m, np.exp(z), z),
         lambda _, y, z: np.exp(z),
         lambda _, y: np.asarray(y, dtype=float),
         lambda _, y, m: m - y,
@@ -562,11 +551,27 @@ _LIKELIHOOD: dict[type, LossRow] = {
         repair="rescale",
         bend="exponential",
     ),
+    t.Tweedie: LossRow(
+        "½·mean deviance of Tweedie_{power:.4g}(y, exp z)",
+        lambda term, y, z: _tweedie_split(term, y, z, *[y ** (2 - term.power)] * 2)[0],
+        lambda term, y, z: np.subtract(*_tweedie(term, y, z)),
+        _tweedie_excess,
+        lambda term, y, z: np.subtract(*_tweedie(term, y, z)),
+        _zero,
+        lambda _, y, u: u,
+        lambda _, y, u: np.where(y > 0, u, np.maximum(u, 0.0)),
+        lambda _, y: (np.where(y > 0, -np.inf, 0.0), np.inf),
+        lambda term, y, z: np.dot((2 - term[0], term[0] - 1), _tweedie(term, y, z)),
+        _log_mean,
+        takes="amounts",
+        bend="exponential",
+        parts=lambda term: 1 / min(term.power - 1, 2 - term.power),
+        sound=lambda term: 1 < term.power < 2,
+    ),
     t.Softmax: LossRow(
         "mean [log Σₖ exp(zₖ) − z_y]",
         _softmax_value,
         lambda term, y, z: softmax(z, axis=1) - one_hot(y, term.n_classes),
-        _softmax_conjugate,
         _softmax_excess,
         lambda _, y, z: softmax(z, axis=1),
         lambda term, y: one_hot(y, term.n_classes),

@@ -36,7 +36,6 @@ class PenaltyRow(NamedTuple):
     """What is known of a penalty; every function takes the term first."""
 
     value: Callable[..., float]
-    conjugate: Callable[..., float]
     excess: Callable[..., Excess]
     reach: Callable[..., float]
     free: Callable[..., Array]  # coordinates on which Ω vanishes: null directions
@@ -57,14 +56,6 @@ def _ratio(level: Any, size: Array) -> float:
     with np.errstate(all="ignore"):
         most = float(np.fmax.reduce(size / level, axis=None, initial=0.0))
     return 1.0 if most <= 1.0 else (1 - 4 * UNIT) / most
-
-
-def _beyond(over: Array, l2: float) -> float:
-    """Ω* of what v has beyond l₁: ½‖over⁺‖²/l₂, and infinite where l₂ is 0."""
-    over = np.maximum(over, 0.0)
-    if l2 == 0.0:
-        return np.inf if over.any() else 0.0
-    return float(np.vdot(over, over) / (2 * l2))
 
 
 # -- by coordinate ----------------------------------------------------------------
@@ -179,7 +170,6 @@ def _elastic(l1: Callable[..., Any], l2: Callable[..., float]) -> dict[str, Any]
         "value": lambda p, w: float(
             (l1(p, w) * np.abs(w)).sum() + l2(p) * np.vdot(w, w) / 2
         ),
-        "conjugate": lambda p, v: _beyond(np.abs(v) - l1(p, v), l2(p)),
         "excess": lambda p, w, v, e: _elastic_excess(l1(p, w), l2(p), w, v, e),
         "reach": lambda p, v, e: 1.0 if l2(p) > 0 else _ratio(l1(p, v), np.abs(v) + e),
         "free": lambda p, w: np.broadcast_to((l1(p, w) == 0) & (l2(p) == 0), w.shape),
@@ -190,7 +180,6 @@ def _elastic(l1: Callable[..., Any], l2: Callable[..., float]) -> dict[str, Any]
 PENALTIES: dict[type, PenaltyRow] = {
     t.NoPenalty: PenaltyRow(
         value=lambda p, w: 0.0,
-        conjugate=lambda p, v: np.inf if np.any(v) else 0.0,
         excess=lambda p, w, v, e: Excess(np.inf, np.inf),
         reach=lambda p, v, e: 0.0,
         free=lambda p, w: np.ones(np.shape(w), dtype=bool),
@@ -220,7 +209,6 @@ PENALTIES: dict[type, PenaltyRow] = {
     ),
     t.NonNegative: PenaltyRow(
         value=_positive_value,
-        conjugate=lambda p, v: _beyond(v - p.l1, p.l2),
         excess=_positive_excess,
         reach=lambda p, v, e: 1.0 if p.l2 > 0 else _ratio(p.l1, e - v),
         free=lambda p, w: np.full(np.shape(w), p.l1 == 0 and p.l2 == 0),
@@ -232,7 +220,6 @@ PENALTIES: dict[type, PenaltyRow] = {
     ),
     t.Group: PenaltyRow(
         value=lambda p, w: _group_value(p.l1, p.l2, _numbers(p, w), w),
-        conjugate=lambda p, v: _beyond(_norms(_numbers(p, v), v) - p.l1, p.l2),
         excess=lambda p, w, v, e: _group_excess(p.l1, p.l2, _numbers(p, w), w, v, e),
         reach=lambda p, v, e: _group_reach(p.l1, p.l2, _numbers(p, v), v, e),
         free=lambda p, w: np.full(np.shape(w), p.l1 == 0 and p.l2 == 0),
@@ -242,7 +229,6 @@ PENALTIES: dict[type, PenaltyRow] = {
     ),
     t.MultiTask: PenaltyRow(
         value=lambda p, w: _group_value(p.l1, p.l2, _rows(w), w.ravel()),
-        conjugate=lambda p, v: _beyond(_norms(_rows(v), v.ravel()) - p.l1, p.l2),
         excess=lambda p, w, v, e: _group_excess(
             p.l1, p.l2, _rows(w), w.ravel(), v.ravel(), e.ravel()
         ),

@@ -104,8 +104,8 @@ def _between(p: Problem) -> float | None:
         """P'(c) from below and from above."""
         each = row.slope(p.loss, p.y, np.full(len(p.y), c))
         size = gap.mean(p, np.abs(each) + rest) + abs(pull(c))
-        middle = gap.mean(p, each) + pull(c)
-        return middle - 64 * UNIT * size, middle + 64 * UNIT * size
+        middle, lost = gap.mean(p, each) + pull(c), (64 + abs(c)) * UNIT * size
+        return middle - lost, middle + lost
 
     reach = abs(c) + float(np.abs(p.y).max()) + float(getattr(p.loss, "margin", 0.0))
     # Without a sign P may fall on; where it is flat a minimiser lies within reach.
