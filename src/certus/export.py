@@ -77,10 +77,12 @@ def to_sklearn(model: Any) -> Any:
     cls = getattr(import_module(HOMES[names[0]]), names[0])
     known = inspect.signature(cls).parameters
     params = {k: v for k, v in _params(model).items() if k in known}
-    if names[0].startswith("KNeighbors"):
+    if names[0].endswith("Neighbors") or names[0].startswith("KNeighbors"):
         return _stored_rows(model, cls(**params))
     theirs = cls(**params)
-    if names[0] in ("RidgeClassifier", "PoissonRegressor", "SVC", "SVR"):
+    if names[0] in ("GammaRegressor", "TweedieRegressor"):
+        theirs.fit(np.arange(2.0)[:, None], np.array([1.0, 2.0]))  # its private loss
+    elif names[0] in ("RidgeClassifier", "PoissonRegressor", "SVC", "SVR"):
         vars(theirs).update(_private_state(cls, getattr(model, "classes_", None)))
     elif names[0] == "KMeans":
         vars(theirs).update(_private_state(cls, None, n_clusters=1))
@@ -150,7 +152,7 @@ def _private_state(cls: Any, classes: Any, **params: Any) -> dict[str, Any]:
 
 def _stored_rows(model: Any, theirs: Any) -> Any:
     """Nearest neighbours: the rows are the model."""
-    y = model._y.copy()
+    y: Any = model._y.copy() if hasattr(model, "_y") else None
     if hasattr(model, "classes_"):
         several = isinstance(model.classes_, list)
         y = (

@@ -37,6 +37,7 @@ LABELS = {
     "norm_growth": ("growth", "growth"),
     "margin_limit": ("limit", "limit"),
     "nearest_neighbours": ("nearest", "too far"),
+    "within_radius": ("within", "misplaced"),
     "training_rows": ("rows kept", "other rows"),
     "leave_one_out": ("left out", "left out"),
     "pac_bayes_bound": ("risk", "no bound"),

@@ -13,6 +13,12 @@ from certus.verify.kernel import losses, reading
 from certus.verify.kernel.gap import Problem
 from helpers.judging import problem
 
+
+def _poisson_or_tweedie(rng: Any) -> Any:
+    power = float(rng.choice([1.0, 1.05, 1.5, 1.9]))
+    return t.Tweedie(power) if power > 1 else t.Poisson()
+
+
 LOSSES: tuple[Callable[[Any], Any], ...] = (
     lambda r: t.Squared(),
     lambda r: t.Absolute(),
@@ -27,8 +33,7 @@ LOSSES: tuple[Callable[[Any], Any], ...] = (
     lambda r: t.ExponentialMargin(),
     lambda r: t.Binomial(int(r.choice([1, 5]))),
     lambda r: t.Exponential(),
-    lambda r: t.Poisson(),
-    lambda r: t.Tweedie(float(r.choice([1.05, 1.5, 1.9]))),
+    lambda r: _poisson_or_tweedie(r),
     lambda r: t.Softmax(int(r.integers(2, 5))),
 )
 PENALTIES = (

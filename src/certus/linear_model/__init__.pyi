@@ -1,6 +1,7 @@
 # Written by `make stubs` from the rows of the package; do not edit.
 from certus.linear_model.lasso import ElasticNet as ElasticNet
 from certus.linear_model.lasso_cv import ElasticNetCV as ElasticNetCV
+from certus.linear_model.tweedie import GammaRegressor as GammaRegressor
 from certus.linear_model.glm import GeneralizedLinearModel as GeneralizedLinearModel
 from certus.linear_model.grouped import GroupLasso as GroupLasso
 from certus.linear_model.robust import HuberRegressor as HuberRegressor
@@ -23,6 +24,7 @@ from certus.linear_model.robust import RobustRegressor as RobustRegressor
 from certus.linear_model.stochastic import StochasticLinearClassifier as StochasticLinearClassifier
 from certus.linear_model.summary import Summary as Summary
 from certus.linear_model.summary import SummaryRefused as SummaryRefused
+from certus.linear_model.tweedie import TweedieRegressor as TweedieRegressor
 from certus.linear_model.grouped import WeightedLasso as WeightedLasso
 from certus.linear_model.paths import enet_path as enet_path
 from certus.linear_model.paths import lasso_path as lasso_path

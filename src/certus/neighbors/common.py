@@ -68,30 +68,36 @@ class NeighborsBase(Diagnosed, MultiOutputMixin, Estimator):
         self.metric_params = metric_params
         self.n_jobs = n_jobs
 
-    def _keep(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Check parameters and data, store the rows, choose how to search."""
+    def _keep(self, X: Any, *y: Any) -> Any:
+        """Check parameters and data, store the rows, choose how to search.
+
+        Returns X, and y where the rows have targets.
+        """
         check_number("n_neighbors", self.n_neighbors, 1, integer=True)
         check_choice("algorithm", self.algorithm, _ALGORITHMS)
         check_number("leaf_size", self.leaf_size, 1, integer=True)
-        if not callable(self.weights):
-            check_choice("weights", self.weights, ("uniform", "distance", None))
+        weights = getattr(self, "weights", None)
+        if not callable(weights):
+            check_choice("weights", weights, ("uniform", "distance", None))
         if not isinstance(self.metric_params, dict | None):
             raise TypeError(
                 f"metric_params must be a dict, got {self.metric_params!r}."
             )
         if self._pairwise():
             _check_graph(X)
-        X, y = validate_data(
+        more = {"multi_output": True} if y else {}
+        read = validate_data(
             self,
             X,
-            y,
+            *y,
             accept_sparse="csr",
-            multi_output=True,
             order="C",
             dtype=None if self._pairwise() else [np.float64, np.float32],
             ensure_all_finite="allow-nan" if self._allows_nan() else True,
+            **more,
         )
-        if sparse.issparse(y):
+        X = read[0] if y else read
+        if y and sparse.issparse(read[1]):
             raise ValueError("y is sparse; pass y.toarray().")
         found = resolve(self.metric, self.p, self.metric_params, X.shape[1])
         metric, self.effective_metric_, self.effective_metric_params_ = found
@@ -109,7 +115,7 @@ class NeighborsBase(Diagnosed, MultiOutputMixin, Estimator):
         self.n_samples_fit_ = X.shape[0]
         self._fit_method = self._choose_algorithm(metric)
         self._tree()
-        return X, y
+        return read
 
     @property
     def rows_(self) -> Any:

@@ -38,6 +38,7 @@ from certus.objectives.terms import SquaredHinge as SquaredHinge
 from certus.objectives.terms import Sum as Sum
 from certus.objectives.terms import Term as Term
 from certus.objectives.terms import Tukey as Tukey
+from certus.objectives.terms import Tweedie as Tweedie
 from certus.objectives.terms import Weighted as Weighted
 from certus.objectives.terms import WeightedL1 as WeightedL1
 from certus.objectives.terms import ZeroOne as ZeroOne

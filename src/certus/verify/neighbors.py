@@ -6,9 +6,10 @@ from q are computed here, straight from the coordinates in float64, and
     value = max over q of (max_{j in J} d(q, xⱼ) − min_{j not in J} d(q, xⱼ))₊
 
 as a share of the former: where it is rounding, no row left out is nearer than one
-returned. The distance is read from the parameters; the rows kept are the object judged
-(scikit-learn keeps them under private names), and compared with those passed. Nothing
-is said about other queries, or about whether neighbours predict well.
+returned. Of the rows within a radius r it is the largest abs(d − r)/r of one that
+stands on the wrong side. The distance is read from the parameters; the rows kept are
+the object judged (scikit-learn keeps them under private names), and compared with those
+passed. Nothing is said about other queries, or about whether neighbours predict well.
 
 Rounding: a coordinate's difference, its power and their sum are right to a share of
 γ₁₇₍₂ₘ₊₁₆₎ for m coordinates, and the root divides that by p.
@@ -74,10 +75,8 @@ def _neighbors(model: Any) -> Statement:
     return Statement(int(model.n_neighbors), name, p, w, fix)
 
 
-READERS: dict[str, stating.Reader] = {
-    "KNeighborsClassifier": _neighbors,
-    "KNeighborsRegressor": _neighbors,
-}
+NAMES = ("KNeighborsClassifier", "KNeighborsRegressor", "NearestNeighbors")
+READERS: dict[str, stating.Reader] = dict.fromkeys(NAMES, _neighbors)
 
 
 def check(model: Any, stated: Statement, given: Given) -> Checked:
@@ -90,7 +89,8 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     data.fitted(model, "n_samples_fit_", ())
     if d != width:
         raise ValueError(f"X has {d} columns and the model was fitted on {width}.")
-    targets = _targets(model, y, n)
+    told = stating.class_name(model) != "NearestNeighbors"
+    targets = _targets(model, y, n) if told else np.zeros((n, 0))
     line = np.einsum("ij,j", targets, 1.0 + np.arange(targets.shape[1]))
     holes = stated.metric == "nan_euclidean"
     marks = data.fingerprint(np.nan_to_num(X) if holes else X, line, np.ones(n))
@@ -101,7 +101,10 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
         fix = "use 'euclidean', 'manhattan', 'chebyshev' or 'minkowski'"
         refusal = bd.refused("nearest_neighbours", reason, fix)
         return [kept, refusal], bd.status_of(kept), marks
-    claims = [_nearest_claim(model, stated, X, distances, bool(kept.met), level), kept]
+    asked = (model, stated, X, distances, bool(kept.met), level)
+    claims = [_nearest_claim(*asked), kept]
+    if not told:
+        claims.insert(1, _nearest_claim(*asked, float(model.radius)))
     if level == "full" and stated.n_neighbors >= n:
         few = f"without one row fewer than {stated.n_neighbors} are left"
         claims.append(bd.refused("leave_one_out", few, ""))
@@ -128,10 +131,13 @@ def _targets(model: Any, y: Any, n: int) -> Array:
 def _rows_claim(model: Any, X: Any, targets: Array) -> Claim:
     """Whether the model keeps these very rows and targets."""
     names = ("rows_", "targets_") if stating.is_ours(model) else ("_fit_X", "_y")
-    stored, kept = getattr(model, names[0]), data.fitted(model, names[1])
+    stored, kept = getattr(model, names[0]), targets
+    if targets.size:
+        kept = data.fitted(model, names[1])
     if not sparse.issparse(stored):
         stored = data.fitted(model, names[0], (None, None))
     kept = kept[:, None] if kept.ndim == 1 else kept
+    what = "rows and targets" if targets.size else "rows"
     wrong = n = X.shape[0]
     missed = f"the model keeps {stored.shape[0]:,} rows, not these {n:,}"
     if stored.shape == X.shape and kept.shape == targets.shape:
@@ -139,7 +145,7 @@ def _rows_claim(model: Any, X: Any, targets: Array) -> Claim:
         missed = f"{wrong:,} of {n:,} rows kept are not those you passed"
     return bd.proved(
         *("training_rows", Number(float(wrong), 0.0), 0.0),
-        f"the {n:,} rows and targets kept are those you passed",
+        f"the {n:,} {what} kept are those you passed",
         missed=missed,
         theorem="compared cell by cell, in float64",
         fix=_UNTRUE,
@@ -219,11 +225,31 @@ def _compare(model: Any, k: int, X: Any, distances: Any, rows: Array) -> float:
     return worst
 
 
-def _ask(model: Any, queries: Any, k: int) -> tuple[Array, Array]:
+def _misplaced(model: Any, r: float, X: Any, distances: Any, rows: Array) -> float:
+    """How far from r a row may be that is on the wrong side; infinite if none can be.
+
+    As a share of r; where r is 0, of nothing.
+    """
+    worst, n, size = 0.0, X.shape[0], r or 1.0
+    for q, said, J in zip(rows, *_ask(model, X[rows], r, "radius")):
+        if len(np.unique(J)) != len(J) or (len(J) and not 0 <= J.min() <= J.max() < n):
+            return np.inf
+        away, inside = distances(int(q)), np.zeros(n, dtype=bool)
+        inside[J] = True
+        off = np.where(inside, away - r, r - away).max(initial=0.0)
+        told = np.abs(said - away[J]).max(initial=0.0)
+        granted = (X.shape[1] + 8) * 1e-7 * away[J].max(initial=size)
+        worst = max(worst, off / size, 0.0 if told <= granted else told / size)
+    return float(worst)
+
+
+def _ask(model: Any, queries: Any, k: Any, what: str = "k") -> Any:
     """Distances and rows that the model returns; these rows have lost their names."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X does not have valid feature names")
         try:
+            if what == "radius":
+                return model.radius_neighbors(queries, k)
             told, names = model.kneighbors(queries, n_neighbors=k)
         except (TypeError, ValueError, LookupError) as error:
             which = "effective_metric_ or effective_metric_params_ was changed"
@@ -232,27 +258,44 @@ def _ask(model: Any, queries: Any, k: int) -> tuple[Array, Array]:
 
 
 def _nearest_claim(
-    model: Any, stated: Statement, X: Any, distances: Any, kept: bool, level: str
+    model: Any,
+    stated: Statement,
+    X: Any,
+    distances: Any,
+    kept: bool,
+    level: str,
+    radius: float | None = None,
 ) -> Claim:
+    """Of the k nearest, or of those within a radius."""
     n, d = X.shape
     k = min(stated.n_neighbors, n)
     cells, most = (QUICK, QUICK_ROWS) if level == "quick" else (FULL, FULL_ROWS)
     few = int(min(n, most, max(2, cells // max(1, n * d))))
     rows = np.unique(np.linspace(0, n - 1, few).astype(int))
-    worst = _compare(model, k, X, distances, rows) if kept else np.inf
+    worst = np.inf
+    if kept and radius is None:
+        worst = _compare(model, k, X, distances, rows)
+    elif kept and radius is not None:
+        rows = rows[:: 1 if level == "full" else 4]
+        worst = _misplaced(model, radius, X, distances, rows)
     rounding = 0.0
     if stated.metric != "precomputed":
         entries = int(np.diff(X.tocsr().indptr).max()) if sparse.issparse(X) else d
         rounding = 2 * gamma(17 * (2 * entries + 16)) / min(1.0, stated.p or 1.0)
     sample = f"{len(rows):,} of {n:,} training rows"
+    name, found = "nearest_neighbours", f"the {k} found are the nearest, for {sample}"
     missed = f"a row {worst:.1e} nearer was left out, for some of {sample}"
+    if radius is not None:
+        name = "within_radius"
+        found = f"the rows found within {radius:.4g} are those that are, for {sample}"
+        missed = f"a row {worst:.1e} off the radius is on the wrong side, for {sample}"
     if not kept:
         missed = "the rows kept are not those passed, so neither are the neighbours"
     elif np.isinf(worst):
         missed = f"the neighbours found of some of {sample} are no {k} distinct rows"
     return bd.proved(
-        *("nearest_neighbours", Number(worst, rounding), NEARER),
-        f"the {k} found are the nearest, for {sample}",
+        *(name, Number(worst, rounding), NEARER),
+        found,
         missed=missed,
         objective=f"{stated.metric} distance, in float64",
         theorem="each sampled row was compared with every row, by direct distances",

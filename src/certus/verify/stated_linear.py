@@ -254,7 +254,7 @@ def _power(model: Any) -> str:
     if not (1 <= power <= 2 if logarithm else power == 0 and link != "log"):
         reason = f"power={power:g} with link={link!r:.20} is not convex"
         raise Refusal(reason, "power=0, or a power from 1 to 2 with a logarithmic link")
-    return {0: "gaussian", 1: "poisson", 2: "exponential"}.get(power, "tweedie")
+    return {0.0: "gaussian", 1.0: "poisson", 2.0: "exponential"}.get(power, "tweedie")
 
 
 def _sgd(model: Any) -> Statement:

@@ -44,7 +44,7 @@ MARGINS = [
 MARGIN = tuple({type(loss) for loss in MARGINS})
 AMOUNTS = t.Exponential | t.Poisson | t.Tweedie
 LIKELIHOODS = [t.Binomial(), t.Binomial(4), t.Exponential(), t.Poisson()]
-LIKELIHOODS += [t.Tweedie(1.4)]
+LIKELIHOODS += [t.Tweedie(1.1)]
 SCALAR = [*RESIDUAL, *MARGINS, *LIKELIHOODS]
 FINITE = st.floats(-5, 5)
 

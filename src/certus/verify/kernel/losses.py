@@ -463,9 +463,9 @@ def _tweedie_excess(term: t.Tweedie, y: Array, z: Array, u: Array) -> Both:
         if not (np.abs(step) > 1e-9 * (1 + np.abs(at))).any():
             break
     side = np.where(u >= np.subtract(*_tweedie(term, y, z)), 1.0, -1.0)
-    push = 2.0**-45 * (1 + np.abs(at)) / min(a, b)
+    push = 2.0**-49 * (1 + np.abs(at)) / min(a, b)
     m, rho = _tweedie(term, y, at + side * push)
-    beyond = side * (m - rho - u) >= 2.0**-48 * (m + rho + np.abs(u))
+    beyond = side * (m - rho - u) >= 2.0**-51 * (m + rho + np.abs(u))
     found, noise = _tweedie_split(term, y, z, m, rho)
     pushed = (b * m + a * rho) * np.abs(at + side * push - z) * push * 2.0**53
     return np.where(beyond, found, np.inf), noise + np.nan_to_num(pushed)
@@ -559,9 +559,9 @@ _LIKELIHOOD: dict[type, LossRow] = {
         lambda term, y, z: np.subtract(*_tweedie(term, y, z)),
         _zero,
         lambda _, y, u: u,
-        lambda _, y, u: np.where(y > 0, u, np.maximum(u, 0.0)),
+        lambda _, y, u: np.maximum(u, np.where(y > 0, -np.inf, 0.0)),
         lambda _, y: (np.where(y > 0, -np.inf, 0.0), np.inf),
-        lambda term, y, z: np.dot((2 - term[0], term[0] - 1), _tweedie(term, y, z)),
+        lambda term, y, z: np.array((2 - term[0], term[0] - 1)) @ _tweedie(term, y, z),
         _log_mean,
         takes="amounts",
         bend="exponential",
