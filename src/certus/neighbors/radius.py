@@ -21,7 +21,7 @@ from sklearn.metrics import pairwise_distances
 from certus._core.threads import slices
 from certus.base import thread_budget
 from certus.neighbors import kernels
-from certus.neighbors.metrics import Metric
+from certus.neighbors.metrics import NeighborMetric
 from certus.neighbors.search import limits, search
 from certus.neighbors.tree import CLOSE
 from certus.typing import Array
@@ -40,7 +40,7 @@ Pairs = tuple[Array, Array, Array]
 
 
 def within(
-    X: Any, Q: Any, radius: float, metric: Metric, own: bool, tree: Any = None
+    X: Any, Q: Any, radius: float, metric: NeighborMetric, own: bool, tree: Any = None
 ) -> tuple[list[Array], list[Array]]:
     """Distances and rows of X at most ``radius`` from each row of Q.
 
@@ -55,7 +55,7 @@ def within(
     return np.split(far, ends), np.split(rows, ends)
 
 
-def _pairs(X: Any, Q: Any, radius: float, metric: Metric, tree: Any) -> Pairs:
+def _pairs(X: Any, Q: Any, radius: float, metric: NeighborMetric, tree: Any) -> Pairs:
     if metric.precomputed:
         return _read_off(Q, radius)
     if metric.code is None:
@@ -103,14 +103,18 @@ def _read_off(Q: Any, radius: float) -> Pairs:
     return near[keep], rows, Q.data[keep].astype(np.float64)
 
 
-def _by_name(X: Any, Q: Any, part: slice, radius: float, metric: Metric) -> Pairs:
+def _by_name(
+    X: Any, Q: Any, part: slice, radius: float, metric: NeighborMetric
+) -> Pairs:
     if hasattr(metric.name, "pairwise"):  # scikit-learn's DistanceMetric
         return _chosen(metric.name.pairwise(Q[part], X), radius, part)
     D = pairwise_distances(Q[part], X, metric=metric.name, **metric.params)
     return _chosen(D, radius, part)
 
 
-def _in_order(X: Any, Q: Any, part: slice, radius: float, metric: Metric) -> Pairs:
+def _in_order(
+    X: Any, Q: Any, part: slice, radius: float, metric: NeighborMetric
+) -> Pairs:
     metric = metric._replace(weights=None)  # the rows are stretched already
     far, rows = search(X, Q[part], X.shape[0], metric)
     near, at = np.nonzero(radius >= far)
@@ -119,7 +123,9 @@ def _in_order(X: Any, Q: Any, part: slice, radius: float, metric: Metric) -> Pai
     return near + part.start, rows[near, at], far[near, at]
 
 
-def _compared(X: Array, Q: Array, part: slice, radius: float, metric: Metric) -> Pairs:
+def _compared(
+    X: Array, Q: Array, part: slice, radius: float, metric: NeighborMetric
+) -> Pairs:
     name, more = NAMES[metric.code or 0], {}
     if metric.code == kernels.MINKOWSKI:
         more = {"p": metric.p}
@@ -141,7 +147,7 @@ def _product(
 
 
 def _ball(
-    tree: Any, X: Array, Q: Array, part: slice, radius: float, metric: Metric
+    tree: Any, X: Array, Q: Array, part: slice, radius: float, metric: NeighborMetric
 ) -> Pairs:
     workers = thread_budget()
     options = {"p": metric.p, "workers": workers}

@@ -15,6 +15,7 @@ from scipy.optimize import minimize, minimize_scalar
 
 from certus.certificate import Status
 from certus.objectives import terms as t
+from certus.objectives.rows import LOSSES as USERS
 from certus.verify import check
 from certus.verify.kernel import backward
 from certus.verify.kernel.losses import LOSSES
@@ -161,7 +162,8 @@ def test_a_stated_dual_point_closes_the_gap_at_a_kink(loss: t.Loss) -> None:
     def negative_dual(x: Array) -> float:
         u = x[:n] - x[n:]
         v = p.X.T @ (p.s * u) / total
-        conjugates = f.conjugate(loss, p.y, x[:n]) + f.conjugate(loss, p.y, -x[n:])
+        dual = USERS[type(loss)].conjugate
+        conjugates = dual(loss, p.y, x[:n]) + dual(loss, p.y, -x[n:])
         return float(p.s @ conjugates / total + v @ v / 0.6)
 
     found = minimize(
