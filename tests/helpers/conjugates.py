@@ -18,7 +18,7 @@ def penalty_conjugate(term: Any, v: Array) -> float:
             return _beyond(np.abs(v) - l1, 0.0)
         case t.L2(l2):
             return _beyond(np.abs(v), l2)
-        case t.ElasticNet(l1, l2):
+        case t.L1L2(l1, l2):
             return _beyond(np.abs(v) - l1, l2)
         case t.WeightedL1(alphas):
             return _beyond(np.abs(v) - np.asarray(alphas), 0.0)

@@ -18,7 +18,7 @@ from certus import linear_model as ours
 from certus.base import UncertifiedWarning
 from certus.certificate import Status, Strength
 from certus.objectives import Tweedie
-from certus.objectives.terms import L1, L2, ElasticNet
+from certus.objectives.terms import L1, L1L2, L2
 
 Array = np.ndarray
 POWERS = [0.0, 1.0, 1.05, 1.5, 1.95, 2.0]
@@ -194,7 +194,7 @@ def test_scales_of_many_decades_are_never_proved_wrongly() -> None:
                 assert not again.met
 
 
-@pytest.mark.parametrize("penalty", [L1(0.01), L2(0.1), ElasticNet(0.01, 0.1)])
+@pytest.mark.parametrize("penalty", [L1(0.01), L2(0.1), L1L2(0.01, 0.1)])
 def test_bare_coefficients_with_any_penalty(penalty: Any) -> None:
     """A dual point scaled for an L1 part: the bound is a bound of the best known."""
     X, y, _ = amounts(n=60)
