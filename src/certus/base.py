@@ -165,6 +165,8 @@ class Model(CallbackSupport, BaseEstimator):
 
         ``finite=False`` leaves NaN and inf to a ``Design``, which finds them for free.
         """
+        if options.get("y_numeric"):
+            y = _as_numbers(y)
         X, y = validate_data(
             self,
             X,
@@ -238,9 +240,26 @@ class Estimator(Conformal, Model):
 
 
 def validate_data(estimator: Any, X: Any, *args: Any, **options: Any) -> Any:
-    """scikit-learn's validation, after a look at the places of a sparse matrix."""
+    """scikit-learn's validation, after a look at the places of a sparse matrix.
+
+    Tensors become arrays first, also where scikit-learn would dispatch on them.
+    """
     require_indices(X)
-    return validation.validate_data(estimator, as_array(X), *args, **options)
+    X, args = as_array(X), tuple(map(as_array, args))
+    return validation.validate_data(estimator, X, *args, **options)
+
+
+def _as_numbers(y: Any) -> Any:
+    """Targets that are strings as the numbers that they spell; others as they are."""
+    if sparse.issparse(y) or hasattr(y, "detach") or y is None:
+        return y
+    line = np.asarray(y)
+    if line.dtype.kind not in "US":
+        return y
+    try:
+        return line.astype(np.float64)
+    except ValueError as error:
+        raise ValueError(f"y must hold numbers: {error}.") from None
 
 
 def require_indices(X: Any, name: str = "X") -> None:

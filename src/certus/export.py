@@ -83,7 +83,10 @@ def to_sklearn(model: Any) -> Any:
     if names[0] in ("GammaRegressor", "TweedieRegressor"):
         theirs.fit(np.arange(2.0)[:, None], np.array([1.0, 2.0]))  # its private loss
     elif names[0] in ("RidgeClassifier", "PoissonRegressor", "SVC", "SVR"):
-        vars(theirs).update(_private_state(cls, getattr(model, "classes_", None)))
+        labels = getattr(model, "classes_", None)
+        if getattr(model, "_several", False):  # rows may have several labels
+            labels = np.eye(len(model.classes_), dtype=int)
+        vars(theirs).update(_private_state(cls, labels))
     elif names[0] == "KMeans":
         vars(theirs).update(_private_state(cls, None, n_clusters=1))
     for name in ATTRIBUTES:

@@ -48,7 +48,7 @@ def row_weights(sample_weight: Any, n: int) -> Array:
     if sample_weight is None:
         return np.ones(n)
     try:
-        s = np.array(sample_weight, dtype=np.float64)
+        s = np.array(as_array(sample_weight), dtype=np.float64)
     except (TypeError, ValueError):
         raise ValueError("sample_weight must hold numbers.") from None
     if s.ndim == 0:

@@ -141,7 +141,11 @@ def _cholesky(design: Design, Y: Array, l2: Array) -> _Found | None:
                 W = W + apply(design.t_dot(Y[:, which] - design.dot(W)) - value * W)
         coef[which] = W.T
     why = f"the scaled Gram matrix has a condition number near {worst:.0e}"
-    return _Found(coef, design.d, np.empty(0), "cholesky", why)
+    singular = np.empty(0)
+    if level == 0.0 and not design.sparse:  # asked for where nothing is penalised
+        values = linalg.eigvalsh(G, check_finite=False, driver="evr")
+        singular = np.sqrt(np.maximum(values[::-1], 0.0))
+    return _Found(coef, design.d, singular, "cholesky", why)
 
 
 def _factor(G: Array, size: Array, l2: float) -> tuple[Any, Array, float] | None:
@@ -207,7 +211,8 @@ def _qr(A: Array, B: Array, scale: float) -> _Found | None:
     if diagonal.min(initial=np.inf) <= diagonal.max(initial=0.0) * max(A.shape) * EPS:
         return None
     W = linalg.solve_triangular(R, Q.T @ B)
-    return _Found(W.T, A.shape[1], np.empty(0), "qr")
+    singular = linalg.svdvals(R, check_finite=False) / scale
+    return _Found(W.T, A.shape[1], singular, "qr")
 
 
 def _svd(A: Array, B: Array, l2: Array, scale: float) -> _Found:

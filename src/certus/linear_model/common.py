@@ -81,6 +81,25 @@ class LeastSquaresBase(Summarised, LinearRegressorBase):
     _summarise = least_squares_summary
 
 
+class SparseCoefficients:
+    """``sparsify`` and ``densify``, as in scikit-learn."""
+
+    coef_: Any
+
+    def sparsify(self) -> Any:
+        """Store ``coef_`` as a sparse matrix; pays where most of it is zero."""
+        check_is_fitted(self)
+        self.coef_ = sparse.csr_matrix(self.coef_)
+        return self
+
+    def densify(self) -> Any:
+        """Store ``coef_`` as an array again."""
+        check_is_fitted(self)
+        if sparse.issparse(self.coef_):
+            self.coef_ = self.coef_.toarray()
+        return self
+
+
 class LinearClassifierBase(Estimator):
     """``decision_function`` and ``predict`` from ``coef_`` and ``intercept_``."""
 

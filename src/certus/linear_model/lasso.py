@@ -14,6 +14,7 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from certus.base import certified_fit, check_choice, check_number
 from certus.linear_model.common import Summarised, check_limits
+from certus.linear_model.paths import enet_path
 from certus.linear_model.penalised import SparseRegressorBase, fit_penalised, penalty_of
 from certus.linear_model.summarise import least_squares_summary
 
@@ -82,6 +83,7 @@ class ElasticNet(MultiOutputMixin, RegressorMixin, Summarised, SparseRegressorBa
     """
 
     _summarise = least_squares_summary
+    path = staticmethod(enet_path)
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ from certus.linear_model.common import (
     number_array,
     route_metadata,
 )
-from certus.linear_model.paths import alpha_grid
+from certus.linear_model.paths import alpha_grid, enet_path, lasso_path
 from certus.linear_model.penalised import (
     Minimiser,
     fit_penalised,
@@ -93,6 +93,8 @@ class ElasticNetCV(RegressorMixin, LeastSquaresBase):
     1.0
     """
 
+    path = staticmethod(enet_path)
+
     def __init__(
         self,
         *,
@@ -148,11 +150,11 @@ class ElasticNetCV(RegressorMixin, LeastSquaresBase):
         check_number("eps", self.eps, open_low=True)
         check_limits(self, 1)
         check_choice("selection", self.selection, ("cyclic", "random"))
+        routed = route_metadata(self, params, sample_weight=sample_weight)
         X, y, s = self._validate_X_y(
             X, y, sample_weight, y_numeric=True, multi_output=self._tasks
         )
         self._check_target(y)
-        routed = route_metadata(self, params, sample_weight=sample_weight)
         options = routed.splitter.split if routed else {}
         folds = list(check_cv(self.cv).split(X, y, **options))
         grids = [self._grid(X, y, s, ratio) for ratio in ratios]
@@ -277,6 +279,8 @@ n_jobs, positive, random_state, selection, max_time
     >>> model.certificate_.met, model.mse_path_.shape
     (True, (20, 5))
     """
+
+    path = staticmethod(lasso_path)
 
     def __init__(
         self,

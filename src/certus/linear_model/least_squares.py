@@ -7,10 +7,13 @@ Objective, in scikit-learn's units: ‖y − Xw − b‖² + alpha·‖w‖², w
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
+from sklearn.utils import column_or_1d
 
 from certus._solvers import lasso, least_squares
 from certus._solvers.design import Design
@@ -80,8 +83,9 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
         Constant.
     rank_ : int
         Rank of the centred data; -1 where an iterative method did not reveal it.
-    singular_ : ndarray
-        Singular values, where ``solver_`` is "svd".
+    singular_ : ndarray of shape (min(n_samples, n_features),)
+        Singular values of the centred data, if they are dense and ``positive=False``.
+        Where ``solver_`` is "cholesky", roots of the Gram matrix's eigenvalues.
     solver_, solver_reason_ : str
         The method used, and why.
     certificate_ : Certificate
@@ -114,6 +118,17 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
         self.positive = positive
         self.solver = solver
 
+    def __sklearn_clone__(self) -> Any:
+        """A copy, registered as one of scikit-learn's if scikit-learn's is loaded.
+
+        RANSACRegressor asks ``isinstance(clone(model), LinearRegression)``, and knows
+        only then how many rows a model needs.
+        """
+        theirs = sys.modules.get("sklearn.linear_model")
+        if theirs is not None:
+            theirs.LinearRegression.register(LinearRegression)
+        return super().__sklearn_clone__()
+
     @certified_fit
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Fit to data.
@@ -134,12 +149,13 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
         )
         monitor = Monitor(self, X, y)
         design = _design(self, X, y, s, self.solver in ("auto", "cholesky"))
+        self.__dict__.pop("singular_", None)  # of an earlier fit, to dense rows
         solution = _solve_into(self, design, y, np.zeros(1), self.solver, keep_row=True)
         if not self.positive:
             self.rank_ = solution.rank
+            if not design.sparse:
+                self.singular_ = solution.singular * np.sqrt(_total(X, s))
         self.solver_, self.solver_reason_ = solution.method, solution.why
-        if solution.singular.size:
-            self.singular_ = solution.singular * np.sqrt(_total(X, s))
         monitor.close({"coef_": self.coef_, "intercept_": self.intercept_})
         evidence = Evidence("linear")
         return Fitted(evidence, X, y, s)
@@ -243,7 +259,8 @@ class RidgeClassifier(ClassifierMixin, LinearClassifierBase):
 
     Objective
     ---------
-    ‖y − Xw − b‖² + alpha·‖w‖² with y = ±1, for two classes once, else once per class.
+    ‖y − Xw − b‖² + alpha·‖w‖² with y = ±1, for two classes once, else once per class,
+    or once per column where rows may have several labels.
 
     Certificate
     -----------
@@ -273,7 +290,7 @@ class RidgeClassifier(ClassifierMixin, LinearClassifierBase):
     Attributes
     ----------
     classes_ : ndarray
-        Labels.
+        Labels; the numbers of the columns if y has several.
     coef_ : ndarray of shape (n_features,) or (n_classes, n_features)
         One row per class; flat for two classes.
     intercept_ : ndarray or float
@@ -321,12 +338,22 @@ class RidgeClassifier(ClassifierMixin, LinearClassifierBase):
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
             Training rows.
-        y : array-like of shape (n_samples,)
-            Labels; a single one is predicted always, as in scikit-learn.
+        y : array-like of shape (n_samples,) or (n_samples, n_labels)
+            Labels; a single one is predicted always, as in scikit-learn. Several
+            columns of 0 and 1 say which of several labels a row has.
         sample_weight : array-like of shape (n_samples,), optional
             Row weights.
         """
-        X, y, s = self._validate_X_y(X, y, sample_weight, finite=False)
+        X, y, s = self._validate_X_y(
+            X, y, sample_weight, finite=False, multi_output=True
+        )
+        self._several = y.ndim == 2 and y.shape[1] > 1
+        if self._several:
+            target = label_signs(self, y)
+            self.classes_ = np.arange(target.shape[1])
+            fit_ridge(self, X, target, s, labels=y)
+            return Fitted(Evidence("linear"), X, y, s)
+        y = column_or_1d(y, warn=True)
         self.classes_, codes = label_codes(y)
         k = len(self.classes_)
         signs = 2.0 * (codes[:, None] == np.arange(k)) - 1 if k > 2 else None
@@ -334,6 +361,40 @@ class RidgeClassifier(ClassifierMixin, LinearClassifierBase):
         rows = class_weights(s, self.class_weight, codes, self.classes_, "rows")
         fit_ridge(self, X, target, rows, labels=y)
         return Fitted(Evidence("linear"), X, y, s)
+
+    def predict(self, X: Any) -> Array:
+        """Predicted labels; columns of 0 and 1 if y had several.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Rows to label.
+        """
+        if getattr(self, "_several", False):
+            return (self.decision_function(X) > 0).astype(int)
+        return super().predict(X)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
+
+
+def label_signs(model: Any, y: Any) -> Array:
+    """Columns of 0 and 1 as −1 and 1; other columns are refused."""
+    y = y.toarray() if sparse.issparse(y) else np.asarray(y)
+    known = y.dtype.kind in "biuf" and np.isin(y, (0, 1)).all()
+    if not known:
+        raise ValueError(
+            "Multioutput target data is not supported: y has several columns that are "
+            "not 0 or 1. Fit one model per column (sklearn.multioutput)."
+        )
+    if model.class_weight is not None:
+        raise ValueError(
+            "class_weight has no meaning where rows may have several labels. Leave it "
+            "out, or fit one model per column (sklearn.multioutput)."
+        )
+    return np.where(y > 0, 1.0, -1.0)
 
 
 def fit_ridge(

@@ -19,7 +19,6 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import check_is_fitted
 
 from certus._solvers import newton, prox_newton
 from certus._solvers.penalties import of_levels
@@ -30,6 +29,7 @@ from certus.certificate import Evidence, Status
 from certus.evidence import LinearWitness
 from certus.linear_model.common import (
     LinearClassifierBase,
+    SparseCoefficients,
     Summarised,
     check_limits,
     class_weights,
@@ -55,7 +55,7 @@ SOLVERS = (
 SEPARATION_ROWS = 50_000
 
 
-class ProbabilisticClassifier(LinearClassifierBase):
+class ProbabilisticClassifier(SparseCoefficients, LinearClassifierBase):
     """``predict_proba`` of a logistic model."""
 
     def predict_proba(self, X: Any) -> Array:
@@ -225,19 +225,6 @@ class LogisticRegression(Summarised, ClassifierMixin, ProbabilisticClassifier):
         self.classes_, codes = class_codes(y)
         check_two_classes(self)
         return fit_logistic(self, X, y, codes, s, C, l1_ratio, previous)
-
-    def sparsify(self) -> Any:
-        """Store ``coef_`` as a sparse matrix; pays where most of it is zero."""
-        check_is_fitted(self)
-        self.coef_: Any = sparse.csr_matrix(self.coef_)
-        return self
-
-    def densify(self) -> Any:
-        """Store ``coef_`` as an array again."""
-        check_is_fitted(self)
-        if sparse.issparse(self.coef_):
-            self.coef_ = self.coef_.toarray()
-        return self
 
 
 def penalty_parameters(penalty: Any, C: Any, l1_ratio: Any) -> tuple[Any, Any]:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils.validation import check_is_fitted
 
 from certus._solvers import svm, svm_descent, svm_hard, svm_sparse
 from certus._solvers.problem import Solution, SolverLimits, Start
@@ -44,25 +43,6 @@ _WORST = (
     Status.TOL_NOT_REACHED,
     Status.SOLVED,
 )
-
-
-class SparseCoefficients:
-    """``sparsify`` and ``densify``, as in scikit-learn."""
-
-    coef_: Any
-
-    def sparsify(self) -> Any:
-        """Store ``coef_`` as a sparse matrix; pays where most of it is zero."""
-        check_is_fitted(self)
-        self.coef_ = sparse.csr_matrix(self.coef_)
-        return self
-
-    def densify(self) -> Any:
-        """Store ``coef_`` as an array again."""
-        check_is_fitted(self)
-        if sparse.issparse(self.coef_):
-            self.coef_ = self.coef_.toarray()
-        return self
 
 
 class MarginPart(NamedTuple):

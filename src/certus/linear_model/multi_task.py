@@ -14,6 +14,7 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from certus.base import certified_fit, check_choice, check_number
 from certus.linear_model.common import check_limits
+from certus.linear_model.paths import enet_path
 from certus.linear_model.penalised import SparseRegressorBase, fit_penalised, penalty_of
 from certus.typing import Array
 
@@ -58,6 +59,8 @@ class MultiTaskElasticNet(MultiOutputMixin, RegressorMixin, SparseRegressorBase)
     >>> model.certificate_.met, model.coef_.shape
     (True, (3, 3))
     """
+
+    path = staticmethod(enet_path)
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ from sklearn.base import MultiOutputMixin
 
 from certus.linear_model.lasso_cv import ElasticNetCV
 from certus.linear_model.multi_task import of_tasks, require_tasks
+from certus.linear_model.paths import lasso_path
 from certus.typing import Array
 
 
@@ -123,6 +124,8 @@ random_state, selection, max_time
     >>> model.certificate_.met, model.coef_.shape
     (True, (3, 3))
     """
+
+    path = staticmethod(lasso_path)
 
     def __init__(
         self,

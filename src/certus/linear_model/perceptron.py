@@ -17,6 +17,7 @@ from scipy import sparse
 from sklearn.base import ClassifierMixin
 from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
 
 from certus._core.rows import class_weights as weights_of_classes
 from certus._solvers.online import PerceptronRun, Schedule, Visitor, run_perceptron
@@ -24,8 +25,11 @@ from certus.base import Fitted, certified_fit, check_choice, check_number, class
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.evidence import MistakesWitness
-from certus.linear_model.common import LinearClassifierBase, class_weights
-from certus.linear_model.margins import SparseCoefficients
+from certus.linear_model.common import (
+    LinearClassifierBase,
+    SparseCoefficients,
+    class_weights,
+)
 from certus.typing import Array
 
 _WORST = (
@@ -202,11 +206,87 @@ class Perceptron(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
         evidence = Evidence("perceptron", witness=witness)
         return Fitted(evidence, X, y, None, status)
 
+    @certified_fit
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Any:
+        """Go on from the last weights with one epoch over some rows.
+
+        The certificate speaks of these rows: which updates they made.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Rows.
+        y : array-like of shape (n_samples,)
+            Labels.
+        classes : array-like of shape (n_classes,), optional
+            All labels that may come; needed by the first call only.
+        """
+        _check_parameters(self)
+        if self.early_stopping or self.class_weight == "balanced":
+            raise ValueError(
+                "partial_fit sees some of the rows only: it needs early_stopping=False "
+                "and a class_weight other than 'balanced'."
+            )
+        first = not hasattr(self, "classes_")
+        self._check_classes(classes)
+        X, y, _ = self._validate_X_y(X, y, None, finite=False, reset=first)
+        codes = self._known_codes(y)
+        signs = _signs(codes, len(self.classes_), self.multi_class)
+        before = None if first else self._weights()
+        start = np.zeros((len(signs), X.shape[1] + 1)) if before is None else before
+        monitor = Monitor(self, X, y, None, self.max_time)
+        etas = _steps(self, codes, len(signs))
+        runs = _run_each(self, X, signs, etas, start, codes, monitor, once=True)
+        visited = getattr(self, "t_", 1)
+        _store(self, runs, X.dtype, len(codes))
+        self.t_ = visited + len(codes)
+        self.history_ = monitor.history
+        monitor.close({"coef_": self.coef_, "intercept_": self.intercept_})
+        witness = _witness(runs, self.mistakes_, before)
+        status = min((run.status for run in runs), key=_WORST.index)
+        # One epoch was asked for: that it ended is no failure.
+        status = Status.SOLVED if status is Status.MAX_ITER else status
+        evidence = Evidence("perceptron", witness=witness)
+        return Fitted(evidence, X, y, None, status)
+
+    def _check_classes(self, classes: Any) -> None:
+        """Set ``classes_`` at the first call; later they must be the same."""
+        if classes is None:
+            if not hasattr(self, "classes_"):
+                raise ValueError(
+                    "classes must be passed on the first call to partial_fit."
+                )
+            return
+        found, _ = class_codes(np.asarray(classes))
+        if not np.array_equal(getattr(self, "classes_", found), found):
+            raise ValueError(
+                f"classes={classes!r} is not the same as on last call to partial_fit, "
+                f"was: {self.classes_!r}."
+            )
+        self.classes_ = found
+
+    def _known_codes(self, y: Array) -> Array:
+        """The position of each row's label among ``classes_``."""
+        check_classification_targets(y)
+        codes = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
+        strange = self.classes_[codes] != y
+        if np.any(strange):
+            raise ValueError(
+                f"y holds {y[strange][0]!r}, which is not among the classes of the "
+                "first call to partial_fit."
+            )
+        return codes
+
+    def _weights(self) -> Array:
+        """Weights with the constants last, one row for each problem."""
+        coef = self.densify().coef_
+        b = np.broadcast_to(self.intercept_, len(coef))
+        return np.column_stack([coef, b]).astype(np.float64)
+
     def _previous(self) -> Array | None:
         if not self.warm_start or not hasattr(self, "coef_"):
             return None
-        coef = self.densify().coef_
-        return np.column_stack([coef, np.broadcast_to(self.intercept_, len(coef))])
+        return self._weights()
 
     def decision_function(self, X: Any) -> Array:
         """Scores: one per row for two classes, else one per row and class.
@@ -287,13 +367,16 @@ def _run_each(
     start: Array,
     codes: Array,
     monitor: Monitor,
+    once: bool = False,
 ) -> list[PerceptronRun]:
+    """Run each problem; ``once`` is one epoch over rows that may lack a class."""
     rows_X = X.tocsr() if sparse.issparse(X) and X.format != "csr" else X
     seed = check_random_state(model.random_state).randint(np.iinfo(np.int32).max)
     random = np.random.default_rng(seed)
     tol = None if model.tol is None else float(model.tol)
     patience = int(model.n_iter_no_change)
-    schedule = Schedule(int(model.max_iter), tol, patience, bool(model.shuffle))
+    epochs = 1 if once else int(model.max_iter)
+    schedule = Schedule(epochs, tol, patience, bool(model.shuffle))
     train, held = _split(model, codes, seed)
     constant = 1.0 if model.fit_intercept else 0.0
     points = start.copy()
@@ -306,6 +389,10 @@ def _run_each(
             runs.append(
                 PerceptronRun(start[j], nothing, 0, Status.INTERRUPTED, None, 0)
             )
+            continue
+        if once and not len(rows):
+            nothing = np.zeros(len(codes), dtype=np.int64)
+            runs.append(PerceptronRun(start[j], nothing, 0, Status.SOLVED, None, 0))
             continue
         if not len(rows):
             raise ValueError("a class has no rows left to learn from.")

@@ -26,12 +26,12 @@ from certus.evidence import LinearWitness
 from certus.linear_model.common import (
     LinearClassifierBase,
     LinearRegressorBase,
+    SparseCoefficients,
     class_weights,
 )
 from certus.linear_model.margins import (
     MarginPart,
     Solved,
-    SparseCoefficients,
     attributes_of,
     check_machine,
     dual_witness,

@@ -58,9 +58,15 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
         )
     if not isinstance(given.witness, LinearWitness):
         given = given._replace(witness=LinearWitness())
+    if stated.indicator and np.ndim(given.y) == 2 and np.shape(given.y)[1] > 1:
+        stated, given = _of_columns(stated, given)
     rows = rows_of(model, stated, given.X, given.y, given.sample_weight)
     problems = problems_of(model, stated, rows, given.witness.dual)
     found: Judged | None = _useless(model, stated)
+    if stated.indicator and stated.target == "numbers" and stated.class_weight:
+        detail = "class_weight has no stated meaning where rows have several labels"
+        claim = deciding.refused(GAP.name, detail, "class_weight=None")
+        found = [claim], Status.UNDECIDED, None
     if found is not None:
         return *found[:2], marks_of(rows, None)
     if stated.hard:
@@ -72,6 +78,15 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     claims, status, probed = found
     claims.append(shape_claim(model, rows, stated, given.level))
     return claims, status, marks_of(rows, probed)
+
+
+def _of_columns(stated: Statement, given: Given) -> tuple[Statement, Given]:
+    """Several labels at once: each column of 0 and 1 is a target of ±1 by itself."""
+    y = np.asarray(given.y)
+    if y.dtype.kind not in "biuf" or not np.isin(y, (0, 1)).all():
+        raise ValueError("y has several columns, and they are not 0 or 1.")
+    signs = 2.0 * y - 1.0
+    return stated._replace(target="numbers"), given._replace(y=signs)
 
 
 def marks_of(rows: Rows, probed: Array | None) -> dict[str, Any]:

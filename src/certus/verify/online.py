@@ -270,7 +270,9 @@ def bound_claim(
 
     From other weights than zero (not ``fresh``) it is one for a run from there.
     """
-    worst = int(np.argmax(np.where(bounds < np.inf, made / bounds, np.inf)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where((made == 0) & (bounds == 0), 0.0, made / bounds)  # no rows
+    worst = int(np.argmax(np.where(bounds < np.inf, share, np.inf)))
     value, bound = float(made[worst]), float(bounds[worst])
     met: bool | None = bool(true and (not fresh or value <= bound))
     detail = f"all rows on their side after {value:,.0f} mistakes; the bound is "

@@ -29,6 +29,7 @@ class Statement(NamedTuple):
     class_counts: str = "weights"  # what "balanced" counts; | "rows"
     class_weight_on: str = "rows"  # | "positives": of each class against the rest
     penalty_of: str = "mean"  # what Ω stands beside: | "sum" | "rows" (Σ sℓ/n)
+    indicator: bool = False  # y may be columns of 0 and 1, which stand for −1 and 1
     hard: bool = False  # the widest margin: ½‖w‖² subject to yz ≥ 1
     joint: bool = False  # Huber's loss in units of a scale, which is fitted too
     tol: float = 1e-6
@@ -106,9 +107,7 @@ def _ridge(model: Any) -> Statement:
     more: dict[str, Any] = {"penalty_of": "sum"}
     if "Classifier" in class_name(model):
         more |= {**_classes(model, "rows"), "class_weight_on": "rows"}
-        if more["target"] == "signs" and np.atleast_2d(model.coef_).shape[0] > 1:
-            reason = "the labels are several columns at once (multilabel)"
-            raise Refusal(reason, "fit one RidgeClassifier per column")
+        more["indicator"] = True
     return _stated(model, t.Squared(), found if len(found) > 1 else found[0], **more)
 
 

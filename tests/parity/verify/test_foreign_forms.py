@@ -153,7 +153,11 @@ def test_column_names_are_compared(frame: Any) -> None:
         (SGDRegressor(early_stopping=True), Y, "early_stopping"),
         (MLPClassifier((3,), early_stopping=True), TWO, "early_stopping"),
         (SGDClassifier(learning_rate="pa1", eta0=1.0), TWO, "passive-aggressive"),
-        (RidgeClassifier(), (Y2 > 1).astype(int), "multilabel"),
+        (
+            RidgeClassifier(class_weight="balanced"),
+            (Y2 > 1).astype(int),
+            "several labels",
+        ),
         (
             LogisticRegressionCV(
                 Cs=2, cv=3, refit=False, l1_ratios=(0,), scoring="neg_log_loss"
