@@ -1,9 +1,9 @@
 """
-Digits that a network takes for others
-======================================
+Small changes that fool a network
+=================================
 
-A network reads handwritten digits well. How small a change makes it err, and what do
-attacks that know its gradients find, beside one that only hears its answers?
+A network reads handwritten digits well. How small a change makes it wrong? And how do
+attacks that use its gradients compare with one that only sees its answers?
 """
 
 import math
@@ -24,9 +24,9 @@ rows, digits = X[1400:1480], y[1400:1480]
 print(f"accuracy {model.score(rows, digits):.2f}")
 
 # %%
-# The smallest change that DeepFool finds, in l2 and with ink between 0 and 1. Blue is
-# ink taken away, red is ink put there. The network is unsure of such rows: they lie at
-# the boundary between two classes.
+# The smallest change that DeepFool finds, in l2 and with pixels between 0 and 1. Blue
+# pixels became lighter, red ones darker. The network is unsure about such digits,
+# because they lie on the boundary between two classes.
 
 anything = ThreatModel("l2", math.inf, 0, 1)
 found = attack(model, rows, digits, anything, DeepFool())
@@ -47,8 +47,9 @@ for ax, name in zip(axes[:, 0], ("digit", "change", "changed")):
     ax.set_ylabel(name)
 
 # %%
-# Accuracy by how much every pixel may change. Steps find more than one step; the walk
-# along the boundary asks for labels alone, and finds less for many more questions.
+# Accuracy against the allowed change of every pixel. Many steps find more than one
+# step. The walk along the boundary only uses labels. It finds less and needs many more
+# queries.
 
 radii = np.linspace(0, 0.2, 9)
 methods = {"one step": OneStep(), "40 steps": PGD(), "labels alone": Boundary(8)}

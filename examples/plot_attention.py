@@ -1,9 +1,10 @@
 """
-What a network looks at while it turns a word round
-===================================================
+What a network looks at when it reverses a word
+===============================================
 
 A recurrent encoder reads a word, and a decoder writes it backwards. With attention the
-decoder mixes the encoder's states in each step, by weights that can be looked at.
+decoder takes a weighted mean of the encoder's states in each step. These weights can be
+looked at.
 """
 
 import matplotlib.pyplot as plt
@@ -19,8 +20,8 @@ model.fit(words[:3900], [w[::-1] for w in words[:3900]])
 print(model.certificate_)
 
 # %%
-# Nobody told it where to look, nor how long a word is. It writes words that it has
-# never seen, letter by letter, and says how sure it is of each whole word.
+# Nobody told the network where to look, or how long a word is. It writes words that it
+# has never seen, letter by letter, and says how sure it is about each whole word.
 
 asked = ["certificate", "attention", "backward"]
 for word, found, log_p in zip(
@@ -33,8 +34,9 @@ unseen = words[3900:]
 print(f"{model.score(unseen, [w[::-1] for w in unseen]):.1%} of the letters are right")
 
 # %%
-# Each row is a letter that is written, each column one that was read. The weights lie
-# on the other diagonal: the last letter is looked at first, however long the word.
+# Each row is a letter that is written, each column a letter that was read. The weights
+# are on the other diagonal: the network looks at the last letter first, however long
+# the word is.
 
 looks = model.attention_weights(asked)
 figure, axes = plt.subplots(1, 3, figsize=(10, 3.8), layout="constrained")

@@ -1,9 +1,9 @@
 """
-Read a certificate
-==================
+How to read a certificate
+=========================
 
-A fit leaves ``certificate_``: the claims that the verifier recomputed from the
-coefficients and the data. Here one is read, drawn and then broken on purpose.
+A fitted model has ``certificate_``: the claims that the verifier computed from the
+coefficients and the data. Here we read one, draw it, and then break it on purpose.
 """
 
 import textwrap
@@ -21,7 +21,7 @@ model = Lasso(alpha=0.05).fit(X, y)
 print(model.certificate_)
 
 # %%
-# The first claim is the one that ``tol`` bounds. Its parts are plain attributes.
+# The first claim is the one that ``tol`` limits. Its parts are plain attributes.
 
 claim = model.certificate_["duality_gap"]
 print(f"strength   {claim.strength.value}")
@@ -30,9 +30,9 @@ print(f"objective  {claim.objective}")
 print(textwrap.fill(f"because    {claim.theorem}", 80, subsequent_indent=" " * 11))
 
 # %%
-# The number bounds the distance to the minimum, which nobody knows. To see that it
-# does, a harder problem is stopped after each round and compared with a fit that was
-# solved further. The bound is never below the truth, and falls with it.
+# The number is an upper bound on the distance to the minimum, which nobody knows. To
+# see this, we stop a harder problem after each round and compare it with a much more
+# accurate fit. The bound is never below the true distance, and both fall together.
 
 wide = PolynomialFeatures(2, include_bias=False).fit_transform(X)
 wide = StandardScaler().fit_transform(wide)
@@ -80,8 +80,8 @@ ax.legend(frameon=False)
 plt.show()
 
 # %%
-# A certificate is checked, not believed. Change one coefficient by a thousandth: the
-# data is still that of the fit, the statement no longer holds, and ``certify`` says
+# A certificate is checked, not believed. Change one coefficient by a thousandth. The
+# data is still that of the fit, but the claim is no longer true, and ``certify`` says
 # so.
 
 model.coef_[2] *= 1.001

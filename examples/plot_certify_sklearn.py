@@ -1,10 +1,10 @@
 """
-Is my scikit-learn model solved?
-================================
+Did my scikit-learn model converge?
+===================================
 
-``certus.certify`` judges a model that scikit-learn fitted, on the objective that its
-solver minimises. Here: logistic regression with its default solver, stopped after a
-given number of iterations.
+``certus.certify`` checks a model that scikit-learn fitted, on the objective that its
+solver minimises. In this example: logistic regression with the default solver, stopped
+after a given number of iterations.
 """
 
 import warnings
@@ -31,9 +31,9 @@ for name, data in columns.items():
         found[name, max_iter] = gap, bool(caught)
 
 # %%
-# A filled mark is a fit about which scikit-learn was content; an open one came with
-# a ``ConvergenceWarning``. Content is not solved: its ``tol`` bounds the gradient, in
-# units that depend on the columns.
+# A filled mark is a fit without a warning; an open one came with a
+# ``ConvergenceWarning``. No warning does not mean solved: scikit-learn's ``tol`` limits
+# the gradient, in units that depend on the columns.
 
 fig, ax = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
 for name, colour in zip(columns, ("tab:red", "tab:blue")):

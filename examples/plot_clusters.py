@@ -1,10 +1,10 @@
 """
-Clusters that are round, and clusters that are not
-==================================================
+Round clusters, and clusters that are not round
+===============================================
 
-k-means gives each row to the nearest centre, so it cuts space into cells as if clusters
-were balls of one size. A mixture of Gaussians learns their shapes, and says how sure it
-is. And how many clusters? The elbow of the inertia is one answer, BIC another.
+k-means assigns each row to the nearest centre, as if all clusters were balls of the
+same size. A mixture of Gaussians learns their shapes and says how sure it is. How many
+clusters are there? The elbow of the inertia gives one answer, BIC another.
 """
 
 import matplotlib.pyplot as plt
@@ -52,8 +52,8 @@ axes[0].set_ylabel("second column")
 plt.show()
 
 # %%
-# How many? On five round clusters the inertia bends at five. BIC, which needs a
-# likelihood, is least there.
+# How many clusters? For five round clusters the inertia bends at five. BIC, which needs
+# a likelihood, has its minimum there.
 
 spots = np.array([[-6, -5], [6, -5], [0, 1], [-6, 6], [6, 6]])
 Y = np.concatenate([rng.normal(c, 0.9, (150, 2)) for c in spots])

@@ -1,10 +1,10 @@
 """
 Principal components, and a network that finds them
-====================================================
+===================================================
 
-A linear autoencoder squeezes 64 pixels through a few numbers and spreads them out
-again. Nobody tells it about eigenvectors, nothing forces its weights to be orthogonal,
-and yet it ends in the span of the principal components, with the same error.
+A linear autoencoder compresses 64 pixels to a few numbers and restores them. Nobody
+tells it about eigenvectors, and nothing forces its weights to be orthogonal. Yet it
+finds the span of the principal components, with the same error.
 """
 
 import matplotlib.pyplot as plt
@@ -25,7 +25,7 @@ print(f"largest angle between the two spans: {angle:.1e}")
 
 # %%
 # Top: the components, ordered by how much they explain. Middle: columns of the decoder,
-# a mixture of the same directions. Bottom: digits, and what either makes of them.
+# mixtures of the same directions. Bottom: digits, and their reconstructions by both.
 
 figure, axes = plt.subplots(4, k, figsize=(9.6, 5.4), layout="constrained")
 restored = pca.inverse_transform(pca.transform(X[:k]))
@@ -50,9 +50,9 @@ print(
 plt.show()
 
 # %%
-# On the way there: the loss falls to half the sum of the eigenvalues left out, which no
-# encoder and decoder of this width can beat. Right: a deep linear network that learns
-# to name the digits takes in one direction after the other, the strong ones first.
+# Left: during training the loss falls to half the sum of the eigenvalues left out. No
+# encoder and decoder of this width can do better. Right: a deep linear network that
+# learns to name the digits learns one direction after the other, strong ones first.
 
 values = np.linalg.eigvalsh(np.cov(X.T, bias=True))[::-1]
 least = values[k:].sum() / 2

@@ -2,9 +2,9 @@
 Gradients in deep networks
 ==========================
 
-What a layer learns from is the gradient that reaches it, passed down through all layers
-above. Sigmoids let at most a quarter through, each; ReLUs with He's first weights keep
-its size on average; and a layer that adds to its input leaves the way open.
+A layer learns from the gradient that reaches it through all later layers. A sigmoid
+lets through at most a quarter. ReLUs with He's initial weights keep its size on
+average. A layer that adds to its input lets the gradient pass.
 """
 
 import matplotlib.pyplot as plt
@@ -17,9 +17,10 @@ from certus.neural_network import NeuralClassifier
 from certus.neural_network.modules import MLP
 
 # %%
-# Forty hidden layers, as they begin: the norm of the loss's gradient by the weights of
-# each of them, on one batch of noise. Sigmoids lose it on the way down. With Glorot's
-# weights ReLUs halve what passes up, so that gradients are tiny in all layers alike.
+# Forty hidden layers before training: the norm of the gradient with respect to the
+# weights of each layer, on one batch of noise. Sigmoids lose the gradient on the way
+# down. With Glorot's weights, ReLUs halve the signal on the way up, so the gradients
+# are tiny in all layers.
 
 DEPTH, WIDTH = 40, 64
 KINDS = {
@@ -48,8 +49,8 @@ ax.set_title("Through sigmoids, nothing reaches the first layers")
 ax.legend(fontsize="small")
 
 # %%
-# It shows in training. The same digits, ten epochs, ever more layers: plain networks
-# learn less, or nothing, where there are many of them; residual ones learn more.
+# The effect on training: the same digits, ten epochs, more and more layers. Plain
+# networks learn less, or nothing, if they are deep; residual networks learn more.
 
 X, y = load_digits(return_X_y=True)
 X = (X / 16).astype(np.float32)

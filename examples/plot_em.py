@@ -1,9 +1,9 @@
 """
-How EM climbs
-=============
+How EM increases the likelihood
+===============================
 
-Each E-step makes the lower bound touch the log-likelihood, each M-step raises the
-bound: the likelihood can only go up. Where it arrives depends on where it starts.
+Each E-step makes the lower bound touch the log-likelihood, and each M-step raises the
+bound. So the likelihood can only go up. Where it ends depends on where it starts.
 """
 
 import matplotlib.pyplot as plt
@@ -14,9 +14,9 @@ import certus
 from certus.mixture import EM, GaussianMixture
 
 # %%
-# One unknown makes the climb visible: two components of unit variance and equal weight
-# at −μ and +μ. For a fixed posterior q the lower bound is a parabola in μ; its top is
-# the M-step.
+# With one unknown we can draw this: two components of unit variance and equal weight at
+# −μ and +μ. For a fixed posterior q the lower bound is a parabola in μ; its top is the
+# M-step.
 
 rng = np.random.default_rng(0)
 x = np.concatenate([rng.normal(-1.6, 1, 200), rng.normal(1.6, 1, 200)])
@@ -57,8 +57,8 @@ left.set_ylim(-2.85, -1.95)
 left.legend(frameon=False, loc="lower center")
 
 # %%
-# A mixture of four Gaussians from ten starts: every run ascends, not all of them to the
-# same place. The certificate speaks of one run: a further step gains nothing.
+# A mixture of four Gaussians from ten starts. Every run goes up, but not all reach the
+# same value. The certificate is about one run: another step gains nothing.
 
 means = np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 3.0], [4.0, 3.0]])
 X = np.concatenate([rng.normal(m, (0.9, 0.6), (120, 2)) for m in means])

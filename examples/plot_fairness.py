@@ -1,10 +1,10 @@
 """
-Criteria that exclude each other
-================================
+Fairness criteria that exclude each other
+=========================================
 
-Two groups repay loans at different rates. A score that is right about everybody is
-turned into decisions by one threshold. Whatever the threshold, groups are chosen at
-different rates, err at different rates, or are trusted differently.
+Two groups repay loans at different rates. A score that is right for everybody is turned
+into decisions by a threshold. At every threshold, the groups are chosen at different
+rates, have different error rates, or a decision means something different for each.
 """
 
 import matplotlib.pyplot as plt
@@ -19,8 +19,8 @@ score = rng.beta(np.where(group == "a", 3.5, 2.0), np.where(group == "a", 2.0, 3
 repaid = (rng.random(n) < score).astype(int)
 
 # %%
-# Decisions at one half, with intervals that hold together. The groups are scored by the
-# same rule, and the score is a true probability in each.
+# Decisions at one half, with intervals that are right together. The groups are scored
+# by the same rule, and the score is the true probability in each group.
 
 chosen = (score > 0.5).astype(int)
 table = separation(repaid, chosen, group)
@@ -28,9 +28,10 @@ print(table)
 table.plot()
 
 # %%
-# At every threshold, the largest difference in each criterion; bands hold it for new
-# rows with probability 95 %. The dashed line is what the worse of independence and
-# sufficiency misses at least, by :func:`~certus.fairness.exclusivity`.
+# The largest difference in each criterion, at every threshold. The bands contain the
+# value for new rows with probability 95 %. The dashed line shows by how much at least
+# independence or sufficiency must fail, according to
+# :func:`~certus.fairness.exclusivity`.
 
 CRITERIA = {
     "independence": lambda d: independence(d, group),

@@ -2,10 +2,10 @@
 What equal rates cost
 =====================
 
-Two groups repay loans at different rates, and one column tells much about the group.
-Four interventions make decisions more alike: before training (features without trace
-of the group), in training (a penalty, or weights and labels that are changed), after it
-(a threshold for each group). Accuracy falls as the difference between groups does.
+Two groups repay loans at different rates, and one column reveals much about the group.
+Four interventions make the decisions more equal: before training (columns without
+traces of the group), in training (a penalty, or changed weights and labels), and after
+it (a threshold for each group). Accuracy falls as the difference between groups falls.
 """
 
 import matplotlib.pyplot as plt
@@ -30,8 +30,8 @@ X[:, 1] += 1.5 * (group == "b")  # district
 repaid = (rng.random(n) < 1 / (1 + np.exp(-1.5 * X[:, 0] - X[:, 2]))).astype(int)
 
 # %%
-# One frontier for each intervention. Models are fitted on 70 % of the rows and judged
-# on the others, the same for all.
+# One curve for each intervention. The models are fitted on 70 % of the rows and
+# evaluated on the others, the same for all.
 
 base = LogisticRegression()
 rule = {"criterion": "independence", "random_state": 0}
@@ -63,8 +63,8 @@ print(frontiers["covariance penalty"])
 
 # %%
 # Thresholds that know the group lose least: they are the best of all rules on this
-# score. The others decide without knowing it. Decorrelation is one point: a map that
-# leaves some of the covariance can be inverted, and the regression would do so.
+# score. The others decide without knowing the group. Decorrelation is a single point,
+# because the regression could undo a map that keeps some of the covariance.
 
 fig, ax = plt.subplots(figsize=(6.4, 4.4), layout="constrained")
 for (name, found), mark in zip(frontiers.items(), "os^D"):

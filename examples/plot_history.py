@@ -1,10 +1,10 @@
 """
-The gap against time
-====================
+The gap over time
+=================
 
-Every iterative estimator leaves ``history_``: objective, relative gap and seconds
-after each step, as the solver measured them. The verifier recomputes the last gap;
-the history itself is a record, not a claim.
+Every iterative estimator has ``history_``: objective, relative gap and seconds after
+each step, as measured by the solver. The verifier recomputes the last gap; the history
+itself is a record and not a claim.
 """
 
 import matplotlib.pyplot as plt
@@ -33,7 +33,8 @@ models = {
 }
 
 # %%
-# Each is fitted twice: the first fit in a process may load or compile kernels.
+# Each model is fitted twice, because the first fit in a process may load or compile
+# kernels.
 
 fig, ax = plt.subplots(figsize=(6.4, 4.4), layout="constrained")
 for name, (model, data, target) in models.items():

@@ -2,9 +2,9 @@
 Three intervals for one error rate
 ==================================
 
-How many new rows will a classifier get wrong? From the errors on n held-out rows three
-intervals promise an answer with probability 95 %. How often each keeps it is a finite
-sum, no simulation: the number of errors is binomial.
+How many new rows will a classifier get wrong? From the errors on n held-out rows, three
+intervals give an answer with probability 95 %. How often each one is right can be
+computed exactly, without simulation, because the number of errors is binomial.
 """
 
 import matplotlib.pyplot as plt
@@ -53,11 +53,11 @@ left.set_title("All three keep their promise (n = 100)", loc="left")
 left.legend(frameon=False, loc="center right", bbox_to_anchor=(1, 0.69))
 
 # %%
-# What the promise costs: the width of the interval when 5 % of the rows are wrong.
-# Bernstein's overtakes Hoeffding's once there are enough rows to trust the variance;
-# Clopper–Pearson, made for counts, is the narrowest throughout. certus states this one
-# for classifiers. The choice is made before looking: the narrowest of three would be
-# wrong more often than it says.
+# The price: the width of the interval when 5 % of the rows are wrong. Bernstein's
+# interval becomes narrower than Hoeffding's once there are enough rows to estimate the
+# variance. Clopper–Pearson, which is made for counts, is always the narrowest, and
+# certus uses it for classifiers. The choice must be made in advance: the narrowest of
+# three intervals would be wrong too often.
 
 _, right = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
 sizes = np.unique(np.logspace(1.31, 5, 60).astype(int) // 20 * 20)

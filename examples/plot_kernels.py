@@ -3,8 +3,8 @@ Building kernels
 ================
 
 Sums, products, multiples, exponentials and compositions of kernels are kernels. Here a
-curve with a trend and a wave is fitted with a kernel that says just that; and a
-function that is no kernel is caught, with a vector that proves it.
+curve with a trend and a wave is fitted with a kernel for exactly that. Then a function
+that is not a kernel is detected, with a vector that proves it.
 """
 
 import matplotlib.pyplot as plt
@@ -21,8 +21,7 @@ y = truth(x).ravel() + 0.25 * rng.normal(size=60)
 
 
 # %%
-# A wave of period one is what remains the same after one step: map x onto the circle
-# and take any kernel there.
+# For a wave of period one, map x onto the circle and use any kernel there.
 
 
 def circle(u):
@@ -53,7 +52,8 @@ left.legend(frameon=False, fontsize=8, ncols=2, loc="upper left")
 
 # %%
 # The hyperbolic tangent of an inner product is often called a kernel. On these rows it
-# is none: eigenvalues are negative, and the eigenvector of the least is the witness.
+# is not: some eigenvalues are negative, and the eigenvector of the smallest one is the
+# proof.
 
 X = rng.normal(size=(40, 2))
 tanh = Sigmoid(1.0, coef0=-1.0)

@@ -2,8 +2,8 @@
 A lasso path, with the gap at every point
 =========================================
 
-``lasso_path`` solves for many strengths, each started from the last, and returns the
-gap it reached at each. The verifier is asked again, with the same coefficients.
+``lasso_path`` solves for many strengths, each starting from the previous solution, and
+returns the gap at each. The verifier then checks the same coefficients.
 """
 
 import matplotlib.pyplot as plt
@@ -26,8 +26,8 @@ certificates = [
 print(f"solved at {sum(bool(c.met) for c in certificates)} of {len(alphas)} strengths")
 
 # %%
-# From strong penalties (left) to weak ones (right) columns enter one by one, and a
-# few leave again. Every point is below the target.
+# From strong penalties (left) to weak ones (right), columns enter one by one, and a few
+# leave again. Every point meets the target.
 
 fig, (top, middle, bottom) = plt.subplots(
     3, 1, figsize=(6.4, 7), sharex=True, layout="constrained", height_ratios=[3, 1, 1]

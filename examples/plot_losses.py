@@ -1,9 +1,9 @@
 """
-Losses, their slopes and what they promise
-==========================================
+Losses and their slopes
+=======================
 
-A loss decides what a model is punished for. Here are those of regression and of
-classification, each with its slope, which is the pull that one row has on the fit.
+A loss decides what a model is penalised for. Here are the losses of regression and of
+classification, each with its slope, which is the force that one row exerts on the fit.
 """
 
 import matplotlib.pyplot as plt
@@ -28,17 +28,17 @@ plt.show()
 
 # %%
 # The squared error pulls without limit. The absolute error and Huber's loss stop at
-# one, and Tukey's returns to zero: beyond ``threshold`` a row has no influence at all.
-# The price is convexity.
+# one, and Tukey's loss returns to zero: beyond ``threshold`` a row has no influence at
+# all. But Tukey's loss is not convex.
 
 for loss in robust:
     slope = np.abs(objectives.gradient(loss, [1.0, 1e3, 1e6], 0.0))
     print(f"{loss!s:18} convex {objectives.is_convex(loss)!s:6} pulls {slope}")
 
 # %%
-# Losses of the margin stand in for the number of mistakes, which cannot be minimised
+# Losses of the margin replace the number of mistakes, which cannot be minimised
 # directly. The hinge and the exponential loss lie above it everywhere; the logistic
-# loss does once it is divided by log 2.
+# loss does if it is divided by log 2.
 
 margins = [ZeroOne(), Hinge(), Hinge(0.0), Logistic(), ExponentialMargin()]
 figure = objectives.plot(margins, ["value", "gradient"], reach=2.0)
@@ -46,9 +46,9 @@ figure.suptitle("What replaces the number of mistakes?", x=0.02, ha="left", font
 plt.show()
 
 # %%
-# Is a substitute faithful? Where the positive class has probability η, the expected
-# loss of a score a is ηφ(a) + (1 − η)φ(−a). It should be lowest at a score of the
-# right sign. The perceptron's loss, ``Hinge(0.0)``, is lowest at 0 whatever η is.
+# Does a replacement lead to the right decision? If the positive class has probability
+# η, the expected loss of a score a is ηφ(a) + (1 − η)φ(−a). Its minimum should have the
+# right sign. The perceptron's loss, ``Hinge(0.0)``, has its minimum at 0 for every η.
 
 scores, eta = np.linspace(-2, 2, 401), 0.7
 fig, ax = plt.subplots(figsize=(5.6, 3.6), layout="constrained")

@@ -2,8 +2,8 @@
 What the gates of an LSTM do
 ============================
 
-A sequence of numbers goes by, one of which is marked; at the end the network is to say
-which it was. When to write into memory and when to keep it, the gates have to learn.
+The network reads a sequence of numbers, one of which is marked, and must name it at the
+end. The gates have to learn when to write to memory and when to keep it.
 """
 
 import matplotlib.pyplot as plt
@@ -32,8 +32,8 @@ print(f"R² on new sequences: {model.score(X_test, y_test):.3f}")
 print(model.certificate_)
 
 # %%
-# ``gates`` looks inside, step by step: of each unit it gives the gates, the memory C
-# and the state. Of the two units, the one whose input gate opens more at the mark:
+# ``gates`` returns, step by step, the gates, the memory C and the state of each unit.
+# Of the two units, we look at the one whose input gate opens more at the mark:
 
 inside = model.gates(X_test)
 marks = X_test[:, :, 1].argmax(axis=1)
@@ -43,9 +43,8 @@ unit = int(np.argmax(openings - elsewhere))
 print(f"input gate {openings[unit]:.2f} at the mark, {elsewhere[unit]:.2f} on average")
 
 # %%
-# Where the mark stands this gate opens and the number is written; elsewhere it is
-# nearly shut and the forget gate near one, so that the memory stays about what it is,
-# Cᵗ = f ∗ Cᵗ⁻¹ + i ∗ C̃.
+# At the mark this gate opens and the number is written. Elsewhere it is nearly closed
+# and the forget gate is near one, so the memory hardly changes: Cᵗ = f ∗ Cᵗ⁻¹ + i ∗ C̃.
 
 shown = int(np.flatnonzero((marks == 9) & (abs(y_test) > 0.6))[0])
 values, mark = X_test[shown].T
@@ -66,7 +65,7 @@ for ax in axes:
     ax.spines[["top", "right"]].set_visible(False)
 
 # %%
-# Over all test sequences, lined up at the mark: both gates of that unit.
+# Both gates of that unit over all test sequences, aligned at the mark.
 
 window = np.arange(-5, 8)
 near = [(g, m) for g, m in zip(inside, marks) if m >= 5]

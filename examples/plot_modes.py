@@ -2,9 +2,9 @@
 What a deep linear network learns first
 =======================================
 
-Layers without bends multiply to one matrix, yet gradient descent on the layers learns
-that matrix mode by mode: strong relations early, weak ones late, each along a sigmoid
-that theory predicts.
+Layers without activations multiply to one matrix. Yet gradient descent on the layers
+learns this matrix mode by mode: strong relations early, weak ones late, each along an
+S-shaped curve that theory predicts.
 """
 
 import matplotlib.pyplot as plt
@@ -13,7 +13,7 @@ import numpy as np
 from certus.decomposition import DeepLinearNetwork
 
 # %%
-# Five outputs depend on eight inputs, through modes that are ever weaker.
+# Five outputs depend on eight inputs, through modes of decreasing strength.
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(500, 8))
@@ -22,9 +22,9 @@ V, _ = np.linalg.qr(rng.normal(size=(8, 5)))
 Y = X @ (V * [3.0, 2.0, 1.3, 0.8, 0.4]) @ U.T + 0.1 * rng.normal(size=(500, 5))
 
 # %%
-# One layer learns all modes at once. Two wait, and then learn them in turn; three wait
-# longer and learn more abruptly. The dashed curves are the theory's, which holds where
-# the layers begin balanced.
+# One layer learns all modes at once. Two layers wait and then learn them one after the
+# other; three layers wait longer and learn more abruptly. The dashed curves are the
+# theory, which holds if the layers start balanced.
 
 settings = {"learning_rate": 0.02, "init": "modes", "start": 0.01, "tol": 1e-3}
 figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), sharey=True, layout="constrained")
@@ -34,8 +34,8 @@ for ax, hidden in zip(axes, [(), (10,), (10, 10)], strict=True):
     ax.set_xlim(0, 6)
 
 # %%
-# A narrow layer has room for few modes, and keeps the strongest. The certificate shows
-# that no matrix of that rank does better.
+# A narrow layer has room for only a few modes and keeps the strongest. The certificate
+# shows that no matrix of that rank is better.
 
 narrow = DeepLinearNetwork((2,), start=1e-3).fit(X, Y)
 print(narrow.certificate_)

@@ -2,9 +2,9 @@
 The nearest neighbour and the best rule
 =======================================
 
-Three Gaussian classes in the plane, so the best possible classifier is known. The
-nearest neighbour alone comes within a factor of two of its error; the vote of many
-neighbours, more of them as the data grow, comes as near as one likes.
+With three Gaussian classes in the plane, the best possible classifier is known. The
+error of the single nearest neighbour is at most twice as large. The vote of many
+neighbours, more of them as the data grows, comes arbitrarily close to the best.
 """
 
 import matplotlib.pyplot as plt
@@ -24,7 +24,7 @@ print(f"nearest neighbour, in the end {limit.value:.3f}")
 print(f"Cover and Hart's bound        {bound:.3f}")
 
 # %%
-# Error on fresh rows as the training data grow.
+# Error on new rows as the training data grows.
 
 test_X, test_y = best.sample(10_000, random_state=1)
 sizes = np.unique(np.logspace(1.5, 4.5, 13).astype(int))
@@ -72,7 +72,7 @@ left.set_title("Error against data", loc="left")
 left.legend(frameon=False)
 
 # %%
-# What the rules look like: the vote of many neighbours against the best boundary.
+# The decision boundaries: the vote of many neighbours and the best rule.
 
 X, y = best.sample(1500, random_state=2)
 model = KNeighborsClassifier(41).fit(X, y)

@@ -1,10 +1,10 @@
 """
-Theory against practice: gradient descent, Nesterov, SGD
-========================================================
+Theory and practice: gradient descent, Nesterov, SGD
+====================================================
 
-Every call of ``certus.optimize`` returns a record with the rate theorem that applies
-and its bound beside what was observed at every step. Here are three methods on one
-ridge regression whose constants are known: curvature between m and L.
+Every call of ``certus.optimize`` returns a record with the convergence theorem that
+applies, and compares its bound with every step. Here are three methods on one ridge
+regression whose constants are known: curvature between m and L.
 """
 
 from dataclasses import replace
@@ -28,9 +28,9 @@ x0 = np.full(8, 3.0)
 print(f"L = {f.L:.3g}, m = {f.m:.3g}, condition number {f.L / f.m:.0f}")
 
 # %%
-# Gradient descent and Nesterov's method are deterministic: their bounds hold at every
-# step or a constant is wrong. The bound of the first is nearly reached; acceleration
-# needs about the square root of the condition number fewer steps.
+# Gradient descent and Nesterov's method are deterministic. Their bounds hold at every
+# step, or a constant is wrong. Gradient descent almost reaches its bound. Acceleration
+# needs fewer steps, by a factor of about the square root of the condition number.
 
 slow = gradient_descent(f, x0, max_iter=1500, tol=1e-7)
 quick = nesterov(f, x0, max_iter=1500, tol=1e-7)
@@ -38,8 +38,8 @@ print(slow)
 print(quick)
 
 # %%
-# A stochastic bound speaks of the mean over the draws, which one run cannot confirm;
-# the mean over twenty-five runs can.
+# A bound for a stochastic method is about the mean over random draws. One run cannot
+# confirm it, but the mean over twenty-five runs can.
 
 step = 0.2 / f.L_terms
 runs = [
@@ -59,8 +59,8 @@ axes[2].set_ylabel("‖x_k − x*‖²")
 plt.show()
 
 # %%
-# A constant that is not true shows. With twice the strong convexity there is, the bound
-# falls faster than the method can, and the record says from which step on.
+# A wrong constant shows. With twice the true strong convexity, the bound falls faster
+# than the method can, and the record says from which step on.
 
 wrong = gradient_descent(replace(f, m=2 * f.m), x0, step=1 / f.L, max_iter=1500)
 print(wrong)

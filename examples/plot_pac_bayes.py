@@ -2,10 +2,9 @@
 A bound from the training rows alone
 ====================================
 
-A classifier whose weights are drawn from a normal distribution has an error that can be
-bounded without a test set: PAC-Bayes. ``StochasticLinearClassifier`` is fitted to that
-bound. Here it meets scikit-learn's digits, with more and more rows, and 700 others show
-how much the bound gives away.
+PAC-Bayes bounds the error of a classifier whose weights are drawn at random, without a
+test set. ``StochasticLinearClassifier`` minimises this bound. Here it is fitted to more
+and more of scikit-learn's digits, and 700 other digits show how loose the bound is.
 """
 
 import matplotlib.pyplot as plt
@@ -20,14 +19,14 @@ order = np.random.default_rng(0).permutation(len(y))
 test, train = order[:700], order[700:]
 
 # %%
-# One fit. Half of the rows teach the prior, the others are counted.
+# One fit. Half of the rows are used for the prior; the others are counted.
 
 model = StochasticLinearClassifier().fit(X[train], y[train])
 print(model.certificate_)
 
 # %%
-# A prior that has seen nothing must pay for every weight it moves; one that has learnt
-# on other rows hardly moves. Both bounds come down with more rows.
+# A prior that has seen nothing must pay for every weight that moves. A prior that was
+# fitted to other rows hardly moves. Both bounds fall with more rows.
 
 sizes = [80, 200, 500, 1097]
 bounds, errors, paid = {}, {}, {}

@@ -2,10 +2,10 @@
 The perceptron's mistakes and their bound
 =========================================
 
-Novikov's theorem: on rows of length at most R that some hyperplane separates with
-margin γ, the perceptron makes at most R²/γ² mistakes, in whatever order they come. The
-certificate of a fit states that bound for the margin actually found. Here the margin
-of the data shrinks, and both are drawn.
+Novikov's theorem: if the rows have length at most R and some hyperplane separates them
+with margin γ, the perceptron makes at most R²/γ² mistakes, in any order of the rows.
+The certificate states this bound for the margin that was found. Here the margin of the
+data shrinks, and both numbers are drawn.
 """
 
 import matplotlib.pyplot as plt
@@ -26,8 +26,8 @@ def two_groups(margin, n=100):
 
 
 # %%
-# One fit. All rows end on their side, and the certificate puts the number of mistakes
-# beside the bound.
+# One fit. All rows end up on the right side, and the certificate compares the number of
+# mistakes with the bound.
 
 X, y = two_groups(0.1)
 model = Perceptron(tol=None, fit_intercept=False).fit(X, y)
@@ -35,7 +35,7 @@ print(model.certificate_)
 
 # %%
 # Twenty orders of the rows for each margin. "Widest" is the bound with the margin of
-# the hard-margin machine, the smallest that the theorem gives.
+# the hard-margin machine, the smallest bound that the theorem gives.
 
 margins = np.logspace(np.log10(0.1), np.log10(0.003), 10)
 made, found, widest = [], [], []

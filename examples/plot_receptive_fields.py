@@ -2,9 +2,10 @@
 What a unit of a convolutional network sees
 ===========================================
 
-A unit looks at a few pixels; a unit of a later layer at units that look at pixels. The
-size of its window on the image follows from kernels and strides alone; it is where the
-slope of the unit by the image is not zero. Then: the filters that digits teach.
+A unit looks at a few pixels, and a unit of a later layer looks at such units. The size
+of its window on the image follows from kernel sizes and strides. It is the region where
+the derivative of the unit with respect to the image is not zero. Below: filters learnt
+from digits.
 """
 
 import matplotlib.pyplot as plt
@@ -19,9 +20,9 @@ from certus.neural_network.modules import receptive_field
 
 # %%
 # Three convolutions with pooling between them, on an image of 32 × 32 pixels. After
-# each the slope of the middle unit is taken by automatic differentiation. Outside
-# of the square, which the formula :math:`r_{l-1} = s_l r_l + (k_l - s_l)` draws, it is
-# exactly zero. Within, the middle counts most: more paths lead there.
+# each one, automatic differentiation gives the derivative of the middle unit. Outside
+# the square, which the formula :math:`r_{l-1} = s_l r_l + (k_l - s_l)` predicts, it is
+# exactly zero. Inside, the middle counts most, because more paths lead there.
 
 with torch.random.fork_rng():
     torch.manual_seed(0)
@@ -60,8 +61,8 @@ figure.suptitle("Slope of one unit by each pixel; red: the formula")
 plt.show()
 
 # %%
-# The filters of the first layer after training on 8 × 8 digits, and what the layer
-# makes of one of them. Edges of all directions appear without anybody asking for them.
+# The filters of the first layer after training on 8 × 8 digits, and the output of this
+# layer for one digit. The network has learnt edges in all directions by itself.
 
 X, y = load_digits(return_X_y=True)
 X, X_test, y, y_test = train_test_split(X, y, random_state=0, stratify=y)

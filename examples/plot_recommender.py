@@ -1,9 +1,9 @@
 """
-A recommender on generated ratings
+A recommender on simulated ratings
 ==================================
 
-Ratings drawn from known tastes, so the best possible error is known too. Too few
-factors miss what is there; too many learn the noise, unless a penalty holds them back.
+The ratings are drawn from known tastes, so the best possible error is known. Too few
+factors miss part of the tastes; too many learn the noise, unless a penalty prevents it.
 """
 
 import matplotlib.pyplot as plt
@@ -13,7 +13,8 @@ import certus
 from certus.recommend import MatrixFactorization, evaluate, split_ratings
 
 # %%
-# 1,500 people and 400 films: five tastes, a level for each, and noise of 0.5 stars.
+# 1,500 people and 400 films, with five tastes, a mean for each person and film, and
+# noise of 0.5 stars.
 
 rng = np.random.default_rng(0)
 n_users, n_items, noise = 1500, 400, 0.5
@@ -27,9 +28,9 @@ split = split_ratings(pairs, stars, random_state=0)
 print(f"{len(pairs):,} ratings of {n_users * n_items:,} possible")
 
 # %%
-# Error on held-out ratings against the number of factors. With hardly any penalty the
-# objective is nearly flat along many directions and 50 rounds do not end it: each of
-# these fits would warn, here they are asked not to.
+# Error on held-out ratings against the number of factors. With almost no penalty the
+# objective is nearly flat in many directions, and 50 rounds are not enough. These fits
+# would warn; here the warnings are switched off.
 
 ranks = [0, 1, 2, 3, 5, 8, 12, 20, 32]
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 4), layout="constrained")
@@ -60,7 +61,7 @@ left.set(xlabel="factors", ylabel="root mean squared error")
 left.legend(frameon=False, fontsize=8)
 
 # %%
-# The model with five factors: what it promises, and what it recommends.
+# The model with five factors: its certificate and its recommendations.
 
 model = MatrixFactorization(5, random_state=0).fit(*split.train)
 print(model.certificate_)

@@ -1,10 +1,10 @@
 """
-What each regulariser does to the curves
-========================================
+What each regulariser does
+==========================
 
-A network that is large for its data learns the training set by heart. Six ways to hold
-it back, each in a picture of its own: the loss on the training rows and on other rows,
-epoch by epoch, beside those of the network that nothing holds back.
+A network that is large for its data memorises the training set. Here are six ways to
+prevent this, one per picture: the loss on the training rows and on other rows, epoch by
+epoch, compared with the network without regularisation.
 """
 
 import matplotlib.pyplot as plt
@@ -18,7 +18,7 @@ from certus.neural_network import NeuralClassifier
 from certus.neural_network.modules import MLP
 
 # %%
-# Three hundred digits to learn from, one label in five drawn at random.
+# Three hundred digits to learn from, with one label in five drawn at random.
 
 X, y = load_digits(return_X_y=True)
 X = X / 16.0 - 0.5
@@ -28,8 +28,8 @@ y = np.where(rng.random(len(y)) < 0.2, rng.integers(10, size=len(y)), y)
 
 # %%
 # One network and one way to train it; only the regulariser differs. Each call of
-# ``partial_fit`` makes one epoch, after which the network is judged as it predicts:
-# without dropout, without noise, by the plain cross entropy.
+# ``partial_fit`` is one epoch. After it the network is evaluated as it predicts:
+# without dropout, without noise, by plain cross-entropy.
 
 EPOCHS = 50
 
@@ -71,8 +71,8 @@ found = {
 }
 
 # %%
-# Without any of them (grey) the training loss falls to zero, wrong labels and all, and
-# the loss on other rows rises again after a few epochs.
+# Without regularisation (grey) the training loss falls to zero, wrong labels included,
+# and the loss on other rows rises again after a few epochs.
 
 epochs = np.arange(1, EPOCHS + 1)
 figure, axes = plt.subplots(
@@ -98,10 +98,10 @@ axes[0, 0].legend(frameon=False, fontsize=9)
 figure.suptitle(f"Six ways to hold a network back ({plain[2][-1]:.1%} right without)")
 
 # %%
-# Weight decay holds the training loss up, and early stopping ends before the wrong
-# labels are learnt (at the best epoch on the rows shown, which flatters it a little).
-# Dropout and noise let no single row be learnt by heart, and gain most here. Smoothed
-# labels forbid certainty, which costs cross entropy but no accuracy. The mean of the
-# weights follows the plain run with less jitter.
+# Weight decay keeps the training loss up, and early stopping ends before the wrong
+# labels are learnt (at the best epoch on the rows shown, which is slightly optimistic).
+# With dropout and noise no single row can be memorised; they help most here. Smoothed
+# labels forbid certainty, which costs cross-entropy but no accuracy. Averaged weights
+# follow the plain run with less noise.
 
 plt.show()

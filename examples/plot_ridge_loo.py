@@ -2,9 +2,9 @@
 Leave-one-out without leaving anything out
 ==========================================
 
-``RidgeCV`` computes the leave-one-out error of every strength from one decomposition:
-each error is a residual divided by one minus the leverage of its row. The curve is
-compared with the definition, one fit per row.
+``RidgeCV`` computes the leave-one-out error of every strength from one matrix
+decomposition: each error is a residual divided by one minus the leverage of its row. We
+compare the curve with the definition, one fit per row.
 """
 
 import time
@@ -25,7 +25,7 @@ closed = time.perf_counter() - start
 curve = np.sqrt(model.cv_results_.mean(axis=0))
 
 # %%
-# The same by definition: leave out each row in turn, fit, predict it.
+# The same by definition: leave out each row in turn, fit, and predict it.
 
 
 def left_out_errors(alpha):
@@ -71,6 +71,6 @@ ax.legend(frameon=False, loc="center left")
 plt.show()
 
 # %%
-# The choice is measured; the certificate speaks of the final fit at that strength.
+# The choice is measured; the certificate is about the final fit with that strength.
 
 print(model.certificate_)

@@ -1,8 +1,8 @@
 """
-Robust losses against outliers
-==============================
+Robust losses and outliers
+==========================
 
-A growing share of the rows is moved far away. How far do the fitted slopes move, and
+A growing share of the rows is moved far away. How much do the fitted slopes change, and
 how much does a single row count?
 """
 
@@ -13,7 +13,7 @@ from certus.linear_model import HuberRegressor, LinearRegression, RobustRegresso
 
 # %%
 # The data: one column, a true slope of 2, and errors of size one half. The wrong rows
-# lie at the right-hand side and far below, where they pull the most.
+# are on the right and far below, where they pull most.
 
 rng = np.random.default_rng(0)
 n = 300
@@ -40,8 +40,8 @@ colours = ["0.6", "C0", "C1", "C2", "C3"]
 
 # %%
 # Left: the fits with one row in ten moved. Right: the slope as the share grows. Losses
-# that grow linearly bend gradually and then give way. Tukey's does not bend at all
-# while it holds on to the right valley; then it jumps, as its loss is not convex.
+# that grow linearly change gradually and then fail. Tukey's loss does not change at all
+# at first; then it jumps, because it is not convex.
 
 shares = np.linspace(0, 0.4, 21)
 slopes = {name: [] for name in models}
@@ -65,8 +65,8 @@ left.legend(frameon=False, fontsize=8, loc="lower left")
 figure.tight_layout()
 
 # %%
-# What a row counts in the end: its weight in the least-squares fit with the same
-# solution. Huber's falls as one over the residual, Tukey's to exactly zero.
+# How much each row counts: its weight in the least-squares fit with the same solution.
+# Huber's weights fall like one over the residual, Tukey's to exactly zero.
 
 figure, axis = plt.subplots(figsize=(6, 3.2))
 residuals = np.linspace(-6, 6, 401)
@@ -86,7 +86,7 @@ axis.legend(frameon=False)
 figure.tight_layout()
 
 # %%
-# The convex fits are proved minimal; Tukey's is a stationary point, and with
+# The convex fits are proved to be minimal. Tukey's is a stationary point, and with
 # ``level="full"`` its curvature shows that it is a local minimum.
 
 import certus

@@ -1,11 +1,11 @@
 """
-Proved and attacked
-===================
+Proved accuracy, and accuracy under attack
+==========================================
 
-How accurate does a network stay when somebody may change its inputs a little? Nobody
-can say exactly; :func:`~certus.robustness.robust_accuracy` says between what it lies.
-Blue is proved: no change of that size alters these rows. Red is what attacks leave. The
-truth is between them.
+How accurate does a network stay if somebody may change its inputs a little? Nobody can
+say exactly, but :func:`~certus.robustness.robust_accuracy` gives two bounds. Blue is
+proved: no change of that size alters these predictions. Red is what the attacks leave.
+The truth is between them.
 """
 
 import warnings
@@ -32,11 +32,11 @@ models = {
 }
 
 # %%
-# The same digits, the same threat, three models of about the same accuracy. Of the
-# linear one all is known. The network is less robust than that, and less still can be
-# proved of it: its layers stretch distances more than the digits need. With a bound on
-# the layers in training it is about as robust as the linear model, and most of that is
-# proved.
+# The same digits, the same threat model, three models of about the same accuracy. For
+# the linear model the truth is known. The network is less robust, and even less can be
+# proved about it, because its layers stretch distances more than necessary. If this is
+# limited in training, the network is about as robust as the linear model, and most of
+# that is proved.
 
 figure, axes = plt.subplots(1, 3, figsize=(10, 3.6), layout="constrained", sharey=True)
 for ax, (name, model) in zip(axes, models.items()):
@@ -51,7 +51,7 @@ for ax, (name, model) in zip(axes, models.items()):
         ax.get_legend().remove()
 
 # %%
-# All that is known of the last one, each statement by how far it may be relied on.
+# All that is known about the last model, and how far each statement can be relied on.
 
 print(found)
 plt.show()

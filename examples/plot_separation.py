@@ -1,10 +1,10 @@
 """
-When no minimiser exists
-========================
+When no solution exists
+=======================
 
-Without a penalty, logistic regression on separable classes has no solution: scaling
-the coefficients up always lowers the loss. The certificate says so and names a
-direction that proves it, which anyone can check in one pass over the rows.
+Without a penalty, logistic regression on separable classes has no solution: larger
+coefficients always lower the loss. The certificate says so and gives a direction that
+proves it. Anyone can check this in one pass over the rows.
 """
 
 import matplotlib.pyplot as plt
@@ -23,8 +23,8 @@ with certus.config_context(on_uncertified="ignore"):
 print(model.certificate_)
 
 # %%
-# The witness is part of the certificate's evidence: coefficients and, in the last
-# row, the intercept. It is checked here by hand: every margin is positive.
+# The proof is part of the certificate's evidence: coefficients and, in the last row,
+# the intercept. We check it by hand: every margin is positive.
 
 direction = model.certificate_.evidence.witness.direction.ravel()
 w, b = direction[:2], direction[2]
@@ -32,8 +32,8 @@ margins = y * (X @ w + b) / np.linalg.norm(w)
 print(f"smallest margin {margins.min():.3f}, over {len(y)} rows")
 
 # %%
-# Along that direction the loss falls for ever. With any finite ``C`` the sum of loss
-# and penalty turns, there is one solution, and it is certified.
+# Along that direction the loss keeps falling. With any finite ``C`` the sum of loss and
+# penalty has a minimum, and it is certified.
 
 penalised = LogisticRegression(C=1.0).fit(X, y)
 print(penalised.certificate_)

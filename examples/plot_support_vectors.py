@@ -3,9 +3,9 @@ What support vectors are
 ========================
 
 A support vector machine is a sum of kernels over a few of its training rows. Rows far
-on their own side have no part in it; rows on the margin carry what is needed to keep
-it; rows inside it carry as much as ``C`` allows. The certificate is computed from these
-numbers alone.
+on their own side do not appear in it. Rows on the margin have the weight that is needed
+to keep them there, and rows inside the margin have the largest weight that ``C``
+allows. The certificate is computed from these numbers alone.
 """
 
 import matplotlib.pyplot as plt
@@ -19,8 +19,8 @@ model = SVC(C=3.0, gamma=1.5).fit(X, y)
 print(model.certificate_)
 
 # %%
-# By the coefficient α = abs(``dual_coef_``): none, free (0 < α < C), bounded (α = C).
-# At the free ones the score is exactly ±1: the margin goes through them.
+# The rows by their coefficient α = abs(``dual_coef_``): zero, free (0 < α < C), bounded
+# (α = C). At the free ones the score is exactly ±1: they lie on the margin.
 
 alpha = np.zeros(len(y))
 alpha[model.support_] = np.abs(model.dual_coef_[0])
@@ -31,7 +31,7 @@ off = np.abs(np.abs(scores[free]) - 1).max()
 print(f"scores of the free ones: ±1 to within {off:.0e}")
 
 # %%
-# Removing every row that is no support vector changes nothing.
+# Removing all rows that are not support vectors changes nothing.
 
 again = SVC(C=3.0, gamma=1.5).fit(X[alpha > 0], y[alpha > 0])
 change = np.abs(again.decision_function(X) - scores).max()

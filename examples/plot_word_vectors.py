@@ -3,7 +3,7 @@ Word vectors from Python's own documentation
 ============================================
 
 The documentation strings of the standard library are a small corpus of two hundred
-thousand words. Words that keep the same company there get vectors that lie together.
+thousand words. Words that occur in similar contexts get similar vectors.
 """
 
 import matplotlib.pyplot as plt
@@ -16,8 +16,8 @@ texts = stdlib_docstrings(packages=True)
 print(f"{len(texts):,} strings, {sum(len(t.split()) for t in texts):,} words")
 
 # %%
-# A corpus this small needs more passes and a larger step than one of billions of words.
-# ``deterministic=True`` works on one thread, so that this page is the same every time.
+# A corpus this small needs more passes and larger steps than one of billions of words.
+# ``deterministic=True`` uses one thread, so that this page is always the same.
 
 model = SkipGram(
     64,
@@ -31,8 +31,7 @@ model = SkipGram(
 print(model.certificate_)
 
 # %%
-# The reported loss is that of the stated objective, recomputed from the vectors. What
-# the vectors know:
+# The reported loss is recomputed from the vectors. This is what the vectors know:
 
 for word in ("file", "socket", "thread", "dictionary", "error", "day"):
     near = ", ".join(other for other, _ in model.most_similar(word, n=5))
