@@ -52,13 +52,13 @@ for ax, name in zip(axes[:, 0], ("digit", "change", "changed")):
 # queries.
 
 radii = np.linspace(0, 0.2, 9)
-methods = {"one step": OneStep(), "40 steps": PGD(), "labels alone": Boundary(8)}
+methods = {"one step": OneStep(), "40 steps": PGD(), "labels only": Boundary(8)}
 fig, ax = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
 for name, method in methods.items():
     threats = [ThreatModel("linf", radius, 0, 1) for radius in radii]
     runs = [attack(model, rows, digits, t, method, random_state=0) for t in threats]
     ax.plot(radii, [run.accuracy for run in runs], "o-", ms=4, label=name)
-    print(f"{name}: {runs[4].queries / len(rows):.0f} questions a row at 0.1")
-ax.set(xlabel="largest change of a pixel", ylabel="accuracy left", ylim=(0, 1.02))
+    print(f"{name}: {runs[4].queries / len(rows):.0f} queries per row at 0.1")
+ax.set(xlabel="largest change of a pixel", ylabel="accuracy attacked", ylim=(0, 1.02))
 ax.legend(frameon=False)
 plt.show()

@@ -55,9 +55,9 @@ bound = np.array([m.certificate_.value for m in stopped])
 truth = np.array([(objective(m) - best) / constant for m in stopped])
 
 fig, ax = plt.subplots(figsize=(6.4, 4), layout="constrained")
-ax.semilogy(rounds, bound, "o-", color="tab:blue", label="certified: at most this far")
+ax.semilogy(rounds, bound, "o-", color="tab:blue", label="certified bound")
 seen = truth > 1e-14
-ax.semilogy(rounds[seen], truth[seen], "s--", color="tab:orange", label="in truth")
+ax.semilogy(rounds[seen], truth[seen], "s--", color="tab:orange", label="true distance")
 ax.axhline(1e-6, color="0.5", lw=1, ls="--")
 ax.annotate(
     "default target, 1e-06",

@@ -59,7 +59,7 @@ least = values[k:].sum() / 2
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 3.8), layout="constrained")
 excess = np.array(network.history_["objective"]) - least
 left.semilogy(1 + np.arange(len(excess)), np.maximum(excess, 1e-14), color="C0")
-left.set(xlabel="step", ylabel="loss above the least possible")
+left.set(xlabel="step", ylabel="loss above the minimum")
 deep = DeepLinearNetwork((16,), learning_rate=0.05, random_state=0).fit(
     X, np.eye(10)[labels]
 )

@@ -45,16 +45,16 @@ def lower_bound(at):
     return [np.sum(q * log_joint(x, mu), axis=1).mean() + entropy for mu in grid]
 
 
-figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 4), layout="constrained")
-left.plot(grid, likelihood, color="black", label="log-likelihood")
+figure, ax = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
+ax.plot(grid, likelihood, color="black", label="log-likelihood")
 mu = 0.15
 for step, colour in enumerate(("C0", "C1", "C2")):
-    left.plot(grid, lower_bound(mu), color=colour, label=f"bound {step + 1}")
-    left.plot(mu, model.posterior(x, mu)[1].mean(), "o", color=colour)
+    ax.plot(grid, lower_bound(mu), color=colour, label=f"bound {step + 1}")
+    ax.plot(mu, model.posterior(x, mu)[1].mean(), "o", color=colour)
     mu = m_step(x, model.posterior(x, mu)[0])
-left.set(xlabel="μ", ylabel="mean over rows", title="Each bound touches, then rises")
-left.set_ylim(-2.85, -1.95)
-left.legend(frameon=False, loc="lower center")
+ax.set(xlabel="μ", ylabel="mean over rows", title="Each bound touches the likelihood")
+ax.set_ylim(-2.85, -1.95)
+ax.legend(frameon=False, loc="lower center")
 
 # %%
 # A mixture of four Gaussians from ten starts. Every run goes up, but not all reach the
@@ -62,15 +62,16 @@ left.legend(frameon=False, loc="lower center")
 
 means = np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 3.0], [4.0, 3.0]])
 X = np.concatenate([rng.normal(m, (0.9, 0.6), (120, 2)) for m in means])
+figure, ax = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
 with certus.config_context(on_uncertified="ignore"):
     for seed in range(10):
         run = GaussianMixture(
             4, init_params="random_from_data", tol=1e-7, max_iter=500, random_state=seed
         ).fit(X)
         rise = run.history_["objective"]
-        right.semilogx(range(1, len(rise)), rise[1:], color="C0", alpha=0.5, lw=1.2)
-        right.plot(len(rise) - 1, rise[-1], "o", color="C0", ms=4)
-right.set(xlabel="EM step", ylabel="mean log-likelihood", title="Ten starts")
+        ax.semilogx(range(1, len(rise)), rise[1:], color="C0", alpha=0.5, lw=1.2)
+        ax.plot(len(rise) - 1, rise[-1], "o", color="C0", ms=4)
+ax.set(xlabel="EM step", ylabel="mean log-likelihood", title="Ten starts")
 plt.show()
 
 # %%

@@ -48,7 +48,7 @@ for name, colour in zip(CRITERIA, ["tab:blue", "tab:orange", "tab:green"]):
     ax.fill_between(thresholds, low, high, color=colour, alpha=0.15, lw=0)
     ax.plot(thresholds, [t.difference for t in tables], color=colour, label=name)
 floor = [exclusivity(repaid, d, group).conflicts[1].least for d in decisions]
-ax.plot(thresholds, floor, color="0.3", ls="--", lw=1.2, label="one of two misses by")
+ax.plot(thresholds, floor, color="0.3", ls="--", lw=1.2, label="least possible for two")
 ax.axhline(0.05, color="0.6", lw=0.8)
 ax.annotate("tolerance", (0.5, 0.05), ha="center", va="bottom", color="0.4", fontsize=9)
 ax.set_xlabel("chosen if the score is above")

@@ -48,8 +48,8 @@ left.annotate(
 )
 left.set_ylim(0.94, 1.002)
 left.set_xlabel("true error rate")
-left.set_ylabel("share of samples whose interval holds it")
-left.set_title("All three keep their promise (n = 100)", loc="left")
+left.set_ylabel("share of intervals that contain it")
+left.set_title("All three are right often enough (n = 100)", loc="left")
 left.legend(frameon=False, loc="center right", bbox_to_anchor=(1, 0.69))
 
 # %%

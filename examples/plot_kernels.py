@@ -33,22 +33,22 @@ kernels = {
     "Gaussian": Gaussian(2.0),
     "wave": wave,
     "trend + wave": Sum(Scaled(0.2, Linear()), wave),
-    "wave that fades": Product(wave, Gaussian(0.02)),
+    "fading wave": Product(wave, Gaussian(0.02)),
 }
 future = np.linspace(-0.5, 9, 500)[:, None]
-fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
-left.plot(x, y, "o", color="0.6", ms=3.5, label="data")
-left.plot(future, truth(future), color="0.75", lw=3, label="truth")
+figure, ax = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
+ax.plot(x, y, "o", color="0.6", ms=3.5, label="data")
+ax.plot(future, truth(future), color="0.75", lw=3, label="truth")
 for (name, kernel), colour in zip(kernels.items(), ("C1", "C2", "C0", "C3")):
     model = KernelRidge(alpha=0.3, kernel=kernel).fit(x, y)
     error = np.sqrt(np.mean((model.predict(future) - truth(future).ravel()) ** 2))
     print(f"{name:16s} {model.certificate_['duality_gap'].detail}; error {error:.2f}")
-    left.plot(future, model.predict(future), color=colour, lw=1.2, label=name)
-left.axvspan(6, 9, color="0.95", zorder=-1)
-left.text(6.1, -1.9, "no data here", fontsize=9, color="0.4")
-left.set(xlabel="x", ylabel="y", ylim=(-2.2, 5.2))
-left.set_title("What does the kernel say beyond the data?", loc="left", fontsize=11)
-left.legend(frameon=False, fontsize=8, ncols=2, loc="upper left")
+    ax.plot(future, model.predict(future), color=colour, lw=1.2, label=name)
+ax.axvspan(6, 9, color="0.95", zorder=-1)
+ax.text(6.1, -1.9, "no data here", fontsize=9, color="0.4")
+ax.set(xlabel="x", ylabel="y", ylim=(-2.2, 5.2))
+ax.set_title("What does each kernel predict beyond the data?", loc="left", fontsize=11)
+ax.legend(frameon=False, fontsize=8, ncols=2, loc="upper left")
 
 # %%
 # The hyperbolic tangent of an inner product is often called a kernel. On these rows it
@@ -62,16 +62,17 @@ v = found.witness
 print(found.reason)
 print("recomputed:", round(float(v @ gram(tanh, X) @ v), 4))
 
+figure, ax = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
 for name, kernel, marker in (
     ("Gaussian", Gaussian(0.5), "o"),
     ("Gaussian × linear", Product(Gaussian(0.5), Linear()), "^"),
-    ("tanh, no kernel", tanh, "s"),
+    ("tanh, not a kernel", tanh, "s"),
 ):
     values = np.linalg.eigvalsh(gram(kernel, X))[::-1]
-    right.plot(range(1, 41), values / values[0], marker, ms=3.5, label=name)
-right.axhline(0, color="0.5", lw=0.8)
-right.set_yscale("symlog", linthresh=1e-4)
-right.set(xlabel="rank of the eigenvalue", ylabel="eigenvalue / largest")
-right.set_title("Is it a kernel? None may be negative", loc="left", fontsize=11)
-right.legend(frameon=False, fontsize=9)
+    ax.plot(range(1, 41), values / values[0], marker, ms=3.5, label=name)
+ax.axhline(0, color="0.5", lw=0.8)
+ax.set_yscale("symlog", linthresh=1e-4)
+ax.set(xlabel="rank of the eigenvalue", ylabel="eigenvalue / largest")
+ax.set_title("Is it a kernel? No eigenvalue may be negative", loc="left", fontsize=11)
+ax.legend(frameon=False, fontsize=9)
 plt.show()

@@ -23,7 +23,7 @@ from certus.objectives import (
 
 robust = [Squared(), Absolute(), Huber(1.0), Tukey(2.0)]
 figure = objectives.plot(robust, ["value", "gradient"])
-figure.suptitle("How far does one residual pull?", x=0.02, ha="left", fontsize=11)
+figure.suptitle("How strongly does one residual pull?", x=0.02, ha="left", fontsize=11)
 plt.show()
 
 # %%
@@ -42,7 +42,7 @@ for loss in robust:
 
 margins = [ZeroOne(), Hinge(), Hinge(0.0), Logistic(), ExponentialMargin()]
 figure = objectives.plot(margins, ["value", "gradient"], reach=2.0)
-figure.suptitle("What replaces the number of mistakes?", x=0.02, ha="left", fontsize=11)
+figure.suptitle("Losses instead of counting mistakes", x=0.02, ha="left", fontsize=11)
 plt.show()
 
 # %%

@@ -59,7 +59,7 @@ for name, colour in (("input", "C3"), ("forget", "C0"), ("output", "C2")):
 axes[1].set(ylabel="gates of the unit", ylim=(-0.05, 1.05))
 axes[1].legend(loc="upper right", bbox_to_anchor=(1, 0.8), frameon=False)
 axes[2].plot(inside[shown]["memory"][:, unit], color="k", marker=".")
-axes[2].set(ylabel="its memory C", xlabel="step")
+axes[2].set(ylabel="memory C", xlabel="step")
 for ax in axes:
     ax.axvline(at, color="C3", lw=1, ls=":")
     ax.spines[["top", "right"]].set_visible(False)

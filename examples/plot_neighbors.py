@@ -20,7 +20,7 @@ best = BayesClassifier(
 risk, limit = best.risk(random_state=0), best.neighbor_risk(random_state=0)
 bound = risk.value * (2 - 1.5 * risk.value)
 print(f"Bayes risk                    {risk.value:.3f}")
-print(f"nearest neighbour, in the end {limit.value:.3f}")
+print(f"nearest neighbour, limit      {limit.value:.3f}")
 print(f"Cover and Hart's bound        {bound:.3f}")
 
 # %%
@@ -43,12 +43,12 @@ def mean_error(k, n):
 one = [mean_error(1, int(n)) for n in sizes]
 many = [mean_error(int(n**0.6), int(n)) for n in sizes]
 
-fig, (left, right) = plt.subplots(1, 2, figsize=(9.6, 4.2), layout="constrained")
-left.semilogx(sizes, one, "o-", color="tab:orange", label="1 neighbour")
-left.semilogx(sizes, many, "o-", color="tab:blue", label="n$^{0.6}$ neighbours")
-left.axhline(risk.value, color="0.2", lw=1)
-left.axhspan(risk.value, bound, color="tab:orange", alpha=0.12, lw=0)
-left.annotate(
+figure, ax = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
+ax.semilogx(sizes, one, "o-", color="tab:orange", label="1 neighbour")
+ax.semilogx(sizes, many, "o-", color="tab:blue", label="n$^{0.6}$ neighbours")
+ax.axhline(risk.value, color="0.2", lw=1)
+ax.axhspan(risk.value, bound, color="tab:orange", alpha=0.12, lw=0)
+ax.annotate(
     "best possible",
     (sizes[-1], risk.value),
     (-4, -12),
@@ -57,19 +57,19 @@ left.annotate(
     color="0.2",
     fontsize=9,
 )
-left.annotate(
-    "Cover and Hart: at most this, in the end",
+ax.annotate(
+    "Cover and Hart's limit",
     (sizes[0], bound),
     (2, -12),
     textcoords="offset points",
     color="tab:orange",
     fontsize=9,
 )
-left.set_ylim(0.9 * risk.value, 1.02 * bound)
-left.set_xlabel("training rows")
-left.set_ylabel("share of wrong labels on 10,000 fresh rows")
-left.set_title("Error against data", loc="left")
-left.legend(frameon=False)
+ax.set_ylim(0.9 * risk.value, 1.02 * bound)
+ax.set_xlabel("training rows")
+ax.set_ylabel("share of wrong labels on 10,000 new rows")
+ax.set_title("Error and number of training rows", loc="left")
+ax.legend(frameon=False)
 
 # %%
 # The decision boundaries: the vote of many neighbours and the best rule.
@@ -80,12 +80,13 @@ print(model.certificate_)
 axis = np.linspace(-2.2, 4, 240)
 grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
 colours = np.array(["tab:blue", "tab:orange", "tab:green"])
-right.scatter(*X.T, s=4, c=colours[y], alpha=0.5, lw=0)
+figure, ax = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
+ax.scatter(*X.T, s=4, c=colours[y], alpha=0.5, lw=0)
 for rule, style, width in ((model, "solid", 1.2), (best, "dashed", 1.8)):
     labels = rule.predict(grid).reshape(240, 240).astype(float)
     others = np.where(labels == 0, np.nan, labels)
     for field, level in ((labels == 0, 0.5), (others, 1.5)):
-        right.contour(
+        ax.contour(
             axis,
             axis,
             field,
@@ -94,8 +95,8 @@ for rule, style, width in ((model, "solid", 1.2), (best, "dashed", 1.8)):
             linestyles=style,
             linewidths=width,
         )
-right.set_aspect("equal")
-right.set_xlabel("first column")
-right.set_ylabel("second column")
-right.set_title("41 neighbours (grey), the best rule (dashed)", loc="left")
+ax.set_aspect("equal")
+ax.set_xlabel("first column")
+ax.set_ylabel("second column")
+ax.set_title("41 neighbours (grey), the best rule (dashed)", loc="left")
 plt.show()

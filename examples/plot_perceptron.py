@@ -71,7 +71,7 @@ left.set_ylim(-1.1, 1.1)
 left.set_aspect("equal")
 left.set_xlabel("first column")
 left.set_ylabel("second column")
-left.set_title("Which rows were wrong?  size: how often", loc="left", fontsize=11)
+left.set_title("Which rows were mistakes?  size: how often", loc="left", fontsize=11)
 left.legend(frameon=False, loc="lower left", fontsize=8)
 
 right.fill_between(

@@ -57,7 +57,7 @@ for axis, depth in zip(axes, (1, 3, 5)):
     )
     axis.set_xticks([])
     axis.set_yticks([])
-figure.suptitle("Slope of one unit by each pixel; red: the formula")
+figure.suptitle("Derivative of one unit by each pixel; red: the formula")
 plt.show()
 
 # %%
@@ -80,7 +80,7 @@ figure = plt.figure(figsize=(9.6, 3.9), layout="constrained")
 left, centre, right = figure.subfigures(1, 3, width_ratios=(4, 2, 4))
 for part, images, title, colours in (
     (left, filters[order], "strongest filters, 3 × 3", "RdBu_r"),
-    (right, answers[order], "their answers", "magma"),
+    (right, answers[order], "their outputs", "magma"),
 ):
     part.suptitle(title)
     # Zero is white where signs matter, dark where there are none.

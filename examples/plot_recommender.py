@@ -33,7 +33,7 @@ print(f"{len(pairs):,} ratings of {n_users * n_items:,} possible")
 # would warn; here the warnings are switched off.
 
 ranks = [0, 1, 2, 3, 5, 8, 12, 20, 32]
-figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 4), layout="constrained")
+figure, ax = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
 for penalty, colour in ((0.1, "C1"), (5.0, "C0")):
     test, train = [], []
     for k in ranks:
@@ -49,16 +49,14 @@ for penalty, colour in ((0.1, "C1"), (5.0, "C0")):
         ]
         train.append(errors[0])
         test.append(errors[1])
-    left.plot(ranks, test, "o-", color=colour, label=f"penalty {penalty:g}, held out")
-    left.plot(
+    ax.plot(ranks, test, "o-", color=colour, label=f"penalty {penalty:g}, held out")
+    ax.plot(
         ranks, train, "--", color=colour, lw=1, label=f"penalty {penalty:g}, training"
     )
-left.axhline(noise, color="0.5", lw=1)
-left.annotate(
-    "the noise", (ranks[-1], noise), (0, 4), textcoords="offset points", ha="right"
-)
-left.set(xlabel="factors", ylabel="root mean squared error")
-left.legend(frameon=False, fontsize=8)
+ax.axhline(noise, color="0.5", lw=1)
+ax.annotate("noise", (ranks[-1], noise), (0, 4), textcoords="offset points", ha="right")
+ax.set(xlabel="factors", ylabel="root mean squared error")
+ax.legend(frameon=False, fontsize=8)
 
 # %%
 # The model with five factors: its certificate and its recommendations.
@@ -70,19 +68,18 @@ print(model.recommend(user=7, n=5))
 print(model.similar_items(item=3, n=3))
 
 best = model.recommend(user=7, n=50).ids
-right.scatter(
+figure, ax = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
+ax.scatter(
     true[7], model.predict([(7, i) for i in range(n_items)]), s=8, color="0.75", lw=0
 )
-right.scatter(
+ax.scatter(
     true[7, best[:10]],
     model.predict([(7, i) for i in best[:10]]),
     s=16,
     color="C0",
-    label="the ten recommended",
+    label="ten recommendations",
 )
-right.axline((3, 3), slope=1, color="0.5", lw=1)
-right.set(
-    xlabel="what user 7 truly thinks", ylabel="predicted", title="400 films, one user"
-)
-right.legend(frameon=False)
+ax.axline((3, 3), slope=1, color="0.5", lw=1)
+ax.set(xlabel="true opinion of user 7", ylabel="predicted", title="400 films, one user")
+ax.legend(frameon=False)
 plt.show()

@@ -95,7 +95,7 @@ for ax in axes[:, 0]:
     ax.set_ylabel("cross entropy")
 axes[0, 0].set_ylim(0, 2.4)
 axes[0, 0].legend(frameon=False, fontsize=9)
-figure.suptitle(f"Six ways to hold a network back ({plain[2][-1]:.1%} right without)")
+figure.suptitle(f"Six regularisers ({plain[2][-1]:.1%} right without any)")
 
 # %%
 # Weight decay keeps the training loss up, and early stopping ends before the wrong

@@ -39,7 +39,7 @@ models = {
 colours = ["0.6", "C0", "C1", "C2", "C3"]
 
 # %%
-# Left: the fits with one row in ten moved. Right: the slope as the share grows. Losses
+# Left: the fits with One row in ten moved. Right: the slope as the share grows. Losses
 # that grow linearly change gradually and then fail. Tukey's loss does not change at all
 # at first; then it jumps, because it is not convex.
 
@@ -59,8 +59,8 @@ for (name, model), colour in zip(models.items(), colours):
     left.plot(line, model.predict(line[:, None]), color=colour, label=name)
     right.plot(shares, slopes[name], color=colour, marker=".", label=name)
 right.axhline(2, color="0.8", linewidth=0.8, zorder=0)
-left.set(xlabel="x", ylabel="y", title="one row in ten moved")
-right.set(xlabel="share of rows moved", ylabel="slope", title="true slope: 2")
+left.set(xlabel="x", ylabel="y", title="One row in ten moved")
+right.set(xlabel="share of rows moved", ylabel="slope", title="True slope: 2")
 left.legend(frameon=False, fontsize=8, loc="lower left")
 figure.tight_layout()
 

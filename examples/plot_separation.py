@@ -51,7 +51,7 @@ foot = -b * w / (w @ w)
 left.plot(*(foot + np.outer([-5, 5], along)).T, color="0.3", lw=1)
 start = foot + 1.9 * along
 left.annotate("", start + unit, start, arrowprops={"arrowstyle": "-|>", "lw": 2})
-left.annotate("witness w", start + unit, (-4, -14), textcoords="offset points")
+left.annotate("direction w", start + unit, (-4, -14), textcoords="offset points")
 left.set_xlim(-3.2, 3.2)
 left.set_ylim(-3.2, 3.2)
 left.set_aspect("equal")
@@ -68,7 +68,7 @@ right.loglog(
     label="C = 1: loss + penalty",
 )
 right.set_ylim(1e-6, 10)
-right.set_xlabel("length of w along the witness")
+right.set_xlabel("length of w along this direction")
 right.set_ylabel("objective (mean log loss, + penalty)")
 right.set_title("Is there a minimum?", loc="left", fontsize=11)
 right.legend(frameon=False, loc="lower left")

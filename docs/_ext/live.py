@@ -121,20 +121,28 @@ def write_speed(app: Any) -> None:
     results = Path(app.srcdir).parent / "benchmarks" / "results" / "table.md"
     best = results.read_text(encoding="utf-8").partition("## Every contender")[0]
     rows = [line.strip("| ").split(" | ") for line in best.splitlines() if "|" in line]
-    lines = [
-        "| problem | certus | fastest other library | ratio |",
-        "|---|---|---|---|",
-    ]
+    lines = ["| problem | certus | another library | ratio |", "|---|--:|--:|--:|"]
     for row in rows[2:]:
         problem, ours, peer, theirs = row[0], row[1], row[4], row[5]
+        problem = re.sub(r" \([^()]*\)$", "", problem)  # how it was measured
+        peer = peer.replace("sklearnex", "scikit-learn-intelex")
+        peer = re.sub(r"^sklearn\b", "scikit-learn", peer)
         if theirs == "–":
-            lines.append(f"| {problem} | {ours} s | no result | – |")
+            lines.append(f"| {problem} | {_seconds(ours)} | no result | – |")
             continue
         ratio = float(theirs.rstrip("*")) / float(ours)
-        lines.append(f"| {problem} | {ours} s | {peer} {theirs} s | {ratio:.1f} |")
+        lines.append(
+            f"| {problem} | {_seconds(ours)} | {peer}, {_seconds(theirs)} "
+            f"| {ratio:.1f} |"
+        )
     folder = Path(app.srcdir) / "api" / "generated"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "speed.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _seconds(text: str) -> str:
+    """Two digits, held together with their unit."""
+    return f"{float(text.rstrip('*')):.2g}\N{NO-BREAK SPACE}s"
 
 
 def setup(app: Any) -> dict[str, Any]:

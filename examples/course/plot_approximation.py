@@ -43,7 +43,7 @@ np.testing.assert_allclose(even, 1, atol=1e-6)
 # is close to x. Slow, but it works for every continuous f.
 
 grid = np.linspace(0, 1, 501)
-figure, axes = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
+figure, axes = plt.subplots(1, 2, figsize=(8, 3.4), layout="constrained")
 axes[0].loglog(degrees, distances, "o-", label="abs(x), all polynomials")
 axes[0].loglog(degrees, even, "o-", label="x, even polynomials")
 axes[0].set(title="Distance of the best polynomial", xlabel="degree")
@@ -55,6 +55,8 @@ for n in (4, 16, 64, 256):
     assert error <= 1.5 * n**-0.5
     axes[1].plot(grid, polynomial, label=f"n = {n}")
 axes[1].set_title("Bernstein's polynomials")
+for ax in axes:
+    ax.legend()
 
 # %%
 # **Units of a network.** Sums of tanh(ax + b) with random a and b fit ever better with
@@ -64,17 +66,17 @@ x = np.linspace(-1, 1, 400)
 y = np.exp(-x) * np.sin(5 * x)
 a, b = 4 * rng.normal(size=(2, 64))
 widths = [2, 4, 8, 16, 32, 64]
+figure, ax = plt.subplots(figsize=(4.6, 3.4), layout="constrained")
 for name, unit in {"tanh": np.tanh, "square": np.square}.items():
     errors = []
     for m in widths:
         columns = unit(np.outer(x, a[:m]) + b[:m])
         w = np.linalg.lstsq(columns, y, rcond=1e-12)[0]
         errors.append(np.abs(columns @ w - y).max())
-    axes[2].loglog(widths, errors, "o-", label=name)
+    ax.loglog(widths, errors, "o-", label=name)
     assert (errors[-1] < 1e-2) == (name == "tanh")
-axes[2].set(title="Least squares on random units", xlabel="units")
-for ax in axes:
-    ax.legend()
+ax.set(title="Least squares on random units", xlabel="units")
+ax.legend()
 
 # %%
 # **Ridge functions** g(a·x) look at one direction each, and their sums are dense as

@@ -110,3 +110,36 @@ def test_every_public_name_is_on_one_page_of_the_reference(monkeypatch) -> None:
     for row in ESTIMATORS.values():
         assert (f"`{row.name}`" in told) == bool(row.differs), row.name
         assert not row.differs or row.shared, row.name
+
+
+EXAMPLES = sorted((ROOT / "examples").rglob("plot_*.py"))
+
+
+def drawn_in_parts(text: str) -> set[str]:
+    """Axes that a block draws on although an earlier block has shown their figure."""
+    known: set[str] = set()
+    late: set[str] = set()
+    for block in text.split("\n# %%\n"):
+        tree = ast.parse(block)
+        names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+        stored = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+        made = {
+            name.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign)
+            and "plt.subplots" in ast.unparse(node.value)
+            for target in node.targets
+            for name in ast.walk(target)
+            if isinstance(name, ast.Name)
+        }
+        late |= {node.id for node in names} & known - stored
+        known = (known - stored) | made
+    return late
+
+
+def test_examples_finish_a_figure_in_the_block_that_begins_it() -> None:
+    """The gallery closes every figure at the end of its block."""
+    begun = "figure, (a, b) = plt.subplots(1, 2)\na.plot(x)"
+    assert drawn_in_parts(f"{begun}\n# %%\nb.plot(x)") == {"b"}
+    for path in EXAMPLES:
+        assert drawn_in_parts(path.read_text(encoding="utf-8")) == set(), path.name
