@@ -103,19 +103,30 @@ def test_a_stored_zero_is_a_rating_and_what_is_not_stored_is_not():
 @pytest.mark.catalog("LAT-26")
 def test_factors_turned_into_each_other_have_the_same_loss_and_their_mean_has_not():
     rng = np.random.default_rng(0)
-    W, Z = rng.standard_normal((8, 2)), rng.standard_normal((6, 2))
-    X = W @ Z.T
+    X = sparse.csr_matrix(rng.standard_normal((8, 2)) @ rng.standard_normal((2, 6)))
+    options = {"biases": False, "user_penalty": 0.01, "max_iter": 2000}
+    model = MatrixFactorization(3, random_state=0, **options).fit(X)
+    W, Z = model.user_factors_, model.item_factors_
+    reg = (np.zeros(8), np.zeros(6))
+    target = X.data - model.mean_
+    problem = Problem(*both_sides(X, np.empty(0), target), reg, reg, False)
 
     def loss(W, Z):
-        return 0.5 * np.sum((X - W @ Z.T) ** 2)
+        return value_of(problem, Point(W, Z, np.zeros(8), np.zeros(6)))
 
-    A = rng.standard_normal((2, 2)) + 2 * np.eye(2)
+    A = rng.standard_normal((3, 3)) + 2 * np.eye(3)
     V, Y = W @ A, Z @ np.linalg.inv(A).T
-    assert loss(3.0 * W, Z / 3.0) == pytest.approx(0.0, abs=1e-20)
-    assert loss(V, Y) == pytest.approx(0.0, abs=1e-20)
-    # Two optima; were the loss convex their midpoint would be one as well.
-    assert loss((W + V) / 2, (Z + Y) / 2) > 1e-3
-    assert loss((W - W) / 2, (Z - Z) / 2) > 1.0
+    best = loss(W, Z)
+    assert best < 0.01
+    for others in ((V, Y), (3.0 * W, Z / 3.0), (-W, -Z)):
+        assert loss(*others) == pytest.approx(best, abs=1e-12)
+        model.user_factors_, model.item_factors_ = others
+        pairs = np.argwhere(X.toarray() != 0)
+        known = model.mean_ + np.einsum("ik,ik->i", W[pairs[:, 0]], Z[pairs[:, 1]])
+        np.testing.assert_allclose(model.predict(pairs), known, atol=1e-9)
+    # Were the loss convex, the midpoint of two optima would be one as well.
+    assert loss((W + V) / 2, (Z + Y) / 2) > best + 1e-3
+    assert loss((W - W) / 2, (Z - Z) / 2) > best + 1.0
 
 
 @pytest.mark.catalog("LAT-26")

@@ -19,13 +19,14 @@ from sklearn.dummy import DummyRegressor
 from sklearn.model_selection import KFold, LeaveOneOut, cross_val_predict
 
 from certus.bounds import bounded_mean, excess_risk, hoeffding
-from certus.linear_model import LinearRegression, Ridge, RidgeCV
+from certus.linear_model import LinearRegression, LogisticRegression, Ridge, RidgeCV
 from certus.selection import (
     bias_variance,
     generalisation_gap,
     make_split,
     ridge_bias_variance,
 )
+from certus.verify.statistical import risk_interval
 
 SIGMA = 0.7
 W = np.array([1.0, -2.0, 0.5])
@@ -67,10 +68,15 @@ def test_the_mean_loss_on_fresh_rows_tends_to_the_true_risk():
 @pytest.mark.catalog("SEL-02")
 def test_the_empirical_risk_of_a_fixed_model_is_unbiased():
     """The mean over every sample of four from a distribution on three rows."""
-    chance, loss = np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.9, 0.4])
+    X, y, chance = np.array([[0.0], [1.0], [2.0]]), [1, 0, 1], np.array([0.5, 0.3, 0.2])
+    model = LogisticRegression().fit([[0.0], [0.4], [0.8], [3.0]], [0, 0, 1, 1])
+    wrong = (model.predict(X) != y).astype(float)
     samples = [list(rows) for rows in product(range(3), repeat=4)]
-    mean = sum(chance[rows].prod() * loss[rows].mean() for rows in samples)
-    assert mean == pytest.approx(chance @ loss, rel=1e-13)
+    odds = np.array([chance[rows].prod() for rows in samples])
+    found = [1 - model.score(X[rows], np.take(y, rows)) for rows in samples]
+    stated = [risk_interval(wrong[rows], "classification").value for rows in samples]
+    assert [odds @ found, odds @ stated] == pytest.approx([chance @ wrong] * 2)
+    assert 0 < chance @ wrong < 1
 
 
 @pytest.mark.catalog("SEL-03")
@@ -123,12 +129,13 @@ def test_a_plan_parts_the_rows(n, folds, seed, labels):
 
 @pytest.mark.catalog("SEL-05")
 def test_the_gap_of_a_fixed_model_shrinks_as_the_root_of_n():
-    """E |L_S − L| of an error rate, exactly: four times the rows, half the gap."""
-    gaps = []
-    for n in (100, 400, 1600, 6400):
-        k = np.arange(n + 1)
-        gaps.append(binom.pmf(k, n, 0.3) @ np.abs(k / n - 0.3))
-    np.testing.assert_allclose(np.array(gaps[1:]) / gaps[:-1], 0.5, rtol=5e-3)
+    """E ∣L_S − L∣ of an error rate, exactly: four times the rows, half of it."""
+    train, truth, errors = [0.0, 0.0, 0.0, 1.0], 0.3 - 0.25, []
+    for n in (100, 400, 1600):
+        k = np.flatnonzero(binom.pmf(np.arange(n + 1), n, 0.3) > 1e-12)
+        gaps = [generalisation_gap(train, np.arange(n) < j).value for j in k]
+        errors.append(binom.pmf(k, n, 0.3) @ np.abs(np.subtract(gaps, truth)))
+    np.testing.assert_allclose(np.array(errors[1:]) / errors[:-1], 0.5, rtol=5e-3)
 
 
 @pytest.mark.catalog("SEL-05")
