@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from certus.testing import catalog, resolve, sections
+from helpers.touching import marked, touching, touching_helpers
 
 TESTS = Path(__file__).parents[1]
 
@@ -138,3 +139,49 @@ def test_done_sections_are_named_and_tested(marks: Counter[str]) -> None:
     items = [item for item in catalog() if item.section in done]
     assert [item.id for item in items if not marks[item.id]] == []
     assert [i.id for i in items if i.kind == "object" and not i.name] == []
+
+
+def test_every_marked_test_uses_certus() -> None:
+    """An item is shown by what certus computes; facts alone go to examples/course."""
+    helpers = touching_helpers(TESTS / "helpers")
+    idle = []
+    for path in sorted(TESTS.rglob("test_*.py")):
+        source = path.read_text(encoding="utf-8")
+        used = touching(source, helpers)
+        idle += [
+            f"{path.relative_to(TESTS)}: {name} ({', '.join(items)})"
+            for name, items in marked(source)
+            if name not in used
+        ]
+    assert idle == []
+
+
+def test_uses_of_certus_are_found_through_helpers_and_not_by_name_alone() -> None:
+    source = """
+import numpy as np
+from certus.linear_model import Lasso as L
+from helpers.judging import problem
+from helpers.sampling import draw
+
+CASES = [L()]
+t = L
+
+@pytest.fixture
+def model():
+    return CASES[0].fit()
+
+def test_parameters(): ...
+@pytest.mark.parametrize("one", CASES)
+def test_decorated(one): ...
+def test_fixture(model): ...
+def test_helper(): problem()
+def test_inside():
+    from certus.svm import SVC
+def test_hidden():
+    t = np.ones(3)
+    return [t for L in t]
+def test_other_helper(): draw()
+"""
+    found = touching(source, frozenset({"helpers.judging.problem"}))
+    names = {name for name in found if name.startswith("test")}
+    assert names == {"test_decorated", "test_fixture", "test_helper", "test_inside"}

@@ -104,15 +104,15 @@ def test_a_stored_zero_is_a_rating_and_what_is_not_stored_is_not():
 def test_factors_turned_into_each_other_have_the_same_loss_and_their_mean_has_not():
     rng = np.random.default_rng(0)
     X = sparse.csr_matrix(rng.standard_normal((8, 2)) @ rng.standard_normal((2, 6)))
-    options = {"biases": False, "user_penalty": 0.01, "max_iter": 2000}
+    options = {"biases": False, "alpha": 0.01, "max_iter": 2000}
     model = MatrixFactorization(3, random_state=0, **options).fit(X)
     W, Z = model.user_factors_, model.item_factors_
     reg = (np.zeros(8), np.zeros(6))
     target = X.data - model.mean_
-    problem = Problem(*both_sides(X, np.empty(0), target), reg, reg, False)
+    problem = RatingProblem(*both_sides(X, np.empty(0), target), reg, reg, False)
 
     def loss(W, Z):
-        return value_of(problem, Point(W, Z, np.zeros(8), np.zeros(6)))
+        return value_of(problem, RatingFactors(W, Z, np.zeros(8), np.zeros(6)))
 
     A = rng.standard_normal((3, 3)) + 2 * np.eye(3)
     V, Y = W @ A, Z @ np.linalg.inv(A).T
