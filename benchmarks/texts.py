@@ -77,7 +77,7 @@ def our_classifier(loss: str) -> Any:
     def fit(p: Problem, tol: float) -> Fit:
         from certus.text import FastTextClassifier
 
-        model = FastTextClassifier(loss=loss, tokenizer="whitespace")
+        model = FastTextClassifier(loss=loss, tokenizer="whitespace", random_state=0)
         return handed_over(model.fit(p.X, p.y))
 
     return fit

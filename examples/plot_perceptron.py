@@ -30,7 +30,7 @@ def two_groups(margin, n=100):
 # mistakes with the bound.
 
 X, y = two_groups(0.1)
-model = Perceptron(tol=None, fit_intercept=False).fit(X, y)
+model = Perceptron(tol=None, fit_intercept=False, random_state=0).fit(X, y)
 print(model.certificate_)
 
 # %%
@@ -56,7 +56,7 @@ made, found = np.array(made), np.array(found)
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(9.5, 4.2), layout="constrained")
 X, y = two_groups(0.1)
-model = Perceptron(tol=None, fit_intercept=False).fit(X, y)
+model = Perceptron(tol=None, fit_intercept=False, random_state=0).fit(X, y)
 count = model.mistakes_[:, 0]
 for label, colour, marker in ((-1, "tab:orange", "s"), (1, "tab:blue", "o")):
     rows = y == label

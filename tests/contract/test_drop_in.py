@@ -36,7 +36,10 @@ MORE = {
     "MLPRegressor": PERCEPTRON | {"normalize_y"},
 }
 #: Parameters whose default differs.
-CHANGED = {"TruncatedSVD": {"algorithm", "tol"}}
+CHANGED = {
+    "TruncatedSVD": {"algorithm", "tol"},
+    "FactorAnalysis": {"random_state"},
+}
 #: Attributes that tell how the fit went.
 FOUND = {"certificate_", "history_", "n_iter_", "solver_", "solver_reason_"}
 FOUND |= {"best_epoch_"}

@@ -121,7 +121,7 @@ def test_fits_prove_nothing_themselves(made: list[str]) -> None:
         (linear_model.Ridge(), y),
         (linear_model.Lasso(alpha=0.1), y),
         (linear_model.LogisticRegression(), labels),
-        (linear_model.Perceptron(), labels),
+        (linear_model.Perceptron(random_state=0), labels),
         (svm.SVC(), labels),
         (neighbors.KNeighborsClassifier(), labels),
         (cluster.KMeans(3, random_state=0), None),

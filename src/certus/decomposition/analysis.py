@@ -57,7 +57,7 @@ class FactorAnalysis(GaussianFactors):
         Accepted for scikit-learn's sake.
     rotation : {"varimax", "quartimax"}, optional
         Turn the factors so that each column depends on few; the likelihood stays.
-    random_state : int or RandomState, default=0
+    random_state : int, RandomState or None, default=None
         Accepted for scikit-learn's sake: nothing is drawn.
     warm_start : bool, default=False
         Start from the noise of the last fit.
@@ -109,7 +109,7 @@ class FactorAnalysis(GaussianFactors):
         svd_method: str = "randomized",
         iterated_power: int = 3,
         rotation: str | None = None,
-        random_state: Any = 0,
+        random_state: Any = None,
         warm_start: bool = False,
         max_time: float | None = None,
     ) -> None:

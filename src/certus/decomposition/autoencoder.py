@@ -60,7 +60,7 @@ class LinearAutoencoder(Diagnosed, DenseTransformer):
         fall in a step.
     max_iter : int, default=10000
         Most steps.
-    random_state : int, RandomState or None, default=0
+    random_state : int, RandomState or None, default=None
         For the decoder at the start.
     warm_start : bool, default=False
         Start from the last fit.
@@ -94,7 +94,7 @@ class LinearAutoencoder(Diagnosed, DenseTransformer):
     >>> from sklearn.datasets import load_iris
     >>> from certus.decomposition import LinearAutoencoder
     >>> X, _ = load_iris(return_X_y=True)
-    >>> model = LinearAutoencoder(n_components=2).fit(X)
+    >>> model = LinearAutoencoder(n_components=2, random_state=0).fit(X)
     >>> model.transform(X).shape, model.certificate_.met
     ((150, 2), True)
     >>> error = model.inverse_transform(model.transform(X)) - X
@@ -109,7 +109,7 @@ class LinearAutoencoder(Diagnosed, DenseTransformer):
         solver: str = "alternating",
         tol: float = 1e-10,
         max_iter: int = 10_000,
-        random_state: Any = 0,
+        random_state: Any = None,
         warm_start: bool = False,
         max_time: float | None = None,
     ) -> None:

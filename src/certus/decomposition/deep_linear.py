@@ -70,7 +70,7 @@ class DeepLinearNetwork(Diagnosed, MultiOutputMixin, RegressorMixin, Estimator):
         Bound on the excess of the loss.
     max_iter : int, default=50000
         Most steps.
-    random_state : int, RandomState or None, default=0
+    random_state : int, RandomState or None, default=None
         For the layers at the start.
     warm_start : bool, default=False
         Start from the layers of the last fit.
@@ -111,7 +111,7 @@ class DeepLinearNetwork(Diagnosed, MultiOutputMixin, RegressorMixin, Estimator):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(200, 5))
     >>> Y = X @ rng.normal(size=(5, 3))
-    >>> model = DeepLinearNetwork((8,)).fit(X, Y)
+    >>> model = DeepLinearNetwork((8,), random_state=0).fit(X, Y)
     >>> [W.shape for W in model.weights_], model.certificate_.met
     ([(8, 5), (3, 8)], True)
     """
@@ -125,7 +125,7 @@ class DeepLinearNetwork(Diagnosed, MultiOutputMixin, RegressorMixin, Estimator):
         start: float = 1e-3,
         tol: float = 1e-6,
         max_iter: int = 50_000,
-        random_state: Any = 0,
+        random_state: Any = None,
         warm_start: bool = False,
         max_time: float | None = None,
     ) -> None:

@@ -55,7 +55,7 @@ class ProbabilisticPCA(GaussianFactors):
         there. Beyond 2,000 rows and columns, what a step of EM may still add.
     max_iter : int, default=1000
         Most steps of EM.
-    random_state : int, RandomState or None, default=0
+    random_state : int, RandomState or None, default=None
         For the loadings at which EM starts.
     warm_start : bool, default=False
         Start EM from the last fit.
@@ -94,7 +94,7 @@ class ProbabilisticPCA(GaussianFactors):
     >>> from certus.decomposition import ProbabilisticPCA
     >>> X, _ = load_iris(return_X_y=True)
     >>> model = ProbabilisticPCA(n_components=2).fit(X)
-    >>> em = ProbabilisticPCA(n_components=2, solver="em", tol=1e-8).fit(X)
+    >>> em = ProbabilisticPCA(2, solver="em", tol=1e-8, random_state=0).fit(X)
     >>> round(model.score(X), 4), round(em.score(X), 4)
     (-2.6998, -2.6998)
     """
@@ -106,7 +106,7 @@ class ProbabilisticPCA(GaussianFactors):
         solver: str = "closed_form",
         tol: float = 1e-2,
         max_iter: int = 1000,
-        random_state: Any = 0,
+        random_state: Any = None,
         warm_start: bool = False,
         max_time: float | None = None,
     ) -> None:

@@ -82,7 +82,7 @@ class Perceptron(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
         Size of an update. From w = 0 it changes the length of w and nothing else.
     n_jobs : int, optional
         Accepted for scikit-learn's sake.
-    random_state : int, RandomState or None, default=0
+    random_state : int, RandomState or None, default=None
         For the order of the rows and the rows held out.
     early_stopping : bool, default=False
         Hold out rows and stop by their accuracy instead of the loss.
@@ -143,7 +143,7 @@ class Perceptron(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
         verbose: int = 0,
         eta0: float = 1.0,
         n_jobs: int | None = None,
-        random_state: Any = 0,
+        random_state: Any = None,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 5,

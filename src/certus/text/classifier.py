@@ -95,7 +95,7 @@ class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):
         locks, and two fits differ by about what two orders of the texts do.
     warm_start : bool, default=False
         Start from the vectors of the last fit, where words and classes are the same.
-    random_state : int, RandomState or None, default=0
+    random_state : int, RandomState or None, default=None
         For the first vectors and the order of the texts.
     max_time : float, optional
         Seconds after which the fit stops with what it has, also within an epoch.
@@ -139,7 +139,7 @@ class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):
     >>> from certus.text import FastTextClassifier
     >>> texts = ["good film", "fine acting", "bad film", "awful acting"] * 10
     >>> labels = ["pos", "pos", "neg", "neg"] * 10
-    >>> model = FastTextClassifier(n_components=8, learning_rate=1.0)
+    >>> model = FastTextClassifier(n_components=8, learning_rate=1.0, random_state=0)
     >>> model.fit(texts, labels).predict(["good acting", "an awful film"])
     array(['pos', 'neg'], dtype='<U3')
     """
@@ -159,7 +159,7 @@ class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):
         tokenizer: Any = None,
         deterministic: bool = False,
         warm_start: bool = False,
-        random_state: Any = 0,
+        random_state: Any = None,
         max_time: float | None = None,
     ) -> None:
         self.n_components = n_components

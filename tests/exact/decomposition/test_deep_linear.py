@@ -83,7 +83,9 @@ def test_loss_of_a_network_in_the_basis_of_the_modes(steps):
     X, Y = rows()
     Xc, Yc = X - X.mean(axis=0), Y - Y.mean(axis=0)
     Z = np.linalg.svd(Xc, full_matrices=False)[0] * np.sqrt(len(X))
-    model = DeepLinearNetwork((3,), start=0.3, max_iter=steps, tol=1e-12)
+    model = DeepLinearNetwork(
+        (3,), start=0.3, max_iter=steps, tol=1e-12, random_state=0
+    )
     with certus.config_context(on_uncertified="ignore"):
         model.fit(Z, Yc)
     C, D = model.weights_
@@ -144,7 +146,9 @@ def test_training_from_balanced_layers_follows_the_curves(hidden):
 @pytest.mark.catalog("NN-60")
 def test_strong_modes_are_learnt_first_from_random_layers():
     X, Y = rows()
-    model = DeepLinearNetwork((10,), start=1e-4, learning_rate=0.02).fit(X, Y)
+    model = DeepLinearNetwork(
+        (10,), start=1e-4, learning_rate=0.02, random_state=0
+    ).fit(X, Y)
     half = [
         int(np.argmax(model.modes_[:, r] > 0.5 * s))
         for r, s in enumerate(model.singular_values_)
@@ -162,7 +166,7 @@ def test_strong_modes_are_learnt_first_from_random_layers():
 @pytest.mark.parametrize("hidden", [(), (8,), (8, 9)])
 def test_wide_networks_reach_least_squares(hidden):
     X, Y = rows()
-    model = DeepLinearNetwork(hidden, tol=2e-11, start=0.05).fit(X, Y)
+    model = DeepLinearNetwork(hidden, tol=2e-11, start=0.05, random_state=0).fit(X, Y)
     known = LinearRegression().fit(X, Y)
     np.testing.assert_allclose(model.coef_, known.coef_, atol=1e-3)
     np.testing.assert_allclose(model.intercept_, known.intercept_, atol=1e-3)
@@ -176,7 +180,7 @@ def test_wide_networks_reach_least_squares(hidden):
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_a_bottleneck_reaches_the_best_matrix_of_its_rank(rank):
     X, Y = rows()
-    model = DeepLinearNetwork((rank,), tol=1e-9).fit(X, Y)
+    model = DeepLinearNetwork((rank,), tol=1e-9, random_state=0).fit(X, Y)
     least = reduced_rank_loss(X, Y, rank)
     size = 0.5 * Y.var(axis=0).sum()
     assert loss(model, X, Y) == pytest.approx(least, abs=1e-8 * size)
@@ -190,7 +194,7 @@ def test_a_bottleneck_reaches_the_best_matrix_of_its_rank(rank):
 
 def test_one_target_and_more_columns_than_rows():
     X, Y = rows(n=30, d=50, p=1)
-    model = DeepLinearNetwork(tol=1e-10).fit(X, Y[:, 0])
+    model = DeepLinearNetwork(tol=1e-10, random_state=0).fit(X, Y[:, 0])
     assert model.coef_.shape == (50,)
     assert model.predict(X).shape == (30,)
     assert model.certificate_.met
@@ -210,7 +214,7 @@ def test_units_change_neither_steps_nor_predictions():
 @pytest.mark.parametrize("change", ["coef", "layer", "intercept", "nan"])
 def test_changed_parameters_are_refuted(change):
     X, Y = rows()
-    model = DeepLinearNetwork((8,)).fit(X, Y)
+    model = DeepLinearNetwork((8,), random_state=0).fit(X, Y)
     if change == "intercept":
         model.intercept_ = model.intercept_ + 0.1
     elif change == "layer":
@@ -225,7 +229,7 @@ def test_changed_parameters_are_refuted(change):
 def test_a_saddle_is_refuted():
     """Without its first mode the network is at rest, and not at its best."""
     X, Y = rows()
-    model = DeepLinearNetwork((2,), tol=1e-9).fit(X, Y)
+    model = DeepLinearNetwork((2,), tol=1e-9, random_state=0).fit(X, Y)
     p = whiten(X, Y)
     W1 = p.V[:, 1:3].T @ p.there.T
     W2 = p.U[:, 1:3] * p.limits[1:3] * p.unit
@@ -240,13 +244,15 @@ def test_a_saddle_is_refuted():
 def test_a_step_too_long_diverges_and_says_so():
     X, Y = rows()
     with pytest.warns(UncertifiedWarning, match="learning_rate"):
-        model = DeepLinearNetwork((8,), learning_rate=5.0, max_iter=5000).fit(X, Y)
+        model = DeepLinearNetwork(
+            (8,), learning_rate=5.0, max_iter=5000, random_state=0
+        ).fit(X, Y)
     assert model.certificate_.met is False
 
 
 def test_limits_and_warm_start():
     X, Y = rows()
-    model = DeepLinearNetwork((8,), max_iter=30, warm_start=True)
+    model = DeepLinearNetwork((8,), max_iter=30, warm_start=True, random_state=0)
     with pytest.warns(UncertifiedWarning, match="max_iter"):
         model.fit(X, Y)
     assert model.n_iter_ == 30
@@ -263,12 +269,12 @@ def test_figure():
     ax = DeepLinearNetwork((3,), init="modes").fit(X, Y).plot_modes()
     # four modes, and curves for the three that have room
     assert len(ax.lines) == 7
-    assert DeepLinearNetwork((8, 8)).fit(X, Y).plot_modes(ax) is ax
+    assert DeepLinearNetwork((8, 8), random_state=0).fit(X, Y).plot_modes(ax) is ax
 
 
 def test_the_problem_is_what_the_parameters_say():
     X, Y = rows()
-    model = DeepLinearNetwork((2,)).fit(X, Y)
+    model = DeepLinearNetwork((2,), random_state=0).fit(X, Y)
     assert certus.certify(model, X, Y).met
     model.set_params(hidden_layer_sizes=(3,))
     found = certus.certify(model, X, Y)
@@ -283,7 +289,7 @@ def test_the_problem_is_what_the_parameters_say():
 @pytest.mark.parametrize("scale", [1e-160, 1e140])
 def test_sizes_whose_squares_leave_the_range(scale):
     X, Y = rows()
-    model = DeepLinearNetwork((2,)).fit(X, Y)
+    model = DeepLinearNetwork((2,), random_state=0).fit(X, Y)
     model.weights_[0] = model.weights_[0] / scale
     model.coef_ = model.coef_ / scale
     value = certus.certify(model, X * scale, Y)["loss_excess"].value
@@ -296,7 +302,7 @@ def test_sizes_whose_squares_leave_the_range(scale):
 @pytest.mark.parametrize("value", [None, "three", np.ones(7), [np.ones(3), None]])
 def test_attributes_that_no_fit_leaves_are_named(name, value):
     X, Y = rows()
-    model = DeepLinearNetwork((8,)).fit(X, Y)
+    model = DeepLinearNetwork((8,), random_state=0).fit(X, Y)
     setattr(model, name, value)
     with pytest.raises(ValueError, match=f"^{name} of this .* Fit it again"):
         certus.certify(model, X, Y)

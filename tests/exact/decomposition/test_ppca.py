@@ -71,7 +71,9 @@ def test_em_comes_to_the_closed_form():
     X = rows()
     exact = ProbabilisticPCA(2).fit(X)
     with certus.config_context(on_uncertified="ignore"):  # rounding hides such a tol
-        em = ProbabilisticPCA(2, solver="em", tol=1e-9, max_iter=5000).fit(X)
+        em = ProbabilisticPCA(
+            2, solver="em", tol=1e-9, max_iter=5000, random_state=0
+        ).fit(X)
     assert em.noise_variance_ == pytest.approx(exact.noise_variance_, rel=1e-4)
     np.testing.assert_allclose(em.get_covariance(), exact.get_covariance(), atol=1e-3)
     assert np.all(np.diff(em.loglike_) > -1e-9)
@@ -105,7 +107,7 @@ def test_factor_analysis_is_never_less_likely():
 @pytest.mark.parametrize("change", ["zero", "noise", "mean", "subspace"])
 def test_changed_parameters_are_refuted(solver, change):
     X = rows()
-    model = ProbabilisticPCA(2, solver=solver).fit(X)
+    model = ProbabilisticPCA(2, solver=solver, random_state=0).fit(X)
     if change == "zero":  # EM is at rest here
         model.components_ = 0 * model.components_
         model.noise_variance_ = X.var(axis=0).mean()
@@ -140,7 +142,9 @@ def test_too_many_components():
 
 def test_warm_start_and_limits():
     X = rows()
-    model = ProbabilisticPCA(2, solver="em", max_iter=2, warm_start=True, tol=1e-7)
+    model = ProbabilisticPCA(
+        2, solver="em", max_iter=2, warm_start=True, tol=1e-7, random_state=0
+    )
     with pytest.warns(UncertifiedWarning, match="closed_form"):
         model.fit(X)
     before = model.loglike_[-1]
@@ -154,7 +158,9 @@ def test_warm_start_and_limits():
 def test_em_stops_with_room_for_the_rounding_of_its_certificate(k, tol):
     X, _ = load_iris(return_X_y=True)
     with certus.config_context(on_uncertified="ignore"):
-        model = ProbabilisticPCA(k, solver="em", tol=tol, max_iter=2000).fit(X)
+        model = ProbabilisticPCA(
+            k, solver="em", tol=tol, max_iter=2000, random_state=0
+        ).fit(X)
     claim = model.certificate_["likelihood_gap"]
     assert claim.met or claim.allowance > 0.9 * tol
 

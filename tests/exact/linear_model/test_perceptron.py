@@ -90,7 +90,9 @@ def test_or_is_learned():
 @pytest.mark.parametrize("seed", range(5))
 def test_separable_data_end_without_errors(seed, shuffle):
     X, y = separable_data(seed)
-    model = Perceptron(shuffle=shuffle, tol=None, max_iter=10_000).fit(X, y)
+    model = Perceptron(shuffle=shuffle, tol=None, max_iter=10_000, random_state=0).fit(
+        X, y
+    )
     assert model.score(X, y) == 1.0 and model.certificate_.met
     signs = np.where(y == 1, 1.0, -1.0)
     total = augmented(X).T @ (model.mistakes_[:, 0] * signs)
@@ -262,7 +264,7 @@ def test_nearly_separable_rows_are_given_a_limit():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 3))
     y = np.where(X[:, 0] + 0.5 * rng.normal(size=200) > 0, 1, -1)
-    model = Perceptron().fit(X, y)
+    model = Perceptron(random_state=0).fit(X, y)
     claim = model.certificate_["margin_limit"]
     w = np.append(model.coef_, model.intercept_)
     assert claim.strength is Strength.PROVED
@@ -313,7 +315,7 @@ def blobs(k=4, n=30, seed=0):
 @pytest.mark.catalog("CLS-15")
 def test_one_against_the_rest():
     X, y = blobs()
-    model = Perceptron(tol=None, max_iter=10_000).fit(X, y)
+    model = Perceptron(tol=None, max_iter=10_000, random_state=0).fit(X, y)
     assert model.coef_.shape == (4, 2) and model.mistakes_.shape == (120, 4)
     assert model.score(X, y) == 1.0 and model.certificate_.met
     scores = X @ model.coef_.T + model.intercept_
@@ -406,14 +408,16 @@ def test_penalties_and_sample_weights_are_refused():
     with pytest.raises(NotImplementedError, match="LinearSVC"):
         Perceptron(penalty="l2").fit(X, y)
     with pytest.raises(TypeError):
-        Perceptron().fit(X, y, sample_weight=np.ones(4))
+        Perceptron(random_state=0).fit(X, y, sample_weight=np.ones(4))
 
 
 def test_early_stopping_holds_rows_out():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 4))
     y = X[:, 0] + 0.5 * rng.normal(size=300) > 0
-    model = Perceptron(early_stopping=True, validation_fraction=0.2).fit(X, y)
+    model = Perceptron(
+        early_stopping=True, validation_fraction=0.2, random_state=0
+    ).fit(X, y)
     assert np.sum(model.mistakes_ > 0) <= 240 and model.n_iter_ < 1000
     assert model.certificate_["update_sum"].met
 

@@ -31,7 +31,7 @@ def leading(X, k):
 @pytest.mark.parametrize("k", [1, 3, 7, 8])
 def test_encoder_and_decoder_span_the_subspace_of_pca(solver, k):
     X = rows() + 10
-    model = LinearAutoencoder(k, solver=solver).fit(X)
+    model = LinearAutoencoder(k, solver=solver, random_state=0).fit(X)
     least, U = leading(X, k)
     assert subspace_angles(model.decoder_, U).max() < 1e-4
     assert subspace_angles(model.encoder_.T, U).max() < 1e-4
@@ -50,7 +50,7 @@ def test_encoder_and_decoder_span_the_subspace_of_pca(solver, k):
 @pytest.mark.catalog("LAT-22")
 def test_any_basis_of_the_code_is_as_good():
     X = rows()
-    model = LinearAutoencoder(3).fit(X)
+    model = LinearAutoencoder(3, random_state=0).fit(X)
     A = np.random.default_rng(0).normal(size=(3, 3))
     model.encoder_ = A @ model.encoder_
     model.decoder_ = model.decoder_ @ np.linalg.inv(A)
@@ -60,7 +60,7 @@ def test_any_basis_of_the_code_is_as_good():
 def test_digits():
     """Constant columns and eigenvalues close to each other."""
     X = load_digits().data
-    model = LinearAutoencoder(10).fit(X)
+    model = LinearAutoencoder(10, random_state=0).fit(X)
     least, U = leading(X, 10)
     assert subspace_angles(model.decoder_, U).max() < 1e-4
     assert model.loss_ == pytest.approx(least, rel=1e-9)
@@ -69,7 +69,7 @@ def test_digits():
 def test_training_starts_far_away_and_never_climbs():
     X = rows()
     for solver in SOLVERS:
-        model = LinearAutoencoder(3, solver=solver).fit(X)
+        model = LinearAutoencoder(3, solver=solver, random_state=0).fit(X)
         losses = np.array(model.history_["objective"])
         assert losses[0] > 1.05 * losses[-1]
         assert np.all(np.diff(losses) <= 1e-9)
@@ -88,7 +88,7 @@ def test_the_gradient_is_that_of_the_notes(monkeypatch):
     monkeypatch.setattr(autoencoder, "minimize", catch)
     X = rows(d=5)
     with pytest.raises(KeyboardInterrupt):
-        LinearAutoencoder(2, solver="lbfgs").fit(X)
+        LinearAutoencoder(2, solver="lbfgs", random_state=0).fit(X)
     value, first = caught["value"], caught["first"]
     off = check_grad(lambda p: value(p)[0], lambda p: value(p)[1], first)
     assert off < 1e-5
@@ -105,7 +105,7 @@ def test_the_gradient_is_that_of_the_notes(monkeypatch):
 @pytest.mark.parametrize("name", ["encoder_", "decoder_", "mean_"])
 def test_changed_parameters_are_refuted(name):
     X = rows()
-    model = LinearAutoencoder(3).fit(X)
+    model = LinearAutoencoder(3, random_state=0).fit(X)
     value = getattr(model, name).copy()
     value.flat[0] += 0.01
     setattr(model, name, value)
@@ -117,7 +117,7 @@ def test_changed_parameters_are_refuted(name):
 def test_another_invariant_subspace_is_refuted():
     """There the gradient is zero as well."""
     X = rows()
-    model = LinearAutoencoder(2).fit(X)
+    model = LinearAutoencoder(2, random_state=0).fit(X)
     U = np.linalg.eigh(np.cov(X.T, bias=True))[1]
     model.decoder_ = U[:, [-1, -3]]
     model.encoder_ = model.decoder_.T
@@ -129,7 +129,9 @@ def test_another_invariant_subspace_is_refuted():
 def test_too_few_steps_are_reported_and_continued():
     X = rows()
     for solver in SOLVERS:
-        model = LinearAutoencoder(3, solver=solver, max_iter=2, warm_start=True)
+        model = LinearAutoencoder(
+            3, solver=solver, max_iter=2, warm_start=True, random_state=0
+        )
         with pytest.warns(UncertifiedWarning, match="above the least"):
             model.fit(X)
         assert model.certificate_.status is Status.MAX_ITER
@@ -152,7 +154,7 @@ def test_interrupts_leave_a_model(monkeypatch):
     monkeypatch.setattr(Monitor, "step", interrupted)
     for solver in SOLVERS:
         calls.clear()
-        model = LinearAutoencoder(2, solver=solver)
+        model = LinearAutoencoder(2, solver=solver, random_state=0)
         with pytest.raises(KeyboardInterrupt):
             model.fit(rows())
         assert model.certificate_.status is Status.INTERRUPTED
@@ -165,7 +167,7 @@ def test_beyond_two_thousand_rows_and_columns_the_optimum_is_refused(monkeypatch
     monkeypatch.setattr(linear_networks, "EIGEN", 5)
     monkeypatch.setattr(autoencoder, "EIGEN", 5)
     X = rows()
-    model = LinearAutoencoder(3).fit(X)
+    model = LinearAutoencoder(3, random_state=0).fit(X)
     assert model.certificate_[model.certificate_.primary].strength is Strength.REFUSED
     assert model.certificate_.status is Status.UNDECIDED
     assert certus.certify(model, X)["gradient_norm"].value < 1e-4
@@ -174,7 +176,7 @@ def test_beyond_two_thousand_rows_and_columns_the_optimum_is_refused(monkeypatch
 
 def test_the_problem_is_what_the_parameters_say():
     X = rows()
-    model = LinearAutoencoder(3).fit(X)
+    model = LinearAutoencoder(3, random_state=0).fit(X)
     assert model.set_params(n_components=4) is model
     found = certus.certify(model, X)
     assert found.met is False
@@ -185,7 +187,7 @@ def test_the_problem_is_what_the_parameters_say():
 
 def test_rounding_is_added_and_may_decide():
     X = rows()
-    model = LinearAutoencoder(3, tol=1e-10).fit(X)
+    model = LinearAutoencoder(3, tol=1e-10, random_state=0).fit(X)
     claim = model.certificate_["loss_excess"]
     assert 0 < claim.allowance < claim.value <= 1e-10
     model.decoder_ = leading(X, 3)[1]
@@ -198,7 +200,7 @@ def test_rounding_is_added_and_may_decide():
 
 def test_a_stated_loss_is_not_taken_for_granted():
     X = rows()
-    model = LinearAutoencoder(3).fit(X)
+    model = LinearAutoencoder(3, random_state=0).fit(X)
     model.loss_ *= 1 + 1e-6
     assert certus.certify(model, X)["reported_loss"].met is False
 
@@ -207,7 +209,7 @@ def test_a_stated_loss_is_not_taken_for_granted():
 @pytest.mark.parametrize("value", [None, "three", np.ones(7), np.ones((2, 2, 2))])
 def test_attributes_that_no_fit_leaves_are_named(name, value):
     X = rows()
-    model = LinearAutoencoder(3).fit(X)
+    model = LinearAutoencoder(3, random_state=0).fit(X)
     setattr(model, name, value)
     with pytest.raises(ValueError, match=f"^{name} of this .* Fit it again"):
         certus.certify(model, X)

@@ -609,7 +609,10 @@ def test_time_is_kept_and_the_cut_is_said() -> None:
         ({"X": None, "y": None}, "Pass X, y"),
         ({"y": np.ones((3, 2))}, "one target"),
         ({"model": KMeans(1)}, "neither a classifier nor a regressor"),
-        ({"model": FastTextClassifier()}, "takes texts, and an audit needs a table"),
+        (
+            {"model": FastTextClassifier(random_state=0)},
+            "takes texts, and an audit needs a table",
+        ),
         ({"max_time": 0.0}, "max_time must be above 0"),
         ({"model": Ridge()}, "not fitted yet"),
     ],
@@ -637,7 +640,7 @@ def test_huge_amounts_have_finite_errors(diabetes) -> None:
 
 def test_a_penalty_that_is_switched_off_is_not_questioned() -> None:
     X, y = load_iris(return_X_y=True)
-    report = certus.audit(Perceptron().fit(X, y), X, y)
+    report = certus.audit(Perceptron(random_state=0).fit(X, y), X, y)
     assert "validation" not in [figure.kind for figure in report.figures]
     assert "calibration: the model gives no probabilities" in report.left_out
 

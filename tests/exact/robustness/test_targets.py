@@ -53,7 +53,7 @@ LINEAR = {
     "logistic": LogisticRegression(),
     "svm": LinearSVC(),
     "ridge": RidgeClassifier(),
-    "perceptron": Perceptron(max_iter=20),
+    "perceptron": Perceptron(max_iter=20, random_state=0),
     "kernel": KernelLogisticRegression(kernel="linear"),
     "standardised": make_pipeline(StandardScaler(), LogisticRegression()),
     "range": make_pipeline(MinMaxScaler(), LogisticRegression()),

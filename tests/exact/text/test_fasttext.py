@@ -35,7 +35,13 @@ def corpus(n=300, classes=4, seed=0, words=60, length=8):
 
 def fitted(loss="softmax", **options):
     texts, y = corpus()
-    options = {"n_components": 6, "learning_rate": 1.0, "max_iter": 3, **options}
+    options = {
+        "random_state": 0,
+        "n_components": 6,
+        "learning_rate": 1.0,
+        "max_iter": 3,
+        **options,
+    }
     return FastTextClassifier(loss=loss, **options).fit(texts, y), texts, y
 
 
@@ -74,7 +80,7 @@ def test_a_separable_toy_has_no_errors(loss, n_components):
     if n_components == 1:  # on a line only two classes are separable
         texts, y = texts[:4], y[:4]
     model = FastTextClassifier(
-        n_components, loss=loss, learning_rate=1.0, max_iter=200
+        n_components, loss=loss, learning_rate=1.0, max_iter=200, random_state=0
     ).fit(texts, y)
     assert model.score(texts, y) == 1.0
     assert model.history_["error"][-1] == 0.0
@@ -95,7 +101,9 @@ def numeric_gradient(f, x, h=1e-5):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_gradient_norm_is_that_of_finite_differences(loss):
     texts, y = ["a b a", "c", "d e", "e c d a"], np.array([0, 1, 2, 1])
-    model = FastTextClassifier(5, loss=loss, max_iter=30, learning_rate=1.0)
+    model = FastTextClassifier(
+        5, loss=loss, max_iter=30, learning_rate=1.0, random_state=0
+    )
     model.fit(texts, y)
     place = {word: i for i, word in enumerate(model.vocabulary_)}
     Z0, W0 = model.vectors_.astype(float), model.coef_.astype(float)
@@ -121,7 +129,12 @@ def test_one_step_on_one_text_is_minus_the_gradient(loss):
     """All texts but one are empty, so that an epoch is one step of known rate."""
     texts = ["a b a c", "", "", ""]
     y = np.array([1, 0, 2, 1])
-    options = {"n_components": 3, "loss": loss, "deterministic": True}
+    options = {
+        "random_state": 0,
+        "n_components": 3,
+        "loss": loss,
+        "deterministic": True,
+    }
     start = FastTextClassifier(**options, max_iter=40, learning_rate=1.0).fit(texts, y)
     place = {word: i for i, word in enumerate(start.vocabulary_)}
     rows = [place[w] for w in texts[0].split()]
@@ -236,7 +249,12 @@ def test_word_ngrams_are_all_runs_of_known_words(documents, n):
 def test_order_matters_only_with_word_ngrams():
     texts = ["not good", "good not"] * 20
     y = [0, 1] * 20
-    options = {"n_components": 8, "learning_rate": 1.0, "max_iter": 30}
+    options = {
+        "random_state": 0,
+        "n_components": 8,
+        "learning_rate": 1.0,
+        "max_iter": 30,
+    }
     assert FastTextClassifier(**options).fit(texts, y).score(texts, y) == 0.5
     pairs = FastTextClassifier(word_ngrams=2, **options).fit(texts, y)
     assert pairs.score(texts, y) == 1.0
@@ -246,7 +264,12 @@ def test_order_matters_only_with_word_ngrams():
 def test_pieces_of_words_serve_words_never_seen():
     texts = ["cats", "dogs", "walking", "running"] * 10
     y = ["noun", "noun", "verb", "verb"] * 10
-    options = {"n_components": 8, "learning_rate": 1.0, "max_iter": 30}
+    options = {
+        "random_state": 0,
+        "n_components": 8,
+        "learning_rate": 1.0,
+        "max_iter": 30,
+    }
     model = FastTextClassifier(char_ngrams=(3, 4), **options).fit(texts, y)
     assert model.predict(["sleeping", "hats"]).tolist() == ["verb", "noun"]
     assert np.abs(model.transform(["sleeping"])).max() > 0
@@ -278,7 +301,7 @@ def test_the_reported_objective_is_the_mean_loss(loss, weight):
 
 def test_large_corpora_are_judged_on_a_sample_and_in_full_on_all():
     texts, y = corpus(n=6000)
-    model = FastTextClassifier(4, max_iter=1).fit(texts, y)
+    model = FastTextClassifier(4, max_iter=1, random_state=0).fit(texts, y)
     rows = evaluation_rows(6000)
     logs = model.predict_log_proba(texts)[np.arange(6000), y]
     assert model.history_["objective"][-1] == pytest.approx(-logs[rows].mean(), 1e-12)
@@ -336,7 +359,9 @@ def test_the_deterministic_fit_is_the_same_at_any_number_of_threads(monkeypatch)
     found = []
     for budget in (1, 2, 3):
         monkeypatch.setattr(threads, "thread_budget", lambda budget=budget: budget)
-        model = FastTextClassifier(8, deterministic=True, max_iter=2).fit(texts, y)
+        model = FastTextClassifier(
+            8, deterministic=True, max_iter=2, random_state=0
+        ).fit(texts, y)
         found.append(model)
     for other in found[1:]:
         np.testing.assert_array_equal(found[0].vectors_, other.vectors_)
@@ -350,7 +375,7 @@ def test_threads_without_locks_learn_as_well(monkeypatch, loss):
     texts, y = corpus(n=3000, length=12)
     monkeypatch.setattr("certus.text.classifier_training.TURN", 1e5)
     monkeypatch.setattr(threads, "thread_budget", lambda: 2)
-    options = {"loss": loss, "learning_rate": 0.5, "max_iter": 4}
+    options = {"random_state": 0, "loss": loss, "learning_rate": 0.5, "max_iter": 4}
     free = FastTextClassifier(16, **options).fit(texts, y)
     alone = FastTextClassifier(16, deterministic=True, **options).fit(texts, y)
     one, two = free.history_["objective"][-1], alone.history_["objective"][-1]

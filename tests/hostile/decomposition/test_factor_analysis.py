@@ -25,10 +25,10 @@ from certus.decomposition import (
 MODELS = [
     FactorAnalysis(2),
     ProbabilisticPCA(2),
-    ProbabilisticPCA(2, solver="em"),
-    LinearAutoencoder(2),
-    LinearAutoencoder(2, solver="lbfgs"),
-    DeepLinearNetwork((4,)),
+    ProbabilisticPCA(2, solver="em", random_state=0),
+    LinearAutoencoder(2, random_state=0),
+    LinearAutoencoder(2, solver="lbfgs", random_state=0),
+    DeepLinearNetwork((4,), random_state=0),
 ]
 every = pytest.mark.parametrize("model", MODELS, ids=lambda m: repr(m)[:40])
 
@@ -184,10 +184,17 @@ def test_columns_twice(model):
 def test_columns_nearly_twice_are_said_to_be_left_out():
     X, Y = rows()
     near = X[:, :1] + 3e-6 * np.random.default_rng(1).normal(size=(80, 1))
-    found = fit_honestly(DeepLinearNetwork((4,)), np.column_stack([X, near]), Y)
+    found = fit_honestly(
+        DeepLinearNetwork((4,), random_state=0), np.column_stack([X, near]), Y
+    )
     notes = found.certificate_["loss_excess"].assumptions
     assert "1 directions" in notes[0]
-    assert not DeepLinearNetwork((4,)).fit(X, Y).certificate_["loss_excess"].assumptions
+    assert (
+        not DeepLinearNetwork((4,), random_state=0)
+        .fit(X, Y)
+        .certificate_["loss_excess"]
+        .assumptions
+    )
 
 
 @every

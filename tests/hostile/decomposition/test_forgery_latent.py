@@ -285,14 +285,14 @@ def test_noise_that_is_said_to_vanish(cls):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0, -1.0])
 def test_the_loss_of_another_autoencoder(bad):
-    model = LinearAutoencoder(2).fit(X)
+    model = LinearAutoencoder(2, random_state=0).fit(X)
     assert model.certificate_["reported_loss"].met
     caught(changed(model, loss_=bad), X)
 
 
 def test_layers_that_do_not_make_the_matrix():
     Y = X[:, :2] @ rng.normal(size=(2, 3))
-    model = DeepLinearNetwork().fit(X, Y)
+    model = DeepLinearNetwork(random_state=0).fit(X, Y)
     caught(
         changed(model, weights_=[*model.weights_[:-1], 2 * model.weights_[-1]]), X, Y
     )
@@ -301,7 +301,7 @@ def test_layers_that_do_not_make_the_matrix():
 def test_numbers_that_cancel_are_not_granted_their_rounding():
     Z = np.column_stack([X, X[:, 0]])
     Y = Z[:, :2] @ rng.normal(size=(2, 3)) + rng.normal(size=(120, 3))
-    model = DeepLinearNetwork().fit(Z, Y)
+    model = DeepLinearNetwork(random_state=0).fit(Z, Y)
     large = 1e13 * np.outer(np.ones(3), [1, 0, 0, 0, 0, -1])
     layers = [*model.weights_[:-1], model.weights_[-1]]
     forged = changed(model, coef_=model.coef_ + large, weights_=layers)

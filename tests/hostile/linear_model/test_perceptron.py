@@ -43,14 +43,14 @@ def fitted(X: Any, y: Any, **options: Any) -> Any:
 
 def test_wrong_on_most_rows_is_not_solved() -> None:
     X, y = separable(200)
-    theirs = linear_model.Perceptron().fit(X, y)
+    theirs = linear_model.Perceptron(random_state=0).fit(X, y)
     theirs.coef_, theirs.intercept_ = -theirs.coef_, -theirs.intercept_
     theirs.coef_[0, 0] *= 0.9
     found = certus.certify(theirs, X, y)
     assert found["training_error"].value > 0.9
     assert found.status is Status.UNDECIDED and found.met is None
     X, y = mixed()
-    ours = Perceptron().fit(X, y)
+    ours = Perceptron(random_state=0).fit(X, y)
     assert ours.certificate_.status is Status.UNDECIDED
     assert ours.certificate_.primary == "training_error"
     assert ours.certificate_["update_sum"].met
@@ -68,7 +68,7 @@ def test_sparse_small_integers_do_not_wrap(kind: Any) -> None:
     for form in (sparse.csr_matrix, sparse.csc_matrix, sparse.csr_array):
         found = certus.certify(model, form(X.astype(kind)), y)["mistake_bound"]
         assert found.target == pytest.approx(plain.target) and found.met
-    theirs = linear_model.Perceptron(tol=None, max_iter=5000).fit(X, y)
+    theirs = linear_model.Perceptron(tol=None, max_iter=5000, random_state=0).fit(X, y)
     found = certus.certify(theirs, sparse.csr_matrix(X.astype(kind)), y)
     same = certus.certify(theirs, X.astype(float), y)
     assert found.value == pytest.approx(same.value)
@@ -94,7 +94,7 @@ def test_rows_far_from_zero_are_undecided_not_proved() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 2)) + 1e15
     y = np.where(X[:, 0] > np.median(X[:, 0]), 1, -1)
-    theirs = linear_model.Perceptron().fit(X - 1e15, y)
+    theirs = linear_model.Perceptron(random_state=0).fit(X - 1e15, y)
     theirs.coef_ = np.array([[1.0, 0.0]])
     theirs.intercept_ = np.array([-float(np.median(X[:, 0]))])
     found = certus.certify(theirs, X, y)
@@ -145,7 +145,7 @@ def test_sample_weight_is_refused_where_fit_takes_none() -> None:
 
 def test_rows_of_weight_zero_are_not_seen_by_theirs() -> None:
     X, y = separable()
-    theirs = linear_model.Perceptron().fit(X, y)
+    theirs = linear_model.Perceptron(random_state=0).fit(X, y)
     X = np.vstack([X, X[:1]])
     y = np.append(y, -y[0])
     s = np.append(np.ones(len(y) - 1), 0.0)

@@ -19,7 +19,7 @@ from certus.svm import SVC, SVR, LinearSVC, LinearSVR
 CLASSIFIERS = [
     LinearSVC(loss="hinge"),
     LinearSVC(),
-    Perceptron(),
+    Perceptron(random_state=0),
     SVC(),
     KernelLogisticRegression(),
     KernelPerceptron(),

@@ -20,7 +20,13 @@ Y = ["pos", "pos", "neg", "neg"] * 5
 
 def quick(**options):
     return FastTextClassifier(
-        **{"n_components": 4, "learning_rate": 1.0, "max_iter": 5, **options}
+        **{
+            "random_state": 0,
+            "n_components": 4,
+            "learning_rate": 1.0,
+            "max_iter": 5,
+            **options,
+        }
     )
 
 
@@ -220,7 +226,9 @@ def test_the_clock_stops_within_an_epoch(monkeypatch, deterministic):
     clock = SimpleNamespace(perf_counter=lambda: float(len(turns)))
     monkeypatch.setattr(training, "time", clock)
     monkeypatch.setattr(training, "train_softmax", slow)
-    model = FastTextClassifier(20, max_time=5.5, deterministic=deterministic)
+    model = FastTextClassifier(
+        20, max_time=5.5, deterministic=deterministic, random_state=0
+    )
     with pytest.warns(UncertifiedWarning, match="time"):
         model.fit(texts, y)
     assert model.n_iter_ == 0 and len(turns) == 6
@@ -234,7 +242,7 @@ def test_ctrl_c_within_an_epoch_leaves_a_fitted_model(monkeypatch, policy):
     monkeypatch.setattr(training, "TURN", 1e5)
     texts, y = large()
     interrupt_at(monkeypatch, training, "train_softmax", 20)
-    model = FastTextClassifier(20, deterministic=True)
+    model = FastTextClassifier(20, deterministic=True, random_state=0)
     with certus.config_context(on_interrupt=policy):
         if policy == "raise":
             with pytest.raises(KeyboardInterrupt):
@@ -281,7 +289,7 @@ def test_a_tokenizer_of_ones_own_is_refused_by_name_when_saving(tmp_path):
 
 def test_sets_of_labels_for_texts():
     texts, y = large(300)
-    model = FastTextClassifier(8).fit(texts[:200], y[:200])
+    model = FastTextClassifier(8, random_state=0).fit(texts[:200], y[:200])
     model.calibrate((t for t in texts[200:]), y[200:])
     found = model.predict_set(texts[:5], coverage=0.9)
     assert found.shape == (5, 20) and found.dtype == bool

@@ -35,7 +35,7 @@ SEEDED = {"random_state": 0, "deterministic": True}
         SkipGram(3),
         FastTextVectors(3),
         DocumentVectors(3),
-        FastTextClassifier(3),
+        FastTextClassifier(3, random_state=0),
     ],
     ids=lambda model: type(model).__name__,
 )
@@ -55,7 +55,7 @@ def test_shares_summed_a_hundred_thousand_times_are_not_called_wrong():
 
 @pytest.mark.parametrize("weight", ["equal", [1.0, 2.0], (2, 1), np.ones(2), 3.0])
 def test_class_weights_are_a_dict_or_balanced(weight):
-    model = FastTextClassifier(3, max_iter=1, class_weight=weight)
+    model = FastTextClassifier(3, max_iter=1, class_weight=weight, random_state=0)
     with pytest.raises(ValueError, match="'balanced', a dict"):
         model.fit(TEXTS, [0, 1] * 10)
 

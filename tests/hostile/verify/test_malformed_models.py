@@ -37,7 +37,11 @@ MODELS: list[tuple[Any, tuple[Any, ...], tuple[str, ...]]] = [
     ),
     (BagOfWords(), (TEXTS,), ("vocabulary_",)),
     (Cooccurrence(), (TEXTS,), ("vocabulary_",)),
-    (Perceptron(max_iter=2), (X, LABELS), ("coef_", "intercept_", "classes_")),
+    (
+        Perceptron(max_iter=2, random_state=0),
+        (X, LABELS),
+        ("coef_", "intercept_", "classes_"),
+    ),
     (NMF(2, random_state=0), (np.abs(X),), ("components_", "reconstruction_err_")),
 ]
 #: What the verifier reads where an attribute is kept under a private name.

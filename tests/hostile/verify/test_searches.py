@@ -129,7 +129,7 @@ def test_combinations_are_not_believed(rubbish, monkeypatch):
     machine = certus.svm.LinearSVC(C=np.inf, intercept_scaling=np.inf).fit(Z, y)
     machine.coef_ = -machine.coef_  # it separates no more, and a reason is looked for
     machine.certificate_ = None
-    perceptron = Perceptron().fit(Z, y)
+    perceptron = Perceptron(random_state=0).fit(Z, y)
     for model in (machine, perceptron):
         certificate = certus.certify(model, Z, y, level="full")
         assert certificate.status is not Status.NO_MINIMISER
@@ -195,7 +195,7 @@ def wrong_models():
     apart = certus.svm.LinearSVC(C=np.inf, intercept_scaling=np.inf).fit(X, y)
     apart.certificate_, apart.coef_ = None, -apart.coef_
     yield apart, X, y
-    yield Perceptron().fit(X, y), X, y
+    yield Perceptron(random_state=0).fit(X, y), X, y
     yield unsolved_factors(), ratings, None
 
 

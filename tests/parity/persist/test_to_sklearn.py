@@ -213,7 +213,7 @@ def test_what_scikit_learn_lacks_is_refused_by_name(model: Any) -> None:
 @pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
 def test_refusals_say_what_to_do() -> None:
     X, labels, amounts = rows()
-    duel = linear_model.Perceptron(multi_class="ovo").fit(X, labels)
+    duel = linear_model.Perceptron(multi_class="ovo", random_state=0).fit(X, labels)
     with pytest.raises(NotImplementedError, match="Fit with 'ovr'"):
         duel.to_sklearn()
     for term in ("laplacian", t.Sum(t.Linear(), t.Gaussian(1.0)), t.Laplace(1.0, 2)):
@@ -286,7 +286,7 @@ def test_onnx_predicts_the_same_amounts(model: Any) -> None:
     [
         linear_model.LogisticRegression(),
         svm.LinearSVC(),
-        linear_model.Perceptron(),
+        linear_model.Perceptron(random_state=0),
         svm.SVC(),
         neighbors.KNeighborsClassifier(),
     ],

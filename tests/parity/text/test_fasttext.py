@@ -83,7 +83,7 @@ def test_in_one_thread_turns_leave_no_trace(monkeypatch):
     monkeypatch.setattr("certus.text.classifier_training.TURN", 3e3)
     texts, y = texts_and_labels()
     model = FastTextClassifier(
-        7, learning_rate=0.8, max_iter=2, deterministic=True
+        7, learning_rate=0.8, max_iter=2, deterministic=True, random_state=0
     ).fit(texts, y)
     Z, W, _ = plain_epochs(model, texts, y, 0.8, 2)
     np.testing.assert_allclose(model.vectors_, Z, atol=2e-5)
