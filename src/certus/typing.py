@@ -6,3 +6,6 @@ import numpy as np
 
 #: An array of any shape and type.
 Array = np.ndarray[Any, np.dtype[Any]]
+
+#: Where random numbers come from; None for numbers that differ from call to call.
+RandomState = int | np.random.RandomState | np.random.Generator | None

@@ -54,7 +54,7 @@ class NewtonProblem:
 
     Parameters
     ----------
-    rows : Rows
+    rows : NewtonRows
         Data.
     loss : term
         One of those that ``certus._solvers.losses`` knows.

@@ -81,9 +81,9 @@ def measure(
         Vectors of the inputs.
     U : ndarray of shape (n_words, n_components)
         Vectors of the words that are predicted.
-    corpus : Corpus
+    corpus : DocumentCodes
         The texts.
-    sample : Sample
+    sample : JudgedPairs
         Pairs in them.
     reported : float
         The loss that the fit found.

@@ -185,7 +185,7 @@ def rows_within(few: Any, n: int) -> int:
 
     Parameters
     ----------
-    few : Stated
+    few : StatedLoss
         The loss on some rows. One that has no ``values()`` makes little of them.
     n : int
         How many they are.
@@ -330,7 +330,7 @@ def is_settled(record: TrainingRecord) -> bool:
 
     Parameters
     ----------
-    record : Record
+    record : TrainingRecord
         How it went.
     """
     plateau = len(record.history) > 0 and _stale(record) >= record.patience

@@ -45,7 +45,7 @@ class GroupTable:
         interval. No interval: NaN.
     sizes : ndarray of shape (n_metrics, n_groups)
         Rows each value was counted on.
-    gaps : tuple of Gap
+    gaps : tuple of GroupGap
         One for each metric.
     decisive : tuple of str
         Metrics that must be within the tolerance for the criterion to hold.

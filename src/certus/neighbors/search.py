@@ -53,7 +53,7 @@ def search(
         Rows to find and queries. With precomputed distances, Q is queries × rows.
     k : int
         How many.
-    metric : Metric
+    metric : NeighborMetric
         From ``certus.neighbors.metrics.resolve``.
     own : array, optional
         For each query the row that is the query itself and does not count.

@@ -81,7 +81,7 @@ class Hardened:
         Of projected gradient ascent.
     weight : float
         λ of the penalty ½ λ σ(J_f(x))².
-    units : Units
+    units : InputUnits
         What is done to rows before the module.
     """
 

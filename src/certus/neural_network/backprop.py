@@ -97,7 +97,7 @@ class Trainer:
 
     Parameters
     ----------
-    design : Design
+    design : PerceptronDesign
         The network.
     theta : ndarray
         First weights, of float32 or float64; they are changed in place.

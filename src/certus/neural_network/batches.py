@@ -75,7 +75,7 @@ class BlockInputs:
     X : ndarray
         Rows first.
     ready : callable
-        Makes :class:`Rows` of some of them.
+        Makes :class:`NetworkInputs` of some of them.
     copied : bool
         Whether the module changes what it is given, which must not reach X.
     dtype : dtype of NumPy, optional
@@ -244,7 +244,7 @@ class Shuffled:
 
     Parameters
     ----------
-    rows : Rows
+    rows : NetworkInputs
         All there are.
     chosen : Tensor
         Numbers of those that are trained on.

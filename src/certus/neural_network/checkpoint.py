@@ -72,7 +72,7 @@ class Checkpoints:
 
         Parameters
         ----------
-        run : Run
+        run : TrainingRun
             As it is before its first epoch.
         about : dict
             What must be the same: see :func:`describe`.

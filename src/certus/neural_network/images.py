@@ -8,16 +8,31 @@ network of :mod:`certus.neural_network.modules` or your own; ℓ the cross entro
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from certus.base import certified_fit
 from certus.neural_network import pictures
 from certus.neural_network.image_input import ImageInput
-from certus.neural_network.parameters import documented, keep
+from certus.neural_network.parameters import (
+    LabelOptions,
+    RobustClassifierOptions,
+    RobustOptions,
+    TrainingOptions,
+    trained_with,
+)
 from certus.neural_network.reading import ClassTargets
 
 
-@documented
+@trained_with(
+    TrainingOptions,
+    LabelOptions,
+    RobustOptions,
+    learning_rate=3e-3,
+    schedule="cosine",
+    label_smoothing=0.05,
+    batch_size=64,
+    max_iter=20,
+)
 class ConvNetClassifier(ImageInput, ClassTargets):
     """Tells images apart by a convolutional network.
 
@@ -29,7 +44,9 @@ class ConvNetClassifier(ImageInput, ClassTargets):
     The default network, :class:`certus.neural_network.modules.ConvNet`, ends its
     training where the cosine schedule does. Learning rate, batch size and number of
     epochs are chosen for it: with them digits of 8 × 8 and 28 × 28 pixels are told
-    apart by far fewer epochs than at a constant rate.
+    apart by far fewer epochs than at a constant rate. Its ``label_smoothing`` keeps
+    scores from growing without end and makes held-out errors fewer; probabilities are
+    the less sure.
 
     Objective
     ---------
@@ -57,14 +74,7 @@ class ConvNetClassifier(ImageInput, ClassTargets):
     channels : None, "first" or "last", default=None
         Where channels are. By default the axis of 1, 3 or 4; if both or neither are,
         it is asked for.
-    {training}
-    label_smoothing : float, default=0.05
-        Share of each target that is spread over all classes. It keeps scores from
-        growing without end, and held-out errors fewer; probabilities are the less
-        sure. 0 for none.
-    class_weight : dict or "balanced", default=None
-        Weights of classes; they multiply ``sample_weight``.
-    {robust}
+    {shared}
 
     Attributes
     ----------
@@ -97,33 +107,8 @@ class ConvNetClassifier(ImageInput, ClassTargets):
         *,
         image_shape: Any = None,
         channels: str | None = None,
-        optimizer: Any = "adam",
-        learning_rate: float = 3e-3,
-        schedule: Any = "cosine",
-        warmup: float = 0.0,
-        weight_decay: float = 0.0,
-        label_smoothing: float = 0.05,
-        class_weight: Any = None,
-        augment: Any = None,
-        clip: float | None = None,
-        average: Any = None,
-        batch_size: int | None = 64,
-        max_iter: int = 20,
-        tol: float = 1e-4,
-        n_iter_no_change: int = 10,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        max_time: float | None = None,
-        checkpoint: Any = None,
-        warm_start: bool = False,
-        device: str = "cpu",
-        random_state: Any = None,
-        adversarial: Any = None,
-        adversarial_steps: int = 7,
-        alpha_operator_norm: float = 0.0,
-        lipschitz: float | None = None,
-    ) -> None:
-        keep(self, locals())
+        **shared: Unpack[RobustClassifierOptions],
+    ) -> None: ...
 
     @certified_fit
     def fit(

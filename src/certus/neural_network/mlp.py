@@ -7,7 +7,7 @@ The same parameters give the same weights as there.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 from scipy import sparse
@@ -19,16 +19,21 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import type_of_target
 
 from certus._core.rows import known_codes, labelled_weights
+from certus._core.sharing import shares
 from certus.base import certified_fit, class_codes
 from certus.neural_network.backprop import softmax
 from certus.neural_network.multilayer import MultilayerPerceptron, in_steps
-from certus.neural_network.parameters import documented, keep
+from certus.neural_network.parameters import (
+    PerceptronOptions,
+    RobustOptions,
+    RobustPerceptronOptions,
+)
 
 #: Parameters of robust training, which torch obeys.
-ROBUST = ("adversarial", "adversarial_steps", "alpha_operator_norm", "lipschitz")
+ROBUST = tuple(RobustOptions.__annotations__)
 
 
-@documented
+@shares(PerceptronOptions, RobustOptions)
 class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
     """Multi-layer perceptron for classes, or for several labels at once.
 
@@ -46,12 +51,14 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
 
     Parameters
     ----------
-    {network}
+    hidden_layer_sizes : int or sequence of int, default=(100,)
+        Width of each hidden layer.
+    activation : str, default="relu"
+        Of hidden layers: "identity", "logistic", "tanh", "relu", "leaky_relu", "elu",
+        "softplus"; on torch also "absolute" and "maxout".
     class_weight : dict or "balanced", default=None
         Weights of classes; they multiply ``sample_weight``.
-    max_time : float, default=None
-        Seconds.
-    {robust}
+    {shared}
 
     Attributes
     ----------
@@ -100,41 +107,9 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
         hidden_layer_sizes: Any = (100,),
         activation: str = "relu",
         *,
-        solver: str = "adam",
-        alpha: float = 0.0001,
-        batch_size: int | str = "auto",
-        learning_rate: str = "constant",
-        learning_rate_init: float = 0.001,
-        power_t: float = 0.5,
-        max_iter: int = 200,
-        shuffle: bool = True,
-        random_state: Any = None,
-        tol: float = 1e-4,
-        verbose: bool = False,
-        warm_start: bool = False,
-        momentum: float = 0.9,
-        nesterovs_momentum: bool = True,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        beta_1: float = 0.9,
-        beta_2: float = 0.999,
-        epsilon: float = 1e-8,
-        n_iter_no_change: float = 10,
-        max_fun: int = 15000,
-        engine: str = "auto",
-        dropout: float = 0.0,
-        normalization: str | None = None,
-        residual: bool = False,
-        checkpoint: Any = None,
-        device: str = "cpu",
         class_weight: Any = None,
-        max_time: float | None = None,
-        adversarial: Any = None,
-        adversarial_steps: int = 7,
-        alpha_operator_norm: float = 0.0,
-        lipschitz: float | None = None,
-    ) -> None:
-        keep(self, locals())
+        **shared: Unpack[RobustPerceptronOptions],
+    ) -> None: ...
 
     @certified_fit
     def fit(

@@ -8,7 +8,7 @@ error of several outputs is their mean, and its gradient is that of the mean.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -16,12 +16,13 @@ from sklearn.metrics import r2_score
 from sklearn.utils import column_or_1d
 from sklearn.utils.metaestimators import available_if
 
+from certus._core.sharing import shares
 from certus.base import certified_fit, check_choice
 from certus.neural_network.multilayer import MultilayerPerceptron, in_steps
-from certus.neural_network.parameters import documented, keep
+from certus.neural_network.parameters import PerceptronOptions
 
 
-@documented
+@shares(PerceptronOptions)
 class MLPRegressor(RegressorMixin, MultilayerPerceptron):
     """Multi-layer perceptron for one or several numbers.
 
@@ -42,13 +43,16 @@ class MLPRegressor(RegressorMixin, MultilayerPerceptron):
     ----------
     loss : {"squared_error", "poisson"}, default="squared_error"
         "poisson" is for counts, with a logarithmic link.
-    {network}
+    hidden_layer_sizes : int or sequence of int, default=(100,)
+        Width of each hidden layer.
+    activation : str, default="relu"
+        Of hidden layers: "identity", "logistic", "tanh", "relu", "leaky_relu", "elu",
+        "softplus"; on torch also "absolute" and "maxout".
     normalize_y : bool, default=False
         Train on targets of mean 0 and variance 1, which steps of a fixed size want,
         and scale the last layer back; losses are in those units. For
         ``loss="squared_error"`` and ``engine="explicit"``.
-    max_time : float, default=None
-        Seconds.
+    {shared}
 
     Attributes
     ----------
@@ -96,37 +100,9 @@ class MLPRegressor(RegressorMixin, MultilayerPerceptron):
         hidden_layer_sizes: Any = (100,),
         activation: str = "relu",
         *,
-        solver: str = "adam",
-        alpha: float = 0.0001,
-        batch_size: int | str = "auto",
-        learning_rate: str = "constant",
-        learning_rate_init: float = 0.001,
-        power_t: float = 0.5,
-        max_iter: int = 200,
-        shuffle: bool = True,
-        random_state: Any = None,
-        tol: float = 1e-4,
-        verbose: bool = False,
-        warm_start: bool = False,
-        momentum: float = 0.9,
-        nesterovs_momentum: bool = True,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        beta_1: float = 0.9,
-        beta_2: float = 0.999,
-        epsilon: float = 1e-8,
-        n_iter_no_change: float = 10,
-        max_fun: int = 15000,
-        engine: str = "auto",
-        dropout: float = 0.0,
-        normalization: str | None = None,
-        residual: bool = False,
-        checkpoint: Any = None,
-        device: str = "cpu",
         normalize_y: bool = False,
-        max_time: float | None = None,
-    ) -> None:
-        keep(self, locals())
+        **shared: Unpack[PerceptronOptions],
+    ) -> None: ...
 
     @certified_fit
     def fit(

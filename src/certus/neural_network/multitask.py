@@ -10,7 +10,7 @@ tasks: what few of them teach about one task helps the others.
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from certus.base import as_array, certified_fit, check_choice, class_codes
 from certus.neural_network.estimator import NeuralModel
 from certus.neural_network.neural import OwnModule
 from certus.neural_network.objective import Targets, cross_entropy, squared
-from certus.neural_network.parameters import documented, keep
+from certus.neural_network.parameters import TrainingOptions, trained_with
 
 KINDS = ("classes", "numbers")
 
@@ -197,7 +197,7 @@ class Tasks(NeuralModel):
         return _mean_score(found, wanted, self.tasks_, sample_weight)
 
 
-@documented
+@trained_with(TrainingOptions)
 class MultiTaskNetwork(OwnModule, Tasks):
     """Trains one network for several tasks at once, classes and numbers mixed.
 
@@ -221,7 +221,7 @@ class MultiTaskNetwork(OwnModule, Tasks):
         for numbers and all others for classes.
     task_weights : list of float, default=None
         wₜ; 1 if None.
-    {training}
+    {shared}
 
     Attributes
     ----------
@@ -260,27 +260,8 @@ class MultiTaskNetwork(OwnModule, Tasks):
         *,
         tasks: Any = "auto",
         task_weights: Any = None,
-        optimizer: Any = "adam",
-        learning_rate: float = 1e-3,
-        schedule: Any = None,
-        warmup: float = 0.0,
-        weight_decay: float = 0.0,
-        augment: Any = None,
-        clip: float | None = None,
-        average: Any = None,
-        batch_size: int | None = 128,
-        max_iter: int = 100,
-        tol: float = 1e-4,
-        n_iter_no_change: int = 10,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        max_time: float | None = None,
-        checkpoint: Any = None,
-        warm_start: bool = False,
-        device: str = "cpu",
-        random_state: Any = None,
-    ) -> None:
-        keep(self, locals())
+        **shared: Unpack[TrainingOptions],
+    ) -> None: ...
 
     @certified_fit
     def fit(

@@ -9,14 +9,20 @@ are those of every network here.
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, Unpack
 
 from torch import nn
 
 from certus.base import certified_fit
 from certus.neural_network.array_input import ArrayInput
 from certus.neural_network.objective import Targets
-from certus.neural_network.parameters import documented, keep
+from certus.neural_network.parameters import (
+    LabelOptions,
+    RobustClassifierOptions,
+    RobustOptions,
+    TrainingOptions,
+    trained_with,
+)
 from certus.neural_network.reading import ClassTargets, NumberTargets
 
 __all__ = [
@@ -60,7 +66,11 @@ class OwnModule(ArrayInput):
         return module
 
 
-@documented
+@trained_with(
+    TrainingOptions,
+    LabelOptions,
+    RobustOptions,
+)
 class NeuralClassifier(OwnModule, ClassTargets):
     """Trains your own module to tell classes apart.
 
@@ -91,12 +101,7 @@ class NeuralClassifier(OwnModule, ClassTargets):
     loss : "auto" or callable, default="auto"
         The cross entropy; or ``loss(z, y)`` of outputs and class numbers, giving one
         number for each row.
-    {training}
-    label_smoothing : float, default=0.0
-        Share of each target that is spread over all classes.
-    class_weight : dict or "balanced", default=None
-        Weights of classes; they multiply ``sample_weight``.
-    {robust}
+    {shared}
 
     Attributes
     ----------
@@ -125,33 +130,8 @@ class NeuralClassifier(OwnModule, ClassTargets):
         module: Any,
         *,
         loss: Any = "auto",
-        optimizer: Any = "adam",
-        learning_rate: float = 1e-3,
-        schedule: Any = None,
-        warmup: float = 0.0,
-        weight_decay: float = 0.0,
-        label_smoothing: float = 0.0,
-        class_weight: Any = None,
-        augment: Any = None,
-        clip: float | None = None,
-        average: Any = None,
-        batch_size: int | None = 128,
-        max_iter: int = 100,
-        tol: float = 1e-4,
-        n_iter_no_change: int = 10,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        max_time: float | None = None,
-        checkpoint: Any = None,
-        warm_start: bool = False,
-        device: str = "cpu",
-        random_state: Any = None,
-        adversarial: Any = None,
-        adversarial_steps: int = 7,
-        alpha_operator_norm: float = 0.0,
-        lipschitz: float | None = None,
-    ) -> None:
-        keep(self, locals())
+        **shared: Unpack[RobustClassifierOptions],
+    ) -> None: ...
 
     @certified_fit
     def fit(
@@ -184,7 +164,7 @@ class NeuralClassifier(OwnModule, ClassTargets):
         return self._fit(X, y, sample_weight, X_val, y_val)
 
 
-@documented
+@trained_with(TrainingOptions)
 class NeuralRegressor(OwnModule, NumberTargets):
     """Trains your own module to predict one or several numbers.
 
@@ -207,7 +187,7 @@ class NeuralRegressor(OwnModule, NumberTargets):
     loss : "auto" or callable, default="auto"
         The squared error; or ``loss(z, y)`` of outputs and targets in the same shape,
         giving one number for each row, or for each row and output.
-    {training}
+    {shared}
 
     Attributes
     ----------
@@ -233,27 +213,8 @@ class NeuralRegressor(OwnModule, NumberTargets):
         module: Any,
         *,
         loss: Any = "auto",
-        optimizer: Any = "adam",
-        learning_rate: float = 1e-3,
-        schedule: Any = None,
-        warmup: float = 0.0,
-        weight_decay: float = 0.0,
-        augment: Any = None,
-        clip: float | None = None,
-        average: Any = None,
-        batch_size: int | None = 128,
-        max_iter: int = 100,
-        tol: float = 1e-4,
-        n_iter_no_change: int = 10,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        max_time: float | None = None,
-        checkpoint: Any = None,
-        warm_start: bool = False,
-        device: str = "cpu",
-        random_state: Any = None,
-    ) -> None:
-        keep(self, locals())
+        **shared: Unpack[TrainingOptions],
+    ) -> None: ...
 
     @certified_fit
     def fit(

@@ -1,179 +1,302 @@
-"""What the parameters of training mean and may be, said once for all estimators."""
+"""What the parameters that networks share are called, mean and may be, said once.
+
+Groups of them, for :func:`certus._core.sharing.shares`.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from os import PathLike
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypedDict
 
+from certus._core.sharing import Class, fill, shares
 from certus.base import check_choice, check_number
 from certus.threat import ThreatModel
+from certus.typing import RandomState
 
-Class = TypeVar("Class", bound=type)
 
-TRAINING = """\
-optimizer : str or callable, default="adam"
+class TrainingOptions(TypedDict, total=False):
+    """A run of training.
+
+    optimizer : str or callable
         "adam" (with ``weight_decay``, AdamW), "sgd" (with Nesterov's momentum, 0.9),
         "rmsprop", "adagrad", "adadelta", "nadam", "signsgd" or "svrg"; or
         ``optimizer(parameter_groups, lr=...)`` that makes one, as torch's classes do.
     learning_rate : float
         Step size.
-    schedule : None, str or callable, default=None
+    schedule : None, str or callable
         "cosine", "linear", "step" or "inverse"; or a function of the share of the run
         that is over, giving a factor of the learning rate.
-    warmup : float, default=0.0
+    warmup : float
         Share of the run in which the learning rate rises from zero.
-    weight_decay : float or dict, default=0.0
+    weight_decay : float or dict
         Shrinks weights, not biases and not the scales of norms, in each step. A dict
         has one for each part of the module, by its name.
-    augment : callable, default=None
+    augment : callable
         Changes a batch of inputs before each training step.
-    clip : float, default=None
+    clip : float
         Largest norm of a gradient; longer ones are shortened.
-    average : "polyak" or float, default=None
+    average : "polyak" or float
         Predict with the mean of the weights over all steps, or with an exponential
         mean of this decay.
-    batch_size : int or None, default=128
+    batch_size : int or None
         Rows in a step; None for all.
     max_iter : int
         Epochs.
-    tol : float, default=1e-4
+    tol : float
         Improvement of the loss, or of the validation score, that counts as one.
-    n_iter_no_change : int, default=10
+    n_iter_no_change : int
         Epochs without one after which training ends.
-    early_stopping : bool, default=False
+    early_stopping : bool
         Hold out rows, stop by their score, and keep the best epoch's weights. ``X_val``
         and ``y_val`` in ``fit`` do the same with rows of your own.
-    validation_fraction : float, default=0.1
+    validation_fraction : float
         Share of rows held out.
-    max_time : float, default=None
+    max_time : float
         Seconds.
-    checkpoint : path, default=None
+    checkpoint : path
         Folder where the run is kept after each epoch; a fit that finds one there goes
         on from it.
-    warm_start : bool, default=False
+    warm_start : bool
         Go on from the weights of the last fit.
-    device : str, default="cpu"
+    device : str
         Where torch computes.
-    random_state : int, RandomState or None, default=None
-        Weights, order of rows, dropout."""
+    random_state : int, RandomState or None
+        Weights, order of rows, dropout.
+    """
+
+    optimizer: Annotated[str | Callable[..., Any], "adam"]
+    learning_rate: Annotated[float, 1e-3]
+    schedule: Annotated[str | Callable[[float], float] | None, None]
+    warmup: Annotated[float, 0.0]
+    weight_decay: Annotated[float | Mapping[str, float], 0.0]
+    augment: Annotated[str | Callable[[Any], Any] | None, None]
+    clip: Annotated[float | None, None]
+    average: Annotated[str | float | None, None]
+    batch_size: Annotated[int | None, 128]
+    max_iter: Annotated[int, 100]
+    tol: Annotated[float, 1e-4]
+    n_iter_no_change: Annotated[float, 10]
+    early_stopping: Annotated[bool, False]
+    validation_fraction: Annotated[float, 0.1]
+    max_time: Annotated[float | None, None]
+    checkpoint: Annotated[str | PathLike[str] | None, None]
+    warm_start: Annotated[bool, False]
+    device: Annotated[str, "cpu"]
+    random_state: Annotated[RandomState, None]
 
 
-#: Of classifiers.
-ROBUST = """\
-adversarial : ThreatModel, default=None
+class LabelOptions(TypedDict, total=False):
+    """What training does with classes.
+
+    label_smoothing : float
+        Share of each target that is spread over all classes.
+    class_weight : dict or "balanced"
+        Weights of classes; they multiply ``sample_weight``.
+    """
+
+    label_smoothing: Annotated[float, 0.0]
+    class_weight: Annotated[Mapping[Any, float] | str | None, None]
+
+
+class RobustOptions(TypedDict, total=False):
+    """What training does against an attacker.
+
+    adversarial : ThreatModel
         What an attacker may do to rows, in the units of X as passed: each step trains
         on the worst rows found within it. Rows that are held out are judged as they
         are.
-    adversarial_steps : int, default=7
+    adversarial_steps : int
         Steps of the attacker, each as dear as one of training.
-    alpha_operator_norm : float, default=0.0
+    alpha_operator_norm : float
         λ of the penalty ½ λ σ(J)², J the derivative of the scores by a row in the
         units of X, σ its largest singular value; by the power method.
-    lipschitz : float, default=None
+    lipschitz : float
         Bound of the product of the operator norms of all layers, and so of how far
         scores move, in l2, when a row moves by one. Weights are projected after each
         step. For linear layers, convolutions and steps between them that do not
         stretch (ReLU, tanh, "absolute", pooling without overlap), one after the other;
-        other networks are refused."""
+        other networks are refused.
+    """
 
-#: What is left by a fit.
-FITTED = """\
-history_ : dict of lists
-        After each epoch: loss, validation_loss, validation_score, seconds.
-    n_iter_ : int
-        Epochs made.
-    loss_ : float
-        Mean loss of the last epoch's batches.
-    best_epoch_ : int
-        Epoch of the weights that were kept, or of the lowest loss.
-    certificate_ : Certificate
-        What the verifier found."""
+    adversarial: Annotated[ThreatModel | None, None]
+    adversarial_steps: Annotated[int, 7]
+    alpha_operator_norm: Annotated[float, 0.0]
+    lipschitz: Annotated[float | None, None]
 
-#: Of the multi-layer perceptrons, most of them scikit-learn's.
-PERCEPTRON = """\
-hidden_layer_sizes : int or sequence of int, default=(100,)
-        Width of each hidden layer.
-    activation : str, default="relu"
-        Of hidden layers: "identity", "logistic", "tanh", "relu", "leaky_relu", "elu",
-        "softplus"; on torch also "absolute" and "maxout".
-    solver : {"lbfgs", "sgd", "adam"}, default="adam"
+
+class RecurrentOptions(TypedDict, total=False):
+    """The shape of a recurrent network.
+
+    hidden : int
+        Numbers in a state, in each direction.
+    cell : {"lstm", "gru", "rnn"}
+        Kind of recurrence: long short-term memory, gated unit, or Elman's.
+    layers : int
+        How many recurrences stand on each other.
+    bidirectional : bool
+        Read backwards as well.
+    dropout : float
+        Share of the numbers that training leaves out above each layer.
+    embedding : "auto", int or None
+        How many numbers stand for a token. Elements are tokens where sequences hold
+        strings, and where they are lists of integers; arrays and lists of real numbers
+        hold measurements. An int says tokens, None measurements, whatever the form.
+        "auto" takes min(hidden, 64) numbers.
+    """
+
+    hidden: Annotated[int, 64]
+    cell: Annotated[str, "lstm"]
+    layers: Annotated[int, 1]
+    bidirectional: Annotated[bool, False]
+    dropout: Annotated[float, 0.0]
+    embedding: Annotated[str | int | None, "auto"]
+
+
+class PerceptronOptions(TypedDict, total=False):
+    """A multi-layer perceptron; most of it is scikit-learn's.
+
+    solver : {"lbfgs", "sgd", "adam"}
         "lbfgs" takes all rows at once; the others go batch by batch.
-    alpha : float, default=0.0001
+    alpha : float
         Penalty of squared weights, not of biases.
-    batch_size : int, default="auto"
+    batch_size : int
         Rows in a step; "auto" is 200, or all if there are fewer.
-    learning_rate : {"constant", "invscaling", "adaptive"}, default="constant"
+    learning_rate : {"constant", "invscaling", "adaptive"}
         Of "sgd": constant; falling as t to the minus ``power_t``; or divided by 5
         wherever training would end.
-    learning_rate_init : float, default=0.001
+    learning_rate_init : float
         First step size of "sgd" and "adam".
-    power_t : float, default=0.5
+    power_t : float
         Exponent of "invscaling".
-    max_iter : int, default=200
+    max_iter : int
         Epochs; iterations of "lbfgs".
-    shuffle : bool, default=True
+    shuffle : bool
         Whether rows are mixed before each epoch.
-    random_state : int, RandomState or None, default=None
+    random_state : int, RandomState or None
         First weights, order of rows, rows held out, dropout.
-    tol : float, default=1e-4
+    tol : float
         Improvement of the loss, or of the validation score, that counts as one; for
         "lbfgs" the largest slope at which it ends.
-    verbose : bool, default=False
+    verbose : bool
         Accepted and without effect; callbacks show progress.
-    warm_start : bool, default=False
+    warm_start : bool
         Go on from the weights of the last fit.
-    momentum : float, default=0.9
+    momentum : float
         Of "sgd".
-    nesterovs_momentum : bool, default=True
+    nesterovs_momentum : bool
         Whether "sgd" looks ahead by its momentum.
-    early_stopping : bool, default=False
+    early_stopping : bool
         Hold out rows, stop by their score, and keep the best epoch's weights. ``X_val``
         and ``y_val`` in ``fit`` do the same with rows of your own.
-    validation_fraction : float, default=0.1
+    validation_fraction : float
         Share of rows held out.
-    beta_1, beta_2 : float, default=0.9, 0.999
-        Decays of the moments of "adam".
-    epsilon : float, default=1e-8
+    beta_1 : float
+        Decay of the first moment of "adam".
+    beta_2 : float
+        Decay of the second moment of "adam".
+    epsilon : float
         Added to the square root of its second moment.
-    n_iter_no_change : int, default=10
+    n_iter_no_change : int
         Epochs without an improvement by ``tol`` that are borne.
-    max_fun : int, default=15000
+    max_fun : int
         Most evaluations of "lbfgs".
-    engine : {"auto", "explicit", "torch"}, default="auto"
+    engine : {"auto", "explicit", "torch"}
         Our own backpropagation, which needs no torch; or torch, which "auto" takes for
         what the former lacks: the four designs below, "absolute" and "maxout".
-    dropout : float, default=0.0
+    dropout : float
         Share of hidden units left out in each training step.
-    normalization : None, "batch", "layer" or "weight", default=None
+    normalization : None, "batch", "layer" or "weight"
         Of hidden layers.
-    residual : bool, default=False
+    residual : bool
         Hidden layers add to their input.
-    checkpoint : path, default=None
+    checkpoint : path
         Folder where the run is kept after each epoch; a fit that finds one there goes
         on from it. Trained by torch.
-    device : str, default="cpu"
-        Where torch computes."""
-
-
-def documented(cls: Class) -> Class:
-    """Put the shared descriptions in the docstring's places named ``{...}``."""
-    if cls.__doc__:
-        cls.__doc__ = cls.__doc__.replace("{training}", TRAINING)
-        cls.__doc__ = cls.__doc__.replace("{network}", PERCEPTRON)
-        cls.__doc__ = cls.__doc__.replace("{robust}", ROBUST)
-        cls.__doc__ = cls.__doc__.replace("{fitted}", FITTED)
-    return cls
-
-
-def keep(model: Any, given: dict[str, Any]) -> None:
-    """Set the parameters of a constructor, told its ``locals()``, as attributes.
-
-    Their names stand in the signature, where scikit-learn reads them, and nowhere else.
+    device : str
+        Where torch computes.
+    max_time : float
+        Seconds.
     """
-    for name, value in given.items():
-        if name != "self":
-            setattr(model, name, value)
+
+    solver: Annotated[str, "adam"]
+    alpha: Annotated[float, 0.0001]
+    batch_size: Annotated[int | str, "auto"]
+    learning_rate: Annotated[str, "constant"]
+    learning_rate_init: Annotated[float, 0.001]
+    power_t: Annotated[float, 0.5]
+    max_iter: Annotated[int, 200]
+    shuffle: Annotated[bool, True]
+    random_state: Annotated[RandomState, None]
+    tol: Annotated[float, 1e-4]
+    verbose: Annotated[bool, False]
+    warm_start: Annotated[bool, False]
+    momentum: Annotated[float, 0.9]
+    nesterovs_momentum: Annotated[bool, True]
+    early_stopping: Annotated[bool, False]
+    validation_fraction: Annotated[float, 0.1]
+    beta_1: Annotated[float, 0.9]
+    beta_2: Annotated[float, 0.999]
+    epsilon: Annotated[float, 1e-8]
+    n_iter_no_change: Annotated[float, 10]
+    max_fun: Annotated[int, 15000]
+    engine: Annotated[str, "auto"]
+    dropout: Annotated[float, 0.0]
+    normalization: Annotated[str | None, None]
+    residual: Annotated[bool, False]
+    checkpoint: Annotated[str | PathLike[str] | None, None]
+    device: Annotated[str, "cpu"]
+    max_time: Annotated[float | None, None]
+
+
+# What classes take as **shared: editors and type checkers want one name for it.
+
+
+class ClassifierOptions(TrainingOptions, LabelOptions, total=False):
+    """A run of training on classes."""
+
+
+class RobustClassifierOptions(ClassifierOptions, RobustOptions, total=False):
+    """A run of training on classes, against an attacker where one is given."""
+
+
+class RecurrentRegressorOptions(RecurrentOptions, TrainingOptions, total=False):
+    """A recurrent network for numbers, and its training."""
+
+
+class RecurrentClassifierOptions(RecurrentOptions, ClassifierOptions, total=False):
+    """A recurrent network for classes, and its training."""
+
+
+class RobustPerceptronOptions(PerceptronOptions, RobustOptions, total=False):
+    """A multi-layer perceptron, trained against an attacker where one is given."""
+
+
+#: What a fit leaves, for docstrings.
+FITTED = """\
+history_ : dict of lists
+    After each epoch: loss, validation_loss, validation_score, seconds.
+n_iter_ : int
+    Epochs made.
+loss_ : float
+    Mean loss of the last epoch's batches.
+best_epoch_ : int
+    Epoch of the weights that were kept, or of the lowest loss.
+certificate_ : Certificate
+    What the verifier found."""
+
+
+def trained_with(*groups: Any, **defaults: Any) -> Callable[[Class], Class]:
+    """The parameters of some groups, and in the docstring what a fit leaves."""
+    give = shares(*groups, **defaults)
+
+    def decorate(cls: Class) -> Class:
+        cls = give(cls)
+        cls.__doc__ = fill(cls.__doc__ or "", "fitted", FITTED)
+        return cls
+
+    return decorate
 
 
 def check_training(model: Any) -> None:

@@ -1,8 +1,9 @@
 """What a training run is: the step that moves the weights, and all it has come to.
 
-A :class:`Step` moves on one batch. A :class:`Run` is a step with its random numbers,
-averages, schedules and history; it is what a checkpoint holds. :class:`Rules` say when
-it ends. The loop over epochs and batches is in :mod:`certus.neural_network.train`.
+A :class:`TrainingStep` moves on one batch. A :class:`TrainingRun` is a step with its
+random numbers, averages, schedules and history; it is what a checkpoint holds.
+:class:`Rules` say when it ends. The loop over epochs and batches is in
+:mod:`certus.neural_network.train`.
 """
 
 from __future__ import annotations

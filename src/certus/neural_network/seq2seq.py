@@ -10,7 +10,7 @@ outputs, greedily or by beam search.
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from certus.base import certified_fit, check_choice, check_number
 from certus.neural_network.batches import DenseInputs, NetworkInputs, RaggedInputs
 from certus.neural_network.modules import seq2seq as net
 from certus.neural_network.objective import Targets
-from certus.neural_network.parameters import documented, keep
+from certus.neural_network.parameters import TrainingOptions, trained_with
 from certus.neural_network.tokens import numbered, read_sequences, tokens_of
 from certus.neural_network.wrapping import dtype_of, evaluating
 from certus.neural_network.written import SequenceWriter, kept
@@ -30,7 +30,13 @@ from certus.wording import shorten
 UNKNOWN, FIRST = 1, 2
 
 
-@documented
+@trained_with(
+    TrainingOptions,
+    learning_rate=3e-3,
+    schedule="cosine",
+    clip=1.0,
+    max_iter=20,
+)
 class Seq2Seq(SequenceWriter):
     """Learns to write a sequence for each sequence it reads.
 
@@ -75,11 +81,11 @@ class Seq2Seq(SequenceWriter):
         Most tokens of a prediction; by default twice the longest target of the fit.
     encoder : nn.Module, default=None
         In place of the recurrent encoder, for sources of another kind, such as images:
-        gives :class:`certus.neural_network.modules.seq2seq.Encoded` for a batch of
-        arrays, and has the attribute ``width``. A copy of it is trained.
-    {training}
+        gives :class:`certus.neural_network.modules.seq2seq.EncodedSources` for a batch
+        of arrays, and has the attribute ``width``. A copy of it is trained.
     label_smoothing : float, default=0.0
         Share of each target that is spread over all tokens.
+    {shared}
 
     Attributes
     ----------
@@ -121,28 +127,9 @@ class Seq2Seq(SequenceWriter):
         beam: int = 1,
         max_length: int | None = None,
         encoder: Any = None,
-        optimizer: Any = "adam",
-        learning_rate: float = 3e-3,
-        schedule: Any = "cosine",
-        warmup: float = 0.0,
-        weight_decay: float = 0.0,
         label_smoothing: float = 0.0,
-        augment: Any = None,
-        clip: float | None = 1.0,
-        average: Any = None,
-        batch_size: int | None = 128,
-        max_iter: int = 20,
-        tol: float = 1e-4,
-        n_iter_no_change: int = 10,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        max_time: float | None = None,
-        checkpoint: Any = None,
-        warm_start: bool = False,
-        device: str = "cpu",
-        random_state: Any = None,
-    ) -> None:
-        keep(self, locals())
+        **shared: Unpack[TrainingOptions],
+    ) -> None: ...
 
     @certified_fit
     def fit(
@@ -225,7 +212,7 @@ class Seq2Seq(SequenceWriter):
             first = (str(why).strip().splitlines() or [type(why).__name__])[0]
             raise ValueError(
                 f"The encoder does not fit X or the decoder: {first.rstrip('.')}. It "
-                "should give Encoded(summary (rows, width), states (rows, time, "
+                "should give EncodedSources(summary (rows, width), states (rows, time, "
                 "width), mask (rows, time)) for a batch."
             ) from why
 

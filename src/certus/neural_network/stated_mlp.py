@@ -32,7 +32,7 @@ class StatedDesign:
 
     Parameters
     ----------
-    design : Design
+    design : PerceptronDesign
         The network.
     theta : ndarray
         Its weights.

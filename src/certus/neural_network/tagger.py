@@ -9,15 +9,29 @@ those after it.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 from certus.base import certified_fit
-from certus.neural_network.parameters import documented, keep
+from certus.neural_network.parameters import (
+    LabelOptions,
+    RecurrentClassifierOptions,
+    RecurrentOptions,
+    TrainingOptions,
+    trained_with,
+)
 from certus.neural_network.recurrent import SequenceInput
 from certus.neural_network.tags import Tags
 
 
-@documented
+@trained_with(
+    RecurrentOptions,
+    TrainingOptions,
+    LabelOptions,
+    bidirectional=True,
+    learning_rate=5e-3,
+    clip=1.0,
+    batch_size=64,
+)
 class SequenceTagger(SequenceInput, Tags):
     """Predicts a class for each element of a sequence, by a recurrent network.
 
@@ -35,26 +49,7 @@ class SequenceTagger(SequenceInput, Tags):
 
     Parameters
     ----------
-    hidden : int, default=64
-        Numbers in a state, in each direction.
-    cell : {"lstm", "gru", "rnn"}, default="lstm"
-        Kind of recurrence: long short-term memory, gated unit, or Elman's.
-    layers : int, default=1
-        How many recurrences stand on each other.
-    bidirectional : bool, default=True
-        Read backwards as well.
-    dropout : float, default=0.0
-        Share of the numbers that training leaves out above each layer.
-    embedding : "auto", int or None, default="auto"
-        How many numbers stand for a token. Elements are tokens where sequences hold
-        strings, and where they are lists of integers; arrays and lists of real numbers
-        hold measurements. An int says tokens, None measurements, whatever the form.
-        "auto" takes min(hidden, 64) numbers.
-    {training}
-    label_smoothing : float, default=0.0
-        Share of each target that is spread over all classes.
-    class_weight : dict or "balanced", default=None
-        Weights of classes; they multiply ``sample_weight``.
+    {shared}
 
     Attributes
     ----------
@@ -89,36 +84,8 @@ class SequenceTagger(SequenceInput, Tags):
 
     def __init__(
         self,
-        *,
-        hidden: int = 64,
-        cell: str = "lstm",
-        layers: int = 1,
-        bidirectional: bool = True,
-        dropout: float = 0.0,
-        embedding: Any = "auto",
-        optimizer: Any = "adam",
-        learning_rate: float = 5e-3,
-        schedule: Any = None,
-        warmup: float = 0.0,
-        weight_decay: float = 0.0,
-        label_smoothing: float = 0.0,
-        class_weight: Any = None,
-        augment: Any = None,
-        clip: float | None = 1.0,
-        average: Any = None,
-        batch_size: int | None = 64,
-        max_iter: int = 100,
-        tol: float = 1e-4,
-        n_iter_no_change: int = 10,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        max_time: float | None = None,
-        checkpoint: Any = None,
-        warm_start: bool = False,
-        device: str = "cpu",
-        random_state: Any = None,
-    ) -> None:
-        keep(self, locals())
+        **shared: Unpack[RecurrentClassifierOptions],
+    ) -> None: ...
 
     @certified_fit
     def fit(

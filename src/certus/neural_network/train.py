@@ -42,7 +42,7 @@ def train(
 
     Parameters
     ----------
-    run : Run
+    run : TrainingRun
         Where to start; holds the result.
     batches : callable
         Gives the row numbers of each batch of an epoch, drawn from the generator.

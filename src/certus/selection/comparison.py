@@ -115,7 +115,7 @@ class Comparison:
         Columns that no candidate saw: they determine the target, or name the groups.
     split : Split
         Which rows were sealed, and the folds shared by all candidates.
-    rows : tuple of Row
+    rows : tuple of ComparisonRow
         The candidates, skipped ones included, in the order of the table.
     chosen : str
         Name of the certus candidate with the least mean error; ties go to the earlier

@@ -10,7 +10,7 @@ not bad" from "bad, not good", which are one bag of words.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -20,13 +20,21 @@ from certus.base import certified_fit, check_number
 from certus.neural_network.batches import NetworkInputs, RaggedInputs
 from certus.neural_network.modules.text_cnn import TextCNN
 from certus.neural_network.objective import Targets
-from certus.neural_network.parameters import documented, keep
+from certus.neural_network.parameters import (
+    ClassifierOptions,
+    LabelOptions,
+    TrainingOptions,
+    trained_with,
+)
 from certus.neural_network.reading import ClassTargets
 from certus.text.corpus import encode, positions
 from certus.text.vocabulary import lookup
 
 
-@documented
+@trained_with(
+    TrainingOptions,
+    LabelOptions,
+)
 class TextConvClassifier(ClassTargets):
     """Tells classes of texts apart by runs of words that occur in them.
 
@@ -54,11 +62,7 @@ class TextConvClassifier(ClassTargets):
         Words that occur less often are unknown ones, which have the vector 0.
     tokenizer : None, "whitespace" or callable, default=None
         How texts are split, see :func:`certus.text.tokenize`; token lists are kept.
-    {training}
-    label_smoothing : float, default=0.0
-        Share of each target that is spread over all classes.
-    class_weight : dict or "balanced", default=None
-        Weights of classes; they multiply ``sample_weight``.
+    {shared}
 
     Attributes
     ----------
@@ -88,29 +92,8 @@ class TextConvClassifier(ClassTargets):
         dropout: float = 0.5,
         min_count: int = 1,
         tokenizer: Any = None,
-        optimizer: Any = "adam",
-        learning_rate: float = 1e-3,
-        schedule: Any = None,
-        warmup: float = 0.0,
-        weight_decay: float = 0.0,
-        label_smoothing: float = 0.0,
-        class_weight: Any = None,
-        augment: Any = None,
-        clip: float | None = None,
-        average: Any = None,
-        batch_size: int | None = 128,
-        max_iter: int = 100,
-        tol: float = 1e-4,
-        n_iter_no_change: int = 10,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        max_time: float | None = None,
-        checkpoint: Any = None,
-        warm_start: bool = False,
-        device: str = "cpu",
-        random_state: Any = None,
-    ) -> None:
-        keep(self, locals())
+        **shared: Unpack[ClassifierOptions],
+    ) -> None: ...
 
     @certified_fit
     def fit(

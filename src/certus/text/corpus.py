@@ -107,7 +107,7 @@ def encode(
 
     Returns
     -------
-    Encoded
+    EncodedCorpus
         Words, counts, ids, offsets and the number of dropped tokens.
 
     Examples

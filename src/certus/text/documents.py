@@ -167,7 +167,7 @@ class DocumentVectors(sampling.Sampled, TextInput, Model):
 
         Parameters
         ----------
-        texts : iterable of str or of sequences of str, or Encoded
+        texts : iterable of str or of sequences of str, or EncodedCorpus
             Documents; a generator serves.
         y : None
             Ignored.

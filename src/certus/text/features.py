@@ -42,7 +42,7 @@ def hashed(recipe: Recipe, corpus: EncodedCorpus, rows: Array) -> Grams:
     ----------
     recipe : Recipe
         Which n-grams.
-    corpus : Encoded
+    corpus : EncodedCorpus
         The texts.
     rows : ndarray of int32
         Row of each of the corpus's words, −1 if it is not in the vocabulary.

@@ -188,7 +188,7 @@ class SkipGram(sampling.Sampled, WordVectors, Model):
 
         Parameters
         ----------
-        texts : iterable of str or of sequences of str, or Encoded
+        texts : iterable of str or of sequences of str, or EncodedCorpus
             Documents; a generator serves. A corpus from :func:`certus.text.encode` is
             taken as it is.
         y : None

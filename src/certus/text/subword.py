@@ -151,7 +151,7 @@ class FastTextVectors(sampling.Sampled, WordVectors, Model):
 
         Parameters
         ----------
-        texts : iterable of str or of sequences of str, or Encoded
+        texts : iterable of str or of sequences of str, or EncodedCorpus
             Documents; a generator serves.
         y : None
             Ignored.

@@ -11,7 +11,7 @@ step d is; with r = g − Hd, Fenchel–Young's excess over all terms is
 
 and P(x) − P(x − d) = ½dᵀHd + rᵀd is gained at least. Steps are chosen freely
 (conjugate gradients, a solve); only the evaluation above is relied on. Its rounding is
-bounded row by row: every error is γ times one of the sizes in :class:`Bound`.
+bounded row by row: every error is γ times one of the sizes in :class:`Sizes`.
 """
 
 from __future__ import annotations

@@ -246,7 +246,7 @@ def interval_claim(
 
     Parameters
     ----------
-    interval : Interval
+    interval : RiskInterval
         From here or from ``certus.bounds``.
     name : str
         Name of the claim.

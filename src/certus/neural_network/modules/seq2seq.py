@@ -142,7 +142,7 @@ class Decoder(nn.Module):
             Outputs that were made before; ``start_token`` at the beginning.
         state : tuple, for each layer of a Tensor or a pair of them
             The states before the first of them.
-        encoded : Encoded
+        encoded : EncodedSources
             The sources.
         begun : int
             How many steps were made before.
@@ -205,8 +205,8 @@ class EncoderDecoder(nn.Module):
     dropout : float, default=0.0
         Share of embeddings and states that training leaves out.
     encoder : nn.Module, optional
-        In place of the recurrent one: gives :class:`Encoded` for its inputs, of a
-        ``width`` that it has as attribute. ``n_source`` is not used then.
+        In place of the recurrent one: gives :class:`EncodedSources` for its inputs, of
+        a ``width`` that it has as attribute. ``n_source`` is not used then.
 
     Examples
     --------

@@ -1,0 +1,67 @@
+"""Parameters that networks share are written once, and look as if they were not."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import get_args, get_type_hints
+
+import pytest
+from sklearn.base import clone
+
+from certus import neural_network, text
+from certus.neural_network import parameters
+
+GROUPS = [
+    parameters.TrainingOptions,
+    parameters.LabelOptions,
+    parameters.RobustOptions,
+    parameters.RecurrentOptions,
+    parameters.PerceptronOptions,
+]
+CLASSES = [
+    neural_network.ConvNetClassifier,
+    neural_network.MLPClassifier,
+    neural_network.MLPRegressor,
+    neural_network.MultiTaskNetwork,
+    neural_network.NeuralClassifier,
+    neural_network.NeuralRegressor,
+    neural_network.RecurrentClassifier,
+    neural_network.RecurrentRegressor,
+    neural_network.Seq2Seq,
+    neural_network.SequenceTagger,
+    text.TextConvClassifier,
+]
+
+
+def entries(docstring: str) -> list[str]:
+    return re.findall(r"^(\w+) : ", inspect.cleandoc(docstring), re.MULTILINE)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_explains_its_parameters_in_their_order(group):
+    assert entries(group.__doc__) == list(group.__annotations__)
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_editors_scikit_learn_and_docstrings_see_the_same_parameters(cls):
+    written = inspect.signature(cls.__init__.__wrapped__).parameters
+    own = [p.name for p in written.values() if p.kind != p.VAR_KEYWORD][1:]
+    (options,) = get_args(get_type_hints(cls.__init__.__wrapped__)["shared"])
+    flat = inspect.signature(cls).parameters
+    assert list(flat)[: len(own)] == own
+    assert {*own, *get_type_hints(options)} == set(flat) == set(cls._get_param_names())
+    section = cls.__doc__.split("Parameters\n")[1].split("Attributes\n")[0]
+    said = entries(section.partition("\n")[2])
+    assert said == list(dict.fromkeys([*own, *flat]))
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_parameters_are_stored_cloned_and_compared(cls):
+    needed = {"module": None} if "module" in inspect.signature(cls).parameters else {}
+    model = cls(**needed, tol=0.5)
+    assert model.tol == 0.5
+    assert clone(model).get_params() == model.get_params()
+    assert "tol=0.5" in repr(model)
+    with pytest.raises(TypeError, match=rf"^{cls.__name__}\(\) .*'toll'"):
+        cls(**needed, toll=0.5)
