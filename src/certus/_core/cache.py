@@ -23,8 +23,11 @@ from numba.core import event as events
 
 
 def _sources() -> list[Path]:
-    package = Path(__file__).resolve().parent
-    return [package.parent / "objectives" / "terms.py", *sorted(package.glob("*.py"))]
+    root = Path(__file__).resolve().parents[1]
+    kernels = (
+        path for name in ("_core", "_solvers") for path in root.glob(f"{name}/*.py")
+    )
+    return [root / "objectives" / "terms.py", *sorted(kernels)]
 
 
 def source_digest() -> str:

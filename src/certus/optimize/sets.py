@@ -56,8 +56,11 @@ class Ball(NamedTuple):
             raise ValueError(f"radius={self.radius!r} must not be negative.")
         z = _vector(w) - self.center
         if self.p == 2:
-            norm = float(np.linalg.norm(z))
-            inside = z if norm <= self.radius else z * (self.radius / norm)
+            largest = float(np.abs(z).max(initial=0.0))
+            unit = z / (largest or 1.0)  # its squares neither vanish nor overflow
+            size = float(np.linalg.norm(unit))
+            outside = largest * size > self.radius
+            inside = unit * (self.radius / size) if outside else z
         elif self.p == np.inf:
             inside = np.clip(z, -self.radius, self.radius)
         elif self.p == 1:
