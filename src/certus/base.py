@@ -26,6 +26,7 @@ from sklearn.utils import assert_all_finite, check_random_state, validation
 from sklearn.utils.multiclass import check_classification_targets
 
 from certus import config, persist
+from certus._core import diagram
 from certus._core.rows import as_array as as_array
 from certus._core.rows import row_weights
 from certus.callbacks import CallbackSupport, with_callbacks
@@ -200,10 +201,30 @@ class Model(CallbackSupport, BaseEstimator):
         names = ("certificate_", "calibration_certificate_")
         found = [getattr(self, name) for name in names if hasattr(self, name)]
         extra = "".join(certificate._repr_html_() for certificate in found)
-        with warnings.catch_warnings():
-            # Its reader of docstrings does not know our sections and says so.
-            warnings.filterwarnings("ignore", "Unknown section", UserWarning)
+        drawn = diagram.ALONE.set(self)
+        try:
             return str(super()._html_repr()) + extra
+        finally:
+            diagram.ALONE.reset(drawn)
+
+    def _get_params_html(self, deep: bool = True, doc_link: str = "") -> Any:
+        return diagram.Unfolded(super()._get_params_html(deep, doc_link))
+
+    def _get_fitted_attr_html(self, doc_link: str = "") -> Any:
+        table = super()._get_fitted_attr_html(doc_link)
+        if diagram.ALONE.get() is self or not hasattr(self, "certificate_"):
+            return diagram.Unfolded(table)
+        return diagram.Unfolded(table, self.certificate_._repr_html_())
+
+    @property
+    def _sk_visual_block_(self) -> Any:
+        """How scikit-learn's diagram of a pipeline draws this step."""
+        if diagram.ALONE.get() is self or not hasattr(self, "certificate_"):
+            raise AttributeError("_sk_visual_block_")
+        claim = self.certificate_[self.certificate_.primary]
+        said = claim.detail.removeprefix(f"{claim.label}: ")
+        block = diagram.block_of(self, f"{claim.mark} {claim.label}: {said}")
+        return lambda: block
 
     def save(self, path: str | Path) -> Path:
         """Write the fitted model, with its certificate, to a ``.certus`` file.
