@@ -160,3 +160,22 @@ def test_a_file_with_old_and_new_names_is_refused():
     params = {**renames["RobustRegressor"], "threshold": 1.0}
     with pytest.raises(ModelFileError, match="'delta'"):
         persist.encoding.build("RobustRegressor", params, {})
+
+
+BEFORE = Path(__file__).parents[1] / "data" / "before_the_move"
+#: Written when KMeans was in ``mixture``, SVC in ``kernel`` and networks in ``nets``.
+WRITTEN = sorted(BEFORE.glob("*.certus"))
+ASKED = dict.fromkeys(("MLPClassifier", "NeuralClassifier"), "predict_proba")
+ASKED["PCA"] = "transform"
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.stem)
+def test_a_file_from_before_the_packages_moved_loads(path):
+    known = json.loads((BEFORE / "expected.json").read_text())
+    X = np.array(known["X"])
+    frame = pl.DataFrame({"a": X[:, 0], "b": np.where(X[:, 1] > 0, "u", "v")})
+    other = {"MatrixFactorization": [[0, 0], [1, 2], [5, 4]], "TablePipeline": frame}
+    model = load(path)
+    assert type(model).__name__ == path.stem
+    found = getattr(model, ASKED.get(path.stem, "predict"))(other.get(path.stem, X))
+    np.testing.assert_allclose(found, known[path.stem], rtol=1e-6, atol=1e-9)
