@@ -21,7 +21,7 @@ class Problem:
     y: Any
     terms: Any  # (loss, penalty); a function of alpha where the fit chooses alpha
     fit_intercept: bool = False
-    alpha: float = 0.0  # as the penalty in ``terms`` has it
+    alpha: float = 0.0  # as the penalty in ``certus.objectives`` has it
     alphas: Any = None  # a path's grid or a cross-validation's candidates
     queries: Any = None  # points to predict
     judge: Any = None  # (problem, fit) -> gap, where coefficients alone do not tell

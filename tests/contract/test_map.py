@@ -1,6 +1,8 @@
 """Our packages are scikit-learn's: replacing the word in an import is enough."""
 
 import inspect
+import pkgutil
+import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -142,9 +144,30 @@ def test_migrate_says_what_it_cannot_read(name, content, told, tmp_path, capsys)
     assert path.read_bytes() == content
 
 
-def test_reading_the_rows_loads_no_estimator():
-    import subprocess
-
-    code = "import sys, certus.registry; print('sklearn' in sys.modules)"
+@pytest.mark.parametrize(
+    ("line", "absent"),
+    [
+        ("import certus.registry", "sklearn"),
+        ("from certus.neural_network import MLPClassifier", "torch"),
+        ("import certus.linear_model, certus.text, certus.neural_network", "numba"),
+    ],
+)
+def test_an_import_loads_no_more_than_it_needs(line, absent):
+    code = f"import sys; {line}; print({absent!r} in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "False", done.stderr
+
+
+def test_every_public_package_is_a_name_of_certus():
+    """What has no door of its own is used through names of certus itself."""
+    folders = {m.name for m in pkgutil.iter_modules(certus.__path__) if m.ispkg}
+    public = {name for name in folders if not name.startswith("_")}
+    assert public - {"cli", "persist", "searches"} == set(certus._PACKAGES)
+    assert set(certus._PACKAGES) <= set(certus.__all__) == set(dir(certus))
+
+
+def test_the_sentence_reaches_an_import_statement():
+    with pytest.raises(
+        ImportError, match=r"has no BayesianRidge.*certus\.certify says"
+    ):
+        exec("from certus.linear_model import BayesianRidge", {})

@@ -6,7 +6,6 @@ truth. The true problem is written here, not read off the model.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from scipy import sparse
 
 from certus.certificate import Certificate, Strength
 from certus.objectives import terms as t
+from certus.registry import ESTIMATORS, load_class
 from certus.verify.kernel.reference import least_constant
 from helpers.judging import problem
 from helpers.many_digits import Exact, mp
@@ -44,7 +44,6 @@ class Case(NamedTuple):
     below it that was proved is false.
     """
 
-    package: str
     name: str
     params: dict[str, Any]
     X: Any
@@ -53,8 +52,7 @@ class Case(NamedTuple):
     excess: Callable[[Any], float]
 
     def make(self) -> Any:
-        module = importlib.import_module(f"certus.{self.package}")
-        return getattr(module, self.name)(**self.params)
+        return load_class(ESTIMATORS[self.name])(**self.params)
 
     def fit(self) -> Any:
         given = {} if self.weights is None else {"sample_weight": self.weights}
@@ -115,7 +113,7 @@ def _convex(
         best, base = BEST[key]
         return float((value - best) / base)
 
-    return Case("linear", name, params, data, y, weights, excess)
+    return Case(name, params, data, y, weights, excess)
 
 
 S, SW = float(N), float(WEIGHTS.sum())
@@ -249,8 +247,8 @@ def _least_squares_excess(model: Any) -> float:
 
 
 OTHERS = [
-    Case("linear", "LinearRegression", {}, X, NUMBERS, None, _least_squares_excess),
-    Case("linear", "HuberRegressor", {"alpha": 0.1}, X, NUMBERS, None, _huber_excess),
+    Case("LinearRegression", {}, X, NUMBERS, None, _least_squares_excess),
+    Case("HuberRegressor", {"alpha": 0.1}, X, NUMBERS, None, _huber_excess),
 ]
 
 
@@ -273,7 +271,7 @@ def _machine(name: str, params: dict[str, Any], y: Any, losses: Any, C: float) -
         best = BEST.setdefault(name, value)
         return float((value - best) / best) * 1e-2  # the base is P at a constant
 
-    return Case("kernel", name, {"gamma": 0.5, "C": C, **params}, X, y, None, excess)
+    return Case(name, {"gamma": 0.5, "C": C, **params}, X, y, None, excess)
 
 
 def _kernel_ridge_excess(model: Any) -> float:
@@ -295,7 +293,6 @@ MACHINES = [
         0.8,
     ),
     Case(
-        "kernel",
         "KernelRidge",
         {"alpha": 0.3, "kernel": "rbf", "gamma": 0.5},
         X,
@@ -352,7 +349,6 @@ def _neighbors_excess(model: Any) -> float:
 
 RECOUNTS = [
     Case(
-        "mixture",
         "KMeans",
         {"n_clusters": 3, "n_init": 2, "random_state": 0},
         X,
@@ -360,9 +356,8 @@ RECOUNTS = [
         None,
         _kmeans_excess,
     ),
-    Case("factor", "PCA", {"n_components": 2}, X, None, None, _pca_excess),
+    Case("PCA", {"n_components": 2}, X, None, None, _pca_excess),
     Case(
-        "neighbors",
         "KNeighborsClassifier",
         {"n_neighbors": 3},
         X,

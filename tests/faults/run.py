@@ -30,7 +30,9 @@ sys.path.insert(0, str(ROOT / "tests"))
 from faults import cases, mutate  # noqa: E402
 
 SOURCES = Path(importlib.util.find_spec("certus").origin).parent  # type: ignore
-PACKAGES = ("convex", "linear", "kernel", "mixture", "factor", "neighbors", "_core")
+#: What every fit passes through, and where the estimators of the cases live.
+HOMES = {cases.ESTIMATORS[case.name].home for case in cases.CASES}
+PACKAGES = ("_core", "_solvers", "kernels", *sorted(HOMES))
 RESULTS = ROOT / "benchmarks" / "results" / "faults.md"
 SECONDS = 30  # that the cases of one fault may take
 #: Cases fitted with one fault, drawn among those that reach its line.

@@ -13,7 +13,7 @@ import pytest
 from certus.certificate import Claim, Strength
 from faults import cases, mutate, run
 
-SOME = Path(run.SOURCES) / "convex" / "gram.py"
+SOME = Path(run.SOURCES) / "_solvers" / "gram.py"
 
 
 @pytest.mark.parametrize("case", cases.CASES, ids=lambda case: case.name)
@@ -40,7 +40,7 @@ def test_the_true_problem_is_what_the_case_solves(case: cases.Case) -> None:
 
 
 def test_changes_are_drawn_and_made() -> None:
-    found = mutate.faults_of(SOME, "convex/gram.py", lambda line: True)
+    found = mutate.faults_of(SOME, "_solvers/gram.py", lambda line: True)
     assert len({fault.kind for fault in found}) >= 5
     before = compile(ast.parse(SOME.read_text("utf-8")), str(SOME), "exec")
     for fault in found:
@@ -74,8 +74,8 @@ def test_verdicts(value: float, excess: float, verdict: str) -> None:
 
 
 def test_one_false_proof_outweighs_everything() -> None:
-    fault = mutate.Fault("convex/gram.py", 1, "sign", "x", 0)
+    fault = mutate.Fault("_solvers/gram.py", 1, "sign", "x", 0)
     answer = [["caught", "a"], ["false proof", "b"], ["error", "c"]]
     found = run.outcome(fault, answer)
     assert (found.verdict, found.note) == ("false proof", "b")
-    assert "false proof: convex/gram.py:1" in run.table([found], 1)
+    assert "false proof: _solvers/gram.py:1" in run.table([found], 1)
