@@ -143,25 +143,6 @@ def moons(seed, labels):
     return X, few, make_moons(1000, noise=0.1, random_state=1000 + seed)
 
 
-@pytest.mark.catalog("NN-54")
-def test_rows_without_labels_help_on_two_moons():
-    network = NeuralClassifier(
-        lambda n, k: MLP(n, (50, 50), k),
-        max_iter=60,
-        batch_size=32,
-        **QUICK,
-    )
-    gains, reached = [], []
-    for seed in (1, 2):
-        X, few, test = moons(seed, 5)
-        known = few >= 0
-        alone = network.fit(X[known], few[known]).score(*test)
-        model = ConsistentClassifier(network, alpha=5.0, noise=0.1).fit(X, few)
-        gains.append(model.score(*test) - alone)
-        reached.append(model.score(*test))
-    assert min(gains) > 0 and np.mean(gains) > 0.02 and np.mean(reached) > 0.9
-
-
 def small_network(**options):
     """A classifier of a few epochs, in float64."""
     settings = {**QUICK, "max_iter": 5, **options}
