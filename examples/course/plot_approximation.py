@@ -57,6 +57,9 @@ for n in (4, 16, 64, 256):
 axes[1].set_title("Bernstein's polynomials")
 for ax in axes:
     ax.legend()
+for ax, places in ((axes[0], degrees), (axes[2], widths)):
+    ax.set_xticks(places, places)
+    ax.minorticks_off()
 
 # %%
 # **Units of a network.** Sums of tanh(ax + b) with random a and b fit ever better with
@@ -103,6 +106,8 @@ axes[1].imshow(cross)
 axes[1].set_title("sum of two bumps")
 axes[2].imshow(box)
 axes[2].set_title("after a threshold")
+for ax in axes[1:]:
+    ax.set_axis_off()
 inside = np.abs(t - 0.5) < 0.2
 assert np.abs(box - np.logical_and.outer(inside, inside)).mean() < 0.04
 plt.show()

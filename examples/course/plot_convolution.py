@@ -88,6 +88,8 @@ for (name, out), row in zip(pools.items(), axes, strict=True):
     row[0].set_title(f"{name} of each 2 × 2 window")
     row[1].imshow(slope.numpy()[0, 0], vmin=0, vmax=1, cmap="Greys")
     row[1].set_title("where its slopes go")
+    for ax in row:
+        ax.set_axis_off()
 torch.testing.assert_close(F.adaptive_avg_pool2d(x, 1)[0, 0, 0, 0], x.mean())
 torch.testing.assert_close(F.adaptive_max_pool2d(x, 1)[0, 0, 0, 0], x.max())
 plt.show()

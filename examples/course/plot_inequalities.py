@@ -29,11 +29,12 @@ for ax, p in zip(axes, [1.5, 2.0, 3.0], strict=True):
     best /= np.linalg.norm(best, p)
     assert (v @ u <= np.linalg.norm(u, q) + 1e-12).all()
     assert np.isclose(best @ u, np.linalg.norm(u, q), rtol=1e-12)
-    ax.plot(*v.T, label=f"‖v‖ = 1 for p = {p:g}")
+    ax.plot(*v.T, label="‖v‖ = 1")
+    ax.set_title(f"p = {p:g}")
     ax.plot(*zip([0, 0], u, strict=True), "--", color="grey", label="u")
     ax.plot(*best, "o", color="tab:red", label="largest v·u")
     ax.set_aspect("equal")
-    ax.legend(loc="lower left")
+axes[0].legend(loc="lower right")
 
 # %%
 # **Geometric sums** a + ar + … + arⁿ = a(1 − rⁿ⁺¹)/(1 − r) are what momentum and
