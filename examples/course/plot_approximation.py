@@ -57,9 +57,8 @@ for n in (4, 16, 64, 256):
 axes[1].set_title("Bernstein's polynomials")
 for ax in axes:
     ax.legend()
-for ax, places in ((axes[0], degrees), (axes[2], widths)):
-    ax.set_xticks(places, places)
-    ax.minorticks_off()
+axes[0].set_xticks(degrees, degrees)
+axes[0].minorticks_off()
 
 # %%
 # **Units of a network.** Sums of tanh(ax + b) with random a and b fit ever better with
@@ -79,6 +78,8 @@ for name, unit in {"tanh": np.tanh, "square": np.square}.items():
     ax.loglog(widths, errors, "o-", label=name)
     assert (errors[-1] < 1e-2) == (name == "tanh")
 ax.set(title="Least squares on random units", xlabel="units")
+ax.set_xticks(widths, widths)
+ax.minorticks_off()
 ax.legend()
 
 # %%
