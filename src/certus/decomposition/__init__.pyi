@@ -2,6 +2,7 @@
 from certus.decomposition.deep_linear import DeepLinearNetwork as DeepLinearNetwork
 from certus.decomposition.analysis import FactorAnalysis as FactorAnalysis
 from certus.decomposition.autoencoder import LinearAutoencoder as LinearAutoencoder
+from certus.decomposition.nonnegative import NMF as NMF
 from certus.decomposition.pca import PCA as PCA
 from certus.decomposition.probabilistic import ProbabilisticPCA as ProbabilisticPCA
 from certus.decomposition.svd import TruncatedSVD as TruncatedSVD
