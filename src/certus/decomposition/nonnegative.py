@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
+from sklearn import config_context
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_array
 from sklearn.utils.extmath import randomized_svd
@@ -448,7 +449,8 @@ def _initial(
             f"init={init!r} needs n_components <= min(n_samples, n_features) = "
             f"{min(n, d)}, got {k}. Use init='random'."
         )
-    U, S, V = randomized_svd(X, k, random_state=rng)
+    with config_context(array_api_dispatch=False):  # these are plain arrays
+        U, S, V = randomized_svd(X, k, random_state=rng)
     W, H = np.zeros((n, k)), np.zeros((k, d))
     W[:, 0], H[0] = math.sqrt(S[0]) * np.abs(U[:, 0]), math.sqrt(S[0]) * np.abs(V[0])
     for j in range(1, k):
