@@ -54,7 +54,7 @@ for step, colour in enumerate(("C0", "C1", "C2")):
     mu = m_step(x, model.posterior(x, mu)[0])
 ax.set(xlabel="μ", ylabel="mean over rows", title="Each bound touches the likelihood")
 ax.set_ylim(-2.85, -1.95)
-ax.legend(frameon=False, loc="lower center")
+ax.legend(frameon=False, loc="upper left")
 
 # %%
 # A mixture of four Gaussians from ten starts. Every run goes up, but not all reach the

@@ -7,6 +7,7 @@ into decisions by a threshold. At every threshold, the groups are chosen at diff
 rates, have different error rates, or a decision means something different for each.
 """
 
+# sphinx_gallery_thumbnail_number = 2
 import matplotlib.pyplot as plt
 import numpy as np
 
