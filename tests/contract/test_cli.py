@@ -19,13 +19,13 @@ import polars as pl
 import pytest
 
 import certus
-from certus import linear_model
 from certus._core import cache
 from certus.cli import fitting, main
 from certus.cli.models import MODELS
 from certus.registry import ESTIMATORS
 from certus.selection import make_split, sealed_rows
 from certus.tables import TablePipeline, load_example
+from helpers.linear import LINEAR
 
 LABELS = "ridge-classifier"
 #: One model where the comparison is not the point.
@@ -131,13 +131,7 @@ def test_what_is_not_offered_says_why(
 
 
 def test_every_linear_estimator_is_offered_or_says_why_not() -> None:
-    classes = (getattr(linear_model, name) for name in linear_model.__all__)
-    models = {
-        one.__name__
-        for one in classes
-        if hasattr(one, "fit") and hasattr(one, "predict")
-    }
-    assert models <= {row.name for row in MODELS.values()} | set(NOT_OFFERED)
+    assert set(LINEAR) <= {row.name for row in MODELS.values()} | set(NOT_OFFERED)
 
 
 def test_fitted_file_is_the_fit_on_the_training_rows() -> None:

@@ -22,18 +22,15 @@ from sklearn.base import clone, is_classifier
 from sklearn.utils import get_tags
 
 import certus
-from certus import linear_model
 from certus.base import UncertifiedWarning
 from certus.certificate import Status, Strength
 from certus.testing.checks import example, takes_weights
 from certus.testing.instances import instances
+from helpers.linear import LINEAR
 
 Array = np.ndarray
-CLASSES = [getattr(linear_model, name) for name in linear_model.__all__]
 DEFAULTS = [
-    cls()
-    for cls in CLASSES
-    if hasattr(cls, "fit") and get_tags(cls()).target_tags.single_output
+    cls() for cls in LINEAR.values() if get_tags(cls()).target_tags.single_output
 ]
 every = pytest.mark.parametrize("estimator", DEFAULTS, ids=lambda e: type(e).__name__)
 #: Regressors whose best constant is not the mean.

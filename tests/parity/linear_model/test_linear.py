@@ -7,6 +7,7 @@ where the default tolerance must be met without a warning.
 
 import warnings
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from sklearn.preprocessing import StandardScaler
 
 import certus
 from certus import linear_model as our_linear_model
+from certus.registry import ESTIMATORS, Row
+from helpers.linear import LINEAR
 
 Array = np.ndarray
 
@@ -319,20 +322,19 @@ def test_logistic_regression_cv(classes: int) -> None:
 # -- the signatures -----------------------------------------------------------------
 
 
-SHARED = [
-    n for n in our_linear_model.__all__ if n[0].isupper() and hasattr(linear_model, n)
-]
+SHARED = [row for row in ESTIMATORS.values() if row.shared and row.name in LINEAR]
 
 
-@pytest.mark.parametrize("name", SHARED)
-def test_parameters_are_theirs_and_a_few_more(name: str) -> None:
+@pytest.mark.parametrize("row", SHARED, ids=lambda row: row.name)
+def test_parameters_are_theirs_and_a_few_more(row: Row) -> None:
     from inspect import signature
 
-    ours = signature(getattr(our_linear_model, name)).parameters
-    theirs = signature(getattr(linear_model, name)).parameters
+    ours = signature(LINEAR[row.name]).parameters
+    package = import_module(f"sklearn.{row.home}")
+    theirs = signature(getattr(package, row.name)).parameters
     assert set(theirs) <= set(ours)
     more = {"max_time", "solver", "tol", "max_iter"}
-    if name == "Perceptron":
+    if row.name == "Perceptron":
         more |= {"multi_class", "decision"}
     assert set(ours) - set(theirs) <= more
 
@@ -351,13 +353,10 @@ LABELLED = ("iris", "wine", "digits", "breast_cancer")
 TASKS = ("MultiTaskElasticNet", "MultiTaskElasticNetCV", "MultiTaskLasso")
 TASKS += ("MultiTaskLassoCV",)
 MULTI = ("LinearRegression", "Ridge", "RidgeCV", "Lasso", "ElasticNet", *TASKS)
-NAMES = [
-    n for n in our_linear_model.__all__ if hasattr(getattr(our_linear_model, n), "fit")
-]
 CASES = [
     (name, key)
     for key in SETS
-    for name in NAMES
+    for name in LINEAR
     if key in LABELLED or not ("Class" in name or "Logistic" in name)
     if key == "linnerud" or name not in TASKS
 ]
@@ -373,7 +372,7 @@ def test_defaults_are_solved_on_familiar_data(
         y = y[:, 0]
     if scaled:
         X = StandardScaler().fit_transform(X)
-    model = getattr(our_linear_model, name)()
+    model = LINEAR[name]()
     if name == "LogisticRegressionCV":
         model.set_params(Cs=[0.01, 1.0], cv=2, l1_ratios=(0.0,))
         if key == "digits":
