@@ -21,7 +21,7 @@ PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
 	$(BIN)/python -m pytest -n auto --maxprocesses 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint format docs stubs pictures bench bench-quality bench-fairness bench-attacks bench-automl \
+.PHONY: help demo check test lint format docs stubs glossary pictures bench bench-quality bench-fairness bench-attacks bench-automl \
 	test-hostile test-upstream test-statistical test-processors test-faults clean
 
 help:  ## list the targets
@@ -59,6 +59,9 @@ docs: $(DOCS)  ## build the documentation, warnings are errors
 
 stubs: $(DEV)  ## write the names of the packages for editors and type checkers
 	$(BIN)/python tests/helpers/stubs.py
+
+glossary: $(DEV)  ## write the shared texts of parameters into the docstrings
+	$(BIN)/python tests/helpers/glossary.py
 
 pictures: $(CORE)  ## draw the pictures of the README and the guide anew
 	$(BIN)/python docs/pictures.py

@@ -114,6 +114,7 @@ RENAMED = {
     "DocumentVectors": {"max_iter": 3},
     "FastTextClassifier": {"max_iter": 3},
     "GloVe": {"weight_power": 0.5},
+    "TextConvClassifier": {"n_filters": 3},
     "CovariancePenalty": {"alpha": 2.0},
     "Decorrelation": {"amount": 0.5},
     "GroupReduction": {"max_difference": 0.25},

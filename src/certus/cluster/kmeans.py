@@ -76,26 +76,26 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
     n_clusters : int, default=8
         How many clusters.
     init : {"k-means++", "random"}, array or callable, default="k-means++"
-        Where to start: rows drawn by k-means++, distinct rows drawn by weight, given
-        centres, or ``f(X, n_clusters, random_state=...)``.
+        How the first centres are chosen. Rows drawn by k-means++, distinct rows drawn
+        by weight, given centres, or ``f(X, n_clusters, random_state=...)``.
     n_init : int or "auto", default="auto"
-        Runs of which the best is kept; "auto" is 1 for "k-means++" and given centres,
-        else 10.
+        Number of starts, of which the best is kept. "auto" means 1 for "k-means++" and
+        given centres, otherwise 10.
     max_iter : int, default=300
-        Most steps of a run.
+        Maximum number of iterations. They are steps of a run.
     tol : float, default=1e-4
         Bound on Σ‖Δc‖² of a step, as a share of the mean variance of the columns.
     verbose : int, default=0
-        Accepted for scikit-learn's sake; use callbacks.
-    random_state : int, RandomState or None
-        For the starts.
+        Not used; accepted for compatibility with scikit-learn. Callbacks show progress.
+    random_state : int, RandomState or None, default=None
+        Seed or generator of all random numbers. They decide the starts.
     copy_x : bool, default=True
-        Accepted for scikit-learn's sake; X is never overwritten.
+        Not used; accepted for compatibility with scikit-learn. X is never overwritten.
     algorithm : {"lloyd", "elkan"}, default="lloyd"
-        Accepted for scikit-learn's sake: bounds are always used, and leave the same
-        labels.
-    max_time : float, optional
-        Seconds after which the fit stops with what it has.
+        Not used; accepted for compatibility with scikit-learn. Bounds are always used,
+        and leave the same labels.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------

@@ -40,29 +40,31 @@ class FactorAnalysis(GaussianFactors):
 
     Parameters
     ----------
-    n_components : int, optional
-        Number of factors; by default one per column. At most as many as columns, and
-        as rows, are kept.
+    n_components : int, default=None
+        Number of components. None means one for each column. At most as many as X has
+        columns and rows are kept.
     tol : float, default=1e-2
-        Stop when a step adds less than this to the log-likelihood of all rows.
+        Target of the certificate's primary claim. The fit stops when a step adds less
+        than this to the log-likelihood of all rows.
     copy : bool, default=True
-        Accepted for scikit-learn's sake; X is never changed.
+        Not used; accepted for compatibility with scikit-learn. X is never changed.
     max_iter : int, default=1000
-        Most steps.
-    noise_variance_init : array-like of shape (n_features,), optional
+        Maximum number of iterations.
+    noise_variance_init : array-like of shape (n_features,), default=None
         Noise at the start; by default one.
     svd_method : {"randomized", "lapack"}, default="randomized"
-        Accepted for scikit-learn's sake: eigenvectors are always exact.
+        Not used; accepted for compatibility with scikit-learn. Eigenvectors are always
+        exact.
     iterated_power : int, default=3
-        Accepted for scikit-learn's sake.
-    rotation : {"varimax", "quartimax"}, optional
+        Not used; accepted for compatibility with scikit-learn.
+    rotation : {"varimax", "quartimax"}, default=None
         Turn the factors so that each column depends on few; the likelihood stays.
     random_state : int, RandomState or None, default=None
-        Accepted for scikit-learn's sake: nothing is drawn.
+        Not used; accepted for compatibility with scikit-learn. Nothing is drawn.
     warm_start : bool, default=False
-        Start from the noise of the last fit.
-    max_time : float, optional
-        Seconds after which the fit stops with what it has.
+        Whether to start from the last fit.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------

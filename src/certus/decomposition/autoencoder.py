@@ -51,21 +51,21 @@ class LinearAutoencoder(Diagnosed, DenseTransformer):
     Parameters
     ----------
     n_components : int, default=2
-        Numbers that pass from encoder to decoder.
+        Number of components. These numbers pass from encoder to decoder.
     solver : {"alternating", "lbfgs"}, default="alternating"
-        Best encoder for the decoder and best decoder for the encoder in turn, or both
-        together along the gradient.
+        Algorithm that computes the fit. The best encoder for the decoder and best
+        decoder for the encoder in turn, or both together along the gradient.
     tol : float, default=1e-10
-        Bound on the excess of the loss; beyond 2,000 rows and columns, on its relative
-        fall in a step.
+        Target of the certificate's primary claim. It bounds the excess of the loss;
+        beyond 2,000 rows and columns, its relative fall in a step.
     max_iter : int, default=10000
-        Most steps.
+        Maximum number of iterations.
     random_state : int, RandomState or None, default=None
-        For the decoder at the start.
+        Seed or generator of all random numbers. They decide the first decoder.
     warm_start : bool, default=False
-        Start from the last fit.
-    max_time : float, optional
-        Seconds after which training stops with what it has.
+        Whether to start from the last fit.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------

@@ -57,25 +57,25 @@ class DeepLinearNetwork(Diagnosed, MultiOutputMixin, RegressorMixin, Estimator):
     Parameters
     ----------
     hidden_layer_sizes : sequence of int, default=(32,)
-        Widths of the hidden layers; () for a single layer.
+        Number of units in each hidden layer. () means a single layer.
     learning_rate : float, default=0.3
-        Step of gradient descent, as a share of 1/(L·σ^(2 − 2/L)) with σ the strongest
+        Step size. It is given as a share of 1/(L·σ^(2 − 2/L)) with σ the strongest
         mode. Above 2 it diverges.
     init : {"random", "modes"}, default="random"
-        Small random layers; or balanced ones along the modes of the data, from where
-        the curves of :func:`mode_strength` hold exactly.
+        How the first layers are chosen. Small random layers; or balanced ones along the
+        modes of the data, from where the curves of :func:`mode_strength` hold exactly.
     start : float, default=1e-3
         Strength of the modes at the start, as a share of the strongest one's limit.
     tol : float, default=1e-6
-        Bound on the excess of the loss.
+        Target of the certificate's primary claim. It bounds the excess of the loss.
     max_iter : int, default=50000
-        Most steps.
+        Maximum number of iterations.
     random_state : int, RandomState or None, default=None
-        For the layers at the start.
+        Seed or generator of all random numbers. They decide the first layers.
     warm_start : bool, default=False
-        Start from the layers of the last fit.
-    max_time : float, optional
-        Seconds after which training stops with what it has.
+        Whether to start from the last fit.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------

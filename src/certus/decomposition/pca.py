@@ -57,14 +57,15 @@ class PCA(SpectralModel):
 
     Parameters
     ----------
-    n_components : int, float, "mle" or None
-        How many; a number between 0 and 1 asks for as many as exceed that share of the
-        variance; ``"mle"`` for Minka's choice; None for all.
+    n_components : int, float, "mle" or None, default=None
+        Number of components. A number between 0 and 1 asks for as many as exceed that
+        share of the variance, ``"mle"`` for Minka's choice, None for all.
     copy : bool, default=True
-        Accepted for scikit-learn's sake: X is never overwritten, and not copied either.
+        Not used; accepted for compatibility with scikit-learn. X is never overwritten,
+        and not copied either.
     whiten : bool, default=False
         Whether ``transform`` divides by the standard deviations.
-    svd_solver : {"auto", "full", "covariance_eigh", "arpack", "randomized"}
+    svd_solver : str, default="auto"
         ``"covariance_eigh"`` forms the covariance matrix, or that of the rows if there
         are fewer; where the smallest variance kept is below 1e-8 of the largest, half
         its digits would be lost, and ``"full"`` is used in its place: orthogonal
@@ -74,18 +75,19 @@ class PCA(SpectralModel):
         matrix if X has at most 1,000 rows or columns, or more than an eighth of the
         components are wanted, else Lanczos.
     tol : float, default=0
-        Target of ``ritz_residual``; 0 stands for 1e-6 (what products in float64 tell
-        of the smallest), and iterations run to 1e-10. In float32 1e-3 at least.
+        Target of the certificate's primary claim. 0 stands for 1e-6, which products in
+        float64 can tell, and iterations run to 1e-10. In float32 it is at least 1e-3.
     iterated_power : int or "auto", default="auto"
         Passes of ``"randomized"``.
     n_oversamples : int, default=10
-        Additional random directions of ``"randomized"``.
+        Number of additional random directions of "randomized".
     power_iteration_normalizer : {"auto", "QR", "LU", "none"}, default="auto"
-        Accepted for scikit-learn's sake; iterations are always normalised by QR.
-    random_state : int, RandomState or None
-        Seed of the random directions.
-    max_time : float, optional
-        Seconds after which iterating stops.
+        Not used; accepted for compatibility with scikit-learn. Iterations are always
+        normalised by QR.
+    random_state : int, RandomState or None, default=None
+        Seed or generator of all random numbers. They decide the random directions.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------

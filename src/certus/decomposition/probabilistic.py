@@ -45,22 +45,25 @@ class ProbabilisticPCA(GaussianFactors):
 
     Parameters
     ----------
-    n_components : int, optional
-        Number of factors; by default all directions in which the rows vary but one,
+    n_components : int, default=None
+        Number of components. None means all directions in which the rows vary but one,
         which is left to the noise.
     solver : {"closed_form", "em"}, default="closed_form"
-        From the eigenvectors of the covariance, or step by step.
+        Algorithm that computes the fit. From the eigenvectors of the covariance, or
+        step by step.
     tol : float, default=1e-2
-        How far below its maximum the log-likelihood of all rows may stay; EM stops
-        there. Beyond 2,000 rows and columns, what a step of EM may still add.
+        Target of the certificate's primary claim. This is how far below its maximum the
+        log-likelihood of all rows may stay; beyond 2,000 rows and columns, what a step
+        of EM may still add.
     max_iter : int, default=1000
-        Most steps of EM.
+        Maximum number of iterations. They are steps of EM.
     random_state : int, RandomState or None, default=None
-        For the loadings at which EM starts.
+        Seed or generator of all random numbers. They decide the loadings at which EM
+        starts.
     warm_start : bool, default=False
-        Start EM from the last fit.
-    max_time : float, optional
-        Seconds after which EM stops with what it has.
+        Whether to start from the last fit.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------

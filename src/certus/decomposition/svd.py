@@ -122,24 +122,26 @@ class TruncatedSVD(SpectralModel):
     Parameters
     ----------
     n_components : int, default=2
-        How many; more than X has rows are not returned.
+        Number of components. At most as many as X has rows are returned.
     algorithm : {"auto", "arpack", "randomized"}, default="auto"
-        ``"auto"`` diagonalises a Gram matrix where one side of X is at most 1,000,
-        else runs a block Lanczos method until ``tol`` is met. ``"arpack"`` asks for the
-        latter. ``"randomized"`` makes ``n_iter`` passes, whatever they reach.
+        Algorithm that computes the fit. ``"auto"`` diagonalises a Gram matrix where one
+        side of X is at most 1,000, else runs a block Lanczos method until ``tol`` is
+        met. ``"arpack"`` asks for the latter. ``"randomized"`` makes ``n_iter`` passes,
+        whatever they reach.
     n_iter : int, default=5
         Power iterations of ``"randomized"``.
     n_oversamples : int, default=10
-        Additional random directions of ``"randomized"``.
+        Number of additional random directions of "randomized".
     power_iteration_normalizer : {"auto", "QR", "LU", "none"}, default="auto"
-        Accepted for scikit-learn's sake; iterations are always normalised by QR.
-    random_state : int, RandomState or None
-        Seed of the random directions.
+        Not used; accepted for compatibility with scikit-learn. Iterations are always
+        normalised by QR.
+    random_state : int, RandomState or None, default=None
+        Seed or generator of all random numbers. They decide the random directions.
     tol : float, default=1e-6
-        Target of ``ritz_residual``; 0 stands for 1e-6, and iterations run to 1e-10. In
-        float32 1e-3 at least.
-    max_time : float, optional
-        Seconds after which iterating stops.
+        Target of the certificate's primary claim. 0 stands for 1e-6, and iterations run
+        to 1e-10. In float32 it is at least 1e-3.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------

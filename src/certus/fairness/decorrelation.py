@@ -40,8 +40,8 @@ class Decorrelation(Attributed, OneToOneFeatureMixin, TransformerMixin, Model):
     ----------
     amount : float, default=1.0
         Share of the covariance that is taken away, in [0, 1].
-    sensitive_columns : name, place, or list of them, optional
-        Columns of X that hold the attribute, where ``fit`` is not passed it. They are
+    sensitive_columns : name, place, or list of them, default=None
+        Columns of X with the sensitive attribute, if ``fit`` is not given it. They are
         changed like the others: with ``amount=1`` they become constant.
 
     Attributes

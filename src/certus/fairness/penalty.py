@@ -77,14 +77,14 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
     Parameters
     ----------
     estimator : estimator
-        A linear model of certus with an L2 penalty and no other, such as
-        ``LogisticRegression``, ``Ridge``, ``LinearSVC``, ``PoissonRegressor``; or a
-        network of certus.neural_network, such as ``NeuralClassifier`` or
+        The wrapped estimator. A linear model of certus with an L2 penalty and no other,
+        such as ``LogisticRegression``, ``Ridge``, ``LinearSVC``, ``PoissonRegressor``;
+        or a network of certus.neural_network, such as ``NeuralClassifier`` or
         ``MLPClassifier``, which torch then trains.
     alpha : float, default=1.0
-        Weight of the penalty.
-    sensitive_columns : name, place, or list of them, optional
-        Columns of X that hold the attribute, where ``fit`` is not passed it. The model
+        Strength of the penalty.
+    sensitive_columns : name, place, or list of them, default=None
+        Columns of X with the sensitive attribute, if ``fit`` is not given it. The model
         sees them like all others.
 
     Attributes

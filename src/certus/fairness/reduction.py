@@ -62,23 +62,25 @@ class GroupReduction(RandomisedDecisions):
     Parameters
     ----------
     estimator : classifier
-        Its ``fit`` takes ``sample_weight``; two classes.
+        The wrapped estimator. A classifier of two classes whose ``fit`` takes
+        ``sample_weight``.
     criterion : str, default="separation"
-        Which rates are made equal: "independence" (of being chosen), "separation" (both
-        of the following), "true_positive_rate", "false_positive_rate".
+        Which rates are made equal. "independence" is the rate of being chosen,
+        "separation" both of "true_positive_rate" and "false_positive_rate".
     max_difference : float, default=0.01
         Largest difference in a rate between two groups.
     tol : float, default=1e-3
         Stop when further classifiers can lower the error by no more than this.
     max_iter : int, default=50
-        Most classifiers fitted.
-    max_time : float, optional
-        Seconds after which the fit stops with what it has.
-    sensitive_columns : name, place, or list of them, optional
-        Columns of X that hold the attribute, where ``fit`` is not passed it; the
+        Maximum number of iterations. They are fits of the classifier.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
+    sensitive_columns : name, place, or list of them, default=None
+        Columns of X with the sensitive attribute, if ``fit`` is not given it. The
         estimator sees them like all others. ``()`` makes all rows one group.
-    random_state : int or Generator, optional
-        Which classifier of the mixture decides about a row is drawn.
+    random_state : int or Generator, default=None
+        Seed or generator of all random numbers. It draws which classifier of the
+        mixture decides about a row.
 
     Attributes
     ----------

@@ -132,10 +132,11 @@ class GroupThresholds(RandomisedDecisions):
     Parameters
     ----------
     estimator : classifier
-        With ``decision_function`` or ``predict_proba``; two classes.
+        The wrapped estimator. A classifier of two classes with ``decision_function`` or
+        ``predict_proba``.
     criterion : str, default="separation"
-        Which rates are made equal: "independence" (of being chosen), "separation" (both
-        of the following), "true_positive_rate", "false_positive_rate".
+        Which rates are made equal. "independence" is the rate of being chosen,
+        "separation" both of "true_positive_rate" and "false_positive_rate".
     max_difference : float, default=0.0
         Largest difference in a rate between two groups.
     objective : {"accuracy", "balanced_accuracy"}, default="accuracy"
@@ -143,11 +144,12 @@ class GroupThresholds(RandomisedDecisions):
     prefit : bool, default=False
         Take the estimator as it is. Its training rows flatter a flexible estimator:
         fit it on some rows, and the thresholds on others.
-    sensitive_columns : name, place, or list of them, optional
-        Columns of X that hold the attribute, where it is not passed. ``()`` makes all
-        rows one group.
-    random_state : int or Generator, optional
-        Where a rule mixes two thresholds, scores between them are decided by a coin.
+    sensitive_columns : name, place, or list of them, default=None
+        Columns of X with the sensitive attribute, if ``fit`` is not given it. ``()``
+        makes all rows one group.
+    random_state : int or Generator, default=None
+        Seed or generator of all random numbers. Where a rule mixes two thresholds, it
+        decides about scores between them.
 
     Attributes
     ----------

@@ -53,17 +53,18 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
     Parameters
     ----------
     alpha : float or array of shape (n_targets,), default=1
-        Strength of the penalty, one or one for each target.
+        Strength of the penalty. One number, or one for each target.
     kernel : str, callable or kernel of ``certus.objectives``, default="linear"
-        scikit-learn's names, "precomputed", a function of two rows, or a term.
-    gamma : float, optional
-        Of "rbf", "laplacian", "poly", "sigmoid" and "chi2"; by default 1/n_features
-        (1 for "chi2").
+        Name of a kernel, a function, or a kernel of ``certus.objectives``. Names are
+        scikit-learn's, and "precomputed"; a function takes two rows.
+    gamma : float, default=None
+        Scale of the kernels "poly", "rbf", "laplacian" and "sigmoid". Also of "chi2".
+        None means 1/n_features, and 1 for "chi2".
     degree : float, default=3
-        Of "poly".
+        Degree of the kernel "poly".
     coef0 : float, default=1
-        Of "poly" and "sigmoid".
-    kernel_params : dict, optional
+        Constant of the kernels "poly" and "sigmoid".
+    kernel_params : dict, default=None
         Further arguments of a function.
 
     Attributes

@@ -53,22 +53,23 @@ class KernelLogisticRegression(ClassifierMixin, OneAgainstRest):
     kernel : str, callable or kernel of ``certus.objectives``, default="rbf"
         As in :class:`certus.svm.SVC`.
     degree : int, default=3
-        Of "poly".
+        Degree of the kernel "poly".
     gamma : {"scale", "auto"} or float, default="scale"
-        Of "poly", "rbf", "laplacian" and "sigmoid".
+        Scale of the kernels "poly", "rbf", "laplacian" and "sigmoid".
     coef0 : float, default=0.0
-        Of "poly" and "sigmoid".
+        Constant of the kernels "poly" and "sigmoid".
     fit_intercept : bool, default=True
-        Whether to fit b.
+        Whether to fit an intercept b.
     tol : float, default=1e-6
         Target of the certificate's primary claim.
-    class_weight : dict or "balanced", optional
-        Multiplies the row weights.
+    class_weight : dict or "balanced", default=None
+        Weights of the classes, which multiply the row weights.
     max_iter : int, default=100
-        Most Newton steps of each problem. A step costs n³/3 up to 8,000 rows, with the
-        matrix held; beyond, some dozen passes over it, block by block.
-    max_time : float, optional
-        Seconds after which the fit stops with what it has.
+        Maximum number of iterations. They are Newton steps of each problem. A step
+        costs n³/3 up to 8,000 rows, with the matrix held; beyond, some dozen passes
+        over it, block by block.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------

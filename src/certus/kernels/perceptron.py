@@ -48,23 +48,23 @@ class KernelPerceptron(ClassifierMixin, OneAgainstRest):
     kernel : str, callable or kernel of ``certus.objectives``, default="rbf"
         As in :class:`certus.svm.SVC`.
     degree : int, default=3
-        Of "poly".
+        Degree of the kernel "poly".
     gamma : {"scale", "auto"} or float, default="scale"
-        Of "poly", "rbf", "laplacian" and "sigmoid".
+        Scale of the kernels "poly", "rbf", "laplacian" and "sigmoid".
     coef0 : float, default=0.0
-        Of "poly" and "sigmoid".
+        Constant of the kernels "poly" and "sigmoid".
     fit_intercept : bool, default=True
-        Whether one is added to the kernel: a constant column in its space.
+        Whether to fit an intercept b. This adds one to the kernel.
     max_iter : int, default=1000
-        Most passes over the rows.
+        Maximum number of iterations. They are passes over the rows.
     shuffle : bool, default=False
-        Whether each pass has an order of its own.
-    random_state : int, RandomState or Generator, optional
-        Of these orders.
+        Whether each epoch visits the rows in a new random order.
+    random_state : int, RandomState or Generator, default=None
+        Seed or generator of all random numbers. They decide the order of the rows.
     cache_size : float, default=1000
-        Megabytes for kernel rows.
-    max_time : float, optional
-        Seconds after which the fit stops with what it has.
+        Megabytes of memory for rows of the kernel matrix.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------

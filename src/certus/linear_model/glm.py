@@ -113,17 +113,18 @@ class GeneralizedLinearModel(RegressorMixin, LikelihoodModel):
         Trials of each row of the binomial family. For trials that differ by row, pass
         shares y/m to "bernoulli" with ``sample_weight=m``.
     alpha : float, default=0.0
-        Strength of the squared-norm penalty; the intercept is never penalised.
+        Strength of the penalty. The intercept is not penalised.
     fit_intercept : bool, default=True
-        Whether to fit b.
+        Whether to fit an intercept b.
     tol : float, default=1e-6
         Target of the certificate's primary claim.
     max_iter : int, default=100
-        Most Newton (Laplace: interior point) steps.
+        Maximum number of iterations. They are Newton steps; for Laplace, interior point
+        steps.
     warm_start : bool, default=False
-        Start from the last fit.
-    max_time : float, optional
-        Seconds after which the fit stops with what it has.
+        Whether to start from the last fit.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------
@@ -301,21 +302,22 @@ class PoissonRegressor(DevianceRegressor):
     Parameters
     ----------
     alpha : float, default=1.0
-        Strength of the squared-norm penalty; the intercept is never penalised.
+        Strength of the penalty. The intercept is not penalised.
     fit_intercept : bool, default=True
-        Whether to fit b.
+        Whether to fit an intercept b.
     solver : str, default="auto"
-        scikit-learn's names are accepted; the method is Newton's.
+        Algorithm that computes the fit. scikit-learn's names are accepted; the method
+        is Newton's.
     max_iter : int, default=100
-        Most Newton steps.
+        Maximum number of iterations. They are Newton steps.
     tol : float, default=1e-6
         Target of the certificate's primary claim.
     warm_start : bool, default=False
-        Start from the last fit.
+        Whether to start from the last fit.
     verbose : int, default=0
-        Accepted for scikit-learn's sake; use callbacks.
-    max_time : float, optional
-        Seconds after which the fit stops with what it has.
+        Not used; accepted for compatibility with scikit-learn. Callbacks show progress.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------

@@ -30,8 +30,9 @@ class WeightedLasso(MultiOutputMixin, RegressorMixin, SparseRegressorBase):
     ----------
     alpha : float, default=1.0
         Strength of the penalty.
-    weights : array-like of shape (n_features,), optional
-        One positive weight for each column; None: all one, which is :class:`Lasso`.
+    weights : array-like of shape (n_features,), default=None
+        Weight of each column in the penalty. Positive; None means all one, as in
+        :class:`Lasso`.
     fit_intercept, max_iter, tol, warm_start, max_time
         As in :class:`ElasticNet`.
 

@@ -34,29 +34,30 @@ class ElasticNet(MultiOutputMixin, RegressorMixin, Summarised, SparseRegressorBa
     Parameters
     ----------
     alpha : float, default=1.0
-        Strength of both penalties.
+        Strength of the penalty.
     l1_ratio : float, default=0.5
-        Share of the L1 penalty, in [0, 1].
+        Share of the L1 penalty, between 0 and 1.
     fit_intercept : bool, default=True
-        Whether to fit b, which is not penalised.
+        Whether to fit an intercept b. It is not penalised.
     precompute : bool or array, default=False
-        Accepted for scikit-learn's sake; the Gram matrix of the working set is used.
+        Not used; accepted for compatibility with scikit-learn. The Gram matrix of the
+        working set is used.
     max_iter : int, default=1000
-        Most rounds of growing the working set.
+        Maximum number of iterations. They are rounds in which the working set grows.
     copy_X : bool, default=True
-        Accepted for scikit-learn's sake; X is never overwritten.
+        Not used; accepted for compatibility with scikit-learn. X is never overwritten.
     tol : float, default=1e-6
-        Target of the certificate's gap.
+        Target of the certificate's primary claim.
     warm_start : bool, default=False
-        Start from ``coef_`` of the last fit.
+        Whether to start from the last fit.
     positive : bool, default=False
-        Whether the coefficients are held non-negative.
-    random_state : int, optional
-        Accepted for scikit-learn's sake; nothing is random.
+        Whether coefficients must be non-negative.
+    random_state : int, default=None
+        Not used; accepted for compatibility with scikit-learn. Nothing is random.
     selection : {"cyclic", "random"}, default="cyclic"
-        Accepted for scikit-learn's sake.
-    max_time : float, optional
-        Seconds after which the fit stops with what it has.
+        Not used; accepted for compatibility with scikit-learn.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------

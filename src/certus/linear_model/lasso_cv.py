@@ -51,27 +51,30 @@ class ElasticNetCV(RegressorMixin, LeastSquaresBase):
     Parameters
     ----------
     l1_ratio : float or list of float, default=0.5
-        Shares of the L1 penalty to compare.
+        Share of the L1 penalty, between 0 and 1. A list is compared.
     eps : float, default=1e-3
         Smallest alpha of the grid over the largest.
     alphas : int or array-like, default=100
-        How many strengths, or which.
+        Strengths of the penalty to compare. A number of them, or the values.
     fit_intercept : bool, default=True
-        Whether to fit b, which is not penalised.
+        Whether to fit an intercept b. It is not penalised.
     precompute, copy_X, verbose, random_state, selection
-        Accepted for scikit-learn's sake.
+        Not used; accepted for compatibility with scikit-learn.
     max_iter : int, default=1000
-        Most rounds at each strength.
+        Maximum number of iterations. They are rounds at each strength.
     tol : float, default=1e-6
-        Target of the certificate's gap, and of every gap on the paths.
-    cv : int, splitter or iterable, optional
-        Folds; five by default.
-    n_jobs : int, optional
-        Accepted for scikit-learn's sake; products use the process's threads.
+        Target of the certificate's primary claim. It also bounds every gap on the
+        paths.
+    cv : int, splitter or iterable, default=None
+        Folds of the cross-validation. None means five.
+    n_jobs : int, default=None
+        Not used; accepted for compatibility with scikit-learn. Products use the
+        process's threads.
     positive : bool, default=False
-        Whether the coefficients are held non-negative.
-    max_time : float, optional
-        Seconds after which no further fold is begun, and the final fit stops.
+        Whether coefficients must be non-negative.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has. No further fold is
+        begun then.
 
     Attributes
     ----------

@@ -62,18 +62,19 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
     Parameters
     ----------
     fit_intercept : bool, default=True
-        Whether to fit b.
+        Whether to fit an intercept b.
     copy_X : bool, default=True
-        Accepted for scikit-learn's sake; X is never overwritten.
+        Not used; accepted for compatibility with scikit-learn. X is never overwritten.
     tol : float, default=1e-6
-        Target of the certificate's backward error.
-    n_jobs : int, optional
-        Accepted for scikit-learn's sake; products use the process's threads.
+        Target of the certificate's primary claim.
+    n_jobs : int, default=None
+        Not used; accepted for compatibility with scikit-learn. Products use the
+        process's threads.
     positive : bool, default=False
-        Whether the coefficients are held non-negative.
+        Whether coefficients must be non-negative.
     solver : {"auto", "cholesky", "qr", "svd"}, default="auto"
-        ``auto`` is Cholesky on the Gram matrix where its condition number allows, else
-        the singular value decomposition.
+        Algorithm that computes the fit. ``auto`` is Cholesky on the Gram matrix where
+        its condition number allows, else the singular value decomposition.
 
     Attributes
     ----------
@@ -178,20 +179,20 @@ class Ridge(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
     alpha : float or array of shape (n_targets,), default=1.0
         Strength of the penalty.
     fit_intercept : bool, default=True
-        Whether to fit b, which is not penalised.
+        Whether to fit an intercept b. It is not penalised.
     copy_X : bool, default=True
-        Accepted for scikit-learn's sake; X is never overwritten.
-    max_iter : int, optional
-        Accepted for scikit-learn's sake; the method is direct.
+        Not used; accepted for compatibility with scikit-learn. X is never overwritten.
+    max_iter : int, default=None
+        Not used; accepted for compatibility with scikit-learn. The method is direct.
     tol : float, default=1e-6
-        Target of the certificate's gap.
+        Target of the certificate's primary claim.
     solver : str, default="auto"
-        "auto", "cholesky" or "svd". The names of scikit-learn's iterative solvers are
-        accepted and solved directly as well.
+        Algorithm that computes the fit. "auto", "cholesky" or "svd". The names of
+        scikit-learn's iterative solvers are accepted and solved directly as well.
     positive : bool, default=False
-        Whether the coefficients are held non-negative.
-    random_state : int, optional
-        Accepted for scikit-learn's sake; nothing is random.
+        Whether coefficients must be non-negative.
+    random_state : int, default=None
+        Not used; accepted for compatibility with scikit-learn. Nothing is random.
 
     Attributes
     ----------
@@ -271,21 +272,21 @@ class RidgeClassifier(ClassifierMixin, LinearClassifierBase):
     alpha : float, default=1.0
         Strength of the penalty.
     fit_intercept : bool, default=True
-        Whether to fit b, which is not penalised.
+        Whether to fit an intercept b. It is not penalised.
     copy_X : bool, default=True
-        Accepted for scikit-learn's sake; X is never overwritten.
-    max_iter : int, optional
-        Accepted for scikit-learn's sake; the method is direct.
+        Not used; accepted for compatibility with scikit-learn. X is never overwritten.
+    max_iter : int, default=None
+        Not used; accepted for compatibility with scikit-learn. The method is direct.
     tol : float, default=1e-6
-        Target of the certificate's gap.
-    class_weight : dict or "balanced", optional
-        Multiplies the row weights.
+        Target of the certificate's primary claim.
+    class_weight : dict or "balanced", default=None
+        Weights of the classes, which multiply the row weights.
     solver : str, default="auto"
         As in :class:`Ridge`.
     positive : bool, default=False
-        Whether the coefficients are held non-negative.
-    random_state : int, optional
-        Accepted for scikit-learn's sake; nothing is random.
+        Whether coefficients must be non-negative.
+    random_state : int, default=None
+        Not used; accepted for compatibility with scikit-learn. Nothing is random.
 
     Attributes
     ----------

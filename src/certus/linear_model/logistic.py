@@ -105,37 +105,41 @@ class LogisticRegression(Summarised, ClassifierMixin, ProbabilisticClassifier):
     Parameters
     ----------
     penalty : {"l1", "l2", "elasticnet", None}, deprecated
-        Use ``l1_ratio`` and ``C`` instead, as in scikit-learn 1.8 and later.
+        Norm of the penalty. Use ``l1_ratio`` and ``C`` instead, as in scikit-learn 1.8
+        and later.
     C : float, default=1.0
-        Inverse strength of the penalty; ``inf`` for none.
+        Inverse strength of the penalty. ``inf`` means no penalty.
     l1_ratio : float, default=0.0
-        Share of the L1 penalty, in [0, 1].
+        Share of the L1 penalty, between 0 and 1.
     dual : bool, default=False
-        Accepted for scikit-learn's sake.
+        Not used; accepted for compatibility with scikit-learn.
     tol : float, default=1e-6
         Target of the certificate's primary claim.
     fit_intercept : bool, default=True
-        Whether to fit b.
+        Whether to fit an intercept b.
     intercept_scaling : float, default=1
-        With ``solver="liblinear"`` the larger it is, the less b is penalised.
-    class_weight : dict or "balanced", optional
-        Multiplies the row weights.
-    random_state : int, optional
-        Accepted for scikit-learn's sake; nothing is random.
+        The larger it is, the less the intercept is penalised. It only matters for
+        ``solver="liblinear"``.
+    class_weight : dict or "balanced", default=None
+        Weights of the classes, which multiply the row weights.
+    random_state : int, default=None
+        Not used; accepted for compatibility with scikit-learn. Nothing is random.
     solver : str, default="auto"
-        scikit-learn's names are accepted; the method is chosen from the problem and
-        named in ``solver_``. "liblinear" changes the problem: the intercept is
-        penalised, and there may be two classes only.
+        Algorithm that computes the fit. scikit-learn's names are accepted; the method
+        is chosen from the problem and named in ``solver_``. "liblinear" changes the
+        problem: the intercept is penalised, and there may be two classes only.
     max_iter : int, default=100
-        Most Newton steps (rounds of the working set, with an L1 part).
+        Maximum number of iterations. They are Newton steps, or rounds of the working
+        set if there is an L1 part.
     verbose : int, default=0
-        Accepted for scikit-learn's sake; use callbacks.
+        Not used; accepted for compatibility with scikit-learn. Callbacks show progress.
     warm_start : bool, default=False
-        Start from the last fit.
-    n_jobs : int, optional
-        Accepted for scikit-learn's sake; products use the process's threads.
-    max_time : float, optional
-        Seconds after which the fit stops with what it has.
+        Whether to start from the last fit.
+    n_jobs : int, default=None
+        Not used; accepted for compatibility with scikit-learn. Products use the
+        process's threads.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------

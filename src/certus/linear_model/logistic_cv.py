@@ -62,31 +62,33 @@ class LogisticRegressionCV(ClassifierMixin, ProbabilisticClassifier):
     ----------
     Cs : int or array-like, default=10
         How many inverse strengths between 1e-4 and 1e4, or which.
-    l1_ratios : list of float, optional
+    l1_ratios : list of float, default=None
         Shares of the L1 penalty to compare; default 0 (L2 alone).
     fit_intercept : bool, default=True
-        Whether to fit b, which is not penalised.
-    cv : int, splitter or iterable, optional
-        Folds; five, stratified, by default.
+        Whether to fit an intercept b. It is not penalised.
+    cv : int, splitter or iterable, default=None
+        Folds of the cross-validation. None means five, stratified.
     dual, penalty, n_jobs, verbose, random_state
-        Accepted for scikit-learn's sake, as in :class:`LogisticRegression`.
+        Not used; accepted for compatibility with scikit-learn. See
+        :class:`LogisticRegression`.
     solver, intercept_scaling
         As in :class:`LogisticRegression`.
-    scoring : str or callable, optional
-        Judge of the folds; accuracy by default.
+    scoring : str or callable, default=None
+        Score by which candidates are compared. None means accuracy.
     tol : float, default=1e-6
-        Target of the certificate, and of every fit on the folds.
+        Target of the certificate's primary claim. Also that of every fit on the folds.
     max_iter : int, default=100
-        Most Newton steps of each fit.
-    class_weight : dict or "balanced", optional
-        Multiplies the row weights.
+        Maximum number of iterations. They are Newton steps of each fit.
+    class_weight : dict or "balanced", default=None
+        Weights of the classes, which multiply the row weights.
     refit : bool, default=True
         Must be True: the certificate speaks of one fit on all rows.
     use_legacy_attributes : bool, default=True
         Whether the attributes have the form that is scikit-learn 1.9's default, below
         in brackets, or the simpler one that it announces. Nothing warns of it.
-    max_time : float, optional
-        Seconds after which no further fold is begun, and the final fit stops.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has. No further fold is
+        begun then.
 
     Attributes
     ----------

@@ -35,9 +35,10 @@ class MultiTaskElasticNet(MultiOutputMixin, RegressorMixin, SparseRegressorBase)
     Parameters
     ----------
     alpha : float, default=1.0
-        Strength of both penalties.
+        Strength of the penalty.
     l1_ratio : float, default=0.5
-        Share of the penalty on the norms of rows, in [0, 1].
+        Share of the L1 penalty, between 0 and 1. It is the penalty on the norms of
+        rows.
     fit_intercept, copy_X, max_iter, tol, warm_start, random_state, selection, max_time
         As in :class:`ElasticNet`.
 

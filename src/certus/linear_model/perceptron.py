@@ -62,44 +62,48 @@ class Perceptron(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
 
     Parameters
     ----------
-    penalty : None
-        scikit-learn's penalties raise ``NotImplementedError``: weights that shrink are
-        not a sum of mistakes. Use scikit-learn's Perceptron or LinearSVC.
+    penalty : None, default=None
+        Norm of the penalty. Only None is accepted: weights that shrink are not a sum of
+        mistakes. Use scikit-learn's Perceptron or LinearSVC.
     alpha, l1_ratio : float
-        Accepted for scikit-learn's sake; they belong to a penalty.
+        Not used; accepted for compatibility with scikit-learn. They belong to a
+        penalty.
     fit_intercept : bool, default=True
-        Whether to fit b.
+        Whether to fit an intercept b.
     max_iter : int, default=1000
-        Most epochs.
+        Maximum number of iterations. They are epochs.
     tol : float or None, default=1e-3
-        Stop after ``n_iter_no_change`` epochs in which the mean loss did not fall by
-        this much; None for never.
+        Smallest fall of the mean loss that counts as an improvement. None means that
+        the fit never stops for this reason.
     shuffle : bool, default=True
-        A new order of the rows in every epoch.
+        Whether each epoch visits the rows in a new random order.
     verbose : int, default=0
-        Accepted for scikit-learn's sake; use callbacks.
+        Not used; accepted for compatibility with scikit-learn. Callbacks show progress.
     eta0 : float, default=1.0
         Size of an update. From w = 0 it changes the length of w and nothing else.
-    n_jobs : int, optional
-        Accepted for scikit-learn's sake.
+    n_jobs : int, default=None
+        Not used; accepted for compatibility with scikit-learn.
     random_state : int, RandomState or None, default=None
-        For the order of the rows and the rows held out.
+        Seed or generator of all random numbers. They decide the order of the rows and
+        the rows held out.
     early_stopping : bool, default=False
-        Hold out rows and stop by their accuracy instead of the loss.
+        Whether to hold out rows and stop when their score no longer improves. The score
+        is their accuracy; without this, the loss decides.
     validation_fraction : float, default=0.1
-        Share of rows held out.
+        Share of the rows that is held out.
     n_iter_no_change : int, default=5
-        Patience of both rules.
-    class_weight : dict or "balanced", optional
-        Multiplies the update of a row of that class.
+        Number of epochs without improvement after which the fit stops.
+    class_weight : dict or "balanced", default=None
+        Weights of the classes, which multiply the row weights.
     warm_start : bool, default=False
-        Start from the last fit.
+        Whether to start from the last fit.
     multi_class : {"ovr", "ovo"}, default="ovr"
-        More than two classes: each against the rest, or each against each.
+        How more than two classes are handled. Each against the rest, or each against
+        each.
     decision : {"votes", "scores"}, default="votes"
         For "ovo": count the duels won (ties by the sum of scores), or add the scores.
-    max_time : float, optional
-        Seconds after which the fit stops with what it has.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------

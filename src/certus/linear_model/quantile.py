@@ -57,19 +57,20 @@ class QuantileRegressor(RegressorMixin, LinearRegressorBase):
     quantile : float, default=0.5
         Which quantile, strictly between 0 and 1.
     alpha : float, default=1.0
-        Strength of the penalty alpha·‖w‖₁.
+        Strength of the penalty. It is alpha·‖w‖₁.
     fit_intercept : bool, default=True
-        Whether to fit b, which is not penalised.
+        Whether to fit an intercept b. It is not penalised.
     solver : str, default="auto"
-        scikit-learn's names are accepted; the method is an interior point method.
-    solver_options : dict, optional
-        Accepted for scikit-learn's sake; there is nothing to set.
+        Algorithm that computes the fit. scikit-learn's names are accepted; the method
+        is an interior point method.
+    solver_options : dict, default=None
+        Not used; accepted for compatibility with scikit-learn. There is nothing to set.
     tol : float, default=1e-6
         Target of the certificate's primary claim.
     max_iter : int, default=200
-        Most interior point steps.
-    max_time : float, optional
-        Seconds after which the fit stops with what it has.
+        Maximum number of iterations. They are interior point steps.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------

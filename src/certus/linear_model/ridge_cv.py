@@ -49,16 +49,18 @@ class RidgeCV(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
     Parameters
     ----------
     alphas : array-like, default=(0.1, 1.0, 10.0)
-        Strengths to compare.
+        Strengths of the penalty to compare.
     fit_intercept : bool, default=True
-        Whether to fit b, which is not penalised.
-    scoring : str or callable, optional
-        Judge of the leave-one-out predictions; default mean squared error.
-    cv : int or splitter, optional
-        Folds instead of leave-one-out; then every alpha is fitted on every fold.
+        Whether to fit an intercept b. It is not penalised.
+    scoring : str or callable, default=None
+        Score by which candidates are compared. None means the mean squared error of the
+        leave-one-out predictions.
+    cv : int or splitter, default=None
+        Folds of the cross-validation. None means leave-one-out; otherwise every alpha
+        is fitted on every fold.
     gcv_mode : {None, "auto", "svd", "eigen"}, default=None
-        Accepted for scikit-learn's sake; one eigendecomposition serves all. "svd" with
-        sparse X warns, as scikit-learn does.
+        Not used; accepted for compatibility with scikit-learn. One eigendecomposition
+        serves all. "svd" with sparse X warns, as scikit-learn does.
     store_cv_results : bool, default=False
         Keep ``cv_results_``.
     alpha_per_target : bool, default=False

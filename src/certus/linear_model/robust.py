@@ -58,22 +58,22 @@ class RobustRegressor(RegressorMixin, LinearRegressorBase):
     Parameters
     ----------
     loss : {"huber", "absolute", "tukey"}, default="huber"
-        The loss.
-    threshold : float, optional
+        Loss of a row.
+    threshold : float, default=None
         Threshold of Huber's (default 1.35) or Tukey's loss (default 4.685), in units of
         y; the defaults are 95 % efficient for residuals of variance one.
     alpha : float, default=0.0
-        Strength of the squared-norm penalty; the intercept is never penalised.
+        Strength of the penalty. The intercept is not penalised.
     fit_intercept : bool, default=True
-        Whether to fit b.
+        Whether to fit an intercept b.
     tol : float, default=1e-6
         Target of the certificate's primary claim.
     max_iter : int, default=200
-        Most steps of Newton's or the interior point method.
+        Maximum number of iterations. They are Newton or interior point steps.
     warm_start : bool, default=False
-        Start from the last fit (Huber and Tukey).
-    max_time : float, optional
-        Seconds after which the fit stops with what it has.
+        Whether to start from the last fit. For Huber and Tukey only.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------
@@ -235,19 +235,19 @@ class HuberRegressor(RegressorMixin, LinearRegressorBase):
     Parameters
     ----------
     epsilon : float, default=1.35
-        Residuals beyond ``epsilon`` times the scale count as outliers; at least 1.
+        Residuals beyond ``epsilon`` times the scale count as outliers. At least 1.
     max_iter : int, default=100
-        Most Newton steps.
+        Maximum number of iterations. They are Newton steps.
     alpha : float, default=0.0001
-        Strength of the penalty alpha·‖w‖².
+        Strength of the penalty. It is alpha·‖w‖².
     warm_start : bool, default=False
-        Start from the last fit.
+        Whether to start from the last fit.
     fit_intercept : bool, default=True
-        Whether to fit b, which is not penalised.
+        Whether to fit an intercept b. It is not penalised.
     tol : float, default=1e-6
         Target of the certificate's primary claim.
-    max_time : float, optional
-        Seconds after which the fit stops with what it has.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------

@@ -81,27 +81,29 @@ class StochasticLinearClassifier(ClassifierMixin, Estimator):
     fraction : float, default=0.5
         Part of the rows that the prior ``"half"`` is learnt on.
     alpha : float, default=1e-4
-        Penalty ½·alpha·‖M₀‖² beside the mean log loss of the prior's mean, for rows
-        scaled to length one on average.
+        Strength of the penalty. It is ½·alpha·‖M₀‖², added to the mean log loss of the
+        prior's mean, for rows scaled to length one on average.
     delta : float, default=0.05
-        Probability that the bound fails, over the draw of the rows.
+        Failure probability: the chance that the statement does not hold. It is over the
+        draw of the rows.
     fit_intercept : bool, default=True
-        Whether scores have a constant.
+        Whether to fit an intercept b.
     intercept_scaling : float, default=1.0
-        The constant's column. One prior variance serves all columns: they should have
-        sizes like it, brought about without looking at the rows that are counted.
+        Value of the constant column. One prior variance serves all columns: they should
+        have sizes like it, brought about without looking at the rows that are counted.
     max_iter : int, default=100
-        Most steps for each prior variance.
+        Maximum number of iterations. They are steps for each prior variance.
     shuffle : bool, default=True
-        The prior's rows are drawn at random; False takes the first ones.
+        Whether the rows of the prior are drawn at random. False takes the first ones.
     warm_start : bool, default=False
-        Start from the last posterior. The prior is learnt afresh.
+        Whether to start from the last fit. The prior is learnt afresh.
     random_state : int, RandomState or None, default=None
-        For the weights that ``predict`` draws: None draws others at each call, an
-        integer the same ones; and for the prior's rows, which None leaves the same in
-        every fit, so that nobody is led to pick the split with the best bound.
-    max_time : float, optional
-        Seconds after which the fit stops with what it has.
+        Seed or generator of all random numbers. They decide the weights that
+        ``predict`` draws: with None others at each call, with an integer the same. They
+        also decide the rows of the prior; with None these are the same in every fit, so
+        that nobody is led to pick the split with the best bound.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------

@@ -34,21 +34,22 @@ class GammaRegressor(DevianceRegressor):
     Parameters
     ----------
     alpha : float, default=1.0
-        Strength of the squared-norm penalty; the intercept is never penalised.
+        Strength of the penalty. The intercept is not penalised.
     fit_intercept : bool, default=True
-        Whether to fit b.
+        Whether to fit an intercept b.
     solver : str, default="auto"
-        scikit-learn's names are accepted; the method is Newton's.
+        Algorithm that computes the fit. scikit-learn's names are accepted; the method
+        is Newton's.
     max_iter : int, default=100
-        Most Newton steps.
+        Maximum number of iterations. They are Newton steps.
     tol : float, default=1e-6
         Target of the certificate's primary claim.
     warm_start : bool, default=False
-        Start from the last fit.
+        Whether to start from the last fit.
     verbose : int, default=0
-        Accepted for scikit-learn's sake; use callbacks.
-    max_time : float, optional
-        Seconds after which the fit stops with what it has.
+        Not used; accepted for compatibility with scikit-learn. Callbacks show progress.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------
@@ -105,24 +106,25 @@ class TweedieRegressor(DevianceRegressor):
         2      gamma                             above 0
         ====== ================================= =====================
     alpha : float, default=1.0
-        Strength of the squared-norm penalty; the intercept is never penalised.
+        Strength of the penalty. The intercept is not penalised.
     fit_intercept : bool, default=True
-        Whether to fit b.
+        Whether to fit an intercept b.
     link : {"auto", "identity", "log"}, default="auto"
         "auto" is the identity for power 0 and the logarithm for the others. Other pairs
         are not convex and refused; scikit-learn's TweedieRegressor takes them.
     solver : str, default="auto"
-        scikit-learn's names are accepted; the method is Newton's, for power 0 direct.
+        Algorithm that computes the fit. scikit-learn's names are accepted; the method
+        is Newton's, and direct for power 0.
     max_iter : int, default=100
-        Most Newton steps.
+        Maximum number of iterations. They are Newton steps.
     tol : float, default=1e-6
         Target of the certificate's primary claim.
     warm_start : bool, default=False
-        Start from the last fit.
+        Whether to start from the last fit.
     verbose : int, default=0
-        Accepted for scikit-learn's sake; use callbacks.
-    max_time : float, optional
-        Seconds after which the fit stops with what it has.
+        Not used; accepted for compatibility with scikit-learn. Callbacks show progress.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------

@@ -57,7 +57,7 @@ class GaussianMixture(DensityMixin, Model):
     Parameters
     ----------
     n_components : int, default=1
-        Number of components K.
+        Number of components.
     covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
         A matrix each, one matrix for all, a diagonal each, or one variance each.
     tol : float, default=1e-3
@@ -65,28 +65,30 @@ class GaussianMixture(DensityMixin, Model):
     reg_covar : float, default=1e-6
         Added to every variance, so that no component can collapse altogether.
     max_iter : int, default=100
-        Most EM steps of one start.
+        Maximum number of iterations. They are EM steps of one start.
     n_init : int, default=1
-        Starts; the one with the largest objective is kept.
-    init_params : {"kmeans", "k-means++", "random", "random_from_data"}
-        Responsibilities to begin with: clusters, one row far apart for each component,
-        random numbers, or one random row for each component. By default "kmeans".
-    weights_init : array-like of shape (n_components,), optional
+        Number of starts, of which the best is kept.
+    init_params : str, default="kmeans"
+        Responsibilities to begin with: clusters ("kmeans"), one row far apart for each
+        component ("k-means++"), random numbers ("random"), or one random row for each
+        component ("random_from_data").
+    weights_init : array-like of shape (n_components,), default=None
         Weights to begin with.
-    means_init : array-like of shape (n_components, n_features), optional
+    means_init : array-like of shape (n_components, n_features), default=None
         Means to begin with.
-    precisions_init : array-like, optional
+    precisions_init : array-like, default=None
         Inverse covariances to begin with, shaped as ``precisions_``.
     random_state : int, RandomState or None, default=None
-        For the start and for ``sample``.
+        Seed or generator of all random numbers. They decide the start, and the draws of
+        ``sample``.
     warm_start : bool, default=False
-        Begin where the last fit ended; ``n_init`` is then ignored.
+        Whether to start from the last fit. ``n_init`` is then ignored.
     verbose, verbose_interval : int
-        Accepted for scikit-learn's sake; use callbacks.
+        Not used; accepted for compatibility with scikit-learn. Callbacks show progress.
     assignment : {"soft", "hard"}, default="soft"
         Hard EM gives each row to its most probable component before it refits.
-    max_time : float, optional
-        Seconds after which the fit stops with what it has.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------

@@ -46,25 +46,29 @@ class KNeighborsClassifier(ClassifierMixin, NeighborsBase):
     Parameters
     ----------
     n_neighbors : int, default=5
-        How many neighbours vote.
+        Number of neighbours.
     weights : {"uniform", "distance"}, callable or None, default="uniform"
-        Equal votes, votes 1/distance (a row at distance zero outvotes all others), or a
-        function from the array of distances to votes.
+        Weights of the neighbours in a prediction. Equal votes, votes 1/distance (a row
+        at distance zero outvotes all others), or a function from the array of distances
+        to votes.
     algorithm : {"auto", "ball_tree", "kd_tree", "brute"}, default="auto"
-        A k-d tree pays up to about eight columns; ``"ball_tree"`` uses it as well.
-        Brute force compares each query with every row, for the Euclidean distance
-        through float32 products whose candidates are settled in float64.
+        How neighbours are found. A k-d tree pays up to about eight columns;
+        ``"ball_tree"`` uses it as well. Brute force compares each query with every row,
+        for the Euclidean distance through float32 products whose candidates are settled
+        in float64.
     leaf_size : int, default=30
-        Rows in a leaf of the tree.
+        Number of rows in a leaf of the tree.
     p : float, default=2
         Power of the Minkowski distance.
     metric : str or callable, default="minkowski"
-        ``"euclidean"``, ``"manhattan"``, ``"chebyshev"``, ``"minkowski"``,
-        ``"precomputed"``, another name of scikit-learn's, or a function of two rows.
-    metric_params : dict, optional
+        Name of a distance, or a function of two rows. Names are ``"euclidean"``,
+        ``"manhattan"``, ``"chebyshev"``, ``"minkowski"``, ``"precomputed"``, another
+        name of scikit-learn's, or a function of two rows.
+    metric_params : dict, default=None
         Further arguments of the metric.
-    n_jobs : int, optional
-        Accepted for scikit-learn's sake; searches use the process's threads.
+    n_jobs : int, default=None
+        Not used; accepted for compatibility with scikit-learn. Searches use the
+        process's threads.
 
     Attributes
     ----------

@@ -39,22 +39,24 @@ class KNeighborsRegressor(RegressorMixin, NeighborsBase):
     Parameters
     ----------
     n_neighbors : int, default=5
-        How many neighbours are averaged.
+        Number of neighbours.
     weights : {"uniform", "distance"}, callable or None, default="uniform"
-        Equal weights, weights 1/distance (a row at distance zero counts alone), or a
-        function from the array of distances to weights.
+        Weights of the neighbours in a prediction. Equal weights, weights 1/distance (a
+        row at distance zero counts alone), or a function from the array of distances to
+        weights.
     algorithm : {"auto", "ball_tree", "kd_tree", "brute"}, default="auto"
         As in :class:`certus.neighbors.KNeighborsClassifier`.
     leaf_size : int, default=30
-        Rows in a leaf of the tree.
+        Number of rows in a leaf of the tree.
     p : float, default=2
         Power of the Minkowski distance.
     metric : str or callable, default="minkowski"
         As in :class:`certus.neighbors.KNeighborsClassifier`.
-    metric_params : dict, optional
+    metric_params : dict, default=None
         Further arguments of the metric.
-    n_jobs : int, optional
-        Accepted for scikit-learn's sake; searches use the process's threads.
+    n_jobs : int, default=None
+        Not used; accepted for compatibility with scikit-learn. Searches use the
+        process's threads.
 
     Attributes
     ----------

@@ -41,21 +41,22 @@ class NearestNeighbors(NeighborsBase):
     Parameters
     ----------
     n_neighbors : int, default=5
-        How many neighbours :meth:`kneighbors` finds.
+        Number of neighbours. :meth:`kneighbors` finds as many.
     radius : float, default=1.0
         Up to which distance :meth:`radius_neighbors` finds neighbours.
     algorithm : {"auto", "ball_tree", "kd_tree", "brute"}, default="auto"
         As in :class:`certus.neighbors.KNeighborsClassifier`.
     leaf_size : int, default=30
-        Rows in a leaf of the tree.
+        Number of rows in a leaf of the tree.
     metric : str or callable, default="minkowski"
         As in :class:`certus.neighbors.KNeighborsClassifier`.
     p : float, default=2
         Power of the Minkowski distance.
-    metric_params : dict, optional
+    metric_params : dict, default=None
         Further arguments of the metric.
-    n_jobs : int, optional
-        Accepted for scikit-learn's sake; searches use the process's threads.
+    n_jobs : int, default=None
+        Not used; accepted for compatibility with scikit-learn. Searches use the
+        process's threads.
 
     Attributes
     ----------

@@ -46,8 +46,8 @@ class Distilled(WrappedClassifier):
     Parameters
     ----------
     estimator : classifier of certus.neural_network
-        The network to train, with all settings of the training. Validation rows are
-        judged by its own loss and score.
+        The wrapped estimator. A classifier of certus.neural_network, with all settings
+        of the training. Validation rows are judged by its own loss and score.
     teacher : classifier
         Anything with ``predict_proba``. A fitted one is used as it is; another is
         fitted first, on the same rows. Cloning forgets a fit, so in a search wrap a

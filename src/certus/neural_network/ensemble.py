@@ -80,14 +80,16 @@ class BaggedNetworks(MetaEstimatorMixin, Estimator):
     Parameters
     ----------
     estimator : classifier or regressor
-        Of certus.neural_network, or any other whose ``fit`` takes ``sample_weight``.
+        The wrapped estimator. One of certus.neural_network, or any other whose ``fit``
+        takes ``sample_weight``.
     n_estimators : int, default=10
         Members.
     n_jobs : int, default=None
-        Members fitted at the same time, as joblib understands it. The result does not
-        depend on it.
+        Number of members that are fitted at the same time. As in joblib. The result
+        does not depend on it.
     random_state : int, RandomState or None, default=None
-        Draws the rows, and the seeds of the members.
+        Seed or generator of all random numbers. They decide the rows and the seeds of
+        the members.
 
     Attributes
     ----------

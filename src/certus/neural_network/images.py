@@ -62,18 +62,19 @@ class ConvNetClassifier(ImageInput, ClassTargets):
     Parameters
     ----------
     module : str, nn.Module or callable, default="auto"
-        "auto" is ``ConvNet`` of :mod:`certus.neural_network.modules`; "lenet",
-        "alexnet", "resnet" and "densenet" are of that package, too; a module is
-        copied and trained from its present weights; ``module(image_shape,
-        n_outputs)``, told channels, height and width, makes one.
+        The network to train, or a function that makes it. "auto" is ``ConvNet`` of
+        :mod:`certus.neural_network.modules`; "lenet", "alexnet", "resnet" and
+        "densenet" are of that package, too; a module is copied and trained from its
+        present weights; ``module(image_shape, n_outputs)``, told channels, height and
+        width, makes one.
     image_shape : (int, int) or (int, int, int), default=None
         Of rows that are flattened: height and width, and channels where there are
         several. Without it rows whose length is a square number of at least 16 are
         square images, others images of one line. Images of another size are resized to
         it; without it, unequal sizes are refused.
     channels : None, "first" or "last", default=None
-        Where channels are. By default the axis of 1, 3 or 4; if both or neither are,
-        it is asked for.
+        Where the channels of an image are. By default they are the axis of length 1, 3
+        or 4. If that is ambiguous, the fit raises an error.
     {shared}
 
     Attributes

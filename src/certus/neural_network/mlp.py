@@ -52,12 +52,12 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
     Parameters
     ----------
     hidden_layer_sizes : int or sequence of int, default=(100,)
-        Width of each hidden layer.
+        Number of units in each hidden layer.
     activation : str, default="relu"
-        Of hidden layers: "identity", "logistic", "tanh", "relu", "leaky_relu", "elu",
-        "softplus"; on torch also "absolute" and "maxout".
+        Activation function of the hidden layers. One of "identity", "logistic", "tanh",
+        "relu", "leaky_relu", "elu", "softplus"; on torch also "absolute" and "maxout".
     class_weight : dict or "balanced", default=None
-        Weights of classes; they multiply ``sample_weight``.
+        Weights of the classes, which multiply the row weights.
     {shared}
 
     Attributes

@@ -42,12 +42,12 @@ class MLPRegressor(RegressorMixin, MultilayerPerceptron):
     Parameters
     ----------
     loss : {"squared_error", "poisson"}, default="squared_error"
-        "poisson" is for counts, with a logarithmic link.
+        Loss of a row. "poisson" is for counts, with a logarithmic link.
     hidden_layer_sizes : int or sequence of int, default=(100,)
-        Width of each hidden layer.
+        Number of units in each hidden layer.
     activation : str, default="relu"
-        Of hidden layers: "identity", "logistic", "tanh", "relu", "leaky_relu", "elu",
-        "softplus"; on torch also "absolute" and "maxout".
+        Activation function of the hidden layers. One of "identity", "logistic", "tanh",
+        "relu", "leaky_relu", "elu", "softplus"; on torch also "absolute" and "maxout".
     normalize_y : bool, default=False
         Train on targets of mean 0 and variance 1, which steps of a fixed size want,
         and scale the last layer back; losses are in those units. For

@@ -213,9 +213,9 @@ class MultiTaskNetwork(OwnModule, Tasks):
     Parameters
     ----------
     module : nn.Module or callable
-        A module with the outputs of all heads side by side, one for each class of a
-        task of classes, one for a task of numbers; or ``module(n_inputs, n_outputs)``,
-        which makes one.
+        The network to train, or a function that makes it. It has the outputs of all
+        heads side by side, one for each class of a task of classes and one for a task
+        of numbers. A function is called as ``module(n_inputs, n_outputs)``.
     tasks : "auto", str or list of str, default="auto"
         "classes" or "numbers" for each column of y. "auto" takes columns of fractions
         for numbers and all others for classes.

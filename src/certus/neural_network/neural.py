@@ -95,12 +95,13 @@ class NeuralClassifier(OwnModule, ClassTargets):
     Parameters
     ----------
     module : nn.Module or callable
-        A module, of which a copy is trained from its present weights; or
-        ``module(n_inputs, n_outputs)``, which makes one. X is cast to its dtype; where
-        it begins with an embedding, X holds whole numbers.
+        The network to train, or a function that makes it. A copy of a module is trained
+        from its present weights; a function is called as ``module(n_inputs,
+        n_outputs)``. X is cast to its dtype; where it begins with an embedding, X holds
+        whole numbers.
     loss : "auto" or callable, default="auto"
-        The cross entropy; or ``loss(z, y)`` of outputs and class numbers, giving one
-        number for each row.
+        Loss of a row. "auto" is the cross entropy; ``loss(z, y)`` takes outputs and
+        class numbers and returns one number for each row.
     {shared}
 
     Attributes
@@ -181,12 +182,14 @@ class NeuralRegressor(OwnModule, NumberTargets):
     Parameters
     ----------
     module : nn.Module or callable
-        A module, of which a copy is trained from its present weights; or
-        ``module(n_inputs, n_outputs)``, which makes one. X is cast to its dtype; where
-        it begins with an embedding, X holds whole numbers.
+        The network to train, or a function that makes it. A copy of a module is trained
+        from its present weights; a function is called as ``module(n_inputs,
+        n_outputs)``. X is cast to its dtype; where it begins with an embedding, X holds
+        whole numbers.
     loss : "auto" or callable, default="auto"
-        The squared error; or ``loss(z, y)`` of outputs and targets in the same shape,
-        giving one number for each row, or for each row and output.
+        Loss of a row. "auto" is the squared error; ``loss(z, y)`` takes outputs and
+        targets of the same shape and returns one number for each row, or for each row
+        and output.
     {shared}
 
     Attributes

@@ -20,50 +20,55 @@ class TrainingOptions(TypedDict, total=False):
     """A run of training.
 
     optimizer : str or callable
-        "adam" (with ``weight_decay``, AdamW), "sgd" (with Nesterov's momentum, 0.9),
-        "rmsprop", "adagrad", "adadelta", "nadam", "signsgd" or "svrg"; or
-        ``optimizer(parameter_groups, lr=...)`` that makes one, as torch's classes do.
+        Name of an optimiser, or a function that makes one. Names are "adam" (with
+        ``weight_decay``, AdamW), "sgd" (with Nesterov's momentum, 0.9), "rmsprop",
+        "adagrad", "adadelta", "nadam", "signsgd" and "svrg"; a function is called as
+        ``optimizer(parameter_groups, lr=...)``, like torch's classes.
     learning_rate : float
         Step size.
     schedule : None, str or callable
-        "cosine", "linear", "step" or "inverse"; or a function of the share of the run
-        that is over, giving a factor of the learning rate.
+        How the learning rate changes during the run. "cosine", "linear", "step" or
+        "inverse"; or a function of the share of the run that is over, which returns a
+        factor of the learning rate.
     warmup : float
         Share of the run in which the learning rate rises from zero.
     weight_decay : float or dict
-        Shrinks weights, not biases and not the scales of norms, in each step. A dict
-        has one for each part of the module, by its name.
+        Rate at which the optimiser shrinks weights in each step. Biases and the scales
+        of norms are left alone. A dict has a rate for each part of the module, by its
+        name.
     augment : callable
-        Changes a batch of inputs before each training step.
+        Function that changes a batch of inputs before each training step.
     clip : float
         Largest norm of a gradient; longer ones are shortened.
     average : "polyak" or float
-        Predict with the mean of the weights over all steps, or with an exponential
-        mean of this decay.
+        Whether to predict with averaged weights. "polyak" takes the mean over all
+        steps, a number is the decay of an exponential mean.
     batch_size : int or None
-        Rows in a step; None for all.
+        Number of rows in each training step. None means all rows.
     max_iter : int
-        Epochs.
+        Maximum number of iterations. They are epochs.
     tol : float
-        Improvement of the loss, or of the validation score, that counts as one.
+        Smallest improvement of the loss or the validation score that counts.
     n_iter_no_change : int
-        Epochs without one after which training ends.
+        Number of epochs without improvement after which the fit stops.
     early_stopping : bool
-        Hold out rows, stop by their score, and keep the best epoch's weights. ``X_val``
-        and ``y_val`` in ``fit`` do the same with rows of your own.
+        Whether to hold out rows and stop when their score no longer improves. The
+        weights of the best epoch are kept. ``X_val`` and ``y_val`` in ``fit`` do the
+        same with your own rows.
     validation_fraction : float
-        Share of rows held out.
+        Share of the rows that is held out.
     max_time : float
-        Seconds.
+        Seconds after which the fit stops and keeps what it has.
     checkpoint : path
-        Folder where the run is kept after each epoch; a fit that finds one there goes
-        on from it.
+        Folder in which the run is saved after each epoch. A fit that finds a run there
+        continues it.
     warm_start : bool
-        Go on from the weights of the last fit.
+        Whether to start from the last fit.
     device : str
-        Where torch computes.
+        Device on which torch computes.
     random_state : int, RandomState or None
-        Weights, order of rows, dropout.
+        Seed or generator of all random numbers. They decide the first weights, the
+        order of rows and dropout.
     """
 
     optimizer: Annotated[str | Callable[..., Any], "adam"]
@@ -93,7 +98,7 @@ class LabelOptions(TypedDict, total=False):
     label_smoothing : float
         Share of each target that is spread over all classes.
     class_weight : dict or "balanced"
-        Weights of classes; they multiply ``sample_weight``.
+        Weights of the classes, which multiply the row weights.
     """
 
     label_smoothing: Annotated[float, 0.0]
@@ -130,20 +135,21 @@ class RecurrentOptions(TypedDict, total=False):
     """The shape of a recurrent network.
 
     hidden : int
-        Numbers in a state, in each direction.
+        Number of units in a recurrent state. This holds for each direction.
     cell : {"lstm", "gru", "rnn"}
-        Kind of recurrence: long short-term memory, gated unit, or Elman's.
+        Kind of recurrent unit. Long short-term memory, gated unit, or Elman's.
     layers : int
-        How many recurrences stand on each other.
+        Number of recurrent layers.
     bidirectional : bool
         Read backwards as well.
     dropout : float
-        Share of the numbers that training leaves out above each layer.
+        Share of units that each training step leaves out at random. It applies above
+        each layer.
     embedding : "auto", int or None
-        How many numbers stand for a token. Elements are tokens where sequences hold
-        strings, and where they are lists of integers; arrays and lists of real numbers
-        hold measurements. An int says tokens, None measurements, whatever the form.
-        "auto" takes min(hidden, 64) numbers.
+        Number of components of the vector of a token. Elements are tokens where
+        sequences hold strings, and where they are lists of integers; arrays and lists
+        of real numbers hold measurements. An int says tokens, None measurements,
+        whatever the form. "auto" takes min(hidden, 64) numbers.
     """
 
     hidden: Annotated[int, 64]
@@ -158,66 +164,70 @@ class PerceptronOptions(TypedDict, total=False):
     """A multi-layer perceptron; most of it is scikit-learn's.
 
     solver : {"lbfgs", "sgd", "adam"}
-        "lbfgs" takes all rows at once; the others go batch by batch.
+        Algorithm that computes the fit. "lbfgs" takes all rows at once; the others go
+        batch by batch.
     alpha : float
-        Penalty of squared weights, not of biases.
+        Strength of the penalty. Weights are penalised, biases are not.
     batch_size : int
-        Rows in a step; "auto" is 200, or all if there are fewer.
+        Number of rows in each training step. "auto" means 200, or all rows if there are
+        fewer.
     learning_rate : {"constant", "invscaling", "adaptive"}
-        Of "sgd": constant; falling as t to the minus ``power_t``; or divided by 5
-        wherever training would end.
+        How the step size of "sgd" changes. It is constant; falls as t to the power
+        −``power_t``; or is divided by 5 wherever training would stop.
     learning_rate_init : float
         First step size of "sgd" and "adam".
     power_t : float
         Exponent of "invscaling".
     max_iter : int
-        Epochs; iterations of "lbfgs".
+        Maximum number of iterations. They are epochs, or steps of "lbfgs".
     shuffle : bool
-        Whether rows are mixed before each epoch.
+        Whether each epoch visits the rows in a new random order.
     random_state : int, RandomState or None
-        First weights, order of rows, rows held out, dropout.
+        Seed or generator of all random numbers. They decide the first weights, the
+        order of rows, the rows held out and dropout.
     tol : float
-        Improvement of the loss, or of the validation score, that counts as one; for
-        "lbfgs" the largest slope at which it ends.
+        Smallest improvement of the loss or the validation score that counts. For
+        "lbfgs" the largest slope at which it stops.
     verbose : bool
-        Accepted and without effect; callbacks show progress.
+        Not used; accepted for compatibility with scikit-learn. Callbacks show progress.
     warm_start : bool
-        Go on from the weights of the last fit.
+        Whether to start from the last fit.
     momentum : float
         Of "sgd".
     nesterovs_momentum : bool
         Whether "sgd" looks ahead by its momentum.
     early_stopping : bool
-        Hold out rows, stop by their score, and keep the best epoch's weights. ``X_val``
-        and ``y_val`` in ``fit`` do the same with rows of your own.
+        Whether to hold out rows and stop when their score no longer improves. The
+        weights of the best epoch are kept. ``X_val`` and ``y_val`` in ``fit`` do the
+        same with your own rows.
     validation_fraction : float
-        Share of rows held out.
+        Share of the rows that is held out.
     beta_1 : float
         Decay of the first moment of "adam".
     beta_2 : float
         Decay of the second moment of "adam".
     epsilon : float
-        Added to the square root of its second moment.
+        Added to the denominator of the steps of "adam".
     n_iter_no_change : int
-        Epochs without an improvement by ``tol`` that are borne.
+        Number of epochs without improvement after which the fit stops.
     max_fun : int
         Most evaluations of "lbfgs".
     engine : {"auto", "explicit", "torch"}
         Our own backpropagation, which needs no torch; or torch, which "auto" takes for
         what the former lacks: the four designs below, "absolute" and "maxout".
     dropout : float
-        Share of hidden units left out in each training step.
+        Share of units that each training step leaves out at random.
     normalization : None, "batch", "layer" or "weight"
         Of hidden layers.
     residual : bool
         Hidden layers add to their input.
     checkpoint : path
-        Folder where the run is kept after each epoch; a fit that finds one there goes
-        on from it. Trained by torch.
+        Folder in which the run is saved after each epoch. A fit that finds a run there
+        continues it. Training is done by torch.
     device : str
-        Where torch computes.
+        Device on which torch computes.
     max_time : float
-        Seconds.
+        Seconds after which the fit stops and keeps what it has.
     """
 
     solver: Annotated[str, "adam"]

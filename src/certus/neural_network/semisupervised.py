@@ -41,10 +41,10 @@ class ConsistentClassifier(WrappedClassifier):
     Parameters
     ----------
     estimator : classifier of certus.neural_network
-        The network to train, with all settings of the training. To stop early pass
-        labelled rows as ``X_val, y_val``.
+        The wrapped estimator. A classifier of certus.neural_network, with all settings
+        of the training. To stop early pass labelled rows as ``X_val, y_val``.
     alpha : float, default=1.0
-        Of the term that needs no labels.
+        Strength of the penalty. It is the weight of the term that needs no labels.
     noise : float, default=0.1
         Standard deviation of ε, in units of X.
 

@@ -58,11 +58,11 @@ class Seq2Seq(SequenceWriter):
     Parameters
     ----------
     hidden : int, default=64
-        Width of states and embeddings.
+        Number of units in a recurrent state. Embeddings have as many components.
     cell : {"gru", "lstm", "rnn"}, default="gru"
-        Kind of recurrence.
+        Kind of recurrent unit.
     layers : int, default=1
-        How many recurrences stand on each other, in encoder and decoder.
+        Number of recurrent layers. Both encoder and decoder have as many.
     attention : bool, "dot" or "additive", default=True
         Whether the decoder looks at the encoder's states: by hᵀWe (True, "dot") or by
         vᵀtanh(Wh + Ue). Without it all it knows is the encoder's last state.
@@ -73,18 +73,21 @@ class Seq2Seq(SequenceWriter):
         and not one of its own; "scheduled" lets it fall from 1 to ½ over the run.
         Below 1 an epoch takes longer, because steps can no longer be made together.
     dropout : float, default=0.0
-        Share of embeddings and states that training leaves out.
+        Share of units that each training step leaves out at random. It applies to
+        embeddings and states.
     beam : int, default=1
         Beginnings that prediction follows at once; with 1 it takes the most probable
         token in each step. At most 1,000.
     max_length : int, default=None
         Most tokens of a prediction; by default twice the longest target of the fit.
     encoder : nn.Module, default=None
-        In place of the recurrent encoder, for sources of another kind, such as images:
-        gives :class:`certus.neural_network.modules.seq2seq.EncodedSources` for a batch
-        of arrays, and has the attribute ``width``. A copy of it is trained.
+        Module that replaces the recurrent encoder. It serves sources of another kind,
+        such as images: it returns
+        :class:`certus.neural_network.modules.seq2seq.EncodedSources` for a batch of
+        arrays, and has the attribute ``width``. A copy of it is trained.
     label_smoothing : float, default=0.0
-        Share of each target that is spread over all tokens.
+        Share of each target that is spread over all classes. The classes are the
+        tokens.
     {shared}
 
     Attributes

@@ -50,7 +50,8 @@ class RecurrentClassifier(SequenceInput, ClassTargets):
     Parameters
     ----------
     pooling : {"last", "mean"}, default="last"
-        Predict from the state at the end of a sequence, or from the mean of all.
+        Which states the prediction is made from. The last state of a sequence, or the
+        mean of all.
     {shared}
 
     Attributes
@@ -145,7 +146,8 @@ class RecurrentRegressor(SequenceInput, NumberTargets):
     Parameters
     ----------
     pooling : {"last", "mean"}, default="last"
-        Predict from the state at the end of a sequence, or from the mean of all.
+        Which states the prediction is made from. The last state of a sequence, or the
+        mean of all.
     {shared}
 
     Attributes

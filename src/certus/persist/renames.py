@@ -41,6 +41,7 @@ RENAMED: dict[str, dict[str, str]] = {
     "DocumentVectors": _PASSES,
     "FastTextClassifier": _PASSES,
     "GloVe": {"alpha": "weight_power"},
+    "TextConvClassifier": {"channels": "n_filters"},
     "CovariancePenalty": {"strength": "alpha"},
     "Decorrelation": {"alpha": "amount"},
     "GroupReduction": _DIFFERENCE,

@@ -53,28 +53,29 @@ class ImplicitALS(Recommender):
     Parameters
     ----------
     n_components : int, default=32
-        Length K of w_u and z_i.
+        Number of components. This is the length K of w_u and z_i.
     count_weight : float, default=1.0
         How much a count adds to the confidence of 1.
     alpha : float, default=0.1
-        λ.
+        Strength of the penalty.
     solver : {"cg", "cholesky"}, default="cg"
-        A few steps of conjugate gradients for each row, or exact solves.
+        Algorithm that computes the fit. A few steps of conjugate gradients for each
+        row, or exact solves.
     cg_steps : int, default=3
         Steps of "cg" in each half-round; they start where the last round ended.
     max_iter : int, default=50
-        Most rounds, users and items.
+        Maximum number of iterations. They are rounds over users and items.
     tol : float or None, default=1e-3
         Ends when a round gains less than half this share of the objective; None to run
         ``max_iter`` rounds.
     init_std : float, default=0.1
         Standard deviation of the factors at the start.
     random_state : int, RandomState or None, default=None
-        For the start.
+        Seed or generator of all random numbers. They decide the start.
     warm_start : bool, default=False
-        Start from the last fit; users and items new since then start anew.
-    max_time : float, optional
-        Seconds after which the fit stops with what it has.
+        Whether to start from the last fit. Users and items that are new start afresh.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------

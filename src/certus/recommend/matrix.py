@@ -53,31 +53,35 @@ class MatrixFactorization(Recommender):
     Parameters
     ----------
     n_components : int, default=32
-        Length K of w_u and z_i.
+        Number of components. This is the length K of w_u and z_i.
     solver : {"als", "sgd"}, default="als"
-        Exact solves in turn, or one step an entry. Both give the same result at any
-        number of threads.
+        Algorithm that computes the fit. Exact solves in turn, or one step for each
+        entry. Both give the same result at any number of threads.
     biases : bool, default=True
-        Whether to fit μ, b and c.
-    alpha, alpha_items, alpha_biases : float, default=5.0, None, None
-        λ_w, λ_z and λ_b; None means as ``alpha``.
+        Whether to fit constant terms. They are μ, b and c.
+    alpha : float, default=5.0
+        Strength of the penalty. It is λ_w, that of the users.
+    alpha_items, alpha_biases : float, default=None
+        λ_z and λ_b; None means as ``alpha``.
     penalty_scale : {"rows", "ratings"}, default="rows"
         With "ratings" each row's penalty is multiplied by its number of ratings.
     max_iter : int, default=50
-        Most rounds of ALS (users and items); the epochs of SGD.
+        Maximum number of iterations. They are rounds of ALS (users and items) or epochs
+        of SGD.
     tol : float or None, default=1e-3
         ALS ends when a round gains less than half this share of the objective; None to
         run ``max_iter`` rounds. SGD has no such rule and ignores it.
     learning_rate : float, default=0.005
-        Step of SGD.
+        Step size. For "sgd".
     init_std : float, default=0.1
         Standard deviation of the factors at the start.
     random_state : int, RandomState or None, default=None
-        For the start and the order of users in SGD.
+        Seed or generator of all random numbers. They decide the start, and the order of
+        users in SGD.
     warm_start : bool, default=False
-        Start from the last fit; users and items new since then start anew.
-    max_time : float, optional
-        Seconds after which the fit stops with what it has.
+        Whether to start from the last fit. Users and items that are new start afresh.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------

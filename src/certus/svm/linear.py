@@ -63,31 +63,35 @@ class LinearSVC(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
     Parameters
     ----------
     penalty : {"l2", "l1"}, default="l2"
-        Norm in the penalty; "l1" with the squared hinge alone.
+        Norm of the penalty. "l1" needs the squared hinge.
     loss : {"squared_hinge", "hinge"}, default="squared_hinge"
         Loss of a row.
     dual : bool or "auto", default="auto"
-        Accepted for scikit-learn's sake; the method is chosen from the problem.
+        Not used; accepted for compatibility with scikit-learn. The method is chosen
+        from the problem.
     tol : float, default=1e-6
-        Target of the relative duality gap.
+        Target of the certificate's primary claim.
     C : float, default=1.0
-        Weight of the loss; ``inf`` for the hard margin.
+        Inverse strength of the penalty. ``inf`` asks for a hard margin.
     multi_class : {"ovr"}, default="ovr"
-        Each class against the rest. "crammer_singer" raises ``NotImplementedError``.
+        How more than two classes are handled. Each against the rest. "crammer_singer"
+        raises ``NotImplementedError``.
     fit_intercept : bool, default=True
-        Whether to fit b.
+        Whether to fit an intercept b.
     intercept_scaling : float, default=1
-        κ: how lightly b is penalised; ``inf`` for not at all.
-    class_weight : dict or "balanced", optional
-        Multiplies C for the rows of a class.
+        The larger it is, the less the intercept is penalised. ``inf`` means not at all.
+    class_weight : dict or "balanced", default=None
+        Weights of the classes, which multiply the row weights.
     verbose : int, default=0
-        Accepted for scikit-learn's sake; use callbacks.
-    random_state : int, optional
-        Accepted for scikit-learn's sake; nothing random is left in the answer.
+        Not used; accepted for compatibility with scikit-learn. Callbacks show progress.
+    random_state : int, default=None
+        Not used; accepted for compatibility with scikit-learn. Nothing random is left
+        in the answer.
     max_iter : int, default=1000
-        Most steps (sweeps of dual descent), for each class.
-    max_time : float, optional
-        Seconds after which the fit stops with what it has.
+        Maximum number of iterations. They are steps for each class, or sweeps of dual
+        descent.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------
@@ -200,27 +204,29 @@ class LinearSVR(RegressorMixin, LinearRegressorBase):
     Parameters
     ----------
     epsilon : float, default=0.0
-        Half the width of the tube in which errors cost nothing.
+        Size up to which an error costs nothing.
     tol : float, default=1e-6
-        Target of the relative duality gap.
+        Target of the certificate's primary claim.
     C : float, default=1.0
-        Weight of the loss.
-    loss : {"epsilon_insensitive", "squared_epsilon_insensitive"}
-        Loss of a row; the first is the default.
+        Inverse strength of the penalty.
+    loss : str, default="epsilon_insensitive"
+        Loss of a row. "epsilon_insensitive" or "squared_epsilon_insensitive".
     fit_intercept : bool, default=True
-        Whether to fit b.
+        Whether to fit an intercept b.
     intercept_scaling : float, default=1.0
-        κ: how lightly b is penalised; ``inf`` for not at all.
+        The larger it is, the less the intercept is penalised. ``inf`` means not at all.
     dual : bool or "auto", default="auto"
-        Accepted for scikit-learn's sake; the method is chosen from the problem.
+        Not used; accepted for compatibility with scikit-learn. The method is chosen
+        from the problem.
     verbose : int, default=0
-        Accepted for scikit-learn's sake; use callbacks.
-    random_state : int, optional
-        Accepted for scikit-learn's sake; nothing random is left in the answer.
+        Not used; accepted for compatibility with scikit-learn. Callbacks show progress.
+    random_state : int, default=None
+        Not used; accepted for compatibility with scikit-learn. Nothing random is left
+        in the answer.
     max_iter : int, default=1000
-        Most steps (sweeps of dual descent).
-    max_time : float, optional
-        Seconds after which the fit stops with what it has.
+        Maximum number of iterations. They are steps, or sweeps of dual descent.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------

@@ -53,18 +53,20 @@ class SVC(ClassifierMixin, SupportVectorMachine):
     Parameters
     ----------
     C : float, default=1.0
-        Price of a margin below one; ``inf`` for a hard margin.
+        Inverse strength of the penalty. ``inf`` asks for a hard margin.
     kernel : str, callable or kernel of ``certus.objectives``, default="rbf"
-        "linear", "poly", "rbf", "laplacian", "sigmoid", "precomputed", a function of
-        two sets of rows that returns their matrix, or a term.
+        Name of a kernel, a function, or a kernel of ``certus.objectives``. Names are
+        "linear", "poly", "rbf", "laplacian", "sigmoid" and "precomputed"; a function
+        takes two sets of rows and returns their matrix.
     degree : int, default=3
-        Of "poly".
+        Degree of the kernel "poly".
     gamma : {"scale", "auto"} or float, default="scale"
-        Of "poly", "rbf", "laplacian" and "sigmoid".
+        Scale of the kernels "poly", "rbf", "laplacian" and "sigmoid".
     coef0 : float, default=0.0
-        Of "poly" and "sigmoid".
+        Constant of the kernels "poly" and "sigmoid".
     shrinking : bool, default=True
-        Accepted for scikit-learn's sake; working sets make it needless.
+        Not used; accepted for compatibility with scikit-learn. Working sets make it
+        needless.
     probability : bool, deprecated
         True gives ``predict_proba`` by Platt's sigmoids, for which each pair of classes
         is fitted five times more. Deprecated in scikit-learn 1.9, which recommends
@@ -72,22 +74,25 @@ class SVC(ClassifierMixin, SupportVectorMachine):
     tol : float, default=1e-6
         Target of the certificate's primary claim.
     cache_size : float, default=1000
-        Megabytes for kernel rows. Memory is this and a few copies of X; time is that
-        of the kernel rows of the support vectors, and of the steps on them.
-    class_weight : dict or "balanced", optional
-        Multiplies the row weights.
+        Megabytes of memory for rows of the kernel matrix. A fit needs this memory and a
+        few copies of X. Its time is that of the kernel rows of the support vectors, and
+        of the steps on them.
+    class_weight : dict or "balanced", default=None
+        Weights of the classes, which multiply the row weights.
     verbose : bool, default=False
-        Accepted for scikit-learn's sake; use callbacks.
+        Not used; accepted for compatibility with scikit-learn. Callbacks show progress.
     max_iter : int, default=-1
-        Most steps of two variables for each pair of classes; -1 for no limit.
+        Maximum number of iterations. They are steps of two variables for each pair of
+        classes. −1 means no limit.
     decision_function_shape : {"ovr", "ovo"}, default="ovr"
         One score for each class, or the scores of the pairs.
     break_ties : bool, default=False
         Whether ``predict`` breaks ties of votes by the scores ("ovr" only).
-    random_state : int, optional
-        Draws the folds of ``probability=True``; nothing else is random.
-    max_time : float, optional
-        Seconds after which the fit stops with what it has.
+    random_state : int, default=None
+        Seed or generator of all random numbers. Only the folds of ``probability=True``
+        are random.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------

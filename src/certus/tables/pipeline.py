@@ -124,12 +124,12 @@ class TablePipeline(Conformal, BaseEstimator):
 
     Parameters
     ----------
-    encoder : TableEncoder or other transformer, optional
-        How columns become numbers; ``TableEncoder()`` if None.
-    estimator : estimator, optional
-        A classifier or regressor, of certus or not. If None, the target decides (see
-        :func:`guess_task`): ``certus.linear_model.LogisticRegression()`` for labels,
-        ``certus.linear_model.Ridge()`` for amounts.
+    encoder : TableEncoder or other transformer, default=None
+        How columns become numbers. None means ``TableEncoder()``.
+    estimator : estimator, default=None
+        The wrapped estimator. A classifier or regressor, of certus or not. None means
+        ``certus.linear_model.LogisticRegression()`` for labels and
+        ``certus.linear_model.Ridge()`` for amounts, as :func:`guess_task` finds.
 
     Attributes
     ----------

@@ -69,36 +69,42 @@ class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):
     Parameters
     ----------
     n_components : int, default=100
-        Length of the vectors.
+        Number of components. This is the length of the vectors.
     loss : {"softmax", "hierarchical"}, default="softmax"
-        The cross-entropy over all classes, or over the path to a leaf of a tree, whose
-        cost grows with the logarithm of the number of classes.
+        Loss of a row. The cross entropy over all classes, or over the path to a leaf of
+        a tree, whose cost grows with the logarithm of the number of classes.
     word_ngrams : int, default=1
         Up to so many successive words make a feature of their own.
-    char_ngrams : (int, int), optional
-        Fewest and most characters of the pieces of words that are features too, so
-        that words never seen have some. None for no pieces.
+    char_ngrams : (int, int), default=None
+        Fewest and most characters in a piece of a word. Pieces are features too, so
+        that words never seen before have some. None means no pieces.
     n_buckets : int, default=2_000_000
-        Number of values of the hash of n-grams; only those that occur take memory.
+        Number of buckets into which n-grams are hashed. Only those that occur take
+        memory.
     min_count : int, default=1
-        Words that occur less often have no vector of their own.
+        Words that occur less often are left out. They have no vector of their own.
     learning_rate : float, default=0.1
-        Rate of the first step; it falls linearly to zero.
+        Step size. It falls linearly to zero.
     max_iter : int, default=5
-        Passes over the texts, each in an order of its own.
-    class_weight : dict or "balanced", optional
-        Weight of the texts of each class.
-    tokenizer : None, "whitespace" or callable, optional
-        How texts are split, see :func:`certus.text.tokenize`; token lists are kept.
+        Maximum number of iterations. They are passes over the texts, each in its own
+        order.
+    class_weight : dict or "balanced", default=None
+        Weights of the classes, which multiply the row weights.
+    tokenizer : None, "whitespace" or callable, default=None
+        How a str is split into words; None means :func:`certus.text.tokenize`. Lists of
+        tokens are kept.
     deterministic : bool, default=False
-        Whether to use one thread. Otherwise several write to the vectors without
-        locks, and two fits differ by about what two orders of the texts do.
+        Whether to use one thread, so that equal seeds give equal vectors. Otherwise
+        several write to the vectors without locks, and two fits differ about as much as
+        two orders of the texts do.
     warm_start : bool, default=False
-        Start from the vectors of the last fit, where words and classes are the same.
+        Whether to start from the last fit. Words and classes must be the same.
     random_state : int, RandomState or None, default=None
-        For the first vectors and the order of the texts.
-    max_time : float, optional
-        Seconds after which the fit stops with what it has, also within an epoch.
+        Seed or generator of all random numbers. They decide the first vectors and the
+        order of the texts.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has. It may stop within an
+        epoch.
 
     Attributes
     ----------

@@ -51,17 +51,19 @@ class TextConvClassifier(ClassTargets):
     Parameters
     ----------
     embedding : int, default=64
-        Components of a word's vector.
+        Number of components of the vector of a token.
     widths : sequence of int, default=(1, 2, 3)
         How many successive words filters look at.
-    channels : int, default=64
+    n_filters : int, default=64
         Filters of each width.
     dropout : float, default=0.5
-        Share of the filters' maxima that training leaves out.
+        Share of units that each training step leaves out at random. It applies to the
+        maxima of the filters.
     min_count : int, default=1
-        Words that occur less often are unknown ones, which have the vector 0.
+        Words that occur less often are left out. They are unknown, with the vector 0.
     tokenizer : None, "whitespace" or callable, default=None
-        How texts are split, see :func:`certus.text.tokenize`; token lists are kept.
+        How a str is split into words; None means :func:`certus.text.tokenize`. Lists of
+        tokens are kept.
     {shared}
 
     Attributes
@@ -88,7 +90,7 @@ class TextConvClassifier(ClassTargets):
         *,
         embedding: int = 64,
         widths: Sequence[int] = (1, 2, 3),
-        channels: int = 64,
+        n_filters: int = 64,
         dropout: float = 0.5,
         min_count: int = 1,
         tokenizer: Any = None,
@@ -150,14 +152,14 @@ class TextConvClassifier(ClassTargets):
             targets.outputs,
             embedding=self.embedding,
             widths=tuple(self.widths),
-            channels=self.channels,
+            channels=self.n_filters,
             dropout=float(self.dropout),
         )
 
     def _check_training(self) -> None:
         super()._check_training()
         check_number("embedding", self.embedding, 1, integer=True)
-        check_number("channels", self.channels, 1, integer=True)
+        check_number("n_filters", self.n_filters, 1, integer=True)
         check_number("dropout", self.dropout, 0, 1)
         check_number("min_count", self.min_count, 1, integer=True)
         listed = isinstance(self.widths, list | tuple | np.ndarray)

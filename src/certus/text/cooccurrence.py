@@ -57,7 +57,7 @@ class Cooccurrence(TextInput, Model):
         :func:`certus.text.sentences`; a document that is a sequence of words is one
         sentence.
     window : int, default=5
-        Largest distance of two words in a window.
+        Largest distance between the two words of a pair.
     weighting : {"flat", "harmonic"}, default="flat"
         A pair in a window counts 1, or 1/distance.
     symmetric : bool, default=True
@@ -66,9 +66,10 @@ class Cooccurrence(TextInput, Model):
     tokenizer : None, "whitespace" or callable, default=None
         How a str is split into words; None means :func:`certus.text.tokenize`.
     min_count : int, default=1
-        Rarer words are taken out before windows are laid.
-    max_words : int, optional
-        Only the most frequent words are kept.
+        Words that occur less often are left out. This happens before windows are
+        formed.
+    max_words : int, default=None
+        Maximum number of words; the most frequent ones are kept.
 
     Attributes
     ----------

@@ -49,9 +49,10 @@ class BagOfWords(TextInput, Model):
     tokenizer : None, "whitespace" or callable, default=None
         How a str is split into words; None means :func:`certus.text.tokenize`.
     min_count : int, default=1
-        Words that occur less often in all documents together are dropped.
-    max_words : int, optional
-        Only the most frequent words are kept; of equally frequent ones the first seen.
+        Words that occur less often are left out.
+    max_words : int, default=None
+        Maximum number of words; the most frequent ones are kept. Of equally frequent
+        words, those seen first are kept.
     binary : bool, default=False
         Whether a word occurs, instead of how often.
     ngram_range : (int, int), default=(1, 1)

@@ -57,37 +57,41 @@ class DocumentVectors(sampling.Sampled, TextInput, Model):
     Parameters
     ----------
     n_components : int, default=100
-        Length of the vectors.
+        Number of components. This is the length of the vectors.
     target : {"words", "neighbours"}, default="words"
         A text predicts its own words, or the words of the texts next to it; the latter
         needs texts in their order, for example the sentences of a book.
     window : int, default=1
-        How many texts before and after are neighbours.
+        How many texts before and after a text are its neighbours.
     negatives : int, default=5
-        Words drawn from the noise for each pair.
+        Number of noise words for each pair.
     subsample : float or None, default=1e-3
         As for :class:`certus.text.SkipGram`; None keeps all words, which small corpora
         need.
-    learning_rate, min_learning_rate : float, default=0.025, 1e-4
-        First and last step, in fitting and in ``transform``.
+    learning_rate : float, default=0.025
+        Step size. It holds for ``transform``, too. It falls to ``min_learning_rate``.
+    min_learning_rate : float, default=1e-4
+        Step size at the end.
     max_iter : int, default=20
-        Passes over the corpus, and over each text in ``transform``.
+        Maximum number of iterations. They are passes over the corpus, and over each
+        text in ``transform``.
     min_count : int, default=2
-        Words that occur less often are dropped.
-    max_words : int, optional
-        Only the most frequent words are kept.
+        Words that occur less often are left out.
+    max_words : int, default=None
+        Maximum number of words; the most frequent ones are kept.
     noise_power : float, default=0.75
-        Power of the counts in the noise.
+        Power of the counts in the distribution of noise words.
     tokenizer : None, "whitespace" or callable, default=None
         How a str is split into words; None means :func:`certus.text.tokenize`.
     random_state : int, RandomState, Generator or None, default=None
-        For the first vectors, the draws and the sample.
+        Seed or generator of all random numbers. They decide the first vectors, the
+        draws and the sample.
     deterministic : bool, default=False
-        By default threads write to the common tables without locks, so that two fits
-        agree only roughly. True works on one thread. ``transform`` is always
-        deterministic.
-    max_time : float, optional
-        Seconds after which the fit stops with what it has.
+        Whether to use one thread, so that equal seeds give equal vectors. Otherwise
+        threads write to common tables without locks, and two fits agree only roughly.
+        ``transform`` is always deterministic.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------

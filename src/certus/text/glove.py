@@ -78,38 +78,43 @@ class GloVe(WordVectors, Model):
     Parameters
     ----------
     n_components : int, default=50
-        Length of the vectors.
+        Number of components. This is the length of the vectors.
     context, window, weighting, symmetric
-        Which pairs are counted, as in :class:`certus.text.Cooccurrence`; by default
-        windows of 10 words to each side, where a pair counts 1/distance.
+        As in :class:`certus.text.Cooccurrence`; by default windows of 10 words to each
+        side, where a pair counts 1/distance.
     x_max : float, default=100.0
         Count from which pairs weigh fully.
     weight_power : float, default=0.75
         Power of the weights below ``x_max``; 0 weighs all pairs alike.
     solver : {"sgd", "als"}, default="sgd"
-        Stochastic steps, Θ(n_components) per pair; or exact solves of rows in turn,
-        Θ(n_components²) per pair, which need fewer rounds and go down every time.
+        Algorithm that computes the fit. Stochastic steps, Θ(n_components) per pair; or
+        exact solves of rows in turn, Θ(n_components²) per pair, which need fewer rounds
+        and go down every time.
     biases : bool, default=True
-        Whether b and c are fitted; else they are zero.
+        Whether to fit constant terms. They are b and c; if they are not fitted, they
+        are zero.
     learning_rate : float, default=0.1
-        Step of ``"sgd"``. If the steps diverge, the last finite vectors are kept and
-        the certificate says so.
+        Step size. For ``"sgd"``. If the steps diverge, the last finite vectors are kept
+        and the certificate says so.
     adaptive : bool, default=True
         AdaGrad; else plain steps that shrink linearly to zero over ``max_iter`` epochs.
     max_iter : int, default=50
-        Epochs of ``"sgd"``, rounds of ``"als"``.
+        Maximum number of iterations. They are epochs of ``"sgd"`` or rounds of
+        ``"als"``.
     tol : float, default=1e-4
         ``"als"``: target of ``half_step_gain``. ``"sgd"`` ends early when an epoch
         gains less than this share.
     tokenizer, min_count, max_words
-        How texts become words; by default words seen five times at least.
+        As in :class:`certus.text.Cooccurrence`; by default words seen five times at
+        least.
     warm_start : bool, default=False
-        Start from the previous vectors if the vocabulary is the same.
+        Whether to start from the last fit. The vocabulary must be the same.
     random_state : int, RandomState or None, default=None
-        Start and order of the steps. Equal seeds give equal vectors, bit for bit, at
-        any number of threads.
-    max_time : float, optional
-        Seconds after which the fit is stopped.
+        Seed or generator of all random numbers. They decide the start and the order of
+        the steps. Equal seeds give equal vectors, bit for bit, at any number of
+        threads.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------

@@ -71,39 +71,42 @@ class SkipGram(sampling.Sampled, WordVectors, Model):
     Parameters
     ----------
     n_components : int, default=100
-        Length of the vectors.
+        Number of components. This is the length of the vectors.
     window : int, default=5
-        Farthest distance between the words of a pair.
+        Largest distance between the two words of a pair.
     negatives : int, default=5
-        Words drawn from the noise for each pair.
+        Number of noise words for each pair.
     subsample : float or None, default=1e-3
-        t: a word that is the share f of all words stays with chance √(t/f) + t/f. None
-        keeps all, which small corpora need.
+        Frequency above which words are dropped at random. A word that is the share f of
+        all words stays with probability √(t/f) + t/f. None keeps all words, which small
+        corpora need.
     dynamic_window : bool, default=True
         Whether each word's window is drawn between 1 and ``window``, which gives near
         words more weight.
-    learning_rate, min_learning_rate : float, default=0.025, 1e-4
-        First and last step.
+    learning_rate : float, default=0.025
+        Step size. It falls to ``min_learning_rate``.
+    min_learning_rate : float, default=1e-4
+        Step size at the end.
     max_iter : int, default=5
-        Passes over the corpus.
+        Maximum number of iterations. They are passes over the corpus.
     min_count : int, default=5
-        Words that occur less often are dropped.
-    max_words : int, optional
-        Only the most frequent words are kept.
+        Words that occur less often are left out.
+    max_words : int, default=None
+        Maximum number of words; the most frequent ones are kept.
     noise_power : float, default=0.75
-        Power of the counts in the noise.
+        Power of the counts in the distribution of noise words.
     tokenizer : None, "whitespace" or callable, default=None
         How a str is split into words; None means :func:`certus.text.tokenize`.
     warm_start : bool, default=False
-        Start from the last fit's vectors, for the words that had one.
+        Whether to start from the last fit. Words that had no vector start afresh.
     random_state : int, RandomState, Generator or None, default=None
-        For the first vectors, the draws and the sample.
+        Seed or generator of all random numbers. They decide the first vectors, the
+        draws and the sample.
     deterministic : bool, default=False
-        By default threads write to the common tables without locks, so that two fits
-        agree only roughly. True works on one thread: equal seeds then give equal
-        vectors, however many threads there are.
-    max_time : float, optional
-        Seconds after which the fit stops with what it has.
+        Whether to use one thread, so that equal seeds give equal vectors. Otherwise
+        threads write to common tables without locks, and two fits agree only roughly.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------

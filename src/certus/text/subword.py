@@ -57,16 +57,19 @@ class FastTextVectors(sampling.Sampled, WordVectors, Model):
     Parameters
     ----------
     n_components : int, default=100
-        Length of the vectors.
+        Number of components. This is the length of the vectors.
     char_ngrams : (int, int), default=(3, 6)
-        Fewest and most characters of an n-gram of the word between < and >.
+        Fewest and most characters in a piece of a word. Words are written between < and
+        >.
     n_buckets : int, default=2_000_000
-        Buckets that n-grams are hashed into. Only those that occur take memory; more of
-        them, fewer n-grams that share one.
+        Number of buckets into which n-grams are hashed. Only those that occur take
+        memory; with more of them, fewer n-grams share one.
     window, negatives, subsample, dynamic_window
         As for :class:`certus.text.SkipGram`.
-    learning_rate, min_learning_rate : float, default=0.05, 1e-4
-        First and last step.
+    learning_rate : float, default=0.05
+        Step size. It falls to ``min_learning_rate``.
+    min_learning_rate : float, default=1e-4
+        Step size at the end.
     max_iter, min_count, max_words, noise_power, tokenizer, warm_start
         As for :class:`certus.text.SkipGram`.
     random_state, deterministic, max_time

@@ -281,7 +281,7 @@ class PretrainedVectors(WordVectors, Model):
     Parameters
     ----------
     tokenizer : None, "whitespace" or callable, default=None
-        How ``transform`` splits a str; None means :func:`certus.text.tokenize`.
+        How a str is split into words; None means :func:`certus.text.tokenize`.
 
     Attributes
     ----------

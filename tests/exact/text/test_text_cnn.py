@@ -44,7 +44,7 @@ def quick(**options):
     return TextConvClassifier(
         **{
             "embedding": 16,
-            "channels": 16,
+            "n_filters": 16,
             "schedule": "cosine",
             "learning_rate": 1e-2,
             "max_iter": 15,
@@ -191,7 +191,7 @@ def test_what_are_no_labelled_texts_is_told(texts, labels, match):
 
 
 @pytest.mark.parametrize(
-    "options", [{"widths": ()}, {"widths": 3}, {"widths": (0,)}, {"channels": 0}]
+    "options", [{"widths": ()}, {"widths": 3}, {"widths": (0,)}, {"n_filters": 0}]
 )
 def test_sizes_that_cannot_be(options):
     with pytest.raises((ValueError, TypeError), match=next(iter(options))):
