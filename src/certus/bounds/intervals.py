@@ -21,11 +21,13 @@ from typing import Any
 import numpy as np
 from scipy.special import betainccinv, betaincinv
 
+from certus.results import Result
+
 IID = ("rows drawn independently, new rows from the same distribution",)
 
 
 @dataclass(frozen=True)
-class Interval:
+class Interval(Result):
     """An interval that holds the risk with probability at least 1 − delta.
 
     Attributes

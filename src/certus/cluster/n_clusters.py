@@ -11,7 +11,7 @@ It is a rule of thumb: without separated clusters it still names a number.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from certus.base import check_number
 from certus.cluster.kmeans import KMeans
+from certus.results import TableResult, new_figure
 from certus.typing import Array
 
 #: Objectives below this share of the largest are rounding: the rows are the centres.
@@ -26,7 +27,7 @@ NOTHING = 1e-12
 
 
 @dataclass(frozen=True)
-class Elbow:
+class Elbow(TableResult):
     """Objectives for several numbers of clusters, and where they bend most.
 
     Attributes
@@ -74,9 +75,7 @@ class Elbow:
             Where to; a new figure by default.
         """
         if ax is None:
-            from matplotlib.figure import Figure
-
-            ax = Figure(figsize=(5.5, 3.6), layout="constrained").subplots()
+            ax = new_figure(5.5, 3.6).subplots()
         ax.plot(self.ks, self.inertias, "o-", color="#1f5a8a", markersize=4)
         at = self.inertias[self.ks == self.k]
         ax.plot([self.k], at, "o", color="#c2452d", markersize=9, zorder=3)
@@ -93,6 +92,9 @@ class Elbow:
         ax.xaxis.get_major_locator().set_params(integer=True)
         ax.spines[["top", "right"]].set_visible(False)
         return ax
+
+    def _columns(self) -> Mapping[str, Array]:
+        return {"k": self.ks, "inertia": self.inertias, "curvature": self.curvature}
 
 
 def elbow(

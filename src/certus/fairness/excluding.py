@@ -21,6 +21,7 @@ say nothing about the truth (first line), or are always right or always wrong (t
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import permutations
 from typing import Any, NamedTuple
@@ -38,6 +39,7 @@ from certus.fairness.groups import (
     weights_of,
 )
 from certus.fairness.table import GroupTable, make_table, words
+from certus.results import TableResult
 from certus.typing import Array
 from certus.wording import plain
 
@@ -103,7 +105,7 @@ class Conflict(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Exclusivity:
+class Exclusivity(TableResult):
     """Which criteria exclude each other on some data.
 
     Attributes
@@ -158,6 +160,10 @@ class Exclusivity:
 
     def __repr__(self) -> str:  # at a prompt, the words; the data are in to_dict()
         return str(self)
+
+    def _columns(self) -> Mapping[str, Any]:
+        names = (*Conflict._fields, "verdict")
+        return {n: [str(getattr(c, n)) for c in self.conflicts] for n in names}
 
 
 def exclusivity(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from certus.results import new_figure
 from certus.typing import Array
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def draw(table: GroupTable, figure: Any = None) -> Any:
     rows = -(-panels // columns)
     height = max(2.6 if binned else 1.5, 0.9 + 0.32 * len(table.groups))
     if figure is None:
-        figure = _new_figure(3.6 * columns + 1.0, height * rows + 0.8)
+        figure = new_figure(3.6 * columns + 1.0, height * rows + 0.8)
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for ax, i in zip(axes, single):
         _by_group(ax, table, i, names=bool(ax.get_subplotspec().is_first_col()))
@@ -42,16 +43,6 @@ def draw(table: GroupTable, figure: Any = None) -> Any:
 
 def _is_bin(metric: str) -> bool:
     return metric.endswith("]") and "–" in metric
-
-
-def _new_figure(width: float, height: float) -> Any:
-    try:
-        from matplotlib import pyplot
-    except ImportError:
-        raise ImportError(
-            "Drawing needs matplotlib: pip install 'certus[plot]'."
-        ) from None
-    return pyplot.figure(figsize=(width, height), layout="constrained")
 
 
 def _reach(values: Array, low: Array, high: Array) -> Array:

@@ -13,6 +13,7 @@ exponential is convex, so that it holds for their mean although folds share rows
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,15 +32,15 @@ from certus.fairness.gaps import floor
 from certus.fairness.groups import groups_of
 from certus.fairness.table import words
 from certus.linear_model import LogisticRegression
+from certus.results import TableResult, draw_intervals
 from certus.tables import TableEncoder
 from certus.typing import Array
-from certus.wording import plain
 
 _SHOWN = 5
 
 
 @dataclass(frozen=True, eq=False)
-class Recovery:
+class Recovery(TableResult):
     """How well an attribute was recovered from other columns.
 
     Attributes
@@ -113,10 +114,6 @@ class Recovery:
             )
         return "too few rows to say whether the attribute can be recovered"
 
-    def to_dict(self) -> dict[str, Any]:
-        """The numbers as JSON-ready data."""
-        return {k: plain(v) for k, v in vars(self).items()} | {"verdict": self.verdict}
-
     def __str__(self) -> str:
         lines = [self.verdict]
         for group, v, a, b in zip(self.groups, self.auc, self.auc_low, self.auc_high):
@@ -133,6 +130,23 @@ class Recovery:
 
     def __repr__(self) -> str:  # at a prompt, the words; the data are in to_dict()
         return str(self)
+
+    def _columns(self) -> Mapping[str, Any]:
+        groups = [str(group) for group in self.groups]
+        names = ("counts", "auc", "auc_low", "auc_high")
+        return {"group": groups, **{name: getattr(self, name) for name in names}}
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the area under the curve of each group; returns the axes.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to; a new figure by default.
+        """
+        names = [str(group) for group in self.groups]
+        ends = self.auc_low, self.auc_high
+        return draw_intervals(names, self.auc, *ends, "area under the curve", ax)
 
 
 def recovery(

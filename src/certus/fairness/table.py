@@ -7,10 +7,9 @@ say; then the table says about how many would do.
 
 from __future__ import annotations
 
-import html
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,12 +19,13 @@ from certus.bounds.intervals import check_delta
 from certus.fairness.cells import GroupMetric
 from certus.fairness.gaps import GroupGap, floor, make_gap, would_do
 from certus.fairness.groups import Groups
+from certus.results import TableResult
 from certus.typing import Array
 from certus.wording import plain, shorten
 
 
 @dataclass(frozen=True, eq=False)
-class GroupTable:
+class GroupTable(TableResult):
     """Metrics × groups, with intervals and gaps.
 
     Attributes
@@ -164,10 +164,8 @@ class GroupTable:
         said = {"notes": list(self.notes), "holds": self.holds, "verdict": self.verdict}
         return found | {"gaps": gaps} | said
 
-    def to_frame(self) -> Any:
-        """A polars frame with a row for each metric and group."""
-        import polars as pl
-
+    def _columns(self) -> Mapping[str, Any]:
+        """A row for each metric and group."""
         several = isinstance(self.groups[0], tuple)
         parts = [group if several else (group,) for group in self.groups]
         names = self.attributes or tuple(f"group{j}" for j in range(len(parts[0])))
@@ -185,9 +183,11 @@ class GroupTable:
             for j, name in enumerate(free)
         }
         each = {name: getattr(self, name).ravel() for name in _FRAMED}
-        return pl.DataFrame(
-            {"metric": np.repeat(self.metrics, len(parts)).tolist(), **columns, **each}
-        )
+        return {
+            "metric": np.repeat(self.metrics, len(parts)).tolist(),
+            **columns,
+            **each,
+        }
 
     def plot(self, figure: Any = None) -> Any:
         """Draw each metric by group, with intervals.
@@ -227,22 +227,11 @@ class GroupTable:
             found.append((value, ends, f"{n:,} row{'s' if n != 1 else ''}"))
         return found
 
-    def _repr_html_(self) -> str:
-        def row(cells: Sequence[str], tag: str = "td") -> str:
-            inner = (f"<{tag}>{html.escape(c)}</{tag}>" for c in cells)
-            return f'<tr style="text-align:left">{"".join(inner)}</tr>'
-
+    def _table(self) -> Iterable[Sequence[str]]:
         heads = [f"{words(g)} ({n:,} rows)" for g, n in zip(self.groups, self.counts)]
-        body = [
-            row([g.metric, *(v + ends for v, ends, _ in self._cells(i)), g.verdict])
-            for i, g in enumerate(self.gaps)
-        ]
-        notes = "".join(f"<div>{html.escape(note)}</div>" for note in self.notes)
-        return (
-            '<div class="certus-groups" style="font-family:system-ui,sans-serif">'
-            f"<div><strong>{html.escape(self.verdict)}</strong></div>"
-            f"<table>{row(['', *heads, ''], 'th')}{''.join(body)}</table>{notes}</div>"
-        )
+        yield "", *heads, ""
+        for i, gap in enumerate(self.gaps):
+            yield gap.metric, *(v + ends for v, ends, _ in self._cells(i)), gap.verdict
 
 
 _FRAMED = ("values", "low", "high", "sizes")

@@ -6,8 +6,8 @@ accuracy there with an exact interval, and its largest difference between groups
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from certus.bounds import clopper_pearson
 from certus.fairness.fitting import decide, fit_sensitive
 from certus.fairness.measures import independence, separation, sufficiency
 from certus.fairness.table import GroupTable
+from certus.results import TableResult, new_figure
 from certus.typing import Array
 
 #: How decisions are judged.
@@ -26,7 +27,7 @@ MEASURES = ("independence", "separation", "sufficiency")
 
 
 @dataclass(frozen=True, repr=False)
-class Frontier:
+class Frontier(TableResult):
     """What :func:`frontier` found.
 
     Attributes
@@ -56,7 +57,7 @@ class Frontier:
     high: Array
     difference: Array
     tables: tuple[GroupTable, ...]
-    models: tuple[Any, ...]
+    models: tuple[Any, ...] = field(repr=False)
     delta: float
 
     @property
@@ -95,9 +96,7 @@ class Frontier:
         matplotlib axes
         """
         if ax is None:
-            from matplotlib import pyplot as plt
-
-            ax = plt.subplots(figsize=(6.0, 4.0), layout="constrained")[1]
+            ax = new_figure().subplots()
         keep = self.efficient
         order = np.flatnonzero(keep)[np.argsort(self.difference[keep])]
         ax.vlines(self.difference, self.low, self.high, color="#30638e", alpha=0.3)
@@ -114,6 +113,10 @@ class Frontier:
         ax.set_xlim(left=min(0.0, ax.get_xlim()[0]))
         ax.spines[["top", "right"]].set_visible(False)
         return ax
+
+    def _columns(self) -> Mapping[str, Any]:
+        names = ("accuracy", "low", "high", "difference")
+        return {self.parameter: self.values, **{n: getattr(self, n) for n in names}}
 
 
 def frontier(

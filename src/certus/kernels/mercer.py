@@ -7,7 +7,8 @@ vector v with vᵀKv < 0 on one set of rows disproves it.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -15,12 +16,14 @@ from scipy import sparse
 from certus.kernels.evaluate import evaluate, is_positive
 from certus.kernels.machine import kernel_term, smallest_eigenpair
 from certus.objectives import terms as t
+from certus.results import Result
 from certus.typing import Array
 
 __all__ = ["MercerCheck", "gram", "mercer_check"]
 
 
-class MercerCheck(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class MercerCheck(Result):
     """What was found about a kernel on a set of rows.
 
     Attributes

@@ -6,13 +6,12 @@ which raises :class:`SummaryRefused` where the theory behind the numbers does no
 
 from __future__ import annotations
 
-import html
 import textwrap
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
-import numpy as np
-
+from certus.results import TableResult, draw_intervals
 from certus.typing import Array
 
 _WIDTH = 80
@@ -23,7 +22,7 @@ class SummaryRefused(ValueError):
 
 
 @dataclass(frozen=True, eq=False)
-class Summary:
+class Summary(TableResult):
     """Coefficients with standard errors, tests and intervals; prints as a table.
 
     Parameters
@@ -78,15 +77,6 @@ class Summary:
     delta: float
     notes: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """The table as JSON-ready data: each column a list."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        many = (np.ndarray, tuple)
-        return {
-            name: np.asarray(v).tolist() if isinstance(v, many) else v
-            for name, v in values.items()
-        }
-
     @property
     def _headline(self) -> str:
         return (
@@ -127,23 +117,36 @@ class Summary:
             lines += textwrap.wrap(note, _WIDTH, subsequent_indent="  ")
         return "\n".join(lines)
 
-    def _repr_html_(self) -> str:
-        def row(cells: tuple[str, ...], tag: str = "td") -> str:
-            inner = (f"<{tag}>{html.escape(c)}</{tag}>" for c in cells)
-            return f'<tr style="text-align:right">{"".join(inner)}</tr>'
+    def _columns(self) -> Mapping[str, Any]:
+        low, high = self.conf_int.T
+        return {
+            **({"class": self.classes} if self.classes else {}),
+            "name": self.names,
+            "coef": self.coef,
+            "standard_error": self.standard_errors,
+            "statistic": self.statistic,
+            "p_value": self.p_values,
+            "low": low,
+            "high": high,
+        }
 
+    def _table(self) -> Iterable[Sequence[str]]:
+        yield "", *self._heads
         prefix = [f"class {c}: " for c in self.classes] or [""] * len(self.names)
-        body = [
-            row((prefix[i] + name, *self._cells(i)))
-            for i, name in enumerate(self.names)
-        ]
-        notes = "".join(f"<div>{html.escape(note)}</div>" for note in self.notes)
-        return (
-            '<div class="certus-summary" style="font-family:system-ui,sans-serif">'
-            f"<div><strong>{html.escape(self._headline)}</strong></div>"
-            f"<table>{row(('', *self._heads), 'th')}{''.join(body)}</table>"
-            f"{notes}</div>"
-        )
+        for i, name in enumerate(self.names):
+            yield prefix[i] + name, *self._cells(i)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the coefficients with their intervals; returns the axes.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to; a new figure by default.
+        """
+        names = [cells[0] for cells in self._table()][1:]
+        low, high = self.conf_int.T
+        return draw_intervals(names, self.coef, low, high, "coefficient", ax)
 
 
 def count(value: float) -> str:

@@ -10,16 +10,19 @@ neighbour (Cover and Hart). Both are estimated here by simulation, with an inter
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
 
 from certus.base import check_number
+from certus.results import Result
 from certus.typing import Array
 
 
-class Risk(NamedTuple):
+@dataclass(frozen=True)
+class Risk(Result):
     """A probability of error, simulated.
 
     Attributes

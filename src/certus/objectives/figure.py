@@ -14,6 +14,7 @@ import numpy as np
 from certus.objectives import terms as t
 from certus.objectives.functions import check_loss, curvature, gradient, value
 from certus.objectives.rows import LOSSES, MARGIN, RESIDUAL, SCORE
+from certus.results import new_figure
 from certus.typing import Array
 
 #: What can be drawn, with the label of the axis.
@@ -88,14 +89,7 @@ def plot(
 
 
 def _new_figure(n_rows: int, n_columns: int) -> Any:
-    try:
-        from matplotlib import pyplot
-    except ImportError:
-        raise ImportError(
-            "Drawing needs matplotlib: pip install 'certus[plot]'."
-        ) from None
-    size = (1.0 + 3.8 * n_columns, 0.8 + 2.7 * n_rows)
-    return pyplot.figure(figsize=size, layout="constrained")
+    return new_figure(1.0 + 3.8 * n_columns, 0.8 + 2.7 * n_rows)
 
 
 def _draw(ax: Any, axis: str, losses: list[t.Loss], row: str, reach: float) -> None:

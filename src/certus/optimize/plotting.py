@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from certus.results import new_figure
+
 BOUND, SEEN = "#c44e52", "#30638e"
 
 
@@ -58,8 +60,4 @@ def draw_bound(bound: Any, ax: Any = None, title: str = "") -> Any:
 
 
 def _axes(ax: Any) -> Any:
-    if ax is not None:
-        return ax
-    import matplotlib.pyplot as plt
-
-    return plt.subplots(figsize=(6.4, 4.0), layout="constrained")[1]
+    return new_figure(6.4, 4.0).subplots() if ax is None else ax

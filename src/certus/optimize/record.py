@@ -17,6 +17,7 @@ import numpy as np
 
 from certus.certificate import Status
 from certus.rendering import WIDTH, format_seconds
+from certus.results import TableResult
 from certus.typing import Array
 
 
@@ -40,7 +41,7 @@ class Theorem(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Bound:
+class Bound(TableResult):
     """A theorem's bound and what was observed, row by row.
 
     Attributes
@@ -107,9 +108,12 @@ class Bound:
 
         return draw_bound(self, ax, title)
 
+    def _columns(self) -> Mapping[str, Array]:
+        return {"step": self.steps, "observed": self.observed, "bound": self.bound}
+
 
 @dataclass(frozen=True, repr=False)
-class Record:
+class Record(TableResult):
     """What a method did, why it stopped, and which theorem speaks about it.
 
     Attributes
@@ -230,6 +234,10 @@ class Record:
         from certus.optimize.plotting import draw
 
         return draw(self, ax, index)
+
+    def _columns(self) -> Mapping[str, Array]:
+        values, norms = self.values, self.gradient_norms
+        return {"step": self.steps, "value": values, "gradient_norm": norms}
 
 
 def _sorted(record: Record) -> list[tuple[str, Known]]:

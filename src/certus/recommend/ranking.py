@@ -11,7 +11,8 @@ item is one of the R relevant ones. Metrics are means over users with R > 0,
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -21,10 +22,12 @@ from sklearn.utils.validation import check_is_fitted
 from certus.base import check_number
 from certus.recommend.ratings import as_csr, columns_of, is_frame
 from certus.recommend.recommending import BLOCK, Recommender, top
+from certus.results import Result
 from certus.typing import Array
 
 
-class Evaluation(NamedTuple):
+@dataclass(frozen=True, repr=False)
+class Evaluation(Result):
     """What :func:`evaluate` found; each metric is a mean over ``n_users``.
 
     ``coverage`` is the share of items recommended to anybody. ``rmse`` and ``mae`` are
@@ -33,8 +36,8 @@ class Evaluation(NamedTuple):
     Examples
     --------
     >>> from certus.recommend import Evaluation
-    >>> Evaluation._fields[:3]
-    ('precision', 'recall', 'average_precision')
+    >>> Evaluation(0.5, 0.25, *[0.5] * 7, 8, 0).to_dict()["recall"]
+    0.25
     """
 
     precision: float
@@ -50,7 +53,7 @@ class Evaluation(NamedTuple):
     n_unknown: int
 
     def __repr__(self) -> str:
-        named = self._asdict().items()
+        named = vars(self).items()
         parts = (
             f"{k}={v if isinstance(v, int) else format(v, '.4g')}" for k, v in named
         )

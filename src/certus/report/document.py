@@ -16,12 +16,13 @@ from typing import Any
 
 from certus.certificate import Certificate, Claim
 from certus.persist.container import ModelFileError, write_atomically
+from certus.results import Result
 
 __all__ = ["Audit", "Figure"]
 
 
 @dataclass(frozen=True)
-class Figure:
+class Figure(Result):
     """A question, its answer in a sentence, and the numbers that are drawn.
 
     Attributes
@@ -48,7 +49,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Result):
     """What can be said about a model; made by :func:`certus.audit`.
 
     Attributes

@@ -6,20 +6,22 @@ rows behind its last point, and claims by how far each may be relied on.
 
 from __future__ import annotations
 
-import html
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from certus.bounds.intervals import IID, clopper_pearson
 from certus.certificate import Claim, Strength
 from certus.rendering import claim_lines
+from certus.results import TableResult
 from certus.threat import ThreatModel
 from certus.typing import Array
 from certus.wording import number
 
 #: Share of the rows predicted rightly that questions may fool where gradients fail.
 MASKED = 0.02
+_HEADS = ("radius", "proved", "attacked", "new rows")
 _NORMS = {1.0: "l1", 2.0: "l2", math.inf: "l∞"}
 
 
@@ -52,7 +54,7 @@ def bracket(radius: float, proved: Array, standing: Array, delta: float) -> Brac
 
 
 @dataclass(frozen=True, repr=False)
-class RobustAccuracy:
+class RobustAccuracy(TableResult):
     """What is known of the accuracy under a threat.
 
     Attributes
@@ -225,8 +227,7 @@ class RobustAccuracy:
             lines += claim_lines(claim)
         lines += [f"  {note}" for note in self.notes]
         lines.append("")
-        head = ("radius", "proved", "attacked", "new rows")
-        rows = [head, *map(self._cells, self.curve)]
+        rows = [_HEADS, *map(self._cells, self.curve)]
         widths = [max(len(row[j]) for row in rows) for j in range(4)]
         for row in rows:
             lines.append(
@@ -242,23 +243,17 @@ class RobustAccuracy:
         proved = "–" if self.refused and point.radius else _share(point.lower)
         return number(point.radius), proved, _share(point.upper), _ends(point)
 
-    def _repr_html_(self) -> str:
-        def row(cells: tuple[str, ...], tag: str = "td") -> str:
-            inner = (f"<{tag}>{html.escape(c)}</{tag}>" for c in cells)
-            return f'<tr style="text-align:right">{"".join(inner)}</tr>'
+    def _columns(self) -> Mapping[str, Any]:
+        return dict(zip(Bracket._fields, zip(*self.curve)))
 
-        head = row(("radius", "proved", "attacked", "new rows"), "th")
-        body = "".join(row(self._cells(point)) for point in self.curve)
-        said = [
-            f"{c.mark} {c.label}: {c.detail}" + (f" ({c.basis})" if c.basis else "")
-            for c in self.claims
-        ]
-        notes = "".join(f"<div>{html.escape(t)}</div>" for t in (*said, *self.notes))
-        return (
-            '<div class="certus-robust" style="font-family:system-ui,sans-serif">'
-            f"<div><strong>{html.escape(self.verdict)}</strong></div>{notes}"
-            f"<table>{head}{body}</table></div>"
-        )
+    def _table(self) -> Iterable[Sequence[str]]:
+        return [_HEADS, *map(self._cells, self.curve)]
+
+    def _notes(self) -> Iterable[str]:
+        for c in self.claims:
+            basis = f" ({c.basis})" if c.basis else ""
+            yield f"{c.mark} {c.label}: {c.detail}{basis}"
+        yield from self.notes
 
 
 def norm_name(threat: ThreatModel) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from certus.results import new_figure
+
 if TYPE_CHECKING:
     from certus.robustness.bracket import RobustAccuracy
 
@@ -13,7 +15,7 @@ _PROVED, _ATTACKED = "#1f5a8a", "#c2452d"
 def draw(found: RobustAccuracy, ax: Any = None) -> Any:
     """Draw a curve on axes, new ones by default."""
     if ax is None:
-        ax = _new_axes()
+        ax = new_figure().subplots()
     radii, lower, upper, low, high = zip(*found.curve)
     sure = f"new rows, {100 * (1 - found.delta):.4g} % sure"
     if not found.refused:
@@ -34,13 +36,3 @@ def draw(found: RobustAccuracy, ax: Any = None) -> Any:
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, fontsize=9, loc="best")
     return ax
-
-
-def _new_axes() -> Any:
-    try:
-        from matplotlib import pyplot
-    except ImportError:
-        raise ImportError(
-            "Drawing needs matplotlib: pip install 'certus[plot]'."
-        ) from None
-    return pyplot.figure(figsize=(6.0, 4.0), layout="constrained").subplots()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 from certus.base import check_number, generator_of
 from certus.bounds import Interval, clopper_pearson
 from certus.config import get_config
+from certus.results import TableResult
 from certus.robustness.attacks import DeepFool, OneStep, Worst
 from certus.robustness.black_box import Search
 from certus.robustness.boundary import Boundary
@@ -39,7 +41,7 @@ ATTACKS: dict[str, Any] = {
 
 
 @dataclass(frozen=True, repr=False)
-class Attacked:
+class Attacked(TableResult):
     """What an attack achieved.
 
     Attributes
@@ -108,6 +110,10 @@ class Attacked:
         """Where the error under this attack lies for new rows."""
         wrong = len(self.right) - int(np.sum(self.right & ~self.fooled))
         return clopper_pearson(wrong, len(self.right), delta)
+
+    def _columns(self) -> Mapping[str, Array]:
+        names = ("right", "fooled", "distances", "predicted", "tried")
+        return {name: getattr(self, name) for name in names}
 
 
 def attack(

@@ -8,17 +8,20 @@ there. How far they are apart says how loose the product is.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from certus.results import Result
 from certus.robustness.recognise import as_target
 from certus.robustness.target import Differentiated, LinearTarget
 from certus.threat import ThreatModel
 from certus.verify import lipschitz_constant
 
 
-class LipschitzBound(NamedTuple):
+@dataclass(frozen=True)
+class LipschitzBound(Result):
     """A Lipschitz constant of the scores.
 
     Attributes

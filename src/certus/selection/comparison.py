@@ -16,6 +16,7 @@ import numpy as np
 
 from certus.certificate import Certificate, Claim, Status
 from certus.rendering import format_seconds
+from certus.results import Result, TableResult, draw_intervals
 from certus.selection.splits import Split
 from certus.wording import number
 
@@ -23,7 +24,7 @@ __all__ = ["Comparison", "ComparisonRow"]
 
 
 @dataclass(frozen=True)
-class ComparisonRow:
+class ComparisonRow(Result):
     """One candidate of a comparison: its errors fold by fold, or why there are none.
 
     Attributes
@@ -97,7 +98,7 @@ class ComparisonRow:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(TableResult):
     """What :func:`certus.compare` found.
 
     Attributes
@@ -269,6 +270,25 @@ class Comparison:
             lines.append(line.rstrip())
         lines += [f"{claim.mark} {claim.detail}" for claim in self.risk]
         return "\n".join(lines)
+
+    def _columns(self) -> Mapping[str, Any]:
+        rows = [row.to_dict() for row in self.rows]
+        names = ("name", "mean", "sd", "seconds", "gap", "solved", "reason")
+        return {name: [row[name] for row in rows] for name in names}
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the mean error of each candidate, and its deviation; returns the axes.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to; a new figure by default.
+        """
+        rows = [row for row in self.rows if row.errors]
+        mean = np.array([row.mean for row in rows])
+        sd = np.array([row.deviation if len(row.errors) > 1 else 0.0 for row in rows])
+        names = [row.name for row in rows]
+        return draw_intervals(names, mean, mean - sd, mean + sd, self.measure, ax)
 
 
 def _plain(params: Mapping[str, Any]) -> dict[str, Any]:

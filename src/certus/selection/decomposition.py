@@ -13,18 +13,21 @@ For squared loss, y = f(x) + ε with variance σ², and a model f_S trained on a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from certus.bounds import Interval, bounded_mean
 from certus.bounds.intervals import check_count, check_losses
 from certus.config import config_context
+from certus.results import TableResult
 from certus.typing import Array
 
 
-class BiasVariance(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class BiasVariance(TableResult):
     """The parts of the expected squared error, averaged over the rows of X.
 
     Attributes
@@ -45,6 +48,9 @@ class BiasVariance(NamedTuple):
     risk: float
     error: float
     pointwise: dict[str, Array]
+
+    def _columns(self) -> Mapping[str, Array]:
+        return self.pointwise
 
 
 def bias_variance(

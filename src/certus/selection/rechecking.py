@@ -8,13 +8,15 @@ training rows and the risk on the sealed ones; if it is not, nothing is said abo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from certus.certificate import Certificate, Claim
 from certus.certifying import certify
 from certus.fingerprints import same_data
+from certus.results import Result
 from certus.selection.comparing import losses_of
 from certus.selection.inspection import names_of, take, take_column
 from certus.selection.splits import sealed_rows
@@ -24,7 +26,8 @@ from certus.verify import risk_claims
 __all__ = ["Recheck", "recheck"]
 
 
-class Recheck(NamedTuple):
+@dataclass(frozen=True)
+class Recheck(Result):
     """A recomputed certificate, the risk on sealed rows, and whether the table is it.
 
     ``sealed`` counts the sealed rows; ``risk`` is empty where nothing can be said.

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from certus.results import Result
+
 __all__ = ["FEWEST", "Split", "make_split", "sealed_rows"]
 
 #: Tables with fewer rows are not divided: a handful of sealed rows says nothing.
@@ -21,7 +23,7 @@ FEWEST = 20
 
 
 @dataclass(frozen=True)
-class Split:
+class Split(Result):
     """Which rows were sealed, and the folds of the others.
 
     Attributes

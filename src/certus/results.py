@@ -1,0 +1,138 @@
+"""The one form of what certus returns for people to read.
+
+A result is a frozen dataclass. Its fields are the numbers; ``to_dict()`` gives them as
+JSON-ready data, notebooks show ``_repr_html_()``, a :class:`TableResult` has
+``to_frame()`` as well, and those that show something have ``plot()``. A class says what
+stands in its table; nothing else is written twice.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from certus.wording import plain, shorten
+
+#: Rows that a notebook is shown.
+SHOWN = 100
+
+
+class Result:
+    """Base of the results; the dataclass below it has the fields."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON-ready data; what is not finite is null.
+
+        Fitted models, and other fields that ``repr`` leaves out, are left out.
+        """
+        names = [f.name for f in fields(self) if f.repr]  # type: ignore[arg-type]
+        names += ["verdict"] if hasattr(self, "verdict") else []
+        return {name: _data(getattr(self, name)) for name in dict.fromkeys(names)}
+
+    @property
+    def _headline(self) -> str:
+        """The first line in a notebook."""
+        return getattr(self, "verdict", "") or type(self).__name__
+
+    def _table(self) -> Iterable[Sequence[str]]:
+        """The cells of the table in a notebook, the heads first."""
+        yield "", ""
+        for name, value in self.to_dict().items():
+            if not isinstance(value, list | dict):
+                yield name, _cell(value)
+
+    def _notes(self) -> Iterable[str]:
+        """Lines under the table."""
+        return getattr(self, "notes", ())
+
+    def _repr_html_(self) -> str:
+        heads, *rows = self._table()
+        more = len(rows) - SHOWN
+        notes = [f"and {more:,} more"] if more > 0 else []
+        body = _row(heads, "th") + "".join(_row(cells) for cells in rows[:SHOWN])
+        under = "".join(f"<div>{_safe(t)}</div>" for t in (*notes, *self._notes()))
+        return (
+            '<div class="certus-result" style="font-family:system-ui,sans-serif">'
+            f"<div><strong>{_safe(self._headline)}</strong></div>"
+            f"<table>{body}</table>{under}</div>"
+        )
+
+
+class TableResult(Result):
+    """Base of the results that are a table."""
+
+    def _columns(self) -> Mapping[str, Any]:
+        """The columns by name, each of the same length."""
+        raise NotImplementedError
+
+    def to_frame(self) -> Any:
+        """The table as a polars frame."""
+        import polars as pl
+
+        columns = self._columns()
+        return pl.DataFrame({name: pl.Series(part) for name, part in columns.items()})
+
+    def _table(self) -> Iterable[Sequence[str]]:
+        columns = self._columns()
+        yield tuple(columns)
+        for cells in zip(*columns.values()):
+            yield tuple(map(_cell, plain(cells)))
+
+
+def new_figure(width: float = 6.0, height: float = 4.0) -> Any:
+    """An empty figure of matplotlib's, which is asked for when one is drawn."""
+    try:
+        from matplotlib import pyplot
+    except ImportError:
+        raise ImportError(
+            "Drawing needs matplotlib: pip install 'certus[plot]'."
+        ) from None
+    return pyplot.figure(figsize=(width, height), layout="constrained")
+
+
+def draw_intervals(
+    names: Sequence[str], values: Any, low: Any, high: Any, label: str, ax: Any = None
+) -> Any:
+    """Draw a line for each name, a point on it and an interval around; the axes."""
+    if ax is None:
+        ax = new_figure(6.0, 1.2 + 0.3 * len(names)).subplots()
+    places = range(len(names))
+    ax.hlines(places, low, high, color="#30638e", alpha=0.5, lw=3)
+    ax.plot(values, places, "o", color="#30638e")
+    ax.set_yticks(places, [shorten(name, 30) for name in names])
+    ax.invert_yaxis()
+    ax.set_xlabel(label)
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def _data(value: Any) -> Any:
+    """JSON-ready: results and named tuples by their fields, the rest by value."""
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if hasattr(value, "_asdict"):
+        return {name: _data(part) for name, part in value._asdict().items()}
+    if isinstance(value, Mapping):
+        return {str(name): _data(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_data(part) for part in value]
+    return plain(value)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return shorten(str(value))
+
+
+def _safe(text: str) -> str:
+    return html.escape(str(text))
+
+
+def _row(cells: Sequence[str], tag: str = "td") -> str:
+    inner = "".join(f"<{tag}>{_safe(cell)}</{tag}>" for cell in cells)
+    return f'<tr style="text-align:right">{inner}</tr>'

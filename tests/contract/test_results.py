@@ -1,0 +1,172 @@
+"""Results have one form: fields, to_dict, to_frame, plot, and a view for notebooks."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import json
+import pkgutil
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.stats import norm
+from sklearn.datasets import load_iris
+
+import certus
+from certus import (
+    bounds,
+    cluster,
+    fairness,
+    kernels,
+    neighbors,
+    optimize,
+    recommend,
+    robustness,
+    selection,
+)
+from certus.linear_model import LinearRegression, LogisticRegression, Ridge
+from certus.objectives import Sigmoid
+from certus.results import Result, TableResult
+from certus.tables import load_example
+
+pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
+
+#: Results with something to see.
+DRAWN = {
+    "Bound",
+    "Comparison",
+    "Elbow",
+    "Frontier",
+    "GroupTable",
+    "Record",
+    "Recovery",
+    "RobustAccuracy",
+    "Summary",
+}
+
+X, y = load_iris(return_X_y=True)
+X, y = X[:100], y[:100]
+GROUP = np.where(X[:, 1] > 3, "wide", "narrow")
+
+
+@cache
+def model() -> Any:
+    return LogisticRegression().fit(X, y)
+
+
+@cache
+def compared() -> Any:
+    frame, target = load_example()
+    return certus.compare(frame.drop(target), frame[target], models=[Ridge()])
+
+
+@cache
+def audited() -> Any:
+    return certus.audit(model(), X, y, X_test=X, y_test=y)
+
+
+@cache
+def minimised() -> Any:
+    objective = optimize.quadratic_objective(np.diag([1.0, 3.0]), np.ones(2))
+    return optimize.gradient_descent(objective, np.zeros(2), max_iter=5)
+
+
+def rechecked() -> Any:
+    frame, target = load_example()
+    found = compared()
+    return selection.recheck(
+        found.model, found.record(), frame.drop(target), frame[target]
+    )
+
+
+def traded() -> Any:
+    wrapped = fairness.CovariancePenalty(LogisticRegression())
+    values, kept = [0.0, 1.0], {"criterion": "independence", "random_state": 0}
+    return fairness.frontier(wrapped, X, y, GROUP, "alpha", values, **kept)
+
+
+THREAT = robustness.ThreatModel("linf", 0.1)
+MADE: dict[str, Callable[[], Any]] = {
+    "Attacked": lambda: robustness.attack(model(), X, y, THREAT),
+    "Audit": audited,
+    "BiasVariance": lambda: selection.ridge_bias_variance(
+        np.eye(4), [2, 0, 0, 0], 1.0, 1.0, np.eye(4)
+    ),
+    "Bound": lambda: minimised().bounds[0],
+    "Comparison": compared,
+    "ComparisonRow": lambda: compared().rows[0],
+    "Elbow": lambda: cluster.elbow(X, range(1, 5), random_state=0),
+    "Evaluation": lambda: recommend.Evaluation(0.5, *[0.2] * 6, np.nan, 1.0, 8, 0),
+    "Exclusivity": lambda: fairness.exclusivity(y, model().predict(X), GROUP),
+    "Figure": lambda: audited().figures[0],
+    "Frontier": traded,
+    "GroupTable": lambda: fairness.separation(y, model().predict(X), GROUP),
+    "Interval": lambda: bounds.clopper_pearson(4, 86),
+    "LipschitzBound": lambda: robustness.lipschitz_bound(model(), X),
+    "MercerCheck": lambda: kernels.mercer_check(Sigmoid(1.0, coef0=-1.0), X),
+    "Recheck": rechecked,
+    "Record": minimised,
+    "Recovery": lambda: fairness.recovery(X, GROUP),
+    "Risk": lambda: neighbors.BayesClassifier([0.5, 0.5], [norm(-1), norm(1)]).risk(
+        random_state=0
+    ),
+    "RobustAccuracy": lambda: robustness.robust_accuracy(
+        model(), X, y, THREAT, radii=3
+    ),
+    "Split": lambda: compared().split,
+    "Summary": lambda: LinearRegression().fit(X, X[:, 0] + y).summary(X, X[:, 0] + y),
+}
+
+
+def known(cls: type = Result) -> set[type]:
+    """All subclasses, once every module is imported."""
+    found = {cls}
+    for below in cls.__subclasses__():
+        found |= known(below)
+    return found
+
+
+def test_every_result_is_looked_at_here():
+    for module in pkgutil.walk_packages(certus.__path__, "certus."):
+        if not module.name.startswith("certus.cli"):
+            importlib.import_module(module.name)
+    names = {cls.__name__ for cls in known()} - {"Result", "TableResult"}
+    assert names == set(MADE)
+
+
+@pytest.mark.parametrize("name", sorted(MADE))
+def test_a_result_has_the_one_form(name):
+    found = MADE[name]()
+    assert type(found).__name__ == name and isinstance(found, Result)
+    assert dataclasses.is_dataclass(found)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(found, dataclasses.fields(found)[0].name, None)
+    data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert data and all(isinstance(key, str) for key in data)
+    page = found._repr_html_()
+    assert page.startswith("<") and "<script" not in page
+    if isinstance(found, TableResult):
+        frame = found.to_frame()
+        assert isinstance(frame, pl.DataFrame) and frame.width and frame.height
+    assert hasattr(found, "plot") == (name in DRAWN)
+
+
+@pytest.mark.parametrize("name", sorted(DRAWN))
+def test_a_picture_is_drawn_where_one_is_told_to(name):
+    from matplotlib.figure import Figure
+
+    found, figure = MADE[name](), Figure()
+    place = next(iter(inspect.signature(found.plot).parameters))
+    drawn = found.plot(**{place: figure if place == "figure" else figure.subplots()})
+    axes = drawn.axes if place == "figure" else [drawn]
+    assert any(ax.has_data() for ax in axes)
+
+
+def test_what_names_say_is_not_run():
+    table = fairness.independence(y, np.where(y == 1, "<b>x", "z"))
+    assert "<b>x" not in table._repr_html_() and "&lt;b&gt;x" in table._repr_html_()
