@@ -44,7 +44,7 @@ class FitRequest(NamedTuple):
     max_time: float | None = None
 
 
-class Result(NamedTuple):
+class FitOutcome(NamedTuple):
     """Everything a fit found, for the terminal and for ``--json``."""
 
     data: LabelledTable
@@ -81,7 +81,7 @@ def run(
         code = exit_code(comparison.certificate)
         if comparison.status.value == "interrupted":
             code = INTERRUPTED
-        result = Result(data, comparison, path, places[0], places[1], code)
+        result = FitOutcome(data, comparison, path, places[0], places[1], code)
         result = _write(result, plan.max_time, step)
     if as_json:
         _say_json(result)
@@ -157,7 +157,7 @@ def _places(
     return place, report
 
 
-def _write(result: Result, max_time: float | None, step: Any) -> Result:
+def _write(result: FitOutcome, max_time: float | None, step: Any) -> FitOutcome:
     """The model, then the report; Ctrl-C at the report leaves the model alone."""
     from certus import persist
     from certus.report import audit
@@ -194,7 +194,7 @@ def _write(result: Result, max_time: float | None, step: Any) -> Result:
 # ---- reporting -----------------------------------------------------------------
 
 
-def _say_result(result: Result) -> None:
+def _say_result(result: FitOutcome) -> None:
     found = result.comparison
     if found.beaten:
         say(f"! {found.verdict}", style="bold", hang=2)
@@ -218,7 +218,7 @@ def _say_result(result: Result) -> None:
         out().print(clean(f"{'next: ' if not at else '      '}{line}"), soft_wrap=True)
 
 
-def _say_notes(result: Result) -> None:
+def _say_notes(result: FitOutcome) -> None:
     data, found = result.data, result.comparison
     encoder = found.model.encoder_
     if result.source is None:
@@ -276,7 +276,7 @@ def _say_choice(found: Any) -> None:
         say(f"assumed: {claims[0].assumptions[0]}", style="dim", indent=2, hang=2)
 
 
-def next_steps(result: Result) -> list[str]:
+def next_steps(result: FitOutcome) -> list[str]:
     """Commands worth trying now."""
     if result.out is None:
         return []
@@ -287,7 +287,7 @@ def next_steps(result: Result) -> list[str]:
     return [*steps, f"certus certify {model} {shlex.quote(str(result.source))}"]
 
 
-def _say_json(result: Result) -> None:
+def _say_json(result: FitOutcome) -> None:
     from certus.cli.machine import say_json
 
     data, found = result.data, result.comparison
