@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_array
 
+from certus import derived
 from certus._core.rows import known_codes, row_weights
 from certus.certificate import LEADING_LOSSES, Certificate, Claim, Evidence, Status
 from certus.diagnostics import nonnegative, perceptron
@@ -76,6 +77,10 @@ def certify(
     model, X = unwrap(model, X)
     if calibration is not None and _calibrated_on(calibration, X, y):
         return judge(model, calibration.evidence, X, y, level="full", origin="certify")
+    plain = derived.plain_model(model, X)
+    if plain is not None:
+        found = certify(plain, X, y, sample_weight, level=level)
+        return _noted(found, *found[found.primary].assumptions, derived.NOTE)
     stated: Any = getattr(model, "certificate_", None)
     known = isinstance(stated, Certificate) and stated.evidence is not None
     rows = (X, y, sample_weight)
