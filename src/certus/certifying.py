@@ -80,7 +80,8 @@ def certify(
     plain = derived.plain_model(model, X)
     if plain is not None:
         found = certify(plain, X, y, sample_weight, level=level)
-        return _noted(found, *found[found.primary].assumptions, derived.NOTE)
+        found = _noted(found, *found[found.primary].assumptions, derived.NOTE)
+        return replace(found, model=found.model.replace("sklearn ", "sklearnex ", 1))
     stated: Any = getattr(model, "certificate_", None)
     known = isinstance(stated, Certificate) and stated.evidence is not None
     rows = (X, y, sample_weight)

@@ -3,9 +3,9 @@
 scikit-learn-intelex (``sklearnex``) has classes of scikit-learn's names, parameters and
 attributes with a ``predict`` of its own. What the verifier knows of scikit-learn's
 class says something about such a model only if its answers follow from its public
-attributes. So a plain model of scikit-learn's is made of these attributes, and its answers on the
-rows passed are compared with the model's own: if they agree, the plain model is judged
-in its place; if they do not, nothing is said.
+attributes. So a plain model of scikit-learn's is made of these attributes, and its
+answers on the rows passed are compared with the model's own: if they agree, the plain
+model is judged in its place; if they do not, nothing is said.
 """
 
 from __future__ import annotations

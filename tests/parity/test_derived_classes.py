@@ -58,6 +58,7 @@ def test_a_model_with_the_answers_of_its_attributes_is_judged(
     plain = certus.certify(model.fit(form(X), y), form(X), y)
     assert found.met and found.primary == plain.primary
     assert found.value == pytest.approx(plain.value)
+    assert found.model == plain.model.replace("sklearn ", "sklearnex ")
     assert NOTE in found[found.primary].assumptions
     assert NOTE not in plain[plain.primary].assumptions
 
