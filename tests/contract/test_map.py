@@ -7,6 +7,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import certus
@@ -171,3 +172,14 @@ def test_the_sentence_reaches_an_import_statement():
         ImportError, match=r"has no BayesianRidge.*certus\.certify says"
     ):
         exec("from certus.linear_model import BayesianRidge", {})
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", ["linear_model.HuberRegressor", "svm.LinearSVC"])
+def test_a_remedy_names_our_class_where_it_is(name):
+    home, _, cls = name.partition(".")
+    X = np.random.default_rng(0).normal(size=(30, 3)) * [1, 10, 100]
+    theirs = getattr(import_module(f"sklearn.{home}"), cls)(max_iter=1)
+    y = X[:, 0] > 0 if cls == "LinearSVC" else X[:, 0]
+    found = certus.certify(theirs.fit(X, y), X, y)
+    assert f"certus.{name}" in found.claims[0].fix

@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+from sklearn.utils import all_estimators
 
 from certus.registry import ESTIMATORS
+from certus.verify.judging import READERS
 
 ROOT = Path(__file__).parents[2]
 SHOWN = re.compile(
@@ -143,3 +145,10 @@ def test_examples_finish_a_figure_in_the_block_that_begins_it() -> None:
     assert drawn_in_parts(f"{begun}\n# %%\nb.plot(x)") == {"b"}
     for path in EXAMPLES:
         assert drawn_in_parts(path.read_text(encoding="utf-8")) == set(), path.name
+
+
+def test_the_page_on_scikit_learn_names_every_class_that_can_be_checked() -> None:
+    page = (GUIDE / "sklearn.md").read_text(encoding="utf-8")
+    theirs = {name for name, _ in all_estimators()}
+    named = {name for name in READERS if f"`{name.removesuffix('CV')}`" in page}
+    assert set(READERS) & theirs <= named

@@ -44,7 +44,8 @@ def advice(model: Any, ours: str = "") -> str:
         if getattr(model, "solver", None) in ("auto", "cholesky") and limit is None:
             return f"solver='svd', or {rescale}"
         return f"raise max_iter (now {limit}), or {rescale}" if limit else rescale
-    parts = [f"certus.linear_model.{ours}"] if ours else []
+    home = "svm" if "SV" in ours else "linear_model"
+    parts = [f"certus.{home}.{ours}"] if ours else []
     done = getattr(model, "n_iter_", None)
     if done is not None and limit is not None and np.max(done) >= limit:
         parts = [f"max_iter={10 * int(limit)}", *parts]
@@ -99,8 +100,7 @@ def _classes(model: Any, counts: str = "weights") -> dict[str, Any]:
 
 def _ridge(model: Any) -> Statement:
     """½ Σ s(y − z)² + ½·alpha·‖w‖²; one alpha per target is allowed."""
-    crossed = class_name(model).endswith("CV")
-    alpha = model.alpha_ if crossed else model.alpha
+    alpha = model.alpha_ if class_name(model).endswith("CV") else model.alpha
     positive = bool(getattr(model, "positive", False))
     levels = np.ravel(np.asarray(alpha, dtype=float)).tolist()
     found = [_penalty(0.0, level, positive) for level in levels]
