@@ -1,11 +1,11 @@
-"""How often a quantity is far out, from little that is known of it.
+"""Bounds on the probability of large values, from a mean or from ranges.
 
     Markov     P(X ≥ a) ≤ E X / a                          X never negative
     Hoeffding  P(mean − E ≥ t) ≤ exp(−2n²t² / Σ(bᵢ − aᵢ)²)  independent Xᵢ in [aᵢ, bᵢ]
 
-The first needs the mean alone. The second is for the mean of n quantities whose ranges
-may differ, as those of losses with weights do; with equal ranges it is one side of
-:func:`certus.bounds.hoeffding_delta`.
+Markov's inequality needs the mean only. Hoeffding's is about the mean of n quantities
+whose ranges may differ, such as losses with weights; if all ranges are equal, it is one
+side of :func:`certus.bounds.hoeffding_delta`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import numpy as np
 
 
 def markov_bound(mean: float, threshold: float, low: float = 0.0) -> float:
-    """Largest probability of reaching a threshold that a mean leaves room for.
+    """Upper bound on the probability that a quantity reaches a threshold (Markov).
 
-    P(X ≥ a) ≤ (E X − low) / (a − low) for any X that is never below ``low``. Some X
-    attains it: the one that is ``low`` or a and nothing else.
+    P(X ≥ a) ≤ (E X − low) / (a − low) for any X that is never below ``low``. The bound
+    is attained by an X that takes the values ``low`` and a only.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def markov_bound(mean: float, threshold: float, low: float = 0.0) -> float:
     threshold : float
         a, above ``low``.
     low : float, default=0.0
-        What X is never below. The bound is false for an X that can be.
+        A lower bound of X. If X can be smaller, the inequality may be false.
 
     Returns
     -------
@@ -51,18 +51,18 @@ def markov_bound(mean: float, threshold: float, low: float = 0.0) -> float:
         )
     if not threshold > low:
         raise ValueError(
-            f"threshold is {threshold!r}; it must be above low = {low!r}, which X "
-            "always reaches."
+            f"threshold is {threshold!r}; it must be above low = {low!r}, because X "
+            "is always at least low."
         )
     return min(1.0, (mean - low) / (threshold - low))
 
 
 def hoeffding_tail(distance: float, widths: Any) -> float:
-    """Largest probability that a mean exceeds its expectation by a distance.
+    """Upper bound on the probability that a mean exceeds its expectation (Hoeffding).
 
-    exp(−2n²t² / Σᵢ wᵢ²), where wᵢ is the width of the range of the i-th quantity: a
-    few wide ones do not spoil the bound for many narrow ones. It holds for the other
-    side too, and twice the bound holds for both sides together.
+    P(mean − E ≥ t) ≤ exp(−2n²t² / Σᵢ wᵢ²), where wᵢ is the width of the range of the
+    i-th quantity. The same bound holds for E − mean, and twice the bound for the
+    absolute difference.
 
     Parameters
     ----------

@@ -190,8 +190,8 @@ def logistic_objective(X: Any, y: Any, alpha: float = 0.0) -> Objective:
 def linear_objective(X: Any, y: Any, loss: Loss, alpha: float = 0.0) -> Objective:
     """Mean ℓ(y, x'w) + (alpha/2)·‖w‖² for any loss of one score, as a mean of n terms.
 
-    With ``Hinge()`` it trains a support vector machine, with ``Hinge(0.0)`` the
-    perceptron on all rows at once. Where the text has λ/2·‖w‖² + C·Σ ℓ, divide by C·n:
+    ``Hinge()`` gives the objective of a support vector machine, ``Hinge(0.0)`` that of
+    the perceptron on all rows at once. The form λ/2·‖w‖² + C·Σ ℓ corresponds to
     alpha = λ/(C·n).
 
     Parameters
@@ -223,7 +223,10 @@ def linear_objective(X: Any, y: Any, loss: Loss, alpha: float = 0.0) -> Objectiv
     """
     X, y = _rows(X, y, alpha)
     if isinstance(loss, Softmax):
-        raise ValueError("Softmax has several scores for each row; use another loss.")
+        raise ValueError(
+            "linear_objective needs a loss of one score; Softmax has several scores "
+            "for each row."
+        )
     objectives.value(loss, y, np.zeros(len(y)))  # refuses targets of another loss
     n = len(X)
     bend, convex = objectives.smoothness(loss), objectives.is_convex(loss)
