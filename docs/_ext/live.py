@@ -117,7 +117,7 @@ def capture_commands(app: Any) -> None:
 
 
 def write_speed(app: Any) -> None:
-    """Write the table of the page on speed from the results of the benchmarks."""
+    """Write the tables of the page on speed from the results of the benchmarks."""
     results = Path(app.srcdir).parent / "benchmarks" / "results" / "table.md"
     best = results.read_text(encoding="utf-8").partition("## Every contender")[0]
     rows = [line.strip("| ").split(" | ") for line in best.splitlines() if "|" in line]
@@ -137,7 +137,16 @@ def write_speed(app: Any) -> None:
         )
     folder = Path(app.srcdir) / "api" / "generated"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "speed.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    attacks = (results.parent / "attacks.md").read_text(encoding="utf-8")
+    automl = (results.parent / "automl.md").read_text(encoding="utf-8")
+    automl = automl.partition("## Breast cancer")[2].partition("## Every run")[0]
+    pages = {
+        "speed": "\n".join(lines),
+        "attacks": attacks[attacks.index("| attack |") :],
+        "automl": ("## Breast cancer" + automl).replace("## ", "### "),
+    }
+    for name, text in pages.items():
+        (folder / f"{name}.txt").write_text(f"{text.strip()}\n", encoding="utf-8")
 
 
 def _seconds(text: str) -> str:
