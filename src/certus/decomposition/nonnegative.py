@@ -94,34 +94,36 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
     Parameters
     ----------
     n_components : int, "auto" or None, default="auto"
-        How many components; "auto" and None: as many as X has columns, or as H has rows
-        with ``init="custom"``.
-    init : {"random", "nndsvd", "nndsvda", "nndsvdar", "custom"} or None
-        Where to start, as scikit-learn: random numbers, singular vectors, the same with
-        zeros filled by the mean or by small random numbers, or the factors passed to
-        ``fit``. None is "nndsvda", or "random" where rows or columns are too few.
+        Number of components. "auto" and None mean as many as X has columns, or as H has
+        rows with ``init="custom"``.
+    init : str, default=None
+        How the first factors are chosen. "random" draws them; "nndsvd" takes singular
+        vectors, "nndsvda" and "nndsvdar" fill their zeros with the mean or with small
+        random numbers; "custom" takes the factors passed to ``fit``. None is "nndsvda",
+        or "random" where rows or columns are too few.
     solver : {"cd", "mu"}, default="cd"
-        Accepted for scikit-learn's sake; both are solved by coordinate descent.
+        Not used; accepted for compatibility with scikit-learn. Both are solved by
+        coordinate descent.
     beta_loss : {"frobenius"} or 2, default="frobenius"
         Other divergences are refused; scikit-learn's NMF has them.
     tol : float, default=1e-4
-        Target of the certificate.
+        Target of the certificate's primary claim.
     max_iter : int, default=200
-        Most rounds over both factors.
-    random_state : int, RandomState or None
-        Seed of the start.
+        Maximum number of iterations. They are rounds over both factors.
+    random_state : int, RandomState or None, default=None
+        Seed or generator of all random numbers. They decide the start.
     alpha_W : float, default=0.0
         Strength of the penalty of W.
     alpha_H : float or "same", default="same"
         Strength of the penalty of H.
     l1_ratio : float, default=0.0
-        Share of the absolute penalty.
+        Share of the L1 penalty, between 0 and 1.
     verbose : int, default=0
-        Accepted for scikit-learn's sake; use callbacks.
+        Not used; accepted for compatibility with scikit-learn.
     shuffle : bool, default=False
-        Accepted for scikit-learn's sake; coordinates are taken in order.
-    max_time : float, optional
-        Seconds after which the fit stops with what it has.
+        Not used; accepted for compatibility with scikit-learn.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
 
     Attributes
     ----------
