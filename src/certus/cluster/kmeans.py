@@ -85,17 +85,12 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         Maximum number of iterations. They are steps of a run.
     tol : float, default=1e-4
         Bound on Σ‖Δc‖² of a step, as a share of the mean variance of the columns.
-    verbose : int, default=0
-        Not used; accepted for compatibility with scikit-learn. Callbacks show progress.
     random_state : int, RandomState or None, default=None
         Seed or generator of all random numbers. They decide the starts.
-    copy_x : bool, default=True
-        Not used; accepted for compatibility with scikit-learn. X is never overwritten.
-    algorithm : {"lloyd", "elkan"}, default="lloyd"
-        Not used; accepted for compatibility with scikit-learn. Bounds are always used,
-        and leave the same labels.
     max_time : float, default=None
         Seconds after which the fit stops and keeps what it has.
+    verbose, copy_x, algorithm
+        Not used; accepted for compatibility with scikit-learn.
 
     Attributes
     ----------

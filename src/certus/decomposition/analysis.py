@@ -46,25 +46,18 @@ class FactorAnalysis(GaussianFactors):
     tol : float, default=1e-2
         Target of the certificate's primary claim. The fit stops when a step adds less
         than this to the log-likelihood of all rows.
-    copy : bool, default=True
-        Not used; accepted for compatibility with scikit-learn. X is never changed.
     max_iter : int, default=1000
         Maximum number of iterations.
     noise_variance_init : array-like of shape (n_features,), default=None
         Noise at the start; by default one.
-    svd_method : {"randomized", "lapack"}, default="randomized"
-        Not used; accepted for compatibility with scikit-learn. Eigenvectors are always
-        exact.
-    iterated_power : int, default=3
-        Not used; accepted for compatibility with scikit-learn.
     rotation : {"varimax", "quartimax"}, default=None
         Turn the factors so that each column depends on few; the likelihood stays.
-    random_state : int, RandomState or None, default=None
-        Not used; accepted for compatibility with scikit-learn. Nothing is drawn.
     warm_start : bool, default=False
         Whether to start from the last fit.
     max_time : float, default=None
         Seconds after which the fit stops and keeps what it has.
+    copy, svd_method, iterated_power, random_state
+        Not used; accepted for compatibility with scikit-learn.
 
     Attributes
     ----------

@@ -101,9 +101,6 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
         vectors, "nndsvda" and "nndsvdar" fill their zeros with the mean or with small
         random numbers; "custom" takes the factors passed to ``fit``. None is "nndsvda",
         or "random" where rows or columns are too few.
-    solver : {"cd", "mu"}, default="cd"
-        Not used; accepted for compatibility with scikit-learn. Both are solved by
-        coordinate descent.
     beta_loss : {"frobenius"} or 2, default="frobenius"
         Other divergences are refused; scikit-learn's NMF has them.
     tol : float, default=1e-4
@@ -118,12 +115,10 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
         Strength of the penalty of H.
     l1_ratio : float, default=0.0
         Share of the L1 penalty, between 0 and 1.
-    verbose : int, default=0
-        Not used; accepted for compatibility with scikit-learn.
-    shuffle : bool, default=False
-        Not used; accepted for compatibility with scikit-learn.
     max_time : float, default=None
         Seconds after which the fit stops and keeps what it has.
+    solver, verbose, shuffle
+        Not used; accepted for compatibility with scikit-learn.
 
     Attributes
     ----------

@@ -60,9 +60,6 @@ class PCA(SpectralModel):
     n_components : int, float, "mle" or None, default=None
         Number of components. A number between 0 and 1 asks for as many as exceed that
         share of the variance, ``"mle"`` for Minka's choice, None for all.
-    copy : bool, default=True
-        Not used; accepted for compatibility with scikit-learn. X is never overwritten,
-        and not copied either.
     whiten : bool, default=False
         Whether ``transform`` divides by the standard deviations.
     svd_solver : str, default="auto"
@@ -81,13 +78,12 @@ class PCA(SpectralModel):
         Passes of ``"randomized"``.
     n_oversamples : int, default=10
         Number of additional random directions of "randomized".
-    power_iteration_normalizer : {"auto", "QR", "LU", "none"}, default="auto"
-        Not used; accepted for compatibility with scikit-learn. Iterations are always
-        normalised by QR.
     random_state : int, RandomState or None, default=None
         Seed or generator of all random numbers. They decide the random directions.
     max_time : float, default=None
         Seconds after which the fit stops and keeps what it has.
+    copy, power_iteration_normalizer
+        Not used; accepted for compatibility with scikit-learn.
 
     Attributes
     ----------

@@ -132,9 +132,6 @@ class TruncatedSVD(SpectralModel):
         Power iterations of ``"randomized"``.
     n_oversamples : int, default=10
         Number of additional random directions of "randomized".
-    power_iteration_normalizer : {"auto", "QR", "LU", "none"}, default="auto"
-        Not used; accepted for compatibility with scikit-learn. Iterations are always
-        normalised by QR.
     random_state : int, RandomState or None, default=None
         Seed or generator of all random numbers. They decide the random directions.
     tol : float, default=1e-6
@@ -142,6 +139,8 @@ class TruncatedSVD(SpectralModel):
         to 1e-10. In float32 it is at least 1e-3.
     max_time : float, default=None
         Seconds after which the fit stops and keeps what it has.
+    power_iteration_normalizer
+        Not used; accepted for compatibility with scikit-learn.
 
     Attributes
     ----------

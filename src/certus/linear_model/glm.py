@@ -314,10 +314,10 @@ class PoissonRegressor(DevianceRegressor):
         Target of the certificate's primary claim.
     warm_start : bool, default=False
         Whether to start from the last fit.
-    verbose : int, default=0
-        Not used; accepted for compatibility with scikit-learn. Callbacks show progress.
     max_time : float, default=None
         Seconds after which the fit stops and keeps what it has.
+    verbose
+        Not used; accepted for compatibility with scikit-learn.
 
     Attributes
     ----------

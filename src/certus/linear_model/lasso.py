@@ -39,25 +39,18 @@ class ElasticNet(MultiOutputMixin, RegressorMixin, Summarised, SparseRegressorBa
         Share of the L1 penalty, between 0 and 1.
     fit_intercept : bool, default=True
         Whether to fit an intercept b. It is not penalised.
-    precompute : bool or array, default=False
-        Not used; accepted for compatibility with scikit-learn. The Gram matrix of the
-        working set is used.
     max_iter : int, default=1000
         Maximum number of iterations. They are rounds in which the working set grows.
-    copy_X : bool, default=True
-        Not used; accepted for compatibility with scikit-learn. X is never overwritten.
     tol : float, default=1e-6
         Target of the certificate's primary claim.
     warm_start : bool, default=False
         Whether to start from the last fit.
     positive : bool, default=False
         Whether coefficients must be non-negative.
-    random_state : int, default=None
-        Not used; accepted for compatibility with scikit-learn. Nothing is random.
-    selection : {"cyclic", "random"}, default="cyclic"
-        Not used; accepted for compatibility with scikit-learn.
     max_time : float, default=None
         Seconds after which the fit stops and keeps what it has.
+    precompute, copy_X, random_state, selection
+        Not used; accepted for compatibility with scikit-learn.
 
     Attributes
     ----------

@@ -58,8 +58,6 @@ class ElasticNetCV(RegressorMixin, LeastSquaresBase):
         Strengths of the penalty to compare. A number of them, or the values.
     fit_intercept : bool, default=True
         Whether to fit an intercept b. It is not penalised.
-    precompute, copy_X, verbose, random_state, selection
-        Not used; accepted for compatibility with scikit-learn.
     max_iter : int, default=1000
         Maximum number of iterations. They are rounds at each strength.
     tol : float, default=1e-6
@@ -67,14 +65,13 @@ class ElasticNetCV(RegressorMixin, LeastSquaresBase):
         paths.
     cv : int, splitter or iterable, default=None
         Folds of the cross-validation. None means five.
-    n_jobs : int, default=None
-        Not used; accepted for compatibility with scikit-learn. Products use the
-        process's threads.
     positive : bool, default=False
         Whether coefficients must be non-negative.
     max_time : float, default=None
         Seconds after which the fit stops and keeps what it has. No further fold is
         begun then.
+    precompute, copy_X, verbose, random_state, selection, n_jobs
+        Not used; accepted for compatibility with scikit-learn.
 
     Attributes
     ----------

@@ -63,18 +63,15 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
     ----------
     fit_intercept : bool, default=True
         Whether to fit an intercept b.
-    copy_X : bool, default=True
-        Not used; accepted for compatibility with scikit-learn. X is never overwritten.
     tol : float, default=1e-6
         Target of the certificate's primary claim.
-    n_jobs : int, default=None
-        Not used; accepted for compatibility with scikit-learn. Products use the
-        process's threads.
     positive : bool, default=False
         Whether coefficients must be non-negative.
     solver : {"auto", "cholesky", "qr", "svd"}, default="auto"
         Algorithm that computes the fit. ``auto`` is Cholesky on the Gram matrix where
         its condition number allows, else the singular value decomposition.
+    copy_X, n_jobs
+        Not used; accepted for compatibility with scikit-learn.
 
     Attributes
     ----------
@@ -180,10 +177,6 @@ class Ridge(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
         Strength of the penalty.
     fit_intercept : bool, default=True
         Whether to fit an intercept b. It is not penalised.
-    copy_X : bool, default=True
-        Not used; accepted for compatibility with scikit-learn. X is never overwritten.
-    max_iter : int, default=None
-        Not used; accepted for compatibility with scikit-learn. The method is direct.
     tol : float, default=1e-6
         Target of the certificate's primary claim.
     solver : str, default="auto"
@@ -191,8 +184,8 @@ class Ridge(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
         scikit-learn's iterative solvers are accepted and solved directly as well.
     positive : bool, default=False
         Whether coefficients must be non-negative.
-    random_state : int, default=None
-        Not used; accepted for compatibility with scikit-learn. Nothing is random.
+    copy_X, max_iter, random_state
+        Not used; accepted for compatibility with scikit-learn.
 
     Attributes
     ----------
@@ -273,10 +266,6 @@ class RidgeClassifier(ClassifierMixin, LinearClassifierBase):
         Strength of the penalty.
     fit_intercept : bool, default=True
         Whether to fit an intercept b. It is not penalised.
-    copy_X : bool, default=True
-        Not used; accepted for compatibility with scikit-learn. X is never overwritten.
-    max_iter : int, default=None
-        Not used; accepted for compatibility with scikit-learn. The method is direct.
     tol : float, default=1e-6
         Target of the certificate's primary claim.
     class_weight : dict or "balanced", default=None
@@ -285,8 +274,8 @@ class RidgeClassifier(ClassifierMixin, LinearClassifierBase):
         As in :class:`Ridge`.
     positive : bool, default=False
         Whether coefficients must be non-negative.
-    random_state : int, default=None
-        Not used; accepted for compatibility with scikit-learn. Nothing is random.
+    copy_X, max_iter, random_state
+        Not used; accepted for compatibility with scikit-learn.
 
     Attributes
     ----------

@@ -111,8 +111,6 @@ class LogisticRegression(Summarised, ClassifierMixin, ProbabilisticClassifier):
         Inverse strength of the penalty. ``inf`` means no penalty.
     l1_ratio : float, default=0.0
         Share of the L1 penalty, between 0 and 1.
-    dual : bool, default=False
-        Not used; accepted for compatibility with scikit-learn.
     tol : float, default=1e-6
         Target of the certificate's primary claim.
     fit_intercept : bool, default=True
@@ -122,8 +120,6 @@ class LogisticRegression(Summarised, ClassifierMixin, ProbabilisticClassifier):
         ``solver="liblinear"``.
     class_weight : dict or "balanced", default=None
         Weights of the classes, which multiply the row weights.
-    random_state : int, default=None
-        Not used; accepted for compatibility with scikit-learn. Nothing is random.
     solver : str, default="auto"
         Algorithm that computes the fit. scikit-learn's names are accepted; the method
         is chosen from the problem and named in ``solver_``. "liblinear" changes the
@@ -131,15 +127,12 @@ class LogisticRegression(Summarised, ClassifierMixin, ProbabilisticClassifier):
     max_iter : int, default=100
         Maximum number of iterations. They are Newton steps, or rounds of the working
         set if there is an L1 part.
-    verbose : int, default=0
-        Not used; accepted for compatibility with scikit-learn. Callbacks show progress.
     warm_start : bool, default=False
         Whether to start from the last fit.
-    n_jobs : int, default=None
-        Not used; accepted for compatibility with scikit-learn. Products use the
-        process's threads.
     max_time : float, default=None
         Seconds after which the fit stops and keeps what it has.
+    dual, random_state, verbose, n_jobs
+        Not used; accepted for compatibility with scikit-learn.
 
     Attributes
     ----------

@@ -68,9 +68,6 @@ class LogisticRegressionCV(ClassifierMixin, ProbabilisticClassifier):
         Whether to fit an intercept b. It is not penalised.
     cv : int, splitter or iterable, default=None
         Folds of the cross-validation. None means five, stratified.
-    dual, penalty, n_jobs, verbose, random_state
-        Not used; accepted for compatibility with scikit-learn. See
-        :class:`LogisticRegression`.
     solver, intercept_scaling
         As in :class:`LogisticRegression`.
     scoring : str or callable, default=None
@@ -89,6 +86,8 @@ class LogisticRegressionCV(ClassifierMixin, ProbabilisticClassifier):
     max_time : float, default=None
         Seconds after which the fit stops and keeps what it has. No further fold is
         begun then.
+    dual, penalty, n_jobs, verbose, random_state
+        Not used; accepted for compatibility with scikit-learn.
 
     Attributes
     ----------

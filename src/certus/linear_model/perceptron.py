@@ -65,9 +65,6 @@ class Perceptron(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
     penalty : None, default=None
         Norm of the penalty. Only None is accepted: weights that shrink are not a sum of
         mistakes. Use scikit-learn's Perceptron or LinearSVC.
-    alpha, l1_ratio : float
-        Not used; accepted for compatibility with scikit-learn. They belong to a
-        penalty.
     fit_intercept : bool, default=True
         Whether to fit an intercept b.
     max_iter : int, default=1000
@@ -77,12 +74,8 @@ class Perceptron(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
         the fit never stops for this reason.
     shuffle : bool, default=True
         Whether each epoch visits the rows in a new random order.
-    verbose : int, default=0
-        Not used; accepted for compatibility with scikit-learn. Callbacks show progress.
     eta0 : float, default=1.0
         Size of an update. From w = 0 it changes the length of w and nothing else.
-    n_jobs : int, default=None
-        Not used; accepted for compatibility with scikit-learn.
     random_state : int, RandomState or None, default=None
         Seed or generator of all random numbers. They decide the order of the rows and
         the rows held out.
@@ -104,6 +97,8 @@ class Perceptron(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
         For "ovo": count the duels won (ties by the sum of scores), or add the scores.
     max_time : float, default=None
         Seconds after which the fit stops and keeps what it has.
+    alpha, l1_ratio, verbose, n_jobs
+        Not used; accepted for compatibility with scikit-learn.
 
     Attributes
     ----------

@@ -63,14 +63,14 @@ class QuantileRegressor(RegressorMixin, LinearRegressorBase):
     solver : str, default="auto"
         Algorithm that computes the fit. scikit-learn's names are accepted; the method
         is an interior point method.
-    solver_options : dict, default=None
-        Not used; accepted for compatibility with scikit-learn. There is nothing to set.
     tol : float, default=1e-6
         Target of the certificate's primary claim.
     max_iter : int, default=200
         Maximum number of iterations. They are interior point steps.
     max_time : float, default=None
         Seconds after which the fit stops and keeps what it has.
+    solver_options
+        Not used; accepted for compatibility with scikit-learn.
 
     Attributes
     ----------

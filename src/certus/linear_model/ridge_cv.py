@@ -58,13 +58,12 @@ class RidgeCV(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
     cv : int or splitter, default=None
         Folds of the cross-validation. None means leave-one-out; otherwise every alpha
         is fitted on every fold.
-    gcv_mode : {None, "auto", "svd", "eigen"}, default=None
-        Not used; accepted for compatibility with scikit-learn. One eigendecomposition
-        serves all. "svd" with sparse X warns, as scikit-learn does.
     store_cv_results : bool, default=False
         Keep ``cv_results_``.
     alpha_per_target : bool, default=False
         Choose alpha for each target by itself.
+    gcv_mode
+        Not used; accepted for compatibility with scikit-learn.
 
     Attributes
     ----------

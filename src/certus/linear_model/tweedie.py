@@ -46,10 +46,10 @@ class GammaRegressor(DevianceRegressor):
         Target of the certificate's primary claim.
     warm_start : bool, default=False
         Whether to start from the last fit.
-    verbose : int, default=0
-        Not used; accepted for compatibility with scikit-learn. Callbacks show progress.
     max_time : float, default=None
         Seconds after which the fit stops and keeps what it has.
+    verbose
+        Not used; accepted for compatibility with scikit-learn.
 
     Attributes
     ----------
@@ -121,10 +121,10 @@ class TweedieRegressor(DevianceRegressor):
         Target of the certificate's primary claim.
     warm_start : bool, default=False
         Whether to start from the last fit.
-    verbose : int, default=0
-        Not used; accepted for compatibility with scikit-learn. Callbacks show progress.
     max_time : float, default=None
         Seconds after which the fit stops and keeps what it has.
+    verbose
+        Not used; accepted for compatibility with scikit-learn.
 
     Attributes
     ----------

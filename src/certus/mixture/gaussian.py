@@ -83,12 +83,12 @@ class GaussianMixture(DensityMixin, Model):
         ``sample``.
     warm_start : bool, default=False
         Whether to start from the last fit. ``n_init`` is then ignored.
-    verbose, verbose_interval : int
-        Not used; accepted for compatibility with scikit-learn. Callbacks show progress.
     assignment : {"soft", "hard"}, default="soft"
         Hard EM gives each row to its most probable component before it refits.
     max_time : float, default=None
         Seconds after which the fit stops and keeps what it has.
+    verbose, verbose_interval
+        Not used; accepted for compatibility with scikit-learn.
 
     Attributes
     ----------

@@ -66,9 +66,8 @@ class KNeighborsClassifier(ClassifierMixin, NeighborsBase):
         name of scikit-learn's, or a function of two rows.
     metric_params : dict, default=None
         Further arguments of the metric.
-    n_jobs : int, default=None
-        Not used; accepted for compatibility with scikit-learn. Searches use the
-        process's threads.
+    n_jobs
+        Not used; accepted for compatibility with scikit-learn.
 
     Attributes
     ----------

@@ -54,9 +54,8 @@ class KNeighborsRegressor(RegressorMixin, NeighborsBase):
         As in :class:`certus.neighbors.KNeighborsClassifier`.
     metric_params : dict, default=None
         Further arguments of the metric.
-    n_jobs : int, default=None
-        Not used; accepted for compatibility with scikit-learn. Searches use the
-        process's threads.
+    n_jobs
+        Not used; accepted for compatibility with scikit-learn.
 
     Attributes
     ----------

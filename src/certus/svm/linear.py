@@ -66,9 +66,6 @@ class LinearSVC(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
         Norm of the penalty. "l1" needs the squared hinge.
     loss : {"squared_hinge", "hinge"}, default="squared_hinge"
         Loss of a row.
-    dual : bool or "auto", default="auto"
-        Not used; accepted for compatibility with scikit-learn. The method is chosen
-        from the problem.
     tol : float, default=1e-6
         Target of the certificate's primary claim.
     C : float, default=1.0
@@ -82,16 +79,13 @@ class LinearSVC(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
         The larger it is, the less the intercept is penalised. ``inf`` means not at all.
     class_weight : dict or "balanced", default=None
         Weights of the classes, which multiply the row weights.
-    verbose : int, default=0
-        Not used; accepted for compatibility with scikit-learn. Callbacks show progress.
-    random_state : int, default=None
-        Not used; accepted for compatibility with scikit-learn. Nothing random is left
-        in the answer.
     max_iter : int, default=1000
         Maximum number of iterations. They are steps for each class, or sweeps of dual
         descent.
     max_time : float, default=None
         Seconds after which the fit stops and keeps what it has.
+    dual, verbose, random_state
+        Not used; accepted for compatibility with scikit-learn.
 
     Attributes
     ----------
@@ -215,18 +209,12 @@ class LinearSVR(RegressorMixin, LinearRegressorBase):
         Whether to fit an intercept b.
     intercept_scaling : float, default=1.0
         The larger it is, the less the intercept is penalised. ``inf`` means not at all.
-    dual : bool or "auto", default="auto"
-        Not used; accepted for compatibility with scikit-learn. The method is chosen
-        from the problem.
-    verbose : int, default=0
-        Not used; accepted for compatibility with scikit-learn. Callbacks show progress.
-    random_state : int, default=None
-        Not used; accepted for compatibility with scikit-learn. Nothing random is left
-        in the answer.
     max_iter : int, default=1000
         Maximum number of iterations. They are steps, or sweeps of dual descent.
     max_time : float, default=None
         Seconds after which the fit stops and keeps what it has.
+    dual, verbose, random_state
+        Not used; accepted for compatibility with scikit-learn.
 
     Attributes
     ----------

@@ -64,9 +64,6 @@ class SVC(ClassifierMixin, SupportVectorMachine):
         Scale of the kernels "poly", "rbf", "laplacian" and "sigmoid".
     coef0 : float, default=0.0
         Constant of the kernels "poly" and "sigmoid".
-    shrinking : bool, default=True
-        Not used; accepted for compatibility with scikit-learn. Working sets make it
-        needless.
     probability : bool, deprecated
         True gives ``predict_proba`` by Platt's sigmoids, for which each pair of classes
         is fitted five times more. Deprecated in scikit-learn 1.9, which recommends
@@ -79,8 +76,6 @@ class SVC(ClassifierMixin, SupportVectorMachine):
         of the steps on them.
     class_weight : dict or "balanced", default=None
         Weights of the classes, which multiply the row weights.
-    verbose : bool, default=False
-        Not used; accepted for compatibility with scikit-learn. Callbacks show progress.
     max_iter : int, default=-1
         Maximum number of iterations. They are steps of two variables for each pair of
         classes. −1 means no limit.
@@ -93,6 +88,8 @@ class SVC(ClassifierMixin, SupportVectorMachine):
         are random.
     max_time : float, default=None
         Seconds after which the fit stops and keeps what it has.
+    shrinking, verbose
+        Not used; accepted for compatibility with scikit-learn.
 
     Attributes
     ----------

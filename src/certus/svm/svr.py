@@ -51,19 +51,16 @@ class SVR(RegressorMixin, SupportVectorMachine):
         Inverse strength of the penalty.
     epsilon : float, default=0.1
         Size up to which an error costs nothing.
-    shrinking : bool, default=True
-        Not used; accepted for compatibility with scikit-learn. Working sets make it
-        needless.
     cache_size : float, default=1000
         Megabytes of memory for rows of the kernel matrix. A fit needs this memory and a
         few copies of X.
-    verbose : bool, default=False
-        Not used; accepted for compatibility with scikit-learn. Callbacks show progress.
     max_iter : int, default=-1
         Maximum number of iterations. They are steps of two variables. −1 means no
         limit.
     max_time : float, default=None
         Seconds after which the fit stops and keeps what it has.
+    shrinking, verbose
+        Not used; accepted for compatibility with scikit-learn.
 
     Attributes
     ----------
