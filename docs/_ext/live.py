@@ -38,6 +38,7 @@ _COMMANDS = {
     "audit-help": ["audit", "--help"],
     "list": ["list"],
     "list-help": ["list", "--help"],
+    "migrate-help": ["migrate", "--help"],
 }
 
 
