@@ -11,6 +11,8 @@ from pathlib import Path
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 INSIDE = "import of certus inside a function"
+#: Types, states and example data: a test that uses nothing else asks certus nothing.
+IDLE = ("certus.typing", "certus.testing", "certus.certificate", "certus.config")
 
 
 def touching(source: str, helpers: frozenset[str] = frozenset()) -> set[str]:
@@ -74,7 +76,8 @@ def _imported(tree: ast.Module, helpers: frozenset[str]) -> set[str]:
 
 
 def _ours(module: str) -> bool:
-    return module.split(".")[0] == "certus"
+    """Whether a module is one of certus that computes something of the catalog."""
+    return module.split(".")[0] == "certus" and not module.startswith(IDLE)
 
 
 def _definitions(body: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
