@@ -24,6 +24,8 @@ from certus.registry import ESTIMATORS
 #: Where scikit-learn keeps the classes that both libraries have.
 HOMES = {row.name: f"sklearn.{row.home}" for row in ESTIMATORS.values() if row.shared}
 
+#: What predicts from support vectors.
+MACHINES = ("SVC", "SVR", "OneClassSVM")
 #: Fitted attributes that mean the same in both libraries.
 ATTRIBUTES = (
     *("n_features_in_", "feature_names_in_", "classes_", "coef_", "intercept_"),
@@ -35,7 +37,8 @@ ATTRIBUTES = (
     *("converged_", "lower_bound_", "lower_bounds_"),
     *("components_", "explained_variance_", "explained_variance_ratio_", "mean_"),
     *("singular_values_", "n_components_", "n_samples_", "noise_variance_"),
-    *("loglike_", "cluster_centers_", "labels_", "inertia_"),
+    *("loglike_", "cluster_centers_", "labels_", "inertia_", "reconstruction_err_"),
+    "offset_",
     *("coefs_", "intercepts_", "loss_", "best_loss_", "loss_curve_", "n_layers_"),
     *("n_outputs_", "out_activation_", "validation_scores_", "best_validation_score_"),
 )
@@ -82,7 +85,7 @@ def to_sklearn(model: Any) -> Any:
     theirs = cls(**params)
     if names[0] in ("GammaRegressor", "TweedieRegressor"):
         theirs.fit(np.arange(2.0)[:, None], np.array([1.0, 2.0]))  # its private loss
-    elif names[0] in ("RidgeClassifier", "PoissonRegressor", "SVC", "SVR"):
+    elif names[0] in ("RidgeClassifier", "PoissonRegressor", *MACHINES):
         labels = getattr(model, "classes_", None)
         if getattr(model, "_several", False):  # rows may have several labels
             labels = np.eye(len(model.classes_), dtype=int)
@@ -92,7 +95,7 @@ def to_sklearn(model: Any) -> Any:
     for name in ATTRIBUTES:
         if name in vars(model):
             setattr(theirs, name, copy.deepcopy(vars(model)[name]))
-    if names[0] in ("SVC", "SVR"):
+    if names[0] in MACHINES:
         _support_vectors(model, theirs)
     elif names[0].startswith("MLP"):
         _perceptron(model, theirs)

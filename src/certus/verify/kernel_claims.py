@@ -40,6 +40,10 @@ INTERPOLATED = deciding.BACKWARD._replace(
     theorem="the coefficients solve (K + E)c = y + e exactly with "
     "‖E‖ ≤ value·n·max k and ‖e‖ ≤ value·‖y‖"
 )
+ONE_CLASS = deciding.GAP._replace(
+    theorem="weak duality: P(f, b) − min P ≤ P(f, b) − D(u) for every feasible u; as a "
+    "share of |min P|"
+)
 
 
 class Statement(NamedTuple):
@@ -58,6 +62,7 @@ class Statement(NamedTuple):
     class_weight_on: str = "rows"
     weighted_gamma: bool = False  # whether weights count as repetitions in "scale"
     perceptron: float | None = None  # the constant beside its kernel, if it is one
+    nu: float | None = None  # share of the rows outside, if there is but one class
     options: dict[str, Any] | None = None  # for a function that takes two rows
     tol: float = 1e-6
     fix: str = ""
@@ -99,6 +104,8 @@ def judge(
     """The claims of a machine; ``kept`` says which rows of the fit have some weight."""
     if case.stated.perceptron is not None:
         return perceptron(case)
+    if case.stated.nu is not None:
+        return one_class(case, case.stated.nu)
     hard = not max(case.stated.levels) > 0
     if hard and not isinstance(case.stated.loss, t.Hinge):
         return interpolation(case)
@@ -188,6 +195,43 @@ def interpolation(case: Case) -> tuple[list[Claim], Status]:
     tol, said = case.stated.tol, f"K c = y,  {case.kernel_text}"
     worst = found[deciding.worst_of(found, tol)]
     claim = deciding.claim_of(INTERPOLATED, worst, tol, said, case.stated.fix)
+    return [claim], deciding.status_of(claim)
+
+
+# -- one class --------------------------------------------------------------------
+
+
+def one_class(case: Case, nu: float) -> tuple[list[Claim], Status]:
+    """Mean max(0, −z) + ν·b + ½λ‖f‖², z = f + b: a hinge whose shares have the mean ν.
+
+    With q = λα/s in [0, 1] and mean q = ν, P + ½λαᵀKα is mean e(z, q) + ½λ(c − α)ᵀK(c −
+    α); −min P is ½λαᵀKα less that gap, at least. q has a mean a little above ν, so that
+    what is exactly feasible is q shrunk by a share.
+    """
+    m, stated = case.machines[0], case.stated
+    p, rows = m.problem, m.rows
+    q = np.clip(m.level * m.c[rows] / p.space.s, 0.0, 1.0)
+    mean, goal = gap.mean(p, q), min(nu * (1 + 128 * UNIT), 1.0)
+    if mean > goal:
+        q = q * goal / mean
+    elif mean < goal:
+        q = 1 - (1 - q) * (1 - goal) / (1 - mean)
+    mean = gap.mean(p, q)
+    above = mean >= nu * (1 + 48 * UNIT) or (q == 1).all()
+    share = mean / nu - 1 + 96 * UNIT if above else math.inf
+    apart = m.c.copy()
+    apart[rows] -= p.space.s * q / m.level
+    sums, alpha = case.sums([m.c, apart]), m.c - apart
+    found = Repair(q, np.eye(1), share, 0.0)
+    computed, bound = measure(m, found, apart, sums.Z[:, 0], sums.Z[:, 1], sums)
+    square = float(alpha @ (sums.Z[:, 0] - sums.Z[:, 1]))
+    square -= float(np.abs(alpha).sum()) * 2 * (sums.off(m.c) + sums.off(apart))
+    size = m.level / p.space.total * square * (1 - gamma(len(alpha) + 16)) / 2
+    base = max(size - computed - bound, 0.0)
+    number = Number.share(computed, bound, base)
+    text = f"mean max(0, −z) + {nu:.4g}·b + ½·{m.level / p.space.total:.4g}·‖f‖²"
+    text += f",  z = f(x) + b,  {case.kernel_text}"
+    claim = deciding.claim_of(ONE_CLASS, number, stated.tol, text, stated.fix)
     return [claim], deciding.status_of(claim)
 
 

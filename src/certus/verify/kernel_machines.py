@@ -28,7 +28,7 @@ from certus.verify.kernel.gap import Problem
 from certus.verify.kernel.spaces import Space
 from certus.verify.kernel_claims import Case, Machine, Statement, judge
 from certus.verify.problems import Rows, rows_of, targets_of
-from certus.verify.stating import Checked, Given, Reader, is_ours, tol_of
+from certus.verify.stating import Checked, Given, Reader, is_ours, require, tol_of
 
 #: Rows that differ by less than this share of the largest entry are the same.
 SAME = 1e-9
@@ -73,6 +73,20 @@ def _svr(model: Any) -> Statement:
     return _penalised(model, t.EpsilonInsensitive(float(model.epsilon)))
 
 
+def _one_class(model: Any) -> Statement:
+    """Σ s·max(0, −(f + b)) + nu·Σs·b + ½‖f‖²; ``offset_`` is −b."""
+    nu = float(model.nu)
+    require(0 < nu <= 1, f"nu={nu!r} is no share of the rows")
+    told = np.allclose(-fitted(model, "intercept_"), model.offset_, 0.0, 0.0)
+    require(bool(told), "offset_ is not that of its scores")
+    fix = "a milder kernel, or scaled columns"
+    if not is_ours(model):
+        fix = f"tol={float(model.tol) / 1000:.0e}, or certus.svm.OneClassSVM"
+    ours = is_ours(model)
+    stated = _stated(model, t.Hinge(0.0), (1.0,), fix=fix, nu=nu)
+    return stated._replace(weighted_gamma=ours)
+
+
 def _logistic(model: Any) -> Statement:
     """C·Σ s·log(1 + exp(−yz)) + ½‖f‖² for each class against the rest."""
     return _penalised(
@@ -104,6 +118,7 @@ def _perceptron(model: Any) -> Statement:
 READERS: dict[str, Reader] = {
     "SVC": _svc,
     "SVR": _svr,
+    "OneClassSVM": _one_class,
     "KernelRidge": _ridge,
     "KernelLogisticRegression": _logistic,
     "KernelPerceptron": _perceptron,
@@ -119,6 +134,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     witness, X, y, sample_weight, level, _ = given
     witness = witness if isinstance(witness, KernelWitness) else KernelWitness()
     n = X.shape[0] if hasattr(X, "shape") else len(X)
+    y = y if stated.nu is None else np.ones(n)
     found = read(model, stated, n, y, sample_weight)
     own = callable(stated.kernel) and not isinstance(stated.kernel, t.Kernel)
     X = X if own else reading.as_matrix(X)
