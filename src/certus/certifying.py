@@ -49,7 +49,7 @@ def certify(
         The training data; or the rows that ``calibrate`` was given, for a certificate
         of their coverage.
     sample_weight : array-like, optional
-        The weights used in ``fit``.
+        Row weights. Those used in ``fit``.
     level : {"quick", "full"}
         ``"quick"`` takes one pass over the data for most linear models, a few for
         others; ``"full"`` may cost as much as a fit.

@@ -87,8 +87,9 @@ class Conformal:
         coverage : float, default=0.9
             Probability, on average over calibration rows and new rows.
         delta : float, optional
-            If given, the coverage holds for the calibration rows at hand, save for an
-            unlucky draw of them of this probability; the intervals get wider.
+            Failure probability: the chance that the statement does not hold. If given,
+            the coverage holds for these calibration rows unless they were drawn
+            unluckily, which has this probability; the intervals get wider.
 
         Returns
         -------
@@ -130,8 +131,9 @@ class Conformal:
         coverage : float, default=0.9
             Probability, on average over calibration rows and new rows.
         delta : float, optional
-            If given, the coverage holds for the calibration rows at hand, save for an
-            unlucky draw of them of this probability; the sets get larger.
+            Failure probability: the chance that the statement does not hold. If given,
+            the coverage holds for these calibration rows unless they were drawn
+            unluckily, which has this probability; the sets get larger.
 
         Returns
         -------

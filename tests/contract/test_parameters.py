@@ -5,12 +5,23 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from certus.registry import ESTIMATORS, load_class
-from helpers.glossary import GLOSSARY, agrees, described, sentence
+from helpers.glossary import (
+    ELSEWHERE,
+    ENTRY,
+    GLOSSARY,
+    ROOT,
+    SECTION,
+    agrees,
+    as_entry,
+    described,
+    sentence,
+)
 
 TEXTS, OWN = GLOSSARY["texts"], GLOSSARY["own"]
 NAMES = sorted(ESTIMATORS)
@@ -103,6 +114,28 @@ def _value(text: str) -> Any:
 )
 def test_texts_are_sentences(text: str) -> None:
     assert text[0].isupper() and text.endswith(".") and ". " not in text
+
+
+def functions() -> Iterator[tuple[str, str]]:
+    """Where each function is, and what its docstring says of its parameters."""
+    for path in sorted(ROOT.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                section = SECTION.search(ast.get_docstring(node) or "")
+                if section:
+                    yield f"{path.name}:{node.name}", section[2] + "\n"
+
+
+def test_functions_describe_shared_parameters_alike() -> None:
+    wanted = GLOSSARY["functions"] | {k: TEXTS[k] for k in ("delta", "random_state")}
+    wrong = []
+    for where, section in functions():
+        for entry in map(as_entry, ENTRY.finditer(section)):
+            text = wanted.get(entry.names[0]) if len(entry.names) == 1 else None
+            known = (text or "", GLOSSARY["unused"])
+            if not (entry.text.startswith(known) or ELSEWHERE.match(entry.text)):
+                wrong.append((where, entry.names[0], text))
+    assert not wrong
 
 
 def test_a_text_may_depend_on_the_class() -> None:

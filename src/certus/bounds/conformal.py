@@ -37,7 +37,8 @@ def conformal_rank(n: int, coverage: float, delta: float | None = None) -> int:
     coverage : float
         Between 0 and 1, read as the decimal number that is written.
     delta : float, optional
-        Chance that the calibration rows mislead; between 0 and 1.
+        Failure probability: the chance that the statement does not hold. It is the
+        chance that the calibration rows mislead; between 0 and 1.
 
     Examples
     --------
@@ -106,7 +107,8 @@ def coverage_floor(n: int, coverage: float, delta: float) -> float:
     coverage : float
         Asked for on average over calibrations.
     delta : float
-        Chance that the calibration rows mislead.
+        Failure probability: the chance that the statement does not hold. It is the
+        chance that the calibration rows mislead.
 
     Examples
     --------

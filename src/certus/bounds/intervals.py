@@ -91,7 +91,7 @@ def hoeffding(
     n : int
         Number of losses.
     delta : float, default=0.05
-        Failure probability.
+        Failure probability: the chance that the statement does not hold.
     low, high : float, default=0, 1
         Bounds of the loss, known before the data.
     models : int, default=1
@@ -214,7 +214,7 @@ def clopper_pearson(
     n : int
         How many rows there were.
     delta : float, default=0.05
-        Failure probability.
+        Failure probability: the chance that the statement does not hold.
     side : {"both", "upper", "lower"}
         Which ends are stated.
     models : int, default=1
@@ -289,7 +289,7 @@ def empirical_bernstein(
     losses : array-like of shape (n,)
         One loss per row.
     delta : float, default=0.05
-        Failure probability.
+        Failure probability: the chance that the statement does not hold.
     low, high : float, default=0, 1
         Bounds of the loss, known before the data.
     models : int, default=1

@@ -184,7 +184,7 @@ def mcallester_bound(
     n : int
         Number of rows, none of which the prior has seen.
     delta : float, default=0.05
-        Failure probability.
+        Failure probability: the chance that the statement does not hold.
     priors : int, default=1
         How many priors the rows could choose from (union bound).
     loose : bool, default=False
@@ -277,7 +277,8 @@ def sampled_error(errors: Any, delta: float) -> float:
     errors : array-like of shape (m,)
         Error of each drawn predictor on the rows.
     delta : float
-        Failure probability, over the draws.
+        Failure probability: the chance that the statement does not hold. It is over the
+        draws.
 
     Examples
     --------

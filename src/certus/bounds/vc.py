@@ -217,7 +217,7 @@ def vc_bound(
     n : int
         Number of training rows.
     delta : float, default=0.05
-        Failure probability.
+        Failure probability: the chance that the statement does not hold.
     growth : int, optional
         S_F(2n), for example ``growth_function(family, 2 * n)``; for a finite class, the
         number of its classifiers.

@@ -160,7 +160,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         y : ignored
             For scikit-learn's sake.
         sample_weight : array-like of shape (n_samples,), optional
-            Row weights; an integer weight is a repetition.
+            Row weights. An integer weight equals repetition.
         """
         _check_parameters(self)
         X = _validated(self, X, reset=True)

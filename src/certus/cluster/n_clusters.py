@@ -72,7 +72,7 @@ class Elbow(TableResult):
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            Where to; a new figure by default.
+            Axes to draw on; None means a new figure.
         """
         if ax is None:
             ax = new_figure(5.5, 3.6).subplots()
@@ -121,7 +121,7 @@ def elbow(
         starts from the centres for the number before and the row farthest from them:
         the objective never rises with the number.
     random_state : int, RandomState or None, default=0
-        For the starts.
+        Seed or generator of all random numbers. They decide the starts.
     **options
         Further parameters of :class:`certus.cluster.KMeans`.
 

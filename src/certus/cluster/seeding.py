@@ -48,11 +48,12 @@ def kmeans_plusplus(
     n_clusters : int
         How many.
     sample_weight : array-like of shape (n_samples,), optional
-        Row weights; an integer weight is a repetition.
+        Row weights. An integer weight equals repetition.
     x_squared_norms : array-like of shape (n_samples,), optional
         Accepted for scikit-learn's sake; distances are taken from differences.
     random_state : int, RandomState or None
-        Equal integers give equal centres, whatever the order of the rows.
+        Seed or generator of all random numbers. Equal integers give equal centres,
+        whatever the order of the rows.
     n_local_trials : int, optional
         Rows drawn for each centre, of which the best is taken; 3 + ⌊ln k⌋ by default.
         With 1 the cost is at most 8(ln k + 2) times the best possible in expectation.

@@ -212,7 +212,7 @@ class DeepLinearNetwork(Diagnosed, MultiOutputMixin, RegressorMixin, Estimator):
         Parameters
         ----------
         ax : matplotlib axes, optional
-            Where to draw; by default a new figure.
+            Axes to draw on; None means a new figure.
 
         Returns
         -------

@@ -137,7 +137,7 @@ class GaussianFactors(DenseTransformer):
         n_samples : int, default=1
             How many.
         random_state : int, RandomState or None
-            For the draw.
+            Seed or generator of all random numbers.
         """
         W, noise, _ = self._parts()
         check_number("n_samples", n_samples, 1, integer=True)

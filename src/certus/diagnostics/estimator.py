@@ -41,7 +41,7 @@ class Diagnosed:
         y : array-like, optional
             Their targets, where the fit had some.
         sample_weight : array-like of shape (n_samples,), optional
-            The weights used in ``fit``.
+            Row weights. Those used in ``fit``.
         level : {"quick", "full"}, default="quick"
             At ``"full"`` on more rows, and with the curvature of a network.
 

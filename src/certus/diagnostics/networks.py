@@ -102,7 +102,7 @@ def measure(
     n : int
         How many rows there are.
     sample_weight : array-like of shape (n,), optional
-        Rows of weight 0 are absent.
+        Row weights. Rows of weight 0 are absent.
     record : Record, optional
         How training went.
     level : {"quick", "full"}

@@ -92,7 +92,7 @@ class Decorrelation(Attributed, OneToOneFeatureMixin, TransformerMixin, Model):
         y : ignored
             Not used, present for scikit-learn's sake.
         sample_weight : array-like of shape (n_samples,), optional
-            Row weights; an integer weight equals repetition.
+            Row weights. An integer weight equals repetition.
         sensitive : array-like of shape (n_samples,) or (n_samples, n_attributes)
             The attribute, or several; needed unless ``sensitive_columns`` is set.
 

@@ -191,9 +191,10 @@ def exclusivity(
     positive : label, optional
         The decision that counts as chosen; of two, the larger by default.
     sample_weight : array-like of shape (n_samples,), optional
-        Weights. Nothing is promised about new rows then.
+        Row weights. Nothing is promised about new rows then.
     delta : float, default=0.05
-        Probability that any statement about new rows is wrong.
+        Failure probability: the chance that the statement does not hold. The statement
+        is that all claims about new rows hold.
 
     Returns
     -------

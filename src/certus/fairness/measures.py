@@ -56,9 +56,10 @@ def independence(
         The decision that counts as chosen; of two, the larger by default. With more
         than two, each has its own row.
     sample_weight : array-like of shape (n_samples,), optional
-        Weights. No intervals are stated then.
+        Row weights. No intervals are stated then.
     delta : float, default=0.05
-        Probability that any interval is wrong.
+        Failure probability: the chance that the statement does not hold. The statement
+        is that all intervals hold.
     tolerance : float, default=0.05
         Differences up to it count as none.
 

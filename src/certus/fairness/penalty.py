@@ -141,7 +141,7 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         y : array-like of shape (n_samples,)
             Targets.
         sample_weight : array-like of shape (n_samples,), optional
-            Row weights; an integer weight equals repetition.
+            Row weights. An integer weight equals repetition.
         sensitive : array-like of shape (n_samples,) or (n_samples, n_attributes)
             The attribute, or several; needed unless ``sensitive_columns`` is set.
 
@@ -214,7 +214,7 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         y : array-like of shape (n_samples,)
             Their targets.
         sample_weight : array-like of shape (n_samples,), optional
-            The weights used in ``fit``.
+            Row weights. Those used in ``fit``.
         level : {"quick", "full"}, default="quick"
             At ``"full"`` on more rows, and with the curvature.
         sensitive : array-like, optional

@@ -62,7 +62,8 @@ class Recovery(TableResult):
         each alone, in the sample; empty if columns are no numbers.
     folds : int
     delta : float
-        Probability that any of the intervals is wrong.
+        Failure probability: the chance that the statement does not hold. The statement
+        is that all intervals hold.
 
     Examples
     --------
@@ -142,7 +143,7 @@ class Recovery(TableResult):
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            Where to; a new figure by default.
+            Axes to draw on; None means a new figure.
         """
         names = [str(group) for group in self.groups]
         ends = self.auc_low, self.auc_high
@@ -172,9 +173,11 @@ def recovery(
     folds : int, default=5
         Fewer where a group has fewer rows.
     delta : float, default=0.05
-        Probability that any of the intervals is wrong.
+        Failure probability: the chance that the statement does not hold. The statement
+        is that all intervals hold.
     random_state : int, default=0
-        Deals rows into folds.
+        Seed or generator of all random numbers. They decide which rows are in which
+        fold.
 
     Returns
     -------

@@ -204,7 +204,7 @@ class GroupReduction(RandomisedDecisions):
         y : array-like of shape (n_samples,)
             Their labels.
         sample_weight : array-like of shape (n_samples,), optional
-            The weights used in ``fit``.
+            Row weights. Those used in ``fit``.
         level : {"quick", "full"}, default="quick"
             At ``"full"`` the estimator is fitted against the multipliers once more.
         sensitive : array-like, optional

@@ -89,7 +89,7 @@ class Frontier(TableResult):
         Parameters
         ----------
         ax : matplotlib axes, optional
-            Where to draw; new ones by default.
+            Axes to draw on; None means a new figure.
 
         Returns
         -------
@@ -154,9 +154,10 @@ def frontier(
     test_size : float, default=0.3
         Share of rows to judge on.
     delta : float, default=0.05
-        Probability that any interval of the accuracies is wrong.
+        Failure probability: the chance that the statement does not hold. The statement
+        is that all intervals of the accuracies hold.
     random_state : int, optional
-        Which rows are set apart.
+        Seed or generator of all random numbers. They decide which rows are set apart.
 
     Returns
     -------

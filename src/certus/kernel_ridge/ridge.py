@@ -127,7 +127,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
             Targets.
         sample_weight : float or array-like of shape (n_samples,), optional
-            Row weights; an integer weight equals repetition.
+            Row weights. An integer weight equals repetition.
         """
         X, y, s = self._read(X, y, sample_weight, multi_output=True, y_numeric=True)
         Y = np.asarray(y, dtype=np.float64).reshape(X.shape[0], -1)

@@ -136,7 +136,7 @@ class KernelLogisticRegression(ClassifierMixin, OneAgainstRest):
         y : array-like of shape (n_samples,)
             Labels.
         sample_weight : array-like of shape (n_samples,), optional
-            Row weights; an integer weight equals repetition.
+            Row weights. An integer weight equals repetition.
         """
         check_number("C", self.C, open_low=True, high=1e300)
         check_number("tol", self.tol)

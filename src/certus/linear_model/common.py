@@ -63,9 +63,10 @@ class Summarised:
         X, y : array-like
             The training data.
         sample_weight : array-like, optional
-            Taken as frequencies: a weight of two is two rows.
+            Row weights. They are frequencies: a weight of two is two rows.
         delta : float, default=0.05
-            Probability that an interval misses; its level is 1 − delta.
+            Failure probability: the chance that the statement does not hold. The level
+            of the intervals is 1 − delta.
 
         Returns
         -------

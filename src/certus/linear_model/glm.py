@@ -193,7 +193,7 @@ class GeneralizedLinearModel(RegressorMixin, LikelihoodModel):
         y : array-like of shape (n_samples,)
             Targets, within the family's range.
         sample_weight : array-like of shape (n_samples,), optional
-            Row weights; an integer weight equals repetition.
+            Row weights. An integer weight equals repetition.
         """
         check_choice("family", self.family, FAMILIES)
         check_number("n_trials", self.n_trials, 1, integer=True)
@@ -258,7 +258,7 @@ class DevianceRegressor(RegressorMixin, LikelihoodModel):
         y : array-like of shape (n_samples,)
             Targets, within the family's range.
         sample_weight : array-like of shape (n_samples,), optional
-            Row weights; an integer weight equals repetition.
+            Row weights. An integer weight equals repetition.
         """
         loss = self._loss()
         check_choice("solver", self.solver, SOLVERS)

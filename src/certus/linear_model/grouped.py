@@ -83,7 +83,7 @@ class WeightedLasso(MultiOutputMixin, RegressorMixin, SparseRegressorBase):
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
             Targets; several are fitted one by one.
         sample_weight : array-like of shape (n_samples,), optional
-            Row weights; an integer weight equals repetition.
+            Row weights. An integer weight equals repetition.
         """
         check_number("alpha", self.alpha)
         check_limits(self, 1)
@@ -175,7 +175,7 @@ class GroupLasso(RegressorMixin, SparseRegressorBase):
         y : array-like of shape (n_samples,)
             Target.
         sample_weight : array-like of shape (n_samples,), optional
-            Row weights; an integer weight equals repetition.
+            Row weights. An integer weight equals repetition.
         """
         check_number("alpha", self.alpha)
         check_limits(self, 1)

@@ -121,7 +121,7 @@ class ElasticNet(MultiOutputMixin, RegressorMixin, Summarised, SparseRegressorBa
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
             Targets; several are fitted one by one.
         sample_weight : array-like of shape (n_samples,), optional
-            Row weights; an integer weight equals repetition.
+            Row weights. An integer weight equals repetition.
         check_input : bool, default=True
             Accepted for scikit-learn's sake; input is always checked.
         """

@@ -141,7 +141,7 @@ class ElasticNetCV(RegressorMixin, LeastSquaresBase):
         y : array-like of shape (n_samples,)
             Target.
         sample_weight : array-like of shape (n_samples,), optional
-            Row weights, used in fitting and in the errors.
+            Row weights. They are used in fitting and in the errors.
         **params : dict
             ``groups``, passed to the splitter where scikit-learn's metadata routing
             is enabled.

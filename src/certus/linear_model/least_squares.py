@@ -138,7 +138,7 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
             Targets.
         sample_weight : array-like of shape (n_samples,), optional
-            Row weights; an integer weight equals repetition.
+            Row weights. An integer weight equals repetition.
         """
         check_number("tol", self.tol)
         check_choice("solver", self.solver, ("auto", "cholesky", "qr", "svd"))
@@ -239,7 +239,7 @@ class Ridge(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
             Targets.
         sample_weight : array-like of shape (n_samples,), optional
-            Row weights; an integer weight equals repetition.
+            Row weights. An integer weight equals repetition.
         """
         X, y, s = self._validate_X_y(
             X, y, sample_weight, finite=False, multi_output=True, y_numeric=True

@@ -209,7 +209,7 @@ class LogisticRegression(Summarised, ClassifierMixin, ProbabilisticClassifier):
         y : array-like of shape (n_samples,)
             Labels.
         sample_weight : array-like of shape (n_samples,), optional
-            Row weights; an integer weight equals repetition.
+            Row weights. An integer weight equals repetition.
         """
         C, l1_ratio = penalty_parameters(self.penalty, self.C, self.l1_ratio)
         check_number("C", C, open_low=True)

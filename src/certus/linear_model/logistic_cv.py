@@ -175,7 +175,7 @@ n_features + 1), or dict
         y : array-like of shape (n_samples,)
             Labels.
         sample_weight : array-like of shape (n_samples,), optional
-            Row weights, used in fitting and in the scores.
+            Row weights. They are used in fitting and in the scores.
         **params : dict
             ``groups`` and the scorer's metadata, where scikit-learn's metadata routing
             is enabled.

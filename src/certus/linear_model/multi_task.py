@@ -99,7 +99,7 @@ class MultiTaskElasticNet(MultiOutputMixin, RegressorMixin, SparseRegressorBase)
         y : array-like of shape (n_samples, n_tasks)
             Targets.
         sample_weight : array-like of shape (n_samples,), optional
-            Row weights; an integer weight equals repetition.
+            Row weights. An integer weight equals repetition.
         """
         check_number("alpha", self.alpha)
         check_number("l1_ratio", self.l1_ratio, 0, 1)

@@ -138,7 +138,7 @@ class QuantileRegressor(RegressorMixin, LinearRegressorBase):
         y : array-like of shape (n_samples,)
             Targets.
         sample_weight : array-like of shape (n_samples,), optional
-            Row weights; an integer weight equals repetition.
+            Row weights. An integer weight equals repetition.
         """
         check_number("quantile", self.quantile, 0, 1, open_low=True)
         if self.quantile >= 1:

@@ -144,7 +144,7 @@ class RobustRegressor(RegressorMixin, LinearRegressorBase):
         y : array-like of shape (n_samples,)
             Targets.
         sample_weight : array-like of shape (n_samples,), optional
-            Row weights; an integer weight equals repetition.
+            Row weights. An integer weight equals repetition.
         """
         check_choice("loss", self.loss, LOSSES)
         check_number("threshold", self.threshold, open_low=True, none=True)
@@ -317,7 +317,7 @@ class HuberRegressor(RegressorMixin, LinearRegressorBase):
         y : array-like of shape (n_samples,)
             Targets.
         sample_weight : array-like of shape (n_samples,), optional
-            Row weights; an integer weight equals repetition.
+            Row weights. An integer weight equals repetition.
         """
         check_number("epsilon", self.epsilon, 1.0)
         check_number("alpha", self.alpha)

@@ -43,9 +43,10 @@ def least_squares_summary(
     X, y : array-like
         The rows it was fitted on.
     sample_weight : array-like of shape (n_samples,), optional
-        Frequencies: a weight of two is two rows.
+        Row weights. They are frequencies: a weight of two is two rows.
     delta : float, default=0.05
-        One minus the level of the intervals.
+        Failure probability: the chance that the statement does not hold. The level of
+        the intervals is 1 − delta.
 
     Returns
     -------

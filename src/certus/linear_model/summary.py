@@ -45,7 +45,8 @@ class Summary(TableResult):
     n_samples, df_resid : float
         Rows (sum of the frequencies), and rows less coefficients.
     delta : float
-        One minus the level of the intervals.
+        Failure probability: the chance that the statement does not hold. The level of
+        the intervals is 1 − delta.
     notes : tuple of str
         What the numbers rest on.
 
@@ -142,7 +143,7 @@ class Summary(TableResult):
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            Where to; a new figure by default.
+            Axes to draw on; None means a new figure.
         """
         names = [cells[0] for cells in self._table()][1:]
         low, high = self.conf_int.T

@@ -189,7 +189,7 @@ def gaussian_start(
     reg_covar : float, default=1e-6
         Added to the variances.
     random_state : int, RandomState or None, default=None
-        For the rows.
+        Seed or generator of all random numbers. They decide the rows.
 
     Returns
     -------

@@ -34,7 +34,7 @@ class Risk(Result):
     n_samples : int
         Number of draws.
     delta : float
-        Failure probability of the interval.
+        Failure probability: the chance that the statement does not hold.
     """
 
     value: float
@@ -136,7 +136,7 @@ class BayesClassifier:
         n_samples : int
             How many.
         random_state : int or Generator, optional
-            Seed.
+            Seed or generator of all random numbers.
 
         Returns
         -------
@@ -168,9 +168,9 @@ class BayesClassifier:
         n_samples : int, default=100_000
             Draws; the mean of 1 − max P(y | x) is taken over them.
         random_state : int or Generator, optional
-            Seed.
+            Seed or generator of all random numbers.
         delta : float, default=0.01
-            Failure probability of the interval.
+            Failure probability: the chance that the statement does not hold.
         """
         return self._mean(lambda p: 1.0 - p.max(axis=1), n_samples, random_state, delta)
 
@@ -187,9 +187,9 @@ class BayesClassifier:
         n_samples : int, default=100_000
             Draws.
         random_state : int or Generator, optional
-            Seed.
+            Seed or generator of all random numbers.
         delta : float, default=0.01
-            Failure probability of the interval.
+            Failure probability: the chance that the statement does not hold.
         """
         return self._mean(
             lambda p: 1.0 - np.square(p).sum(axis=1), n_samples, random_state, delta

@@ -47,7 +47,7 @@ def monte_carlo(
     samples : int, default=20
         Masks drawn for each row.
     random_state : int, RandomState or None, default=None
-        Draws the masks.
+        Seed or generator of all random numbers. They decide the masks.
 
     Returns
     -------

@@ -38,7 +38,7 @@ def bootstrap_counts(
     draws : int, optional
         How many are drawn; n if None.
     random_state : int, RandomState, Generator or None, default=None
-        Draws them.
+        Seed or generator of all random numbers.
 
     Returns
     -------
@@ -140,7 +140,7 @@ class BaggedNetworks(MetaEstimatorMixin, Estimator):
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Targets.
         sample_weight : array-like of shape (n_samples,), optional
-            Row weights; they multiply the counts.
+            Row weights. They multiply the counts.
 
         Returns
         -------

@@ -131,7 +131,7 @@ class ConvNetClassifier(ImageInput, ClassTargets):
             Classes, zeros and ones of labels, or distributions over classes. Not
             needed where X is a folder of classes.
         sample_weight : array-like of shape (n_samples,), optional
-            Row weights; a whole number counts as so many rows.
+            Row weights. An integer weight equals repetition.
         X_val, y_val : array-like, optional
             Images of your own to stop by; X_val may be a folder too.
 

@@ -153,7 +153,7 @@ class NeuralClassifier(OwnModule, ClassTargets):
         y : array-like of shape (n_samples,) or (n_samples, n_labels)
             Classes, zeros and ones of labels, or distributions over classes.
         sample_weight : array-like of shape (n_samples,), optional
-            Row weights; a whole number counts as so many rows.
+            Row weights. An integer weight equals repetition.
         X_val, y_val : array-like, optional
             Rows of your own to stop by.
 
@@ -238,7 +238,7 @@ class NeuralRegressor(OwnModule, NumberTargets):
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Targets.
         sample_weight : array-like of shape (n_samples,), optional
-            Row weights; a whole number counts as so many rows.
+            Row weights. An integer weight equals repetition.
         X_val, y_val : array-like, optional
             Rows of your own to stop by.
 

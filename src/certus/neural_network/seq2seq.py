@@ -154,7 +154,7 @@ class Seq2Seq(SequenceWriter):
         y : iterable of sequences
             Targets of the same kinds; they may be empty.
         sample_weight : array-like of shape (n_samples,), optional
-            Weights of the pairs.
+            Row weights. There is one for each pair.
         X_val, y_val : iterable of sequences, optional
             Pairs of your own to stop by.
 

@@ -111,7 +111,7 @@ class RecurrentClassifier(SequenceInput, ClassTargets):
         y : array-like of shape (n_samples,)
             Classes; or columns of labels, or distributions over classes.
         sample_weight : array-like of shape (n_samples,), optional
-            Weights of the sequences.
+            Row weights. There is one for each sequence.
         X_val, y_val : optional
             Sequences to stop by, with their targets.
 
@@ -206,7 +206,7 @@ class RecurrentRegressor(SequenceInput, NumberTargets):
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Numbers.
         sample_weight : array-like of shape (n_samples,), optional
-            Weights of the sequences.
+            Row weights. There is one for each sequence.
         X_val, y_val : optional
             Sequences to stop by, with their targets.
 

@@ -106,7 +106,7 @@ class SequenceTagger(SequenceInput, Tags):
         y : list of array-like, or array of shape (n_samples, time)
             A class for each element of each sequence.
         sample_weight : array-like of shape (n_samples,), optional
-            Weights of the sequences.
+            Row weights. There is one for each sequence.
         X_val, y_val : optional
             Sequences to stop by, with their targets.
 

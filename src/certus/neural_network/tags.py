@@ -131,7 +131,7 @@ class Tags(NeuralModel):
         classes : array-like, optional
             All classes there will be; needed in the first call.
         sample_weight : array-like of shape (n_samples,), optional
-            Weights of the sequences.
+            Row weights. There is one for each sequence.
 
         Returns
         -------
@@ -200,7 +200,7 @@ class Tags(NeuralModel):
         X, y : list of sequences, or array
             Sequences and the classes of their elements.
         sample_weight : array-like of shape (n_samples,), optional
-            Weights of the sequences; each element has that of its sequence.
+            Row weights. There is one for each sequence, which its elements share.
 
         Returns
         -------

@@ -70,7 +70,7 @@ def replace_head(module: Any, n_outputs: int, *, random_state: Any = None) -> nn
     n_outputs : int
         Outputs of the new layer: classes, or numbers to predict.
     random_state : int, RandomState or None, default=None
-        Draws its weights.
+        Seed or generator of all random numbers. They decide its weights.
 
     Returns
     -------

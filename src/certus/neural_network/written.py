@@ -122,7 +122,7 @@ class SequenceWriter(NeuralModel):
         X, y : iterable of sequences
             Sources and targets.
         sample_weight : array-like of shape (n_samples,), optional
-            Weights of the pairs.
+            Row weights. There is one for each pair.
 
         Returns
         -------
@@ -216,7 +216,7 @@ class SequenceWriter(NeuralModel):
         X, y : iterable of sequences
             Sources and targets. A token that is missing or too many is a wrong one.
         sample_weight : array-like of shape (n_samples,), optional
-            Weights of the pairs.
+            Row weights. There is one for each pair.
         """
         true = read_sequences(y, "y")
         found = self.predict(X)

@@ -194,7 +194,7 @@ def momentum(
     batch_size : int, optional
         Rows drawn for each gradient, all by default.
     random_state : int, Generator or None
-        Seed of the draws.
+        Seed or generator of all random numbers.
     max_iter, tol, stop
         As in :func:`gradient_descent`.
 

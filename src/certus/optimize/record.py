@@ -96,7 +96,7 @@ class Bound(TableResult):
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            Where to draw; a new figure otherwise.
+            Axes to draw on; None means a new figure.
         title : str, optional
             Stands before the kind of the theorem.
 
@@ -218,7 +218,7 @@ class Record(TableResult):
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            Where to draw; a new figure otherwise.
+            Axes to draw on; None means a new figure.
         index : int, default=0
             Which of ``bounds``.
 

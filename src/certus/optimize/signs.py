@@ -57,7 +57,7 @@ def sign_descent(
         Rows drawn for each gradient, all by default. The sign of a random gradient is
         biased: with batches it may settle elsewhere.
     random_state : int, Generator or None
-        Seed of the draws.
+        Seed or generator of all random numbers.
     max_iter, tol, stop
         As in :func:`gradient_descent`.
 

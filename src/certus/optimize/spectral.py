@@ -45,7 +45,7 @@ def power_method(
     tol : float, default=1e-12
         Stop when the residual ‖JᵀJv − ρv‖ is at most tol·ρ, ρ = ‖Jv‖².
     random_state : int, Generator or None
-        Seed of the start.
+        Seed or generator of all random numbers. They decide the start.
 
     Returns
     -------

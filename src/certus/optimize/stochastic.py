@@ -132,7 +132,7 @@ def stochastic_gradient_descent(
         Evaluate and record f in full every so many steps; an epoch by default. A step
         between two records never looks at all rows.
     random_state : int, Generator or None
-        Seed of the draws.
+        Seed or generator of all random numbers.
     max_iter, stop
         As in :func:`gradient_descent`; ``max_iter`` counts steps, not epochs.
     tol : float, default=0

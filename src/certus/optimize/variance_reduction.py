@@ -90,7 +90,7 @@ def svrg(
     batch_size : int, default=1
         Rows drawn for each inner step, with replacement.
     random_state : int, Generator or None
-        Seed of the draws.
+        Seed or generator of all random numbers.
     max_iter : int, default=100
         Most epochs; an epoch costs n + M·batch_size terms on average.
     tol : float, default=1e-10

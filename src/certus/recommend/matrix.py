@@ -169,8 +169,8 @@ class MatrixFactorization(Recommender):
         y : array-like of shape (n_ratings,), optional
             The ratings of the pairs.
         sample_weight : array-like or matrix, optional
-            Weight of each rating, above 0: an array beside pairs, a matrix with entries
-            in the same places beside a matrix.
+            Row weights. One for each rating, above 0: an array beside pairs, a matrix
+            with entries in the same places beside a matrix.
         """
         _check_parameters(self)
         ratings = read_ratings(X, y, sample_weight)

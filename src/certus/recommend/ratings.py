@@ -46,7 +46,7 @@ def read_ratings(
     y : array-like of shape (n_ratings,), optional
         The rating of each pair.
     sample_weight : array-like or sparse matrix, optional
-        Weight of each pair, or a matrix of weights with the shape of ``X``.
+        Row weights. One for each pair, or a matrix of weights with the shape of ``X``.
     counts : bool, default=False
         Counts of events: they must not be negative, zeros are dropped and repeated
         pairs are added up. Ratings may be any number, and a repeated pair is an error.

@@ -76,7 +76,7 @@ def split_ratings(
         When each rating was given: numbers or dates, one for each pair, or for each
         stored entry of a matrix by rows.
     random_state : int, RandomState or None, default=None
-        For what is random.
+        Seed or generator of all random numbers.
 
     Returns
     -------
@@ -137,7 +137,8 @@ def fold_ratings(
     n_folds : int, default=5
         How many.
     random_state : int, RandomState or None, default=None
-        For the deal.
+        Seed or generator of all random numbers. They decide which ratings are in which
+        fold.
 
     Yields
     ------

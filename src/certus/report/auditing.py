@@ -79,7 +79,7 @@ def audit(
     split : dict, optional
         The split of a model file, ``certus.persist.read_manifest(path)["split"]``.
     sample_weight : array of shape (n_samples,), optional
-        The weights used in ``fit``. Refitted curves are then left out.
+        Row weights. Those used in ``fit``. Refitted curves are then left out.
     cv : splitter or iterable of (train, test), optional
         Folds of the training rows for the curves; five shuffled ones by default.
     target : str, optional
@@ -92,13 +92,14 @@ def audit(
         By how much rows may be changed, in the units of the table. The report then says
         between what the accuracy of a classifier lies under the worst changes.
     delta : float, default=0.05
-        Failure probability of the statement about new rows, of that about groups, and
-        of that about changed rows.
+        Failure probability: the chance that the statement does not hold. The statements
+        about new rows, about groups and about changed rows each have this one.
     max_time : float, default=20.0
         Seconds for refitting and shuffling, and as many for proofs and attacks; figures
         shrink or are left out to keep it.
     random_state : int, default=0
-        For folds, shuffles and samples.
+        Seed or generator of all random numbers. They decide folds, shuffles and
+        samples.
 
     Returns
     -------

@@ -71,12 +71,13 @@ def robust_accuracy(
     attacks : iterable, optional
         Attacks to try; by default those that the model admits.
     delta : float, default=0.05
-        Failure probability of the statement about new rows, at each radius.
+        Failure probability: the chance that the statement does not hold. There is one
+        statement at each radius.
     max_time : float, optional
         Seconds after which no more is proved or attacked. Both bounds still hold, and
         are farther apart.
     random_state : int or Generator, default=0
-        For random starts.
+        Seed or generator of all random numbers. They decide random starts.
 
     Returns
     -------

@@ -58,7 +58,7 @@ def finite_differences(
     directions : int, optional
         So many random directions; by default along every entry.
     random_state : int or Generator, optional
-        Draws the directions.
+        Seed or generator of all random numbers. They decide the directions.
 
     Returns
     -------

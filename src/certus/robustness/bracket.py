@@ -215,7 +215,7 @@ class RobustAccuracy(TableResult):
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            Where to; a new figure by default.
+            Axes to draw on; None means a new figure.
         """
         from certus.robustness.figure import draw
 

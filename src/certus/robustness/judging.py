@@ -145,7 +145,7 @@ def attack(
         there are gradients, a search where there are scores, a walk along the boundary
         where there are labels alone.
     random_state : int or Generator, optional
-        For random starts.
+        Seed or generator of all random numbers. They decide random starts.
     max_time : float, optional
         Seconds after which no further rows are attacked. Ctrl-C does the same with
         ``certus.set_config(on_interrupt="return")``, and else ends the call.
@@ -282,7 +282,7 @@ def relative_robustness(
     method : str or attack, default="deepfool"
         An attack that looks for small changes.
     random_state : int or Generator, optional
-        For attacks that draw.
+        Seed or generator of all random numbers. They serve attacks that draw.
 
     Returns
     -------

@@ -95,11 +95,12 @@ def compare(
     folds : int, default=5
         Folds of the training rows.
     delta : float, default=0.05
-        Probability that an interval is wrong.
+        Failure probability: the chance that the statement does not hold.
     max_time : float, optional
         Seconds after which no further fit is begun.
     random_state : int, default=0
-        Seed of the split and of the models that draw at random.
+        Seed or generator of all random numbers. They decide the split, and what models
+        draw.
     on_step : callable, optional
         Called with a text and the share of the work done, before each fit.
 

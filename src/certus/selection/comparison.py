@@ -282,7 +282,7 @@ class Comparison(TableResult):
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            Where to; a new figure by default.
+            Axes to draw on; None means a new figure.
         """
         rows = [row for row in self.rows if row.errors]
         mean = np.array([row.mean for row in rows])

@@ -83,7 +83,7 @@ def bias_variance(
     n_repeats : int, default=200
         Number of training sets, at least 2.
     random_state : int or Generator, optional
-        Seed.
+        Seed or generator of all random numbers.
 
     Returns
     -------
@@ -188,7 +188,7 @@ def generalisation_gap(
     test_losses : array-like of shape (n_test,)
         Losses on other rows, drawn as those were.
     delta : float, default=0.05
-        Failure probability.
+        Failure probability: the chance that the statement does not hold.
     low, high : float, default=0, 1
         Bounds of the loss, known before the data.
 

@@ -61,7 +61,8 @@ def recheck(
     level : {"quick", "full"}
         As in :func:`certus.certify`.
     delta : float, default=0.05
-        Failure probability of the interval of the risk.
+        Failure probability: the chance that the statement does not hold. The statement
+        is the interval of the risk.
 
     Returns
     -------

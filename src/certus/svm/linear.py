@@ -163,7 +163,7 @@ class LinearSVC(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
         y : array-like of shape (n_samples,)
             Labels.
         sample_weight : array-like of shape (n_samples,), optional
-            Row weights; an integer weight equals repetition.
+            Row weights. An integer weight equals repetition.
         """
         check_machine(self)
         check_choice("penalty", self.penalty, ("l2", "l1"))
@@ -283,7 +283,7 @@ class LinearSVR(RegressorMixin, LinearRegressorBase):
         y : array-like of shape (n_samples,)
             Targets.
         sample_weight : array-like of shape (n_samples,), optional
-            Row weights; an integer weight equals repetition.
+            Row weights. An integer weight equals repetition.
         """
         check_machine(self)
         check_number("epsilon", self.epsilon)

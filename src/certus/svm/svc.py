@@ -178,7 +178,7 @@ class SVC(ClassifierMixin, SupportVectorMachine):
         y : array-like of shape (n_samples,)
             Labels.
         sample_weight : array-like of shape (n_samples,), optional
-            Row weights; an integer weight equals repetition.
+            Row weights. An integer weight equals repetition.
         """
         self._check_settings()
         check_choice("decision_function_shape", self.decision_function_shape, SHAPES)

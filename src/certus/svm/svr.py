@@ -133,7 +133,7 @@ class SVR(RegressorMixin, SupportVectorMachine):
         y : array-like of shape (n_samples,)
             Targets.
         sample_weight : array-like of shape (n_samples,), optional
-            Row weights; an integer weight equals repetition.
+            Row weights. An integer weight equals repetition.
         """
         self._check_settings()
         check_number("epsilon", self.epsilon)

@@ -144,7 +144,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             The training table.
         y : ignored
         sample_weight : array of shape (n_samples,), optional
-            Non-negative; an integer weight counts as that many repetitions.
+            Row weights. They are not negative. An integer weight equals repetition.
 
         Returns
         -------

@@ -173,7 +173,7 @@ class TablePipeline(Conformal, BaseEstimator):
         y : series or array of shape (n_samples,)
             Labels (text, booleans, integers) or amounts.
         sample_weight : array of shape (n_samples,), optional
-            Passed to the encoder and to the model.
+            Row weights. They are passed to the encoder and to the estimator.
 
         Returns
         -------
@@ -268,6 +268,7 @@ class TablePipeline(Conformal, BaseEstimator):
         X : data frame or array of shape (n_samples, n_features)
         y : series or array of shape (n_samples,)
         sample_weight : array of shape (n_samples,), optional
+            Row weights.
 
         Returns
         -------

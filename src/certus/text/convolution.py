@@ -116,7 +116,7 @@ class TextConvClassifier(ClassTargets):
         y : array-like of shape (n_texts,) or (n_texts, n_labels)
             Classes, zeros and ones of labels, or distributions over classes.
         sample_weight : array-like of shape (n_texts,), optional
-            Weights of the texts.
+            Row weights. There is one for each text.
         X_val, y_val : iterable of texts and array-like, optional
             Texts of your own to stop by.
 

@@ -25,7 +25,8 @@ def union_claim(
     models, folds : int
         How many candidates were compared on how many folds.
     delta : float, default=0.05
-        Probability that any of the errors is further from its risk.
+        Failure probability: the chance that the statement does not hold. The statement
+        is that no error is further from its risk.
     reason : str
         Why there is no bound; the claim is REFUSED then.
 

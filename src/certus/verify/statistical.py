@@ -155,7 +155,7 @@ def risk_claims(
     task : {"classification", "binary", "multiclass", "regression"}
         What the model predicts; the first three mean the same here.
     delta : float, default=0.05
-        Failure probability of the one interval.
+        Failure probability: the chance that the statement does not hold.
     bounds : (low, high), optional
         Bounds of the loss known before the data, for example (0, 1) for a Brier score.
         With them the mean loss is stated, whatever the task.
