@@ -193,28 +193,32 @@ def words_of_photograph(name: str) -> set[str]:
 
 
 def words_of_page(page: Path) -> set[str]:
-    """The words of the headings of an HTML page."""
+    """The words of the headings of an HTML page, down to the comparison."""
     reader = _Headings()
     reader.feed(page.read_text(encoding="utf-8"))
     return words(" ".join(reader.found))
 
 
 class _Headings(HTMLParser):
-    """Collects the text of headings: sentences in the page depend on the numbers."""
+    """Collects the headings of the first two sections.
+
+    Sentences depend on the numbers, and the figures on how fast the machine is.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.found: list[str] = []
-        self._inside = 0
+        self._inside = self._sections = 0
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
-        self._inside += tag in ("h1", "h2", "h3", "th", "dt", "summary")
+        self._inside += tag in ("h1", "h2", "h3", "th")
+        self._sections += tag == "h2"
 
     def handle_endtag(self, tag: str) -> None:
-        self._inside -= tag in ("h1", "h2", "h3", "th", "dt", "summary")
+        self._inside -= tag in ("h1", "h2", "h3", "th")
 
     def handle_data(self, data: str) -> None:
-        if self._inside:
+        if self._inside and self._sections <= 2:
             self.found.append(data)
 
 
