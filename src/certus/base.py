@@ -73,8 +73,8 @@ def certified_fit(fit: Fit) -> Fit:
                 done = fit(self, X, y, *args, **kwargs)
         except (np.linalg.LinAlgError, OverflowError) as error:
             raise ValueError(
-                f"{type(self).__name__} ran out of float64's range ({error}). "
-                "Standardise the columns (StandardScaler)."
+                f"{type(self).__name__} produced numbers too large for float64 "
+                f"({error}). Standardise the columns (StandardScaler)."
             ) from error
         wanted = config.get_config()["certify"] == "always"
         vars(self).pop("certificate_", None)
@@ -296,8 +296,8 @@ def require_indices(X: Any, name: str = "X") -> None:
             sound = X.indices.min() >= 0 and X.indices.max() < width
         if not sound:
             raise ValueError(
-                f"{name} is damaged: its indices reach beyond its shape {X.shape}. "
-                "Build it anew."
+                f"{name} is damaged: some of its indices lie outside its shape "
+                f"{X.shape}. Build it again."
             )
 
 
@@ -322,7 +322,7 @@ def require_outputs(Z: Any) -> None:
         row = int((~(Z.reshape(len(Z), -1) < np.inf)).any(axis=1).argmax())
         raise ValueError(
             f"The network gives NaN or infinity for row {row} of X: numbers overflow "
-            "on their way through it. Scale X as it was for the fit, or refit."
+            "inside it. Scale X as you did for the fit, or refit."
         )
 
 
@@ -363,7 +363,7 @@ def check_number(
         number = -math.inf if value < 0 else math.inf
     inside = low < number <= high if open_low else low <= number <= high
     if not inside:  # NaN lands here too
-        bound = f"{'above' if open_low else 'at least'} {low:g}"
+        bound = f"{'above' if open_low else 'of at least'} {low:g}"
         if high < math.inf:
             bound += f" and at most {high:g}"
         raise ValueError(f"{name} must be {what} {bound}, got {value!r}.")
@@ -389,8 +389,8 @@ def label_codes(y: Any) -> tuple[Any, Any]:
         if len(kinds) == 1:
             raise
         raise ValueError(
-            f"y holds labels of several kinds: {', '.join(kinds)}. Make them one kind, "
-            "and drop rows without a label."
+            f"y must hold labels of one type, got {', '.join(kinds)}. Convert them to "
+            "one type, and drop rows without a label."
         ) from None
 
 
@@ -399,8 +399,8 @@ def class_codes(y: Any) -> tuple[Any, Any]:
     classes, codes = label_codes(y)
     if len(classes) < 2:
         raise ValueError(
-            f"y holds one class only ({classes[0]}); classification needs samples of "
-            "at least 2 classes."
+            f"y has only one class ({classes[0]}); classification needs samples of at "
+            "least 2 classes."
         )
     return classes, codes
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from certus import rendering
+from certus import meanings, rendering
 from certus.evidence import witness_of
 from certus.objectives.terms import TERMS
 
@@ -133,7 +133,7 @@ class Claim:
     def __post_init__(self) -> None:
         promise = self.strength in (Strength.PROVED, Strength.STATISTICAL)
         if not promise and self.met is not None:
-            raise ValueError(f"a {self.strength.value} claim has met=None")
+            raise ValueError(f"a {self.strength.value} claim must have met=None")
 
     def to_dict(self) -> dict[str, Any]:
         """The claim as JSON-ready data."""
@@ -169,7 +169,7 @@ class Claim:
             return "refused"
         if self.undecided:
             return "undecided"
-        return rendering.label(self.name, self.met is False)
+        return meanings.label(self.name, self.met is False)
 
     @property
     def basis(self) -> str:
@@ -186,6 +186,13 @@ class Claim:
         if self.fix:
             lines.append(f"fix: {self.fix}")
         return tuple(lines)
+
+
+class Explanation(str):
+    """A text that a prompt shows as it is, without quotes."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
 
 
 @dataclass(frozen=True)
@@ -263,7 +270,7 @@ class Certificate:
             if claim.name == name:
                 return claim
         have = ", ".join(c.name for c in self.claims)
-        raise KeyError(f"no claim {name!r}; this certificate has: {have}")
+        raise KeyError(f"there is no claim {name!r}; this certificate has: {have}")
 
     def __contains__(self, name: str) -> bool:
         return any(claim.name == name for claim in self.claims)
@@ -314,6 +321,25 @@ class Certificate:
     def ending(self) -> str:
         """One line when the fit did not end by itself or is undecided, else empty."""
         return rendering.ending(self)
+
+    def explain(self) -> Explanation:
+        """Explain each label and each technical term of this certificate.
+
+        Returns
+        -------
+        Explanation
+            A string with one word to a line; a prompt shows it as it is.
+
+        Examples
+        --------
+        >>> from certus.linear_model import LinearRegression
+        >>> model = LinearRegression().fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 3.0])
+        >>> print(model.certificate_.explain())  # doctest: +ELLIPSIS
+          solved     The coefficients are the exact solution for data that differ from
+                     yours by this share at most.
+        ...
+        """
+        return Explanation(rendering.explanation(self))
 
     def __str__(self) -> str:
         return rendering.as_text(self)

@@ -71,7 +71,7 @@ def certify(
     True
     """
     if level not in ("quick", "full"):
-        raise ValueError(f"level is {level!r}; use 'quick' or 'full'.")
+        raise ValueError(f"level must be 'quick' or 'full', got {level!r}.")
     calibration = getattr(model, "calibration_certificate_", None)
     X = list(X) if isinstance(X, Iterator) else X
     model, X = unwrap(model, X)

@@ -73,7 +73,7 @@ def set_config(
         if value is None:
             continue
         if value not in _CHOICES[name]:
-            raise ValueError(f"{name}={value!r}; choose one of {_CHOICES[name]}.")
+            raise ValueError(f"{name} must be one of {_CHOICES[name]}, got {value!r}.")
         config[name] = value
     _state.config = config
 

@@ -68,8 +68,9 @@ class Conformal:
         scores = calibration_scores(model, X, y, _score_kind(model))
         if seen_in_fit(model, X, y):
             raise ValueError(
-                "X_cal holds the rows of the fit: they fit better than new rows will, "
-                "and the coverage would be a lie. Calibrate on rows kept aside."
+                "X_cal holds the rows of the fit. The model fits them better than it "
+                "will fit new rows, so the coverage would not hold. Calibrate on "
+                "rows that were not used in fit."
             )
         evidence = Evidence("conformal", witness=ConformalWitness(scores))
         self.calibration_certificate_ = judge(model, evidence, X, y)
@@ -203,7 +204,8 @@ def _score_kind(model: Any) -> str:
     if not is_classifier(model):
         raise TypeError(
             f"{type(model).__name__} is neither a regressor nor a classifier: "
-            "conformal prediction is for one number or one class a row."
+            "conformal prediction needs a model that predicts one number or one "
+            "class for each row."
         )
     if hasattr(model, "predict_proba"):
         return "probability"
@@ -262,8 +264,8 @@ def calibration_scores(model: Any, X: Any, y: Any, kind: str) -> Array:
     """The score of each calibration row, in ascending order."""
     if np.ndim(y) > 1 and np.shape(y)[1] > 1:
         raise ValueError(
-            f"y_cal has shape {np.shape(y)}: conformal prediction is for one target. "
-            "Fit and calibrate a model for each."
+            f"y_cal has shape {np.shape(y)}, but conformal prediction needs a single "
+            "target. Fit and calibrate one model per target."
         )
     if kind == "residual":
         z, _ = predictions(model, X)
@@ -274,7 +276,7 @@ def calibration_scores(model: Any, X: Any, y: Any, kind: str) -> Array:
         own = known_codes(y, np.asarray(model.classes_))
     except ValueError as error:
         raise ValueError(
-            f"{error} Without them the coverage is that of known labels alone."
+            f"{error} If you leave them out, the coverage holds for known labels only."
         ) from None
     S, _ = label_scores(model, X, kind)
     if len(S) != len(own):

@@ -144,7 +144,8 @@ def _kernel_params(model: Any, kernel: Any) -> dict[str, Any]:
     degree = params.get("degree", model.degree)
     if libsvm and kernel == "poly" and degree != int(degree):
         raise NotImplementedError(
-            f"scikit-learn's {type(model).__name__} takes a whole degree, not {degree}."
+            f"scikit-learn's {type(model).__name__} needs a whole number as degree, "
+            f"got {degree}."
         )
     return params
 

@@ -16,79 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from certus import meanings
 from certus.objectives.terms import TERMS
 
 WIDTH = 80
-
-#: Left-column words: (met or no promise, missed).
-LABELS = {
-    "duality_gap": ("solved", "not solved"),
-    "backward_error": ("solved", "not solved"),
-    "backward_gap": ("solved", "not solved"),
-    "stationarity": ("stationary", "stationary"),
-    "newton_decrement": ("decrement", "decrement"),
-    "gradient_ratio": ("gradient", "gradient"),
-    "gradient_norm": ("gradient", "gradient"),
-    "update_sum": ("weights", "weights"),
-    "mistake_bound": ("mistakes", "mistakes"),
-    "training_error": ("error", "error"),
-    "centre_shift": ("settled", "moving"),
-    "nearest_centres": ("nearest", "too far"),
-    "norm_growth": ("growth", "growth"),
-    "margin_limit": ("limit", "limit"),
-    "nearest_neighbours": ("nearest", "too far"),
-    "within_radius": ("within", "misplaced"),
-    "training_rows": ("rows kept", "other rows"),
-    "leave_one_out": ("left out", "left out"),
-    "pac_bayes_bound": ("risk", "no bound"),
-    "ritz_residual": ("values", "values off"),
-    "orthonormality": ("orthogonal", "skewed"),
-    "captured_variance": ("captured", "captured"),
-    "largest": ("largest", "surpassed"),
-    "eckart_young": ("best", "not best"),
-    "components_gap": ("components", "components"),
-    "weights_gap": ("weights", "weights"),
-    "gibbs_error": ("error", "error"),
-    "kl_divergence": ("divergence", "divergence"),
-    "coverage_floor": ("floor", "floor"),
-    "error_rate": ("error", "error"),
-    "union_bound": ("together", "together"),
-    "mean_loss": ("loss", "loss"),
-    "training_loss": ("loss", "loss"),
-    "reported_loss": ("as told", "not so"),
-    "sample_loss": ("loss", "loss"),
-    "pairs_told_apart": ("told apart", "told apart"),
-    "composition": ("means", "no means"),
-    "word_counts": ("counts", "miscounted"),
-    "cooccurrence_counts": ("pairs", "miscounted"),
-    "step_gain": ("at rest", "moving"),
-    "half_step_gain": ("at rest", "moving"),
-    "remaining_gain": ("left", "left"),
-    "global_gap": ("at most", "at most"),
-    "log_likelihood": ("likelihood", "likelihood"),
-    "likelihood_gap": ("solved", "not solved"),
-    "monotone": ("monotone", "not always"),
-    "elbo": ("bound", "bound"),
-    "reconstruction": ("remainder", "remainder"),
-    "noise_variances": ("noise", "no noise"),
-    "loss_excess": ("solved", "not solved"),
-    "large_error": ("error", "error"),
-    "validation_loss": ("held out", "held out"),
-    "validation_score": ("held out", "held out"),
-    "smallest_curvature": ("curvature", "curvature"),
-    "largest_curvature": ("curvature", "curvature"),
-    "covariance": ("no trace", "a trace"),
-    "removed_variance": ("removed", "removed"),
-    "criterion_difference": ("rates", "rates"),
-    "oracle_gap": ("search", "search"),
-    "independence": ("groups", "groups"),
-    "separation": ("groups", "groups"),
-    "sufficiency": ("groups", "groups"),
-    "certified_accuracy": ("robust", "robust"),
-    "attacked_accuracy": ("attacked", "attacked"),
-    "robust_accuracy": ("robust", "robust"),
-    "masked_gradients": ("masked", "masked"),
-}
 
 #: What rows and columns are called: by the kind of evidence, or by what the data hold.
 _AXES = {
@@ -102,18 +33,17 @@ _AXES = {
 _ENDINGS = {
     "max_iter": "stopped at max_iter",
     "time_limit": "stopped at max_time",
-    "interrupted": "interrupted; this is the model as far as it got",
+    "interrupted": "interrupted; this is the model so far",
     "stopped": "stopped by a callback",
     "diverged": "diverged",
-    "refuted": "REFUTED: the data is what it was fitted on, the statement is not"
-    " true of it",
+    "refuted": "REFUTED: this is the data of the fit, but the claim is not true of it",
 }
 
 #: By the strength of the primary claim; a refusal gives its own reason.
 _UNDECIDED = {
-    "measured": "undecided: measured, nothing is promised about the optimum",
-    "proved": "undecided: rounding is too large to tell",
-    "statistical": "undecided: rounding is too large to tell",
+    "measured": "undecided: this was measured, and nothing is proved about the optimum",
+    "proved": "undecided: rounding errors are too large to tell",
+    "statistical": "undecided: rounding errors are too large to tell",
 }
 
 
@@ -150,12 +80,6 @@ def ending(certificate: Any) -> str:
     return _ENDINGS.get(certificate.status.value, "")
 
 
-def label(name: str, missed: bool) -> str:
-    """One or two words for a claim of this name."""
-    met, otherwise = LABELS.get(name, (name.replace("_", " "),) * 2)
-    return otherwise if missed else met
-
-
 def as_text(certificate: Any) -> str:
     """The certificate as lines of text."""
     lines = textwrap.wrap(
@@ -172,6 +96,18 @@ def _sentence(claim: Any) -> str:
     """What a claim says, without what its label says."""
     said: str = claim.detail
     return said.removeprefix(f"{claim.label}: ") if claim.undecided else said
+
+
+def explanation(certificate: Any) -> str:
+    """What the words of a certificate mean, one to a line."""
+    words = meanings.explain(certificate.claims)
+    width = min(max(len(word) for word, _ in words), 22)
+    lines = []
+    for word, meaning in words:
+        wrapped = textwrap.wrap(meaning, WIDTH - width - 4, break_on_hyphens=False)
+        lines.append(f"  {word:<{width}}  {wrapped[0]}")
+        lines += [" " * (width + 4) + line for line in wrapped[1:]]
+    return "\n".join(lines)
 
 
 def claim_lines(claim: Any) -> list[str]:

@@ -63,9 +63,9 @@ class ThreatModel:
         object.__setattr__(self, "norm", _norm(self.norm))
         object.__setattr__(self, "radius", _radius(self.radius))
         if np.any(np.isnan(self.low)) or np.any(np.isnan(self.high)):
-            raise ValueError("low and high must be numbers; NaN is none.")
+            raise ValueError("low and high must be numbers, got NaN.")
         if np.any(np.asarray(self.low) > np.asarray(self.high)):
-            raise ValueError("low must not be above high, and is.")
+            raise ValueError("low must not be above high; swap them, or widen the box.")
         if self.fixed is not None and np.asarray(self.fixed).dtype != bool:
             raise ValueError("fixed must be True or False for each entry of a row.")
 
@@ -82,7 +82,7 @@ class ThreatModel:
         except ValueError as error:
             reason = f" ({error})" if math.isfinite(size) else ""
             raise ValueError(
-                f"{text!r} names no threat: write l1, l2 or linf, a colon and a "
+                f"{text!r} is not a threat. Write l1, l2 or linf, a colon and a "
                 f"radius, as in linf:0.1.{reason}"
             ) from None
 
@@ -146,8 +146,8 @@ class ThreatModel:
         if outside.any():
             raise ValueError(
                 f"{int(outside.sum()):,} of {len(outside):,} rows lie outside the box "
-                f"(row {int(np.argmax(outside))} first): low and high are in the units "
-                "of X as passed here. Widen them, or scale X as they are."
+                f"(the first is row {int(np.argmax(outside))}). low and high must be "
+                "in the same units as X. Widen them, or rescale X."
             )
 
     def distances(self, X_hat: Any, X: Any) -> Any:
@@ -386,7 +386,7 @@ def _norm(value: Any) -> float:
         p = math.nan
     if not p >= 1:
         raise ValueError(
-            f"norm must be 'l1', 'l2', 'linf' or at least 1, got {value!r}."
+            f"norm must be 'l1', 'l2', 'linf' or a number of at least 1, got {value!r}."
         )
     return p
 

@@ -33,7 +33,9 @@ def unwrap(model: Any, X: Any) -> tuple[Any, Any]:
         _check_columns(model, X)
         last = model.steps[-1][1]
         if last is None or isinstance(last, str):
-            raise ValueError("The pipeline ends in 'passthrough': nothing to certify.")
+            raise ValueError(
+                "The pipeline ends in 'passthrough', so there is nothing to certify."
+            )
         return unwrap(last, model[:-1].transform(X) if len(model.steps) > 1 else X)
     _check_fitted(model)
     encodes = hasattr(model, "encoder_") and hasattr(model, "estimator_")
@@ -60,9 +62,9 @@ def _check_fitted(model: Any) -> None:
     state, name = getattr(model, "__dict__", {}), type(model).__name__
     if hasattr(model, "state_dict") and not hasattr(model, "get_params"):
         raise ValueError(
-            f"This {name} is a bare module, which does not say what it minimises. "
-            "Train it as certus.neural_network.NeuralClassifier(module), or "
-            "NeuralRegressor(module)."
+            f"This {name} is a plain torch module, which does not say what it "
+            "minimises. Train it as certus.neural_network.NeuralClassifier(module), "
+            "or NeuralRegressor(module)."
         )
     if not any(each.endswith("_") and not each.startswith("_") for each in state):
         raise ValueError(f"This {name} is not fitted yet. Call fit first.")
@@ -77,7 +79,7 @@ def _check_columns(model: Any, X: Any) -> None:
         return
     what = "has the columns in another order"
     if extra := [name for name in given if name not in expected]:
-        what = f"has {', '.join(extra[:3])}, unknown to the model"
+        what = f"has {', '.join(extra[:3])}, which the model does not know"
     if missing := [name for name in expected if name not in given]:
         what = f"lacks {', '.join(missing[:3])}"
     raise ValueError(

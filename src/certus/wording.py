@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["clean", "number", "plain", "shorten"]
+__all__ = ["clean", "number", "plain", "shorten", "unstopped"]
 
 
 def clean(text: str) -> str:
@@ -39,6 +39,17 @@ def shorten(text: str, room: int = 40) -> str:
     text = clean(text)
     half = (room - 1) // 2
     return text if len(text) <= room else f"{text[:half]}…{text[-half:]}"
+
+
+def unstopped(text: object) -> str:
+    """Drop the full stop at the end, so that a sentence can end after the text.
+
+    Examples
+    --------
+    >>> f"{unstopped(ValueError('alpha must be positive.'))}. Try 1."
+    'alpha must be positive. Try 1.'
+    """
+    return str(text).rstrip().rstrip(".")
 
 
 def number(value: float, digits: int = 3) -> str:

@@ -72,7 +72,7 @@ def test_the_claims_are_those_of_robust_accuracy(report, model) -> None:
 def test_the_section_is_in_every_form(report) -> None:
     page, text = report.to_html(), report.to_markdown()
     for said in (page, text):
-        assert "What if rows are changed?" in said and "left by attacks" in said
+        assert "What if rows change a little?" in said and "left by attacks" in said
     again = Audit.from_dict(json.loads(report.to_json()))
     assert again.to_html() == page
     assert page.count('id="threat-wide-t"') == page.count('id="threat-narrow-t"') == 1
@@ -109,7 +109,7 @@ def test_what_is_no_threat_is_said_before_the_work(model) -> None:
     with pytest.raises(TypeError, match="ThreatModel"):
         certus.audit(model, X, y, threat="linf:0.1")
     numbers = LinearRegression().fit(X, X["a"])
-    with pytest.raises(ValueError, match="for classifiers"):
+    with pytest.raises(ValueError, match="needs a classifier"):
         certus.audit(numbers, X, X["a"], threat=THREAT)
     # Rows outside the box: the list of claims says why the section is missing.
     outside = ThreatModel("linf", 0.1, 0.0, 1.0)
@@ -135,7 +135,7 @@ def test_the_command_line(tmp_path, monkeypatch, capsys) -> None:
     assert 0.3 < lower == upper < 1
     assert main([*asked, "--threat", "l2:0.5", "--report", "a.html"]) == 0
     out = capsys.readouterr().out
-    assert "What if rows are changed?" in out and "exactly" in out
+    assert "What if rows change a little?" in out and "exactly" in out
     for text in ("linf", "l2:-1", "max:1", "l2:wide"):
         assert main([*asked, "--threat", text]) == 2
         said = capsys.readouterr().err.replace("\n        ", " ")
@@ -179,8 +179,10 @@ def test_numbers_change_and_all_else_stays(norm, dual, polars) -> None:
     sign = np.where(new["kind"][whole] == "yes", 1.0, -1.0)
     kept = sign * z > 0.5 * np.linalg.norm(step, dual)
     assert found.data["upper"][-1] == found.data["lower"][-1] == kept.mean()
-    assert f"{whole.sum()} of 200 test rows; changed: a, b, all else" in found.caption
-    assert f"{(~whole).sum()} rows with gaps are left out" in found.caption
+    assert (
+        f"{whole.sum()} of 200 test rows; changed columns: a, b; the" in found.caption
+    )
+    assert f"{(~whole).sum()} rows with missing values are left out" in found.caption
 
 
 def test_forests_of_tables_are_attacked_in_their_numbers() -> None:
@@ -200,7 +202,7 @@ def test_tables_without_a_number_to_change_are_refused_in_words() -> None:
     rows = mixed(100)
     for columns, why in (
         (["town"], "no column holds numbers"),
-        (["b"], "every row has a gap"),
+        (["b"], "every row has a missing value"),
     ):
         X = rows[columns].copy()
         model = TablePipeline(estimator=LogisticRegression()).fit(X, rows["kind"])
@@ -235,4 +237,4 @@ def test_the_command_line_says_that_amounts_have_no_labels(
     assert main(["fit", "rows.csv", "--target", "b", "--model", "ridge"]) == 0
     capsys.readouterr()
     assert main(["audit", "rows.certus", "rows.csv", "--threat", "l2:1"]) == 2
-    assert "for classifiers" in capsys.readouterr().err
+    assert "needs a classifier" in capsys.readouterr().err

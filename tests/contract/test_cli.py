@@ -94,8 +94,8 @@ def test_fit_without_data_compares_on_the_example(
         assert name in text
     assert "k nearest neighbours" in text
     assert re.search(r"gradient boosting \(ref\) .* not ours", text)
-    assert "sealed 88 rows for the final check" in text
-    assert "On the 88 sealed rows, opened once:" in text
+    assert "88 rows set aside (sealed) for the final check" in text
+    assert "On the 88 sealed rows, used only now:" in text
     assert re.search(r"✓ error +at least \d+ % of new rows like these are within", text)
     assert "– refused    the mean loss on new rows cannot be bounded" in text
     assert "wrote diabetes.certus, diabetes.html" in text
@@ -201,11 +201,11 @@ def test_fit_labels(houses: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = "\n".join(lines(capsys.readouterr().out))
     assert code == 0
     assert 'binary classification on "dear" (' in text
-    assert '"price" determines the target (by its order): left out.' in text
+    assert '"price" determines the target (by its order), so it is left out.' in text
     assert re.search(r"ridge-classifier +\d+\.\d % ± \d+\.\d %", text)
-    assert "always the commonest" in text and "share of wrong labels" in text
+    assert "most frequent label" in text and "share of wrong labels" in text
     assert re.search(r"✓ error +between .* % and .* % on new rows", text)
-    assert "2 candidates and 5 folds at once" in text
+    assert "2 models and 5 folds at once" in text
 
 
 @pytest.mark.parametrize("kind", ["bool", "int", "three"])
@@ -231,7 +231,7 @@ def test_rows_without_a_target_are_left_out_and_said(
     assert '! 2 rows without "y" left out' in capsys.readouterr().out
     assert certus.load("t.certus").certificate_.n_samples == 22  # and 6 sealed
     assert main(["certify", "t.certus", "t.csv"]) == 0
-    assert "the data is that of the fit" in capsys.readouterr().out
+    assert "this is the data the model was fitted on" in capsys.readouterr().out
 
 
 def test_fit_json_is_alone_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
@@ -263,7 +263,7 @@ def test_missed_target_is_exit_code_3(capsys: pytest.CaptureFixture[str]) -> Non
     text = "\n".join(lines(capsys.readouterr().out))
     assert "✗ not solved" in text and "! stopped at max_iter" in text
     # The target is noise.
-    assert "! no candidate is better than always the mean" in text
+    assert "! no model is better than always the mean" in text
     assert "not solved" in Path("wide.html").read_text(encoding="utf-8")
     assert main(["certify", "wide.certus", "wide.parquet"]) == 3
 
@@ -300,7 +300,7 @@ def test_labels_are_compared_by_default(
     report = json.loads(capsys.readouterr().out)
     found = report["comparison"]
     names = [row["name"] for row in found["candidates"]]
-    assert names[0] == "always the commonest" and "perceptron" in names
+    assert names[0] == "most frequent label" and "perceptron" in names
     assert found["chosen"] == report["model"]["name"] in names
     ours = [row for row in found["candidates"] if row["kind"] == "certus"]
     assert min(row["mean"] for row in ours) == next(
@@ -379,7 +379,7 @@ def test_a_page_of_somebody_else_is_not_replaced(
 ) -> None:
     Path("diabetes.html").write_text("<html>mine</html>", encoding="utf-8")
     assert main(["fit", *RIDGE]) == 1
-    assert "is not a page of certus" in capsys.readouterr().err
+    assert "was not written by certus" in capsys.readouterr().err
     assert Path("diabetes.html").read_text(encoding="utf-8") == "<html>mine</html>"
     assert not Path("diabetes.certus").exists()
     assert main(["fit", *RIDGE, "--report", "other.html"]) == 0
@@ -471,7 +471,7 @@ def test_certify_recomputes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["certify", "diabetes.certus", example_file(), "--level", "full"]) == 0
     text = "\n".join(lines(capsys.readouterr().out))
     assert "✓ solved" in text and "checked in" in text and "stated" not in text
-    assert "the data is that of the fit" in text
+    assert "this is the data the model was fitted on" in text
     assert "354 rows" in text
     assert "its 88 sealed rows here" in " ".join(text.split())
     assert re.search(r"✓ error +at least \d+ % of new rows like these are within", text)
@@ -485,8 +485,11 @@ def test_certify_other_data_is_missed_not_refuted(
     capsys.readouterr()
     assert main(["certify", "diabetes.certus", "part.parquet"]) == 3
     text = capsys.readouterr().out
-    assert "✗ not solved" in text and "! this is not the data of the fit" in text
-    assert "a table of 442 rows; nothing is said" in " ".join(text.split())
+    assert (
+        "✗ not solved" in text
+        and "! this is not the data the model was fitted on" in text
+    )
+    assert "a table of 442 rows; so nothing can be said" in " ".join(text.split())
     assert "sealed rows" not in text
 
 

@@ -62,7 +62,7 @@ def test_other_rows_are_taken_as_new_and_it_is_said(capsys) -> None:
     assert "stated, not rechecked" in text and "169 test rows" in text
     assert "wrote new.md" in text
     report = Path("new.md").read_text(encoding="utf-8")
-    assert "kept from fitting" in report and "## Would more rows help?" not in report
+    assert "not used to fit" in report and "## Would more rows help?" not in report
 
 
 def test_report_is_written_as_its_ending_says(capsys) -> None:
@@ -92,7 +92,7 @@ def test_a_model_without_a_split_promises_nothing_about_new_rows(capsys) -> None
         (["t.certus", "t.csv", "--report", "t.csv"], "would overwrite the input"),
         (
             ["t.certus", "t.csv", "--report", "r.pdf"],
-            "should end in .html, .md",
+            "must end in .html, .md",
         ),
         (["t.certus", "t.csv", "--report", "no/r.html"], "there is no folder no"),
         (["t.certus", "t.csv", "--target", "stat"], "has no column"),

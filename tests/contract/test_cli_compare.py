@@ -80,7 +80,10 @@ def test_keep_and_leaks(visits: str, capsys: pytest.CaptureFixture[str]) -> None
     args = ["fit", visits, "--target", "outcome", *RIDGE]
     assert main(args) == 0
     text = capsys.readouterr().out
-    assert '! "bill" determines the target (r = 1.00): left out. --keep' in text
+    assert (
+        '! "bill" determines the target (r = 1.00), so it is left out. Use --keep'
+        in text
+    )
     report = fit(capsys, *args[1:], "--keep", "bill")
     assert report["comparison"]["left_out"] == []
     capsys.readouterr()

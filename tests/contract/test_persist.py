@@ -233,7 +233,7 @@ def test_what_a_solver_may_leave_in_evidence_is_saved():
     np.testing.assert_array_equal(back.witness.start, [0.0, 1.0])
     ended = Evidence("network", NetworkWitness(3, 2, diverged=(1, 7, 0.5)))
     assert through_json(ended) == ended
-    with pytest.raises(ModelFileError, match="none of the kind 'linear'"):
+    with pytest.raises(ModelFileError, match="not of the kind 'linear'"):
         through_json(Evidence("linear", made.witness))
 
 

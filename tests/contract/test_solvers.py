@@ -125,7 +125,7 @@ def test_what_a_penalty_lacks_is_said_before_the_first_step() -> None:
     ones, design = np.ones(60), Design(X, None, centre=False)
     rows = NewtonRows(X, label, ones, 60.0)
     with pytest.raises(
-        NotImplementedError, match=r"of blocks: use certus._solvers.block"
+        NotImplementedError, match=r"blocks of coefficients. Use certus._solvers.block"
     ):
         QuadraticProblem(design, y, MultiTask(0.1))
     with pytest.raises(NotImplementedError, match=r"block descent .* missing: blocks"):

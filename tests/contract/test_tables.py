@@ -202,7 +202,7 @@ def test_what_is_shown(towns):
         _ = encoder.columns_
     X = X.assign(Id=range(len(X)), flag=[True, None] * 60)
     encoder.fit(X)
-    expected = '1 number, 1 category; 1 column has gaps; set aside: "Id"'
+    expected = '1 number, 1 category; 1 column has gaps; not used: "Id"'
     assert encoder.summary().replace(", 1 boolean", "") == expected
     assert "town  category    one-hot, 3 levels" in str(encoder)
     page = encoder._repr_mimebundle_()["text/html"]

@@ -43,7 +43,7 @@ def test_a_promise_lost_in_rounding_is_said(network):
     certificate = dataclasses.replace(
         network.certificate_, claims=(claim,), primary="duality_gap"
     )
-    assert "rounding is too large" in certificate.ending
+    assert "rounding errors are too large" in certificate.ending
     lines = str(certificate).splitlines()
     assert lines[-1].split() == ["?", "undecided", "...", "proved"]  # said once
     assert certificate._repr_html_().count("undecided") == 2  # as an ending, as a label
@@ -54,5 +54,5 @@ def test_a_promise_lost_in_rounding_is_said(network):
 def test_only_measured_claims_pass_the_door(network, strength):
     claims = [Claim("mine", strength)]
     for handed in (claims, lambda: claims):
-        with pytest.raises(ValueError, match="mine was not made by the verifier"):
+        with pytest.raises(ValueError, match="mine must be MEASURED"):
             judge(network, Evidence("network"), X, Y, measured=handed)

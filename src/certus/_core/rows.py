@@ -56,7 +56,7 @@ def row_weights(sample_weight: Any, n: int) -> Array:
     if s.shape != (n,):
         raise ValueError(f"sample_weight has shape {s.shape}; expected ({n},).")
     if not (np.isfinite(s).all() and (s >= 0).all() and s.any()):
-        raise ValueError("sample_weight must be finite, non-negative, not all zero.")
+        raise ValueError("sample_weight must be finite, not negative and not all zero.")
     return s
 
 
@@ -102,8 +102,8 @@ def class_weights(
         return _weights_by_name(class_weight, classes)
     if not (isinstance(class_weight, str) and class_weight == "balanced"):
         raise ValueError(
-            f"class_weight={class_weight!r}; use 'balanced', a dict from label to "
-            "weight, or None."
+            "class_weight must be 'balanced', a dict from label to weight, or None; "
+            f"got {class_weight!r}."
         )
     mass = np.bincount(codes, weights=counted, minlength=len(classes)).astype(float)
     found = np.zeros(len(classes))
@@ -132,8 +132,8 @@ def _weights_by_name(given: Mapping[Any, Any], classes: Array) -> Array:
     if missing and strange:
         known = ", ".join(str(label) for label in labels[:8])
         raise ValueError(
-            f"class_weight names {strange[0]!r}, which is no class of y: they are "
-            f"{known}{', …' if len(labels) > 8 else ''}."
+            f"class_weight names {strange[0]!r}, which is not a class of y. The "
+            f"classes are {known}{', …' if len(labels) > 8 else ''}."
         )
     if not (np.isfinite(found).all() and (found >= 0).all()):
         raise ValueError("class_weight must be finite and not negative.")

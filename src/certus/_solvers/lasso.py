@@ -70,8 +70,8 @@ class QuadraticProblem:
         row = require("coordinate descent", penalty, *NEEDS)
         if row.blocks is not None:
             raise NotImplementedError(
-                f"this solver steps along coordinates; {type(penalty).__name__} is a "
-                "penalty of blocks: use certus._solvers.blocks."
+                f"this solver steps along coordinates; {type(penalty).__name__} "
+                "penalises blocks of coefficients. Use certus._solvers.blocks."
             )
         self.penalty = row.take(penalty, np.arange(self.design.d))
 

@@ -59,7 +59,7 @@ def solve(problem: KinkedRegression, start: Start, limits: SolverLimits) -> Solu
     l1 = float(levels.max(initial=0.0))
     if np.any(levels != l1):
         raise NotImplementedError(
-            f"the interior point method takes one level for all columns; "
+            "the interior point method needs the same penalty level for all columns; "
             f"{type(penalty).__name__} has several."
         )
     used = rows.s > 0

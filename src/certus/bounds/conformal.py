@@ -89,7 +89,7 @@ def conformal_quantile(
             f"scores has shape {scores.shape}; pass one score for each row."
         )
     if np.isnan(scores).any():
-        raise ValueError("scores holds NaN. Use inf for a row that nothing fits.")
+        raise ValueError("scores holds NaN. Use inf for a row with no valid score.")
     k = conformal_rank(len(scores), coverage, delta)
     return float(np.partition(scores, k - 1)[k - 1]) if k <= len(scores) else math.inf
 
@@ -123,5 +123,7 @@ def coverage_floor(n: int, coverage: float, delta: float) -> float:
 def _check_coverage(coverage: Any) -> float:
     number = isinstance(coverage, numbers.Real) and not isinstance(coverage, bool)
     if not number or not 0 < float(coverage) < 1:
-        raise ValueError(f"coverage is {coverage!r}; use a number between 0 and 1.")
+        raise ValueError(
+            f"coverage must be a number between 0 and 1, got {coverage!r}."
+        )
     return float(coverage)

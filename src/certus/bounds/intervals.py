@@ -23,7 +23,7 @@ from scipy.special import betainccinv, betaincinv
 
 from certus.results import Result
 
-IID = ("rows drawn independently, new rows from the same distribution",)
+IID = ("all rows, old and new, are drawn independently from one distribution",)
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,9 @@ def hoeffding_samples(
     """
     ratio = check_range(low, high) / _check_width(width)
     if ratio > 1e100:
-        raise ValueError(f"width is {width!r}, too small for any number of rows.")
+        raise ValueError(
+            f"width is {width!r}; no number of rows gives an interval so narrow."
+        )
     guess = math.ceil(ratio * ratio * _log(2.0, delta, models) / 2)
     # Rounding may put the guess one off; the definition decides.
     for n in (guess - 1, guess):
@@ -228,9 +230,9 @@ def clopper_pearson(
     """
     n, errors = check_count("n", n), check_count("errors", errors, 0)
     if errors > n:
-        raise ValueError(f"errors is {errors} of n = {n}; it cannot exceed n.")
+        raise ValueError(f"errors must not exceed n = {n}, got {errors}.")
     if side not in ("both", "upper", "lower"):
-        raise ValueError(f"side is {side!r}; use 'both', 'upper' or 'lower'.")
+        raise ValueError(f"side must be 'both', 'upper' or 'lower', got {side!r}.")
     tail = check_delta(delta) / check_count("models", models)
     tail = tail / 2 if side == "both" else tail
     low, high = 0.0, 1.0
@@ -360,7 +362,7 @@ def _log(events: float, delta: float, models: int) -> float:
 def check_delta(delta: float) -> float:
     """A failure probability, strictly between 0 and 1."""
     if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta is {delta!r}; use a probability between 0 and 1.")
+        raise ValueError(f"delta must be a probability between 0 and 1, got {delta!r}.")
     return float(delta)
 
 
@@ -369,9 +371,9 @@ def check_count(name: str, value: int, least: int = 1) -> int:
     try:
         count = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} is {value!r}; pass a whole number.") from None
+        raise TypeError(f"{name} must be a whole number, got {value!r}.") from None
     if count < least:
-        raise ValueError(f"{name} is {count}; it must be at least {least}.")
+        raise ValueError(f"{name} must be at least {least}, got {count}.")
     return count
 
 
@@ -380,8 +382,8 @@ def check_range(low: float, high: float) -> float:
     reach = float(high) - float(low)
     if not (math.isfinite(reach) and reach > 0):
         raise ValueError(
-            f"low = {low!r} and high = {high!r} are no bounds; use finite numbers, low "
-            "below high. A loss without a bound has no such interval."
+            f"low and high must be finite numbers with low below high, got {low!r} "
+            f"and {high!r}. An unbounded loss has no such interval."
         )
     return reach
 
@@ -394,16 +396,19 @@ def check_losses(losses: Any, low: float = -math.inf, high: float = math.inf) ->
             f"losses has shape {values.shape}; pass one number per row, at least one."
         )
     if not np.isfinite(values).all():
-        raise ValueError("losses holds NaN or infinity; drop or mend these rows first.")
+        raise ValueError(
+            "losses holds NaN or infinity. Drop or correct these rows first."
+        )
     if values.min() < low or values.max() > high:
         raise ValueError(
-            f"losses lie between {values.min():.6g} and {values.max():.6g}, outside "
-            f"[{low:.6g}, {high:.6g}]; pass the bounds that the loss really has."
+            f"losses must lie in [{low:.6g}, {high:.6g}], got values from "
+            f"{values.min():.6g} to {values.max():.6g}. Pass the true bounds of the "
+            "loss."
         )
     return values
 
 
 def _check_width(width: float) -> float:
     if not (math.isfinite(width) and width > 0):
-        raise ValueError(f"width is {width!r}; use a positive number.")
+        raise ValueError(f"width must be a positive number, got {width!r}.")
     return float(width)

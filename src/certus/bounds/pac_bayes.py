@@ -70,7 +70,7 @@ def binary_kl_upper(q: float, budget: float) -> float:
     """
     q = _check_share("q", q)
     if not budget >= 0:
-        raise ValueError(f"budget is {budget!r}; it must be at least 0.")
+        raise ValueError(f"budget must be at least 0, got {budget!r}.")
     if budget == 0 or q == 1:
         return q
     if q == 0:
@@ -254,7 +254,7 @@ def catoni_bound(
     """
     rates = np.atleast_1d(np.asarray(RATES if rate is None else rate, dtype=float))
     if not (rates.ndim == 1 and len(rates) and (rates > 0).all()):
-        raise ValueError(f"rate is {rate!r}; use one or several positive numbers.")
+        raise ValueError(f"rate must be one or several positive numbers, got {rate!r}.")
     error = _check_share("error", error)
     log = math.log(len(rates) * check_count("priors", priors) / check_delta(delta))
     budget = (_check_kl(kl) + log) / check_count("n", n)
@@ -322,7 +322,7 @@ def sampled_bound(
     0.207
     """
     if not 0 < share < 1:
-        raise ValueError(f"share is {share!r}; use a number between 0 and 1.")
+        raise ValueError(f"share must be a number between 0 and 1, got {share!r}.")
     delta = check_delta(delta)
     error = sampled_error(errors, share * delta)
     return seeger_bound(error, kl, n, (1 - share) * delta, priors=priors)
@@ -337,11 +337,11 @@ def _budget(kl: float, n: int, delta: float, priors: int) -> float:
 
 def _check_share(name: str, value: float) -> float:
     if not 0.0 <= value <= 1.0:
-        raise ValueError(f"{name} is {value!r}; it must lie between 0 and 1.")
+        raise ValueError(f"{name} must lie between 0 and 1, got {value!r}.")
     return float(value)
 
 
 def _check_kl(kl: float) -> float:
     if not kl >= 0:
-        raise ValueError(f"kl is {kl!r}; a divergence is at least 0.")
+        raise ValueError(f"kl must be at least 0, got {kl!r}.")
     return float(kl)

@@ -108,9 +108,11 @@ def growth_function(family: str, n: int, dimension: int = 1) -> int:
     n = check_count("n", n)
     dimension = check_count("dimension", dimension)
     if family not in FAMILIES:
-        raise ValueError(f"family is {family!r}; use one of {', '.join(FAMILIES)}.")
+        raise ValueError(
+            f"family must be one of {', '.join(FAMILIES)}, got {family!r}."
+        )
     if family in ("thresholds", "intervals") and dimension != 1:
-        raise ValueError(f"{family} live on a line; leave dimension at 1.")
+        raise ValueError(f"{family} are defined on a line, so dimension must be 1.")
     if family == "thresholds":
         return n + 1
     if family == "intervals":
@@ -254,7 +256,7 @@ def _integers(X: Any, affine: bool) -> list[Point]:
     if X.ndim != 2 or 0 in X.shape:
         raise ValueError(f"X has shape {X.shape}; pass points × coordinates.")
     if not np.isfinite(X).all():
-        raise ValueError("X holds NaN or infinity; drop or mend these points first.")
+        raise ValueError("X holds NaN or infinity. Drop or correct these points first.")
     points = []
     for row in X.tolist():
         ratios = [value.as_integer_ratio() for value in row] + [(1, 1)] * affine
@@ -329,7 +331,7 @@ def _table(predictions: Any) -> Any:
         )
     labels = np.unique(table)
     if len(labels) > 2:
-        raise ValueError(f"predictions holds {len(labels)} labels; use two.")
+        raise ValueError(f"predictions must hold two labels, got {len(labels)}.")
     return np.unique(table == labels[-1], axis=0)
 
 

@@ -38,7 +38,9 @@ class Level(StrEnum):
 @app.callback(invoke_without_command=True)
 def entry(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Say which one.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.")
+    ] = False,
 ) -> None:
     """Machine learning that shows its proof.
 
@@ -67,40 +69,57 @@ def fit(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Fit this one only; see certus list."),
+        typer.Option(
+            metavar="NAME", help="Fit only this model; certus list shows their names."
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Its parameters; repeat."),
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A parameter of the model, as name=value. Can be repeated.",
+        ),
     ] = None,
     also: Annotated[
         list[str] | None,
         typer.Option(
-            "--with", metavar="MODULE:CLASS", help="Another candidate; repeat."
+            "--with",
+            metavar="MODULE:CLASS",
+            help="A further model to compare, as module:Class. Can be repeated.",
         ),
     ] = None,
     groups: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="Rows of one value stay on one side."),
+        typer.Option(
+            metavar="COLUMN",
+            help="Keep rows with the same value in this column together in splits.",
+        ),
     ] = None,
     time: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="Judge on rows later than those learnt."),
+        typer.Option(
+            metavar="COLUMN",
+            help="Test on rows that are later than the training rows.",
+        ),
     ] = None,
     drop: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN", help="A column to leave out; repeat."),
+        typer.Option(metavar="COLUMN", help="A column to leave out. Can be repeated."),
     ] = None,
     keep: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="COLUMN", help="Use it though it determines the target; repeat."
+            metavar="COLUMN",
+            help="Use this column even if it determines the target. Can be repeated.",
         ),
     ] = None,
     max_time: Annotated[
         float | None,
         typer.Option(
-            metavar="SECONDS", min=0.0, help="Begin no further fit after this."
+            metavar="SECONDS",
+            min=0.0,
+            help="Start no new fit after this many seconds.",
         ),
     ] = None,
     out: Annotated[
@@ -111,21 +130,27 @@ def fit(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help=".html, .md or .json. Default: a page.",
+            help="A .html, .md or .json file. Default: an HTML page.",
         ),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, max=2**32 - 1, help="Of split and models. Default: 0."),
+        typer.Option(
+            min=0,
+            max=2**32 - 1,
+            help="The random seed of the split and the models. Default: 0.",
+        ),
     ] = None,
-    no_files: Annotated[bool, typer.Option("--no-files", help="Write none.")] = False,
+    no_files: Annotated[
+        bool, typer.Option("--no-files", help="Write no files.")
+    ] = False,
     as_json: _Json = False,
 ) -> int:
-    """Compare models on a table, keep the best, and say what can be said of it.
+    """Compare models on a table, keep the best, and say how good it is.
 
-    A fifth of the rows is sealed first. Candidates are compared on 5 folds of the
-    others; the sealed rows are opened once, for the chosen one. Writes a model file and
-    a report. Ctrl-C keeps what is complete.
+    First, a fifth of the rows is set aside (sealed). Models are compared on 5 folds of
+    the other rows, and the chosen one is tested once on the sealed rows. The command
+    writes a model file and a report. Ctrl-C keeps the parts that are finished.
     """
     load_tables()
     from certus.cli import fitting
@@ -152,14 +177,17 @@ def predict(
         Path | None, typer.Option(metavar="FILE", help="CSV file. Default: stdout.")
     ] = None,
     proba: Annotated[
-        bool, typer.Option("--proba", help="A column for each label's probability.")
+        bool,
+        typer.Option(
+            "--proba", help="Add a column with the probability of each label."
+        ),
     ] = False,
     as_json: _Json = False,
 ) -> int:
     """Predict the rows of a table with a fitted model.
 
-    Columns may come in any order. Extra columns are ignored and unknown categories
-    count as none of the known; both are said on stderr. A missing column is an error.
+    Columns may be in any order. Extra columns are ignored, and unknown categories
+    count as none of the known ones; stderr says so. A missing column is an error.
     """
     load_tables()
     from certus.cli import applying
@@ -176,23 +204,26 @@ def certify(
         typer.Option(metavar="COLUMN", help="Default: the one in the model file."),
     ] = None,
     level: Annotated[
-        Level, typer.Option(help="full may cost as much as a fit.")
+        Level, typer.Option(help="quick or full; full may take as long as a fit.")
     ] = Level.quick,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say what the words mean.")
+    ] = False,
     as_json: _Json = False,
 ) -> int:
     """Recompute a model's certificate on a table.
 
-    If the table is the one that "certus fit" divided, the certificate is judged on
-    its training rows and the risk on its sealed rows.
+    If this is the table that "certus fit" split, the certificate is checked on its
+    training rows, and the error on new rows is estimated on its sealed rows.
 
-    Exit code 3 if it misses its target, is refused or undecided (numbers about a
-    network promise nothing), 4 if the data is that of the fit and the certificate's
-    statement is not true of it.
+    The exit code is 3 if the target is missed, or if the result is refused or
+    undecided (numbers about a network are only measured). It is 4 if the data is that
+    of the fit and the certificate is not true of it.
     """
     load_tables()
     from certus.cli import applying
 
-    return applying.certify(model, data, target, level.value, as_json)
+    return applying.certify(model, data, target, level.value, as_json, explain)
 
 
 @app.command()
@@ -206,29 +237,31 @@ def audit(
     report: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help=".html, .md or .json. Default: MODEL-audit.html"
+            metavar="FILE", help="A .html, .md or .json file. Default: MODEL-audit.html"
         ),
     ] = None,
     sensitive: Annotated[
         list[str] | None,
         typer.Option(
             metavar="COLUMN",
-            help="Compare groups by this column; repeat for combinations.",
+            help="Compare the groups in this column. Repeat it to combine columns.",
         ),
     ] = None,
     threat: Annotated[
         str | None,
         typer.Option(
             metavar="NORM:RADIUS",
-            help="Accuracy if rows are changed, as in linf:0.1, l2:1 or l1:2.",
+            help="Accuracy when rows may change by this much, as in linf:0.1, l2:1 "
+            "or l1:2.",
         ),
     ] = None,
     as_json: _Json = False,
 ) -> int:
     """Report on a model: what is proved, statistical, measured and assumed.
 
-    If the table is the one that "certus fit" divided, the proof is about its training
-    rows and the risk about its sealed rows; other rows are taken as new ones.
+    If this is the table that "certus fit" split, the proof is about its training rows
+    and the error on new rows is estimated on its sealed rows. Other rows are treated
+    as new rows.
     """
     load_tables()
     from certus.cli import auditing
@@ -247,7 +280,7 @@ def list_(
     ] = None,
     as_json: _Json = False,
 ) -> int:
-    """List the models, or what the catalog holds."""
+    """List the models, or the contents of the catalog."""
     from certus.cli import listing
 
     if catalog is not None and models:
@@ -263,7 +296,10 @@ def migrate(
         list[Path], typer.Argument(metavar="SCRIPT...", help="Python scripts.")
     ],
     write: Annotated[
-        bool, typer.Option("--write", help="Change the scripts; else print a diff.")
+        bool,
+        typer.Option(
+            "--write", help="Change the scripts. Without it, a diff is printed."
+        ),
     ] = False,
 ) -> int:
     """Import from certus what a script imports from scikit-learn.

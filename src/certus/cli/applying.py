@@ -49,7 +49,12 @@ def predict(
 
 
 def certify(
-    model_path: Path, path: Path, target: str | None, level: str, as_json: bool
+    model_path: Path,
+    path: Path,
+    target: str | None,
+    level: str,
+    as_json: bool,
+    explain: bool,
 ) -> int:
     """Recompute certificate and risk on the table; returns the exit code."""
     with progress(3) as step:
@@ -73,6 +78,10 @@ def certify(
         remark(text)
     say_certificate(found.certificate)
     _say_rows(found, met.split)
+    if explain:
+        say()
+        for line in found.certificate.explain().splitlines():
+            say(line)
     return code
 
 
@@ -127,15 +136,22 @@ def _say_rows(found: Any, split: Any) -> None:
     if not found.same:
         known = ""
         if split is not None:
-            known = f", a table of {split['rows']:,} rows; nothing is said about risk"
-        say(f"! this is not the data of the fit (by its fingerprint){known}", indent=2)
+            known = (
+                f", a table of {split['rows']:,} rows; so nothing can be said "
+                "about new rows"
+            )
+        say(
+            "! this is not the data the model was fitted on (fingerprints "
+            f"differ){known}",
+            indent=2,
+        )
         return
     if not found.sealed:
-        say("the data is that of the fit (by its fingerprint)", indent=2)
+        say("this is the data the model was fitted on (fingerprints agree)", indent=2)
         return
     say(
-        "the data is that of the fit (by its fingerprint): its training rows above, "
-        f"its {found.sealed:,} sealed rows here",
+        "this is the data the model was fitted on (fingerprints agree): the training "
+        f"rows are judged above, the {found.sealed:,} sealed rows here",
         indent=2,
         hang=2,
     )

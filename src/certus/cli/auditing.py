@@ -97,7 +97,7 @@ def _groups(met: Meeting, sensitive: list[str] | None, path: Path) -> Any:
         if name == met.target:
             raise Stop(
                 f'--sensitive: "{shorten(name)}" is the target. Name the column whose '
-                "groups are to be compared.",
+                "groups you want to compare.",
                 code=2,
             )
         if name not in have:
@@ -128,10 +128,11 @@ def _rows(met: Meeting, found: Any) -> str:
     count = len(met.y)
     if not found.same:
         return (
-            f"! the {count:,} rows are not those of the fit (by their fingerprint): "
-            "taken as new rows, if none of them was used in the fit"
+            f"! the {count:,} rows are not those of the fit (fingerprints differ): "
+            "they are treated as new rows, which is right only if none of them was "
+            "used in the fit"
         )
     if not found.sealed:
-        return f"all {count:,} rows were used in the fit: none is left to judge by"
+        return f"all {count:,} rows were used in the fit, so none is left for a test"
     training = count - found.sealed
     return f"{training:,} training rows and {found.sealed:,} sealed rows, as at the fit"

@@ -130,26 +130,26 @@ def _task(y: Any, target: str, labels: bool | None) -> str:
     numeric, distinct = y.dtype.is_numeric(), y.n_unique()
     if y.dtype.is_temporal() or y.dtype.is_nested():
         raise Stop(
-            f"{what} holds {y.dtype}; a target must be numbers or labels. Turn it into "
-            "a number, such as days, or choose another --target."
+            f"{what} must hold numbers or labels, got {y.dtype}. Convert it to a "
+            "number, such as days, or choose another --target."
         )
     if numeric and not math.isfinite(y.min() + 0.0 * y.max()):
         raise Stop(f"{what} holds infinite values. Correct or remove those rows.")
     if distinct == 1:
         raise Stop(
-            f"{what} is {shorten(str(y[0]), 20)} in every row: there is nothing to "
+            f"{what} is {shorten(str(y[0]), 20)} in every row, so there is nothing to "
             "predict. Choose another --target."
         )
     task = guess_task(y)
     if labels is False and not numeric:
         raise Stop(
-            f"{what} holds labels, and this model predicts numbers. "
-            "Use --model logistic or ridge-classifier."
+            f"{what} holds labels, but this model predicts numbers. Use --model "
+            "logistic or ridge-classifier."
         )
     fractions = y.dtype.is_float() and not (y == y.round()).all()
     if labels is True and fractions:
         raise Stop(
-            f"{what} holds {distinct:,} different numbers, and this model predicts "
+            f"{what} holds {distinct:,} different numbers, but this model predicts "
             "labels. Use --model ridge or lasso."
         )
     if labels is not None:

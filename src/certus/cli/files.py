@@ -53,8 +53,8 @@ def check_report(path: Path) -> None:
     """Refuse an ending that is no report's, and a page that certus did not write."""
     if path.suffix.lower() not in _REPORTS:
         raise Stop(
-            f"--report {path} should end in .html, .md or .json, which says what to "
-            "write.",
+            f"--report {path} must end in .html, .md or .json; the ending sets the "
+            "format.",
             code=2,
         )
     if path.is_file() and path.suffix.lower() == ".html":
@@ -62,8 +62,8 @@ def check_report(path: Path) -> None:
             head = file.read(1000)
         if GENERATOR.encode() not in head:
             raise Stop(
-                f"{path} exists and is not a page of certus. Name another place for "
-                "the page: --report FILE"
+                f"{path} exists and was not written by certus. Choose another file "
+                "for the report: --report FILE"
             )
 
 

@@ -67,7 +67,7 @@ def run(
     """Read, compare, write, report; returns the exit code."""
     named = find_model(plan.model) if plan.model else None
     if plan.settings and named is None:
-        raise Stop("--set speaks of one model: name it with --model.", code=2)
+        raise Stop("--set needs one model: name it with --model.", code=2)
     places = _places(path, out_path, report_path) if keep_files else (None, None)
     models = {named.command: build(named, plan.settings, plan.seed)} if named else None
     also = load_foreign(plan.also, plan.seed)
@@ -88,7 +88,9 @@ def run(
     else:
         _say_result(result)
     if result.code == INTERRUPTED:
-        kept = "what was complete was written." if places[0] else "nothing was written."
+        kept = (
+            "the finished parts were written." if places[0] else "nothing was written."
+        )
         raise Stop(f"interrupted; {kept}", code=INTERRUPTED)
     return result.code
 
@@ -116,8 +118,8 @@ def _compare(
             )
     except TimeoutError:
         raise Stop(
-            f"no candidate was complete within {plan.max_time:g} s; nothing was "
-            "written. Raise --max-time, or name one with --model."
+            f"no model was fitted within {plan.max_time:g} s; nothing was written. "
+            "Raise --max-time, or choose one model with --model."
         ) from None
 
 
@@ -222,21 +224,24 @@ def _say_notes(result: FitOutcome) -> None:
     data, found = result.data, result.comparison
     encoder = found.model.encoder_
     if result.source is None:
-        say("the bundled example: 442 patients, progression after a year", indent=2)
+        say(
+            "the bundled example: 442 patients, disease progression after one year",
+            indent=2,
+        )
     say(encoder.summary(), indent=2, hang=2)
     notes = [*found.notes, *encoder.notes_]
     if data.gaps:
         rows = "1 row" if data.gaps == 1 else f"{data.gaps:,} rows"
-        notes.insert(0, f'{rows} without "{shorten(data.target)}" left out')
+        notes.insert(0, f'{rows} without a value in "{shorten(data.target)}" left out')
     for note in notes[:6]:
         say(f"! {note}", indent=2, hang=2)
     if len(notes) > 6:
         say(f"! {len(notes) - 6:,} more remarks: in the report, or with --json")
     sealed = len(found.split.sealed)
     if sealed:
-        say(f"sealed {sealed:,} rows for the final check", indent=2)
+        say(f"{sealed:,} rows set aside (sealed) for the final check", indent=2)
     else:
-        say("no rows sealed: too few", indent=2)
+        say("too few rows to set some aside for a final check", indent=2)
 
 
 def _say_table(found: Any) -> None:
@@ -255,18 +260,18 @@ def _say_table(found: Any) -> None:
         style = "bold" if chosen else ""
         table.add_row(f"{mark} {clean(shorten(name))}", *cells, style=style)
     out().print(table)
-    note = f"error: {found.measure}; mean ± deviation, measured"
+    note = f"error: {found.measure}; mean ± standard deviation over the folds, measured"
     say(note, style="dim", indent=2, hang=2)
     union = found.union
     sure = f" ({union.basis})" if union.basis else ""
     say(f"{union.mark} {union.detail}{sure}", style="dim", indent=2, hang=2)
     if found.status.value == "time_limit":
-        say("! the time limit left some candidates out", indent=2)
+        say("! the time limit was reached before all models were fitted", indent=2)
 
 
 def _say_choice(found: Any) -> None:
     sealed = len(found.split.sealed)
-    opened = f" On the {sealed:,} sealed rows, opened once:" if sealed else ""
+    opened = f" On the {sealed:,} sealed rows, used only now:" if sealed else ""
     say(f"chosen: {found.chosen}.{opened}", hang=4)
     promised = [claim for claim in found.risk if claim.met is not None]
     claims = [*promised, *(claim for claim in found.risk if claim.met is None)]

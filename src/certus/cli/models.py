@@ -15,6 +15,7 @@ from typing import Any
 
 from certus.cli.screen import Stop
 from certus.registry import ESTIMATORS, Row, load_class
+from certus.wording import unstopped
 
 __all__ = ["MODELS", "build", "find_model", "load_foreign"]
 
@@ -69,7 +70,9 @@ def load_foreign(places: Sequence[str], seed: int | None) -> dict[str, Any]:
         try:
             model = getattr(importlib.import_module(module), name)()
         except (ImportError, AttributeError, TypeError, ValueError) as error:
-            raise Stop(f"--with {place} cannot be used: {error}.", code=2) from None
+            raise Stop(
+                f"--with {place} cannot be used: {unstopped(error)}.", code=2
+            ) from None
         finally:
             sys.path.remove("")
         if "random_state" in getattr(model, "get_params", dict)():

@@ -139,7 +139,8 @@ def elbow(
     """
     if not isinstance(ks, Iterable):
         raise TypeError(
-            f"ks lists the numbers to try, for example range(1, 11); got {ks!r}."
+            "ks must be a list of numbers of clusters, for example range(1, 11); got "
+            f"{ks!r}."
         )
     numbers = sorted(set(ks))
     if len(numbers) < 3:

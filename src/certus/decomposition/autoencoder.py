@@ -142,7 +142,7 @@ class LinearAutoencoder(Diagnosed, DenseTransformer):
         X = self._dense(X, reset=True)
         d, k = X.shape[1], int(self.n_components)
         if k > d:
-            raise ValueError(f"n_components={k} is more than n_features = {d}.")
+            raise ValueError(f"n_components must be at most n_features={d}, got {k}.")
         found = moments(X, type(self).__name__)
         D = check_random_state(self.random_state).normal(size=(d, k)) / math.sqrt(d)
         C = D.T
@@ -190,7 +190,7 @@ class LinearAutoencoder(Diagnosed, DenseTransformer):
         Z = check_array(X, dtype=[np.float64, np.float32])
         k = self.decoder_.shape[1]
         if Z.shape[1] != k:
-            raise ValueError(f"X has {Z.shape[1]} columns and the code has {k}.")
+            raise ValueError(f"X has {Z.shape[1]} columns, but the code has {k}.")
         return np.asarray(Z @ self.decoder_.T.astype(Z.dtype) + self.mean_)
 
     @property

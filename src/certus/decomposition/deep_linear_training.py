@@ -61,8 +61,8 @@ def whiten(X: Array, Y: Array) -> Whitened:
     gamma = cross.astype(np.float64) @ there
     if not np.isfinite(gamma).all():
         raise ValueError(
-            "DeepLinearNetwork: the products of X and y are beyond float64's range. "
-            "Standardise them (StandardScaler)."
+            "DeepLinearNetwork: the products of X and y are too large or too small "
+            "for float64. Standardise both (StandardScaler)."
         )
     U, limits, Vt = np.linalg.svd(gamma, full_matrices=False)
     unit = float(limits.max(initial=0.0))

@@ -30,8 +30,9 @@ def in_precision(noise: Any, dtype: Any) -> Any:
     held = np.asarray(noise).astype(dtype)
     if np.any((noise > 0) & np.isfinite(noise) & ((held <= 0) | np.isinf(held))):
         raise ValueError(
-            f"The variances of X are beyond {np.dtype(dtype).name}'s range. "
-            "Standardise the columns (StandardScaler), or pass X in float64."
+            "The variances of X are too large or too small for "
+            f"{np.dtype(dtype).name}. Standardise the columns (StandardScaler), or "
+            "pass X in float64."
         )
     return held[()]
 

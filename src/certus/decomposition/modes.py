@@ -51,12 +51,12 @@ def mode_strength(t: Any, limit: float, start: float, depth: int = 2) -> Array:
     check_number("limit", limit, open_low=True)
     check_number("start", start, open_low=True)
     if not (np.isfinite(t).all() and (t >= 0).all()):
-        raise ValueError("t must hold finite times that are not negative.")
+        raise ValueError("t must hold finite times of at least 0.")
     pace = (2 - 2 / depth) * abs(math.log10(limit)) if limit < math.inf else math.inf
     if max(pace, abs(math.log10(limit) - math.log10(start))) > RANGE:
         raise ValueError(
             f"limit={limit:g} and start={start:g} are too far from 1 or from each "
-            "other to be followed. Measure the modes in other units."
+            "other to be computed. Measure the modes in other units."
         )
     if depth == 1:
         return np.asarray(limit + (start - limit) * np.exp(-t))

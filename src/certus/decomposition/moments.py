@@ -90,7 +90,7 @@ def moments(X: Array, name: str) -> RowMoments:
             found = _by_blocks(X, mean)
         if not np.isfinite(found.variances.sum()):
             raise ValueError(
-                f"{name}: the squares of X are beyond float64's range. Standardise the "
+                f"{name}: the squares of X are too large for float64. Standardise the "
                 "columns (StandardScaler)."
             )
     return _without_rounding(found, X, name)

@@ -289,8 +289,8 @@ class PCA(SpectralModel):
         whole = len(variances) == self.components_.shape[1]
         if variances.min(initial=np.inf) <= 0 or (noise <= 0 and not whole):
             raise ValueError(
-                "The model has no variance in some direction, so it has no density. "
-                "Keep fewer components."
+                "The model's variance is zero in some direction, so it has no "
+                "density. Keep fewer components."
             )
         return variances, noise
 

@@ -206,7 +206,7 @@ class ProbabilisticPCA(GaussianFactors):
         Z = check_array(X, dtype=[np.float64, np.float32])
         if Z.shape[1] != len(W):
             raise ValueError(
-                f"X has {Z.shape[1]} columns and the model {len(W)} factors."
+                f"X has {Z.shape[1]} columns, but the model has {len(W)} factors."
             )
         return np.asarray(Z @ W.astype(Z.dtype) + self.mean_)
 
@@ -218,7 +218,9 @@ def _number_of_factors(asked: int | None, found: RowMoments) -> int:
         rank = np.count_nonzero(values > 1e-10 * values.max(initial=0.0))
         return max(0, int(rank) - 1)
     if asked > d:
-        raise ValueError(f"n_components={asked} is more than the {d} columns of X.")
+        raise ValueError(
+            f"n_components must be at most the number of columns, {d}; got {asked}."
+        )
     return int(asked)
 
 

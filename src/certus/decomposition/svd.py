@@ -290,8 +290,8 @@ def require_columns(Z: Array, k: int) -> None:
     """Raise unless there is a coordinate for each of the k components."""
     if Z.shape[1] != k:
         raise ValueError(
-            f"X has {Z.shape[1]} columns and the model {k} components; pass what "
-            "transform gives."
+            f"X has {Z.shape[1]} columns, but the model has {k} components. Pass the "
+            "output of transform."
         )
 
 

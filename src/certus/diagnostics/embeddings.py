@@ -132,13 +132,13 @@ def _misfit(Z: Array, U: Array, corpus: DocumentCodes, sample: JudgedPairs) -> s
     _, inputs, targets, noise, reach = sample
     n_inputs = len(corpus.offsets) - 1
     if U.shape[0] != words or Z.shape[0] != (n_inputs if kind == "text" else words):
-        return "the model has vectors for another number of words or texts"
+        return "the number of vectors is not the number of words or texts"
     if Z.shape[1] != U.shape[1] or noise.ndim != 2 or noise.shape[:1] != targets.shape:
-        return "the vectors and the sample do not fit together"
+        return "the sizes of the vectors and of the sample do not match"
     bound = n if kind == "word" else n_inputs
     inside = _within(inputs, bound) and _within(targets, n) and _within(noise, words)
     if not inside or not len(targets) or inputs.shape != targets.shape:
-        return "the sampled places do not exist in these texts"
+        return "the sampled positions do not exist in these texts"
     home = np.searchsorted(corpus.offsets, targets, side="right") - 1
     if kind == "word":
         own = np.searchsorted(corpus.offsets, inputs, side="right") - 1
@@ -148,7 +148,7 @@ def _misfit(Z: Array, U: Array, corpus: DocumentCodes, sample: JudgedPairs) -> s
     else:
         away = np.abs(home - inputs)
         paired = (away > 0) & (away <= reach)
-    return "" if paired.all() else "the sampled places are no pairs in these texts"
+    return "" if paired.all() else "the sampled positions are not pairs in these texts"
 
 
 def _within(places: Array, bound: int) -> bool:
@@ -207,7 +207,9 @@ def _reported_claim(
     """How far the loss that the fit found is from this one."""
     n, same = len(sample.noise), SAME_MEANS if sample.kind == "mean" else SAME
     value = abs(loss - reported) / (1 + abs(loss)) if np.isfinite(loss) else np.inf
-    detail = f"the loss reported, {reported:.6g}, is that of {n:,} sampled pairs"
+    detail = (
+        f"the reported loss, {reported:.6g}, agrees with that of {n:,} sampled pairs"
+    )
     if not np.isfinite(loss):
         detail = f"the loss of {n:,} sampled pairs is not finite"
     elif value > same:
@@ -245,7 +247,7 @@ def _claims(found: PairMeasures, sample: JudgedPairs) -> list[Claim]:
             "pairs_told_apart",
             Strength.MEASURED,
             found.above,
-            detail=f"the true word scores above a drawn one in {100 * found.above:.3g} "
-            "% of cases, 50 % by chance",
+            detail="the true word scores higher than a random one in "
+            f"{100 * found.above:.3g} % of cases (50 % by chance)",
         ),
     ]

@@ -61,7 +61,7 @@ class Diagnosed:
         ('training_loss', 'gradient_norm', 'measured')
         """
         if level not in ("quick", "full"):
-            raise ValueError(f"level is {level!r}; use 'quick' or 'full'.")
+            raise ValueError(f"level must be 'quick' or 'full', got {level!r}.")
         evidence = getattr(getattr(self, "certificate_", None), "evidence", None)
         witness = None if evidence is None else evidence.witness
         return self._measured(witness, X, y, sample_weight, level)

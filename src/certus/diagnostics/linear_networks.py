@@ -59,7 +59,7 @@ def gradient_claims(
         slope = (z * (a / c) - y).T @ x / len(x)
         size = float(np.square(y).sum()) / (2 * len(y))
         share = _length(found, slope) * a / c / (2 * size or 1.0)
-    detail = f"the gradient is {share:.1e} of twice the loss without factors"
+    detail = f"the gradient is {share:.1e} of twice the loss at zero weights"
     return [Claim("gradient_norm", Strength.MEASURED, share, detail=detail)]
 
 

@@ -58,7 +58,9 @@ def left_out(model: Any, X: Any, rows: Any, targets: Array) -> list[Claim]:
         mean = np.sum(votes * targets[names], axis=1) / votes.sum(axis=1)
         value = float(np.sqrt(np.mean(np.square(mean - targets[some]))))
         text = f"root mean square error {value:.4g}"
-    detail = f"{text} on {len(some):,} training rows predicted without themselves"
+    detail = (
+        f"{text} on {len(some):,} training rows, each left out of its own prediction"
+    )
     return [Claim("leave_one_out", Strength.MEASURED, value, detail=detail)]
 
 

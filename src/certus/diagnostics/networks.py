@@ -227,7 +227,7 @@ def count_rows(X: Any, y: Any = None) -> int:
     n = _count(X, "X")
     if y is not None and _count(y, "y") != n:
         raise ValueError(
-            f"X has {n} rows and y has {_count(y, 'y')}; pass one of each."
+            f"X has {n} rows and y has {_count(y, 'y')}; pass one target for each row."
         )
     return n
 
@@ -242,7 +242,7 @@ def _count(X: Any, name: str) -> int:
         X = X if hasattr(X, "__len__") else np.asarray(X)
         shape = np.shape(X) if isinstance(X, np.ndarray) else (len(X),)
     if not shape:
-        raise TypeError(f"{name} should be an array or a list with one entry per row.")
+        raise TypeError(f"{name} must be an array or a list with one entry per row.")
     return int(shape[0])
 
 
@@ -263,11 +263,11 @@ def _require_sound(record: TrainingRecord) -> None:
         odd = f"diverged is {diverged!r:.40}"
     column = np.asarray(record.history)
     if column.ndim != 1 or column.dtype.kind not in "fiu":
-        odd = "history_ holds no columns of numbers"
+        odd = "history_ does not hold columns of numbers"
     if odd:
         raise ValueError(
-            f"The record of this network is not what a fit leaves: {odd}. Fit it "
-            "again, or restore its file."
+            f"The training record of this network was changed after the fit: {odd}. "
+            "Fit it again, or restore its file."
         )
 
 
@@ -299,13 +299,13 @@ def _loss_claim(stated: Any, n: int, record: TrainingRecord) -> Claim:
         epoch, step, before = record.diverged
         was = f" ({before:.3g} before)" if math.isfinite(before) else ""
         last = epoch - 1 if record.kept is None else record.kept
-        kept = f"of epoch {last}" if last else "those it began with"
+        kept = f"of epoch {last}" if last else "those before training"
         detail = (
             f"the loss became NaN or infinite in epoch {epoch}, step {step}{was}; the "
             f"weights are {kept}, {detail}"
         )
     elif not math.isfinite(loss):
-        detail += ", in evaluation mode and float64: no number can be said of it"
+        detail += ", in evaluation mode and float64: this network does not allow it"
     elif len(record.history):
         detail += f"; {_ending(record)}"
     return Claim(
@@ -362,11 +362,13 @@ def _ending(record: TrainingRecord) -> str:
     what = "it" if watched == "loss" else f"the {watched}"
     stale = _stale(record)
     if _is_over(record):
-        return f"all {epochs} epochs of the plan are made"
+        return f"all {epochs} planned epochs were made"
     if stale >= record.patience:
-        return f"no better by {record.tol:g} in the last {stale} of {epochs} epochs"
+        return (
+            f"no improvement of {record.tol:g} in the last {stale} of {epochs} epochs"
+        )
     if record.settled:
-        return f"settled after {epochs} iteration{'s'[: epochs != 1]}"
+        return f"converged after {epochs} iteration{'s'[: epochs != 1]}"
     last = column[-min(len(column), 11) :]
     gain = float(last[0] - last[-1])
     if len(last) > 1 and gain > 0:
@@ -390,7 +392,9 @@ def _history_claims(record: TrainingRecord) -> list[Claim]:
             value,
             detail=f"{name.replace('_', ' ')} {value:.4g} in epoch {best} of "
             f"{len(column)}, whose weights were kept",
-            assumptions=("the epoch was chosen by these rows, so they flatter it",),
+            assumptions=(
+                "the epoch was chosen on these rows, so the number is optimistic",
+            ),
         )
     ]
 
@@ -441,7 +445,7 @@ def _gradient_claims(stated: Any, n: int, directions: int) -> list[Claim]:
             detail=f"along {'a direction' if directions == 1 else 'directions'} it is "
             f"{found.ratio:.6f} times the slope by finite differences"
             f"{', so it is not the gradient of this loss' if wrong else ''}",
-            fix="look for detach, rounding and no_grad in module and loss"
+            fix="look for detach, rounding and no_grad in the module and the loss"
             if wrong
             else "",
             assumptions=("slopes compared at the trained weights moved by 10 %",),

@@ -91,9 +91,11 @@ def measure(model: Any, X: Any, y: Array, s: Array) -> list[Claim]:
         try:
             found = compare(model, network)
         except Exception as error:  # the library's own method: anything may happen
-            return [_unmeasured(f"the library's gradient is out of reach ({error})")]
+            return [
+                _unmeasured(f"the library's gradient could not be computed ({error})")
+            ]
     if not np.isfinite(found.ratio) or found.allowance > UNTELLABLE:
-        reason = "the finite difference is too uncertain to compare with"
+        reason = "the finite difference is too inaccurate for a comparison"
         return [_unmeasured(reason)]
     norm = Claim(
         "gradient_norm",
@@ -155,7 +157,7 @@ def network_of(model: Any, X: Any, y: Array, s: Array) -> PerceptronProblem:
     """At most 2,048 evenly spaced rows of positive weight, and alpha for so many."""
     if y.shape[1] != model.n_outputs_:
         raise ValueError(
-            f"y has {y.shape[1]} columns and the model predicts {model.n_outputs_}."
+            f"y has {y.shape[1]} columns, but the model predicts {model.n_outputs_}."
         )
     used = np.flatnonzero(s > 0)
     rows = used[
@@ -242,7 +244,10 @@ def _ratio_claim(found: Compared, network: PerceptronProblem) -> Claim:
     close = bool(value <= CLOSE + found.allowance)
     outputs = network.y.shape[1]
     times = f"{found.ratio:.4f}" if close else f"{found.ratio:.2f}"
-    detail = f"the gradient used in training is {times} times that of the stated loss"
+    detail = (
+        f"the gradient used in training is {times} times the gradient of the "
+        "stated loss"
+    )
     known = network.loss == "squared_error" and network.average_outputs and outputs > 1
     fix = "" if close else "use another solver, and report this to the library"
     if not close and known:

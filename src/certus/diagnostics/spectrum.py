@@ -67,7 +67,7 @@ def spectrum_ends(product: Callable[[Array], Array], n: int, steps: int) -> Ends
     for _ in range(min(steps, n)):
         w = np.array(product(basis[-1]))
         if not np.isfinite(w).all():
-            raise ArithmeticError("the second derivatives are not all numbers")
+            raise ArithmeticError("some second derivatives are NaN")
         diagonal.append(float(basis[-1] @ w))
         for _again in range(2):  # once is not enough in floating point
             for q in basis:
@@ -97,7 +97,7 @@ def curvature_claims(stated: Any, n: int) -> list[Claim]:
 
     low, high, whole = spectrum_ends(product, theta.size, steps)
     scale = max(abs(low.value), abs(high.value))
-    doubts = ", which the gradient does not confirm, so that it says nothing"
+    doubts = ", which the gradient does not confirm, so it means nothing"
     if confirmed(stated.gradient, theta, low, scale):
         says = _meaning(low.value, scale, whole, steps)
     else:
@@ -128,14 +128,17 @@ def _meaning(low: float, scale: float, whole: bool, steps: int) -> str:
     tried = "no direction" if whole else f"none of {steps} directions tried"
     if low < -FLAT * scale:
         return (
-            ", negative: a direction remains along which the loss bends down, so this "
-            "is no minimum"
+            ", negative: the loss curves downwards along some direction, so this is "
+            "not a minimum"
         )
     if low <= FLAT * scale:
-        return f", none up to rounding: flat along some direction, {tried} bends down"
+        return (
+            ", zero up to rounding: the loss is flat along some direction, and "
+            f"{tried} curves downwards"
+        )
     if whole:
         return ", positive in all directions: the second-order condition holds"
-    return f", positive: {tried} bends down"
+    return f", positive: {tried} curves downwards"
 
 
 def confirmed(

@@ -103,7 +103,7 @@ def measure(
     if found.mass > SAME:
         detail = "the probabilities of the classes do not sum to 1"
     elif not np.isfinite(loss):
-        detail = "the loss is no finite number: the steps were too large"
+        detail = "the loss is not a finite number: the steps were too large"
     return [
         Claim(
             "training_loss",
@@ -133,10 +133,15 @@ def _reported_claim(loss: float, reported: float, n: int) -> Claim:
     """How far the loss that the fit found is from this one."""
     value = abs(loss - reported) / (1 + loss) if np.isfinite(loss) else np.inf
     value = float(value) if np.isfinite(value) else np.inf
-    detail = f"the loss reported, {reported:.6g}, is that of {n:,} training texts"
+    detail = (
+        f"the reported loss, {reported:.6g}, agrees with that of {n:,} training texts"
+    )
     fix = ""
     if value > SAME:
-        detail = f"the loss reported is {reported:.6g}, that of these texts {loss:.6g}"
+        detail = (
+            f"the reported loss is {reported:.6g}, but the loss on these texts "
+            f"is {loss:.6g}"
+        )
         fix = "pass the training texts, or fit again"
     return Claim("reported_loss", Strength.MEASURED, value, detail=detail, fix=fix)
 
@@ -166,7 +171,7 @@ def _evaluate(scorer: Scorer, texts: Texts) -> TextMeasures:
         sizes[0][1:] == sizes[1][1:] and len(sizes[1]) == 2 and sizes[1][0] >= outputs
     )
     if not fits or sizes[0][0] <= int(used.max(initial=-1)):
-        raise ValueError("The model's vectors do not fit its words. Fit it again.")
+        raise ValueError("The model's vectors do not match its words. Fit it again.")
     Z = np.asarray(scorer.Z)[used].astype(np.float64)
     W = np.asarray(scorer.W, dtype=np.float64)
     with np.errstate(invalid="ignore", over="ignore"):

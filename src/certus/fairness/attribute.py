@@ -35,9 +35,9 @@ class Attributed:
         found = self._read_sensitive(X, None)
         if any(isinstance(x, str) for x in found.flat):
             raise ValueError(
-                f"The columns {self.sensitive_columns!r} of X hold text, and "
-                f"{type(self).__name__} computes with all columns of X. Leave them out "
-                "of X and pass them as sensitive, or write them as numbers."
+                f"The columns {self.sensitive_columns!r} of X hold text, but "
+                f"{type(self).__name__} needs numbers in all columns. Leave them out "
+                "of X and pass them as sensitive, or encode them as numbers."
             )
 
 
@@ -48,8 +48,8 @@ def read_sensitive(model: Any, X: Any, sensitive: Any) -> Array:
     if sensitive is not None:
         if named is not None:
             raise ValueError(
-                "The attribute is passed twice, as sensitive and in "
-                "sensitive_columns. Leave one out."
+                "The attribute was passed twice, as sensitive and in "
+                "sensitive_columns. Pass only one of them."
             )
         found = objects_of(sensitive)
         if found.ndim not in (1, 2):
@@ -98,8 +98,8 @@ def _column(X: Any, name: Any) -> Array:
         if type(error).__name__ != "ColumnNotFoundError":
             raise
     raise ValueError(
-        f"X has no column {name!r}, which sensitive_columns names. Pass a frame with "
-        "that column, or the place of the column."
+        f"sensitive_columns names {name!r}, but X has no such column. Pass a data "
+        "frame with that column, or the position of the column."
     )
 
 

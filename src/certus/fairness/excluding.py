@@ -94,13 +94,14 @@ class Conflict(NamedTuple):
         both = f"{self.first} and {self.second}"
         if self.least > 0:
             return (
-                f"{both} cannot both hold: one misses by at least {floor(self.least)}"
+                f"{both} cannot both hold: at least one is off by {floor(self.least)} "
+                "or more"
             )
         if self.observed > 0:
-            seen = f"in this sample one must miss by {floor(self.observed)}"
+            seen = f"in this sample, at least one is off by {floor(self.observed)}"
             if math.isnan(self.least):
                 return f"{both}: {seen}; no promise for new rows"
-            return f"{both}: {seen}; too few rows to say so of new ones"
+            return f"{both}: {seen}; too few rows to say the same about new rows"
         return f"{both} may both hold"
 
 
@@ -131,15 +132,15 @@ class Exclusivity(TableResult):
         """What keeps the criteria from holding together, or does not."""
         gap = self.rates.gap("base_rate")
         if math.isnan(gap.difference):
-            return "there is one group only: no criteria exclude each other"
+            return "there is only one group, so no criteria exclude each other"
         if gap.low > 0:
             return (
                 f"base rates differ by at least {floor(gap.low)} between groups: not "
                 "all criteria can hold"
             )
         return (
-            f"base rates differ by {gap.difference:.3g} here; it is not sure that they "
-            "differ on new rows"
+            f"base rates differ by {gap.difference:.3g} here; they may not differ on "
+            "new rows"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -215,8 +216,8 @@ def exclusivity(
     """
     if are_scores(y_pred, None):
         raise ValueError(
-            "y_pred holds scores; exclusivity is about decisions. Pass y_pred > t with "
-            "the threshold t that decides."
+            "y_pred must hold decisions, got scores. Pass y_pred > t with your "
+            "decision threshold t."
         )
     truth, chosen = labels_of("y_true", y_true), labels_of("y_pred", y_pred)
     n = same_length(y_true=truth, y_pred=chosen)
@@ -224,8 +225,8 @@ def exclusivity(
     classes = classes_of(positive, y_true=truth, y_pred=chosen)
     if len(classes) > 1:
         raise ValueError(
-            f"There are {len(classes)} labels; pass positive= to say which one is "
-            "decided about."
+            f"There are {len(classes)} labels; pass positive= to say which one counts "
+            "as the positive decision."
         )
     y, d, every = truth == classes[0], chosen == classes[0], np.ones(n, dtype=bool)
     asked = ((y, every), (d, every), (d, y), (d, ~y), (y, d), (y, ~d))

@@ -25,8 +25,8 @@ def fit_weighted(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Any:
             with config_context(enable_metadata_routing=False):
                 return estimator.fit(X, y, **{f"{name}__sample_weight": sample_weight})
     raise TypeError(
-        f"{type(estimator).__name__} takes no sample_weight, which is needed here. Use "
-        "an estimator whose fit does."
+        f"{type(estimator).__name__} takes no sample_weight, which is needed here. "
+        "Use an estimator whose fit accepts it."
     )
 
 
@@ -34,8 +34,8 @@ def scores_of(estimator: Any, X: Any, classes: Array) -> Array:
     """A score of each row for the second of two classes."""
     if [*getattr(estimator, "classes_", classes)] != [*classes]:
         raise ValueError(
-            f"The estimator knows the classes {list(estimator.classes_)}, y holds "
-            f"{list(classes)}. Fit it on both."
+            f"The estimator was fitted on the classes {list(estimator.classes_)}, but "
+            f"y holds {list(classes)}. Fit it on the same classes."
         )
     if hasattr(estimator, "decision_function"):
         z = np.asarray(estimator.decision_function(X), dtype=np.float64)
@@ -50,10 +50,13 @@ def scores_of(estimator: Any, X: Any, classes: Array) -> Array:
     z = z[:, 0] if z.ndim == 2 and z.shape[1] == 1 else z
     if z.ndim != 1:
         raise ValueError(
-            f"The estimator gives scores of shape {z.shape}; one per row is needed."
+            f"The estimator must give one score per row, got scores of shape {z.shape}."
         )
     if np.isnan(z).any():
-        raise ValueError("The estimator's scores hold NaN, which no threshold orders.")
+        raise ValueError(
+            "The estimator's scores hold NaN, which cannot be compared "
+            "with a threshold."
+        )
     most = np.finfo(np.float64).max  # so that a threshold may lie beyond
     return np.asarray(np.clip(z, -most, most))
 

@@ -76,9 +76,9 @@ class GroupGap(NamedTuple):
     def verdict(self) -> str:
         """The finding in words."""
         if self.finding == "gap":
-            return f"a gap of at least {floor(self.low)}"
+            return f"differ by at least {floor(self.low)}"
         if self.finding == "none":
-            return f"no gap above {self.tolerance:g}"
+            return f"no difference above {self.tolerance:g}"
         if self.finding == "unknown":
             return "too few rows to say" + would_do(self.rows)
         if math.isnan(self.difference):
@@ -170,4 +170,4 @@ def floor(value: float) -> str:
 
 def would_do(rows: int | None) -> str:
     """How many rows would settle it, in words."""
-    return "" if rows is None else f" (about {rows:,} would do)"
+    return "" if rows is None else f" (about {rows:,} rows would be enough)"

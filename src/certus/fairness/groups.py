@@ -53,7 +53,7 @@ def groups_of(sensitive: Any, n: int) -> Groups:
     columns = columns.reshape(len(columns), -1)
     if len(columns) != n:
         raise ValueError(
-            f"sensitive has {len(columns):,} rows, what is judged has {n:,}."
+            f"sensitive has {len(columns):,} rows, but the data has {n:,}."
         )
     called = [f'"{name}"' for name in names] or range(columns.shape[1])
     parts = [_categories(column, name) for name, column in zip(called, columns.T)]
@@ -61,8 +61,8 @@ def groups_of(sensitive: Any, n: int) -> Groups:
     found = [tuple(values[code[i]] for values, code in parts) for i in first]
     if len(found) > _GROUPS:
         raise ValueError(
-            f"sensitive makes {len(found):,} groups; at most {_GROUPS} are compared. "
-            "Merge values, or pass fewer attributes."
+            f"sensitive forms {len(found):,} groups; at most {_GROUPS} can be "
+            "compared. Merge values, or pass fewer attributes."
         )
     order = sorted(range(len(found)), key=lambda i: _order(found[i]))
     labels = tuple(found[i] if len(parts) > 1 else found[i][0] for i in order)
@@ -102,9 +102,9 @@ def _categories(column: Array, name: Any) -> tuple[list[Any], Array]:
     amounts = [v for v in values if isinstance(v, float | np.floating)]
     if len(amounts) > _AMOUNTS and any(v % 1 for v in amounts):
         raise ValueError(
-            f"Attribute {name} of sensitive holds {len(amounts):,} different amounts, "
-            "which are no groups. Put them into a few ranges first, for example with "
-            "numpy.digitize."
+            f"Attribute {name} of sensitive holds {len(amounts):,} different numbers, "
+            "which are too many for groups. Put them into a few ranges first, for "
+            "example with numpy.digitize."
         )
     first = np.fromiter(map(seen.__getitem__, rows), dtype=int, count=len(rows))
     return list(values), np.asarray(merged, dtype=int)[first]
@@ -150,9 +150,9 @@ def scores_of(name: str, values: Any) -> Array:
     except (TypeError, ValueError) as error:
         if isinstance(error, ValueError) and str(error).startswith(name):
             raise
-        raise ValueError(f"{name} must hold numbers to be scores.") from None
+        raise ValueError(f"{name} must hold numbers if it holds scores.") from None
     if not np.isfinite(found).all():
-        raise ValueError(f"{name} holds NaN or infinity; drop or mend those rows.")
+        raise ValueError(f"{name} holds NaN or infinity. Drop or correct those rows.")
     return found
 
 
@@ -165,8 +165,8 @@ def _column(name: str, values: Any) -> Array:
         found = found[:, 0]
     if found.ndim != 1:
         raise ValueError(
-            f"{name} has shape {found.shape}; pass one value per row. Of scores of "
-            "several classes, pass one column."
+            f"{name} has shape {found.shape}; pass one value per row. If there are "
+            "scores of several classes, pass one column of them."
         )
     if not len(found):
         raise ValueError(f"{name} has no rows.")
@@ -189,7 +189,7 @@ def same_length(**columns: Array) -> int:
     sizes = {name: len(column) for name, column in columns.items()}
     if len(set(sizes.values())) > 1:
         said = ", ".join(f"{name} has {size:,}" for name, size in sizes.items())
-        raise ValueError(f"The numbers of rows differ: {said}.")
+        raise ValueError(f"The numbers of rows must be equal: {said}.")
     return next(iter(sizes.values()))
 
 
@@ -198,14 +198,15 @@ def classes_of(positive: Any, **columns: Array) -> list[Any]:
     kinds = {_is_number(c) for c in columns.values()}
     if len(kinds) > 1:
         raise ValueError(
-            f"{' and '.join(columns)} have labels of different kinds, numbers and "
-            "text; write both alike."
+            f"{' and '.join(columns)} hold labels of different types, numbers and "
+            "text. Convert them to one type."
         )
     try:
         found = np.unique(np.concatenate(list(columns.values()))).tolist()
     except TypeError:
         raise ValueError(
-            f"{' and '.join(columns)} mix labels of different kinds; write all alike."
+            f"{' and '.join(columns)} mix labels of different types. Convert them to "
+            "one type."
         ) from None
     if positive is not None:
         if positive not in found and len(found) > 1:
@@ -219,7 +220,7 @@ def classes_of(positive: Any, **columns: Array) -> list[Any]:
     if len(found) > _CLASSES:
         raise ValueError(
             f"There are {len(found):,} different labels. Pass scores=True if they are "
-            "scores, or positive= for the one that matters."
+            "scores, or positive= to name the positive label."
         )
     return found[-1:] if len(found) <= 2 else found
 
@@ -237,6 +238,6 @@ def weights_of(sample_weight: Any, n: int) -> Array | None:
     weights = scores_of("sample_weight", sample_weight)
     same_length(rows=np.empty(n), sample_weight=weights)
     if weights.min() < 0 or not weights.any():
-        raise ValueError("sample_weight must not be negative, nor zero everywhere.")
+        raise ValueError("sample_weight must not be negative and not zero everywhere.")
     # Neither their sum nor the products with it may overflow; the scale says nothing.
     return np.ldexp(weights, -int(np.frexp(weights.max())[1]))

@@ -44,15 +44,15 @@ def level_of(model: Any, y: Any, sample_weight: Any) -> float:
     kinds = [cls.__name__ for cls in type(model).__mro__ if _is_linear(cls)]
     if not kinds:
         raise TypeError(
-            f"{type(model).__name__} is neither a linear model of certus nor a network "
-            "of certus.neural_network. GroupReduction serves any estimator with "
-            "sample_weight."
+            f"{type(model).__name__} is neither a linear model of certus nor a "
+            "network of certus.neural_network. GroupReduction takes any estimator "
+            "whose fit accepts sample_weight."
         )
     levels = _levels(model, kinds[0], y, sample_weight)
     if not (levels.size and levels.min() > 0 and np.ptp(levels) == 0):
         raise ValueError(
-            f"{type(model).__name__} should have one L2 penalty and no other beside "
-            "this one: leave out L1 parts, and set alpha above 0 or C to a number."
+            f"{type(model).__name__} must have an L2 penalty and no other: leave out "
+            "L1 parts, and set alpha above 0 or C to a finite number."
         )
     return float(levels[0])
 
@@ -92,7 +92,7 @@ def _total_weight(model: Any, kind: str, y: Any, sample_weight: Any) -> float:
         return float(row_weights(sample_weight, len(np.asarray(y))).sum())
     if kind == "LinearSVC" and len(model.classes_) > 2:
         raise ValueError(
-            "LinearSVC with class_weight and several classes weighs each of its "
+            "LinearSVC with class_weight and several classes weights each of its "
             "problems differently. Leave class_weight out, or use LogisticRegression."
         )
     counts = "rows" if kind == "RidgeClassifier" else "weights"

@@ -67,8 +67,8 @@ def fit_network(
     if hasattr(network, "engine"):
         if network.engine == "explicit":
             raise ValueError(
-                "engine='explicit' has no further penalty. Set engine='auto' to train "
-                "with torch."
+                "engine='explicit' cannot add this penalty. Set engine='auto' to "
+                "train with torch."
             )
         network.set_params(engine="torch")
     A = model._read_sensitive(X, sensitive)

@@ -104,15 +104,16 @@ class Recovery(TableResult):
         turned = int(np.argmin(self.auc_high))
         if self.auc_high[turned] < 0.5:
             return (
-                "the attribute can be recovered from the scores turned round: for "
+                "the attribute can be recovered from the negated scores: for "
                 f"{words(self.groups[turned])} the area under the curve is then at "
                 f"least {floor(1 - self.auc_high[turned])}"
             )
         worst = float(max(self.auc_high.max(), 1 - self.auc_low.min()))
         if worst < 0.6:
-            return "this model hardly recovers the attribute: area under the curve " + (
-                f"at most {math.ceil(1000 * worst) / 1000:g}"
-            )
+            return (
+                "this model can hardly recover the attribute: the area under the "
+                "curve is "
+            ) + (f"at most {math.ceil(1000 * worst) / 1000:g}")
         return "too few rows to say whether the attribute can be recovered"
 
     def __str__(self) -> str:
@@ -121,12 +122,12 @@ class Recovery(TableResult):
             lines.append(f"  {words(group)}: {v:.3f} ({a:.3f} to {b:.3f})")
         ends = f"{self.accuracy_low:.3f} to {self.accuracy_high:.3f}"
         lines.append(
-            f"  guessed right: {self.accuracy:.3f} ({ends}); the largest group alone: "
-            f"{self.chance:.3f}"
+            f"  guessed correctly: {self.accuracy:.3f} ({ends}); always guessing the "
+            f"largest group: {self.chance:.3f}"
         )
         if self.columns:
             said = ", ".join(f"{name} {value:.2f}" for name, value in self.columns)
-            lines.append(f"  by itself: {said}")
+            lines.append(f"  each column by itself: {said}")
         return "\n".join(lines)
 
     def __repr__(self) -> str:  # at a prompt, the words; the data are in to_dict()
@@ -250,8 +251,8 @@ def _judge(
     scores = _scores(fitted, take(X, test))
     if np.isnan(scores).any():
         raise ValueError(
-            f"The scores of {type(fitted).__name__} hold NaN, which recovers nothing. "
-            "Use an estimator that scores every row."
+            f"The scores of {type(fitted).__name__} hold NaN. Use an estimator that "
+            "scores every row."
         )
     areas = [area(scores[:, a], y[test] == a) for a in range(k)]
     counts = np.bincount(y[test], minlength=k)
@@ -262,13 +263,13 @@ def _judge(
 def _check_groups(labels: tuple[Any, ...], counts: Array) -> None:
     if len(labels) < 2:
         raise ValueError(
-            "The attribute has one value only: there is nothing to recover."
+            "The attribute has only one value, so there is nothing to recover."
         )
     if counts.min() < 2:
         rare = words(labels[int(counts.argmin())])
         raise ValueError(
-            f"The group {rare!r} has a single row, which cannot be both fitted on and "
-            "judged. Merge rare groups first."
+            f"The group {rare!r} has a single row, which cannot be used for both "
+            "fitting and testing. Merge rare groups first."
         )
 
 

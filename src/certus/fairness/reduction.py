@@ -312,7 +312,7 @@ class GroupReduction(RandomisedDecisions):
         try:
             return self.estimators_[0]
         except (LookupError, TypeError):  # a file may hold anything
-            raise AttributeError("GroupReduction holds no classifier.") from None
+            raise AttributeError("GroupReduction has no classifier.") from None
 
 
 def _answer(model: Any, worth: Array, X: Any, s: Array) -> Any:
@@ -345,13 +345,14 @@ def _search_claims(
     if answer is not None:
         game.add(_chosen(model, answer, X))
     found = max(0.0, game.bound(multipliers) - value)
-    seen = "now" if level == "full" else "as far as the search has seen"
-    said = f"refitted against the multipliers, the estimator gains {found:.2g} at most"
+    seen = "now" if level == "full" else "as far as the search has found"
+    said = f"refitting the estimator once more gains at most {found:.2g}"
     claim = Claim(
         "oracle_gap",
         Strength.MEASURED,
         found,
-        objective="error of the mixture less the Lagrangian's least value found",
+        objective="error of the mixture minus the smallest value of the Lagrangian "
+        "that was found",
         detail=f"{said}, {seen}",
     )
     return [claim]

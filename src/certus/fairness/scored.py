@@ -35,8 +35,8 @@ _BOUNDED = (
     "the interval of the mean score holds if the scores of new rows lie in [0, 1] too"
 )
 _UNBOUNDED = (
-    "no interval for the mean score: scores lie outside [0, 1], and nothing bounds the "
-    "mean of new ones"
+    "no interval for the mean score: scores lie outside [0, 1], so the mean of new "
+    "scores has no bound"
 )
 
 
@@ -88,7 +88,7 @@ def calibration(
     if found.min() < 0 or found.max() > 1:
         raise ValueError(
             f"scores lie between {found.min():.6g} and {found.max():.6g}; calibration "
-            "is about probabilities in [0, 1]."
+            "needs probabilities in [0, 1]."
         )
     groups, w = groups_of(sensitive, n), weights_of(sample_weight, n)
     true = truth == _one_class(positive, truth)
@@ -166,7 +166,7 @@ def rates_by_score(
         if len(np.unique(groups.members[place == b])) > 1:
             decisive.append(metrics[-1].metric)
     left = len(metrics) - len(decisive)
-    note = f"{left} of {len(metrics)} bins hold rows of fewer than two groups"
+    note = f"{left} of {len(metrics)} bins contain fewer than two groups"
     return make_table(
         "sufficiency",
         metrics,
@@ -184,8 +184,8 @@ def _one_class(positive: Any, truth: Array) -> Any:
     classes = classes_of(positive, y_true=truth)
     if len(classes) > 1:
         raise ValueError(
-            f"y_true has {len(classes)} labels and the score is that of one; pass "
-            "positive= to say of which."
+            f"y_true has {len(classes)} labels, but the scores are for one label; "
+            "pass positive= to name it."
         )
     return classes[0]
 
@@ -206,17 +206,17 @@ def _bins(bins: Any, scores: Array) -> tuple[Array, Array]:
         if scores.min() < 0 or scores.max() > 1:
             raise ValueError(
                 f"scores lie between {scores.min():.6g} and {scores.max():.6g}; pass "
-                "the edges of the bins, fixed without looking at the outcomes."
+                "the edges of the bins, chosen without looking at the outcomes."
             )
         edges = np.linspace(0.0, 1.0, bins + 1)
     else:
         edges = scores_of("bins", bins)
         if len(edges) < 2 or (edges[1:] <= edges[:-1]).any():
-            raise ValueError("bins must be edges in ascending order, at least two.")
+            raise ValueError("bins must hold at least two edges in ascending order.")
         if scores.min() < edges[0] or scores.max() > edges[-1]:
             raise ValueError(
-                f"scores lie between {scores.min():.6g} and {scores.max():.6g}, beyond "
-                "the bins; widen the first and the last one."
+                f"scores lie between {scores.min():.6g} and {scores.max():.6g}, "
+                "outside the bins. Widen the first and the last bin."
             )
     place = np.searchsorted(edges[1:-1], scores, side="right")
     return edges, np.asarray(place)

@@ -63,8 +63,8 @@ class GroupTable(TableResult):
     >>> from certus.fairness import independence
     >>> chosen = [1] * 60 + [0] * 40 + [1] * 20 + [0] * 80
     >>> print(independence(chosen, ["a"] * 100 + ["b"] * 100))
-    independence does not hold: a gap of at least 0.177
-      selection_rate: a gap of at least 0.177
+    independence does not hold: groups differ by at least 0.177
+      selection_rate: differ by at least 0.177
         a  0.600 (0.483 to 0.709)  100 rows
         b  0.200 (0.118 to 0.305)  100 rows
       all intervals hold together with probability 95 %, for rows drawn independently
@@ -112,11 +112,11 @@ class GroupTable(TableResult):
         name = self.criterion
         if all(math.isnan(gap.difference) for gap in self.gaps):
             if len(self.groups) == 1:
-                return f"there is one group only: {name} has nothing to compare"
-            return f"no two groups have rows that {name} could compare"
+                return f"there is only one group, so {name} has nothing to compare"
+            return f"fewer than two groups have rows that {name} can compare"
         if self.holds is False:
             most = max(g.low for g in self.gaps if g.finding == "gap")
-            return f"{name} does not hold: a gap of at least {floor(most)}"
+            return f"{name} does not hold: groups differ by at least {floor(most)}"
         if self.holds:
             return f"{name} holds up to {self.tolerance:g}"
         judged = self._judged
@@ -258,7 +258,9 @@ def make_table(
     """The table of some metrics; all must be decisive unless some are named."""
     check_delta(delta)
     if not (isinstance(tolerance, numbers.Real) and 0 <= tolerance < math.inf):
-        raise ValueError(f"tolerance is {tolerance!r}; use a number from 0 upwards.")
+        raise ValueError(
+            f"tolerance must be a number of at least 0, got {tolerance!r}."
+        )
     events = max(1, sum(metric.events for metric in metrics) * len(groups.labels))
     rows = [metric.measure(groups, delta, events) for metric in metrics]
     promise = (
@@ -266,7 +268,7 @@ def make_table(
         "rows drawn independently"
     )
     if weighted:
-        promise = "no intervals: rows are weighted, and their numbers say too little"
+        promise = "no intervals: they are not available for weighted rows"
     names = tuple(row.metric for row in rows)
     return GroupTable(
         criterion,

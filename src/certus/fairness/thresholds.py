@@ -102,7 +102,8 @@ class RandomisedDecisions(Attributed, ClassifierMixin, MetaEstimatorMixin, Estim
         if len(self.classes_) > 2:
             raise ValueError(
                 "Only binary classification is supported. The type of the target is "
-                f"multiclass, y holds {len(self.classes_)} classes: make them two."
+                f"multiclass: y holds {len(self.classes_)} classes. Merge them into "
+                "two."
             )
         return np.asarray(codes == 1)
 
@@ -293,8 +294,9 @@ class GroupThresholds(RandomisedDecisions):
         for number, label in enumerate(labels):
             if label not in known:
                 raise ValueError(
-                    f"The group {label!r} was not among those of the fit, so it has no "
-                    "threshold. Refit with rows of it, or map it to a group there is."
+                    f"The group {label!r} was not in the data of the fit, so it has "
+                    "no threshold. Refit with rows of this group, or map it to a "
+                    "known group."
                 )
             mine, g = members == number, known[label]
             chosen = scores[mine][:, None] >= self.thresholds_[g]

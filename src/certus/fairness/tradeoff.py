@@ -183,7 +183,7 @@ def frontier(
     check_choice("criterion", criterion, MEASURES)
     values = tuple(values)
     if not values:
-        raise ValueError(f"values is empty: name some values of {parameter}.")
+        raise ValueError(f"values is empty; pass some values of {parameter}.")
     if parameter not in estimator.get_params():
         raise ValueError(
             f"{type(estimator).__name__} has no parameter {parameter!r}. It has "
@@ -218,7 +218,7 @@ def _split(
 ) -> tuple[tuple[Any, Any, Any], tuple[Any, Any, Any]]:
     if held_out is not None:
         if len(held_out) != 3:
-            raise ValueError("held_out must be three: X, y and sensitive.")
+            raise ValueError("held_out must be a tuple of three: X, y and sensitive.")
         return (X, y, sensitive), held_out
     n = len(np.asarray(y))
     sizes = {"X": X.shape[0] if hasattr(X, "shape") else len(X)}

@@ -154,8 +154,8 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
             check_number("alpha", value)
         if len(values) not in (1, targets):
             raise ValueError(
-                f"alpha has {len(values)} values and y {targets} columns; pass one, or "
-                "one for each."
+                f"alpha has {len(values)} values and y has {targets} columns; pass "
+                "one alpha, or one for each column."
             )
         alphas = np.broadcast_to(values.astype(float), (targets,))
         if alphas.min() == 0 and alphas.max() > 0:
@@ -191,11 +191,13 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
             coef = _primal(kernel, X, Y, s, alphas)
             if coef is not None:
                 self.solver_ = "primal"
-                self.solver_reason_ = f"{length:,} features are fewer than {n:,} rows"
+                self.solver_reason_ = (
+                    f"there are fewer features ({length:,}) than rows ({n:,})"
+                )
                 return coef
         system = KernelSystem(kernel, X)
         self.solver_ = system.method
-        self.solver_reason_ = f"{n:,} rows, and no shorter feature map"
+        self.solver_reason_ = f"no feature map is shorter than the {n:,} rows"
         coef = np.empty_like(Y)
         for alpha in np.unique(alphas):
             same = alphas == alpha

@@ -68,8 +68,8 @@ def feature_map(kernel: t.Kernel, X: Any, form: str = "monomials") -> Array:
         case t.Composed(inner, mapping):
             return feature_map(inner, np.asarray(mapping(X), dtype=float), form)
     raise ValueError(
-        f"{type(kernel).__name__} has no finite feature map that is known. Use the "
-        "kernel itself, or a polynomial."
+        f"{type(kernel).__name__} has no known feature map of finite size. Use the "
+        "kernel itself, or a polynomial kernel."
     )
 
 

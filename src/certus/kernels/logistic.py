@@ -146,12 +146,14 @@ class KernelLogisticRegression(ClassifierMixin, OneAgainstRest):
         self.classes_, codes = class_codes(y)
         if isinstance(self.class_weight, str) and self.class_weight != "balanced":
             raise ValueError(
-                f"class_weight={self.class_weight!r}; use 'balanced', a dict from "
-                "label to weight, or None."
+                "class_weight must be 'balanced', a dict from label to weight, or "
+                f"None; got {self.class_weight!r}."
             )
         weight = labelled_weights(s, self.class_weight, codes, self.classes_)
         if np.count_nonzero(np.bincount(codes, weights=weight)) < 2:
-            raise ValueError("Only one class has a positive weight; give 2 classes.")
+            raise ValueError(
+                "Only one class has a positive weight; at least 2 classes are needed."
+            )
         self.kernel_ = kernel_term(
             self.kernel, X, self.gamma, self.degree, self.coef0, s
         )

@@ -30,7 +30,9 @@ def gamma_value(gamma: Any, X: Any, s: Array | None = None) -> float:
     """scikit-learn's "scale" and "auto" as numbers; weights count as repetitions."""
     if isinstance(gamma, str):
         if gamma not in ("scale", "auto"):
-            raise ValueError(f"gamma={gamma!r}; use 'scale', 'auto' or a number.")
+            raise ValueError(
+                f"gamma must be 'scale', 'auto' or a number, got {gamma!r}."
+            )
         if gamma == "auto":
             return 1.0 / X.shape[1]
         variance = _variance(X, s)
@@ -72,8 +74,8 @@ def kernel_term(
     if kernel not in NAMES:
         shown = ", ".join(repr(name) for name in NAMES)
         raise ValueError(
-            f"kernel={kernel!r}; use one of {shown}, a function of two sets of rows, "
-            "or a kernel of certus.objectives."
+            f"kernel must be one of {shown}, a function of two sets of rows, or a "
+            f"kernel of certus.objectives; got {kernel!r}."
         )
     if kernel == "precomputed":
         return t.Precomputed()
@@ -141,8 +143,8 @@ class KernelMachine(Estimator):
         rows = as_rows(X)
         if not np.isfinite(squared_norms(rows)).all():
             raise ValueError(
-                "X is too large for a kernel: squares of its rows overflow. "
-                "Standardise the columns (StandardScaler)."
+                "The numbers in X are too large for a kernel: their squares "
+                "overflow. Standardise the columns (StandardScaler)."
             )
         return kernel, rows
 

@@ -128,9 +128,12 @@ def mercer_check(kernel: Any, X: Any) -> MercerCheck:
         reason = f"not symmetric: k(x, z) and k(z, x) differ by {uneven:.2g}"
         return MercerCheck(False, value, None, by_form, reason)
     if value < -1e-10 * size:
-        reason = f"not positive semidefinite: vᵀKv = {value:.2g} for the witness v"
+        reason = (
+            f"not positive semidefinite: vᵀKv = {value:.2g} for the vector v in "
+            "`witness`"
+        )
         return MercerCheck(False, value, vector, by_form, reason)
-    reason = f"no negative eigenvalue on these {len(K):,} rows"
+    reason = f"no negative eigenvalue was found on these {len(K):,} rows"
     if by_form:
-        reason = "a kernel by its form, on any rows"
+        reason = "this is a valid kernel on any rows, by its formula"
     return MercerCheck(True, value, None, by_form, reason)

@@ -239,8 +239,8 @@ def class_weights(
         return sample_weight
     if isinstance(class_weight, str) and class_weight != "balanced":
         raise ValueError(
-            f"class_weight={class_weight!r}; use 'balanced', a dict from label to "
-            "weight, or None."
+            "class_weight must be 'balanced', a dict from label to weight, or None; "
+            f"got {class_weight!r}."
         )
     return labelled_weights(sample_weight, class_weight, codes, classes, counts)
 

@@ -53,8 +53,8 @@ def check_range(loss: Any, y: Array) -> None:
         )
     if isinstance(loss, Binomial) and (low < 0 or np.max(y) > loss.trials):
         raise ValueError(
-            f"y ranges from {low:g} to {np.max(y):g}; this family needs 0 ≤ y ≤ "
-            f"{loss.trials}. Set n_trials, or code the outcomes as 0 and 1."
+            f"This family needs 0 ≤ y ≤ {loss.trials}, got y from {low:g} to "
+            f"{np.max(y):g}. Set n_trials, or code the outcomes as 0 and 1."
         )
 
 

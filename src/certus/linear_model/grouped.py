@@ -210,8 +210,8 @@ def group_numbers(groups: Any, d: int) -> Array:
     columns = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
     if not np.array_equal(np.sort(columns), np.arange(d)):
         raise ValueError(
-            f"groups must hold each of the columns 0 to {d - 1} once; they hold "
-            f"{len(columns)} entries."
+            f"groups must hold each of the columns 0 to {d - 1} exactly once; they "
+            f"have {len(columns)} entries."
         )
     out = np.empty(d, dtype=np.int64)
     out[columns] = np.repeat(np.arange(len(parts)), [len(part) for part in parts])

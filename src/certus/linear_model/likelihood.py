@@ -65,7 +65,7 @@ class Basis:
         flat = high == low if intercept else scale == 0
         if flat.any():
             name = names[int(np.flatnonzero(flat)[0])]
-            what = "constant, as the intercept is" if intercept else "zero throughout"
+            what = "constant, as the intercept is" if intercept else "zero in every row"
             refuse(f"Column {name} is {what}. Drop it and fit again.")
         R = np.zeros((0, d + intercept))
         for cut, block in _dense(X):
@@ -119,8 +119,8 @@ def _check_rank(R: Array, names: tuple[str, ...], least: float) -> None:
     p = R.shape[1]
     if R.shape[0] < p:
         refuse(
-            f"{p} coefficients cannot be told apart on {R.shape[0]} different rows. "
-            "Drop columns or penalise."
+            f"{p} coefficients cannot be determined from {R.shape[0]} different rows. "
+            "Drop columns, or set a penalty."
         )
     unit = R / np.linalg.norm(R, axis=0)
     T, order = qr(unit, mode="r", pivoting=True)
@@ -133,7 +133,7 @@ def _check_rank(R: Array, names: tuple[str, ...], least: float) -> None:
     shown = ", ".join(others[:6]) + (", ..." if len(others) > 6 else "")
     refuse(
         f"Column {names[order[r]]} is a combination of {shown}, so their coefficients "
-        "are not determined. Drop one of them and fit again."
+        "cannot be determined. Drop one of them and fit again."
     )
 
 
@@ -309,9 +309,10 @@ class FamilyLikelihood(NamedTuple):
             tries += [] if found is None else [found]
         if any(recedes(X, self.y, self.s, self.loss, v) for v in tries):
             refuse(
-                "The likelihood has no maximum: the columns tell rows whose y is at an "
-                "end of its range (for counts, a cell of zeros) from the others, and a "
-                "coefficient grows for ever. Drop those columns, or set alpha > 0."
+                "The likelihood has no maximum: the columns separate the rows whose "
+                "y is at an end of its range (for counts: zeros) from the others, so "
+                "a coefficient grows without limit. Drop those columns, or set alpha "
+                "> 0."
             )
         refuse(
             "No maximum of the likelihood was found; it is nearly flat, or the columns "

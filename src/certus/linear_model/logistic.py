@@ -302,8 +302,8 @@ def warn_penalty() -> None:
 
 #: Why a method is chosen.
 REASONS = {
-    "proximal Newton": "an L1 part: few columns stay in the model",
-    "Newton-CG": "without an L1 part the objective is smooth",
+    "proximal Newton": "with an L1 penalty, few columns stay in the model",
+    "Newton-CG": "without an L1 penalty the objective is smooth",
 }
 
 

@@ -275,8 +275,8 @@ n_features + 1), or dict
         check_choice("solver", self.solver, SOLVERS)
         if not self.refit:
             raise NotImplementedError(
-                "refit=False is not available: a certificate speaks of one fit on all "
-                "rows. Use sklearn.linear_model.LogisticRegressionCV."
+                "refit=False is not available, because the certificate needs one fit "
+                "on all rows. Use sklearn.linear_model.LogisticRegressionCV."
             )
         check_choice("use_legacy_attributes", self.use_legacy_attributes, (True, False))
 

@@ -26,12 +26,13 @@ from certus.typing import Array
 
 #: Why a method is chosen.
 REASONS = {
-    "Newton on active rows": "the loss is smooth, and curved on the active rows alone",
-    "multipliers": "the loss has kinks: few rows lie on them at the minimum",
-    "dual descent": "sparse rows and many columns: one row at a time",
-    "proximal Newton": "an L1 penalty: few columns stay in the model",
-    "column descent": "an L1 penalty on sparse columns: one at a time",
-    "hard margin": "C = inf leaves no row on the wrong side",
+    "Newton on active rows": "the loss is smooth, and curved only on the active rows",
+    "multipliers": "the loss has kinks, and few rows lie on them at the minimum",
+    "dual descent": "sparse rows and many columns: it updates one row at a time",
+    "proximal Newton": "with an L1 penalty, few columns stay in the model",
+    "column descent": "an L1 penalty on sparse columns: it updates one column at a "
+    "time",
+    "hard margin": "C = inf allows no row on the wrong side",
 }
 #: How several problems ended, the worst first.
 _WORST = (

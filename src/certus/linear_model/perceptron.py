@@ -316,8 +316,9 @@ def _check_parameters(model: Perceptron) -> None:
     if model.penalty is not None:
         check_choice("penalty", model.penalty, (None, "l2", "l1", "elasticnet"))
         raise NotImplementedError(
-            f"penalty={model.penalty!r}: weights that shrink are no sum of mistakes. "
-            "Use penalty=None, LinearSVC, or scikit-learn's Perceptron."
+            f"penalty={model.penalty!r} is not available: the proof needs weights "
+            "that are a sum of updates, and a penalty shrinks them. Use "
+            "penalty=None, LinearSVC, or scikit-learn's Perceptron."
         )
     check_number("max_iter", model.max_iter, 1, integer=True)
     check_number("tol", model.tol, none=True)

@@ -202,7 +202,7 @@ def _solve_smooth(
         bent = KinkedRegression(rows, kinked, penalty, free)
         other = quantile.solve(bent, Start(), limits)
         model.solver_ = "interior point"
-        model.solver_reason_ = "Newton's method came to a halt before the target"
+        model.solver_reason_ = "Newton's method stopped before it reached the target"
         return replace(other, n_iter=found.n_iter + other.n_iter)
     return found
 

@@ -186,7 +186,7 @@ class StochasticLinearClassifier(ClassifierMixin, Estimator):
         self.classes_, codes = label_codes(y)
         if len(self.classes_) < 2:
             raise ValueError(
-                f"y holds one class only ({self.classes_[0]}); classification needs "
+                f"y has only one class ({self.classes_[0]}); classification needs "
                 "samples of at least 2 classes."
             )
         monitor = Monitor(self, X, y, None, self.max_time)
@@ -281,8 +281,8 @@ class StochasticLinearClassifier(ClassifierMixin, Estimator):
         """
         if not isinstance(self.random_state, int | np.integer):
             raise ValueError(
-                "each call of predict draws another classifier, so there is none to "
-                "calibrate. Set random_state to an integer."
+                "each call of predict draws a new random classifier, so there is no "
+                "fixed one to calibrate. Set random_state to an integer."
             )
         return super().calibrate(X_cal, y_cal)
 
@@ -322,7 +322,9 @@ def _plan(model: StochasticLinearClassifier, X: Any, codes: Array) -> PosteriorP
     constant = float(model.intercept_scaling) if model.fit_intercept else 0.0
     learnt = model.prior == "half"
     if learnt and n < 2:
-        raise ValueError("a prior learnt on a part of the rows needs more than 1 row.")
+        raise ValueError(
+            "learning the prior on part of the rows needs more than 1 row."
+        )
     n_prior = min(max(1, round(model.fraction * n)), n - 1) if learnt else 0
     seed = None
     if learnt and model.shuffle:

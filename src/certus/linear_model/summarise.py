@@ -75,8 +75,8 @@ def least_squares_summary(
     start = _raw(model)
     if start.shape[1] > 1 or y.size != len(s):
         refuse(
-            "A summary speaks of one target and this model has several. Fit one model "
-            "per column of y."
+            "A summary needs a single target, but this model has several. Fit one "
+            "model per column of y."
         )
     rows, y, s = _used(X, y.ravel(), s)
     free, total = bool(getattr(model, "fit_intercept", True)), float(s.sum())
@@ -88,8 +88,8 @@ def least_squares_summary(
     theta, excess, factor, rss = least_squares(basis, y / unit, s, theta)
     if rss <= 1e-24 * total:
         refuse(
-            "The residuals are zero, so there is no noise to take standard errors "
-            "from. Look for a column of X that contains the target."
+            "The residuals are zero, so there are no standard errors. Check whether "
+            "a column of X contains the target."
         )
     variance = rss / (total - p)
     rounding = np.finfo(np.result_type(model.coef_, np.float32)).eps
@@ -156,7 +156,7 @@ def logistic_summary(
     _check_rows(before - top.loss, max(0.01 * top.theta.size, 1e-4 * entropy))
     notes = _weight_notes(sample_weight, s)
     if k > 1:
-        notes = (f"Each class is set against class {classes[0]}.", *notes)
+        notes = (f"Each class is compared with class {classes[0]}.", *notes)
     labels = tuple(str(c) for c in classes[1:]) if k > 1 else ()
     errors = _errors(basis, np.linalg.cholesky(top.H), k)
     return _table(
@@ -209,7 +209,7 @@ def family_summary(
     if isinstance(loss, Absolute):
         refuse(
             "The likelihood of the Laplace family has a kink at every row, so it has "
-            "no curvature to take standard errors from. Bootstrap the rows."
+            "no curvature and no standard errors. Bootstrap the rows."
         )
     X, s = _prepare(model, X, sample_weight)
     y = numeric_targets(y, len(s)).ravel()
@@ -242,8 +242,8 @@ def _spread_notes(
     if 0.5 < ratio < 2:
         return ()
     return (
-        f"The residuals' variance is {ratio:.3g} times the family's. Errors that allow "
-        f"for it are {np.sqrt(ratio):.3g} times these.",
+        f"The residuals' variance is {ratio:.3g} times the variance of the family. "
+        f"Standard errors that allow for this are {np.sqrt(ratio):.3g} times these.",
     )
 
 
@@ -266,13 +266,16 @@ def _table(
         statistic = coef / errors
     if not np.all(np.isfinite(statistic)):
         refuse(
-            "The standard errors are beyond the range of double precision. Standardise "
+            "The standard errors are too large or too small for float64. Standardise "
             "the columns and fit again."
         )
     away = np.abs((start[not basis.intercept :].T.ravel() - coef) / errors).max()
     if away > 0.01:
-        drift = "These are the most likely coefficients; the model's own lie up to "
-        notes = (*notes, f"{drift}{away:.2g} standard errors away.")
+        drift = (
+            "These are the maximum-likelihood coefficients; the model's own "
+            "differ by up to "
+        )
+        notes = (*notes, f"{drift}{away:.2g} standard errors.")
     far = -np.abs(statistic)
     if kind == "t":
         p_values, width = 2 * special.stdtr(df, far), -special.stdtrit(df, delta / 2)
@@ -336,7 +339,7 @@ def _prepare(model: Any, X: Any, sample_weight: Any) -> tuple[Any, Array]:
     X = check_array(X, accept_sparse="csr", dtype=kinds, input_name="X")
     d = np.shape(model.coef_)[-1]
     if X.shape[1] != d:
-        raise ValueError(f"X has {X.shape[1]} columns and the model expects {d}.")
+        raise ValueError(f"X has {X.shape[1]} columns, but the model expects {d}.")
     return X, row_weights(sample_weight, X.shape[0])
 
 
@@ -349,10 +352,15 @@ def _used(X: Any, y: Array, s: Array) -> tuple[Any, Array, Array]:
 def _weight_notes(sample_weight: Any, s: Array) -> tuple[str, ...]:
     if sample_weight is None:
         return ()
-    note = "Weights are taken as frequencies: a weight of two is two rows."
+    note = "Weights count as frequencies: a weight of two means two rows."
     if np.all(s == np.round(s)):
         return (note,)
-    return (note + " Some are not whole; standard errors depend on their scale.",)
+    return (
+        note
+        + (
+            " Some are not whole numbers, so the standard errors depend on their scale."
+        ),
+    )
 
 
 # -- refusals ---------------------------------------------------------------------
@@ -383,7 +391,7 @@ def _check_unpenalised(model: Any) -> None:
 
 def _refuse_penalty(kind: str, setting: str, instead: str) -> NoReturn:
     refuse(
-        f"{kind}({setting}) is penalised: its coefficients are shrunk and the usual "
+        f"{kind}({setting}) is penalised: its coefficients are shrunk, so the usual "
         f"standard errors do not hold. Fit {instead}, or bootstrap the rows."
     )
 
@@ -402,5 +410,5 @@ def _check_rows(above: float, allowed: float) -> None:
     if above > allowed:
         refuse(
             "These are not the rows (or weights) the model was fitted on, or its fit "
-            "is not solved: other coefficients do far better. Fit it on these rows."
+            "is not solved: other coefficients are far better. Fit it on these rows."
         )

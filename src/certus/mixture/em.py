@@ -188,8 +188,8 @@ class EM(Model):
             joint = np.asarray(self.log_joint(X, params), dtype=np.float64)
             if joint.ndim != 2:
                 raise ValueError(
-                    f"log_joint returned the shape {joint.shape}; rows × states are "
-                    "needed."
+                    "log_joint must return an array of rows × states, got shape "
+                    f"{joint.shape}."
                 )
             rows = np.asarray(logsumexp(joint, axis=1))
             return np.exp(joint - rows[:, None]), rows
@@ -202,8 +202,8 @@ class EM(Model):
         rows = np.asarray(found[1], dtype=np.float64)
         if rows.ndim != 1 or len(rows) == 0:
             raise ValueError(
-                f"e_step returned a log-likelihood of shape {rows.shape}; one number "
-                "per row is needed."
+                "e_step must return one log-likelihood per row, got shape "
+                f"{rows.shape}."
             )
         return found[0], rows
 

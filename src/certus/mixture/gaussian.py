@@ -223,7 +223,7 @@ class GaussianMixture(DensityMixin, Model):
         if lost.any():
             raise ValueError(
                 f"Row {int(np.argmax(lost))} is so far from every component that its "
-                "density is beyond float64's range. Drop it, or standardise the "
+                "density is too small for float64. Drop the row, or standardise the "
                 "columns."
             )
         return joint, X.dtype

@@ -93,10 +93,10 @@ def from_responsibilities(
         return maximise(sums_of(X, R, means, matrix), kind, reg_covar, nothing)
     except Singular as error:
         raise ValueError(
-            f"Component {error.component} has a singular covariance to begin with: "
-            "its rows are too few, alike, or linearly dependent. Raise reg_covar "
-            f"(now {reg_covar:g}), lower n_components, standardise the columns, or "
-            "start from certus.mixture.gaussian_start."
+            f"Component {error.component} starts with a singular covariance: it has "
+            "too few rows, or its rows are equal or linearly dependent. Raise "
+            f"reg_covar (now {reg_covar:g}), lower n_components, standardise the "
+            "columns, or start from certus.mixture.gaussian_start."
         ) from None
 
 
@@ -110,7 +110,7 @@ def _given(model: Any, k: int, d: int) -> dict[str, Array]:
         weights = _numbers("weights_init", model.weights_init, (k,))
         if (weights < 0).any() or not np.isclose(weights.sum(), 1.0):
             raise ValueError(
-                "weights_init must be non-negative and sum to 1, got the sum "
+                "weights_init must be non-negative and sum to 1; the sum is "
                 f"{weights.sum():g}."
             )
         found["weights"] = weights
@@ -212,7 +212,9 @@ def gaussian_start(
     X = check_array(X, dtype=[np.float64, np.float32], ensure_min_samples=2)
     n = X.shape[0]
     if n < n_components:
-        raise ValueError(f"{n} rows are fewer than n_components={n_components}.")
+        raise ValueError(
+            f"There are fewer rows ({n}) than n_components={n_components}."
+        )
     random = check_random_state(random_state)
     if means == "random":
         rows = random.choice(n, size=n_components, replace=False)
@@ -221,7 +223,7 @@ def gaussian_start(
     centred = X - np.mean(X, axis=0, dtype=np.float64)
     if not np.abs(centred).max() < 1e150:
         raise ValueError(
-            "The squares of X are beyond float64's range. Standardise the columns "
+            "The squares of X are too large for float64. Standardise the columns "
             "(StandardScaler)."
         )
     if is_matrix(covariance_type):

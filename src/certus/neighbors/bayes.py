@@ -84,7 +84,7 @@ class BayesClassifier:
         k = len(self.densities)
         if self.priors.shape != (k,) or k == 0:
             raise ValueError(
-                f"priors has shape {self.priors.shape} and there are {k} densities; "
+                f"priors has shape {self.priors.shape}, but there are {k} densities; "
                 "pass one number per density."
             )
         if not (self.priors >= 0).all() or abs(self.priors.sum() - 1.0) > 1e-9:
@@ -92,8 +92,9 @@ class BayesClassifier:
         for density in self.densities:
             if not (_log_of(density) and hasattr(density, "rvs")):
                 raise TypeError(
-                    f"{density!r} has no logpdf or logpmf, or no rvs; use a frozen "
-                    "distribution of scipy.stats, for example norm(0, 1)."
+                    f"{density!r} has no method logpdf or logpmf, or no method rvs. "
+                    "Use a frozen distribution of scipy.stats, for example norm(0, "
+                    "1)."
                 )
         self.classes = np.arange(k) if classes is None else np.asarray(classes)
         if self.classes.shape != (k,):
@@ -235,6 +236,6 @@ def _log_density(density: Any, X: Array) -> Array:
     if found.shape != (len(X),):
         raise ValueError(
             f"A density gives {found.size} values for {len(X)} rows of {X.shape[1]} "
-            "columns; its dimension must be that of X."
+            "columns; its dimension must be the number of columns of X."
         )
     return found

@@ -91,7 +91,9 @@ def resolve(
     check_number("p", power, open_low=True)
     weights = params.pop("w", None)
     if params:
-        raise ValueError(f"metric_params: unknown {', '.join(map(repr, params))}.")
+        raise ValueError(
+            f"metric_params has unknown entries: {', '.join(map(repr, params))}."
+        )
     if weights is None:
         for plain, name in (
             (MANHATTAN, "manhattan"),

@@ -120,7 +120,8 @@ class KNeighborsRegressor(RegressorMixin, NeighborsBase):
             total = weights.sum(axis=1)
             if not total.all():
                 raise ValueError(
-                    "The weights of some query sum to zero; change 'weights'."
+                    "The weights of the neighbors of some row sum to zero; change "
+                    "'weights'."
                 )
             mean = np.einsum("ij,ijk->ik", weights, targets) / total[:, None]
         return np.asarray(mean.ravel() if self._y.ndim == 1 else mean)

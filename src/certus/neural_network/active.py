@@ -73,7 +73,7 @@ def most_uncertain(model: Any, X: Any, n: int = 1, *, by: str = "margin") -> np.
     p = np.asarray(model.predict_proba(X), dtype=np.float64)
     if p.ndim != 2 or p.shape[1] < 2:
         raise ValueError(
-            "predict_proba should give a probability for each row and class; got an "
+            "predict_proba must give a probability for each row and class, got an "
             f"array of shape {p.shape}."
         )
     check_number("n", n, 1, len(p), integer=True)

@@ -128,8 +128,8 @@ class Hardened:
         x, more = batch.inputs[0], batch.inputs[1:]
         if not x.is_floating_point():
             raise ValueError(
-                "adversarial and alpha_operator_norm change rows of numbers; the "
-                "module looks its inputs up in a table. Leave both out."
+                "adversarial and alpha_operator_norm need rows of numbers, but this "
+                "module takes indices into a table. Leave both out."
             )
         passes, direction, inputs = 0, None, batch.inputs
         with evaluating(module), torch.enable_grad():
@@ -221,7 +221,8 @@ def require_allowed(model: Any, X: Any) -> None:
         return
     if hasattr(X, "tocsr"):
         raise ValueError(
-            "adversarial changes every entry of a row; X is sparse. Pass X.toarray()."
+            "adversarial changes every entry of a row, so X must not be sparse. Pass "
+            "X.toarray()."
         )
     threat, _ = model._in_inputs(threat)
     threat.check_rows(X)

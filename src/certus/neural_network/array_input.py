@@ -54,17 +54,17 @@ def _require_one_array(X: Any) -> None:
     """Raise a sentence for what torch's own loops take and an estimator does not."""
     if isinstance(X, Dataset | DataLoader):
         raise TypeError(
-            f"X is a {type(X).__name__}. Pass the arrays it holds as X and y; batches "
-            "are made here, of batch_size rows."
+            f"X is a {type(X).__name__}. Pass its arrays as X and y; fit makes "
+            "batches of batch_size rows itself."
         )
     parts = X if isinstance(X, list | tuple) else ()
     shapes = {np.shape(part) for part in parts if hasattr(part, "shape")}
     named = isinstance(X, dict) and not sparse.issparse(X)  # as one of SciPy's is
     if named or len(shapes) > 1:
         raise TypeError(
-            "X must be one array. Several inputs go side by side as its columns, and "
-            "the module takes them apart; sequences of unequal lengths are for "
-            "RecurrentClassifier and RecurrentRegressor."
+            "X must be one array. Put several inputs side by side as columns and let "
+            "the module split them. For sequences of different lengths use "
+            "RecurrentClassifier or RecurrentRegressor."
         )
 
 
@@ -82,6 +82,6 @@ def _require_places(X: Any, entries: int) -> None:
     whole = values.dtype.kind in "iu" or bool(np.all(values == np.floor(values)))
     if not whole or values.min() < 0 or values.max() >= entries:
         raise ValueError(
-            "The module begins with an embedding, so X should hold whole numbers from "
-            f"0 to {entries - 1}. Number the words so, or enlarge the embedding."
+            "The module begins with an embedding, so X must hold whole numbers from "
+            f"0 to {entries - 1}. Number the words that way, or enlarge the embedding."
         )

@@ -244,7 +244,7 @@ def make_augmentation(kind: Any) -> Callable[[Tensor], Tensor] | None:
         return AUGMENTATIONS[kind]
     if not isinstance(kind, list | tuple):
         raise TypeError(
-            f"augment should be a name, a function or a list of them, got {kind!r}."
+            f"augment must be a name, a function or a list of them, got {kind!r}."
         )
     steps = [make_augmentation(part) for part in kind]
 

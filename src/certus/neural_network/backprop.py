@@ -349,8 +349,8 @@ def _require_finite(X: Any, dtype: Any) -> None:
         if np.isfinite(values.astype(dtype)).all():
             return
     raise ValueError(
-        f"X holds numbers beyond the range of {dtype}, in which the network was "
-        "fitted. Scale X as it was for the fit, or fit on float64."
+        f"X holds numbers too large for {dtype}, the precision of the network. Scale "
+        "X as you did for the fit, or fit on float64."
     )
 
 

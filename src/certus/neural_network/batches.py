@@ -224,8 +224,8 @@ def as_tensor(X: Any, dtype: torch.dtype) -> Tensor:
     if not bool(torch.isfinite(found).all()):
         assert_all_finite(np.asarray(X), input_name="X")
         raise ValueError(
-            f"X holds numbers beyond the range of the module's {dtype}. Standardise "
-            "the columns (StandardScaler), or make the module float64 (.double())."
+            f"X holds numbers too large for the module's {dtype}. Standardise the "
+            "columns (StandardScaler), or make the module float64 (.double())."
         )
     return found
 

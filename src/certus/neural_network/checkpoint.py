@@ -90,7 +90,7 @@ class Checkpoints:
         if self.found:
             raise CheckpointError(
                 f"The checkpoints in {self.folder} are incomplete. Delete them to "
-                "start anew."
+                "start again."
             )
         self._write(run)  # a folder that takes no file is told before the training
 
@@ -99,7 +99,7 @@ class Checkpoints:
         try:
             self._write(run)
         except CheckpointError as error:
-            warnings.warn(f"{error} Training goes on.", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{error} Training continues.", RuntimeWarning, stacklevel=2)
 
     def _write(self, run: TrainingRun) -> None:
         if distributed.rank() > 0:
@@ -200,18 +200,18 @@ def _read(folder: Path) -> list[dict[str, Any]]:
         ) as error:
             if (folder / name).exists():
                 known = isinstance(error, ModelFileError)
-                damaged.append(f"{name} {error if known else 'is no checkpoint.'}")
+                damaged.append(f"{name} {error if known else 'is not a checkpoint.'}")
     for left in folder.glob(".certus-*.tmp"):  # of a process killed while it wrote
         with suppress(OSError):
             left.unlink()
     if damaged and not found:
         raise CheckpointError(
-            f"No checkpoint in {folder} can be read: {damaged[0]} Delete the folder to "
-            "start anew."
+            f"No checkpoint in {folder} can be read: {damaged[0]} Delete the folder "
+            "to start again."
         )
     if damaged:
         warnings.warn(
-            f"In {folder}, {damaged[0]} The fit goes on from the other checkpoint, "
+            f"In {folder}, {damaged[0]} The fit continues from the other checkpoint, "
             f"after epoch {found[0]['epoch']}.",
             RuntimeWarning,
             stacklevel=2,
@@ -235,18 +235,18 @@ def _require_same(was: dict[str, Any], now: dict[str, Any]) -> None:
     """Refuse to go on with another model or other data, saying what differs."""
     before, after = was["parameters"], now["parameters"]
     odd = [k for k in sorted(before | after) if before.get(k) != after.get(k)]
-    told = [f"{k} was {before.get(k)}, is {after.get(k)}" for k in odd]
+    told = [f"{k} was {before.get(k)} and is now {after.get(k)}" for k in odd]
     lines = zip(was["architecture"], now["architecture"])
     told += [f"{old.strip()} is now {new.strip()}" for old, new in lines if old != new]
     if not told and len(was["architecture"]) != len(now["architecture"]):
         told = ["the network has other layers"]
     if not told and was["data"] != now["data"]:
-        told = ["the data is not the same"]
+        told = ["the data differ"]
     if told:
         more = f" and {len(told) - 3} more" if len(told) > 3 else ""
         raise CheckpointError(
-            f"The checkpoint is of another fit: {'; '.join(told[:3])}{more}. Fit with "
-            "what it was made with, or name another folder."
+            f"The checkpoint belongs to another fit: {'; '.join(told[:3])}{more}. Use "
+            "the same parameters and data as that fit, or name another folder."
         )
 
 
@@ -260,8 +260,9 @@ def _require_shapes(run: TrainingRun, modules: dict[str, Any]) -> None:
         if was[0] == now[0]:
             differs = f"holds {was[1]} there and {now[1]} here"
         raise CheckpointError(
-            f"The checkpoint is of another architecture: {odd[0]} {differs} "
-            f"({len(odd)} differ). Fit the same network, or name another folder."
+            f"The checkpoint belongs to another network: {odd[0]} {differs} "
+            f"({len(odd)} tensors differ). Fit the same network, or name another "
+            "folder."
         )
 
 
@@ -290,8 +291,8 @@ def _compare_surroundings(was: dict[str, Any], now: dict[str, Any]) -> None:
     odd = [f"{k} {was.get(k)} (now {now[k]})" for k in now if was.get(k) != now[k]]
     if odd:
         warnings.warn(
-            f"The checkpoint was written with {', '.join(odd)}. The fit goes on, but "
-            "its last digits may be others than without the interruption.",
+            f"The checkpoint was written with {', '.join(odd)}. The fit continues, "
+            "but its last digits may differ from those of an uninterrupted fit.",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -182,8 +182,8 @@ def log_probabilities(teacher: Any, X: Any) -> np.ndarray:
     p = np.asarray(teacher.predict_proba(X), dtype=np.float64)
     if p.ndim != 2 or not np.isfinite(p).all() or (p < 0).any():
         raise ValueError(
-            "The teacher's predict_proba should give one probability for each row and "
-            f"class; got an array of shape {p.shape} that does not."
+            "The teacher's predict_proba must give one probability for each row and "
+            f"class, got an array of shape {p.shape}."
         )
     return np.log(np.maximum(p, LEAST))
 
@@ -209,7 +209,7 @@ def _in_order(logits: np.ndarray, teacher: Any, classes: np.ndarray) -> np.ndarr
     known = {label: place for place, label in enumerate(np.asarray(teacher.classes_))}
     if set(known) != set(classes):
         raise ValueError(
-            f"The teacher knows the classes {list(known)}, y holds {list(classes)}. "
-            "Give both the same classes."
+            f"The teacher was fitted on the classes {list(known)}, but y holds "
+            f"{list(classes)}. Both must have the same classes."
         )
     return logits[:, [known[label] for label in classes]]

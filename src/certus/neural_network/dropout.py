@@ -76,8 +76,8 @@ def monte_carlo(
         model = model._network
     if not (is_classifier(model) or is_regressor(model)):
         raise TypeError(
-            "monte_carlo averages probabilities or numbers; it takes classifiers and "
-            f"regressors, and {type(model).__name__} is neither."
+            f"monte_carlo needs a classifier or a regressor; {type(model).__name__} "
+            "is neither."
         )
     check_is_fitted(model, "module_")
     twin = copy.copy(model)
@@ -97,7 +97,7 @@ def monte_carlo(
     table = np.stack(draws).astype(np.float64)
     if not (table != table[0]).any() and not has_dropout(model.module_):
         raise ValueError(
-            "The network has no dropout, so that all draws are equal. Build it with "
+            "The network has no dropout, so all draws are equal. Build it with "
             "dropout above 0, or use predict."
         )
     return Draws(table.mean(axis=0), table.std(axis=0))

@@ -151,17 +151,19 @@ class BaggedNetworks(MetaEstimatorMixin, Estimator):
         if not (is_classifier(self.estimator) or is_regressor(self.estimator)):
             raise TypeError(
                 f"{type(self.estimator).__name__} is neither a classifier nor a "
-                "regressor: what it predicts has no mean. Pass one of these."
+                "regressor, so its predictions cannot be averaged. Pass a classifier "
+                "or a regressor."
             )
         if not has_fit_parameter(self.estimator, "sample_weight"):
             raise TypeError(
-                f"{type(self.estimator).__name__}.fit takes no sample_weight, by which "
-                "rows are drawn. Use sklearn.ensemble.BaggingClassifier."
+                f"{type(self.estimator).__name__}.fit takes no sample_weight, which "
+                "is needed to draw rows. Use sklearn.ensemble.BaggingClassifier."
             )
         if _is_classifier(self) and not hasattr(self.estimator, "predict_proba"):
             raise TypeError(
-                f"{type(self.estimator).__name__} has no predict_proba, whose mean is "
-                "taken. Calibrate it with sklearn.calibration.CalibratedClassifierCV."
+                f"{type(self.estimator).__name__} has no predict_proba, which is "
+                "needed for averaging. Calibrate it with "
+                "sklearn.calibration.CalibratedClassifierCV."
             )
         forget_calibration(self)
         y = np.asarray(y)

@@ -195,7 +195,7 @@ class NeuralModel(Diagnosed, Estimator):
         self._check_training()
         if self.early_stopping:
             raise ValueError(
-                "partial_fit makes one epoch on all rows it is given and cannot stop "
+                "partial_fit makes one epoch on all rows it gets and cannot stop "
                 "early. Set early_stopping=False, or call fit."
             )
         fresh = not hasattr(self, "module_")

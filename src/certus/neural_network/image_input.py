@@ -139,9 +139,9 @@ class ImageInput(NeuralModel):
                 validate_data(self, columns, skip_check_array=True)
         elif sizes != self.image_shape_:
             raise ValueError(
-                f"Images have {_words(sizes)}; those of the fit had "
-                f"{_words(self.image_shape_)}. Resize them, or fit with image_shape= "
-                "set."
+                f"The images have {_words(sizes)}, but those of the fit had "
+                f"{_words(self.image_shape_)}. Resize them, or set image_shape= and "
+                "fit again."
             )
         else:
             self._require_same_kind(images)
@@ -151,7 +151,7 @@ class ImageInput(NeuralModel):
         """Flattened images."""
         shape = getattr(X, "shape", ())
         if not reset and shape == self.image_shape_[1:] != (1, self.n_features_in_):
-            raise ValueError("X is a single image; pass a row of images, X[None].")
+            raise ValueError("X is a single image; pass a batch of images, X[None].")
         options = {"dtype": KINDS, "ensure_all_finite": False, "accept_sparse": "csr"}
         X = validate_data(self, X, reset=reset, **options)
         X = X.toarray() if sparse.issparse(X) else X  # windows slide over zeros too
@@ -170,8 +170,8 @@ class ImageInput(NeuralModel):
         kinds = {self._pixels, _kind_of(images)}
         if kinds == {"bytes", "shares"}:
             raise ValueError(
-                f"Pixels of the fit were {_SAID[self._pixels]}, these are "
-                f"{_SAID[_kind_of(images)]}. Scale X as it was for the fit."
+                f"The pixels of the fit were {_SAID[self._pixels]}, but these are "
+                f"{_SAID[_kind_of(images)]}. Scale X as you did for the fit."
             )
 
     def _learn_scale(self, X: Any, sample_weight: Any) -> None:
@@ -208,8 +208,8 @@ class ImageInput(NeuralModel):
             return pictures.arranged(np.asarray(bound)[None], layout)[0]
         except ValueError:
             raise ValueError(
-                "low, high and fixed of the threat must be of the shape of an "
-                f"image in X; got shape {np.shape(bound)}."
+                "low, high and fixed of the threat must have the shape of an image "
+                f"in X, got shape {np.shape(bound)}."
             ) from None
 
     def _augmentation(self) -> Callable[[Tensor], Tensor] | None:
@@ -223,8 +223,8 @@ class ImageInput(NeuralModel):
             if isinstance(made, nn.Module):
                 return made
             raise TypeError(
-                "network(image_shape, n_outputs) should return an nn.Module; it "
-                f"returned a {type(made).__name__}."
+                "network(image_shape, n_outputs) must return an nn.Module, got a "
+                f"{type(made).__name__}."
             )
         check_choice("module", self.module, tuple(NETWORKS))
         module = NETWORKS[self.module](self.image_shape_, targets.outputs)

@@ -165,15 +165,17 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
         if fresh and not table:
             if classes is None:
                 raise ValueError(
-                    "classes must be passed on the first call to partial_fit: all "
-                    "classes there will be."
+                    "classes must be passed on the first call to partial_fit: list "
+                    "all classes that can occur."
                 )
             self.classes_ = class_codes(np.unique(np.asarray(classes)))[0]
             self._labels = False
         elif not (fresh or classes is None) and not np.array_equal(
             np.unique(np.asarray(classes)), self.classes_
         ):
-            raise ValueError("classes are not those of the first call to partial_fit.")
+            raise ValueError(
+                "classes must be the same as in the first call to partial_fit."
+            )
         self._fit_part(X, y, sample_weight, learn=fresh and table)
         return self
 
@@ -253,14 +255,15 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
         if table != self._labels or (table and y.shape[1] != len(self.classes_)):
             columns = len(self.classes_) if self._labels else 1
             raise ValueError(
-                f"y has {y.shape[1] if table else 1} columns; the model was fitted on "
-                f"{columns}."
+                f"y has {y.shape[1] if table else 1} columns, but the model was "
+                f"fitted on {columns}."
             )
         if table:
             if not np.isin(y, (0, 1)).all():
                 raise ValueError(
-                    "Multioutput target data is not supported: a y of several columns "
-                    "holds zeros and ones, one column for each label."
+                    "Multioutput target data is not supported: if y has several "
+                    "columns, they must hold zeros and ones, one column for each "
+                    "label."
                 )
             return y
         y = column_or_1d(y, warn=True)
@@ -291,7 +294,7 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
             return super()._row_weights(y, sample_weight, n)
         if self._labels:
             raise ValueError(
-                "class_weight needs one class for each row, and y holds several "
+                "class_weight needs one class for each row, but y has several "
                 "columns. Use sample_weight."
             )
         codes = known_codes(np.asarray(y), self.classes_)

@@ -185,13 +185,13 @@ class MLPRegressor(RegressorMixin, MultilayerPerceptron):
             Y = np.asarray(y, dtype=np.float64)
         except (TypeError, ValueError):
             raise ValueError(
-                "y holds what are no numbers; this model is a regressor."
+                "y must hold numbers, because this model is a regressor."
             ) from None
         Y = Y.reshape(len(Y), -1)
         if self.loss == "poisson" and Y.min() < 0:
             raise ValueError(
-                "Some values of y are below zero, which loss='poisson' does not take. "
-                "Use loss='squared_error'."
+                "loss='poisson' needs values of y of at least 0, but some are "
+                "negative. Use loss='squared_error'."
             )
         return Y
 
@@ -219,6 +219,6 @@ class MLPRegressor(RegressorMixin, MultilayerPerceptron):
         super()._check_params()
         if self.normalize_y and (self.loss == "poisson" or self._on_torch()):
             raise ValueError(
-                "normalize_y=True goes with loss='squared_error' and the explicit "
+                "normalize_y=True needs loss='squared_error' and the explicit "
                 "engine. Standardise y yourself (TransformedTargetRegressor)."
             )

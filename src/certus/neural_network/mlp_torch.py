@@ -32,8 +32,8 @@ def options(model: Any, n: int) -> dict[str, Any]:
     for name, (value, instead) in refused.items():
         if getattr(model, name) == value:
             raise ValueError(
-                f"{name}={value!r} does not go with the torch engine. Use {instead}, "
-                "or a design that engine='explicit' can train."
+                f"{name}={value!r} is not available with the torch engine. Use "
+                f"{instead}, or a network that engine='explicit' can train."
             )
     batch = model._batch(n)
     scaling = model.solver == "sgd" and model.learning_rate == "invscaling"

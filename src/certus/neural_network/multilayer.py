@@ -147,8 +147,8 @@ class MultilayerPerceptron(Diagnosed, Estimator):
         self._check_params()
         if self.early_stopping:
             raise ValueError(
-                "partial_fit does not support early_stopping=True: it makes one epoch "
-                "on all rows it is given. Use fit."
+                "partial_fit does not support early_stopping=True: it makes one "
+                "epoch on all rows it gets. Use fit."
             )
         fresh = not hasattr(self, "n_layers_")
         # It spoke of other weights; certus.certify makes one for these.
@@ -166,7 +166,7 @@ class MultilayerPerceptron(Diagnosed, Estimator):
             _, step, before = self._diverged
             raise ValueError(
                 f"The loss became NaN or infinite in step {step} ({before:.3g} "
-                "before); the weights are those before this call. Lower "
+                "before); the weights from before this call were kept. Lower "
                 "learning_rate_init, or standardise X."
             )
         return None
@@ -190,7 +190,7 @@ class MultilayerPerceptron(Diagnosed, Estimator):
             self._to_units_of_y()
         elif Y.shape[1] != self.n_outputs_:
             raise ValueError(
-                f"y has {Y.shape[1]} columns and the model predicts {self.n_outputs_}."
+                f"y has {Y.shape[1]} columns, but the model predicts {self.n_outputs_}."
             )
         Y = (Y - self._shift) / self._scale if self._scale is not None else Y
         return PerceptronRows.of(X, Y, s, self.coefs_[0].dtype), rng
@@ -423,6 +423,7 @@ def _torch() -> Any:
         if error.name != "torch":
             raise
         raise ImportError(
-            'This design, and module_, need PyTorch: pip install "certus[deep]".'
+            "This kind of network, and the attribute module_, need PyTorch: pip "
+            'install "certus[deep]".'
         ) from error
     return mlp_torch

@@ -40,7 +40,7 @@ class Tasks(NeuralModel):
             self.classes_: list[Any] = [None] * len(self.tasks_)
         elif table.shape[1] != len(self.tasks_):
             raise ValueError(
-                f"y has {table.shape[1]} columns; the model was fitted on "
+                f"y has {table.shape[1]} columns, but the model was fitted on "
                 f"{len(self.tasks_)} tasks."
             )
         columns = [self._column(table, t, reset) for t in range(len(self.tasks_))]
@@ -70,7 +70,7 @@ class Tasks(NeuralModel):
         for kind in kinds:
             check_choice("tasks", kind, KINDS)
         if len(kinds) != n:
-            raise ValueError(f"tasks names {len(kinds)} tasks; y has {n} columns.")
+            raise ValueError(f"tasks names {len(kinds)} tasks, but y has {n} columns.")
         return kinds
 
     def _task_weights(self) -> list[float]:
@@ -82,7 +82,7 @@ class Tasks(NeuralModel):
         )
         if not fine or not any(given):
             raise ValueError(
-                f"task_weights should hold {n} numbers, not negative and not all zero; "
+                f"task_weights must hold {n} numbers, not negative and not all zero; "
                 f"got {self.task_weights!r}."
             )
         return [float(w) for w in given]
@@ -92,15 +92,15 @@ class Tasks(NeuralModel):
         values = table[:, t]
         known = ~_missing(values)
         if reset and not known.any():
-            raise ValueError(f"Column {t} of y has no target at all. Leave it out.")
+            raise ValueError(f"Column {t} of y has no values. Leave it out.")
         column = np.full(len(values), np.nan)
         if self.tasks_[t] == "numbers":
             try:
                 column[known] = values[known].astype(np.float64)
             except (TypeError, ValueError):
                 raise ValueError(
-                    f"Column {t} of y holds what are no numbers. Name its task "
-                    "'classes'."
+                    f"Column {t} of y must hold numbers. If it holds labels, name its "
+                    "task 'classes'."
                 ) from None
             if not np.isfinite(column[known]).all():
                 raise ValueError(f"Column {t} of y contains infinity.")

@@ -24,6 +24,7 @@ from certus.neural_network.parameters import (
     trained_with,
 )
 from certus.neural_network.reading import ClassTargets, NumberTargets
+from certus.wording import unstopped
 
 __all__ = [
     "ArrayInput",
@@ -55,13 +56,13 @@ class OwnModule(ArrayInput):
             module = self.module(*sizes)
         except TypeError as error:
             raise TypeError(
-                "module should be a function of the numbers of inputs and outputs, "
-                f"called here as module{sizes}; it fails: {error}."
+                "module must be a function of the numbers of inputs and outputs; the "
+                f"call module{sizes} failed: {unstopped(error)}."
             ) from error
         if not isinstance(module, nn.Module):
             raise TypeError(
-                "module(n_inputs, n_outputs) should return an nn.Module; it returned "
-                f"a {type(module).__name__}."
+                "module(n_inputs, n_outputs) must return an nn.Module, got a "
+                f"{type(module).__name__}."
             )
         return module
 

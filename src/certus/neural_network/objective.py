@@ -159,8 +159,8 @@ class GradientStep:
         losses = self.objective(module, batch)
         if not losses["loss"].requires_grad:
             raise ValueError(
-                "The loss does not depend on the module's parameters. Compute it from "
-                "the outputs, without detach, no_grad and item."
+                "The loss does not depend on the module's parameters. Compute it "
+                "from the outputs, without detach, no_grad or item."
             )
         module.zero_grad(set_to_none=True)
         losses["loss"].backward()

@@ -113,7 +113,9 @@ def steepest_direction(
     z = _flat(f(x))
     w = torch.zeros_like(z, requires_grad=True)
     if not z.requires_grad:
-        raise ValueError("the outputs do not depend on X, or not by torch alone.")
+        raise ValueError(
+            "the outputs do not depend on X, or not through torch operations only."
+        )
     (back,) = torch.autograd.grad(z, x, w, create_graph=True)
     rows, outputs = ThreatModel(p, 1.0), ThreatModel(ThreatModel(q, 1.0).dual, 1.0)
     u = outputs.steepest(torch.randn_like(z))
@@ -179,8 +181,8 @@ def chain(module: nn.Module) -> list[Any]:
     config = getattr(module, "config", {})
     if config.get("residual") or config.get("dense"):
         raise ValueError(
-            "lipschitz needs layers one after the other; residual and dense ones add "
-            "up. Leave lipschitz out, or choose plain layers."
+            "lipschitz needs layers in sequence; residual and dense layers add their "
+            "inputs. Leave lipschitz out, or choose plain layers."
         )
     layers = []
     # A layer that is used twice counts twice.
@@ -188,21 +190,21 @@ def chain(module: nn.Module) -> list[Any]:
         own = list(part.parameters(recurse=False))
         if isinstance(part, LAYERS):
             if getattr(part, "padding_mode", "zeros") != "zeros":
-                raise ValueError("lipschitz needs convolutions that are padded by 0.")
+                raise ValueError("lipschitz needs convolutions with zero padding.")
             if not part.weight.requires_grad:
                 raise ValueError(
-                    "lipschitz moves the weights of every layer, and some are frozen. "
-                    "Set requires_grad=True, or leave lipschitz out."
+                    "lipschitz changes the weights of every layer, but some are "
+                    "frozen. Set requires_grad=True, or leave lipschitz out."
                 )
             layers.append(part)
         elif (
             own or isinstance(part, NORMS) or not (type(part) in CHAINS or _calm(part))
         ):
             raise ValueError(
-                "lipschitz is known of linear layers, convolutions and steps that do "
-                "not stretch, one after the other as in nn.Sequential; the network has "
-                f"a {type(part).__name__}. Pass a network without it, or leave "
-                "lipschitz out."
+                "lipschitz needs linear layers, convolutions and operations that do "
+                "not increase distances, in sequence as in nn.Sequential; the "
+                f"network has a {type(part).__name__}. Pass a network without it, or "
+                "leave lipschitz out."
             )
     if not layers:
         raise ValueError("lipschitz needs a layer with weights; the network has none.")

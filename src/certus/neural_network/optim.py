@@ -191,8 +191,8 @@ def make_optimizer(
         found = kind(groups, lr=rate, **(options or {}))
         if not isinstance(found, torch.optim.Optimizer):
             raise TypeError(
-                "optimizer(parameters, lr=...) should return a torch.optim.Optimizer; "
-                f"it returned a {type(found).__name__}."
+                "optimizer(parameters, lr=...) must return a torch.optim.Optimizer, "
+                f"got a {type(found).__name__}."
             )
         return found
     check_choice("optimizer", kind, tuple(OPTIMIZERS))
@@ -221,7 +221,7 @@ def decay_groups(module: nn.Module, decay: Any) -> list[dict[str, Any]]:
         check_number(f"weight_decay of {name!r}" if name else "weight_decay", value)
         if name and not any(_within(k, name) for k in trained):
             raise ValueError(
-                f"weight_decay names {name!r}, which is no part of the module. Its "
+                f"weight_decay names {name!r}, which is not a part of the module. Its "
                 f"parameters are {', '.join(list(trained)[:6])}."
             )
     spared = {
@@ -337,8 +337,9 @@ def make_schedule(
         kind = SCHEDULES[kind]
     elif isinstance(kind, type):
         raise TypeError(
-            "schedule must be a name, or a function of the share of the run that is "
-            f"over which gives a factor of the learning rate; got {kind.__name__}."
+            "schedule must be a name, or a function that takes the share of training "
+            "done so far and returns a factor for the learning rate; got "
+            f"{kind.__name__}."
         )
 
     def factor(step: int) -> float:
@@ -356,8 +357,8 @@ def make_average(module: nn.Module, kind: Any) -> AveragedModel | None:
     if isinstance(kind, str):
         if kind != "polyak":
             raise ValueError(
-                "average must be None, 'polyak' or the decay of an exponential mean, "
-                f"such as 0.99; got {kind!r}."
+                "average must be None, 'polyak' or the decay of an exponential "
+                f"average, such as 0.99; got {kind!r}."
             )
         return AveragedModel(module, use_buffers=False)
     check_number("average", kind, 0, 1)

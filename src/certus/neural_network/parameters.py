@@ -346,4 +346,4 @@ def _check_robust(model: Any) -> None:
             f"got {threat!r}."
         )
     if not math.isfinite(threat.radius):
-        raise ValueError("adversarial needs a threat of finite radius; this is inf.")
+        raise ValueError("adversarial needs a threat of finite radius, got inf.")

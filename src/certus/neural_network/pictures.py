@@ -113,12 +113,12 @@ def stacked(images: list[Any], image_shape: Any, names: list[str]) -> np.ndarray
     odd = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), None)
     if odd is not None and shapes[odd][0] != shapes[0][0]:
         raise ValueError(
-            f"{names[0]} has {shapes[0][0]} channels and {names[odd]} has "
-            f"{shapes[odd][0]}. Give all images as many."
+            f"{names[0]} has {shapes[0][0]} channels, but {names[odd]} has "
+            f"{shapes[odd][0]}. All images must have the same number of channels."
         )
     if odd is not None:
         raise ValueError(
-            f"Images are of unequal sizes: {_words(shapes[0][1:])} ({names[0]}) and "
+            f"Images have different sizes: {_words(shapes[0][1:])} ({names[0]}) and "
             f"{_words(shapes[odd][1:])} ({names[odd]}). Pass image_shape=(height, "
             "width) to resize them all."
         )
@@ -150,7 +150,7 @@ def as_images(
         return None
     X = _numeric(np.asarray(X))
     if X.size == 0:
-        raise ValueError(f"X has shape {X.shape}: it holds no pixels.")
+        raise ValueError(f"X has shape {X.shape}, so it holds no pixels.")
     layout = layout_of(X.shape[1:], None, channels)
     images = arranged(X, layout)
     if image_shape is None or images.shape[2:] == sides_of(image_shape):
@@ -170,13 +170,13 @@ def _axes(X: Any) -> int:
 def _numeric(X: np.ndarray) -> np.ndarray:
     """Pixels in a dtype that torch knows."""
     if X.dtype.kind not in "fiubO":
-        raise ValueError(f"X holds what are no numbers ({X.dtype}); pass pixels.")
+        raise ValueError(f"X must hold pixels as numbers, got {X.dtype}.")
     if X.dtype.type in (np.uint8, np.int32, np.int64, np.float32, np.float64):
         return X
     try:
         return X.astype(np.float64)
     except (TypeError, ValueError):
-        raise ValueError("X holds what are no numbers; pass pixels.") from None
+        raise ValueError("X must hold pixels as numbers.") from None
 
 
 def resized(image: np.ndarray, image_shape: Any) -> np.ndarray:
@@ -218,9 +218,9 @@ def layout_of(shape: tuple[int, ...], image_shape: Any, channels: Any) -> Layout
         third = math.isqrt(shape[0] // 3)
         if not square and third >= 8 and 3 * third * third == shape[0]:
             raise ValueError(
-                f"Rows of {shape[0]} numbers may be colour images. Pass image_shape="
-                f"{(3, third, third)} or {(third, third, 3)}, or {(1, shape[0])} for "
-                "rows that are no images."
+                f"Rows of {shape[0]} numbers may be colour images. Pass "
+                f"image_shape={(3, third, third)} or {(third, third, 3)}, or "
+                f"{(1, shape[0])} for rows that are not images."
             )
         return Layout((side, side) if square else (1, shape[0]), False)
     if len(shape) == 2:
@@ -249,8 +249,8 @@ def _told(pixels: int, image_shape: Any, channels: Any) -> Layout:
         layout = Layout(tuple(image_shape), False)
     if math.prod(layout.shape) != pixels:
         raise ValueError(
-            f"Rows of {pixels} pixels are no images of {_words(image_shape)}. Correct "
-            "image_shape."
+            f"Rows of {pixels} pixels cannot be images of {_words(image_shape)}. "
+            "Correct image_shape."
         )
     return layout
 
@@ -274,7 +274,7 @@ def check_image_shape(image_shape: Any) -> None:
         fine = False
     if not fine:
         raise ValueError(
-            "image_shape should be (height, width), or that with channels, got "
+            "image_shape must be (height, width), or the same with channels, got "
             f"{image_shape!r}."
         )
 
@@ -337,7 +337,7 @@ def _open(path: Path) -> np.ndarray:
     try:
         with Image.open(path) as image:
             if image.mode in ("F", "I") and image.format != "PNG":
-                raise ValueError("its pixels are no bytes; pass them as an array")
+                raise ValueError("its pixels are not bytes; pass them as an array")
             if image.mode.startswith("I"):
                 return (np.asarray(image) // 257).astype(np.uint8)
             upright = ImageOps.exif_transpose(image)
@@ -348,7 +348,7 @@ def _open(path: Path) -> np.ndarray:
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
         raise ValueError(
-            f"{str(path)!r} is no image that can be read ({reason[0]}). Repair or "
+            f"{str(path)!r} cannot be read as an image ({reason[0]}). Repair or "
             "remove it."
         ) from error
 

@@ -54,12 +54,12 @@ def listed(X: Any, name: str = "X") -> list[Any]:
     for i, x in enumerate(found):
         if isinstance(x, Set | Mapping | Iterator) or not isinstance(x, Iterable):
             raise ValueError(
-                f"Sequence {i} of {name} is {x!r:.60}. Make it a list, or drop it; an "
-                "array has two axes or three."
+                f"Sequence {i} of {name} is {x!r:.60}. Pass a list for it, or drop "
+                "it. An array must have two or three axes."
             )
     if not found:
         raise ValueError(
-            f"{name} holds no sequences: 0 samples, and a minimum of 1 is required."
+            f"{name} holds no sequences: 0 samples, while a minimum of 1 is required."
         )
     return found
 
@@ -111,8 +111,8 @@ def read_numbers(sequences: Any, width: int | None = None, name: str = "X") -> A
             width = a.shape[1] if width is None else width
             if a.shape[1] != width:
                 raise ValueError(
-                    f"Sequence {i} of {name} has {a.shape[1]} numbers at each step; "
-                    f"{said} {width}."
+                    f"Sequence {i} of {name} has {a.shape[1]} numbers at each step, "
+                    f"but {said} {width}."
                 )
     full = [a for a in arrays if a.size]
     single = bool(full) and all(a.dtype == np.float32 for a in full)
@@ -134,8 +134,8 @@ def _array(x: Any, i: int, name: str) -> np.ndarray:
             a = np.asarray([np.asarray(step, dtype=np.float64) for step in x])
     except (TypeError, ValueError):
         raise ValueError(
-            f"Sequence {i} of {name} is no array of numbers: its steps are of unequal "
-            "width, or hold something else."
+            f"Sequence {i} of {name} is not an array of numbers: its steps have "
+            "different widths, or hold something else."
         ) from None
     if a.ndim not in (1, 2):
         raise ValueError(

@@ -42,7 +42,7 @@ class ClassTargets(ClassifierMixin, NeuralModel):
             return self._read_table(y, reset)
         if not reset and self._kind != "classes":
             raise ValueError(
-                f"y has one column; the model was fitted on {len(self.classes_)}."
+                f"y has one column, but the model was fitted on {len(self.classes_)}."
             )
         y = column_or_1d(y, warn=True)
         if y.dtype.kind in "fO":
@@ -69,8 +69,8 @@ class ClassTargets(ClassifierMixin, NeuralModel):
         shares = bool(np.allclose(y.sum(axis=1), 1.0) and (y >= 0).all())
         if not binary and not shares:
             raise ValueError(
-                "A y of several columns holds zeros and ones, one column for each "
-                "label, or a distribution over classes in each row."
+                "If y has several columns, they must hold zeros and ones, one column "
+                "for each label, or the probabilities of the classes in each row."
             )
         if reset:
             self.classes_ = np.arange(y.shape[1])
@@ -78,7 +78,7 @@ class ClassTargets(ClassifierMixin, NeuralModel):
         if self._kind == "classes" or y.shape[1] != len(self.classes_):
             columns = 1 if self._kind == "classes" else len(self.classes_)
             raise ValueError(
-                f"y has {y.shape[1]} columns; the model was fitted on {columns}."
+                f"y has {y.shape[1]} columns, but the model was fitted on {columns}."
             )
         kind = cross_entropy if self._kind == "soft" else binary_cross_entropy
         smoothing = self.label_smoothing
@@ -103,7 +103,7 @@ class ClassTargets(ClassifierMixin, NeuralModel):
         codes = targets.groups
         if codes is None:
             raise ValueError(
-                "class_weight needs one class for each row, and y holds several "
+                "class_weight needs one class for each row, but y has several "
                 "columns. Use sample_weight."
             )
         rule = self.class_weight
@@ -162,15 +162,17 @@ class ClassTargets(ClassifierMixin, NeuralModel):
         if fresh and not table:
             if classes is None:
                 raise ValueError(
-                    "classes must be passed on the first call to partial_fit: all "
-                    "classes there will be."
+                    "classes must be passed on the first call to partial_fit: list "
+                    "all classes that can occur."
                 )
             self.classes_, _ = class_codes(np.unique(np.asarray(classes)))
             self._kind = "classes"
         elif classes is not None and not np.array_equal(
             np.unique(np.asarray(classes)), self.classes_
         ):
-            raise ValueError("classes are not those of the first call to partial_fit.")
+            raise ValueError(
+                "classes must be the same as in the first call to partial_fit."
+            )
         self._partial_fit(X, y, sample_weight, reset=fresh and table)
         return self
 
@@ -242,7 +244,7 @@ class NumberTargets(RegressorMixin, NeuralModel):
             y = y.astype(np.float64)
         except (TypeError, ValueError):
             raise ValueError(
-                "y holds what are no numbers; this model is a regressor."
+                "y must hold numbers, because this model is a regressor."
             ) from None
         assert_all_finite(y, input_name="y")
         table = y.reshape(len(y), -1)
@@ -250,7 +252,7 @@ class NumberTargets(RegressorMixin, NeuralModel):
             self._flat, self._columns = y.ndim == 1, table.shape[1]
         elif table.shape[1] != self._columns:
             raise ValueError(
-                f"y has {table.shape[1]} columns; the model was fitted on "
+                f"y has {table.shape[1]} columns, but the model was fitted on "
                 f"{self._columns}."
             )
         loss = own_loss(self, squared, alike=True)

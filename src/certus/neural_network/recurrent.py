@@ -79,8 +79,8 @@ class SequenceInput(NeuralModel):
         )
         if X.ndim > 3:
             raise ValueError(
-                f"X has {X.ndim} axes; sequences make an array (samples, time) or "
-                "(samples, time, features)."
+                "X must be an array of shape (samples, time) or (samples, time, "
+                f"features), got {X.ndim} axes."
             )
         return X[:, :, None] if X.ndim == 2 else X
 
@@ -148,7 +148,9 @@ class SequenceInput(NeuralModel):
         check_is_fitted(self, "module_")
         check_number("layer", layer, 0, len(self.module_.layers) - 1, integer=True)
         if backwards and not self.module_.config["bidirectional"]:
-            raise ValueError("The network reads forwards only; set bidirectional=True.")
+            raise ValueError(
+                "The network reads in one direction only; set bidirectional=True."
+            )
         rows = self._rows(self._read_X(X, reset=False), self.module_)
         found: list[dict[str, np.ndarray]] = [{} for _ in range(len(rows))]
         for part in rows.blocks():

@@ -149,8 +149,8 @@ class ConsistentClassifier(WrappedClassifier):
                 x, more = batch.inputs[0], batch.inputs[1:]
                 if not x.is_floating_point():
                     raise ValueError(
-                        "ConsistentClassifier adds noise to X, which needs numbers; "
-                        "the network reads places in a table."
+                        "ConsistentClassifier adds noise to X, so X must hold "
+                        "numbers; this network takes indices into a table."
                     )
                 e = _fixed_noise(x) if fixed else torch.randn_like(x)
                 z = module(x, *more)
@@ -189,11 +189,11 @@ def _filled(y: Any) -> tuple[np.ndarray, np.ndarray]:
     y = np.asarray(y)
     if y.ndim != 1:
         raise ValueError(
-            f"y should hold one class for each row, or -1; it has shape {y.shape}."
+            f"y must hold one class for each row, or -1; got shape {y.shape}."
         )
     known = np.asarray(y != UNKNOWN) & np.ones(len(y), dtype=bool)
     if not known.any():
-        raise ValueError("y holds no label: every entry is -1.")
+        raise ValueError("y holds no labels: every entry is -1.")
     filled = y.copy()
     filled[~known] = y[known][0]
     return filled, known

@@ -215,7 +215,7 @@ class Seq2Seq(SequenceWriter):
             first = (str(why).strip().splitlines() or [type(why).__name__])[0]
             raise ValueError(
                 f"The encoder does not fit X or the decoder: {first.rstrip('.')}. It "
-                "should give EncodedSources(summary (rows, width), states (rows, time, "
+                "must give EncodedSources(summary (rows, width), states (rows, time, "
                 "width), mask (rows, time)) for a batch."
             ) from why
 

@@ -81,9 +81,9 @@ def _require_alike(run: TrainingRun, state: Any) -> None:
     free = ("optimizers", "best", "sane", "history", "first_loss")
     fixed = {name: value for name, value in mine.items() if name not in free}
     if not isinstance(state, dict) or set(state) != set(mine):
-        raise ValueError("other parts")
+        raise ValueError("the parts differ")
     if not alike({name: state[name] for name in fixed}, fixed):
-        raise ValueError("other kinds of parts")
+        raise ValueError("the parts have other types")
     for name, optimizer in run.step.optimizers.items():
         _require_settings(optimizer, state["optimizers"][name])
     best, sane, first = state["best"], state["sane"], state["first_loss"]
@@ -98,7 +98,7 @@ def _require_alike(run: TrainingRun, state: Any) -> None:
         for column in columns
     )
     if not right or not (first is None or isinstance(first, Real)):
-        raise ValueError("no history of this run")
+        raise ValueError("there is no history of this run")
 
 
 def _require_settings(optimizer: torch.optim.Optimizer, saved: Any) -> None:
@@ -116,7 +116,7 @@ def _require_settings(optimizer: torch.optim.Optimizer, saved: Any) -> None:
         not known or (i in known and alike(part, known[i]))
         for i, part in saved["state"].items()
     ):
-        raise ValueError("another optimiser")
+        raise ValueError("a different optimiser")
 
 
 def _after_a_step(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:

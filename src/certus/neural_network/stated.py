@@ -211,8 +211,8 @@ def complain(model: Any, run: TrainingRun, status: Status) -> None:
         _, step, before = run.diverged
         warnings.warn(
             f"{type(model).__name__}: the loss became NaN or infinite in step {step} "
-            f"({before:.3g} before); the weights are those before this call. Fix: "
-            "lower learning_rate, standardise X, or set clip.",
+            f"({before:.3g} before); the weights from before this call were kept. "
+            "Fix: lower learning_rate, standardise X, or set clip.",
             UncertifiedWarning,
             stacklevel=4,
         )
@@ -233,6 +233,6 @@ def _remedy(model: Any, X: Any) -> str:
     few = model._rows(model._read_X(some, reset=False), model.module_)[slice(None)][0]
     largest = float(few.abs().max()) if few.is_floating_point() else 0.0
     if largest > 100:
-        return f"standardise X (StandardScaler), which reaches {largest:.2g}"
+        return f"standardise X (StandardScaler); its largest entry is {largest:.2g}"
     lower = f"lower learning_rate ({model.learning_rate:g})"
     return lower if model.clip is not None else f"{lower}, or set clip=1.0"

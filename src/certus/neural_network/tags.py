@@ -141,14 +141,16 @@ class Tags(NeuralModel):
         if not hasattr(self, "module_"):
             if classes is None:
                 raise ValueError(
-                    "classes must be passed on the first call to partial_fit: all "
-                    "classes there will be."
+                    "classes must be passed on the first call to partial_fit: list "
+                    "all classes that can occur."
                 )
             self.classes_, _ = class_codes(np.unique(np.asarray(classes)))
         elif classes is not None and not np.array_equal(
             np.unique(np.asarray(classes)), self.classes_
         ):
-            raise ValueError("classes are not those of the first call to partial_fit.")
+            raise ValueError(
+                "classes must be the same as in the first call to partial_fit."
+            )
         self._partial_fit(X, y, sample_weight, reset=False)
         return self
 
@@ -246,7 +248,7 @@ def element_loss(z: Tensor, y: Tensor, by_class: Tensor, smoothing: float) -> Te
 def read_labels(y: Any) -> list[np.ndarray]:
     """The labels of each sequence as an array; all of them one kind."""
     if y is None:
-        raise ValueError("SequenceTagger needs y: a label for each element of X.")
+        raise ValueError("SequenceTagger needs y with a label for each element of X.")
     labels: list[np.ndarray] = []
     kinds: dict[str, int] = {}
     for i, part in enumerate(listed(y, "y")):
@@ -266,7 +268,7 @@ def read_labels(y: Any) -> list[np.ndarray]:
     if len(kinds) > 1:
         raise ValueError(
             f"Labels are strings in sequence {kinds['text']} and numbers in sequence "
-            f"{kinds['numbers']}. Make them one kind."
+            f"{kinds['numbers']}. Convert them to one type."
         )
     return labels
 

@@ -17,6 +17,7 @@ from torch import nn
 
 from certus.base import check_number, generator_of
 from certus.neural_network.randomness import own_generator
+from certus.wording import unstopped
 
 
 def load_backbone(module: nn.Module, weights: Any) -> nn.Module:
@@ -52,8 +53,8 @@ def load_backbone(module: nn.Module, weights: Any) -> nn.Module:
     if not any(value.numel() for value in fitting.values()):
         raise ValueError(
             "None of the weights fits the module: no tensor has the same name and "
-            f"shape. It has {_some(own)}; the weights have {_some(state)}. A model "
-            "file is read by certus.load first."
+            f"shape. The module has {_some(own)}; the weights have {_some(state)}. "
+            "Load a model file with certus.load first."
         )
     module.load_state_dict({**own, **fitting})
     vars(module)["left_out"] = [name for name in own if name not in fitting]
@@ -182,8 +183,9 @@ def _state_of(weights: Any) -> dict[str, Any]:
             return dict(load_file(weights))
         except (OSError, SafetensorError) as error:
             raise ValueError(
-                f"{weights} cannot be read as a safetensors file: {error}. Pass what "
-                "torch.load gives for a file of torch's own, certus.load for a model."
+                f"{weights} cannot be read as a safetensors file: {unstopped(error)}. "
+                "For a file written by torch, pass the result of torch.load; for a "
+                "model file, that of certus.load."
             ) from error
     return (
         dict(weights) if isinstance(weights, dict) else _module_of(weights).state_dict()

@@ -52,7 +52,7 @@ def augmented(augment: Any, x: Tensor) -> Tensor:
     found = augment(x)
     if not isinstance(found, Tensor) or len(found) != len(x):
         raise ValueError(
-            f"augment should give a tensor of {len(x)} rows for as many; it gives "
+            f"augment must return a tensor of {len(x)} rows for {len(x)} rows; got "
             + (f"{len(found)}." if isinstance(found, Tensor) else f"{found!r:.40}.")
         )
     return found.to(x.dtype)
@@ -102,7 +102,7 @@ def tried(
         shapes = ", ".join(str(tuple(x.shape)) for x in inputs)
         raise ValueError(
             f"The module fails on inputs of shape {shapes}: {first_line(error)} Build "
-            "it for X."
+            "it for the shape of X."
         ) from error
     if not isinstance(z, Tensor):
         wanted = f"a tensor, not a {type(z).__name__}"
@@ -111,9 +111,9 @@ def tried(
     else:
         wanted = misfit(z)
     if wanted:
-        got = f"; it gives shape {tuple(z.shape)}" if isinstance(z, Tensor) else ""
+        got = f", got shape {tuple(z.shape)}" if isinstance(z, Tensor) else ""
         raise ValueError(
-            f"For two rows of X the module should give {wanted}{got}. Change its last "
+            f"For two rows of X the module must give {wanted}{got}. Change its last "
             "layer, or y."
         )
     return z, any(not torch.equal(x, was) for x, was in zip(inputs, kept))
@@ -125,7 +125,7 @@ def require_row_losses(loss: Any, n: int) -> None:
         given = isinstance(loss, Tensor)
         got = str(tuple(loss.shape)) if given else type(loss).__name__
         raise ValueError(
-            "The loss should give one number for each row, as with reduction='none'; "
+            "The loss must give one number for each row, as with reduction='none'; "
             f"for {n} rows it gives {got}."
         )
 

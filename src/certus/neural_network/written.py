@@ -64,8 +64,8 @@ class SequenceWriter(NeuralModel):
             if (codes == NOTHING).any():
                 strange = sequence[int(np.argmax(codes == NOTHING))]
                 raise ValueError(
-                    f"y holds the token {shorten(repr(strange))}, which was not in the "
-                    "targets of the fit. Leave such sequences out, or refit."
+                    f"y holds the token {shorten(repr(strange))}, which was not in "
+                    "the targets of the fit. Leave these sequences out, or refit."
                 )
         smoothing = self.label_smoothing
 
@@ -264,4 +264,7 @@ def kept(X: Any) -> Any:
 
 def _require_pairs(X: Any, y: Any) -> None:
     if len(X) != len(y):
-        raise ValueError(f"X holds {len(X)} sequences and y {len(y)}; pass pairs.")
+        raise ValueError(
+            f"X holds {len(X)} sequences and y {len(y)}; pass one target "
+            "for each sequence."
+        )

@@ -70,9 +70,9 @@ def plot(
         raise ValueError("There is nothing to draw; pass at least one loss.")
     for row in rows:
         if row not in DRAWN:
-            raise ValueError(f"what is {row!r}; use one of {', '.join(DRAWN)}.")
+            raise ValueError(f"what must be one of {', '.join(DRAWN)}, got {row!r}.")
     if not (np.isfinite(reach) and reach > 0):
-        raise ValueError(f"reach is {reach!r}; it must be positive and finite.")
+        raise ValueError(f"reach must be positive and finite, got {reach!r}.")
     columns: dict[str, list[t.Loss]] = {axis: [] for axis in (RESIDUAL, MARGIN, SCORE)}
     for loss in chosen:
         columns[check_loss(loss).depends_on].append(loss)

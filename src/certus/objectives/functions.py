@@ -201,8 +201,8 @@ def is_calibrated(loss: t.Loss) -> bool:
     calibrated = check_loss(loss).calibrated(loss)
     if calibrated is None:
         raise TypeError(
-            f"{loss!r} is not a function of the margin yz; calibration is defined for "
-            "those, such as Logistic() or Hinge()."
+            f"{loss!r} is not a function of the margin yz. Calibration is defined "
+            "only for losses of the margin, such as Logistic() or Hinge()."
         )
     return bool(calibrated)
 
@@ -241,17 +241,19 @@ def log_likelihood(loss: t.Loss, y: Any, z: Any, scale: float = 1.0) -> Array:
     """
     row = check_loss(loss)
     if not (np.isfinite(scale) and scale > 0):
-        raise ValueError(f"scale is {scale!r}; it must be positive and finite.")
+        raise ValueError(f"scale must be positive and finite, got {scale!r}.")
     if scale != 1 and not row.has_scale:
         raise ValueError(f"{loss!r} has no scale; leave it at 1.")
     if row.whole_targets and np.any(np.mod(y, 1) != 0):
-        raise ValueError(f"{loss!r} gives whole numbers a probability; y holds others.")
+        raise ValueError(
+            f"{loss!r} is a distribution of whole numbers, but y holds other numbers."
+        )
     density = row.log_density
     if density is None:
         known = [kind.__name__ for kind, each in LOSSES.items() if each.log_density]
         raise TypeError(
-            f"{loss!r} is not the likelihood of a distribution that certus knows; "
-            f"{', '.join(known[:-1])} and {known[-1]} are."
+            f"{loss!r} is not the likelihood of a distribution that certus knows. It "
+            f"knows {', '.join(known[:-1])} and {known[-1]}."
         )
     return _apply(lambda *given: density(*given, scale), loss, y, z)
 
@@ -276,7 +278,7 @@ def check_loss(loss: Any) -> LossFormulas:
         }.get(name, (np.isfinite(number), "finite"))
         if not good:
             raise ValueError(
-                f"{name} of {type(loss).__name__} is {number!r}; it must be {want}."
+                f"{name} of {type(loss).__name__} must be {want}, got {number!r}."
             )
     return LOSSES[type(loss)]
 
@@ -298,7 +300,7 @@ def _apply_to_rows(
 ) -> Array:
     k = loss.n_classes
     if z.ndim == 0 or z.shape[-1] != k:
-        raise ValueError(f"scores have shape {z.shape}; {loss!r} needs (..., {k}).")
+        raise ValueError(f"{loss!r} needs scores of shape (..., {k}), got {z.shape}.")
     lead = z.shape[:-1]
     if y.shape == z.shape:
         if not (np.all(y >= 0) and np.allclose(y.sum(axis=-1), 1.0, atol=1e-9)):
@@ -324,5 +326,5 @@ def _check_targets(loss: t.Loss, y: Array) -> None:
         bad = y[~good].flat[0]
         want = row.targets.format(**loss._asdict())
         raise ValueError(
-            f"y holds {bad:g}; targets of {type(loss).__name__} must be {want}."
+            f"targets of {type(loss).__name__} must be {want}, got {bad:g}."
         )

@@ -29,16 +29,16 @@ from certus.typing import Array
 
 #: Why the two methods without a theorem have none.
 NO_THEOREM = {
-    "adam": "Adam has no convergence theorem that covers this: it may fail on a convex "
-    "problem",
-    "amsgrad": "AMSGrad's regret theorem needs a bounded set and steps η/√k with a "
-    "fading β₁",
+    "adam": "no convergence theorem for Adam covers this: it may fail even on a "
+    "convex problem",
+    "amsgrad": "AMSGrad's regret theorem needs a bounded set, steps η/√k and a β₁ "
+    "that decreases to 0",
 }
 
 
 def _check_epsilon(epsilon: float) -> float:
     if not 0 <= epsilon < np.inf:
-        raise ValueError(f"epsilon={epsilon!r} must be finite and not negative.")
+        raise ValueError(f"epsilon must be finite and not negative, got {epsilon!r}.")
     return float(epsilon)
 
 

@@ -91,7 +91,10 @@ def alternating_minimization(
             values.append(_finite(value, x))
         rounding = ROUNDING * max(abs(before), abs(values[-1]))
         if values[-1] > before + rounding:
-            status, reason = Status.STOPPED, "f rose: a block is not minimised"
+            status, reason = (
+                Status.STOPPED,
+                "f increased, so a block was not minimised",
+            )
             break
         if before - values[-1] <= tol:
             status, reason = Status.SOLVED, f"a round lowered f by at most {tol:g}"
@@ -127,5 +130,5 @@ def alternating_minimization(
 def _finite(value: Callable[[Any], float], x: Array) -> float:
     found = float(value(x.copy()))
     if not np.isfinite(found):
-        raise ValueError(f"value is {found!r} at an iterate; it must be finite.")
+        raise ValueError(f"f must be finite, but is {found!r} at an iterate.")
     return found

@@ -58,7 +58,7 @@ def _curvature(
     objective: Objective, x: Array, need_smallest: bool
 ) -> tuple[float, float]:
     if not np.isfinite(objective.evaluate(x)[1]).all():
-        raise ValueError("f or its gradient is not finite at x0; start elsewhere.")
+        raise ValueError("f or its gradient is not finite at x0. Start elsewhere.")
     d = x.size
     if objective.hessian is not None:
         return _extremes(hessian_at(objective.hessian, x))
@@ -91,7 +91,9 @@ def hessian_at(hessian: Callable[[Array], Any], x: Array) -> Array:
     """The Hessian at ``x``, symmetric; an error says what is wrong with it."""
     H = np.asarray(hessian(x), dtype=np.float64)
     if H.shape != (x.size, x.size):
-        raise ValueError(f"hessian returned shape {H.shape}; ({x.size}, {x.size}) due.")
+        raise ValueError(
+            f"hessian must return shape ({x.size}, {x.size}), got {H.shape}."
+        )
     return (H + H.T) / 2
 
 
@@ -146,8 +148,8 @@ def smoothness(constants: dict[str, Known]) -> float:
     L = constants["L"].value if "L" in constants else float("nan")
     if not (np.isfinite(L) and L > 0):
         raise ValueError(
-            f"the curvature at x0 is {L:g}, which gives no step: pass step=, or "
-            "Objective(f, L=...)."
+            f"the curvature at x0 is {L:g}, so no step size follows from it. Pass "
+            "step=, or Objective(f, L=...)."
         )
     return L
 
@@ -171,7 +173,7 @@ def contradictions(
     if objective.is_convex and path.below > 1e-9:
         found.append("f is not convex: an iterate lies below the tangent at another")
     if objective.quadratic and path.bent > 1e-9:
-        found.append("f is not quadratic: its slope does not change evenly")
+        found.append("f is not quadratic: its gradient does not change linearly")
     return tuple(found)
 
 

@@ -51,7 +51,7 @@ def clip_factor(g: Array, c: float | None) -> float:
     if c is None:
         return 1.0
     if not c > 0:
-        raise ValueError(f"clip={c!r} must be positive.")
+        raise ValueError(f"clip must be positive, got {c!r}.")
     largest = float(np.abs(g).max(initial=0.0))
     if not largest > c / max(1, g.size):
         return 1.0

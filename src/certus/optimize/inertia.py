@@ -36,7 +36,7 @@ from certus.typing import Array
 def check_beta(beta: float, name: str = "beta") -> float:
     """A memory in [0, 1)."""
     if not 0 <= beta < 1:
-        raise ValueError(f"{name}={beta!r} must lie in [0, 1).")
+        raise ValueError(f"{name} must lie in [0, 1), got {beta!r}.")
     return float(beta)
 
 
@@ -142,8 +142,8 @@ def _ball_bounds(
         return (bound,)
     if not (objective.is_convex and ref.given):
         return (
-            "the heavy ball is covered on quadratics (quadratic=True, m), and on "
-            "convex functions whose minimiser is given"
+            "theorems for the heavy ball need a quadratic (quadratic=True, m), or a "
+            "convex function whose minimiser is given"
         )
     if eta * L > (1 - beta) * (1 + 1e-12):
         return f"η = {eta:.4g} exceeds (1 − β)/L = {(1 - beta) / L:.4g}"
@@ -232,7 +232,7 @@ def momentum(
 
     limits = RunLimits(max_iter, tol, stop)
     trace = run(objective, x, advance, limits, sampler=sampler, every=every)
-    verdict: Verdict = "momentum on random batches: no theorem is stated"
+    verdict: Verdict = "there is no theorem here for momentum on random batches"
     if sampler is None:
         lengths = set(trace.step_sizes)
         verdict = (

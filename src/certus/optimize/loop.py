@@ -140,9 +140,9 @@ def whole(name: str, value: Any, least: int) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name}={value!r} must be a whole number.") from None
+        raise TypeError(f"{name} must be a whole number, got {value!r}.") from None
     if number < least:
-        raise ValueError(f"{name}={value!r} must be at least {least}.")
+        raise ValueError(f"{name} must be at least {least}, got {value!r}.")
     return number
 
 
@@ -191,7 +191,7 @@ def run(
     """
     max_iter, tol = whole("max_iter", limits.max_iter, 0), limits.tol
     if not tol >= 0:
-        raise ValueError(f"tol={tol!r} must not be negative.")
+        raise ValueError(f"tol must not be negative, got {tol!r}.")
     every, rules = whole("every", every, 1), as_rules(limits.stop)
     start = time.perf_counter()
     plan = _Plan(
@@ -270,7 +270,7 @@ def _record(
     if not (abs(found) < HUGE and slope < HUGE):  # also where one of them is NaN
         if k == 0:
             raise ValueError(
-                "f or its gradient is not finite at x0, or beyond 1e100; start "
+                "f or its gradient is not finite at x0, or exceeds 1e100. Start "
                 "elsewhere."
             )
         trace.status, trace.reason = Status.DIVERGED, f"diverged at step {k}"
@@ -332,7 +332,9 @@ class Sampler:
     ) -> None:
         n, batch_size = objective.n_terms or 0, whole("batch_size", batch_size, 1)
         if not 1 <= batch_size <= n and not (replace and batch_size >= 1):
-            raise ValueError(f"batch_size={batch_size!r} must lie between 1 and {n}.")
+            raise ValueError(
+                f"batch_size must lie between 1 and {n}, got {batch_size!r}."
+            )
         self.objective, self.n = objective, n
         self.batch_size, self.replace = batch_size, replace
         self.rng = np.random.default_rng(random_state)
@@ -366,7 +368,7 @@ def as_sampler(
         return None, 1
     if objective.n_terms is None:
         raise ValueError(
-            "batch_size needs a finite sum: give Objective(function, n_terms=n)."
+            "batch_size needs a finite sum: pass Objective(function, n_terms=n)."
         )
     sampler = Sampler(objective, batch_size, False, random_state)
     return sampler, max(1, objective.n_terms // batch_size)

@@ -74,5 +74,5 @@ def minimize(f: Any, x0: Any, method: str = "gd", **options: Any) -> Record:
     (array([1., 1.]), True)
     """
     if method not in METHODS:
-        raise ValueError(f"method={method!r}; choose one of {', '.join(METHODS)}.")
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}.")
     return METHODS[method](f, x0, **options)

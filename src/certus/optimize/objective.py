@@ -87,13 +87,17 @@ class Objective:
         for name in ("L", "m"):
             value = getattr(self, name)
             if isinstance(value, str) and value != "estimate":
-                raise ValueError(f"{name}={value!r}: give a number or 'estimate'.")
+                raise ValueError(
+                    f"{name} must be a number or 'estimate', got {value!r}."
+                )
         for name in ("L", "m", "pl", "hessian_lipschitz", "lipschitz", "L_terms"):
             value = getattr(self, name)
             if value is None or isinstance(value, str):
                 continue
             if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name}={value!r} must be finite and not negative.")
+                raise ValueError(
+                    f"{name} must be finite and not negative, got {value!r}."
+                )
         for low, high in (("m", "L"), ("pl", "L"), ("m", "L_terms")):
             least, most = getattr(self, low), getattr(self, high)
             given = all(v is not None and v != "estimate" for v in (least, most))
@@ -102,7 +106,7 @@ class Objective:
                     f"{low}={least!r} exceeds {high}={most!r}: no function has both."
                 )
         if self.n_terms is not None and self.n_terms < 1:
-            raise ValueError(f"n_terms={self.n_terms!r} must be at least 1.")
+            raise ValueError(f"n_terms must be at least 1, got {self.n_terms!r}.")
         if self.optimum is not None and not np.isfinite(self.optimum).all():
             raise ValueError("optimum contains NaN or infinity; leave it out.")
 
@@ -139,17 +143,18 @@ class Objective:
 def _value_and_gradient(found: Any, x: Array) -> tuple[float, Array]:
     if not (isinstance(found, tuple) and len(found) == 2):
         raise TypeError(
-            "f must return (value, gradient). A torch function is wrapped by "
+            "f must return (value, gradient). Wrap a torch function with "
             "certus.optimize.from_torch."
         )
     # A copy, as a function may fill one buffer again and again.
     value, gradient = _real(found[0], "value"), _real(found[1], "gradient").copy()
     if value.size != 1:
-        raise ValueError(f"f returned a value of shape {value.shape}; it must be one.")
+        raise ValueError(
+            f"f must return a single number as value, got shape {value.shape}."
+        )
     if gradient.size != x.size:
         raise ValueError(
-            f"f returned a gradient of shape {gradient.shape} at a point of shape "
-            f"{x.shape}; they must agree."
+            f"f must return a gradient of shape {x.shape}, got {gradient.shape}."
         )
     return float(value.reshape(())), gradient.reshape(x.shape)
 
@@ -158,9 +163,7 @@ def _real(found: Any, what: str) -> Array:
     """What f returned as real numbers."""
     array = np.asarray(found)
     if array.dtype.kind not in "biuf":
-        raise TypeError(
-            f"f returned a {what} of type {array.dtype}; give real numbers."
-        )
+        raise TypeError(f"f must return a {what} of real numbers, got {array.dtype}.")
     return np.asarray(array, dtype=np.float64)
 
 
@@ -170,7 +173,7 @@ def as_objective(f: Any) -> Objective:
         return f
     if not callable(f):
         raise TypeError(
-            "f must be a function x -> (value, gradient) or an Objective, not "
+            "f must be a function x -> (value, gradient) or an Objective, got "
             f"{type(f).__name__}."
         )
     return Objective(f)
@@ -181,8 +184,9 @@ def as_sum(f: Any, method: str) -> Objective:
     objective = as_objective(f)
     if objective.n_terms is None:
         raise ValueError(
-            f"{method} draws terms of a mean: give Objective(function, n_terms=n) with "
-            "function(x, rows) -> (value, gradient) of the mean over rows."
+            f"{method} draws terms of a mean: pass Objective(function, n_terms=n) "
+            "where function(x, rows) returns the value and gradient of the mean over "
+            "rows."
         )
     return objective
 
@@ -191,14 +195,14 @@ def as_start(x0: Any) -> Array:
     """``x0`` as a finite vector of its own."""
     found = np.asarray(x0.detach() if hasattr(x0, "detach") else x0)
     if np.iscomplexobj(found):
-        raise TypeError("x0 is complex; give real numbers.")
+        raise TypeError("x0 must hold real numbers, got complex ones.")
     x = np.array(found, dtype=np.float64, ndmin=1)
     if x.size == 0:
-        raise ValueError("x0 is empty; give at least one number.")
+        raise ValueError("x0 must hold at least one number.")
     if x.ndim != 1:
-        raise ValueError(f"x0 has shape {x.shape}; give a vector with ravel().")
+        raise ValueError(f"x0 must be a vector, got shape {x.shape}. Use ravel().")
     if not np.isfinite(x).all():
-        raise ValueError("x0 contains NaN or infinity; give a finite start.")
+        raise ValueError("x0 must be finite, but contains NaN or infinity.")
     return x
 
 

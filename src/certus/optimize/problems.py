@@ -46,18 +46,18 @@ def quadratic_objective(A: Any, b: Any) -> Objective:
     if not (np.isfinite(A).all() and np.isfinite(b).all()):
         raise ValueError("A or b holds NaN or infinity.")
     if A.ndim != 2 or A.shape != (b.size, b.size) or not np.allclose(A, A.T):
-        raise ValueError(f"A must be symmetric of shape ({b.size}, {b.size}).")
+        raise ValueError(f"A must be symmetric and have shape ({b.size}, {b.size}).")
     eigenvalues, vectors = np.linalg.eigh(A)
     L, m = _outwards(eigenvalues)
     rounding = L - float(eigenvalues[-1])
     if eigenvalues[0] < -10 * rounding:
-        raise ValueError("A has a negative eigenvalue: there is no minimum.")
+        raise ValueError("A has a negative eigenvalue, so there is no minimum.")
     keep = eigenvalues > 1e-12 * max(eigenvalues[-1], 1e-300)
     optimum = vectors[:, keep] @ ((vectors[:, keep].T @ b) / eigenvalues[keep])
     if m > 0:
         optimum = np.linalg.solve(A, b)
     elif not np.allclose(A @ optimum, b):
-        raise ValueError("b is not in the range of A: there is no minimum.")
+        raise ValueError("b is not in the range of A, so there is no minimum.")
 
     def function(x: Array) -> tuple[float, Array]:
         product = A @ x
@@ -261,11 +261,11 @@ def _hessian_of(X: Array, y: Array, loss: Loss, alpha: float) -> Callable[[Array
 
 def _rows(X: Any, y: Any, alpha: float) -> tuple[Array, Array]:
     if not 0 <= alpha < np.inf:
-        raise ValueError(f"alpha={alpha!r} must be finite and not negative.")
+        raise ValueError(f"alpha must be finite and not negative, got {alpha!r}.")
     X, y = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if X.ndim != 2 or y.shape != (len(X),) or not X.size:
         raise ValueError(
-            f"X has shape {X.shape} and y {y.shape}; (n, d), (n,) are due."
+            f"X must have shape (n, d) and y shape (n,), got {X.shape} and {y.shape}."
         )
     if not (np.isfinite(X).all() and np.isfinite(y).all()):
         raise ValueError("X or y holds NaN or infinity.")

@@ -261,7 +261,7 @@ def _entry(mark: str, label: str, *texts: str) -> list[str]:
 def _bound_lines(bound: Bound) -> list[str]:
     mark = {True: "✓", False: "✗", None: "·"}[bound.holds]
     if bound.holds is None:
-        verdict = "one run cannot tell, the bound is on the mean"
+        verdict = "one run cannot tell, because the bound is on the mean"
     elif bound.holds:
         verdict = f"respected at all {bound.steps.size:,} records"
     else:
@@ -309,7 +309,7 @@ def average_bounds(records: Sequence[Record], index: int = 0) -> Bound:
     """
     bounds = [record.bounds[index] for record in records if record.bounds]
     if len(bounds) < 2 or len(bounds) != len(records):
-        raise ValueError("give at least two records, each with a bound.")
+        raise ValueError("pass at least two records, each with a bound.")
     rows = min(bound.steps.size for bound in bounds)
     seen = np.array([bound.observed[:rows] for bound in bounds])
     limits = np.array([bound.bound[:rows] for bound in bounds])

@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
+from certus.wording import unstopped
+
 Schedule = Callable[[int], float]
 
 
@@ -118,17 +120,18 @@ def as_schedule(step: Any) -> Schedule:
         eta = float(step)
     except (TypeError, ValueError):
         raise TypeError(
-            f"step={step!r}: give a positive number, a schedule or a function of k."
+            "step must be a positive number, a schedule or a function of k, got "
+            f"{step!r}."
         ) from None
     if not (math.isfinite(eta) and eta > 0):
-        raise ValueError(f"step={step!r} must be positive and finite.")
+        raise ValueError(f"step must be positive and finite, got {step!r}.")
     return cast(Schedule, Constant(eta))
 
 
 def constant(step: Any) -> float:
     """One length for every step, for methods whose theorem has no other."""
     if callable(step):
-        raise TypeError("this method takes a constant step: give a positive number.")
+        raise TypeError("this method needs a constant step: pass a positive number.")
     return length(as_schedule(step), 0)
 
 
@@ -137,7 +140,11 @@ def length(schedule: Schedule, k: int) -> float:
     try:
         eta = float(schedule(k))
     except (ArithmeticError, TypeError, ValueError) as error:
-        raise ValueError(f"the schedule fails at step {k}: {error}.") from None
+        raise ValueError(
+            f"the schedule fails at step {k}: {unstopped(error)}."
+        ) from None
     if not (math.isfinite(eta) and eta > 0):
-        raise ValueError(f"the schedule gives {eta!r} at step {k}; steps are positive.")
+        raise ValueError(
+            f"the schedule must give positive steps, got {eta!r} at step {k}."
+        )
     return eta

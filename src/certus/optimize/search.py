@@ -67,14 +67,14 @@ def grid_search(f: Any, axes: Sequence[Any]) -> Record:
     count = math.prod(line.size for line in lines)
     if count * len(lines) > LARGEST:
         raise ValueError(
-            f"the grid has {count:.3g} points in {len(lines)} dimensions, all of which "
-            "are recorded: take fewer points along each axis."
+            f"the grid has {count:.3g} points in {len(lines)} dimensions, all of "
+            "which are recorded. Use fewer points along each axis."
         )
     start = time.perf_counter()
     points = np.array(list(itertools.product(*lines)))
     values = np.array([_value(function(x)) for x in points])
     if not np.isfinite(values).any():
-        raise ValueError("f is finite at no point of the grid.")
+        raise ValueError("f is not finite at any point of the grid.")
     best = int(np.nanargmin(values))
     steps = np.arange(values.size)
     verdict: Bound | str = "without a Lipschitz constant of f nothing is promised"
@@ -127,12 +127,12 @@ def _grid_bound(
     if objective.optimum is not None:
         optimum = np.atleast_1d(np.asarray(objective.optimum, dtype=np.float64))
         if any(not line[0] <= v <= line[-1] for line, v in zip(lines, optimum)):
-            return "the optimum given is outside the box that the axes span"
+            return "the given optimum lies outside the box of the axes"
         least = objective.evaluate(optimum)[0]
     bound = G * _radius(lines)
     if least is None:
         return (
-            "no minimum is given to compare with; by G it is at most "
+            "no minimum was given to compare with; G shows that it is at most "
             f"{bound:.4g} below the best point (extra['lower_bound'])"
         )
     return Bound(
@@ -192,22 +192,24 @@ def bisection(
     array([1.25992105])
     """
     if not (low < high and np.isfinite(high - low)):
-        raise ValueError(f"low={low!r} and high={high!r} must be finite, low < high.")
+        raise ValueError(
+            f"low and high must be finite with low < high, got {low!r} and {high!r}."
+        )
     max_iter, start = whole("max_iter", max_iter, 0), time.perf_counter()
 
     def excess(x: float) -> float:
         found = float(g(x)) - target
         if np.isnan(found):
             raise ValueError(
-                f"g is NaN at {x:.6g}; choose an interval where it is not."
+                f"g is NaN at {x:.6g}. Choose an interval on which g is defined."
             )
         return found
 
     at_low, at_high = excess(low), excess(high)
     if np.sign(at_low) * np.sign(at_high) > 0:
         raise ValueError(
-            f"g − target is {at_low:.4g} at low and {at_high:.4g} at high: no change "
-            "of sign, so that no root is certain. Widen the interval."
+            f"g − target is {at_low:.4g} at low and {at_high:.4g} at high: the sign "
+            "does not change, so a root is not certain. Widen the interval."
         )
     rising, width = at_low <= at_high, high - low
     ends = {low: at_low, high: at_high}

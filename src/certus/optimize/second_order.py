@@ -143,7 +143,7 @@ def _newton_bounds(
     if not (m > 0 and (quadratic or "hessian_lipschitz" in constants)):
         return "the theorem needs m > 0 and hessian_lipschitz"
     if lifted:
-        return "a Hessian was not positive definite, against m > 0"
+        return "a Hessian was not positive definite, which contradicts m > 0"
     g, t = np.array(trace.gradient_norms), np.array(trace.step_sizes)
     rate = 0.0 if quadratic else M / (2 * m**2)
     full = np.append(t == 1.0, True)
@@ -198,7 +198,9 @@ def second_order_test(gradient: Any, hessian: Any, tol: float = 1e-8) -> str:
     g = np.atleast_1d(np.asarray(gradient, dtype=np.float64))
     H = np.atleast_2d(np.asarray(hessian, dtype=np.float64))
     if H.shape != (g.size, g.size):
-        raise ValueError(f"hessian has shape {H.shape}; ({g.size}, {g.size}) is due.")
+        raise ValueError(
+            f"hessian must have shape ({g.size}, {g.size}), got {H.shape}."
+        )
     if not (np.isfinite(g).all() and np.isfinite(H).all()):
         raise ValueError("the gradient or the Hessian holds NaN or infinity.")
     if np.linalg.norm(g) > tol:

@@ -24,7 +24,9 @@ def as_projection(constraint: Any) -> Callable[[Array], Array]:
     if constraint is None:
         return _vector
     if not hasattr(constraint, "project"):
-        raise TypeError("constraint needs a method project(w); see certus.optimize.")
+        raise TypeError(
+            "constraint must have a method project(w); see certus.optimize."
+        )
     return cast(Callable[[Array], Array], constraint.project)
 
 
@@ -53,7 +55,7 @@ class Ball(NamedTuple):
     def project(self, w: Any) -> Array:
         """The nearest point of the ball; O(d), for p = 1 O(d log d)."""
         if not self.radius >= 0:
-            raise ValueError(f"radius={self.radius!r} must not be negative.")
+            raise ValueError(f"radius must not be negative, got {self.radius!r}.")
         z = _vector(w) - self.center
         if self.p == 2:
             largest = float(np.abs(z).max(initial=0.0))
@@ -68,7 +70,10 @@ class Ball(NamedTuple):
             if np.abs(z).sum() > self.radius:
                 inside = np.sign(z) * _simplex(np.abs(z), self.radius)
         else:
-            raise ValueError(f"p={self.p!r}: projections are known for 1, 2 and inf.")
+            raise ValueError(
+                "p must be 1, 2 or inf, for which projections are "
+                f"known; got {self.p!r}."
+            )
         return inside + self.center
 
     def contains(self, w: Any, tol: float = 1e-10) -> bool:
@@ -118,7 +123,7 @@ class Simplex(NamedTuple):
     def project(self, w: Any) -> Array:
         """The nearest point of the simplex; O(d log d)."""
         if not self.total > 0:
-            raise ValueError(f"total={self.total!r} must be positive.")
+            raise ValueError(f"total must be positive, got {self.total!r}.")
         return _simplex(_vector(w), self.total)
 
     def contains(self, w: Any, tol: float = 1e-10) -> bool:
@@ -146,7 +151,7 @@ class HalfSpace(NamedTuple):
         w, a = _vector(w), _vector(self.a)
         size = float(a @ a)
         if size == 0:
-            raise ValueError("a half-space needs a normal vector other than zero.")
+            raise ValueError("a half-space needs a normal vector that is not zero.")
         return w - max(0.0, float(a @ w) - self.b) / size * a
 
     def contains(self, w: Any, tol: float = 1e-10) -> bool:
@@ -192,8 +197,8 @@ class Intersection(NamedTuple):
                 return x
         if not self.contains(x, 1e-6):
             raise ValueError(
-                "the sets have no common point, or nearly none: the projection does "
-                f"not settle in {self.max_iter:,} rounds."
+                "the sets have no common point, or almost none: the projection does "
+                f"not converge in {self.max_iter:,} rounds."
             )
         return x
 
@@ -240,7 +245,7 @@ def linear_maximizer(z: Any, p: float) -> Array:
     """
     z = _vector(z)
     if not p >= 1:
-        raise ValueError(f"p={p!r} must be at least 1.")
+        raise ValueError(f"p must be at least 1, got {p!r}.")
     v = np.zeros_like(z)
     largest = float(np.abs(z).max(initial=0.0))
     if largest == 0:

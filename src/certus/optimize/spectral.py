@@ -121,7 +121,10 @@ def _first(J: Any, v0: Any, random_state: Any) -> Array:
         return _split(np.random.default_rng(random_state).normal(size=J.shape[1]))[1]
     size, v = _split(as_start(v0))
     if size == 0:
-        raise ValueError("v0 is zero, which no product can turn: give another.")
+        raise ValueError(
+            "v0 must not be zero, because then every product is zero. "
+            "Pass another start."
+        )
     return v
 
 
@@ -129,7 +132,10 @@ def _split(found: Any) -> tuple[float, Array]:
     """Length and direction; scaled first, so that no square overflows or vanishes."""
     v = np.asarray(found).ravel()
     if np.iscomplexobj(v) or not np.isfinite(v).all():
-        raise ValueError("J holds complex numbers, NaN or infinity; give a finite J.")
+        raise ValueError(
+            "J must hold finite real numbers, but contains complex "
+            "numbers, NaN or infinity."
+        )
     top = float(np.abs(v).max(initial=0.0))
     if top == 0:
         return 0.0, v
@@ -141,12 +147,12 @@ def _check_start(J: Any) -> None:
     """A start with Jv = 0 says nothing unless J itself is zero."""
     probe = np.random.default_rng(0).normal(size=J.shape[1])
     if np.any(np.asarray(J @ probe)):
-        raise ValueError("J @ v0 is zero, though J is not: give another v0.")
+        raise ValueError("J @ v0 is zero although J is not. Pass another v0.")
 
 
 def _angle_bound(points: Any, ratio: float, leading: Any) -> Bound:
     if not 0 <= ratio < 1:
-        raise ValueError(f"ratio={ratio!r} must lie in [0, 1).")
+        raise ValueError(f"ratio must lie in [0, 1), got {ratio!r}.")
     top = as_start(leading)
     top = top / np.linalg.norm(top)
     along = points @ top

@@ -164,7 +164,7 @@ def proximal_gradient(
     """
     missing = [name for name in ("value", "prox") if not hasattr(penalty, name)]
     if missing:
-        raise TypeError(f"penalty needs the method {missing[0]}; see L1Norm.")
+        raise TypeError(f"penalty must have the method {missing[0]}; see L1Norm.")
     start, limits = as_start(x0), RunLimits(max_iter, tol, stop)
     return _forward_backward(
         "proximal_gradient", f, start, penalty.prox, penalty.value, step, limits

@@ -218,7 +218,9 @@ def _sgd_bounds(
     if strong and not trace.averages:
         return (_cloud(trace, objective, constants, sampler),)
     if not (objective.is_convex or m > 0):
-        return "non-convex stochastic descent: no theorem is stated"
+        return (
+            "there is no theorem here for stochastic descent on a non-convex function"
+        )
     if objective.optimum is None and not m > 0:
         # The best iterate depends on the draws, so it can not stand for x* here.
         return (
@@ -227,9 +229,9 @@ def _sgd_bounds(
     if trace.averages or every == 1:
         return (_average_gap(trace, objective, constants),)
     return (
-        "the convex theorem speaks of the average (average=True) or of the best of all "
-        "iterates (every=1); the strongly convex one needs m, L_terms, a minimiser and "
-        "steps below 1/L_terms"
+        "the convex theorem is about the average (average=True) or the best of all "
+        "iterates (every=1); the strongly convex one needs m, L_terms, a minimiser "
+        "and steps below 1/L_terms"
     )
 
 

@@ -67,8 +67,8 @@ class Static(NamedTuple):
         if best[-1 - self.patience] - best[-1] >= self.tol:
             return None
         return Status.STOPPED, (
-            f"training value static: fell by less than {self.tol:g} in "
-            f"{self.patience} records"
+            f"the training value stopped falling: it fell by less than {self.tol:g} "
+            f"in {self.patience} records"
         )
 
 
@@ -101,8 +101,8 @@ class Validation(NamedTuple):
         if memory[1] < self.patience:
             return None
         return Status.STOPPED, (
-            f"validation error has not fallen for {self.patience} records "
-            f"(best {memory[0]:g})"
+            f"the validation error has not fallen for {self.patience} records (best "
+            f"{memory[0]:g})"
         )
 
 
@@ -117,6 +117,6 @@ def as_rules(stop: Any) -> tuple[Rule, ...]:
     for rule in rules:
         if not hasattr(rule, "check"):
             raise TypeError(
-                f"stop contains {rule!r}; use MaxTime, Static or Validation."
+                f"stop must hold MaxTime, Static or Validation, got {rule!r}."
             )
     return rules

@@ -23,7 +23,7 @@ from certus.typing import Array
 
 Constants = dict[str, Known]
 Verdict = tuple[Bound, ...] | str
-UNKNOWN_L = "L is not known: give Objective(f, L=...)"
+UNKNOWN_L = "L is not known: pass Objective(f, L=...)"
 
 
 class Reference(NamedTuple):
@@ -62,7 +62,7 @@ def reference(
         x = np.array(objective.optimum, dtype=np.float64, ndmin=1)
         if x.shape != trace.iterates[0].shape:
             raise ValueError(
-                f"optimum has shape {x.shape}, x0 has {trace.iterates[0].shape}."
+                f"optimum has shape {x.shape}, but x0 has {trace.iterates[0].shape}."
             )
         found = objective.evaluate(x)[0] + (value(x) if value else 0.0)
         least = found if objective.minimum is None else objective.minimum
@@ -369,7 +369,9 @@ def _refutations(
     """Promises about f that this run contradicts."""
     found = list(contradictions(trace.path, constants, objective))
     if "L" in constants and slope_is_false(objective, trace.iterates[0]):
-        found.append("the gradient at x0 is not that of f: its values change otherwise")
+        found.append(
+            "the gradient at x0 is not that of f: the values of f change differently"
+        )
     pl = of(constants, "pl")
     if pl > 0 and penalty is None:
         least = min(trace.values) if objective.minimum is None else objective.minimum
@@ -389,13 +391,14 @@ def _undercut(
     lowest, scale = min(trace.values), 1e-9 * max(map(abs, trace.values))
     if objective.minimum is not None and lowest < objective.minimum - scale:
         found.append(
-            f"minimum = {objective.minimum:.6g} is not one: an iterate has {lowest:.6g}"
+            f"minimum = {objective.minimum:.6g} is not the minimum: an iterate has "
+            f"{lowest:.6g}"
         )
     if objective.optimum is not None:
         promised = reference(trace, objective, penalty).value
         if lowest < promised - scale:
             found.append(
-                f"the optimum given is none: f is {promised:.6g} there, and "
+                f"the given optimum is not a minimum: f is {promised:.6g} there, but "
                 f"{lowest:.6g} at an iterate"
             )
     return tuple(found)

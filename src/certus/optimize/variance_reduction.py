@@ -160,7 +160,7 @@ def _svrg_bounds(
     room = 1 - 2 * L * eta
     alpha = 1 / (m * eta * room * M) + 2 * L * eta / room
     if alpha >= 1:
-        return f"α = {alpha:.3g} is not below 1: take a longer epoch, or another step"
+        return f"α = {alpha:.3g} is not below 1: use a longer epoch, or another step"
     ref, k = reference(trace, objective), np.array(trace.steps)
     away = 0.0 if ref.given else ref.gradient**2 / (2 * m)
     bound = Bound(

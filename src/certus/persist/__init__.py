@@ -111,8 +111,8 @@ def save(model: Any, path: str | os.PathLike[str], *, split: Any = None) -> Path
     if not is_registered(cls):
         raise ModelFileError(
             f"cannot save {cls.__name__}: only certus models can be saved, and "
-            f"{cls.__module__}.{cls.__qualname__} is none. Use the certus class, or "
-            "keep it with joblib."
+            f"{cls.__module__}.{cls.__qualname__} is not one. Use the class of "
+            "certus, or save it with joblib."
         )
     encoder = ValueEncoder({}, cls.__name__)
     name, params, attributes = pack_estimator(model, encoder)
@@ -168,7 +168,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         attributes = dict(expect(manifest["attributes"], dict, "attributes"))
         for attribute, field in _OWN_FIELD.items():
             if attribute in attributes:
-                raise malformed(f"sets {attribute!r} outside its place")
+                raise malformed(f"sets {attribute!r} in the wrong place")
             if manifest[field] is not None:
                 attributes[attribute] = manifest[field]
         state = {"class": manifest["class"], "params": manifest["params"]}
@@ -226,7 +226,7 @@ def _check_manifest(manifest: Any) -> None:
             f"{SCHEMA}). Upgrade: pip install -U certus."
         )
     if schema < 1:
-        raise malformed(f"states the impossible schema version {schema}")
+        raise malformed(f"has the impossible schema version {schema}")
     if set(manifest) != _FIELDS:
         odd = sorted(set(manifest) ^ _FIELDS)
         raise malformed(f"has a manifest with {odd[0][:80]!r} missing or unexpected")

@@ -57,8 +57,8 @@ def _pack_type(value: type, e: ValueEncoder) -> list[Any]:
     if value not in _TYPE_NAMES:
         label = f"{value.__module__}.{value.__qualname__}"
         raise e.refusal(
-            f"it is the class {label}, and a model file holds data, never code. "
-            "Use a named option instead, or keep the model with joblib"
+            f"it is the class {label}, and a model file holds data, never code. Use a "
+            "named option instead, or save the model with joblib"
         )
     return [_TYPE_NAMES[value]]
 
@@ -127,14 +127,16 @@ def _unpack_array(d: ValueDecoder, name: Any, order: Any, tensor: Any) -> np.nda
         raise malformed(f"holds an array in the unknown order {str(order)[:80]!r}")
     data = d.take(tensor)
     if data.dtype != cell:
-        raise malformed(f"holds an array of {data.dtype} stated to be {dtype}")
+        raise malformed(f"holds an array of {data.dtype} that is declared as {dtype}")
     if data.dtype == bool and data.view(np.uint8).max(initial=0) > 1:
         raise malformed("holds a boolean that is neither true nor false")
     if dtype.kind == "U" and data.max(initial=0) > _LAST_CODE_POINT:
         raise malformed("holds text with an impossible character")
     if dtype.kind in "USc":
         if data.ndim == 0 or data.shape[-1] * cell.itemsize != dtype.itemsize:
-            raise malformed(f"holds an array of {data.shape} stated to be {dtype}")
+            raise malformed(
+                f"holds an array of shape {data.shape} that is declared as {dtype}"
+            )
         data = data.view(native).reshape(data.shape[:-1])
     array = data.view(native).astype(dtype, copy=False)
     return array.T if order == "F" else array
@@ -147,7 +149,7 @@ def _pack_objects(value: np.ndarray, e: ValueEncoder) -> list[Any]:
 def _unpack_objects(d: ValueDecoder, shape: Any, items: Any) -> np.ndarray:
     values = d.get(expect(items, list, "an array's items"))
     if math.prod(expect(shape, list, "a shape")) != len(values):
-        raise malformed("holds an array whose shape is unlike its size")
+        raise malformed("holds an array whose shape does not match its size")
     flat = np.empty(len(values), dtype=object)
     for i, value in enumerate(values):  # item by item: lists must stay lists
         flat[i] = value

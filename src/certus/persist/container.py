@@ -26,6 +26,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import safetensors.numpy
 
+from certus.wording import unstopped
+
 #: Largest JSON header read or written. Text in the manifest (names, object labels)
 #: lives here; numbers live in tensors, which have no limit.
 MAX_HEADER = 64 * 2**20
@@ -97,7 +99,8 @@ def seal(manifest: dict[str, Any], tensors: dict[str, np.ndarray]) -> bytes:
     if length > MAX_HEADER:
         raise ModelFileError(
             f"would need {length:,} bytes for names and labels, more than the "
-            f"{MAX_HEADER:,} a model file may hold. Use numeric arrays for large data."
+            f"{MAX_HEADER:,} that a model file may hold. Use numeric arrays for large "
+            "data."
         )
     parse_json(text, "manifest")  # what cannot be read back is not written
     at = _seal_position(blob[8 : 8 + length]) + 8
@@ -110,7 +113,7 @@ def _seal_position(header: bytes) -> int:
     opening = dump_json(_OPENING)[1:-1].encode()
     found = header.find(opening)
     if found < 0:
-        raise ModelFileError(f"is damaged: it carries no checksum. {_COPY}")
+        raise ModelFileError(f"is damaged: it has no checksum. {_COPY}")
     return found + len(opening)
 
 
@@ -141,7 +144,7 @@ def unseal(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     try:
         tensors = safetensors.numpy.load(b"".join((prefix, header, data)))
     except (safetensors.SafetensorError, ValueError, OverflowError) as error:
-        raise ModelFileError(f"is not valid: {error}. {_ALIEN}") from None
+        raise ModelFileError(f"is not valid: {unstopped(error)}. {_ALIEN}") from None
     return manifest, tensors
 
 
@@ -150,9 +153,11 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
     try:
         kind = os.stat(_speakable(path)).st_mode
         if stat.S_ISDIR(kind):
-            raise ModelFileError("is a directory: give the model file inside it.")
+            raise ModelFileError("is a directory. Pass the model file inside it.")
         if not stat.S_ISREG(kind):  # opening a pipe would wait for ever
-            raise ModelFileError("is not a regular file. Give the path of a model.")
+            raise ModelFileError(
+                "is not a regular file. Pass the path of a model file."
+            )
         with open(path, "rb") as handle:
             yield handle, os.fstat(handle.fileno()).st_size
     except FileNotFoundError:
@@ -165,7 +170,7 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
 
 def _speakable(path: Path) -> Path:
     if "\0" in str(path):
-        raise ModelFileError("is no path: it contains a null character.")
+        raise ModelFileError("is not a valid path: it contains a null character.")
     return path
 
 
@@ -189,8 +194,9 @@ def _read_header(handle: BinaryIO, size: int) -> tuple[bytes, bytes]:
 def _alien(prefix: bytes, size: int) -> ModelFileError:
     if prefix[:1] == b"\x80" and prefix[1:2] <= b"\x05":
         return ModelFileError(
-            "is a pickle, not a certus model file. Pickles can run code, so certus "
-            "opens none: load it where you trust it and save the model again."
+            "is a pickle, not a certus model file. A pickle can run code, so certus "
+            "does not open it. Load it in an environment where you trust it, and "
+            "save the model again."
         )
     if prefix[:4] == b"PK\x03\x04" or prefix[:2] == b"\x1f\x8b":
         return ModelFileError(
@@ -222,7 +228,7 @@ def _check_tensors(table: dict[str, Any]) -> int:
             "shape",
             "data_offsets",
         }:
-            raise ModelFileError(f"{what} is not described in full. {_ALIEN}")
+            raise ModelFileError(f"{what} is described incompletely. {_ALIEN}")
         dtype, shape, span = entry["dtype"], entry["shape"], entry["data_offsets"]
         if not isinstance(dtype, str) or dtype not in _SIZES:
             raise ModelFileError(f"{what} has the unknown dtype {dtype!r}. {_ALIEN}")
@@ -231,7 +237,9 @@ def _check_tensors(table: dict[str, Any]) -> int:
         if not _counts(span) or len(span) != 2:
             raise ModelFileError(f"{what} has impossible offsets. {_ALIEN}")
         if prod(shape) * _SIZES[dtype] != span[1] - span[0]:
-            raise ModelFileError(f"{what} has a shape unlike its size. {_ALIEN}")
+            raise ModelFileError(
+                f"{what} has a shape that does not match its size. {_ALIEN}"
+            )
         spans.append((span[0], span[1]))
     end = 0
     for start, stop in sorted(spans):
@@ -271,10 +279,10 @@ def write_atomically(path: Path, blob: bytes | Iterable[bytes]) -> None:
     beside = target.with_name(f".certus-{secrets.token_hex(8)}.tmp")
     try:
         if target.is_dir():
-            raise IsADirectoryError(None, "it is a directory, give a file name")
+            raise IsADirectoryError(None, "it is a directory; pass a file name")
         if target.exists() and not target.is_file():
             # A rename would put a file in place of the device or pipe itself.
-            raise OSError(None, "it is a device or a pipe, give a file name")
+            raise OSError(None, "it is a device or a pipe; pass a file name")
         with open(beside, "xb") as handle:
             handle.writelines([blob] if isinstance(blob, bytes) else blob)
             handle.flush()
@@ -284,7 +292,7 @@ def write_atomically(path: Path, blob: bytes | Iterable[bytes]) -> None:
         os.replace(beside, target)
         _flush_directory(target.parent)
     except OSError as error:
-        kept = "the file that was there is untouched" if os.path.isfile(target) else ""
+        kept = "the existing file was not changed" if os.path.isfile(target) else ""
         raise ModelFileError(
             f"could not be written: {error.strerror or error}; "
             f"{kept or 'no part of it was written'}."

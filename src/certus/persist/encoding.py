@@ -24,6 +24,7 @@ import numpy as np
 from certus.persist.container import ModelFileError
 from certus.persist.renames import present_names
 from certus.registry import ESTIMATORS
+from certus.wording import unstopped
 
 #: Every class a model file may name, and where it lives.
 REGISTRY: dict[str, tuple[str, str]] = {
@@ -127,7 +128,7 @@ class ValueEncoder:
     def refusal(self, reason: str) -> ModelFileError:
         """Say which part of the model cannot be saved, and why."""
         where = ".".join(self.path)
-        return ModelFileError(f"cannot save {where[:200]}: {reason}.")
+        return ModelFileError(f"cannot save {where[:200]}: {unstopped(reason)}.")
 
     def _codec(self, value: Any) -> Codec:
         for kind in type(value).__mro__[:-1]:
@@ -149,8 +150,8 @@ def _why_refused(value: Any) -> str:
     if isinstance(value, FunctionType | MethodType | BuiltinFunctionType):
         return (
             f"it is the function {value.__name__!r}, and a model file holds data, "
-            "never code. Use a named option instead (as a module, a network of "
-            "certus.neural_network.modules itself), or keep the model with joblib"
+            "never code. Use a named option instead (for a module, a network of "
+            "certus.neural_network.modules), or save the model with joblib"
         )
     name = value if isinstance(value, type) else kind
     label = f"{name.__module__}.{name.__qualname__}"
@@ -160,18 +161,19 @@ def _why_refused(value: Any) -> str:
         return f"it is the class {label}, and a model file holds data, never code"
     if hasattr(value, "get_params"):
         return (
-            f"it is a {label}, not a certus model, so no model file can name it. "
-            "Use the certus class, or keep the model with joblib"
+            f"it is a {label}, not a certus model, so a model file cannot hold it. "
+            "Use the class of certus, or save the model with joblib"
         )
     if hasattr(value, "state_dict"):
         return (
-            f"it is the module {label}, and a model file holds data, never code. Use a "
-            "network of certus.neural_network.modules, or keep the model with joblib"
+            f"it is the module {label}, and a model file holds data, never code. Use "
+            "a network of certus.neural_network.modules, or save the model with "
+            "joblib"
         )
     if callable(value):
         return (
-            f"it is a callable {label}, and a model file holds data, never code. "
-            "Use a named option instead, or keep the model with joblib"
+            f"it is a callable {label}, and a model file holds data, never code. Use "
+            "a named option instead, or save the model with joblib"
         )
     return (
         f"it is a {label}, which a model file cannot hold. Convert it to a NumPy "
@@ -191,7 +193,7 @@ class ValueDecoder:
             return data
         if isinstance(data, float):
             if not math.isfinite(data):
-                raise malformed("holds a number too large to be one")
+                raise malformed("holds a number that is too large")
             return data
         if isinstance(data, list):
             return [self.get(item) for item in data]
@@ -235,7 +237,7 @@ class ValueDecoder:
         """Refuse tensors that belong to nothing."""
         if self.tensors:
             name = next(iter(self.tensors))
-            raise malformed(f"holds the tensor {name[:80]!r}, which belongs to nothing")
+            raise malformed(f"holds the tensor {name[:80]!r}, which no value refers to")
 
 
 def malformed(reason: str) -> ModelFileError:
@@ -305,7 +307,8 @@ def build(name: Any, params: Any, attributes: Any) -> Any:
     for attribute in attributes:
         if not is_attribute(cls, attribute, known):
             raise malformed(
-                f"sets {str(attribute)[:80]!r}, which is no fitted attribute of {name}"
+                f"sets {str(attribute)[:80]!r}, which is not a fitted attribute of "
+                f"{name}"
             )
     model = cls(**params)
     for attribute, value in attributes.items():

@@ -33,7 +33,9 @@ LIMIT = 4096
 
 def _pack(value: Any, e: ValueEncoder) -> list[Any]:
     if not isinstance(getattr(value, "config", None), dict):
-        raise e.refusal("it is a part of a network, not one. Keep it with joblib")
+        raise e.refusal(
+            "it is a part of a network, not a whole network. Save it with joblib"
+        )
     config, state = dict(value.config), {}
     for name, tensor in value.state_dict().items():
         try:
@@ -50,7 +52,7 @@ def _pack(value: Any, e: ValueEncoder) -> list[Any]:
         plan = {}
     if plan != {name: array.shape for name, array in state.items()}:
         raise e.refusal(
-            "its layers are not those it was built with. Keep the model with joblib, "
+            "its layers were changed after it was built. Save the model with joblib, "
             "or its weights with torch.save(model.module_.state_dict(), path)"
         )
     frozen = [name for name, p in value.named_parameters() if not p.requires_grad]
@@ -74,7 +76,7 @@ def _unpack(d: ValueDecoder, name: Any, config: Any, state: Any, frozen: Any) ->
         with _at_most(2 * len(state) + 64):
             plan = _sizes(_build(cls, config, "meta"))
         if plan != {key: array.shape for key, array in state.items()}:
-            raise malformed(f"holds weights that do not fit their {name}")
+            raise malformed(f"holds weights that do not match their {name}")
         module = _build(cls, config, "cpu")
         _give(module, state)
     except RuntimeError as error:

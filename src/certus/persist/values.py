@@ -91,7 +91,7 @@ register(
 
 def _pack_time(value: dt.datetime | dt.time, e: ValueEncoder) -> list[Any]:
     if value.tzinfo is not None and type(value.tzinfo) is not dt.timezone:
-        raise e.refusal("its time zone has rules of its own. Convert it to UTC")
+        raise e.refusal("its time zone is a custom one. Convert it to UTC")
     return [value.replace(tzinfo=None).isoformat(), e.put(value.utcoffset())]
 
 
@@ -185,7 +185,7 @@ def _pack_evidence(value: Evidence, e: ValueEncoder) -> list[Any]:
     if value.witness is not None and type(value.witness) is not WITNESSES.get(
         value.kind
     ):
-        raise e.refusal(f"its witness is none of the kind {value.kind!r}")
+        raise e.refusal(f"its witness is not of the kind {value.kind!r}")
     told = {} if value.witness is None else value.witness._asdict()
     told = {name: found for name, found in told.items() if found is not None}
     arrays = {k: v for k, v in told.items() if isinstance(v, np.ndarray)}

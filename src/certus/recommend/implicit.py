@@ -177,7 +177,7 @@ class ImplicitALS(Recommender):
 
     def _scores_of_new(self, places: Array, values: Array) -> Array:
         if values.min() < 0:
-            raise ValueError("A count is negative; counts are 0 or more.")
+            raise ValueError("Counts must be at least 0, but some are negative.")
         Z = self.item_factors_.astype(np.float64)
         confidence = np.ones(len(Z))
         confidence[places] += float(self.count_weight) * values

@@ -238,8 +238,9 @@ class MatrixFactorization(Recommender):
         new = int(np.count_nonzero((users < 0) | (items < 0)))
         if new and not self.biases:
             raise ValueError(
-                f"{new:,} pairs hold a user or an item that was not in the data of "
-                "fit; a model without biases knows nothing of them. Use biases=True."
+                f"{new:,} pairs have a user or an item that was not in the data of "
+                "the fit. Without biases the model cannot predict them. Use "
+                "biases=True."
             )
 
 

@@ -71,19 +71,19 @@ def _hits(ranked: Sequence[Any], relevant: Sequence[Any], k: int) -> tuple[Any, 
             isinstance(one, str) or not isinstance(one, Iterable) for one in given
         ):
             raise TypeError(
-                "Pass a sequence of lists of items, one list for each user; for one "
-                "user [items]."
+                "Pass a list of lists of items, one list for each user. For one "
+                "user, pass [items]."
             )
     if len(ranked) != len(relevant):
         raise ValueError(
             f"There are {len(ranked)} rankings and {len(relevant)} sets of relevant "
-            "items; pass one of each for each user."
+            "items; pass one ranking and one set for each user."
         )
     sets = [set(_plain(one)) for one in relevant]
     lists = [list(_plain(one))[:k] for one in ranked]
     kept = [place for place, one in enumerate(sets) if one]
     if not kept:
-        raise ValueError("No user has a relevant item: there is nothing to measure.")
+        raise ValueError("No user has a relevant item, so there is nothing to measure.")
     width = min(k, max(map(len, [*lists, *sets])))
     hits = np.zeros((len(kept), width), dtype=bool)
     for row, place in enumerate(kept):
@@ -215,7 +215,7 @@ def coverage(ranked: Sequence[Any], items: Any) -> float:
     """
     known = set(_plain(items))
     if not known:
-        raise ValueError("There are no items to cover.")
+        raise ValueError("There are no items, so coverage is not defined.")
     shown = {item for one in ranked for item in _plain(one)}
     return len(shown & known) / len(known)
 
@@ -239,12 +239,16 @@ def auc(scores: Any, relevant: Any) -> float:
     scores = np.asarray(scores, dtype=np.float64)
     chosen = np.asarray(relevant, dtype=bool)
     if scores.shape != chosen.shape or scores.ndim != 1:
-        raise ValueError("Pass one score and one mark for each item of one user.")
+        raise ValueError(
+            "Pass one score and one relevance mark for each item of one user."
+        )
     if np.isnan(scores).any():
-        raise ValueError("A score is NaN and has no rank. Leave its item out.")
+        raise ValueError("A score is NaN, which has no rank. Leave its item out.")
     good = int(chosen.sum())
     if good in (0, len(chosen)):
-        raise ValueError("The area needs both relevant items and others.")
+        raise ValueError(
+            "The area under the curve needs both relevant and irrelevant items."
+        )
     ranks = rankdata(scores)[chosen].sum()
     return float((ranks - good * (good + 1) / 2) / (good * (len(chosen) - good)))
 
@@ -351,8 +355,9 @@ def _held_out(model: Recommender, X: Any, y: Any) -> tuple[Array, Array, Array]:
         if matrix.shape != shape:
             turned = matrix.shape == shape[::-1]
             raise ValueError(
-                f"X has shape {matrix.shape} and the model has {shape[0]:,} users and "
-                f"{shape[1]:,} items." + (" It is items × users: pass X.T." * turned)
+                f"X has shape {matrix.shape}, but the model has {shape[0]:,} users "
+                f"and {shape[1]:,} items."
+                + (" X seems to be items × users; pass X.T." * turned)
             )
         users = np.repeat(np.arange(shape[0]), np.diff(matrix.indptr))
         found = users, matrix.indices, matrix.data
@@ -363,7 +368,7 @@ def _held_out(model: Recommender, X: Any, y: Any) -> tuple[Array, Array, Array]:
         values = np.asarray(y, dtype=np.float64)
         if values.shape != (len(pairs[0]),):
             raise ValueError(
-                f"There are {len(pairs[0]):,} pairs and ratings of shape "
+                f"There are {len(pairs[0]):,} pairs, but the ratings have shape "
                 f"{values.shape}."
             )
         found = (*model._locate_pairs(X), values)
@@ -392,8 +397,9 @@ def _refuse_leaks(model: Recommender, users: Array, items: Array) -> None:
     leaks = seen.multiply(held).nnz
     if leaks:
         raise ValueError(
-            f"{leaks:,} held-out pairs were in the data of fit, so nothing can be "
-            "learnt from them. Split first (split_ratings) and fit on the rest."
+            f"{leaks:,} held-out pairs were in the data of the fit, so they say "
+            "nothing about new ratings. Split first (split_ratings) and fit on the "
+            "training part."
         )
 
 

@@ -371,7 +371,7 @@ def solve_rows(
         rhs = Y.T @ (s * (values[here] - other_bias[indices[here]]))
         if not (np.isfinite(A).all() and np.isfinite(rhs).all()):
             raise ValueError(  # LAPACK might never return
-                "The factors are beyond float64's range. Divide the ratings by a "
+                "The factors are too large for float64. Divide the ratings by a "
                 "constant, or raise the penalty."
             )
         found = np.linalg.lstsq(A, rhs, rcond=None)[0]

@@ -68,8 +68,8 @@ def read_ratings(
         size = float(np.square(matrix.data, dtype=np.float64).sum())
     if not np.isfinite(size):
         raise ValueError(
-            "The squares of the ratings are beyond float64's range. Divide the ratings "
-            "by a constant."
+            "The squares of the ratings are too large for float64. Divide the "
+            "ratings by a constant."
         )
     if counts:
         if matrix.data.min() < 0:
@@ -98,8 +98,9 @@ def _from_matrix(X: Any, sample_weight: Any, counts: bool) -> Ratings:
         given = as_csr(sample_weight, "sample_weight")
         if given.shape != matrix.shape or given.nnz != matrix.nnz:
             raise ValueError(
-                f"sample_weight has shape {given.shape} and {given.nnz:,} entries, X "
-                f"{matrix.shape} and {matrix.nnz:,}. Pass a weight for each rating."
+                f"sample_weight has shape {given.shape} and {given.nnz:,} entries, "
+                f"but X has shape {matrix.shape} and {matrix.nnz:,} entries. Pass one "
+                "weight for each rating."
             )
         if not (
             np.array_equal(given.indptr, matrix.indptr)
@@ -121,7 +122,7 @@ def as_csr(X: Any, name: str = "X", repeats: bool = False) -> Any:
         if X.ndim != 2:
             raise ValueError(f"{name} has shape {X.shape}; pass users × items.")
         if X.dtype.kind not in "fiub":
-            raise ValueError(f"{name} does not hold real numbers.")
+            raise ValueError(f"{name} must hold real numbers.")
         require_indices(X, name)
         if X.format not in ("csr", "csc", "coo"):
             X = X.tocoo()  # a dia_matrix counts zeros as stored
@@ -150,8 +151,9 @@ def as_csr(X: Any, name: str = "X", repeats: bool = False) -> Any:
     if dense.shape[1] in (2, 3) and len(dense) > TOY and known.all():
         last = "X[:, 2]" if dense.shape[1] == 3 else "ratings"
         raise ValueError(
-            f"{name} is dense, without gaps and {dense.shape[1]} wide, as pairs of ids "
-            f"are. Pass pairs as X[:, :2] with y={last}, a matrix as sparse."
+            f"{name} is dense, complete and has {dense.shape[1]} columns, so it could "
+            f"be pairs of ids. Pass pairs as X[:, :2] with y={last}, or a rating "
+            "matrix as a sparse matrix."
         )
     columns = np.nonzero(known)[1]
     starts = np.concatenate([[0], np.cumsum(known.sum(axis=1))])
@@ -182,7 +184,7 @@ def _from_pairs(X: Any, y: Any, sample_weight: Any, counts: bool) -> Ratings:
     first, second = columns_of(X)
     if y is None:
         raise ValueError(
-            "A data frame is read as pairs of ids: pass their ratings too, "
+            "A data frame is read as pairs of ids. Pass their ratings too: "
             "fit(frame[['user', 'item']], frame['rating'])."
         )
     values = _numbers(y, len(first))
@@ -214,7 +216,7 @@ def _from_pairs(X: Any, y: Any, sample_weight: Any, counts: bool) -> Ratings:
 def _numbers(y: Any, n: int) -> Array:
     values = np.asarray(y)
     if values.dtype.kind == "c":
-        raise ValueError("The ratings are complex numbers. Pass real ones.")
+        raise ValueError("The ratings must be real numbers, got complex ones.")
     if values.dtype.kind not in "fiub":
         try:
             values = values.astype(np.float64)
@@ -222,8 +224,8 @@ def _numbers(y: Any, n: int) -> Array:
             raise ValueError("The ratings are not numeric.") from None
     if values.shape != (n,):
         raise ValueError(
-            f"There are {n:,} pairs and ratings of shape {values.shape}; pass one "
-            "rating for each pair."
+            f"There are {n:,} pairs, but the ratings have shape {values.shape}; pass "
+            "one rating for each pair."
         )
     return values.astype(_dtype(values.dtype), copy=False)
 
@@ -247,7 +249,7 @@ def columns_of(pairs: Any) -> tuple[Array, Array]:
         return user, item
     if sparse.issparse(pairs):
         raise ValueError(
-            "X is a sparse matrix, so its entries are the ratings: pass no y."
+            "X is a sparse matrix, so its entries are the ratings. Do not pass y."
         )
     if isinstance(pairs, np.ndarray):
         if pairs.ndim != 2 or pairs.shape[1] != 2:
@@ -325,7 +327,7 @@ def locate(known: Array, ids: Array, what: str) -> Array:
         if (known.dtype.kind == "U") != (ids.dtype.kind == "U"):
             names = {True: "text", False: "numbers"}
             raise ValueError(
-                f"The {what} ids are {names[ids.dtype.kind == 'U']} and were "
+                f"The {what} ids are {names[ids.dtype.kind == 'U']}, but were "
                 f"{names[known.dtype.kind == 'U']} when the model was fitted."
             )
         if len(known) and known.dtype.kind in "iu" and ids.dtype.kind in "iu":

@@ -110,8 +110,8 @@ class Recommender(Model):
                 turned = False
             if turned:
                 raise ValueError(
-                    "The first column holds items and the second users. Pairs are "
-                    "(user, item)."
+                    "The first column holds items and the second users. Pass pairs "
+                    "as (user, item)."
                 )
         return users, items
 
@@ -166,8 +166,8 @@ class Recommender(Model):
         check_number("n", n, 1, integer=True)
         if not isinstance(ratings, Mapping) or not ratings:
             raise ValueError(
-                "Pass what the new user rated as a dictionary, {item: rating}, with at "
-                "least one item."
+                "Pass the ratings of the new user as a dictionary, {item: rating}, "
+                "with at least one item."
             )
         places = np.array([self._position(self.items_, i, "item") for i in ratings])
         values = _finite(list(ratings.values()))
@@ -224,9 +224,9 @@ class Recommender(Model):
         place = int(locate(known, as_ids([one]), what)[0])
         if place < 0:
             raise ValueError(
-                f"{what.capitalize()} {one!r} was not in the data of fit. Its "
-                f"{len(known):,} {what}s are in {what}s_."
-                + (" For a new user see recommend_new." if what == "user" else "")
+                f"{what.capitalize()} {one!r} was not in the data of the fit. The "
+                f"{len(known):,} known {what}s are in {what}s_."
+                + (" For a new user use recommend_new." if what == "user" else "")
             )
         return place
 

@@ -116,8 +116,8 @@ def split_ratings(
     if not held.any() or held.all():
         which = "held out" if not held.any() else "left to learn from"
         raise ValueError(
-            f'No rating is {which} by how="{how}" and test_size={test_size:g}. Pass '
-            "more ratings or another share."
+            f'No rating is {which} with how="{how}" and test_size={test_size:g}. Pass '
+            "more ratings, or another test_size."
         )
     return _parts(X, y, entries, held)
 
@@ -176,7 +176,7 @@ def _read(X: Any, y: Any) -> _Entries:
     else:
         first, second = columns_of(X)
         if y is not None and len(y) != len(first):
-            raise ValueError(f"There are {len(first):,} pairs and {len(y):,} ratings.")
+            raise ValueError(f"There are {len(first):,} pairs, but {len(y):,} ratings.")
         users, items = encode(first, "user")[1], encode(second, "item")[1]
         found = _Entries(users, items, len(users), None)
         pairs = users.astype(np.int64) * (int(items.max(initial=0)) + 1) + items
@@ -200,7 +200,7 @@ def _ranks(times: Any, n: int) -> Array:
     try:
         return np.asarray(np.unique(values, return_inverse=True)[1])
     except TypeError:
-        raise ValueError("times must be numbers or dates of one kind.") from None
+        raise ValueError("times must be numbers or dates of one type.") from None
 
 
 def _shuffled(entries: _Entries, random: np.random.Generator) -> Array:

@@ -176,8 +176,8 @@ def _check_model(model: Any) -> None:
         )
     if not get_tags(model).input_tags.two_d_array:
         raise ValueError(
-            f"{type(model).__name__} takes texts, and an audit needs a table. Its "
-            "certificate and score say what is known of it."
+            f"{type(model).__name__} takes texts, but an audit needs a table. Look at "
+            "its certificate and its score instead."
         )
 
 
@@ -210,7 +210,9 @@ def _divide(
         if (table is None) != (truth is None):
             raise ValueError(f"Only one of {names} was given. Pass both or neither.")
     if sum(part is not None for part in (comparison, split, X_test)) > 1:
-        raise ValueError("Pass one of comparison, split and X_test: each says it all.")
+        raise ValueError(
+            "Pass only one of comparison, split and X_test: each names the test rows."
+        )
     if comparison is not None or split is not None:
         if X is None:
             raise ValueError("Pass X, y: all rows of the table that was split.")
@@ -249,7 +251,7 @@ def _as_filed(
         if split[option] is None:
             continue
         if split[option] not in column_names(X):
-            why = f"the {option} that the split respects are not in the table"
+            why = f"the {option} that the split keeps together are not in the table"
             return _parts(whole, training, sealed, None)._replace(why=why)
         ranks = take_column(X, split[option], option).values.rank("dense").to_numpy()
         order[key] = ranks[training].astype(int)
@@ -266,7 +268,7 @@ def _parts(whole: TableRows, training: Array, sealed: Array, folds: Any) -> _Par
 def _same_size(whole: TableRows, rows: int) -> None:
     if whole.size != rows:
         raise ValueError(
-            f"The table that was split has {rows:,} rows and X has {whole.size:,}. "
+            f"The table that was split has {rows:,} rows, but X has {whole.size:,}. "
             "Pass the same table, or other rows as X_test, y_test."
         )
 
@@ -290,7 +292,7 @@ def _certificate(
     if rows is None:
         if not isinstance(stated, Certificate):
             raise ValueError(
-                f"{type(model).__name__} states no certificate. Pass X, y: the rows it "
+                f"{type(model).__name__} has no certificate. Pass X, y: the rows it "
                 "was fitted on."
             )
         return dataclasses.replace(stated, origin="file"), None
@@ -370,7 +372,7 @@ def _predictions(
     """The most honest predictions there are, and what to call their rows."""
     if unseen is None and learning.held_out is not None and learning.guess is not None:
         source = (
-            f"{learning.held_out.kind}, each predicted by a fit that had not seen it"
+            f"{learning.held_out.kind}, each predicted by a model fitted without it"
         )
         return learning.held_out, learning.guess, learning.shares, source
     judged = unseen or rows
@@ -407,8 +409,9 @@ def _risk(
             Claim(
                 "error_rate" if task.labels else "mean_loss",
                 Strength.REFUSED,
-                detail="no promise about new rows: all rows passed were used to fit",
-                fix="keep rows from the fit and pass them as X_test, y_test",
+                detail="nothing can be said about new rows: all the rows you passed "
+                "were used in the fit",
+                fix="set rows aside before the fit and pass them as X_test, y_test",
             ),
         )
     losses = task.losses(unseen.y, found.guess)

@@ -86,7 +86,7 @@ def learning(
 ) -> Learning:
     """Error on held-out and on training rows as the number of training rows doubles."""
     if not folds:
-        return Learning(None, "too few rows to hold some out")
+        return Learning(None, "too few rows to set some aside")
     full = min(len(train) for train, _ in folds)
     sizes = [full >> k for k in range(_SIZES) if full >> k >= FEWEST][::-1] or [full]
     deadline = time.perf_counter() + seconds
@@ -238,10 +238,10 @@ def _learning_figure(
         caption += f" Each fold is tested on {_TESTED:,} rows."
     if sizes[-1] < planned[0]:
         caption += (
-            f" Stopped at {sizes[-1]:,} of {planned[0]:,} rows by the time limit."
+            f" The time limit stopped it at {sizes[-1]:,} of {planned[0]:,} rows."
         )
     if folds < planned[1]:
-        caption += f" Only {folds} of {planned[1]} folds, for the time limit."
+        caption += f" The time limit allowed only {folds} of {planned[1]} folds."
     return Figure(
         "learning",
         "Would more rows help?",
@@ -290,7 +290,7 @@ def _learning_answer(
         )
     answer = (
         f"Not much, it seems. Going {step} moved the error from {task.show(before)} "
-        f"to {task.show(now)}, which is within what the folds differ by."
+        f"to {task.show(now)}, which is within the variation between folds."
     )
     if now - training[-1].mean() < 0.1 * now:
         answer += (

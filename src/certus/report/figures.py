@@ -65,7 +65,7 @@ def _curve(data: Data, width: float, x: Scale, ticks: list[float], name: str) ->
     if level is not None:
         at = plot.y(level)
         plot.rule((plot.left, at), (plot.wall, at), "line third")
-        constant = "the commonest label" if data["labels"] else "the mean"
+        constant = "the most frequent label" if data["labels"] else "the mean"
         entries.append(("third", "", f"always {constant}"))
     plot.line(xs, seen["mean"], "second")
     plot.dots(xs, seen["mean"], "second", 3)
@@ -92,7 +92,9 @@ def _amount(value: float) -> str:
 def _learning(data: Data, width: float) -> Plot:
     sizes = data["sizes"]
     x = Scale(sizes[0] / 1.1, sizes[-1] * 1.1, log=True)
-    return _curve(data, width, x, sizes, "rows in training (each step doubles them)")
+    return _curve(
+        data, width, x, sizes, "training rows (each step doubles their number)"
+    )
 
 
 def _validation(data: Data, width: float) -> Plot:

@@ -57,8 +57,8 @@ def read(sensitive: Any, table: Any, rows: Array | None) -> JudgedAttribute | No
     if isinstance(sensitive, str):
         if not hasattr(table, "columns"):
             raise ValueError(
-                "sensitive names a column and the table has no names; pass the values, "
-                "one per row."
+                "sensitive names a column, but the table has no column names; pass "
+                "the values, one per row."
             )
         if sensitive not in column_names(table):
             raise ValueError(f"The table has no column “{shorten(sensitive)}”.")
@@ -71,8 +71,8 @@ def read(sensitive: Any, table: Any, rows: Array | None) -> JudgedAttribute | No
     size = table.shape[0] if hasattr(table, "shape") else len(table)
     if len(values) != size:
         raise ValueError(
-            f"sensitive has {len(values):,} rows and the table that is judged has "
-            f"{size:,}: they must be equal."
+            f"sensitive has {len(values):,} rows, but the test table has {size:,}: "
+            "they must be equal."
         )
     groups_of(values, size)  # what makes no groups is told before the work begins
     return JudgedAttribute(values if rows is None else values[rows], name)
@@ -90,12 +90,12 @@ def judge(
         return GroupFindings()
     values, name = attribute
     if unseen is None or guess is None:
-        reason = "all rows passed were used to fit"
+        reason = "all the rows you passed were used in the fit"
         refused = Claim(
             "independence",
             Strength.REFUSED,
-            detail=f"no promise about groups: {reason}",
-            fix="keep rows from the fit and pass them as X_test, y_test",
+            detail=f"nothing can be said about groups of new rows: {reason}",
+            fix="set rows aside before the fit and pass them as X_test, y_test",
         )
         return GroupFindings((refused,), (), (f"groups: {reason}",))
     if task.labels and len(set(unseen.y)) > _LABELS:
@@ -119,7 +119,7 @@ def judge(
     claims = tuple(_claim(table) for table in tables)
     by = f" by “{shorten(name)}”" if name else ""
     if len(chosen) == 1:  # of several labels each metric says which it is about
-        by += f", chosen are those called “{shorten(str(chosen[0]))}”"
+        by += f", positive decisions are “{shorten(str(chosen[0]))}”"
     return GroupFindings(claims, (_figure(tables, unseen, by, delta, excluded),))
 
 
@@ -175,9 +175,9 @@ def _figure(
     rest += "".join(f"; {note}" for table in tables for note in table.notes[1:])
     return Figure(
         "groups",
-        "Are groups treated alike?",
+        "Are groups treated equally?",
         answer,
-        f"{unseen.size:,} {unseen.kind}, grouped{by}; bars: intervals that hold "
-        f"together with probability {100 * (1 - delta):.4g} %{rest}.",
+        f"{unseen.size:,} {unseen.kind}, grouped{by}; bars: intervals that all hold "
+        f"at once with probability {100 * (1 - delta):.4g} %{rest}.",
         {"groups": [words(tables[0].groups[g]) for g in keep], **metrics, **cells},
     )

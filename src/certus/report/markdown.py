@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from certus.certificate import Claim
 from certus.report.document import Audit
 from certus.report.figures import table
-from certus.report.page import SECTIONS
+from certus.report.page import SECTIONS, words_of
 from certus.wording import clean, number
 
 __all__ = ["render"]
@@ -22,7 +22,7 @@ def render(audit: Audit) -> str:
     for name, title, meaning in SECTIONS:
         parts.append(f"### {title}\n\n*{meaning}*")
         parts.append(_list(map(_claim, getattr(audit, name))))
-    parts.append("### Assumed\n\n*the lists above rest on it, nobody checked*")
+    parts.append("### Assumed\n\n*the lists above depend on this; it was not checked*")
     parts.append(_list(map(_text, audit.assumed)))
     if audit.comparison is not None:
         parts += _comparison(audit)
@@ -66,10 +66,14 @@ def _comparison(audit: Audit) -> list[str]:
     remark = _text(found["verdict"])
     return [
         "## Which model was chosen?",
-        f"{_text(found['chosen'])}, for the least error among the models of certus."
+        (
+            f"{_text(found['chosen'])}, because it has the smallest error among the "
+            "models of certus."
+        )
         + (f" {remark[:1].upper()}{remark[1:]}" if remark else ""),
         _table(head, found["table"]),
-        f"*Error: {_text(found['measure'])}; mean ± deviation over the folds.*",
+        f"*Error: {_text(found['measure'])}; mean ± standard deviation over the "
+        "folds.*",
     ]
 
 
@@ -86,11 +90,16 @@ def _details(audit: Audit) -> list[str]:
     parts.append(f"{words}{target} ({_text(data['spread'])}).")
     if data["coefficients"]:
         found = data["coefficients"]
-        head = ["column", *(h or "coefficient" for h in found["heads"]), "deviation"]
+        head = [
+            "column",
+            *(h or "coefficient" for h in found["heads"]),
+            "standard deviation",
+        ]
         cells = zip(found["names"], found["values"], found["sd"])
         rows = [[n, *map(number, values), number(sd)] for n, values, sd in cells]
         parts.append(_table(head, rows))
     parts.append(_table(["parameter", "value"], audit.params.items()))
+    parts.append(_table(["word", "meaning"], words_of(audit)))
     fence = "```"
     while fence in str(audit.certificate):
         fence += "`"

@@ -9,17 +9,18 @@ from importlib.resources import files
 from typing import Any
 
 from certus.certificate import Claim
+from certus.meanings import explain
 from certus.report.document import Audit
 from certus.report.figures import draw, table
 from certus.wording import clean, number
 
-__all__ = ["SECTIONS", "render"]
+__all__ = ["SECTIONS", "render", "words_of"]
 
 #: The four lists: name, what a line in it means, and what stands there if it is empty.
 SECTIONS = (
-    ("proved", "Proved", "anyone can recheck it on these rows"),
-    ("statistical", "Statistical", "true with the probability stated, for new rows"),
-    ("measured", "Measured", "observed, no promise"),
+    ("proved", "Proved", "anyone can check it again on these rows"),
+    ("statistical", "Statistical", "true for new rows, with the stated probability"),
+    ("measured", "Measured", "observed on this data, without a guarantee"),
 )
 _KINDS = {"✓": "met", "✗": "missed", "–": "refused", "?": "refused", "·": "plain"}
 
@@ -60,9 +61,15 @@ def render(audit: Audit) -> str:
         figures=figures,
         union=_union(audit),
         number=number,
+        words=words_of(audit),
         certificate=clean(str(audit.certificate)),
     )
     return re.sub(r"(?<=\d) %", "\u00a0%", page)  # no line begins with its unit
+
+
+def words_of(audit: Audit) -> list[tuple[str, str]]:
+    """The labels and terms of an audit, each with its meaning."""
+    return explain([*audit.proved, *audit.statistical, *audit.measured])
 
 
 def _union(audit: Audit) -> Claim | None:

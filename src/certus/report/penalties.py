@@ -131,7 +131,7 @@ def validation(
     budget = len(values) * len(folds) * max(done.seconds, 1e-4)
     size = int(min(1.0, seconds / budget) * done.size)
     if size < min(FEWEST, done.size):
-        return None, "one fit takes too long to try other values"
+        return None, "a single fit takes too long to try other values"
     cut = cut_folds(folds, size)
     deadline = time.perf_counter() + 1.5 * seconds
     found: dict[float, list[Fold]] = {}
@@ -144,7 +144,7 @@ def validation(
             if value == values[0]:
                 return None, f"refitting failed ({first_line(error)})"
     if len(found) < 3:
-        return None, "too little time to try three values"
+        return None, "not enough time to try three values"
     return _validation_figure(question, penalty, found, size, rows, task), ""
 
 
@@ -179,7 +179,9 @@ def _validation_figure(
         "the folds, measured."
     )
     if trained < 0.7 * rows.size * (folds - 1) / folds:
-        caption += " Fewer rows than there are, for the time limit; the best value can"
+        caption += (
+            " Because of the time limit, not all rows were used; the best value can"
+        )
         caption += " depend on their number."
     return Figure(
         "validation",
@@ -213,16 +215,19 @@ def _validation_answer(
     mine = f"{name} = {number(values[used])}"
     other = f"{name} = {number(values[best])}"
     if best == used:
-        return f"Yes: {mine} had the least error, {task.show(now)}, of those tried."
+        return (
+            f"Yes: of the values tried, {mine} had the smallest error, "
+            f"{task.show(now)}."
+        )
     least = float(held_out[best].mean())
     lowest = task.show(least)
     if not is_clear(held_out[used] - held_out[best]) or now - least < SMALL * now:
         return (
-            f"Yes, as far as the folds can tell: {other} gave {lowest} and {mine}, the "
-            f"one used, {task.show(now)}, which is no clear difference."
+            f"Yes, as far as the folds can tell: {other} gave {lowest} and {mine}, "
+            f"the one used, gave {task.show(now)}, which is not a clear difference."
         )
     edge = best in (0, len(values) - 1)
-    more = ", and a value beyond those tried may do better still" if edge else ""
+    more = ", and a value outside the range tried may be even better" if edge else ""
     return (
         f"No: {other} lowered the error from {task.show(now)} ({mine}, the one used) "
         f"to {lowest}{more}."

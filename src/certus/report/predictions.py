@@ -51,7 +51,7 @@ def calibration(rows: TableRows, shares: Array, classes: Array, source: str) -> 
         what = f"“{shorten(str(classes[1]), 24)}”"
     else:
         given, came = shares.max(axis=1), rows.y == classes[shares.argmax(axis=1)]
-        what = "the label predicted"
+        what = "the predicted label"
     count = max(2, min(_BINS, rows.size // _PER_BIN))
     edges = np.quantile(given, np.linspace(0, 1, count + 1))
     place = np.searchsorted(edges[1:-1], given)  # equal values share a bin
@@ -67,7 +67,7 @@ def calibration(rows: TableRows, shares: Array, classes: Array, source: str) -> 
     away = float(np.average(np.abs(hits / counts - predicted), weights=counts))
     return Figure(
         "calibration",
-        "Can the probabilities be believed?",
+        "Can the probabilities be trusted?",
         _calibration_answer(outside, len(held), away),
         f"{rows.size:,} {source}; {len(held)} bins of about equal size; bars: "
         f"{100 * _LEVEL:.0f} % Clopper–Pearson interval of each bin by itself.",
@@ -84,13 +84,16 @@ def calibration(rows: TableRows, shares: Array, classes: Array, source: str) -> 
 
 
 def _calibration_answer(outside: int, bins: int, away: float) -> str:
-    off = f"on average they are off by {number(100 * away, 2)} points of a hundred"
+    off = f"on average they are off by {number(100 * away, 2)} percentage points"
     # Of intervals that each hold with 95 %, one in twenty may miss by chance.
     chance = stats.binom.sf(outside - 1, bins, 1 - _LEVEL) if outside else 1.0
     if chance > 0.05:
-        return f"Nothing here speaks against it: {off}, no more than chance explains."
+        return (
+            f"Yes, as far as these rows can tell: {off}, which chance alone can "
+            "explain."
+        )
     some = "1 bin misses" if outside == 1 else f"{outside} of {bins} bins miss"
-    return f"Not to the letter: {some} the diagonal by more than chance, and {off}."
+    return f"Not exactly: {some} the diagonal by more than chance explains, and {off}."
 
 
 def confusion(rows: TableRows, guess: Array, source: str) -> Figure:
@@ -130,7 +133,7 @@ def _confusion_answer(
     table: Array, names: list[str], wrong: int, count: int, other: bool
 ) -> str:
     if not wrong:
-        return f"None: all {count:,} rows have the right label."
+        return f"None: all {count:,} rows were labelled correctly."
     single = table.copy()
     np.fill_diagonal(single, 0)
     if other:  # pairs inside the others are not single pairs
@@ -139,12 +142,12 @@ def _confusion_answer(
     if not single.any():
         return f"{total}, all among the rarest labels."
     true, said = np.unravel_index(np.argmax(single), single.shape)
-    pair = f"“{names[true]}” was called “{names[said]}”"
+    pair = f"“{names[true]}” was labelled “{names[said]}”"
     if wrong == 1:
         return f"{total}: {pair}."
     often = single[true, said]
     times = {1: "once", 2: "twice"}.get(int(often), f"{often:,} times")
-    return f"{total}; the commonest mistake: {times} {pair}."
+    return f"{total}; the most frequent mistake: {times} {pair}."
 
 
 def residuals(
@@ -156,8 +159,8 @@ def residuals(
     cuts = np.quantile(residual, levels)
     half, most = np.quantile(np.abs(residual), (0.5, 0.9))
     answer = (
-        f"Half of the predictions are within {number(half)} of the truth and nine in "
-        f"ten within {number(most)}"
+        f"Half of the predictions are within {number(half)} of the true value, and "
+        f"nine in ten within {number(most)}"
     )
     if rows.size >= 20 and np.ptp(guess) > 0 and np.ptp(np.abs(residual)) > 0:
         trend = stats.spearmanr(np.abs(residual), guess)
@@ -171,7 +174,7 @@ def residuals(
         caption += f" {_POINTS:,} of them are drawn."
     return Figure(
         "residuals",
-        "How far off are single predictions?",
+        "How far off are individual predictions?",
         answer + ".",
         caption,
         {
@@ -224,7 +227,7 @@ def importance(
     caption = (
         f"Rise of the error, {task.measure}, when a column is shuffled; mean and "
         f"standard deviation of {repeats} shuffles on {used.size:,} {rows.kind}. "
-        "Columns that say the same share their importance."
+        "Columns with the same information share their importance."
     )
     if len(names) > len(order):
         caption += f" The {len(order)} largest of {len(names):,}."
@@ -270,7 +273,10 @@ def _importance_answer(
 ) -> str:
     matter = int((mean > 2 * sd).sum())
     if not matter or mean[order[0]] <= 0:
-        return "None alone, it seems: shuffling any one of them costs nothing clear."
+        return (
+            "None on its own, it seems: shuffling any single column makes no "
+            "clear difference."
+        )
     first = (
         f"“{shorten(names[0])}” most: shuffling it raises the error from "
         f"{task.show(base)} to {task.show(base + float(mean[order[0]]))}"
@@ -345,8 +351,8 @@ def coefficient_figure(
         f"“{shorten(names[0])}” has the largest coefficient for its spread"
         + (f"; {zeros:,} of {len(names):,} coefficients are zero." if zeros else "."),
         f"Coefficient × standard deviation of its column: {what} when the column "
-        f"rises by that much, all else equal. {rows.size:,} {rows.kind}; the "
-        f"{shown} largest of {len(names):,}.",
+        f"rises by one standard deviation and the others stay the same. {rows.size:,} "
+        f"{rows.kind}; the {shown} largest of {len(names):,}.",
         {
             "labels": task.labels,
             "names": [clean(name) for name in names[:shown]],

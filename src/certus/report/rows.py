@@ -101,14 +101,14 @@ def make_rows(X: Any, y: Any, kind: str) -> TableRows:
         truth = truth[:, 0]
     if truth.ndim != 1:
         raise ValueError(
-            f"y has shape {truth.shape}; an audit is about one target. Audit the "
-            "columns of y one by one."
+            f"y has shape {truth.shape}; an audit needs a single target. Audit the "
+            "columns of y one at a time."
         )
     if truth.dtype.kind in "UT":
         truth = truth.astype(object)
     if X.shape[0] != len(truth):
         raise ValueError(
-            f"X has {X.shape[0]:,} rows and y has {len(truth):,}: they must be equal."
+            f"X has {X.shape[0]:,} rows, but y has {len(truth):,}: they must be equal."
         )
     if len(truth) == 0:
         raise ValueError("X has no rows. Pass the rows the model was fitted on.")

@@ -42,7 +42,8 @@ def check(threat: Any, task: PredictionTask) -> None:
         )
     if not task.labels:
         raise ValueError(
-            "threat is for classifiers: a change of a row is judged by its label."
+            "threat needs a classifier: an attack succeeds when it changes the "
+            "predicted label."
         )
 
 
@@ -78,9 +79,9 @@ def judge(
         expected = Claim(
             "robust_accuracy",
             Strength.REFUSED,
-            detail="no promise about changes of new rows: all rows passed were used "
-            "to fit",
-            fix="keep rows from the fit and pass them as X_test, y_test",
+            detail="nothing can be said about changes of new rows: all the rows you "
+            "passed were used in the fit",
+            fix="set rows aside before the fit and pass them as X_test, y_test",
         )
     # The words of the section say what the number is about.
     proved, attacked, expected = (
@@ -99,21 +100,26 @@ def _figure(found: Any, rows: TableRows, apart: Any) -> Figure:
     size, held = found.n_samples, ""
     some = f"{size:,} of {rows.size:,}" if size < rows.size else f"{rows.size:,}"
     if apart is not None and apart.fixed.any():
-        held = f"; changed: {shorten(', '.join(apart.names))}, all else stays"
+        held = (
+            f"; changed columns: {shorten(', '.join(apart.names))}; the other "
+            "columns stay as they are"
+        )
     if apart is not None and not apart.whole.all():
-        held += f"; {int((~apart.whole).sum()):,} rows with gaps are left out"
+        held += f"; {int((~apart.whole).sum()):,} rows with missing values are left out"
     said = f"{found.verdict[0].upper()}{found.verdict[1:]}."
     warned = (
-        " Gradients mislead: see the measured list." if found.gradients_masked else ""
+        " The gradients are misleading: see the list of measured claims."
+        if found.gradients_masked
+        else ""
     )
     notes = "".join(f" {note[0].upper()}{note[1:]}." for note in found.notes)
     tried = ", ".join(found.attacks)
     return Figure(
         "threat",
-        "What if rows are changed?",
+        "What if rows change a little?",
         said + warned + notes,
-        f"{some} {rows.kind}{held}; attacks: {tried}; pale band: new rows, with "
-        f"probability {100 * (1 - found.delta):.4g} %.",
+        f"{some} {rows.kind}{held}; attacks: {tried}; pale band: the range for new "
+        f"rows, with probability {100 * (1 - found.delta):.4g} %.",
         {
             **{name: list(values) for name, values in points},
             "clean": found.clean,

@@ -53,24 +53,24 @@ def _solved(certificate: Certificate) -> str:
     claim = certificate[certificate.primary]
     rows = f"on {certificate.n_samples:,} rows"
     if certificate.status is Status.REFUTED:
-        return f"is not what its certificate states: the check {rows} refutes it"
+        return f"contradicts its own certificate: the check {rows} refutes it"
     if certificate.status is Status.NO_MINIMISER:
-        return "has no best version, so nothing about it can be proved"
+        return "has no optimal solution, so nothing about it can be proved"
     if claim.strength is Strength.REFUSED:
-        return "comes without a proof"
+        return "has no proof"
     if certificate.origin == "file":
         said = {True: "was stated to be solved", False: "was stated to be unsolved"}
-        word = said.get(claim.met, "was stated without a promise")  # type: ignore[arg-type]
-        return f"{word} when it was fitted, which was not checked again"
+        word = said.get(claim.met, "was stated to have no guarantee")  # type: ignore[arg-type]
+        return f"{word} when it was fitted, and this was not checked again"
     if claim.met is False:
         return "is not solved to the accuracy asked for"
     if claim.undecided:
-        return "may be solved or not: rounding is too large to tell"
+        return "may or may not be solved: rounding errors are too large to tell"
     if claim.met is None:
-        return "was measured, but nothing is promised about its optimum"
+        return "was measured, but nothing is proved about its optimum"
     if claim.label == "solved":
         return f"is solved (rechecked {rows})"
-    return f"passes the verifier’s check {rows}"
+    return f"passes the check of the verifier {rows}"
 
 
 def _error(risk: Sequence[Claim], found: AuditFigures, task: PredictionTask) -> str:
@@ -90,8 +90,8 @@ def _error(risk: Sequence[Claim], found: AuditFigures, task: PredictionTask) -> 
         start, plain = f"it is off by {task.show(ours)} (root mean square)", "mean"
     better = "better" if ours < constant else "no better"
     return (
-        f"on rows held out in turn {start}, {better} than always saying the {plain} "
-        f"({task.show(constant)})"
+        f"on rows held out in turn {start}, {better} than always predicting the "
+        f"{plain} ({task.show(constant)})"
     )
 
 
@@ -142,9 +142,9 @@ def _held_out(found: AuditFigures, task: PredictionTask) -> Claim:
         "held_out",
         Strength.MEASURED,
         mean,
-        objective=f"{task.measure}; mean ± deviation over {len(errors)} folds",
-        detail=f"{task.show(mean)} ± {task.show(spread, 2)} on rows held out in "
-        f"turn; always saying the {plain}: {task.show(constant)}",
+        objective=f"{task.measure}; mean ± standard deviation over {len(errors)} folds",
+        detail=f"{task.show(mean)} ± {task.show(spread, 2)} on rows held out in turn; "
+        f"always predicting the {plain} gives {task.show(constant)}",
     )
 
 
@@ -172,27 +172,28 @@ def assumed(
     lines = []
     if certificate.origin == "file":
         lines.append(
-            "the certificate is as stated at the fit: the training rows were not "
-            "passed, and nothing was rechecked"
+            "the certificate is the one made at the fit: the training rows were not "
+            "passed, so nothing was rechecked"
         )
     elif known is None:
         lines.append(
-            "X and y are the rows the model was fitted on; the model does not say"
+            "X and y are the rows the model was fitted on; the model has no record "
+            "to compare with"
         )
     elif known:
         lines.append(
-            "the training rows are those of the fit, by a fingerprint that detects "
-            "mistakes, not forgery"
+            "the training rows are those of the fit: their fingerprints agree, which "
+            "rules out mistakes but not forgery"
         )
     else:
         lines.append(
-            "X and y are not the rows (or weights) of the fit, by their fingerprint: "
-            "the proof is about the rows passed"
+            "X and y are not the rows (or weights) of the fit, because the "
+            "fingerprints differ: the proof is about the rows you passed"
         )
     promises = [claim for claim in risk if claim.strength is Strength.STATISTICAL]
     if promises:
         kind = "test rows" if unseen is None else unseen.kind
-        lines.append(f"the {kind} were kept from fitting and from choosing the model")
+        lines.append(f"the {kind} were not used to fit or to choose the model")
     for claim in (*certificate.claims, *promises):
         lines += [line for line in claim.assumptions if not line.startswith(_SAID)]
     return tuple(dict.fromkeys(lines))

@@ -162,7 +162,8 @@ class RobustAccuracy(TableResult):
             "attacked_accuracy",
             Strength.MEASURED,
             self.upper,
-            objective=f"share of the {rows} without a known {where} that fools",
+            objective=f"share of the {rows} for which no {where} that changes the "
+            "label is known",
             detail=f"at most {_share(self.upper)} of {rows}: attacked by "
             f"{', '.join(self.attacks) or 'nothing'}",
         )
@@ -173,8 +174,8 @@ class RobustAccuracy(TableResult):
             "robust_accuracy",
             Strength.STATISTICAL,
             last.low,
-            objective=f"P(right under any {self.allowed})",
-            theorem="Clopper and Pearson's bounds of both shares, half of delta each",
+            objective=f"P(correct under any {self.allowed})",
+            theorem="Clopper–Pearson bounds of both shares, each with half of delta",
             assumptions=IID,
             delta=self.delta,
             detail=f"{_ends(last)} of new rows",
@@ -185,8 +186,9 @@ class RobustAccuracy(TableResult):
             "masked_gradients",
             Strength.MEASURED,
             float(self.masked or 0),
-            detail=f"questions fooled {self.masked:,} rows that gradients did not: the "
-            "gradients mislead, and stronger attacks may find more",
+            detail=f"attacks without gradients fooled {self.masked:,} rows that "
+            "attacks with gradients did not: the gradients are misleading, "
+            "and stronger attacks may find more",
         )
 
     # ---- for people and machines -------------------------------------------------

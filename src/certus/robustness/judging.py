@@ -95,14 +95,14 @@ class Attacked(TableResult):
         right, fooled = int(self.right.sum()), int(self.fooled.sum())
         clean, kept = float(np.mean(self.right)), self.accuracy
         said = (
-            f"{fooled:,} of {right:,} rows that were predicted rightly are fooled: "
-            f"accuracy {100 * kept:.1f} % ({100 * clean:.1f} % without changes)"
+            f"{fooled:,} of {right:,} correctly predicted rows are fooled: accuracy "
+            f"{100 * kept:.1f} % ({100 * clean:.1f} % without changes)"
         )
         left = int(np.sum(~self.tried))
         return f"{said}; {left:,} rows were not tried in time" if left else said
 
     def __repr__(self) -> str:
-        asked = f"{self.queries:,} questions and {self.gradients:,} gradients"
+        asked = f"{self.queries:,} queries and {self.gradients:,} gradients"
         note = f"\n  {self.note}" if self.note else ""
         return f"{self.verdict}\n  {asked} of single rows{note}"
 
@@ -305,8 +305,8 @@ def relative_robustness(
     sizes = row_norms(np.asarray(X, dtype=np.float64)[at], threat.norm)
     if not len(at) or not sizes.all():
         raise ValueError(
-            "ρ divides by ‖x‖ over the rows predicted rightly: there must be some, and "
-            "none of them 0."
+            "ρ divides by ‖x‖ of the correctly predicted rows: there must be at "
+            "least one, and none may be 0."
         )
     if not found.fooled[at].all():
         return math.inf
@@ -341,8 +341,8 @@ def chosen_attack(method: Any, target: Target) -> Any:
         method = known[method]
     if not callable(getattr(method, "run", None)) or isinstance(method, type):
         raise TypeError(
-            f"an attack has a method run(target, X, y, threat, rng); {method!r} has "
-            "none."
+            f"an attack must have a method run(target, X, y, threat, rng); {method!r} "
+            "has none."
         )
     needs = getattr(method, "needs", "labels")
     if not _admits(target)[needs]:
@@ -400,7 +400,7 @@ def _returned(changed: Any, X: Array) -> Array:
         found = np.empty(0)
     if found.shape != X.shape or found.dtype.kind not in "fiu":
         raise ValueError(
-            f"the attack must return changed rows, {X.shape} numbers; it returned a "
+            f"the attack must return changed rows of shape {X.shape}, got a "
             f"{type(changed).__name__} of shape {found.shape}."
         )
     return found.astype(np.float64)

@@ -142,7 +142,7 @@ def slopes(kernel: Any, A: Array, B: Array, C: Array) -> Array:
             return factor * slopes(inner, A, B, C)
         case t.Exponentiated(inner):
             return slopes(inner, A, B, C * evaluate(kernel, A, B))
-    raise TypeError(f"{kernel!r} has no gradient here.")
+    raise TypeError(f"no gradient is known for {kernel!r}.")
 
 
 def _unit(D: Array, norm: int) -> Array:

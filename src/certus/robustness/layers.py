@@ -30,7 +30,7 @@ def _numbers(value: Any) -> Any:
 def _linear(x: Traced, weight: Tensor, bias: Any = None) -> Any:
     W = _numbers(weight)
     if W.ndim != 2 or not x.shape[1:] or x.shape[-1] != W.shape[1]:
-        raise Unknown("a product with anything but a matrix has no known bound")
+        raise Unknown("no bound is known for a product with anything but a matrix")
     return x.after(net.Dense(W, _numbers(bias)), (*x.shape[1:-1], len(W)))
 
 
@@ -44,7 +44,7 @@ def _conv2d(
     groups: int = 1,
 ) -> Any:
     if x.ndim != 4:
-        raise Unknown("a convolution of anything but images has no known bound")
+        raise Unknown("no bound is known for a convolution of anything but images")
     out = F.conv2d(
         _empty(x), weight.to("meta"), None, stride, padding, dilation, groups
     )
@@ -82,7 +82,7 @@ def _batch_norm(
     eps: float = 1e-5,
 ) -> Any:
     if training:
-        raise Unknown("batch normalisation in training mode has no known bound")
+        raise Unknown("no bound is known for batch normalisation in training mode")
 
     def spread(v: Any) -> Any:
         return np.reshape(_numbers(v), (-1,) + (1,) * (x.ndim - 2))
@@ -124,7 +124,7 @@ def _avg_pool2d(
     (rows, high), (columns, wide) = axes
     divisor = divisor_override if divisor_override else np.outer(high, wide)
     if not np.all(np.asarray(divisor) > 0):
-        raise Unknown("a mean with a negative divisor has no known bound")
+        raise Unknown("no bound is known for a mean with a negative divisor")
     return x.after(net.MeanPool(rows, columns, divisor), out.shape[1:])
 
 
@@ -148,7 +148,7 @@ def _adaptive(x: Traced, output_size: Any) -> Any:
 def _mean(x: Traced, dim: Any = None, keepdim: bool = False) -> Any:
     axes = (dim,) if isinstance(dim, int) else dim
     if axes is None or any(axis % x.ndim == 0 for axis in axes):
-        raise Unknown("a mean over rows has no known bound")
+        raise Unknown("no bound is known for a mean over rows")
     axes = sorted({axis % x.ndim for axis in axes})
     kept = [axis for axis in range(x.ndim) if axis not in axes]
     terms = math.prod(x.shape[axis] for axis in axes)
@@ -165,10 +165,10 @@ def _scaled(x: Any, factor: Any) -> Any:
         else:
             return x * factor
     if isinstance(factor, Traced):
-        raise Unknown("a product of two branches has no known bound")
+        raise Unknown("no bound is known for a product of two branches")
     c = _constant(factor, x)
     if not c.size:
-        raise Unknown("a product with nothing has no known bound")
+        raise Unknown("no bound is known for an empty product")
     return x.after(net.Scaling(c), x.shape[1:])
 
 
@@ -177,7 +177,7 @@ def _add(x: Any, other: Any, alpha: float = 1.0) -> Any:
         x, other, alpha = _scaled(other, alpha), x, 1.0
     if isinstance(other, Traced):
         if x.shape != other.shape:
-            raise Unknown("a sum of branches of different shapes has no known bound")
+            raise Unknown("no bound is known for a sum of branches of different shapes")
         more = other if alpha == 1 else _scaled(other, alpha)
         return x.after(net.BranchSum(), x.shape[1:], more)
     return x.after(net.Scaling(1.0, _constant(other, x) * alpha), x.shape[1:])
@@ -193,17 +193,20 @@ def _constant(value: Any, x: Traced) -> Any:
     kind = value.dtype if isinstance(value, Tensor) else x.dtype
     c = torch.as_tensor(value, dtype=kind).detach().to(torch.float64)
     if torch.broadcast_shapes(c.shape, x.shape) != x.shape:
-        raise Unknown("a step that repeats entries has no known bound")
+        raise Unknown("no bound is known for an operation that repeats entries")
     if c.ndim == x.ndim:
         if c.shape[0] != 1:
-            raise Unknown("numbers of their own for each row have no known bound")
+            raise Unknown(
+                "no bound is known for an operation that adds different "
+                "numbers to each row"
+            )
         c = c[0]
     return c.cpu().numpy()
 
 
 def _matmul(x: Any, matrix: Any) -> Any:
     if not isinstance(x, Traced) or not isinstance(matrix, Tensor) or matrix.ndim != 2:
-        raise Unknown("a product with anything but a matrix has no known bound")
+        raise Unknown("no bound is known for a product with anything but a matrix")
     return _linear(x, matrix.T)
 
 
@@ -224,19 +227,19 @@ def _bend(name: str) -> Any:
 
 def _leaky(x: Traced, negative_slope: float = 0.01, inplace: bool = False) -> Any:
     if negative_slope < 0:
-        raise Unknown("a leaky ReLU of negative slope has no known bound")
+        raise Unknown("no bound is known for a leaky ReLU with a negative slope")
     return _bent(x, "leaky_relu", negative_slope)
 
 
 def _elu(x: Traced, alpha: float = 1.0, inplace: bool = False) -> Any:
     if alpha < 0:
-        raise Unknown("an ELU of negative alpha has no known bound")
+        raise Unknown("no bound is known for an ELU with a negative alpha")
     return _bent(x, "elu", alpha)
 
 
 def _softplus(x: Traced, beta: float = 1.0, threshold: float = 20.0) -> Any:
     if beta <= 0 or threshold < 20:
-        raise Unknown("a softplus that breaks off early has no known bound")
+        raise Unknown("no bound is known for a softplus with a low threshold")
     return _bent(x, "softplus", beta, threshold)
 
 
@@ -248,14 +251,16 @@ def _hardtanh(
 
 def _clamp(x: Traced, min: Any = None, max: Any = None) -> Any:
     if any(isinstance(end, (Tensor, Traced)) for end in (min, max)):
-        raise Unknown("limits of their own for each entry have no known bound")
+        raise Unknown(
+            "no bound is known for clipping with different limits for each entry"
+        )
     low = -math.inf if min is None else min
     return _bent(x, "clamp", low, math.inf if max is None else max)
 
 
 def _gelu(x: Traced, approximate: str = "none") -> Any:
     if approximate != "none":
-        raise Unknown("an approximate GELU has no known bound")
+        raise Unknown("no bound is known for an approximate GELU")
     return _bent(x, "gelu")
 
 
@@ -263,9 +268,9 @@ def _softmax(x: Traced, dim: int | None = None, *more: Any, **options: Any) -> A
     """Of the scores of a row: the order of the classes stays."""
     _same(x, *more, **options)
     if x.ndim != 2 or dim not in (1, -1):
-        raise Unknown("a softmax that is not over the classes has no known bound")
+        raise Unknown("no bound is known for a softmax that is not over the classes")
     if x.ranked:
-        raise Unknown("a step after a softmax has no known bound")
+        raise Unknown("no bound is known for an operation after a softmax")
     found = x.same()
     found.ranked = True
     return found
@@ -275,7 +280,7 @@ def _dropout(
     x: Traced, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Any:
     if training:
-        raise Unknown("dropout in training mode has no known bound")
+        raise Unknown("no bound is known for dropout in training mode")
     return x
 
 
@@ -292,7 +297,7 @@ def _max_pool2d(
     return_indices: bool = False,
 ) -> Any:
     if return_indices:
-        raise Unknown("indices of maxima have no known bound")
+        raise Unknown("no bound is known for the indices of maxima")
     options = kernel_size, stride, padding, dilation, ceil_mode
     out = F.max_pool2d(_empty(x), *options)
     size, gaps, pad = _pair(kernel_size), _pair(dilation), _pair(padding)
@@ -311,15 +316,15 @@ def moved(x: Traced, step: Callable[[Tensor], Tensor]) -> Any:
     numbers = torch.arange(rows * size).reshape(x.shape)
     out = step(numbers)
     if not out.ndim or len(out) != rows or not out.numel():
-        raise Unknown("a step that mixes rows has no known bound")
+        raise Unknown("no bound is known for an operation that mixes rows")
     shape, out = out.shape[1:], out.reshape(rows, -1)
     first = out[0]
     if not torch.equal(out, first + size * torch.arange(rows)[:, None]):
-        raise Unknown("a step that mixes rows has no known bound")
+        raise Unknown("no bound is known for an operation that mixes rows")
     if not 0 <= int(first.min()) <= int(first.max()) < size:
-        raise Unknown("a step that mixes rows has no known bound")
+        raise Unknown("no bound is known for an operation that mixes rows")
     if len(first.unique()) < len(first):
-        raise Unknown("a step that repeats entries has no known bound")
+        raise Unknown("no bound is known for an operation that repeats entries")
     new = x.after(net.Gathered(first.numpy(), tuple(shape)), shape)
     new.storage = x.storage  # it may be a view
     return new
@@ -334,9 +339,9 @@ def _method(name: str) -> Any:
 
 def _pad(x: Traced, pad: Any, mode: str = "constant", value: Any = None) -> Any:
     if mode != "constant" or value:
-        raise Unknown("padding by anything but zeros has no known bound")
+        raise Unknown("no bound is known for padding with anything but zeros")
     if len(pad) >= 2 * x.ndim:
-        raise Unknown("padding by further rows has no known bound")
+        raise Unknown("no bound is known for padding with further rows")
     numbers = torch.arange(math.prod(x.shape[1:])).reshape(1, *x.shape[1:])
     index = F.pad(numbers, pad, value=-1)[0]
     return x.after(net.Gathered(index.ravel().numpy(), tuple(index.shape)), index.shape)
@@ -345,10 +350,10 @@ def _pad(x: Traced, pad: Any, mode: str = "constant", value: Any = None) -> Any:
 def _cat(parts: Any, dim: int = 0) -> Any:
     parts = list(parts)
     if not all(isinstance(part, Traced) for part in parts):
-        raise Unknown("joining with constants has no known bound")
+        raise Unknown("no bound is known for joining with constants")
     first, *others = parts
     if dim % first.ndim == 0:
-        raise Unknown("joining rows has no known bound")
+        raise Unknown("no bound is known for joining rows")
     shape = torch.cat([_empty(part) for part in parts], dim=dim).shape
     return first.after(net.Joined(dim % first.ndim), shape[1:], *others)
 
@@ -356,7 +361,7 @@ def _cat(parts: Any, dim: int = 0) -> Any:
 def _same(x: Traced, *args: Any, **kwargs: Any) -> Traced:
     kinds = [getattr(v, "dtype", v) for v in (*args, *kwargs.values())]
     if any(isinstance(k, torch.dtype) and k != x.dtype for k in kinds):
-        raise Unknown("a change of precision within the network has no known bound")
+        raise Unknown("no bound is known for a change of precision inside the network")
     return x
 
 

@@ -128,8 +128,8 @@ def tried(module: nn.Module, X: Array) -> Tensor:
     if not isinstance(z, Tensor) or z.ndim not in (1, 2) or len(z) != len(rows):
         got = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
         raise ValueError(
-            f"the module should give a score for each class of each of {len(rows)} "
-            f"rows; it gives {got}."
+            f"the module must give a score for each class and each of {len(rows)} "
+            f"rows, got {got}."
         )
     if not torch.isfinite(z).all():
         raise ValueError("the module gives NaN or infinite scores for these rows.")
@@ -137,9 +137,9 @@ def tried(module: nn.Module, X: Array) -> Tensor:
     same = again.shape == before.shape
     if not same or (again - before).abs().max() > CLOSE * z.abs().max():
         raise ValueError(
-            "the module gives other scores for the same rows when it is asked again: "
-            "dropout or noise is left on (as by F.dropout without training=), or rows "
-            "of a batch depend on each other. Turn that off."
+            "the module gives different scores for the same rows when called again: "
+            "dropout or noise is still on (as with F.dropout without training=), or "
+            "rows of a batch depend on each other. Turn that off."
         )
     return z
 

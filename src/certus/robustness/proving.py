@@ -47,7 +47,7 @@ def prove(
         Whether the model predicts y for these rows.
     """
     if not target.known:
-        reason = "nothing is proved, as the model predicts by a method of its own"
+        reason = "nothing is proved, because the model overrides how it predicts"
         return unproved(reason, radii, X)
     if isinstance(target, LinearTarget):
         rows, allowed = _flat(X, threat)
@@ -56,8 +56,8 @@ def prove(
     if isinstance(target, Differentiated):
         return _network(target, X, y, threat, radii, predicted, deadline)
     reason = (
-        "nothing is proved, as the model is neither linear nor a network of known "
-        "layers"
+        "nothing is proved, because the model is neither linear nor a network of "
+        "known layers"
     )
     reason += f" ({target.note})" if target.note else ""
     return unproved(reason, radii, X)

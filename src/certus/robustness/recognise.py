@@ -93,7 +93,7 @@ def as_target(
     if callable(model):
         return _function(model, rows, classes, threshold)
     raise TypeError(
-        f"a {type(model).__name__} predicts nothing: pass a fitted classifier, a torch "
+        f"a {type(model).__name__} cannot predict: pass a fitted classifier, a torch "
         "module or a function of rows."
     )
 
@@ -107,15 +107,19 @@ def numbers_of(X: Any) -> Array:
         X = X if kept else X.astype(np.float64)
     except (TypeError, ValueError):
         raise ValueError(
-            "X holds what are no numbers: an attack changes numbers a little. Pass the "
-            "rows after they are encoded, and the model that takes them."
+            "X must hold numbers, because an attack changes them a little. Pass "
+            "encoded rows, and the model that takes them."
         ) from None
     if X.ndim < 2:
-        raise ValueError(f"X has shape {X.shape}; pass rows, X[None] for a single one.")
+        raise ValueError(
+            f"X must hold rows, got shape {X.shape}. For a single row pass X[None]."
+        )
     if not X.size:
-        raise ValueError("X is empty; attacks need rows of finite numbers.")
+        raise ValueError("X has no rows. Attacks need rows of finite numbers.")
     if not np.isfinite(X).all():
-        raise ValueError("X contains NaN or infinite values; attacks need numbers.")
+        raise ValueError(
+            "X contains NaN or infinite values. Attacks need finite numbers."
+        )
     return X if X.flags.writeable else X.copy()  # torch warns of those that are not
 
 
@@ -129,13 +133,15 @@ def true_numbers(y: Any, n: int, target: Target) -> Array:
         )
     y = y.reshape(-1)
     if len(y) != n:
-        raise ValueError(f"X and y need as many rows: {n} and {len(y)}.")
+        raise ValueError(
+            f"X and y must have the same number of rows, got {n} and {len(y)}."
+        )
     if any(value is None or value != value for value in y):
         raise ValueError("y has missing values; leave these rows out.")
     if (y.dtype.kind in "OUS") != (target.classes.dtype.kind in "OUS"):
         raise ValueError(
-            f"y holds classes such as {y[0]!r}, the model predicts classes such as "
-            f"{target.classes[0]!r}: pass y as the model predicts it."
+            f"y holds classes such as {y[0]!r}, but the model predicts classes such "
+            f"as {target.classes[0]!r}. Pass y with the labels of the model."
         )
     return target.numbers(y)
 
@@ -146,7 +152,8 @@ def true_numbers(y: Any, n: int, target: Target) -> Array:
 def _estimator(model: Any, rows: Array, given: Any) -> Target:
     if not is_classifier(model):
         raise TypeError(
-            f"{type(model).__name__} is no classifier; attacks need a predicted class."
+            f"{type(model).__name__} is not a classifier; attacks need a predicted "
+            "class."
         )
     check_is_fitted(model)
     framed = framing(model, given)
@@ -157,9 +164,9 @@ def _estimator(model: Any, rows: Array, given: Any) -> Target:
     predicted = _steady(predict, rows)
     if predicted.ndim > 1 or isinstance(model.classes_, list):
         raise ValueError(
-            f"{type(model).__name__} predicts several labels at once; attacks need one "
-            "class for each row. Attack it label by label, by a function that returns "
-            "the score of one."
+            f"{type(model).__name__} predicts several labels at once; attacks need "
+            "one class for each row. Attack one label at a time, with a function "
+            "that returns its score."
         )
     if len(model.classes_) == 1:
         width = int(np.prod(rows.shape[1:]))
@@ -170,7 +177,7 @@ def _estimator(model: Any, rows: Array, given: Any) -> Target:
         if _agrees(target, rows, predicted):
             target.known = _known(model)
             return target
-        note = "its gradients are not those of what it predicts"
+        note = "its gradients are not those of its predictions"
     target = _outside(model, predict, framed, rows, predicted)
     target.note = f"attacked as a black box: {note}"
     return target
@@ -193,7 +200,7 @@ def _inside(model: Any, predict: Any, rows: Array) -> tuple[Target | None, str]:
                 raise
             return None, 'gradients of networks need torch: pip install "certus[deep]"'
         target = of_estimator(last, steps, rows, predict)
-        return target, f"{type(last).__name__} gives no gradient for such rows"
+        return target, f"{type(last).__name__} gives no gradient for rows of this kind"
     target = _kernel_machine(model, last, steps, predict)
     return target, f"{type(last).__name__} has no known gradient"
 
@@ -345,8 +352,8 @@ def _steady(predict: Callable[[Any], Any], rows: Array) -> Array:
     again = np.asarray(predict(rows[half].copy()))
     if found.shape[:1] != (len(rows),) or again.shape != found[half].shape:
         raise ValueError(
-            f"the model should give one output for each of {len(rows)} rows; it gives "
-            f"shape {found.shape}."
+            f"the model must give one output for each of {len(rows)} rows, got shape "
+            f"{found.shape}."
         )
     same = found[half] == again
     if found.dtype.kind == "f":
@@ -356,9 +363,9 @@ def _steady(predict: Callable[[Any], Any], rows: Array) -> Array:
         same = np.abs(found[half] - again) <= CLOSE * size
     if not np.all(same):
         raise ValueError(
-            "the model gives other outputs for the same rows when it is asked again: "
-            "it draws random numbers, or rows of a batch depend on each other. Attacks "
-            "need a function of each row."
+            "the model gives different outputs for the same rows when called again: "
+            "it draws random numbers, or rows of a batch depend on each other. "
+            "Attacks need outputs that depend on the row alone."
         )
     return found
 
@@ -373,13 +380,13 @@ def _function(
         z = _steady(model, rows)
     except TypeError as error:
         raise TypeError(
-            f"the function fails on an array of rows ({error}). Functions are given "
-            "NumPy arrays; pass a function of tensors as an nn.Module."
+            f"the function fails on an array of rows ({error}). It gets NumPy arrays; "
+            "wrap a function of tensors in an nn.Module."
         ) from error
     single = z.ndim == 1 or z.shape[1] == 1
     if z.ndim > 2:
         raise ValueError(
-            "the function should give a label, or a score for each class, for each "
+            "the function must give a label, or a score for each class, for each "
             f"row; for {len(rows)} rows it gives shape {z.shape}."
         )
     if single and (z.dtype.kind != "f" or _among(z, classes)):
@@ -405,13 +412,17 @@ def _level(z: Array, threshold: float | None) -> float:
     """From where on a single output is the second class."""
     if z.ndim > 1 and z.shape[1] > 1:
         if threshold is not None:
-            raise ValueError("threshold= is for one output; the largest of several is.")
+            raise ValueError(
+                "threshold= is for a single output; with several "
+                "outputs the largest one decides."
+            )
         return 0.0
     if threshold is None and z.min() >= 0 and 0 < z.max() <= 1:
         raise ValueError(
-            "all outputs are between 0 and 1: pass as_target(model, X, threshold=0.5) "
-            "in place of the model if they are probabilities of the second class, "
-            "threshold=0 if the sign decides, classes=[0, 1] if they are labels."
+            "all outputs are between 0 and 1: instead of the model, pass "
+            "as_target(model, X, threshold=0.5) if they are probabilities of the "
+            "second class, threshold=0 if the sign decides, classes=[0, 1] if they "
+            "are labels."
         )
     return 0.0 if threshold is None else float(threshold)
 
@@ -422,7 +433,7 @@ def _names(z: Any, classes: Any) -> Array:
     names = np.arange(max(outputs, 2)) if classes is None else np.asarray(classes)
     if len(names) != max(outputs, 2):
         raise ValueError(
-            f"{outputs} outputs do not go with {len(names)} classes: pass classes= in "
+            f"there are {outputs} outputs, but {len(names)} classes: pass classes= in "
             "the order of the outputs."
         )
     return names

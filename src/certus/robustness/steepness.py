@@ -18,6 +18,7 @@ from certus.robustness.recognise import as_target
 from certus.robustness.target import Differentiated, LinearTarget
 from certus.threat import ThreatModel
 from certus.verify import lipschitz_constant
+from certus.wording import unstopped
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,6 @@ def lipschitz_bound(model: Any, X: Any, norm: Any = "l2") -> LipschitzBound:
     except Unknown as unknown:
         raise ValueError(f"no constant can be given: {named(unknown)}.") from None
     except ValueError as error:
-        raise ValueError(f"no constant can be given: {error}.") from None
+        raise ValueError(f"no constant can be given: {unstopped(error)}.") from None
     seen = operator_norms(target.copied().double(), rows, p=p, q=p)
     return LipschitzBound(constant, float(seen.max()))

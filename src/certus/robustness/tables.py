@@ -48,9 +48,11 @@ def numbers_of_table(model: Any, X: Any) -> NumericTable | None:
         fixed[at] = False
         whole &= ~_gaps(X, plan["name"])
     if fixed.all():
-        raise ValueError("no column holds numbers; a change of size has no meaning.")
+        raise ValueError(
+            "no column holds numbers, so the size of a change is not defined."
+        )
     if not whole.any():
-        raise ValueError("every row has a gap in a column of numbers.")
+        raise ValueError("every row has a missing value in a numeric column.")
     Z = (E - shift) / scale
     names = tuple(label for label, held in zip(labels, fixed) if not held)
     return NumericTable(

@@ -96,7 +96,7 @@ class Target:
         if (numbers < 0).any():
             strange = np.ravel(found)[int(np.argmin(numbers))]
             raise ValueError(
-                f"the model predicts {strange!s:.40}, which is not among its classes "
+                f"the model predicts {strange!s:.40}, which is not one of its classes "
                 f"({', '.join(map(str, self.classes[:5]))}...)."
             )
         return numbers

@@ -65,16 +65,20 @@ def traced(
         out = function(rows)
     except (TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
         # It works on tensors: what stands in for them does not do what they do.
-        reason = f"{type(error).__name__} has no known bound"
+        reason = f"no bound is known for this network ({type(error).__name__})"
         raise Unknown(reason).with_traceback(error.__traceback__) from error
     if not isinstance(out, Traced):
-        raise Unknown("an output that is not one score for each class has no bound")
+        raise Unknown(
+            "no bound is known for an output that is not one score for each class"
+        )
     hidden = unchanged(out).ranked
     out.ranked = False
     if out.ndim == 1:
         out = out[:, None]
     if out.ndim != 2:
-        raise Unknown("an output that is not one score for each class has no bound")
+        raise Unknown(
+            "no bound is known for an output that is not one score for each class"
+        )
     if out.shape[1] == 1:  # beside a score of 0
         out = F.linear(out, torch.tensor([[0.0], [1.0]], dtype=torch.float64))
     precision = precision_of(dtype, device)
@@ -113,7 +117,7 @@ class Traced:
     def after(self, layer: Any, shape: Any, *others: Traced) -> Traced:
         """What a layer gives, of rows of a shape."""
         if self.ranked or any(other.ranked for other in others):
-            raise Unknown("a step after a softmax has no known bound")
+            raise Unknown("no bound is known for an operation after a softmax")
         inputs = (self.at, *(other.at for other in others))
         self.steps.append(net.LayerStep(layer, inputs))
         rows = (self.shape[0], *shape)
@@ -150,7 +154,7 @@ class Traced:
         handler = FUNCTIONS.get(func)
         if handler is None:
             name = getattr(func, "__name__", str(func))
-            raise Unknown(f"{name} has no known bound")
+            raise Unknown(f"no bound is known for {name}")
         return _called(handler, *args, **(kwargs or {}))
 
     def __getattr__(self, name: str) -> Any:
@@ -158,7 +162,7 @@ class Traced:
 
         method = METHODS.get(name)
         if method is None:
-            raise Unknown(f"{name} has no known bound")
+            raise Unknown(f"no bound is known for {name}")
         return lambda *args, **kwargs: _called(method, self, *args, **kwargs)
 
     def __add__(self, other: Any) -> Any:
@@ -210,7 +214,7 @@ class Traced:
 
     def _unknown(self, *_: Any) -> Any:
         # Comparisons would else be answered by the identity of objects.
-        raise Unknown("a comparison or power of entries has no known bound")
+        raise Unknown("no bound is known for a comparison or a power of entries")
 
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _unknown
     __bool__ = __iter__ = __pow__ = __rpow__ = __rtruediv__ = __float__ = _unknown
@@ -221,7 +225,7 @@ class Traced:
 def _called(handler: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """A step, if what it is given still is what it was and is computed in full."""
     if torch.is_autocast_enabled("cpu"):
-        raise Unknown("a step in the precision of autocast has no known bound")
+        raise Unknown("no bound is known for an operation in autocast precision")
     given = [*args, *kwargs.values()]
     given += [part for arg in given if isinstance(arg, list | tuple) for part in arg]
     for part in given:
@@ -237,6 +241,6 @@ def unchanged(x: Traced) -> Traced:
     """The set, unless a step has written into it."""
     if x.storage.changed:
         raise Unknown(
-            "an entry that is read after a change in place has no known bound"
+            "no bound is known for an entry that is read after a change in place"
         )
     return x

@@ -95,7 +95,9 @@ def steal(model: Any, X: Any, surrogate: Any = None) -> Stolen:
     X = np.asarray(X)
     X = X if X.dtype.kind == "f" else X.astype(np.float64)
     if not len(X) or not np.isfinite(X).all():
-        raise ValueError("X must hold rows to ask about, all of them finite numbers.")
+        raise ValueError(
+            "X must hold at least one row, and all numbers must be finite."
+        )
     asked = target.queries
     copy: Any = None
     if surrogate is None and target.has_scores:
@@ -110,8 +112,8 @@ def _fitted(target: Target, X: Array, surrogate: Any) -> Any:
     labels = target.classes[target.labels(X)]
     if len(np.unique(labels)) < 2:
         raise ValueError(
-            f"the model predicts {labels[0]!r} for all {len(X)} rows: ask about rows "
-            "that are farther apart."
+            f"the model predicts {labels[0]!r} for all {len(X)} rows: pass rows that "
+            "are farther apart."
         )
     if surrogate is None:
         return LogisticRegression().fit(X.reshape(len(X), -1), labels)

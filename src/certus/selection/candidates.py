@@ -305,7 +305,7 @@ CANDIDATES: tuple[CandidateRow, ...] = (
         kind="baseline",
     ),
     CandidateRow(
-        "always the commonest",
+        "most frequent label",
         labels="sklearn.dummy:DummyClassifier",
         params=lambda size: {"strategy": "most_frequent"},
         weight=0.1,

@@ -25,6 +25,7 @@ from certus.selection.preparation import Prepared, prepare
 from certus.selection.race import Race, Step, take_target
 from certus.selection.splits import FEWEST
 from certus.verify import no_sealed_rows, risk_claims, union_claim
+from certus.wording import unstopped
 
 __all__ = ["compare"]
 
@@ -185,7 +186,9 @@ def _lineup(
             )
         lineup.append(given_candidate(name, model, [c.name for c in lineup]))
     if not any(candidate.kind == "certus" for candidate in lineup):
-        raise ValueError("no model of certus is among the candidates to choose from.")
+        raise ValueError(
+            "none of the candidates is a model of certus, so there is none to choose."
+        )
     return lineup
 
 
@@ -206,12 +209,12 @@ def _choose(
     if status is Status.INTERRUPTED:
         raise KeyboardInterrupt
     if status is Status.TIME_LIMIT:
-        raise TimeoutError("no candidate was complete within the time limit. Raise it.")
+        raise TimeoutError("no model was fitted within the time limit. Raise it.")
     for candidate, row in ours:  # too few rows for folds: the simplest, unmeasured
         if row.reason.startswith("too few rows"):
             return candidate
     raise ValueError(
-        f"no candidate could be fitted; {ours[0][0].name} {ours[0][1].reason}."
+        f"no model could be fitted; {ours[0][0].name}: {unstopped(ours[0][1].reason)}."
     )
 
 
@@ -261,9 +264,14 @@ def _union(rows: list[ComparisonRow], ready: Prepared, delta: float) -> Claim:
     split = ready.split
     reason = ""
     if not ready.labels:
-        reason = "errors of amounts have no bound, so no interval holds for all of them"
+        reason = (
+            "errors of a regression have no upper bound, so there is no "
+            "interval that holds for all of them"
+        )
     elif split.time is not None:
-        reason = "rows in order of time are not independent, so no interval holds"
+        reason = (
+            "rows in order of time are not independent, so there is no valid interval"
+        )
     units = split.units if split.groups else None
     sizes = [
         len(test) if units is None else len(np.unique(units[test]))
@@ -283,4 +291,7 @@ def _too_good(
         return []
     if best.mean > (0.0 if ready.labels else 0.01 * baseline.mean):
         return []
-    return ["the columns together determine the target: is one known only afterwards?"]
+    return [
+        "the columns together determine the target: is one of them known only "
+        "after the target?"
+    ]

@@ -200,14 +200,14 @@ class Comparison(TableResult):
             if self.beaten:
                 return (
                     f"{leader.name} is better than every certus model by {by}, more "
-                    f"than the folds scatter; the file holds {best.name}."
+                    f"than the variation between folds; the file holds {best.name}."
                 )
             return (
-                f"{leader.name} was better by {by}, within the scatter of the folds; "
-                "it is in the table, not in the file."
+                f"{leader.name} was better by {by}, within the variation between "
+                "folds; it is in the table, but not in the file."
             )
         if leader.kind == "baseline" and ahead >= 0:
-            return f"no candidate is better than {leader.name} on rows it has not seen."
+            return f"no model is better than {leader.name} on new rows."
         return ""
 
     def show(self, error: float) -> str:

@@ -111,13 +111,13 @@ def bias_variance(
     truth = _per_point("f", f(X) if callable(f) else f, len(points))
     sigma2 = _per_point("noise", noise, len(points))
     if sigma2.min() < 0:
-        raise ValueError("noise is a variance and cannot be negative.")
+        raise ValueError("noise is a variance and must not be negative.")
     found = np.empty((n_repeats, len(points)))
     with config_context(certify="never"):
         for row in found:
             row[:] = np.ravel(clone(estimator).fit(*sample(rng)).predict(X))
     if not np.isfinite(found).all():
-        raise ValueError("a refit predicts NaN or infinity; look at its training set.")
+        raise ValueError("a refit predicts NaN or infinity. Check its training set.")
     variance = found.var(axis=0, ddof=1)
     bias = (found.mean(axis=0) - truth) ** 2 - variance / n_repeats
     scatter = np.std(((found - truth) ** 2).mean(axis=1), ddof=1)
@@ -157,11 +157,13 @@ def ridge_bias_variance(
     """
     X_train, X = np.asarray(X_train, dtype=float), np.asarray(X, dtype=float)
     if not alpha >= 0 or not noise >= 0:
-        raise ValueError(f"alpha = {alpha} and noise = {noise} must not be negative.")
+        raise ValueError(
+            f"alpha and noise must not be negative, got {alpha} and {noise}."
+        )
     A = X_train.T @ X_train + alpha * np.eye(X_train.shape[1])
     if np.linalg.matrix_rank(A, hermitian=True) < len(A):
         raise ValueError(
-            "The columns of X_train depend on one another; use alpha above zero."
+            "The columns of X_train are linearly dependent. Use alpha above zero."
         )
     Z = np.linalg.solve(A, X.T)  # one column for each point
     bias = (alpha * (np.asarray(w, dtype=float) @ Z)) ** 2

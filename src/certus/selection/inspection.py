@@ -119,8 +119,8 @@ def take_column(X: Any, values: Any, option: str) -> Column:
     if gaps:
         rows = "1 row" if gaps == 1 else f"{gaps:,} rows"
         raise TableError(
-            f'"{column.name}" has no value in {rows}, so these cannot be placed. '
-            f"Fill or drop them, or leave {option} out."
+            f'"{column.name}" has no value in {rows}, so the split cannot place them. '
+            f"Fill or drop these rows, or leave {option} out."
         )
     return column
 
@@ -260,8 +260,8 @@ def hints(columns: list[Column]) -> list[str]:
         distinct = values.n_unique()
         if column.kind == "date" and distinct > 1:
             notes.append(
-                f'"{name}" is a date: if later rows are to be predicted from earlier '
-                "ones, split by it (--time)."
+                f'"{name}" is a date. To predict later rows from earlier ones, split '
+                "by it (--time)."
             )
         elif (
             ID_NAME.fullmatch(column.name)
@@ -269,8 +269,8 @@ def hints(columns: list[Column]) -> list[str]:
             and 20 <= 2 * distinct <= len(values)
         ):
             notes.append(
-                f'"{name}" is named like an identifier and each of its {distinct:,} '
-                "values repeats: if rows of one belong together, split by it "
+                f'"{name}" looks like an identifier, and its {distinct:,} values '
+                "repeat. If rows with the same value belong together, split by it "
                 "(--groups)."
             )
     return notes

@@ -93,18 +93,24 @@ def _checked_target(y: Any, n: int) -> np.ndarray:
             f"y has shape {target.shape} and X has {n:,} rows; pass one target per row."
         )
     if target.dtype.kind == "f" and not np.isfinite(target).all():
-        raise TableError("The target holds NaN or infinite values. Correct them.")
+        raise TableError(
+            "The target holds NaN or infinite values. Correct or drop those rows."
+        )
     if len(set(target[:1000].tolist())) == 1 and len(set(target.tolist())) == 1:
-        raise TableError("The target is the same in every row: nothing to predict.")
+        raise TableError(
+            "The target is the same in every row, so there is nothing to predict."
+        )
     return target
 
 
 def _task(target: np.ndarray, task: str | None) -> str:
     if task not in (None, "regression", "classification"):
-        raise ValueError(f"task={task!r}; use 'regression' or 'classification'.")
+        raise ValueError(
+            f"task must be 'regression' or 'classification', got {task!r}."
+        )
     if (task or guess_task(target)) == "regression":
         if target.dtype.kind not in "iufb":
-            raise TableError("The target holds labels; a regression needs amounts.")
+            raise TableError("The target holds labels, but a regression needs numbers.")
         return "regression"
     return "binary" if len(np.unique(target)) == 2 else "multiclass"
 
@@ -137,7 +143,7 @@ def _order(
     notes: list[str],
 ) -> _Order:
     if groups is not None and time is not None:
-        raise ValueError("groups and time cannot both be respected. Choose one.")
+        raise ValueError("groups and time cannot be used together. Choose one.")
     if groups is not None:
         column = inspection.take_column(X, groups, "groups")
         named = groups if isinstance(groups, str) else None
@@ -148,16 +154,23 @@ def _order(
         column = inspection.take_column(X, time, "time")
         if column.kind not in ("number", "date"):
             raise TableError(
-                f'"{shorten(column.name)}" holds {column.kind}, not dates or numbers '
-                "to order rows by."
+                f'"{shorten(column.name)}" must hold dates or numbers to order the '
+                f"rows, got {column.kind}."
             )
         times = column.values.to_physical().cast(float).to_numpy()
         if extra:
-            notes.append(f"{_rows(extra)} equal to another, perhaps at another time.")
-        notes.append(f'rows are judged in the order of "{shorten(column.name)}".')
+            notes.append(
+                f"{_rows(extra)} equal to another row, perhaps at another time."
+            )
+        notes.append(
+            "models are tested on later rows, in the order of "
+            f'"{shorten(column.name)}".'
+        )
         return _Order(None, times, None, column.name)
     if extra:
-        notes.append(f"{_rows(extra)} equal to another: copies stay on one side.")
+        notes.append(
+            f"{_rows(extra)} equal to another row; copies stay together when splitting."
+        )
     return _Order(same)
 
 
@@ -169,17 +182,19 @@ def _by_groups(
     sizes = np.bincount(units)
     if len(sizes) < 3:
         raise TableError(
-            f'"{name}" has {len(sizes)} groups: too few to seal one and compare on the '
-            "others. Choose another column, or none."
+            f'"{name}" has {len(sizes)} groups, too few to set one aside and compare '
+            "models on the others. Choose another column, or none."
         )
-    notes.append(f'"{name}" names {len(sizes):,} groups, each kept on one side.')
+    notes.append(
+        f'"{name}" has {len(sizes):,} groups; each stays together when splitting.'
+    )
     if sizes.max() > len(y) / 2:
         notes.append(f"one group holds {sizes.max():,} of {len(y):,} rows.")
     same, _ = inspection.copies(others)
     if same is not None:
         overlap = int(np.count_nonzero(units != units[same]))
         if overlap:
-            notes.append(f"{_rows(overlap)} equal to one of another group.")
+            notes.append(f"{_rows(overlap)} equal to a row of another group.")
     return _Order(units, None, column.name, None)
 
 
@@ -191,8 +206,8 @@ def _check_sides(split: Split) -> None:
     if len(split.training) < 2:
         where = f' "{shorten(split.time)}"' if split.time else ""
         raise TableError(
-            f"Sealing {100 * split.fraction:.0f} % of the rows by{where} leaves fewer "
-            "than 2 to learn from: too many rows are equal there."
+            f"Setting {100 * split.fraction:.0f} % of the rows aside by{where} leaves "
+            "fewer than 2 for training: too many rows are equal there."
         )
 
 
@@ -218,16 +233,16 @@ def _leaking(
         if leak.column not in out:
             notes.append(
                 f"{name} nearly determines the target ({leak.what}): drop it if it is "
-                "known only afterwards."
+                "known only after the target."
             )
         elif alone:
             notes.append(
-                f"{name} determines the target ({leak.what}); used, as nothing else is "
-                "there."
+                f"{name} determines the target ({leak.what}); it is used because "
+                "there is no other column."
             )
         else:
             notes.append(
-                f"{name} determines the target ({leak.what}): left out. "
-                "--keep to use it."
+                f"{name} determines the target ({leak.what}), so it is left out. Use "
+                "--keep to include it."
             )
     return [] if alone else out

@@ -291,7 +291,8 @@ class LinearSVR(RegressorMixin, LinearRegressorBase):
         check_choice("loss", self.loss, names)
         if np.isinf(self.C):
             raise ValueError(
-                "C must be finite: a tube that holds every row may not be."
+                "C must be finite, because there may be no tube that contains every "
+                "row."
             )
         X, y, s = self._validate_X_y(X, y, sample_weight, y_numeric=True)
         squared = self.loss == names[1]
@@ -330,8 +331,8 @@ def _check_combination(model: Any) -> None:
         raise ValueError("C=inf needs penalty='l2'; use a finite C for penalty='l1'.")
     if model.penalty == "l1" and np.isinf(model.intercept_scaling):
         raise ValueError(
-            "penalty='l1' needs a finite intercept_scaling; a large one penalises the "
-            "intercept as little as you like."
+            "penalty='l1' needs a finite intercept_scaling; the larger it is, the "
+            "less the intercept is penalised."
         )
 
 

@@ -77,7 +77,7 @@ class SupportVectorMachine(KernelMachine):
     def n_support_(self) -> Array:
         """Number of support vectors (for each class)."""
         if not hasattr(self, "_n_support"):
-            raise AttributeError("n_support_ exists after fit.")
+            raise AttributeError("n_support_ is only available after fit.")
         return self._n_support
 
     @property

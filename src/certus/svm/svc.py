@@ -216,8 +216,8 @@ class SVC(ClassifierMixin, SupportVectorMachine):
         classes, given = self.classes_, self.class_weight
         if isinstance(given, str) and given != "balanced":
             raise ValueError(
-                f"class_weight={given!r}; use 'balanced', a dict from label to weight, "
-                "or None."
+                "class_weight must be 'balanced', a dict from label to weight, or "
+                f"None; got {given!r}."
             )
         ones = np.ones(len(codes))
         if given is None:

@@ -57,16 +57,16 @@ def encode_column(plan: Plan, column: Column, remarks: list[str]) -> EncodedColu
             z = (filled / part["unit"] - part["centre"]) / part["spread"]
         if not np.isfinite(z).all():
             raise TableError(
-                f'Column "{plan["name"]}" has values too far from those the model was '
-                "fitted on to be scaled. Fix the column, or refit."
+                f'Column "{plan["name"]}" has values too far from those of the fit to '
+                "be scaled. Correct the column, or refit."
             )
         dense.append(z)
     if plan["missing"]:
         dense.append(gaps.astype(np.float64))
     elif gaps.any():
         remarks.append(
-            f'"{plan["name"]}" has {_rows(gaps.sum())} without a value, which it '
-            "never had in training: filled by the training median."
+            f'"{plan["name"]}" has {_rows(gaps.sum())} without a value, although no '
+            "value was missing in training: filled with the training median."
         )
     return EncodedColumns(dense)
 
@@ -83,15 +83,15 @@ def _codes(plan: Plan, column: Column, remarks: list[str]) -> Any:
     elif unseen.any():
         new = text.filter(pl.Series(unseen)).unique(maintain_order=True).to_list()
         remarks.append(
-            f'"{plan["name"]}" has {_rows(unseen.sum())} with a level not seen in '
-            f"training ({quoted(new, 3)}): encoded as none of the levels."
+            f'"{plan["name"]}" has {_rows(unseen.sum())} with a category not seen in '
+            f"training ({quoted(new, 3)}): encoded as none of the known categories."
         )
     if plan["missing"]:
         result[gaps] = len(levels) + plan["other"]
     elif gaps.any():
         remarks.append(
-            f'"{plan["name"]}" has {_rows(gaps.sum())} without a value, which it '
-            "never had in training: encoded as none of the levels."
+            f'"{plan["name"]}" has {_rows(gaps.sum())} without a value, although no '
+            "value was missing in training: encoded as none of the known categories."
         )
     return result
 
@@ -102,8 +102,8 @@ def _as_text(plan: Plan, column: Column, remarks: list[str]) -> pl.Series:
     if kind in ("text", "empty"):
         return values.cast(pl.String)
     remarks.append(
-        f'"{plan["name"]}" was text in training and is {_WORDS[kind]} now: '
-        "its values are compared as text."
+        f'"{plan["name"]}" was text in training and is {_WORDS[kind]} now; its values '
+        "are compared as text."
     )
     # A whole number reads "1" in a text column, even if gaps made it a float.
     if values.dtype.is_float() and (values == values.round(0)).all():
@@ -162,7 +162,7 @@ def _as_dates(plan: Plan, column: Column, remarks: list[str]) -> pl.Series:
     if (zone is None) != (plan["zone"] is None):
         remarks.append(
             f'"{plan["name"]}" {"lost its" if zone is None else "now has a"} time '
-            "zone: the clock times are taken as they stand."
+            "zone; the clock times are used unchanged."
         )
     return wall_clock(values, plan["zone"])
 
@@ -178,7 +178,8 @@ def _changed(plan: Plan, now: str, example: Any) -> TableError:
     form = " (dates as 2020-12-31)" if plan["kind"] == "date" else ""
     return TableError(
         f'column "{plan["name"]}" was {_WORDS[plan["kind"]]} when the model was '
-        f"fitted and is {_WORDS[now]} now ({example}). Fix the column{form}, or refit."
+        f"fitted and is {_WORDS[now]} now ({example}). Correct the column{form}, or "
+        "refit."
     )
 
 

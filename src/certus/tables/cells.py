@@ -218,17 +218,17 @@ def doubt(known: pl.Series) -> str:
         return ""
     if len(_orders(known, known[0].strip())) == 2:
         return (
-            f' Dates such as "{known[0]}" can be read in two ways: write them as '
-            "2020-12-31 to have them used as dates."
+            f' Dates such as "{known[0]}" can be read in two ways. Write them as '
+            "2020-12-31 to use them as dates."
         )
     parsed = known.str.strip_chars().cast(pl.Float64, strict=False)
     other = known.filter(parsed.is_null())
     if len(other) == 0:
-        return " It holds numbers written as text: convert it to have them used."
+        return " It holds numbers written as text. Convert them to use them as numbers."
     if 10 * len(other) > len(known):
         return ""
     count = len(known) - len(other)
     return (
-        f' {count:,} of its {len(known):,} cells are numbers, but not "{other[0][:20]}"'
-        ": empty such cells to have it used as a number."
+        f' {count:,} of its {len(known):,} cells are numbers, but "{other[0][:20]}" '
+        "is not. Empty such cells to use the column as numbers."
     )

@@ -35,11 +35,12 @@ _ROWS = 200  # of the head, looked at for the separator
 
 #: How files begin that are no text, and what to do about them.
 _SIGNATURES = {
-    b"\x1f\x8b": "is packed by gzip. Name it {name}.gz and try again.",
+    b"\x1f\x8b": "is compressed with gzip. Rename it to {name}.gz and try again.",
     b"PK\x03\x04": "is a spreadsheet or archive: binary data. Save it as CSV.",
     b"\xd0\xcf\x11\xe0": "is a spreadsheet: binary data. Save it as CSV.",
-    b"PAR1": "is a Parquet file. Give it the ending .parquet and try again.",
-    b"ARROW1": "is a Feather file. Give it the ending .feather and try again.",
+    b"PAR1": "is a Parquet file. Rename it so that it ends in .parquet, and try again.",
+    b"ARROW1": "is a Feather file. Rename it so that it ends in .feather, and try "
+    "again.",
     codecs.BOM_UTF32_LE: "is UTF-32 text. Save it as UTF-8 and try again.",
     codecs.BOM_UTF32_BE: "is UTF-32 text. Save it as UTF-8 and try again.",
     codecs.BOM_UTF16_LE: "is UTF-16 text. Save it as UTF-8 and try again.",
@@ -61,7 +62,7 @@ def head_as_text(path: Path, size: int = 1 << 16) -> str:
         head = file.read(size) + file.readline(1 << 24)
     name = path.name
     if not head.strip():
-        raise TableError(f"{name} is empty: only white space. Export it again.")
+        raise TableError(f"{name} is empty: it has only white space. Export it again.")
     for signature, what in _SIGNATURES.items():
         if head.startswith(signature):
             raise TableError(f"{name} {what.format(name=name)}")
@@ -123,7 +124,8 @@ def _header(cells: list[str], path: Path) -> list[str]:
     repeated = [name for name, times in Counter(names).items() if times > 1 and name]
     if repeated:
         raise TableError(
-            f"{path.name} has more than one column {quoted(repeated)}. Rename one."
+            f"{path.name} has more than one column named {quoted(repeated)}. Rename "
+            "one."
         )
     taken = set(names)
     for at, name in enumerate(names):

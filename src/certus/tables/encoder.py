@@ -394,7 +394,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if gaps:
             text += f"; {gaps:,} column{'s have' if gaps > 1 else ' has'} gaps"
         aside = [plan["name"] for plan in self.plans_ if not is_used(plan)]
-        return text + (f"; set aside: {quoted(aside)}" if aside else "")
+        return text + (f"; not used: {quoted(aside)}" if aside else "")
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         params = ", ".join(

@@ -74,7 +74,7 @@ def is_frame(X: Any) -> bool:
         labels = getattr(X, "column_names", None) or list(X.columns)
         raise _repeated([_plain_name(label) for label in labels]) from None
     if isinstance(native, nw.LazyFrame):
-        raise TableError("The table is lazy. Call its collect() first.")
+        raise TableError("The table is lazy. Call collect() first.")
     if isinstance(native, nw.Series):
         raise TableError(
             "Expected 2D array, got 1D array instead: a single column. "
@@ -256,8 +256,8 @@ def _object_numbers(name: str, objects: Any, missing: Any, types: set[type]) -> 
         floats[~missing] = objects[~missing].astype(np.float64)
     except OverflowError:
         raise TableError(
-            f'Column "{name}" holds integers beyond 1.8e308, which no float can hold. '
-            "Rescale it, or turn it into text."
+            f'Column "{name}" holds integers above 1.8e308, too large for a float. '
+            "Rescale the column, or convert it to text."
         ) from None
     return pl.Series(floats, nan_to_null=True)
 
@@ -269,8 +269,8 @@ def _object_dates(name: str, objects: Any) -> pl.Series:
             values = pl.Series(objects.astype("datetime64[us]"))
     except (pl.exceptions.PolarsError, TypeError, ValueError):
         raise TableError(
-            f'Column "{name}" mixes dates that cannot be compared, such as with and '
-            "without a time zone. Give them one type."
+            f'Column "{name}" mixes dates that cannot be compared, such as dates with '
+            "and without a time zone. Convert them to one type."
         ) from None
     return values if values.dtype == pl.Date else values.dt.cast_time_unit("us")
 
@@ -289,7 +289,7 @@ def finite(name: str, values: pl.Series) -> Any:
         row = int(np.flatnonzero(np.isinf(x))[0])
         raise TableError(
             f'Column "{name}" has an infinite value (row {row:,}, counted from 0). '
-            "Replace it by a number, or leave the cell empty."
+            "Replace it with a number, or leave the cell empty."
         )
     return x
 

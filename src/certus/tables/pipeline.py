@@ -79,7 +79,8 @@ def read_target(y: Any) -> tuple[Any, str | None]:
         array = np.asarray(y)
     if array.dtype.kind in "mM":
         raise TableError(
-            "The target is a date. Turn it into a number, such as the days since one."
+            "The target is a date. Convert it to a number, such as the number of "
+            "days since a fixed date."
         )
     if array.dtype.kind in "UT":
         array = array.astype(object)
@@ -287,7 +288,7 @@ class TablePipeline(Conformal, BaseEstimator):
         """
         raise NotImplementedError(
             "scikit-learn has no TableEncoder. Export the model alone with "
-            "estimator_.to_sklearn(), and give it encoder_.transform(X)."
+            "estimator_.to_sklearn(), and pass it encoder_.transform(X)."
         )
 
     @property

@@ -16,6 +16,7 @@ import polars as pl
 
 from certus.tables.cells import doubt
 from certus.tables.frame import Column, date_parts, epoch_days, finite, wall_clock
+from certus.wording import unstopped
 
 __all__ = ["ID_NAME", "Plan", "feature_labels", "is_used", "plan_column"]
 
@@ -47,7 +48,7 @@ def plan_column(
 
 
 def _left_out(column: Column, kind: str, why: str) -> Plan:
-    note = f'"{column.name}" set aside: {why}.'
+    note = f'"{column.name}" is not used: {unstopped(why)}.'
     return {"name": column.name, "kind": kind, "treatment": "left out", "note": note}
 
 
@@ -87,11 +88,11 @@ def _plan_text(column: Column, weight: Any | None, limit: int | None) -> Plan:
     other = distinct > len(kept)
     notes = []
     if column.mixed:
-        notes.append(f'"{column.name}" mixes types and is read as categories.')
+        notes.append(f'"{column.name}" has mixed types and is read as categories.')
     if other:
         notes.append(
-            f'"{column.name}" has {distinct:,} levels: the {len(kept)} most frequent '
-            "are kept, the others share one column."
+            f'"{column.name}" has {distinct:,} categories: the {len(kept)} most '
+            "frequent are kept, and the others share one column."
         )
         notes += [] if column.declared else [doubt(known).strip()]
     treatment = f"one-hot, {len(kept)} levels"
@@ -121,9 +122,11 @@ def _plan_numbers(column: Column, weight: Any | None, scale: bool) -> Plan:
             value += " in the 16 digits of a float"
         return _left_out(column, "constant", f"always {value}")
     if part is None:
-        note = f'"{column.name}" has a single value: only its gaps are used.'
+        note = (
+            f'"{column.name}" has a single value, so only its missing values are used.'
+        )
     elif column.values.dtype.is_integer() and float(np.nanmax(np.abs(x))) > 2.0**53:
-        note = f'"{column.name}" has integers beyond 2^53, which are rounded.'
+        note = f'"{column.name}" has integers above 2^53, which are rounded.'
     steps = []
     if part is not None:
         as_number = "standardised" if scale else "as it is"

@@ -112,11 +112,11 @@ def read_table(
 def _check_file(path: Path) -> None:
     """Refuse what is not a non-empty file, with the nearest name as a suggestion."""
     if path.is_dir():
-        raise TableError(f"{path} is a folder. Name a file in it: {SUPPORTED}.")
+        raise TableError(f"{path} is a folder. Pass a file in it: {SUPPORTED}.")
     if path.is_symlink() and not path.exists():
         raise TableError(
-            f"{path} is a link to {path.readlink()}, which does not exist. Mend the "
-            "link, or name the file itself."
+            f"{path} is a link to {path.readlink()}, which does not exist. Correct "
+            "the link, or pass the file itself."
         )
     if not path.exists():
         folder = path.parent
@@ -148,8 +148,8 @@ def _reader_for(path: Path) -> Callable[[Path], pl.DataFrame]:
     if kind[0] not in readers:
         found = "".join(suffixes[-2:]) or "no extension"
         raise TableError(
-            f"{path.name} has {found}, which is no table format known here. "
-            f"Supported: {SUPPORTED}."
+            f"{path.name} has {found}, which is not a known table format. Supported: "
+            f"{SUPPORTED}."
         )
     return readers[kind[0]]
 
@@ -187,6 +187,6 @@ def _explain(path: Path, error: BaseException) -> str:
         if found:
             return found
     return (
-        f"{name} is damaged, cut short or not what its name says. "
-        "Copy or export it again."
+        f"{name} is damaged, cut short or in a format other than its name says. Copy "
+        "or export it again."
     )

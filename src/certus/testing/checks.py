@@ -160,7 +160,7 @@ def check_certificate_is_met(estimator: Any) -> None:
     X, y = example(estimator)
     model = _fit(estimator, X, y)
     found = model.certificate_
-    assert isinstance(found, Certificate), "fit leaves no certificate_."
+    assert isinstance(found, Certificate), "fit must leave certificate_."
     measured = found[found.primary].strength is Strength.MEASURED
     fine = (Status.SOLVED, Status.UNDECIDED) if measured else (Status.SOLVED,)
     assert found.status in fine, f"status is {found.status}."
@@ -180,7 +180,7 @@ def check_certificate_can_be_repeated(estimator: Any) -> None:
         found = certus.certify(model, X, y, level=level)
         assert found.origin == "certify" and found.level == level
         assert found.status is stated.status, f"{found.status} at level {level}."
-        assert found.value == stated.value, "the same check gives another number."
+        assert found.value == stated.value, "the same check gives a different number."
 
 
 def check_changed_coefficient_is_refuted(estimator: Any) -> None:

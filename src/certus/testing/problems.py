@@ -291,7 +291,7 @@ def separable(
     True
     """
     if kind not in ("complete", "quasi"):
-        raise ValueError(f"kind is {kind!r}; use 'complete' or 'quasi'.")
+        raise ValueError(f"kind must be 'complete' or 'quasi', got {kind!r}.")
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d))
     y = np.arange(n) % k

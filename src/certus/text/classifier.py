@@ -224,8 +224,8 @@ class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):
         tree = self.tree_
         ell = "−log softmax(W·h)_y"
         if tree is not None:
-            ell = "−Σ log σ(±W_j·h) on the way to the leaf y"
-        weighed = "" if self.class_weight is None else ", by class weights,"
+            ell = "−Σ log σ(±W_j·h) on the path to the leaf y"
+        weighed = "" if self.class_weight is None else ", weighted by class,"
         return measure(
             Scorer(self.vectors_, self.coef_, tree, len(self.classes_)),
             Texts(*lists, codes[rows], s, rows, n),
@@ -365,17 +365,21 @@ def _recipe(model: FastTextClassifier) -> features.Recipe:
 def _read_training(model: FastTextClassifier, texts: Iterable[Any], n: int) -> Lists:
     """Set ``vocabulary_`` and ``buckets_``; the features of each text."""
     if isinstance(texts, EncodedCorpus):
-        raise ValueError("Pass the texts themselves: the certificate is about them.")
+        raise ValueError(
+            "Pass the texts themselves, because the certificate is about them."
+        )
     recipe, least = _recipe(model), int(model.min_count)
     # Words too rare for a vector still have their pieces.
     early = 1 if recipe.char_ngrams else least
     corpus = encode(texts, tokenizer=model.tokenizer, min_count=early)
     if corpus.n_documents != n:
-        raise ValueError(f"There are {corpus.n_documents} texts and {n} labels.")
+        raise ValueError(f"There are {corpus.n_documents} texts, but {n} labels.")
     kept = int(np.sum(corpus.counts >= least))
     if kept == 0:
         often = "" if least == 1 else f" that occurs at least {least} times"
-        raise ValueError(f"The texts hold no word{often}: nothing to learn from.")
+        raise ValueError(
+            f"The texts hold no word{often}, so there is nothing to learn from."
+        )
     model.vocabulary_ = corpus.words[:kept]
     rows = np.arange(len(corpus.words), dtype=np.int32)
     rows[kept:] = -1

@@ -147,7 +147,9 @@ def _stack(
         ("noise", noise, log_q_noise),
     ):
         if sparse.issparse(rows) or np.iscomplexobj(rows):
-            raise ValueError(f"{name} must be dense and real; pass rows × features.")
+            raise ValueError(
+                f"{name} must be a dense array of real numbers with rows × features."
+            )
         rows, logs = np.asarray(rows, dtype=float), np.asarray(logs, dtype=float)
         if rows.ndim != 2 or not len(rows):
             raise ValueError(f"{name} has shape {rows.shape}; pass rows × features.")
@@ -158,14 +160,14 @@ def _stack(
         if not np.isfinite(rows).all() or not np.isfinite(logs).all():
             raise ValueError(
                 f"{name} or its log q holds NaN or infinite values; the noise must "
-                "have a density wherever there are data."
+                "have a positive density wherever there are data."
             )
         if max(np.abs(rows).max(initial=0), np.abs(logs).max()) > 1e100:
-            raise ValueError(f"{name} or its log q is beyond 1e100. Scale the columns.")
+            raise ValueError(f"{name} or its log q exceeds 1e100. Scale the columns.")
         parts.append((rows, logs))
     (X, log_x), (Y, log_y) = parts
     if X.shape[1] != Y.shape[1]:
-        raise ValueError(f"data has {X.shape[1]} features and noise {Y.shape[1]}.")
+        raise ValueError(f"data has {X.shape[1]} features, but noise has {Y.shape[1]}.")
     A = np.vstack([X, Y])
     if constant:
         A = np.column_stack([A, np.ones(len(A))])

@@ -134,8 +134,8 @@ class TextConvClassifier(ClassTargets):
             found = encode(texts, tokenizer=self.tokenizer, min_count=self.min_count)
             if not found.words:
                 raise ValueError(
-                    f"The {found.n_documents:,} texts leave no words to learn from; "
-                    "they are empty, or lower min_count."
+                    f"The {found.n_documents:,} texts have no words to learn from. "
+                    "Lower min_count, or check whether the texts are empty."
                 )
             self.vocabulary_ = found.words
         numbers = positions(texts, lookup(self), tokenizer=self.tokenizer)

@@ -159,12 +159,12 @@ def pair_settings(model: Any) -> dict[str, Any]:
     check_choice("weighting", model.weighting, ("flat", "harmonic"))
     if model.context != "window" and not model.symmetric:
         raise ValueError(
-            f"context={model.context!r} knows no sides; use symmetric=True, or "
+            f"context={model.context!r} has no left and right; use symmetric=True, or "
             "context='window'."
         )
     if model.context != "window" and model.weighting == "harmonic":
         raise ValueError(
-            f"context={model.context!r} knows no distances; use weighting='flat', or "
+            f"context={model.context!r} has no distances; use weighting='flat', or "
             "context='window'."
         )
     return {
@@ -191,8 +191,9 @@ def count_pairs(
         largest = int(work.argmax()) if len(work) else 0
         if len(work) and work[largest] > LARGEST:
             raise ValueError(
-                f"Context {largest} holds {np.diff(corpus.offsets)[largest]:,} words "
-                "and pairs each with all others; use context='window' or 'sentence'."
+                f"Context {largest} holds {np.diff(corpus.offsets)[largest]:,} words, "
+                "and each is paired with all others. Use context='window' or "
+                "'sentence'."
             )
     limit = PIECE if context == "window" else CROSSED
     for first, last in _pieces(work, limit):

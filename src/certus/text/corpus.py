@@ -77,8 +77,8 @@ class EncodedCorpus(NamedTuple):
 
 
 _BAD_TOKEN = (
-    "Document {} holds a token that is no string: {}. Convert its words to str, or "
-    "pass the text itself."
+    "Document {} holds a token that is not a string: {}. Convert its words to str, "
+    "or pass the text itself."
 )
 
 
@@ -308,8 +308,9 @@ class _Spool:
                 self.file.flush()
             except OSError as error:
                 raise OSError(
-                    f"No room in {tempfile.gettempdir()} for the words of the corpus "
-                    f"({error.strerror or error}); set TMPDIR to a larger disk."
+                    f"There is no space in {tempfile.gettempdir()} for the words of "
+                    f"the corpus ({error.strerror or error}); set TMPDIR to a larger "
+                    "disk."
                 ) from error
             self.chunks = []
 
@@ -351,8 +352,8 @@ class TextInput:
         if not found.words:
             rare = f"; {found.n_dropped:,} words are rarer than min_count={min_count}"
             raise ValueError(
-                f"The corpus leaves no words: it has {found.n_documents:,} documents"
-                f"{rare if found.n_dropped else ' and all of them are empty'}."
+                f"The corpus has no words left: it has {found.n_documents:,} "
+                f"documents{rare if found.n_dropped else ' and all of them are empty'}."
             )
         return found
 

@@ -167,7 +167,7 @@ class BagOfWords(TextInput, Model):
         rows = sparse.csr_array(X)
         if rows.ndim != 2 or rows.shape[1] != len(names):
             raise ValueError(
-                f"X has shape {rows.shape} and the vocabulary {len(names)} words."
+                f"X has shape {rows.shape}, but the vocabulary has {len(names)} words."
             )
         rows.sum_duplicates()
         rows.eliminate_zeros()

@@ -250,7 +250,8 @@ class GloVe(WordVectors, Model):
             words = list(vocabulary)
             if len(words) != counts.shape[0] or len(set(words)) < len(words):
                 raise ValueError(
-                    f"vocabulary must name each of the {counts.shape[0]:,} rows once."
+                    f"vocabulary must name each of the {counts.shape[0]:,} rows "
+                    "exactly once."
                 )
         for name in ("counts_", "document_counts_", "n_documents_"):
             if hasattr(self, name):
@@ -263,8 +264,8 @@ class GloVe(WordVectors, Model):
         matrix = count_pairs(corpus, **pairs)
         if matrix.nnz == 0:
             raise ValueError(
-                "No two words keep company: every context holds one word of the "
-                "vocabulary at most. Lower min_count, or join the documents."
+                "No two words occur together: every context holds at most one word "
+                "of the vocabulary. Lower min_count, or join the documents."
             )
         self.counts_, self.document_counts_ = corpus.counts, document_counts(corpus)
         self.n_documents_ = corpus.n_documents
@@ -318,7 +319,7 @@ def _check_counts(matrix: Any) -> Any:
     if not np.isfinite(counts.data).all() or (counts.data < 0).any():
         raise ValueError("Counts must be finite and not negative.")
     if counts.nnz == 0:
-        raise ValueError("The counts are all zero: there is nothing to factorise.")
+        raise ValueError("The counts are all zero, so there is nothing to factorise.")
     return counts
 
 

@@ -222,7 +222,7 @@ class Sampled(Diagnosed):
         model: Any = self
         check_is_fitted(model, "context_vectors_")
         if witness is None:
-            said = "not measured: the sample of pairs is not at hand"
+            said = "not measured: the sample of pairs is not available"
             return [Claim("sample_loss", Strength.MEASURED, detail=said)]
         corpus = _numbered(model, X)
         target = str(getattr(model, "target", ""))
@@ -254,8 +254,8 @@ def _numbered(model: Any, texts: Any) -> EncodedCorpus:
         return encode(sources, tokenizer=model.tokenizer, vocabulary=words)
     if list(texts.words) != list(model.vocabulary_):
         raise ValueError(
-            "The corpus was encoded with another vocabulary than the model's; pass the "
-            "documents."
+            "The corpus was encoded with a different vocabulary from the model's; "
+            "pass the documents."
         )
     return texts
 

@@ -95,7 +95,7 @@ class WordVectors(TextInput):
     def _position(self, word: Any) -> int:
         check_is_fitted(self, "vectors_")
         if not isinstance(word, str):
-            raise TypeError(f"A word is a str, got {shorten(repr(word))}.")
+            raise TypeError(f"A word must be a str, got {shorten(repr(word))}.")
         at = lookup(self)[word]
         if at < 0:
             raise UnknownWordError(_unknown(word, self.vocabulary_))
@@ -208,7 +208,9 @@ class WordVectors(TextInput):
             each = [weights.get(word, 1.0) for word in self.vocabulary_]
             found = np.asarray(each, dtype=np.float64)
             if not np.isfinite(found).all() or (found < 0).any():
-                raise ValueError("Weights of words must be finite and not negative.")
+                raise ValueError(
+                    "The weights of words must be finite and not negative."
+                )
             return found.astype(dtype)
         check_choice("weights", weights, (None, "idf", "sif"))
         needed = "counts_" if weights == "sif" else "document_counts_"
@@ -237,7 +239,7 @@ class WordVectors(TextInput):
         """
         if iter(texts) is texts:
             raise ValueError(
-                "A generator can be read once only; pass a list or a LineCorpus."
+                "A generator can be read only once; pass a list or a LineCorpus."
             )
         return self.fit(texts).transform(texts)  # type: ignore[attr-defined]
 
@@ -388,5 +390,5 @@ def _unknown(word: str, vocabulary: list[str]) -> str:
         and (other[:1].lower() == word[:1].lower() or other[-1:] == word[-1:])
     ]
     near = difflib.get_close_matches(word.lower(), alike, n=3, cutoff=0.6)
-    hint = f" Near spellings: {', '.join(map(repr, near))}." if near else ""
+    hint = f" Similar spellings: {', '.join(map(repr, near))}." if near else ""
     return f"{shorten(repr(word))} is not in the vocabulary.{hint}"

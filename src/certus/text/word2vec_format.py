@@ -17,7 +17,7 @@ import numpy as np
 from certus.persist.container import ModelFileError, write_atomically
 from certus.text.words import LineCorpus
 from certus.typing import Array
-from certus.wording import shorten
+from certus.wording import shorten, unstopped
 
 __all__ = ["read", "write"]
 
@@ -73,17 +73,18 @@ def read(path: str | Path, dtype: str = "float32") -> tuple[list[str], Array]:
             if not all(abs(number) <= largest for number in vector):
                 raise ValueError(f"a number is not finite in {dtype}")
             if parts[0] in words:
-                raise ValueError(f"the word {shorten(repr(parts[0]))} comes twice")
+                raise ValueError(f"the word {shorten(repr(parts[0]))} occurs twice")
         except ValueError as error:
             raise ValueError(
-                f"{name} is not in the word2vec text format: line {line}, {error}."
+                f"{name} is not in the word2vec text format: line {line}, "
+                f"{unstopped(error)}."
             ) from None
         words[parts[0]] = None
         values.extend(vector)
     if d < 1 or not words or stated not in (None, len(words)):
         lines = "no line" if stated is None else f"a first line that states {stated:,}"
         raise ValueError(
-            f"{name} holds {len(words):,} words and {lines}; it was cut, or lines were "
-            "lost. Write it again."
+            f"{name} holds {len(words):,} words and {lines}; it was cut short, or "
+            "lines were lost. Write it again."
         )
     return list(words), np.frombuffer(values, dtype=dtype).reshape(-1, d).copy()

@@ -166,7 +166,7 @@ def check_corpus(texts: Any) -> None:
         )
     if isinstance(texts, Mapping) or hasattr(texts, "columns"):
         raise ValueError(
-            "The corpus is a table or a dictionary; pass its column of texts."
+            "The corpus is a table or a dictionary; pass the column with the texts."
         )
     if hasattr(texts, "tocsr"):
         raise ValueError("The corpus is a sparse matrix; pass the texts themselves.")
@@ -225,7 +225,7 @@ class LineCorpus:
             ) from error
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise ValueError(
-                f"{self.path.name} is not whole after line {line} ({error}); "
+                f"{self.path.name} is incomplete after line {line} ({error}); "
                 "compress it again."
             ) from error
 

@@ -43,7 +43,7 @@ def attribute_of(model: Any, sensitive: Any, X: Any) -> Array | None:
         sensitive = np.column_stack([none, *(_column(X, name) for name in names)])
     found = np.asarray(sensitive, dtype=object)
     if len(found) != n:
-        raise ValueError(f"sensitive has {len(found):,} rows and X has {n:,}.")
+        raise ValueError(f"sensitive has {len(found):,} rows, but X has {n:,}.")
     return found.reshape(n, -1)
 
 
@@ -53,7 +53,7 @@ def _column(X: Any, name: Any) -> Array:
     names = list(getattr(X, "columns", range(d)))
     at = names.index(name) if isinstance(name, str) and name in names else name
     if isinstance(at, str) or not -d <= at < d:
-        raise ValueError(f"X has no column {name!r}, which sensitive_columns names.")
+        raise ValueError(f"sensitive_columns names {name!r}, but X has no such column.")
     if sparse.issparse(X):
         X, at = X.tocsc()[:, [at]].toarray(), 0
     column = X[names[at]] if hasattr(X, "columns") else X[:, at]
@@ -70,7 +70,7 @@ def numbers_of(X: Any, sample_weight: Any) -> tuple[Array, Array]:
 
 def not_lent(name: str, objective: str) -> Claim:
     """The claim of a model whose attribute is not at hand."""
-    detail = "the sensitive attribute is not at hand, and no model keeps it"
+    detail = "the sensitive attribute was not passed, and models do not store it"
     fix = "pass it: certify(model, X, y, sensitive=...)"
     return bd.refused(name, detail, fix, objective=objective)
 
@@ -167,7 +167,7 @@ class Statement(NamedTuple):
 
 def _decorrelation(model: Any) -> Statement:
     if not stating.is_number(model.amount, most=1):
-        raise stating.Refusal(f"amount={model.amount!r:.40} is no share")
+        raise stating.Refusal(f"amount={model.amount!r:.40} is not between 0 and 1")
     return Statement(float(model.amount))
 
 
@@ -197,7 +197,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     part /= max(float(np.square(size[known]).sum()), 1e-300)
     removed = bd.measured(
         *("removed_variance", part),
-        f"{100 * part:.3g} % of the variance of the columns is taken away",
+        f"{100 * part:.3g} % of the variance of the columns was removed",
         objective="E‖x̃ − x‖² / E‖x − x̄‖², columns in units of their largest value",
     )
     if columns is None:
@@ -221,17 +221,17 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     claims = [
         bd.proved(
             *("covariance", found, NO_CORRELATION),
-            f"correlations with the attribute are {times} (within {found.value:.1e})",
+            f"correlations with the attribute are {times} (± {found.value:.1e})",
             missed=f"a correlation of {found.value:.2g} with the attribute is left",
             objective=LEFT,
-            theorem="where the covariance with A is zero, no linear model predicts A "
-            "better than a constant, on these rows",
+            theorem="where the covariance with the attribute A is zero, no linear "
+            "model predicts A better than a constant on these rows",
             fix="drop columns that nearly depend on others",
         ),
         bd.proved(
             *("mean_kept", Number(drift, rounding), SAME_MEAN),
             "the columns keep their means",
-            missed=f"means are moved by {drift:.2g} of a standard deviation",
+            missed=f"the column means changed by {drift:.2g} standard deviations",
             objective="max |mean(x̃ⱼ) − mean(xⱼ)|/sd xⱼ, and of mean_",
             theorem="the map that changes the columns least keeps their means",
             fix="fit again",

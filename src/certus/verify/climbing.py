@@ -23,8 +23,8 @@ from certus.verify.deciding import Number, gamma, measured, proved, replayed
 LEAST, APART = 1e-10, 1e-3
 #: What is proved of a step.
 STEP = (
-    "|L(θ⁺) − L(θ)|, the rounding of both bounded, for the θ⁺ that an EM step in "
-    "float64 comes to; exact EM stands still only at fixed points"
+    "|L(θ⁺) − L(θ)| with θ⁺ the result of an EM step in float64, rounding errors of "
+    "both included; an exact EM step changes nothing only at a fixed point"
 )
 #: Why responsibilities whose ELBO is log p(x) are right.
 ELBO = "log p(x) = ELBO(q) + KL(q ‖ p(z|x)): equality if and only if q is the posterior"
@@ -36,7 +36,7 @@ def step_gain(
     """What one further step of EM gains or loses; measured, if a note says why."""
     change, off = there.value - here.value, there.rounding + here.rounding
     verb = "LOWERS" if change < -off else "raises"
-    told = f"one further EM step {verb} the mean log-likelihood {here.value:.6g} by "
+    told = f"another EM step {verb} the mean log-likelihood {here.value:.6g} by "
     told += f"{abs(change):.1e}, {'below' if abs(change) <= tol else 'above'} {tol:.0e}"
     gain = Number(abs(change), off)
     words: dict[str, Any] = {"objective": objective, "fix": fix}
@@ -79,8 +79,8 @@ def repeated(
     drop = max([0.0, *(a - b for a, b in pairwise(values))])
     off = 2 * max(level.rounding for level in levels)
     told = f"repeated from the start, {values[0]:.6g} to {values[-1]:.6g}: "
-    kept = f"{told}no step goes down; the model is {apart:.1e} from where it ends"
-    fell = f"{told}a step goes down by {drop:.1e}"
+    kept = f"{told}no step lowers it; the model is {apart:.1e} from where it ends"
+    fell = f"{told}a step lowers it by {drop:.1e}"
     if not exact:
         value, told = (drop, fell) if drop > off else (0.0, kept)
         return measured("monotone", value, told, objective=objective, allowance=off)
@@ -88,7 +88,7 @@ def repeated(
         *("monotone", Number(drop, off), target, kept),
         missed=fell,
         objective=objective,
-        theorem="each part of a step is the best, given what the other part found",
-        fix="see that each step is exact, or standardise the columns (StandardScaler)",
+        theorem="each half of a step is optimal, given the result of the other half",
+        fix="make each step exact, or standardise the columns (StandardScaler)",
     )
     return replayed(claim, apart, limit or APART * (1 + abs(values[-1])))

@@ -37,7 +37,7 @@ def union_claim(
     0.133
     """
     if reason or models == 0 or folds == 0:
-        why = reason or "no candidate was measured on folds"
+        why = reason or "no model was tested on folds"
         return refused("union_bound", why, "")
     half = hoeffding(n, delta / (models * folds))
     return Claim(
@@ -45,12 +45,12 @@ def union_claim(
         Strength.STATISTICAL,
         half,
         met=True if half < 1 else None,
-        objective=f"max |error − risk| over {models} candidates × {folds} folds",
+        objective=f"largest |error − risk| over {models} models × {folds} folds",
         theorem="Hoeffding's inequality and the union bound",
-        assumptions=("rows (or groups) drawn independently from one distribution",),
+        assumptions=("rows (or groups) are drawn independently from one distribution",),
         delta=delta,
-        detail=f"all {models} candidates and {folds} folds at once: errors within "
-        f"± {outwards(100 * half, up=True):.2g} % of the risks",
+        detail=f"for all {models} models and {folds} folds at once, true error rates "
+        f"are within ± {outwards(100 * half, up=True):.2g} percentage points",
     )
 
 
@@ -64,8 +64,8 @@ def no_sealed_rows(n: int, fewest: int) -> Claim:
     fewest : int
         How many are needed for rows to be sealed.
     """
-    few = f"{n:,} rows are too few to seal some" if n < fewest else "no row was sealed"
-    said = f"nothing is said about new rows: {few}"
+    few = f"{n:,} rows are too few" if n < fewest else "no row was set aside"
+    said = f"nothing can be said about new rows: {few}"
     return refused(
-        "risk", said, f"a table of at least {fewest} rows, and a fraction above 0"
+        "risk", said, f"use a table of at least {fewest} rows, and a fraction above 0"
     )

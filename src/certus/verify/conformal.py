@@ -34,12 +34,12 @@ DELTA = 0.05
 SCORES = {
     "residual": "|y − f(x)|",
     "probability": "1 − p(y | x)",
-    "margin": "best score of another label, less that of y",
+    "margin": "best score of another label minus the score of y",
     "label": "1 if y is not the predicted label, else 0",
 }
 _EXCHANGEABLE = (
-    "calibration rows and new rows are drawn alike (exchangeable: no drift in time, no "
-    "groups that span both), and none was used in the fit"
+    "calibration rows and new rows are exchangeable (the same source, no drift in "
+    "time, no groups that span both), and none was used in the fit"
 )
 
 
@@ -93,9 +93,9 @@ def check_conformal(
     if level == "full":
         found = own_scores(model, X, y)
         if found.shape != scores.shape or not np.allclose(found, scores, 1e-6, 1e-12):
-            reason = "these rows do not have the scores of the calibration"
+            reason = "the scores of these rows are not those of the calibration"
     if seen_in_fit(model, X, y):
-        reason = "these are rows of the fit, which fit better than new rows will"
+        reason = "these are rows of the fit, which the model fits better than new rows"
     if reason:
         return [refused("coverage", reason, "")], Status.REFUTED, marks
     claims = coverage_claims(scores, score_of(model))
@@ -137,7 +137,7 @@ def coverage_claims(scores: Array, kind: str) -> list[Claim]:
     about = f"score {SCORES[kind]} of {n:,} calibration rows"
     if k > n or scores[k - 1] == np.inf:
         whole = "the interval is infinite" if interval else "the set holds every label"
-        few = "are too few" if k > n else "hold too many predictions that are no number"
+        few = "are too few" if k > n else "have too many predictions that are NaN"
         said = f"{n} calibration rows {few} for {PERCENT} %: {whole}"
         fix = f"calibrate on at least {math.ceil(PERCENT / (100 - PERCENT))} rows"
         return [refused("coverage", said, fix, objective=about)]
@@ -146,7 +146,7 @@ def coverage_claims(scores: Array, kind: str) -> list[Claim]:
     what = near if interval else "have their label in predict_set"
     marginal = Claim(
         *("coverage", Strength.STATISTICAL, k / (n + 1), PERCENT / 100, True, about),
-        theorem="the rank of a new score among exchangeable ones is uniform",
+        theorem="the rank of a new score among exchangeable scores is uniform",
         assumptions=(_EXCHANGEABLE,),
         detail=f"on average at least {PERCENT} % of new rows {what}",
     )
@@ -157,6 +157,6 @@ def coverage_claims(scores: Array, kind: str) -> list[Claim]:
         theorem="given the calibration rows, coverage is at least Beta(k, n + 1 − k)",
         assumptions=("calibration rows and new rows are independent",),
         delta=DELTA,
-        detail=f"with these {n:,} calibration rows at least {share:.3g} % do",
+        detail=f"with these {n:,} calibration rows it is at least {share:.3g} %",
     )
     return [marginal, given]

@@ -31,7 +31,7 @@ from certus.verify.kernel import penalties
 from certus.verify.problems import problems_of, rows_of
 from certus.verify.stating import Checked, Given
 
-_ASSUMED = "columns of the attribute that others explain to 1e-10 add nothing"
+_ASSUMED = "columns of the attribute that others explain (to 1e-10) are left out"
 
 
 class Explained(NamedTuple):
@@ -141,7 +141,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     rows, problems = rows_of(model, inner, X, y, sample_weight), []
     for p in problems_of(model, inner, rows, dual):
         if not (isinstance(p.penalty, t.L2) and p.penalty.alpha > 0):
-            raise ValueError("A covariance penalty stands beside an L2 penalty only.")
+            raise ValueError("A covariance penalty needs an L2 penalty and no other.")
         penalty = Explained(p.penalty.alpha, alpha, part.F, part.off)
         problems.append(p._replace(penalty=penalty))
     claim, _ = linear.worst_claim(GAP, inner, problems, level)

@@ -60,7 +60,7 @@ def fitted(model: Any, name: str, shape: Any = None, *, finite: bool = False) ->
     sizes = found.shape if shape is None else shape
     pairs = zip(sizes, found.shape)
     if len(sizes) != found.ndim or any(a not in (None, b) for a, b in pairs):
-        wrong = f"has shape {found.shape}, where the columns of X ask for {shape}"
+        wrong = f"has shape {found.shape}, but the columns of X require {shape}"
     if wrong:
         said = f"{name} of this {type(model).__name__} {wrong}"
         raise ValueError(f"{said}. Fit it again, or restore its file.")
@@ -78,7 +78,7 @@ def listed(model: Any, name: str) -> Any:
     """Ids, words or labels that a fit has left, one after the other."""
     found = getattr(model, name)
     if not isinstance(found, list | tuple) and np.ndim(found) != 1:
-        text = f"{name} of this {type(model).__name__} is no list. Fit it again."
+        text = f"{name} of this {type(model).__name__} is not a list. Fit it again."
         raise ValueError(text)
     return found
 
@@ -121,6 +121,6 @@ def marks_of(
     X = X if hasattr(X, "shape") or hasattr(X, "__len__") else np.asarray(X)
     n = sum(X.shape[:1]) if hasattr(X, "shape") else len(X)
     if not n:
-        raise ValueError("X should have one entry per row, and has none.")
+        raise ValueError("X must have one entry per row, but is empty.")
     s = row_weights(sample_weight, n)
     return fingerprints.of_rows(X, y, s, holes=holes)

@@ -20,7 +20,7 @@ from certus.verify.kernel import spaces
 #: Unit roundoff, the smallest number that no library flushes to zero, and γ_m.
 U, TINY, gamma = spaces.UNIT, spaces.TINY, spaces.gamma
 #: What helps where rounding decides.
-RESCALE = "centre and scale the columns (StandardScaler), or a looser tol"
+RESCALE = "centre and scale the columns (StandardScaler), or set a larger tol"
 
 
 def length(v: Array) -> float:
@@ -91,7 +91,7 @@ def proved(
         fix = ""
     elif met is None:
         asked = f"(asked for {target:.0e})"
-        detail = f"undecided: rounding alone may be {rounding:.1e} {asked}"
+        detail = f"undecided: rounding errors alone may be {rounding:.1e} {asked}"
         fix = RESCALE
     else:
         detail = missed
@@ -113,13 +113,13 @@ def replayed(claim: Claim, apart: float, limit: float) -> Claim:
     """The claim of a run repeated; undecided where it ends ``apart`` from the model."""
     if not claim.met or apart <= limit:
         return claim
-    lost = f"undecided: the recorded start leads elsewhere, {apart:.1e} apart"
+    lost = f"undecided: the recorded start leads to another result, {apart:.1e} away"
     return replace(claim, met=None, detail=lost)
 
 
 def wrong_count(what: str, found: int, asked: Any) -> Claim:
     """That a model has another number of parts than its parameters ask for."""
-    told = f"the model has {found} {what} where its parameters ask for {asked}"
+    told = f"the model has {found} {what}, but its parameters ask for {asked}"
     number = Number(abs(float(found) - float(asked)))
     return proved("parts", number, 0.0, told, fix="fit again with these parameters")
 
@@ -176,15 +176,15 @@ BACKWARD = Wording(
     "the coefficients solve exactly a problem whose centred columns and centred target "
     "are changed by at most this share of their norms, and whose target is moved by a "
     "constant of at most this share of its standard deviation",
-    "exact for data within {value} of yours",
-    "exact only for data {value} away from yours",
+    "the exact solution for data within {value} of yours",
+    "the exact solution only for data {value} away from yours",
 )
 MOVED = Wording(
     "backward_gap",
     "P(w, b) − min P ≤ value·P(best constant model) for columns that are changed by at "
     "most this share of their (centred) norms",
-    "minimal within {value} for data within {value} of yours",
-    "may be {value} above the minimum of data {value} away from yours",
+    "within {value} of the minimum for data within {value} of yours",
+    "may be {value} above the minimum for data {value} away from yours",
 )
 MARGIN = Wording(
     GAP.name,

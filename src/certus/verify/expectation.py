@@ -100,17 +100,17 @@ def _expect(model: Any, X: Any, params: Any) -> Expected:
 def _gain_claim(model: Any, stated: Statement, X: Any, here: Expected) -> Claim:
     after, fix = _expect(model, X, model.m_step(X, here.q)).level, stated.fix
     if not np.isfinite(here.rows).all():
-        fix = "start where every row has a density, or mend the functions"
+        fix = "start where every row has a positive density, or correct the functions"
     elif after.most < here.level.value - here.level.rounding:
-        fix = "see that m_step maximises E_q log p(x, z | θ): EM cannot go down"
-    note = "" if stated.exact else "the likelihood is as e_step says it is"
+        fix = "check that m_step maximises E_q log p(x, z | θ)"
+    note = "" if stated.exact else "the likelihood is the one that e_step returns"
     return climbing.step_gain(here.level, after, stated.tol, OBJECTIVE, fix, note)
 
 
 def _elbo_claim(model: Any, X: Any, here: Expected) -> Claim:
     """ELBO and likelihood of the user's E-step, against the joint density."""
     if here.joint is None:
-        told = "without log_joint nothing tells whether e_step is the posterior"
+        told = "without log_joint it cannot be checked that e_step is the posterior"
         return deciding.refused("elbo", told, "pass log_joint")
     q, said = here.q, here.rows
     if model.e_step is not None:
@@ -122,11 +122,11 @@ def _elbo_claim(model: Any, X: Any, here: Expected) -> Claim:
     return proved(
         *("elbo", Number(max(found.value, apart), found.rounding), POSTERIOR),
         "after the E-step the lower bound equals the log-likelihood of every row",
-        missed="e_step is not the posterior, or its log-likelihood not that of "
-        "log_joint",
+        missed="e_step does not return the posterior, or its log-likelihood is not "
+        "that of log_joint",
         objective="E_q log(p(x, z | θ)/q(z)) against log p(x | θ)",
         theorem=climbing.ELBO,
-        fix="pass e_step=None: it then follows from log_joint",
+        fix="pass e_step=None; it is then computed from log_joint",
     )
 
 

@@ -121,7 +121,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
         varies = spread.diagonal > np.square(32 * U * np.abs(mean))
         noise = _noise_claim(point, spread, varies, stated.isotropic)
         if not noise.met:
-            lost = "no likelihood: a noise variance is not positive"
+            lost = "the likelihood is not defined: a noise variance is not positive"
             claims = [_gain_claim(Number(math.inf), stated, lost), noise]
             return claims, Status.TOL_NOT_REACHED, marks
         here = _setting(spread, shift, point, varies, stated.isotropic)
@@ -230,13 +230,13 @@ def _further(here: Setting) -> Number:
 
 
 def _gain_claim(gain: Number, stated: Statement, missed: str = "") -> Claim:
-    told = f"a further step of EM adds {gain.value:.1e} to the log-likelihood"
+    told = f"another EM step adds {gain.value:.1e} to the log-likelihood"
     return proved(
         *("step_gain", gain, stated.tol, told),
         missed=missed or told,
         objective=_SUM,
-        theorem="both likelihoods are bounded, the second at the point that a step in "
-        "float64 comes to; exact steps of EM never lower it, and rest at a maximum",
+        theorem="an exact EM step never lowers the likelihood and changes nothing at "
+        "a maximum; rounding errors of both likelihoods are included",
         fix=stated.fix,
     )
 
@@ -260,9 +260,9 @@ def _gap_claim(here: Setting, now: Number, n: int, stated: Statement) -> Claim:
     gap = Number(max(n * (best - now.value), 0.0), n * (now.rounding + float(more)))
     return proved(
         *("likelihood_gap", gap, stated.tol),
-        f"the log-likelihood is {gap.value:.1e} below the largest there is",
+        f"the log-likelihood is {gap.value:.1e} below its maximum",
         objective="Σᵢ log N(xᵢ; m, WWᵀ + σ²I)",
-        theorem="at the maximum σ² is the mean of the eigenvalues left out",
+        theorem="at the maximum, σ² is the mean of the eigenvalues that are left out",
         fix=stated.fix,
     )
 
@@ -278,15 +278,15 @@ def _refusal(here: Setting, flat: bool, off: float) -> Claim:
     bare = np.flatnonzero(here.point.noise <= BLURRED * here.S.diagonal)
     which = "all rows" if here.isotropic else data.named("column", bare)
     detail = f"the factors explain {which} entirely"
-    theorem = "where noise vanishes, the likelihood is a difference of large numbers"
+    theorem = "where the noise is zero, the likelihood is a difference of large numbers"
     if flat:
-        theorem = "without noise the density of rows in a subspace is unbounded"
-        detail = f"no maximum to be near: {detail}, and the likelihood grows without "
+        theorem = "without noise, the density of rows in a subspace has no upper bound"
+        detail = f"the likelihood has no maximum: {detail}, and it grows without "
         detail += "bound"
     elif len(bare) or here.isotropic:
-        detail = f"{detail}, and rounding hides {off:.1e} of the log-likelihood"
+        detail = f"{detail}, and rounding errors may be {off:.1e} of the log-likelihood"
     else:
-        detail = f"undecided: rounding alone may be {off:.1e} of the log-likelihood"
+        detail = f"undecided: rounding may change the log-likelihood by {off:.1e}"
     fix = "fewer components, more rows, or only one of columns that repeat each other"
     words = {"objective": _SUM, "theorem": theorem}
     return deciding.refused("step_gain", detail, fix, **words)
@@ -299,13 +299,13 @@ def _noise_claim(point: Factors, S: Spread, varies: Array, isotropic: bool) -> C
     assumptions: tuple[str, ...] = ()
     if not isotropic:
         least, bare = share.min(initial=1.0), np.flatnonzero(varies)[share < HEYWOOD]
-        detail = f"all are positive, the least {least:.1e} of its column's variance"
+        detail = f"all are positive; the smallest is {least:.1e} of its column's"
         if len(bare):
-            detail += "; Heywood cases, all but explained: "
+            detail += "; almost fully explained (Heywood cases): "
             detail += data.named("column", bare)
         if not varies.all():
             still = data.named("column", np.flatnonzero(~varies))
-            assumptions = (f"constant and left aside: {still}",)
+            assumptions = (f"constant and not counted: {still}",)
     return proved(
         *("noise_variances", Number(float((~(point.noise > 0)).sum())), 0.0, detail),
         missed="a noise variance is zero or negative",
@@ -346,7 +346,7 @@ def _ascent_claim(here: Setting, witness: FactorsWitness, now: float) -> Claim:
     start, given, steps = witness
     d, k = here.point.W.shape
     if start is None or steps < 1 or np.size(start) not in (1, d):
-        return deciding.refused("monotone", "where the fit began was not recorded", "")
+        return deciding.refused("monotone", "the start of the fit was not recorded", "")
     S, best, floor = here.centred, given is None, here.floor
     W = np.zeros((d, k)) if best else np.asarray(given, dtype=np.float64).T
     point = here.put(W, np.broadcast_to(np.asarray(start, dtype=np.float64), d))

@@ -28,9 +28,9 @@ from certus.verify.stating import Checked, Given
 #: Multiplications up to which rows without a promise are solved at level "quick".
 QUICK = 2e9
 OBJECTIVE = "½ Σ f(n)(w·z + b + c − log n)² over n > 0,  f = min(1, (n/x_max)^α)"
-SHARE = "gain of exact solves for words, as a share of P(best constant)"
-LEAST = "the objective after the solves is no less than the minimum"
-MOST = "each row is a least-squares problem: its excess over a dual point"
+SHARE = "gain from solving for the words exactly, as a share of P(best constant)"
+LEAST = "the objective after these solves is at least the minimum"
+MOST = "each row is a least-squares problem, and weak duality bounds its excess"
 NAMES = ("word_factors_", "context_factors_", "word_biases_", "context_biases_")
 
 
@@ -136,7 +136,7 @@ def _claims(
         return [bd.proved("half_step_gain", found, tol, detail, **words), objective]
     claim = Claim(
         *("remaining_gain", Strength.PROVED, low, None, None, SHARE, LEAST),
-        detail=f"solving {which} exactly would gain {low:.1e} or more",
+        detail=f"solving {which} exactly would gain at least {low:.1e}",
         fix="lower learning_rate" if diverged else "",
     )
     return [claim, objective]
@@ -165,8 +165,8 @@ def _vectors_claim(model: Any, stated: Statement, point: Any) -> Claim:
         worst = float(np.abs(vectors - expected).max(initial=0.0))
     return bd.proved(
         *("vectors", Number(worst), 0.0),
-        "the vectors in use are those that were fitted",
-        missed="the vectors in use are not those that were fitted",
+        "the vectors in use are the fitted ones",
+        missed="the vectors in use are not the fitted ones",
         fix="fit again, or restore the model file",
         objective="vectors = W + Z" if both else "vectors = W",
         theorem="compared number by number",

@@ -97,7 +97,7 @@ def values(kernel: t.Kernel, A: Any, B: Any) -> Values:
             return Values(K, size * a.top, error, a.positive)
         case t.Composed(inner, feature_map):
             return values(inner, _floats(feature_map(A)), _floats(feature_map(B)))
-    raise TypeError(f"no formula for the kernel {kernel!r}")
+    raise TypeError(f"there is no formula for the kernel {kernel!r}")
 
 
 def _floats(A: Any) -> Any:

@@ -62,7 +62,7 @@ def _stated(what: str, model: Any) -> Statement:
         )
     cls: Any = stating.known_class(model, READERS)
     if type(model).selection_probability is not cls.selection_probability:
-        raise stating.Refusal(f"{type(model).__name__} decides in a way of its own")
+        raise stating.Refusal(f"{type(model).__name__} overrides how it decides")
     return Statement(model.criterion, float(model.max_difference), objective, what)
 
 
@@ -105,12 +105,12 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     lost = gamma(len(p) + 32) * (3 + 2 * size)
     solved = proved(
         *("duality_gap", Number(max(0.0, best - value), lost), TARGET),
-        f"{worth} {value:.4f} on these rows, no {stated.what} is better",
-        missed=f"{worth} {value:.4f} on these rows, {best:.4f} may be possible",
+        f"{worth} {value:.4f} on these rows, and no {stated.what} is better",
+        missed=f"{worth} {value:.4f} on these rows, but {best:.4f} may be possible",
         objective=f"{worth} of a {stated.what}, rates within "
         f"{stated.max_difference:g} of each other",
-        theorem="weak duality: no such rule is worth more than the Lagrangian's "
-        "largest value",
+        theorem="weak duality: no such rule is better than the largest value of the "
+        "Lagrangian",
         fix=_REFIT,
     )
     claims = [solved, _difference(rows, stated, p)]
@@ -138,13 +138,13 @@ def _scores(model: Any, X: Any) -> Array:
     """Scores of the second class; a threshold may lie beyond the largest."""
     estimator = model.estimator_
     same = [*getattr(estimator, "classes_", model.classes_)] == [*model.classes_]
-    stating.require(same, "its estimator knows other classes")
+    stating.require(same, "its estimator was fitted on other classes")
     by_margin = hasattr(estimator, "decision_function")
     score = estimator.decision_function if by_margin else estimator.predict_proba
     z = np.asarray(score(X), dtype=np.float64)
     z = z[:, -1] if z.ndim == 2 else z
     unordered = np.isnan(z).any()
-    stating.require(not unordered, "its scores hold NaN, which no threshold orders")
+    stating.require(not unordered, "its scores hold NaN, which has no order")
     most = np.finfo(np.float64).max
     return np.asarray(np.clip(z, -most, most))
 
@@ -170,7 +170,7 @@ def _rows(
     strange = [name for name in names if name not in known]
     if strange:
         raise ValueError(
-            f"The group {strange[0]!r} was not among those of the fit. Pass the rows "
+            f"The group {strange[0]!r} was not in the data of the fit. Pass the rows "
             "and the attribute of the fit."
         )
     group = np.array([known[name] for name in names], dtype=int)[numbers]
@@ -217,7 +217,7 @@ def _difference(rows: Grouped, stated: Statement, p: Array) -> Claim:
         spread = float(rate.max(initial=0.0) - rate.min(initial=1.0))
         if len(rate) > 1 and spread >= worst:
             worst, name = spread, metric
-    said = f"{name}s of groups differ by {worst:.2g}" if name else "one group only"
+    said = f"{name}s of groups differ by {worst:.2g}" if name else "only one group"
     return proved(
         *("criterion_difference", Number(worst, 2 * gamma(len(p) + 32))),
         *(
@@ -238,20 +238,20 @@ def _require_sound(model: Any) -> None:
     groups, two = model.groups_, np.shape(np.asarray(model.classes_)) in ((1,), (2,))
     listed = isinstance(groups, tuple | list)
     labels = listed and all(isinstance(label, Hashable) for label in groups)
-    stating.require(labels, "its groups are no labels")
-    stating.require(two, "it has neither one nor two classes")
+    stating.require(labels, "its groups are not labels")
+    stating.require(two, "it does not have one or two classes")
     if hasattr(model, "estimators_"):
         found = model.estimators_
         whole = isinstance(found, list) and len(found) > 0
         whole = whole and _are_shares(model.weights_, len(found) + 2)
-        stating.require(whole, "a classifier has no share")
+        stating.require(whole, "a classifier has no weight in the mixture")
         return
     both = (model.thresholds_, model.mixing_)
     whole = all(isinstance(x, list) and len(x) == len(groups) for x in both)
     for cuts, shares in zip(*both) if whole else ():
         numbers = np.asarray(cuts).dtype.kind in "fiu"
         whole = whole and numbers and _are_shares(shares, np.size(cuts))
-    stating.require(whole, "a group has no threshold, or a threshold no share")
+    stating.require(whole, "a group has no threshold, or a threshold has no share")
 
 
 def _are_shares(values: Any, n: int) -> bool:

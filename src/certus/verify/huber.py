@@ -55,7 +55,7 @@ def judge_scale(
     words = words._replace(theorem=theorem)
     claim = deciding.claim_of(words, found, stated.tol, objective, stated.fix)
     far = int(np.sum(np.abs(p.y - z) > epsilon * scale))
-    cut = f"{far:,} of {len(z):,} rows lie beyond {epsilon:g} times the scale"
+    cut = f"{far:,} of {len(z):,} rows lie more than {epsilon:g} times the scale away"
     outliers = measured("outliers", far / len(z), f"{cut} {scale:.4g}")
     return [claim, outliers], deciding.status_of(claim), probed
 

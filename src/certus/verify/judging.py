@@ -206,12 +206,12 @@ def _check_stated(model: Any, given: Given) -> Checked:
         return [claim], Status.UNDECIDED, {"shape": shape} if shape else {}
     name = type(model).__name__
     if given.sensitive is not None and not hasattr(model, "sensitive_columns"):
-        raise TypeError(f"{name} takes no sensitive; leave it out.")
+        raise TypeError(f"{name} does not take sensitive; leave it out.")
     try:
         return CHECKS[type(stated)](model, stated, given)
     except AttributeError as error:
         if error.obj is not model:
             raise
         raise ValueError(
-            f"This {name} has lost its {error.name}. Fit it again, or restore its file."
+            f"This {name} has no {error.name}. Fit it again, or restore its file."
         ) from None

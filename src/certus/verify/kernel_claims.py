@@ -291,11 +291,12 @@ def hulls_meet(case: Case, hulls: Any, kept: Array) -> Claim | None:
             return deciding.refused(
                 "duality_gap",
                 "no hard margin exists: a convex combination of "
-                f"{int((plus > 0).sum())} rows of one class is one of "
-                f"{int((minus > 0).sum())} rows of the other, to within {apart:.0e}",
-                "any finite C, or a richer kernel",
+                f"{int((plus > 0).sum())} rows of one class equals one of "
+                f"{int((minus > 0).sum())} rows of the other (± {apart:.0e})",
+                "set a finite C, or use a richer kernel",
                 theorem="a plane that separates two sets separates their convex "
-                "combinations; if two of these are less than δ apart, ‖f‖ > 2/δ",
+                "combinations; if two of these are less than δ apart, ‖f‖ > "
+                "2/δ",
             )
     return None
 
@@ -325,10 +326,10 @@ def perceptron(case: Case) -> tuple[list[Claim], Status]:
     least = (y * Z).min(axis=0) - doubt
     counted = proved(
         *("update_sum", Number(apart), EXACT),
-        f"the function is the sum of {made.sum():,.0f} mistakes",
-        missed=f"the coefficients differ by {apart:.2g} from counts of mistakes",
+        f"the function is the sum of the updates of {made.sum():,.0f} mistakes",
+        missed=f"the coefficients differ by {apart:.2g} from the counts of mistakes",
         objective=f"perceptron with {case.kernel_text}",
-        theorem="each mistake adds y·k(·, x), so that coefficients are whole numbers "
+        theorem="each mistake adds y·k(·, x), so the coefficients are whole numbers "
         "with the signs of their rows",
         fix=fix,
     )

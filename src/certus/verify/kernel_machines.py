@@ -54,7 +54,7 @@ def _stated(
 
 def _penalised(model: Any, loss: Any, several: str = "", **more: Any) -> Statement:
     """C·Σ s·loss + ½‖f‖²; for our models weights in "scale" count as repetitions."""
-    C, fix = float(model.C), "a smaller C, a milder kernel, or scaled columns"
+    C, fix = float(model.C), "use a smaller C, a smoother kernel, or scaled columns"
     if not is_ours(model):
         cls = type(model).__name__
         fix = f"tol={float(model.tol) / 1000:.0e}, or certus.svm.{cls}"
@@ -93,15 +93,15 @@ def _logistic(model: Any) -> Statement:
         *(model, t.Logistic(), "one_vs_rest"),
         free=bool(model.fit_intercept),
         class_counts="weights",
-        fix=f"raise max_iter (now {model.max_iter}), or a smaller C",
+        fix=f"raise max_iter (now {model.max_iter}), or lower C",
     )
 
 
 def _ridge(model: Any) -> Statement:
     """½Σ s(y − z)² + ½·alpha·‖f‖²; one alpha for each target is allowed."""
     levels = tuple(float(a) for a in np.ravel(np.asarray(model.alpha, dtype=float)))
-    other = "scaled columns" if is_ours(model) else "certus.kernel_ridge.KernelRidge"
-    fix, options = f"a larger alpha, or {other}", model.kernel_params or {}
+    other = "scale the columns" if is_ours(model) else "certus.kernel_ridge.KernelRidge"
+    fix, options = f"raise alpha, or {other}", model.kernel_params or {}
     return _stated(model, t.Squared(), levels, free=False, options=options, fix=fix)
 
 
@@ -111,7 +111,7 @@ def _perceptron(model: Any) -> Statement:
         *(model, t.Hinge(0.0), (0.0,), "one_vs_rest"),
         free=False,
         perceptron=1.0 if model.fit_intercept else 0.0,
-        fix=f"raise max_iter (now {model.max_iter}), or a richer kernel",
+        fix=f"raise max_iter (now {model.max_iter}), or use a richer kernel",
     )
 
 
@@ -154,9 +154,9 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     if not finite:
         wrong = "the coefficients hold NaN or infinite values"
     elif any(m.c[~kept].any() for m in parts):
-        wrong = "rows of weight 0 carry the model"
+        wrong = "rows of weight 0 have coefficients"
     elif not stated.free and stated.perceptron is None and any(m.b for m in parts):
-        wrong = "there is an intercept where none was asked for"
+        wrong = "the model has an intercept, but its parameters ask for none"
     else:
         wrong = stored_otherwise(model, kernel, rows, found)
     if wrong:
@@ -170,7 +170,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     if lack is None:
         claims, status = _unknown(claims, level), Status.UNDECIDED
     used = len(np.unique(found.support))
-    detail = f"{used:,} of {n:,} rows carry the model"
+    detail = f"the model uses {used:,} of {n:,} rows"
     return [*claims, deciding.measured("support", float(used), detail)], status, marks
 
 
@@ -179,15 +179,15 @@ def _given_matrix(kernel: t.OwnKernel, X: Any) -> Array:
     K = kernel.function(X, X)
     K = np.asarray(K.toarray() if sparse.issparse(K) else K, dtype=float)
     if K.ndim != 2 or K.shape[0] != K.shape[1]:
-        raise ValueError(f"the kernel function returned shape {K.shape}, not a square")
+        raise ValueError(f"the kernel must give a square matrix, got shape {K.shape}")
     return K
 
 
 def _unknown(claims: list[Claim], level: str) -> list[Claim]:
     """Without a look at the matrix numbers that need a kernel are only measured."""
-    note = f"a matrix of more than {LOOK[level]:,} rows is not looked into at {level!r}"
+    note = f"at level {level!r} only {LOOK[level]:,} rows of a matrix are checked"
     sure, measured = ("update_sum", "training_error"), Strength.MEASURED
-    fix = "a kernel whose form shows it, or level='full'"
+    fix = "use a kernel that is positive semidefinite by its formula, or level='full'"
     assumed = ("the kernel matrix is positive semidefinite", note)
     return [
         c
@@ -213,11 +213,11 @@ def read(model: Any, stated: Any, n: int, y: Any, sample_weight: Any) -> Read:
     support = np.asarray(getattr(model, "support_", np.arange(n)))
     whole = support.ndim == 1 and support.dtype.kind in "iu"
     if not whole or support.min(initial=0) < 0:
-        raise ValueError("support_ does not name rows by their number. Fit again.")
+        raise ValueError("support_ must hold the numbers of rows. Fit again.")
     stored = getattr(model, "X_fit_", np.empty(n))
     known = np.append(getattr(model, "shape_fit_", np.shape(stored)), 0)[0]
     if support.max(initial=-1) >= n or known != n:
-        raise ValueError(f"X has {n} rows and the model was fitted on {known}.")
+        raise ValueError(f"X has {n} rows, but the model was fitted on {known}.")
     return Read(rows, support)
 
 
@@ -234,7 +234,7 @@ def machines_of(model: Any, stated: Any, found: Read) -> list[Machine]:
     levels, machines = np.broadcast_to(stated.levels, k), []
     for (y, c), level, each in zip(parts, levels, np.broadcast_to(b, k)):
         if not level >= 0:
-            raise ValueError(f"{level!r}: a penalty is a number that is not negative.")
+            raise ValueError(f"a penalty must be at least 0, got {level!r}.")
         part = np.ones(len(y)) if stated.target == "numbers" else y
         rows, y = np.flatnonzero(part[kept]), y[kept]
         losses.check_targets(stated.loss, y[rows])
@@ -293,7 +293,7 @@ def stored_otherwise(model: Any, kernel: Any, X: Any, found: Read) -> str:
             shown, near = sign * fitted(model, name), 0.0
         same = used.shape == shown.shape and np.allclose(used, shown, near, 0.0)
         if not same:
-            return f"the {name} it predicts with is not the one it shows"
+            return f"the {name} used for predictions differs from the public one"
     if hasattr(model, "classes_") and hasattr(model, "_n_support"):
         labels = found.rows.y[found.support].astype(int)
         counts = np.bincount(labels, minlength=len(model.classes_))
@@ -331,17 +331,17 @@ def _no_kernel(
         if asymmetry > 1e-8 * max(trace, 1e-300):
             claim = deciding.refused(
                 "duality_gap",
-                "the kernel matrix is not symmetric, so it is no kernel",
-                "symmetrise it, or use a kernel of certus.objectives",
+                "the kernel matrix is not symmetric, so this is not a kernel",
+                "make it symmetric, or use a kernel of certus.objectives",
             )
             return claim, lack
     if not value < -gram.SHARE * trace and lack != math.inf:
         return None, lack
     claim = deciding.refused(
         "duality_gap",
-        "no minimiser exists: the kernel matrix is not positive semidefinite "
-        f"(vᵀKv = {value:.2g} for a unit vector v)",
-        "another kernel, or other parameters of it (see mercer_check)",
+        "there is no minimum: the kernel matrix is not positive semidefinite (vᵀKv = "
+        f"{value:.2g} for a unit vector v)",
+        "use another kernel, or other parameters (see mercer_check)",
         theorem="Mercer: k is a kernel only if every matrix of its values is positive "
         "semidefinite; along a vector with vᵀKv < 0 the penalty has no lower bound",
     )

@@ -57,13 +57,13 @@ class Statement(NamedTuple):
 
 
 def _read(model: Any) -> Statement:
-    fix = f"raise max_iter (now {model.max_iter}), or a smaller tol and KMeans(...)"
+    fix = f"raise max_iter (now {model.max_iter}) or use certus.cluster.KMeans"
     return Statement(model.n_clusters, float(model.tol) or LEAST, fix)
 
 
 def _read_batches(model: Any) -> Statement:
     """Its centres are averages of past batches: usually not the means of anything."""
-    fix = "go on with KMeans(n_clusters, init=model.cluster_centers_)"
+    fix = "continue with KMeans(n_clusters, init=model.cluster_centers_)"
     return Statement(model.n_clusters, max(1e-4, float(model.tol)), fix)
 
 
@@ -261,10 +261,10 @@ def _shift_claim(found: Pass, d: int, stated: Statement) -> Claim:
     note = f"{empty} of {len(moved)} clusters have no rows"
     return proved(
         *("centre_shift", number, stated.tol),
-        f"one further step moves the centres by {close} (asked for {stated.tol:.0e})",
+        f"another step moves the centres by {close} (asked for {stated.tol:.0e})",
         objective=f"Σ‖Δc‖² over the mean variance of the columns, for  {_OBJECTIVE}",
-        theorem="labels by nearest centres and centres by means are each the exact "
-        "minimiser of the objective over one of the two",
+        theorem="nearest centres are the best labels for given centres, and means "
+        "are the best centres for given labels",
         assumptions=(note,) if empty else (),
         fix=stated.fix,
     )
@@ -274,7 +274,7 @@ def _nearest_claim(found: Pass, labels: Array | None, single: int) -> Claim:
     n, wrong = len(found.labels), found.wrong
     missed = f"{wrong:,} of {n:,} rows are nearer to another centre"
     if labels is None:
-        wrong, missed = n, f"the model keeps no label for each of these {n:,} rows"
+        wrong, missed = n, f"labels_ must hold one label for each of {n:,} rows"
     return proved(
         *("nearest_centres", Number(float(wrong), float(found.unsure)), 0.0),
         f"each of {n:,} rows is labelled with its nearest centre",
@@ -303,7 +303,7 @@ def _inertia_claim(
     return proved(
         *("inertia", Number(apart, off / size if size > 0 else 0.0), agree),
         f"inertia {stated:.6g}: {100 * share:.3g} % of the scatter is between clusters",
-        missed=f"inertia_ is not that of these centres and labels ({shown:.6g})",
+        missed=f"inertia_ does not match these centres and labels ({shown:.6g})",
         objective="|inertia_ − Σ s‖x − c‖²| as a share of the scatter",
         theorem="Σ s‖x − c‖² = Σ s‖x‖² − 2Σ c·(Σ s·x) + ΣW‖c‖², about a common point",
         fix="fit again",

@@ -77,7 +77,7 @@ def share(precision: net.Precision, terms: int) -> float:
     """The share of the sizes of its terms that a sum may lose."""
     lost = (terms + 3) * precision.unit
     if not lost <= 0.1:
-        raise Unbounded(f"sums of {terms:,} terms in this precision have no bound")
+        raise Unbounded(f"no bound is known for such long sums ({terms:,} terms)")
     return lost / (1 - lost)
 
 
@@ -101,7 +101,7 @@ def operations(network: net.Network) -> list[Any]:
 def _float(values: Any) -> Array:
     found = np.asarray(values, dtype=np.float64)
     if not np.isfinite(found).all():
-        raise Unbounded("a weight that is no finite number has no known bound")
+        raise Unbounded("no bound is known for a weight that is not a finite number")
     return found
 
 
@@ -205,7 +205,7 @@ def _mean_pool(layer: net.MeanPool) -> Affine:
     R, C, by = (_float(part) for part in layer)
     high, wide, size = np.abs(R), np.abs(C), np.abs(by)
     if not (size > 0).all():
-        raise Unbounded("a mean with a divisor of zero has no known bound")
+        raise Unbounded("no bound is known for a mean with a divisor of zero")
     counts = np.outer(high.sum(axis=1), wide.sum(axis=1))
     meets = high.T @ (np.ones_like(counts) / size) @ wide
     return Affine(
@@ -222,7 +222,7 @@ def _moved(layer: net.Gathered) -> Affine:
     index = np.ravel(layer.places)
     kept = index[index >= 0]
     if len(np.unique(kept)) < len(kept):
-        raise Unbounded("a step that repeats entries has no known bound")
+        raise Unbounded("no bound is known for an operation that repeats entries")
 
     def apply(v: Array) -> Array:
         return _taken(v, index).reshape(len(v), *layer.shape)
@@ -274,9 +274,9 @@ BENDS: dict[str, Callable[..., Function]] = {
 
 def _bend(layer: net.Bend) -> Function:
     if layer.name not in BENDS:
-        raise Unbounded(f"{layer.name} has no known bound")
+        raise Unbounded(f"no bound is known for {layer.name}")
     if layer.name != "clamp" and not all(c >= 0 for c in layer.constants):
-        raise Unbounded(f"{layer.name} with a negative constant has no known bound")
+        raise Unbounded(f"no bound is known for {layer.name} with a negative constant")
     return BENDS[layer.name](*map(float, layer.constants))
 
 

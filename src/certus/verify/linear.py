@@ -53,8 +53,8 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     """Judge ``coef_`` and ``intercept_``; the first claim is primary."""
     if isinstance(stated.loss, t.ZeroOne):
         raise ValueError(
-            "The 0-1 loss cannot be judged: its slope vanishes almost everywhere. "
-            "Judge a convex loss of the margin, such as Logistic() or Hinge()."
+            "The 0-1 loss cannot be certified: its slope is zero almost everywhere. "
+            "Use a convex loss of the margin, such as Logistic() or Hinge()."
         )
     if not isinstance(given.witness, LinearWitness):
         given = given._replace(witness=LinearWitness())
@@ -104,13 +104,13 @@ def _useless(model: Any, stated: Statement) -> Judged | None:
         detail = "the coefficients hold NaN or infinite values"
         fix, status = "standardise the columns", Status.DIVERGED
     elif stated.intercept == "none" and np.any(intercept):
-        detail = "there is an intercept where none was asked for"
+        detail = "the model has an intercept, but its parameters ask for none"
         fix = "set intercept_ to 0, or fit_intercept=True"
     elif stated.joint and not 0 <= float(model.scale_) < np.inf:
         detail = "the scale is negative, NaN or infinite"
         fix, status = "standardise the columns", Status.DIVERGED
     elif isinstance(first, t.NonNegative) and (coef < 0).any():
-        detail = "a coefficient is negative where positive=True was asked for"
+        detail = "a coefficient is negative, but positive=True"
         fix = "fit again"
     else:
         return None
@@ -142,8 +142,8 @@ def _judge(
     claims, probed = [], None
     for words, group in kinds.items():
         if words is None:
-            detail = "the penalty leaves coefficients free, and there is no bound for "
-            detail += f"{type(loss).__name__} then"
+            detail = "some coefficients are not penalised, and no bound is known for "
+            detail += f"{type(loss).__name__} in that case"
             fix = "penalise every coefficient"
             return [deciding.refused(GAP.name, detail, fix)], Status.UNDECIDED, None
         claim, probed = worst_claim(words, stated, group, given.level)
@@ -219,10 +219,10 @@ def _without_weight(stated: Statement, rows: Rows, objective: str) -> Claim | No
     detail = f"the rows of class {np.delete(rows.classes, used)[0]} have no weight"
     return deciding.refused(
         "stationarity",
-        f"no minimiser exists: {detail}, and the intercept can run away from it",
+        f"there is no minimum: {detail}, so its intercept can grow without limit",
         "drop the class, or give its rows weight",
         objective=objective,
-        theorem="the likelihood rises for ever as the share of a class falls to zero",
+        theorem="the likelihood keeps rising as the share of a class falls to zero",
     )
 
 
@@ -283,11 +283,11 @@ def gradient_claim(p: Problem, stated: Statement, objective: str) -> Claim:
     if size_u <= noise and level == 0.0 and flat:
         value = 0.0  # the residuals are rounding
     detail = f"gradient is {value:.1e} of its natural size (asked for {stated.tol:.0e})"
-    theorem = "a convex function is minimal where its gradient vanishes"
+    theorem = "a convex function has its minimum where its gradient is zero"
     if isinstance(p.loss, t.Tukey):
         far = np.abs(p.y - seen.z[:, 0]) >= p.loss.threshold
         detail += f"; {int(far.sum()):,} of {len(far):,} rows have no influence"
-        theorem = "at a local minimum the gradient vanishes; the loss is not convex"
+        theorem = "at a local minimum the gradient is zero; the loss is not convex"
     words = {"objective": f"gradient of  {objective}", "theorem": theorem}
     words["fix"] = "" if value <= stated.tol else stated.fix
     return measured("stationarity", value, detail, target=stated.tol, **words)
@@ -315,7 +315,7 @@ def decrement_claim(p: Problem) -> Claim:
     hessian, gradient = _hessian(p, _dense(p))
     step = np.linalg.lstsq(hessian, gradient, rcond=None)[0]
     left = float(gradient @ step / 2)
-    detail = f"one more Newton step would gain {left:.1e}"
+    detail = f"another Newton step would gain {left:.1e}"
     return measured("newton_decrement", left, detail, objective="½ gᵀH⁻¹g")
 
 

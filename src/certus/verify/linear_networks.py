@@ -141,7 +141,7 @@ def _read_network(model: Any, d: int, k: int) -> Chain:
         layers = []
     if not layers or any(W.ndim != 2 for W in layers):
         kind = type(model).__name__
-        raise ValueError(f"weights_ of this {kind} are no matrices. Fit it again.")
+        raise ValueError(f"weights_ of this {kind} must be matrices. Fit it again.")
     P, b = P.reshape(k, d), b.reshape(k)
     return Chain([P], np.zeros(d), b, _eps(model.coef_), layers)
 
@@ -163,7 +163,7 @@ def _product_claim(own: Chain) -> Claim:
         found = Number(length(made - P) / size, rounding)
     return proved(
         *("layers", found, PRODUCT if own.eps < PRODUCT else 1e-4),
-        f"the matrix is the product of {len(layers)} layers, narrowest "
+        f"the matrix is the product of {len(layers)} layers, the narrowest of width "
         f"{min(*map(len, layers), P.shape[1])}",
         missed="the matrix is not the product of the layers",
         objective="‖W_L…W₁ − P‖ / ‖P‖",
@@ -276,7 +276,7 @@ def _excess_claim(
 ) -> Claim:
     """Loss above the least there is, as a share of the loss without factors."""
     if explained is None:
-        why = f"the least loss needs eigenvalues of over {EIGEN:,} rows and columns"
+        why = f"the check needs all eigenvalues of over {EIGEN:,} rows and columns"
         fix = "certify a model of fewer rows or columns"
         return deciding.refused("loss_excess", why, fix, objective=stated.objective)
     most, absent = explained
@@ -285,10 +285,10 @@ def _excess_claim(
     rounding = found.value.rounding + most.rounding
     # Where nothing varies, any loss is one too many.
     excess = Number.share(max(found.value.value - least, 0.0), rounding, found.size)
-    left = f"{absent} directions with less than {ABSENT:g} of the variance left out"
+    left = f"{absent} directions with less than {ABSENT:g} of the variance are left out"
     return proved(
         *("loss_excess", excess, stated.tol),
-        f"the loss is {excess.most:.1e} of that without factors above the least",
+        f"the loss is within {excess.most:.1e} of its minimum (1 = no factors)",
         objective=stated.objective,
         theorem="Eckart and Young: no matrix of this rank has a lower loss",
         assumptions=(left,) if absent else (),
@@ -300,7 +300,7 @@ def _stated_claim(model: Any, found: Loss, own: Chain) -> Claim:
     """Whether the loss that the model states is its own."""
     size, unit = found.size or 1.0, found.units[1]
     off = abs(float(getattr(model, "loss_", math.inf)) * unit**2 - found.value.value)
-    same = "the loss stated is {}that of encoder and decoder"
+    same = "the stated loss is {}that of the encoder and decoder"
     return proved(
         *("reported_loss", Number(off / size, found.value.rounding / size)),
         *(max(STATED, 64 * own.eps), same.format("")),
@@ -318,7 +318,7 @@ def _mean_claim(found: Loss, own: Chain, n: int) -> Claim:
     return proved(
         *("mean", Number(off, gamma(4) * (size + math.sqrt(n)))),
         *(max(SAME_MEAN, own.eps * size), "m is the mean of the rows"),
-        missed=f"m lies {off:.2g} of the mean deviation from the mean of the rows",
+        missed=f"m is {off:.2g} of the mean deviation away from the mean of the rows",
         objective="max |mⱼ − x̄ⱼ| as a share of the mean deviation",
         fix="fit again",
     )

@@ -62,7 +62,7 @@ def judge_margin(
         if refusal is not None:
             return [refusal], Status.NO_MINIMISER, None
     detail = "the hyperplane does not separate the classes"
-    fix = "a finite C, or a larger max_iter"
+    fix = "set a finite C, or raise max_iter"
     claim = deciding.impossible(MARGIN, stated.tol, detail, fix)
     return [claim], Status.TOL_NOT_REACHED, None
 
@@ -136,7 +136,7 @@ def coincidence(y: Array, a: Array, intercept: bool) -> str:
         said = "no hyperplane through the origin separates the classes: weights on "
         return f"{said}{sum(counts)} rows have Σ ayx = 0"
     said = f"no hyperplane separates the classes: a convex combination of {plus} of one"
-    return f"{said} is the same point as one of {minus} of the other"
+    return f"{said} is the same point as a convex combination of {minus} of the other"
 
 
 def _refusal(p: Problem, stated: Statement, given: Given) -> Claim | None:
@@ -150,7 +150,7 @@ def _refusal(p: Problem, stated: Statement, given: Given) -> Claim | None:
     return deciding.refused(
         MARGIN.name,
         coincidence(p.y, np.ravel(a), moved),
-        "any finite C, or other columns",
+        "set a finite C, or use other columns",
         objective=_OBJECTIVE[stated.intercept],
         theorem="a hyperplane with yf > 0 on all rows has Σ ayf > 0 for a ≥ 0, yet "
         "Σ ayx = 0 and Σ ay = 0 make that sum zero",

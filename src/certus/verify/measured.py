@@ -48,7 +48,7 @@ def _network(model: Any) -> Statement:
     held = getattr(model, "early_stopping", False) and model.solver != "lbfgs"
     if held and not stating.is_ours(model):
         raise stating.Refusal(
-            "with early_stopping=True the rows held out are unknown, hence also the "
+            "with early_stopping=True the held-out rows are unknown, and so is the "
             "objective",
             "early_stopping=False",
         )
@@ -108,9 +108,9 @@ def join(
     """Numbers lead where nothing is promised, and follow where something is."""
     strong = [claim.name for claim in numbers if claim.strength != Strength.MEASURED]
     if strong:
-        raise ValueError(f"{strong[0]} was not made by the verifier: only MEASURED.")
+        raise ValueError(f"{strong[0]} must be MEASURED outside the verifier.")
     if not (claims or numbers):
-        said = "nothing is promised, and nothing was measured"
+        said = "nothing is proved, and nothing was measured"
         return [Claim("measured", Strength.REFUSED, detail=said)], status
     if numbers and numbers[0].name in LEADING_LOSSES:
         value = numbers[0].value
@@ -141,11 +141,11 @@ def _composition_claim(model: Any, level: str) -> Claim:
     many = f"{len(some):,} words"
     return proved(
         *("composition", Number(worst, 2 * (longest + 1) * U), COMPOSITION),
-        f"the vectors of {many} are the means of their n-grams' rows",
-        missed=f"among {many} a vector is no mean of its n-grams' rows",
+        f"the vectors of {many} are the averages of their n-grams' vectors",
+        missed=f"among {many}, a vector is not the average of its n-grams' vectors",
         objective="z_w = mean of the rows of the word and of its character n-grams",
-        theorem="n-grams found and hashed anew; differences as a share of the largest "
-        "entry",
+        theorem="n-grams were found and hashed again; differences as a share of the "
+        "largest entry",
         fix="fit again, or restore the model file",
     )
 

@@ -56,13 +56,13 @@ class Statement(NamedTuple):
 def _read(model: Any) -> Statement:
     kind = model.covariance_type
     if kind not in em.shapes(1, 1):
-        raise Refusal(f"there are no covariances of type {kind!r}", "fit again")
+        raise Refusal(f"covariance_type={kind!r} is unknown", "fit again")
     return Statement(
         *(int(model.n_components), kind),
         getattr(model, "assignment", "soft") == "hard",
         float(model.tol) or climbing.LEAST,
         float(model.reg_covar),
-        f"raise max_iter (now {model.max_iter}), or go on with warm_start=True",
+        f"raise max_iter (now {model.max_iter}), or continue with warm_start=True",
     )
 
 
@@ -91,14 +91,14 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
         return claims, Status.TOL_NOT_REACHED, marks
     kept, shapes = data.fitted(model, "covariances_").shape, em.shapes(k, d)
     if kept != shapes[stated.kind] and kept in shapes.values():
-        told = f"the covariances are not those of covariance_type={stated.kind!r}"
+        told = f"the covariances do not have covariance_type={stated.kind!r}"
         claims = [proved("parts", Number(1.0), 0.0, told, fix="fit again")]
         return claims, Status.TOL_NOT_REACHED, marks
     parts = _parts(model, stated.kind, k, d)
     with np.errstate(all="ignore"):
         shaped = _shape_claim(parts)
         if not shaped.met:
-            told = f"no step can be taken from these parameters: {shaped.detail}"
+            told = f"no EM step can be taken from these parameters: {shaped.detail}"
             lost = Number(math.inf)
             gain = proved("step_gain", lost, stated.tol, told, fix=shaped.fix)
             return [gain, shaped], Status.TOL_NOT_REACHED, marks
@@ -142,12 +142,12 @@ def _shape_claim(parts: Parts) -> Claim:
         "a mean is not finite": not np.isfinite(means).all(),
         "a covariance or its inverse is not finite": not np.isfinite(s + u + p).all(),
         "a covariance is not positive definite": (_diagonals(s) <= 0).any(),
-        "the root of a precision has no positive diagonal": (_diagonals(u) <= 0).any(),
-        "the root of a precision is not triangular": np.tril(u, -1).any(),
+        "a Cholesky factor has no positive diagonal": (_diagonals(u) <= 0).any(),
+        "a Cholesky factor of a precision is not triangular": np.tril(u, -1).any(),
         "precisions are not the inverse covariances": far
         and (gap / (size + 1)).max() > 100 * g,
-        "a covariance is too near to singular to be inverted": far,
-        f"the weights are no shares: they sum to {total:.6g}": not shares,
+        "a covariance is too close to singular to be inverted": far,
+        f"the weights must sum to 1, but sum to {total:.6g}": not shares,
     }
     problem = next((text for text, bad in problems.items() if bad), "")
     return proved(
@@ -181,7 +181,7 @@ def _gain_claim(X: Array, theta: em.Theta, stated: Statement) -> Claim:
         if math.isnan(there.value - here.value):
             fix = "standardise the columns"
         return climbing.step_gain(here, there, stated.tol, formula, fix)
-    told = "one further EM step ends in a singular covariance: the likelihood has no "
+    told = "another EM step gives a singular covariance: the likelihood has no "
     told += "upper bound here"
     fix = f"raise reg_covar (now {stated.reg:g}), lower n_components, or use fewer "
     fix += "covariances"
@@ -231,9 +231,9 @@ def _collapse_claim(parts: Parts, stated: Statement, n: int) -> Claim:
     fix += f"column {constant[0]}" if len(constant) else "copies of rows"
     return proved(
         *("collapse", Number(float(len({*flat, *empty}))), 0.0),
-        "no component has shrunk to reg_covar or lost its rows",
+        "no component has collapsed to reg_covar or lost its rows",
         missed=f"{data.named('component', which)} {have} {told}",
-        theorem="least eigenvalue of each covariance, less its rounding, and n·π_k",
+        theorem="smallest eigenvalue of each covariance minus its rounding, and n·π_k",
         fix=fix,
     )
 
@@ -243,13 +243,13 @@ def _monotone_claim(
 ) -> Claim:
     """Repeat the fit from the start it recorded, and find the largest drop."""
     if witness is None or witness.means_ is None or witness.covariances_ is None:
-        detail = "the fit recorded no start, so it cannot be repeated"
+        detail = "the fit did not record its start, so it cannot be repeated"
         return Claim("monotone", Strength.REFUSED, detail=detail)
     means = np.asarray(witness.means_, dtype=np.float64)
     sigma = em.spread(witness.covariances_, stated.kind, *means.shape)
     roots = [root for root in map(em.root_of, sigma) if root is not None]
     if means.shape != theta.means.shape or len(roots) < len(means):
-        raise ValueError("the recorded start is no mixture of this shape.")
+        raise ValueError("the recorded start is not a mixture of this shape.")
     now = em.Theta(np.asarray(witness.weights_, float), means, np.stack(roots))
     levels: list[Number] = []
     for _ in range(int(witness.n_iter)):

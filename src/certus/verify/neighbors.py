@@ -88,7 +88,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     width = data.fitted(model, "n_features_in_", ())
     data.fitted(model, "n_samples_fit_", ())
     if d != width:
-        raise ValueError(f"X has {d} columns and the model was fitted on {width}.")
+        raise ValueError(f"X has {d} columns, but the model was fitted on {width}.")
     told = stating.class_name(model) != "NearestNeighbors"
     targets = _targets(model, y, n) if told else np.zeros((n, 0))
     line = np.einsum("ij,j", targets, 1.0 + np.arange(targets.shape[1]))
@@ -97,7 +97,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     kept = _rows_claim(model, X, targets)
     distances = _distances(stated, X)
     if distances is None:
-        reason = f"the distance {stated.metric!r} has no formula in the verifier"
+        reason = f"the verifier has no formula for the distance {stated.metric!r}"
         fix = "use 'euclidean', 'manhattan', 'chebyshev' or 'minkowski'"
         refusal = bd.refused("nearest_neighbours", reason, fix)
         return [kept, refusal], bd.status_of(kept), marks
@@ -106,7 +106,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     if not told:
         claims.insert(1, _nearest_claim(*asked, float(model.radius)))
     if level == "full" and stated.n_neighbors >= n:
-        few = f"without one row fewer than {stated.n_neighbors} are left"
+        few = f"with one row left out, fewer than {stated.n_neighbors} rows remain"
         claims.append(bd.refused("leave_one_out", few, ""))
     return claims, bd.status_of(claims[0]), marks
 
@@ -139,10 +139,10 @@ def _rows_claim(model: Any, X: Any, targets: Array) -> Claim:
     kept = kept[:, None] if kept.ndim == 1 else kept
     what = "rows and targets" if targets.size else "rows"
     wrong = n = X.shape[0]
-    missed = f"the model keeps {stored.shape[0]:,} rows, not these {n:,}"
+    missed = f"the model stores {stored.shape[0]:,} rows, but you passed {n:,}"
     if stored.shape == X.shape and kept.shape == targets.shape:
         wrong = int((_different_rows(stored, X) | (kept != targets).any(axis=1)).sum())
-        missed = f"{wrong:,} of {n:,} rows kept are not those you passed"
+        missed = f"{wrong:,} of the {n:,} stored rows differ from those you passed"
     return bd.proved(
         *("training_rows", Number(float(wrong), 0.0), 0.0),
         f"the {n:,} {what} kept are those you passed",
@@ -283,21 +283,24 @@ def _nearest_claim(
         entries = int(np.diff(X.tocsr().indptr).max()) if sparse.issparse(X) else d
         rounding = 2 * gamma(17 * (2 * entries + 16)) / min(1.0, stated.p or 1.0)
     sample = f"{len(rows):,} of {n:,} training rows"
-    name, found = "nearest_neighbours", f"the {k} found are the nearest, for {sample}"
-    missed = f"a row {worst:.1e} nearer was left out, for some of {sample}"
+    name, found = (
+        "nearest_neighbours",
+        f"the {k} found are the nearest ones, for {sample}",
+    )
+    missed = f"for some of {sample}, a row that is {worst:.1e} nearer was left out"
     if radius is not None:
         name = "within_radius"
         found = f"the rows found within {radius:.4g} are those that are, for {sample}"
         missed = f"a row {worst:.1e} off the radius is on the wrong side, for {sample}"
     if not kept:
-        missed = "the rows kept are not those passed, so neither are the neighbours"
+        missed = "the stored rows differ from those you passed"
     elif np.isinf(worst):
-        missed = f"the neighbours found of some of {sample} are no {k} distinct rows"
+        missed = f"some of {sample} do not have {k} different neighbours"
     return bd.proved(
         *(name, Number(worst, rounding), NEARER),
         found,
         missed=missed,
         objective=f"{stated.metric} distance, in float64",
-        theorem="each sampled row was compared with every row, by direct distances",
+        theorem="each sampled row was compared directly with every row",
         fix=stated.fix if kept else _UNTRUE,
     )

@@ -34,7 +34,7 @@ from certus.verify.stating import Checked, Given
 #: Squares below this have lost digits.
 LEAST = 1e-280
 OBJECTIVE = "(P − D)/½‖X‖²,  P = ½‖X − WH‖² + penalties,  over the rows of one factor"
-GLOBAL = "the other factor held fixed; the global minimum is not spoken of"
+GLOBAL = "the other factor is held fixed; nothing is said about the global minimum"
 BETAS = {"frobenius": 2.0, "kullback-leibler": 1.0, "itakura-saito": 0.0}
 
 
@@ -57,7 +57,7 @@ def _nmf(model: Any) -> Statement:
     on_W = NonNegative(d * own * share, d * own * (1 - share))
     on_H = NonNegative(other * share, other * (1 - share))
     beta, tol = float(BETAS.get(model.beta_loss, model.beta_loss)), float(model.tol)
-    fix = f"a smaller tol (now {tol:g}) and a larger max_iter"
+    fix = f"lower tol (now {tol:g}) and raise max_iter"
     return Statement(beta, on_W, on_H, model.n_components, tol, fix)
 
 
@@ -73,18 +73,18 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     data.fitted(model, "reconstruction_err_", ())  # a number, if it is stated at all
     H, K = _factor(model.components_), stated.n_components
     if H.shape[1] != d:
-        raise ValueError(f"X has {d} columns and the model was fitted on {H.shape[1]}.")
+        raise ValueError(f"X has {d} columns, but the fit had {H.shape[1]}.")
     if isinstance(K, int) and len(H) != K:
-        raise ValueError(f"The model has {len(H)} components and asks for {K}.")
+        raise ValueError(f"The model has {len(H)} components, but n_components is {K}.")
     values = np.asarray(X.data if sparse.issparse(X) else X, dtype=np.float64).ravel()
     if values.min(initial=0.0) < 0:
-        raise ValueError("X holds negative values; NMF was not fitted on these.")
+        raise ValueError("X holds negative values, which NMF does not allow.")
     if stated.beta != 2.0:
         return [], Status.UNDECIDED, marks
     # With no component left there is nothing to transform by.
     W = _factor(model.transform(X) if H.any() else np.zeros((n, len(H))))
     if W.shape != (n, len(H)):
-        raise ValueError("The factors do not fit together. Fit the model again.")
+        raise ValueError("The shapes of the factors do not match. Fit the model again.")
     on_H = NonNegative(*(n * p for p in stated.on_H))
     whole = 0.5 * float(values @ values)
     size = whole * (1 - gamma(values.size + 8)) - values.size * TINY

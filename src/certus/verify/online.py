@@ -63,7 +63,7 @@ def _perceptron(model: Any) -> Statement:
         return Statement(1.0, None, "ovr", fitted, False, fix)
     if model.penalty is not None:
         raise stating.Refusal(
-            f"penalty={model.penalty!r}: weights that shrink are no sum of mistakes",
+            f"penalty={model.penalty!r}: shrunk weights are not a sum of updates",
             "penalty=None",
         )
     fix = f"raise max_iter (now {model.max_iter}); data that no hyperplane separates "
@@ -128,7 +128,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     walk = _walk(p, X, stated.intercept)
     marks = data.fingerprint(X, labels.astype(float), s, walk.projected)
     if np.any(p.eta[p.y != 0] == 0):
-        fix = "a positive class_weight: rows of weight 0 teach nothing"
+        fix = "use a positive class_weight: rows of weight 0 have no effect"
         stated = stated._replace(fix=fix)
     target = SUM_TARGET_32 if coef.dtype == np.float32 else SUM_TARGET
     finite, known = bool(np.isfinite(p.w).all()), p.m is not None
@@ -246,7 +246,7 @@ def _sum_claim(p: Problems, walk: Walk, target: float, fix: str) -> Claim:
         f"the weights are the sum of {made:,.0f} updates, recomputed",
         objective=_RULE,
         theorem="each update adds ηyx, so the counts of updates determine the weights",
-        missed=f"the weights are {worst.most:.2g} away from the sum of their updates",
+        missed=f"the weights differ from the sum of their updates by {worst.most:.2g}",
         fix=fix,
     )
 
@@ -275,16 +275,16 @@ def bound_claim(
     worst = int(np.argmax(np.where(bounds < np.inf, share, np.inf)))
     value, bound = float(made[worst]), float(bounds[worst])
     met: bool | None = bool(true and (not fresh or value <= bound))
-    detail = f"all rows on their side after {value:,.0f} mistakes; the bound is "
+    detail = f"all rows are correct after {value:,.0f} mistakes; the bound is "
     detail += f"{bound:,.0f}"
     if not fresh:
-        detail = "all rows on their side; from w = 0 no order of these rows costs more "
+        detail = "all rows are correct; from w = 0 no order of these rows needs more "
         detail += f"than {bound:,.0f} mistakes"
     if not true:
-        value, detail = np.inf, "the mistakes on record do not make these weights"
+        value, detail = np.inf, "the recorded mistakes do not give these weights"
     elif bound == np.inf:
         met, fix = None, "centre and scale the columns (StandardScaler)"
-        detail = "undecided: rounding alone may move a row across the hyperplane"
+        detail = "undecided: rounding errors alone may move a row across the hyperplane"
     return Claim(
         *("mistake_bound", Strength.PROVED, value if fresh else bound),
         *(bound if fresh else None, met),
@@ -300,7 +300,7 @@ def error_claim(y: Array, scores: Array) -> Claim:
     """How many rows are on the wrong side; y is 0 where a row was not seen."""
     seen, k = int(np.count_nonzero(y)), y.shape[1]
     wrong = int(np.count_nonzero((y != 0) & (y * scores <= 0)))
-    detail = f"{wrong:,} of {seen:,} rows on the wrong side"
+    detail = f"{wrong:,} of {seen:,} rows are on the wrong side"
     detail += f" (over {k} problems)" if k > 1 else ""
     return bd.measured("training_error", wrong / seen, detail)
 
@@ -318,7 +318,7 @@ def growth_claim(
     worst = float((squares / np.maximum(room, TINY)).max())
     return bd.proved(
         *("norm_growth", Number(worst, worst * rounding), 1 + slack),
-        f"‖w‖² is {worst:.2g} of what its updates allow",
+        f"‖w‖² is {worst:.2g} of the largest value that its updates allow",
         objective=f"‖w‖²/Σ η²m‖{x}‖²",
         theorem=f"an update where y⟨{x}, w⟩ ≤ 0 raises ‖w‖² by at most η²‖{x}‖²",
     )
@@ -369,7 +369,7 @@ def _separation_claims(
 def _cycle_claim(shown: Claim, period: int) -> Claim:
     """REFUSED: the state came back, so nothing new will happen."""
     often = "epoch" if period == 1 else f"{period} epochs"
-    detail = f"the weights come back every {often} and mistakes never end: "
+    detail = f"the weights repeat every {often}, so the mistakes never end: "
     fix, words = "LinearSVC or LogisticRegression", {"objective": _RULE}
     words["theorem"] = shown.theorem
     return bd.refused("mistake_bound", detail + shown.detail, fix, **words)

@@ -45,8 +45,8 @@ ASTRAY = 0.1
 #: Scores held, and rows added up, at a time.
 CELLS, RUN = 1 << 20, 1024
 _NOTES = (
-    "rows drawn independently, new rows from the same distribution",
-    "columns and parameters were settled without looking at the rows counted",
+    "all rows, old and new, are drawn independently from one distribution",
+    "columns and parameters were chosen without looking at the rows counted",
 )
 
 
@@ -115,11 +115,11 @@ def _recompute(
     k = 1 if len(model.classes_) == 2 else len(model.classes_)
     mean, std = (_weights(model, stated, (k, X.shape[1]), end) for end in ("", "std_"))
     if not (np.isfinite(mean).all() and np.isfinite(std).all() and (std > 0).all()):
-        lost = "the posterior holds NaN, infinite numbers or deviations of zero"
+        lost = "the posterior holds NaN, infinity or standard deviations of zero"
         raise stating.Refusal(lost)
     grid = VARIANCES if stated.learnt else (1.0,)
     if stated.variance not in grid:
-        lost = "the prior's variance is not on the grid fixed in advance"
+        lost = "the variance of the prior is not on the grid that was fixed in advance"
         raise stating.Refusal(lost)
     prior = Prior(np.zeros(mean.shape), np.arange(len(codes)))
     if stated.learnt:
@@ -136,9 +136,9 @@ def _recompute(
         Claim(
             *("gibbs_error", Strength.PROVED, wrong, None, True),
             objective="E over Q of the share of wrong labels",
-            theorem="each row's right answers are bounded from below by log-concavity",
+            theorem="log-concavity bounds the correct answers for each row",
             allowance=error.rounding,
-            detail=f"a drawn classifier errs on at most {100 * wrong:.3g} % of the "
+            detail=f"predictions are wrong on at most {100 * wrong:.3g} % of the "
             f"{n:,} rows counted",
         ),
         Claim(
@@ -146,7 +146,7 @@ def _recompute(
             objective="KL(Q‖P), in nats",
             theorem="closed form of normal distributions",
             allowance=kl.rounding,
-            detail=f"the posterior is at most {kl.most:.3g} nats from its prior",
+            detail=f"the posterior is at most {kl.most:.3g} nats away from its prior",
         ),
     ]
 
@@ -155,14 +155,14 @@ def _bound_claim(bound: float, text: str, stated: Statement, n_prior: int) -> Cl
     theorem = "Seeger and Maurer's bound holds for all posteriors at once; K prior "
     words: Any = {"objective": text, "theorem": theorem + "variances share delta"}
     if bound >= 1 - 1e-9:
-        said = "the bound is 1, which says nothing", "more rows, or fewer columns"
+        said = "the bound is 1: it says nothing", "use more rows or fewer columns"
         return refused("pac_bayes_bound", *said, value=1.0, **words)
-    learnt = (f"the prior was learnt on {n_prior:,} other rows",)
+    learnt = (f"the prior was learned on {n_prior:,} other rows",)
     return Claim(
         *("pac_bayes_bound", Strength.STATISTICAL, bound, None, True),
         assumptions=_NOTES + (learnt if n_prior else ()),
         delta=stated.delta,
-        detail=f"a drawn classifier errs on at most {100 * bound:.3g} % of new rows",
+        detail=f"predictions are wrong on at most {100 * bound:.3g} % of new rows",
         **words,
     )
 
@@ -213,12 +213,12 @@ def _prior(
     """The prior that the fit has left, if it is the one that these rows give."""
     centre = np.asarray(getattr(witness, "prior_mean", None))
     if centre.shape != shape or centre.dtype.kind != "f" or len(codes) < 2:
-        raise stating.Refusal("no prior stands beside the model")
+        raise stating.Refusal("the model has no prior")
     seed = stated.seed
     if seed == "witness" and isinstance(witness, PriorWitness):
         seed = witness.seed
     if not isinstance(seed, int | None):
-        raise stating.Refusal("which rows the prior was learnt on is not known")
+        raise stating.Refusal("it is not known on which rows the prior was learned")
     n_prior = min(max(1, round(stated.fraction * len(codes))), len(codes) - 1)
     seen, counted = split_rows(len(codes), n_prior, seed)
     # Nothing but these rows enters, not even for scaling: a prior may depend on it.
@@ -227,7 +227,7 @@ def _prior(
     size = size / math.sqrt(len(seen)) or 1.0
     radius = _distance(X, seen, codes, stated, centre, size)
     if not radius <= ASTRAY * math.sqrt(stated.variance):
-        raise stating.Refusal("the prior is not the one that these rows give")
+        raise stating.Refusal("the prior differs from the one that these rows give")
     return Prior(centre, counted, size, radius)
 
 

@@ -65,11 +65,11 @@ def problems_of(model: Any, stated: Statement, rows: Rows, dual: Any) -> list[Pr
     d = rows.X.shape[1]
     if coef.shape[-1:] != (d,):
         width = coef.shape[-1] if coef.ndim else 0
-        raise ValueError(f"X has {d} columns and the model was fitted on {width}.")
+        raise ValueError(f"X has {d} columns, but the model was fitted on {width}.")
     coef, targets = coef.reshape(-1, d).astype(np.float64), targets_of(stated, rows)
     k = len(coef)
     if len(targets) != k:
-        raise ValueError(f"y has {len(targets)} columns and the model predicts {k}.")
+        raise ValueError(f"y has {len(targets)} columns, but the model predicts {k}.")
     if intercept.size not in (1, k):
         raise ValueError(
             f"intercept_ has {intercept.size} values for {k} rows of coef_."
@@ -101,7 +101,7 @@ def problems_of(model: Any, stated: Statement, rows: Rows, dual: Any) -> list[Pr
 def _space(stated: Statement, X: Any, s: Array) -> Space:
     scale = stated.scale if stated.intercept == "penalised" else 0.0
     if stated.intercept == "penalised" and not 0 < scale < np.inf:
-        raise ValueError(f"intercept_scaling={scale!r} must be positive and finite.")
+        raise ValueError(f"intercept_scaling must be above 0, got {scale!r}.")
     return Space(X, s, stated.intercept == "free", scale, over_blocks)
 
 
@@ -112,9 +112,7 @@ def targets_of(stated: Statement, rows: Rows) -> list[Array]:
         case "codes":
             return [rows.y] * k
         case "signs" if k > 2:
-            raise ValueError(
-                f"y has {k} different labels; a loss of one score needs two."
-            )
+            raise ValueError(f"y has {k} different labels, but this loss needs two.")
         case "signs":
             return [np.where(rows.y == 1, 1.0, -1.0)]
         case "one_vs_rest":
@@ -127,7 +125,7 @@ def _penalty(stated: Statement, given: Weights, k: int) -> Any:
     penalty = stated.penalty
     if isinstance(penalty, list):
         if k >= len(penalty):
-            raise ValueError(f"{len(penalty)} penalties for more targets.")
+            raise ValueError(f"there are {len(penalty)} penalties, but more targets.")
         penalty = penalty[k]
     row = penalties.row_of(penalty)
     if stated.penalty_of == "mean":

@@ -55,7 +55,7 @@ def read(
     given = _added_up(given.astype(np.float64))
     for part in ("indptr", "indices"):
         if not np.array_equal(getattr(given, part), getattr(matrix, part)):
-            raise ValueError("sample_weight and X have entries in other places.")
+            raise ValueError("sample_weight and X have entries in different places.")
     if not np.all((given.data > 0) & (given.data < np.inf)):
         raise ValueError("sample_weight must be finite and above 0.")
     return matrix, given.data
@@ -64,9 +64,9 @@ def read(
 def _as_sparse(X: Any, shape: tuple[int, int]) -> Any:
     X = X if sparse.issparse(X) else np.asarray(X, dtype=np.float64)
     if X.shape != shape:
-        turned = " It is items × users: pass X.T." if X.shape == shape[::-1] else ""
+        turned = " For items × users pass X.T." if X.shape == shape[::-1] else ""
         raise ValueError(
-            f"X has shape {X.shape} and the model has {shape[0]:,} users and "
+            f"X has shape {X.shape}, but the model has {shape[0]:,} users and "
             f"{shape[1]:,} items.{turned}"
         )
     if sparse.issparse(X):

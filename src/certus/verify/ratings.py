@@ -29,12 +29,12 @@ from certus.verify.stating import Checked, Given
 
 EXPLICIT = "½Σ s·(x − μ − b − c − w·z)² + ½Σ λ_w‖w‖² + λ_z‖z‖² + λ_b(b² + c²)"
 IMPLICIT = "Σ (1 + α·count)·(p − w·z)² + λ(‖W‖² + ‖Z‖²)"
-RIDGE = "with the items fixed each user has a ridge problem, and the other way round: "
-RIDGE += "its excess over a dual point, as a share of the objective"
+RIDGE = "with the items fixed, each user has a ridge problem, and vice versa: "
+RIDGE += "weak duality bounds its excess, as a share of the objective"
 RELAXED = "weak duality of the convex relaxation, ½(λ_w‖W‖² + λ_z‖Z‖²) ≥ "
 RELAXED += "√(λ_wλ_z)‖WZᵀ‖_*: residuals of spectral norm √(λ_wλ_z) are feasible"
-LOCAL = ("the problem is not convex: a better factorisation may exist",)
-STEPS = ("stochastic steps of fixed size stop short of the minimum",)
+LOCAL = ("the problem is not convex, so a better factorisation may exist",)
+STEPS = ("stochastic steps of a fixed size do not reach the minimum",)
 #: Cells up to which a fully observed matrix is decomposed at level "full".
 DENSE = 4_000_000
 #: Entries below which a second thread costs more than it gains.
@@ -178,17 +178,17 @@ def _fault(model: Any, stated: Statement, matrix: Any, s: Array, point: Point) -
             what = "the mean of these ratings" if stated.biases else "zero"
             return f"mean_ is {mean:.6g}, not {what}"
     if not stated.biases and any(np.any(bias) for bias in point[2:]):
-        return "the model has biases and states none"
+        return "the model has biases, but biases=False"
     for name in ("users_", "items_"):
         ids = np.asarray(getattr(model, name))
         if ids.dtype.kind in "iufUS" and np.any(ids[1:] <= ids[:-1]):
-            return f"{name} is out of order"
+            return f"{name} is not sorted"
         if ids.dtype.kind == "O" and len(set(ids.tolist())) < len(ids):
-            return f"{name} names somebody twice"
+            return f"{name} holds an id twice"
     seen = model.seen_
     same = np.array_equal(seen.indptr, matrix.indptr)
     same = same and np.array_equal(seen.indices, matrix.indices)
-    return "" if same else "the model keeps other ratings as seen"
+    return "" if same else "the model's record of known ratings differs"
 
 
 # -- claims -----------------------------------------------------------------------
@@ -234,7 +234,7 @@ def _least(found: Evaluated, run: RatingsWitness, level: str) -> Claim:
     low = low * (1 - gamma(len(g) + 8)) if found.value > SMALL else 0.0
     detail = f"solving all users exactly would lower the objective by {low:.1e} or more"
     if run.diverged:
-        detail = f"the objective exploded, the best epoch was kept; {detail}"
+        detail = f"the objective diverged and the best epoch was kept; {detail}"
     return Claim(
         *("remaining_gain", Strength.PROVED, low),
         objective=found.objective,
@@ -253,14 +253,14 @@ def _measured_claims(found: Evaluated) -> list[Claim]:
     zero = 0.5 * problem.twice * float(s @ np.square(problem.values))
     share = found.value / zero if zero > 0 else 0.0
     detail = f"objective {found.value:.6g} over {len(s):,} entries, "
-    detail += f"{share:.3g} of that of factors that are zero"
+    detail += f"{share:.3g} of the objective with all factors zero"
     slope, size = (
         bd.length(np.concatenate([part.ravel() for part in both]))
         for both in (found.slopes, found.rows)
     )
     value = problem.twice * slope * size / found.value if found.value > 0 else 0.0
-    told = f"gradient times factors is {value:.1e} of the objective"
-    why = "at a local minimum the gradient vanishes; the problem is not convex"
+    told = f"the gradient times the factors is {value:.1e} of the objective"
+    why = "at a local minimum the gradient is zero; the problem is not convex"
     stationary = bd.measured("stationarity", value, told, theorem=why)
     return [bd.measured("objective", found.value, detail), stationary]
 
@@ -302,7 +302,7 @@ def _start(found: Evaluated, run: RatingsWitness) -> Point:
         start[found.counts[1] == 0] = 0.0
     bias = c if bias is None else bias
     if np.shape(start) != Z.shape or np.shape(bias) != c.shape:
-        raise ValueError("The recorded start does not fit the model. Fit it again.")
+        raise ValueError("The recorded start does not match the model. Fit it again.")
     return W, np.asarray(start, dtype=float), b, np.asarray(bias, dtype=float)
 
 
@@ -333,10 +333,10 @@ def _lower_bound(found: Evaluated) -> tuple[float | None, float, Strength, str]:
         )
         best = s[0] * float(np.sum(0.5 * (sizes - kept) ** 2 + bar * kept))
         off = gamma(16 * max(n, m)) * s[0] * float(sizes.sum()) * (sizes[0] + bar)
-        why = "the minimum is the soft-thresholded singular values (SVD)"
+        why = "the minimum is given by the soft-thresholded singular values (SVD)"
         return best, off, Strength.PROVED, why
     if w * z == 0 or (stated.biases and b == 0):
-        why = "without a penalty on every part no bound is known"
+        why = "no bound is known without a penalty on every part"
         return None, 0.0, Strength.REFUSED, why
     u = -s * found.e  # any numbers are a dual point, once they are scaled
     users = np.repeat(np.arange(n), found.counts[0])

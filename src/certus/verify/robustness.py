@@ -29,10 +29,10 @@ from certus.verify.reach import Allowed, Boxes, Lipschitz, box, centre, dual, fr
 
 #: Rows that go through the bounds together.
 TOGETHER = 256
-_EXACT = "exact, as the model is linear"
-_LIPSCHITZ = "by Lipschitz constants of the layers"
-_INTERVALS = "by intervals through the layers"
-_OTHERWISE = "a step that does to tensors what it does not say has no bound"
+_EXACT = "exact, because the model is linear"
+_LIPSCHITZ = "from the Lipschitz constants of the layers"
+_INTERVALS = "from intervals through the layers"
+_OTHERWISE = "no bound is known for an operation that changes tensors in a hidden way"
 
 
 class Proof(NamedTuple):
@@ -357,8 +357,8 @@ def refuted(proof: Proof, fooled: Any) -> Proof:
         return proof
     certified = np.zeros_like(proof.certified)
     certified[0] = proof.certified[0]
-    reason = "nothing is proved: an attack fooled rows that the layers say are robust, "
-    reason += "so that the model does not compute what its layers say"
+    reason = "nothing is proved: an attack fooled rows that the layers call robust, "
+    reason += "so the model does not compute what its layers say"
     return proof._replace(certified=certified, method=reason, refused=True)
 
 
@@ -376,13 +376,13 @@ def accuracy_claim(proof: Proof, allowed: str) -> Claim:
         return refused("certified_accuracy", proof.method, "")
     n = proof.certified.shape[1]
     lower = int(proof.certified[-1].sum()) / max(1, n)
-    said = f"of none of {n:,} rows: bounds {proof.method} are too wide"
+    said = f"none of {n:,} rows: the bounds {proof.method} are too wide"
     if lower:
         percent = math.floor(1000 * lower + 1e-9) / 10
         said = f"at least {percent:.1f} % of {n:,} rows: {proof.method}"
     return Claim(
         *("certified_accuracy", Strength.PROVED, lower),
-        objective=f"share of the {n:,} rows whose class is right under any {allowed}",
+        objective=f"share of the {n:,} rows that stay correct under any {allowed}",
         theorem=proof.method,
         detail=said,
     )

@@ -65,14 +65,14 @@ def holds(p: Problem, X: Any, way: Any) -> bool:
 
 def refuse(p: Problem, given: Given, penalised: bool, objective: str) -> Claim | None:
     """A REFUSED claim with its direction, if one can be shown."""
-    what, fix = "the classes are separated", "any finite C"
-    theorem = "along a direction that separates the classes the likelihood rises for "
-    theorem += "ever, so it has no maximum"
+    what, fix = "the classes are separated", "set a finite C"
+    theorem = "along a direction that separates the classes the likelihood keeps "
+    theorem += "rising, so it has no maximum"
     if isinstance(p.loss, t.Poisson | t.Tweedie | t.Binomial):
-        what = "a cell of counts at their limit lies"
-        fix = "alpha > 0, or drop what tells these rows from the others"
+        what = "a group of rows whose counts are at their limit lies"
+        fix = "set alpha > 0, or drop the columns that separate these rows"
         theorem = "along this direction the scores of rows whose count is at its limit "
-        theorem += "run away and no other changes: the likelihood rises for ever"
+        theorem += "grow, no others change, and the likelihood keeps rising"
     for way in _tries(p, given, penalised):
         if holds(p, p.space.given.astype(np.float64, copy=False), way):
             flat = np.asarray(way, dtype=float).T.ravel()
@@ -80,7 +80,7 @@ def refuse(p: Problem, given: Given, penalised: bool, objective: str) -> Claim |
             shown += ", …" if flat.size > 4 else ""
             return refused(
                 "stationarity",
-                f"no minimiser exists: {what} along (w, b) ∝ ({shown})",
+                f"there is no minimum: {what} along (w, b) ∝ ({shown})",
                 fix,
                 objective=objective,
                 theorem=theorem,

@@ -188,8 +188,8 @@ def _residual_claim(seen: Ritz) -> Claim:
     centred = " − 1mᵀ" if given.centred else ""
     return proved(
         *("ritz_residual", Number(value, upper - value if value < math.inf else 0.0)),
-        *(tol, f"near each σ stated is a true one, within {upper:.0e} of σ₁{asked}"),
-        missed=f"a σ stated may be {upper:.2g} of σ₁ away from any true one{asked}",
+        *(tol, f"each σ is within {upper:.0e}·σ₁ of a true one{asked}"),
+        missed=f"a σ may be {upper:.2g}·σ₁ away from any true one{asked}",
         objective="min(δ/σ, √δ, σ + ‖Av‖)/σ₁,  δ = ‖AᵀAv − σ²v‖,  the worst of "
         f"{len(delta)}; A = X{centred}",
         theorem="an eigenvalue of a symmetric matrix M lies within ‖Mv − λv‖/‖v‖ of "
@@ -202,7 +202,7 @@ def _orthonormal_claim(given: Data) -> Claim:
     k, d = given.V.shape
     value = float(np.abs(given.V @ given.V.T - np.eye(k)).max(initial=0.0))
     number = Number(value, gamma(d + 4) * (1 + value))
-    told = f"V Vᵀ is the identity to {value:.1e}"
+    told = f"the components are orthonormal to within {value:.1e} (V Vᵀ = I)"
     return proved("orthonormality", number, SKEW[_is_single(given)], told)
 
 
@@ -295,22 +295,22 @@ def _largest_claim(seen: Ritz, outside: float) -> Claim:
         left = Number(0.0) if k == d else left
         return proved(
             *("largest", left, 1.0, "no direction left out has a larger variance"),
-            objective="what is left of ‖A‖² / min ‖Av‖²",
-            theorem="no direction outside has more than all of them together",
+            objective="the rest of ‖A‖² / min ‖Av‖²",
+            theorem="no single direction outside has more than all of them together",
         )
     value, grace = outside / floor if outside > off else 0.0, 4 * off / floor
     note = "‖(I − VᵀV) AᵀA w‖ / min ‖Av‖² over random w outside V"
     # What is smaller than rounding is nothing, on either side.
     if seen.tol is None or outside - 4 * off <= (least + 2 * off) * (1 + 1e-6):
-        told = f"a probe found at most {value:.2g} of the smallest variance kept "
-        told += "outside; that nothing larger was missed is not proved"
+        told = f"a search found at most {value:.2g} of the smallest variance kept "
+        told += "outside; it is not proved that nothing larger was missed"
         return deciding.measured("largest", value, told, target=1.0, objective=note)
     return proved(
         *("largest", Number(value - grace, grace), 1.0),
         f"a direction left out has {value:.3g} times the variance of the last one kept",
         objective=note,
         theorem="a direction w outside V has ‖Aw‖² ≥ ‖(I − VᵀV)AᵀAw‖ for some unit w",
-        fix="svd_solver='full', more passes, or level='full' to see how much",
+        fix="use svd_solver='full' or more passes; level='full' says more",
     )
 
 
@@ -331,9 +331,9 @@ def _best_claim(seen: Ritz) -> Claim:
         number = Number(number.value)
     return proved(
         *("eckart_young", number, seen.tol),
-        f"captures all that {k} directions can, to {number.most:.0e} of the whole",
-        missed=f"{k} other directions capture {100 * best / whole:.4g} % of the whole, "
-        f"these {100 * captured / whole:.4g} %",
+        f"as much variance as {k} directions can hold, to {number.most:.0e} of all",
+        missed=f"{k} other directions hold {100 * best / whole:.4g} % of the "
+        f"variance, these {100 * captured / whole:.4g} %",
         objective="(Σ of the k largest σ² − ‖A Vᵀ‖²)/‖A‖², all singular values "
         "computed",
         theorem="Eckart and Young: no matrix of rank k is nearer to A than A VᵀV for "

@@ -66,7 +66,7 @@ def _stated(
 def _penalty(l1: float, l2: float, positive: bool = False) -> Any:
     if not (0 <= l1 < math.inf and 0 <= l2 < math.inf):
         reason = "the penalty is negative, infinite or not a number"
-        raise Refusal(reason, "a finite penalty of zero or more")
+        raise Refusal(reason, "use a finite penalty of zero or more")
     if positive:
         return t.NonNegative(l1, l2)
     if l1 > 0:
@@ -80,7 +80,7 @@ def _chosen(model: Any, name: str, default: float = 0.0) -> float:
     found: Any = getattr(model, f"{name}_" if crossed else name, default)
     levels = np.unique(found)
     if len(levels) > 1 or levels.dtype.kind not in "fiu":
-        raise Refusal(f"{name}={found!r:.40} is not one number")
+        raise Refusal(f"{name} must be a single number, got {found!r:.40}")
     return float(levels[0])
 
 
@@ -147,7 +147,7 @@ def _group_lasso(model: Any) -> Statement:
         for number, columns in enumerate(given):
             numbers[np.asarray(columns, dtype=int)] = number
     if len(numbers) != d or numbers.min(initial=0) < 0:
-        raise Refusal("groups do not tell the group of each column", "fit again")
+        raise Refusal("groups must name the group of each column", "fit again")
     penalty: Any = _penalty(float(model.alpha), 0.0)  # refuses what is none
     if model.alpha > 0:
         penalty = t.Group(float(model.alpha), tuple(numbers.tolist()))
@@ -180,7 +180,7 @@ _LOSSES: dict[str, tuple[Any, ...]] = {
 
 def _loss(model: Any, name: Any) -> Any:
     if name not in _LOSSES:
-        raise Refusal(f"loss={name!r:.40} has no stated objective", "fit again")
+        raise Refusal(f"loss={name!r:.40} has no known objective", "fit again")
     kind, *given = _LOSSES[name]
     return kind(*(float(getattr(model, x) if isinstance(x, str) else x) for x in given))
 
@@ -188,7 +188,7 @@ def _loss(model: Any, name: Any) -> Any:
 def _logistic(model: Any) -> Statement:
     """Σ s·log-loss + Ω/C; liblinear counts the intercept among the weights."""
     if not getattr(model, "refit", True):
-        reason = "the coefficients are an average over folds and minimise nothing"
+        reason = "averages over folds do not minimise an objective"
         raise Refusal(reason, "refit=True")
     C, ratio = _chosen(model, "C", 1.0), _l1_ratio(model)
     level = 0.0 if ratio is None else 1 / C
@@ -259,10 +259,10 @@ def _power(model: Any) -> str:
 def _sgd(model: Any) -> Statement:
     """(1/n) Σ sℓ + alpha·(l1_ratio·‖w‖₁ + ½(1 − l1_ratio)·‖w‖²)."""
     if model.early_stopping:
-        reason = "the rows that early_stopping=True held out are unknown"
+        reason = "it is not known which rows early_stopping=True held out"
         raise Refusal(reason, "early_stopping=False")
     if str(model.learning_rate).startswith("pa"):
-        reason = "passive-aggressive steps minimise no fixed objective"
+        reason = "passive-aggressive steps do not minimise a fixed objective"
         raise Refusal(reason, "learning_rate='optimal'")
     loss = _loss(model, model.loss)
     ratios = {"l2": 0.0, "l1": 1.0, "elasticnet": model.l1_ratio, None: 0.0}
@@ -291,7 +291,7 @@ def _liblinear(model: Any) -> dict[str, Any]:
 def _linear_svc(model: Any) -> Statement:
     """C·Σ s·hinge + ½‖w, b/κ‖² or ‖w, b/κ‖₁: liblinear's, for each class."""
     if model.multi_class == "crammer_singer":
-        reason = "multi_class='crammer_singer' has no stated bound"
+        reason = "no bound is known for multi_class='crammer_singer'"
         raise Refusal(reason, "multi_class='ovr'")
     if "hinge" not in model.loss or model.penalty not in ("l1", "l2"):
         raise Refusal(f"loss={model.loss!r} with penalty={model.penalty!r} is unknown")

@@ -52,8 +52,8 @@ def require(sound: bool, what: str) -> None:
     """Raise where a model, which may come from a file, is none that a fit leaves."""
     if not sound:
         raise ValueError(
-            f"This model is not what a fit leaves: {what}. Fit it again, or restore "
-            "its file."
+            f"This model was changed after its fit: {what.rstrip('.')}. Fit it again, "
+            "or restore its file."
         )
 
 
@@ -101,22 +101,22 @@ def state(model: Any, readers: Mapping[str, Reader]) -> Any:
     if cls is None:
         known = ", ".join(sorted(readers))
         raise Refusal(
-            f"no statement about {type(model).__name__} can be checked yet",
-            f"certify knows {known}, of certus and of scikit-learn",
+            f"certify cannot check a {type(model).__name__} yet",
+            f"certify can check {known}, of certus and of scikit-learn",
         )
     for name in _ANSWERS:
         # Not getattr: a method that exists under a condition is a new one each time.
         own, known = (getattr_static(each, name, None) for each in (type(model), cls))
         if own is not known or name in getattr(model, "__dict__", {}):
             raise Refusal(
-                f"{type(model).__name__} has a {name} of its own, so that what is "
-                f"known of {cls.__name__} says nothing about its answers",
+                f"{type(model).__name__} overrides {name}, so what is known about "
+                f"{cls.__name__} does not apply to its predictions",
                 f"certify a {cls.__name__}",
             )
     try:
         return readers[cls.__name__](model)
     except (AttributeError, TypeError, ArithmeticError, LookupError) as error:
         raise Refusal(
-            f"the parameters of this {cls.__name__} state no problem ({error})",
+            f"this {cls.__name__} has invalid parameters ({str(error).rstrip('.')})",
             "fit again with the parameters you want",
         ) from None

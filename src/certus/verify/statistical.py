@@ -30,8 +30,8 @@ from certus.verify.attributes import codes_of
 from certus.verify.deciding import measured, refused
 
 TASKS = ("classification", "binary", "multiclass", "regression")
-ROWS = ("rows drawn independently, new rows from the same distribution",)
-GROUPS = ("groups drawn independently, new groups from the same distribution",)
+ROWS = ("all rows, old and new, are drawn independently from one distribution",)
+GROUPS = ("all groups, old and new, are drawn independently from one distribution",)
 #: By what share failure probabilities shrink and widths grow: more than is rounded.
 SURE = 1e-9
 
@@ -273,11 +273,11 @@ def interval_claim(
     met: bool | None = target is None or bool(interval.high <= target)
     met = None if empty and met else met
     near = empty or (target is not None and interval.value <= target)
-    more = "more held-out rows, which narrow the interval"
-    fix = more if near else "another model: the mean observed is above the target"
+    more = "use more held-out rows, which makes the interval narrower"
+    fix = more if near else "try another model: the observed mean is above the target"
     return Claim(
         *(name, Strength.STATISTICAL, interval.high, target, met, objective),
-        f"{interval.method}: the interval holds the risk with probability at least "
+        f"{interval.method}: the interval contains the risk with probability at least "
         f"{1 - interval.delta:.6g} over the draw of the {interval.n:,} units",
         *(interval.assumptions, interval.delta, 0.0, detail, "" if met else fix),
     )
@@ -303,22 +303,22 @@ def _asked(
     name = "mean_loss" if bounds is not None else name
     least, most = float(values.min()), float(values.max())
     wrong = {
-        f"task is {task!r}; use one of {', '.join(TASKS)}.": task not in TASKS,
-        "losses holds NaN or infinity; drop or mend these rows first.": not (
+        f"task must be one of {', '.join(TASKS)}, got {task!r}.": task not in TASKS,
+        "losses holds NaN or infinity. Drop or correct these rows first.": not (
             math.isfinite(least) and math.isfinite(most)
         ),
-        f"({low!r}, {high!r}) are no bounds of a loss.": not 0 < high - low < math.inf,
-        f"losses lie outside [{low:.6g}, {high:.6g}]; pass the bounds that the loss "
-        "really has.": name == "mean_loss" and not low <= least <= most <= high,
+        f"bounds ({low!r}, {high!r}) are not valid.": not 0 < high - low < math.inf,
+        f"losses lie outside [{low:.6g}, {high:.6g}]; pass the true bounds of the "
+        "loss.": name == "mean_loss" and not low <= least <= most <= high,
         "losses of a regression are absolute errors and cannot be negative; for "
         "another loss pass its bounds.": name == "large_error" and least < 0,
         "losses of a classifier must be 0 (right) or 1 (wrong); for another loss pass "
         "its bounds.": name == "error_rate" and not np.isin(values, (0.0, 1.0)).all(),
-        f"threshold is {threshold!r}; use a finite number.": not math.isfinite(
+        f"threshold must be a finite number, got {threshold!r}.": not math.isfinite(
             threshold or 0.0
         ),
-        f"delta is {delta!r}; use a probability between 0 and 1.": not 0 < delta < 1,
-        f"models is {models!r}; it must be at least 1.": models < 1,
+        f"delta must be between 0 and 1, got {delta!r}.": not 0 < delta < 1,
+        f"models must be at least 1, got {models!r}.": models < 1,
     }
     for message, holds in wrong.items():
         if holds:
@@ -390,24 +390,24 @@ def _basis(question: _Question, interval: RiskInterval, rows: str) -> str:
     elif question.grouped:
         seen = f"{number(interval.value)} over {interval.n:,} groups ({rows})"
     K = question.models
-    both = f" at delta/{K}: {K} models compared" if K > 1 else ""
+    both = f" at delta/{K}, because {K} models were compared" if K > 1 else ""
     return f"{formula}: {seen} ({interval.method}{both})"
 
 
 def _measured(wrong: bool, mean: float, rows: str) -> Claim:
     seen = f"{_percent(mean)} % wrong" if wrong else f"{number(mean)} on average"
-    said = f"{seen} on {rows}, later in time; no interval holds"
+    said = f"{seen} on {rows}, which are later in time; there is no valid interval"
     words: Any = {
         "objective": "P(wrong label)" if wrong else "mean loss",
-        "assumptions": ("rows in order of time are not draws of one distribution",),
+        "assumptions": ("rows in order of time are not independent",),
     }
     return measured("error_rate" if wrong else "mean_loss", mean, said, **words)
 
 
 def _refused(mean: float, rows: str) -> Claim:
-    said = "the mean loss on new rows cannot be bounded: rare rows of any size may "
-    said += f"govern it. On {rows} it is {number(mean)}"
-    fix = "state how often the loss exceeds a threshold, or pass bounds of the loss"
+    said = "the mean loss on new rows cannot be bounded: a few very large losses may "
+    said += f"dominate it. On {rows} it is {number(mean)}"
+    fix = "ask how often the loss exceeds a threshold, or pass the bounds of the loss"
     about = "mean loss, without a bound"
     return refused("mean_loss", said, fix, value=mean, objective=about)
 

@@ -34,7 +34,7 @@ BLOCK = 1 << 17
 #: How far counts of 1/distance may be off, each as a share of itself.
 SHARES = 1e-9
 FIX = "pass the training documents, or fit again"
-NUMBERED = "the words of the documents are numbered as fit did"
+NUMBERED = "the words of the documents have the same numbers as in the fit"
 
 
 class Statement(NamedTuple):
@@ -153,7 +153,7 @@ def read(model: Any, X: Any) -> Corpus:
     words = list(data.listed(model, "vocabulary_"))
     if hasattr(X, "ids") and hasattr(X, "offsets"):
         if list(X.words) != words:
-            other = "The corpus was encoded with another vocabulary than the model's"
+            other = "The corpus was encoded with another vocabulary"
             raise ValueError(f"{other}; pass the documents.")
         return Corpus(words, np.asarray(X.ids), np.asarray(X.offsets))
     position = dict(zip(words, range(len(words))))
@@ -202,13 +202,13 @@ def counts_claims(
 
     Words in another order than their vectors are found by it, too.
     """
-    n, theorem = len(corpus.words), "every word counted again"
+    n, theorem = len(corpus.words), "every word was counted again"
     counts = np.zeros(n, dtype=np.int64)
     for start in range(0, len(corpus.ids), BLOCK):
         counts += np.bincount(corpus.ids[start : start + BLOCK], minlength=n)
     wrong = _differ(model.counts_, counts)
     if some is not None:
-        theorem += f"; the documents that hold it for {len(some):,} of {n:,} words"
+        theorem += f"; their documents for {len(some):,} of {n:,} words"
         held = np.asarray(model.document_counts_)
         fits = held.shape == (n,)
         fits = fits and np.array_equal(model.n_documents_, len(corpus.offsets) - 1)
@@ -217,8 +217,8 @@ def counts_claims(
     bad = int(wrong.sum())
     claim = bd.proved(
         *("word_counts", Number(float(bad)), 0.0),
-        f"the counts of all {n:,} words are those of the documents",
-        missed=f"the counts of {bad:,} of {n:,} words are not those of the documents",
+        f"the counts of all {n:,} words agree with the documents",
+        missed=f"the counts of {bad:,} of {n:,} words do not agree with the documents",
         fix=FIX,
         objective="n_w = how often word w occurs",
         theorem=theorem,
@@ -241,12 +241,12 @@ def _vocabulary_claim(stated: Statement, counts: Array, corpus: Corpus) -> Claim
     allowed = lowest if full else stated.min_count - 1
     met = lowest >= stated.min_count and highest <= allowed
     met = met and (most is None or len(counts) <= most)
-    left = "" if corpus.others is None else f", words left out {highest:,} at most"
+    left = "" if corpus.others is None else f", others at most {highest:,}"
     return Claim(
         *("vocabulary", Strength.PROVED, float(highest), float(allowed), met),
-        "kept: words that occur min_count times, at most max_words of them",
-        "the most frequent word left out is no more frequent than the rule allows",
-        detail=f"words kept occur {lowest:,} times at least{left}",
+        "kept: words that occur at least min_count times, at most max_words of them",
+        "no word that was left out occurs more often than the rule allows",
+        detail=f"the words kept occur at least {lowest:,} times{left}",
         fix="" if met else FIX,
     )
 
@@ -264,11 +264,11 @@ def pairs_claim(corpus: Corpus, stated: Statement, matrix: Any, words: Array) ->
     found = Number(worst, gamma(2 * longest + 8) if stated.harmonic else 0.0)
     return bd.proved(
         *("cooccurrence_counts", found, SHARES if stated.harmonic else 0.0),
-        f"for {len(words):,} of {n:,} words, every count is that of the documents",
-        missed=f"counts of {len(words):,} words are not those of the documents",
+        f"for {len(words):,} of {n:,} words, every count agrees with the documents",
+        missed=f"the counts of {len(words):,} words do not agree with the documents",
         fix=FIX,
         objective="n_ij = contexts that hold words i and j (windows: position pairs)",
-        theorem="these rows counted again, word by word",
+        theorem="these rows were counted again, word by word",
         assumptions=corpus.assumptions,
     )
 

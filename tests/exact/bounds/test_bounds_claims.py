@@ -143,7 +143,7 @@ def test_each_group_counts_once():
     assert once == many and once.n == 60
     bound = empirical_bernstein(per_group)
     assert (once.low, once.high) == pytest.approx((bound.low, bound.high), rel=1e-7)
-    assert "groups drawn independently" in once.assumptions[0]
+    assert "groups, old and new, are drawn independently" in once.assumptions[0]
 
 
 def test_group_means_and_their_order():
@@ -167,7 +167,7 @@ def test_group_means_and_their_order():
 def test_comparing_models_widens_the_interval():
     (claim,) = risk_claims(WRONG, "binary", models=7)
     assert above(claim.value, clopper_pearson(4, 86, 0.05 / 7).high)
-    assert claim.delta == 0.05 and "7 models compared" in claim.objective
+    assert claim.delta == 0.05 and "7 models were compared" in claim.objective
     losses = np.linspace(0, 1, 200)
     (claim,) = risk_claims(losses, "binary", bounds=(0, 1), models=7)
     assert claim.value == pytest.approx(empirical_bernstein(losses, 0.05 / 7).high)
@@ -177,8 +177,8 @@ def test_a_target_is_met_by_the_upper_end():
     high = risk_claims(WRONG, "binary")[0].value
     for target, met, fix in (
         (high, True, ""),
-        (high - 1e-9, False, "more held-out rows"),
-        (0.01, False, "another model"),
+        (high - 1e-9, False, "use more held-out rows"),
+        (0.01, False, "try another model"),
     ):
         (claim,) = risk_claims(WRONG, "binary", target=target)
         assert claim.met is met and claim.fix.startswith(fix) and bool(claim.fix) != met
@@ -224,7 +224,7 @@ def test_no_word_of_a_mean_for_one_row():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: risk_claims([0, 1], "ranking"), "task is 'ranking'"),
+        (lambda: risk_claims([0, 1], "ranking"), "got 'ranking'"),
         (lambda: risk_claims([], "binary"), "at least one"),
         (lambda: risk_claims([[0, 1]], "binary"), "shape"),
         (lambda: risk_claims([0, 0.5], "binary"), "0 .right. or 1"),
@@ -232,7 +232,10 @@ def test_no_word_of_a_mean_for_one_row():
         (lambda: risk_claims([1.0, math.inf], "regression"), "infinity"),
         (lambda: risk_claims([-1.0], "regression"), "absolute errors"),
         (lambda: risk_claims([2.0], "regression", bounds=(0, 1)), "outside"),
-        (lambda: risk_claims([0.0], "regression", bounds=(0, math.inf)), "no bounds"),
+        (
+            lambda: risk_claims([0.0], "regression", bounds=(0, math.inf)),
+            "are not valid",
+        ),
         (lambda: risk_claims([1.0], "regression", threshold=math.nan), "threshold"),
         (lambda: risk_claims([0, 1], "binary", delta=0), "delta"),
         (lambda: risk_claims([0, 1], "binary", groups=[1]), "one group per row"),
@@ -259,7 +262,7 @@ def test_the_whole_range_is_not_met():
     ):
         (claim,) = claims
         assert claim.met is None and claim.mark == "·"
-        assert claim.fix.startswith("more held-out rows")
+        assert claim.fix.startswith("use more held-out rows")
     (claim,) = risk_claims([0.3], "regression", bounds=(0, 1), target=0.5)
     assert claim.met is False
     (claim,) = risk_claims([0.3], "regression", bounds=(0, 1), target=1.0)

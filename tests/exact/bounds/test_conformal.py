@@ -137,7 +137,7 @@ def test_scores_that_are_none() -> None:
     for bad in ([], [[1.0]], 3.0):
         with pytest.raises(ValueError, match="one score for each row"):
             conformal_quantile(bad, 0.5)
-    with pytest.raises(ValueError, match="n is 0"):
+    with pytest.raises(ValueError, match="n must be at least 1"):
         conformal_rank(0, 0.5)
     with pytest.raises(ValueError, match="delta"):
         conformal_rank(10, 0.5, 1.5)
@@ -352,7 +352,7 @@ def test_rows_of_the_fit_are_refused(model: Any) -> None:
     X, labels, amounts = rows()
     y = target(model, labels, amounts)
     model = clone(model).fit(X, y)
-    with pytest.raises(ValueError, match=r"rows of the fit.*kept aside"):
+    with pytest.raises(ValueError, match=r"rows of the fit.*not used in fit"):
         model.calibrate(X, y)
     assert not hasattr(model, "calibration_certificate_")
     model.calibrate(X[1:], y[1:])  # other rows; not recognised
@@ -364,9 +364,9 @@ def test_rows_of_the_fit_are_refused_in_any_order(model: Any) -> None:
     y = target(model, labels, amounts)
     model = clone(model).fit(X, y)
     other = np.random.default_rng(1).permutation(len(X))
-    with pytest.raises(ValueError, match=r"rows of the fit.*kept aside"):
+    with pytest.raises(ValueError, match=r"rows of the fit.*not used in fit"):
         model.calibrate(X[other], y[other])
-    with pytest.raises(ValueError, match=r"rows of the fit.*kept aside"):
+    with pytest.raises(ValueError, match=r"rows of the fit.*not used in fit"):
         model.calibrate(X[::-1], y[::-1])
 
 
@@ -428,9 +428,9 @@ def test_intervals_are_for_regressors_and_sets_for_classifiers() -> None:
     with pytest.raises(TypeError, match="SVC is a classifier: use predict_set"):
         names.predict_interval(X)
     for bad in (0, 1, 2.0, None, "most"):
-        with pytest.raises(ValueError, match="coverage is"):
+        with pytest.raises(ValueError, match="coverage must be"):
             amounts.predict_interval(X, coverage=bad)
-    with pytest.raises(ValueError, match="delta is"):
+    with pytest.raises(ValueError, match="delta must be"):
         names.predict_set(X, delta=0)
 
 
@@ -451,7 +451,7 @@ def test_targets_that_cannot_serve() -> None:
     with pytest.raises(ValueError, match="0 sample"):
         ridge.calibrate(Xc[:0], yc[:0])
     logistic = linear_model.LogisticRegression().fit(X[:60], labels[:60])
-    with pytest.raises(ValueError, match=r'"oak".* known labels alone'):
+    with pytest.raises(ValueError, match=r'"oak".* known labels only'):
         logistic.calibrate(Xc, np.where(labels[60:] == "ash", "oak", labels[60:]))
     with pytest.raises(ValueError, match="59 rows and X has 60"):
         logistic.calibrate(Xc, labels[61:])
@@ -463,11 +463,13 @@ def test_several_targets_are_refused() -> None:
     X, labels, y = rows()
     both = np.column_stack([y, -y])
     for model in (linear_model.Ridge(), neighbors.KNeighborsRegressor()):
-        with pytest.raises(ValueError, match=r"one target. Fit and calibrate a model"):
+        with pytest.raises(
+            ValueError, match=r"single target. Fit and calibrate one model"
+        ):
             model.fit(X[:60], both[:60]).calibrate(X[60:], both[60:])
     names = np.column_stack([labels, labels[::-1]])
     model = neighbors.KNeighborsClassifier().fit(X[:60], names[:60])
-    with pytest.raises(ValueError, match="one target"):
+    with pytest.raises(ValueError, match="single target"):
         model.calibrate(X[60:], names[60:])
 
 
@@ -496,7 +498,7 @@ def test_predictions_that_are_no_numbers_count_as_far_off() -> None:
     ]
     assert np.isinf(model.predict_interval([[0.0]], coverage=0.9)).all()
     claim = model.calibration_certificate_["coverage"]
-    assert claim.strength is Strength.REFUSED and "are no number" in claim.detail
+    assert claim.strength is Strength.REFUSED and "are NaN" in claim.detail
 
 
 def test_only_what_is_supervised() -> None:
@@ -551,7 +553,7 @@ def test_table_pipelines(model: Any, tmp_path: Path) -> None:
 
 
 def test_rows_of_a_kernel_of_ones_own() -> None:
-    """Rows that are no numbers: words, compared by their common letters."""
+    """Rows that are NaNs: words, compared by their common letters."""
     words = [a + b for a in "abcdefgh" for b in "aeiouxyz"]
     y = np.array([ord(word[0]) - 97.0 + 0.01 * i for i, word in enumerate(words)])
 

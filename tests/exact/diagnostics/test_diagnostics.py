@@ -228,14 +228,14 @@ def test_a_minimum_of_least_squares_fulfils_both_conditions():
 
 
 @pytest.mark.parametrize(
-    ("params", "settled", "words"),
+    ("params", "converged", "words"),
     [
-        ({"history": [3, 1, 1, 1], "patience": 2, "epochs": 4}, True, "no better"),
+        ({"history": [3, 1, 1, 1], "patience": 2, "epochs": 4}, True, "no improvement"),
         ({"history": [3, 2, 1], "patience": 2, "epochs": 3}, False, "improved it by 2"),
-        ({"history": [3, 2], "planned": 2, "epochs": 2}, True, "of the plan"),
+        ({"history": [3, 2], "planned": 2, "epochs": 2}, True, "planned epochs"),
         ({"history": [3, 2], "planned": 5, "epochs": 2}, False, "improved"),
         ({"diverged": [3, 7, 1e9], "epochs": 2}, False, "epoch 3, step 7 (1e+09"),
-        ({"diverged": [1, 2, 5.0]}, False, "those it began with"),
+        ({"diverged": [1, 2, 5.0]}, False, "those before training"),
     ],
 )
 def test_how_training_ended_is_recomputed_from_the_history(params, settled, words):
@@ -272,7 +272,7 @@ def test_nothing_is_promised(level):
     ],
 )
 def test_a_record_that_no_fit_leaves_is_refused(odd):
-    with pytest.raises(ValueError, match="not what a fit leaves"):
+    with pytest.raises(ValueError, match="changed after the fit"):
         check(Forged(1.0), **odd)
 
 

@@ -151,7 +151,7 @@ def test_equal_base_rates_and_single_groups_exclude_nothing() -> None:
     assert [c.observed for c in found.conflicts] == [0.0] * 3
     assert all("may both hold" in c.verdict for c in found.conflicts)
     alone = exclusivity(y, d, ["a"] * 10)
-    assert "one group only" in alone.verdict
+    assert "only one group" in alone.verdict
     assert all(math.isnan(c.observed) and c.groups == () for c in alone.conflicts)
 
 

@@ -171,7 +171,7 @@ def test_the_rows_that_would_do_do(rates) -> None:
 
     found = table(400)
     rows = found.gaps[0].rows
-    assert found.holds is None and f"about {rows:,} would do" in found.verdict
+    assert found.holds is None and f"about {rows:,} would be enough" in found.verdict
     assert table(int(1.1 * rows)).holds is not None
     if min(rates) > 0:  # an interval near 0 shrinks faster than the root
         assert table(rows // 2).holds is None
@@ -398,7 +398,7 @@ def test_what_the_interval_of_a_mean_rests_on_is_said() -> None:
         table = independence(score, a, scores=True)
         seen = bool(score.max() > 1)
         assert np.isnan(table.low[1]).all() == seen
-        said = "nothing bounds" if seen else "if the scores of new rows lie in [0, 1]"
+        said = "has no bound" if seen else "if the scores of new rows lie in [0, 1]"
         assert sum(said in note for note in table.notes) == 1
         unlucky += not seen and bool((table.high[1] < 1.4995).all())
     assert unlucky > 10  # so that it needs saying

@@ -255,7 +255,7 @@ def test_what_has_no_l2_penalty_is_refused() -> None:
         LogisticRegression(C=np.inf),
         LogisticRegression(l1_ratio=0.5),
     ):
-        with pytest.raises(ValueError, match="one L2 penalty"):
+        with pytest.raises(ValueError, match="an L2 penalty"):
             CovariancePenalty(estimator).fit(X, y, sensitive=g)
     from sklearn.linear_model import LogisticRegression as Theirs
 

@@ -342,6 +342,6 @@ def test_infinite_maps_are_refused_with_a_sentence() -> None:
         t.Exponentiated(t.Linear()),
         t.Scaled(-1.0, t.Linear()),
     ):
-        with pytest.raises(ValueError, match="no finite feature map"):
+        with pytest.raises(ValueError, match="no known feature map"):
             feature_map(kernel, points())
         assert feature_dimension(kernel, 4) == math.inf

@@ -200,7 +200,7 @@ def test_separation_is_refused_with_a_witness(
     stated = problem(loss, t.NoPenalty(), X, coded, blank)
     assert holds(stated, X, direction)
     model = LogisticRegression(C=np.inf, fit_intercept=intercept)
-    with pytest.warns(UserWarning, match="no minimiser exists"):
+    with pytest.warns(UserWarning, match="there is no minimum"):
         model.fit(X, y)
     certificate = model.certificate_
     assert certificate.status is Status.NO_MINIMISER and certificate.met is None

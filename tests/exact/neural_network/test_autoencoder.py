@@ -195,7 +195,7 @@ def test_rounding_is_added_and_may_decide():
     found = certus.certify(model.set_params(tol=1e-16), X)
     assert found.met is None
     assert found.status is Status.UNDECIDED
-    assert "rounding alone" in found["loss_excess"].detail
+    assert "rounding errors alone" in found["loss_excess"].detail
 
 
 def test_a_stated_loss_is_not_taken_for_granted():

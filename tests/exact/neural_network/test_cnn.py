@@ -224,7 +224,7 @@ def test_the_receptive_field_of_networks(make):
         (lambda: DenseNet(1, 2, layers=()), "layers must be a list"),
         (lambda: DenseNet(1, 2, growth=0), "growth must be a whole number"),
         (lambda: LeNet(1, (0, 8)), "height must be a whole number"),
-        (lambda: ConvNet(1, 8, 2), r"image_shape should be \(height, width\)"),
+        (lambda: ConvNet(1, 8, 2), r"image_shape must be \(height, width\)"),
     ],
 )
 def test_sizes_that_cannot_be_are_told(make, sentence):

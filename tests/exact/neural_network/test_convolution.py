@@ -288,7 +288,7 @@ def test_the_receptive_field_of_torch_layers():
     with pytest.raises(ValueError, match="whole image"):
         receptive_field([*layers, nn.Flatten(), nn.Linear(3, 2)])
     for blind in (nn.ConvTranspose2d(1, 1, 3), ResNet(1, 2)):
-        with pytest.raises(ValueError, match="no row of windows"):
+        with pytest.raises(ValueError, match="not a sequence of windows"):
             receptive_field(blind)
 
 
@@ -389,7 +389,7 @@ def moments(p):
         (lambda: toeplitz_matrix([], 3), "one axis"),
         (lambda: toeplitz_matrix([1], 3, "round"), "mode must be"),
         (lambda: convolution_matrix([1, 2], (3, 3)), "two axes"),
-        (lambda: convolution_matrix([[1]], (3, 3, 3)), "image_shape should be"),
+        (lambda: convolution_matrix([[1]], (3, 3, 3)), "image_shape must be"),
         (lambda: receptive_field([(0, 1)]), "kernel must be"),
     ],
 )

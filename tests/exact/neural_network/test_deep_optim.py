@@ -166,9 +166,9 @@ def test_each_layer_may_have_a_decay_of_its_own():
     assert found[id(module[4].weight)] == 0.7
     assert found[id(module[4].bias)] == found[id(module[2].weight)] == 0.0
     assert len(found) == len(list(module.parameters()))
-    with pytest.raises(ValueError, match=r"names 'head', which is no part"):
+    with pytest.raises(ValueError, match=r"names 'head', which is not a part"):
         decay_groups(module, {"head": 0.1})
-    with pytest.raises(ValueError, match=r"weight_decay of .4. must be a number at"):
+    with pytest.raises(ValueError, match=r"weight_decay of .4. must be a number of at"):
         decay_groups(module, {"4": -1.0})
 
 
@@ -434,16 +434,16 @@ def test_averages_are_their_closed_form(kind):
         (lambda m: make_average(m, "swa"), "average must be None, 'polyak' or"),
         (
             lambda m: make_average(m, 1.5),
-            "average must be a number at least 0 and at most 1",
+            "average must be a number of at least 0 and at most 1",
         ),
         (
             lambda m: make_optimizer("sgd", m, 0.1, -1.0),
-            "weight_decay must be a number at least 0",
+            "weight_decay must be a number of at least 0",
         ),
         (lambda m: make_schedule("exp", None, 5), "schedule must be one of None"),
         (
             lambda m: make_schedule(None, None, 5, 2.0),
-            "warmup must be a number at least",
+            "warmup must be a number of at least",
         ),
     ],
 )

@@ -113,7 +113,9 @@ def test_the_order_of_facts_and_absent_ones_change_nothing():
     more = torch.cat([facts, torch.zeros(20, 4, 2, dtype=torch.int64)], dim=1)
     torch.testing.assert_close(net(more, question), found)
     assert not torch.allclose(net(facts.flip(2), question), found)  # words have places
-    with pytest.raises(ValueError, match="has 9 words, and the network was made for 8"):
+    with pytest.raises(
+        ValueError, match="has 9 words, but the network was built for 8"
+    ):
         net(facts, torch.ones(20, 9, dtype=torch.int64))
     nothing = net(torch.zeros_like(facts), question)
     assert bool(torch.isfinite(nothing).all())

@@ -380,7 +380,7 @@ def test_whole_numbers_of_numpy_are_widths():
         (
             (4, (5,), 2),
             {"residual": True, "dense": True},
-            "residual or dense, not both",
+            "both residual and dense",
         ),
         (
             (4, (5,), 2),

@@ -184,7 +184,7 @@ def test_partial_fit_knows_its_classes():
         model.partial_fit(X, y)
     model.partial_fit(X, y, classes=["c", "a", "b"])
     assert model.predict_proba(X).shape == (80, 3)
-    with pytest.raises(ValueError, match="not those of the first call"):
+    with pytest.raises(ValueError, match="same as in the first call"):
         model.partial_fit(X, y, classes=["a", "b"])
     with pytest.raises(ValueError, match="not fitted on"):
         model.partial_fit(X, np.full(80, "d"))

@@ -294,7 +294,7 @@ def test_a_perceptron_with_a_bound():
     sizes = [np.linalg.norm(W.astype(float), 2) for W in model.coefs_]
     assert 1.5 < np.prod(sizes) <= 2.0
     assert max(sizes) <= 2.0 ** (1 / 3)
-    with pytest.raises(ValueError, match="residual and dense ones add up"):
+    with pytest.raises(ValueError, match="residual and dense layers add"):
         MLPClassifier(lipschitz=2.0, residual=True).fit(X, y)
 
 

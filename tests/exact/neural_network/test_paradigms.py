@@ -296,10 +296,10 @@ def test_labels_numbers_and_gaps_stand_side_by_side(tmp_path):
     ("y", "options", "match"),
     [
         (np.zeros(20), {}, "one column for each task"),
-        (np.full((20, 2), np.nan), {}, "no target at all"),
+        (np.full((20, 2), np.nan), {}, "has no values"),
         (np.zeros((20, 2)), {}, "one class"),
         (np.ones((20, 2)) * [1, np.inf], {"tasks": "numbers"}, "infinity"),
-        (np.full((20, 1), "a"), {"tasks": "numbers"}, "no numbers"),
+        (np.full((20, 1), "a"), {"tasks": "numbers"}, "must hold numbers"),
         (np.eye(20, 2), {"tasks": ["classes"]}, "names 1 tasks"),
         (np.eye(20, 2), {"tasks": "images"}, "tasks must be one of"),
         (np.eye(20, 2), {"task_weights": [1.0]}, "task_weights"),

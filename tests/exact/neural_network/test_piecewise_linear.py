@@ -65,10 +65,10 @@ def test_several_functions_share_their_knots():
 @pytest.mark.parametrize(
     "x, y, sentence",
     [
-        ([], [], "for each; got shapes"),
-        ([1, 2], [1], "for each; got shapes"),
-        ([[1, 2]], [[1, 2]], "for each; got shapes"),
-        ([1, 1], [1, 2], "Knots must differ"),
+        ([], [], "for each knot; got shapes"),
+        ([1, 2], [1], "for each knot; got shapes"),
+        ([[1, 2]], [[1, 2]], "for each knot; got shapes"),
+        ([1, 1], [1, 2], "Knots must be distinct"),
         ([1, np.nan], [1, 2], "must be finite"),
         ([1, 2], [np.inf, 2], "must be finite"),
     ],

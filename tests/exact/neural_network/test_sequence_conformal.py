@@ -157,7 +157,7 @@ def test_taggers_and_writers_say_that_sets_are_not_for_them():
         ]
     for model in models:
         for ask in (model.predict_set, model.predict_interval):
-            with pytest.raises(TypeError, match="one number or one class a row"):
+            with pytest.raises(TypeError, match="one number or one class for each row"):
                 ask(X)
-        with pytest.raises(TypeError, match="one number or one class a row"):
+        with pytest.raises(TypeError, match="one number or one class for each row"):
             model.calibrate(X, X)

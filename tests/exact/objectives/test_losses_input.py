@@ -39,18 +39,18 @@ EVERY = [
     "loss, y, z, message",
     [
         (t.Logistic(), [0, 1], 0.0, "must be \\+1 or −1"),
-        (t.Hinge(), 2.0, 0.0, "y holds 2"),
+        (t.Hinge(), 2.0, 0.0, "got 2"),
         (t.Poisson(), -1.0, 0.0, "counts"),
         (t.Tweedie(1.5), -1.0, 0.0, "0 or more"),
         (t.Tweedie(2.0), 1.0, 0.0, "between 1 and 2"),
         (t.Exponential(), 0.0, 0.0, "positive"),
         (t.Binomial(3), 4.0, 0.0, "trials = 3"),
         (t.Squared(), np.nan, 0.0, "finite"),
-        (t.Softmax(3), [0], [[0.0, 1.0]], "needs \\(..., 3\\)"),
+        (t.Softmax(3), [0], [[0.0, 1.0]], "shape \\(..., 3\\)"),
         (t.Softmax(2), [2], [[0.0, 1.0]], "from 0 to 1"),
         (t.Softmax(2), [0.5], [[0.0, 1.0]], "integers"),
         (t.Softmax(2), [[0.9, 0.9]], [[0.0, 1.0]], "sum to 1"),
-        (t.Huber(0.0), 0.0, 0.0, "delta of Huber is 0.0; it must be positive"),
+        (t.Huber(0.0), 0.0, 0.0, "delta of Huber must be positive"),
         (t.Quantile(1.0), 0.0, 0.0, "between 0 and 1"),
         (t.EpsilonInsensitive(-1.0), 0.0, 0.0, "0 or more"),
         (t.Hinge(np.nan), 1.0, 0.0, "finite"),
@@ -79,7 +79,7 @@ def test_overflow_is_infinite_and_silent() -> None:
 
 
 def test_the_zero_one_loss_is_not_certified() -> None:
-    with pytest.raises(ValueError, match="0-1 loss cannot be judged"):
+    with pytest.raises(ValueError, match="0-1 loss cannot be certified"):
         check(np.zeros(2), None, (t.ZeroOne(), t.L2(1.0)), np.eye(2), [0, 1])
 
 
@@ -133,7 +133,7 @@ def test_drawing_into_a_figure_and_its_errors(pyplot: Any) -> None:
     assert objectives.plot([t.Squared()], figure=mine) is mine
     for wrong, message in [
         ({"losses": []}, "nothing to draw"),
-        ({"losses": t.Squared(), "what": "slope"}, "use one of value"),
+        ({"losses": t.Squared(), "what": "slope"}, "must be one of value"),
         ({"losses": t.Squared(), "reach": 0.0}, "reach"),
     ]:
         with pytest.raises(ValueError, match=message):

@@ -232,7 +232,7 @@ def test_momentum_is_a_heavy_ball_to_the_theorem() -> None:
     record = momentum(f, np.full(4, 3.0), max_iter=500)
     assert record.theorem.kind == "convex" and record.holds
     static = momentum(f, np.full(4, 3.0), max_iter=5000, tol=0, stop=Static(1e-12))
-    assert "static" in static.reason
+    assert "stopped falling" in static.reason
 
 
 def test_backtracking_finds_its_own_steps() -> None:

@@ -97,7 +97,7 @@ def test_bad_sets_are_refused() -> None:
     with pytest.raises(ValueError, match="no common point"):
         apart = (HalfSpace([1.0], 0.0), HalfSpace([-1.0], -1.0))
         Intersection(apart, max_iter=100).project([5.0])
-    with pytest.raises(ValueError, match="1, 2 and inf"):
+    with pytest.raises(ValueError, match="1, 2 or inf"):
         Ball(1.0, p=3).project([1.0])
     with pytest.raises(ValueError, match="normal vector"):
         HalfSpace([0.0], 1.0).project([1.0])

@@ -230,7 +230,7 @@ def test_evaluating_pairs_and_a_matrix_is_the_same():
 def test_held_out_pairs_that_were_trained_on_are_refused():
     X = checkerboard()
     model = ImplicitALS(2, random_state=0).fit(X)
-    with pytest.raises(ValueError, match="were in the data of fit"):
+    with pytest.raises(ValueError, match="were in the data of the fit"):
         evaluate(model, X)
 
 

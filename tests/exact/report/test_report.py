@@ -124,7 +124,7 @@ def test_calibration_of_several_labels_is_that_of_the_label_predicted() -> None:
     )
     np.testing.assert_allclose(figure.data["observed"], observed)
     np.testing.assert_allclose(figure.data["predicted"], predicted)
-    assert "Nothing here speaks against it" in figure.answer
+    assert "Yes, as far as these rows can tell" in figure.answer
 
 
 def test_probabilities_that_lie_are_called_so() -> None:
@@ -132,8 +132,8 @@ def test_probabilities_that_lie_are_called_so() -> None:
     truth = np.tile([0, 1], 200)
     shares = np.column_stack([1 - share, share])
     figure = calibration(TableRows(None, truth), shares, np.array([0, 1]), "rows")
-    assert figure.answer.startswith("Not to the letter")
-    assert "40 points of a hundred" in figure.answer
+    assert figure.answer.startswith("Not exactly")
+    assert "40 percentage points" in figure.answer
 
 
 def test_importance_agrees_with_scikit_learn() -> None:
@@ -291,11 +291,11 @@ def test_without_rows_kept_nothing_is_promised(diabetes) -> None:
     X, y = diabetes
     report = certus.audit(Ridge().fit(X, y), X, y)
     (claim,) = report.statistical
-    assert claim.mark == "–" and "used to fit" in claim.detail
+    assert claim.mark == "–" and "used in the fit" in claim.detail
     assert "on rows held out in turn" in report.verdict
-    assert "better than always saying the mean" in report.verdict
+    assert "better than always predicting the mean" in report.verdict
     assert (
-        "each predicted by a fit that had not seen it"
+        "each predicted by a model fitted without it"
         in report.figure("residuals").caption
     )
 
@@ -307,9 +307,9 @@ def test_rows_of_the_fit_are_recognised(diabetes) -> None:
     other = certus.audit(model, X[::-1], y[::-1])
     assert other.assumed[0].startswith("X and y are not the rows")
     theirs = certus.audit(LinearRegression().fit(X, y), X, y)
-    assert theirs.assumed[0].endswith("the model does not say")
+    assert theirs.assumed[0].endswith("the model has no record to compare with")
     unseen = certus.audit(model, X_test=X, y_test=y)
-    assert unseen.assumed[0].startswith("the certificate is as stated")
+    assert unseen.assumed[0].startswith("the certificate is the one made at the fit")
     assert "not rechecked" in unseen.certificate.headline
     assert [figure.kind for figure in unseen.figures] == ["residuals", "importance"]
     assert unseen.left_out[0].startswith("learning curve")
@@ -319,7 +319,7 @@ def test_a_constant_is_not_beaten_by_noise() -> None:
     rng = np.random.default_rng(7)
     X, y = rng.standard_normal((80, 20)), rng.standard_normal(80)
     report = certus.audit(Ridge(1e-6).fit(X, y), X, y)
-    assert "no better than always saying the mean" in report.verdict
+    assert "no better than always predicting the mean" in report.verdict
 
 
 def test_refusals_are_said_first() -> None:
@@ -328,10 +328,10 @@ def test_refusals_are_said_first() -> None:
     with certus.config_context(on_uncertified="ignore"):
         model = OurLogistic(C=np.inf).fit(X, y)
     report = certus.audit(model, X, y)
-    assert "has no best version" in report.verdict
+    assert "has no optimal solution" in report.verdict
     assert report.proved[0].mark == "–"
     forest = RandomForestClassifier(5, random_state=0).fit(X, y)
-    assert "comes without a proof" in certus.audit(forest, X, y).verdict
+    assert "has no proof" in certus.audit(forest, X, y).verdict
     lazy = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1, tol=1e9))
     X, y = load_breast_cancer(return_X_y=True)
     missed = certus.audit(lazy.fit(X, y), X, y)
@@ -422,7 +422,7 @@ def test_other_rows_than_those_compared_are_refused(compared) -> None:
     X, y, found = compared
     with pytest.raises(ValueError, match="Pass the same table"):
         certus.audit(found.model, X[:100], y[:100], comparison=found)
-    with pytest.raises(ValueError, match="Pass one of"):
+    with pytest.raises(ValueError, match="Pass only one of"):
         certus.audit(found.model, X, y, comparison=found, X_test=X, y_test=y)
 
 
@@ -593,7 +593,7 @@ def test_time_is_kept_and_the_cut_is_said() -> None:
     start = time.perf_counter()
     report = certus.audit(model, X, y, max_time=2.0)
     assert time.perf_counter() - start < 8.0
-    assert "by the time limit" in report.figure("learning").caption
+    assert "The time limit stopped it" in report.figure("learning").caption
     assert report.figure("learning").data["sizes"][-1] < 1600
     said = [report.figure("validation").caption] if len(report.figures) > 3 else []
     assert any("time" in line for line in [*said, *report.left_out])
@@ -607,11 +607,11 @@ def test_time_is_kept_and_the_cut_is_said() -> None:
         ({"X": np.empty((0, 1)), "y": []}, "has no rows"),
         ({"y": None}, "Only one of X, y"),
         ({"X": None, "y": None}, "Pass X, y"),
-        ({"y": np.ones((3, 2))}, "one target"),
+        ({"y": np.ones((3, 2))}, "single target"),
         ({"model": KMeans(1)}, "neither a classifier nor a regressor"),
         (
             {"model": FastTextClassifier(random_state=0)},
-            "takes texts, and an audit needs a table",
+            "takes texts, but an audit needs a table",
         ),
         ({"max_time": 0.0}, "max_time must be above 0"),
         ({"model": Ridge()}, "not fitted yet"),

@@ -332,7 +332,7 @@ def test_relative_robustness_of_an_affine_model(p):
     rest = X[40:]
     own = np.abs(rest @ w - 0.2) / np.linalg.norm(w, q) / row_norms(rest, p)
     assert some == pytest.approx(np.mean(own), rel=1e-4)
-    with pytest.raises(ValueError, match="none of them 0"):
+    with pytest.raises(ValueError, match="none may be 0"):
         relative_robustness(linear(w, -0.2), np.zeros((1, 5)))
     assert relative_robustness(linear(w * 0, 1.0), X) == math.inf
 
@@ -371,7 +371,7 @@ def test_what_an_attack_achieved_is_said_in_words():
     X = np.array([[0.1, 0.0], [5.0, 0.0], [-5.0, 0.0], [-3.0, 0.0]])
     found = attack(model, X, np.array([1, 1, 0, 1]), ThreatModel("linf", 0.5))
     assert found.verdict == (
-        "1 of 3 rows that were predicted rightly are fooled: accuracy 50.0 % "
+        "1 of 3 correctly predicted rows are fooled: accuracy 50.0 % "
         "(75.0 % without changes)"
     )
     assert str(found) == repr(found) and "array(" not in repr(found)

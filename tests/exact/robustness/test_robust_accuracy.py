@@ -124,7 +124,7 @@ def test_claims_by_strength(found):
     assert (attacked.strength, attacked.value) == (Strength.MEASURED, found.upper)
     assert expected.strength is Strength.STATISTICAL and expected.delta == 0.05
     assert expected.value == found.curve[-1].low
-    assert "by Lipschitz constants" in proved.detail
+    assert "from the Lipschitz constants" in proved.detail
     assert "DeepFool, OneStep, PGD, Search" in attacked.detail
     # Shown intervals are rounded outwards.
     low, high = (float(w) for w in expected.detail.split(" ")[::3][:2])
@@ -209,7 +209,7 @@ def test_masked_gradients_are_flagged(network):
     )
     assert masked.gradients_masked and masked.masked > 5 and masked.refused
     assert masked.claims[-1].name == "masked_gradients"
-    assert f"{masked.masked} rows that gradients did not" in str(masked)
+    assert f"{masked.masked} rows that attacks with" in str(masked)
     plain = robust_accuracy(network, X, y, threat, radii=1, attacks=attacks)
     assert not plain.gradients_masked and plain.masked <= 1
     assert len(plain.claims) == 3

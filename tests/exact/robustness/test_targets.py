@@ -136,7 +136,7 @@ def test_a_model_that_predicts_otherwise_than_it_scores_is_asked_for_labels():
     model = Contrary().fit(X, TWO.astype(int))
     target = as_target(model, X)
     assert type(target) is Labelled
-    assert "not those of what it predicts" in target.note
+    assert "not those of its predictions" in target.note
     found = robust_accuracy(model, X, 1 - TWO, ThreatModel("l2", 0.1), radii=1)
     assert found.lower == 0.0
 

@@ -271,11 +271,13 @@ def test_what_is_no_threat_is_refused():
     with pytest.raises(ValueError, match="NaN"):
         ThreatModel("l2", 1.0, low=math.nan)
     for text in ("linf", "linf:", "cube:1", "l2:-1"):
-        with pytest.raises(ValueError, match="names no threat"):
+        with pytest.raises(ValueError, match="is not a threat"):
             ThreatModel.parse(text)
     assert ThreatModel.parse("l2:1.5", 0, 1) == ThreatModel(2, 1.5, 0, 1)
     assert ThreatModel.parse("Linf: 0.1") == ThreatModel("linf", 0.1)
-    with pytest.raises(ValueError, match=r"1 of 2 rows lie outside the box \(row 1"):
+    with pytest.raises(
+        ValueError, match=r"1 of 2 rows lie outside the box \(the first is row 1"
+    ):
         ThreatModel("l2", 1.0, 0, 1).check_rows([[0.5], [2.0]])
 
 

@@ -291,7 +291,7 @@ def test_noise_is_called_noise():
     X, y = rng.normal(size=(100, 3)), rng.normal(size=100)
     found = certus.compare(X, y, models=[KNeighborsRegressor(1)])
     assert found.leader.kind == "baseline" and not found.beaten
-    assert found.verdict.startswith("no candidate is better than always the mean")
+    assert found.verdict.startswith("no model is better than always the mean")
     assert isinstance(found.model.estimator_, KNeighborsRegressor)
 
 
@@ -369,7 +369,7 @@ def test_a_candidate_that_fails_is_left_out():
     assert found.chosen == "Ridge" and len(found.complete) == 2
     assert found["raises"].reason.startswith("failed: cannot be fitted")
     assert found["nan"].reason == "its predictions are not finite"
-    with pytest.raises(ValueError, match="no model of certus"):
+    with pytest.raises(ValueError, match="is a model of certus"):
         certus.compare(X, y, models=[Broken()])
 
 
@@ -410,16 +410,16 @@ def test_everything_is_json_ready():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"groups": "g", "time": "x"}, "cannot both be respected"),
+        ({"groups": "g", "time": "x"}, "cannot be used together"),
         ({"groups": "h"}, 'no column "h"'),
-        ({"time": "word"}, "not dates or numbers"),
+        ({"time": "word"}, "must hold dates or numbers"),
         ({"time": "gaps"}, "has no value in 1 row"),
-        ({"groups": "two"}, "2 groups: too few"),
-        ({"time": "same"}, "fewer than 2 to learn from"),
+        ({"groups": "two"}, "2 groups, too few"),
+        ({"time": "same"}, "fewer than 2 for training"),
         ({"keep": ["h"]}, 'no column "h" to keep'),
         ({"fraction": 1.5}, "fraction must be a number"),
         ({"folds": 1}, "folds must be an integer"),
-        ({"task": "ranking"}, "task='ranking'"),
+        ({"task": "ranking"}, "got 'ranking'"),
         ({"models": [LogisticRegression()]}, "predicts labels, and the target holds"),
         ({"also": ["Ridge"]}, "not an estimator"),
         ({"random_state": -1}, "random_state"),
@@ -482,7 +482,7 @@ def test_under_a_deadline_cheap_candidates_come_first() -> None:
     lineup = list_candidates("classification", 500, 10, 0)
     turn = [c.name for c in Race(None, 1.0, None)._in_turn(lineup)]
     assert turn[:3] == [
-        "always the commonest",
+        "most frequent label",
         "perceptron",
         "gradient boosting (ref)",
     ]

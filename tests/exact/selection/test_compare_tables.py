@@ -78,7 +78,7 @@ def test_nearly_a_leak_is_remarked_upon():
 def test_the_only_column_is_used_and_said():
     frame = pl.DataFrame({"x": AMOUNTS})
     found = certus.compare(frame, 2 * AMOUNTS, models=[Ridge()])
-    assert found.left_out == () and "nothing else is there" in found.notes[0]
+    assert found.left_out == () and "there is no other column" in found.notes[0]
 
 
 def test_columns_that_determine_the_target_together():
@@ -165,7 +165,7 @@ def test_group_overlap_is_said():
     twin = frame[:3].with_columns(patient=pl.lit("another"))
     both, target = pl.concat([frame, twin]), np.concatenate([y, y[:3]])
     found = certus.compare(both, target, groups="patient", models=[Ridge()])
-    assert "3 rows are equal to one of another group." in found.notes
+    assert "3 rows are equal to a row of another group." in found.notes
 
 
 def test_a_column_like_a_group_or_a_time_is_said():
@@ -173,7 +173,7 @@ def test_a_column_like_a_group_or_a_time_is_said():
     days = pl.date_range(pl.date(2020, 1, 1), pl.date(2020, 6, 28), eager=True)
     frame = frame.rename({"patient": "patient_id"}).with_columns(day=days)
     said = " ".join(certus.compare(frame, y, models=[Ridge()]).notes)
-    assert '"patient_id" is named like an identifier' in said and "--groups" in said
+    assert '"patient_id" looks like an identifier' in said and "--groups" in said
     assert '"day" is a date' in said and "--time" in said
 
 

@@ -235,7 +235,7 @@ def test_identifiers_text_and_constants_are_set_aside():
         "size": "number",
     }
     assert encoder.get_feature_names_out().tolist() == ["paid", "size"]
-    assert encoder.notes_[0] == '"Id" set aside: one value per row.'
+    assert encoder.notes_[0] == '"Id" is not used: one value per row.'
     # What was set aside need not be there later.
     assert encoder.transform(frame.select("size", "paid")).shape == (n, 2)
 

@@ -178,10 +178,10 @@ def test_certificate_file_and_copies(fitted, tmp_path):
     ("texts", "labels", "match"),
     [
         ("one text", ["a"], "single string"),
-        (["a", "b"], ["x", "x"], "one class only"),
-        (["", ""], ["x", "y"], "leave no words"),
+        (["a", "b"], ["x", "x"], "only one class"),
+        (["", ""], ["x", "y"], "have no words"),
         (["a", 3], ["x", "y"], "Document 1 is 3"),
-        ([["a"], [3]], ["x", "y"], "Document 1 holds a token that is no string"),
+        ([["a"], [3]], ["x", "y"], "Document 1 holds a token that is not a string"),
         (["a", "b", "c"], ["x", "y"], "inconsistent numbers"),
     ],
 )

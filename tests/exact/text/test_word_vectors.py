@@ -69,7 +69,7 @@ def test_words_are_keys(model: Any) -> None:
         model["qeen"]
     with pytest.raises(KeyError, match=r"'King' is not .* 'king'"):
         model.similarity("King", "queen")
-    with pytest.raises(TypeError, match="A word is a str"):
+    with pytest.raises(TypeError, match="A word must be a str"):
         model.vector(3)
     with pytest.raises(TypeError):
         iter(model)

@@ -41,7 +41,9 @@ def test_one_rule_decides_every_claim(computed, rounding, met):
     ):
         assert claim.met is met and claim.strength is Strength.PROVED
         assert not claim.value < computed + rounding and claim.allowance >= 0
-        assert claim.detail.startswith("undecided: rounding alone") is (met is None)
+        assert claim.detail.startswith("undecided: rounding errors alone") is (
+            met is None
+        )
         assert bool(claim.fix) is (met is not True)
         expected = {True: Status.SOLVED, None: Status.UNDECIDED}
         assert status_of(claim) is expected.get(met, Status.TOL_NOT_REACHED)

@@ -289,7 +289,7 @@ def test_data_of_another_shape() -> None:
     terms = (t.Squared(), t.L2(0.1))
     with pytest.raises(ValueError, match="fitted on 3"):
         check(np.zeros(3), None, terms, X, y)
-    with pytest.raises(ValueError, match="y has 2 columns and the model predicts 1"):
+    with pytest.raises(ValueError, match="y has 2 columns, but the model predicts 1"):
         check(np.zeros(4), None, terms, X, np.column_stack([y, y]))
     with pytest.raises(ValueError, match="y has 3 rows"):
         check(np.zeros(4), None, terms, X, y[:3])

@@ -115,7 +115,10 @@ def test_a_target_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:
         ([float("inf"), *range(39)], "infinite"),
         ([float("-inf"), *range(39)], "infinite"),
         ([f"name {i}" for i in range(40)], "40 different labels"),
-        ([f"2020-01-{1 + i % 28:02d}" for i in range(40)], "must be numbers or labels"),
+        (
+            [f"2020-01-{1 + i % 28:02d}" for i in range(40)],
+            "must hold numbers or labels",
+        ),
         ([True] * 40, "in every row"),
     ],
     ids=["missing", "constant", "one class", "inf", "-inf", "names", "dates", "true"],
@@ -343,7 +346,7 @@ def test_interrupt_keeps_complete_candidates(
     args = ["fit", table(n=60), "--target", "y", "--json"]
     assert main(args) == 130
     shown = capsys.readouterr()
-    assert shown.err == "certus: interrupted; what was complete was written.\n"
+    assert shown.err == "certus: interrupted; the finished parts were written.\n"
     report = json.loads(shown.out)
     found = report["comparison"]
     assert found["status"] == "interrupted" and found["chosen"] == "ridge"
@@ -381,7 +384,7 @@ def test_a_real_interrupt_leaves_a_whole_file_or_none() -> None:
         if running.returncode == 0:  # it was done before the signal came
             continue
         assert running.returncode == 130, said
-        written = b"what was complete was written" in said
+        written = b"the finished parts were written" in said
         assert written == Path("big.certus").exists()
         if written:
             certus.load("big.certus")
@@ -443,7 +446,7 @@ def test_interrupt_at_the_report_leaves_the_model(
     monkeypatch.setattr("certus.report.audit", interrupt)
     assert main(["fit", table(), "--target", "y", *RIDGE]) == 130
     shown = capsys.readouterr()
-    assert shown.err == "certus: interrupted; what was complete was written.\n"
+    assert shown.err == "certus: interrupted; the finished parts were written.\n"
     assert "wrote t.certus\n" in shown.out and not Path("t.html").exists()
     assert certus.load("t.certus").certificate_.met is True
 
@@ -471,7 +474,7 @@ def test_time_limit(capsys: pytest.CaptureFixture[str]) -> None:
     """Too short for anything: nothing is written. Long enough: all are compared."""
     table(n=200)
     args = ["fit", "t.csv", "--target", "y", "--max-time"]
-    fails([*args, "0.000001"], "no candidate was complete within 1e-06 s", capsys)
+    fails([*args, "0.000001"], "no model was fitted within 1e-06 s", capsys)
     assert not Path("t.certus").exists()
     start = time.perf_counter()
     assert main([*args, "60", "--json"]) == 0
@@ -495,7 +498,7 @@ def test_time_limit_leaves_out_what_does_not_fit(
     assert time.perf_counter() - start < 14  # the report comes afterwards
     text = capsys.readouterr().out
     assert re.search(r"kernel ridge \(Gaussian\) +– no time left", text)
-    assert "! the time limit left some candidates out" in text
+    assert "! the time limit was reached before all models were fitted" in text
     assert certus.load("t.certus").certificate_.met is True
 
 
@@ -517,7 +520,7 @@ def test_interrupted_fit_is_written_with_its_status(
     monkeypatch.setattr(Ridge, "fit", stopped)
     assert main(["fit", table(), "--target", "y", *RIDGE]) == 130
     shown = capsys.readouterr()
-    assert "! interrupted; this is the model as far as it got" in shown.out
+    assert "! interrupted; this is the model so far" in shown.out
     assert certus.load("t.certus").certificate_.status is certus.Status.INTERRUPTED
 
 

@@ -120,7 +120,7 @@ BAD: dict[str, tuple[Callable[[], str], str]] = {
     "long row": (no_csv(b"x,y\n1,2\n3,4,5\n"), "line 3: 3 cells"),
     "twice": (no_csv(b"x,x,y\n1,2,3\n"), "Rename one"),
     "cut Parquet": (cut_parquet, "cut short"),
-    "folder": (a_folder, "is a folder. Name a file in it"),
+    "folder": (a_folder, "is a folder. Pass a file in it"),
     "broken link": (broken_link, "which does not exist"),
     "absent": (lambda: "bad.csv", "there is no file bad.csv"),
 }
@@ -166,9 +166,12 @@ COLUMNS: dict[str, tuple[Any, str]] = {
     "dates": (days("%m/%d/%Y"), "1 date"),
     "zones": (days("%Y-%m-%dT%H:%M:%S+02:00"), "1 date"),
     "half missing": ([None if i % 2 else float(i) for i in range(N)], "1 column has"),
-    "text": ([f"{i} sheep jump over the old wall of stone" for i in range(N)], "aside"),
+    "text": (
+        [f"{i} sheep jump over the old wall of stone" for i in range(N)],
+        "not used",
+    ),
     "booleans": ([True, False] * 30, "1 boolean"),
-    "beyond 2^53": ([2**60 + 1000 * i for i in range(N)], "2 numbers"),
+    "above 2^53": ([2**60 + 1000 * i for i in range(N)], "2 numbers"),
     "a long cell": (["u" * 10**6, *"vw" * 29, "v"], "1 category"),
     "quoted lines": (["two\nlines", "a, b; c"] * 30, "1 category"),
 }
@@ -261,8 +264,11 @@ TARGETS: dict[str, tuple[Any, str]] = {
     "constant": ([3] * N, "nothing to predict"),
     "all missing": ([None] * N, "no value in any row"),
     "list": ([[1]] * N, "choose another --target"),
-    "date": ([dt.date(2020, 1, 1 + i % 28) for i in range(N)], "such as days"),
-    "duration": ([dt.timedelta(i) for i in range(N)], "such as days"),
+    "date": (
+        [dt.date(2020, 1, 1 + i % 28) for i in range(N)],
+        "such as a number of days",
+    ),
+    "duration": ([dt.timedelta(i) for i in range(N)], "such as a number of days"),
     "names": ([f"name {i}" for i in range(N)], "too few of each"),
     "numbers as text": ([f"{v}" for v in X / 7], "Store it as numbers"),
     "infinite": ([np.inf, *Y[1:]], "infinite values"),
@@ -345,7 +351,10 @@ def test_one_column(capsys: Capture) -> None:
 
 CHANGED: dict[str, tuple[str, str]] = {
     "a column is missing": ("c,d,y\nu,2020-01-01,5\n", 'no column "x"'),
-    "a number is text": ("x,c,d,y\none,u,2020-01-01,5\n", "Fix the column, or refit"),
+    "a number is text": (
+        "x,c,d,y\none,u,2020-01-01,5\n",
+        "Correct the column, or refit",
+    ),
     "a number is a date": ("x,c,d,y\n2020-01-01,u,2020-01-01,5\n", "or refit"),
     "a date is a number": (
         "x,c,d,y\n1,u,7,5\n",

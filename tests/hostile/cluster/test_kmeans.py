@@ -20,7 +20,7 @@ X, _ = make_blobs(200, centers=4, random_state=0)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"n_clusters": 0}, "n_clusters must be an integer at least 1"),
+        ({"n_clusters": 0}, "n_clusters must be an integer of at least 1"),
         ({"n_clusters": 201}, "n_samples=200 should be >= n_clusters=201"),
         ({"n_init": 0}, "n_init must be"),
         ({"tol": -1}, "tol must be"),
@@ -165,7 +165,7 @@ def test_other_rows_and_another_start_are_seen():
     assert certus.certify(model, X, level="full")["monotone"].met
     model.certificate_.evidence.witness.start[:] = 3.0
     again = certus.certify(model, X, level="full")["monotone"]
-    assert again.met is None and "leads elsewhere" in again.detail
+    assert again.met is None and "leads to another result" in again.detail
     with pytest.raises(ValueError, match="columns"):
         certus.certify(model, X[:, :1])
 

@@ -27,7 +27,7 @@ Y = [0, 1, 1, 0]
     ("call", "said"),
     [
         (lambda: independence(Y, A[:3]), "3 rows.*4"),
-        (lambda: separation(Y[:3], Y, A), "numbers of rows differ"),
+        (lambda: separation(Y[:3], Y, A), "numbers of rows must be equal"),
         (lambda: independence([], []), "no rows"),
         (lambda: independence([0, 1, math.nan, 1], A), "no value in 1 rows"),
         (lambda: independence(["x", None, "y", "x"], A), "no value in 1 rows"),
@@ -36,25 +36,37 @@ Y = [0, 1, 1, 0]
         (lambda: independence(Y, np.zeros((4, 0))), "one column per attribute"),
         (lambda: independence(Y, np.zeros((4, 1, 1))), "one value per row"),
         (lambda: independence(Y, A, positive=7), "positive=7 does not occur"),
-        (lambda: independence(Y, A, delta=0), "delta is 0"),
-        (lambda: independence(Y, A, tolerance=-1), "tolerance is -1"),
-        (lambda: independence(Y, A, tolerance=math.nan), "tolerance is nan"),
-        (lambda: independence(Y, A, tolerance=None), "tolerance is None"),
+        (lambda: independence(Y, A, delta=0), "delta must be a probability"),
+        (
+            lambda: independence(Y, A, tolerance=-1),
+            "tolerance must be a number of at least 0, got -1",
+        ),
+        (
+            lambda: independence(Y, A, tolerance=math.nan),
+            "tolerance must be a number of at least 0, got nan",
+        ),
+        (
+            lambda: independence(Y, A, tolerance=None),
+            "tolerance must be a number of at least 0, got None",
+        ),
         (lambda: independence(np.ma.array(Y, mask=Y), A), "no value in 2 rows"),
         (lambda: independence(Y, A, sample_weight=[1, 1, -1, 1]), "negative"),
         (lambda: independence(Y, A, sample_weight=[0] * 4), "zero everywhere"),
-        (lambda: independence(Y, A, sample_weight=[1]), "numbers of rows differ"),
-        (lambda: separation(["0", "1", "1", "0"], Y, A), "different kinds"),
+        (
+            lambda: independence(Y, A, sample_weight=[1]),
+            "numbers of rows must be equal",
+        ),
+        (lambda: separation(["0", "1", "1", "0"], Y, A), "different types"),
         (lambda: independence(np.arange(60), ["a", "b"] * 30), "scores=True"),
         (lambda: independence(Y, [[1], [[2]], [1], [2]]), "text or numbers"),
         (lambda: independence(["x", "y", "x", "y"], A, scores=True), "numbers"),
         (lambda: calibration(Y, [0.1, 2.0, 0.3, 0.4], A), "probabilities in"),
-        (lambda: calibration([0, 1, 2, 1], [0.1] * 4, A), "positive= to say"),
-        (lambda: calibration(Y, [0.1] * 4, A, bins=0), "bins is 0"),
-        (lambda: calibration(Y, [0.1] * 4, A, bins=2.0), "pass a whole number"),
-        (lambda: calibration(Y, [0.1] * 4, A, bins="few"), "pass a whole number"),
+        (lambda: calibration([0, 1, 2, 1], [0.1] * 4, A), "positive= to name"),
+        (lambda: calibration(Y, [0.1] * 4, A, bins=0), "bins must be at least 1"),
+        (lambda: calibration(Y, [0.1] * 4, A, bins=2.0), "must be a whole number"),
+        (lambda: calibration(Y, [0.1] * 4, A, bins="few"), "must be a whole number"),
         (lambda: calibration(Y, [0.1] * 4, A, bins=[0.5, 0.2]), "ascending order"),
-        (lambda: calibration(Y, [0.1] * 4, A, bins=[0.2, 1]), "beyond the bins"),
+        (lambda: calibration(Y, [0.1] * 4, A, bins=[0.2, 1]), "outside the bins"),
         (lambda: sufficiency(Y, [0.1, 5.5, 2, 3], A), "pass the edges"),
         (lambda: independence(Y, A)["nothing"], "not among selection_rate"),
     ],
@@ -76,7 +88,7 @@ def test_amounts_are_no_groups_but_codes_with_a_fraction_are() -> None:
 def test_one_group_one_row_and_groups_of_one_row() -> None:
     alone = independence([1, 0, 1], ["a"] * 3)
     assert math.isnan(alone.difference) and math.isnan(alone.ratio)
-    assert "one group only" in alone.verdict and alone.holds is None
+    assert "only one group" in alone.verdict and alone.holds is None
     assert math.isnan(independence([1], ["a"]).difference)
     tiny = separation([1, 0, 1], [1, 0, 0], ["a", "b", "c"])
     assert tiny.verdict.startswith("too few rows") and tiny.holds is None
@@ -88,7 +100,7 @@ def test_one_group_one_row_and_groups_of_one_row() -> None:
 
 def test_nothing_to_compare_is_said() -> None:
     table = separation([1, 1, 0, 0], [1, 0, 1, 0], ["a", "a", "b", "b"])
-    assert "no two groups" in table.verdict and math.isnan(table.difference)
+    assert "fewer than two groups" in table.verdict and math.isnan(table.difference)
     assert str(table) and table.to_dict()["holds"] is None
 
 
@@ -152,7 +164,7 @@ def test_a_group_without_weight_has_no_rate() -> None:
     w = [1.0, 0.0, 2.0, 0.0]
     table = independence(Y, A, sample_weight=w)
     assert math.isnan(table["selection_rate"]["b"]) and math.isnan(table.difference)
-    assert "no two groups" in table.verdict
+    assert "fewer than two groups" in table.verdict
     scored = independence([0.1, 0.2, 0.3, 0.4], A, sample_weight=w)
     assert math.isnan(scored.difference) and scored["mean_score"]["b"] != 0
 

@@ -97,7 +97,7 @@ def test_amounts_are_no_groups(model: Any, rows: Any) -> None:
 def test_groups_that_were_not_seen_have_no_threshold(rows: Any) -> None:
     X, y, g = rows
     model = GroupThresholds(LogisticRegression()).fit(X, y, sensitive=g)
-    with pytest.raises(ValueError, match="'c' was not among those of the fit"):
+    with pytest.raises(ValueError, match="'c' was not in the data of the fit"):
         model.predict(X[:2], sensitive=["a", "c"])
     with pytest.raises(ValueError, match="needs the sensitive attribute"):
         model.predict(X)
@@ -150,7 +150,7 @@ def test_estimators_that_do_not_serve(rows: Any) -> None:
     with pytest.raises(ValueError, match="max_difference must be"):
         GroupThresholds(LogisticRegression(), max_difference=2).fit(X, y, sensitive=g)
     other = NoScores().fit(X, np.where(y == 1, 5, 7))
-    with pytest.raises(ValueError, match="knows the classes"):
+    with pytest.raises(ValueError, match="was fitted on the classes"):
         GroupThresholds(other, prefit=True).fit(X, y, sensitive=g)
 
 

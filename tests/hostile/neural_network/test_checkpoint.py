@@ -140,7 +140,9 @@ def test_the_previous_checkpoint_is_used_if_the_newest_is_damaged(
     folder = interrupted(monkeypatch, tmp_path, 7)
     newest = folder / NAMES[1]
     spoil(newest, damage)
-    with pytest.warns(RuntimeWarning, match=r"goes on from the other .* after epoch 6"):
+    with pytest.warns(
+        RuntimeWarning, match=r"continues from the other .* after epoch 6"
+    ):
         found = model(folder).fit(*data())
     assert weights(found) == weights(whole)
 
@@ -178,7 +180,7 @@ def test_both_damaged_is_said(monkeypatch, tmp_path):
     ) as info:
         fit(folder)
     assert "is cut short" in str(info.value)
-    assert "Delete the folder to start anew." in str(info.value)
+    assert "Delete the folder to start again." in str(info.value)
 
 
 def test_a_file_that_is_no_checkpoint_is_said(tmp_path):
@@ -188,7 +190,7 @@ def test_a_file_that_is_no_checkpoint_is_said(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20, 2))
     save(Ridge().fit(X, X[:, 0]), tmp_path / NAMES[0])
-    with pytest.raises(CheckpointError, match="is no checkpoint"):
+    with pytest.raises(CheckpointError, match="is not a checkpoint"):
         fit(tmp_path)
 
 
@@ -265,9 +267,9 @@ def test_other_data_are_refused(monkeypatch, tmp_path):
         (X[:-1], y[:-1]),
         (X, np.where(y, "a", "b")),
     ]:
-        with pytest.raises(CheckpointError, match="the data is not the same"):
+        with pytest.raises(CheckpointError, match="the data differ"):
             model(folder).fit(*others)
-    with pytest.raises(CheckpointError, match="the data is not the same"):
+    with pytest.raises(CheckpointError, match="the data differ"):
         model(folder).fit(X, y, sample_weight=np.linspace(1, 2, len(y)))
 
 
@@ -300,7 +302,7 @@ def test_a_full_disk_is_one_sentence_and_training_goes_on(monkeypatch, tmp_path,
         with pytest.warns(RuntimeWarning, match="No space left on device") as caught:
             found = model(tmp_path).fit(*data())
     text = str(caught[0].message)
-    assert "the file that was there is untouched. Training goes on." in text
+    assert "the existing file was not changed. Training continues." in text
     assert weights(found) == weights(whole)
     assert sorted(p.name for p in tmp_path.iterdir()) == list(NAMES)
     assert weights(fit(tmp_path)) == weights(whole)  # from the last one that fitted

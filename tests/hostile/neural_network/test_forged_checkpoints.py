@@ -198,7 +198,7 @@ def test_files_that_may_not_grow(tmp_path):
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
             signal.signal(signal.SIGXFSZ, plain)
     assert "File too large" in str(caught[0].message)
-    assert "Training goes on." in str(caught[0].message)
+    assert "Training continues." in str(caught[0].message)
     assert fitted.n_iter_ == killed_fits.EPOCHS
     left = sorted(p.name for p in tmp_path.iterdir())
     assert set(left) <= set(NAMES)  # no half of a file

@@ -96,7 +96,7 @@ def test_unequal_sizes_are_refused_or_resized(tmp_path):
 def test_lists_of_unequal_arrays():
     images = [RNG.normal(size=(5 + i % 2, 6, 3)) for i in range(8)]
     y = np.arange(8) % 2
-    with pytest.raises(ValueError, match="unequal sizes: 5 × 6"):
+    with pytest.raises(ValueError, match="different sizes: 5 × 6"):
         ConvNetClassifier(**QUICK).fit(images, y)
     fit = ConvNetClassifier(image_shape=(6, 6), **QUICK).fit(images, y)
     assert fit.image_shape_ == (3, 6, 6)
@@ -104,7 +104,7 @@ def test_lists_of_unequal_arrays():
     boxed[:] = images
     np.testing.assert_array_equal(fit.predict_proba(boxed), fit.predict_proba(images))
     mixed = [images[0], images[0][:, :, 0]]
-    with pytest.raises(ValueError, match="has 3 channels and number 1 has 1"):
+    with pytest.raises(ValueError, match="has 3 channels, but number 1 has 1"):
         fit.predict(mixed)
 
 
@@ -150,7 +150,7 @@ def test_a_broken_file_is_named(folder, content):
     broken = folder / "light" / "3.png"
     whole = broken.read_bytes()
     broken.write_bytes(whole[: len(whole) // 2] if content is None else content)
-    with pytest.raises(ValueError, match=r"3.png' is no image that can be read"):
+    with pytest.raises(ValueError, match=r"3.png' cannot be read as an image"):
         ConvNetClassifier(**QUICK).fit(folder)
 
 
@@ -162,8 +162,8 @@ def test_a_broken_file_is_named(folder, content):
         (np.zeros((0, 5, 5)), "no pixels"),
         (np.zeros((4, 0, 5)), "no pixels"),
         (np.zeros((4, 2, 2, 2, 2)), "axes"),
-        (np.zeros((4, 5, 5), dtype=complex), "no numbers"),
-        (np.full((4, 5, 5), "a"), "no numbers"),
+        (np.zeros((4, 5, 5), dtype=complex), "as numbers"),
+        (np.full((4, 5, 5), "a"), "as numbers"),
         (np.zeros((3, 5, 5)), "inconsistent numbers of samples"),
         ([], "0 sample|empty|array"),
     ],
@@ -176,9 +176,9 @@ def test_odd_arrays_are_told_in_a_sentence(X, sentence):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"image_shape": (4, 4)}, "no images of 4 × 4"),
-        ({"image_shape": (0, 25)}, "image_shape should be"),
-        ({"image_shape": "large"}, "image_shape should be"),
+        ({"image_shape": (4, 4)}, "cannot be images of 4 × 4"),
+        ({"image_shape": (0, 25)}, "image_shape must be"),
+        ({"image_shape": "large"}, "image_shape must be"),
         ({"image_shape": (5, 5), "module": "alexnet"}, "at least 63 × 63"),
         ({"module": "vgg"}, "module must be one of"),
         ({"channels": "middle"}, "channels must be one of"),
@@ -258,7 +258,7 @@ def test_images_that_overflow_get_no_class():
 def test_a_network_that_is_none():
     X, y = RNG.normal(size=(8, 6, 6)), np.arange(8) % 2
     model = ConvNetClassifier(lambda sizes, k: None, **QUICK)
-    with pytest.raises(TypeError, match="should return an nn"):
+    with pytest.raises(TypeError, match="must return an nn"):
         model.fit(X, y)
 
 
@@ -266,7 +266,7 @@ def test_a_single_image_is_no_row_of_images():
     X = RNG.integers(0, 256, (12, 6, 6)).astype(np.uint8)
     with certus.config_context(on_uncertified="ignore"):
         model = ConvNetClassifier(**QUICK).fit(X, np.arange(12) % 2)
-    with pytest.raises(ValueError, match=r"pass a row of images, X\[None\]"):
+    with pytest.raises(ValueError, match=r"pass a batch of images, X\[None\]"):
         model.predict(X[0])
     assert model.predict(X[0][None]).shape == (1,)
 
@@ -275,7 +275,7 @@ def test_a_single_image_is_no_row_of_images():
 def test_files_whose_pixels_are_no_bytes_are_refused(dtype, tmp_path):
     pixels = (1000 * RNG.random((6, 6))).astype(dtype)
     Image.fromarray(pixels).save(tmp_path / "deep.tiff")
-    with pytest.raises(ValueError, match="no bytes; pass them as an array"):
+    with pytest.raises(ValueError, match="not bytes; pass them as an array"):
         read_images(tmp_path)
 
 

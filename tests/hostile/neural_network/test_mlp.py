@@ -32,7 +32,7 @@ X, y = rng.standard_normal((60, 4)), rng.integers(3, size=60)
         (np.full((5, 2), np.nan), np.arange(5) % 2, "NaN"),
         (np.full((5, 2), np.inf), np.arange(5) % 2, "infinity"),
         (np.empty((0, 2)), np.empty(0, int), "0 sample"),
-        (np.ones((5, 2)), np.zeros(5, int), "one class only"),
+        (np.ones((5, 2)), np.zeros(5, int), "only one class"),
         (np.ones((5, 2)), np.zeros(4, int), "inconsistent numbers"),
         (np.ones((5, 2)), np.ones((5, 2)) * 3, "zeros and ones"),
         (np.ones(5), np.arange(5) % 2, "2D array"),
@@ -72,7 +72,7 @@ def test_bad_parameters_get_a_sentence(options, text):
 
 
 def test_poisson_refuses_negative_counts():
-    with pytest.raises(ValueError, match="below zero"):
+    with pytest.raises(ValueError, match="of at least 0"):
         MLPRegressor(loss="poisson").fit(X, X[:, 0])
 
 
@@ -282,7 +282,7 @@ def test_rows_that_overflow_get_no_class(engine):
     "options, text",
     [
         ({"class_weight": {0: 0, 1: 0, 2: 0}}, "leaves no row with a positive weight"),
-        ({"class_weight": {"one": 3.0}}, "names 'one', which is no class of y"),
+        ({"class_weight": {"one": 3.0}}, "names 'one', which is not a class of y"),
         ({"early_stopping": "no"}, "early_stopping must be one of False, True"),
         ({"shuffle": None}, "shuffle must be one of False, True"),
     ],

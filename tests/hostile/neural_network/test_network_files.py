@@ -123,10 +123,10 @@ def test_weights_that_are_missing_or_too_many():
     state = data["state"]
     less = copy.deepcopy(data)
     less["state"].popitem()
-    assert "do not fit" in refused(less, tensors)
+    assert "do not match" in refused(less, tensors)
     more = copy.deepcopy(data)
     more["state"]["extra"] = encode(np.ones(3), tensors)
-    assert "do not fit" in refused(more, tensors)
+    assert "do not match" in refused(more, tensors)
     twice = copy.deepcopy(data)
     keys = list(state)
     twice["state"][keys[0]] = copy.deepcopy(state[keys[2]])

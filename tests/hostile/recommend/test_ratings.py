@@ -166,7 +166,7 @@ def test_wrong_shapes_and_types_are_explained(cls):
         (np.ones((4, 3)), np.ones(4), r"\(n, 2\)"),
         (np.ones((4, 2)), np.ones(3), "one rating for each pair"),
         (np.ones((4, 2), dtype=int), ["x"] * 4, "not numeric"),
-        (sparse.eye(4).tocsr(), np.ones(4), "pass no y"),
+        (sparse.eye(4).tocsr(), np.ones(4), "Do not pass y"),
         ([(1, 2), (3,)], [1.0, 2.0], "one for each rating"),
         ([(None, 2), (1, 3)], [1.0, 2.0], "ids are missing"),
         ([(1.5, 2), (float("nan"), 3)], [1.0, 2.0], "missing"),
@@ -286,17 +286,17 @@ def test_items_before_users_are_noticed(cls):
     X = some_ratings()
     options = {"max_iter": 3, "tol": None, "random_state": 0}
     model = cls(2, **options).fit(X)
-    with pytest.raises(ValueError, match=r"items × users: pass X\.T"):
+    with pytest.raises(ValueError, match=r"items × users;? pass X\.T"):
         certus.certify(model, X.T)
-    with pytest.raises(ValueError, match=r"items × users: pass X\.T"):
+    with pytest.raises(ValueError, match=r"items × users;? pass X\.T"):
         evaluate(model, sparse.csr_matrix(X.T))
     pairs = [("ann", "tea"), ("ann", "rum"), ("bob", "gin")]
     model = cls(2, **options).fit(pairs, [1, 2, 3])
-    with pytest.raises(ValueError, match=r"Pairs are \(user, item\)"):
+    with pytest.raises(ValueError, match=r"Pass pairs as \(user, item\)"):
         model.predict([("tea", "ann"), ("gin", "bob")])
     with pytest.raises(ValueError, match="were text when the model was fitted"):
         model.predict([(0, 1)])
-    with pytest.raises(ValueError, match="'tea' was not in the data of fit"):
+    with pytest.raises(ValueError, match="'tea' was not in the data of the fit"):
         model.recommend("tea")
 
 

@@ -204,11 +204,11 @@ def test_what_cannot_be_attacked_is_said():
     with pytest.raises(ValueError, match="method must be one of auto, boundary"):
         attack(MODEL, X, Y, THREAT, "fgsm")
     for method in (PGD, 7, None):
-        with pytest.raises(TypeError, match="an attack has a method run"):
+        with pytest.raises(TypeError, match="an attack must have a method run"):
             attack(MODEL, X, Y, THREAT, method)
     with pytest.raises(TypeError, match="must be a ThreatModel"):
         attack(MODEL, X, Y, 0.1)
-    with pytest.raises(ValueError, match="as many rows: 150 and 149"):
+    with pytest.raises(ValueError, match="same number of rows, got 150 and 149"):
         attack(MODEL, X, Y[1:], THREAT)
     spoilt = X.copy()
     spoilt[3, 1] = np.nan

@@ -225,8 +225,8 @@ UNUSABLE = {
     "no rows": (pl.DataFrame({"a": []}), "0 sample"),
     "no rows, pandas": (pd.DataFrame({"a": []}), "0 sample"),
     "one row": (pl.DataFrame({"a": [1]}), "at least 2 rows"),
-    "all constant": (pl.DataFrame({"a": [1, 1]}), '"a" set aside: always 1'),
-    "all missing": (pl.DataFrame({"a": [None, None]}), '"a" set aside: no values'),
+    "all constant": (pl.DataFrame({"a": [1, 1]}), '"a" is not used: always 1'),
+    "all missing": (pl.DataFrame({"a": [None, None]}), '"a" is not used: no values'),
     "twice": (pd.DataFrame([[1, 2]], columns=["a", "a"]), 'More than one.*"a"'),
     "twice, arrow": (
         pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]),
@@ -239,7 +239,7 @@ UNUSABLE = {
     "lists, pandas": (pandas_of([1], [2]), NESTED),
     "records, pandas": (pandas_of({}, {"x": 1}), NESTED),
     "complex, pandas": (pandas_of(1j, 2j), NESTED),
-    "beyond float": (pandas_of(10**400, 1), "beyond 1.8e308"),
+    "beyond float": (pandas_of(10**400, 1), "above 1.8e308"),
     "two clocks": (
         pandas_of(
             dt.datetime(2020, 1, 1),
@@ -373,7 +373,7 @@ def test_changed_type_reads_as_in_the_mock_up():
         encoder.transform(new_table(rooms=["2", "three"]))
     assert str(caught.value) == (
         'column "rooms" was numeric when the model was fitted and is text now '
-        '("three"). Fix the column, or refit.'
+        '("three"). Correct the column, or refit.'
     )
 
 

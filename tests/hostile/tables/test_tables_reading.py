@@ -200,7 +200,7 @@ def test_doubts_are_told(tmp_path):
     frame = pl.DataFrame({"d": days, "m": marks, "c": codes, "x": range(60)})
     notes = TableEncoder().fit(frame).notes_
     assert 'such as "01/01/2020" can be read in two ways' in notes[0]
-    assert '58 of its 60 cells are numbers, but not "unknown"' in notes[1]
+    assert '58 of its 60 cells are numbers, but "unknown" is not' in notes[1]
     assert "numbers written as text" in notes[2]
 
 
@@ -218,10 +218,13 @@ def test_an_undecided_date_is_refused_at_prediction(tmp_path):
 # ---- files that are something else -------------------------------------------
 
 OTHER = {
-    "gzip": (gzip.compress(b"a,b\n1,2\n"), r"packed by gzip. Name it t.csv.gz"),
+    "gzip": (
+        gzip.compress(b"a,b\n1,2\n"),
+        r"compressed with gzip. Rename it to t.csv.gz",
+    ),
     "xlsx": (b"PK\x03\x04\x14\x00\x06\x00", "spreadsheet or archive.*Save it as CSV"),
     "xls": (b"\xd0\xcf\x11\xe0\xa1\xb1", "spreadsheet.*Save it as CSV"),
-    "parquet": (b"PAR1\x15\x04", "Parquet file. Give it the ending .parquet"),
+    "parquet": (b"PAR1\x15\x04", "Parquet file. Rename it so that it ends in .parquet"),
     "UTF-16": ("a,b\n1,é\n".encode("utf-16"), "UTF-16 text. Save it as UTF-8"),
     "UTF-16 bare": ("a,b\n1,2\n".encode("utf-16-le"), "null bytes"),
     "UTF-32": ("a,b\n1,2\n".encode("utf-32"), "UTF-32 text. Save it as UTF-8"),

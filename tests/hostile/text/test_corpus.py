@@ -18,8 +18,8 @@ from certus.text import LineCorpus, Vocabulary, encode
     [
         ("a single string", "list of documents"),
         (b"bytes", "list of documents"),
-        (pd.DataFrame({"text": ["a"]}), "column of texts"),
-        ({"a": "text"}, "column of texts"),
+        (pd.DataFrame({"text": ["a"]}), "column with the texts"),
+        ({"a": "text"}, "column with the texts"),
         (7, "iterable of documents"),
         (np.array("x"), "iterable of documents"),
         (["ok", b"bytes"], "Document 1 is bytes"),
@@ -36,7 +36,9 @@ def test_what_is_no_corpus_is_refused_with_a_sentence(texts: Any, says: str) -> 
 @pytest.mark.parametrize("token", [1, None, b"b", 2.5, ["nested"], ("t",)])
 def test_a_token_that_is_no_string_is_named(token: Any) -> None:
     for vocabulary in (None, ["a"]):
-        with pytest.raises(TypeError, match="Document 2 holds a token that is no str"):
+        with pytest.raises(
+            TypeError, match="Document 2 holds a token that is not a str"
+        ):
             encode([["a"], [], ["a", token]], vocabulary=vocabulary)
 
 

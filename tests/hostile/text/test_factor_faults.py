@@ -127,7 +127,7 @@ def test_weights_belong_to_their_places():
     X = sparse.csr_matrix((np.ones(3), [0, 1, 2], [0, 2, 3]), (2, 3))
     model = MatrixFactorization(1, random_state=0).fit(X)
     moved = sparse.csr_matrix((np.ones(3), [0, 1, 2], [0, 1, 3]), (2, 3))
-    with pytest.raises(ValueError, match="other places"):
+    with pytest.raises(ValueError, match="different places"):
         certus.certify(model, X, sample_weight=moved)
     for bad in (-1.0, 0.0, np.nan, np.inf):
         with pytest.raises(ValueError, match=r"above 0|NaN"):

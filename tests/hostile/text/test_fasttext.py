@@ -72,8 +72,8 @@ def test_labels_of_any_kind_come_back(labels):
     [
         ("one string", ValueError, "single string"),
         ([b"bytes", b"more"], ValueError, "bytes"),
-        ([["a", 3], ["b", "c"]], TypeError, "no string"),
-        ([[1.0, 2.0], [3.0, 4.0]], TypeError, "no string"),
+        ([["a", 3], ["b", "c"]], TypeError, "not a string"),
+        ([[1.0, 2.0], [3.0, 4.0]], TypeError, "not a string"),
         ([None, "a"], ValueError, "Document 0"),
         (["", "  "], ValueError, "no word"),
         (["a", "b"], ValueError, None),

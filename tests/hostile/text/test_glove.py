@@ -61,7 +61,7 @@ def test_wrong_counts_at_the_fit_are_noticed(monkeypatch: Any) -> None:
 
     honest = glove.count_pairs
     monkeypatch.setattr(glove, "count_pairs", wrong)
-    with pytest.warns(UncertifiedWarning, match="not those of the documents"):
+    with pytest.warns(UncertifiedWarning, match="not agree with the documents"):
         fitted()
 
 
@@ -109,12 +109,12 @@ def test_counts_that_are_none(matrix: Any, says: str) -> None:
 
 def test_vocabularies_that_do_not_fit() -> None:
     for vocabulary in (["a"], ["a", "a"], ["a", "b", "c"]):
-        with pytest.raises(ValueError, match="each of the 2 rows once"):
+        with pytest.raises(ValueError, match="each of the 2 rows exactly once"):
             GloVe(2).fit_counts(np.ones((2, 2)), vocabulary)
 
 
 def test_corpora_without_company() -> None:
-    with pytest.raises(ValueError, match="No two words keep company"):
+    with pytest.raises(ValueError, match="No two words occur together"):
         GloVe(2, min_count=1).fit(["one", "two", ""])
     with pytest.raises(ValueError, match="rarer than min_count=5"):
         GloVe(2).fit(["one two"])

@@ -16,7 +16,7 @@ MODELS = [BagOfWords(), Cooccurrence(), Cooccurrence("document")]
 @pytest.mark.parametrize("model", MODELS, ids=str)
 def test_corpora_without_words(model: Any) -> None:
     for texts in ([], [""], [[], "..."]):
-        with pytest.raises(ValueError, match="leaves no words"):
+        with pytest.raises(ValueError, match="has no words left"):
             model.fit(texts)
     with pytest.raises(ValueError, match="2 words are rarer than min_count=3"):
         type(model)(min_count=3).fit(["a b"])
@@ -45,9 +45,9 @@ def test_parameters_are_checked(name: str, value: Any) -> None:
 
 
 def test_contexts_without_sides_or_distances() -> None:
-    with pytest.raises(ValueError, match="knows no sides"):
+    with pytest.raises(ValueError, match="has no left and right"):
         Cooccurrence("document", symmetric=False).fit(["a b"])
-    with pytest.raises(ValueError, match="knows no distances"):
+    with pytest.raises(ValueError, match="has no distances"):
         Cooccurrence("sentence", weighting="harmonic").fit(["a b"])
 
 

@@ -20,7 +20,7 @@ from certus.text import GloVe, PretrainedVectors, load_word2vec
         ("1 2\na 1 2\nb 3 4\n", "states 1"),
         ("2 2\na 1 2\nb 3\n", "line 3, 2 entries"),
         ("2 2\na 1 2\nb 3 4 5\n", "line 3, 4 entries"),
-        ("2 2\na 1 2\na 3 4\n", "line 3, the word 'a' comes twice"),
+        ("2 2\na 1 2\na 3 4\n", "line 3, the word 'a' occurs twice"),
         ("2 2\na 1 2\nb 3 x\n", "line 3, could not convert"),
         ("2 2\na 1 2\nb nan 1\n", "line 3, a number is not finite"),
         ("2 2\na 1 2\nb 1e999 1\n", "not finite"),
@@ -93,5 +93,5 @@ def test_questions_that_make_no_sense() -> None:
 
 
 def test_a_generator_cannot_be_read_twice() -> None:
-    with pytest.raises(ValueError, match="once only"):
+    with pytest.raises(ValueError, match="only once"):
         GloVe(2).fit_transform(text for text in ["a b"])

@@ -159,7 +159,7 @@ def test_a_choice_that_is_no_number(kind, bad):
     model.alpha_ = bad
     claim = certus.certify(model, X, y).claims[0]
     assert claim.strength is Strength.REFUSED
-    assert "not a number" in claim.detail or "not one number" in claim.detail
+    assert "not a number" in claim.detail or "must be a single number" in claim.detail
 
 
 def test_a_method_set_on_the_object():

@@ -193,7 +193,10 @@ def test_another_variance_than_the_family_s_is_said():
     A = np.column_stack([np.ones(400), X])
     wider = sm.GLM(y, A, family=sm.families.Poisson()).fit(scale="X2", tol=1e-13)
     (note,) = found.notes
-    assert f"{wider.scale:.3g} times the family's" in note and wider.scale > 2
+    assert (
+        f"{wider.scale:.3g} times the variance of the family" in note
+        and wider.scale > 2
+    )
     assert f"{np.sqrt(wider.scale):.3g} times these" in note
     np.testing.assert_allclose(
         found.standard_errors * np.sqrt(wider.scale), wider.bse, rtol=1e-6

@@ -192,7 +192,7 @@ def test_a_summary_exists_just_where_no_direction_separates(seed, classes, inter
         reason = ""
     except SummaryRefused as refusal:
         reason = str(refusal)
-    if "combination" in reason or "constant" in reason or "zero thr" in reason:
+    if "combination" in reason or "constant" in reason or "zero in every" in reason:
         return
     assert ("separable, so" in reason) == separable, reason
 
@@ -249,7 +249,7 @@ def test_bad_input_is_named(regression):
     cases = (
         (lambda: model.summary(holes, y), "X contains NaN"),
         (lambda: model.summary(X, np.where(y > 200, np.inf, y)), "y holds NaN"),
-        (lambda: model.summary(X[:, :2], y), "2 columns and the model expects 4"),
+        (lambda: model.summary(X[:, :2], y), "2 columns, but the model expects 4"),
         (lambda: model.summary(X, y[:5]), "5 rows and X has 442"),
         (lambda: model.summary(X, y, -np.ones(len(y))), "non-negative"),
         (lambda: model.summary(X, y, delta=0.0), "delta must be"),

@@ -238,7 +238,7 @@ def test_refusals_say_what_to_do() -> None:
         with pytest.raises(NotImplementedError, match="kernel='precomputed'"):
             machine.to_sklearn()
     bent = svm.SVR(kernel="poly", degree=1.5, coef0=9.0, gamma=0.01)
-    with pytest.raises(NotImplementedError, match="whole degree"):
+    with pytest.raises(NotImplementedError, match="whole number as degree"):
         bent.fit(X, amounts).to_sklearn()
     table = TablePipeline(estimator=linear_model.Ridge()).fit(X, amounts)
     with pytest.raises(NotImplementedError, match=r"estimator_\.to_sklearn\(\)"):

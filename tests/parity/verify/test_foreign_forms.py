@@ -163,7 +163,7 @@ def test_column_names_are_compared(frame: Any) -> None:
                 Cs=2, cv=3, refit=False, l1_ratios=(0,), scoring="neg_log_loss"
             ),
             TWO,
-            "average over folds",
+            "averages over folds",
         ),
     ],
     ids=lambda value: str(value) if hasattr(value, "fit") else "",

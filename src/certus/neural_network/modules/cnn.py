@@ -246,8 +246,8 @@ class AlexNet(nn.Module):
         height, columns = _sides(image_shape)
         if min(height, columns) < 63:
             raise ValueError(
-                "AlexNet needs images of at least 63 × 63 pixels; these are "
-                f"{height} × {columns}. Use ConvNet, or resize them."
+                f"AlexNet needs images of at least 63 × 63 pixels, got {height} × "
+                f"{columns}. Use ConvNet, or resize them."
             )
         self.config: dict[str, Any] = {
             "in_channels": require_count("in_channels", in_channels),
@@ -310,7 +310,7 @@ def _sides(image_shape: Any) -> tuple[int, int]:
         height, width = image_shape
     except (TypeError, ValueError):
         raise ValueError(
-            f"image_shape should be (height, width), got {image_shape!r}."
+            f"image_shape must be (height, width), got {image_shape!r}."
         ) from None
     return require_count("height", height), require_count("width", width)
 

@@ -64,8 +64,8 @@ def output_size(
     p = _padding(size, width, stride, padding)
     if size + 2 * p < width:
         raise ValueError(
-            f"A window of {width} pixels does not fit into {size} with {p} added at "
-            "either end. Pad more, or use a smaller kernel."
+            f"A window of {width} pixels does not fit into {size} pixels with {p} "
+            "added at each end. Use more padding, or a smaller kernel."
         )
     return (size + 2 * p - width) // stride + 1
 
@@ -97,8 +97,8 @@ def same_padding(size: int, kernel: int, stride: int = 1) -> int:
     stride = require_count("stride", stride)
     if stride == 1 and kernel % 2 == 0:
         raise ValueError(
-            f"No padding alike at both ends keeps the size with kernel={kernel}. Use "
-            "an odd kernel."
+            f"With kernel={kernel}, equal padding at both ends cannot keep the size. "
+            "Use an odd kernel."
         )
     return max(0, -(-(size * (stride - 1) + kernel - stride) // 2))
 
@@ -168,11 +168,12 @@ def toeplitz_matrix(h: Any, n: int, mode: str = "full") -> Array:
     """
     h, n = np.atleast_1d(np.asarray(h)), require_count("n", n)
     if h.ndim != 1 or h.size == 0:
-        raise ValueError(f"h has shape {h.shape}; pass a kernel of one axis.")
+        raise ValueError(f"h must have one axis, got shape {h.shape}.")
     require_choice("mode", mode, ("full", "valid", "periodic"))
     if mode != "full" and len(h) > n:
         raise ValueError(
-            f"A kernel of {len(h)} does not fit into {n}; use mode='full'."
+            f"A kernel of length {len(h)} is longer than the signal of length {n}; "
+            "use mode='full'."
         )
     column = np.concatenate([h, np.zeros(n - 1, dtype=h.dtype)])
     if mode == "periodic":
@@ -225,9 +226,9 @@ def convolution_matrix(
     """
     kernel = np.asarray(kernel)
     if kernel.ndim != 2 or kernel.size == 0:
-        raise ValueError(f"kernel has shape {kernel.shape}; pass one of two axes.")
+        raise ValueError(f"kernel must have two axes, got shape {kernel.shape}.")
     if len(image_shape) != 2:
-        raise ValueError(f"image_shape should be (height, width), got {image_shape!r}.")
+        raise ValueError(f"image_shape must be (height, width), got {image_shape!r}.")
     kernel = kernel[::-1, ::-1] if flip else kernel
     out, places = [], []  # for each axis: outputs, and the input of each tap or −1
     for size, k in zip(image_shape, kernel.shape):
@@ -291,13 +292,13 @@ def _windows(layers: Any, axis: int) -> Iterable[tuple[int, int]]:
             continue
         elif hasattr(layer, "in_features") or hasattr(layer, "output_size"):
             raise ValueError(
-                f"{type(layer).__name__} sees the whole image. Pass the layers before "
-                "it."
+                f"{type(layer).__name__} uses the whole image. Pass only the layers "
+                "before it."
             )
         elif list(getattr(layer, "children", list)()) or hasattr(layer, "kernel_size"):
             raise ValueError(
-                f"{type(layer).__name__} is no row of windows. Pass what is on its "
-                "longest way, as layers or pairs (kernel, stride)."
+                f"{type(layer).__name__} is not a sequence of windows. Pass the "
+                "layers on its longest path, as layers or as pairs (kernel, stride)."
             )
         else:
             continue

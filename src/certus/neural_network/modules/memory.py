@@ -115,8 +115,8 @@ class MemoryNetwork(nn.Module):
         """From (..., words) numbers to the sum (..., width) of their scaled vectors."""
         if words.shape[-1] > len(places):
             raise ValueError(
-                f"A fact or question has {words.shape[-1]} words, and the network was "
-                f"made for {len(places)}. Make it with more places."
+                f"A fact or question has {words.shape[-1]} words, but the network was "
+                f"built for {len(places)}. Build it for more words."
             )
         scaled = self.embedding(words) * places[: words.shape[-1]]
         return scaled.masked_fill((words == 0)[..., None], 0.0).sum(dim=-2)

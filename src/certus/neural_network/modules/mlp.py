@@ -99,7 +99,7 @@ class MLP(nn.Module):
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be a share from 0 to 1, got {dropout!r}.")
         if residual and dense:
-            raise ValueError("Layers are residual or dense, not both; choose one.")
+            raise ValueError("Layers cannot be both residual and dense; choose one.")
         self.config: dict[str, Any] = {
             "n_inputs": n_inputs,
             "hidden": hidden,

@@ -38,7 +38,7 @@ class WeightNoise(nn.Module):
     def __init__(self, module: nn.Module, std: float = 0.1) -> None:
         super().__init__()
         if not 0 <= std < float("inf"):
-            raise ValueError(f"std must be a number at least 0, got {std!r}.")
+            raise ValueError(f"std must be a number of at least 0, got {std!r}.")
         if not isinstance(module, nn.Module):
             raise TypeError(f"module must be an nn.Module, got {module!r}.")
         self.config = {"module": module, "std": std}

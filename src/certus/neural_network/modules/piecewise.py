@@ -45,15 +45,15 @@ def piecewise_linear_network(x: Any, y: Any) -> MLP:
     x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if x.ndim != 1 or not len(x) or y.ndim not in (1, 2) or len(y) != len(x):
         raise ValueError(
-            "x must be a row of knots and y hold a value, or a row of them, for each; "
-            f"got shapes {x.shape} and {y.shape}."
+            "x must be a vector of knots and y must hold a value or a vector for "
+            f"each knot; got shapes {x.shape} and {y.shape}."
         )
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise ValueError("Points must be finite; leave out those that are not.")
+        raise ValueError("Points must be finite; leave out those with NaN or infinity.")
     order = np.argsort(x)
     x, y = x[order], y.reshape(len(y), -1)[order]
     if (np.diff(x) == 0).any():
-        raise ValueError("Knots must differ; leave all but one of the same out.")
+        raise ValueError("Knots must be distinct; keep only one of each.")
     slopes = np.diff(y, axis=0) / np.diff(x)[:, None]
     flat = np.zeros((1, y.shape[1]))
     changes = np.diff(np.concatenate((flat, slopes, flat)), axis=0)

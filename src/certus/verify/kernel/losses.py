@@ -604,7 +604,7 @@ def row_of(loss: Any) -> LossRow:
     """The row of a loss, or an error that names it."""
     row = LOSSES.get(type(loss))
     if row is None:
-        raise ValueError(f"the verifier knows no loss {type(loss).__name__}.")
+        raise ValueError(f"the verifier does not know the loss {type(loss).__name__}.")
     if not row.sound(loss):
         raise ValueError(f"{loss!r} is not a loss: its parameter is out of range.")
     return row
@@ -614,4 +614,4 @@ def check_targets(loss: Any, y: Array) -> None:
     """Raise unless the loss is defined for every target."""
     holds, words = _TARGETS[row_of(loss).takes]
     if not np.all(holds(loss, y)):
-        raise ValueError(f"{type(loss).__name__} needs {words}; y holds others.")
+        raise ValueError(f"y must hold {words} for {type(loss).__name__}.")

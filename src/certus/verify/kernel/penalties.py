@@ -96,7 +96,7 @@ def _positive_value(p: t.NonNegative, w: Array) -> float:
 def _levels(p: t.WeightedL1, w: Array) -> Array:
     alphas = np.asarray(p.alphas, dtype=float)
     if len(alphas) != len(w):
-        raise ValueError(f"{len(alphas)} penalties and {len(w)} coefficients.")
+        raise ValueError(f"got {len(alphas)} penalties for {len(w)} coefficients.")
     return alphas.reshape(-1, *(1,) * (w.ndim - 1))
 
 
@@ -160,7 +160,7 @@ def _rows(W: Array) -> Array:
 def _numbers(p: t.Group, w: Array) -> Array:
     found = np.unique(np.asarray(p.groups), return_inverse=True)[1]
     if len(found) != len(w) or w.ndim != 1:
-        raise ValueError(f"groups of {len(found)} columns and {len(w)} coefficients.")
+        raise ValueError(f"groups have {len(found)} columns, but w has {len(w)}.")
     return np.asarray(found)
 
 
@@ -244,7 +244,7 @@ def row_of(penalty: Any) -> PenaltyRow:
     """The row of a penalty, or an error that names it."""
     row = PENALTIES.get(type(penalty))
     if row is None:
-        raise ValueError(f"the verifier knows no penalty {type(penalty).__name__}.")
+        raise ValueError(f"unknown penalty for the verifier: {penalty!r}.")
     if not row.sound(penalty):
-        raise ValueError(f"{penalty!r}: a penalty is finite and not negative.")
+        raise ValueError(f"{penalty!r}: a penalty must be finite and not negative.")
     return row

@@ -37,7 +37,7 @@ def as_matrix(X: Any) -> Any:
     if sparse.issparse(X):
         X = X if X.format in ("csr", "csc") else X.tocsr()
         if X.dtype.kind not in "fiub":
-            raise ValueError("X is not numeric: its entries are not real numbers.")
+            raise ValueError("X is not numeric: its entries must be real numbers.")
         if not X.has_canonical_format:  # parts of an entry say nothing of its size
             X = X.tocoo().astype(np.float64).asformat(X.format)
     else:
@@ -81,7 +81,7 @@ def numbers(y: Any, n: int) -> Array:
     try:
         y = y.astype(np.float64, copy=False)
     except (TypeError, ValueError):
-        raise ValueError("y is not numeric; this model is a regressor.") from None
+        raise ValueError("y is not numeric, but this model is a regressor.") from None
     if y.shape[0] != n:
         raise ValueError(f"y has {y.shape[0]} rows and X has {n}.")
     top = max(y.max(initial=0.0), -y.min(initial=0.0))
@@ -130,7 +130,7 @@ def weights(sample_weight: Any, n: int) -> Weights:
     if s.shape != (n,):
         raise ValueError(f"sample_weight has shape {s.shape}; expected ({n},).")
     if not np.all(np.isfinite(s)) or s.min() < 0 or s.max() <= 0:
-        raise ValueError("sample_weight must be finite, non-negative, not all zero.")
+        raise ValueError("sample_weight must be finite, not negative and not all zero.")
     return _in_range(s, 0)
 
 
@@ -158,8 +158,8 @@ def class_weights(
         return _named_weights(class_weight, classes)
     if not isinstance(class_weight, str) or class_weight != "balanced":
         raise ValueError(
-            f"class_weight={class_weight!r}; use 'balanced', a dict from label to "
-            "weight, or None."
+            "class_weight must be 'balanced', a dict from label to weight, or None; "
+            f"got {class_weight!r}."
         )
     share = given.s if counts == "weights" else np.ones(len(labels))
     sizes = np.bincount(labels, weights=share, minlength=len(classes))
@@ -177,7 +177,7 @@ def _named_weights(class_weight: Mapping[Any, Any], classes: Array) -> Array:
     if odd and None in named:
         known = ", ".join(sorted(map(str, labels))[:8])
         raise ValueError(
-            f"class_weight names {odd[0]!r}, which is no class of y: they are {known}."
+            f"class_weight names {odd[0]!r}, which is not in y; y has {known}."
         )
     try:
         given = [1.0 if key is None else float(class_weight[key]) for key in named]
