@@ -132,7 +132,7 @@ def test_too_few_steps_are_reported_and_continued():
         model = LinearAutoencoder(
             3, solver=solver, max_iter=2, warm_start=True, random_state=0
         )
-        with pytest.warns(UncertifiedWarning, match="above the least"):
+        with pytest.warns(UncertifiedWarning, match="of its minimum"):
             model.fit(X)
         assert model.certificate_.status is Status.MAX_ITER
         before = model.loss_

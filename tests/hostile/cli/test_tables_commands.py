@@ -266,9 +266,9 @@ TARGETS: dict[str, tuple[Any, str]] = {
     "list": ([[1]] * N, "choose another --target"),
     "date": (
         [dt.date(2020, 1, 1 + i % 28) for i in range(N)],
-        "such as a number of days",
+        "such as days",
     ),
-    "duration": ([dt.timedelta(i) for i in range(N)], "such as a number of days"),
+    "duration": ([dt.timedelta(i) for i in range(N)], "such as days"),
     "names": ([f"name {i}" for i in range(N)], "too few of each"),
     "numbers as text": ([f"{v}" for v in X / 7], "Store it as numbers"),
     "infinite": ([np.inf, *Y[1:]], "infinite values"),
