@@ -283,10 +283,7 @@ def _nearest_claim(
         entries = int(np.diff(X.tocsr().indptr).max()) if sparse.issparse(X) else d
         rounding = 2 * gamma(17 * (2 * entries + 16)) / min(1.0, stated.p or 1.0)
     sample = f"{len(rows):,} of {n:,} training rows"
-    name, found = (
-        "nearest_neighbours",
-        f"the {k} found are the nearest ones, for {sample}",
-    )
+    name, found = "nearest_neighbours", f"the {k} found are the nearest, for {sample}"
     missed = f"for some of {sample}, a row that is {worst:.1e} nearer was left out"
     if radius is not None:
         name = "within_radius"
