@@ -28,7 +28,7 @@ def test_a_network_at_its_plateau_is_undecided(network):
     found = certus.certify(network, X, Y)
     assert found.status is network.certificate_.status is Status.UNDECIDED
     assert found[found.primary].strength is Strength.MEASURED and found.met is None
-    assert "nothing is promised" in str(found)
+    assert "nothing is proved" in str(found)
     assert list(found.claims) == network.diagnose(X, Y)
 
 

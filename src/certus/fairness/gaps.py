@@ -170,4 +170,4 @@ def floor(value: float) -> str:
 
 def would_do(rows: int | None) -> str:
     """How many rows would settle it, in words."""
-    return "" if rows is None else f" (about {rows:,} rows would be enough)"
+    return "" if rows is None else f" (about {rows:,} needed)"

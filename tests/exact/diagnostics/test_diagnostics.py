@@ -155,7 +155,7 @@ def test_a_wrong_gradient_shows(factor):
 def test_negative_curvature_is_said_plainly():
     claims = {c.name: c for c in check(Forged(1.0), "full")}
     assert claims["smallest_curvature"].value == pytest.approx(-1.0)
-    assert "no minimum" in claims["smallest_curvature"].detail
+    assert "not a minimum" in claims["smallest_curvature"].detail
     assert claims["largest_curvature"].value == pytest.approx(3.0)
     assert "longer than 0.67 diverge" in claims["largest_curvature"].detail
 
@@ -228,7 +228,7 @@ def test_a_minimum_of_least_squares_fulfils_both_conditions():
 
 
 @pytest.mark.parametrize(
-    ("params", "converged", "words"),
+    ("params", "settled", "words"),
     [
         ({"history": [3, 1, 1, 1], "patience": 2, "epochs": 4}, True, "no improvement"),
         ({"history": [3, 2, 1], "patience": 2, "epochs": 3}, False, "improved it by 2"),

@@ -199,7 +199,7 @@ def test_weights_that_nobody_trained_are_undecided() -> None:
         W[...] = RNG.normal(size=W.shape)
     found = certify(model, X, y)
     assert_passes(found)
-    assert "nothing is promised" in str(found)
+    assert "nothing is proved" in str(found)
 
 
 def test_a_library_without_the_method_is_not_measured() -> None:

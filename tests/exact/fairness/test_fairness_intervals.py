@@ -100,7 +100,7 @@ def test_one_gap_settles_the_matter() -> None:
     table = separation(y, d, np.repeat(["a", "b"], 200))
     few, many = sorted(gap.rows for gap in table.gaps)
     assert table.holds is None and few < many / 2
-    assert f"(about {few:,} rows would be enough)" in table.verdict
+    assert f"(about {few:,} needed)" in table.verdict
 
 
 def rates(cells: np.ndarray) -> np.ndarray:

@@ -171,7 +171,7 @@ def test_the_rows_that_would_do_do(rates) -> None:
 
     found = table(400)
     rows = found.gaps[0].rows
-    assert found.holds is None and f"about {rows:,} would be enough" in found.verdict
+    assert found.holds is None and f"about {rows:,} needed)" in found.verdict
     assert table(int(1.1 * rows)).holds is not None
     if min(rates) > 0:  # an interval near 0 shrinks faster than the root
         assert table(rows // 2).holds is None
