@@ -13,13 +13,6 @@ import certus
 from certus.base import UncertifiedWarning
 from certus.certificate import Status, Strength
 from certus.linear_model import Perceptron
-from certus.objectives import Hinge
-from certus.optimize import (
-    Constant,
-    gradient_descent,
-    linear_objective,
-    subgradient_descent,
-)
 from certus.testing.toys import or_table, spam_emails, xor_table
 
 
@@ -157,16 +150,6 @@ def test_novikov_on_the_unit_ball():
     assert model.mistakes_.sum() <= widest_margin(A, y) ** -2
 
 
-def perceptron_loss(A, y):
-    def value(w):
-        return float(np.mean(np.maximum(0.0, -y * (A @ w))))
-
-    def gradient(w):
-        return -(A * y[:, None])[y * (A @ w) <= 0].sum(axis=0) / len(y)
-
-    return value, gradient
-
-
 @pytest.mark.catalog("CLS-08")
 def test_it_is_stochastic_gradient_descent_on_its_loss():
     X, y = separable_data(1)
@@ -179,33 +162,6 @@ def test_it_is_stochastic_gradient_descent_on_its_loss():
     with certus.config_context(on_uncertified="ignore"):
         model.fit(X, y)
     np.testing.assert_allclose(np.append(model.coef_, model.intercept_), w, atol=1e-12)
-
-
-@pytest.mark.catalog("CLS-09")
-def test_full_batch_descent_on_the_perceptron_loss():
-    X, y = separable_data(2)
-    A = augmented(X)
-    f = linear_objective(A, y, Hinge(0.0))
-    value, gradient = perceptron_loss(A, y)
-    rng = np.random.default_rng(0)
-    for w in rng.normal(size=(20, 4)):
-        found, slope = f.evaluate(w)
-        assert found == pytest.approx(value(w), rel=1e-12)
-        np.testing.assert_allclose(slope, gradient(w), atol=1e-12)
-        if np.abs(A @ w).min() > 1e-4:  # else too near a kink for differences
-            ends = [
-                [f.evaluate(w + s * d)[0] for s in (1e-6, -1e-6)] for d in np.eye(4)
-            ]
-            steps = [(up - down) / 2e-6 for up, down in ends]
-            np.testing.assert_allclose(slope, steps, atol=1e-8)
-    # A step adds the rows that are classified wrongly, times their labels.
-    w = rng.normal(size=4)
-    moved = subgradient_descent(f, w, step=0.5, max_iter=1).iterates[-1]
-    wrong = y * (A @ w) <= 0
-    assert wrong.any()
-    np.testing.assert_allclose(moved, w + 0.5 * (y * wrong) @ A / len(y))
-    ended = subgradient_descent(f, w, step=0.5, max_iter=5000)
-    assert (y * (A @ ended.x) > 0).all()  # separated; no step is left to take
 
 
 @pytest.mark.catalog("CLS-10")
@@ -427,17 +383,3 @@ def test_early_stopping_holds_rows_out():
     ).fit(X, y)
     assert np.sum(model.mistakes_ > 0) <= 240 and model.n_iter_ < 1000
     assert model.certificate_["update_sum"].met
-
-
-def test_optimizers_agree_with_the_rule():
-    """The library's own full-batch descent follows the perceptron's gradient."""
-    X, y = separable_data(7)
-    A = augmented(X)
-    value, gradient = perceptron_loss(A, y)
-    w = np.ones(4)
-    record = gradient_descent(
-        lambda v: (value(v), gradient(v)), w, step=Constant(0.5), max_iter=5
-    )
-    for _ in range(5):
-        w = w - 0.5 * gradient(w)
-    np.testing.assert_allclose(record.x, w)

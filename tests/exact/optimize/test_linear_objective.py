@@ -106,6 +106,37 @@ def test_subgradient_steps_train_a_support_vector_machine(clouds):
     assert penalised(X, y, Hinge(0.0)).evaluate(np.zeros(3))[0] == 0
 
 
+@pytest.mark.catalog("CLS-09")
+def test_full_batch_descent_on_the_perceptron_loss(clouds):
+    X, y = clouds
+    X = X + 3 * y[:, None]  # far enough apart to be separated
+    f = linear_objective(X, y, Hinge(0.0))
+    rng = np.random.default_rng(0)
+    for w in rng.normal(size=(20, 3)):
+        wrong = y * (X @ w) <= 0
+        value, slope = f.evaluate(w)
+        assert value == pytest.approx(np.mean(-y * (X @ w) * wrong), abs=1e-12)
+        np.testing.assert_allclose(slope, -(y * wrong) @ X / len(y), atol=1e-12)
+        if np.abs(X @ w).min() > 1e-4:  # else too near a kink for differences
+            up, down = (
+                np.array([f.evaluate(w + s * d)[0] for d in np.eye(3)])
+                for s in (1e-6, -1e-6)
+            )
+            np.testing.assert_allclose(slope, (up - down) / 2e-6, atol=1e-7)
+    # A step adds the rows that are classified wrongly, times their labels.
+    w = np.array([-1.0, 0.3, 0.2])
+    moved = subgradient_descent(f, w, step=0.5, max_iter=1).iterates[-1]
+    wrong = y * (X @ w) <= 0
+    assert 0 < wrong.sum() < 60
+    np.testing.assert_allclose(moved, w + 0.5 * (y * wrong) @ X / len(y))
+    record, v = gradient_descent(f, w, step=0.5, max_iter=5), w
+    for _ in range(5):
+        v = v + 0.5 * (y * (y * (X @ v) <= 0)) @ X / len(y)
+    np.testing.assert_allclose(record.x, v)
+    ended = subgradient_descent(f, w, step=0.5, max_iter=5000)
+    assert (y * (X @ ended.x) > 0).all()  # separated: no step is left to take
+
+
 def test_constants_are_those_that_are_known(clouds):
     X, y = clouds
     known, found = (
