@@ -45,28 +45,29 @@ class OneClassSVM(OutlierMixin, SupportVectorMachine):
     Parameters
     ----------
     kernel : str, callable or kernel of ``certus.objectives``, default="rbf"
-        "linear", "poly", "rbf", "laplacian", "sigmoid", "precomputed", a function of
-        two sets of rows that returns their matrix, or a term.
+        Name of a kernel, a function, or a kernel of ``certus.objectives``. Names are
+        "linear", "poly", "rbf", "laplacian", "sigmoid" and "precomputed"; a function
+        takes two sets of rows and returns their matrix.
     degree : int, default=3
-        Of "poly".
+        Degree of the kernel "poly".
     gamma : {"scale", "auto"} or float, default="scale"
-        Of "poly", "rbf", "laplacian" and "sigmoid".
+        Scale of the kernels "poly", "rbf", "laplacian" and "sigmoid".
     coef0 : float, default=0.0
-        Of "poly" and "sigmoid".
+        Constant of the kernels "poly" and "sigmoid".
     tol : float, default=1e-6
         Target of the certificate's primary claim.
     nu : float, default=0.5
         Largest share of rows outside, and smallest share of support vectors.
-    shrinking : bool, default=True
-        Accepted for scikit-learn's sake; working sets make it needless.
     cache_size : float, default=1000
-        Megabytes for kernel rows. Memory is this and a few copies of X.
-    verbose : bool, default=False
-        Accepted for scikit-learn's sake; use callbacks.
+        Megabytes of memory for rows of the kernel matrix. A fit needs this memory and a
+        few copies of X.
     max_iter : int, default=-1
-        Most steps of two variables; -1 for no limit.
-    max_time : float, optional
-        Seconds after which the fit stops with what it has.
+        Maximum number of iterations. They are steps of two variables. −1 means no
+        limit.
+    max_time : float, default=None
+        Seconds after which the fit stops and keeps what it has.
+    shrinking, verbose
+        Not used; accepted for compatibility with scikit-learn.
 
     Attributes
     ----------
@@ -141,7 +142,7 @@ class OneClassSVM(OutlierMixin, SupportVectorMachine):
         y : None
             Ignored.
         sample_weight : array-like of shape (n_samples,), optional
-            Row weights; an integer weight equals repetition.
+            Row weights. An integer weight equals repetition.
         """
         self._check_settings()
         check_number("nu", self.nu, 0.0, 1.0, open_low=True)
