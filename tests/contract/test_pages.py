@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+from sklearn.datasets import load_diabetes
 from sklearn.utils import all_estimators
 
+from certus.linear_model import Lasso
 from certus.registry import ESTIMATORS
 from certus.verify.judging import READERS
 
@@ -152,3 +154,19 @@ def test_the_page_on_scikit_learn_names_every_class_that_can_be_checked() -> Non
     theirs = {name for name, _ in all_estimators()}
     named = {name for name in READERS if f"`{name.removesuffix('CV')}`" in page}
     assert set(READERS) & theirs <= named
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/guide/certificate.md"])
+def test_the_certificate_shown_is_what_is_printed(page: str) -> None:
+    """Word by word; the numbers differ between processors."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    shown = re.search(
+        r"^    Lasso\(alpha=0\.05\) ·.*\n(?:^    .*\n)+", text, re.MULTILINE
+    )
+    X, y = load_diabetes(return_X_y=True)
+    printed = str(Lasso(alpha=0.05).fit(X, y).certificate_)
+
+    def masked(lines: str) -> list[str]:
+        return re.sub(r"\d[\d.e-]*( m?s\b)?", "#", lines).split()
+
+    assert shown and masked(shown.group()) == masked(printed)
