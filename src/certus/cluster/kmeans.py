@@ -157,8 +157,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
             Rows to cluster; sparse ones are never densified.
-        y : ignored
-            For scikit-learn's sake.
+        y : None
+            Ignored.
         sample_weight : array-like of shape (n_samples,), optional
             Row weights. An integer weight equals repetition.
         """
@@ -277,8 +277,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
             Rows to cluster.
-        y : ignored
-            For scikit-learn's sake.
+        y : None
+            Ignored.
         sample_weight : array-like of shape (n_samples,), optional
             Row weights.
         """
@@ -291,8 +291,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
             Rows to cluster.
-        y : ignored
-            For scikit-learn's sake.
+        y : None
+            Ignored.
         sample_weight : array-like of shape (n_samples,), optional
             Row weights.
         """
@@ -343,8 +343,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
             Rows to score.
-        y : ignored
-            For scikit-learn's sake.
+        y : None
+            Ignored.
         sample_weight : array-like of shape (n_samples,), optional
             Row weights.
         """

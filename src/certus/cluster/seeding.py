@@ -50,7 +50,7 @@ def kmeans_plusplus(
     sample_weight : array-like of shape (n_samples,), optional
         Row weights. An integer weight equals repetition.
     x_squared_norms : array-like of shape (n_samples,), optional
-        Accepted for scikit-learn's sake; distances are taken from differences.
+        Not used; accepted for compatibility with scikit-learn.
     random_state : int, RandomState or None
         Seed or generator of all random numbers. Equal integers give equal centres,
         whatever the order of the rows.

@@ -89,8 +89,8 @@ class Decorrelation(Attributed, OneToOneFeatureMixin, TransformerMixin, Model):
         ----------
         X : array-like of shape (n_samples, n_features)
             Training rows.
-        y : ignored
-            Not used, present for scikit-learn's sake.
+        y : None
+            Ignored.
         sample_weight : array-like of shape (n_samples,), optional
             Row weights. An integer weight equals repetition.
         sensitive : array-like of shape (n_samples,) or (n_samples, n_attributes)

@@ -123,7 +123,7 @@ class ElasticNet(MultiOutputMixin, RegressorMixin, Summarised, SparseRegressorBa
         sample_weight : array-like of shape (n_samples,), optional
             Row weights. An integer weight equals repetition.
         check_input : bool, default=True
-            Accepted for scikit-learn's sake; input is always checked.
+            Not used; accepted for compatibility with scikit-learn.
         """
         check_number("alpha", self.alpha)
         check_number("l1_ratio", self.l1_ratio, 0, 1)

@@ -78,7 +78,7 @@ def enet_path(
     alphas : int or array-like, default=100
         How many, or which ones; they are visited from large to small.
     precompute, Xy, copy_X, verbose, check_input
-        Accepted for scikit-learn's sake.
+        Not used; accepted for compatibility with scikit-learn.
     coef_init : array-like of shape (n_features,) or (n_targets, n_features), optional
         Where to start.
     return_n_iter : bool, default=False

@@ -108,8 +108,8 @@ class NearestNeighbors(NeighborsBase):
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
             Rows; their distances to each other if ``metric="precomputed"``.
-        y : Ignored
-            Present for scikit-learn's sake.
+        y : None
+            Ignored.
         """
         check_number("radius", self.radius)
         X = self._keep(X)
