@@ -20,6 +20,7 @@ from certus.linear_model.quantile import QuantileRegressor as QuantileRegressor
 from certus.linear_model.least_squares import Ridge as Ridge
 from certus.linear_model.ridge_cv import RidgeCV as RidgeCV
 from certus.linear_model.least_squares import RidgeClassifier as RidgeClassifier
+from certus.linear_model.ridge_cv import RidgeClassifierCV as RidgeClassifierCV
 from certus.linear_model.robust import RobustRegressor as RobustRegressor
 from certus.linear_model.stochastic import StochasticLinearClassifier as StochasticLinearClassifier
 from certus.linear_model.summary import Summary as Summary

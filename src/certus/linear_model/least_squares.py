@@ -337,20 +337,24 @@ class RidgeClassifier(ClassifierMixin, LinearClassifierBase):
         X, y, s = self._validate_X_y(
             X, y, sample_weight, finite=False, multi_output=True
         )
+        y, target, rows = self._targets(y, s)
+        fit_ridge(self, X, target, rows, labels=y)
+        return Fitted(Evidence("linear"), X, y, s)
+
+    def _targets(self, y: Any, s: Array | None) -> tuple[Any, Array, Array | None]:
+        """Labels as they are read, columns of ±1, and weights; sets ``classes_``."""
         self._several = y.ndim == 2 and y.shape[1] > 1
         if self._several:
             target = label_signs(self, y)
             self.classes_ = np.arange(target.shape[1])
-            fit_ridge(self, X, target, s, labels=y)
-            return Fitted(Evidence("linear"), X, y, s)
+            return y, target, s
         y = column_or_1d(y, warn=True)
         self.classes_, codes = label_codes(y)
         k = len(self.classes_)
         signs = 2.0 * (codes[:, None] == np.arange(k)) - 1 if k > 2 else None
         target = np.where(codes == 1, 1.0, -1.0)[:, None] if signs is None else signs
         rows = class_weights(s, self.class_weight, codes, self.classes_, "rows")
-        fit_ridge(self, X, target, rows, labels=y)
-        return Fitted(Evidence("linear"), X, y, s)
+        return y, target, rows
 
     def predict(self, X: Any) -> Array:
         """Predicted labels; columns of 0 and 1 if y had several.
@@ -402,7 +406,9 @@ def fit_ridge(
     """
     check_number("tol", model.tol)
     check_choice("solver", model.solver, RIDGE_SOLVERS)
-    check_number("max_iter", model.max_iter, 1, integer=True, none=True)
+    check_number(
+        "max_iter", getattr(model, "max_iter", None), 1, integer=True, none=True
+    )
     n_targets = 1 if y.ndim == 1 else y.shape[1]
     alphas = ridge_alphas(model.alpha, n_targets)
     monitor = Monitor(model, X, y if labels is None else labels)

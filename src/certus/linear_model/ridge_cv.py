@@ -14,13 +14,19 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    MultiOutputMixin,
+    RegressorMixin,
+)
 from sklearn.metrics import get_scorer
 from sklearn.model_selection import GridSearchCV, check_cv
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 
 from certus._solvers.design import Design
-from certus.base import Fitted, certified_fit, check_choice
+from certus.base import Estimator, Fitted, certified_fit, check_choice
+from certus.certificate import Evidence
 from certus.config import config_context
 from certus.linear_model.common import (
     LeastSquaresBase,
@@ -29,13 +35,163 @@ from certus.linear_model.common import (
     route_metadata,
     routing_enabled,
 )
-from certus.linear_model.least_squares import Ridge, fit_ridge
+from certus.linear_model.least_squares import Ridge, RidgeClassifier, fit_ridge
 from certus.typing import Array
 
 _BLOCK = 1 << 20
 
 
-class RidgeCV(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
+class AlphaChoice(Estimator):
+    """How the two models choose ``alpha``: leave-one-out, or a search; abstract."""
+
+    fit_intercept: bool
+    scoring: Any
+    cv: Any
+    store_cv_results: bool
+    alpha_per_target = False
+    # Attributes rather than parameters: scikit-learn's classes have none of these.
+    tol = 1e-6
+    solver = "auto"
+    positive = False
+
+    @property
+    def alpha(self) -> Any:
+        """The chosen strength, under the name :class:`Ridge` uses."""
+        return self.alpha_
+
+    def _candidate(self) -> Any:
+        """What is fitted on folds."""
+        return Ridge(fit_intercept=self.fit_intercept)
+
+    def _judged(self, predicted: Array) -> Any:
+        """What a scorer sees of predictions that are already there."""
+        return _Identity(), predicted
+
+    def _choose(
+        self,
+        design: Design | None,
+        X: Any,
+        y: Array,
+        target: Array,
+        s: Array | None,
+        alphas: Array,
+        routed: Any,
+    ) -> None:
+        """Set ``alpha_`` and ``best_score_``."""
+        params, options = routed
+        if self.cv is None and design is not None:
+            self._leave_one_out(design, y, target, s, alphas, options)
+        else:
+            self._search(X, y, s, alphas, params)
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Tell scikit-learn which arguments of ``fit`` go to splitter and scorer."""
+        return (
+            MetadataRouter(owner=self)
+            .add_self_request(self)
+            .add(
+                scorer=self._scorer(),
+                method_mapping=MethodMapping().add(caller="fit", callee="score"),
+            )
+            .add(
+                splitter=check_cv(self.cv),
+                method_mapping=MethodMapping().add(caller="fit", callee="split"),
+            )
+        )
+
+    def _scorer(self) -> Any:
+        if self.scoring is not None:
+            return get_scorer(self.scoring)
+        scorer = get_scorer("neg_mean_squared_error")
+        if routing_enabled():  # weights always reach the default
+            scorer.set_score_request(sample_weight=True)
+        return scorer
+
+    def _leave_one_out(
+        self,
+        design: Design,
+        y: Array,
+        target: Array,
+        s: Array | None,
+        alphas: Array,
+        options: dict[str, Any],
+    ) -> None:
+        Y, mean = centred_target(design, target, self.fit_intercept)
+        keep = self.store_cv_results or self.scoring is not None
+        total = np.zeros((Y.shape[1], len(alphas)))
+        stored = np.empty((design.n, Y.shape[1], len(alphas))) if keep else None
+        for rows, errors in _loo_errors(design, Y, alphas / design.total):
+            weight = 1.0 if s is None else s[rows][:, None, None]
+            total += (weight * np.square(errors)).sum(axis=0)
+            if stored is not None:
+                stored[rows] = errors
+        scores = -total / design.n  # as scikit-learn: weighted squares over n
+        if self.scoring is not None and stored is not None:
+            scores = self._scores(y, Y + mean, stored, options)
+        if self.store_cv_results and stored is not None:
+            self.cv_results_ = self._results(target, s, Y + mean, stored)
+        if self.alpha_per_target and Y.shape[1] > 1:
+            best = scores.argmax(axis=1)
+            self.alpha_ = alphas[best]
+            self.best_score_ = scores[np.arange(len(best)), best]
+        else:
+            pooled = scores.mean(axis=0)
+            self.alpha_ = float(alphas[pooled.argmax()])
+            self.best_score_ = float(pooled.max())
+
+    def _scores(
+        self, y: Array, Y: Array, errors: Array, options: dict[str, Any]
+    ) -> Array:
+        """Scores of shape (targets, alphas); ``options`` go to the scorer."""
+        scorer = self._scorer()
+        out = np.empty(errors.shape[1:])
+        for a in range(errors.shape[2]):
+            predicted = Y - errors[:, :, a]
+            if self.alpha_per_target and Y.shape[1] > 1:
+                for k in range(Y.shape[1]):
+                    seen = self._judged(predicted[:, k])
+                    out[k, a] = scorer(*seen, Y[:, k], **options)
+            else:
+                flat = predicted.ravel() if predicted.shape[1] == 1 else predicted
+                flat = flat if y.ndim == 1 else predicted
+                out[:, a] = scorer(*self._judged(flat), y, **options)
+        return out
+
+    def _results(self, y: Array, s: Array | None, Y: Array, errors: Array) -> Array:
+        if self.scoring is not None:
+            kept = Y[:, :, None] - errors
+        else:
+            weight = 1.0 if s is None else s[:, None, None]
+            kept = weight * np.square(errors)
+        return kept[:, 0] if y.ndim == 1 else kept
+
+    def _search(
+        self, X: Any, y: Array, s: Array | None, alphas: Array, params: dict[str, Any]
+    ) -> None:
+        for name in ("store_cv_results", "alpha_per_target"):
+            if getattr(self, name):
+                raise ValueError(
+                    f"cv!=None and {name}=True are incompatible; leave cv=None."
+                )
+        ridge = self._candidate()
+        if routing_enabled():
+            ridge.set_fit_request(sample_weight=True)
+        search = GridSearchCV(
+            ridge,
+            {"alpha": alphas},
+            cv=self.cv,
+            scoring=self.scoring,
+            refit=False,
+        )
+        if s is not None:
+            params = {**params, "sample_weight": s}
+        with config_context(certify="never"):
+            search.fit(X, y, **params)
+        self.alpha_ = float(search.best_params_["alpha"])
+        self.best_score_ = float(search.best_score_)
+
+
+class RidgeCV(MultiOutputMixin, RegressorMixin, AlphaChoice, LeastSquaresBase):
     """Ridge regression that chooses ``alpha`` by leave-one-out cross-validation.
 
     Objective
@@ -87,12 +243,6 @@ class RidgeCV(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
     0.01
     """
 
-    # Attributes rather than parameters: scikit-learn's RidgeCV has none of these.
-    tol = 1e-6
-    max_iter = None
-    solver = "auto"
-    positive = False
-
     def __init__(
         self,
         alphas: Any = (0.1, 1.0, 10.0),
@@ -111,11 +261,6 @@ class RidgeCV(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
         self.gcv_mode = gcv_mode
         self.store_cv_results = store_cv_results
         self.alpha_per_target = alpha_per_target
-
-    @property
-    def alpha(self) -> Any:
-        """The chosen strength, under the name :class:`Ridge` uses."""
-        return self.alpha_
 
     @certified_fit
     def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> Any:
@@ -148,116 +293,114 @@ class RidgeCV(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
                 stacklevel=4,
             )
         design = Design(X, s, self.fit_intercept, targets=y)
-        if self.cv is None:
-            options = routed.scorer.score if routed else own
-            self._leave_one_out(design, y, s, alphas, options)
-        else:
-            self._search(X, y, s, alphas, params)
+        options = routed.scorer.score if routed else own
+        self._choose(design, X, y, y, s, alphas, (params, options))
         return Fitted(fit_ridge(self, X, y, s, design), X, y, s)
 
-    def get_metadata_routing(self) -> MetadataRouter:
-        """Tell scikit-learn which arguments of ``fit`` go to splitter and scorer."""
-        return (
-            MetadataRouter(owner=self)
-            .add_self_request(self)
-            .add(
-                scorer=self._scorer(),
-                method_mapping=MethodMapping().add(caller="fit", callee="score"),
-            )
-            .add(
-                splitter=check_cv(self.cv),
-                method_mapping=MethodMapping().add(caller="fit", callee="split"),
-            )
-        )
 
-    def _scorer(self) -> Any:
-        if self.scoring is not None:
-            return get_scorer(self.scoring)
-        scorer = get_scorer("neg_mean_squared_error")
-        if routing_enabled():  # weights always reach the default
-            scorer.set_score_request(sample_weight=True)
-        return scorer
+class RidgeClassifierCV(AlphaChoice, RidgeClassifier):  # type: ignore[override]
+    """Ridge classification that chooses ``alpha`` by leave-one-out cross-validation.
 
-    def _leave_one_out(
+    Objective
+    ---------
+    As :class:`RidgeClassifier`, at the alpha with the least mean squared leave-one-out
+    error of the targets ±1.
+
+    Certificate
+    -----------
+    ``duality_gap`` (PROVED) of the final fit at ``alpha_``, the worst of the classes.
+
+    Parameters
+    ----------
+    alphas : array-like, default=(0.1, 1.0, 10.0)
+        Strengths of the penalty to compare.
+    fit_intercept : bool, default=True
+        Whether to fit an intercept b. It is not penalised.
+    scoring : str or callable, default=None
+        Score by which candidates are compared. None means the mean squared error of the
+        leave-one-out predictions, with ``cv`` the accuracy.
+    cv : int or splitter, default=None
+        Folds of the cross-validation. None means leave-one-out; otherwise every alpha
+        is fitted on every fold.
+    class_weight : dict or "balanced", default=None
+        Weights of the classes, which multiply the row weights.
+    store_cv_results : bool, default=False
+        Keep ``cv_results_``.
+
+    Attributes
+    ----------
+    alpha_ : float
+        The chosen strength.
+    best_score_ : float
+        Its score.
+    cv_results_ : ndarray of shape (n_samples, n_targets, n_alphas)
+        Squared errors (or predictions, with ``scoring``), if stored.
+    classes_, coef_, intercept_ : ndarray
+        As in :class:`RidgeClassifier`.
+    certificate_ : Certificate
+        What the verifier found.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from certus.linear_model import RidgeClassifierCV
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = RidgeClassifierCV(alphas=[1e-3, 1e-2, 1e-1, 1]).fit(X, y)
+    >>> model.alpha_, model.certificate_.met
+    (0.01, True)
+    """
+
+    def __init__(
         self,
-        design: Design,
-        y: Array,
-        s: Array | None,
-        alphas: Array,
-        options: dict[str, Any],
+        alphas: Any = (0.1, 1.0, 10.0),
+        *,
+        fit_intercept: bool = True,
+        scoring: Any = None,
+        cv: Any = None,
+        class_weight: Any = None,
+        store_cv_results: bool = False,
     ) -> None:
-        Y, mean = centred_target(design, y, self.fit_intercept)
-        keep = self.store_cv_results or self.scoring is not None
-        total = np.zeros((Y.shape[1], len(alphas)))
-        stored = np.empty((design.n, Y.shape[1], len(alphas))) if keep else None
-        for rows, errors in _loo_errors(design, Y, alphas / design.total):
-            weight = 1.0 if s is None else s[rows][:, None, None]
-            total += (weight * np.square(errors)).sum(axis=0)
-            if stored is not None:
-                stored[rows] = errors
-        scores = -total / design.n  # as scikit-learn: weighted squares over n
-        if self.scoring is not None and stored is not None:
-            scores = self._scores(y, Y + mean, stored, options)
-        if self.store_cv_results and stored is not None:
-            self.cv_results_ = self._results(y, s, Y + mean, stored)
-        if self.alpha_per_target and Y.shape[1] > 1:
-            best = scores.argmax(axis=1)
-            self.alpha_ = alphas[best]
-            self.best_score_ = scores[np.arange(len(best)), best]
-        else:
-            pooled = scores.mean(axis=0)
-            self.alpha_ = float(alphas[pooled.argmax()])
-            self.best_score_ = float(pooled.max())
+        self.alphas = alphas
+        self.fit_intercept = fit_intercept
+        self.scoring = scoring
+        self.cv = cv
+        self.class_weight = class_weight
+        self.store_cv_results = store_cv_results
 
-    def _scores(
-        self, y: Array, Y: Array, errors: Array, options: dict[str, Any]
-    ) -> Array:
-        """Scores of shape (targets, alphas); ``options`` go to the scorer."""
-        scorer = self._scorer()
-        judge = _Identity()
-        out = np.empty(errors.shape[1:])
-        for a in range(errors.shape[2]):
-            predicted = Y - errors[:, :, a]
-            if self.alpha_per_target and Y.shape[1] > 1:
-                for k in range(Y.shape[1]):
-                    out[k, a] = scorer(judge, predicted[:, k], Y[:, k], **options)
-            else:
-                flat = predicted.ravel() if y.ndim == 1 else predicted
-                out[:, a] = scorer(judge, flat, y, **options)
-        return out
+    @certified_fit
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> Any:
+        """Choose alpha and fit.
 
-    def _results(self, y: Array, s: Array | None, Y: Array, errors: Array) -> Array:
-        if self.scoring is not None:
-            kept = Y[:, :, None] - errors
-        else:
-            weight = 1.0 if s is None else s[:, None, None]
-            kept = weight * np.square(errors)
-        return kept[:, 0] if y.ndim == 1 else kept
-
-    def _search(
-        self, X: Any, y: Array, s: Array | None, alphas: Array, params: dict[str, Any]
-    ) -> None:
-        for name in ("store_cv_results", "alpha_per_target"):
-            if getattr(self, name):
-                raise ValueError(
-                    f"cv!=None and {name}=True are incompatible; leave cv=None."
-                )
-        ridge = Ridge(fit_intercept=self.fit_intercept)
-        if routing_enabled():
-            ridge.set_fit_request(sample_weight=True)
-        search = GridSearchCV(
-            ridge,
-            {"alpha": alphas},
-            cv=self.cv,
-            scoring=self.scoring,
-            refit=False,
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Training rows.
+        y : array-like of shape (n_samples,) or (n_samples, n_labels)
+            Labels, as in :class:`RidgeClassifier`.
+        sample_weight : array-like of shape (n_samples,), optional
+            Row weights.
+        **params : dict
+            Passed to the search when ``cv`` is given and scikit-learn's metadata
+            routing is enabled.
+        """
+        own = {} if sample_weight is None else {"sample_weight": sample_weight}
+        routed = route_metadata(self, params, **own)
+        alphas = number_array("alphas", self.alphas, open_low=self.cv is None)
+        X, y, s = self._validate_X_y(
+            X, y, sample_weight, finite=False, multi_output=True
         )
-        if s is not None:
-            params = {**params, "sample_weight": s}
-        with config_context(certify="never"):
-            search.fit(X, y, **params)
-        self.alpha_ = float(search.best_params_["alpha"])
-        self.best_score_ = float(search.best_score_)
+        y, target, rows = self._targets(y, s)
+        design = Design(X, rows, self.fit_intercept, targets=target)
+        options = routed.scorer.score if routed else own
+        self._choose(design, X, y, target, rows, alphas, (params, options))
+        fit_ridge(self, X, target, rows, design, labels=y)
+        return Fitted(Evidence("linear"), X, y, s)
+
+    def _candidate(self) -> Any:
+        return RidgeClassifier(fit_intercept=self.fit_intercept)
+
+    def _judged(self, predicted: Array) -> Any:
+        return _IdentityClassifier(self.classes_, self._several), predicted
 
 
 class _Identity(RegressorMixin, BaseEstimator):
@@ -265,6 +408,22 @@ class _Identity(RegressorMixin, BaseEstimator):
 
     def predict(self, X: Array) -> Array:
         return X
+
+
+class _IdentityClassifier(ClassifierMixin, BaseEstimator):
+    """Lets a scorer judge scores that are already there."""
+
+    def __init__(self, classes: Array, several: bool) -> None:
+        self.classes_, self.several = classes, several
+
+    def decision_function(self, X: Array) -> Array:
+        return X
+
+    def predict(self, X: Array) -> Array:
+        if self.several:
+            return (X > 0).astype(int)
+        best = (X > 0).astype(int) if X.ndim == 1 else X.argmax(axis=1)
+        return np.asarray(self.classes_[best])
 
 
 def _loo_errors(
