@@ -34,6 +34,7 @@ from certus.certificate import Certificate, Claim, Evidence, Status, Strength
 from certus.conformal import Conformal, forget_calibration
 from certus.export import to_sklearn
 from certus.verify import judge
+from certus.wording import unstopped
 
 Fit = TypeVar("Fit", bound=Callable[..., Any])
 
@@ -74,7 +75,7 @@ def certified_fit(fit: Fit) -> Fit:
         except (np.linalg.LinAlgError, OverflowError) as error:
             raise ValueError(
                 f"{type(self).__name__} produced numbers too large for float64 "
-                f"({error}). Standardise the columns (StandardScaler)."
+                f"({unstopped(error)}). Standardise the columns (StandardScaler)."
             ) from error
         wanted = config.get_config()["certify"] == "always"
         vars(self).pop("certificate_", None)
@@ -95,7 +96,7 @@ def certified_fit(fit: Fit) -> Fit:
 def _as_given(done: Fitted, given: Mapping[str, Any]) -> Fitted:
     """The user's own targets and weights in place of those that the fit has read.
 
-    Only so is a fault in the solvers' readers seen by the verifier, which reads anew.
+    Only so is a fault in the solvers' readers seen by the verifier, which reads again.
     """
     for name in ("y", "sample_weight"):
         read, own = getattr(done, name), given.get(name)
@@ -280,7 +281,7 @@ def _as_numbers(y: Any) -> Any:
     try:
         return line.astype(np.float64)
     except ValueError as error:
-        raise ValueError(f"y must hold numbers: {error}.") from None
+        raise ValueError(f"y must hold numbers: {unstopped(error)}.") from None
 
 
 def require_indices(X: Any, name: str = "X") -> None:

@@ -96,7 +96,7 @@ class Conformal:
         -------
         ndarray of shape (n_samples, 2)
             Lower and upper ends; infinite where the calibration rows are too few, or
-            the prediction is no finite number.
+            the prediction is not finite.
 
         Examples
         --------

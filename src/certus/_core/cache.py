@@ -118,7 +118,7 @@ def term_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 class _Compilation(events.Listener):
     """Looks after the person who waits while numba compiles a kernel of ours.
 
-    numba tells of compilations only: machine code read from the cache is no event.
+    numba tells of compilations only: machine code read from the cache does not count.
     The first one is announced. A Ctrl-C that arrives while LLVM calls back into Python
     is ignored there, by the rules of ctypes; it is sent again once numba is done.
     """

@@ -1,6 +1,6 @@
 """Blocks of work over the process's threads, which Ctrl-C ends within a step.
 
-The threads are kept: starting them anew for each call costs as much as a small block.
+The threads are kept: starting them again for each call costs as much as a small block.
 """
 
 from __future__ import annotations

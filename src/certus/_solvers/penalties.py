@@ -219,7 +219,7 @@ def _weighted_conjugate(penalty: WeightedL1, g: Array) -> float:
 
 
 def _take_levels(penalty: WeightedL1, index: Array) -> WeightedL1:
-    """As an array: compiled code would be compiled anew for each length of a tuple."""
+    """As an array: compiled code would be compiled again for each length of a tuple."""
     levels: Any = np.asarray(penalty.alphas, dtype=np.float64)[index]
     return WeightedL1(levels)
 
@@ -331,7 +331,7 @@ def _row_of_blocks(blocks: Callable[[Any, int], Array], take: Any) -> PenaltyOpe
 
 
 def _take_groups(penalty: Group, index: Array) -> Group:
-    """The groups of these columns, numbered anew in order of their old numbers."""
+    """The groups of these columns, numbered again in order of their old numbers."""
     chosen = np.asarray(penalty.groups)[index]
     numbers: Any = np.unique(chosen, return_inverse=True)[1].astype(np.int64)
     return Group(float(penalty.l1), numbers, float(penalty.l2))

@@ -56,7 +56,7 @@ class Solution:
     dual : ndarray or None
         u, one number for each row and score, where the verifier could not compute it.
     direction : ndarray or None
-        Shaped as ``primal``: where to the objective falls for ever (NO_MINIMISER).
+        Shaped as ``primal``: where to the objective falls forever (NO_MINIMISER).
     """
 
     primal: Array

@@ -26,7 +26,7 @@ def conformal_rank(n: int, coverage: float, delta: float | None = None) -> int:
 
     k = ⌈(n + 1)·coverage⌉: a new score is at most the k-th smallest with probability at
     least ``coverage``. With ``delta``, the smallest k for which that holds given the
-    calibration rows, save for an unlucky draw of them of probability ``delta``:
+    calibration rows, except for an unlucky draw of them of probability ``delta``:
     P(Binomial(n, coverage) ≥ k) ≤ delta. n + 1 stands for an infinite score: n scores
     are too few.
 

@@ -95,7 +95,7 @@ def read_training(
 
 
 def split_target(frame: Any, target: str, name: str) -> tuple[Any, Any, int]:
-    """Columns, target, and how many rows were left out for want of a target."""
+    """Columns, target, and how many rows were left out because they have no target."""
     _require(frame, target, name)
     kept = frame.filter(frame[target].is_not_null())
     if frame[target].dtype.is_float():

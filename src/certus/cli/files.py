@@ -50,7 +50,7 @@ def check_place(path: Path, inputs: Iterable[Path | None], option: str) -> None:
 
 
 def check_report(path: Path) -> None:
-    """Refuse an ending that is no report's, and a page that certus did not write."""
+    """Refuse an unknown ending, and a page that certus did not write."""
     if path.suffix.lower() not in _REPORTS:
         raise Stop(
             f"--report {path} must end in .html, .md or .json; the ending sets the "

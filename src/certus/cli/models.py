@@ -25,7 +25,7 @@ MODELS = {row.command: row for row in ESTIMATORS.values() if row.command}
 
 
 def find_model(name: str) -> Row:
-    """The model of that name; its class name will do as well."""
+    """The model of that name, or of that class name."""
     from certus.tables.errors import did_you_mean
 
     wanted = name.lower().replace("_", "-")

@@ -8,7 +8,7 @@ a = 1.06·(d + 10)·2⁻²⁴, and rows whose two nearest centres come that clos
 directly. Once labelled, a row keeps an upper bound on the distance to its centre and a
 lower one to all others (Hamerly); while centres move less than the space between, it is
 not looked at again. Rows that change clusters are taken out of one sum and into the
-other; before the run may end, the sums are taken anew.
+other; before the run may end, the sums are taken again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SUMS = 1 << 24
 #: Share of rows too close to call in float32 beyond which products are in float64.
 BLURRED = 0.05
 
-#: Moves after which sums are taken anew.
+#: Moves after which sums are taken again.
 REFRESH = 16
 #: Groups of centres, at most, that a row keeps a bound for.
 GROUPS = 4
@@ -287,7 +287,7 @@ class Labelling:
             rows.sharpen()  # from the next move on
         return int(changed)
 
-    def _label(self, p: int, screen: Screen, anew: bool) -> tuple[int, int]:
+    def _label(self, p: int, screen: Screen, again: bool) -> tuple[int, int]:
         part, rows = self.parts[p], self.rows
         desk = self.desks.pop() if self.desks else Desk(self)
         labels = self.labels[part]
@@ -295,14 +295,14 @@ class Labelling:
         old[:] = labels
         drifts = (self.drift, self.group_drift)
         bounds = (labels, self.upper[part], self.lower[p])
-        if anew:
+        if again:
             names[:] = np.arange(len(labels))
         else:
             guard = 1e-12 * float(self.drift.max())
             names = names[: kernels.doubtful(*bounds, *drifts, guard, names)]
         unsure = rows.compare(part, screen, names, (*drifts, *bounds), desk)
         changed = kernels.count_changes(old, labels)
-        few = 4 * changed < len(labels) and not anew
+        few = 4 * changed < len(labels) and not again
         if few and self.unit and isinstance(rows, DenseRows):
             if changed:
                 rows.shift(part, old, labels, self.sums[p], self.weight[p])
@@ -314,7 +314,7 @@ class Labelling:
         return changed, unsure
 
     def refresh(self) -> None:
-        """Take the sums anew where rows moved in and out, and left their rounding."""
+        """Take the sums again where rows moved in and out, and left their rounding."""
 
         def work(p: int, stopped: Stop) -> None:
             part = self.parts[p]

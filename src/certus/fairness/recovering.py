@@ -59,7 +59,7 @@ class Recovery(TableResult):
         Accuracy of always guessing the largest group.
     columns : tuple of (str, float)
         The columns that tell most by themselves, with the area under the curve of
-        each alone, in the sample; empty if columns are no numbers.
+        each alone, in the sample; empty if columns are not numbers.
     folds : int
     delta : float
         Failure probability: the chance that the statement does not hold. The statement

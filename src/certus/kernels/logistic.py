@@ -38,7 +38,7 @@ class KernelLogisticRegression(ClassifierMixin, OneAgainstRest):
     Objective
     ---------
     C·Σ log(1 + exp(−y·(f(x) + b))) + ½‖f‖², over functions f of the kernel's space; the
-    intercept is not penalised. With more than two classes one such problem for each
+    intercept is not penalised. With more than two classes there is one problem for each
     class against the rest.
 
     Certificate

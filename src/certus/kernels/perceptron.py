@@ -32,8 +32,8 @@ class KernelPerceptron(ClassifierMixin, OneAgainstRest):
     Objective
     ---------
     None: rows are visited in order, and each one on the wrong side is added to f, until
-    a pass is made without a mistake. With more than two classes one such run for each
-    class against the rest.
+    a pass is made without a mistake. With more than two classes there is one run
+    for each class against the rest.
 
     Certificate
     -----------

@@ -124,7 +124,7 @@ class KernelRows:
         return out
 
     def square(self, index: Array) -> Array:
-        """K[index, index] in float64, computed anew."""
+        """K[index, index] in float64, computed again."""
         if self.whole:
             return self.store[np.ix_(index, index)]
         if self.exact and len(index) and np.all(self.slot[index] >= 0):

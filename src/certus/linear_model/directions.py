@@ -1,4 +1,4 @@
-"""Directions along which a likelihood rises for ever, so that it has no maximum.
+"""Directions along which a likelihood rises forever, so that it has no maximum.
 
 A direction (w, b) moves the score of each row. Two classes: no score may move against
 its label; softmax: none may gain on the score of the row's own class. Counts: rows at
@@ -31,7 +31,7 @@ _NOISE = 1e-9
 
 
 def separating_direction(X: Any, y: Array, loss: Loss, free: bool) -> Array | None:
-    """A direction that no row's label speaks against, or None.
+    """A direction that no row's label contradicts, or None.
 
     ``y`` holds ±1, or codes for a softmax. Returns shape (d + 1, k), the intercept last
     and 0 unless it is ``free``. The programme has a row per sample and other class.

@@ -427,7 +427,7 @@ def _least_norm(X: Any, W: Array) -> Array:
 def _receding(
     rows: newton.NewtonRows, loss: Any, free: bool, alpha: float, z: Array
 ) -> Array | None:
-    """A direction along which the likelihood rises for ever, if scores hint at it."""
+    """A direction along which the likelihood rises forever, if scores hint at it."""
     fall, rise = at_limits(loss, rows.y)
     away = (fall & (z[:, 0] < -RUNAWAY)) | (rise & (z[:, 0] > RUNAWAY))
     if alpha > 0 or not away[rows.s > 0].any():

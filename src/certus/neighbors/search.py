@@ -92,7 +92,7 @@ def search(
 def _vanished(
     X: Any, Q: Any, value: Array, index: Array, metric: NeighborMetric
 ) -> Array:
-    """Queries some of whose squared distances are too small to be told apart."""
+    """Queries some of whose squared distances are too small to be compared."""
     if metric.code != kernels.EUCLIDEAN:
         return np.empty(0, dtype=np.int64)
     tiny = (value < TINY).nonzero()

@@ -252,7 +252,7 @@ class NeuralModel(Diagnosed, Estimator):
         return TrainingRun(step, rng, state, averages), rows
 
     def _try(self, module: nn.Module, rows: NetworkInputs, targets: Targets) -> None:
-        """Two rows through the module, so that a misfit is told before training."""
+        """Two rows through the module, so that a misfit is found before training."""
         inputs = rows[torch.arange(min(2, len(rows)))]
         z, changed = tried(module, inputs, lambda z: self._misfit(z, targets))
         if changed:
@@ -410,7 +410,7 @@ class NeuralModel(Diagnosed, Estimator):
     def _batches(
         self, rows: NetworkInputs, chosen: Tensor, run: TrainingRun
     ) -> Shuffled:
-        """The chosen rows in batches, anew for each epoch."""
+        """The chosen rows in batches, again for each epoch."""
         module, n = run.step.modules["module"], len(chosen)
         least = 2 * distributed.count() if has_batch_norm(module) else 1
         size = n if self.batch_size is None else min(int(self.batch_size), n)

@@ -60,7 +60,7 @@ class MLPRegressor(RegressorMixin, MultilayerPerceptron):
         Weights, of shape (inputs, outputs) of each layer, and biases.
     module_ : nn.Module
         A :class:`certus.neural_network.modules.MLP` that shares memory with them; its
-        outputs are scores before the output activation. Made anew at each look, unless
+        outputs are scores before the output activation. Made again at each look, unless
         torch trained it.
     loss_ : float
         Mean loss of the last epoch's batches, with the penalty.

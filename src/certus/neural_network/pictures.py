@@ -51,8 +51,8 @@ def read_images(
     ----------
     source : str, Path or list of them
         A folder whose subfolders are classes; a folder of images; or files. Subfolders
-        and files are taken in the order of their names; what is no image, or begins
-        with a dot, is passed over.
+        and files are taken in the order of their names; other files, and those
+        that begin with a dot, are skipped.
     image_shape : (int, int), optional
         Height and width to which all images are resized. Without it, unequal sizes are
         refused.

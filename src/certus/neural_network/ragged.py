@@ -1,8 +1,7 @@
 """How sequences of unequal length are read: lists, arrays, columns of lists.
 
 The elements of a sequence are tokens, which :mod:`certus.neural_network.tokens` reads,
-or numbers, one or several at each step. What cannot be read is told with the number of
-its sequence.
+or numbers, one or several at each step. Errors name the sequence that cannot be read.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class TrainingRun:
                     part.training = not own or any(p.requires_grad for p in own)
 
     def came_apart(self, losses: Tensor) -> Divergence | None:
-        """Where the losses of an epoch, or the weights after it, are no numbers."""
+        """Where the losses of an epoch, or the weights after it, are not numbers."""
         bad = torch.nonzero(~torch.isfinite(losses))
         if len(bad):
             at = int(bad[0, 0])

@@ -2,8 +2,8 @@
 
     mean over labelled rows of ℓ(y, f(x)) + alpha · mean of ‖p(x) − p(x + ε)‖²
 
-with p = softmax(f) and Gaussian noise ε, drawn anew in each step. The second term needs
-no labels and moves the boundary between classes to where there are few rows.
+with p = softmax(f) and Gaussian noise ε, drawn again in each step. The second term
+needs no labels and moves the boundary between classes to where there are few rows.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class NetworkLoss:
         return self.objective(self.module, self._copied())["loss"]
 
     def _copied(self) -> Batch:
-        """The rows anew: the module may change them."""
+        """The rows again: the module may change them."""
         return self.batch._replace(inputs=tuple(x.clone() for x in self.batch.inputs))
 
     def _gradients(self, value: Tensor, create_graph: bool = False) -> list[Any]:

@@ -59,7 +59,7 @@ def augmented(augment: Any, x: Tensor) -> Tensor:
 
 
 def has_batch_norm(module: nn.Module) -> bool:
-    """Whether a batch of one row is no batch."""
+    """Whether a batch needs more than one row."""
     kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
     return any(isinstance(part, kinds) for part in module.modules())
 
@@ -91,8 +91,8 @@ def tried(
 ) -> tuple[Tensor, bool]:
     """What a module gives for a few rows, and whether it changed them.
 
-    A misfit is told before training: ``misfit(z)`` says what outputs should look like
-    if these do not.
+    A misfit is reported before training: ``misfit(z)`` says what outputs should
+    look like if these do not.
     """
     kept = [x.clone() for x in inputs]
     try:

@@ -1,7 +1,7 @@
 """Look for a counterexample: to convexity, to a tangent, to a subgradient.
 
 Each tester returns the worst violation it found among the points given, as a witness
-anyone can recheck, or None. Finding none is no proof.
+anyone can recheck, or None. Finding none does not prove anything.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def tangent_violation(
     *,
     tol: float = 1e-9,
 ) -> Witness | None:
-    """A point below the tangent at ``x``: proof that ``slope`` is no subgradient there.
+    """A point below the tangent at ``x``, so ``slope`` is not a subgradient there.
 
     Tests ``f(u) ≥ f(x) + slopeᵀ(u − x)`` at every row of ``points``. For a gradient
     this is the first-order characterisation of convexity.

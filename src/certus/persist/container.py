@@ -154,7 +154,7 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
         kind = os.stat(_speakable(path)).st_mode
         if stat.S_ISDIR(kind):
             raise ModelFileError("is a directory. Pass the model file inside it.")
-        if not stat.S_ISREG(kind):  # opening a pipe would wait for ever
+        if not stat.S_ISREG(kind):  # opening a pipe would wait forever
             raise ModelFileError(
                 "is not a regular file. Pass the path of a model file."
             )

@@ -242,7 +242,7 @@ class ValueDecoder:
 
 def malformed(reason: str) -> ModelFileError:
     """A file that is well sealed and yet says what no model would."""
-    return ModelFileError(f"is not valid: it {reason}. Nothing was loaded.")
+    return ModelFileError(f"is not valid: it {unstopped(reason)}. Nothing was loaded.")
 
 
 def expect(value: Any, kind: type | tuple[type, ...], what: str) -> Any:

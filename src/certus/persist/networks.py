@@ -1,6 +1,6 @@
 """Codec of plain networks: their class, what they were built with, their weights.
 
-A network in a file is built anew from its ``config`` and given its weights; the class
+A network in a file is built again from its ``config`` and given its weights; the class
 is looked up by name among the public ones of ``certus.neural_network.modules``, and in
 no other place. Sizes are compared with those of the weights in the file before memory
 is taken. A module of the user's own is code, which a file never holds.

@@ -253,7 +253,7 @@ def descend(
 
 @contextmanager
 def _waiting_threads(blocks: int) -> Iterator[Run]:
-    """Threads for all epochs: starting them anew for each stratum costs as much."""
+    """Threads for all epochs: starting them again for each stratum costs as much."""
     workers = min(thread_budget(), blocks)
     if workers == 1:
         yield run_blocks

@@ -32,7 +32,7 @@ class ThreatFindings(NamedTuple):
 
 
 def check(threat: Any, task: PredictionTask) -> None:
-    """Refuse what is no threat, or none to this model, before the work begins."""
+    """Refuse a threat that is not valid for this model, before the work begins."""
     if threat is None:
         return
     if not isinstance(threat, ThreatModel):

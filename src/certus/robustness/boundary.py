@@ -92,7 +92,7 @@ class _Walk:
         self.target, self.threat, self.rng = target, threat, rng
 
     def wrong(self, points: Array, y: Array) -> Array:
-        """Whether each point is predicted otherwise than its y."""
+        """Whether the prediction for each point differs from its y."""
         parts = range(0, len(points), TOGETHER)
         labels = [self.target.labels(points[i : i + TOGETHER]) for i in parts]
         return np.concatenate([np.empty(0, int), *labels]) != y

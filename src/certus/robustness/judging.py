@@ -1,7 +1,7 @@
 """``attack``: run an attack and count for oneself what it achieved.
 
 The attacker is not the judge. Whatever rows an attack returns are brought back into the
-ball and the box, in float64 and without slack; then the model predicts them anew, as
+ball and the box, in float64 and without slack; then the model predicts them again, as
 the user would let it, and that alone decides.
 """
 
@@ -81,12 +81,12 @@ class Attacked(TableResult):
 
     @property
     def accuracy(self) -> float:
-        """Share of rows that are predicted rightly, changed or not."""
+        """Share of rows that are predicted correctly, changed or not."""
         return float(np.mean(self.right & ~self.fooled))
 
     @property
     def success(self) -> float:
-        """Share of the rows predicted rightly that were fooled; NaN if none was."""
+        """Share of the correctly predicted rows that were fooled; NaN if none was."""
         return float(np.mean(self.fooled[self.right])) if self.right.any() else np.nan
 
     @property
@@ -192,7 +192,7 @@ class _Trial:
         self.stopped = False
 
     def run(self, chosen: Any, rng: np.random.Generator, deadline: float) -> None:
-        """Attack the rows that are predicted rightly, and predict them anew."""
+        """Attack the rows that are predicted correctly, and predict them again."""
         target, together = self.target, self.target.together
         for start in range(0, len(self.X), together):
             part = slice(start, start + together)
@@ -273,7 +273,7 @@ def relative_robustness(
     X : array-like
         Rows in raw units, none of them 0.
     y : array-like, optional
-        True classes: only rows predicted rightly count. By default all do, and the
+        True classes: only correctly predicted rows count. By default all do, and the
         class to be altered is the predicted one.
     norm : {"l1", "l2", "linf"} or float
         Of the change and of the row.

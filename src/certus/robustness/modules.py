@@ -1,7 +1,7 @@
 """Torch functions as targets: a module of raw rows, by the user or of an estimator.
 
 A module must be a function: in evaluation mode, giving the same scores for a row
-whenever it is asked and whatever rows stand beside it. This is tried, not believed.
+whenever it is asked and whatever the other rows are. This is checked.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Directions along which a likelihood rises for ever, by a linear programme.
+"""Directions along which a likelihood rises forever, by a linear programme.
 
 The sum of all moves is made largest over the unit box: of classes z_y − z_k for every
 other class k, of counts the scores of rows at their limits, where rows between the

@@ -1,7 +1,7 @@
 """Which models are compared, and how each chooses its parameters.
 
 One row for each candidate, at the end of this file. A choice of parameters sees
-training rows only: it is made anew inside every fold, on inner folds, by the paths of
+training rows only: it is made again inside every fold, on inner folds, by the paths of
 the ``*CV`` estimators or by a grid whose fits start from one another.
 """
 
@@ -101,7 +101,7 @@ class CandidateRow(NamedTuple):
     """All that is known of a candidate before the table is.
 
     ``amounts`` and ``labels`` are its classes for these, each in the registry or with
-    its module in scikit-learn; "" where it is no candidate. For the size of a table,
+    its module in scikit-learn; "" where it is not a candidate. For the size of a table,
     ``params`` are its arguments and ``too_costly`` is the reason to leave it out, if
     there is one. The rest is as in :class:`Candidate`.
     """

@@ -56,7 +56,7 @@ def compare(
     """Compare models on a table, choose one, and state its risk on sealed rows.
 
     Each candidate is a pipeline: what it learns about columns, and its parameters, it
-    learns anew in every fold. The constant, penalised linear models, a robust one, a
+    learns again in every fold. The constant, penalised linear models, a robust one, a
     kernel machine, nearest neighbours, the perceptron and a neural network take part,
     with scikit-learn's gradient boosting for reference. Chosen is the certus model with
     the least mean error over the folds, the earlier one on ties; it is fitted again to

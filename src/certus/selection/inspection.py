@@ -224,7 +224,7 @@ def _by_order(x: np.ndarray, y: np.ndarray) -> tuple[float, str]:
 
 
 def _majority(x: np.ndarray, y: np.ndarray) -> float:
-    """Share of rows that carry the commonest label of their value."""
+    """Share of rows that have the most frequent label of their value."""
     frame = pl.DataFrame({"x": x, "y": y})
     counts = frame.group_by("x", "y").len().group_by("x").agg(pl.col("len").max())
     return float(counts["len"].sum()) / len(x)

@@ -39,8 +39,8 @@ class SVC(ClassifierMixin, SupportVectorMachine):
     Objective
     ---------
     C·Σ max(0, 1 − y·(f(x) + b)) + ½‖f‖², over functions f of the kernel's space; the
-    intercept is never penalised. With more than two classes one such problem for each
-    pair. ``C=inf`` asks for the hard margin.
+    intercept is never penalised. With more than two classes there is one problem
+    for each pair. ``C=inf`` asks for the hard margin.
 
     Certificate
     -----------

@@ -168,7 +168,7 @@ def _as_dates(plan: Plan, column: Column, remarks: list[str]) -> pl.Series:
 
 
 def _no_date(values: pl.Series) -> str:
-    """The first of the cells that is no date by itself, or is so in two ways."""
+    """The first cell that is not a date, or that can be read as two dates."""
     cells = values.drop_nulls().head(1000)
     bad = (cell for cell in cells if to_dates(pl.Series([cell])) is None)
     return str(next(bad, cells[0]))

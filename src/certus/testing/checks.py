@@ -59,7 +59,7 @@ def assert_certified(
     Raises
     ------
     AssertionError
-        With the text of the certificate, which says what is missing and how to mend it.
+        With the text of the certificate, which says what is missing and how to fix it.
 
     Examples
     --------

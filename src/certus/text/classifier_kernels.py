@@ -8,7 +8,7 @@ on one document with label y, rate r and m features is that of gradient descent 
     hierarchical  W_j += r(1{right at j} − σ(W_j·h))·h for the nodes j above the leaf y
     both          Z_i += −r·Wᵀ(dℓ/ds)/m for each of its features i
 
-In training, rows have a multiple of 16 columns, the surplus being zero for ever.
+In training, rows have a multiple of 16 columns, the surplus being zero forever.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which words keep company: co-occurrence counts of words in contexts.
+"""Which words occur together: co-occurrence counts of words in contexts.
 
     n_ij = number of contexts that hold both word i and word j
 
@@ -119,7 +119,7 @@ class Cooccurrence(TextInput, Model):
 
     @certified_fit
     def fit(self, X: Iterable[Any], y: Any = None) -> Any:
-        """Count which words keep company.
+        """Count which words occur together.
 
         Parameters
         ----------

@@ -71,9 +71,9 @@ class GloVe(WordVectors, Model):
     rows would still gain, as a share of the objective of the best constant, is at most
     ``tol``. ``"sgd"`` promises nothing and states the same number as
     ``remaining_gain`` (PROVED). ``objective`` (MEASURED): the sum, recomputed.
-    ``cooccurrence_counts`` (PROVED): counts of a sample of words, taken anew. The quick
-    check looks at as many rows as a pass allows, level "full" at all. The problem is
-    not convex: nothing is said about other minima.
+    ``cooccurrence_counts`` (PROVED): counts of a sample of words, taken again. The
+    quick check looks at as many rows as a pass allows, level "full" at all. The problem
+    is not convex: nothing is said about other minima.
 
     Parameters
     ----------

@@ -66,7 +66,7 @@ def character_ngrams(
         Words, in any script; a character is a Unicode code point.
     lengths : (int, int)
         Fewest and most characters of an n-gram, the angle brackets included. A bracket
-        alone is no n-gram.
+        alone is not an n-gram.
     n_buckets : int
         Number of buckets.
 

@@ -52,7 +52,7 @@ class FastTextVectors(sampling.Sampled, WordVectors, Model):
     As for :class:`certus.text.SkipGram`: ``reported_loss`` (MEASURED) and, MEASURED,
     ``sample_loss``, ``gradient_norm`` and ``pairs_told_apart``. Also ``composition``
     (PROVED): the vectors of sampled words are the means of their rows, whose n-grams
-    are found anew.
+    are found again.
 
     Parameters
     ----------

@@ -158,7 +158,7 @@ def splitter(tokenizer: str | Tokenizer | None) -> Tokenizer:
 
 
 def check_corpus(texts: Any) -> None:
-    """Raise a sentence for what is no collection of documents."""
+    """Raise an error unless this is a collection of documents."""
     if isinstance(texts, str | bytes):
         raise ValueError(
             "The corpus is a single string; pass a list of documents, for example "
@@ -177,7 +177,7 @@ def check_corpus(texts: Any) -> None:
 
 
 def words_of(document: Any, i: int) -> Sequence[str]:
-    """The words of document ``i``, which is no text."""
+    """The words of document ``i``, which is not a text."""
     if isinstance(document, bytes | bytearray):
         raise ValueError(f"Document {i} is bytes; decode it, or read it as text.")
     if isinstance(document, Mapping) or not isinstance(document, Iterable):

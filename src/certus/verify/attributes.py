@@ -31,7 +31,7 @@ LEFT = "max |Cov(x̃ⱼ, a) − (1 − amount)·Cov(xⱼ, a)| / (sd xⱼ · sd a
 
 
 def attribute_of(model: Any, sensitive: Any, X: Any) -> Array | None:
-    """The attribute of each row, one column for each; None if it is not at hand."""
+    """The attribute of each row, one column for each; None if it was not passed."""
     named = getattr(model, "sensitive_columns", None)
     X = X if hasattr(X, "shape") else np.asarray(X, dtype=object)
     n = int(X.shape[0])
@@ -69,7 +69,7 @@ def numbers_of(X: Any, sample_weight: Any) -> tuple[Array, Array]:
 
 
 def not_lent(name: str, objective: str) -> Claim:
-    """The claim of a model whose attribute is not at hand."""
+    """The claim of a model whose attribute was not passed."""
     detail = "the sensitive attribute was not passed, and models do not store it"
     fix = "pass it: certify(model, X, y, sensitive=...)"
     return bd.refused(name, detail, fix, objective=objective)

@@ -53,7 +53,7 @@ def score_of(model: Any) -> str:
 
 
 def own_scores(model: Any, X: Any, y: Any) -> Array:
-    """The score of each row with its own y, ascending; inf where it is no number."""
+    """The score of each row with its own y, ascending; inf where it is NaN."""
     kind = score_of(model)
     with np.errstate(invalid="ignore"):  # inf − inf
         if kind == "residual":

@@ -43,7 +43,7 @@ class Explained(NamedTuple):
     off: float = 0.0  # bounds the rounding of F Fᵀ
 
     def factor(self, w: Array) -> Array:
-        """√alpha·F, with a row of zeros for each weight that is no column's."""
+        """√alpha·F, with a row of zeros for each weight that belongs to no column."""
         found = np.zeros((len(w), self.F.shape[1]))
         if len(w) >= len(self.F):
             found[: len(self.F)] = math.sqrt(self.alpha) * self.F

@@ -264,7 +264,7 @@ FORMS["polynomial"] = FORMS["poly"]
 
 
 def kernel_of(stated: Any, X: Any, s: Array) -> Any:
-    """The term that the parameters stand for; "scale" is computed anew."""
+    """The term that the parameters stand for; "scale" is computed again."""
     name, gamma = stated.kernel, stated.gamma
     if isinstance(name, t.Kernel):
         return name

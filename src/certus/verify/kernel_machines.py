@@ -1,9 +1,9 @@
 """The room of kernel machines: SVC, SVR, kernel ridge and logistic, the perceptron.
 
-The statement is read from public parameters ("scale" is computed anew), the kernel's
+The statement is read from public parameters ("scale" is computed again), the kernel's
 values by the verifier's own formulas in one pass over all rows with the support
-vectors; the claims are those of :mod:`certus.verify.kernel_claims`. A matrix
-that is no kernel is refused with a vector as witness. Where a small multiple of I makes
+vectors; the claims are those of :mod:`certus.verify.kernel_claims`. A matrix that
+is not a kernel is refused with a vector as witness. Where a small multiple of I makes
 it one, the claim is about that sum; one too large to be looked into proves nothing.
 """
 
@@ -76,10 +76,10 @@ def _svr(model: Any) -> Statement:
 def _one_class(model: Any) -> Statement:
     """Σ s·max(0, −(f + b)) + nu·Σs·b + ½‖f‖²; ``offset_`` is −b."""
     nu = float(model.nu)
-    require(0 < nu <= 1, f"nu={nu!r} is no share of the rows")
+    require(0 < nu <= 1, f"nu={nu!r} is not a share of the rows")
     told = np.allclose(-fitted(model, "intercept_"), model.offset_, 0.0, 0.0)
     require(bool(told), "offset_ is not that of its scores")
-    fix = "a milder kernel, or scaled columns"
+    fix = "use a smoother kernel, or scale the columns"
     if not is_ours(model):
         fix = f"tol={float(model.tol) / 1000:.0e}, or certus.svm.OneClassSVM"
     ours = is_ours(model)
@@ -201,7 +201,7 @@ def _unknown(claims: list[Claim], level: str) -> list[Claim]:
 
 
 class Read(NamedTuple):
-    """Targets and weights, read anew, and the rows that carry the model."""
+    """Targets and weights, read again, and the rows that carry the model."""
 
     rows: Rows
     support: Array

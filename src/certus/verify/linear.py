@@ -209,7 +209,7 @@ def _measure(words: Wording, p: Problem, probe: Array | None) -> tuple[Number, A
 
 
 def _without_weight(stated: Statement, rows: Rows, objective: str) -> Claim | None:
-    """A class that no row speaks for: its share can be lowered for ever."""
+    """A class that no row speaks for: its share can be lowered forever."""
     likely = isinstance(stated.loss, t.Logistic | t.Softmax)
     if not likely or stated.intercept != "free":
         return None

@@ -2,7 +2,7 @@
 
 One problem, one for each target or class, or one softmax: rows of positive weight,
 targets, coefficients and a space that they share. Targets, labels and weights are read
-anew here; nothing is taken from the fit.
+again here; nothing is taken from the fit.
 """
 
 from __future__ import annotations

@@ -327,7 +327,7 @@ def lipschitz_constant(network: net.Network, p: float) -> float:
 
 
 def among(proof: Proof, right: Any) -> Proof:
-    """A proof about the rows that are predicted rightly, as one about all rows.
+    """A proof about the rows that are predicted correctly, as one about all rows.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""When a likelihood has no maximum: directions along which it rises for ever.
+"""When a likelihood has no maximum: directions along which it rises forever.
 
 Classes: a direction (w, b) ≠ 0 with yᵢ(xᵢᵀw + b) ≥ 0 for every row, and > 0 for one,
-lowers the logistic loss for ever (softmax: z_y − z_k ≥ 0 for every k). Counts: ≤ 0
+lowers the logistic loss forever (softmax: z_y − z_k ≥ 0 for every k). Counts: ≤ 0
 where y = 0, ≥ 0 where y is at its most, = 0 between, and not 0 for one row: a cell of
 counts at their limit. The direction is the witness, and checking it takes one pass;
 at level "full" a search may find one by a linear programme. Rows that should not move
@@ -27,7 +27,7 @@ from certus.verify.stating import Given
 
 
 def limits(loss: Any, y: Array) -> tuple[Array, Array]:
-    """Rows whose score may fall for ever (y at its least), and those that may rise."""
+    """Rows whose score may fall forever (y at its least), and those that may rise."""
     if isinstance(loss, t.Logistic):
         return y < 0, y > 0
     top = loss.trials if isinstance(loss, t.Binomial) else np.inf

@@ -2,7 +2,7 @@
 
 Documents come as texts, which are split into words here, by the model's parameters and
 not by its code; or numbered, as ``fit`` left them, and then that numbering is assumed.
-Counts are taken anew: by ``bincount``, by walking through the occurrences of a word,
+Counts are taken again: by ``bincount``, by walking through the occurrences of a word,
 and for many words by one sparse sum per distance. A corpus leaves a fingerprint of its
 words in their order, the same however they were numbered.
 """

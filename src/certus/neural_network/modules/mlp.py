@@ -210,7 +210,7 @@ def skip(n_inputs: int, width: int) -> nn.Module:
 
 
 def initialize(layer: nn.Linear, kind: str = "he", copies: int = 1) -> nn.Linear:
-    """Draw the weights of a layer anew, and set its bias to zero.
+    """Draw the weights of a layer again, and set its bias to zero.
 
     Parameters
     ----------

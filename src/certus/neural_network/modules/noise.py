@@ -23,7 +23,7 @@ class WeightNoise(nn.Module):
     module : nn.Module
         The network.
     std : float, default=0.1
-        σ, standard deviation of the noise that is drawn anew in each step.
+        σ, standard deviation of the noise that is drawn again in each step.
 
     Examples
     --------

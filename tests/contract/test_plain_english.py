@@ -1,0 +1,165 @@
+"""Texts that users see are in plain English: the rules of "How we write".
+
+The list of banned turns grows when a review finds another. Comments and the strings of
+tests are not searched; docstrings are.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from certus.meanings import CLAIMS, STRENGTHS, TERMS
+from certus.wording import unstopped
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "src" / "certus").rglob("*.py"))
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.rst")),
+]
+
+#: Each turn with a sentence that it must find.
+BANNED = {
+    r"\bwhat (?:is|are) no\b": "y holds what are no numbers",
+    r"\bthere be\b": "though there be as many",
+    r", and is\.": "low must not be above high, and is.",
+    r"\bas told\b": "as told",
+    r"^not so$": "not so",
+    r"\bspoken of\b": "the global minimum is not spoken of",
+    r"\banew\b": "computed anew",
+    r"\bmend(?:s|ed)?\b": "drop or mend these rows",
+    r"\bfor ever\b": "rises for ever",
+    r"\bone such\b": "with more classes one such problem for each",
+    r"\bbeyond what\b": "beyond what float64 holds",
+    r"\bkeeps? company\b": "words that keep company",
+    r"\bcommonest\b": "the commonest label",
+    r"\bfor want of\b": "left out for want of a target",
+    r"\bsave for\b": "holds save for a few rows",
+    r"\bwill do as well\b": "its name will do as well",
+    r"\bsays it all\b": "each says it all",
+    r"\bto the letter\b": "not to the letter",
+    r"\b(?:is|are) due\.": "shapes (n, d) and (n,) are due.",
+    r"\bare no bounds\b": "(1, 0) are no bounds",
+    r"(?<!here )\bis no (?:number|share|image|class|path|string|list|threat)\b": (
+        "alpha is no share"
+    ),
+    r"\bspeaks against\b": "nothing speaks against it",
+    r"\bhas no known bound\b": "a step that mixes rows has no known bound",
+    r"\b(?:whilst|amongst|whereof|heretofore|thereof|oft)\b": "the rows thereof",
+    r"\bpredicted rightly\b": "rows that were predicted rightly",
+    r"\bmay be borne\b": "as long as it may be borne",
+}
+
+
+def literals(path: Path) -> Iterator[tuple[int, str]]:
+    """All strings of a module, docstrings included, with their lines."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, " ".join(node.value.split())
+
+
+def lines(path: Path) -> Iterator[tuple[int, str]]:
+    yield from enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+
+
+@pytest.mark.parametrize("turn", BANNED)
+def test_a_turn_is_found(turn: str) -> None:
+    assert re.search(turn, BANNED[turn])
+
+
+def test_no_text_has_a_banned_turn() -> None:
+    banned = re.compile("|".join(BANNED))
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {hit.group()!r} in {text[:80]!r}"
+        for paths, read in ((SOURCES, literals), (PAGES, lines))
+        for path in paths
+        for line, text in read(path)
+        if (hit := banned.search(text))
+    ]
+    assert not found, "\n".join(found)
+
+
+# -- one full stop ----------------------------------------------------------------
+
+
+#: Variables that hold whole sentences, which may end in a full stop of their own.
+SENTENCES = {"error", "exc", "reason", "message", "why", "problem"}
+
+
+def doubled(path: Path) -> Iterator[str]:
+    """Templates in which a sentence is followed by a full stop."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.JoinedStr):
+            continue
+        for part, after in zip(node.values, node.values[1:]):
+            if not isinstance(part, ast.FormattedValue):
+                continue
+            text = after.value if isinstance(after, ast.Constant) else ""
+            if not re.match(r"\.(\s|$)", str(text)):
+                continue
+            inner = part.value
+            name = inner.attr if isinstance(inner, ast.Attribute) else inner
+            name = name.id if isinstance(name, ast.Name) else name
+            if name in SENTENCES:
+                place = f"{path.relative_to(ROOT)}:{node.lineno}"
+                yield f"{place}: {{{ast.unparse(inner)}}}."
+
+
+def test_no_message_ends_in_two_full_stops() -> None:
+    found = [line for path in SOURCES for line in doubled(path)]
+    assert not found, "use certus.wording.unstopped:\n" + "\n".join(found)
+    twice = re.compile(r"(?<!\.)\.\.(?!\.)(?=\s|$)")
+    strings = [
+        f"{path.relative_to(ROOT)}:{line}: {text[:80]}"
+        for path in SOURCES
+        for line, text in literals(path)
+        if len(text.split()) > 2 and twice.search(text)
+    ]
+    assert not strings, "\n".join(strings)
+
+
+def test_a_failed_candidate_ends_in_one_full_stop() -> None:
+    assert unstopped(ValueError("solver must be one of 'svd', got 'quick'.")) == (
+        "solver must be one of 'svd', got 'quick'"
+    )
+
+
+# -- every word of a certificate is explained -------------------------------------
+
+
+def claim_names() -> set[str]:
+    """Names of claims: the first argument of the function that makes one."""
+    makers = {"Claim", "proved", "refused", "measured", "_measured"}
+    names = set()
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not (isinstance(node, ast.Call) and node.args):
+                continue
+            if ast.unparse(node.func).rpartition(".")[2] not in makers:
+                continue
+            first = node.args[0]
+            if isinstance(first, ast.Starred) and isinstance(first.value, ast.Tuple):
+                first = first.value.elts[0]
+            if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                names.add(first.value)
+    return {name for name in names if re.fullmatch(r"[a-z]+(_[a-z]+)*", name)}
+
+
+def test_every_claim_has_a_meaning() -> None:
+    names = claim_names()
+    assert len(names) > 40, "the search finds the claims"
+    assert not names - set(CLAIMS)
+
+
+def test_meanings_are_sentences() -> None:
+    meanings = [row.meaning for row in CLAIMS.values()]
+    meanings += [*STRENGTHS.values(), *(meaning for *_, meaning in TERMS)]
+    for meaning in meanings:
+        assert meaning[0].isupper() and meaning.endswith("."), meaning
+        assert ".." not in meaning
