@@ -189,6 +189,9 @@ CLAIMS = {
     "measured": _WORDS(
         "measured", "measured", "What was observed, without a guarantee."
     ),
+    "parts": _WORDS(
+        "parts", "parts", "Whether the sizes of the model match its parameters."
+    ),
     "refused": _WORDS("refused", "refused", "Why nothing can be said."),
     # -- perceptrons --------------------------------------------------------------
     "update_sum": _WORDS(
