@@ -1,4 +1,4 @@
-"""Bounds and counts from the theory of learning: plain formulas, NumPy and SciPy."""
+"""Intervals for a risk, tail bounds, VC theory, PAC-Bayes and conformal ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clusters: k-means, its starts, and how many clusters there are."""
+"""k-means, its starting points, and how many clusters to use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Few directions behind many columns: components, factors, linear networks."""
+"""Principal components, factor analysis, matrix factors and linear networks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers about models whose optimum nobody can prove: networks, embeddings.
+"""Measured numbers about networks and embeddings: losses, gradients, curvature.
 
 Losses, gradients, directional derivatives, curvature and dead units, in NumPy and
 float64, from arrays and callables. What is found here is measured: it says how things

@@ -1,4 +1,4 @@
-"""Criteria of fairness, measured with intervals."""
+"""Criteria of fairness between groups, with intervals, and ways to meet them."""
 
 from __future__ import annotations
 

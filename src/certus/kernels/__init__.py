@@ -1,4 +1,4 @@
-"""Kernels: their values, feature maps and Mercer's condition, and models on them.
+"""Kernels: values, feature maps, Mercer's condition; and models that use them.
 
 Kernels are data (``certus.objectives``): linear, polynomial, Gaussian, Laplace, and
 what can be built of them. Support vector machines are in ``certus.svm``, kernel ridge

@@ -1,4 +1,4 @@
-"""Mixtures: Gaussian mixtures, and EM for any latent variable."""
+"""Gaussian mixtures, and EM for any model with hidden variables."""
 
 from __future__ import annotations
 

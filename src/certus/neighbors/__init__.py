@@ -1,4 +1,4 @@
-"""Nearest neighbours, exact, with scikit-learn's names; and the best there can be.
+"""Exact nearest neighbours with scikit-learn's names, and the Bayes classifier.
 
 ``KNeighborsClassifier`` and ``KNeighborsRegressor`` keep the rows and answer by those
 nearest to a query; each fit leaves a ``certificate_`` that shows, on a sample, that the

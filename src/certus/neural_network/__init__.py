@@ -1,4 +1,4 @@
-"""Networks as estimators: trained by a loop one can read, with a certificate.
+"""Neural networks as estimators, each fit with a certificate.
 
 Names are imported when they are first used, so that nothing here needs torch before a
 network is built.

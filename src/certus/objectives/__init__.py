@@ -1,4 +1,4 @@
-"""Losses, penalties and kernels as data, and what is known of a loss.
+"""Losses, penalties and kernels as data, and the functions of a loss.
 
 A loss ℓ(y, z) is one of the terms below; z is the score a model gives. The functions
 (value, gradient, curvature, conjugate, ...) check their input and ask the loss's row in

@@ -1,4 +1,4 @@
-"""Optimisers on any differentiable or subdifferentiable function, with their theorems.
+"""Optimisers for any function, each with the theorem on its rate.
 
 Every call returns a :class:`Record`: the iterates, why it stopped, the constants and
 where they come from, and the rate theorem that applies with its bound beside what was

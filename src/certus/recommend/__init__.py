@@ -1,4 +1,4 @@
-"""Recommendations: few tastes behind many ratings, and measures of ranked lists."""
+"""Recommenders from ratings or counts, and measures of ranked lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attacks on fitted models, and brackets of how robust they are."""
+"""Attacks on fitted classifiers, and proved and found bounds of their accuracy."""
 
 from certus.robustness.accuracy import RobustAccuracy, robust_accuracy
 from certus.robustness.attacks import DeepFool, OneStep, Worst

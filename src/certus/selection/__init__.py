@@ -1,4 +1,4 @@
-"""Choosing among models honestly: splits, comparison, and what the choice costs.
+"""Comparing models: splits, candidates, and the risk on rows kept aside.
 
 ``Comparison`` is what a comparison of candidates leaves: one plan of folds for all of
 them, errors that are measured, and a risk stated once, on rows sealed beforehand.

@@ -1,4 +1,4 @@
-"""From a file or data frame to a matrix, and from there to predictions.
+"""Reading tables, encoding their columns, and pipelines from table to prediction.
 
 ``read_table`` reads files, ``TableEncoder`` turns a table into numbers by a few
 visible rules, ``TablePipeline`` joins it to a model, and ``load_example`` is a table to

@@ -1,4 +1,4 @@
-"""Text as counts and vectors: words, documents, and classifiers of both."""
+"""Texts as counts and vectors, and classifiers of texts."""
 
 from __future__ import annotations
 

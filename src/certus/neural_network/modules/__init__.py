@@ -1,4 +1,4 @@
-"""Networks as plain torch modules, one file for each family.
+"""Networks as plain PyTorch modules, one file for each family.
 
 Each keeps what it was built with in ``config``; nothing here trains. The estimators of
 ``certus.neural_network`` do, and take any of these modules as well as your own.
