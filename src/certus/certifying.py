@@ -23,6 +23,7 @@ from certus.certificate import LEADING_LOSSES, Certificate, Claim, Evidence, Sta
 from certus.diagnostics import nonnegative, perceptron
 from certus.diagnostics.neighbors import left_out
 from certus.fingerprints import in_each_way, same_data
+from certus.typing import ArrayLike, MatrixLike
 from certus.unwrapping import unwrap
 from certus.verify import judge
 
@@ -33,7 +34,7 @@ def certify(
     model: Any,
     X: Any,
     y: Any = None,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
     *,
     level: str = "quick",
     sensitive: Any = None,
@@ -98,7 +99,7 @@ def certify(
     return found if ours or found.met is not False else _noted(found, _PASSED)
 
 
-def _calibrated_on(stated: Certificate, X: Any, y: Any) -> bool:
+def _calibrated_on(stated: Certificate, X: MatrixLike, y: ArrayLike) -> bool:
     """Whether these are the rows of that calibration."""
     return y is not None and same_data(stated.fingerprint, next(in_each_way(X, y)))
 
@@ -172,7 +173,7 @@ def _diagnose(
 
 
 def _perceptron(
-    model: Any, X: Any, y: Any, sample_weight: Any, level: str
+    model: Any, X: Any, y: Any, sample_weight: ArrayLike | None, level: str
 ) -> list[Claim]:
     """The gradient that scikit-learn trained with, beside that of the stated loss."""
     X = check_array(X, accept_sparse="csr")
@@ -193,14 +194,14 @@ def _perceptron(
 
 
 def _neighbors(
-    model: Any, X: Any, y: Any, sample_weight: Any, level: str
+    model: Any, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None, level: str
 ) -> list[Claim]:
     """The error on training rows without themselves."""
     return [] if level == "quick" else left_out(model, X, model._fit_X, model._y)
 
 
 def _nonnegative(
-    model: Any, X: Any, y: Any, sample_weight: Any, level: str
+    model: Any, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None, level: str
 ) -> list[Claim]:
     """How far a gradient step would move H, and how far WH is from the rows."""
     return nonnegative.measure(model, check_array(X, accept_sparse="csr"))

@@ -21,7 +21,7 @@ from certus._core.rows import known_codes, numeric_targets
 from certus.bounds.conformal import conformal_quantile
 from certus.certificate import Certificate, Evidence
 from certus.evidence import ConformalWitness
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike
 from certus.verify import judge, seen_in_fit
 
 
@@ -30,11 +30,11 @@ class Conformal:
 
     calibration_certificate_: Certificate
 
-    def _predictor(self, X: Any, y: Any = None) -> tuple[Any, Any, Any]:
+    def _predictor(self, X: Any, y: ArrayLike | None = None) -> tuple[Any, Any, Any]:
         """The estimator that predicts, and the data in its form."""
         return self, X, y
 
-    def calibrate(self, X_cal: Any, y_cal: Any) -> Self:
+    def calibrate(self, X_cal: MatrixLike, y_cal: ArrayLike) -> Self:
         """Learn from rows kept aside how wide intervals and sets must be.
 
         Leaves ``calibration_certificate_``, which states the coverage (STATISTICAL) and
@@ -77,7 +77,7 @@ class Conformal:
         return self
 
     def predict_interval(
-        self, X: Any, coverage: float = 0.9, *, delta: float | None = None
+        self, X: MatrixLike, coverage: float = 0.9, *, delta: float | None = None
     ) -> Array:
         """Intervals that hold the target of a new row with probability ``coverage``.
 
@@ -121,7 +121,7 @@ class Conformal:
         return np.column_stack([centre - reach, centre + reach])
 
     def predict_set(
-        self, X: Any, coverage: float = 0.9, *, delta: float | None = None
+        self, X: MatrixLike, coverage: float = 0.9, *, delta: float | None = None
     ) -> Array:
         """Sets of labels that hold that of a new row with probability ``coverage``.
 
@@ -215,7 +215,7 @@ def _score_kind(model: Any) -> str:
 # -- scores, large where a value fits a row badly -------------------------------------
 
 
-def predictions(model: Any, X: Any) -> tuple[Array, float]:
+def predictions(model: Any, X: MatrixLike) -> tuple[Array, float]:
     """What a regressor predicts, in float64, and the relative rounding of it."""
     z = np.asarray(model.predict(X))
     return z.astype(np.float64).ravel(), _rounding(z)
@@ -225,7 +225,7 @@ def _rounding(z: Array) -> float:
     return 64 * float(np.finfo(z.dtype if z.dtype.kind == "f" else np.float64).eps)
 
 
-def label_scores(model: Any, X: Any, kind: str) -> tuple[Array, float]:
+def label_scores(model: Any, X: MatrixLike, kind: str) -> tuple[Array, float]:
     """The score of every label for every row, NaN as inf; and the rounding of them."""
     if kind == "probability":
         z = np.asarray(model.predict_proba(X))
@@ -260,7 +260,7 @@ def _behind(z: Array) -> Array:
         return np.asarray(np.where(z == first, second, first) - z)
 
 
-def calibration_scores(model: Any, X: Any, y: Any, kind: str) -> Array:
+def calibration_scores(model: Any, X: MatrixLike, y: ArrayLike, kind: str) -> Array:
     """The score of each calibration row, in ascending order."""
     if np.ndim(y) > 1 and np.shape(y)[1] > 1:
         raise ValueError(

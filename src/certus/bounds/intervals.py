@@ -22,6 +22,7 @@ import numpy as np
 from scipy.special import betainccinv, betaincinv
 
 from certus.results import Result
+from certus.typing import ArrayLike
 
 IID = ("all rows, old and new, are drawn independently from one distribution",)
 
@@ -313,7 +314,7 @@ def empirical_bernstein(
 
 
 def bounded_mean(
-    losses: Any,
+    losses: ArrayLike,
     delta: float = 0.05,
     low: float = 0.0,
     high: float = 1.0,
@@ -388,7 +389,9 @@ def check_range(low: float, high: float) -> float:
     return reach
 
 
-def check_losses(losses: Any, low: float = -math.inf, high: float = math.inf) -> Any:
+def check_losses(
+    losses: ArrayLike, low: float = -math.inf, high: float = math.inf
+) -> Any:
     """A non-empty vector of numbers in [low, high], as float64."""
     values = np.asarray(losses, dtype=np.float64)
     if values.ndim != 1 or not len(values):

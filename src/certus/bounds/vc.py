@@ -20,13 +20,14 @@ import numpy as np
 
 from certus.bounds.counting import cover_count
 from certus.bounds.intervals import check_count, check_delta
+from certus.typing import MatrixLike
 
 Point = tuple[int, ...]
 
 FAMILIES = ("thresholds", "intervals", "half-spaces", "homogeneous half-spaces")
 
 
-def shattered(X: Any, affine: bool = True) -> bool:
+def shattered(X: MatrixLike, affine: bool = True) -> bool:
     """Whether half-spaces realise every labelling of the rows of X; decided exactly.
 
     They do if and only if the rows are affinely independent (Radon's theorem), without
@@ -50,7 +51,7 @@ def shattered(X: Any, affine: bool = True) -> bool:
     return len(rows) <= len(rows[0]) and _rank(rows) == len(rows)
 
 
-def labelling_count(X: Any, affine: bool = True) -> int:
+def labelling_count(X: MatrixLike, affine: bool = True) -> int:
     """In how many of the 2ⁿ ways half-spaces label the rows of X; counted exactly.
 
     A labelling y counts if some (w, b) has yᵢ(w·xᵢ + b) > 0 for all i. Without an
@@ -244,7 +245,7 @@ def vc_bound(
 # -- exact arithmetic -----------------------------------------------------------------
 
 
-def _integers(X: Any, affine: bool) -> list[Point]:
+def _integers(X: MatrixLike, affine: bool) -> list[Point]:
     """The rows as integer vectors in the same directions, with a 1 appended if affine.
 
     Scaling a row by a positive number changes no sign of w·x, so each row is multiplied

@@ -47,7 +47,7 @@ from certus.cluster.lloyd import (
 )
 from certus.cluster.seeding import StartPool
 from certus.evidence import KMeansWitness
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 #: Entries beyond 2^±WIDEST are scaled before they are squared.
 WIDEST = 300
@@ -133,7 +133,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         max_iter: int = 300,
         tol: float = 1e-4,
         verbose: int = 0,
-        random_state: Any = None,
+        random_state: RandomState = None,
         copy_x: bool = True,
         algorithm: str = "lloyd",
         max_time: float | None = None,
@@ -150,7 +150,9 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+    def fit(
+        self, X: Any, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> Any:
         """Find clusters.
 
         Parameters
@@ -270,7 +272,12 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         names = ("cluster_centers_", "labels_", "inertia_", "n_iter_")
         return {name: getattr(self, name) for name in names}
 
-    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Array:
+    def fit_predict(
+        self,
+        X: MatrixLike,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Array:
         """Find clusters and return the label of each row.
 
         Parameters
@@ -284,7 +291,12 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         """
         return self.fit(X, sample_weight=sample_weight).labels_
 
-    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Array:
+    def fit_transform(
+        self,
+        X: MatrixLike,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Array:
         """Find clusters and return the distances of each row to the centres.
 
         Parameters
@@ -336,7 +348,9 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
             run_blocks(work, tasks(len(X), TASK // (X.shape[1] * len(centers))))
         return out if factor == 1.0 else out / factor
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(
+        self, X: Any, y: ArrayLike | None = None, sample_weight: Any = None
+    ) -> float:
         """Minus the objective: −Σ s·min‖x − c‖².
 
         Parameters
@@ -455,7 +469,7 @@ def _n_runs(model: KMeans) -> int:
     return int(model.n_init)
 
 
-def _factor(X: Any, centers: Array | None) -> float:
+def _factor(X: MatrixLike, centers: Array | None) -> float:
     """A power of two, one for ordinary data, that brings squares into range."""
     top = float(np.abs(ends_of(X)).max())
     if centers is not None:

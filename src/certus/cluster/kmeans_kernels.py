@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from certus._core.cache import kernel
+from certus.typing import Array
 
 #: Rows of one tile: a strip of them and a strip of sums stay in the first-level cache.
 TILE = 128
@@ -24,7 +25,7 @@ _WIDE, _NARROW = 1.0 + 1e-9, 1.0 - 1e-6
 
 
 @kernel
-def project(X: Any, u: Any, out: Any) -> None:
+def project(X: Array, u: Array, out: Array) -> None:
     """Out = Xu, each row summed in the same order."""
     for i in range(X.shape[0]):
         total = 0.0
@@ -34,7 +35,7 @@ def project(X: Any, u: Any, out: Any) -> None:
 
 
 @kernel
-def fill_tiles(X: Any, order: Any, scale: Any, tiles: Any, first: int) -> None:
+def fill_tiles(X: Array, order: Array, scale: Any, tiles: Array, first: int) -> None:
     """Tiles of shape (columns, rows) of the rows of X in the given order."""
     n = order.shape[0]
     for t in range(tiles.shape[0]):
@@ -47,15 +48,15 @@ def fill_tiles(X: Any, order: Any, scale: Any, tiles: Any, first: int) -> None:
 
 @kernel
 def try_dense(
-    tiles: Any,
-    norms: Any,
-    s: Any,
-    D: Any,
-    tried: Any,
-    tried_norms: Any,
+    tiles: Array,
+    norms: Array,
+    s: Array,
+    D: Array,
+    tried: Array,
+    tried_norms: Array,
     guard: Any,
-    out: Any,
-    totals: Any,
+    out: Array,
+    totals: Array,
     first: int,
 ) -> None:
     """Squared distances to the nearest centre, were each row of ``tried`` one too.
@@ -106,7 +107,7 @@ def try_dense(
 
 
 @kernel
-def tile_norms(tiles: Any, out: Any, first: int) -> None:
+def tile_norms(tiles: Array, out: Array, first: int) -> None:
     """Squared norms of the rows of tiles."""
     for t in range(tiles.shape[0]):
         norms = out[(first + t) * TILE : (first + t + 1) * TILE]
@@ -120,18 +121,18 @@ def tile_norms(tiles: Any, out: Any, first: int) -> None:
 
 @kernel
 def try_sparse(
-    cells: Any,
-    columns: Any,
-    ends: Any,
-    order: Any,
-    norms: Any,
-    s: Any,
-    D: Any,
-    tried: Any,
-    tried_norms: Any,
+    cells: Array,
+    columns: Array,
+    ends: Array,
+    order: Array,
+    norms: Array,
+    s: Array,
+    D: Array,
+    tried: Array,
+    tried_norms: Array,
     slack: Any,
-    out: Any,
-    totals: Any,
+    out: Array,
+    totals: Array,
     first: int,
 ) -> None:
     """As :func:`try_dense` for CSR rows; ``tried`` is columns × candidates.
@@ -163,7 +164,7 @@ def try_sparse(
 
 
 @kernel
-def centre_rows(X: Any, mean: Any, scale: Any, out: Any, norms: Any) -> None:
+def centre_rows(X: Array, mean: Array, scale: Any, out: Array, norms: Array) -> None:
     """Out = scale·(x − mean), rounded to its precision; squared norms before that."""
     for i in range(X.shape[0]):
         total = 0.0
@@ -176,7 +177,7 @@ def centre_rows(X: Any, mean: Any, scale: Any, out: Any, norms: Any) -> None:
 
 @kernel
 def sparse_scores(
-    cells: Any, columns: Any, ends: Any, rows: Any, centers: Any, out: Any
+    cells: Array, columns: Array, ends: Array, rows: Array, centers: Array, out: Array
 ) -> None:
     """−2x·c for the named CSR rows; ``centers`` is columns × centres."""
     for p in range(rows.shape[0]):
@@ -190,18 +191,18 @@ def sparse_scores(
 
 @kernel
 def judge(
-    scores: Any,
-    low: Any,
-    high: Any,
-    norms: Any,
+    scores: Array,
+    low: Array,
+    high: Array,
+    norms: Array,
     slack: Any,
-    rows: Any,
-    drift: Any,
-    group_drift: Any,
-    labels: Any,
-    upper: Any,
-    lower: Any,
-    unsure: Any,
+    rows: Array,
+    drift: Array,
+    group_drift: Array,
+    labels: Array,
+    upper: Array,
+    lower: Array,
+    unsure: Array,
 ) -> int:
     """Label rows by their scores −2x·c; returns how many are too close to call.
 
@@ -270,15 +271,15 @@ def judge(
 
 @kernel
 def settle(
-    X: Any,
-    centers: Any,
+    X: Array,
+    centers: Array,
     scale: Any,
     rows: Any,
-    drift: Any,
-    group_drift: Any,
-    labels: Any,
-    upper: Any,
-    lower: Any,
+    drift: Array,
+    group_drift: Array,
+    labels: Array,
+    upper: Array,
+    lower: Array,
 ) -> None:
     """Label the named rows by float64 differences; equal distances to the first."""
     K, d, G = centers.shape[0], X.shape[1], lower.shape[0]
@@ -306,7 +307,7 @@ def settle(
 
 @kernel
 def compare(
-    rows: Any,
+    rows: Array,
     X: Any,
     centers: Any,
     scale: Any,
@@ -315,15 +316,15 @@ def compare(
     high: Any,
     norms: Any,
     slack: Any,
-    names: Any,
+    names: Array,
     drift: Any,
     group_drift: Any,
     labels: Any,
     upper: Any,
     lower: Any,
-    block: Any,
-    scores: Any,
-    unsure: Any,
+    block: Array,
+    scores: Array,
+    unsure: Array,
 ) -> int:
     """Label the named rows, block by block: products judge, differences settle.
 
@@ -347,13 +348,13 @@ def compare(
 
 @kernel
 def doubtful(
-    labels: Any,
-    upper: Any,
-    lower: Any,
-    drift: Any,
-    group_drift: Any,
+    labels: Array,
+    upper: Array,
+    lower: Array,
+    drift: Array,
+    group_drift: Array,
     guard: Any,
-    out: Any,
+    out: Array,
 ) -> int:
     """List the rows whose label is no longer sure.
 
@@ -382,7 +383,7 @@ def doubtful(
 
 
 @kernel
-def count_changes(before: Any, labels: Any) -> int:
+def count_changes(before: Array, labels: Array) -> int:
     """How many rows moved to another cluster."""
     count = 0
     for i in range(labels.shape[0]):
@@ -392,7 +393,13 @@ def count_changes(before: Any, labels: Any) -> int:
 
 @kernel
 def shift_rows(
-    X: Any, mean: Any, s: Any, before: Any, labels: Any, sums: Any, weight: Any
+    X: Array,
+    mean: Array,
+    s: Array,
+    before: Array,
+    labels: Array,
+    sums: Array,
+    weight: Array,
 ) -> None:
     """Take rows that moved out of the sums of one cluster and into another's."""
     for i in range(X.shape[0]):
@@ -408,7 +415,9 @@ def shift_rows(
 
 
 @kernel
-def add_rows(X: Any, mean: Any, s: Any, labels: Any, sums: Any, weight: Any) -> None:
+def add_rows(
+    X: Array, mean: Array, s: Array, labels: Array, sums: Array, weight: Array
+) -> None:
     """Sums of s(x − mean) and of s over the rows of each cluster."""
     sums[:] = 0.0
     weight[:] = 0.0
@@ -421,7 +430,13 @@ def add_rows(X: Any, mean: Any, s: Any, labels: Any, sums: Any, weight: Any) -> 
 
 @kernel
 def add_sparse(
-    cells: Any, columns: Any, ends: Any, s: Any, labels: Any, sums: Any, weight: Any
+    cells: Array,
+    columns: Array,
+    ends: Array,
+    s: Array,
+    labels: Array,
+    sums: Array,
+    weight: Array,
 ) -> None:
     """As :func:`add_rows`, for CSR rows and mean zero."""
     sums[:] = 0.0
@@ -434,7 +449,7 @@ def add_sparse(
 
 
 @kernel
-def column_sums(X: Any, s: Any, out: Any) -> None:
+def column_sums(X: Array, s: Array, out: Array) -> None:
     """Σ s·x of each column."""
     out[:] = 0.0
     for i in range(X.shape[0]):
@@ -443,7 +458,7 @@ def column_sums(X: Any, s: Any, out: Any) -> None:
 
 
 @kernel
-def own_distances(X: Any, centers: Any, labels: Any, out: Any) -> None:
+def own_distances(X: Array, centers: Array, labels: Array, out: Array) -> None:
     """Squared distance of each row to the centre it is labelled with."""
     for i in range(X.shape[0]):
         k, total = labels[i], 0.0
@@ -454,7 +469,7 @@ def own_distances(X: Any, centers: Any, labels: Any, out: Any) -> None:
 
 
 @kernel
-def all_distances(X: Any, centers: Any, out: Any) -> None:
+def all_distances(X: Array, centers: Array, out: Array) -> None:
     """Distance of each row to each centre."""
     for i in range(X.shape[0]):
         for k in range(centers.shape[0]):
@@ -467,14 +482,14 @@ def all_distances(X: Any, centers: Any, out: Any) -> None:
 
 @kernel
 def own_sparse(
-    cells: Any,
-    columns: Any,
-    ends: Any,
-    norms: Any,
-    centers: Any,
-    center_norms: Any,
-    labels: Any,
-    out: Any,
+    cells: Array,
+    columns: Array,
+    ends: Array,
+    norms: Array,
+    centers: Array,
+    center_norms: Array,
+    labels: Array,
+    out: Array,
 ) -> None:
     """As :func:`own_distances`, for CSR rows."""
     for i in range(labels.shape[0]):

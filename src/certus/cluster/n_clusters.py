@@ -20,7 +20,7 @@ import numpy as np
 from certus.base import check_number
 from certus.cluster.kmeans import KMeans
 from certus.results import TableResult, new_figure
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 #: Objectives below this share of the largest are rounding: the rows are the centres.
 NOTHING = 1e-12
@@ -103,7 +103,7 @@ def elbow(
     *,
     sample_weight: Any = None,
     n_init: int = 4,
-    random_state: Any = 0,
+    random_state: RandomState = 0,
     **options: Any,
 ) -> Elbow:
     """Fit k-means for several numbers of clusters and find where the curve bends.
@@ -163,7 +163,11 @@ def elbow(
 
 
 def _grow(
-    before: KMeans, X: Any, sample_weight: Any, k: int, options: dict[str, Any]
+    before: KMeans,
+    X: MatrixLike,
+    sample_weight: ArrayLike | None,
+    k: int,
+    options: dict[str, Any],
 ) -> KMeans:
     """Fit from the centres there are and, one by one, the row farthest from them."""
     centers = before.cluster_centers_

@@ -20,7 +20,7 @@ from certus.certificate import Evidence, Status
 from certus.decomposition.gaussian import FLOOR, GaussianFactors, in_precision, within
 from certus.decomposition.moments import RowMoments, moments
 from certus.evidence import FactorsWitness
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, RandomState
 
 
 class FactorAnalysis(GaussianFactors):
@@ -104,7 +104,7 @@ class FactorAnalysis(GaussianFactors):
         svd_method: str = "randomized",
         iterated_power: int = 3,
         rotation: str | None = None,
-        random_state: Any = None,
+        random_state: RandomState = None,
         warm_start: bool = False,
         max_time: float | None = None,
     ) -> None:
@@ -121,7 +121,7 @@ class FactorAnalysis(GaussianFactors):
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, X: Any, y: Any = None) -> Any:
+    def fit(self, X: Any, y: ArrayLike | None = None) -> Any:
         """Fit to rows.
 
         Parameters

@@ -24,7 +24,7 @@ from certus.certificate import Claim, Evidence, Status
 from certus.decomposition.moments import DenseTransformer, RowMoments, moments
 from certus.diagnostics import Diagnosed
 from certus.diagnostics.linear_networks import gradient_claims
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 #: Up to so many rows or columns the least loss is computed, to stop near it.
 EIGEN = 2_000
@@ -109,7 +109,7 @@ class LinearAutoencoder(Diagnosed, DenseTransformer):
         solver: str = "alternating",
         tol: float = 1e-10,
         max_iter: int = 10_000,
-        random_state: Any = None,
+        random_state: RandomState = None,
         warm_start: bool = False,
         max_time: float | None = None,
     ) -> None:
@@ -122,7 +122,7 @@ class LinearAutoencoder(Diagnosed, DenseTransformer):
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, X: Any, y: Any = None) -> Any:
+    def fit(self, X: Any, y: ArrayLike | None = None) -> Any:
         """Train on rows.
 
         Parameters
@@ -162,7 +162,12 @@ class LinearAutoencoder(Diagnosed, DenseTransformer):
         return Fitted(evidence, X, None, None, status, measured=measured)
 
     def _measured(
-        self, witness: Any, X: Any, y: Any, sample_weight: Any, level: str
+        self,
+        witness: Any,
+        X: MatrixLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        level: str,
     ) -> list[Claim]:
         return gradient_claims(X, X, (self.encoder_, self.decoder_))
 
@@ -178,7 +183,7 @@ class LinearAutoencoder(Diagnosed, DenseTransformer):
         X = self._dense(X)
         return np.asarray((X - self.mean_) @ self.encoder_.T.astype(X.dtype))
 
-    def inverse_transform(self, X: Any) -> Array:
+    def inverse_transform(self, X: MatrixLike) -> Array:
         """Decode: m + Dz.
 
         Parameters

@@ -37,7 +37,7 @@ from certus.decomposition.deep_linear_training import (
 from certus.decomposition.modes import draw_modes
 from certus.diagnostics import Diagnosed
 from certus.diagnostics.linear_networks import gradient_claims
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 
 class DeepLinearNetwork(Diagnosed, MultiOutputMixin, RegressorMixin, Estimator):
@@ -125,7 +125,7 @@ class DeepLinearNetwork(Diagnosed, MultiOutputMixin, RegressorMixin, Estimator):
         start: float = 1e-3,
         tol: float = 1e-6,
         max_iter: int = 50_000,
-        random_state: Any = None,
+        random_state: RandomState = None,
         warm_start: bool = False,
         max_time: float | None = None,
     ) -> None:
@@ -172,11 +172,16 @@ class DeepLinearNetwork(Diagnosed, MultiOutputMixin, RegressorMixin, Estimator):
         return Fitted(Evidence("deep_linear"), X, y, None, status, measured=measured)
 
     def _measured(
-        self, witness: Any, X: Any, y: Any, sample_weight: Any, level: str
+        self,
+        witness: Any,
+        X: MatrixLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        level: str,
     ) -> list[Claim]:
         return gradient_claims(X, y, self.weights_, self.coef_)
 
-    def _dense_X_y(self, X: Any, y: Any) -> tuple[Any, Any, None]:
+    def _dense_X_y(self, X: MatrixLike, y: Any) -> tuple[Any, Any, None]:
         X, y = validate_data(
             self,
             X,
@@ -191,7 +196,7 @@ class DeepLinearNetwork(Diagnosed, MultiOutputMixin, RegressorMixin, Estimator):
         require_finite(y.reshape(len(y), -1), type(self).__name__)
         return X, y, None
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: MatrixLike) -> Array:
         """Predicted targets.
 
         Parameters

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from certus._core.rounding import EPS
 from certus.base import check_number
 from certus.decomposition.moments import DenseTransformer, RowMoments
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 #: Least noise of a column, as a share of its variance; of a constant one, absolutely.
 FLOOR = 1e-12
@@ -118,7 +118,7 @@ class GaussianFactors(DenseTransformer):
         constant = X.shape[1] * math.log(2 * math.pi)
         return np.asarray(-0.5 * (distances + determinant + constant))
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: MatrixLike, y: ArrayLike | None = None) -> float:
         """Mean log-likelihood of the rows.
 
         Parameters
@@ -130,7 +130,7 @@ class GaussianFactors(DenseTransformer):
         """
         return float(np.mean(self.score_samples(X)))
 
-    def sample(self, n_samples: int = 1, random_state: Any = None) -> Array:
+    def sample(self, n_samples: int = 1, random_state: RandomState = None) -> Array:
         """Draw rows from the model.
 
         Parameters

@@ -15,7 +15,7 @@ from scipy.linalg import eigh
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from certus.base import Model, require_finite, validate_data
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 
 #: Cells of a block of rows, so that it stays in cache while it is multiplied.
 BLOCK = 1 << 17
@@ -132,7 +132,7 @@ def _without_rounding(found: RowMoments, X: Array, name: str) -> RowMoments:
 class DenseTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
     """Takes dense rows and gives factors; abstract."""
 
-    def _dense(self, X: Any, reset: bool = False) -> Any:
+    def _dense(self, X: MatrixLike, reset: bool = False) -> Any:
         X = validate_data(
             self,
             X,

@@ -34,7 +34,7 @@ from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
 from certus.decomposition.nonnegative_kernels import descend
 from certus.decomposition.svd import require_columns
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 INITS = (None, "random", "nndsvd", "nndsvda", "nndsvdar", "custom")
 #: Rows of a factor that a thread improves at a time.
@@ -162,7 +162,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
         beta_loss: Any = "frobenius",
         tol: float = 1e-4,
         max_iter: int = 200,
-        random_state: Any = None,
+        random_state: RandomState = None,
         alpha_W: float = 0.0,
         alpha_H: Any = "same",
         l1_ratio: float = 0.0,
@@ -185,7 +185,9 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, X: Any, y: Any = None, W: Any = None, H: Any = None) -> Any:
+    def fit(
+        self, X: Any, y: ArrayLike | None = None, W: Any = None, H: Any = None
+    ) -> Any:
         """Find the parts.
 
         Parameters
@@ -309,7 +311,9 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
         W = np.zeros((X.shape[0], Ht.shape[1]))
         return _improve(Ht.T @ Ht, _times(X, Ht), W, level, EXACT).astype(X.dtype)
 
-    def fit_transform(self, X: Any, y: Any = None, W: Any = None, H: Any = None) -> Any:
+    def fit_transform(
+        self, X: MatrixLike, y: ArrayLike | None = None, W: Any = None, H: Any = None
+    ) -> Any:
         """Find the parts and return W.
 
         Parameters

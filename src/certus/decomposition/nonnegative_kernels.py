@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from certus._core.cache import kernel
+from certus.typing import Array
 
 
 @kernel
-def descend(G: Any, V: Any, W: Any, sweeps: int, share: float) -> None:
+def descend(G: Array, V: Array, W: Array, sweeps: int, share: float) -> None:
     """Lower ½wGw − bw over w ≥ 0 for each row w of W; V holds the slopes WG − B.
 
     A row is left once a sweep over its coordinates moves it by at most ``share`` of

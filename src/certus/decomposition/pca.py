@@ -31,7 +31,7 @@ from certus.decomposition.svd import (
     iterates,
     require_columns,
 )
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 #: What tol=0 stands for: rounding.
 ROUNDING = 1e-10
@@ -135,7 +135,7 @@ class PCA(SpectralModel):
         iterated_power: Any = "auto",
         n_oversamples: int = 10,
         power_iteration_normalizer: str = "auto",
-        random_state: Any = None,
+        random_state: RandomState = None,
         max_time: float | None = None,
     ) -> None:
         self.n_components = n_components
@@ -150,7 +150,7 @@ class PCA(SpectralModel):
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, X: Any, y: Any = None) -> Any:
+    def fit(self, X: Any, y: ArrayLike | None = None) -> Any:
         """Fit to rows.
 
         Parameters
@@ -234,7 +234,7 @@ class PCA(SpectralModel):
 
     # -- coordinates ---------------------------------------------------------------
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: MatrixLike) -> Array:
         """Coordinates of rows along the components.
 
         Parameters
@@ -262,7 +262,7 @@ class PCA(SpectralModel):
         floor = np.finfo(size.dtype).eps * size.max(initial=0.0)
         return np.maximum(size, floor if floor > 0 else 1.0)
 
-    def inverse_transform(self, X: Any) -> Array:
+    def inverse_transform(self, X: MatrixLike) -> Array:
         """Rows of which these are the coordinates.
 
         Parameters
@@ -336,7 +336,7 @@ class PCA(SpectralModel):
         size = np.log(variances).sum() + ((d - k) * np.log(noise) if k < d else 0.0)
         return -0.5 * (out + d * np.log(2 * np.pi) + size)
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: MatrixLike, y: ArrayLike | None = None) -> float:
         """Mean log-density of rows.
 
         Parameters

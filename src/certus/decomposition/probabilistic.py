@@ -22,7 +22,7 @@ from certus.certificate import Evidence, Status
 from certus.decomposition.gaussian import FLOOR, GaussianFactors, in_precision, within
 from certus.decomposition.moments import RowMoments, moments
 from certus.evidence import FactorsWitness
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 #: Up to so many rows or columns EM is told where the maximum is, to stop near it.
 EIGEN = 2_000
@@ -109,7 +109,7 @@ class ProbabilisticPCA(GaussianFactors):
         solver: str = "closed_form",
         tol: float = 1e-2,
         max_iter: int = 1000,
-        random_state: Any = None,
+        random_state: RandomState = None,
         warm_start: bool = False,
         max_time: float | None = None,
     ) -> None:
@@ -122,7 +122,7 @@ class ProbabilisticPCA(GaussianFactors):
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, X: Any, y: Any = None) -> Any:
+    def fit(self, X: Any, y: ArrayLike | None = None) -> Any:
         """Fit to rows.
 
         Parameters
@@ -194,7 +194,7 @@ class ProbabilisticPCA(GaussianFactors):
         self.n_components_ = len(self.components_)
         self.n_iter_ = len(self.loglike_)
 
-    def inverse_transform(self, X: Any) -> Array:
+    def inverse_transform(self, X: MatrixLike) -> Array:
         """Mean of the rows that have these factors: m + Wz.
 
         Parameters

@@ -35,7 +35,7 @@ from certus.decomposition.spectra import (
     lanczos,
     randomised,
 )
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 #: Up to so many singular values, or this many times those wanted, all are computed.
 DIRECT_SIDE, DIRECT_SHARE = 1_000, 8
@@ -187,7 +187,7 @@ class TruncatedSVD(SpectralModel):
         n_iter: int = 5,
         n_oversamples: int = 10,
         power_iteration_normalizer: str = "auto",
-        random_state: Any = None,
+        random_state: RandomState = None,
         tol: float = 1e-6,
         max_time: float | None = None,
     ) -> None:
@@ -201,7 +201,7 @@ class TruncatedSVD(SpectralModel):
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, X: Any, y: Any = None) -> Any:
+    def fit(self, X: Any, y: ArrayLike | None = None) -> Any:
         """Fit to rows.
 
         Parameters
@@ -261,7 +261,7 @@ class TruncatedSVD(SpectralModel):
         share = variance / total if total > 0 else np.zeros(k)
         self.explained_variance_ratio_ = share.astype(dtype)
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: MatrixLike) -> Array:
         """Coordinates X·Vᵀ of rows.
 
         Parameters

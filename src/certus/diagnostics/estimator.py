@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from certus.certificate import Claim
+from certus.typing import ArrayLike
 
 
 class Diagnosed:
@@ -24,7 +25,12 @@ class Diagnosed:
     """
 
     def _measured(
-        self, witness: Any, X: Any, y: Any, sample_weight: Any, level: str
+        self,
+        witness: Any,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        level: str,
     ) -> list[Claim]:
         """Numbers about this fit; ``witness`` is what the fit recorded, if it did."""
         raise NotImplementedError

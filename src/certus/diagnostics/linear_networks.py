@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from certus.certificate import Claim, Strength
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 
 
 def gradient_claims(
-    X: Any, Y: Any, layers: Sequence[Any], P: Any = None
+    X: MatrixLike, Y: Any, layers: Sequence[Any], P: Any = None
 ) -> list[Claim]:
     """‖(∂W₁, …, ∂W_L)‖ as a share of twice the loss without factors.
 

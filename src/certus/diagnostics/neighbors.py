@@ -9,13 +9,13 @@ import numpy as np
 from scipy import sparse
 
 from certus.certificate import Claim, Strength
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 
 #: Training rows predicted without themselves.
 LEFT_OUT = 2048
 
 
-def left_out(model: Any, X: Any, rows: Any, targets: Array) -> list[Claim]:
+def left_out(model: Any, X: MatrixLike, rows: Any, targets: Array) -> list[Claim]:
     """``leave_one_out``: the error on training rows predicted without themselves.
 
     Parameters
@@ -64,7 +64,7 @@ def left_out(model: Any, X: Any, rows: Any, targets: Array) -> list[Claim]:
     return [Claim("leave_one_out", Strength.MEASURED, value, detail=detail)]
 
 
-def _same(rows: Any, X: Any) -> bool:
+def _same(rows: Any, X: MatrixLike) -> bool:
     """Whether both hold the same numbers, or holes in the same places."""
     if sparse.issparse(rows) or sparse.issparse(X):
         a, b = sparse.csr_array(rows), sparse.csr_array(X)

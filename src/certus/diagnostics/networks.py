@@ -22,7 +22,7 @@ import numpy as np
 from certus.certificate import Claim, Strength
 from certus.diagnostics import directional
 from certus.diagnostics.spectrum import curvature_claims
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike
 
 #: Most rows on which a network is checked.
 ROWS = 2048
@@ -206,7 +206,7 @@ def spaced(n: int) -> Array:
     return np.arange(0, n, max(n // SPACED, 1))
 
 
-def _checkable(n: int, sample_weight: Any) -> Array:
+def _checkable(n: int, sample_weight: ArrayLike | None) -> Array:
     """Numbers of rows that count, evenly spaced if there are many."""
     if sample_weight is None:
         return spaced(n)
@@ -216,7 +216,7 @@ def _checkable(n: int, sample_weight: Any) -> Array:
     return some if len(some) else np.flatnonzero(counts)
 
 
-def count_rows(X: Any, y: Any = None) -> int:
+def count_rows(X: MatrixLike, y: ArrayLike | None = None) -> int:
     """How many rows X has; an error if y has another number.
 
     Parameters

@@ -22,7 +22,7 @@ from scipy.special import expit, logsumexp, xlogy
 from certus.certificate import Claim, Strength
 from certus.diagnostics import directional
 from certus.diagnostics.directional import Compared
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 
 ROWS = 2048
 #: Ratios this near to 1 are those of a right gradient.
@@ -56,7 +56,7 @@ class PerceptronProblem(NamedTuple):
     s: Array
 
 
-def measure(model: Any, X: Any, y: Array, s: Array) -> list[Claim]:
+def measure(model: Any, X: MatrixLike, y: Array, s: Array) -> list[Claim]:
     """Compare directional derivatives on at most 2,048 rows; the ratio comes first.
 
     Parameters

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from certus.fairness.groups import groups_of, objects_of
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 
 
 class Attributed:
@@ -22,11 +22,11 @@ class Attributed:
 
     sensitive_columns: Any
 
-    def _read_sensitive(self, X: Any, sensitive: Any) -> Array:
+    def _read_sensitive(self, X: MatrixLike, sensitive: MatrixLike) -> Array:
         """The attribute, one column for each, from ``sensitive`` or from X."""
         return read_sensitive(self, X, sensitive)
 
-    def _refuse_text(self, X: Any, sensitive: Any) -> None:
+    def _refuse_text(self, X: MatrixLike, sensitive: MatrixLike) -> None:
         """Where all columns of a frame must be numbers, so must the attribute's."""
         if sensitive is not None or self.sensitive_columns is None:
             return
@@ -41,7 +41,7 @@ class Attributed:
             )
 
 
-def read_sensitive(model: Any, X: Any, sensitive: Any) -> Array:
+def read_sensitive(model: Any, X: MatrixLike, sensitive: MatrixLike) -> Array:
     """The attribute, one column for each, from ``sensitive`` or from X."""
     named = model.sensitive_columns
     n = count_rows(X)

@@ -19,7 +19,7 @@ from certus._core.rows import row_weights
 from certus.base import Fitted, Model, certified_fit, check_number, validate_data
 from certus.certificate import Evidence
 from certus.fairness.attribute import Attributed, basis_of
-from certus.typing import Array
+from certus.typing import Array, ArrayLike
 
 
 class Decorrelation(Attributed, OneToOneFeatureMixin, TransformerMixin, Model):
@@ -81,7 +81,12 @@ class Decorrelation(Attributed, OneToOneFeatureMixin, TransformerMixin, Model):
 
     @certified_fit
     def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, sensitive: Any = None
+        self,
+        X: Any,
+        y: ArrayLike | None = None,
+        sample_weight: Any = None,
+        *,
+        sensitive: Any = None,
     ) -> Any:
         """Find the directions in which the attribute shows.
 

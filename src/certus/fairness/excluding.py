@@ -40,7 +40,7 @@ from certus.fairness.groups import (
 )
 from certus.fairness.table import GroupTable, make_table, words
 from certus.results import TableResult
-from certus.typing import Array
+from certus.typing import Array, ArrayLike
 from certus.wording import plain
 
 _RATES = (
@@ -168,8 +168,8 @@ class Exclusivity(TableResult):
 
 
 def exclusivity(
-    y_true: Any,
-    y_pred: Any,
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
     sensitive: Any,
     *,
     positive: Any = None,

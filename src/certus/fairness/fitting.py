@@ -10,10 +10,12 @@ from sklearn import config_context
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike
 
 
-def fit_weighted(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Any:
+def fit_weighted(
+    estimator: Any, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None
+) -> Any:
     """Fit with weights; those of a pipeline go to its last step."""
     if sample_weight is None:
         return estimator.fit(X, y)
@@ -30,7 +32,7 @@ def fit_weighted(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Any:
     )
 
 
-def scores_of(estimator: Any, X: Any, classes: Array) -> Array:
+def scores_of(estimator: Any, X: MatrixLike, classes: Array) -> Array:
     """A score of each row for the second of two classes."""
     if [*getattr(estimator, "classes_", classes)] != [*classes]:
         raise ValueError(
@@ -61,7 +63,9 @@ def scores_of(estimator: Any, X: Any, classes: Array) -> Array:
     return np.asarray(np.clip(z, -most, most))
 
 
-def fit_sensitive(model: Any, X: Any, y: Any, sensitive: Any) -> Any:
+def fit_sensitive(
+    model: Any, X: MatrixLike, y: ArrayLike, sensitive: MatrixLike
+) -> Any:
     """Fit, and pass the attribute to whatever step takes it and does not find it."""
     with config_context(enable_metadata_routing=False):
         if isinstance(model, Pipeline):
@@ -76,7 +80,7 @@ def fit_sensitive(model: Any, X: Any, y: Any, sensitive: Any) -> Any:
         return model.fit(X, y)
 
 
-def decide(model: Any, X: Any, sensitive: Any) -> Array:
+def decide(model: Any, X: MatrixLike, sensitive: MatrixLike) -> Array:
     """Decisions, with the attribute where they depend on it."""
     last = model.steps[-1][1] if isinstance(model, Pipeline) else model
     if not _asks(last, "predict"):

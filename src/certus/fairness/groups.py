@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike
 
 _GROUPS = 500  # more cannot be compared two by two with any use
 _AMOUNTS = 20  # distinct numbers with a fraction that may still be categories
@@ -40,7 +40,7 @@ class Groups(NamedTuple):
         return np.bincount(self.members, minlength=len(self.labels))
 
 
-def groups_of(sensitive: Any, n: int) -> Groups:
+def groups_of(sensitive: MatrixLike, n: int) -> Groups:
     """The groups of ``n`` rows; several columns make groups of combinations."""
     names = tuple(str(name) for name in getattr(sensitive, "columns", ()))
     names = names or tuple(str(x) for x in [getattr(sensitive, "name", None)] if x)
@@ -69,7 +69,7 @@ def groups_of(sensitive: Any, n: int) -> Groups:
     return Groups(labels, np.argsort(order)[members], names)
 
 
-def objects_of(sensitive: Any) -> Array:
+def objects_of(sensitive: MatrixLike) -> Array:
     """The attribute as an array of objects; what is masked is missing."""
     found = np.array(sensitive, dtype=object)
     if np.ma.isMaskedArray(sensitive):
@@ -173,7 +173,7 @@ def _column(name: str, values: Any) -> Array:
     return found
 
 
-def are_scores(y_pred: Any, scores: bool | None) -> bool:
+def are_scores(y_pred: ArrayLike, scores: bool | None) -> bool:
     """Whether predictions are scores: as said, or if a number is not whole."""
     if scores is not None:
         return bool(scores)
@@ -231,7 +231,7 @@ def _is_number(column: Array) -> bool:
     return column.dtype.kind in "biuf"
 
 
-def weights_of(sample_weight: Any, n: int) -> Array | None:
+def weights_of(sample_weight: ArrayLike | None, n: int) -> Array | None:
     """Weights, none of them negative and not all zero; None if there are none."""
     if sample_weight is None:
         return None

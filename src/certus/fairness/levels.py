@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from certus._core.rows import known_codes, labelled_weights, row_weights
-from certus.typing import Array
+from certus.typing import Array, ArrayLike
 
 #: Models whose parameter stands beside the sum of the losses: "C" or "alpha".
 BESIDE_SUM = {
@@ -39,7 +39,7 @@ BESIDE_MEAN = {
 _NO_L2 = {"Lasso", "LassoCV", "LinearRegression", "QuantileRegressor"}
 
 
-def level_of(model: Any, y: Any, sample_weight: Any) -> float:
+def level_of(model: Any, y: ArrayLike, sample_weight: ArrayLike | None) -> float:
     """Alpha of ½·alpha·‖w‖² beside the mean loss of a fitted linear model."""
     kinds = [cls.__name__ for cls in type(model).__mro__ if _is_linear(cls)]
     if not kinds:
@@ -62,7 +62,9 @@ def _is_linear(cls: type) -> bool:
     return ours and (cls.__name__ in BESIDE_SUM or cls.__name__ in BESIDE_MEAN)
 
 
-def _levels(model: Any, kind: str, y: Any, sample_weight: Any) -> Array:
+def _levels(
+    model: Any, kind: str, y: ArrayLike, sample_weight: ArrayLike | None
+) -> Array:
     """The levels of a model's problems; empty where a penalty is another one."""
     if kind in _NO_L2 or _has_l1(model):
         return np.empty(0)
@@ -87,7 +89,9 @@ def _chosen(model: Any, name: str) -> Any:
     return getattr(model, f"{name}_", getattr(model, name, None))
 
 
-def _total_weight(model: Any, kind: str, y: Any, sample_weight: Any) -> float:
+def _total_weight(
+    model: Any, kind: str, y: ArrayLike, sample_weight: ArrayLike | None
+) -> float:
     if getattr(model, "class_weight", None) is None:
         return float(row_weights(sample_weight, len(np.asarray(y))).sum())
     if kind == "LinearSVC" and len(model.classes_) > 2:

@@ -25,10 +25,11 @@ from certus.fairness.groups import (
 )
 from certus.fairness.scored import of_scores, rates_by_score
 from certus.fairness.table import GroupTable, make_table
+from certus.typing import ArrayLike
 
 
 def independence(
-    y_pred: Any,
+    y_pred: ArrayLike,
     sensitive: Any,
     *,
     scores: bool | None = None,
@@ -96,8 +97,8 @@ def independence(
 
 
 def separation(
-    y_true: Any,
-    y_pred: Any,
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
     sensitive: Any,
     *,
     scores: bool | None = None,
@@ -158,7 +159,7 @@ def separation(
 
 
 def sufficiency(
-    y_true: Any,
+    y_true: ArrayLike,
     y_pred: Any,
     sensitive: Any,
     *,

@@ -24,7 +24,7 @@ from certus.fairness.attribute import basis_of
 from certus.neural_network.batches import Batch
 from certus.neural_network.objective import Change, Targets, weighted_mean
 from certus.neural_network.run import Losses
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike
 
 
 def explained_variance(z: Tensor, u: Tensor, s: Tensor | None) -> Tensor:
@@ -60,7 +60,11 @@ def with_penalty(alpha: float, U: Array) -> Change:
 
 
 def fit_network(
-    model: Any, X: Any, y: Any, sample_weight: Any, sensitive: Any
+    model: Any,
+    X: MatrixLike,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None,
+    sensitive: MatrixLike,
 ) -> Fitted:
     """Train a clone of ``model.estimator`` into ``model.estimator_``."""
     network = clone(model.estimator)
@@ -89,9 +93,9 @@ def fit_network(
 def measure_network(
     model: Any,
     witness: Any,
-    X: Any,
-    y: Any,
-    sample_weight: Any,
+    X: MatrixLike,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None,
     A: Array,
     level: str = "quick",
 ) -> list[Claim]:

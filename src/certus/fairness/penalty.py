@@ -31,14 +31,16 @@ from certus.certificate import Claim, Evidence, Strength
 from certus.config import config_context
 from certus.fairness.attribute import Attributed, basis_of
 from certus.fairness.levels import level_of
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike
 
 
 def _has(method: str) -> Any:
     return lambda self: hasattr(getattr(self, "estimator_", self.estimator), method)
 
 
-def _explained_claims(coef: Any, X: Any, A: Array, sample_weight: Any) -> list[Claim]:
+def _explained_claims(
+    coef: Any, X: MatrixLike, A: Array, sample_weight: ArrayLike | None
+) -> list[Claim]:
     """The share of the score's variance that the attribute explains."""
     Z = np.asarray(X, dtype=np.float64)
     s = row_weights(sample_weight, len(Z))
@@ -162,7 +164,9 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         kinds = {kind.__name__ for kind in type(self.estimator).__mro__}
         return bool(kinds & {"NeuralModel", "MultilayerPerceptron"})
 
-    def _fit_linear(self, X: Any, y: Any, sample_weight: Any, sensitive: Any) -> Fitted:
+    def _fit_linear(
+        self, X: Any, y: ArrayLike, sample_weight: Any, sensitive: MatrixLike
+    ) -> Fitted:
         self._refuse_text(X, sensitive)
         given = X
         X = validate_data(self, X, dtype=[np.float64, np.float32])
@@ -235,14 +239,14 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         witness = None if evidence is None else evidence.witness
         return measure_network(self, witness, X, y, sample_weight, A, level)
 
-    def _asked(self, X: Any) -> Any:
+    def _asked(self, X: MatrixLike) -> Any:
         """X as the estimator was given it."""
         check_is_fitted(self)
         if self._is_network:
             return X
         return validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: MatrixLike) -> Array:
         """Predictions of the fitted estimator.
 
         Parameters
@@ -258,7 +262,7 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         return np.asarray(self.estimator_.predict(X))
 
     @available_if(_has("predict_proba"))
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: MatrixLike) -> Array:
         """Probabilities of the classes.
 
         Parameters
@@ -274,7 +278,7 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         return np.asarray(self.estimator_.predict_proba(X))
 
     @available_if(_has("decision_function"))
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: MatrixLike) -> Array:
         """Scores.
 
         Parameters
@@ -289,7 +293,9 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         X = self._asked(X)
         return np.asarray(self.estimator_.decision_function(X))
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(
+        self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> float:
         """Accuracy of a classifier, R² of a regressor.
 
         Parameters

@@ -34,7 +34,7 @@ from certus.fairness.table import words
 from certus.linear_model import LogisticRegression
 from certus.results import TableResult, draw_intervals
 from certus.tables import TableEncoder
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 
 _SHOWN = 5
 
@@ -153,7 +153,7 @@ class Recovery(TableResult):
 
 def recovery(
     X: Any,
-    sensitive: Any,
+    sensitive: MatrixLike,
     *,
     estimator: Any = None,
     folds: int = 5,
@@ -244,7 +244,7 @@ def _deal(y: Array, folds: int, random_state: int) -> Any:
 
 
 def _judge(
-    model: Any, X: Any, y: Array, k: int, train: Array, test: Array
+    model: Any, X: MatrixLike, y: Array, k: int, train: Array, test: Array
 ) -> tuple[list[float], float, Array]:
     """Areas by group, the share guessed right, and the fewest rows of each side."""
     fitted = clone(model).fit(take(X, train), y[train])
@@ -273,7 +273,7 @@ def _check_groups(labels: tuple[Any, ...], counts: Array) -> None:
         )
 
 
-def _scores(model: Any, X: Any) -> Array:
+def _scores(model: Any, X: MatrixLike) -> Array:
     """One column of scores for each group."""
     if hasattr(model, "predict_proba"):
         return np.asarray(model.predict_proba(X), dtype=float)
@@ -293,7 +293,7 @@ def area(scores: Array, positive: Array) -> float:
     return float((ranks[positive].sum() - n * (n + 1) / 2) / (n * m))
 
 
-def _alone(X: Any, y: Array, k: int) -> tuple[tuple[str, float], ...]:
+def _alone(X: MatrixLike, y: Array, k: int) -> tuple[tuple[str, float], ...]:
     """What the most telling columns achieve by themselves, the better way round."""
     if sparse.issparse(X):
         return ()

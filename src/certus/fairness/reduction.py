@@ -31,7 +31,7 @@ from certus.fairness.fitting import fit_weighted
 from certus.fairness.game import Game, MultiplierWalk, even
 from certus.fairness.programme import Mixture, shares_of
 from certus.fairness.thresholds import RandomisedDecisions
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 #: Classifiers that must bring nothing before the search ends: an estimator that
 #: minimises another loss than the error does not always give the best answer.
@@ -130,7 +130,7 @@ class GroupReduction(RandomisedDecisions):
         max_iter: int = 50,
         max_time: float | None = None,
         sensitive_columns: Any = None,
-        random_state: Any = None,
+        random_state: RandomState = None,
     ) -> None:
         self.estimator = estimator
         self.criterion = criterion
@@ -189,8 +189,8 @@ class GroupReduction(RandomisedDecisions):
     def diagnose(
         self,
         X: Any,
-        y: Any,
-        sample_weight: Any = None,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
         level: str = "quick",
         *,
         sensitive: Any = None,
@@ -233,7 +233,7 @@ class GroupReduction(RandomisedDecisions):
         return _search_claims(game, self, witness, X, s, level)
 
     def _play(
-        self, game: Game, X: Any, s: Array, monitor: Monitor
+        self, game: Game, X: MatrixLike, s: Array, monitor: Monitor
     ) -> tuple[Status, Mixture]:
         """Add classifiers while they help; how it ended, and the mixture."""
         mixture, status = game.solve(), Status.MAX_ITER
@@ -271,7 +271,9 @@ class GroupReduction(RandomisedDecisions):
                 break
         return status, mixture
 
-    def selection_probability(self, X: Any, *, sensitive: Any = None) -> Array:
+    def selection_probability(
+        self, X: MatrixLike, *, sensitive: MatrixLike | None = None
+    ) -> Array:
         """The probability with which each row is chosen.
 
         Parameters
@@ -315,7 +317,7 @@ class GroupReduction(RandomisedDecisions):
             raise AttributeError("GroupReduction has no classifier.") from None
 
 
-def _answer(model: Any, worth: Array, X: Any, s: Array) -> Any:
+def _answer(model: Any, worth: Array, X: MatrixLike, s: Array) -> Any:
     """The classifier for which choosing each row is worth this; None if trivial."""
     wanted = worth > 0
     size = np.abs(worth)
@@ -326,12 +328,12 @@ def _answer(model: Any, worth: Array, X: Any, s: Array) -> Any:
     return fit_weighted(clone(model.estimator), X, labels, weights)
 
 
-def _chosen(model: Any, estimator: Any, X: Any) -> Array:
+def _chosen(model: Any, estimator: Any, X: MatrixLike) -> Array:
     return np.asarray(estimator.predict(X)) == model.classes_[1]
 
 
 def _search_claims(
-    game: Game, model: Any, witness: Any, X: Any, s: Array, level: str = "quick"
+    game: Game, model: Any, witness: Any, X: MatrixLike, s: Array, level: str = "quick"
 ) -> list[Claim]:
     """What the estimator gains where it is fitted against the multipliers answered."""
     multipliers = np.asarray(getattr(witness, "answered", None))

@@ -29,7 +29,7 @@ from certus.fairness.groups import (
     weights_of,
 )
 from certus.fairness.table import GroupTable, make_table
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike
 
 _BOUNDED = (
     "the interval of the mean score holds if the scores of new rows lie in [0, 1] too"
@@ -41,7 +41,7 @@ _UNBOUNDED = (
 
 
 def calibration(
-    y_true: Any,
+    y_true: ArrayLike,
     scores: Any,
     sensitive: Any,
     *,
@@ -118,8 +118,8 @@ def of_scores(
     criterion: str,
     scores: Array,
     among: dict[str, Array],
-    sensitive: Any,
-    sample_weight: Any,
+    sensitive: MatrixLike,
+    sample_weight: ArrayLike | None,
     delta: float,
     tolerance: float,
 ) -> GroupTable:
@@ -146,11 +146,11 @@ def of_scores(
 
 def rates_by_score(
     truth: Array,
-    y_pred: Any,
-    sensitive: Any,
+    y_pred: ArrayLike,
+    sensitive: MatrixLike,
     positive: Any,
     bins: Any,
-    sample_weight: Any,
+    sample_weight: ArrayLike | None,
     delta: float,
     tolerance: float,
 ) -> GroupTable:

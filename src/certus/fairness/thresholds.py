@@ -32,7 +32,7 @@ from certus.evidence import MultipliersWitness
 from certus.fairness.attribute import Attributed, group_numbers
 from certus.fairness.fitting import fit_weighted, scores_of
 from certus.fairness.programme import Shares, best_mixture, shares_of
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 
 class RandomisedDecisions(Attributed, ClassifierMixin, MetaEstimatorMixin, Estimator):
@@ -42,11 +42,13 @@ class RandomisedDecisions(Attributed, ClassifierMixin, MetaEstimatorMixin, Estim
     random_state: Any
     classes_: Array
 
-    def selection_probability(self, X: Any, *, sensitive: Any = None) -> Array:
+    def selection_probability(
+        self, X: MatrixLike, *, sensitive: MatrixLike | None = None
+    ) -> Array:
         """The probability with which each row is chosen; 0 or 1 for most."""
         raise NotImplementedError
 
-    def predict(self, X: Any, *, sensitive: Any = None) -> Array:
+    def predict(self, X: MatrixLike, *, sensitive: MatrixLike | None = None) -> Array:
         """Decide about each row; a coin decides where the rule says so.
 
         Parameters
@@ -66,7 +68,12 @@ class RandomisedDecisions(Attributed, ClassifierMixin, MetaEstimatorMixin, Estim
         return np.asarray(self.classes_[chosen.astype(int)])
 
     def score(
-        self, X: Any, y: Any, sample_weight: Any = None, *, sensitive: Any = None
+        self,
+        X: MatrixLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        sensitive: MatrixLike | None = None,
     ) -> float:
         """Accuracy of :meth:`predict`.
 
@@ -197,7 +204,7 @@ class GroupThresholds(RandomisedDecisions):
         objective: str = "accuracy",
         prefit: bool = False,
         sensitive_columns: Any = None,
-        random_state: Any = None,
+        random_state: RandomState = None,
     ) -> None:
         self.estimator = estimator
         self.criterion = criterion
@@ -268,7 +275,7 @@ class GroupThresholds(RandomisedDecisions):
         self.mixing_ = [p[p > 0] for p in parts]
         return found.multipliers
 
-    def _scores(self, X: Any) -> Array:
+    def _scores(self, X: MatrixLike) -> Array:
         """Scores of the second class."""
         return scores_of(self.estimator_, X, self.classes_)
 

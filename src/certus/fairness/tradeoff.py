@@ -20,7 +20,7 @@ from certus.fairness.fitting import decide, fit_sensitive
 from certus.fairness.measures import independence, separation, sufficiency
 from certus.fairness.table import GroupTable
 from certus.results import TableResult, new_figure
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 #: How decisions are judged.
 MEASURES = ("independence", "separation", "sufficiency")
@@ -121,9 +121,9 @@ class Frontier(TableResult):
 
 def frontier(
     estimator: Any,
-    X: Any,
-    y: Any,
-    sensitive: Any,
+    X: MatrixLike,
+    y: ArrayLike,
+    sensitive: MatrixLike,
     parameter: str,
     values: Iterable[Any],
     *,
@@ -131,7 +131,7 @@ def frontier(
     held_out: tuple[Any, Any, Any] | None = None,
     test_size: float = 0.3,
     delta: float = 0.05,
-    random_state: Any = None,
+    random_state: RandomState = None,
 ) -> Frontier:
     """Accuracy and gap of an estimator for several values of a parameter.
 
@@ -214,7 +214,12 @@ def frontier(
 
 
 def _split(
-    X: Any, y: Any, sensitive: Any, held_out: Any, test_size: float, random_state: Any
+    X: Any,
+    y: ArrayLike,
+    sensitive: MatrixLike,
+    held_out: Any,
+    test_size: float,
+    random_state: RandomState,
 ) -> tuple[tuple[Any, Any, Any], tuple[Any, Any, Any]]:
     if held_out is not None:
         if len(held_out) != 3:
@@ -233,7 +238,9 @@ def _split(
     return first, second
 
 
-def _table(criterion: str, truth: Array, decided: Array, sensitive: Any) -> GroupTable:
+def _table(
+    criterion: str, truth: Array, decided: Array, sensitive: MatrixLike
+) -> GroupTable:
     if criterion == "independence":
         return independence(decided, sensitive)
     measure = separation if criterion == "separation" else sufficiency

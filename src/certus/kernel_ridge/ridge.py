@@ -31,7 +31,7 @@ from certus.kernels.machine import (
 )
 from certus.kernels.system import KernelSystem
 from certus.objectives import terms as t
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 
 #: Error of the fitted equations above which the primal formula is not trusted.
 PRIMAL_ERROR = 1e-9
@@ -204,7 +204,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
             coef[:, same] = system.factor(alpha / s)(Y[:, same])
         return coef
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: MatrixLike) -> Array:
         """Predicted values.
 
         Parameters

@@ -21,7 +21,7 @@ from scipy.spatial.distance import cdist
 
 from certus.base import thread_budget, thread_pools
 from certus.objectives import terms as t
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 
 #: Entries of a block handled at a time: its inner products stay in the second cache.
 BLOCK = 1 << 18
@@ -256,7 +256,9 @@ class Points:
         return self._right[dtype]
 
 
-def _lengthen(X: Any, gamma: float, more: tuple[Array, Array], dtype: Any) -> Any:
+def _lengthen(
+    X: MatrixLike, gamma: float, more: tuple[Array, Array], dtype: Any
+) -> Any:
     scaled = X * np.sqrt(2 * gamma)
     if sparse.issparse(X):
         tail = sparse.csr_array(np.column_stack(more))

@@ -11,18 +11,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from typing import Any
 
 import numpy as np
 
 from certus.base import check_choice
 from certus.objectives import terms as t
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 
 __all__ = ["feature_dimension", "feature_map"]
 
 
-def feature_map(kernel: t.Kernel, X: Any, form: str = "monomials") -> Array:
+def feature_map(kernel: t.Kernel, X: MatrixLike, form: str = "monomials") -> Array:
     """Rows φ(x) with φ(x)·φ(z) = k(x, z).
 
     Parameters

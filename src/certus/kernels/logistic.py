@@ -7,7 +7,7 @@ of weighted kernel ridge regressions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from certus.certificate import Evidence, Status
 from certus.kernels.machine import OneAgainstRest, kernel_term, negative_direction, take
 from certus.kernels.system import KernelSystem
 from certus.objectives import terms as t
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike
 
 
 class KernelIterate(NamedTuple):
@@ -110,7 +110,7 @@ class KernelLogisticRegression(ClassifierMixin, OneAgainstRest):
         coef0: float = 0.0,
         fit_intercept: bool = True,
         tol: float = 1e-6,
-        class_weight: Any = None,
+        class_weight: Mapping[Any, float] | str | None = None,
         max_iter: int = 100,
         max_time: float | None = None,
     ) -> None:
@@ -164,7 +164,13 @@ class KernelLogisticRegression(ClassifierMixin, OneAgainstRest):
         return Fitted(evidence, X, y, s, status)
 
     def _solve(
-        self, kernel: t.Kernel, rows: Any, X: Any, y: Any, codes: Array, s: Array
+        self,
+        kernel: t.Kernel,
+        rows: Any,
+        X: MatrixLike,
+        y: ArrayLike,
+        codes: Array,
+        s: Array,
     ) -> Status:
         used = np.flatnonzero(s > 0)
         data = rows if len(used) == len(s) else take(kernel, rows, used)
@@ -213,7 +219,7 @@ class KernelLogisticRegression(ClassifierMixin, OneAgainstRest):
     def _expansion(self) -> tuple[Any, Array]:
         return self.X_fit_, np.arange(self.dual_coef_.shape[1])
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: MatrixLike) -> Array:
         """Probability of each class; with several, those of the problems, normalised.
 
         Parameters
@@ -227,7 +233,7 @@ class KernelLogisticRegression(ClassifierMixin, OneAgainstRest):
         total = p.sum(axis=1, keepdims=True)
         return np.where(total > 0, p / np.where(total > 0, total, 1), 1 / p.shape[1])
 
-    def predict_log_proba(self, X: Any) -> Array:
+    def predict_log_proba(self, X: MatrixLike) -> Array:
         """Logarithm of :meth:`predict_proba`.
 
         Parameters

@@ -19,7 +19,7 @@ from certus.evidence import KernelWitness
 from certus.kernels.evaluate import evaluate, is_positive, squared_norms
 from certus.kernels.rows import as_rows, multiply
 from certus.objectives import terms as t
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 
 #: Rows up to which a matrix of unknown sign is looked into by ``fit``.
 LOOK = 2_000
@@ -73,7 +73,7 @@ def _variance(X: Any, s: Array | None) -> float:
 
 def kernel_term(
     kernel: Any,
-    X: Any,
+    X: MatrixLike,
     gamma: Any = "scale",
     degree: Any = 3,
     coef0: Any = 0.0,
@@ -161,7 +161,7 @@ class KernelMachine(Estimator):
             )
         return kernel, rows
 
-    def _query(self, X: Any) -> Any:
+    def _query(self, X: MatrixLike) -> Any:
         """Rows to predict, checked."""
         check_is_fitted(self)
         if self._own_function() and not (hasattr(X, "shape") or _numeric(X)):
@@ -196,7 +196,7 @@ class OneAgainstRest(KernelMachine):
         """The rows that f is a sum over, and their numbers among the training rows."""
         raise NotImplementedError
 
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: MatrixLike) -> Array:
         """Scores f(x) + b: one for each row with two classes, else one for each class.
 
         Parameters
@@ -209,7 +209,7 @@ class OneAgainstRest(KernelMachine):
         z = self._sums(X, *self._expansion(), self.dual_coef_.T) + self.intercept_
         return z.ravel() if z.shape[1] == 1 else z
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: MatrixLike) -> Array:
         """Predicted labels.
 
         Parameters
@@ -222,7 +222,7 @@ class OneAgainstRest(KernelMachine):
         return np.asarray(self.classes_[index])
 
 
-def _numeric(X: Any) -> bool:
+def _numeric(X: MatrixLike) -> bool:
     try:
         return np.asarray(X).dtype.kind in "fiub"
     except ValueError:

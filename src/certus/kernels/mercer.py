@@ -17,7 +17,7 @@ from certus.kernels.evaluate import evaluate, is_positive
 from certus.kernels.machine import kernel_term, smallest_eigenpair
 from certus.objectives import terms as t
 from certus.results import Result
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 
 __all__ = ["MercerCheck", "gram", "mercer_check"]
 
@@ -47,7 +47,7 @@ class MercerCheck(Result):
     reason: str
 
 
-def gram(kernel: Any, X: Any, Y: Any = None) -> Array:
+def gram(kernel: Any, X: MatrixLike, Y: Any = None) -> Array:
     """The kernel matrix of rows of X with rows of Y (by default, with X itself).
 
     Parameters
@@ -83,7 +83,7 @@ def _rows(X: Any) -> Any:
     return X
 
 
-def mercer_check(kernel: Any, X: Any) -> MercerCheck:
+def mercer_check(kernel: Any, X: MatrixLike) -> MercerCheck:
     """Whether a kernel is symmetric positive semidefinite on the rows of X.
 
     Parameters

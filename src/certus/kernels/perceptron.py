@@ -20,7 +20,7 @@ from certus.kernels.compiled import run_epoch
 from certus.kernels.machine import OneAgainstRest, kernel_term, negative_direction
 from certus.kernels.rows import KernelRows
 from certus.objectives import terms as t
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 #: Rows looked at between two glances at the clock.
 STRETCH = 4_096
@@ -106,7 +106,7 @@ class KernelPerceptron(ClassifierMixin, OneAgainstRest):
         fit_intercept: bool = True,
         max_iter: int = 1000,
         shuffle: bool = False,
-        random_state: Any = None,
+        random_state: RandomState = None,
         cache_size: float = 1000,
         max_time: float | None = None,
     ) -> None:
@@ -146,7 +146,9 @@ class KernelPerceptron(ClassifierMixin, OneAgainstRest):
         evidence = Evidence("kernel", witness=witness)
         return Fitted(evidence, X, y, None, status)
 
-    def _run(self, rows: KernelRows, X: Any, y: Any, codes: Array) -> Status:
+    def _run(
+        self, rows: KernelRows, X: MatrixLike, y: ArrayLike, codes: Array
+    ) -> Status:
         monitor = Monitor(self, X, y, None, self.max_time)
         problems = [1] if len(self.classes_) == 2 else list(range(len(self.classes_)))
         counts = np.zeros((len(problems), len(codes)))

@@ -25,7 +25,7 @@ from certus.linear_model.summarise import least_squares_summary
 from certus.linear_model.summary import Summary
 from certus.objectives import NoPenalty
 from certus.objectives.terms import L2
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike
 
 #: Suggested when a linear fit misses its target.
 RESCALE = "standardise the columns (StandardScaler)"
@@ -37,7 +37,7 @@ class LinearRegressorBase(Estimator):
     coef_: Array
     intercept_: Any
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: MatrixLike) -> Array:
         """Predicted values.
 
         Parameters
@@ -54,7 +54,11 @@ class Summarised:
     _summarise: Callable[..., Summary]
 
     def summary(
-        self, X: Any, y: Any, sample_weight: Any = None, delta: float = 0.05
+        self,
+        X: MatrixLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        delta: float = 0.05,
     ) -> Summary:
         """Standard errors, t or z, p and confidence intervals.
 
@@ -123,7 +127,7 @@ class LinearClassifierBase(Estimator):
         z = np.asarray(z + self.intercept_)
         return z.ravel() if z.ndim == 2 and z.shape[1] == 1 else z
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: MatrixLike) -> Array:
         """Predicted labels.
 
         Parameters
@@ -209,7 +213,7 @@ def level_term(alpha: float) -> L2 | NoPenalty:
     return L2(alpha) if alpha > 0 else NoPenalty()
 
 
-def linear_scores(model: Any, X: Any) -> Array:
+def linear_scores(model: Any, X: MatrixLike) -> Array:
     """Xw + b of rows that are checked first."""
     check_is_fitted(model)
     return np.asarray(model._validate_X(X) @ model.coef_.T + model.intercept_)

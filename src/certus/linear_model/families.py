@@ -21,7 +21,7 @@ from certus.objectives import (
     Squared,
     Tweedie,
 )
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike
 
 FAMILIES = ("gaussian", "laplace", "bernoulli", "binomial", "poisson", "exponential")
 
@@ -89,7 +89,9 @@ def saturated(loss: Any, y: Array) -> Array:
     return np.asarray(xlogy(y, y / m) + xlogy(rest, rest / m) + whole)
 
 
-def explained(model: Any, loss: Any, X: Any, y: Any, sample_weight: Any) -> float:
+def explained(
+    model: Any, loss: Any, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None
+) -> float:
     """1 − deviance/deviance of the best constant, on the data passed."""
     check_is_fitted(model)
     X = model._validate_X(X)

@@ -48,7 +48,7 @@ from certus.linear_model.families import (
 from certus.linear_model.summarise import family_summary
 from certus.linear_model.summary import Summary
 from certus.objectives import Absolute, Exponential, Poisson, Squared
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike
 
 #: Scores beyond this suggest that they run away.
 RUNAWAY = 12.0
@@ -66,7 +66,7 @@ class LikelihoodModel(Summarised, Estimator):
         """The family's term."""
         raise NotImplementedError
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: MatrixLike) -> Array:
         """Predicted means (the Laplace family's are medians).
 
         Parameters
@@ -76,7 +76,9 @@ class LikelihoodModel(Summarised, Estimator):
         """
         return mean_of(self._loss(), linear_scores(self, X))
 
-    def _summarise(self, X: Any, y: Any, sample_weight: Any, alpha: float) -> Summary:
+    def _summarise(
+        self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None, alpha: float
+    ) -> Summary:
         check_is_fitted(self)
         return family_summary(self, self._loss(), X, y, sample_weight, alpha)
 
@@ -183,7 +185,7 @@ class GeneralizedLinearModel(RegressorMixin, LikelihoodModel):
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Any:
         """Fit to data.
 
         Parameters
@@ -248,7 +250,7 @@ class DevianceRegressor(RegressorMixin, LikelihoodModel):
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Any:
         """Fit to data.
 
         Parameters
@@ -350,7 +352,9 @@ class PoissonRegressor(DevianceRegressor):
 # -- fitting ----------------------------------------------------------------------
 
 
-def fit_family(model: Any, X: Any, y: Array, s: Array | None, loss: Any) -> Fitted:
+def fit_family(
+    model: Any, X: MatrixLike, y: Array, s: Array | None, loss: Any
+) -> Fitted:
     """Solve into ``model`` and say what is to be verified."""
     y = np.asarray(y, dtype=np.float64)
     check_range(loss, y)

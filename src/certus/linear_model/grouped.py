@@ -11,7 +11,7 @@ from certus.base import certified_fit, check_number
 from certus.linear_model.common import check_limits, number_array
 from certus.linear_model.penalised import SparseRegressorBase, fit_penalised
 from certus.objectives import Group, NoPenalty, Penalty, WeightedL1
-from certus.typing import Array
+from certus.typing import Array, ArrayLike
 
 
 class WeightedLasso(MultiOutputMixin, RegressorMixin, SparseRegressorBase):
@@ -73,7 +73,7 @@ class WeightedLasso(MultiOutputMixin, RegressorMixin, SparseRegressorBase):
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Any:
         """Fit to data.
 
         Parameters
@@ -165,7 +165,7 @@ class GroupLasso(RegressorMixin, SparseRegressorBase):
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Any:
         """Fit to data.
 
         Parameters

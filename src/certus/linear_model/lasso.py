@@ -17,6 +17,7 @@ from certus.linear_model.common import Summarised, check_limits
 from certus.linear_model.paths import enet_path
 from certus.linear_model.penalised import SparseRegressorBase, fit_penalised, penalty_of
 from certus.linear_model.summarise import least_squares_summary
+from certus.typing import ArrayLike, RandomState
 
 
 class ElasticNet(MultiOutputMixin, RegressorMixin, Summarised, SparseRegressorBase):
@@ -91,7 +92,7 @@ class ElasticNet(MultiOutputMixin, RegressorMixin, Summarised, SparseRegressorBa
         tol: float = 1e-6,
         warm_start: bool = False,
         positive: bool = False,
-        random_state: Any = None,
+        random_state: RandomState = None,
         selection: str = "cyclic",
         max_time: float | None = None,
     ) -> None:
@@ -110,7 +111,11 @@ class ElasticNet(MultiOutputMixin, RegressorMixin, Summarised, SparseRegressorBa
 
     @certified_fit
     def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, check_input: bool = True
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        check_input: bool = True,
     ) -> Any:
         """Fit to data.
 
@@ -183,7 +188,7 @@ random_state, selection, max_time
         tol: float = 1e-6,
         warm_start: bool = False,
         positive: bool = False,
-        random_state: Any = None,
+        random_state: RandomState = None,
         selection: str = "cyclic",
         max_time: float | None = None,
     ) -> None:

@@ -33,7 +33,7 @@ from certus.linear_model.penalised import (
     penalty_path,
 )
 from certus.objectives import Penalty
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 
 class ElasticNetCV(RegressorMixin, LeastSquaresBase):
@@ -110,7 +110,7 @@ class ElasticNetCV(RegressorMixin, LeastSquaresBase):
         verbose: int = 0,
         n_jobs: int | None = None,
         positive: bool = False,
-        random_state: Any = None,
+        random_state: RandomState = None,
         selection: str = "cyclic",
         max_time: float | None = None,
     ) -> None:
@@ -131,7 +131,9 @@ class ElasticNetCV(RegressorMixin, LeastSquaresBase):
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> Any:
+    def fit(
+        self, X: Any, y: Any, sample_weight: ArrayLike | None = None, **params: Any
+    ) -> Any:
         """Choose the strength and fit.
 
         Parameters
@@ -202,7 +204,7 @@ class ElasticNetCV(RegressorMixin, LeastSquaresBase):
     def _penalty(self, alpha: float, ratio: float) -> Penalty:
         return penalty_of(alpha, ratio, self.positive, self._tasks)
 
-    def _grid(self, X: Any, y: Array, s: Array | None, ratio: float) -> Array:
+    def _grid(self, X: MatrixLike, y: Array, s: Array | None, ratio: float) -> Array:
         if np.ndim(self.alphas) > 0:
             return np.sort(number_array("alphas", self.alphas))[::-1]
         check_number("alphas", self.alphas, 1, integer=True)
@@ -296,7 +298,7 @@ n_jobs, positive, random_state, selection, max_time
         verbose: Any = False,
         n_jobs: int | None = None,
         positive: bool = False,
-        random_state: Any = None,
+        random_state: RandomState = None,
         selection: str = "cyclic",
         max_time: float | None = None,
     ) -> None:

@@ -8,6 +8,7 @@ Objective, in scikit-learn's units: ‖y − Xw − b‖² + alpha·‖w‖², w
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from certus.linear_model.common import (
     linear_attributes,
 )
 from certus.objectives import NonNegative
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 #: Solver names scikit-learn's Ridge accepts; iterative ones are solved directly.
 RIDGE_SOLVERS = (
@@ -128,7 +129,7 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
         return super().__sklearn_clone__()
 
     @certified_fit
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Any:
         """Fit to data.
 
         Parameters
@@ -217,7 +218,7 @@ class Ridge(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
         tol: float = 1e-6,
         solver: str = "auto",
         positive: bool = False,
-        random_state: Any = None,
+        random_state: RandomState = None,
     ) -> None:
         self.alpha = alpha
         self.fit_intercept = fit_intercept
@@ -229,7 +230,7 @@ class Ridge(MultiOutputMixin, RegressorMixin, LeastSquaresBase):
         self.random_state = random_state
 
     @certified_fit
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Any:
         """Fit to data.
 
         Parameters
@@ -305,10 +306,10 @@ class RidgeClassifier(ClassifierMixin, LinearClassifierBase):
         copy_X: bool = True,
         max_iter: int | None = None,
         tol: float = 1e-6,
-        class_weight: Any = None,
+        class_weight: Mapping[Any, float] | str | None = None,
         solver: str = "auto",
         positive: bool = False,
-        random_state: Any = None,
+        random_state: RandomState = None,
     ) -> None:
         self.alpha = alpha
         self.fit_intercept = fit_intercept
@@ -356,7 +357,7 @@ class RidgeClassifier(ClassifierMixin, LinearClassifierBase):
         rows = class_weights(s, self.class_weight, codes, self.classes_, "rows")
         return y, target, rows
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: MatrixLike) -> Array:
         """Predicted labels; columns of 0 and 1 if y had several.
 
         Parameters
@@ -393,7 +394,7 @@ def label_signs(model: Any, y: Any) -> Array:
 
 def fit_ridge(
     model: Any,
-    X: Any,
+    X: MatrixLike,
     y: Array,
     s: Array | None,
     design: Design | None = None,
@@ -439,7 +440,7 @@ def ridge_alphas(alpha: Any, n_targets: int) -> Array:
     return np.broadcast_to(alphas, (n_targets,)).copy()
 
 
-def _design(model: Any, X: Any, y: Array, s: Array | None, gram: bool) -> Design:
+def _design(model: Any, X: MatrixLike, y: Array, s: Array | None, gram: bool) -> Design:
     """The data of a fit; ``gram`` says whether its Gram matrix is wanted first."""
     targets = y if gram and not model.positive else None
     return Design(X, s, bool(model.fit_intercept), targets)

@@ -27,7 +27,7 @@ from certus.linear_model.directions import (
 )
 from certus.linear_model.summary import refuse
 from certus.objectives import Binomial, Exponential, Logistic, Loss, Softmax
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 
 _BLOCK = 1 << 20  # elements of Q held at a time
 _DECREMENT = 1e-12  # gᵀH⁻¹g in total log-likelihood at which polishing ends
@@ -323,7 +323,9 @@ class FamilyLikelihood(NamedTuple):
 Likelihood = SoftmaxLikelihood | FamilyLikelihood
 
 
-def maximise(likelihood: Likelihood, start: Array, X: Any) -> tuple[_Point, float]:
+def maximise(
+    likelihood: Likelihood, start: Array, X: MatrixLike
+) -> tuple[_Point, float]:
     """The maximum of the likelihood and the loss at ``start``; refuses if none."""
     first = likelihood.at(start)
     for begin in (first, likelihood.at(likelihood.neutral())):

@@ -12,6 +12,7 @@ Inside, everything is divided by C·Σs. Smooth penalties run preconditioned New
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -39,7 +40,7 @@ from certus.linear_model.directions import separating_direction
 from certus.linear_model.summarise import logistic_summary
 from certus.objectives import Logistic, NoPenalty, Penalty, Softmax
 from certus.objectives.terms import L2
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 #: scikit-learn's solver names; the method is chosen from the problem.
 SOLVERS = (
@@ -58,7 +59,7 @@ SEPARATION_ROWS = 50_000
 class ProbabilisticClassifier(SparseCoefficients, LinearClassifierBase):
     """``predict_proba`` of a logistic model."""
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: MatrixLike) -> Array:
         """Probability of each class, columns in the order of ``classes_``.
 
         Parameters
@@ -72,7 +73,7 @@ class ProbabilisticClassifier(SparseCoefficients, LinearClassifierBase):
             return np.column_stack([1 - p, p])
         return np.asarray(softmax(z, axis=1))
 
-    def predict_log_proba(self, X: Any) -> Array:
+    def predict_log_proba(self, X: MatrixLike) -> Array:
         """Logarithm of :meth:`predict_proba`, exact for tiny probabilities.
 
         Parameters
@@ -173,8 +174,8 @@ class LogisticRegression(Summarised, ClassifierMixin, ProbabilisticClassifier):
         tol: float = 1e-6,
         fit_intercept: bool = True,
         intercept_scaling: float = 1,
-        class_weight: Any = None,
-        random_state: Any = None,
+        class_weight: Mapping[Any, float] | str | None = None,
+        random_state: RandomState = None,
         solver: str = "auto",
         max_iter: int = 100,
         verbose: int = 0,
@@ -199,7 +200,7 @@ class LogisticRegression(Summarised, ClassifierMixin, ProbabilisticClassifier):
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Any:
         """Fit to labelled data.
 
         Parameters

@@ -8,7 +8,7 @@ and that fit is certified.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,7 @@ from certus.linear_model.logistic import (
     warn_penalty,
     with_constant,
 )
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 
 class LogisticRegressionCV(ClassifierMixin, ProbabilisticClassifier):
@@ -136,12 +136,12 @@ n_features + 1), or dict
         solver: str = "auto",
         tol: float = 1e-6,
         max_iter: int = 100,
-        class_weight: Any = None,
+        class_weight: Mapping[Any, float] | str | None = None,
         n_jobs: int | None = None,
         verbose: int = 0,
         refit: bool = True,
         intercept_scaling: float = 1.0,
-        random_state: Any = None,
+        random_state: RandomState = None,
         use_legacy_attributes: bool = True,
         max_time: float | None = None,
     ) -> None:
@@ -232,7 +232,13 @@ n_features + 1), or dict
         self.C_ = np.full(len(keys), self.C_)
         self.l1_ratio_ = np.full(len(keys), self.l1_ratio_)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> float:
+    def score(
+        self,
+        X: MatrixLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        **params: Any,
+    ) -> float:
         """Score by ``scoring``; accuracy by default.
 
         Parameters

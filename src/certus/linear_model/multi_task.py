@@ -16,7 +16,7 @@ from certus.base import certified_fit, check_choice, check_number
 from certus.linear_model.common import check_limits
 from certus.linear_model.paths import enet_path
 from certus.linear_model.penalised import SparseRegressorBase, fit_penalised, penalty_of
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, RandomState
 
 
 class MultiTaskElasticNet(MultiOutputMixin, RegressorMixin, SparseRegressorBase):
@@ -73,7 +73,7 @@ class MultiTaskElasticNet(MultiOutputMixin, RegressorMixin, SparseRegressorBase)
         max_iter: int = 1000,
         tol: float = 1e-6,
         warm_start: bool = False,
-        random_state: Any = None,
+        random_state: RandomState = None,
         selection: str = "cyclic",
         max_time: float | None = None,
     ) -> None:
@@ -89,7 +89,7 @@ class MultiTaskElasticNet(MultiOutputMixin, RegressorMixin, SparseRegressorBase)
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Any:
         """Fit to data.
 
         Parameters
@@ -161,7 +161,7 @@ class MultiTaskLasso(MultiTaskElasticNet):
         max_iter: int = 1000,
         tol: float = 1e-6,
         warm_start: bool = False,
-        random_state: Any = None,
+        random_state: RandomState = None,
         selection: str = "cyclic",
         max_time: float | None = None,
     ) -> None:

@@ -9,7 +9,7 @@ from sklearn.base import MultiOutputMixin
 from certus.linear_model.lasso_cv import ElasticNetCV
 from certus.linear_model.multi_task import of_tasks, require_tasks
 from certus.linear_model.paths import lasso_path
-from certus.typing import Array
+from certus.typing import Array, RandomState
 
 
 class MultiTaskElasticNetCV(MultiOutputMixin, ElasticNetCV):
@@ -67,7 +67,7 @@ random_state, selection, max_time
         copy_X: bool = True,
         verbose: Any = 0,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: RandomState = None,
         selection: str = "cyclic",
         max_time: float | None = None,
     ) -> None:
@@ -139,7 +139,7 @@ random_state, selection, max_time
         cv: Any = None,
         verbose: Any = False,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: RandomState = None,
         selection: str = "cyclic",
         max_time: float | None = None,
     ) -> None:

@@ -17,7 +17,7 @@ from certus._solvers.problem import SolverLimits, Start
 from certus.base import check_number
 from certus.linear_model.common import number_array
 from certus.linear_model.penalised import Minimiser, penalty_of, penalty_path
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike
 
 
 def alpha_grid(
@@ -135,7 +135,7 @@ def enet_path(
     return (*result, found.rounds) if return_n_iter else result
 
 
-def lasso_path(X: Any, y: Any, **options: Any) -> Any:
+def lasso_path(X: MatrixLike, y: ArrayLike, **options: Any) -> Any:
     """Lasso at many strengths: :func:`enet_path` with ``l1_ratio=1``.
 
     Parameters

@@ -9,6 +9,7 @@ come back to where they were.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
@@ -30,7 +31,7 @@ from certus.linear_model.common import (
     SparseCoefficients,
     class_weights,
 )
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 _WORST = (
     Status.INTERRUPTED,
@@ -142,11 +143,11 @@ class Perceptron(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
         verbose: int = 0,
         eta0: float = 1.0,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: RandomState = None,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 5,
-        class_weight: Any = None,
+        class_weight: Mapping[Any, float] | str | None = None,
         warm_start: bool = False,
         multi_class: str = "ovr",
         decision: str = "votes",
@@ -173,7 +174,7 @@ class Perceptron(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, X: Any, y: Any) -> Any:
+    def fit(self, X: Any, y: ArrayLike) -> Any:
         """Fit to labelled data.
 
         There are no sample weights: a weighted update is not a repetition.
@@ -287,7 +288,7 @@ class Perceptron(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
             return None
         return self._weights()
 
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: MatrixLike) -> Array:
         """Scores: one per row for two classes, else one per row and class.
 
         Parameters

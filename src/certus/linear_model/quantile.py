@@ -27,6 +27,7 @@ from certus.linear_model.common import (
     make_rows,
     witness_of,
 )
+from certus.typing import ArrayLike
 
 #: scikit-learn's names of SciPy's linear programmes, accepted.
 SOLVERS = (
@@ -128,7 +129,7 @@ class QuantileRegressor(RegressorMixin, LinearRegressorBase):
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Any:
         """Fit to data.
 
         Parameters

@@ -32,7 +32,7 @@ from certus.linear_model.common import (
     witness_of,
 )
 from certus.objectives import Absolute, Huber, Tukey
-from certus.typing import Array
+from certus.typing import Array, ArrayLike
 
 LOSSES = ("absolute", "huber", "tukey")
 #: How a fit may end that Newton's method leaves to the interior point method.
@@ -134,7 +134,7 @@ class RobustRegressor(RegressorMixin, LinearRegressorBase):
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Any:
         """Fit to data.
 
         Parameters
@@ -307,7 +307,7 @@ class HuberRegressor(RegressorMixin, LinearRegressorBase):
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Any:
         """Fit to data.
 
         Parameters

@@ -49,7 +49,7 @@ from certus.linear_model.priors import (
     typical_length,
 )
 from certus.objectives import Logistic, Softmax
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 #: Nodes of the integrals that are shares of votes.
 VOTE_NODES = 40
@@ -153,7 +153,7 @@ class StochasticLinearClassifier(ClassifierMixin, Estimator):
         max_iter: int = 100,
         shuffle: bool = True,
         warm_start: bool = False,
-        random_state: Any = None,
+        random_state: RandomState = None,
         max_time: float | None = None,
     ) -> None:
         self.prior = prior
@@ -169,7 +169,7 @@ class StochasticLinearClassifier(ClassifierMixin, Estimator):
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, X: Any, y: Any) -> Any:
+    def fit(self, X: Any, y: ArrayLike) -> Any:
         """Fit to labelled data.
 
         There are no sample weights: the bound is about rows drawn alike.
@@ -206,7 +206,7 @@ class StochasticLinearClassifier(ClassifierMixin, Estimator):
         witness = PriorWitness(plan.problem.centre if plan.n_prior else None, plan.seed)
         return Fitted(Evidence("pac_bayes", witness=witness), X, y, None, status)
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: MatrixLike) -> Array:
         """Labels from one classifier, drawn for this call.
 
         Parameters
@@ -223,7 +223,7 @@ class StochasticLinearClassifier(ClassifierMixin, Estimator):
         intercept = self.intercept_ + self.intercept_std_ * constant
         return self._label(np.asarray(X @ coef.T) + intercept)
 
-    def predict_mean(self, X: Any) -> Array:
+    def predict_mean(self, X: MatrixLike) -> Array:
         """Labels from the mean weights; its error is below twice the bound.
 
         Parameters
@@ -269,7 +269,7 @@ class StochasticLinearClassifier(ClassifierMixin, Estimator):
                 shares[part, k] = 1 - found.error
         return shares / shares.sum(axis=1, keepdims=True)
 
-    def calibrate(self, X_cal: Any, y_cal: Any) -> Any:
+    def calibrate(self, X_cal: MatrixLike, y_cal: ArrayLike) -> Any:
         """Learn the size of prediction sets, for the one classifier of an integer seed.
 
         Parameters

@@ -28,11 +28,11 @@ from certus.linear_model.likelihood import (
 )
 from certus.linear_model.summary import Summary, count, refuse
 from certus.objectives import Absolute, Binomial, Squared
-from certus.typing import Array
+from certus.typing import Array, ArrayLike
 
 
 def least_squares_summary(
-    model: Any, X: Any, y: Any, sample_weight: Any = None, delta: float = 0.05
+    model: Any, X: Any, y: ArrayLike, sample_weight: Any = None, delta: float = 0.05
 ) -> Summary:
     """Standard errors, t tests and intervals of an unpenalised least-squares fit.
 
@@ -101,7 +101,7 @@ def least_squares_summary(
 
 
 def logistic_summary(
-    model: Any, X: Any, y: Any, sample_weight: Any = None, delta: float = 0.05
+    model: Any, X: Any, y: ArrayLike, sample_weight: Any = None, delta: float = 0.05
 ) -> Summary:
     """Standard errors, z tests and intervals of an unpenalised logistic regression.
 
@@ -168,7 +168,7 @@ def family_summary(
     model: Any,
     loss: Any,
     X: Any,
-    y: Any,
+    y: ArrayLike,
     sample_weight: Any = None,
     delta: float = 0.05,
 ) -> Summary:
@@ -349,7 +349,7 @@ def _used(X: Any, y: Array, s: Array) -> tuple[Any, Array, Array]:
     return (X, y, s) if used.all() else (X[used], y[used], s[used])
 
 
-def _weight_notes(sample_weight: Any, s: Array) -> tuple[str, ...]:
+def _weight_notes(sample_weight: ArrayLike | None, s: Array) -> tuple[str, ...]:
     if sample_weight is None:
         return ()
     note = "Weights count as frequencies: a weight of two means two rows."
@@ -396,7 +396,7 @@ def _refuse_penalty(kind: str, setting: str, instead: str) -> NoReturn:
     )
 
 
-def _check_size(n_params: int, total: float, sample_weight: Any) -> None:
+def _check_size(n_params: int, total: float, sample_weight: ArrayLike | None) -> None:
     if n_params >= total:
         rows = "rows" if sample_weight is None else "rows (the weights' sum)"
         refuse(

@@ -20,7 +20,7 @@ from scipy.special import logsumexp
 from certus.base import Fitted, Model, certified_fit, check_number
 from certus.callbacks import Monitor
 from certus.certificate import Evidence, Status
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 
 
 class EM(Model):
@@ -118,7 +118,7 @@ class EM(Model):
         self.max_iter = max_iter
         self.max_time = max_time
 
-    def fit(self, X: Any, start: Any) -> Any:
+    def fit(self, X: MatrixLike, start: Any) -> Any:
         """Climb from ``start``.
 
         Parameters
@@ -132,7 +132,7 @@ class EM(Model):
         return self._climb(X, start)
 
     @certified_fit
-    def _climb(self, X: Any, start: Any) -> Any:
+    def _climb(self, X: MatrixLike, start: Any) -> Any:
         _check_parameters(self)
         self.start_ = copy.deepcopy(start)
         monitor = Monitor(self, X, None, None, self.max_time)
@@ -168,11 +168,11 @@ class EM(Model):
         monitor.close({"params_": self.params_})
         return Fitted(Evidence("em"), X, None, None, status)
 
-    def _expect(self, X: Any, params: Any) -> tuple[Any, float]:
+    def _expect(self, X: MatrixLike, params: Any) -> tuple[Any, float]:
         q, rows = self.posterior(X, params)
         return q, float(rows.mean())
 
-    def posterior(self, X: Any, params: Any) -> tuple[Any, Array]:
+    def posterior(self, X: MatrixLike, params: Any) -> tuple[Any, Array]:
         """The E-step: the posterior, and log p(xᵢ | params) of each row.
 
         Parameters

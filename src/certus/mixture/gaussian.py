@@ -32,7 +32,7 @@ from certus.evidence import MixtureWitness
 from certus.mixture.ascent import AscentRun, best_run
 from certus.mixture.covariances import KINDS, from_public, log_joint, to_public
 from certus.mixture.starts import METHODS
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 
 class GaussianMixture(DensityMixin, Model):
@@ -143,7 +143,7 @@ class GaussianMixture(DensityMixin, Model):
         weights_init: Any = None,
         means_init: Any = None,
         precisions_init: Any = None,
-        random_state: Any = None,
+        random_state: RandomState = None,
         warm_start: bool = False,
         verbose: int = 0,
         verbose_interval: int = 10,
@@ -173,7 +173,7 @@ class GaussianMixture(DensityMixin, Model):
         return tags
 
     @certified_fit
-    def fit(self, X: Any, y: Any = None) -> Any:
+    def fit(self, X: Any, y: ArrayLike | None = None) -> Any:
         """Fit to rows.
 
         Parameters
@@ -203,7 +203,7 @@ class GaussianMixture(DensityMixin, Model):
         monitor.close(state)
         return Fitted(_evidence(self, best), X, None, None, status)
 
-    def fit_predict(self, X: Any, y: Any = None) -> Array:
+    def fit_predict(self, X: MatrixLike, y: ArrayLike | None = None) -> Array:
         """Fit, and name the most probable component of each row.
 
         Parameters
@@ -228,7 +228,7 @@ class GaussianMixture(DensityMixin, Model):
             )
         return joint, X.dtype
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: MatrixLike) -> Array:
         """The most probable component of each row.
 
         Parameters
@@ -238,7 +238,7 @@ class GaussianMixture(DensityMixin, Model):
         """
         return np.asarray(self._log_joint(X)[0].argmax(axis=1))
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: MatrixLike) -> Array:
         """Responsibilities: the probability of each component, given the row.
 
         Parameters
@@ -251,7 +251,7 @@ class GaussianMixture(DensityMixin, Model):
         joint /= joint.sum(axis=1, keepdims=True)
         return joint.astype(dtype, copy=False)
 
-    def score_samples(self, X: Any) -> Array:
+    def score_samples(self, X: MatrixLike) -> Array:
         """Log-density of each row.
 
         Parameters
@@ -262,7 +262,7 @@ class GaussianMixture(DensityMixin, Model):
         joint, dtype = self._log_joint(X)
         return np.asarray(logsumexp(joint, axis=1)).astype(dtype, copy=False)
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: MatrixLike, y: ArrayLike | None = None) -> float:
         """Mean log-density of the rows.
 
         Parameters
@@ -302,7 +302,7 @@ class GaussianMixture(DensityMixin, Model):
                 parts.append(mean + noise * np.sqrt(covariance))
         return np.vstack(parts), np.repeat(np.arange(len(counts)), counts)
 
-    def bic(self, X: Any) -> float:
+    def bic(self, X: MatrixLike) -> float:
         """Bayesian information criterion on the rows; the lower the better.
 
         Parameters
@@ -314,7 +314,7 @@ class GaussianMixture(DensityMixin, Model):
         total = -2 * float(np.sum(rows, dtype=np.float64))
         return total + _free_parameters(self) * math.log(len(rows))
 
-    def aic(self, X: Any) -> float:
+    def aic(self, X: MatrixLike) -> float:
         """Akaike's information criterion on the rows; the lower the better.
 
         Parameters

@@ -18,7 +18,7 @@ from scipy.special import logsumexp
 
 from certus.base import check_number
 from certus.results import Result
-from certus.typing import Array
+from certus.typing import Array, MatrixLike, RandomState
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class BayesClassifier:
         if self.classes.shape != (k,):
             raise ValueError(f"classes must hold {k} labels.")
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: MatrixLike) -> Array:
         """P(y | x) by Bayes' rule; the priors where no density reaches.
 
         Parameters
@@ -119,7 +119,7 @@ class BayesClassifier:
         share[:, nowhere] = self.priors[:, None]
         return np.asarray(share.T)
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: MatrixLike) -> Array:
         """The most probable label of each row.
 
         Parameters
@@ -129,7 +129,9 @@ class BayesClassifier:
         """
         return np.asarray(self.classes[self.predict_proba(X).argmax(axis=1)])
 
-    def sample(self, n_samples: int, random_state: Any = None) -> tuple[Array, Array]:
+    def sample(
+        self, n_samples: int, random_state: RandomState = None
+    ) -> tuple[Array, Array]:
         """Draw labelled rows.
 
         Parameters
@@ -160,7 +162,10 @@ class BayesClassifier:
         return np.asarray(X), np.asarray(self.classes[codes])
 
     def risk(
-        self, n_samples: int = 100_000, random_state: Any = None, delta: float = 0.01
+        self,
+        n_samples: int = 100_000,
+        random_state: RandomState = None,
+        delta: float = 0.01,
     ) -> Risk:
         """Probability of error of this classifier, which no other can go below.
 
@@ -176,7 +181,10 @@ class BayesClassifier:
         return self._mean(lambda p: 1.0 - p.max(axis=1), n_samples, random_state, delta)
 
     def neighbor_risk(
-        self, n_samples: int = 100_000, random_state: Any = None, delta: float = 0.01
+        self,
+        n_samples: int = 100_000,
+        random_state: RandomState = None,
+        delta: float = 0.01,
     ) -> Risk:
         """Probability of error of the nearest-neighbour rule with ever more data.
 
@@ -196,7 +204,7 @@ class BayesClassifier:
             lambda p: 1.0 - np.square(p).sum(axis=1), n_samples, random_state, delta
         )
 
-    def _mean(self, loss: Any, n: int, random_state: Any, delta: float) -> Risk:
+    def _mean(self, loss: Any, n: int, random_state: RandomState, delta: float) -> Risk:
         check_number("n_samples", n, 2, integer=True)
         check_number("delta", delta, 0, 1, open_low=True)
         X, _ = self.sample(n, random_state)
@@ -214,7 +222,7 @@ class BayesClassifier:
         return f"BayesClassifier({len(self.priors)} classes)"
 
 
-def _rows(X: Any) -> Array:
+def _rows(X: MatrixLike) -> Array:
     X = np.asarray(X, dtype=np.float64)
     if X.ndim != 2:
         raise ValueError(f"X has shape {X.shape}; pass rows × columns.")

@@ -18,7 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from certus._core.threads import slices
 from certus.base import certified_fit, label_codes
 from certus.neighbors.common import NeighborsBase
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 
 #: Votes counted at a time.
 VOTES = 1 << 23
@@ -100,7 +100,7 @@ class KNeighborsClassifier(ClassifierMixin, NeighborsBase):
     """
 
     @certified_fit
-    def fit(self, X: Any, y: Any) -> Any:
+    def fit(self, X: MatrixLike, y: Any) -> Any:
         """Keep labelled rows.
 
         Parameters
@@ -131,7 +131,7 @@ class KNeighborsClassifier(ClassifierMixin, NeighborsBase):
         self._y = codes if self.outputs_2d_ else codes.ravel()
         return self._fitted(X, y)
 
-    def _votes(self, X: Any) -> Any:
+    def _votes(self, X: MatrixLike) -> Any:
         """Yield (queries, output, labels, votes per label), a block at a time."""
         distances, rows = self.kneighbors(X)
         weights = self._weigh(distances)
@@ -152,7 +152,7 @@ class KNeighborsClassifier(ClassifierMixin, NeighborsBase):
                 votes = votes.reshape(len(some), len(names))
                 yield part, k, names, votes
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: MatrixLike) -> Array:
         """Predicted labels.
 
         Parameters
@@ -168,7 +168,7 @@ class KNeighborsClassifier(ClassifierMixin, NeighborsBase):
         columns = [np.concatenate(parts) for parts in names]
         return np.stack(columns, axis=1) if self.outputs_2d_ else columns[0]
 
-    def predict_proba(self, X: Any) -> Any:
+    def predict_proba(self, X: MatrixLike) -> Any:
         """Share of the votes for each label, columns in the order of ``classes_``.
 
         Parameters

@@ -30,7 +30,7 @@ from certus.neighbors.metrics import NeighborMetric, check_sparse, resolve
 from certus.neighbors.search import limits, search
 from certus.neighbors.tree import build
 from certus.persist.encoding import TRANSIENT
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike
 
 #: Up to so many columns a tree beats products.
 TREE_COLUMNS = 8
@@ -139,7 +139,12 @@ class NeighborsBase(Diagnosed, MultiOutputMixin, Estimator):
         return isinstance(self.metric, str) and self.metric == "nan_euclidean"
 
     def _measured(
-        self, witness: Any, X: Any, y: Any, sample_weight: Any, level: str
+        self,
+        witness: Any,
+        X: MatrixLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        level: str,
     ) -> list[Claim]:
         """The error on the training rows without themselves, at level full."""
         return [] if level == "quick" else left_out(self, X, self.rows_, self.targets_)
@@ -222,7 +227,7 @@ class NeighborsBase(Diagnosed, MultiOutputMixin, Estimator):
         found = search(self._fit_X, X, int(k), self._metric(), *place)
         return found if return_distance else found[1]
 
-    def _validate_queries(self, X: Any) -> Any:
+    def _validate_queries(self, X: MatrixLike) -> Any:
         if self._pairwise():
             _check_graph(X)
         X = validate_data(
@@ -239,7 +244,10 @@ class NeighborsBase(Diagnosed, MultiOutputMixin, Estimator):
         return X
 
     def kneighbors_graph(
-        self, X: Any = None, n_neighbors: int | None = None, mode: str = "connectivity"
+        self,
+        X: MatrixLike | None = None,
+        n_neighbors: int | None = None,
+        mode: str = "connectivity",
     ) -> Any:
         """The neighbours of each query as a sparse matrix, queries × training rows.
 

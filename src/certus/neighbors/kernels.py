@@ -17,6 +17,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from certus._core.cache import kernel
+from certus.typing import Array
 
 EUCLIDEAN, MANHATTAN, CHEBYSHEV, MINKOWSKI = range(4)
 #: Scores looked at together: one comparison of a vector against the worst kept.
@@ -24,7 +25,7 @@ LOOK = 64
 
 
 @register_jitable
-def _sift(value: Any, index: Any, size: int, v: Any, j: Any) -> None:
+def _sift(value: Array, index: Array, size: int, v: Any, j: Any) -> None:
     """Put (v, j) in place of the root of a heap whose root is the largest pair."""
     at = 0
     while True:
@@ -43,7 +44,7 @@ def _sift(value: Any, index: Any, size: int, v: Any, j: Any) -> None:
 
 
 @kernel
-def sort_heaps(value: Any, index: Any) -> None:
+def sort_heaps(value: Array, index: Array) -> None:
     """Turn each row's heap into an ascending list."""
     for i in range(value.shape[0]):
         row, names = value[i], index[i]
@@ -57,7 +58,7 @@ def sort_heaps(value: Any, index: Any) -> None:
 
 
 @register_jitable
-def _dense(Q: Any, i: int, X: Any, j: int, code: int, p: float) -> float:
+def _dense(Q: Array, i: int, X: Array, j: int, code: int, p: float) -> float:
     total = 0.0
     if code == 0:
         for c in range(X.shape[1]):
@@ -80,16 +81,16 @@ def _dense(Q: Any, i: int, X: Any, j: int, code: int, p: float) -> float:
 
 @kernel
 def nearest_dense(
-    Q: Any,
-    X: Any,
+    Q: Array,
+    X: Array,
     shift: int,
-    candidates: Any,
+    candidates: Array,
     listed: bool,
-    own: Any,
+    own: Array,
     code: int,
     p: float,
-    value: Any,
-    index: Any,
+    value: Array,
+    index: Array,
 ) -> None:
     """Offer to each query's heap its candidates, or all rows unless ``listed``.
 
@@ -111,7 +112,7 @@ def nearest_dense(
 
 @register_jitable
 def _merge(
-    qi: Any, qv: Any, a: int, a_end: int, xi: Any, xv: Any, b: int, b_end: int
+    qi: Array, qv: Array, a: int, a_end: int, xi: Array, xv: Array, b: int, b_end: int
 ) -> Any:
     """Next difference of two sorted sparse rows, and where to go on."""
     if b == b_end or (a < a_end and qi[a] < xi[b]):
@@ -154,20 +155,20 @@ def _sparse(
 
 @kernel
 def nearest_sparse(
-    q_start: Any,
+    q_start: Array,
     q_index: Any,
     q_value: Any,
-    x_start: Any,
+    x_start: Array,
     x_index: Any,
     x_value: Any,
     shift: int,
-    candidates: Any,
+    candidates: Array,
     listed: bool,
-    own: Any,
+    own: Array,
     code: int,
     p: float,
-    value: Any,
-    index: Any,
+    value: Array,
+    index: Array,
 ) -> None:
     """As :func:`nearest_dense`, for rows stored as CSR with sorted indices."""
     n, k = len(x_start) - 1, value.shape[1]
@@ -190,13 +191,13 @@ def nearest_sparse(
 
 @kernel
 def prepare(
-    X: Any,
-    mean: Any,
+    X: Array,
+    mean: Array,
     scale: float,
     factor: float,
     shrink: float,
-    out: Any,
-    norms: Any,
+    out: Array,
+    norms: Array,
 ) -> None:
     """Rows of ``out``: factor·scale·(x − mean) and, last, norms·shrink, in float32.
 
@@ -218,7 +219,7 @@ def prepare(
 
 
 @register_jitable
-def _any(part: Any, limit: Any, equal: bool) -> bool:
+def _any(part: Array, limit: Any, equal: bool) -> bool:
     """Whether an entry is below the limit, or at it; one pass without branches."""
     near = np.uint32(0)
     if equal:
@@ -231,7 +232,7 @@ def _any(part: Any, limit: Any, equal: bool) -> bool:
 
 
 @kernel
-def screen(scores: Any, first: int, value: Any, index: Any) -> None:
+def screen(scores: Array, first: int, value: Array, index: Array) -> None:
     """Keep, for each row of ``scores``, the smallest so far; columns are rows of X."""
     m, size = scores.shape[1], value.shape[1]
     for i in range(scores.shape[0]):
@@ -250,7 +251,9 @@ def screen(scores: Any, first: int, value: Any, index: Any) -> None:
 
 
 @kernel
-def collect(scores: Any, first: int, bound: Any, found: Any, counts: Any) -> None:
+def collect(
+    scores: Array, first: int, bound: Array, found: Array, counts: Array
+) -> None:
     """List, for each row, all columns whose score is at most its bound.
 
     Where the list overflows, ``counts`` goes on counting.
@@ -275,7 +278,7 @@ def collect(scores: Any, first: int, bound: Any, found: Any, counts: Any) -> Non
 
 
 @kernel
-def ends(X: Any) -> tuple[Any, Any]:
+def ends(X: Array) -> tuple[Any, Any]:
     """The smallest and the largest entry of each column."""
     low, high = X[0].copy(), X[0].copy()
     for i in range(X.shape[0]):
@@ -286,7 +289,7 @@ def ends(X: Any) -> tuple[Any, Any]:
 
 
 @kernel
-def by_cell(X: Any, low: Any, scale: Any, parts: int) -> Any:
+def by_cell(X: Array, low: Array, scale: Array, parts: int) -> Any:
     """The rows in order of the cell they lie in: ``parts`` cells along each column."""
     n, d = X.shape
     cell = np.empty(n, dtype=np.int64)

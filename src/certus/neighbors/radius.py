@@ -24,7 +24,7 @@ from certus.neighbors import kernels
 from certus.neighbors.metrics import NeighborMetric
 from certus.neighbors.search import limits, search
 from certus.neighbors.tree import CLOSE
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 
 #: Distances of one block of queries, and coordinates compared at a time.
 BLOCK, CELLS = 1 << 22, 1 << 20
@@ -40,7 +40,12 @@ Pairs = tuple[Array, Array, Array]
 
 
 def within(
-    X: Any, Q: Any, radius: float, metric: NeighborMetric, own: bool, tree: Any = None
+    X: MatrixLike,
+    Q: Any,
+    radius: float,
+    metric: NeighborMetric,
+    own: bool,
+    tree: Any = None,
 ) -> tuple[list[Array], list[Array]]:
     """Distances and rows of X at most ``radius`` from each row of Q.
 
@@ -55,7 +60,9 @@ def within(
     return np.split(far, ends), np.split(rows, ends)
 
 
-def _pairs(X: Any, Q: Any, radius: float, metric: NeighborMetric, tree: Any) -> Pairs:
+def _pairs(
+    X: MatrixLike, Q: MatrixLike, radius: float, metric: NeighborMetric, tree: Any
+) -> Pairs:
     if metric.precomputed:
         return _read_off(Q, radius)
     if metric.code is None:

@@ -14,7 +14,7 @@ from sklearn.base import RegressorMixin
 
 from certus.base import certified_fit
 from certus.neighbors.common import NeighborsBase
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 
 
 class KNeighborsRegressor(RegressorMixin, NeighborsBase):
@@ -81,7 +81,7 @@ class KNeighborsRegressor(RegressorMixin, NeighborsBase):
     """
 
     @certified_fit
-    def fit(self, X: Any, y: Any) -> Any:
+    def fit(self, X: MatrixLike, y: Any) -> Any:
         """Keep rows and their targets.
 
         Parameters
@@ -103,7 +103,7 @@ class KNeighborsRegressor(RegressorMixin, NeighborsBase):
         self._y = y.copy()
         return self._fitted(X, y)
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: MatrixLike) -> Array:
         """Predicted targets.
 
         Parameters

@@ -24,7 +24,7 @@ from certus.neighbors.compare import nearest
 from certus.neighbors.metrics import NeighborMetric
 from certus.neighbors.screening import WIDEST, screened, spare
 from certus.neighbors.tree import through_tree
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 
 #: Distances of one block, for metrics without a loop of their own.
 BLOCK = 1 << 23
@@ -116,7 +116,7 @@ def _screens(X: Any, Q: Any, k: int, metric: NeighborMetric) -> bool:
     return euclidean and many and narrow
 
 
-def _alike(X: Any, Q: Any) -> tuple[Any, Any]:
+def _alike(X: MatrixLike, Q: Any) -> tuple[Any, Any]:
     """Both dense or both CSR, as X is; queries in float64."""
     if sparse.issparse(X):
         Q = sparse.csr_matrix(Q, dtype=np.float64)

@@ -16,7 +16,7 @@ from certus.base import certified_fit, check_number
 from certus.certificate import Claim
 from certus.neighbors.common import NeighborsBase
 from certus.neighbors.radius import within
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike
 
 
 class NearestNeighbors(NeighborsBase):
@@ -101,7 +101,7 @@ class NearestNeighbors(NeighborsBase):
         self.n_jobs = n_jobs
 
     @certified_fit
-    def fit(self, X: Any, y: Any = None) -> Any:
+    def fit(self, X: Any, y: ArrayLike | None = None) -> Any:
         """Keep rows.
 
         Parameters
@@ -160,7 +160,7 @@ class NearestNeighbors(NeighborsBase):
 
     def radius_neighbors_graph(
         self,
-        X: Any = None,
+        X: MatrixLike | None = None,
         radius: float | None = None,
         mode: str = "connectivity",
         sort_results: bool = False,
@@ -199,7 +199,12 @@ class NearestNeighbors(NeighborsBase):
         return form((values, names, starts), shape=(len(rows), self.n_samples_fit_))
 
     def _measured(
-        self, witness: Any, X: Any, y: Any, sample_weight: Any, level: str
+        self,
+        witness: Any,
+        X: MatrixLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        level: str,
     ) -> list[Claim]:
         """Nothing is predicted that could be wrong."""
         return []

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import xlogy
 
 from certus.base import check_choice, check_number
+from certus.typing import MatrixLike
 
 
 def _entropy(p: np.ndarray) -> np.ndarray:
@@ -36,7 +37,9 @@ DOUBTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def most_uncertain(model: Any, X: Any, n: int = 1, *, by: str = "margin") -> np.ndarray:
+def most_uncertain(
+    model: Any, X: MatrixLike, n: int = 1, *, by: str = "margin"
+) -> np.ndarray:
     """Rows whose labels would teach a classifier most: those it doubts most.
 
     Parameters

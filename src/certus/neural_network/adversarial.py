@@ -23,6 +23,7 @@ from certus.neural_network.operator_norm import Direction, steepest_direction, s
 from certus.neural_network.run import Losses
 from certus.neural_network.wrapping import evaluating
 from certus.threat import ThreatModel
+from certus.typing import MatrixLike
 
 #: Norms for which the row that is worst by a gradient is known, box and all.
 KNOWN = (1, 2, math.inf)
@@ -214,7 +215,7 @@ def hardened(model: Any, objective: Objective) -> Objective:
     return Hardened(objective, threat, model.adversarial_steps, weight, units or SAME)
 
 
-def require_allowed(model: Any, X: Any) -> None:
+def require_allowed(model: Any, X: MatrixLike) -> None:
     """Refuse rows that are not valid themselves, and rows that are not dense."""
     threat = getattr(model, "adversarial", None)
     if threat is None:

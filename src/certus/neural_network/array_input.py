@@ -18,6 +18,7 @@ from certus.base import validate_data
 from certus.neural_network.batches import DenseInputs, NetworkInputs, SparseInputs
 from certus.neural_network.estimator import NeuralModel
 from certus.neural_network.wrapping import dtype_of
+from certus.typing import MatrixLike
 
 #: Kinds of arrays that torch knows; others are made float64.
 KINDS = (np.float64, np.float32, np.uint8, np.int32, np.int64)
@@ -26,7 +27,7 @@ KINDS = (np.float64, np.float32, np.uint8, np.int32, np.int64)
 class ArrayInput(NeuralModel):
     """Reads X as an array of two or more axes, or as a sparse matrix; abstract."""
 
-    def _read_X(self, X: Any, reset: bool) -> Any:
+    def _read_X(self, X: MatrixLike, reset: bool) -> Any:
         _require_one_array(X)
         return validate_data(
             self,
@@ -50,7 +51,7 @@ class ArrayInput(NeuralModel):
         return self.module_ if looked_up(self.module_) is None else None
 
 
-def _require_one_array(X: Any) -> None:
+def _require_one_array(X: MatrixLike) -> None:
     """Raise a sentence for what torch's own loops take and an estimator does not."""
     if isinstance(X, Dataset | DataLoader):
         raise TypeError(

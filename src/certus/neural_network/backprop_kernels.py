@@ -20,6 +20,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from certus._core.cache import kernel
+from certus.typing import Array
 
 #: Activations and losses by their number in the kernels.
 ACTIVATIONS = (
@@ -52,7 +53,7 @@ def _tanh(z: Any) -> Any:
 
 
 @register_jitable
-def _activate(Z: Any, b: Any, which: int, zero: Any) -> None:
+def _activate(Z: Array, b: Array, which: int, zero: Any) -> None:
     """Z ← φ(Z + b)."""
     rows, columns = Z.shape
     for i in range(rows):
@@ -82,7 +83,7 @@ def _activate(Z: Any, b: Any, which: int, zero: Any) -> None:
 
 
 @register_jitable
-def _through(D: Any, H: Any, which: int, zero: Any) -> None:
+def _through(D: Array, H: Array, which: int, zero: Any) -> None:
     """D ← D ⊙ φ'(z), where φ(z) = H."""
     rows, columns = D.shape
     for i in range(rows):
@@ -108,7 +109,7 @@ def _through(D: Any, H: Any, which: int, zero: Any) -> None:
 
 
 @register_jitable
-def _row_loss(z: Any, y: Any, d: Any, which: int) -> float:
+def _row_loss(z: Array, y: Array, d: Array, which: int) -> float:
     """The loss of a row from its outputs z; d ← its slope in z."""
     k = len(z)
     loss = 0.0
@@ -145,7 +146,9 @@ def _row_loss(z: Any, y: Any, d: Any, which: int) -> float:
 
 
 @register_jitable
-def _output(Z: Any, b: Any, Y: Any, s: Any, total: float, D: Any, which: int) -> float:
+def _output(
+    Z: Array, b: Array, Y: Array, s: Array, total: float, D: Array, which: int
+) -> float:
     """Weighted mean of the rows' losses; Z gets its biases, D the slopes of the mean.
 
     ``s`` is empty where all rows weigh the same.
@@ -164,7 +167,7 @@ def _output(Z: Any, b: Any, Y: Any, s: Any, total: float, D: Any, which: int) ->
 
 
 @register_jitable
-def _biases_at(sizes: Any) -> int:
+def _biases_at(sizes: Array) -> int:
     """Where the biases begin in the vector of all weights."""
     at = 0
     for k in range(len(sizes) - 1):
@@ -174,7 +177,7 @@ def _biases_at(sizes: Any) -> int:
 
 @register_jitable
 def _forward(
-    theta: Any, A: Any, sizes: Any, room: int, b: int, which: int, zero: Any
+    theta: Array, A: Array, sizes: Array, room: int, b: int, which: int, zero: Any
 ) -> int:
     """All layers but the last one's bias; returns where its block of A begins."""
     weight, bias, place = 0, _biases_at(sizes), 0
@@ -194,7 +197,14 @@ def _forward(
 
 @kernel
 def scores(
-    theta: Any, sizes: Any, X: Any, Z: Any, A: Any, room: int, which: int, zero: Any
+    theta: Array,
+    sizes: Array,
+    X: Array,
+    Z: Array,
+    A: Array,
+    room: int,
+    which: int,
+    zero: Any,
 ) -> bool:
     """Z ← the last layer's scores, ``room`` rows at a time.
 
@@ -227,14 +237,14 @@ def scores(
 
 @register_jitable
 def _gradient(
-    theta: Any,
-    G: Any,
-    A: Any,
-    D: Any,
+    theta: Array,
+    G: Array,
+    A: Array,
+    D: Array,
     Y: Any,
     s: Any,
     total: float,
-    sizes: Any,
+    sizes: Array,
     b: int,
     activation: int,
     loss: int,
@@ -275,7 +285,9 @@ def _gradient(
 
 
 @register_jitable
-def _move(theta: Any, G: Any, M: Any, V: Any, solver: int, c: Any, decay: Any) -> float:
+def _move(
+    theta: Array, G: Array, M: Array, V: Array, solver: int, c: Array, decay: Any
+) -> float:
     """One step on some of the weights; returns Σθ² before it."""
     keep, new, keep_square, new_square, small, rate = c[0], c[1], c[2], c[3], c[4], c[5]
     square = c[6]
@@ -304,26 +316,26 @@ def _move(theta: Any, G: Any, M: Any, V: Any, solver: int, c: Any, decay: Any) -
 
 @kernel
 def train(
-    theta: Any,
-    G: Any,
-    M: Any,
-    V: Any,
-    A: Any,
+    theta: Array,
+    G: Array,
+    M: Array,
+    V: Array,
+    A: Array,
     D: Any,
-    Yb: Any,
-    sb: Any,
-    X: Any,
-    Y: Any,
-    s: Any,
-    order: Any,
+    Yb: Array,
+    sb: Array,
+    X: Array,
+    Y: Array,
+    s: Array,
+    order: Array,
     first: int,
     end: int,
     sizes: Any,
     activation: int,
     loss: int,
     solver: int,
-    c: Any,
-    settings: Any,
+    c: Array,
+    settings: Array,
     steps: int,
 ) -> Any:
     """Steps on the rows ``order[first:end]``, ``len(Yb)`` rows at a time.

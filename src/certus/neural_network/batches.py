@@ -16,6 +16,7 @@ from sklearn.utils import assert_all_finite
 from torch import Tensor
 
 from certus.base import take as take
+from certus.typing import MatrixLike
 
 #: Rows that go through a network together in prediction.
 TOGETHER = 1024
@@ -55,7 +56,7 @@ class NetworkInputs(Protocol):
 class DenseInputs:
     """An array or tensor whose first axis are the rows."""
 
-    def __init__(self, X: Any, dtype: torch.dtype, device: Any) -> None:
+    def __init__(self, X: MatrixLike, dtype: torch.dtype, device: Any) -> None:
         self.X = as_tensor(X, dtype).to(device)
 
     def __len__(self) -> int:
@@ -209,7 +210,7 @@ class RaggedInputs:
         return parts
 
 
-def as_tensor(X: Any, dtype: torch.dtype) -> Tensor:
+def as_tensor(X: MatrixLike, dtype: torch.dtype) -> Tensor:
     """An array as a tensor of this dtype, or a sentence about NaN and infinity.
 
     Where nothing has to be converted the memory is the array's own.
@@ -230,7 +231,7 @@ def as_tensor(X: Any, dtype: torch.dtype) -> Tensor:
     return found
 
 
-def shared(X: Any) -> Tensor:
+def shared(X: MatrixLike) -> Tensor:
     """An array as a tensor of its dtype; with its memory, unless torch refuses that."""
     X = np.ascontiguousarray(X)
     X = X.astype(X.dtype.newbyteorder("="), copy=False)

@@ -25,6 +25,7 @@ from certus.neural_network.objective import Change, Targets, weighted_mean
 from certus.neural_network.run import Losses
 from certus.neural_network.stated import NetworkLoss
 from certus.neural_network.wrapped import WrappedClassifier
+from certus.typing import ArrayLike, MatrixLike
 
 #: Probabilities below this are taken for it: a teacher's zero has no logarithm.
 LEAST = float(np.finfo(np.float32).tiny)
@@ -106,8 +107,8 @@ class Distilled(WrappedClassifier):
         y: Any,
         sample_weight: Any = None,
         *,
-        X_val: Any = None,
-        y_val: Any = None,
+        X_val: MatrixLike | None = None,
+        y_val: ArrayLike | None = None,
     ) -> Any:
         """Train the student; first the teacher, if it is not fitted.
 
@@ -156,7 +157,9 @@ class Distilled(WrappedClassifier):
 
         return change
 
-    def _stated(self, X: Any, y: Any, sample_weight: Any, chosen: Any) -> NetworkLoss:
+    def _stated(
+        self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None, chosen: Any
+    ) -> NetworkLoss:
         """The objective on some rows as a function of the weights."""
         found = log_probabilities(self.teacher_, take(X, chosen))
         logits = np.zeros((len(np.asarray(y)), found.shape[1]))
@@ -177,7 +180,7 @@ def soft_cross_entropy(z: Tensor, t: Any, temperature: float = 1.0) -> Tensor:
     return F.cross_entropy(z / temperature, target, reduction="none")
 
 
-def log_probabilities(teacher: Any, X: Any) -> np.ndarray:
+def log_probabilities(teacher: Any, X: MatrixLike) -> np.ndarray:
     """Scores whose softmax are the teacher's probabilities."""
     p = np.asarray(teacher.predict_proba(X), dtype=np.float64)
     if p.ndim != 2 or not np.isfinite(p).all() or (p < 0).any():

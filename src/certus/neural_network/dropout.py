@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from certus.base import check_number, generator_of
 from certus.neural_network.randomness import own_generator
 from certus.neural_network.wrapped import WrappedClassifier
+from certus.typing import MatrixLike, RandomState
 
 #: Layers that normalise by the rows they see unless they are in evaluation mode.
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
@@ -34,7 +35,7 @@ class Draws(NamedTuple):
 
 
 def monte_carlo(
-    model: Any, X: Any, samples: int = 20, *, random_state: Any = None
+    model: Any, X: MatrixLike, samples: int = 20, *, random_state: RandomState = None
 ) -> Draws:
     """Predict with dropout on, several times, and average.
 

@@ -24,10 +24,11 @@ from certus._core.rows import row_weights
 from certus.base import Estimator, check_number, generator_of, take
 from certus.conformal import forget_calibration
 from certus.neural_network.dropout import Draws
+from certus.typing import ArrayLike, MatrixLike, RandomState
 
 
 def bootstrap_counts(
-    n: int, draws: int | None = None, *, random_state: Any = None
+    n: int, draws: int | None = None, *, random_state: RandomState = None
 ) -> np.ndarray:
     """How often each of n rows is drawn, with replacement.
 
@@ -123,14 +124,16 @@ class BaggedNetworks(MetaEstimatorMixin, Estimator):
         *,
         n_estimators: int = 10,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: RandomState = None,
     ) -> None:
         self.estimator = estimator
         self.n_estimators = n_estimators
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Fit all members.
 
         Parameters
@@ -185,7 +188,9 @@ class BaggedNetworks(MetaEstimatorMixin, Estimator):
         self.oob_score_ = self._out_of_bag(X, y, s, counts)
         return self
 
-    def _out_of_bag(self, X: Any, y: Any, s: Any, counts: list[np.ndarray]) -> float:
+    def _out_of_bag(
+        self, X: MatrixLike, y: Any, s: Any, counts: list[np.ndarray]
+    ) -> float:
         total: Any = 0.0
         votes = np.zeros(len(y))
         for member, drawn in zip(self.estimators_, counts):
@@ -202,11 +207,11 @@ class BaggedNetworks(MetaEstimatorMixin, Estimator):
         mean = (total[judged].T / votes[judged]).T
         return self._graded(mean, y[judged], s[judged])
 
-    def _member(self, member: Any, X: Any) -> np.ndarray:
+    def _member(self, member: Any, X: MatrixLike) -> np.ndarray:
         predict = member.predict_proba if _is_classifier(self) else member.predict
         return np.asarray(predict(X), dtype=np.float64)
 
-    def _all(self, X: Any) -> np.ndarray:
+    def _all(self, X: MatrixLike) -> np.ndarray:
         check_is_fitted(self, "estimators_")
         return np.stack([self._member(member, X) for member in self.estimators_])
 
@@ -217,11 +222,11 @@ class BaggedNetworks(MetaEstimatorMixin, Estimator):
             return (mean > 0.5).astype(int)
         return self.classes_[mean.argmax(axis=1)]
 
-    def _graded(self, mean: np.ndarray, y: Any, s: Any) -> float:
+    def _graded(self, mean: np.ndarray, y: ArrayLike, s: Any) -> float:
         measure = accuracy_score if _is_classifier(self) else r2_score
         return float(measure(y, self._decide(mean), sample_weight=s))
 
-    def predict_spread(self, X: Any) -> Draws:
+    def predict_spread(self, X: MatrixLike) -> Draws:
         """Mean over the members, and how far they disagree.
 
         Parameters
@@ -238,7 +243,7 @@ class BaggedNetworks(MetaEstimatorMixin, Estimator):
         found = self._all(X)
         return Draws(found.mean(axis=0), found.std(axis=0))
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: MatrixLike) -> np.ndarray:
         """The class of the largest mean probability, or the mean prediction.
 
         Parameters
@@ -254,7 +259,7 @@ class BaggedNetworks(MetaEstimatorMixin, Estimator):
         return self._decide(self._all(X).mean(axis=0))
 
     @available_if(_is_classifier)
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: MatrixLike) -> np.ndarray:
         """Mean of the members' probabilities.
 
         Parameters
@@ -269,7 +274,9 @@ class BaggedNetworks(MetaEstimatorMixin, Estimator):
         """
         return self._all(X).mean(axis=0)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(
+        self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> float:
         """Accuracy of a classifier, R² of a regressor.
 
         Parameters

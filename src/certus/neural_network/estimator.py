@@ -70,6 +70,7 @@ from certus.neural_network.wrapping import (
     tried,
     within_range,
 )
+from certus.typing import ArrayLike, MatrixLike
 
 
 class NeuralModel(Diagnosed, Estimator):
@@ -79,7 +80,7 @@ class NeuralModel(Diagnosed, Estimator):
     below.
     """
 
-    def _read_X(self, X: Any, reset: bool) -> Any:
+    def _read_X(self, X: MatrixLike, reset: bool) -> Any:
         """X checked: an array, a sparse matrix or a list of sequences."""
         raise NotImplementedError
 
@@ -87,7 +88,7 @@ class NeuralModel(Diagnosed, Estimator):
         """What ``_read_X`` gave, ready to be fetched from."""
         raise NotImplementedError
 
-    def _read_y(self, y: Any, reset: bool) -> Targets:
+    def _read_y(self, y: ArrayLike, reset: bool) -> Targets:
         """The targets; learns the classes, where there are any, if ``reset``."""
         raise NotImplementedError
 
@@ -138,8 +139,8 @@ class NeuralModel(Diagnosed, Estimator):
 
     def _fit(
         self,
-        X: Any,
-        y: Any,
+        X: MatrixLike,
+        y: ArrayLike,
         sample_weight: Any = None,
         X_val: Any = None,
         y_val: Any = None,
@@ -190,7 +191,9 @@ class NeuralModel(Diagnosed, Estimator):
         evidence = Evidence("network", witness=witness)
         return Fitted(evidence, *given, status, measured=measured)
 
-    def _partial_fit(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> None:
+    def _partial_fit(
+        self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None, reset: bool
+    ) -> None:
         """One epoch on these rows, from where the last one ended."""
         self._check_training()
         if self.early_stopping:
@@ -224,7 +227,7 @@ class NeuralModel(Diagnosed, Estimator):
         complain(self, run, status)
 
     def _start(
-        self, X: Any, targets: Targets, rng: np.random.Generator, fresh: bool
+        self, X: MatrixLike, targets: Targets, rng: np.random.Generator, fresh: bool
     ) -> tuple[TrainingRun, NetworkInputs]:
         """A module with its optimiser, tried on two rows; the last one if not fresh."""
         seed = int(rng.integers(2**63 - 1))
@@ -295,8 +298,8 @@ class NeuralModel(Diagnosed, Estimator):
         rows: NetworkInputs,
         targets: Targets,
         s: np.ndarray | None,
-        X_val: Any,
-        y_val: Any,
+        X_val: MatrixLike | None,
+        y_val: ArrayLike | None,
         run: TrainingRun,
     ) -> tuple[Tensor, HeldOut | None]:
         """Numbers of the rows to train on, and those to stop by, if any."""
@@ -305,7 +308,7 @@ class NeuralModel(Diagnosed, Estimator):
         present = torch.as_tensor(np.arange(len(rows)) if s is None else s.nonzero()[0])
         if (X_val is None) != (y_val is None):
             raise ValueError("Pass both of X_val and y_val, or neither.")
-        if X_val is not None:
+        if X_val is not None and y_val is not None:
             X, wanted = self._read_X(X_val, False), self._read_y(y_val, False)
             apart = self._rows(X, module)
             self._require_pairs(apart, wanted, "X_val", "y_val")
@@ -352,12 +355,17 @@ class NeuralModel(Diagnosed, Estimator):
         self.loss_ = run.history["loss"][-1] if run.history else math.nan
         self.best_epoch_ = run.best_epoch
 
-    def _recorded(self, witness: Any, X: Any) -> TrainingRecord:
+    def _recorded(self, witness: Any, X: MatrixLike) -> TrainingRecord:
         """How training went, in the words of the diagnostics."""
         return record_of(self, witness, X)
 
     def _measured(
-        self, witness: Any, X: Any, y: Any, sample_weight: Any, level: str
+        self,
+        witness: Any,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        level: str,
     ) -> list[Claim]:
         check_is_fitted(self, "module_")
         at = partial(self._stated, X, y, sample_weight)
@@ -366,9 +374,9 @@ class NeuralModel(Diagnosed, Estimator):
 
     def _stated(
         self,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
+        X: MatrixLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
         chosen: Any,
         change: Change | None = None,
     ) -> NetworkLoss:
@@ -390,7 +398,7 @@ class NeuralModel(Diagnosed, Estimator):
 
     # -- prediction ---------------------------------------------------------------
 
-    def _outputs(self, X: Any) -> np.ndarray:
+    def _outputs(self, X: MatrixLike) -> np.ndarray:
         """What the network gives for each row, in evaluation mode."""
         check_is_fitted(self, "module_")
         X, module = self._read_X(X, reset=False), self.module_
@@ -423,7 +431,9 @@ class NeuralModel(Diagnosed, Estimator):
         run.threads = threads_for(module, size)
         return Shuffled(rows, chosen, size, least)
 
-    def _row_weights(self, targets: Targets, sample_weight: Any) -> np.ndarray | None:
+    def _row_weights(
+        self, targets: Targets, sample_weight: ArrayLike | None
+    ) -> np.ndarray | None:
         if sample_weight is None:
             return None
         return row_weights(sample_weight, len(targets.y))

@@ -31,6 +31,7 @@ from certus.neural_network.modules.densenet import DenseNet
 from certus.neural_network.modules.resnet import ResNet
 from certus.neural_network.objective import Targets
 from certus.neural_network.wrapping import dtype_of
+from certus.typing import ArrayLike, MatrixLike
 
 #: Pixels that go through a network together in prediction.
 PIXELS_TOGETHER = 1 << 18
@@ -119,7 +120,7 @@ class Pixels(nn.Module):
 class ImageInput(NeuralModel):
     """Reads X as images: files, arrays of any layout, flattened rows; abstract."""
 
-    def _read_X(self, X: Any, reset: bool) -> Any:
+    def _read_X(self, X: MatrixLike, reset: bool) -> Any:
         pictures.check_image_shape(self.image_shape)
         if pictures.is_files(X):
             X, _ = self._files(X, reset)
@@ -160,7 +161,9 @@ class ImageInput(NeuralModel):
             self._layout = tuple(pictures.layout_of(X.shape[1:], *told))
         return pictures.arranged(X, pictures.Layout(*self._layout))
 
-    def _files(self, X: Any, reset: bool) -> tuple[np.ndarray, np.ndarray | None]:
+    def _files(
+        self, X: MatrixLike, reset: bool
+    ) -> tuple[np.ndarray, np.ndarray | None]:
         """Files as an array, with the colours of the fit; and their classes, if any."""
         colour = None if reset else self.image_shape_[0] > 1
         return pictures.read_images(X, image_shape=self.image_shape, colour=colour)
@@ -174,7 +177,7 @@ class ImageInput(NeuralModel):
                 f"{_SAID[_kind_of(images)]}. Scale X as you did for the fit."
             )
 
-    def _learn_scale(self, X: Any, sample_weight: Any) -> None:
+    def _learn_scale(self, X: MatrixLike, sample_weight: ArrayLike | None) -> None:
         """Mean and deviation of each channel; a whole weight counts as so many rows."""
         images = self._read_X(X, reset=True)
         s = row_weights(sample_weight, len(images))

@@ -21,6 +21,7 @@ from certus.neural_network.parameters import (
     trained_with,
 )
 from certus.neural_network.reading import ClassTargets
+from certus.typing import ArrayLike, MatrixLike
 
 
 @trained_with(
@@ -149,7 +150,7 @@ class ConvNetClassifier(ImageInput, ClassTargets):
         return self._fit(X, y, sample_weight, X_val, y_val)
 
     def partial_fit(
-        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+        self, X: Any, y: ArrayLike, classes: Any = None, sample_weight: Any = None
     ) -> Self:
         """Make one epoch over these images, with the optimiser of the last one.
 
@@ -175,7 +176,9 @@ class ConvNetClassifier(ImageInput, ClassTargets):
             self._learn_scale(X, sample_weight)
         return super().partial_fit(X, y, classes, sample_weight)
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(
+        self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None
+    ) -> float:
         """Share of images predicted right; all labels of a row must be.
 
         Parameters
@@ -195,7 +198,7 @@ class ConvNetClassifier(ImageInput, ClassTargets):
         X, y = self._opened(X, y, reset=False)
         return super().score(X, y, sample_weight)
 
-    def _opened(self, X: Any, y: Any, reset: bool) -> tuple[Any, Any]:
+    def _opened(self, X: MatrixLike, y: ArrayLike, reset: bool) -> tuple[Any, Any]:
         """X as pixels, and y from the names of subfolders where it is not given."""
         if not pictures.is_files(X):
             return X, y

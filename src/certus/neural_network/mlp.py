@@ -7,6 +7,7 @@ The same parameters give the same weights as there.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Self, Unpack
 
 import numpy as np
@@ -28,6 +29,7 @@ from certus.neural_network.parameters import (
     RobustOptions,
     RobustPerceptronOptions,
 )
+from certus.typing import ArrayLike, MatrixLike
 
 #: Parameters of robust training, which torch obeys.
 ROBUST = tuple(RobustOptions.__annotations__)
@@ -107,7 +109,7 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
         hidden_layer_sizes: Any = (100,),
         activation: str = "relu",
         *,
-        class_weight: Any = None,
+        class_weight: Mapping[Any, float] | str | None = None,
         **shared: Unpack[RobustPerceptronOptions],
     ) -> None: ...
 
@@ -179,7 +181,7 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
         self._fit_part(X, y, sample_weight, learn=fresh and table)
         return self
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: MatrixLike) -> np.ndarray:
         """Probabilities of the classes; of each label, where there are several.
 
         Parameters
@@ -195,7 +197,7 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
         p = self._probabilities(self._scored(X))
         return np.hstack([1 - p, p]) if self.n_outputs_ == 1 else p
 
-    def predict_log_proba(self, X: Any) -> np.ndarray:
+    def predict_log_proba(self, X: MatrixLike) -> np.ndarray:
         """Logarithms of :meth:`predict_proba`.
 
         Parameters
@@ -212,7 +214,7 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
         with np.errstate(divide="ignore"):
             return np.log(p, out=p)
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: MatrixLike) -> np.ndarray:
         """The most probable class of each row, or its labels as zeros and ones.
 
         Parameters
@@ -279,7 +281,7 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
         name = "logistic" if self._labels or len(self.classes_) == 2 else "softmax"
         return name, name
 
-    def _require_classes(self, y: Any) -> None:
+    def _require_classes(self, y: ArrayLike) -> None:
         if self._labels or _is_table(y):
             return
         found = np.unique(np.asarray(y))
@@ -289,7 +291,9 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
                 f"previous call to fit. Previously got {self.classes_}, `y` has {found}"
             )
 
-    def _row_weights(self, y: Any, sample_weight: Any, n: int) -> np.ndarray | None:
+    def _row_weights(
+        self, y: ArrayLike, sample_weight: ArrayLike | None, n: int
+    ) -> np.ndarray | None:
         if self.class_weight is None:
             return super()._row_weights(y, sample_weight, n)
         if self._labels:
@@ -315,7 +319,7 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
         return tags
 
 
-def _is_table(y: Any) -> bool:
+def _is_table(y: ArrayLike) -> bool:
     """Whether y has several columns."""
     shape = y.shape if hasattr(y, "shape") else np.shape(y)
     if len(shape) == 2 and shape[1] > 1:

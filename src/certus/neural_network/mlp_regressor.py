@@ -20,6 +20,7 @@ from certus._core.sharing import shares
 from certus.base import certified_fit, check_choice
 from certus.neural_network.multilayer import MultilayerPerceptron, in_steps
 from certus.neural_network.parameters import PerceptronOptions
+from certus.typing import ArrayLike, MatrixLike
 
 
 @shares(PerceptronOptions)
@@ -153,7 +154,7 @@ class MLPRegressor(RegressorMixin, MultilayerPerceptron):
         self._fit_part(X, y, sample_weight, learn=not hasattr(self, "n_layers_"))
         return self
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: MatrixLike) -> np.ndarray:
         """Predicted numbers.
 
         Parameters
@@ -178,7 +179,7 @@ class MLPRegressor(RegressorMixin, MultilayerPerceptron):
             return float("nan")
         return float(r2_score(Y, found, sample_weight=s))
 
-    def _targets(self, y: Any, reset: bool) -> np.ndarray:
+    def _targets(self, y: ArrayLike, reset: bool) -> np.ndarray:
         if np.ndim(y) == 2 and np.shape(y)[1] == 1:
             y = column_or_1d(y, warn=reset)
         try:

@@ -20,6 +20,7 @@ from certus.neural_network.batches import DenseInputs, SparseInputs
 from certus.neural_network.modules import MLP
 from certus.neural_network.randomness import own_generator
 from certus.neural_network.wrapping import dtype_of, outputs
+from certus.typing import ArrayLike, MatrixLike
 
 
 def options(model: Any, n: int) -> dict[str, Any]:
@@ -97,11 +98,11 @@ def poisson(z: Tensor, y: Tensor) -> Tensor:
 
 def fit(
     model: Any,
-    X: Any,
-    y: Any,
+    X: MatrixLike,
+    y: ArrayLike,
     weight: Any,
-    X_val: Any,
-    y_val: Any,
+    X_val: MatrixLike | None,
+    y_val: ArrayLike | None,
     fresh: bool,
     change: Any = None,
 ) -> Fitted:
@@ -122,7 +123,9 @@ def fit(
     return done._replace(measured=measured)
 
 
-def fit_part(model: Any, X: Any, y: Any, weight: Any, fresh: bool, learn: bool) -> None:
+def fit_part(
+    model: Any, X: MatrixLike, y: Any, weight: Any, fresh: bool, learn: bool
+) -> None:
     """One epoch."""
     inner = _inner(model, X, y, fresh, learn)
     inner._partial_fit(X, y, weight, reset=False)
@@ -131,7 +134,7 @@ def fit_part(model: Any, X: Any, y: Any, weight: Any, fresh: bool, learn: bool) 
     model.loss_curve_ = [*getattr(model, "loss_curve_", []), inner.loss_]
 
 
-def _inner(model: Any, X: Any, y: Any, fresh: bool, learn: bool) -> Any:
+def _inner(model: Any, X: Any, y: ArrayLike, fresh: bool, learn: bool) -> Any:
     """The estimator on torch that trains for it."""
     X, y, _ = model._validate_X_y(X, y, None, multi_output=True, reset=fresh)
     Y = model._targets(y, reset=learn)
@@ -161,7 +164,12 @@ def _as_fitted(model: Any, inner: Any) -> None:
 
 
 def stated(
-    model: Any, X: Any, y: Any, weight: Any, chosen: Any, change: Any = None
+    model: Any,
+    X: MatrixLike,
+    y: ArrayLike,
+    weight: Any,
+    chosen: Any,
+    change: Any = None,
 ) -> Any:
     """The loss on some rows as a function of the weights."""
     inner = model._neural(model.module_, {})
@@ -188,7 +196,7 @@ def _linear(module: MLP) -> list[Any]:
     return [*(layer.linear for layer in module.layers), module.output]
 
 
-def scores(model: Any, X: Any) -> np.ndarray:
+def scores(model: Any, X: MatrixLike) -> np.ndarray:
     """What the module gives for checked rows."""
     kind = SparseInputs if hasattr(X, "tocsr") else DenseInputs
     rows = kind(X, dtype_of(model._module), model.device)

@@ -21,6 +21,7 @@ from sklearn.model_selection import train_test_split
 from certus.callbacks import Monitor
 from certus.certificate import Status
 from certus.neural_network.backprop import PerceptronRows, Trainer, loss_gradient
+from certus.typing import ArrayLike, MatrixLike
 
 
 class Held(NamedTuple):
@@ -41,7 +42,11 @@ class KeptWeights:
 
 
 def hold_out(
-    model: Any, rows: PerceptronRows, X_val: Any, y_val: Any, rng: np.random.RandomState
+    model: Any,
+    rows: PerceptronRows,
+    X_val: MatrixLike | None,
+    y_val: ArrayLike | None,
+    rng: np.random.RandomState,
 ) -> tuple[PerceptronRows, Held | None]:
     """Rows to train on, and those to stop by, if any."""
     if X_val is not None:
@@ -107,7 +112,7 @@ def _epochs(
     rows: PerceptronRows,
     held: Held | None,
     monitor: Monitor | None,
-    rng: Any,
+    rng: np.random.RandomState,
 ) -> Status:
     n, batch = len(rows.Y), model._batch(len(rows.Y))
     late = time.perf_counter() + (model.max_time or math.inf)

@@ -43,6 +43,7 @@ from certus.neural_network.backprop import (
 )
 from certus.neural_network.mlp_training import by_epochs, by_lbfgs, hold_out
 from certus.neural_network.stated_mlp import StatedDesign
+from certus.typing import ArrayLike, MatrixLike
 
 EXPLICIT = ("identity", "logistic", "tanh", "relu", "leaky_relu", "elu", "softplus")
 TORCH_ONLY = ("absolute", "maxout")
@@ -82,7 +83,7 @@ class MultilayerPerceptron(Diagnosed, Estimator):
     _shift: Any
     _scale: Any
 
-    def _targets(self, y: Any, reset: bool) -> np.ndarray:
+    def _targets(self, y: ArrayLike, reset: bool) -> np.ndarray:
         """One column for each output; learns the classes if ``reset``."""
         raise NotImplementedError
 
@@ -90,10 +91,12 @@ class MultilayerPerceptron(Diagnosed, Estimator):
         """Names of the output activation and of the loss in the kernels."""
         raise NotImplementedError
 
-    def _require_classes(self, y: Any) -> None:
+    def _require_classes(self, y: ArrayLike) -> None:
         """Refuse to go on from weights of a fit with other classes."""
 
-    def _row_weights(self, y: Any, sample_weight: Any, n: int) -> np.ndarray | None:
+    def _row_weights(
+        self, y: ArrayLike, sample_weight: ArrayLike | None, n: int
+    ) -> np.ndarray | None:
         """Weights of all rows, or None if they weigh the same."""
         if sample_weight is None:
             return None
@@ -172,7 +175,12 @@ class MultilayerPerceptron(Diagnosed, Estimator):
         return None
 
     def _begin(
-        self, X: Any, y: Any, sample_weight: Any, fresh: bool, learn: bool
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        fresh: bool,
+        learn: bool,
     ) -> tuple[PerceptronRows, np.random.RandomState]:
         """Checked rows, of positive weight, and first weights if it is fresh."""
         X, y, _ = self._validate_X_y(X, y, None, multi_output=True, reset=fresh)
@@ -249,7 +257,7 @@ class MultilayerPerceptron(Diagnosed, Estimator):
         self._penalty = float(self.alpha) * n / (self._batch(n) * total)
 
     def _recorded(
-        self, witness: NetworkWitness | None, X: Any = None
+        self, witness: NetworkWitness | None, X: MatrixLike | None = None
     ) -> TrainingRecord:
         """How training went, in the words of the diagnostics."""
         parameters = sum(W.size + W.shape[1] for W in self.coefs_)
@@ -273,7 +281,12 @@ class MultilayerPerceptron(Diagnosed, Estimator):
         )
 
     def _measured(
-        self, witness: Any, X: Any, y: Any, sample_weight: Any, level: str
+        self,
+        witness: Any,
+        X: MatrixLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        level: str,
     ) -> list[Claim]:
         check_is_fitted(self)
         at = partial(self._stated, X, y, sample_weight)
@@ -281,7 +294,12 @@ class MultilayerPerceptron(Diagnosed, Estimator):
         return measure(at, count_rows(X, y), sample_weight, record, level)
 
     def _stated(
-        self, X: Any, y: Any, sample_weight: Any, chosen: Any, change: Any = None
+        self,
+        X: MatrixLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        chosen: Any,
+        change: Any = None,
     ) -> Any:
         """The loss on some rows as a function of the weights."""
         if self._on_torch():
@@ -307,13 +325,13 @@ class MultilayerPerceptron(Diagnosed, Estimator):
 
     # -- prediction ---------------------------------------------------------------
 
-    def _scores(self, X: Any) -> np.ndarray:
+    def _scores(self, X: MatrixLike) -> np.ndarray:
         """The last layer's scores of checked rows."""
         if "_module" in vars(self):
             return _torch().scores(self, X)
         return outputs(self.coefs_, self.intercepts_, X, self.activation)
 
-    def _scored(self, X: Any) -> np.ndarray:
+    def _scored(self, X: MatrixLike) -> np.ndarray:
         """The scores of rows that somebody asks about."""
         check_is_fitted(self)
         X = validate_data(

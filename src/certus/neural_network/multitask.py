@@ -24,6 +24,7 @@ from certus.neural_network.estimator import NeuralModel
 from certus.neural_network.neural import OwnModule
 from certus.neural_network.objective import Targets, cross_entropy, squared
 from certus.neural_network.parameters import TrainingOptions, trained_with
+from certus.typing import ArrayLike, MatrixLike
 
 KINDS = ("classes", "numbers")
 
@@ -33,7 +34,7 @@ class Tasks(NeuralModel):
 
     loss: Any = "auto"  # each kind of task has its own
 
-    def _read_y(self, y: Any, reset: bool) -> Targets:
+    def _read_y(self, y: ArrayLike, reset: bool) -> Targets:
         table = _table(y)
         if reset:
             self.tasks_ = self._kinds(table)
@@ -134,7 +135,7 @@ class Tasks(NeuralModel):
             for head, known in zip(self._heads(z), self.classes_)
         ]
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: MatrixLike) -> np.ndarray:
         """Predictions of all tasks.
 
         Parameters
@@ -158,7 +159,7 @@ class Tasks(NeuralModel):
             table[:, t] = column
         return table
 
-    def predict_proba(self, X: Any) -> list[np.ndarray | None]:
+    def predict_proba(self, X: MatrixLike) -> list[np.ndarray | None]:
         """Probabilities of the classes of each task.
 
         Parameters
@@ -176,7 +177,9 @@ class Tasks(NeuralModel):
             for z, known in zip(self._heads(self._outputs(X)), self.classes_)
         ]
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(
+        self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> float:
         """Mean over tasks of the accuracy, or of R² for numbers.
 
         Parameters
@@ -266,12 +269,12 @@ class MultiTaskNetwork(OwnModule, Tasks):
     @certified_fit
     def fit(
         self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
+        X: MatrixLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
         *,
-        X_val: Any = None,
-        y_val: Any = None,
+        X_val: MatrixLike | None = None,
+        y_val: ArrayLike | None = None,
     ) -> Any:
         """Train the module.
 
@@ -294,7 +297,7 @@ class MultiTaskNetwork(OwnModule, Tasks):
         return self._fit(X, y, sample_weight, X_val, y_val)
 
 
-def _table(y: Any) -> np.ndarray:
+def _table(y: ArrayLike) -> np.ndarray:
     if y is None:
         raise ValueError(
             "MultiTaskNetwork requires y to be passed, but the target y is None."

@@ -24,6 +24,7 @@ from certus.neural_network.parameters import (
     trained_with,
 )
 from certus.neural_network.reading import ClassTargets, NumberTargets
+from certus.typing import ArrayLike, MatrixLike
 from certus.wording import unstopped
 
 __all__ = [
@@ -138,12 +139,12 @@ class NeuralClassifier(OwnModule, ClassTargets):
     @certified_fit
     def fit(
         self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
+        X: MatrixLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
         *,
-        X_val: Any = None,
-        y_val: Any = None,
+        X_val: MatrixLike | None = None,
+        y_val: ArrayLike | None = None,
     ) -> Any:
         """Train the module.
 
@@ -223,12 +224,12 @@ class NeuralRegressor(OwnModule, NumberTargets):
     @certified_fit
     def fit(
         self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
+        X: MatrixLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
         *,
-        X_val: Any = None,
-        y_val: Any = None,
+        X_val: MatrixLike | None = None,
+        y_val: ArrayLike | None = None,
     ) -> Any:
         """Train the module.
 

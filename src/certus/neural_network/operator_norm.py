@@ -23,6 +23,7 @@ from certus.neural_network.modules.cnn import ConvNet, LeNet
 from certus.neural_network.modules.mlp import MLP, Layer
 from certus.neural_network.optim import NORMS
 from certus.threat import ThreatModel, row_norms
+from certus.typing import MatrixLike
 
 #: Steps of the power method in training.
 POWER_STEPS = 5
@@ -55,7 +56,7 @@ class Direction(NamedTuple):
 
 
 def operator_norms(
-    f: Function, X: Any, *, p: Any = 2, q: Any = 2, steps: int = 100
+    f: Function, X: MatrixLike, *, p: Any = 2, q: Any = 2, steps: int = 100
 ) -> np.ndarray:
     """How far outputs move, to first order, when a row moves by one.
 

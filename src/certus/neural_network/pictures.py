@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus.base import check_choice
+from certus.typing import MatrixLike
 
 #: Numbers of channels that are taken for such without being told.
 CHANNELS = (1, 3, 4)
@@ -159,7 +160,7 @@ def as_images(
     return images, Layout(images.shape[1:], True)
 
 
-def _axes(X: Any) -> int:
+def _axes(X: MatrixLike) -> int:
     found = getattr(X, "ndim", None)
     try:
         return np.asarray(X).ndim if found is None else int(found)

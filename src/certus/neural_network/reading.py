@@ -26,6 +26,7 @@ from certus.neural_network.objective import (
     cross_entropy,
     squared,
 )
+from certus.typing import ArrayLike, MatrixLike
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -97,7 +98,9 @@ class ClassTargets(ClassifierMixin, NeuralModel):
             return "" if fits else f"shape {(n, 2)} or {(n, 1)}, scores of the classes"
         return f"shape {(n, k)}, a score for each class"
 
-    def _row_weights(self, targets: Targets, sample_weight: Any) -> np.ndarray | None:
+    def _row_weights(
+        self, targets: Targets, sample_weight: ArrayLike | None
+    ) -> np.ndarray | None:
         if self.class_weight is None:
             return super()._row_weights(targets, sample_weight)
         codes = targets.groups
@@ -176,7 +179,7 @@ class ClassTargets(ClassifierMixin, NeuralModel):
         self._partial_fit(X, y, sample_weight, reset=fresh and table)
         return self
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: MatrixLike) -> np.ndarray:
         """Probabilities of the classes; of each label, where there are several.
 
         Parameters
@@ -191,7 +194,7 @@ class ClassTargets(ClassifierMixin, NeuralModel):
         """
         return self._probabilities(self._outputs(X))
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: MatrixLike) -> np.ndarray:
         """The most probable class of each row, or its labels as zeros and ones.
 
         Parameters
@@ -207,7 +210,9 @@ class ClassTargets(ClassifierMixin, NeuralModel):
         found = self._decide(self._outputs(X))
         return found if self._kind == "labels" else self.classes_[found]
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(
+        self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> float:
         """Share of rows predicted right; all labels of a row must be.
 
         Parameters
@@ -236,7 +241,7 @@ class ClassTargets(ClassifierMixin, NeuralModel):
 class NumberTargets(RegressorMixin, NeuralModel):
     """Targets that are numbers, one or several a row; abstract."""
 
-    def _read_y(self, y: Any, reset: bool) -> Targets:
+    def _read_y(self, y: ArrayLike, reset: bool) -> Targets:
         y = _as_array(self, y)
         try:
             if y.dtype.kind == "c":
@@ -293,7 +298,7 @@ class NumberTargets(RegressorMixin, NeuralModel):
         self._partial_fit(X, y, sample_weight, reset=fresh)
         return self
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: MatrixLike) -> np.ndarray:
         """Predicted numbers.
 
         Parameters

@@ -28,6 +28,7 @@ from certus.neural_network.objective import Targets
 from certus.neural_network.ragged import holds_tokens, is_table, listed, read_numbers
 from certus.neural_network.tokens import numbered, read_sequences, tokens_of
 from certus.neural_network.wrapping import dtype_of, evaluating, outputs
+from certus.typing import MatrixLike
 
 #: Most numbers that stand for a token, unless the user says how many.
 EMBEDDING = 64
@@ -39,7 +40,7 @@ class SequenceInput(NeuralModel):
     module_: Any
     _width: int | None  # numbers at each step, if there are any
 
-    def _read_X(self, X: Any, reset: bool) -> list[np.ndarray]:
+    def _read_X(self, X: MatrixLike, reset: bool) -> list[np.ndarray]:
         """Each sequence as (time,) numbers of tokens, or as (time, features)."""
         if X is None:
             raise ValueError(f"{type(self).__name__} needs X: a list of sequences.")
@@ -110,7 +111,7 @@ class SequenceInput(NeuralModel):
     def _pooling(self) -> str | None:
         return self.pooling
 
-    def _outputs(self, X: Any) -> np.ndarray:
+    def _outputs(self, X: MatrixLike) -> np.ndarray:
         check_is_fitted(self, "module_")
         rows = self._rows(self._read_X(X, reset=False), self.module_)
         if rows.even:
@@ -125,7 +126,7 @@ class SequenceInput(NeuralModel):
         return found
 
     def gates(
-        self, X: Any, layer: int = 0, backwards: bool = False
+        self, X: MatrixLike, layer: int = 0, backwards: bool = False
     ) -> list[dict[str, np.ndarray]]:
         """What happens inside the network at each step of each sequence.
 
@@ -179,7 +180,7 @@ class SequenceInput(NeuralModel):
         return tags
 
 
-def _rows_of_cells(X: Any) -> Any:
+def _rows_of_cells(X: MatrixLike) -> Any:
     """A table as an array of its rows, where its cells are tokens."""
     return X if sparse.issparse(X) else np.asarray(X)
 

@@ -21,6 +21,7 @@ from certus.neural_network.objective import Change, Targets, weighted_mean
 from certus.neural_network.run import Losses
 from certus.neural_network.stated import NetworkLoss
 from certus.neural_network.wrapped import WrappedClassifier
+from certus.typing import ArrayLike, MatrixLike
 
 #: What stands for a class that is not known, as in sklearn.semi_supervised.
 UNKNOWN = -1
@@ -87,12 +88,12 @@ class ConsistentClassifier(WrappedClassifier):
     @certified_fit
     def fit(
         self,
-        X: Any,
-        y: Any,
+        X: MatrixLike,
+        y: ArrayLike,
         sample_weight: Any = None,
         *,
-        X_val: Any = None,
-        y_val: Any = None,
+        X_val: MatrixLike | None = None,
+        y_val: ArrayLike | None = None,
     ) -> Any:
         """Train the network.
 
@@ -133,7 +134,7 @@ class ConsistentClassifier(WrappedClassifier):
         return Fitted(done.evidence, *given, done.status, measured=measured)
 
     def _change(
-        self, known: np.ndarray, sample_weight: Any, fixed: bool = False
+        self, known: np.ndarray, sample_weight: ArrayLike | None, fixed: bool = False
     ) -> Change:
         """The objective; with the same noise in each call, if it is ``fixed``."""
         s = row_weights(sample_weight, len(known))
@@ -164,7 +165,9 @@ class ConsistentClassifier(WrappedClassifier):
 
         return change
 
-    def _stated(self, X: Any, y: Any, sample_weight: Any, chosen: Any) -> NetworkLoss:
+    def _stated(
+        self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None, chosen: Any
+    ) -> NetworkLoss:
         """The objective on some rows, with one draw of noise."""
         filled, known = _filled(y)
         change = self._change(known, sample_weight, fixed=True)
@@ -184,7 +187,7 @@ def _softmax(z: Tensor) -> Tensor:
     return torch.softmax(z, dim=1)
 
 
-def _filled(y: Any) -> tuple[np.ndarray, np.ndarray]:
+def _filled(y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Targets in which some class stands for none, and which ones are known."""
     y = np.asarray(y)
     if y.ndim != 1:

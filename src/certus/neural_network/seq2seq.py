@@ -24,6 +24,7 @@ from certus.neural_network.parameters import TrainingOptions, trained_with
 from certus.neural_network.tokens import numbered, read_sequences, tokens_of
 from certus.neural_network.wrapping import dtype_of, evaluating
 from certus.neural_network.written import SequenceWriter, kept
+from certus.typing import ArrayLike, MatrixLike
 from certus.wording import shorten
 
 #: Numbers of sources' tokens: 0 stands for a source without any.
@@ -137,12 +138,12 @@ class Seq2Seq(SequenceWriter):
     @certified_fit
     def fit(
         self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
+        X: MatrixLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
         *,
-        X_val: Any = None,
-        y_val: Any = None,
+        X_val: MatrixLike | None = None,
+        y_val: ArrayLike | None = None,
     ) -> Any:
         """Learn from pairs of sequences.
 
@@ -168,7 +169,7 @@ class Seq2Seq(SequenceWriter):
 
     # -- hooks of the base --------------------------------------------------------
 
-    def _read_X(self, X: Any, reset: bool) -> Any:
+    def _read_X(self, X: MatrixLike, reset: bool) -> Any:
         if self.encoder is not None:
             return np.asarray(X)
         found = read_sequences(X)

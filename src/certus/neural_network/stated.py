@@ -29,6 +29,7 @@ from certus.neural_network.adversarial import Hardened
 from certus.neural_network.batches import TOGETHER, Batch, take
 from certus.neural_network.randomness import own_generator
 from certus.neural_network.run import TrainingRun
+from certus.typing import MatrixLike
 
 
 class NetworkLoss:
@@ -178,7 +179,9 @@ def witness_of(run: TrainingRun) -> NetworkWitness:
     return NetworkWitness(run.epoch, run.best_epoch, run.kept, diverged)
 
 
-def record_of(model: Any, witness: NetworkWitness | None, X: Any) -> TrainingRecord:
+def record_of(
+    model: Any, witness: NetworkWitness | None, X: MatrixLike
+) -> TrainingRecord:
     """How the training of an estimator went, in the words of the diagnostics."""
     parameters = sum(p.numel() for p in model.module_.parameters())
     if witness is None:  # after a partial fit
@@ -227,7 +230,7 @@ def _criterion(model: Any) -> str:
     return "validation_loss" if by_loss else "validation_score"
 
 
-def _remedy(model: Any, X: Any) -> str:
+def _remedy(model: Any, X: MatrixLike) -> str:
     """What most likely helps a run whose loss became infinite."""
     some = take(X, np.arange(min(count_rows(X), TOGETHER)))
     few = model._rows(model._read_X(some, reset=False), model.module_)[slice(None)][0]

@@ -22,7 +22,7 @@ from certus.neural_network.backprop import (
     loss_gradient,
     softmax,
 )
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 
 
 class StatedDesign:
@@ -46,7 +46,7 @@ class StatedDesign:
         self,
         design: PerceptronDesign,
         theta: Array,
-        X: Any,
+        X: MatrixLike,
         Y: Array,
         s: Any,
         alpha: float,

@@ -21,6 +21,7 @@ from certus.neural_network.parameters import (
 )
 from certus.neural_network.recurrent import SequenceInput
 from certus.neural_network.tags import Tags
+from certus.typing import ArrayLike, MatrixLike
 
 
 @trained_with(
@@ -90,12 +91,12 @@ class SequenceTagger(SequenceInput, Tags):
     @certified_fit
     def fit(
         self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
+        X: MatrixLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
         *,
-        X_val: Any = None,
-        y_val: Any = None,
+        X_val: MatrixLike | None = None,
+        y_val: ArrayLike | None = None,
     ) -> Any:
         """Train.
 

@@ -26,6 +26,7 @@ from certus.neural_network.ragged import listed
 from certus.neural_network.run import TrainingRun
 from certus.neural_network.tokens import NOTHING
 from certus.neural_network.wrapping import evaluating
+from certus.typing import ArrayLike, MatrixLike
 
 
 class Tags(NeuralModel):
@@ -34,7 +35,7 @@ class Tags(NeuralModel):
     module_: Any
     classes_: np.ndarray
 
-    def _read_y(self, y: Any, reset: bool) -> Targets:
+    def _read_y(self, y: ArrayLike, reset: bool) -> Targets:
         labels = read_labels(y)
         full = [part for part in labels if len(part)]
         line = np.concatenate(full) if full else np.empty(0)
@@ -67,7 +68,9 @@ class Tags(NeuralModel):
             found[codes] = labelled_weights(None, rule, codes, self.classes_)
         return found
 
-    def _row_weights(self, targets: Targets, sample_weight: Any) -> np.ndarray:
+    def _row_weights(
+        self, targets: Targets, sample_weight: ArrayLike | None
+    ) -> np.ndarray:
         """A sequence weighs as much as its elements together."""
         n = len(targets.y)
         s = row_weights(sample_weight, n)
@@ -154,7 +157,7 @@ class Tags(NeuralModel):
         self._partial_fit(X, y, sample_weight, reset=False)
         return self
 
-    def predict_proba(self, X: Any) -> list[np.ndarray]:
+    def predict_proba(self, X: MatrixLike) -> list[np.ndarray]:
         """Probabilities of the classes of each element.
 
         Parameters
@@ -179,7 +182,7 @@ class Tags(NeuralModel):
         require_outputs(np.array([p.sum() for p in found]))
         return found
 
-    def predict(self, X: Any) -> list[np.ndarray]:
+    def predict(self, X: MatrixLike) -> list[np.ndarray]:
         """The most probable class of each element.
 
         Parameters
@@ -194,7 +197,9 @@ class Tags(NeuralModel):
         """
         return [self.classes_[p.argmax(axis=1)] for p in self.predict_proba(X)]
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(
+        self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> float:
         """The share of elements predicted right.
 
         Parameters
@@ -245,7 +250,7 @@ def element_loss(z: Tensor, y: Tensor, by_class: Tensor, smoothing: float) -> Te
     return (w * each).sum(dim=1) / torch.where(total > 0, total, 1)
 
 
-def read_labels(y: Any) -> list[np.ndarray]:
+def read_labels(y: ArrayLike) -> list[np.ndarray]:
     """The labels of each sequence as an array; all of them one kind."""
     if y is None:
         raise ValueError("SequenceTagger needs y with a label for each element of X.")

@@ -17,14 +17,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from certus.neural_network.modules.seq2seq import END
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 from certus.wording import shorten
 
 #: Where a target is over.
 NOTHING = -1
 
 
-def read_sequences(X: Any, name: str = "X") -> list[Any]:
+def read_sequences(X: MatrixLike, name: str = "X") -> list[Any]:
     """A list of sequences, each a str or a list of strings and numbers.
 
     Parameters

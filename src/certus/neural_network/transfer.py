@@ -17,6 +17,7 @@ from torch import nn
 
 from certus.base import check_number, generator_of
 from certus.neural_network.randomness import own_generator
+from certus.typing import RandomState
 from certus.wording import unstopped
 
 
@@ -61,7 +62,9 @@ def load_backbone(module: nn.Module, weights: Any) -> nn.Module:
     return module
 
 
-def replace_head(module: Any, n_outputs: int, *, random_state: Any = None) -> nn.Module:
+def replace_head(
+    module: Any, n_outputs: int, *, random_state: RandomState = None
+) -> nn.Module:
     """A copy of a network with a new last linear layer.
 
     Parameters
@@ -105,7 +108,7 @@ def replace_head(module: Any, n_outputs: int, *, random_state: Any = None) -> nn
     return module
 
 
-def freeze(module: Any, layers: str | Iterable[str] | None = None) -> nn.Module:
+def freeze(module: nn.Module, layers: str | Iterable[str] | None = None) -> nn.Module:
     """A copy of a network some of whose layers training leaves alone.
 
     Parameters

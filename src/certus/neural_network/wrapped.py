@@ -20,6 +20,7 @@ from certus.diagnostics import Diagnosed, measure
 from certus.diagnostics.networks import count_rows
 from certus.neural_network.estimator import NeuralModel
 from certus.neural_network.reading import ClassTargets
+from certus.typing import ArrayLike, MatrixLike
 
 
 class WrappedClassifier(Diagnosed, ClassifierMixin, MetaEstimatorMixin, Estimator):
@@ -40,7 +41,9 @@ class WrappedClassifier(Diagnosed, ClassifierMixin, MetaEstimatorMixin, Estimato
             )
         return clone(network)
 
-    def _train(self, network: Any, X: Any, y: Any, s: Any, *rest: Any) -> Fitted:
+    def _train(
+        self, network: Any, X: MatrixLike, y: ArrayLike, s: Any, *rest: Any
+    ) -> Fitted:
         """Fit the clone, as its own ``fit`` would but for the objective."""
         if hasattr(network, "_learn_scale"):  # images are scaled before they are read
             network._learn_scale(X, s)
@@ -48,12 +51,19 @@ class WrappedClassifier(Diagnosed, ClassifierMixin, MetaEstimatorMixin, Estimato
         self.estimator_ = network
         return done
 
-    def _stated(self, X: Any, y: Any, sample_weight: Any, chosen: Any) -> Any:
+    def _stated(
+        self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None, chosen: Any
+    ) -> Any:
         """The objective on some rows as a function of the weights."""
         raise NotImplementedError
 
     def _measured(
-        self, witness: Any, X: Any, y: Any, sample_weight: Any, level: str
+        self,
+        witness: Any,
+        X: MatrixLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        level: str,
     ) -> list[Claim]:
         at = partial(self._stated, X, y, sample_weight)
         record = self._network._recorded(witness, X)
@@ -64,7 +74,7 @@ class WrappedClassifier(Diagnosed, ClassifierMixin, MetaEstimatorMixin, Estimato
         check_is_fitted(self, "estimator_")
         return self.estimator_
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: MatrixLike) -> np.ndarray:
         """Probabilities of the classes.
 
         Parameters
@@ -79,7 +89,7 @@ class WrappedClassifier(Diagnosed, ClassifierMixin, MetaEstimatorMixin, Estimato
         """
         return self._network.predict_proba(X)
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: MatrixLike) -> np.ndarray:
         """The most probable class of each row.
 
         Parameters

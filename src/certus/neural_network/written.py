@@ -38,7 +38,7 @@ from certus.neural_network.tokens import (
     trimmed,
 )
 from certus.neural_network.wrapping import evaluating
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike
 from certus.wording import shorten
 
 #: Sequences that are decoded together.
@@ -53,7 +53,7 @@ class SequenceWriter(NeuralModel):
     longest_: int
     _as_text: bool  # all targets of the fit were strings
 
-    def _read_y(self, y: Any, reset: bool) -> Targets:
+    def _read_y(self, y: ArrayLike, reset: bool) -> Targets:
         found = read_sequences(y, "y")
         if reset:
             self.target_tokens_ = tokens_of(found)
@@ -134,7 +134,7 @@ class SequenceWriter(NeuralModel):
         self.longest_ = max(self.longest_, *map(len, read_sequences(y, "y")))
         return self
 
-    def predict(self, X: Any) -> list[Any]:
+    def predict(self, X: MatrixLike) -> list[Any]:
         """The sequence written for each source.
 
         Parameters
@@ -208,7 +208,9 @@ class SequenceWriter(NeuralModel):
                     out.append(found[j, : len(numbers[i + j]), :length])
         return out
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(
+        self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> float:
         """The share of tokens that are predicted right, at their places.
 
         Parameters
@@ -224,11 +226,11 @@ class SequenceWriter(NeuralModel):
         s = row_weights(sample_weight, len(true))
         return accuracy(*agreement(found, true), s)
 
-    def _sources(self, X: Any) -> NetworkInputs:
+    def _sources(self, X: MatrixLike) -> NetworkInputs:
         check_is_fitted(self, "module_")
         return self._rows(self._read_X(kept(X), reset=False), self.module_)
 
-    def _targets(self, y: Any) -> list[Array]:
+    def _targets(self, y: ArrayLike) -> list[Array]:
         found = read_sequences(y, "y")
         return numbered(found, self.target_tokens_, END + 1, NOTHING)
 
@@ -257,7 +259,7 @@ class _Forced:
         return found
 
 
-def kept(X: Any) -> Any:
+def kept(X: MatrixLike) -> Any:
     """X, as a list if it can be read only once."""
     return list(X) if isinstance(X, Iterator) else X
 

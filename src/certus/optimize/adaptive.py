@@ -25,7 +25,7 @@ from certus.optimize.theorems import (
     reference,
     value_allowance,
 )
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, RandomState
 
 #: Why the two methods without a theorem have none.
 NO_THEOREM = {
@@ -44,12 +44,12 @@ def _check_epsilon(epsilon: float) -> float:
 
 def adagrad(
     f: Any,
-    x0: Any,
+    x0: ArrayLike,
     *,
     step: float = 0.01,
     epsilon: float = 1e-10,
     batch_size: int | None = None,
-    random_state: Any = None,
+    random_state: RandomState = None,
     max_iter: int = 1000,
     tol: float = 1e-8,
     stop: Any = (),
@@ -176,7 +176,7 @@ class _Moments:
 
 def adam(
     f: Any,
-    x0: Any,
+    x0: ArrayLike,
     *,
     step: Any = 0.001,
     beta1: float = 0.9,
@@ -186,7 +186,7 @@ def adam(
     amsgrad: bool = False,
     constraint: Any = None,
     batch_size: int | None = None,
-    random_state: Any = None,
+    random_state: RandomState = None,
     max_iter: int = 1000,
     tol: float = 1e-8,
     stop: Any = (),
@@ -268,7 +268,7 @@ def adam(
 
 def amsgrad(
     f: Any,
-    x0: Any,
+    x0: ArrayLike,
     *,
     step: Any = 0.001,
     beta1: float = 0.9,
@@ -276,7 +276,7 @@ def amsgrad(
     epsilon: float = 1e-8,
     constraint: Any = None,
     batch_size: int | None = None,
-    random_state: Any = None,
+    random_state: RandomState = None,
     max_iter: int = 1000,
     tol: float = 1e-8,
     stop: Any = (),

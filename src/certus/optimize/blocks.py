@@ -18,14 +18,14 @@ from certus.certificate import Status
 from certus.optimize.loop import whole
 from certus.optimize.objective import as_start
 from certus.optimize.record import Bound, Record, Theorem
-from certus.typing import Array
+from certus.typing import Array, ArrayLike
 
 #: Share of f by which rounding alone may lift it.
 
 
 def alternating_minimization(
     value: Callable[[Any], float],
-    x0: Any,
+    x0: ArrayLike,
     blocks: Sequence[Callable[[Any], Any]],
     *,
     max_iter: int = 1000,

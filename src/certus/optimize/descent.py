@@ -18,7 +18,7 @@ from certus.optimize.objective import Objective, as_objective, as_start
 from certus.optimize.record import Known, Record
 from certus.optimize.schedules import as_schedule, length
 from certus.optimize.theorems import descent, make_record, of
-from certus.typing import Array
+from certus.typing import Array, ArrayLike
 
 
 def clip_gradient(g: Any, c: float) -> Array:
@@ -62,7 +62,7 @@ def clip_factor(g: Array, c: float | None) -> float:
 
 def gradient_descent(
     f: Any,
-    x0: Any,
+    x0: ArrayLike,
     *,
     step: Any = None,
     clip: float | None = None,

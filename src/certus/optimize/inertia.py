@@ -30,7 +30,7 @@ from certus.optimize.theorems import (
     sources,
     value_allowance,
 )
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, RandomState
 
 
 def check_beta(beta: float, name: str = "beta") -> float:
@@ -42,7 +42,7 @@ def check_beta(beta: float, name: str = "beta") -> float:
 
 def heavy_ball(
     f: Any,
-    x0: Any,
+    x0: ArrayLike,
     *,
     step: float | None = None,
     beta: float | None = None,
@@ -167,12 +167,12 @@ def _ball_bounds(
 
 def momentum(
     f: Any,
-    x0: Any,
+    x0: ArrayLike,
     *,
     step: Any = None,
     beta: float = 0.9,
     batch_size: int | None = None,
-    random_state: Any = None,
+    random_state: RandomState = None,
     max_iter: int = 1000,
     tol: float = 1e-8,
     stop: Any = (),
@@ -246,7 +246,7 @@ def momentum(
 
 def nesterov(
     f: Any,
-    x0: Any,
+    x0: ArrayLike,
     *,
     step: float | None = None,
     max_iter: int = 1000,

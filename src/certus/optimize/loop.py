@@ -21,7 +21,7 @@ from certus.certificate import Status
 from certus.config import get_config
 from certus.optimize.objective import ALL, Objective
 from certus.optimize.stopping import MaxTime, Moment, as_rules
-from certus.typing import Array
+from certus.typing import Array, RandomState
 
 #: Beyond this a run has diverged: squares still fit into a float64.
 HUGE = 1e100
@@ -328,7 +328,7 @@ class Sampler:
         objective: Objective,
         batch_size: int,
         replace: bool,
-        random_state: Any,
+        random_state: RandomState,
     ) -> None:
         n, batch_size = objective.n_terms or 0, whole("batch_size", batch_size, 1)
         if not 1 <= batch_size <= n and not (replace and batch_size >= 1):
@@ -361,7 +361,7 @@ class Sampler:
 
 
 def as_sampler(
-    objective: Objective, batch_size: int | None, random_state: Any
+    objective: Objective, batch_size: int | None, random_state: RandomState
 ) -> tuple[Sampler | None, int]:
     """A sampler and the steps per epoch, or (None, 1) for full gradients."""
     if batch_size is None:

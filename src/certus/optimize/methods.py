@@ -15,6 +15,7 @@ from certus.optimize.signs import sign_descent
 from certus.optimize.splitting import projected_gradient, proximal_gradient
 from certus.optimize.stochastic import stochastic_gradient_descent
 from certus.optimize.variance_reduction import svrg
+from certus.typing import ArrayLike
 
 #: The methods by name.
 METHODS: dict[str, Callable[..., Record]] = {
@@ -35,7 +36,7 @@ METHODS: dict[str, Callable[..., Record]] = {
 }
 
 
-def minimize(f: Any, x0: Any, method: str = "gd", **options: Any) -> Record:
+def minimize(f: Any, x0: ArrayLike, method: str = "gd", **options: Any) -> Record:
     """Minimise f from x0 by the method named.
 
     Parameters

@@ -20,12 +20,12 @@ from certus.optimize.schedules import as_schedule, length
 from certus.optimize.sets import as_projection
 from certus.optimize.splitting import inside
 from certus.optimize.theorems import make_record, subgradient
-from certus.typing import Array
+from certus.typing import Array, ArrayLike
 
 
 def subgradient_descent(
     f: Any,
-    x0: Any,
+    x0: ArrayLike,
     *,
     step: Any,
     constraint: Any = None,

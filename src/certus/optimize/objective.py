@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from certus.typing import Array
+from certus.typing import Array, ArrayLike
 
 #: The rows that mean "all terms of a finite sum", without copying anything.
 ALL = slice(None)
@@ -191,7 +191,7 @@ def as_sum(f: Any, method: str) -> Objective:
     return objective
 
 
-def as_start(x0: Any) -> Array:
+def as_start(x0: ArrayLike) -> Array:
     """``x0`` as a finite vector of its own."""
     found = np.asarray(x0.detach() if hasattr(x0, "detach") else x0)
     if np.iscomplexobj(found):

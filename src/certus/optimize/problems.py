@@ -15,7 +15,7 @@ from scipy.special import expit
 from certus import objectives
 from certus.objectives import Loss, Softmax
 from certus.optimize.objective import ALL, Objective
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike
 
 
 def quadratic_objective(A: Any, b: Any) -> Objective:
@@ -75,7 +75,9 @@ def quadratic_objective(A: Any, b: Any) -> Objective:
     )
 
 
-def least_squares_objective(X: Any, y: Any, alpha: float = 0.0) -> Objective:
+def least_squares_objective(
+    X: MatrixLike, y: ArrayLike, alpha: float = 0.0
+) -> Objective:
     """(1/2n)·‖y − Xw‖² + (alpha/2)·‖w‖², as a mean of n terms.
 
     Parameters
@@ -131,7 +133,7 @@ def least_squares_objective(X: Any, y: Any, alpha: float = 0.0) -> Objective:
     )
 
 
-def logistic_objective(X: Any, y: Any, alpha: float = 0.0) -> Objective:
+def logistic_objective(X: MatrixLike, y: ArrayLike, alpha: float = 0.0) -> Objective:
     """Mean log(1 + exp(−y·x'w)) + (alpha/2)·‖w‖², labels ±1, as a mean of n terms.
 
     Parameters
@@ -187,7 +189,9 @@ def logistic_objective(X: Any, y: Any, alpha: float = 0.0) -> Objective:
     )
 
 
-def linear_objective(X: Any, y: Any, loss: Loss, alpha: float = 0.0) -> Objective:
+def linear_objective(
+    X: MatrixLike, y: ArrayLike, loss: Loss, alpha: float = 0.0
+) -> Objective:
     """Mean ℓ(y, x'w) + (alpha/2)·‖w‖² for any loss of one score, as a mean of n terms.
 
     ``Hinge()`` gives the objective of a support vector machine, ``Hinge(0.0)`` that of
@@ -259,7 +263,7 @@ def _hessian_of(X: Array, y: Array, loss: Loss, alpha: float) -> Callable[[Array
     return hessian
 
 
-def _rows(X: Any, y: Any, alpha: float) -> tuple[Array, Array]:
+def _rows(X: MatrixLike, y: ArrayLike, alpha: float) -> tuple[Array, Array]:
     if not 0 <= alpha < np.inf:
         raise ValueError(f"alpha must be finite and not negative, got {alpha!r}.")
     X, y = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)

@@ -19,7 +19,7 @@ from certus.optimize.objective import Objective, as_objective, as_start
 from certus.optimize.record import Bound, Record, Theorem
 from certus.optimize.schedules import constant
 from certus.optimize.theorems import Constants, Verdict, make_record, of, sources
-from certus.typing import Array
+from certus.typing import Array, ArrayLike
 
 #: Share of the decrease promised by the slope that a damped step must reach.
 ARMIJO = 1e-4
@@ -27,7 +27,7 @@ ARMIJO = 1e-4
 
 def newton_method(
     f: Any,
-    x0: Any,
+    x0: ArrayLike,
     *,
     step: float | None = None,
     max_iter: int = 100,

@@ -29,16 +29,16 @@ from certus.optimize.theorems import (
     sums,
     value_allowance,
 )
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, RandomState
 
 
 def sign_descent(
     f: Any,
-    x0: Any,
+    x0: ArrayLike,
     *,
     step: Any,
     batch_size: int | None = None,
-    random_state: Any = None,
+    random_state: RandomState = None,
     max_iter: int = 1000,
     tol: float = 1e-8,
     stop: Any = (),

@@ -15,7 +15,7 @@ from certus.certificate import Status
 from certus.optimize.loop import whole
 from certus.optimize.objective import as_start
 from certus.optimize.record import Bound, Known, Record, Theorem
-from certus.typing import Array
+from certus.typing import Array, RandomState
 
 
 def power_method(
@@ -26,7 +26,7 @@ def power_method(
     leading: Any = None,
     max_iter: int = 1000,
     tol: float = 1e-12,
-    random_state: Any = None,
+    random_state: RandomState = None,
 ) -> Record:
     """σ_max(J) by repeated multiplication with JᵀJ.
 
@@ -115,7 +115,7 @@ def power_method(
     )
 
 
-def _first(J: Any, v0: Any, random_state: Any) -> Array:
+def _first(J: Any, v0: Any, random_state: RandomState) -> Array:
     """The start, of length one."""
     if v0 is None:
         return _split(np.random.default_rng(random_state).normal(size=J.shape[1]))[1]

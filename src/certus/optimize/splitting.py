@@ -22,7 +22,7 @@ from certus.optimize.record import Known, Record
 from certus.optimize.schedules import as_schedule, length
 from certus.optimize.sets import as_projection
 from certus.optimize.theorems import descent, make_record, of
-from certus.typing import Array
+from certus.typing import Array, ArrayLike
 
 
 class L1Norm(NamedTuple):
@@ -49,7 +49,7 @@ class L1Norm(NamedTuple):
 
 def projected_gradient(
     f: Any,
-    x0: Any,
+    x0: ArrayLike,
     constraint: Any,
     *,
     step: Any = None,
@@ -113,7 +113,7 @@ def projected_gradient(
 
 def proximal_gradient(
     f: Any,
-    x0: Any,
+    x0: ArrayLike,
     penalty: Any,
     *,
     step: Any = None,

@@ -30,7 +30,7 @@ from certus.optimize.theorems import (
     sums,
     value_allowance,
 )
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, RandomState
 
 
 def polyak_average(iterates: Any) -> Array:
@@ -94,7 +94,7 @@ def gradient_noise(f: Any, x: Any) -> float:
 
 def stochastic_gradient_descent(
     f: Any,
-    x0: Any,
+    x0: ArrayLike,
     *,
     step: Any,
     batch_size: int = 1,
@@ -102,7 +102,7 @@ def stochastic_gradient_descent(
     average: bool = False,
     clip: float | None = None,
     every: int | None = None,
-    random_state: Any = None,
+    random_state: RandomState = None,
     max_iter: int = 1000,
     tol: float = 0.0,
     stop: Any = (),

@@ -26,7 +26,7 @@ from certus.optimize.theorems import (
     sources,
     value_allowance,
 )
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, RandomState
 
 
 def svrg_gradient(f: Any, x: Any, snapshot: Any, full: Any, rows: Any) -> Array:
@@ -65,12 +65,12 @@ def svrg_gradient(f: Any, x: Any, snapshot: Any, full: Any, rows: Any) -> Array:
 
 def svrg(
     f: Any,
-    x0: Any,
+    x0: ArrayLike,
     *,
     step: float | None = None,
     epoch_length: int | None = None,
     batch_size: int = 1,
-    random_state: Any = None,
+    random_state: RandomState = None,
     max_iter: int = 100,
     tol: float = 1e-10,
     stop: Any = (),

@@ -29,7 +29,7 @@ from certus.recommend.rating_kernels import (
 from certus.recommend.rating_solvers import RatedRows, both_sides
 from certus.recommend.ratings import Ratings, read_ratings
 from certus.recommend.recommending import Recommender
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 #: Largest α·count, beside which the 1 of other pairs still has a digit.
 BEYOND = 1e15
@@ -122,7 +122,7 @@ class ImplicitALS(Recommender):
         max_iter: int = 50,
         tol: float | None = 1e-3,
         init_std: float = 0.1,
-        random_state: Any = None,
+        random_state: RandomState = None,
         warm_start: bool = False,
         max_time: float | None = None,
     ) -> None:
@@ -139,7 +139,7 @@ class ImplicitALS(Recommender):
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, X: Any, y: Any = None) -> Any:
+    def fit(self, X: MatrixLike, y: ArrayLike | None = None) -> Any:
         """Fit to counts.
 
         Parameters

@@ -29,7 +29,7 @@ from certus.recommend.rating_solvers import (
 )
 from certus.recommend.ratings import Ratings, locate, read_ratings
 from certus.recommend.recommending import Recommender
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 
 class MatrixFactorization(Recommender):
@@ -139,7 +139,7 @@ class MatrixFactorization(Recommender):
         tol: float | None = 1e-3,
         learning_rate: float = 0.005,
         init_std: float = 0.1,
-        random_state: Any = None,
+        random_state: RandomState = None,
         warm_start: bool = False,
         max_time: float | None = None,
     ) -> None:
@@ -159,7 +159,12 @@ class MatrixFactorization(Recommender):
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+    def fit(
+        self,
+        X: MatrixLike,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Any:
         """Fit to ratings.
 
         Parameters

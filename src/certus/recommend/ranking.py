@@ -23,7 +23,7 @@ from certus.base import check_number
 from certus.recommend.ratings import as_csr, columns_of, is_frame
 from certus.recommend.recommending import BLOCK, Recommender, top
 from certus.results import Result
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike
 
 
 @dataclass(frozen=True, repr=False)
@@ -347,7 +347,9 @@ def evaluate(
     )
 
 
-def _held_out(model: Recommender, X: Any, y: Any) -> tuple[Array, Array, Array]:
+def _held_out(
+    model: Recommender, X: MatrixLike, y: ArrayLike
+) -> tuple[Array, Array, Array]:
     """Positions of users and items, −1 for new ones, and the ratings."""
     if y is None and not is_frame(X):
         matrix = as_csr(X)

@@ -30,14 +30,14 @@ SINGULAR = 1e-12
 def squared_errors(
     first: int,
     last: int,
-    indptr: Any,
-    indices: Any,
-    values: Any,
-    weights: Any,
-    W: Any,
-    Z: Any,
-    b: Any,
-    c: Any,
+    indptr: Array,
+    indices: Array,
+    values: Array,
+    weights: Array,
+    W: Array,
+    Z: Array,
+    b: Array,
+    c: Array,
 ) -> float:
     """Σ s·e² over the entries of rows ``first`` to ``last``."""
     K = W.shape[1]
@@ -66,7 +66,7 @@ def squared_errors(
 
 
 @kernel
-def squared_norms(F: Any, f: Any, reg: Any, reg_bias: Any) -> float:
+def squared_norms(F: Array, f: Array, reg: Array, reg_bias: Array) -> float:
     """Σ λ‖row‖² of factors and of their biases."""
     total = 0.0
     for u in range(len(F)):
@@ -80,7 +80,13 @@ def squared_norms(F: Any, f: Any, reg: Any, reg_bias: Any) -> float:
 
 @kernel
 def implicit_errors(
-    first: int, last: int, indptr: Any, indices: Any, weights: Any, W: Any, Z: Any
+    first: int,
+    last: int,
+    indptr: Array,
+    indices: Array,
+    weights: Array,
+    W: Array,
+    Z: Array,
 ) -> float:
     """Σ (1 + s)(1 − z)² − z² over the entries of rows ``first`` to ``last``.
 
@@ -142,7 +148,7 @@ def add_entries(
 
 
 @register_jitable
-def cholesky_solve(A: Any, rhs: Any) -> bool:
+def cholesky_solve(A: Array, rhs: Array) -> bool:
     """Solve in place, given a lower triangle; False if A is singular."""
     n = len(rhs)
     for k in range(n):
@@ -173,19 +179,19 @@ def cholesky_solve(A: Any, rhs: Any) -> bool:
 def solve_block(
     first: int,
     last: int,
-    indptr: Any,
+    indptr: Array,
     indices: Any,
     values: Any,
     weights: Any,
     other: Any,
     other_bias: Any,
-    base: Any,
-    reg: Any,
-    reg_bias: Any,
+    base: Array,
+    reg: Array,
+    reg_bias: Array,
     biased: bool,
-    out: Any,
-    out_bias: Any,
-    singular: Any,
+    out: Array,
+    out_bias: Array,
+    singular: Array,
 ) -> None:
     """Solve each row's normal equations by Cholesky; mark those that are singular."""
     K = other.shape[1]
@@ -217,13 +223,13 @@ def solve_block(
 def conjugate_block(
     first: int,
     last: int,
-    indptr: Any,
-    indices: Any,
-    weights: Any,
-    other: Any,
-    gram: Any,
+    indptr: Array,
+    indices: Array,
+    weights: Array,
+    other: Array,
+    gram: Array,
     steps: int,
-    out: Any,
+    out: Array,
 ) -> None:
     """Conjugate gradients on (G + Σ s z zᵀ) w = Σ (1 + s) z, from where ``out`` is."""
     K = other.shape[1]

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from certus.base import require_indices
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike
 
 #: Rows of a dense matrix that is taken as it is, even if it looks like pairs.
 TOY = 20
@@ -83,7 +83,7 @@ def read_ratings(
     return found
 
 
-def is_frame(X: Any) -> bool:
+def is_frame(X: MatrixLike) -> bool:
     """Whether X is a data frame, whose columns are ids."""
     return hasattr(X, "columns") and not isinstance(X, np.ndarray)
 
@@ -91,7 +91,9 @@ def is_frame(X: Any) -> bool:
 # -- matrices ---------------------------------------------------------------------
 
 
-def _from_matrix(X: Any, sample_weight: Any, counts: bool) -> Ratings:
+def _from_matrix(
+    X: MatrixLike, sample_weight: ArrayLike | None, counts: bool
+) -> Ratings:
     matrix = as_csr(X, repeats=counts)
     weights = np.empty(0, dtype=matrix.dtype)
     if sample_weight is not None:
@@ -180,7 +182,9 @@ def _weights(values: Any, dtype: Any) -> Array:
 # -- pairs ------------------------------------------------------------------------
 
 
-def _from_pairs(X: Any, y: Any, sample_weight: Any, counts: bool) -> Ratings:
+def _from_pairs(
+    X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None, counts: bool
+) -> Ratings:
     first, second = columns_of(X)
     if y is None:
         raise ValueError(
@@ -213,7 +217,7 @@ def _from_pairs(X: Any, y: Any, sample_weight: Any, counts: bool) -> Ratings:
     return Ratings(users, items, matrix, extra)
 
 
-def _numbers(y: Any, n: int) -> Array:
+def _numbers(y: ArrayLike, n: int) -> Array:
     values = np.asarray(y)
     if values.dtype.kind == "c":
         raise ValueError("The ratings must be real numbers, got complex ones.")

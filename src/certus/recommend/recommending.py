@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from certus.base import Model, check_number
 from certus.recommend.ratings import Ratings, as_ids, columns_of, locate
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 from certus.wording import shorten
 
 #: Scores held at a time while ranking.
@@ -57,7 +57,7 @@ class Recommender(Model):
         """The constant, and what users and items add to it."""
         raise NotImplementedError
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: MatrixLike) -> Array:
         """Score of each pair.
 
         Parameters
@@ -97,7 +97,7 @@ class Recommender(Model):
     def _check_unseen(self, users: Array, items: Array) -> None:
         """Raise if there is nothing to say about a user or item not seen."""
 
-    def _locate_pairs(self, X: Any) -> tuple[Array, Array]:
+    def _locate_pairs(self, X: MatrixLike) -> tuple[Array, Array]:
         """Positions of users and items, −1 for those not seen."""
         first, second = columns_of(X)
         users = locate(self.users_, first, "user")

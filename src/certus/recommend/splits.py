@@ -16,7 +16,7 @@ from scipy import sparse
 
 from certus.base import check_choice, check_number, generator_of
 from certus.recommend.ratings import as_csr, columns_of, encode, is_frame
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 
 class RatingSplit(NamedTuple):
@@ -57,7 +57,7 @@ def split_ratings(
     how: str = "entries",
     test_size: float = 0.2,
     times: Any = None,
-    random_state: Any = None,
+    random_state: RandomState = None,
 ) -> RatingSplit:
     """Hold out some ratings.
 
@@ -123,7 +123,7 @@ def split_ratings(
 
 
 def fold_ratings(
-    X: Any, y: Any = None, n_folds: int = 5, *, random_state: Any = None
+    X: Any, y: Any = None, n_folds: int = 5, *, random_state: RandomState = None
 ) -> Iterator[RatingSplit]:
     """Splits in which each rating is held out once, if its user has two or more.
 
@@ -226,13 +226,15 @@ def _last(entries: _Entries, order: Array | None, random: np.random.Generator) -
     return held & (np.bincount(entries.users)[entries.users] > 1)
 
 
-def _parts(X: Any, y: Any, entries: _Entries, held: Array) -> RatingSplit:
+def _parts(X: MatrixLike, y: ArrayLike, entries: _Entries, held: Array) -> RatingSplit:
     places = np.flatnonzero(~held), np.flatnonzero(held)
     train, test = (_take(X, y, entries, part) for part in places)
     return RatingSplit(train, test, *places)
 
 
-def _take(X: Any, y: Any, entries: _Entries, places: Array) -> tuple[Any, ...]:
+def _take(
+    X: MatrixLike, y: ArrayLike, entries: _Entries, places: Array
+) -> tuple[Any, ...]:
     """Some ratings, in the form all were given."""
     if entries.matrix is not None:
         parts = (entries.users[places], entries.items[places])

@@ -34,7 +34,7 @@ from certus.report.document import Audit, Figure
 from certus.report.rows import PredictionTask, TableRows, column_names, make_rows
 from certus.selection import Split, make_split, recheck, sealed_rows
 from certus.selection.inspection import take_column
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike
 from certus.verify import risk_claims
 
 __all__ = ["audit"]
@@ -197,10 +197,10 @@ class _Parts(NamedTuple):
 def _divide(
     model: Any,
     task: PredictionTask,
-    X: Any,
-    y: Any,
-    X_test: Any,
-    y_test: Any,
+    X: MatrixLike,
+    y: ArrayLike,
+    X_test: MatrixLike | None,
+    y_test: ArrayLike | None,
     comparison: Any,
     split: Mapping[str, Any] | None,
     cv: Any,
@@ -240,7 +240,7 @@ def _as_compared(whole: TableRows, split: Split) -> _Parts:
 
 
 def _as_filed(
-    whole: TableRows, X: Any, task: PredictionTask, split: Mapping[str, Any]
+    whole: TableRows, X: MatrixLike, task: PredictionTask, split: Mapping[str, Any]
 ) -> _Parts:
     """The parts of a model file; folds keep groups together and follow time."""
     _same_size(whole, int(split["rows"]))
@@ -285,7 +285,7 @@ def _columns(model: Any, X: Any) -> Any:
 
 
 def _certificate(
-    model: Any, rows: TableRows | None, sample_weight: Any
+    model: Any, rows: TableRows | None, sample_weight: ArrayLike | None
 ) -> tuple[Certificate, bool | None]:
     """The certificate, and whether the rows are those of the fit (None: who knows)."""
     stated = getattr(model, "certificate_", None)
@@ -384,7 +384,11 @@ def _predictions(
 
 
 def _calibration(
-    model: Any, judged: TableRows, shares: Array | None, source: str, rng: Any
+    model: Any,
+    judged: TableRows,
+    shares: Array | None,
+    source: str,
+    rng: np.random.Generator,
 ) -> Figure:
     """Probabilities against what came true, on a sample of many rows."""
     if shares is None:

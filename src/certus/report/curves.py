@@ -20,7 +20,7 @@ from certus.callbacks import unwatched
 from certus.config import config_context
 from certus.report.document import Figure
 from certus.report.rows import PredictionTask, TableRows, deviation
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 
 __all__ = [
     "FEWEST",
@@ -202,7 +202,7 @@ def _commonest(y: Array) -> Any:
     return labels[np.argmax(counts)]
 
 
-def _shares(model: Any, X: Any, classes: Array) -> Array | None:
+def _shares(model: Any, X: MatrixLike, classes: Array) -> Array | None:
     """Probabilities with a column for each label there is, seen in the fold or not."""
     if not hasattr(model, "predict_proba"):
         return None

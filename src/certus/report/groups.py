@@ -24,7 +24,7 @@ from certus.fairness.groups import classes_of, groups_of
 from certus.fairness.table import words
 from certus.report.document import Figure
 from certus.report.rows import PredictionTask, TableRows, column_names
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 from certus.wording import shorten
 
 __all__ = ["GroupFindings", "JudgedAttribute", "judge", "read"]
@@ -49,7 +49,9 @@ class JudgedAttribute(NamedTuple):
     name: str
 
 
-def read(sensitive: Any, table: Any, rows: Array | None) -> JudgedAttribute | None:
+def read(
+    sensitive: MatrixLike, table: Any, rows: Array | None
+) -> JudgedAttribute | None:
     """The attribute of some rows of a table, by the name of a column or as given."""
     if sensitive is None:
         return None

@@ -27,7 +27,7 @@ from certus.report.curves import (
 )
 from certus.report.document import Figure
 from certus.report.rows import PredictionTask, TableRows
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 from certus.unwrapping import unwrap
 from certus.wording import number
 
@@ -57,7 +57,7 @@ class _Penalty(NamedTuple):
     build: Callable[[Any], Any]
 
 
-def penalty_of(model: Any, X: Any) -> _Penalty | None:
+def penalty_of(model: Any, X: MatrixLike) -> _Penalty | None:
     """Find the parameter that trades fit against simplicity, if there is one.
 
     A model that chose its own (``LassoCV``) is varied as the plain model it chose.

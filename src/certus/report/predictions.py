@@ -17,7 +17,7 @@ from certus._core.rows import dense_coef
 from certus.bounds import clopper_pearson
 from certus.report.document import Figure
 from certus.report.rows import PredictionTask, TableRows, column_names, deviation
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 from certus.unwrapping import unwrap
 from certus.wording import clean, number, shorten
 
@@ -151,7 +151,11 @@ def _confusion_answer(
 
 
 def residuals(
-    rows: TableRows, guess: Array, task: PredictionTask, source: str, rng: Any
+    rows: TableRows,
+    guess: Array,
+    task: PredictionTask,
+    source: str,
+    rng: np.random.Generator,
 ) -> Figure:
     """Truth − prediction, against the prediction."""
     residual = np.asarray(rows.y, float) - guess
@@ -313,7 +317,7 @@ def _over_labels(coef: Array) -> Array:
     return np.asarray(size * np.linalg.norm(coef / size, axis=0))
 
 
-def _encoded_names(model: Any, X: Any, Z: Any) -> list[str]:
+def _encoded_names(model: Any, X: MatrixLike, Z: Any) -> list[str]:
     """Names of the columns that the last estimator saw."""
     if hasattr(model, "best_estimator_"):
         return _encoded_names(model.best_estimator_, X, Z)

@@ -26,7 +26,7 @@ from certus.robustness.pgd import PGD
 from certus.robustness.proving import prove
 from certus.robustness.target import Target
 from certus.threat import ThreatModel
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 from certus.verify import Proof, accuracy_claim, among, refuted
 
 __all__ = ["Bracket", "RobustAccuracy", "robust_accuracy"]
@@ -46,15 +46,15 @@ PROVING = 0.5
 
 def robust_accuracy(
     model: Any,
-    X: Any,
-    y: Any,
+    X: MatrixLike,
+    y: ArrayLike,
     threat: ThreatModel,
     *,
     radii: Iterable[float] | int = 8,
     attacks: Iterable[Any] | None = None,
     delta: float = 0.05,
     max_time: float | None = None,
-    random_state: Any = 0,
+    random_state: RandomState = 0,
 ) -> RobustAccuracy:
     """Between what the accuracy lies when rows may be changed.
 

@@ -21,6 +21,7 @@ from array_api_compat import array_namespace
 
 from certus.robustness.target import Target
 from certus.threat import ThreatModel, column, row_norms
+from certus.typing import ArrayLike, MatrixLike
 
 #: Rounds in which a step grows for what the box cut off.
 _CUT = 5
@@ -43,7 +44,7 @@ class Surrogate(NamedTuple):
     slope: Callable[..., Any]
 
 
-def log_odds(y: Any, z: Any, rival: Any = None) -> Any:
+def log_odds(y: ArrayLike, z: Any, rival: Any = None) -> Any:
     """The log of Σ_{j≠y} exp z_j / exp z_y, which grows with the cross-entropy."""
     xp = array_namespace(z)
     others = xp.where(one_hot(z, y), -math.inf, z)
@@ -52,7 +53,7 @@ def log_odds(y: Any, z: Any, rival: Any = None) -> Any:
     return total - taken(z, y)
 
 
-def log_odds_slope(y: Any, z: Any, rival: Any = None) -> Any:
+def log_odds_slope(y: ArrayLike, z: Any, rival: Any = None) -> Any:
     """The softmax of the other classes, less one at y.
 
     That of the cross-entropy but for a factor, which vanishes where the model is all
@@ -66,13 +67,13 @@ def log_odds_slope(y: Any, z: Any, rival: Any = None) -> Any:
     return xp.where(true, -xp.ones_like(z), shares)
 
 
-def margin(y: Any, z: Any, rival: Any = None) -> Any:
+def margin(y: ArrayLike, z: Any, rival: Any = None) -> Any:
     """max_{j≠y} z_j − z_y; with a rival, z_rival − z_y."""
     rival = strongest(y, z) if rival is None else rival
     return taken(z, rival) - taken(z, y)
 
 
-def margin_slope(y: Any, z: Any, rival: Any = None) -> Any:
+def margin_slope(y: ArrayLike, z: Any, rival: Any = None) -> Any:
     """One at the strongest other class, or at the rival; less one at y."""
     xp = array_namespace(z)
     rival = strongest(y, z) if rival is None else rival
@@ -106,7 +107,14 @@ class Worst:
 
     needs = "formula"
 
-    def run(self, target: Target, X: Any, y: Any, threat: ThreatModel, rng: Any) -> Any:
+    def run(
+        self,
+        target: Target,
+        X: Any,
+        y: Any,
+        threat: ThreatModel,
+        rng: np.random.Generator,
+    ) -> Any:
         """Changed rows."""
         formula = target.formula
         if formula is None:
@@ -159,7 +167,14 @@ class OneStep:
     def __post_init__(self) -> None:
         check_loss(self.loss)
 
-    def run(self, target: Target, X: Any, y: Any, threat: ThreatModel, rng: Any) -> Any:
+    def run(
+        self,
+        target: Target,
+        X: MatrixLike,
+        y: ArrayLike,
+        threat: ThreatModel,
+        rng: np.random.Generator,
+    ) -> Any:
         """Changed rows."""
         threat = threat.reachable(X)
         _, G = target.gradient(X, partial(SURROGATES[self.loss].slope, y))
@@ -238,7 +253,7 @@ class DeepFool:
             found[at] = x
         return found
 
-    def _step(self, target: Target, x: Any, y: Any, threat: ThreatModel) -> Any:
+    def _step(self, target: Target, x: Any, y: ArrayLike, threat: ThreatModel) -> Any:
         """The smallest step to a boundary of the linearised scores."""
         xp = array_namespace(x)
         count = min(self.candidates, len(target.classes)) - 1
@@ -259,7 +274,7 @@ class DeepFool:
         return step
 
     def _refined(
-        self, target: Target, X: Any, x: Any, y: Any, threat: ThreatModel
+        self, target: Target, X: MatrixLike, x: Any, y: ArrayLike, threat: ThreatModel
     ) -> Any:
         """The nearest point of the boundary as linearised at x, if it is nearer."""
         xp = array_namespace(X)
@@ -281,7 +296,7 @@ class DeepFool:
         nearer = row_norms(trial - X, threat.norm) < row_norms(x - X, threat.norm)
         return xp.where(column(nearer, X), trial, x)
 
-    def _back(self, target: Target, X: Any, x: Any, y: Any) -> Any:
+    def _back(self, target: Target, X: MatrixLike, x: Any, y: ArrayLike) -> Any:
         """From x towards X by halving, as far as the label stays changed."""
         xp = array_namespace(X)
         near = xp.zeros_like(x.reshape((x.shape[0], -1))[:, 0])
@@ -307,7 +322,7 @@ class _Ranked:
     others.
     """
 
-    def __init__(self, y: Any, rank: int) -> None:
+    def __init__(self, y: ArrayLike, rank: int) -> None:
         self.y, self.rank, self.rival = y, rank, y
 
     def __call__(self, z: Any) -> Any:
@@ -315,19 +330,19 @@ class _Ranked:
         return margin_slope(self.y, z, self.rival)
 
 
-def ranked(y: Any, z: Any) -> Any:
+def ranked(y: ArrayLike, z: Any) -> Any:
     """The other classes by score, the largest first; the true one last."""
     xp = array_namespace(z)
     return xp.argsort(-xp.where(one_hot(z, y), -math.inf, z), axis=1)
 
 
-def strongest(y: Any, z: Any) -> Any:
+def strongest(y: ArrayLike, z: Any) -> Any:
     """The other class with the largest score."""
     xp = array_namespace(z)
     return xp.argmax(xp.where(one_hot(z, y), -math.inf, z), axis=1)
 
 
-def plainly_wrong(y: Any, z: Any) -> Any:
+def plainly_wrong(y: ArrayLike, z: Any) -> Any:
     """Whether another class leads by more than rounding."""
     return margin(y, z) > rounding(z)
 
@@ -338,13 +353,13 @@ def rounding(z: Any) -> Any:
     return _ROUNDING * xp.finfo(z.dtype).eps * xp.max(abs(z), axis=1)
 
 
-def taken(z: Any, y: Any) -> Any:
+def taken(z: Any, y: ArrayLike) -> Any:
     """The score of each row's class."""
     xp = array_namespace(z)
     return xp.take_along_axis(z, xp.reshape(y, (-1, 1)), axis=1)[:, 0]
 
 
-def one_hot(z: Any, y: Any) -> Any:
+def one_hot(z: Any, y: ArrayLike) -> Any:
     """True where the column is the row's class."""
     xp = array_namespace(z)
     columns = xp.arange(z.shape[1], device=getattr(z, "device", None))
@@ -357,7 +372,7 @@ def indices(X: Any) -> Any:
     return xp.arange(X.shape[0], device=getattr(X, "device", None))
 
 
-def into_box(X_hat: Any, threat: ThreatModel, X: Any) -> Any:
+def into_box(X_hat: Any, threat: ThreatModel, X: MatrixLike) -> Any:
     """Changed rows with every entry moved to the nearest value that X may take."""
     return array_namespace(X_hat).clip(X_hat, *threat.box(X))
 

@@ -21,7 +21,7 @@ from certus.robustness.attacks import check_counts, margin
 from certus.robustness.pgd import PGD
 from certus.robustness.target import Pull, Target
 from certus.threat import ThreatModel, column, row_norms
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 #: Points at which a function is asked together.
 TOGETHER = 4096
@@ -36,7 +36,7 @@ def finite_differences(
     step_size: float = 1e-3,
     central: bool = True,
     directions: int | None = None,
-    random_state: Any = None,
+    random_state: RandomState = None,
 ) -> Any:
     """The gradient of a function of rows, from its values alone.
 
@@ -91,7 +91,7 @@ def finite_differences(
     return G.reshape(X.shape)
 
 
-def _directions(d: int, count: int | None, random_state: Any) -> Array:
+def _directions(d: int, count: int | None, random_state: RandomState) -> Array:
     """All entries, or random directions of length one."""
     if count is None:
         return np.eye(d)
@@ -116,11 +116,11 @@ class Estimated(Target):
         super().__init__(target.labels, np.arange(len(target.classes)))
         self._asked, self.options = target, options
 
-    def scores(self, X: Any) -> Any:
+    def scores(self, X: MatrixLike) -> Any:
         """One score for each class."""
         return self._asked.scores(X)
 
-    def gradient(self, X: Any, *pulls: Pull) -> tuple[Any, ...]:
+    def gradient(self, X: MatrixLike, *pulls: Pull) -> tuple[Any, ...]:
         """Scores, and the differences for each pull."""
         z = self.scores(X)
         return z, *(self._differences(X, pull(z)) for pull in pulls)
@@ -172,7 +172,14 @@ class Differences:
 
     needs = "scores"
 
-    def run(self, target: Target, X: Any, y: Any, threat: ThreatModel, rng: Any) -> Any:
+    def run(
+        self,
+        target: Target,
+        X: MatrixLike,
+        y: ArrayLike,
+        threat: ThreatModel,
+        rng: np.random.Generator,
+    ) -> Any:
         """Changed rows."""
         asked = Estimated(
             target,
@@ -216,7 +223,14 @@ class Search:
     def __post_init__(self) -> None:
         check_counts(steps=self.steps)
 
-    def run(self, target: Target, X: Any, y: Any, threat: ThreatModel, rng: Any) -> Any:
+    def run(
+        self,
+        target: Target,
+        X: Any,
+        y: Any,
+        threat: ThreatModel,
+        rng: np.random.Generator,
+    ) -> Any:
         """Changed rows."""
         xp = array_namespace(X)
         threat = threat.reachable(X)

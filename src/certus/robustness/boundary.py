@@ -63,7 +63,14 @@ class Boundary:
     def __post_init__(self) -> None:
         check_counts(steps=self.steps, probes=self.probes)
 
-    def run(self, target: Target, X: Any, y: Any, threat: ThreatModel, rng: Any) -> Any:
+    def run(
+        self,
+        target: Target,
+        X: Any,
+        y: Any,
+        threat: ThreatModel,
+        rng: np.random.Generator,
+    ) -> Any:
         """Changed rows."""
         X = X.detach().cpu().numpy() if hasattr(X, "detach") else X
         y = np.asarray(y)
@@ -88,7 +95,9 @@ class Boundary:
 class _Walk:
     """The steps of the walk, for many rows at once."""
 
-    def __init__(self, target: Target, threat: ThreatModel, rng: Any) -> None:
+    def __init__(
+        self, target: Target, threat: ThreatModel, rng: np.random.Generator
+    ) -> None:
         self.target, self.threat, self.rng = target, threat, rng
 
     def wrong(self, points: Array, y: Array) -> Array:

@@ -27,7 +27,7 @@ from certus.robustness.pgd import PGD
 from certus.robustness.recognise import as_target, numbers_of, true_numbers
 from certus.robustness.target import OutOfTime, Target
 from certus.threat import ThreatModel, farthest, row_norms
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 #: Attacks by name.
 ATTACKS: dict[str, Any] = {
@@ -118,12 +118,12 @@ class Attacked(TableResult):
 
 def attack(
     model: Any,
-    X: Any,
-    y: Any,
+    X: MatrixLike,
+    y: ArrayLike,
     threat: ThreatModel,
     method: Any = "auto",
     *,
-    random_state: Any = None,
+    random_state: RandomState = None,
     max_time: float | None = None,
 ) -> Attacked:
     """Change rows as far as the threat allows, so that the model gets them wrong.
@@ -212,7 +212,12 @@ class _Trial:
             self.after[at] = target.labels(self.X_hat[at])
 
     def _attempt(
-        self, chosen: Any, rows: Any, y: Any, rng: Any, deadline: float
+        self,
+        chosen: Any,
+        rows: Any,
+        y: ArrayLike,
+        rng: np.random.Generator,
+        deadline: float,
     ) -> Any:
         """What the attack returns, unless it is stopped before."""
         target = self.target.lent()
@@ -314,7 +319,7 @@ def relative_robustness(
 
 
 def prepared(
-    model: Any, X: Any, y: Any, threat: ThreatModel
+    model: Any, X: MatrixLike, y: ArrayLike, threat: ThreatModel
 ) -> tuple[Target, Array, Array, ThreatModel]:
     """Target, rows as floating-point numbers, true class numbers, and the threat."""
     if not isinstance(threat, ThreatModel):
@@ -406,7 +411,7 @@ def _returned(changed: Any, X: Array) -> Array:
     return found.astype(np.float64)
 
 
-def plain(X: Any) -> Array:
+def plain(X: MatrixLike) -> Array:
     """Tensors as NumPy arrays."""
     return X.detach().cpu().numpy() if hasattr(X, "detach") else np.asarray(X)
 

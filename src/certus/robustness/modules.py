@@ -18,7 +18,7 @@ from certus.neural_network.randomness import own_generator
 from certus.neural_network.wrapping import dtype_of, first_line
 from certus.robustness.steps import ClippedStep
 from certus.robustness.target import Differentiated, Scored, Target, two_columns
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 
 #: Share of the largest score by which rounding may change scores.
 CLOSE = 1e-4
@@ -58,7 +58,7 @@ def of_module(
     ordered = not single if ends == "softmax" else single and level == 0.5
     function = nn.Sequential(Copy(), inner) if ends and ordered else deciding
 
-    def predict(X: Any) -> Array:
+    def predict(X: MatrixLike) -> Array:
         with torch.no_grad():
             z = two_columns(deciding(target.rows(X)))
         return classes[z.argmax(dim=1).cpu().numpy()]
@@ -68,7 +68,7 @@ def of_module(
         target.gradient(target.rows(X[:1]), torch.ones_like)
     except RuntimeError:  # a step is detached, or changes in place what is needed
 
-        def score(X: Any) -> Any:
+        def score(X: MatrixLike) -> Any:
             return target.scores(target.rows(X)).cpu()
 
         black_box = Scored(predict, classes, score)

@@ -26,6 +26,7 @@ from certus.robustness.attacks import (
 )
 from certus.robustness.target import Target
 from certus.threat import ThreatModel, column
+from certus.typing import ArrayLike, MatrixLike
 
 #: Share of a step that is new; the rest repeats the last one.
 NEW = 0.75
@@ -127,7 +128,13 @@ class PGD:
         return found
 
     def _climb(
-        self, target: Target, X: Any, x: Any, y: Any, rival: Any, threat: ThreatModel
+        self,
+        target: Target,
+        X: MatrixLike,
+        x: Any,
+        y: ArrayLike,
+        rival: Any,
+        threat: ThreatModel,
     ) -> tuple[Any, Any]:
         """The steps from x; and which rows the scores say are fooled."""
         xp = array_namespace(X)
@@ -159,7 +166,9 @@ class PGD:
         found[now.at] = now.best
         return found, fooled
 
-    def _begin(self, X: Any, x: Any, y: Any, rival: Any, threat: ThreatModel) -> _Climb:
+    def _begin(
+        self, X: Any, x: Any, y: ArrayLike, rival: Any, threat: ThreatModel
+    ) -> _Climb:
         xp = array_namespace(X)
         zero = xp.zeros_like(X.reshape((X.shape[0], -1))[:, 0])
         low = zero - float("inf")

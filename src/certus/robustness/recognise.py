@@ -27,7 +27,7 @@ from certus.robustness.target import (
     class_numbers,
     two_columns,
 )
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike
 
 #: Rows on which a model is tried.
 PROBED = 64
@@ -36,7 +36,7 @@ CLOSE = 1e-4
 
 
 def as_target(
-    model: Any, X: Any, *, classes: Any = None, threshold: float | None = None
+    model: Any, X: MatrixLike, *, classes: Any = None, threshold: float | None = None
 ) -> Target:
     """A model as attacks meet it, with as much of it known as can be.
 
@@ -123,7 +123,7 @@ def numbers_of(X: Any) -> Array:
     return X if X.flags.writeable else X.copy()  # torch warns of those that are not
 
 
-def true_numbers(y: Any, n: int, target: Target) -> Array:
+def true_numbers(y: ArrayLike, n: int, target: Target) -> Array:
     """Class numbers of n true classes; −1 of those that the model does not know."""
     y = np.asarray(y)
     if y.ndim > 1 and y.size != len(y):
@@ -158,7 +158,7 @@ def _estimator(model: Any, rows: Array, given: Any) -> Target:
     check_is_fitted(model)
     framed = framing(model, given)
 
-    def predict(X: Any) -> Any:
+    def predict(X: MatrixLike) -> Any:
         return model.predict(framed(X))
 
     predicted = _steady(predict, rows)
@@ -295,16 +295,16 @@ def _kernel_machine(
     if machine is None:
         return None
 
-    def through(X: Any) -> list[Array]:
+    def through(X: MatrixLike) -> list[Array]:
         stages = [np.asarray(X, dtype=np.float64)]
         for step in steps:
             stages.append(step.apply(stages[-1]))
         return stages
 
-    def score(X: Any) -> Array:
+    def score(X: MatrixLike) -> Array:
         return machine.scores(through(X)[-1])
 
-    def derivative(X: Any, V: Array) -> Array:
+    def derivative(X: MatrixLike, V: Array) -> Array:
         stages = through(X)
         G = machine.derivative(stages[-1], V)
         for step, before in zip(reversed(steps), reversed(stages[:-1])):
@@ -323,7 +323,7 @@ def _outside(
             continue
         asked = getattr(model, name)
 
-        def score(X: Any, asked: Any = asked) -> Any:
+        def score(X: MatrixLike, asked: Any = asked) -> Any:
             return asked(framed(X))
 
         target = Scored(predict, model.classes_, score)
@@ -394,10 +394,10 @@ def _function(
         return Labelled(model, known, open=classes is None)
     names, level = _names(z, classes), _level(z, threshold)
 
-    def score(X: Any) -> Array:
+    def score(X: MatrixLike) -> Array:
         return np.asarray(model(X), dtype=np.float64) - level
 
-    def predict(X: Any) -> Array:
+    def predict(X: MatrixLike) -> Array:
         return names[two_columns(score(X)).argmax(axis=1)]
 
     return Scored(predict, names, score)

@@ -17,6 +17,7 @@ from certus.results import Result
 from certus.robustness.recognise import as_target
 from certus.robustness.target import Differentiated, LinearTarget
 from certus.threat import ThreatModel
+from certus.typing import MatrixLike
 from certus.verify import lipschitz_constant
 from certus.wording import unstopped
 
@@ -42,7 +43,7 @@ class LipschitzBound(Result):
         return self.constant / self.observed if self.observed else np.inf
 
 
-def lipschitz_bound(model: Any, X: Any, norm: Any = "l2") -> LipschitzBound:
+def lipschitz_bound(model: Any, X: MatrixLike, norm: Any = "l2") -> LipschitzBound:
     """The Lipschitz constant that the layers of a network give.
 
     Parameters

@@ -28,7 +28,7 @@ from sklearn.preprocessing import (
 
 from certus import decomposition
 from certus.tables import TableEncoder, TablePipeline
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike
 
 #: Share of the largest entry by which a formula may miss what a step gives.
 CLOSE = 1e-6
@@ -73,14 +73,14 @@ class FormulaStep(TransformerMixin, BaseEstimator):
     def __init__(self, step: ClippedStep) -> None:
         self.step = step
 
-    def fit(self, X: Any, y: Any = None) -> Any:
+    def fit(self, X: MatrixLike, y: ArrayLike | None = None) -> Any:
         """Nothing is learnt."""
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: MatrixLike) -> Array:
         """Rows after the step."""
         return self.step.apply(np.asarray(X, dtype=np.float64))
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from certus import layers as net
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 
 #: Gives for scores (n, k) the derivative, by each score, of what is to grow.
 Pull = Callable[[Any], Any]
@@ -84,7 +84,7 @@ class Target:
         self.queries += queries
         self.gradients += gradients
 
-    def rows(self, X: Any) -> Any:
+    def rows(self, X: MatrixLike) -> Any:
         """X in the form this target computes with."""
         return np.asarray(X)
 
@@ -119,11 +119,11 @@ class Target:
         new.classes = self.classes.copy()
         return new
 
-    def scores(self, X: Any) -> Any:
+    def scores(self, X: MatrixLike) -> Any:
         """One score for each class."""
         raise NotImplementedError
 
-    def gradient(self, X: Any, *pulls: Pull) -> tuple[Any, ...]:
+    def gradient(self, X: MatrixLike, *pulls: Pull) -> tuple[Any, ...]:
         """Scores z, and for each pull ∇ₓ Σⱼ vⱼ zⱼ(x) with v = pull(z) held fixed."""
         raise NotImplementedError
 
@@ -195,7 +195,7 @@ class LinearTarget(Target):
         steps = (net.LayerStep(layer, (i,)) for i, layer in enumerate(self.layers))
         return net.Network(tuple(steps), (self.formula.W.shape[1],), precision)
 
-    def rows(self, X: Any) -> Array:
+    def rows(self, X: MatrixLike) -> Array:
         """X in float64."""
         return np.asarray(X, dtype=np.float64)
 
@@ -229,7 +229,7 @@ class Derived(Scored):
         super().__init__(predict, classes, score)
         self._derivative = derivative
 
-    def rows(self, X: Any) -> Array:
+    def rows(self, X: MatrixLike) -> Array:
         """X in float64."""
         return np.asarray(X, dtype=np.float64)
 
@@ -273,7 +273,7 @@ class Differentiated(Target):
         self.copied, self.decides = copied, decides
         self._begun: _Begun | None = None
 
-    def rows(self, X: Any) -> Any:
+    def rows(self, X: MatrixLike) -> Any:
         """A tensor of X."""
         import torch
 

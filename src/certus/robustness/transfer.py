@@ -20,7 +20,7 @@ from certus.robustness.pgd import PGD
 from certus.robustness.recognise import as_target
 from certus.robustness.target import Formula, LinearTarget, Target, class_numbers
 from certus.threat import ThreatModel
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike
 
 #: How far from 1 the sums of scores may be that are read as probabilities.
 SUMS = 1e-6
@@ -46,19 +46,19 @@ class Stolen:
     queries: int
     source: Target
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: MatrixLike) -> Array:
         """Classes as the copy predicts them."""
         target = as_target(self.model, X)
         return target.classes[target.labels(np.asarray(X))]
 
-    def agreement(self, X: Any) -> float:
+    def agreement(self, X: MatrixLike) -> float:
         """Share of rows on which copy and model predict the same class."""
         X = np.asarray(X)
         same = self.predict(X) == self.source.classes[self.source.labels(X)]
         return float(np.mean(same))
 
 
-def steal(model: Any, X: Any, surrogate: Any = None) -> Stolen:
+def steal(model: Any, X: MatrixLike, surrogate: Any = None) -> Stolen:
     """Copy a model by asking it about rows.
 
     Parameters
@@ -173,7 +173,14 @@ class Transfer:
 
     needs = "labels"
 
-    def run(self, target: Target, X: Any, y: Any, threat: ThreatModel, rng: Any) -> Any:
+    def run(
+        self,
+        target: Target,
+        X: MatrixLike,
+        y: ArrayLike,
+        threat: ThreatModel,
+        rng: np.random.Generator,
+    ) -> Any:
         """Changed rows."""
         X, y = plain(X), plain(y)
         model = self.copy.model if isinstance(self.copy, Stolen) else self.copy

@@ -24,6 +24,7 @@ from certus.selection.inspection import columns_of, take
 from certus.selection.preparation import Prepared, prepare
 from certus.selection.race import Race, Step, take_target
 from certus.selection.splits import FEWEST
+from certus.typing import ArrayLike, MatrixLike
 from certus.verify import no_sealed_rows, risk_claims, union_claim
 from certus.wording import unstopped
 
@@ -37,8 +38,8 @@ Models = Sequence[Any] | Mapping[str, Any]
 
 
 def compare(
-    X: Any,
-    y: Any,
+    X: MatrixLike,
+    y: ArrayLike,
     *,
     models: Models | None = None,
     also: Models = (),
@@ -222,7 +223,7 @@ def _choose(
 
 
 def _open(
-    model: Any, ready: Prepared, y: Any, threshold: float | None, delta: float
+    model: Any, ready: Prepared, y: ArrayLike, threshold: float | None, delta: float
 ) -> tuple[np.ndarray | None, tuple[Claim, ...]]:
     """Predict the sealed rows, once, and let the verifier state the risk."""
     split, truth = ready.split, ready.y

@@ -23,7 +23,7 @@ from certus.bounds import Interval, bounded_mean
 from certus.bounds.intervals import check_count, check_losses
 from certus.config import config_context
 from certus.results import TableResult
-from certus.typing import Array
+from certus.typing import Array, MatrixLike, RandomState
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,12 +56,12 @@ class BiasVariance(TableResult):
 def bias_variance(
     estimator: Any,
     sample: Callable[[np.random.Generator], tuple[Any, Any]],
-    X: Any,
+    X: MatrixLike,
     f: Any,
     noise: Any,
     *,
     n_repeats: int = 200,
-    random_state: Any = None,
+    random_state: RandomState = None,
 ) -> BiasVariance:
     """Split the expected squared error of an estimator by fitting it again and again.
 
@@ -125,7 +125,7 @@ def bias_variance(
 
 
 def ridge_bias_variance(
-    X_train: Any, w: Any, alpha: float, noise: float, X: Any
+    X_train: Any, w: Any, alpha: float, noise: float, X: MatrixLike
 ) -> BiasVariance:
     """The parts for ridge regression without intercept, in closed form.
 

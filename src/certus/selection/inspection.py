@@ -23,6 +23,7 @@ from certus.tables.frame import (
     table_from_frame,
 )
 from certus.tables.plan import ID_NAME, plan_column
+from certus.typing import MatrixLike
 from certus.wording import number, shorten
 
 __all__ = [
@@ -62,7 +63,7 @@ class Leak(NamedTuple):
 # ---- reading any table -----------------------------------------------------------
 
 
-def columns_of(X: Any) -> list[Column]:
+def columns_of(X: MatrixLike) -> list[Column]:
     """The columns of a frame or array, as polars series."""
     if is_frame(X):
         return table_from_frame(X).columns
@@ -72,14 +73,14 @@ def columns_of(X: Any) -> list[Column]:
     return table_from_array(array, [f"x{i}" for i in range(array.shape[1])]).columns
 
 
-def names_of(X: Any) -> list[str]:
+def names_of(X: MatrixLike) -> list[str]:
     """Names of the columns, without a look at them."""
     if is_frame(X):
         return column_names(X)
     return [f"x{i}" for i in range(np.asarray(X).shape[1])]
 
 
-def _one_column(X: Any, at: int) -> Column:
+def _one_column(X: MatrixLike, at: int) -> Column:
     """The other columns may be of types that no model could use."""
     if is_frame(X):
         return table_from_frame(X, [column_names(X)[at]]).columns[0]
@@ -102,7 +103,7 @@ def without(X: Any, names: Any) -> Any:
     return array[:, [i for i in range(array.shape[1]) if i not in drop]]
 
 
-def take_column(X: Any, values: Any, option: str) -> Column:
+def take_column(X: MatrixLike, values: Any, option: str) -> Column:
     """A column of X by its name, or values given beside X."""
     if isinstance(values, str):
         found = names_of(X)

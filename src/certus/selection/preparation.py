@@ -17,6 +17,7 @@ from certus.selection.splits import Split, make_split
 from certus.tables import TableError, guess_task
 from certus.tables.frame import Column
 from certus.tables.pipeline import read_target
+from certus.typing import ArrayLike, MatrixLike
 from certus.wording import shorten
 
 __all__ = ["Prepared", "prepare"]
@@ -40,8 +41,8 @@ class Prepared(NamedTuple):
 
 
 def prepare(
-    X: Any,
-    y: Any,
+    X: MatrixLike,
+    y: ArrayLike,
     task: str | None,
     groups: Any,
     time: Any,
@@ -84,7 +85,7 @@ def prepare(
     return Prepared(X, target, task, split, order.times, tuple(notes), tuple(hidden))
 
 
-def _checked_target(y: Any, n: int) -> np.ndarray:
+def _checked_target(y: ArrayLike, n: int) -> np.ndarray:
     target = np.asarray(read_target(y)[0])
     if target.ndim == 2 and target.shape[1] == 1:
         target = target[:, 0]
@@ -135,7 +136,7 @@ class _Order(NamedTuple):
 
 
 def _order(
-    X: Any,
+    X: MatrixLike,
     columns: list[Column],
     y: np.ndarray,
     groups: Any,

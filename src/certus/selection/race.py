@@ -24,6 +24,7 @@ from certus.selection.inspection import take
 from certus.selection.preparation import Prepared
 from certus.selection.splits import make_split
 from certus.tables import TableEncoder, TablePipeline
+from certus.typing import ArrayLike
 
 __all__ = ["Race", "Step"]
 
@@ -204,7 +205,7 @@ class Race:
     # ---- the chosen one ------------------------------------------------------------
 
     def finish(
-        self, candidate: Candidate, row: ComparisonRow, y: Any
+        self, candidate: Candidate, row: ComparisonRow, y: ArrayLike
     ) -> tuple[Any, ComparisonRow]:
         """The chosen candidate on all training rows; Ctrl-C keeps it as far as it got.
 
@@ -277,7 +278,7 @@ def _solved(found: Certificate | None) -> tuple[float | None, bool | None]:
     return None if counts else found.value, found.met
 
 
-def take_target(y: Any, target: np.ndarray, rows: np.ndarray) -> Any:
+def take_target(y: ArrayLike, target: np.ndarray, rows: np.ndarray) -> Any:
     """Some rows of the target: of the series it came as, so that it keeps its name."""
     import narwhals as nw
 

@@ -21,6 +21,7 @@ from certus.selection.comparing import losses_of
 from certus.selection.inspection import names_of, take, take_column
 from certus.selection.splits import sealed_rows
 from certus.tables.pipeline import read_target
+from certus.typing import ArrayLike, MatrixLike
 from certus.verify import risk_claims
 
 __all__ = ["Recheck", "recheck"]
@@ -42,8 +43,8 @@ class Recheck(Result):
 def recheck(
     model: Any,
     split: Mapping[str, Any] | None,
-    X: Any,
-    y: Any,
+    X: MatrixLike,
+    y: ArrayLike,
     *,
     level: str = "quick",
     delta: float = 0.05,
@@ -97,7 +98,7 @@ def recheck(
     return Recheck(found, risk, same, len(sealed))
 
 
-def _certificate(model: Any, X: Any, y: Any, level: str) -> Certificate:
+def _certificate(model: Any, X: MatrixLike, y: ArrayLike, level: str) -> Certificate:
     # Encoded here, so that columns may come in any order, as in predict.
     Z = model.encoder_.transform(X)
     return certify(model.estimator_, Z, y, level=level)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from certus.results import Result
+from certus.typing import ArrayLike
 
 __all__ = ["FEWEST", "Split", "make_split", "sealed_rows"]
 
@@ -89,7 +90,7 @@ def sealed_rows(record: Mapping[str, Any]) -> np.ndarray:
 
 
 def make_split(
-    y: Any,
+    y: ArrayLike,
     *,
     labels: bool,
     fraction: float = 0.2,

@@ -12,6 +12,7 @@ steps on the rows near a kink), ``svm_descent`` (sparse data with many columns),
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ from certus.linear_model.margins import (
     store_solver,
     worst_status,
 )
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, RandomState
 
 
 class LinearSVC(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
@@ -132,9 +133,9 @@ class LinearSVC(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
         multi_class: str = "ovr",
         fit_intercept: bool = True,
         intercept_scaling: float = 1,
-        class_weight: Any = None,
+        class_weight: Mapping[Any, float] | str | None = None,
         verbose: int = 0,
-        random_state: Any = None,
+        random_state: RandomState = None,
         max_iter: int = 1000,
         max_time: float | None = None,
     ) -> None:
@@ -153,7 +154,7 @@ class LinearSVC(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Any:
         """Fit to labelled data.
 
         Parameters
@@ -256,7 +257,7 @@ class LinearSVR(RegressorMixin, LinearRegressorBase):
         intercept_scaling: float = 1.0,
         dual: Any = "auto",
         verbose: int = 0,
-        random_state: Any = None,
+        random_state: RandomState = None,
         max_iter: int = 1000,
         max_time: float | None = None,
     ) -> None:
@@ -273,7 +274,7 @@ class LinearSVR(RegressorMixin, LinearRegressorBase):
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Any:
         """Fit to numbers.
 
         Parameters

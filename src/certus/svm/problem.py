@@ -7,7 +7,7 @@ share: a convex combination of the rows of one that equals one of the other.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy import linalg
@@ -18,7 +18,7 @@ from certus.kernels.evaluate import own_threads
 from certus.kernels.rows import KernelRows
 from certus.objectives import terms as t
 from certus.svm import smo
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 
 #: Costs tried for a hard margin, in units of the mean k(x, x).
 COSTS = (1e3, 1e6, 1e9)
@@ -38,7 +38,7 @@ class SolvedPart(NamedTuple):
 
 def solve_part(
     kernel: t.Kernel,
-    X: Any,
+    X: MatrixLike,
     y: Array,
     cost: Array,
     epsilon: float | None,

@@ -16,7 +16,7 @@ from certus._core.rows import dense_coef
 from certus.base import check_choice, check_number
 from certus.kernels.machine import KernelMachine
 from certus.objectives import terms as t
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 
 #: Suggested when a support vector machine misses its target.
 MILDER = "standardise the columns, or choose a smaller C"
@@ -69,7 +69,7 @@ class SupportVectorMachine(KernelMachine):
         array = isinstance(self.support_vectors_, sparse.sparray)
         return (sparse.csr_array if array else sparse.csr_matrix)(values)
 
-    def _raw_scores(self, X: Any, coef: Array) -> Array:
+    def _raw_scores(self, X: MatrixLike, coef: Array) -> Array:
         """Kernel sums for coefficients of shape (n_support, n_problems)."""
         return self._sums(X, self.support_vectors_, self.support_, coef)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from certus.svm.probability import (
 )
 from certus.svm.problem import SolvedPart, solve_part
 from certus.svm.support import SupportVectorMachine
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 
 class SVC(ClassifierMixin, SupportVectorMachine):
@@ -142,12 +143,12 @@ class SVC(ClassifierMixin, SupportVectorMachine):
         probability: Any = "deprecated",
         tol: float = 1e-6,
         cache_size: float = 1000,
-        class_weight: Any = None,
+        class_weight: Mapping[Any, float] | str | None = None,
         verbose: bool = False,
         max_iter: int = -1,
         decision_function_shape: str = "ovr",
         break_ties: bool = False,
-        random_state: Any = None,
+        random_state: RandomState = None,
         max_time: float | None = None,
     ) -> None:
         self.C = C
@@ -234,7 +235,7 @@ class SVC(ClassifierMixin, SupportVectorMachine):
         return weight
 
     def _solve(
-        self, X: Any, y: Any, codes: Array, s: Array
+        self, X: MatrixLike, y: ArrayLike, codes: Array, s: Array
     ) -> tuple[list[SolvedPart], Status, KernelWitness]:
         """Solve each pair of classes into the model."""
         kernel, rows = self._training(X)
@@ -287,7 +288,7 @@ class SVC(ClassifierMixin, SupportVectorMachine):
         # Infinite C: rows of weight zero still count for nothing.
         return index, target, np.where(s[index] > 0, float(self.C) * s[index], 0.0)
 
-    def _fit_sigmoids(self, X: Any, codes: Array, s: Array) -> None:
+    def _fit_sigmoids(self, X: MatrixLike, codes: Array, s: Array) -> None:
         """Set the sigmoids of ``probability=True``, one for each pair of classes."""
         sigmoids = []
         if self.probability not in ("deprecated", False):
@@ -311,7 +312,9 @@ class SVC(ClassifierMixin, SupportVectorMachine):
                 sigmoids.append(fit_sigmoid(sign * scores, sign * target))
         self._probA, self._probB = np.array(sigmoids).reshape(-1, 2).T.copy()
 
-    def _put(self, X: Any, codes: Array, parts: list[SolvedPart]) -> dict[str, Any]:
+    def _put(
+        self, X: MatrixLike, codes: Array, parts: list[SolvedPart]
+    ) -> dict[str, Any]:
         """Set the fitted attributes from the problems of the pairs, and list them."""
         k = len(self.classes_)
         used = np.zeros(len(codes), dtype=bool)
@@ -348,13 +351,13 @@ class SVC(ClassifierMixin, SupportVectorMachine):
         ]
         return np.column_stack(columns)
 
-    def _pair_scores(self, X: Any) -> Array:
+    def _pair_scores(self, X: MatrixLike) -> Array:
         X = self._query(X)
         if self._n_support.sum() != len(self.support_):
             raise ValueError("The internal representation of SVC was altered.")
         return self._raw_scores(X, self._pair_coefficients()) + self.intercept_
 
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: MatrixLike) -> Array:
         """Scores: one for each row with two classes, else by the chosen shape.
 
         Parameters
@@ -371,7 +374,7 @@ class SVC(ClassifierMixin, SupportVectorMachine):
     def _by_class(self) -> bool:
         return bool(self.decision_function_shape == "ovr")
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: MatrixLike) -> Array:
         """Predicted labels: the sign, or the most votes of the pairs.
 
         Parameters
@@ -402,7 +405,7 @@ class SVC(ClassifierMixin, SupportVectorMachine):
         return True
 
     @available_if(_has_probabilities)
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: MatrixLike) -> Array:
         """Probabilities by Platt's sigmoids; the certificate does not speak of them.
 
         They come from other fits than ``predict``, so the most probable class may
@@ -423,7 +426,7 @@ class SVC(ClassifierMixin, SupportVectorMachine):
         return class_probabilities(z, self._probA, self._probB, len(self.classes_))
 
     @available_if(_has_probabilities)
-    def predict_log_proba(self, X: Any) -> Array:
+    def predict_log_proba(self, X: MatrixLike) -> Array:
         """Logarithms of the probabilities.
 
         Parameters

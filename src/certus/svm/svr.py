@@ -16,7 +16,7 @@ from certus.certificate import Evidence, Status
 from certus.kernels.machine import kernel_term, negative_direction
 from certus.svm.problem import solve_part
 from certus.svm.support import SupportVectorMachine
-from certus.typing import Array
+from certus.typing import Array, MatrixLike
 
 
 class SVR(RegressorMixin, SupportVectorMachine):
@@ -179,14 +179,14 @@ class SVR(RegressorMixin, SupportVectorMachine):
         evidence = Evidence("kernel", witness=witness)
         return Fitted(evidence, X, y, s, part.status)
 
-    def _put(self, X: Any, coef: Array, b: float) -> None:
+    def _put(self, X: MatrixLike, coef: Array, b: float) -> None:
         support = np.flatnonzero(coef)
         self._store_support(X, support)
         self._store_dual(coef[support][None, :])
         self.intercept_ = np.array([b])
         self._n_support = np.array([len(support)], dtype=np.int32)
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: MatrixLike) -> Array:
         """Predicted values.
 
         Parameters

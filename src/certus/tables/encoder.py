@@ -30,6 +30,7 @@ from certus.tables.frame import (
 )
 from certus.tables.matrix import dense_matrix, distinct, sparse_matrix
 from certus.tables.plan import Plan, feature_labels, is_used, plan_column
+from certus.typing import ArrayLike, MatrixLike
 
 __all__ = ["ColumnView", "TableEncoder"]
 
@@ -135,7 +136,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     # --- fitting --------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: ArrayLike | None = None, sample_weight: Any = None
+    ) -> Self:
         """Learn how each column is encoded.
 
         Parameters
@@ -154,7 +157,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self._learn(X, sample_weight)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+    def fit_transform(
+        self, X: Any, y: ArrayLike | None = None, sample_weight: Any = None
+    ) -> Any:
         """Fit to a table and return its matrix; reads the table only once.
 
         Parameters
@@ -168,7 +173,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """
         return self._assemble(self._learn(X, sample_weight), [])
 
-    def _learn(self, X: Any, sample_weight: Any) -> Table:
+    def _learn(self, X: MatrixLike, sample_weight: ArrayLike | None) -> Table:
         self._check_params()
         table = self._read_training_table(X)
         weight = _checked_weight(sample_weight, table.height)
@@ -208,7 +213,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 f"got {self.sparse_output!r}."
             )
 
-    def _read_training_table(self, X: Any) -> Table:
+    def _read_training_table(self, X: MatrixLike) -> Table:
         if not is_frame(X):
             array = validate_data(self, _keep_types(X), **_ARRAY_CHECKS)
             names = [f"x{i}" for i in range(array.shape[1])]
@@ -241,7 +246,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     # --- applying -------------------------------------------------------------
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: MatrixLike) -> Any:
         """Encode a table with the columns of the training table, in any order.
 
         Parameters
@@ -256,7 +261,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         return self._assemble(self._match(X, []), [])
 
-    def check(self, X: Any) -> list[str]:
+    def check(self, X: MatrixLike) -> list[str]:
         """Say what ``transform`` would ignore, fill or convert in a table.
 
         Parameters
@@ -274,7 +279,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self._encode(table, remarks)
         return remarks
 
-    def _match(self, X: Any, remarks: list[str]) -> Table:
+    def _match(self, X: MatrixLike, remarks: list[str]) -> Table:
         """Bring the columns of a table into the order of training."""
         names = [plan["name"] for plan in self.plans_]
         if not is_frame(X):
@@ -436,7 +441,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return tags
 
 
-def _keep_types(X: Any) -> Any:
+def _keep_types(X: MatrixLike) -> Any:
     """Nested lists as objects: NumPy would turn [1, "a"] into two strings."""
     if not isinstance(X, list | tuple):
         return X
@@ -446,7 +451,7 @@ def _keep_types(X: Any) -> Any:
     return array
 
 
-def _checked_weight(sample_weight: Any, n: int) -> Any | None:
+def _checked_weight(sample_weight: ArrayLike | None, n: int) -> Any | None:
     if sample_weight is None:
         return None
     weight = np.asarray(sample_weight, dtype=np.float64)

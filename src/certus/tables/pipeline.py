@@ -22,6 +22,7 @@ from certus.conformal import Conformal, forget_calibration
 from certus.tables.encoder import TableEncoder
 from certus.tables.errors import TableError
 from certus.tables.frame import missing_objects
+from certus.typing import ArrayLike, MatrixLike
 
 __all__ = ["TablePipeline", "guess_task", "read_target"]
 
@@ -29,7 +30,7 @@ __all__ = ["TablePipeline", "guess_task", "read_target"]
 _MOST_LABELS = 10
 
 
-def guess_task(y: Any) -> str:
+def guess_task(y: ArrayLike) -> str:
     """Say whether a target looks like labels or like amounts.
 
     Text, booleans and anything with two values are labels; so are integers with at most
@@ -60,7 +61,7 @@ def guess_task(y: Any) -> str:
     return "classification" if whole and (few or len(values) <= 2) else "regression"
 
 
-def read_target(y: Any) -> tuple[Any, str | None]:
+def read_target(y: ArrayLike) -> tuple[Any, str | None]:
     """Return the target as an array, with its name if it has one; no gaps allowed."""
     native = nw.from_native(y, pass_through=True, allow_series=True)
     name = None
@@ -165,7 +166,12 @@ class TablePipeline(Conformal, BaseEstimator):
         self.encoder = encoder
         self.estimator = estimator
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: MatrixLike,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
         """Fit the encoder to the table, then the model to the encoded table.
 
         Parameters
@@ -205,18 +211,20 @@ class TablePipeline(Conformal, BaseEstimator):
         self.task_ = named.get(kind or "") or guess_task(target)
         return self
 
-    def _predictor(self, X: Any, y: Any = None) -> tuple[Any, Any, Any]:
+    def _predictor(
+        self, X: MatrixLike, y: ArrayLike | None = None
+    ) -> tuple[Any, Any, Any]:
         return (
             self.estimator_,
             self._encoded(X),
             None if y is None else read_target(y)[0],
         )
 
-    def _encoded(self, X: Any) -> Any:
+    def _encoded(self, X: MatrixLike) -> Any:
         check_is_fitted(self)
         return self.encoder_.transform(X)
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: MatrixLike) -> Any:
         """Predict labels or amounts for the rows of a table.
 
         Parameters
@@ -231,7 +239,7 @@ class TablePipeline(Conformal, BaseEstimator):
         return self.estimator_.predict(Z)
 
     @available_if(_model_has("predict_proba"))
-    def predict_proba(self, X: Any) -> Any:
+    def predict_proba(self, X: MatrixLike) -> Any:
         """Predict the probability of each class.
 
         Parameters
@@ -247,7 +255,7 @@ class TablePipeline(Conformal, BaseEstimator):
         return self.estimator_.predict_proba(Z)
 
     @available_if(_model_has("decision_function"))
-    def decision_function(self, X: Any) -> Any:
+    def decision_function(self, X: MatrixLike) -> Any:
         """Return the model's decision values.
 
         Parameters
@@ -261,7 +269,9 @@ class TablePipeline(Conformal, BaseEstimator):
         Z = self._encoded(X)
         return self.estimator_.decision_function(Z)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(
+        self, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> float:
         """Return the model's score: accuracy for labels, R² for amounts.
 
         Parameters

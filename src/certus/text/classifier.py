@@ -9,7 +9,7 @@ Z·Wᵀ has the rank of the vectors, trained by stochastic gradient descent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,7 @@ from certus.text.huffman import huffman_tree
 from certus.text.ngrams import Lists
 from certus.text.vocabulary import lookup
 from certus.text.words import character_lengths
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, RandomState, TextsLike
 
 
 class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):
@@ -161,11 +161,11 @@ class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):
         min_count: int = 1,
         learning_rate: float = 0.1,
         max_iter: int = 5,
-        class_weight: Any = None,
+        class_weight: Mapping[Any, float] | str | None = None,
         tokenizer: Any = None,
         deterministic: bool = False,
         warm_start: bool = False,
-        random_state: Any = None,
+        random_state: RandomState = None,
         max_time: float | None = None,
     ) -> None:
         self.n_components = n_components
@@ -184,7 +184,7 @@ class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, X: Any, y: Any) -> Any:
+    def fit(self, X: TextsLike, y: ArrayLike) -> Any:
         """Learn vectors from labelled texts.
 
         Parameters
@@ -211,7 +211,12 @@ class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):
         return Fitted(evidence, texts, labels, None, status, measured=measured)
 
     def _measured(
-        self, witness: Any, X: Any, y: Any, sample_weight: Any, level: str
+        self,
+        witness: Any,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        level: str,
     ) -> list[Claim]:
         check_is_fitted(self)
         if sample_weight is not None:
@@ -295,7 +300,7 @@ class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):
         lists = _read(self, X)
         return log_probabilities(self.vectors_, self.coef_, self.tree_, lists)
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: TextsLike) -> Array:
         """Probability of each class, in the order of ``classes_``.
 
         Parameters
@@ -310,7 +315,7 @@ class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):
         """
         return np.exp(self.predict_log_proba(X))
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: TextsLike) -> Array:
         """The most probable class; of equally probable ones the first.
 
         Parameters
@@ -320,7 +325,7 @@ class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):
         """
         return self.classes_[self.predict_log_proba(X).argmax(axis=1)]
 
-    def _predictor(self, X: Any, y: Any = None) -> tuple[Any, Any, Any]:
+    def _predictor(self, X: Any, y: ArrayLike | None = None) -> tuple[Any, Any, Any]:
         return self, list(X) if isinstance(X, Iterator) else X, y
 
 
@@ -340,7 +345,7 @@ def _check_parameters(model: FastTextClassifier) -> None:
         character_lengths(model.char_ngrams)
 
 
-def _labels(y: Any) -> tuple[Array, Array, Array]:
+def _labels(y: ArrayLike) -> tuple[Array, Array, Array]:
     """The labels, the classes, and the class of each text."""
     if y is None:
         raise ValueError("y is missing: pass one label per text.")
@@ -400,7 +405,7 @@ def _read(model: FastTextClassifier, texts: Iterable[Any]) -> Lists:
     )
 
 
-def _known_codes(y: Any, classes: Array) -> Array:
+def _known_codes(y: ArrayLike, classes: Array) -> Array:
     """The place of each label among those of the fit."""
     labels = np.asarray(column_or_1d(y))
     places = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)

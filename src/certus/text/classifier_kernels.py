@@ -19,6 +19,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from certus._core.cache import kernel
+from certus.typing import Array
 
 #: Rows that nearly every step writes: the vectors of the most frequent words, and W.
 #: Each thread has copies of its own, lest two cores send them to and fro at each step.
@@ -28,7 +29,9 @@ EXCHANGE = 64
 
 
 @register_jitable
-def _mean(Z: Any, own: Any, features: Any, first: int, end: int, h: Any) -> None:
+def _mean(
+    Z: Array, own: Array, features: Array, first: int, end: int, h: Array
+) -> None:
     """The mean of the features' rows, 0 without any; the first rows are ``own``."""
     d = len(h)
     h[:] = 0.0
@@ -45,7 +48,9 @@ def _mean(Z: Any, own: Any, features: Any, first: int, end: int, h: Any) -> None
 
 
 @register_jitable
-def _spread(Z: Any, own: Any, features: Any, first: int, end: int, g: Any) -> None:
+def _spread(
+    Z: Array, own: Array, features: Array, first: int, end: int, g: Array
+) -> None:
     """Add g/m to the row of each of the m features."""
     d = len(g)
     if end > first:
@@ -61,7 +66,7 @@ def _spread(Z: Any, own: Any, features: Any, first: int, end: int, g: Any) -> No
 
 
 @register_jitable
-def _exchange(common: Any, own: Any, base: Any) -> None:
+def _exchange(common: Array, own: Array, base: Array) -> None:
     """Add own − base to the common rows; both then are what these have become."""
     for i in range(own.shape[0]):
         for j in range(own.shape[1]):
@@ -72,7 +77,7 @@ def _exchange(common: Any, own: Any, base: Any) -> None:
 
 
 @register_jitable
-def _dot(a: Any, b: Any) -> Any:
+def _dot(a: Array, b: Array) -> Any:
     d = (len(b) // 16) * 16  # tells the compiler that no remainder is left
     total = np.float32(0.0)
     for j in range(d):
@@ -81,7 +86,7 @@ def _dot(a: Any, b: Any) -> Any:
 
 
 @register_jitable
-def _both(w: Any, h: Any, g: Any, step: Any) -> None:
+def _both(w: Array, h: Array, g: Array, step: Any) -> None:
     """Add step·w to g, then step·h to w."""
     d = (len(h) // 16) * 16
     for j in range(d):
@@ -91,7 +96,7 @@ def _both(w: Any, h: Any, g: Any, step: Any) -> None:
 
 
 @kernel
-def document_means(Z: Any, features: Any, offsets: Any, H: Any) -> None:
+def document_means(Z: Array, features: Any, offsets: Array, H: Array) -> None:
     """Mean row of each document of a block: features[offsets[i]:offsets[i + 1]]."""
     for i in range(len(H)):
         _mean(Z, Z[:0], features, offsets[i], offsets[i + 1], H[i])
@@ -99,14 +104,14 @@ def document_means(Z: Any, features: Any, offsets: Any, H: Any) -> None:
 
 @kernel
 def train_softmax(
-    Z: Any,
-    W: Any,
+    Z: Array,
+    W: Array,
     features: Any,
-    offsets: Any,
-    labels: Any,
-    weights: Any,
-    order: Any,
-    rates: Any,
+    offsets: Array,
+    labels: Array,
+    weights: Array,
+    order: Array,
+    rates: Array,
 ) -> float:
     """Steps on the documents in ``order``, its rates falling from the first to last.
 
@@ -150,17 +155,17 @@ def train_softmax(
 
 @kernel
 def train_hierarchical(
-    Z: Any,
-    W: Any,
+    Z: Array,
+    W: Array,
     features: Any,
-    offsets: Any,
-    labels: Any,
-    weights: Any,
-    order: Any,
-    rates: Any,
-    nodes: Any,
-    sides: Any,
-    ends: Any,
+    offsets: Array,
+    labels: Array,
+    weights: Array,
+    order: Array,
+    rates: Array,
+    nodes: Array,
+    sides: Array,
+    ends: Array,
 ) -> float:
     """As ``train_softmax``; leaf k hangs below ``nodes[ends[k]:ends[k + 1]]``."""
     n, d = len(order), W.shape[1]

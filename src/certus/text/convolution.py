@@ -29,6 +29,7 @@ from certus.neural_network.parameters import (
 from certus.neural_network.reading import ClassTargets
 from certus.text.corpus import encode, positions
 from certus.text.vocabulary import lookup
+from certus.typing import ArrayLike, TextsLike
 
 
 @trained_with(
@@ -100,12 +101,12 @@ class TextConvClassifier(ClassTargets):
     @certified_fit
     def fit(
         self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
+        X: TextsLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
         *,
-        X_val: Any = None,
-        y_val: Any = None,
+        X_val: TextsLike | None = None,
+        y_val: ArrayLike | None = None,
     ) -> Any:
         """Learn from labelled texts.
 
@@ -125,7 +126,7 @@ class TextConvClassifier(ClassTargets):
         TextConvClassifier
             Itself.
         """
-        texts = list(X) if isinstance(X, Iterator) else X
+        texts: Any = list(X) if isinstance(X, Iterator) else X
         return self._fit(texts, y, sample_weight, X_val, y_val)
 
     def _read_X(self, X: Any, reset: bool) -> Any:

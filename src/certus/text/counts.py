@@ -22,7 +22,7 @@ from certus.text.corpus import EncodedCorpus, TextInput, encode
 from certus.text.counts_kernels import count_documents, count_once, gather
 from certus.text.vocabulary import lookup
 from certus.text.words import documents
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, TextsLike
 
 __all__ = ["BagOfWords", "document_counts", "document_matrix"]
 
@@ -103,7 +103,7 @@ class BagOfWords(TextInput, Model):
         self.ngram_range = ngram_range
 
     @certified_fit
-    def fit(self, X: Iterable[Any], y: Any = None) -> Any:
+    def fit(self, X: Iterable[Any], y: ArrayLike | None = None) -> Any:
         """Count the words of documents.
 
         Parameters
@@ -120,7 +120,7 @@ class BagOfWords(TextInput, Model):
         self.n_documents_ = corpus.n_documents
         return Fitted(Evidence("word_counts"), corpus, None)
 
-    def fit_transform(self, X: Iterable[Any], y: Any = None) -> Any:
+    def fit_transform(self, X: Iterable[Any], y: ArrayLike | None = None) -> Any:
         """Fit, and the counts of the same documents, which are read once.
 
         Parameters
@@ -155,7 +155,7 @@ class BagOfWords(TextInput, Model):
         corpus = encode(sources, tokenizer=self.tokenizer, vocabulary=lookup(self))
         return document_matrix(corpus, self.binary)
 
-    def inverse_transform(self, X: Any) -> list[Array]:
+    def inverse_transform(self, X: TextsLike) -> list[Array]:
         """The distinct words of each row, by falling count in the training documents.
 
         Parameters

@@ -14,10 +14,11 @@ import numpy as np
 from numba.extending import register_jitable
 
 from certus._core.cache import kernel
+from certus.typing import Array
 
 
 @register_jitable
-def _sort(row: Any) -> None:
+def _sort(row: Array) -> None:
     """Ascending, in place; most documents are short."""
     if len(row) > 64:
         row.sort()
@@ -32,7 +33,13 @@ def _sort(row: Any) -> None:
 
 @kernel
 def count_documents(
-    ids: Any, offsets: Any, first: int, last: int, words: Any, counts: Any, sizes: Any
+    ids: Array,
+    offsets: Array,
+    first: int,
+    last: int,
+    words: Array,
+    counts: Array,
+    sizes: Array,
 ) -> None:
     """The distinct words of documents ``first`` to ``last``, and how often each occurs.
 
@@ -57,7 +64,7 @@ def count_documents(
 
 @kernel
 def count_once(
-    ids: Any, offsets: Any, first: int, last: int, seen: Any, counts: Any
+    ids: Array, offsets: Array, first: int, last: int, seen: Array, counts: Array
 ) -> None:
     """Add to each word's count the documents, ``first`` to ``last``, that hold it."""
     for d in range(first, last):
@@ -70,14 +77,14 @@ def count_once(
 
 @kernel
 def gather(
-    offsets: Any,
-    indptr: Any,
+    offsets: Array,
+    indptr: Array,
     first: int,
     last: int,
-    words: Any,
-    counts: Any,
-    indices: Any,
-    data: Any,
+    words: Array,
+    counts: Array,
+    indices: Array,
+    data: Array,
 ) -> None:
     """Move what ``count_documents`` found of each document to its place in a matrix."""
     for d in range(first, last):
@@ -87,7 +94,7 @@ def gather(
 
 
 @kernel
-def pad(ids: Any, offsets: Any, out: Any) -> None:
+def pad(ids: Array, offsets: Array, out: Array) -> None:
     """Copy documents with −1 before, between and after them."""
     at = 0
     for d in range(len(offsets) - 1):
@@ -100,7 +107,7 @@ def pad(ids: Any, offsets: Any, out: Any) -> None:
 
 
 @kernel
-def occurrences(padded: Any, starts: Any, out: Any) -> None:
+def occurrences(padded: Array, starts: Any, out: Array) -> None:
     """Positions of each word, ascending; word i's begin at ``starts[i]``."""
     place = starts.copy()
     for p in range(len(padded)):
@@ -112,16 +119,16 @@ def occurrences(padded: Any, starts: Any, out: Any) -> None:
 
 @kernel
 def window_rows(
-    padded: Any,
-    positions: Any,
-    starts: Any,
+    padded: Array,
+    positions: Array,
+    starts: Array,
     first: int,
     last: int,
-    weights: Any,
+    weights: Array,
     symmetric: bool,
-    indices: Any,
-    values: Any,
-    sizes: Any,
+    indices: Array,
+    values: Array,
+    sizes: Array,
 ) -> int:
     """Rows ``first`` to ``last`` of the co-occurrence matrix; how many entries.
 

@@ -28,7 +28,7 @@ from certus.text.corpus import TextInput, encode
 from certus.text.document_training import infer, train
 from certus.text.vectors import pool
 from certus.text.vocabulary import lookup
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, RandomState
 
 __all__ = ["DocumentVectors"]
 
@@ -145,7 +145,7 @@ class DocumentVectors(sampling.Sampled, TextInput, Model):
         max_words: int | None = None,
         noise_power: float = 0.75,
         tokenizer: Any = None,
-        random_state: Any = None,
+        random_state: RandomState = None,
         deterministic: bool = False,
         max_time: float | None = None,
     ) -> None:
@@ -166,7 +166,7 @@ class DocumentVectors(sampling.Sampled, TextInput, Model):
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, texts: Any, y: Any = None) -> Any:
+    def fit(self, texts: Any, y: ArrayLike | None = None) -> Any:
         """Learn vectors of texts.
 
         Parameters
@@ -217,7 +217,7 @@ class DocumentVectors(sampling.Sampled, TextInput, Model):
             return pool(corpus.ids, corpus.offsets, ones, self.vectors_)
         return infer(self, corpus)
 
-    def fit_transform(self, texts: Iterable[Any], y: Any = None) -> Array:
+    def fit_transform(self, texts: Iterable[Any], y: ArrayLike | None = None) -> Array:
         """Fit, and the vectors of the training texts.
 
         Parameters

@@ -38,7 +38,7 @@ from certus.text.glove_solvers import (
     objective,
 )
 from certus.text.vectors import WordVectors
-from certus.typing import Array
+from certus.typing import Array, RandomState
 
 __all__ = ["GloVe"]
 
@@ -172,7 +172,7 @@ class GloVe(WordVectors, Model):
         min_count: int = 5,
         max_words: int | None = None,
         warm_start: bool = False,
-        random_state: Any = None,
+        random_state: RandomState = None,
         max_time: float | None = None,
     ) -> None:
         self.n_components = n_components

@@ -8,21 +8,20 @@ column may run at the same time, with the same result in any order.
 
 from __future__ import annotations
 
-from typing import Any
-
 from certus._core.cache import kernel
+from certus.typing import Array
 
 
 @kernel
 def descend(
-    rows: Any,
-    columns: Any,
-    logs: Any,
-    weights: Any,
-    W: Any,
-    Z: Any,
-    b: Any,
-    c: Any,
+    rows: Array,
+    columns: Array,
+    logs: Array,
+    weights: Array,
+    W: Array,
+    Z: Array,
+    b: Array,
+    c: Array,
     rate: float,
     biased: bool,
 ) -> None:
@@ -46,18 +45,18 @@ def descend(
 
 @kernel
 def descend_adaptively(
-    rows: Any,
-    columns: Any,
-    logs: Any,
-    weights: Any,
-    W: Any,
-    Z: Any,
-    b: Any,
-    c: Any,
-    squares_W: Any,
-    squares_Z: Any,
-    squares_b: Any,
-    squares_c: Any,
+    rows: Array,
+    columns: Array,
+    logs: Array,
+    weights: Array,
+    W: Array,
+    Z: Array,
+    b: Array,
+    c: Array,
+    squares_W: Array,
+    squares_Z: Array,
+    squares_b: Array,
+    squares_c: Array,
     rate: float,
     biased: bool,
 ) -> None:
@@ -87,14 +86,14 @@ def descend_adaptively(
 def errors(
     first: int,
     last: int,
-    indptr: Any,
-    indices: Any,
-    logs: Any,
-    W: Any,
-    Z: Any,
-    b: Any,
-    c: Any,
-    out: Any,
+    indptr: Array,
+    indices: Array,
+    logs: Array,
+    W: Array,
+    Z: Array,
+    b: Array,
+    c: Array,
+    out: Array,
 ) -> None:
     """X − w·z − b − c for the entries of rows ``first`` to ``last``."""
     K = W.shape[1]

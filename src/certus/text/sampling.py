@@ -26,7 +26,7 @@ from certus.evidence import PairsWitness
 from certus.text.corpus import EncodedCorpus, encode
 from certus.text.skipgram_kernels import alias_table
 from certus.text.vocabulary import lookup
-from certus.typing import Array
+from certus.typing import Array, ArrayLike
 
 #: Multiplications of a block: about 0.01 s, so that Ctrl-C is obeyed.
 WORK = 20_000_000
@@ -217,7 +217,12 @@ class Sampled(Diagnosed):
     """Vectors whose loss on a sample of pairs can be measured again; a mixin."""
 
     def _measured(
-        self, witness: Any, X: Any, y: Any, sample_weight: Any, level: str
+        self,
+        witness: Any,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        level: str,
     ) -> list[Claim]:
         model: Any = self
         check_is_fitted(model, "context_vectors_")

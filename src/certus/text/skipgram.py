@@ -25,7 +25,7 @@ from certus.text.skipgram_kernels import (
     train_words,
 )
 from certus.text.vectors import WordVectors
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, RandomState
 
 __all__ = ["SkipGram"]
 
@@ -164,7 +164,7 @@ class SkipGram(sampling.Sampled, WordVectors, Model):
         noise_power: float = 0.75,
         tokenizer: Any = None,
         warm_start: bool = False,
-        random_state: Any = None,
+        random_state: RandomState = None,
         deterministic: bool = False,
         max_time: float | None = None,
     ) -> None:
@@ -186,7 +186,7 @@ class SkipGram(sampling.Sampled, WordVectors, Model):
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, texts: Any, y: Any = None) -> Any:
+    def fit(self, texts: Any, y: ArrayLike | None = None) -> Any:
         """Learn vectors from texts.
 
         Parameters

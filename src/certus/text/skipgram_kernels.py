@@ -21,6 +21,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic, register_jitable
 
 from certus._core.cache import kernel
+from certus.typing import Array
 
 #: Half-width of the table of σ and −log σ, and entries for one unit of the score.
 REACH, FINENESS = 8, 128
@@ -37,7 +38,7 @@ def sigmoid_table() -> Any:
 def _prefetch(typingctx: Any, array: Any, row: Any, column: Any) -> Any:
     """Ask for the cache line of ``array[row, column]``, soon to be read and written."""
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Array) -> Any:
         kind = signature.args[0]
         view = context.make_array(kind)(context, builder, args[0])
         place = cgutils.get_item_pointer(
@@ -56,14 +57,14 @@ def _prefetch(typingctx: Any, array: Any, row: Any, column: Any) -> Any:
 
 
 @register_jitable(forceinline=True)
-def _fetch(table: Any, row: Any) -> None:
+def _fetch(table: Array, row: Any) -> None:
     """Ask for a whole row: fetching it takes as long as a step."""
     for c in range(0, table.shape[1], 16):
         _prefetch(table, row, c)  # type: ignore[call-arg]
 
 
 @register_jitable(forceinline=True)
-def _advance(state: Any) -> Any:
+def _advance(state: Array) -> Any:
     """The next 64 random bits (splitmix64)."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)
     z = state[0]
@@ -80,7 +81,7 @@ def _uniform(bits: Any) -> Any:
 
 @register_jitable(forceinline=True)
 def _draw_noise(
-    state: Any, accept: Any, other: Any, outputs: Any, targets: Any, turn: int
+    state: Any, accept: Array, other: Array, outputs: Any, targets: Array, turn: int
 ) -> None:
     """Draw targets 1 … k of a turn by Walker's alias method, and ask for their rows."""
     n = np.uint64(len(accept))
@@ -94,7 +95,7 @@ def _draw_noise(
 
 
 @register_jitable(forceinline=True)
-def _score_loss(z: Any, table: Any) -> Any:
+def _score_loss(z: Any, table: Array) -> Any:
     """σ(z) and −log σ(z); NaN passes through."""
     if z >= REACH:
         tail = np.float32(np.exp(-z))
@@ -114,15 +115,15 @@ def _score_loss(z: Any, table: Any) -> Any:
 
 @register_jitable(forceinline=True)
 def _move(
-    source: Any,
+    source: Array,
     row: Any,
-    e: Any,
-    outputs: Any,
-    targets: Any,
+    e: Array,
+    outputs: Array,
+    targets: Array,
     turn: Any,
     rate: Any,
     table: Any,
-    g: Any,
+    g: Array,
     learn: Any,
 ) -> Any:
     """One step of the outputs; ``e`` becomes that of the input. The loss before it.
@@ -159,7 +160,7 @@ def _move(
 
 
 @register_jitable(forceinline=True)
-def _gather(inputs: Any, rows: Any, start: int, stop: int, mean: Any) -> None:
+def _gather(inputs: Array, rows: Array, start: int, stop: int, mean: Array) -> None:
     """``mean[0]`` becomes the mean of the rows."""
     d = mean.shape[1]
     first = rows[start]
@@ -175,13 +176,13 @@ def _gather(inputs: Any, rows: Any, start: int, stop: int, mean: Any) -> None:
 
 
 @register_jitable(forceinline=True)
-def _fetch_input(inputs: Any, rows: Any, row_ends: Any, word: int) -> None:
+def _fetch_input(inputs: Any, rows: Array, row_ends: Array, word: int) -> None:
     for r in range(row_ends[word], row_ends[word + 1]):
         _fetch(inputs, rows[r])
 
 
 @register_jitable(forceinline=True)
-def _scatter(inputs: Any, rows: Any, start: int, stop: int, e: Any) -> None:
+def _scatter(inputs: Array, rows: Array, start: int, stop: int, e: Array) -> None:
     """Add the step to each row."""
     for r in range(start, stop):
         i = rows[r]
@@ -191,7 +192,7 @@ def _scatter(inputs: Any, rows: Any, start: int, stop: int, e: Any) -> None:
 
 @register_jitable(forceinline=True)
 def _thin(
-    tokens: Any, first: int, last: int, keep: Any, state: Any, kept: Any, n: int
+    tokens: Array, first: int, last: int, keep: Array, state: Any, kept: Array, n: int
 ) -> int:
     """Append the places of the tokens that stay; how many there are now."""
     for i in range(first, last):
@@ -212,7 +213,7 @@ def _reach(window: int, varies: bool, state: Any) -> Any:
 
 
 @register_jitable(forceinline=True)
-def _longest(ends: Any) -> int:
+def _longest(ends: Array) -> int:
     most = 0
     for s in range(len(ends) - 1):
         most = max(most, ends[s + 1] - ends[s])
@@ -221,18 +222,18 @@ def _longest(ends: Any) -> int:
 
 @kernel
 def train_words(
-    tokens: Any,
-    ends: Any,
+    tokens: Array,
+    ends: Array,
     keep: Any,
-    rows: Any,
-    row_ends: Any,
-    inputs: Any,
+    rows: Array,
+    row_ends: Array,
+    inputs: Array,
     outputs: Any,
     accept: Any,
     other: Any,
     table: Any,
     seed: Any,
-    rates: Any,
+    rates: Array,
     settings: Any,
 ) -> Any:
     """Visit the pairs of words of some texts; the sum of losses and how many pairs.
@@ -285,7 +286,9 @@ def train_words(
 
 
 @kernel
-def compose(inputs: Any, rows: Any, row_ends: Any, which: Any, out: Any) -> None:
+def compose(
+    inputs: Array, rows: Array, row_ends: Array, which: Array, out: Array
+) -> None:
     """The input vectors of some words or texts: means of their rows, 0 without any."""
     total = np.empty(out.shape[1], dtype=np.float64)
     for s in range(len(which)):
@@ -300,7 +303,7 @@ def compose(inputs: Any, rows: Any, row_ends: Any, which: Any, out: Any) -> None
 
 @kernel
 def collect_pairs(
-    tokens: Any, ends: Any, keep: Any, seed: Any, settings: Any, found: Any, n: int
+    tokens: Any, ends: Array, keep: Any, seed: Any, settings: Any, found: Array, n: int
 ) -> int:
     """Places (input, centre) of pairs as :func:`train_words` meets them; how many.
 
@@ -323,18 +326,18 @@ def collect_pairs(
 
 @kernel
 def train_texts(
-    tokens: Any,
-    spans: Any,
+    tokens: Array,
+    spans: Array,
     keep: Any,
     rows: Any,
-    row_ends: Any,
-    inputs: Any,
+    row_ends: Array,
+    inputs: Array,
     outputs: Any,
     accept: Any,
     other: Any,
     table: Any,
     seed: Any,
-    rates: Any,
+    rates: Array,
     settings: Any,
 ) -> Any:
     """Visit the pairs of a text and a word; the sum of losses and how many pairs.
@@ -385,7 +388,7 @@ def train_texts(
 
 
 @kernel
-def alias_table(weights: Any, accept: Any, other: Any) -> None:
+def alias_table(weights: Any, accept: Array, other: Array) -> None:
     """Walker's table: draw i evenly, keep it with chance accept, else take other."""
     n = len(weights)
     scale = n / weights.sum()

@@ -31,7 +31,7 @@ from certus.text.skipgram_kernels import compose
 from certus.text.vectors import WordVectors, pool
 from certus.text.vocabulary import lookup
 from certus.text.words import character_lengths
-from certus.typing import Array
+from certus.typing import Array, ArrayLike, RandomState
 
 __all__ = ["FastTextVectors"]
 
@@ -125,7 +125,7 @@ class FastTextVectors(sampling.Sampled, WordVectors, Model):
         noise_power: float = 0.75,
         tokenizer: Any = None,
         warm_start: bool = False,
-        random_state: Any = None,
+        random_state: RandomState = None,
         deterministic: bool = False,
         max_time: float | None = None,
     ) -> None:
@@ -149,7 +149,7 @@ class FastTextVectors(sampling.Sampled, WordVectors, Model):
         self.max_time = max_time
 
     @certified_fit
-    def fit(self, texts: Any, y: Any = None) -> Any:
+    def fit(self, texts: Any, y: ArrayLike | None = None) -> Any:
         """Learn vectors from texts.
 
         Parameters

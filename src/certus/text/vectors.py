@@ -21,7 +21,7 @@ from certus.base import Model, check_choice, check_number
 from certus.text import word2vec_format
 from certus.text.corpus import TextInput, encode
 from certus.text.vocabulary import lookup
-from certus.typing import Array
+from certus.typing import Array, ArrayLike
 from certus.wording import shorten
 
 __all__ = ["PretrainedVectors", "UnknownWordError", "WordVectors", "load_word2vec"]
@@ -227,7 +227,7 @@ class WordVectors(TextInput):
             found = np.log((1 + self.n_documents_) / (1 + hold)) + 1  # type: ignore[attr-defined]
         return found.astype(dtype)
 
-    def fit_transform(self, texts: Iterable[Any], y: Any = None) -> Array:
+    def fit_transform(self, texts: Iterable[Any], y: ArrayLike | None = None) -> Array:
         """Fit, then the document vectors of the same texts.
 
         Parameters
@@ -309,7 +309,7 @@ class PretrainedVectors(WordVectors, Model):
         # The vectors were read, not fitted: cross-validation must not lose them.
         return self
 
-    def fit(self, texts: Any = None, y: Any = None) -> PretrainedVectors:
+    def fit(self, texts: Any = None, y: ArrayLike | None = None) -> PretrainedVectors:
         """Leave the vectors as they are, so that a pipeline may hold this model.
 
         Parameters
