@@ -1,14 +1,14 @@
 """The certificate in scikit-learn's diagrams, of a model and of a pipeline around it.
 
 scikit-learn draws a box for each step. A model of ours has one line of its certificate
-below its name there, and all of it among what unfolds. The drawing is private to
-scikit-learn: where it changes, the lines are missing and nothing else.
+below its name there, and all of it among what unfolds.
 """
 
 from __future__ import annotations
 
 import warnings
 from contextvars import ContextVar
+from types import SimpleNamespace
 from typing import Any
 
 #: The model that is drawn by itself, whose certificate stands below the drawing.
@@ -33,19 +33,20 @@ class Unfolded:
 
 
 def block_of(model: Any, caption: str) -> Any:
-    """The box of a model with a line below its name.
+    """The box of a model with a line below its name, by the fields that are drawn.
 
-    Raises AttributeError where scikit-learn has no such boxes, or where the model has
-    models inside, which are drawn beside one another.
+    Raises AttributeError where the model has models inside, which are drawn beside one
+    another.
     """
-    try:
-        from sklearn.utils._repr_html.estimator import _VisualBlock
-    except ImportError as error:
-        raise AttributeError("_sk_visual_block_") from error
     inside = model.get_params(deep=False).values()
     if any(hasattr(part, "fit") and hasattr(part, "get_params") for part in inside):
         raise AttributeError("_sk_visual_block_")
-    name = type(model).__name__
-    return _VisualBlock(
-        "single", model, names=name, name_details=str(model), name_caption=caption
+    return SimpleNamespace(
+        kind="single",
+        estimators=model,
+        names=type(model).__name__,
+        name_details=str(model),
+        name_caption=caption,
+        doc_link_label=None,
+        dash_wrapped=True,
     )
