@@ -22,7 +22,7 @@ _WHERE = {
     "monte_carlo": "dropout",
     "most_uncertain": "active",
     "operator_norms": "operator_norm",
-    "read_images": "pictures",
+    "read_images": "image_reading",
     "replace_head": "transfer",
     "vjp": "differentiation",
 }

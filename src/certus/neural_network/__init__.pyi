@@ -24,6 +24,6 @@ from certus.neural_network.optim import max_norm as max_norm
 from certus.neural_network.dropout import monte_carlo as monte_carlo
 from certus.neural_network.active import most_uncertain as most_uncertain
 from certus.neural_network.operator_norm import operator_norms as operator_norms
-from certus.neural_network.pictures import read_images as read_images
+from certus.neural_network.image_reading import read_images as read_images
 from certus.neural_network.transfer import replace_head as replace_head
 from certus.neural_network.differentiation import vjp as vjp

@@ -21,9 +21,9 @@ from torch.nn import functional as F
 
 from certus.base import certified_fit, check_number, take
 from certus.neural_network.batches import Batch
+from certus.neural_network.network_loss import NetworkLoss
 from certus.neural_network.objective import Change, Targets, weighted_mean
 from certus.neural_network.run import Losses
-from certus.neural_network.stated import NetworkLoss
 from certus.neural_network.wrapped import WrappedClassifier
 from certus.typing import ArrayLike, MatrixLike
 

@@ -45,6 +45,12 @@ from certus.neural_network.batches import (
     take,
 )
 from certus.neural_network.checkpoint import Checkpoints, describe
+from certus.neural_network.network_loss import (
+    NetworkLoss,
+    complain,
+    record_of,
+    witness_of,
+)
 from certus.neural_network.objective import (
     Change,
     Objective,
@@ -57,7 +63,6 @@ from certus.neural_network.optim import make_average, make_schedule, make_step
 from certus.neural_network.parameters import check_training
 from certus.neural_network.randomness import own_generator
 from certus.neural_network.run import Rules, TrainingRun, threads_for
-from certus.neural_network.stated import NetworkLoss, complain, record_of, witness_of
 from certus.neural_network.train import train
 from certus.neural_network.wrapping import (
     augmented,

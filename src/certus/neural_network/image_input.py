@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from certus._core.rows import row_weights
 from certus.base import as_array, check_choice, validate_data
-from certus.neural_network import pictures
+from certus.neural_network import image_reading
 from certus.neural_network.adversarial import InputUnits
 from certus.neural_network.array_input import KINDS
 from certus.neural_network.augment import make_augmentation
@@ -96,7 +96,11 @@ class Pixels(nn.Module):
     scale: Tensor
 
     def __init__(
-        self, layout: pictures.Layout, sides: tuple[int, int], mean: Any, scale: Any
+        self,
+        layout: image_reading.Layout,
+        sides: tuple[int, int],
+        mean: Any,
+        scale: Any,
     ) -> None:
         super().__init__()
         self.layout, self.sides = layout, sides
@@ -121,11 +125,11 @@ class ImageInput(NeuralModel):
     """Reads X as images: files, arrays of any layout, flattened rows; abstract."""
 
     def _read_X(self, X: MatrixLike, reset: bool) -> Any:
-        pictures.check_image_shape(self.image_shape)
-        if pictures.is_files(X):
+        image_reading.check_image_shape(self.image_shape)
+        if image_reading.is_files(X):
             X, _ = self._files(X, reset)
         X = as_array(X)
-        found = pictures.as_images(X, self.image_shape, self.channels)
+        found = image_reading.as_images(X, self.image_shape, self.channels)
         images = self._read_rows(X, reset) if found is None else found[0]
         if images.dtype.kind == "f":
             assert_all_finite(images, input_name="X")
@@ -158,15 +162,15 @@ class ImageInput(NeuralModel):
         X = X.toarray() if sparse.issparse(X) else X  # windows slide over zeros too
         if reset:
             told = self.image_shape, self.channels
-            self._layout = tuple(pictures.layout_of(X.shape[1:], *told))
-        return pictures.arranged(X, pictures.Layout(*self._layout))
+            self._layout = tuple(image_reading.layout_of(X.shape[1:], *told))
+        return image_reading.arranged(X, image_reading.Layout(*self._layout))
 
     def _files(
         self, X: MatrixLike, reset: bool
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Files as an array, with the colours of the fit; and their classes, if any."""
         colour = None if reset else self.image_shape_[0] > 1
-        return pictures.read_images(X, image_shape=self.image_shape, colour=colour)
+        return image_reading.read_images(X, image_shape=self.image_shape, colour=colour)
 
     def _require_same_kind(self, images: np.ndarray) -> None:
         """Refuse bytes after shares of one, and the reverse: one was scaled."""
@@ -188,9 +192,9 @@ class ImageInput(NeuralModel):
 
     def _raw_function(self, shape: tuple[int, ...]) -> nn.Module | None:
         if len(shape) == 1:
-            layout = pictures.Layout(*self._layout)
+            layout = image_reading.Layout(*self._layout)
         else:
-            layout = pictures.layout_of(shape, None, self.channels)
+            layout = image_reading.layout_of(shape, None, self.channels)
         pixels = Pixels(layout, self.image_shape_[1:], self.mean_, self.scale_)
         return nn.Sequential(pixels, self.module_)
 
@@ -206,9 +210,9 @@ class ImageInput(NeuralModel):
         """Smallest or largest pixels in the layout of images; a single one as is."""
         if np.ndim(bound) == 0:
             return bound
-        layout = pictures.Layout(*self._layout)
+        layout = image_reading.Layout(*self._layout)
         try:
-            return pictures.arranged(np.asarray(bound)[None], layout)[0]
+            return image_reading.arranged(np.asarray(bound)[None], layout)[0]
         except ValueError:
             raise ValueError(
                 "low, high and fixed of the threat must have the shape of an image "

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, Self, Unpack
 
 from certus.base import certified_fit
-from certus.neural_network import pictures
+from certus.neural_network import image_reading
 from certus.neural_network.image_input import ImageInput
 from certus.neural_network.parameters import (
     LabelOptions,
@@ -20,7 +20,7 @@ from certus.neural_network.parameters import (
     TrainingOptions,
     trained_with,
 )
-from certus.neural_network.reading import ClassTargets
+from certus.neural_network.row_targets import ClassTargets
 from certus.typing import ArrayLike, MatrixLike
 
 
@@ -200,7 +200,7 @@ class ConvNetClassifier(ImageInput, ClassTargets):
 
     def _opened(self, X: MatrixLike, y: ArrayLike, reset: bool) -> tuple[Any, Any]:
         """X as pixels, and y from the names of subfolders where it is not given."""
-        if not pictures.is_files(X):
+        if not image_reading.is_files(X):
             return X, y
         X, names = self._files(X, reset)
         if y is None and names is None:

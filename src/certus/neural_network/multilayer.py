@@ -42,7 +42,7 @@ from certus.neural_network.backprop import (
     pack,
 )
 from certus.neural_network.mlp_training import by_epochs, by_lbfgs, hold_out
-from certus.neural_network.stated_mlp import StatedDesign
+from certus.neural_network.perceptron_loss import StatedDesign
 from certus.typing import ArrayLike, MatrixLike
 
 EXPLICIT = ("identity", "logistic", "tanh", "relu", "leaky_relu", "elu", "softplus")

@@ -23,7 +23,7 @@ from certus.neural_network.parameters import (
     TrainingOptions,
     trained_with,
 )
-from certus.neural_network.reading import ClassTargets, NumberTargets
+from certus.neural_network.row_targets import ClassTargets, NumberTargets
 from certus.typing import ArrayLike, MatrixLike
 from certus.wording import unstopped
 

@@ -17,9 +17,9 @@ from torch import Tensor
 from certus._core.rows import row_weights
 from certus.base import Fitted, certified_fit, check_number
 from certus.neural_network.batches import Batch
+from certus.neural_network.network_loss import NetworkLoss
 from certus.neural_network.objective import Change, Targets, weighted_mean
 from certus.neural_network.run import Losses
-from certus.neural_network.stated import NetworkLoss
 from certus.neural_network.wrapped import WrappedClassifier
 from certus.typing import ArrayLike, MatrixLike
 

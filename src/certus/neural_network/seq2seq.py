@@ -21,9 +21,9 @@ from certus.neural_network.batches import DenseInputs, NetworkInputs, RaggedInpu
 from certus.neural_network.modules import seq2seq as net
 from certus.neural_network.objective import Targets
 from certus.neural_network.parameters import TrainingOptions, trained_with
+from certus.neural_network.sequence_targets import SequenceWriter, kept
 from certus.neural_network.tokens import numbered, read_sequences, tokens_of
 from certus.neural_network.wrapping import dtype_of, evaluating
-from certus.neural_network.written import SequenceWriter, kept
 from certus.typing import ArrayLike, MatrixLike
 from certus.wording import shorten
 

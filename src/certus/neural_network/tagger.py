@@ -20,7 +20,7 @@ from certus.neural_network.parameters import (
     trained_with,
 )
 from certus.neural_network.recurrent import SequenceInput
-from certus.neural_network.tags import Tags
+from certus.neural_network.tag_targets import Tags
 from certus.typing import ArrayLike, MatrixLike
 
 

@@ -19,7 +19,7 @@ from certus.certificate import Claim
 from certus.diagnostics import Diagnosed, measure
 from certus.diagnostics.networks import count_rows
 from certus.neural_network.estimator import NeuralModel
-from certus.neural_network.reading import ClassTargets
+from certus.neural_network.row_targets import ClassTargets
 from certus.typing import ArrayLike, MatrixLike
 
 

@@ -26,7 +26,7 @@ from certus.neural_network.parameters import (
     TrainingOptions,
     trained_with,
 )
-from certus.neural_network.reading import ClassTargets
+from certus.neural_network.row_targets import ClassTargets
 from certus.text.corpus import encode, positions
 from certus.text.vocabulary import lookup
 from certus.typing import ArrayLike, TextsLike

@@ -20,8 +20,8 @@ from certus.diagnostics.directional import compare
 from certus.diagnostics.networks import evenly, is_settled, rows_for
 from certus.neural_network import ConvNetClassifier, NeuralClassifier, NeuralRegressor
 from certus.neural_network.batches import Batch
+from certus.neural_network.network_loss import NetworkLoss
 from certus.neural_network.objective import RowLoss, squared
-from certus.neural_network.stated import NetworkLoss
 from certus.testing.toys import TinyNetwork
 from certus.verify.data import marks_of
 

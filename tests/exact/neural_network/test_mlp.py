@@ -22,7 +22,7 @@ from certus.neural_network.backprop import (
     loss_gradient,
 )
 from certus.neural_network.backprop_kernels import ACTIVATIONS, LOSSES
-from certus.neural_network.stated_mlp import StatedDesign
+from certus.neural_network.perceptron_loss import StatedDesign
 
 torch = pytest.importorskip("torch")
 rng = np.random.default_rng(0)

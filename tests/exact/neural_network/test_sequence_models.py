@@ -21,7 +21,7 @@ from certus.neural_network import (  # noqa: E402
     SequenceTagger,
 )
 from certus.neural_network.batches import RaggedInputs, epoch_batches  # noqa: E402
-from certus.neural_network.tags import element_loss  # noqa: E402
+from certus.neural_network.tag_targets import element_loss  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::certus.base.UncertifiedWarning")
 
