@@ -89,6 +89,14 @@ def saturated(loss: Any, y: Array) -> Array:
     return np.asarray(xlogy(y, y / m) + xlogy(rest, rest / m) + whole)
 
 
+def gamma_likelihood(y: Array, z: Array, dispersion: float) -> Array:
+    """Log-likelihood of each row: gamma of mean exp(z), variance dispersion·mean²."""
+    shape, share = 1 / dispersion, y * np.exp(-z)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        level = shape * (np.log(shape * share) - share) - np.log(y)
+    return np.asarray(level - gammaln(shape))
+
+
 def explained(
     model: Any, loss: Any, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None
 ) -> float:

@@ -26,7 +26,7 @@ from certus.linear_model.directions import (
     separating_direction,
 )
 from certus.linear_model.summary import refuse
-from certus.objectives import Binomial, Exponential, Logistic, Loss, Softmax
+from certus.objectives import Binomial, Exponential, Logistic, Loss, Softmax, Tweedie
 from certus.typing import Array, MatrixLike
 
 _BLOCK = 1 << 20  # elements of Q held at a time
@@ -275,10 +275,11 @@ class FamilyLikelihood(NamedTuple):
 
     def information(self, top: _Point) -> Array:
         """Fisher's information: the expected Hessian, which H is where y drops out."""
-        if not isinstance(self.loss, Exponential):
+        if not isinstance(self.loss, Exponential | Tweedie):
             return top.H
-        blocks = self.basis.blocks()
-        return np.asarray(sum(Q.T @ (self.s[cut, None] * Q) for cut, Q in blocks))
+        blocks, power = self.basis.blocks(), getattr(self.loss, "power", 2.0)
+        weigh = self.s * np.exp((2 - power) * self.scores(top.theta))
+        return np.asarray(sum(Q.T @ (weigh[cut, None] * Q) for cut, Q in blocks))
 
     def neutral(self) -> Array:
         """θ of the best constant."""

@@ -7,7 +7,7 @@ rows.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from scipy import special
@@ -18,7 +18,13 @@ from sklearn.utils import check_array
 from certus._core.rows import known_codes, numeric_targets, row_weights
 from certus._solvers.losses import constant_loss
 from certus.base import check_number
-from certus.linear_model.families import check_range, mean_of, saturated, variance_of
+from certus.linear_model.families import (
+    check_range,
+    gamma_likelihood,
+    mean_of,
+    saturated,
+    variance_of,
+)
 from certus.linear_model.likelihood import (
     Basis,
     FamilyLikelihood,
@@ -27,7 +33,7 @@ from certus.linear_model.likelihood import (
     maximise,
 )
 from certus.linear_model.summary import Summary, count, refuse
-from certus.objectives import Absolute, Binomial, Squared
+from certus.objectives import Absolute, Binomial, Exponential, Squared, Tweedie
 from certus.typing import Array, ArrayLike
 
 
@@ -97,7 +103,8 @@ def least_squares_summary(
     errors = unit * np.sqrt(variance) * _errors(basis, factor, 1)
     top = -0.5 * total * (np.log(2 * np.pi * rss / total) + 1 + 2 * np.log(unit))
     notes = _weight_notes(sample_weight, s)
-    return _table(model, basis, start, unit * theta, errors, top, total, delta, notes)
+    fit = Likely(top, rss * unit * unit)
+    return _table(model, basis, start, unit * theta, errors, fit, total, delta, notes)
 
 
 def logistic_summary(
@@ -159,8 +166,9 @@ def logistic_summary(
         notes = (f"Each class is compared with class {classes[0]}.", *notes)
     labels = tuple(str(c) for c in classes[1:]) if k > 1 else ()
     errors = _errors(basis, np.linalg.cholesky(top.H), k)
+    fit = Likely(-top.loss, 2 * top.loss)
     return _table(
-        model, basis, start, top.theta, errors, -top.loss, total, delta, notes, labels
+        model, basis, start, top.theta, errors, fit, total, delta, notes, labels
     )
 
 
@@ -224,21 +232,37 @@ def family_summary(
     null = total * constant_loss(loss, y, s, True)
     _check_rows(before - top.loss, max(0.01 * p, 1e-4 * null))
     errors = _errors(basis, np.linalg.cholesky(likelihood.information(top)), 1)
-    level = float(s @ saturated(loss, y)) - top.loss
-    notes = _spread_notes(loss, y, likelihood.scores(top.theta), s, total - p)
+    z = likelihood.scores(top.theta)
+    ratio = _spread(loss, y, z, s, total - p)
+    if _has_dispersion(model, loss):
+        errors = np.sqrt(ratio) * errors
+        level = float(s @ gamma_likelihood(y, z, ratio))
+        if isinstance(loss, Tweedie):
+            level = float("nan")
+        notes: tuple[str, ...] = (f"The estimated dispersion is {ratio:.4g}.",)
+    else:
+        level = float(s @ saturated(loss, y)) - top.loss
+        notes = _spread_notes(loss, ratio)
     notes += _weight_notes(sample_weight, s)
-    return _table(
-        model, basis, start, top.theta, errors, level, total, delta, notes, ()
-    )
+    fit = Likely(level, 2 * top.loss)
+    return _table(model, basis, start, top.theta, errors, fit, total, delta, notes, ())
 
 
-def _spread_notes(
-    loss: Any, y: Array, z: Array, s: Array, df: float
-) -> tuple[str, ...]:
+def _has_dispersion(model: Any, loss: Any) -> bool:
+    """Whether the variance is a multiple of the family's, to be estimated."""
+    amounts = type(model).__name__ in ("GammaRegressor", "TweedieRegressor")
+    return isinstance(loss, Tweedie) or (amounts and isinstance(loss, Exponential))
+
+
+def _spread(loss: Any, y: Array, z: Array, s: Array, df: float) -> float:
+    """Pearson's estimate of the variance, in units of the family's."""
+    return float(s @ (np.square(y - mean_of(loss, z)) / variance_of(loss, z))) / df
+
+
+def _spread_notes(loss: Any, ratio: float) -> tuple[str, ...]:
     """What to think of the family's variance, where the residuals' differs much."""
     if isinstance(loss, Binomial) and loss.trials == 1:  # zeros and ones show none
         return ()
-    ratio = float(s @ (np.square(y - mean_of(loss, z)) / variance_of(loss, z))) / df
     if 0.5 < ratio < 2:
         return ()
     return (
@@ -247,13 +271,20 @@ def _spread_notes(
     )
 
 
+class Likely(NamedTuple):
+    """The log-likelihood at its maximum, and the deviance."""
+
+    log_likelihood: float
+    deviance: float
+
+
 def _table(
     model: Any,
     basis: Basis,
     start: Array,
     theta: Array,
     errors: Array,
-    log_likelihood: float,
+    fit: Likely,
     total: float,
     delta: float,
     notes: tuple[str, ...],
@@ -292,7 +323,8 @@ def _table(
         p_values=p_values,
         conf_int=np.stack([coef - width * errors, coef + width * errors], axis=1),
         kind=kind,
-        log_likelihood=float(log_likelihood),
+        log_likelihood=float(fit.log_likelihood),
+        deviance=float(fit.deviance),
         n_samples=total,
         df_resid=df,
         delta=float(delta),

@@ -6,6 +6,7 @@ which raises :class:`SummaryRefused` where the theory behind the numbers does no
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,7 +42,11 @@ class Summary(TableResult):
     kind : {"t", "z"}
         Distribution of ``statistic``.
     log_likelihood : float
-        At the maximum, summed over rows.
+        At the maximum, summed over rows, with its constants (those of binomial counts
+        too). NaN for a Tweedie power between 1 and 2, which has no closed form.
+    deviance : float
+        Twice what the log-likelihood is below that of a model that meets every row; for
+        least squares the sum of squared residuals.
     n_samples, df_resid : float
         Rows (sum of the frequencies), and rows less coefficients.
     delta : float
@@ -57,6 +62,7 @@ class Summary(TableResult):
     >>> X, y = load_diabetes(return_X_y=True, scaled=False)
     >>> print(LinearRegression().fit(X[:, 2:4], y).summary(X[:, 2:4], y))
     LinearRegression · 442 rows · 439 degrees of freedom · log-likelihood -2435.74
+    AIC 4877.48 · BIC 4889.76 · deviance 1.57947e+06
                                coef    std err        t      p       2.5%      97.5%
     (intercept)              -203.6      22.23   -9.158 <0.001     -247.3     -159.9
     x0                        8.519     0.7047   12.089 <0.001      7.134      9.904
@@ -73,10 +79,22 @@ class Summary(TableResult):
     conf_int: Array
     kind: str
     log_likelihood: float
+    deviance: float
     n_samples: float
     df_resid: float
     delta: float
     notes: tuple[str, ...]
+
+    @property
+    def aic(self) -> float:
+        """Akaike's criterion, −2·log-likelihood + 2·coefficients."""
+        return 2 * self.coef.size - 2 * self.log_likelihood
+
+    @property
+    def bic(self) -> float:
+        """Schwarz's criterion, −2·log-likelihood + coefficients·log(rows)."""
+        price = math.log(self.n_samples)
+        return price * self.coef.size - 2 * self.log_likelihood
 
     @property
     def _headline(self) -> str:
@@ -84,6 +102,12 @@ class Summary(TableResult):
             f"{self.model} · {count(self.n_samples)} rows · {count(self.df_resid)} "
             f"degrees of freedom · log-likelihood {self.log_likelihood:.2f}"
         )
+
+    @property
+    def _criteria(self) -> str:
+        known = f"AIC {self.aic:.2f} · BIC {self.bic:.2f} · "
+        known = known if math.isfinite(self.aic) else ""
+        return f"{known}deviance {self.deviance:.6g}"
 
     @property
     def _heads(self) -> tuple[str, ...]:
@@ -109,6 +133,7 @@ class Summary(TableResult):
             return f"{name:<20}" + "".join(f"{c:>{w}}" for c, w in zip(cells, widths))
 
         lines = textwrap.wrap(self._headline, _WIDTH, subsequent_indent="    ")
+        lines.append(self._criteria)
         lines.append(line("", self._heads))
         for i, name in enumerate(self.names):
             if self.classes and (i == 0 or self.classes[i] != self.classes[i - 1]):

@@ -284,6 +284,7 @@ def test_a_summary_exists_only_where_there_is_a_theory():
     chosen = {"RidgeCV", "LassoCV", "ElasticNetCV"}
     chosen |= {"MultiTaskLassoCV", "MultiTaskElasticNetCV"}
     likelihoods = {"LogisticRegression", "GeneralizedLinearModel", "PoissonRegressor"}
+    likelihoods |= {"GammaRegressor", "TweedieRegressor"}
     assert found == squares | chosen | likelihoods
     X, y = sample("gaussian")
     for name in chosen | squares - {"LinearRegression"}:
