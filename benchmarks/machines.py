@@ -8,7 +8,7 @@ keeps no dual is not judged by a poor one; kernel machines and regressors by
 """
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -93,16 +93,28 @@ def points(d: int, scale: int = 1) -> tuple[Any, Any, Any]:
 
 @lru_cache(maxsize=1)
 def regression(kind: str, scale: int = 1) -> tuple[Any, Any]:
-    """100,000 × 50; one response in twenty is far off, or counts."""
+    """100,000 × 50; one response in twenty is far off, or counts, or amounts."""
     rng, n = default_rng(0), 100_000 // scale
     X = rng.standard_normal((n, 50))
     z = X @ rng.standard_normal(50)
     z /= z.std()
     if kind == "counts":
         return X, rng.poisson(np.exp(0.5 * z)).astype(float)
+    if kind == "amounts":
+        return X, rng.gamma(2.0, np.exp(0.5 * z) / 2)
+    if kind == "claims":
+        claims = rng.poisson(np.exp(0.5 * z))
+        return X, np.where(claims > 0, rng.gamma(np.maximum(2.0 * claims, 1e-9)), 0.0)
     y = z + 0.5 * rng.standard_normal(n)
     far = rng.random(n) < 0.05
     return X, y + far * 20 * rng.standard_normal(n)
+
+
+def non_negative(scale: int = 1) -> tuple[Any, Any]:
+    """5,000 × 200: ten parts and a tenth of noise."""
+    rng, n = default_rng(0), 5_000 // scale
+    X = rng.random((n, 10)) @ rng.random((10, 200)) + 0.1 * rng.random((n, 200))
+    return X, None
 
 
 # -- judges -----------------------------------------------------------------------
@@ -203,6 +215,26 @@ def predictions(module: str) -> Any:
         return Fit(fitted[id(p)].predict(p.queries))
 
     return fit
+
+
+def within_radius(module: str) -> Any:
+    """How many points lie within a radius of each query."""
+
+    def fit(p: Problem, tol: float) -> Fit:
+        cls = import_module(module).NearestNeighbors
+        found = cls(radius=0.03).fit(p.X).radius_neighbors(p.queries)
+        return Fit(np.array([len(rows) for rows in found[1]]))
+
+    return fit
+
+
+def wrong_counts(p: Problem, fit: Fit) -> float:
+    """Share of counts that are not those of a tree search in float64."""
+    from scipy.spatial import cKDTree
+
+    tree = cKDTree(p.X)
+    true = tree.query_ball_point(p.queries, 0.03, return_length=True)
+    return float(np.mean(fit.coef != true))
 
 
 def neighbours(module: str, algorithm: str = "auto") -> Any:
@@ -320,6 +352,16 @@ def _regressors(
     return (
         ours(model("certus.linear_model", name, **options), gap),
         Contender("sklearn", fit, rungs),
+    )
+
+
+def _pair(
+    package: str, name: str, rungs: tuple[float, ...], gap: float = 1e-6, **options: Any
+) -> tuple[Contender, ...]:
+    """A class of ours and scikit-learn's of that name."""
+    return (
+        ours(model(f"certus.{package}", name, **options), gap),
+        Contender("sklearn", model(f"sklearn.{package}", name, **options), rungs),
     )
 
 
@@ -480,6 +522,64 @@ ROWS: tuple[Row, ...] = (
                 ladder(-3, -9),
             ),
             Contender("glum", glum_poisson, ladder(-3, -9)),
+        ),
+        (("best", 1.0),),
+    ),
+    *(
+        Row(
+            f"{name[:-9]}, 100,000 × 50",
+            _judged(partial(regression, kind), by_certify),
+            1e-6,
+            _regressors(name, 1e-6, ladder(-3, -9), alpha=1e-3, **options),
+            (("best", 1.0),),
+        )
+        for name, kind, options in (
+            ("GammaRegressor", "amounts", {}),
+            ("TweedieRegressor", "claims", {"power": 1.5}),
+        )
+    ),
+    Row(
+        "ridge classifier by leave-one-out, 100,000 × 30",
+        _judged(lambda scale: rbf(100_000, scale), by_certify),
+        1e-6,
+        _pair(
+            "linear_model",
+            "RidgeClassifierCV",
+            (0.0,),
+            scale_tol=False,
+            alphas=tuple(np.logspace(-3, 3, 20)),
+        ),
+        (("best", 1.0),),
+    ),
+    Row(
+        "one-class SVM, 5,000 × 30, nu 0.1",
+        _judged(lambda scale: (rbf(5_000, scale)[0], None), by_certify),
+        1e-6,
+        _pair("svm", "OneClassSVM", ladder(-3, -9), nu=0.1, gamma=1 / 30),
+        (("best", 1.0),),
+    ),
+    Row(
+        "non-negative factors, 5,000 × 200, 10 parts",
+        _judged(non_negative, by_certify),
+        1e-4,
+        _pair(
+            "decomposition",
+            "NMF",
+            ladder(-4, -8),
+            gap=1e-4,
+            n_components=10,
+            max_iter=5_000,
+            random_state=0,
+        ),
+        (("best", 1.0),),
+    ),
+    Row(
+        "points within a radius, 100,000 × 3",
+        _judged(lambda scale: points(3, scale), wrong_counts),
+        0.0,
+        (
+            ours(within_radius("certus.neighbors"), 0.0),
+            Contender("sklearn", within_radius("sklearn.neighbors"), (0.0,)),
         ),
         (("best", 1.0),),
     ),
