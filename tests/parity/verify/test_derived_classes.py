@@ -75,7 +75,7 @@ def test_a_model_with_other_answers_is_refused(model: Any, X: Array, y: Array) -
     found = certus.certify(fitted, X, y)
     claim = found[found.primary]
     assert found.met is None and claim.strength is Strength.REFUSED
-    assert "of its own" in claim.detail
+    assert "overrides" in claim.detail
 
 
 def test_labels_that_do_not_follow_from_the_scores_are_refused() -> None:
