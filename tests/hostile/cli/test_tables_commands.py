@@ -388,7 +388,7 @@ def test_unseen_levels_and_extra_columns_are_told(capsys: Capture) -> None:
     assert main(["predict", "t.certus", "new.csv"]) == 0
     shown = capsys.readouterr()
     assert 'Ignored column not seen in training: "q"' in shown.err
-    assert 'level not seen in training ("zzz")' in shown.err
+    assert 'category not seen in training ("zzz")' in shown.err
     assert np.isfinite(float(shown.out.splitlines()[1]))
 
 

@@ -37,7 +37,7 @@ def quick(**options):
     ("y", "error", "message"),
     [
         (["pos"] * 20, ValueError, "at least 2 classes"),
-        (["pos", "neg"], ValueError, "20 texts and 2 labels"),
+        (["pos", "neg"], ValueError, "20 texts, but 2 labels"),
         ([0.0, 1.0, np.nan, 1.0] * 5, ValueError, "missing labels"),
         ([0, None] * 10, ValueError, "missing labels"),
         (["a", None] * 10, ValueError, "missing labels"),
