@@ -155,9 +155,9 @@ class ImplicitALS(Recommender):
         extra = float(self.count_weight) * matrix.data
         if extra.max() > BEYOND:
             raise ValueError(
-                f"count_weight times the largest count is {extra.max():.0e}, beside "
-                "which pairs without events weigh nothing. Lower count_weight, or pass "
-                "the logarithms of the counts."
+                f"count_weight times the largest count is {extra.max():.0e}, so large "
+                "that pairs without events have no influence. Lower count_weight, or "
+                "pass the logarithms of the counts."
             )
         sides = both_sides(matrix, extra.astype(matrix.dtype), np.ones_like(extra))
         seed = int(

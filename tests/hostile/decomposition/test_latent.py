@@ -56,7 +56,7 @@ def test_ratings_whose_squares_overflow_are_said_and_no_hang(model):
 
 
 def test_counts_beside_which_nothing_weighs():
-    with pytest.raises(ValueError, match="Lower alpha"):
+    with pytest.raises(ValueError, match="Lower count_weight"):
         ImplicitALS(2).fit(RATED * 1e150)
 
 
