@@ -53,7 +53,7 @@ def curves(dropout=0.0, **options):
 
 
 def shake(batch):
-    """Noise on the pictures, drawn anew for each batch."""
+    """Noise on the pictures, drawn again for each batch."""
     return batch + 0.3 * torch.randn_like(batch)
 
 

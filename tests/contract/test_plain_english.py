@@ -18,10 +18,16 @@ from certus.wording import unstopped
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "certus").rglob("*.py"))
+BUILT = {"_build", "generated", "auto_examples"}  # the gallery comes from examples/
 PAGES = [
     ROOT / "README.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
-    *sorted((ROOT / "docs").rglob("*.rst")),
+    *sorted((ROOT / "examples").rglob("*.py")),
+    *(
+        page
+        for suffix in ("md", "rst")
+        for page in sorted((ROOT / "docs").rglob(f"*.{suffix}"))
+        if not BUILT & set(page.relative_to(ROOT).parts)
+    ),
 ]
 
 #: Each turn with a sentence that it must find.
