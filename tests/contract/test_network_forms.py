@@ -54,7 +54,7 @@ SEQUENTIAL = [
     (neural_network.RecurrentRegressor(hidden=4, **QUICK), WORDS, HAS_A + 0.5),
     (neural_network.SequenceTagger(hidden=4, **QUICK), WORDS, TAGS),
     (neural_network.Seq2Seq(hidden=4, **QUICK), WORDS, WORDS),
-    (TextConvClassifier(embedding=4, channels=4, **QUICK), TEXTS, HAS_A),
+    (TextConvClassifier(embedding=4, n_filters=4, **QUICK), TEXTS, HAS_A),
 ]
 ALL = pytest.mark.parametrize(
     ("model", "X", "y"),

@@ -109,7 +109,7 @@ def translator(**options):
 
 
 def texts(**options):
-    chosen = {"embedding": 2, "channels": 2, "widths": (1, 2)}
+    chosen = {"embedding": 2, "n_filters": 2, "widths": (1, 2)}
     model = TextConvClassifier(**{**chosen, **_plain(options)})
     return model, [" ".join(words) for words in WORDS], CLASSES
 

@@ -210,13 +210,15 @@ def test_constant_images_give_the_shares_of_the_classes(value):
 def test_other_sizes_and_scales_are_noticed():
     X = RNG.integers(0, 256, (12, 6, 6)).astype(np.uint8)
     fit = ConvNetClassifier(**QUICK).fit(X, np.arange(12) % 2)
-    with pytest.raises(ValueError, match="7 × 6 pixels in 1 channel; those of the fit"):
+    with pytest.raises(
+        ValueError, match="7 × 6 pixels in 1 channel, but those of the fit"
+    ):
         fit.predict(np.zeros((2, 7, 6)))
-    with pytest.raises(ValueError, match="from 0 to 255, these are from 0 to 1"):
+    with pytest.raises(ValueError, match="from 0 to 255, but these are from 0 to 1"):
         fit.predict(X / 255)
     np.testing.assert_array_equal(fit.predict(X.astype(float)), fit.predict(X))
     shares = ConvNetClassifier(**QUICK).fit(X / 255, np.arange(12) % 2)
-    with pytest.raises(ValueError, match="from 0 to 1, these are from 0 to 255"):
+    with pytest.raises(ValueError, match="from 0 to 1, but these are from 0 to 255"):
         shares.predict(X)
 
 
