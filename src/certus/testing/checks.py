@@ -92,13 +92,15 @@ def example(estimator: Any, *, seed: int = 0, n: int = 60) -> tuple[Array, Array
     """
     rng = np.random.default_rng(seed)
     X = rng.normal(0.2, 1.0, (n, 4))
+    if get_tags(estimator).input_tags.positive_only:
+        X = np.abs(X)
     if is_classifier(estimator):
         k = 3 if get_tags(estimator).classifier_tags.multi_class else 2
         y = np.argmax(X[:, :k] + rng.gumbel(size=(n, k)), axis=1)
         y[:k] = range(k)
         return X, y
     if get_tags(estimator).target_tags.positive_only:
-        return X, rng.poisson(np.exp(X @ [0.5, -1.0, 0.0, 0.25] + 1)).astype(float)
+        return X, 1.0 + rng.poisson(np.exp(X @ [0.5, -1.0, 0.0, 0.25] + 1))
     y = X @ [1.0, -2.0, 0.0, 0.5] + 0.7 + rng.normal(size=n)
     if not get_tags(estimator).target_tags.single_output:
         y = np.column_stack([y, X[:, 3] + rng.normal(size=n)])
