@@ -64,7 +64,7 @@ BROKEN = {
     "long.csv": (b"a,b\n1,2\n1,2,3\n", "line 3: 3 cells, but the header has 2"),
     "short.csv": (b"a,b,c\n1,2,3\n1,2\n4,5,6\n", "line 3: 2 cells"),
     "short.tsv": (b"a\tb\n1\t2\n1\n", "line 3: 1 cell,"),
-    "twice.csv": (b"a,b,a\n1,2,3\n", 'more than one column "a"'),
+    "twice.csv": (b"a,b,a\n1,2,3\n", 'more than one column named "a"'),
     "latin.csv": ("a,b\n1,é\n".encode("latin1"), "not UTF-8 text .line 2"),
     "wide.csv": ("a,b\n1,2\n".encode("utf-16"), "UTF-16"),
     "noise.csv": (bytes(range(256)) * 4, "binary data"),

@@ -77,7 +77,7 @@ def test_names_of_unnamed_columns_tell_their_place(tmp_path):
     assert found.columns == ["index", "a", "column 3", "b", "column 5"]
     assert found.row(0) == (1, 2, 3, 4, 5)
     assert read(tmp_path, ",index\n1,2\n").columns == ["index'", "index"]
-    with pytest.raises(TableError, match='more than one column "a"'):
+    with pytest.raises(TableError, match='more than one column named "a"'):
         read(tmp_path, "a, a\n1,2\n")
 
 

@@ -343,7 +343,7 @@ def test_a_subclass_with_answers_of_its_own_is_refused(cls: type) -> None:
         model = cls(alpha=0.1).fit(X, Y)
     found = certus.certify(model, X, Y)
     assert found[found.primary].strength is Strength.REFUSED
-    assert "predict of its own" in found[found.primary].detail
+    assert "overrides predict" in found[found.primary].detail
 
 
 @pytest.mark.parametrize(
