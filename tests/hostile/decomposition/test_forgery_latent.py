@@ -246,11 +246,11 @@ def test_responsibilities_that_are_not_the_posterior():
 
     model = Bold(3, random_state=0, tol=1e-6, max_iter=1000).fit(X)
     found = certus.certify(model, X)  # what it answers is its own affair
-    assert not found.met and "predict_proba of its own" in str(found)
+    assert not found.met and "overrides predict_proba" in str(found)
     model = mixture.GaussianMixture(3, random_state=0, tol=1e-6, max_iter=1000).fit(X)
     model.predict_proba = lambda Z: np.full((len(Z), 3), 1 / 3)
     found = certus.certify(model, X)
-    assert not found.met and "predict_proba of its own" in str(found)
+    assert not found.met and "overrides predict_proba" in str(found)
 
 
 def test_covariances_that_rounding_leaves_lopsided():
