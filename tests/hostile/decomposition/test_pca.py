@@ -173,7 +173,7 @@ def test_cells_out_of_range():
     np.testing.assert_allclose(model.singular_values_, small.singular_values_ * 1e200)
     still = PCA(2).fit(np.full((20, 5), 1.7e308))
     assert still.certificate_.met and np.all(still.singular_values_ == 0)
-    with pytest.raises(ValueError, match="range"):
+    with pytest.raises(ValueError, match="too large for float64"):
         PCA(2).fit(np.where(np.arange(20)[:, None] % 2, 1.7e308, -1.7e308) * np.ones(5))
     wild = Z.copy() / 1e200
     wild[5, 3] = 1e300  # one cell among ordinary ones
