@@ -256,7 +256,7 @@ def test_functions_of_the_wrong_kind_are_explained():
         EM(posterior, None).fit(X, start)
     with pytest.raises(TypeError, match="two things"):
         EM(lambda X, p: 1.0, bernoulli_m).fit(X, start)
-    with pytest.raises(ValueError, match="one number per row"):
+    with pytest.raises(ValueError, match="one log-likelihood per row"):
         EM(lambda X, p: (1.0, 2.0), bernoulli_m).fit(X, start)
     with pytest.raises(ValueError, match="rows × states"):
         EM(None, bernoulli_m, lambda X, p: X[:, 0]).fit(X, start)
