@@ -1,4 +1,4 @@
-"""``python -m certus``: the command line, where no script ``certus`` is on the path."""
+"""``python -m certus``: the command line when ``certus`` is not on the path."""
 
 from __future__ import annotations
 

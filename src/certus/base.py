@@ -1,4 +1,4 @@
-"""What every estimator shares: a certified fit, validation, saving, an HTML view.
+"""The base of every estimator: a certified fit, validation, saving, an HTML view.
 
 ``fit`` keeps its own honest signature and returns a :class:`Fitted`; the decorator
 :func:`certified_fit` hands that to the verifier, stores ``certificate_``, applies the
@@ -126,7 +126,7 @@ def _judged(model: Any, done: Fitted, seconds: float) -> Certificate:
 def _apply_policy(certificate: Certificate) -> None:
     claim = certificate[certificate.primary]
     fine = certificate.status in (Status.SOLVED, Status.STOPPED)
-    if certificate.status is Status.UNDECIDED:  # promised, and lost in rounding?
+    if certificate.status is Status.UNDECIDED:  # claimed, but lost in rounding?
         fine = claim.strength in (Strength.MEASURED, Strength.REFUSED)
     if fine and certificate.met is not False:
         return

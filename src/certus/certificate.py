@@ -44,7 +44,7 @@ class Status(StrEnum):
     REFUTED = "refuted"
 
 
-#: Claims that lead where nothing is promised: numbers to compare with those of the fit.
+#: First claims of fits without a guarantee: numbers to compare with those of the fit.
 LEADING_LOSSES = ("training_loss", "sample_loss")
 
 
@@ -98,7 +98,7 @@ class Claim:
     value, target : float or None
         The number, and what was asked for.
     met : bool or None
-        Whether ``value`` is within ``target``; None where nothing is promised, and
+        Whether ``value`` is within ``target``; None where there is no target, and
         where rounding is too large to tell.
     objective : str
         The formula the number speaks about, with its normalisation.
@@ -277,7 +277,7 @@ class Certificate:
 
     @property
     def met(self) -> bool | None:
-        """Whether the primary claim meets its target; None if nothing is promised."""
+        """Whether the primary claim meets its target; None if it has no target."""
         return self[self.primary].met
 
     @property

@@ -1,4 +1,4 @@
-"""``certus.certify``: what the verifier finds, with numbers that only describe.
+"""``certus.certify``: the verifier's claims, plus measured numbers that prove nothing.
 
 Nothing is proved here: the model is taken out of its pipeline, judged by the verifier,
 and the result compared with what the fit had stated, which can only take claims back.

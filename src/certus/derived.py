@@ -1,4 +1,4 @@
-"""Models of libraries that derive their classes from scikit-learn's.
+"""Models of other libraries whose classes derive from scikit-learn's.
 
 scikit-learn-intelex (``sklearnex``) has classes of scikit-learn's names, parameters and
 attributes with a ``predict`` of its own. What the verifier knows of scikit-learn's

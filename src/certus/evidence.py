@@ -1,4 +1,4 @@
-"""Witnesses: what a fit leaves to make the verifier's work short, as bare data.
+"""Witnesses: plain data that a fit stores to make the verifier's work short.
 
 A witness never says what was minimised: that the verifier reads from the model's public
 parameters. A dual point, a direction along which no minimum exists, the counts of

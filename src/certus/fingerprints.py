@@ -1,4 +1,4 @@
-"""Fingerprints: by what a certificate knows the data that it speaks of.
+"""Fingerprints: how a certificate recognises the data that it is about.
 
 Shape, dtype, Σs, and projections on fixed irrational sequences: of tables, and of
 whatever else a model reads, sparse rows, frames, sequences, texts, words. They detect

@@ -1,4 +1,4 @@
-"""Layers of a network as bare arrays: what is read off a module, and what is proved of.
+"""Layers of a network as plain arrays, read from a module and used in proofs.
 
 A :class:`Network` is a list of steps. Step i takes the results of the steps named in
 ``inputs`` (0 for the rows themselves, i for what step i − 1 gives) and the last one
@@ -94,7 +94,7 @@ class Joined(NamedTuple):
 
 
 class LayerStep(NamedTuple):
-    """A layer, and what it is given."""
+    """A layer and its inputs."""
 
     layer: Any
     inputs: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""The one form of what certus returns for people to read.
+"""The common form of all results that certus returns for people to read.
 
 A result is a frozen dataclass. Its fields are the numbers; ``to_dict()`` gives them as
 JSON-ready data, notebooks show ``_repr_html_()``, a :class:`TableResult` has

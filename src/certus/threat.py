@@ -76,7 +76,7 @@ class ThreatModel:
         try:
             size = float(radius)
         except ValueError:
-            size = math.nan  # which is no radius either
+            size = math.nan  # not a radius either
         try:
             return cls(name.strip(), size, low, high)
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""Types that every part of certus speaks of."""
+"""Types that all parts of certus use."""
 
 from __future__ import annotations
 

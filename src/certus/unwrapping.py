@@ -1,4 +1,4 @@
-"""Opening what is wrapped around a model: pipelines, searches, encoders of tables.
+"""Find the model inside pipelines, searches and encoders of tables.
 
 Classes are recognised by name, so nothing of scikit-learn is imported. What the wrapped
 model then says about its rows is judged by the verifier.

@@ -1,1 +1,1 @@
-"""What solvers and families share below the estimators: readers of what users pass."""
+"""Code that solvers and estimators share, such as the readers of users' input."""

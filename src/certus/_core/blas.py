@@ -1,4 +1,4 @@
-"""Cholesky factors on one thread, and inverses by them.
+"""Cholesky factors on one thread, and inverses computed from them.
 
 NumPy and SciPy each bring a BLAS with its own threads. A threaded factorisation meets
 its other thread at every column: on two idle cores that gains a quarter, on a busy

@@ -1,4 +1,4 @@
-"""How the solvers' side reads weights, labels, targets and coefficients.
+"""How the solvers read weights, labels, targets and coefficients.
 
 The verifier has readers of its own. Both are written on purpose: what one of them gets
 wrong, the other does not, and the certificate fails. A test compares them.

@@ -10,7 +10,7 @@ parameters in ``__init__`` and takes those of groups as ``**shared``::
 
 :func:`shares` does the rest. The signature that scikit-learn, help() and editors see is
 flat, every parameter is stored under its name, and the texts stand in the docstring, in
-the place ``{shared}``. Defaults of the class's own are told to the decorator.
+the place ``{shared}``. The decorator takes the defaults that the class changes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Blocks of work over the process's threads, which Ctrl-C ends within a step.
+"""Run blocks of work on the process's threads; Ctrl-C ends them within a step.
 
 The threads are kept: starting them again for each call costs as much as a small block.
 """

@@ -1,4 +1,4 @@
-"""Huber regression with its scale: Newton's method, and what it leaves to bisection.
+"""Huber regression with its scale: Newton's method, then bisection where it fails.
 
     min over w, b, σ ≥ 0:  σ + (1/S)·Σ sᵢ σ·H(rᵢ/σ) + (alpha/S)·‖w‖²
 

@@ -1,4 +1,4 @@
-"""Products with the lines of a sparse matrix, by as many threads as there are.
+"""Products with the lines of a sparse matrix, on all available threads.
 
 A line is a row of CSR or a column of CSC: its entries lie together, and what comes out
 for one line does not depend on the others. SciPy releases Python's lock in a product

@@ -1,4 +1,4 @@
-"""What every solver is given and what it hands back.
+"""The problem that every solver takes and the solution that it returns.
 
     solve(problem, start, limits) -> Solution
 

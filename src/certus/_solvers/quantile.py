@@ -1,4 +1,4 @@
-"""Quantile, absolute and Huber regression on raw data: what surrounds the solver.
+"""Quantile, absolute and Huber regression on raw data: the steps around the solver.
 
     min over w, b:  Σ sᵢ ℓ(yᵢ − xᵢᵀw − b)/Σs + l1·‖w‖₁ + ½·l2·‖w‖²
 

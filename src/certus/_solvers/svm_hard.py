@@ -1,4 +1,4 @@
-"""The hard-margin support vector machine, or why there is none.
+"""The hard-margin support vector machine, or the reason why none exists.
 
     min ½(‖w‖² + b²)  subject to  yᵢ(xᵢᵀw + κ·b) ≥ 1        (b unpenalised if free)
 

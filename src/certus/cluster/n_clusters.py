@@ -1,4 +1,4 @@
-"""The elbow: how many clusters, by the objective of k-means against their number.
+"""The elbow: choose the number of clusters from the curve of the k-means objective.
 
 The objective falls with every further cluster, fast while true clusters are split off
 and slowly afterwards. The number taken is where the curve bends most:

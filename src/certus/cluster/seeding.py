@@ -110,7 +110,7 @@ class StartPool:
 
     def __init__(self, X: Any, s: Array) -> None:
         self.X = X
-        # A row of weight zero is no row: the direction must not depend on it.
+        # A row of weight zero does not count: the direction must not depend on it.
         self.scale, u = _units(X if s.all() else X[s > 0])
         mark = np.empty(X.shape[0])
         if sparse.issparse(X):

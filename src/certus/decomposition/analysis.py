@@ -176,7 +176,7 @@ def _start(model: FactorAnalysis, before: Any, d: int) -> Array:
 
 
 class _FactorAscent:
-    """Steps of EM from the best W for the noise at hand, in units of each column.
+    """Steps of EM from the best W for the current noise, in units of each column.
 
     Columns are divided by their standard deviation, which changes no step: it keeps
     noise and floor comparable. Constant columns stand aside.

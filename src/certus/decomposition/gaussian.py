@@ -1,4 +1,4 @@
-"""What every model x ~ N(m, WWᵀ + Ψ) can do: factors of rows, densities, samples.
+"""Methods of every model x ~ N(m, WWᵀ + Ψ): factors of rows, densities, samples.
 
     x = m + Wz + η,   z ~ N(0, I),   η ~ N(0, Ψ),   M = I + WᵀΨ⁻¹W
 

@@ -119,7 +119,7 @@ def _where_it_holds(model: Any, r: int) -> int | None:
     """The record from which the theory speaks of mode r; None if of none."""
     strength, limit = model.modes_[:, r], float(model.singular_values_[r])
     if r >= min(W.shape[0] for W in model.weights_):
-        return None  # no room in the narrowest layer
+        return None  # the narrowest layer has no unit left
     least = 0.0 if model.init == "modes" else limit / 20
     begin = int(np.argmax(strength > least))
     return begin if least < strength[begin] < limit else None

@@ -1,4 +1,4 @@
-"""What models of a covariance share: dense rows in, their mean and covariance.
+"""Code that models of a covariance share: read dense rows, compute mean and covariance.
 
     m = Σx/n,   S = Σ(x − m)(x − m)ᵀ/n
 

@@ -4,7 +4,7 @@
 
 The problem in both factors is not convex. In one of them it is, and falls apart into a
 small problem for each row, which coordinate descent solves (HALS). The factors are
-improved in turn until the best H for the W at hand would gain less than ``tol``.
+improved in turn until the best H for the current W would gain less than ``tol``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kernel matrices, in blocks, through BLAS: the solvers' side.
+"""Kernel matrices, in blocks, through BLAS, for the solvers.
 
 ``evaluate(kernel, A, B)`` is k(a, b) for all pairs of rows, in float64, of dense or
 sparse rows. The Gaussian kernel, which most machines use, has a path of its own: one
@@ -276,7 +276,7 @@ def exponents(
         np.matmul(left[first:last], right[:, start:stop], out=out)
 
 
-#: The threads of the fit at hand, while :func:`own_threads` is active.
+#: The threads of the current fit, while :func:`own_threads` is active.
 _TEAM: ContextVar[tuple[int, ThreadPoolExecutor] | None] = ContextVar(
     "team", default=None
 )

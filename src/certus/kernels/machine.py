@@ -1,4 +1,4 @@
-"""What the kernel machines share: which kernel, on which rows, and their scores.
+"""Code that the kernel machines share: their kernel, their rows and their scores.
 
 A machine takes a kernel as scikit-learn does, by name, as a function or as
 "precomputed", or as a kernel of ``certus.objectives``; all become one term, kept in

@@ -1,6 +1,6 @@
 """A bounded store of kernel rows.
 
-A solver asks for rows of the n × n kernel matrix by number. Those at hand are served,
+A solver asks for rows of the n × n kernel matrix by number. Stored rows are returned,
 the others are computed together, in one matrix product, and take the places of the rows
 unused for longest. The store never exceeds its budget; it holds float64 where the whole
 matrix is small, float32 otherwise (exact sums are then taken by :meth:`product`).

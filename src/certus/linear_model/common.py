@@ -1,4 +1,4 @@
-"""What the linear estimators share: scores, summaries, how a fit begins and ends."""
+"""Code that the linear estimators share: scores, summaries, start and end of a fit."""
 
 from __future__ import annotations
 

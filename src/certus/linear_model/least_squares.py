@@ -402,7 +402,7 @@ def fit_ridge(
 ) -> Evidence:
     """Solve a ridge problem into ``model``; the evidence speaks of numeric targets.
 
-    ``design`` is that of X, y's centring and s, if it is at hand already; ``labels``
+    ``design`` is that of X, y's centring and s, if already computed; ``labels``
     is what callbacks see as y, if not the numeric targets.
     """
     check_number("tol", model.tol)

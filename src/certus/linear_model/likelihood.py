@@ -1,4 +1,4 @@
-"""The likelihoods behind a summary, maximised on columns that scaling cannot spoil.
+"""The likelihoods behind a summary, maximised on columns that are scaled first.
 
 Gaussian, softmax and other exponential families are maximised from the model's
 coefficients by Newton steps on a copy, on columns Q = [1, (X − m)/c]R⁻¹, orthonormal

@@ -1,4 +1,4 @@
-"""What the machines and the perceptron share: choosing a method, running the problems.
+"""Code that linear machines and the perceptron share: choose a method, run problems.
 
 A fit consists of one problem per output (two classes: one). Each is solved on its own;
 the dual points become the evidence.

@@ -244,7 +244,7 @@ class Perceptron(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
         monitor.close({"coef_": self.coef_, "intercept_": self.intercept_})
         witness = _witness(runs, self.mistakes_, before)
         status = min((run.status for run in runs), key=_WORST.index)
-        # One epoch was asked for: that it ended is no failure.
+        # One epoch was asked for, so its end is not a failure.
         status = Status.SOLVED if status is Status.MAX_ITER else status
         evidence = Evidence("perceptron", witness=witness)
         return Fitted(evidence, X, y, None, status)

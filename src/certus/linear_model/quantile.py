@@ -91,7 +91,7 @@ class QuantileRegressor(RegressorMixin, LinearRegressorBase):
     Notes
     -----
     Twelve to twenty-five steps, each a Gram matrix (n·d²) and a few passes. From 20,000
-    rows on only rows near the quantile take part in full, with many columns only those
+    rows on only rows near the quantile are used in full, with many columns only those
     that the penalty lets in. Where the minimiser is not unique, the fit lies in the
     middle of the minimisers, whatever the order of the rows. Memory: two copies of X.
 

@@ -1,4 +1,4 @@
-"""Regression that outliers do not lead: absolute, Huber and Tukey losses.
+"""Regression that outliers do not dominate: absolute, Huber and Tukey losses.
 
 ``RobustRegressor`` minimises the mean loss of the residuals with a given threshold
 threshold; ``HuberRegressor`` fits the scale of the residuals with the coefficients, in

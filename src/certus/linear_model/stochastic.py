@@ -1,4 +1,4 @@
-"""A linear classifier whose weights are drawn again, fitted to its PAC-Bayes bound.
+"""A linear classifier with randomly drawn weights, fitted by its PAC-Bayes bound.
 
     minimise over M, σ:  the largest R with  kl(R̂ ‖ R) ≤ (KL(Q‖P) + ln(2√n·K/δ))/n
 

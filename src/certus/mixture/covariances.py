@@ -22,7 +22,7 @@ from certus.mixture import gaussian_kernels as kernels
 from certus.typing import Array
 
 KINDS = ("full", "tied", "diag", "spherical")
-#: Rows that a kernel sees at once, and room for the sums of all tasks, in numbers.
+#: Rows that a kernel sees at once; how many numbers the sums of all tasks may take.
 BLOCK, ROOM = 1024, 1 << 24
 #: A component on fewer rows than this has no mean to speak of and is left as it is.
 DEAD = 1e-12
@@ -163,7 +163,7 @@ def mean_likelihood(X: Array, theta: Components, hard: bool = False) -> float:
 
 
 def _tasks(n: int, numbers: int) -> list[slice]:
-    """Slices of whole blocks, as many as their sums leave room for.
+    """Slices of whole blocks, as many as their sums fit into memory.
 
     They do not depend on the number of threads, so neither does a result.
     """

@@ -20,7 +20,7 @@ FAR = -70.0  # its logarithm, and a little less
 
 @kernel
 def joint_full(X, means, root, constants, D, Y, A):
-    """Fill A for components with matrices; D and Y are room for a block of X."""
+    """Fill A for components with matrices; D and Y are buffers for a block of X."""
     n, d = X.shape
     for k in range(means.shape[0]):
         for i in range(n):

@@ -1,4 +1,4 @@
-"""The best classifier there is, where the distributions are known.
+"""The Bayes classifier: the best possible one when the distributions are known.
 
     f*(x) = argmax over y of P(y | x),   risk R* = E[1 − max over y of P(y | x)]
 

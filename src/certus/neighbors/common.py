@@ -1,4 +1,4 @@
-"""What the two estimators share: keeping the rows, and finding the nearest ones.
+"""Code that the estimators share: keeping the rows, and finding the nearest ones.
 
 Fitting keeps a copy of the rows; all the work is in the queries. The k-d tree, where
 there is one, is not part of the model: it is built again after a model was copied or

@@ -1,4 +1,4 @@
-"""Which distance is meant: scikit-learn's names, and what they come to.
+"""Distances by scikit-learn's names, and which computation each name stands for.
 
     Euclidean √Σ(q − x)², Manhattan Σ|q − x|, Chebyshev max|q − x|, and Minkowski's
     (Σ w|q − x|^p)^(1/p), of which the first three are p = 2, 1 and ∞.

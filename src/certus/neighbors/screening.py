@@ -1,4 +1,4 @@
-"""Euclidean neighbours through float32 products, exactly as float64 has them.
+"""Euclidean neighbours through float32 products, with exactly the results of float64.
 
 With rows centred at m and scaled, q' and x', one matrix product in float32 gives
 s ≈ ‖x'‖² − 2q'·x' = ‖q' − x'‖² − ‖q'‖² for a tile of rows and a block of queries. The

@@ -1,4 +1,4 @@
-"""The k nearest rows, whichever way is quickest; all ways give the same rows.
+"""Find the k nearest rows by the quickest method; all methods give the same rows.
 
 - few columns: candidates from SciPy's k-d tree (``tree``);
 - many queries, Euclidean: candidates from blocked float32 products (``screening``);

@@ -43,7 +43,7 @@ LARGE = 1 << 15
 
 
 class PerceptronDesign(NamedTuple):
-    """What a network computes and what it is trained for."""
+    """The design of a network and its loss."""
 
     sizes: tuple[int, ...]  # inputs, hidden layers, outputs
     activation: str

@@ -37,7 +37,7 @@ SOLVERS = ("sgd", "nesterov", "adam", "gradient")
 NESTEROV, ADAM, GRADIENT = 1, 2, 3
 #: Slope of the leaky rectifier below zero.
 LEAK = 0.01
-#: Constants that leave float32 what it is; Python's would make it float64.
+#: Constants that keep float32; Python's own would make it float64.
 ONE, TWO = np.float32(1), np.float32(2)
 #: Below it tanh is its series to the ninth power.
 NEAR = np.float32(0.03)

@@ -78,7 +78,7 @@ class BlockInputs:
     ready : callable
         Makes :class:`NetworkInputs` of some of them.
     copied : bool
-        Whether the module changes what it is given, which must not reach X.
+        Whether the module changes its input in place; X must stay unchanged.
     dtype : dtype of NumPy, optional
         That of the module.
     """

@@ -1,4 +1,4 @@
-"""Checkpoints: the state of a run on disk, so that nothing but the epoch is lost.
+"""Checkpoints: the state of a run on disk, so that at most one epoch is lost.
 
 Two files take turns; each is written beside its place, synced and renamed, and sealed
 by a checksum. The newer one that is whole is read. A run that was interrupted and
@@ -92,7 +92,7 @@ class Checkpoints:
                 f"The checkpoints in {self.folder} are incomplete. Delete them to "
                 "start again."
             )
-        self._write(run)  # a folder that takes no file is told before the training
+        self._write(run)  # a folder that cannot be written fails before the training
 
     def save(self, run: TrainingRun) -> None:
         """Write the state of a run after an epoch; training outlives a full disk."""

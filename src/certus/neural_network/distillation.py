@@ -1,4 +1,4 @@
-"""Knowledge distillation: a small network learns what a teacher holds possible.
+"""Knowledge distillation: a small network learns a teacher's probabilities.
 
     mix · T² · H(softmax(t/T), softmax(z/T)) + (1 − mix) · ℓ(y, z)
 

@@ -1,4 +1,4 @@
-"""Dropout at prediction: the networks that training drew, averaged.
+"""Dropout at prediction: average over the random networks that training used.
 
     p(y | x) = Σ_Z p(Z) p(y | x, Z)   over the masks Z of units that stay
 

@@ -1,4 +1,4 @@
-"""How a network becomes an estimator: what every one of them shares.
+"""The base of all estimators that train a network.
 
 A subclass says how X and y are read and which module is trained on them. The fit with
 its checkpoints and early stopping, prediction in blocks, and what is measured of the
@@ -404,7 +404,7 @@ class NeuralModel(Diagnosed, Estimator):
     # -- prediction ---------------------------------------------------------------
 
     def _outputs(self, X: MatrixLike) -> np.ndarray:
-        """What the network gives for each row, in evaluation mode."""
+        """The network's outputs for each row, in evaluation mode."""
         check_is_fitted(self, "module_")
         X, module = self._read_X(X, reset=False), self.module_
         rows: NetworkInputs

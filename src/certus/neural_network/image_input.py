@@ -1,4 +1,4 @@
-"""Images as the rows of a network, and the networks they may go through.
+"""Images as the rows of a network, and the networks that accept them.
 
 X is read from files, from arrays of any layout or from flattened rows. x is an image
 less the mean of each channel over the training images, divided by its deviation.
@@ -235,7 +235,7 @@ class ImageInput(NeuralModel):
             )
         check_choice("module", self.module, tuple(NETWORKS))
         module = NETWORKS[self.module](self.image_shape_, targets.outputs)
-        # Pixels have few digits; rows that are no images keep those of X.
+        # Pixels have few digits; rows other than images keep those of X.
         plain = self.image_shape_[1] == 1 and X.dtype == np.float64
         return module.double() if plain else module
 

@@ -1,4 +1,4 @@
-"""Images to classes, by a convolutional network.
+"""Classify images by a convolutional network.
 
     minimise over θ:  Σ sᵢ ℓ(yᵢ, f(xᵢ; θ)) / Σ s
 

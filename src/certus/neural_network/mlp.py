@@ -1,4 +1,4 @@
-"""Multi-layer perceptrons for classes: scikit-learn's, certified.
+"""Multi-layer perceptrons for classes, as in scikit-learn, with a certificate.
 
     minimise  Σ sᵢ ℓ(yᵢ, f(xᵢ; θ)) / Σ s + ½·alpha·‖W‖² / Σ s   over batches of rows
 

@@ -1,4 +1,4 @@
-"""Multi-layer perceptrons on torch: the designs that our own backpropagation lacks.
+"""Multi-layer perceptrons on torch: the options that our own backpropagation lacks.
 
 A :class:`certus.neural_network.modules.MLP` is trained by the loop of this package
 under the parameters of the perceptrons. The penalty ½·alpha·‖W‖² / batch_size is part
@@ -197,7 +197,7 @@ def _linear(module: MLP) -> list[Any]:
 
 
 def scores(model: Any, X: MatrixLike) -> np.ndarray:
-    """What the module gives for checked rows."""
+    """The module's outputs for checked rows."""
     kind = SparseInputs if hasattr(X, "tocsr") else DenseInputs
     rows = kind(X, dtype_of(model._module), model.device)
     return outputs(model._module, rows).cpu().numpy()

@@ -1,4 +1,4 @@
-"""How a perceptron is trained without torch: epochs of steps, or all rows at once.
+"""Training a perceptron without torch: by mini-batches, or on all rows at once.
 
     minimise  Σ sᵢ ℓ(yᵢ, f(xᵢ; θ)) / Σ s + ½·alpha·‖W‖² / Σ s
 

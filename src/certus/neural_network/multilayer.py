@@ -1,4 +1,4 @@
-"""What the two multi-layer perceptrons share: reading data, and the epochs of a fit.
+"""Code that the two multi-layer perceptrons share: reading data, and training epochs.
 
     minimise  Σ sᵢ ℓ(yᵢ, f(xᵢ; θ)) / Σ s + ½·alpha·‖W‖² / Σ s   over batches of rows
 

@@ -1,4 +1,4 @@
-"""What is measured of a trained network.
+"""The numbers that are measured on a trained network.
 
 The stated loss as a function of a float64 vector: the weighted mean over some rows,
 with the module in evaluation mode and in float64, beside its gradient and its Hessian's

@@ -1,4 +1,4 @@
-"""What a network minimises, and the plain step that does so.
+"""The objective of a network, and the plain step that decreases it.
 
     Σ sᵢ ℓ(yᵢ, f(xᵢ; θ)) / Σ s   over the rows of a batch
 

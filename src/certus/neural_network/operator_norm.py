@@ -1,4 +1,4 @@
-"""How steep a network is: found, penalised, and kept within bounds.
+"""How steep a network is: measure it, penalise it, or limit it.
 
     ‖J‖_{p→q} = max over ‖v‖_p ≤ 1 of ‖J_f(x) v‖_q     at a row x (the power method)
     ‖f(x) − f(x̂)‖₂ ≤ Π σ(W_l) · ‖x − x̂‖₂               anywhere (by the layers' weights)

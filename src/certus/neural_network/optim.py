@@ -200,7 +200,7 @@ def make_optimizer(
     return cls(groups, lr=rate, **{**preset, **(options or {})})
 
 
-#: Parts whose scales are no weights, whatever their shape.
+#: Layers whose scales do not count as weights, whatever their shape.
 NORMS = (
     *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
     *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),

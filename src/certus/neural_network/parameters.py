@@ -1,4 +1,4 @@
-"""What the parameters that networks share are called, mean and may be, said once.
+"""The parameters that networks share: names, meanings and allowed values, in one place.
 
 Groups of them, for :func:`certus._core.sharing.shares`.
 """

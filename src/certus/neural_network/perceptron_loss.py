@@ -1,4 +1,4 @@
-"""What is measured of a multi-layer perceptron that torch did not train.
+"""The numbers that are measured on a multi-layer perceptron trained without torch.
 
     L(θ) = Σ sᵢ ℓ(yᵢ, f(xᵢ; θ)) / Σ s + ½·alpha·‖W‖²
 

@@ -1,4 +1,4 @@
-"""What estimators with a recurrent network share: reading X, building, looking inside.
+"""Code that estimators with a recurrent network share: read X, build, inspect.
 
 X holds sequences of any length, whose elements are tokens or numbers; see
 :mod:`certus.neural_network.ragged` for the forms it may have.

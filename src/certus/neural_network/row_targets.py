@@ -1,4 +1,4 @@
-"""Classes and numbers as the targets of a network, and what is predicted of them.
+"""Classes and numbers as the targets of a network, and the predictions made from them.
 
 Mixins of :class:`certus.neural_network.estimator.NeuralModel`: an estimator is one for
 X, one for y, its parameters and ``fit``.

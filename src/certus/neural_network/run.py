@@ -1,4 +1,4 @@
-"""What a training run is: the step that moves the weights, and all it has come to.
+"""A training run: the step that moves the weights, and the state reached so far.
 
 A :class:`TrainingStep` moves on one batch. A :class:`TrainingRun` is a step with its
 random numbers, averages, schedules and history; it is what a checkpoint holds.
@@ -30,7 +30,7 @@ SMALL = 8_000_000
 class TrainingStep(Protocol):
     """Moves the weights on one batch.
 
-    One that has a method ``begin(batches)`` is told the batches of each epoch before
+    One that has a method ``begin(batches)`` receives the batches of each epoch before
     the first of them.
     """
 

@@ -1,4 +1,4 @@
-"""Learning from rows without labels: predictions should not change nearby.
+"""Learning from rows without labels: predictions should not change near a row.
 
     mean over labelled rows of ℓ(y, f(x)) + alpha · mean of ‖p(x) − p(x + ε)‖²
 

@@ -68,7 +68,7 @@ class Seq2Seq(SequenceWriter):
         Whether the decoder looks at the encoder's states: by hᵀWe (True, "dot") or by
         vᵀtanh(Wh + Ue). Without it all it knows is the encoder's last state.
     feedback : bool, default=True
-        Whether the decoder is told its previous output.
+        Whether the decoder receives its previous output.
     teacher_forcing : float or "scheduled", default=1.0
         In training, the probability that the decoder is told the true previous token
         and not one of its own; "scheduled" lets it fall from 1 to ½ over the run.

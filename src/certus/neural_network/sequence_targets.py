@@ -248,7 +248,7 @@ class SequenceWriter(NeuralModel):
 
 
 class _Forced:
-    """The loss of a network that is told the true targets before each."""
+    """The loss of a network that receives the true targets before each one."""
 
     def __init__(self, mean: Any) -> None:
         self.mean = mean

@@ -1,4 +1,4 @@
-"""The state of a run as plain data, and a run put into such a state.
+"""Save the state of a training run as plain data, and restore it.
 
 What comes from a disk is compared with what this run would write before any of it is
 used: the same names, kinds of numbers, shapes and dtypes, the same settings of the

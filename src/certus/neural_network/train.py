@@ -137,7 +137,7 @@ def _epoch(
 
 
 def _told(step: TrainingStep, batches: Iterable[Any]) -> Iterable[Any]:
-    """The batches of an epoch; a step that wants to know them all is told first."""
+    """The batches of an epoch; a step with ``begin`` receives all of them first."""
     begin = getattr(step, "begin", None)
     if begin is None:
         return batches

@@ -1,4 +1,4 @@
-"""A classifier network trained for more than its labels: what such estimators share.
+"""Code that classifiers share whose training uses more than the labels.
 
 They hold an estimator with all settings of the training, and change what it minimises.
 Prediction, history and the module are those of the network that was trained.

@@ -1,4 +1,4 @@
-"""What is asked of a plain module: where it computes, what it gives, whether it fits.
+"""Questions about a plain module: its device, its outputs, and whether they fit.
 
 Everything here takes any ``nn.Module``, of ours or the user's own.
 """
@@ -78,7 +78,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 def outputs(module: nn.Module, rows: NetworkInputs) -> Tensor:
-    """What a network gives for all rows, in evaluation mode, block by block."""
+    """The network's outputs for all rows, in evaluation mode, block by block."""
     with evaluating(module), own_generator(), torch.inference_mode():
         # Long sequences go through in smaller blocks.
         size = getattr(rows, "together", TOGETHER)
@@ -89,7 +89,7 @@ def outputs(module: nn.Module, rows: NetworkInputs) -> Tensor:
 def tried(
     module: nn.Module, inputs: tuple[Tensor, ...], misfit: Callable[[Tensor], str]
 ) -> tuple[Tensor, bool]:
-    """What a module gives for a few rows, and whether it changed them.
+    """A module's outputs for a few rows, and whether it changed the rows.
 
     A misfit is reported before training: ``misfit(z)`` says what outputs should
     look like if these do not.

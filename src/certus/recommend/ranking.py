@@ -384,7 +384,7 @@ def _held_out(
 def _errors(
     model: Recommender, users: Array, items: Array, values: Array
 ) -> tuple[float, float]:
-    if not hasattr(model, "mean_"):  # scores of counts are no ratings
+    if not hasattr(model, "mean_"):  # scores of counts are not ratings
         return float("nan"), float("nan")
     model._check_unseen(users, items)
     error = model._predict_places(users, items) - values

@@ -1,4 +1,4 @@
-"""Compiled loops over observed ratings: their errors, and one solve a row.
+"""Compiled loops over observed ratings: their errors, and one solve per row.
 
     (G + λI + Σ_i s_i z_i z_iᵀ) w_u = Σ_i s_i (x_i − c_i) z_i,  i ∈ Ω_u
 

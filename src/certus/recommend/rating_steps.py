@@ -1,9 +1,9 @@
-"""Compiled loops of stochastic descent: one step an entry, and the order of entries.
+"""Compiled loops of stochastic descent: one step per entry, and the order of entries.
 
     w_u ← w_u + η(s·e·z_i − λ_u w_u),  z_i ← z_i + η(s·e·w_u − λ_i z_i)
 
 with e the error of one entry and s its weight. A row's entries follow each other, so
-that its factors stay at hand.
+that its factors stay in the cache.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What recommenders share: predict pairs, rank items for a user, find what is alike.
+"""Code that recommenders share: predict pairs, rank items for a user, find similar ones.
 
 Scores are s(u, i) = offset + b_u + c_i + w_u·z_i. Rankings are taken over a few users
 at a time; a dense users × items matrix is never formed.

@@ -1,4 +1,4 @@
-"""Which ratings are held out, so that nothing of them is seen in training.
+"""Which ratings are held out, so that training never sees them.
 
 Four ways, after what is to be foretold: further ratings of known users ("entries"), the
 next one of each ("last"), everything after a day ("time"), or users never seen before

@@ -1,4 +1,4 @@
-"""Attacks that follow gradients: the exact worst, one step, and the nearest boundary.
+"""Attacks that use gradients: the exact worst case, one step, the nearest boundary.
 
     maximise ℓ(y, z(x̂)) over the rows x̂ that the threat allows
 

@@ -1,4 +1,4 @@
-"""What is known of the accuracy under a threat: in numbers, words and a figure.
+"""What is known about the accuracy under a threat: in numbers, words and a figure.
 
 A :class:`Bracket` holds one radius; :class:`RobustAccuracy` the curve over radii, the
 rows behind its last point, and claims by how far each may be relied on.

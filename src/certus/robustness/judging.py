@@ -1,4 +1,4 @@
-"""``attack``: run an attack and count for oneself what it achieved.
+"""``attack``: run an attack and count independently what it achieved.
 
 The attacker is not the judge. Whatever rows an attack returns are brought back into the
 ball and the box, in float64 and without slack; then the model predicts them again, as

@@ -1,4 +1,4 @@
-"""Which layer of ``certus.layers`` each function of torch is.
+"""Translate each function of torch into a layer of ``certus.layers``.
 
 A linear map, a function of one entry, a maximum, a rearrangement; or all that a softmax
 leaves, an order. Whatever is not in the tables at the end, or is called in a way that

@@ -1,4 +1,4 @@
-"""Torch functions as targets: a module of raw rows, by the user or of an estimator.
+"""Torch functions as targets: a module that takes raw rows, or an estimator's module.
 
 A module must be a function: in evaluation mode, giving the same scores for a row
 whenever it is asked and whatever the other rows are. This is checked.

@@ -1,4 +1,4 @@
-"""Projected gradient ascent on what makes the model wrong.
+"""Projected gradient ascent on a loss that grows as the model becomes wrong.
 
     x̂ ← P(x̂ + α · argmax_{‖v‖_p ≤ 1} vᵀ∇ℓ(y, z(x̂)))
 

@@ -1,4 +1,4 @@
-"""What is attacked, recognised: scikit-learn's models, ours, modules and functions.
+"""Recognise what is attacked: scikit-learn's models, ours, modules and functions.
 
 As much as can be known of a model is used: a formula, gradients, scores, or labels
 alone. Where less is known than one might expect, ``note`` says why. What a model states

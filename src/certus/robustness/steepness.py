@@ -1,4 +1,4 @@
-"""``lipschitz_bound``: how far scores can move at most when a row moves by one.
+"""``lipschitz_bound``: how much scores change at most when a row moves by 1.
 
     σ(J(x)) ≤ Π σ(W_l)
 

@@ -148,7 +148,7 @@ def _formula(part: Any, width: int) -> ClippedStep | None:
 
 
 def _columns(part: TableEncoder, width: int) -> ClippedStep | None:
-    """Columns of numbers, each scaled; what other columns become is no formula."""
+    """Columns of numbers, each scaled; there is no formula for the other columns."""
     if any(plan["kind"] != "number" for plan in part._used()):
         return None
     rows, bias = [], []

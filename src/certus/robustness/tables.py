@@ -1,4 +1,4 @@
-"""A model of a table as a model of its columns of numbers; all other columns stay.
+"""A model of a table as a model of its numeric columns; the other columns stay fixed.
 
     z = (numbers in their own units, everything else as encoded)
 

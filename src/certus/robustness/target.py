@@ -1,4 +1,4 @@
-"""A fitted classifier as an attacker meets it: labels, scores, gradients, or a formula.
+"""A fitted classifier as an attacker sees it: labels, scores, gradients, or a formula.
 
 Everything is in the units of the rows as the user passes them: scaling and the like
 belong to what is attacked. What is known of a model decides which attacks there are:
@@ -114,7 +114,7 @@ class Target:
         return numbers, self.rows(X[numbers == y])
 
     def lent(self) -> Target:
-        """The same for an attack, which may write into what it is given."""
+        """The same for an attack, which may change its input in place."""
         new = copy.copy(self)
         new.classes = self.classes.copy()
         return new

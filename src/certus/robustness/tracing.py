@@ -1,4 +1,4 @@
-"""Reading a torch network off as arrays of layers, by running it once.
+"""Translate a torch network into arrays of layers, by running it once.
 
 A :class:`Traced` stands where a tensor would: torch hands every function it meets to
 ``__torch_function__``, and :mod:`certus.robustness.layers` says which layer of
@@ -223,7 +223,7 @@ class Traced:
 
 
 def _called(handler: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """A step, if what it is given still is what it was and is computed in full."""
+    """A step, if its input is unchanged and it is computed in full."""
     if torch.is_autocast_enabled("cpu"):
         raise Unknown("no bound is known for an operation in autocast precision")
     given = [*args, *kwargs.values()]

@@ -1,4 +1,4 @@
-"""Copies of a model, made by asking it, and attacks on the copy carried over to it.
+"""Copy a model from its answers, attack the copy, and try the attack on the model.
 
     f̃ fitted to (xₙ, f(xₙ)), n = 1 … queries;  x̂ worst for f̃, tried on f
 

@@ -1,4 +1,4 @@
-"""Searches that the verifier asks, and believes nothing of.
+"""Searches whose results the verifier uses only after checking them.
 
 A dual point, a direction, weights of rows: whichever is found, the verifier checks it
 (its shape, its domain, what it is said to show) and states what it proves; a bad one

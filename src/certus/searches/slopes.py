@@ -1,4 +1,4 @@
-"""Slopes for losses with kinks, when no solver left any.
+"""Slopes for losses with kinks, when no solver stored any.
 
 Away from a kink the slope of the loss is the dual point; at a kink any slope between
 the two sides is allowed, and the right one is what a solver finds. From scores alone

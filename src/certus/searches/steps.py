@@ -1,4 +1,4 @@
-"""Steps for many small ridge problems at once, where solving each would be dear.
+"""Steps for many small ridge problems at once, where solving each one would be slow.
 
 A side of a factorisation is asked for its products: ``curved`` gives Hd of every row,
 ``matrix`` and ``sums`` what its entries weigh. The systems of the rows are alike, so

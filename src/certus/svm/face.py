@@ -1,4 +1,4 @@
-"""A step on all free variables at once, where they are too many to factor.
+"""A step on all free variables at once, when there are too many to factor.
 
 Working sets of a thousand converge slowly once several thousand variables are free:
 each set moves against the others. Here the quadratic is minimised over all of them,

@@ -1,4 +1,4 @@
-"""Probabilities of a support vector classifier, as libsvm finds them.
+"""Probabilities of a support vector classifier, computed as in libsvm.
 
 Each pair of classes is fitted five times without a fifth of its rows. A sigmoid
 P(first class) = 1 / (1 + exp(a·f + b)) is fitted to the scores f of the rows left out

@@ -1,4 +1,4 @@
-"""What support vector classifiers and regressors share.
+"""Code that support vector classifiers and regressors share.
 
 Both minimise C·Σ sᵢ ℓ(yᵢ, f(xᵢ) + b) + ½‖f‖² with a loss that is zero on a range, so
 that f is a sum over few rows, the support vectors.

@@ -1,4 +1,4 @@
-"""Texts to try things on that every Python has: its own documentation."""
+"""Example texts that every Python contains: its own documentation."""
 
 from __future__ import annotations
 

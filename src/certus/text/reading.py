@@ -202,7 +202,7 @@ def _number(
     ids: Any,
     ends: Any,
 ) -> tuple[int, int]:
-    """Number documents from ``done`` on while there is room for one's words.
+    """Number documents from ``done`` on while the words of the next one fit.
 
     Returns how many documents are done, and how many words there are.
     """

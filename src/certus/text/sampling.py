@@ -1,4 +1,4 @@
-"""Negative sampling: the noise, the blocks of a corpus, epochs, a sample to judge by.
+"""Negative sampling: the noise, blocks of a corpus, epochs, and a sample for the loss.
 
     objective = mean over pairs (x, w) of −log σ(z_x·u_w) − Σⱼ log σ(−z_x·u_{nⱼ})
 

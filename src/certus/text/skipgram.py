@@ -1,4 +1,4 @@
-"""Skip-gram with negative sampling: words that keep the same company lie together.
+"""Skip-gram with negative sampling: words with similar contexts lie close together.
 
     objective = mean over pairs (x, w) of −log σ(z_x·u_w) − Σⱼ log σ(−z_x·u_{nⱼ})
 

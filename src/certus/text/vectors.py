@@ -1,4 +1,4 @@
-"""What can be done with a vector per word: neighbours, analogies, document vectors.
+"""Uses of word vectors: neighbours, analogies, document vectors.
 
 Any model with ``vocabulary_`` (words) and ``vectors_`` (one row of Z per word) becomes
 usable through :class:`WordVectors`. Nearness is the cosine, cos(a, b) = a·b/(|a||b|);

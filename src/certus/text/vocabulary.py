@@ -1,4 +1,4 @@
-"""The numbers of words: given once and kept, or handed out as words appear.
+"""The numbers of words: fixed in advance, or assigned as words appear.
 
 Both are dictionaries, so that a document is numbered by ``map`` at the speed of C.
 """

@@ -1,4 +1,4 @@
-"""What a word, a sentence and a document is: texts, lists of words, lines of a file.
+"""How words, sentences and documents are read from texts, lists of words or files.
 
 A document is a text (``str``), which a tokenizer splits into words, or a sequence of
 words that is taken as it is. :func:`documents` yields the words of each, and says what
@@ -68,7 +68,7 @@ def tokenize(text: str) -> list[str]:
 
 @functools.cache
 def _wide_words() -> re.Pattern[str]:
-    """Words with combining marks, which are no letters to a pattern."""
+    """Words with combining marks, which patterns do not count as letters."""
     marks, start = [], None
     for code in range(0x300, sys.maxunicode + 2):
         inside = code <= sys.maxunicode and unicodedata.category(chr(code))[0] == "M"

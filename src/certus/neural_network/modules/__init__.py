@@ -1,6 +1,6 @@
 """Networks as plain PyTorch modules, one file for each family.
 
-Each keeps what it was built with in ``config``; nothing here trains. The estimators of
+Each keeps its arguments in ``config``; nothing here trains. The estimators of
 ``certus.neural_network`` do, and take any of these modules as well as your own.
 """
 

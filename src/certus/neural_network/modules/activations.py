@@ -1,4 +1,4 @@
-"""What stands between the linear layers of a network: one bend for each unit.
+"""Activations: the nonlinear functions between the linear layers of a network.
 
 Without it layers multiply to one matrix. torch has most of these units; the absolute
 value, the threshold and maxout, the largest of several linear maps, are written here.

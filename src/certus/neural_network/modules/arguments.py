@@ -1,4 +1,4 @@
-"""Checks of what a network is built with, told in a sentence."""
+"""Checks of a network's arguments, with errors in one sentence."""
 
 from __future__ import annotations
 

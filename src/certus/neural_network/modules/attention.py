@@ -1,4 +1,4 @@
-"""Looking at states: which of them answer a query, and where in time they stand.
+"""Attention: which states answer a query, and at which time steps they are.
 
     cᵗ = Σₛ αₛ eₛ,   α = softmax(score(hᵗ, e)),   score = hᵀWe/√d or vᵀtanh(Wh + Ue)
 

@@ -1,4 +1,4 @@
-"""Convolutional networks in a row: windows slide, maps shrink, a perceptron decides.
+"""Plain convolutional networks: sliding windows, pooling, and a perceptron at the end.
 
     image → (convolution, pooling, ReLU) × stages → flatten → perceptron → class scores
 

@@ -201,7 +201,7 @@ def convolution_matrix(
     Parameters
     ----------
     kernel : array-like of shape (height, width)
-        Weights, each of which stands in W once for every place of the window.
+        Weights; each occurs in W once for every place of the window.
     image_shape : (int, int)
         Height and width of x.
     stride : int, default=1

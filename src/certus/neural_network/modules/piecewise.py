@@ -1,4 +1,4 @@
-"""The network that is a given piecewise linear function, without any training.
+"""A network that equals a given piecewise linear function, without any training.
 
 g(x) = y₀ + Σᵢ cᵢ (x − xᵢ)₊ with one ReLU for each knot xᵢ, where cᵢ is by how much the
 slope changes there.

@@ -2,7 +2,7 @@
 
     p(y | x) = Πₜ p(yᵗ | x, y^{<t}),   hᵗ = F(hᵗ⁻¹, yᵗ⁻¹),   yᵗ ~ softmax(V g(hᵗ, cᵗ))
 
-The decoder starts from what the encoder makes of x, is told its previous output, and
+The decoder starts from the encoder's output for x, receives its previous output, and
 with attention mixes the encoder's states by how well they answer its own, cᵗ = Σ αₛ eₛ.
 Output 0 ends a sequence. Tokens are numbers; see :class:`certus.neural_network.Seq2Seq`
 for the estimator.
@@ -94,7 +94,7 @@ class Decoder(nn.Module):
     attention : {None, "dot", "additive"}
         Whether and how the encoder's states are looked at in each step.
     feedback : bool
-        Whether it is told its previous output. Without it outputs depend on each other
+        Whether it receives its previous output. Without it outputs depend on each other
         through the source alone.
     """
 
@@ -195,9 +195,9 @@ class EncoderDecoder(nn.Module):
     attention : {"dot", "additive", None}, default="dot"
         How the decoder looks at the encoder's states.
     feedback : bool, default=True
-        Whether the decoder is told its previous output.
+        Whether the decoder receives its previous output.
     forcing : float, default=1.0
-        In training, the probability that it is told the true one (teacher forcing)
+        In training, the probability that it receives the true one (teacher forcing)
         and not one drawn from its own distribution.
     forcing_decay : float, default=0.0
         Scheduled sampling: above 0, the probability falls from 1 to ``forcing`` by so
