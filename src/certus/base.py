@@ -1,9 +1,9 @@
 """The base of every estimator: a certified fit, validation, saving, an HTML view.
 
-``fit`` keeps its own honest signature and returns a :class:`Fitted`; the decorator
+``fit`` keeps its own signature and returns a :class:`Fitted`; the decorator
 :func:`certified_fit` hands that to the verifier, stores ``certificate_``, applies the
-user's policy for missed targets and for Ctrl-C, and returns ``self``. Fits that are
-thrown away are made under ``config_context(certify="never")``.
+user's policy for missed targets and for Ctrl-C, and returns ``self``. Temporary fits
+run under ``config_context(certify="never")``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class UncertifiedWarning(ConvergenceWarning):
 
 
 class UncertifiedError(RuntimeError):
-    """As :class:`certus.base.UncertifiedWarning`, where ``on_uncertified="raise"``."""
+    """The same as an error, for ``on_uncertified="raise"``."""
 
 
 class Fitted(NamedTuple):
@@ -55,7 +55,7 @@ class Fitted(NamedTuple):
     y: Any
     sample_weight: Any = None
     status: Status = Status.SOLVED
-    sensitive: Any = None  # lent to the verifier, kept nowhere
+    sensitive: Any = None  # passed to the verifier, not stored
     #: Numbers that the family found itself, or finds when it is called.
     measured: Sequence[Claim] | Callable[[], Sequence[Claim]] = ()
 
@@ -94,9 +94,9 @@ def certified_fit(fit: Fit) -> Fit:
 
 
 def _as_given(done: Fitted, given: Mapping[str, Any]) -> Fitted:
-    """The user's own targets and weights in place of those that the fit has read.
+    """The user's own targets and weights, instead of the fit's reading of them.
 
-    Only so is a fault in the solvers' readers seen by the verifier, which reads again.
+    The verifier reads them again, and so sees faults in the solvers' readers.
     """
     for name in ("y", "sample_weight"):
         read, own = getattr(done, name), given.get(name)
@@ -152,7 +152,7 @@ def thread_pools() -> Any:
 
 
 def thread_budget() -> int:
-    """Threads compiled code may use: the smallest limit of the loaded BLAS pools."""
+    """Threads for compiled code: the smallest limit of the loaded BLAS pools."""
     limits = [pool["num_threads"] for pool in thread_pools().info()]
     return max(1, min(limits, default=1))
 
@@ -238,9 +238,9 @@ class Model(CallbackSupport, BaseEstimator):
         return persist.save(self, path)
 
     def to_sklearn(self) -> Any:
-        """The fitted scikit-learn estimator of the same class and predictions.
+        """Convert to scikit-learn's estimator of the same name and predictions.
 
-        For tools that know scikit-learn's classes only, such as converters to ONNX.
+        For tools that only know scikit-learn's classes, such as converters to ONNX.
 
         Returns
         -------
@@ -262,7 +262,7 @@ class Estimator(Conformal, Model):
 
 
 def validate_data(estimator: Any, X: Any, *args: Any, **options: Any) -> Any:
-    """scikit-learn's validation, after a look at the places of a sparse matrix.
+    """scikit-learn's validation, after a check of a sparse matrix's indices.
 
     Tensors become arrays first, also where scikit-learn would dispatch on them.
     """
@@ -272,7 +272,7 @@ def validate_data(estimator: Any, X: Any, *args: Any, **options: Any) -> Any:
 
 
 def _as_numbers(y: Any) -> Any:
-    """Targets that are strings as the numbers that they spell; others as they are."""
+    """Convert strings such as "1.5" to numbers; leave other targets unchanged."""
     if sparse.issparse(y) or hasattr(y, "detach") or y is None:
         return y
     line = np.asarray(y)
@@ -285,9 +285,9 @@ def _as_numbers(y: Any) -> Any:
 
 
 def require_indices(X: Any, name: str = "X") -> None:
-    """Raise a sentence for places outside the matrix; compiled code would trust them.
+    """Raise an error for indices outside the matrix; compiled code does not check them.
 
-    SciPy looks at them where a matrix is made, not where its arrays are changed later.
+    SciPy checks them when a matrix is created, not when its arrays are changed later.
     """
     if sparse.issparse(X) and X.format in ("csr", "csc"):
         width = X.shape[1] if X.format == "csr" else X.shape[0]
@@ -303,9 +303,9 @@ def require_indices(X: Any, name: str = "X") -> None:
 
 
 def require_finite(X: Any, name: str | None = None) -> None:
-    """Raise scikit-learn's error for NaN and inf; one threaded product finds none.
+    """Raise scikit-learn's error for NaN and inf, after one cheap threaded product.
 
-    A finite X·1 proves that every cell is finite; only if it is not are they looked at.
+    A finite X·1 proves that every cell is finite; otherwise each cell is looked at.
     """
     if not sparse.issparse(X):
         with np.errstate(over="ignore", invalid="ignore"):
@@ -315,9 +315,9 @@ def require_finite(X: Any, name: str | None = None) -> None:
 
 
 def require_outputs(Z: Any) -> None:
-    """Raise a sentence where what a network gives is NaN or infinite: no answer.
+    """Raise an error where a network's output is NaN or infinite.
 
-    A score of −∞ is one: the class is impossible.
+    A score of −∞ is allowed: the class is impossible.
     """
     if Z.size and not Z.max() < np.inf:
         row = int((~(Z.reshape(len(Z), -1) < np.inf)).any(axis=1).argmax())
@@ -351,7 +351,7 @@ def check_number(
     integer: bool = False,
     none: bool = False,
 ) -> None:
-    """Raise a sentence unless ``value`` is a number in the interval."""
+    """Raise an error unless ``value`` is a number in the interval."""
     if none and value is None:
         return
     kind = numbers.Integral if integer else numbers.Real
@@ -363,7 +363,7 @@ def check_number(
     except OverflowError:
         number = -math.inf if value < 0 else math.inf
     inside = low < number <= high if open_low else low <= number <= high
-    if not inside:  # NaN lands here too
+    if not inside:  # NaN fails the comparison too
         bound = f"{'above' if open_low else 'of at least'} {low:g}"
         if high < math.inf:
             bound += f" and at most {high:g}"
@@ -396,7 +396,7 @@ def label_codes(y: Any) -> tuple[Any, Any]:
 
 
 def class_codes(y: Any) -> tuple[Any, Any]:
-    """As :func:`label_codes`, for a classifier that needs two labels at least."""
+    """Like :func:`label_codes`, for a classifier that needs at least two labels."""
     classes, codes = label_codes(y)
     if len(classes) < 2:
         raise ValueError(
@@ -407,14 +407,14 @@ def class_codes(y: Any) -> tuple[Any, Any]:
 
 
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    """Raise a sentence unless ``value`` is one of ``choices``."""
+    """Raise an error unless ``value`` is one of ``choices``."""
     if not any(value is c or value == c for c in choices):
         shown = ", ".join(repr(c) for c in choices)
         raise ValueError(f"{name} must be one of {shown}, got {value!r}.")
 
 
 def generator_of(random_state: Any) -> np.random.Generator:
-    """The one generator of a fit, from what scikit-learn calls a random state."""
+    """The random generator of a fit, from scikit-learn's ``random_state``."""
     if isinstance(random_state, np.random.Generator):
         return random_state
     seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)

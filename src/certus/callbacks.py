@@ -21,7 +21,7 @@ __all__ = ["CallbackSupport", "Monitor", "unwatched", "with_callbacks"]
 
 
 def unwatched(model: Any) -> Any:
-    """A model that is to be refitted many times, without the user's callbacks."""
+    """A copy of a model without the user's callbacks, to be refitted many times."""
     for part in (model, *model.get_params().values()):
         getattr(part, "__dict__", {}).pop("_skl_callbacks", None)
     return model
@@ -80,7 +80,7 @@ class Monitor:
         gap: float,
         state: Callable[[], dict[str, Any]] | None = None,
     ) -> Status | None:
-        """Record one step; a status is returned when the solver should stop.
+        """Record one step; return a status if the solver should stop.
 
         ``state`` gives the fitted attributes as of now, computed only if asked for.
         """

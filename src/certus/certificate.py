@@ -1,8 +1,8 @@
 """What a fit proves: claims, their strength, and the certificate that holds them.
 
-A :class:`Claim` is one checked statement about one fit; a :class:`Certificate` is the
-set of them with what is needed to check again. Both are plain frozen data: they are
-made by ``certus.verify`` and by nothing else, and they render as text, HTML and JSON.
+A :class:`Claim` is one checked statement about one fit; a :class:`Certificate` is all
+claims about one model, with the data needed to check them again. Both are plain frozen
+data. Only ``certus.verify`` makes them, and they render as text, HTML and JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from certus.objectives.terms import TERMS
 
 
 class Strength(StrEnum):
-    """How much a claim may be relied on."""
+    """How far you can rely on a claim."""
 
     PROVED = "proved"
     STATISTICAL = "statistical"
@@ -50,7 +50,7 @@ LEADING_LOSSES = ("training_loss", "sample_loss")
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a fit leaves for the verifier, as data.
+    """What a fit stores for the verifier, as plain data.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Evidence:
     witness: Any = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the arrays, which travel beside the certificate."""
+        """Everything but the arrays, which are stored beside the certificate."""
         told = {} if self.witness is None else self.witness._asdict()
         kept = {
             name: _plain(value)
@@ -78,7 +78,7 @@ class Evidence:
     def from_dict(
         cls, data: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None
     ) -> Evidence:
-        """Inverse of :meth:`to_dict`; what older ones say of the problem is ignored."""
+        """Inverse of :meth:`to_dict`; ignores the problem that older files state."""
         told = data["witness"] if "witness" in data else data["params"]
         return cls(
             data["kind"], witness_of(data["kind"], {**_restore(told), **(arrays or {})})
@@ -149,13 +149,13 @@ class Claim:
 
     @property
     def undecided(self) -> bool:
-        """Whether a target was set and rounding is too large to tell if it is met."""
+        """Whether rounding is too large to tell if the target is met."""
         promise = self.strength in (Strength.PROVED, Strength.STATISTICAL)
         return promise and self.target is not None and self.met is None
 
     @property
     def mark(self) -> str:
-        """✓ met, ✗ missed, ? undecided, · a number without a promise, – refused."""
+        """✓ met, ✗ missed, ? undecided, · a number without a target, – refused."""
         if self.strength is Strength.REFUSED:
             return "–"
         if self.undecided:
@@ -189,7 +189,7 @@ class Claim:
 
 
 class Explanation(str):
-    """A text that a prompt shows as it is, without quotes."""
+    """A text that the Python prompt shows without quotes."""
 
     __slots__ = ()
     __repr__ = str.__str__
@@ -197,7 +197,7 @@ class Explanation(str):
 
 @dataclass(frozen=True)
 class Certificate:
-    """Everything the verifier found about one model on one data set.
+    """Everything that the verifier found about one model on one data set.
 
     Attributes
     ----------
@@ -249,7 +249,7 @@ class Certificate:
 
     @classmethod
     def of(cls, model: Any, found: tuple[Any, ...], **more: Any) -> Certificate:
-        """The certificate of what was found: claims, status, and marks of the data."""
+        """Make a certificate from claims, a status and the fingerprint of the data."""
         claims, status, marks = found
         rows, columns = (*(marks.get("shape") or ()), 0, 0)[:2]
         return cls(
@@ -282,7 +282,7 @@ class Certificate:
 
     @property
     def value(self) -> float | None:
-        """Value of the primary claim: what ``tol`` bounds."""
+        """Value of the primary claim, which ``tol`` bounds."""
         return self[self.primary].value
 
     def to_dict(self) -> dict[str, Any]:
@@ -319,7 +319,7 @@ class Certificate:
 
     @property
     def ending(self) -> str:
-        """One line when the fit did not end by itself or is undecided, else empty."""
+        """One line if the fit was stopped early or is undecided, else empty."""
         return rendering.ending(self)
 
     def explain(self) -> Explanation:
@@ -347,7 +347,7 @@ class Certificate:
     def _repr_html_(self) -> str:
         return rendering.as_html(self)
 
-    def __repr__(self) -> str:  # at a prompt, the words; the data are in to_dict()
+    def __repr__(self) -> str:  # the prompt shows the text; the data are in to_dict()
         return str(self)
 
 

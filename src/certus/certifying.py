@@ -1,10 +1,10 @@
 """``certus.certify``: the verifier's claims, plus measured numbers that prove nothing.
 
-Nothing is proved here: the model is taken out of its pipeline, judged by the verifier,
-and the result compared with what the fit had stated, which can only take claims back.
-What is measured beside is handed over. Our models diagnose themselves; numbers about
-scikit-learn's, which cannot, are found here. All of them are MEASURED: the verifier
-takes no others.
+Nothing is proved here: the model is taken out of its pipeline and judged by the
+verifier, and the result is compared with the fit's certificate, which can only withdraw
+claims. Measured numbers are passed along. Our models diagnose themselves; for models of
+scikit-learn, which cannot, the numbers are computed here. All of them are MEASURED: the
+verifier accepts no others.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def certify(
     level: str = "quick",
     sensitive: Any = None,
 ) -> Certificate:
-    """Recompute what can be said about a fitted model on the data you pass.
+    """Check a fitted model on the data you pass, and return a new certificate.
 
     Parameters
     ----------
@@ -100,12 +100,12 @@ def certify(
 
 
 def _calibrated_on(stated: Certificate, X: MatrixLike, y: ArrayLike) -> bool:
-    """Whether these are the rows of that calibration."""
+    """Whether the calibration used these rows."""
     return y is not None and same_data(stated.fingerprint, next(in_each_way(X, y)))
 
 
 def _is_ours(model: Any) -> bool:
-    """Whether the model's own class, or one it descends from, is certus's."""
+    """Whether the model's class, or a base class of it, belongs to certus."""
     return any(kind.__module__.startswith("certus.") for kind in type(model).__mro__)
 
 
@@ -113,14 +113,14 @@ def _is_ours(model: Any) -> bool:
 
 
 def _compare(stated: Certificate, found: Certificate) -> Certificate:
-    """REFUTED where the same data no longer shows what the certificate stated."""
+    """REFUTED if the same data no longer shows what the certificate stated."""
     same = same_data(stated.fingerprint, found.fingerprint)
     claim = found[found.primary]
     was_met = stated.met or (claim.name in stated and stated[claim.name].met)
     vanished = stated.status is Status.NO_MINIMISER is not found.status
     lost = vanished or (was_met and found.met is False)
     number = claim.name in LEADING_LOSSES
-    if number and stated.primary == claim.name:  # of a model that promises nothing
+    if number and stated.primary == claim.name:  # of a model without a target
         lost = _moved(stated.value, found.value)
         if same and not lost and stated.status in (Status.MAX_ITER, Status.DIVERGED):
             return replace(found, status=stated.status)
@@ -135,7 +135,7 @@ def _compare(stated: Certificate, found: Certificate) -> Certificate:
 
 
 def _noted(found: Certificate, *notes: str, **changes: Any) -> Certificate:
-    """The certificate with something said of its primary claim."""
+    """The certificate with a note added to its primary claim."""
     claim = found[found.primary]
     if notes:
         changes["assumptions"] = notes
@@ -145,7 +145,7 @@ def _noted(found: Certificate, *notes: str, **changes: Any) -> Certificate:
 
 
 def _moved(was: float | None, now: float | None) -> bool:
-    """Whether a loss is not what the same weights gave on the same rows."""
+    """Whether the loss differs from that of the same weights on the same rows."""
     if was is None or now is None:
         return was is not now
     return not np.isclose(now, was, rtol=1e-6, atol=1e-12, equal_nan=True)
@@ -157,7 +157,7 @@ def _moved(was: float | None, now: float | None) -> bool:
 def _diagnose(
     model: Any, X: Any, y: Any, sample_weight: Any, level: str, sensitive: Any
 ) -> Sequence[Claim]:
-    """What a model of ours says of itself; what is found here of scikit-learn's."""
+    """Measured numbers: from our model itself, or computed here for scikit-learn's."""
     if _is_ours(model):
         if not hasattr(model, "diagnose"):
             return []
@@ -196,7 +196,7 @@ def _perceptron(
 def _neighbors(
     model: Any, X: MatrixLike, y: ArrayLike, sample_weight: ArrayLike | None, level: str
 ) -> list[Claim]:
-    """The error on training rows without themselves."""
+    """The error on training rows, each predicted from the other rows."""
     return [] if level == "quick" else left_out(model, X, model._fit_X, model._y)
 
 

@@ -1,6 +1,6 @@
 """Global settings, and what is installed.
 
-Choices a user may make once: whether fits are certified, what happens when a
+Choices that a user makes once: whether fits are certified, what happens when a
 certificate misses its target, and what Ctrl-C does to a fit.
 """
 
@@ -105,7 +105,7 @@ def config_context(**settings: Any) -> Iterator[None]:
 
 
 def show_versions() -> dict[str, str]:
-    """Versions of certus, Python and what they stand on; put it in bug reports.
+    """Versions of certus, Python and their dependencies, for bug reports.
 
     Examples
     --------

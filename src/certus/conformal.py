@@ -1,4 +1,4 @@
-"""Conformal prediction for every supervised estimator: intervals and sets that cover.
+"""Conformal prediction for every supervised estimator: intervals and sets of labels.
 
 ``calibrate`` keeps the sorted scores of rows that the fit has not seen;
 ``predict_interval`` and ``predict_set`` return what the k-th smallest of them allows,
@@ -37,7 +37,7 @@ class Conformal:
     def calibrate(self, X_cal: MatrixLike, y_cal: ArrayLike) -> Self:
         """Learn from rows kept aside how wide intervals and sets must be.
 
-        Leaves ``calibration_certificate_``, which states the coverage (STATISTICAL) and
+        Sets ``calibration_certificate_``, which states the coverage (STATISTICAL) and
         holds the scores as its evidence. A new ``fit`` or ``set_params`` forgets it.
 
         Parameters
@@ -116,14 +116,14 @@ class Conformal:
         z, rounding = predictions(model, X)
         whole = ~np.isfinite(z) | np.isinf(q)
         centre = np.where(whole, 0.0, z)
-        # Outwards by the rounding, so that what has the score q is inside.
+        # Outwards by the rounding, so that values with the score q are inside.
         reach = np.where(whole, np.inf, q + rounding * np.maximum(np.abs(centre), q))
         return np.column_stack([centre - reach, centre + reach])
 
     def predict_set(
         self, X: MatrixLike, coverage: float = 0.9, *, delta: float | None = None
     ) -> Array:
-        """Sets of labels that hold that of a new row with probability ``coverage``.
+        """Sets of labels that hold a new row's label with probability ``coverage``.
 
         Parameters
         ----------
@@ -164,7 +164,7 @@ class Conformal:
         return np.asarray(q + rounding * size >= S)
 
     def _calibration(self) -> Array:
-        """The scores that ``calibrate`` left."""
+        """The scores that ``calibrate`` stored."""
         check_is_fitted(self)
         stated = getattr(self, "calibration_certificate_", None)
         if stated is None or stated.evidence is None:
@@ -194,7 +194,7 @@ class Conformal:
 
 
 def forget_calibration(model: Any) -> None:
-    """Drop what ``calibrate`` left: the model is about to change."""
+    """Drop the calibration, because the model is about to change."""
     vars(model).pop("calibration_certificate_", None)
 
 

@@ -1,11 +1,11 @@
 """Models of other libraries whose classes derive from scikit-learn's.
 
 scikit-learn-intelex (``sklearnex``) has classes of scikit-learn's names, parameters and
-attributes with a ``predict`` of its own. What the verifier knows of scikit-learn's
-class says something about such a model only if its answers follow from its public
-attributes. So a plain model of scikit-learn's is made of these attributes, and its
-answers on the rows passed are compared with the model's own: if they agree, the plain
-model is judged in its place; if they do not, nothing is said.
+attributes with a ``predict`` of its own. What the verifier knows about scikit-learn's
+class applies to such a model only if its predictions follow from its public attributes.
+So a plain scikit-learn model is built from these attributes, and its predictions on the
+given rows are compared with the model's own: if they agree, the plain model is judged
+in its place; if not, there is no claim.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-#: Classes whose answers follow from a few attributes, and scikit-learn's home of them.
+#: Classes whose predictions follow from a few attributes, and scikit-learn's module.
 HOMES = {
     "LinearRegression": "sklearn.linear_model",
     "Ridge": "sklearn.linear_model",
@@ -25,7 +25,7 @@ HOMES = {
     "SVC": "sklearn.svm",
     "SVR": "sklearn.svm",
 }
-#: Largest difference between answers, relative to the largest answer.
+#: Largest difference between predictions, relative to the largest one.
 NEAR = 1e-8
 _LINEAR = ("coef_", "intercept_")
 _MACHINE = ("support_", "support_vectors_", "dual_coef_", "intercept_", "shape_fit_")
@@ -34,12 +34,12 @@ _OPTIONAL = (
     *("class_weight_", "fit_status_"),
 )
 
-#: What a certificate says of a model that was judged in this way.
+#: What a certificate says about a model that was judged in this way.
 NOTE = "its answers on these rows were compared with those of its attributes"
 
 
 def plain_model(model: Any, X: Any) -> Any:
-    """The plain model of scikit-learn's in whose place ``model`` stands, or None.
+    """The plain scikit-learn model that is equivalent to ``model``, or None.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def _linear(model: Any, cls: type) -> Any:
 
 
 def _machine(model: Any, cls: type) -> Any:
-    """With what libsvm predicts from, which is kept beside the attributes."""
+    """Add the private arrays that libsvm predicts from."""
     plain = _bare(model, cls, _MACHINE)
     plain.support_ = plain.support_.astype(np.int32)
     plain._sparse = sparse.issparse(plain.support_vectors_)
@@ -107,7 +107,7 @@ def _machine(model: Any, cls: type) -> Any:
 
 
 def _agree(plain: Any, model: Any, X: Any) -> bool:
-    """Whether both give the same answers."""
+    """Whether both give the same predictions."""
     labels = hasattr(model, "classes_")
     if labels and not np.array_equal(plain.predict(X), model.predict(X)):
         return False

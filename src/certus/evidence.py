@@ -1,7 +1,7 @@
 """Witnesses: plain data that a fit stores to make the verifier's work short.
 
-A witness never says what was minimised: that the verifier reads from the model's public
-parameters. A dual point, a direction along which no minimum exists, the counts of
+A witness never says what was minimised: the verifier reads that from the model's public
+parameters. A dual point, a direction that shows that there is no minimum, the counts of
 mistakes, the start of a run: each is checked before it is used, and a wrong one can
 only make a certificate fail.
 """
@@ -17,11 +17,11 @@ from certus.typing import Array
 
 
 class LinearWitness(NamedTuple):
-    """Of a linear model: slopes dℓ/dz at a minimum, or a direction without an end.
+    """For a linear model: slopes dℓ/dz at a minimum, or a direction of endless descent.
 
     ``dual`` has one column for each problem (for a hard margin the weights a ≥ 0 of its
-    rows); ``direction`` is (w, b) with b last; ``combination`` weighs rows of two
-    classes whose convex combinations are the same point.
+    rows); ``direction`` is (w, b) with b last; ``combination`` holds row weights that
+    give both classes the same convex combination.
     """
 
     dual: Array | None = None
@@ -30,9 +30,9 @@ class LinearWitness(NamedTuple):
 
 
 class KernelWitness(NamedTuple):
-    """Of a kernel machine: a vector along which the kernel matrix is negative.
+    """For a kernel machine: a vector v with vᵀKv < 0.
 
-    ``hulls`` weigh rows of two classes whose convex combinations are the same point.
+    ``hulls`` holds row weights that give both classes the same convex combination.
     """
 
     eigenvector: Array | None = None
@@ -40,13 +40,13 @@ class KernelWitness(NamedTuple):
 
 
 class KMeansWitness(NamedTuple):
-    """Of k-means: the centres that the run kept began with."""
+    """For k-means: the starting centres of the chosen run."""
 
     start: Array | None = None
 
 
 class MixtureWitness(NamedTuple):
-    """Of a mixture: the parameters that EM began with, and the steps taken."""
+    """For a mixture: the parameters that EM started from, and the number of steps."""
 
     weights_: Array | None = None
     means_: Array | None = None
@@ -55,7 +55,7 @@ class MixtureWitness(NamedTuple):
 
 
 class FactorsWitness(NamedTuple):
-    """Of factor analysis: noise and loadings EM began with, and the steps taken."""
+    """For factor analysis: EM's first noise and loadings, and the number of steps."""
 
     start: Array | None = None
     start_components: Array | None = None
@@ -63,7 +63,7 @@ class FactorsWitness(NamedTuple):
 
 
 class MistakesWitness(NamedTuple):
-    """Of a perceptron: how often each row was wrong when visited, for each problem.
+    """For a perceptron: how often each row was a mistake, for each problem.
 
     ``start`` holds (w, b) of each problem where they were not zero; ``cycle`` counts
     the mistakes of problem ``which`` between two visits of one state, ``period`` epochs
@@ -78,9 +78,9 @@ class MistakesWitness(NamedTuple):
 
 
 class PriorWitness(NamedTuple):
-    """Of a PAC-Bayes bound: the mean of the prior that some rows were given up for.
+    """For a PAC-Bayes bound: the mean of the prior, learnt on rows set aside for it.
 
-    ``seed`` drew those rows, where the model's ``random_state`` does not tell it.
+    ``seed`` drew those rows, if the model's ``random_state`` does not hold it.
     """
 
     prior_mean: Array | None = None
@@ -88,9 +88,9 @@ class PriorWitness(NamedTuple):
 
 
 class MultipliersWitness(NamedTuple):
-    """Of rates that are equal across groups: a row per rate, a column per group.
+    """For rates that are equal across groups: a row per rate, a column per group.
 
-    ``answered`` are others, that the estimator was fitted against.
+    ``answered`` are the multipliers that the estimator was fitted against.
     """
 
     multipliers: Array | None = None
@@ -98,13 +98,13 @@ class MultipliersWitness(NamedTuple):
 
 
 class ConformalWitness(NamedTuple):
-    """Of a calibration: the scores of its rows, ascending."""
+    """For a calibration: the scores of its rows, ascending."""
 
     scores: Array
 
 
 class RatingsWitness(NamedTuple):
-    """Of a factorisation of ratings: where its run began, and how it went.
+    """For a factorisation of ratings: where its run started, and how it went.
 
     Items start at ``start``, or at ``init_std`` times normal numbers from ``seed``.
     """
@@ -118,13 +118,13 @@ class RatingsWitness(NamedTuple):
 
 
 class GloVeWitness(NamedTuple):
-    """Of a factorisation of counts: whether its steps exploded."""
+    """For a factorisation of counts: whether its steps diverged."""
 
     diverged: bool = False
 
 
 class NetworkWitness(NamedTuple):
-    """Of a network: how training ended.
+    """For a network: how training ended.
 
     ``diverged`` holds epoch, step and the loss before, where it became infinite;
     ``kept`` is the epoch of the weights; ``settled`` says that the solver's own rule
@@ -139,7 +139,7 @@ class NetworkWitness(NamedTuple):
 
 
 class PairsWitness(NamedTuple):
-    """Of word or document vectors: the sample of pairs by which epochs were judged.
+    """For word or document vectors: the sample of pairs on which epochs were compared.
 
     Places of inputs (words, or texts) and of the words they predict; numbers of the
     words drawn as noise.
@@ -150,7 +150,7 @@ class PairsWitness(NamedTuple):
     noise: Array
 
 
-#: By the kind that a model file names.
+#: The classes by the kind that a model file names.
 WITNESSES: dict[str, type[Any]] = {
     "linear": LinearWitness,
     "covariance_penalty": LinearWitness,
@@ -174,10 +174,10 @@ WITNESSES: dict[str, type[Any]] = {
 
 
 def witness_of(kind: str, told: Mapping[str, Any]) -> Any:
-    """The witness of a kind from what a file tells; other entries are left aside.
+    """The witness of a kind from the entries of a file; other entries are ignored.
 
-    None where the kind has none, or where what it needs is not told. An entry of a type
-    that its place does not allow raises ``TypeError``.
+    None if the kind has no witness, or if an entry that it needs is missing. An entry
+    of a wrong type raises ``TypeError``.
 
     Examples
     --------
@@ -200,7 +200,7 @@ def witness_of(kind: str, told: Mapping[str, Any]) -> Any:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value may stand where a field is declared so."""
+    """Whether a value has the declared type of a field."""
     if hint is Any:  # a few plain values
         plain = isinstance(value, bool | int | float | np.number) or value is None
         many = isinstance(value, list | tuple) and len(value) < 9

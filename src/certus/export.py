@@ -1,9 +1,9 @@
-"""Hand a fitted model to scikit-learn: the same parameters and the same predictions.
+"""Convert a fitted model to scikit-learn, with the same parameters and predictions.
 
 What ``to_sklearn`` returns is a fitted estimator of scikit-learn's own class, for tools
-that know those classes only, such as converters to ONNX. Where its ``fit`` leaves
-private state, that state is taken from a fit of scikit-learn's on a few made-up rows,
-and what the model has learnt is put in its place.
+that only know those classes, such as converters to ONNX. If scikit-learn's ``fit``
+stores private state, that state comes from a fit on a few made-up rows, and what our
+model has learnt then replaces the learnt part.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from certus.registry import ESTIMATORS
 #: Where scikit-learn keeps the classes that both libraries have.
 HOMES = {row.name: f"sklearn.{row.home}" for row in ESTIMATORS.values() if row.shared}
 
-#: What predicts from support vectors.
+#: Classes that predict from support vectors.
 MACHINES = ("SVC", "SVR", "OneClassSVM")
 #: Fitted attributes that mean the same in both libraries.
 ATTRIBUTES = (
@@ -151,7 +151,7 @@ def _kernel_params(model: Any, kernel: Any) -> dict[str, Any]:
 
 
 def _private_state(cls: Any, classes: Any, **params: Any) -> dict[str, Any]:
-    """What a fit of scikit-learn's leaves, public or not, on a few made-up rows."""
+    """All attributes, public or not, that scikit-learn sets on a few made-up rows."""
     y = np.array([0.0, 1.0]) if classes is None else classes
     made_up = cls(**params).fit(np.arange(len(y), dtype=float)[:, None], y)
     return {k: v for k, v in vars(made_up).items() if k not in made_up.get_params()}
@@ -174,7 +174,7 @@ def _stored_rows(model: Any, theirs: Any) -> Any:
 
 
 def _support_vectors(model: Any, theirs: Any) -> None:
-    """Set what libsvm predicts from; it has the opposite sign for two classes."""
+    """Set the arrays that libsvm predicts from; two classes have the opposite sign."""
     rows = model.support_vectors_
     dual = np.array(dense_coef(model.dual_coef_), dtype=np.float64)
     own_function = callable(theirs.kernel)
@@ -203,7 +203,7 @@ def _support_vectors(model: Any, theirs: Any) -> None:
 
 
 def _perceptron(model: Any, theirs: Any) -> None:
-    """Set how its outputs become classes; designs that it lacks are refused."""
+    """Set how outputs become classes; refuse options that scikit-learn lacks."""
     from sklearn.preprocessing import LabelBinarizer
 
     plain = {"dropout": 0.0, "normalization": None, "residual": False}
@@ -224,7 +224,7 @@ def _perceptron(model: Any, theirs: Any) -> None:
 
 
 def _every_entry(dual: Any) -> Any:
-    """A sparse matrix that stores zeros too, as libsvm counts on."""
+    """A sparse matrix that stores zeros too, as libsvm requires."""
     k, n = dual.shape
     index, ends = np.tile(np.arange(n), k), n * np.arange(k + 1)
     return sparse.csr_matrix((dual.ravel(), index, ends), shape=dual.shape)

@@ -3,7 +3,7 @@
 Shape, dtype, Σs, and projections on fixed irrational sequences: of tables, and of
 whatever else a model reads, sparse rows, frames, sequences, texts, words. They detect
 mistakes (other rows, changed cells, another order), not adversaries, and prove nothing:
-the verifier takes them on its way over the data and the certificate keeps them.
+the verifier computes them while it reads the data, and the certificate keeps them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def same_data(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 def same_rows(a: Mapping[str, Any], b: Mapping[str, Any], targets: bool) -> bool:
     """Whether two fingerprints are of the same rows, in any order.
 
-    With ``targets`` these must agree too. Those of older files know one order only.
+    With ``targets``, these must agree too. Fingerprints in older files have one order
+    only.
     """
     if not _of_one_shape(a, b):
         return False
@@ -66,7 +67,7 @@ def same_rows(a: Mapping[str, Any], b: Mapping[str, Any], targets: bool) -> bool
 
 
 def _of_one_shape(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    """What was refused has no fingerprint."""
+    """A refused fit has no fingerprint."""
     known = "x" in a and "x" in b
     return known and list(a["shape"]) == list(b["shape"])
 
@@ -112,7 +113,7 @@ def of_table(
 
 
 def _unordered(projected: Array, y: Any = None) -> dict[str, Any]:
-    """Sums over rows that tell their set, in whatever order they come.
+    """Sums over rows that identify the set of rows, in any order.
 
     A bounded function of each row's projection, in units of their root mean square, and
     targets weighted by it.
@@ -138,8 +139,8 @@ def _unordered(projected: Array, y: Any = None) -> dict[str, Any]:
 def of_rows(X: Any, y: Any, s: Array, *, holes: bool = False) -> dict[str, Any]:
     """The fingerprint of rows of any kind.
 
-    Of many rows some evenly spaced ones are projected in their order; the number of
-    rows and all targets count.
+    If there are many rows, some evenly spaced ones are projected in their order; the
+    number of rows and all targets count.
 
     Parameters
     ----------
@@ -186,7 +187,7 @@ def of_rows(X: Any, y: Any, s: Array, *, holes: bool = False) -> dict[str, Any]:
 
 
 def _as_table(X: Any) -> Any:
-    """X as rows × columns, further axes laid flat; None if it is none of numbers."""
+    """X as rows × columns, further axes flattened; None if X is not numeric."""
     if sparse.issparse(X):
         return X if X.format == "csr" else X.tocsr()
     try:
@@ -206,7 +207,7 @@ def _as_array(X: Any) -> Any:
 
 
 def _project(table: Any) -> Array:
-    """Each row on the fixed direction, in float64."""
+    """Project each row on the fixed direction, in float64."""
     column = direction(table.shape[1])
     with np.errstate(over="ignore", invalid="ignore"):
         if sparse.issparse(table) or table.dtype == np.float64:
@@ -225,7 +226,7 @@ def _refuse_holes(table: Any) -> None:
 
 
 def _of_frame(X: Any, some: Array, targets: Array) -> dict[str, Any]:
-    """Of columns of several kinds, texts among them."""
+    """The fingerprint of columns of several types, including texts."""
     part = X.iloc[some] if hasattr(X, "iloc") else X[some]
     columns = [_cells(column) for column in np.asarray(part, dtype=object).T]
     whole = len(some) == len(X) and len({len(column) for column in columns}) == 1
@@ -235,7 +236,7 @@ def _of_frame(X: Any, some: Array, targets: Array) -> dict[str, Any]:
 
 
 def _of_values(values: Array, each: Array | None, targets: Array) -> dict[str, Any]:
-    """Of all entries in one line, and of a number for each row where there is one."""
+    """Fingerprint of all entries in one line, and of the rows in any order if given."""
     return {
         **({} if each is None else _unordered(each, targets)),
         "x": float(direction(len(values)) @ values),
@@ -244,7 +245,7 @@ def _of_values(values: Array, each: Array | None, targets: Array) -> dict[str, A
 
 
 def _cells(column: Array) -> Array:
-    """A column of a frame as numbers; what is missing looks alike in all frames."""
+    """A column of a frame as numbers; missing values look alike in all frames."""
     try:
         return _line(np.asarray(column, dtype=np.float64))
     except (TypeError, ValueError):
@@ -254,7 +255,7 @@ def _cells(column: Array) -> Array:
 def _of_sequences(X: Any, n: int, targets: Array) -> dict[str, Any]:
     if hasattr(X, "columns") and len(X.columns) == 1:
         X = X[X.columns[0]]
-    X = list(X)  # a series may number its rows otherwise
+    X = list(X)  # a series may have another index
     parts = [_line(x) for x in X]
     lengths = np.array([len(part) for part in parts], dtype=float)
     each = np.array([direction(len(part)) @ part for part in parts])
@@ -296,7 +297,7 @@ def _nested(value: Any) -> bool:
 
 
 def in_each_way(X: Any, y: Any) -> Iterator[dict[str, Any]]:
-    """Fingerprints of the same rows, in each way in which a fit may have made them.
+    """Fingerprints of the same rows, for each way in which a fit may have read them.
 
     Examples
     --------

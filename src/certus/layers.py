@@ -1,7 +1,7 @@
 """Layers of a network as plain arrays, read from a module and used in proofs.
 
 A :class:`Network` is a list of steps. Step i takes the results of the steps named in
-``inputs`` (0 for the rows themselves, i for what step i − 1 gives) and the last one
+``inputs`` (0 for the rows themselves, i for the result of step i − 1) and the last one
 gives a score for each class. Rows are the first axis of everything.
 """
 
@@ -28,7 +28,7 @@ class Dense(NamedTuple):
 
 
 class Convolution(NamedTuple):
-    """Of images (channels, height, width), as torch's ``conv2d``."""
+    """Convolution of images (channels, height, width), as in torch's ``conv2d``."""
 
     weight: Array  # (outputs, inputs / groups, height, width)
     bias: Any = 0.0  # (outputs,)
@@ -63,14 +63,14 @@ class MeanPool(NamedTuple):
 
 
 class MaxPool(NamedTuple):
-    """Maxima over windows of the last two axes, by index; −1 for what is outside."""
+    """Maxima over windows of the last two axes, by index; −1 for padding."""
 
     rows: Array  # (outputs, window)
     columns: Array
 
 
 class Gathered(NamedTuple):
-    """Entries of a row, laid flat, by index; −1 for a zero. Then reshaped."""
+    """Entries of a flattened row, by index (−1 for a zero), then reshaped."""
 
     places: Array
     shape: tuple[int, ...]
@@ -103,8 +103,8 @@ class LayerStep(NamedTuple):
 class Precision(NamedTuple):
     """How a network computes: unit roundoff, smallest and largest numbers.
 
-    Proofs are about what is computed, not about real numbers: every sum may be off by
-    as much as its terms, in any order, can lose.
+    Proofs are about computed numbers, not real ones: every sum may be off by as much as
+    rounding can change it, in any order of its terms.
     """
 
     unit: float = 2.0**-53 + 2.0**-52
@@ -116,7 +116,7 @@ class Network(NamedTuple):
     """Steps, the shape of a row, how they are computed, and whether a softmax follows.
 
     ``ranked``: only the order of the scores counts, and a softmax may make scores equal
-    that are not. ``hidden``: what the module gives is not these scores.
+    that are not. ``hidden``: the module returns something other than these scores.
     """
 
     steps: tuple[LayerStep, ...]

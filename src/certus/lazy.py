@@ -1,9 +1,9 @@
 """Public names that are imported when they are first used.
 
-So ``import certus`` loads neither numba, torch nor scikit-learn's estimators, and what
-needs torch says so only where it is used. The estimators of a package are those of its
-rows in ``certus.registry``. Editors and type checkers read the names from the stub
-``__init__.pyi`` of the package, which ``make stubs`` writes.
+So ``import certus`` loads neither numba, torch nor scikit-learn's estimators, and code
+that needs torch asks for it only when it is used. The estimators of a package are those
+of its rows in ``certus.registry``. Editors and type checkers read the names from the
+stub ``__init__.pyi`` of the package, which ``make stubs`` writes.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ def _estimators(package: str) -> dict[str, str]:
 
 
 def _absent(package: str, name: str) -> Any:
-    """Say that a name is not there, and whether scikit-learn has it.
+    """The error for a missing name, which says whether scikit-learn has it.
 
-    Only an ImportError reaches whoever writes ``from certus.svm import NuSVC``: of an
-    AttributeError, Python makes a sentence of its own.
+    It is an ImportError, because for ``from certus.svm import NuSVC`` Python replaces
+    the message of an AttributeError by its own.
     """
     theirs = package.replace("certus", "sklearn", 1)
     inner = "." in package and not name.startswith("_")

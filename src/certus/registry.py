@@ -1,6 +1,6 @@
 """One row for each estimator; every list of estimators is derived from these rows.
 
-The rows stand in ``registry.toml``. They are strings, so that reading them loads no
+The rows are in ``registry.toml``. They are strings, so that reading them loads no
 estimator. Adding an estimator means one file, one row, and its tests.
 """
 
@@ -16,7 +16,7 @@ __all__ = ["ESTIMATORS", "Row", "differences", "load_class"]
 
 
 class Row(NamedTuple):
-    """What certus says of an estimator wherever it lists estimators.
+    """What certus says about an estimator wherever it lists estimators.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ ESTIMATORS: dict[str, Row] = _read()
 
 
 def load_class(row: Row) -> Any:
-    """The class that a row speaks of.
+    """The class that a row describes.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def load_class(row: Row) -> Any:
 
 
 def differences() -> Iterator[tuple[list[Row], str]]:
-    """What differs from scikit-learn: the classes that a text speaks of, and the text.
+    """Differences from scikit-learn: each text with the classes that it is about.
 
     Examples
     --------

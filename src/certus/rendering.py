@@ -1,7 +1,6 @@
 """How a certificate is written: its headline, its claims as text and as HTML.
 
-Nothing here is checked, and nothing here checks: it puts into words what
-:mod:`certus.certificate` holds.
+Nothing is checked here: these functions only put a certificate into words.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def headline(certificate: Any) -> str:
 
 
 def _size(certificate: Any) -> str:
-    """How much data there is, in the words of its kind."""
+    """The size of the data, in words that fit its kind."""
     kind = "" if certificate.evidence is None else certificate.evidence.kind
     held = str(certificate.fingerprint.get("dtype"))
     rows, columns = _AXES.get(kind, _AXES.get(held, ("rows", "columns")))
@@ -74,7 +73,7 @@ def _size(certificate: Any) -> str:
 
 
 def ending(certificate: Any) -> str:
-    """One line when the fit did not end by itself or is undecided, else empty."""
+    """One line if the fit was stopped early or is undecided, else empty."""
     if certificate.status == "undecided":
         return _UNDECIDED.get(certificate[certificate.primary].strength.value, "")
     return _ENDINGS.get(certificate.status.value, "")
@@ -93,7 +92,7 @@ def as_text(certificate: Any) -> str:
 
 
 def _sentence(claim: Any) -> str:
-    """What a claim says, without what its label says."""
+    """The sentence of a claim, without the words of its label."""
     said: str = claim.detail
     return said.removeprefix(f"{claim.label}: ") if claim.undecided else said
 
@@ -115,7 +114,7 @@ def claim_lines(claim: Any) -> list[str]:
     indent, label = 15, f"  {claim.mark} {claim.label:<10} "
     room = WIDTH - indent - (len(claim.basis) + 2 if claim.basis else 0)
     body = textwrap.wrap(_sentence(claim), room, break_on_hyphens=False) or [""]
-    if len(label) > indent:  # a long name has a line of its own
+    if len(label) > indent:  # a long name gets its own line
         body.insert(0, "")
     first = label.ljust(indent) + body[0]
     if claim.basis:
@@ -183,7 +182,7 @@ def _signature(params: Mapping[str, Any]) -> str:
 
 
 def _value(value: Any) -> str:
-    # What stands for an object, such as (50, 20) or Huber(1.0), was not given as text.
+    # Texts such as (50, 20) or Huber(1.0) stand for objects, so they get no quotes.
     bare = isinstance(value, str) and value.endswith((")", "]", "..."))
     return value if bare else repr(value)
 

@@ -2,8 +2,8 @@
 
 A result is a frozen dataclass. Its fields are the numbers; ``to_dict()`` gives them as
 JSON-ready data, notebooks show ``_repr_html_()``, a :class:`TableResult` has
-``to_frame()`` as well, and those that show something have ``plot()``. A class says what
-stands in its table; nothing else is written twice.
+``to_frame()`` as well, and those that show something have ``plot()``. Each class only
+defines the contents of its table.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any
 
 from certus.wording import plain, shorten
 
-#: Rows that a notebook is shown.
+#: Rows that a notebook shows.
 SHOWN = 100
 
 
 class Result:
-    """Base of the results; the dataclass below it has the fields."""
+    """Base class of results; the dataclass derived from it has the fields."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON-ready data; what is not finite is null.
+        """The fields as JSON-ready data; numbers that are not finite become null.
 
         Fitted models, and other fields that ``repr`` leaves out, are left out.
         """
@@ -82,7 +82,7 @@ class TableResult(Result):
 
 
 def new_figure(width: float = 6.0, height: float = 4.0) -> Any:
-    """An empty figure of matplotlib's, which is asked for when one is drawn."""
+    """An empty matplotlib figure; matplotlib is imported here, when it is needed."""
     try:
         from matplotlib import pyplot
     except ImportError:
@@ -95,7 +95,7 @@ def new_figure(width: float = 6.0, height: float = 4.0) -> Any:
 def draw_intervals(
     names: Sequence[str], values: Any, low: Any, high: Any, label: str, ax: Any = None
 ) -> Any:
-    """Draw a line for each name, a point on it and an interval around; the axes."""
+    """Draw a point with its interval for each name, and return the axes."""
     if ax is None:
         ax = new_figure(6.0, 1.2 + 0.3 * len(names)).subplots()
     places = range(len(names))

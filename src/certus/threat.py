@@ -2,7 +2,7 @@
 
     {x̂ : ‖x̂ − x‖_p ≤ radius, low ≤ x̂ ≤ high}
 
-The radius is in the units of the rows as the user holds them, before any scaling. The
+The radius is in the units of the user's rows, before any scaling. The
 same lines serve NumPy arrays and torch tensors; the first axis counts rows, the others
 are one long vector for each of them.
 """
@@ -23,7 +23,7 @@ _NAMES = {"l1": 1.0, "l2": 2.0, "linf": math.inf, "inf": math.inf}
 _STEPS = 25
 #: Multiples of the radius from which on entries count as far out.
 _FAR = 1e9
-#: How far rows of any precision may go.
+#: Largest entry of a row, for any precision.
 _NEAR = 2.0**14
 
 
@@ -71,7 +71,7 @@ class ThreatModel:
 
     @classmethod
     def parse(cls, text: str, low: Any = -math.inf, high: Any = math.inf) -> Any:
-        """The threat that a text such as ``"linf:0.1"`` or ``"l2:1.5"`` names."""
+        """Read a threat from a text such as ``"linf:0.1"`` or ``"l2:1.5"``."""
         name, _, radius = text.partition(":")
         try:
             size = float(radius)
@@ -98,9 +98,9 @@ class ThreatModel:
         return replace(self, radius=radius)
 
     def rounded(self, X: Any) -> ThreatModel:
-        """The same threat with the box as rows of the precision of X can hold it.
+        """The same threat with the box rounded to the precision of X.
 
-        A float32 row is at an end that it holds no better than to seven digits.
+        A float32 row can meet an end of the box only to about seven digits.
         """
         kind = X.dtype if np.issubdtype(X.dtype, np.floating) else np.float64
         ends = (np.asarray(end, dtype=kind) for end in (self.low, self.high))
@@ -108,7 +108,7 @@ class ThreatModel:
         return replace(self, low=low, high=high)
 
     def bounded(self, X: Any) -> ThreatModel:
-        """The same threat with a finite radius: the most that the box leaves."""
+        """The same threat with a finite radius: the largest that the box allows."""
         if math.isfinite(self.radius):
             return self
         diagonal = self._diagonal(X)
@@ -122,7 +122,8 @@ class ThreatModel:
     def reachable(self, X: Any) -> ThreatModel:
         """The same threat with the radius that attacks on X need.
 
-        No more than the box leaves; and not so far that squares overflow.
+        It is at most what the box allows, and small enough that squares do not
+        overflow.
         """
         far = min(self._diagonal(X), farthest(X))
         return self.within(min(self.bounded(X).radius, far))
@@ -165,8 +166,8 @@ class ThreatModel:
     def project(self, X_hat: Any, X: Any) -> Any:
         """The nearest row that is allowed; for p other than 1, 2, ∞ an allowed one.
 
-        Where ball and box both bind, p = 2 is solved to about 1e-6 of the radius; what
-        is returned is in both but for rounding.
+        Where ball and box both bind, p = 2 is solved to about 1e-6 of the radius; the
+        result is in both, up to rounding.
         """
         X = _real(X)
         low, high = self._room(X)
@@ -204,8 +205,8 @@ class ThreatModel:
     def worst(self, X: Any, G: Any) -> Any:
         """The allowed row that makes gᵀx̂ largest.
 
-        The box counts: an entry that may not move leaves its share of the radius to
-        the others.
+        The box is respected: an entry that may not move leaves its share of the radius
+        to the others.
         """
         X = _real(X)
         xp = array_namespace(X)
@@ -239,7 +240,7 @@ class ThreatModel:
         if self.norm == math.inf:
             D = rng.uniform(-1, 1, (n, d))
         else:
-            # Entries with density ∝ exp(−|t|^p) and one exponential more.
+            # Entries with density ∝ exp(−|t|^p) and one more exponential.
             size = rng.gamma(1 / self.norm, size=(n, d)) ** (1 / self.norm)
             D = size * rng.choice([-1.0, 1.0], (n, d))
             total = (size**self.norm).sum(axis=1) + rng.standard_exponential(n)
@@ -335,7 +336,7 @@ class ThreatModel:
 
 
 def farthest(X: Any) -> float:
-    """How far rows may go for norms and scores to be computed in their precision."""
+    """Largest entries for which norms and scores can be computed in this precision."""
     return max(float(array_namespace(X).finfo(X.dtype).max) ** (1 / 3), _NEAR)
 
 
@@ -363,7 +364,7 @@ def _flat(A: Any) -> Any:
 
 
 def _real(A: Any) -> Any:
-    """Integers as floating-point numbers; those as they are."""
+    """Integers as floating-point numbers; floating-point numbers unchanged."""
     xp = array_namespace(A)
     return A if xp.isdtype(A.dtype, "real floating") else xp.astype(A, xp.float64)
 

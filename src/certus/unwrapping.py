@@ -1,7 +1,7 @@
 """Find the model inside pipelines, searches and encoders of tables.
 
-Classes are recognised by name, so nothing of scikit-learn is imported. What the wrapped
-model then says about its rows is judged by the verifier.
+Classes are recognised by name, so nothing of scikit-learn is imported. The verifier
+then judges the wrapped model on the rows that it saw.
 """
 
 from __future__ import annotations

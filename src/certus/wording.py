@@ -13,7 +13,7 @@ __all__ = ["clean", "number", "plain", "shorten", "unstopped"]
 
 
 def clean(text: str) -> str:
-    r"""Escape control characters: a column name must not steer the terminal.
+    r"""Escape control characters: a column name must not control the terminal.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def plain(value: Any) -> Any:
-    """JSON-ready copy: NumPy by value, what is not finite as null.
+    """JSON-ready copy: NumPy values as Python's, numbers that are not finite as null.
 
     Examples
     --------

@@ -102,7 +102,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         where = frame.f_globals["__name__"]
         if where.startswith("certus.verify."):
             known.add(numbers)
-        elif where == "certus.verify":  # the door rewords what its rooms have found
+        elif where == "certus.verify":  # rewords what the checkers found
             assert numbers in known
         elif numbers not in known:
             strangers.append(where)

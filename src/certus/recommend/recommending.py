@@ -1,4 +1,4 @@
-"""Code that recommenders share: predict pairs, rank items for a user, find similar ones.
+"""Code that recommenders share: predict pairs, rank items, find similar ones.
 
 Scores are s(u, i) = offset + b_u + c_i + w_u·z_i. Rankings are taken over a few users
 at a time; a dense users × items matrix is never formed.

@@ -1,8 +1,8 @@
 """Directions along which a likelihood rises forever, by a linear programme.
 
-The sum of all moves is made largest over the unit box: of classes z_y − z_k for every
-other class k, of counts the scores of rows at their limits, where rows between the
-limits must not move at all.
+The sum of all moves is maximised over the unit box. For classes the moves are z_y − z_k
+for every other class k; for counts they are the scores of rows at their limits, and
+rows between the limits must not move at all.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from scipy.optimize import linprog
 
 from certus.typing import Array
 
-#: Cells of X that are looked at, at most, when rows between the limits must not move.
+#: Largest number of cells of X when rows between the limits must not move.
 CELLS = 20_000_000
 
 
@@ -45,7 +45,7 @@ def separating(X: Any, free: bool, own: Array) -> Array | None:
 
 
 def _scaled(X: Any, free: bool) -> tuple[Any, Array]:
-    """X, with a column of ones for an intercept, in units of its columns; these."""
+    """X, with a column of ones for an intercept, in units of its columns; the units."""
     A = sparse.csr_array(X).astype(np.float64)
     if free:
         A = sparse.hstack([A, np.ones((A.shape[0], 1))], format="csr")

@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 
 from certus.typing import Array
 
-#: Rows that a linear programme may hold.
+#: Largest number of rows in a linear programme.
 PROGRAMME_ROWS = 20_000
 
 

@@ -1,10 +1,10 @@
 """Slopes for losses with kinks, when no solver stored any.
 
 Away from a kink the slope of the loss is the dual point; at a kink any slope between
-the two sides is allowed, and the right one is what a solver finds. From scores alone
-those of the rows nearest to a kink are chosen: of absolute and quantile losses by a
-small linear system, of hinge and tube by a quadratic over a box, of Huber's loss with a
-scale by Newton steps.
+the two sides is allowed, and a solver finds the right one. Here the slopes of the rows
+nearest to a kink are chosen from scores alone: for absolute and quantile losses by a
+small linear system, for hinge and tube losses by a quadratic over a box, and for
+Huber's loss with a scale by Newton steps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scipy.optimize import linprog, lsq_linear, minimize
 from certus.objectives import terms as t
 from certus.typing import Array
 
-#: Rows whose slopes are chosen, by level.
+#: Number of rows whose slopes are chosen, by level.
 ROWS = {"quick": 300, "full": 2_000}
 #: Most rows on the kink for which a system is solved.
 MOST_ROWS = 1_000
@@ -100,9 +100,9 @@ def _on_kink(
 
 
 def _between(A: Array, goal: Array, slack: Array, low: float, high: float) -> Array:
-    """A u in [low, high] with abs(Au − goal) ≤ slack, as nearly as it can be had."""
+    """A u in [low, high] with abs(Au − goal) ≤ slack, or as close as possible."""
     exact = slack == 0
-    # The smallest u: rows that are copies of one another get the same.
+    # The smallest u: identical rows get the same.
     found = np.linalg.lstsq(A[exact], goal[exact], rcond=1e-12)[0]
     off = np.abs(A @ found - goal) - slack
     inside = low <= found.min() and found.max() <= high
@@ -175,10 +175,10 @@ def _near_kink(loss: Any, at: ScoredRows, u: Array, l2: float, level: str) -> Ar
 def stepped(
     loss: Any, at: ScoredRows, strength: float, best: Callable[[Array], float]
 ) -> Array:
-    """Slopes a few Newton steps on, in b and columns X, at the best scale of each.
+    """Slopes after a few Newton steps in b and columns X, at the best scale of each.
 
-    A weak penalty makes the bound steep: it wants slopes of a better point. ``best``
-    gives the scale for residuals.
+    With a weak penalty the bound is steep, so it needs slopes of a better point.
+    ``best`` gives the scale for residuals.
     """
     d, s, epsilon, r = at.X.shape[1], at.s, loss.threshold, at.y - at.z
     X, ones = at.X, np.full((len(r), 1), float(at.free))

@@ -1,8 +1,8 @@
 """Steps for many small ridge problems at once, where solving each one would be slow.
 
-A side of a factorisation is asked for its products: ``curved`` gives Hd of every row,
-``matrix`` and ``sums`` what its entries weigh. The systems of the rows are alike, so
-that one decomposition of their mean leads near all solutions.
+A side of a factorisation provides its products: ``curved`` gives Hd of every row,
+``matrix`` and ``sums`` the weights of its entries. The systems of the rows are similar,
+so one decomposition of their mean leads close to all solutions.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from certus.verify.robustness import (
 )
 from certus.verify.statistical import risk_claims
 
-#: The door: what other packages may use. Its modules are the verifier's own.
+#: The public interface: other packages use these names only, not the modules.
 __all__ = [
     "Proof",
     "accuracy_claim",

@@ -1,8 +1,8 @@
 """What a sensitive attribute explains, in the verifier's own formulas.
 
 An attribute is one column or several; numbers with fractions are taken as they are, all
-other values are categories. A fit lends it to the verifier, and no model keeps it: to
-check again, it is passed to ``certify``, unless it stands in X.
+other values are categories. A fit passes it to the verifier, and no model stores it: to
+check again, pass it to ``certify``, unless it is a column of X.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from certus.verify.deciding import TINY, Number, U, gamma, length
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given
 
-#: Largest correlation that counts as none; and shift of a mean, in deviations.
+#: Largest correlation that counts as zero; and largest shift of a mean, in deviations.
 NO_CORRELATION, SAME_MEAN = 1e-10, 1e-6
 #: Variance that others leave of a combination of columns, below which it adds nothing.
 DEPENDENT = 1e-10
-#: What is judged of a decorrelation.
+#: The claims about a decorrelation.
 LEFT = "max |Cov(x̃ⱼ, a) − (1 − amount)·Cov(xⱼ, a)| / (sd xⱼ · sd a)"
 
 
@@ -61,7 +61,7 @@ def _column(X: Any, name: Any) -> Array:
 
 
 def numbers_of(X: Any, sample_weight: Any) -> tuple[Array, Array]:
-    """The rows in float64, and each one's share of the weight."""
+    """The rows in float64, and each row's share of the weight."""
     Z = np.asarray(reading.as_matrix(X), dtype=np.float64)
     reading.refuse_holes(Z)
     s = row_weights(sample_weight, len(Z))
@@ -160,7 +160,7 @@ def explained(X: Array, columns: Array, share: Array) -> SharedPart:
 
 
 class Statement(NamedTuple):
-    """The share of the covariance that is taken away."""
+    """The share of the covariance that is removed."""
 
     amount: float
 
@@ -237,5 +237,5 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
             fix="fit again",
         ),
     ]
-    status = bd.verdict(claims)  # what is missed comes first
+    status = bd.verdict(claims)  # missed claims come first
     return [*claims, removed], status, marks

@@ -1,8 +1,8 @@
-"""Blocks of rows, looked at by as many threads as the process may use.
+"""Run work on blocks of rows, on as many threads as the process may use.
 
-NumPy releases Python's lock inside a product or a ufunc, so that plain NumPy code gains
-from threads as it stands. Results come back in the order of the rows: sums of them do
-not depend on the threads.
+NumPy releases Python's lock inside a product or a ufunc, so plain NumPy code gains from
+threads. Results come back in the order of the rows: sums of them do not depend on the
+threads.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ T = TypeVar("T")
 def over_blocks(
     work: Callable[[slice], T], n: int, step: int, *, alone: bool = False
 ) -> Iterator[T]:
-    """``work`` on consecutive slices of ``range(n)``, in the caller's context.
+    """Run ``work`` on consecutive slices of ``range(n)``, in the caller's context.
 
-    ``alone`` in the caller's thread, where others would cost more. Only a few results
-    wait to be taken, however many blocks there are.
+    ``alone`` keeps to the caller's thread, where more threads would be slower. Only a
+    few results wait to be taken, however many blocks there are.
 
     Examples
     --------
@@ -40,7 +40,8 @@ def over_blocks(
     if threads <= 1:
         yield from map(work, parts)
         return
-    # BLAS keeps to one thread in each of ours: two sets would wait for each other.
+    # BLAS uses one thread in each of ours: two sets of threads would wait for each
+    # other.
     limit = _libraries().limit(limits=1, user_api="blas")
     with limit, ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[T]] = deque()
@@ -53,7 +54,7 @@ def over_blocks(
 
 
 def add_up(found: Iterator[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """Sums of numbers and arrays that blocks found, place by place.
+    """Add up the results of blocks, item by item.
 
     Examples
     --------
@@ -70,7 +71,7 @@ def add_up(found: Iterator[tuple[Any, ...]]) -> tuple[Any, ...]:
 
 @functools.cache
 def _libraries() -> ThreadpoolController:
-    """NumPy's and SciPy's libraries: finding them takes as long as a small check."""
+    """NumPy's and SciPy's libraries, found once: it takes as long as a small check."""
     return ThreadpoolController()
 
 
@@ -80,7 +81,7 @@ def _threads() -> int:
 
 
 def cores() -> int:
-    """Processors that this process may use; those of the machine where none says.
+    """Processors that this process may use; all of the machine's where that is unknown.
 
     Examples
     --------

@@ -1,9 +1,9 @@
-"""Claims about EM, and whatever else climbs: one step more, and the whole way again.
+"""Claims about EM and other methods that only rise: one more step, and the run again.
 
 L is the mean log-likelihood, or another number that no exact step lowers. What one
 further step gains is |L(θ⁺) − L(θ)|, both with their rounding, for the θ⁺ that a step
-in float64 comes to. A run repeated from its recorded start shows that no step of it
-went down, and whether it leads to the model at all.
+in float64 reaches. A run repeated from its recorded start shows whether any step went
+down, and whether it leads to the model at all.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from certus.certificate import Claim
 from certus.typing import Array
 from certus.verify.deciding import Number, gamma, measured, proved, replayed
 
-#: What tol=0 stands for; how near a run again must end, beside one plus its size.
+#: What tol=0 means; how close a repeated run must end, relative to one plus its size.
 LEAST, APART = 1e-10, 1e-3
-#: What is proved of a step.
+#: What is proved about a step.
 STEP = (
     "|L(θ⁺) − L(θ)| with θ⁺ the result of an EM step in float64, rounding errors of "
     "both included; an exact EM step changes nothing only at a fixed point"
@@ -71,9 +71,10 @@ def repeated(
     exact: bool = True,
     limit: float | None = None,
 ) -> Claim:
-    """That no step of a run repeated goes down; it ends ``apart`` from the model.
+    """No step of the repeated run goes down; ``apart`` is its distance from the model.
 
-    Above ``limit``, by default a share of one plus the last level, it leads elsewhere.
+    Above ``limit``, by default a share of one plus the last level, it is another
+    result.
     """
     values = [level.value for level in levels]
     drop = max([0.0, *(a - b for a, b in pairwise(values))])

@@ -1,4 +1,4 @@
-"""What fold errors of several candidates promise together, and where nothing does.
+"""What fold errors of several candidates guarantee together, and when they do not.
 
 In each fold every model is fixed before the fold's rows are seen, so Hoeffding's bound
 holds for each of the K·F errors; a union bound makes it hold for all of them at once:

@@ -1,4 +1,4 @@
-"""Split conformal prediction: scores of rows kept aside, and the coverage they promise.
+"""Split conformal prediction: scores of rows kept aside, and their coverage.
 
 A score says how badly a value fits a row: |y − f(x)| for a regressor; for a classifier
 1 − p(y | x) or, without probabilities, by how much the best other label beats y. Any
@@ -44,7 +44,7 @@ _EXCHANGEABLE = (
 
 
 def score_of(model: Any) -> str:
-    """Which score a model has, by what it can be asked for."""
+    """Which score a model has, by the methods that it has."""
     if not hasattr(model, "classes_"):
         return "residual"
     if hasattr(model, "predict_proba"):
@@ -86,7 +86,7 @@ def check_conformal(
 ) -> Checked:
     """State the coverage of the scores in ``witness``; at full level, recompute them.
 
-    Rows of the fit are refused, in whatever order they come.
+    Rows of the fit are refused, in any order.
     """
     scores = np.sort(np.asarray(witness.scores, dtype=np.float64))
     marks, reason = next(in_each_way(X, y)), ""
@@ -105,8 +105,8 @@ def check_conformal(
 def seen_in_fit(model: Any, X: Any, y: Any) -> bool:
     """Whether these are the rows of the fit, in that order or another.
 
-    Amounts must agree too: an experiment may repeat the same X. How a fit writes
-    labels as numbers differs, so there X decides.
+    Numeric targets must agree too: an experiment may repeat the same X. Fits encode
+    labels in different ways, so for labels X decides.
     """
     fit = getattr(getattr(model, "certificate_", None), "fingerprint", {})
     amounts = score_of(model) == "residual"
@@ -114,7 +114,7 @@ def seen_in_fit(model: Any, X: Any, y: Any) -> bool:
 
 
 def coverage_claims(scores: Array, kind: str) -> list[Claim]:
-    """What n calibration scores promise, on average and given these rows.
+    """What n calibration scores guarantee, on average and given these rows.
 
     Parameters
     ----------

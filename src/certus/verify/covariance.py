@@ -1,7 +1,7 @@
 """The covariance of rows about a point, as the verifier computes it: one pass, float64.
 
-Where rows are fewer than columns it is never formed; the centred rows stand for it. Of
-either, an entry is off by at most γ times the deviations of its two columns: rows are
+Where rows are fewer than columns it is never formed; the centred rows are used instead.
+In both, an entry is off by at most γ times the deviations of its two columns: rows are
 multiplied in runs of 256, so that γ = γ_{depth(n) + d + 4} for any product with it.
 """
 
@@ -24,7 +24,7 @@ _SMALL = 1024
 
 
 def depth(n: int) -> int:
-    """Additions that any of n rows goes through, in runs, groups and a total."""
+    """How many additions each of n rows goes through, in runs, groups and a total."""
     return min(n, RUN) + min(n // RUN + 1, GROUP) + n // (RUN * GROUP) + 1
 
 
@@ -47,7 +47,7 @@ def eigen(G: Array) -> tuple[Array, Array, float]:
 
 
 class Spread(NamedTuple):
-    """Covariance about a point: itself, or centred rows over √n that stand for it."""
+    """Covariance about a point: the matrix, or the centred rows over √n."""
 
     matrix: Array
     diagonal: Array
@@ -76,7 +76,7 @@ class Spread(NamedTuple):
         return values, off + 2 * self.share * float(self.diagonal.sum())
 
     def scaled(self, u: Array, some: Array | None = None) -> Spread:
-        """That of some columns, each multiplied by its number in u."""
+        """The covariance of some columns, each multiplied by its entry of u."""
         some = np.ones(len(self.diagonal), dtype=bool) if some is None else some
         matrix = self.matrix[:, some] * u
         if self.formed:
@@ -123,7 +123,7 @@ def covariance_about(X: Any, point: Array) -> tuple[Spread, Array]:
             total += ones[: len(rows)] @ some
         return square, total
 
-    # Of few rows smaller groups, so that no thread waits for another.
+    # Smaller groups if there are few rows, so that no thread waits for another.
     group = min(GROUP, max(1, n // (8 * RUN)))
     square, total = add_up(over_blocks(look, n, RUN * group))
     square /= n

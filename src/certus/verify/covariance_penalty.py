@@ -110,7 +110,7 @@ class Statement(NamedTuple):
 
 
 def _stated(model: Any) -> Statement | measured.Statement:
-    """Of a network, or of a linear model whose parameters must be its own still."""
+    """The statement of a network, or of a linear model with unchanged parameters."""
     alpha, inner = model.alpha, model.estimator_
     said = f"alpha={alpha!r:.40} is no weight of a penalty"
     stating.require(stating.is_number(alpha), said)
@@ -128,7 +128,7 @@ READERS: dict[str, stating.Reader] = {"CovariancePenalty": _stated}
 
 
 def check(model: Any, stated: Statement, given: Given) -> Checked:
-    """Judge a linear model; the attribute is lent, the dual point is the witness."""
+    """Judge a linear model, given the attribute; the dual point is the witness."""
     witness, X, y, sample_weight, level, sensitive = given
     (inner, alpha), marks = stated, marks_of(X, y, sample_weight)
     columns = attribute_of(model, sensitive, X)

@@ -1,4 +1,4 @@
-"""Products of the rooms around the kernel, and what a fit has left.
+"""Matrix products for the checkers, and reading what a fit has stored.
 
 Everything is computed in float64. Dense blocks of another dtype are cast a block at a
 time, so checking never doubles the memory of X; sparse X is never densified.
@@ -39,7 +39,7 @@ def _blocks(X: Array) -> list[slice]:
 
 
 def dense(X: Any) -> Array:
-    """Rows as an array: the few of a sparse matrix that are looked at together."""
+    """Rows as a dense array; used for a few rows of a sparse matrix at a time."""
     return np.asarray(X.toarray() if sparse.issparse(X) else X)
 
 
@@ -50,7 +50,7 @@ def size_of(X: Any) -> float:
 
 
 def fitted(model: Any, name: str, shape: Any = None, *, finite: bool = False) -> Array:
-    """Numbers that a fit has left, of some shape; None stands for any length."""
+    """Numbers that a fit has stored, of a given shape; None stands for any length."""
     try:
         found, wrong = reading.plain(getattr(model, name)), ""
     except ValueError:
@@ -68,14 +68,14 @@ def fitted(model: Any, name: str, shape: Any = None, *, finite: bool = False) ->
 
 
 def named(what: str, which: Any) -> str:
-    """Some of them by their numbers: "columns 0, 4"; the first five of many."""
+    """Name some columns or rows: "columns 0, 4"; the first five of many."""
     shown = ", ".join(str(int(i)) for i in which[:5])
     what = f"{what}s" if len(which) > 1 else what
     return f"{what} {shown} …" if len(which) > 5 else f"{what} {shown}"
 
 
 def listed(model: Any, name: str) -> Any:
-    """Ids, words or labels that a fit has left, one after the other."""
+    """Ids, words or labels that a fit has stored, as a list."""
     found = getattr(model, name)
     if not isinstance(found, list | tuple) and np.ndim(found) != 1:
         text = f"{name} of this {type(model).__name__} is not a list. Fit it again."
@@ -84,7 +84,7 @@ def listed(model: Any, name: str) -> Any:
 
 
 def row_weights(sample_weight: Any, n: int) -> Array:
-    """Row weights as they were given, read by the kernel."""
+    """The given row weights, read by the kernel."""
     given = reading.weights(sample_weight, n)
     return np.ldexp(given.s, given.power)
 
@@ -96,7 +96,7 @@ NARROW = 8
 def fingerprint(
     X: Any, y: Array, s: Array, projected: Array | None = None
 ) -> dict[str, Any]:
-    """What identifies the rows; holes in X are refused on the way.
+    """The fingerprint of the rows; NaN and inf in X are refused.
 
     Every cell enters with a weight that is not zero, so that NaN and inf are found.
     ``projected`` is X @ direction(d), if a pass of the checker has computed it already.
@@ -117,7 +117,7 @@ def fingerprint(
 def marks_of(
     X: Any, y: Any, sample_weight: Any, *, holes: bool = False
 ) -> dict[str, Any]:
-    """What identifies rows of any kind, with holes where a model takes them."""
+    """Fingerprint of rows of any kind; NaN is allowed where the model accepts it."""
     X = X if hasattr(X, "shape") or hasattr(X, "__len__") else np.asarray(X)
     n = sum(X.shape[:1]) if hasattr(X, "shape") else len(X)
     if not n:

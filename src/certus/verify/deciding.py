@@ -1,4 +1,4 @@
-"""Numbers with the rounding in them bounded, and the claims that are made of both.
+"""Numbers with a bound on their rounding, and the claims made from them.
 
 A sum of m products in float64, in any order, is off by at most γ_m times the sum of
 their sizes, γ_m = mu/(1 − mu), u = 2⁻⁵³. The bound of the rounding is added: a claim
@@ -19,7 +19,7 @@ from certus.verify.kernel import spaces
 
 #: Unit roundoff, the smallest number that no library flushes to zero, and γ_m.
 U, TINY, gamma = spaces.UNIT, spaces.TINY, spaces.gamma
-#: What helps where rounding decides.
+#: Advice for claims that rounding leaves undecided.
 RESCALE = "centre and scale the columns (StandardScaler), or set a larger tol"
 
 
@@ -39,14 +39,14 @@ def power_of_two(size: float) -> float:
 
 
 class Number(NamedTuple):
-    """A number as it was computed, and what rounding may have done to it."""
+    """A computed number, and a bound on its rounding error."""
 
     value: float
     rounding: float = 0.0
 
     @classmethod
     def share(cls, value: float, rounding: float, of: float) -> Number:
-        """Both as a share; infinite where there is nothing to share."""
+        """Both as a share of a total; infinite if the total is zero."""
         if of > 0:
             return cls(value / of, rounding / of)
         if value == 0.0:  # what is left may be rounding
@@ -55,15 +55,15 @@ class Number(NamedTuple):
 
     @property
     def most(self) -> float:
-        """What the true number is at most; infinite where nothing is known of it."""
+        """Upper bound of the true number; infinite where nothing is known about it."""
         most = float(self.value) + float(self.rounding)
         return math.inf if math.isnan(most) else most
 
     def within(self, target: float) -> bool | None:
-        """Whether the true number is; None where rounding alone exceeds the target.
+        """Whether the true number meets the target; None if rounding alone exceeds it.
 
-        It is missed all the same if what was computed stands out from its rounding:
-        the true number is above the target then, whatever the rounding did.
+        It is missed all the same if the computed number exceeds the target by more than
+        its rounding: the true number is then above the target.
         """
         if self.most <= target:
             return True
@@ -72,7 +72,7 @@ class Number(NamedTuple):
 
 
 def worst_of(found: list[Number], target: float = math.inf) -> int:
-    """Which of several is farthest from the target: one that misses it, if any does."""
+    """Index of the number farthest from the target: one that misses it, if any does."""
     missed = [each.within(target) is False for each in found]
     return max(range(len(found)), key=lambda i: (missed[i], found[i].most))
 
@@ -83,7 +83,7 @@ def worst_of(found: list[Number], target: float = math.inf) -> int:
 def proved(
     name: str, found: Number, target: float | None, detail: str, **words: Any
 ) -> Claim:
-    """A PROVED claim. ``missed`` and ``fix`` are said where the target is missed."""
+    """A PROVED claim. ``missed`` and ``fix`` are used if the target is missed."""
     missed, fix = words.pop("missed", detail), words.pop("fix", "")
     rounding = math.inf if math.isnan(found.rounding) else float(found.rounding)
     met = None if target is None else found.within(target)
@@ -100,17 +100,17 @@ def proved(
 
 
 def measured(name: str, value: float | None, detail: str, **words: Any) -> Claim:
-    """A number without a promise."""
+    """A measured number, without a target."""
     return Claim(name, Strength.MEASURED, value, detail=detail, **words)
 
 
 def refused(name: str, detail: str, fix: str, **words: Any) -> Claim:
-    """Nothing can be said, and why."""
+    """A refusal: nothing can be claimed, with the reason."""
     return Claim(name, Strength.REFUSED, detail=detail, fix=fix, **words)
 
 
 def replayed(claim: Claim, apart: float, limit: float) -> Claim:
-    """The claim of a run repeated; undecided where it ends ``apart`` from the model."""
+    """The claim about a repeated run; undecided if it ends ``apart`` from the model."""
     if not claim.met or apart <= limit:
         return claim
     lost = f"undecided: the recorded start leads to another result, {apart:.1e} away"
@@ -118,28 +118,28 @@ def replayed(claim: Claim, apart: float, limit: float) -> Claim:
 
 
 def wrong_count(what: str, found: int, asked: Any) -> Claim:
-    """That a model has another number of parts than its parameters ask for."""
+    """The claim that a model has a wrong number of parts for its parameters."""
     told = f"the model has {found} {what}, but its parameters ask for {asked}"
     number = Number(abs(float(found) - float(asked)))
     return proved("parts", number, 0.0, told, fix="fit again with these parameters")
 
 
 def refuse_weights(model: Any, sample_weight: Any) -> None:
-    """Raise where a model that was fitted without weights is judged with them."""
+    """Raise an error if a model that was fitted without weights is judged with them."""
     if sample_weight is not None:
         name = type(model).__name__
         raise ValueError(f"{name} takes no sample_weight; leave it out.")
 
 
 def status_of(claim: Claim) -> Status:
-    """How a check ends whose primary claim this is."""
+    """The status of a check with this primary claim."""
     if claim.met is None:
         return Status.UNDECIDED
     return Status.SOLVED if claim.met else Status.TOL_NOT_REACHED
 
 
 def verdict(claims: list[Claim], remarks: tuple[str, ...] = ()) -> Status:
-    """Put first what is missed, then what is undecided; the status that follows."""
+    """Put missed claims first, then undecided ones; also return the status."""
     order = (Status.TOL_NOT_REACHED, Status.UNDECIDED, Status.SOLVED)
 
     def rank(claim: Claim) -> int:

@@ -1,10 +1,10 @@
 """EM for a model given by functions: the gain of one further step, and the ELBO.
 
-The functions, ``params_``, ``start_`` and ``n_iter_`` are public, and are what the
-statement is about. With log p(x, z | θ) given, the verifier computes the posterior q
-and L(θ), the mean of log p(x | θ), itself; only the M-step is the user's, and the gain
-L(θ⁺) − L(θ) is a statement about the numbers that the functions return, on this data.
-Without it the user's own E-step is all there is, and the numbers are measured.
+The statement is about the public functions, ``params_``, ``start_`` and ``n_iter_``.
+With log p(x, z | θ) given, the verifier computes the posterior q and L(θ), the mean of
+log p(x | θ), itself; only the M-step is the user's, and the gain L(θ⁺) − L(θ) is a
+statement about the numbers that the functions return, on this data. Without it there is
+only the user's own E-step, and the numbers are measured.
 
 Rounding: a log-sum-exp of K numbers is right to γ_{K+8}, and 4u of its size; a mean is
 an exact sum, divided.
@@ -131,7 +131,7 @@ def _elbo_claim(model: Any, X: Any, here: Expected) -> Claim:
 
 
 def _fingerprint(X: Any, n: int) -> dict[str, Any]:
-    """Of numeric data with one row per likelihood; else its length only."""
+    """Fingerprint of numeric data with one row per likelihood; else only its length."""
     try:
         table = np.nan_to_num(np.asarray(X, dtype=np.float64)).reshape(n, -1)
     except (TypeError, ValueError):

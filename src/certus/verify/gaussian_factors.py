@@ -4,18 +4,18 @@
 
 with S the covariance about the model's mean, recomputed here in one pass. A step of EM
 has B = Σ⁻¹W, W' = SB(I − WᵀB + BᵀSB)⁻¹ and Ψ' = diag(S − W'BᵀS), for probabilistic PCA
-the mean of that diagonal. W = 0 and other saddles keep EM at rest, so a step ends with
-the best W for its noise, from eigenvectors of Ψ^(−1/2) S Ψ^(−1/2). For probabilistic
-PCA the largest likelihood there is follows from the eigenvalues of S.
+the mean of that diagonal. EM does not move away from W = 0 and other saddles, so a step
+ends with the best W for its noise, from eigenvectors of Ψ^(−1/2) S Ψ^(−1/2). For
+probabilistic PCA the largest likelihood there is follows from the eigenvalues of S.
 
 Rounding. With A = Ψ^(−1/2)W ≈ U diag(f) Vᵀ, g = f²/(1 + f²) and aᵢ² = Sᵢᵢ/Ψᵢ,
 log det Σ = Σ log Ψ + Σ log(1 + f²) and tr Σ⁻¹S = Σa² − Σⱼ gⱼ uⱼᵀΨ^(−1/2)SΨ^(−1/2)uⱼ. An
 entry of S is off by γ of its two deviations, which changes the trace by at most
-γ(Σa² + Σⱼ gⱼ(Σᵢ|Uᵢⱼ|aᵢ)²). That U, f, V are no exact factors changes log det and trace
-by at most 2h(2k + Σa²), h = ‖UᵀU − I‖ + ‖VᵀV − I‖ + ‖R‖ with R = A − UfVᵀ, because
-‖(I + AAᵀ)⁻¹‖ ≤ 1 and ‖(I + AAᵀ)⁻¹A‖ ≤ ½ for any A; all three norms are computed. The
-step is taken in float64: the likelihood is bounded at the point that it comes to, which
-may lie a little beside an exact step.
+γ(Σa² + Σⱼ gⱼ(Σᵢ|Uᵢⱼ|aᵢ)²). Because U, f, V are not exact factors, log det and trace
+change by at most 2h(2k + Σa²), h = ‖UᵀU − I‖ + ‖VᵀV − I‖ + ‖R‖ with R = A − UfVᵀ,
+because ‖(I + AAᵀ)⁻¹‖ ≤ 1 and ‖(I + AAᵀ)⁻¹A‖ ≤ ½ for any A; all three norms are
+computed. The step is taken in float64: the likelihood is bounded at the point that it
+comes to, which may differ a little from an exact step.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from certus.verify.stating import Checked, Given
 FLOOR = 1e-12
 #: Columns with less noise than this share of their variance are Heywood cases.
 HEYWOOD = 5e-3
-#: Rounding of a mean log-likelihood above which it tells nothing, in nats.
+#: Rounding above which a mean log-likelihood is useless, in nats.
 BLURRED = 1e-6
-#: What tol=0 stands for, a drop that is none, and how near a likelihood must be to the
-#: one stated, in double and in single precision.
+#: What tol=0 means, a drop that counts as none, and how close a likelihood must be to
+#: the stated one, in double and in single precision.
 LEAST, DROP, AGREE = 1e-6, 1e-6, (1e-7, 1e-3)
 _SUM, _MEAN = "Σᵢ log N(xᵢ; m, WWᵀ + Ψ)", "mean of log N(xᵢ; m, WWᵀ + Ψ)"
 
@@ -242,7 +242,7 @@ def _gain_claim(gain: Number, stated: Statement, missed: str = "") -> Claim:
 
 
 def _gap_claim(here: Setting, now: Number, n: int, stated: Statement) -> Claim:
-    """How far the log-likelihood of all rows is below the largest there is.
+    """How far the log-likelihood of all rows is below the largest possible one.
 
     Eigenvalues off by ε each change it by at most 2kε/σ² and, through the trace, by
     γ·tr S/σ².
@@ -316,7 +316,7 @@ def _noise_claim(point: Factors, S: Spread, varies: Array, isotropic: bool) -> C
 
 
 def _stated_claim(model: Any, now: Number, here: Setting, n: int) -> Claim:
-    """The mean log-likelihood, beside the one that our fits state."""
+    """The mean log-likelihood, compared with the one that our fits state."""
     found = now.value + here.constant
     text = f"mean log-likelihood {found:.6g}, recomputed from the covariance"
     if not stating.is_ours(model):

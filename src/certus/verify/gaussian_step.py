@@ -1,4 +1,4 @@
-"""One EM step for a mixture of Gaussians, in the verifier's own words.
+"""One EM step for a mixture of Gaussians, by the verifier's own formulas.
 
     r[i, k] = π_k N(xᵢ; μ_k, Σ_k) / p(xᵢ),   π = Σᵢ r / n,   μ = Σᵢ r·x / Σᵢ r,
     Σ = Σᵢ r (x − μ)(x − μ)ᵀ / Σᵢ r + reg_covar·I
@@ -10,8 +10,8 @@ a = x − μ, y = aU, t = Σᵢ|aᵢ|‖Uᵢ‖ and γ = γ_{d+4} the quadratic 
 most γ(2‖y‖t + ‖y‖² + γt²) (diagonals: γ‖y‖²), hence log π_k N(x) by some δ_k, and
 log p(x) by at most Σ_k r_k(e^δ_k − 1).
 
-The step is taken in float64, and θ⁺ is what comes out: rounding may lead it a little
-beside an exact step. L(θ⁺) is bounded there, for the numbers in θ⁺ as they are.
+The step is taken in float64, and θ⁺ is its result: rounding may move it a little away
+from an exact step. L(θ⁺) is bounded there, for the numbers in θ⁺ as they are.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BLOCK = 1 << 15
 FAR = 1e3
 #: Shares below this add nothing that float64 would keep.
 NOTHING = 1e-30
-#: A component on fewer rows is left as it is.
+#: A component on fewer rows stays unchanged.
 DEAD = 1e-12
 
 
@@ -81,7 +81,7 @@ def spread(values: Array, kind: str, k: int, d: int) -> Array:
 
 
 def expect(block: Array, theta: Theta, hard: bool = False) -> RowShares:
-    """The E-step on some rows; hard: each with its best component alone."""
+    """The E-step on some rows; hard: each row belongs to its best component alone."""
     (K, d), full = theta.means.shape, theta.roots.ndim == 3
     squares, reach = np.zeros((2, K, len(block)))
     away, scaled = np.empty_like(block), np.empty_like(block)
@@ -113,7 +113,7 @@ def expect(block: Array, theta: Theta, hard: bool = False) -> RowShares:
 def _over_rows(
     X: Array, work: Callable[[Array], tuple[Any, ...]]
 ) -> tuple[Number, list[Any]]:
-    """What ``work`` adds up to over blocks of rows, in float64.
+    """Add up the results of ``work`` over blocks of rows, in float64.
 
     The mean of log p(x), from the first three sums, and the others.
     """

@@ -1,11 +1,11 @@
-"""GloVe: the objective of a weighted factorisation of log counts, and what is left.
+"""GloVe: the objective of a weighted factorisation of log counts, and possible gains.
 
     P(W, Z, b, c) = ½ Σ_{n_ij > 0} f(n_ij)(w_i·z_j + b_i + c_j − log n_ij)²
 
 With Z and c fixed, P falls apart into a least-squares problem for each row (w_i, b_i),
-whose exact solution is the verifier's own. What all rows would gain is bounded from
-above for ``solver="als"``, which promises it to be small; stochastic steps promise
-nothing, and are told what some rows would gain at least. Nothing is said about other
+which the verifier solves exactly itself. For ``solver="als"`` the gain of all rows is
+bounded from above, and must be small; for stochastic steps there is no target, and the
+certificate states what some rows would gain at least. Nothing is said about other
 minima.
 """
 
@@ -25,7 +25,7 @@ from certus.verify.half_steps import bracket, least, solve
 from certus.verify.rating_entries import Entries, factors
 from certus.verify.stating import Checked, Given
 
-#: Multiplications up to which rows without a promise are solved at level "quick".
+#: Multiplications up to which rows without a target are solved at level "quick".
 QUICK = 2e9
 OBJECTIVE = "½ Σ f(n)(w·z + b + c − log n)² over n > 0,  f = min(1, (n/x_max)^α)"
 SHARE = "gain from solving for the words exactly, as a share of P(best constant)"
@@ -35,7 +35,7 @@ NAMES = ("word_factors_", "context_factors_", "word_biases_", "context_biases_")
 
 
 class Statement(NamedTuple):
-    """Which pairs are counted, how they weigh, and what may be left to gain."""
+    """Which pairs are counted, their weights, and the gain that may be left."""
 
     counting: texts.Statement
     n_components: int
@@ -143,7 +143,7 @@ def _claims(
 
 
 def _constant(f: Array, v: Array) -> float:
-    """No more than the objective of the best constant; of zero, if that is nothing."""
+    """Lower bound of the best constant's objective; of zero's, if that one is zero."""
     mean = float(f @ v / f.sum()) if f.sum() > 0 else 0.0
     for centre in (mean, 0.0):
         size = 0.5 * float(f @ (v - centre) ** 2)

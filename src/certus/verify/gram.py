@@ -2,7 +2,7 @@
 
 ``values`` are those of two sets of rows with a bound of their size and of the rounding
 of each; ``sums`` their products with coefficients, block by block. Whether a kernel is
-positive semidefinite is read off its form where that suffices, else looked into.
+positive semidefinite follows from its form where that suffices, and is else computed.
 """
 
 from __future__ import annotations
@@ -161,9 +161,9 @@ def _distance(A: Any, B: Any, norm: int, slip: float) -> tuple[Array, float]:
 
 
 def against(kernel: t.Kernel, X: Any, some: Any) -> Callable[[Any], Values]:
-    """k(·, x) for some of the rows x, as a function of which others it is wanted for.
+    """k(·, x) for some of the rows x, as a function of the other rows.
 
-    What belongs to those alone is computed once.
+    What depends on the rows x alone is computed once.
     """
     if isinstance(kernel, t.Precomputed):
         table = X[:, some]
@@ -249,7 +249,7 @@ def look_into(kernel: t.Kernel, X: Any, trace: float) -> tuple[float, float, flo
     return math.inf, float(least[0]), skew
 
 
-# -- kernels as they are named and told ---------------------------------------------
+# -- kernels by their names and parameters ---------------------------------------------
 
 #: Kernels by their names, of gamma and what else is stated.
 FORMS: dict[str, Callable[[float, Any], Any]] = {
@@ -315,7 +315,7 @@ def check_kernel(kernel: Any, X: Any) -> None:
 
 
 def text_of(kernel: Any) -> str:
-    """The kernel as it stands in a certificate."""
+    """The kernel as a certificate writes it."""
     parts = [f"{v:.4g}" for v in kernel if isinstance(v, int | float)]
     parts += [text_of(v) for v in kernel if isinstance(v, t.Kernel)]
     name = type(kernel).__name__

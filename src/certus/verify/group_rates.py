@@ -1,4 +1,4 @@
-"""Decisions whose rates are equal across groups: none as equal is more accurate.
+"""Decisions with equal rates across groups: no rule as equal is more accurate.
 
     V(π) = Σ oᵢ (yᵢπᵢ + (1 − yᵢ)(1 − πᵢ)),   o = s/Σs (accuracy)
 
@@ -31,7 +31,7 @@ from certus.verify.deciding import Number, gamma, proved, verdict
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given
 
-#: Accuracy that may be missing, and difference in rates beyond what is allowed.
+#: Allowed loss of accuracy, and allowed excess of the difference in rates.
 TARGET = 1e-9
 #: Which rows count in the rates of a criterion, by their truth.
 RATES: dict[str, dict[str, tuple[bool, ...]]] = {
@@ -44,7 +44,7 @@ _REFIT = "refit on these rows"
 
 
 class Statement(NamedTuple):
-    """Which rates are equal, up to what, and what a rule is worth."""
+    """Which rates are equal, up to which difference, and the value of a rule."""
 
     criterion: str
     max_difference: float
@@ -234,7 +234,7 @@ def _difference(rows: Grouped, stated: Statement, p: Array) -> Claim:
 
 
 def _require_sound(model: Any) -> None:
-    """Raise if what may come from a file is not what a fit leaves."""
+    """Raise if values that may come from a file are not valid results of a fit."""
     groups, two = model.groups_, np.shape(np.asarray(model.classes_)) in ((1,), (2,))
     listed = isinstance(groups, tuple | list)
     labels = listed and all(isinstance(label, Hashable) for label in groups)
@@ -255,7 +255,7 @@ def _require_sound(model: Any) -> None:
 
 
 def _are_shares(values: Any, n: int) -> bool:
-    """Whether these are n probabilities, together one at most."""
+    """Whether these are n probabilities with a sum of at most one."""
     found = np.asarray(values)
     sound = found.dtype.kind in "fiu" and found.shape == (n,)
     return bool(sound and np.all(found >= 0) and found.sum() <= 1 + TARGET)

@@ -29,7 +29,7 @@ from certus.verify.deciding import TINY, U, gamma
 
 #: Entries handled at a time, so that their factors stay in cache.
 BLOCK = 1 << 13
-#: In place of a number of steps: each row's system is solved.
+#: Instead of a number of steps: solve each row's system.
 EXACT = -1
 
 
@@ -178,7 +178,7 @@ def least(side: Side, g: Array, sizes: Sizes) -> Gain:
 
 
 def step(side: Side, g: Array, steps: int) -> Array:
-    """A step d: each row solved, or what a search suggests, if these are numbers."""
+    """A step d: solve each row, or take a search's suggestion, if it is finite."""
     if steps == EXACT:
         return solve(side, g)[0]
     d = np.asarray(search.suggested(side, g, steps))

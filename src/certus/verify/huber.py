@@ -33,7 +33,7 @@ from certus.verify.kernel.spaces import UNIT
 from certus.verify.problems import at, chosen_dual, scores, sound
 from certus.verify.stated_linear import Statement
 
-#: Above this value better slopes are looked for, as repairs cost to first order.
+#: Above this value better slopes are searched, because repairs cost to first order.
 REFINE = 1e-7
 #: Largest n·d² for which Newton steps towards a better dual point are taken.
 STEPS_COST = 2e9

@@ -41,22 +41,22 @@ from certus.verify.deciding import refused
 from certus.verify.kernel import losses
 from certus.verify.stating import Checked, Given
 
-#: Rooms that read their statement from the model's parameters. Each is a module with
+#: Checkers that read their statement from the model's parameters. Each is a module with
 #: ``Statement`` (a NamedTuple), ``READERS`` (by class name) and ``check``.
-ROOMS: tuple[Any, ...] = (
+CHECKERS: tuple[Any, ...] = (
     *(attributes, covariance_penalty, expectation, gaussian_factors, glove),
     *(group_rates, kernel_machines, kmeans, linear, linear_networks),
     *(measured_only, mixture, neighbors, nonnegative, online, pac_bayes, ratings),
     *(spectral, texts),
 )
 READERS: dict[str, stating.Reader] = {
-    name: reader for room in ROOMS for name, reader in room.READERS.items()
+    name: reader for one in CHECKERS for name, reader in one.READERS.items()
 }
 CHECKS: dict[type, Callable[..., Checked]] = {
-    room.Statement: room.check for room in ROOMS
+    checker.Statement: checker.check for checker in CHECKERS
 }
 
-#: What helps a fit that was ended from outside: neither iterations nor scaling.
+#: Advice for a fit that was stopped from outside; neither iterations nor scaling help.
 _EARLY_FIX = {
     Status.TIME_LIMIT: "raise max_time",
     Status.STOPPED: "fit without the callback that stopped it",
@@ -77,7 +77,7 @@ def check(
     tol: float = stating.TOL,
     level: str = "quick",
 ) -> Certificate:
-    """Judge bare coefficients: of statsmodels, glum, Spark, or a file.
+    """Check coefficients from anywhere: statsmodels, glum, Spark, or a file.
 
     Parameters
     ----------
@@ -151,13 +151,13 @@ def judge(
 ) -> Certificate:
     """State what the model minimises, check it, and date, size and sign the result.
 
-    ``ended`` is how a solver stopped; it stands unless the target is met or refuted.
-    ``sensitive`` is lent to the checker and not kept. ``measured`` are numbers that a
-    family found itself, or finds when it is called; a claim of any other strength among
-    them is an error.
+    ``ended`` is how a solver stopped; it is kept unless the target is met or refuted.
+    ``sensitive`` is passed to the checker and not stored. ``measured`` are numbers of
+    the estimator itself, or a function that computes them; a claim of any other
+    strength among them is an error.
     """
     start = time.perf_counter()
-    if evidence.kind == "conformal":  # speaks of other rows than those of the fit
+    if evidence.kind == "conformal":  # about other rows than those of the fit
         claims, status, marks = check_conformal(model, evidence.witness, X, y, level)
     else:
         given = Given(evidence.witness, X, y, sample_weight, level, sensitive)
@@ -177,10 +177,10 @@ def judge(
 
 
 def _ending(first: Claim, status: Status, ended: Status) -> Status:
-    """How a fit ended whose solver says that it did not end by itself."""
-    # A perceptron that leaves rows wrong need not have been stopped too soon.
+    """The status of a fit whose solver was stopped early."""
+    # A perceptron with wrong rows was not necessarily stopped too soon.
     number = first.strength is Strength.MEASURED and first.name != "training_error"
-    # What a solver thinks of its own target is no ending.
+    # A solver's opinion about its own target does not count as an ending.
     told = ended is not Status.TOL_NOT_REACHED
     unsaid = status is Status.UNDECIDED and number and told
     stands = ended in _EARLY_FIX or status is Status.TOL_NOT_REACHED or unsaid
@@ -190,14 +190,14 @@ def _ending(first: Claim, status: Status, ended: Status) -> Status:
 def _signed(
     model: Any, evidence: Evidence, found: Checked, start: float, **more: Any
 ) -> Certificate:
-    """The certificate of what a check found, with what it took."""
+    """The certificate of a check's findings, with its cost."""
     more["threads"] = more.get("threads") or cores()
     seconds = time.perf_counter() - start
     return Certificate.of(model, found, evidence=evidence, seconds=seconds, **more)
 
 
 def _check_stated(model: Any, given: Given) -> Checked:
-    """What the room of the model's statement finds; a refusal with its reason."""
+    """Run the checker of the model's statement; or refuse with a reason."""
     try:
         stated = stating.state(model, READERS)
     except stating.Refusal as refusal:

@@ -1,4 +1,4 @@
-"""What is claimed of kernel machines f = Σⱼ cⱼ k(·, xⱼ), whose coefficients are duals.
+"""The claims about kernel machines f = Σⱼ cⱼ k(·, xⱼ), whose coefficients are duals.
 
     P(f, b) = mean ℓ(y, f(x) + b) + ½λ‖f‖²,      uᵢ = −λΣs·cᵢ/sᵢ
 
@@ -79,7 +79,7 @@ class Machine(NamedTuple):
 
 
 class Case(NamedTuple):
-    """What is judged: rows of some weight, and the machines on them."""
+    """What is judged: rows of positive weight, and the machines on them."""
 
     kernel: Any
     X: Any
@@ -93,7 +93,7 @@ class Case(NamedTuple):
 
     @property
     def kernel_text(self) -> str:
-        """The kernel as it stands in an objective."""
+        """The kernel as an objective writes it."""
         more = f",  K + {self.lack:.0e}·I for K" if self.lack > 0 else ""
         return f"k = {kernels.text_of(self.kernel)}{more}"
 
@@ -101,7 +101,7 @@ class Case(NamedTuple):
 def judge(
     case: Case, witness: KernelWitness, kept: Array
 ) -> tuple[list[Claim], Status]:
-    """The claims of a machine; ``kept`` says which rows of the fit have some weight."""
+    """The claims about a machine; ``kept`` says which rows have a positive weight."""
     if case.stated.perceptron is not None:
         return perceptron(case)
     if case.stated.nu is not None:

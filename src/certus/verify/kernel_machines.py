@@ -1,10 +1,11 @@
-"""The room of kernel machines: SVC, SVR, kernel ridge and logistic, the perceptron.
+"""Checker of kernel machines: SVC, SVR, kernel ridge and logistic, the perceptron.
 
 The statement is read from public parameters ("scale" is computed again), the kernel's
 values by the verifier's own formulas in one pass over all rows with the support
 vectors; the claims are those of :mod:`certus.verify.kernel_claims`. A matrix that
-is not a kernel is refused with a vector as witness. Where a small multiple of I makes
-it one, the claim is about that sum; one too large to be looked into proves nothing.
+is not a kernel is refused with a vector as witness. If adding a small multiple of I
+makes it a kernel, the claim is about that sum; a matrix too large to be examined proves
+nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from certus.verify.stating import Checked, Given, Reader, is_ours, require, tol_
 
 #: Rows that differ by less than this share of the largest entry are the same.
 SAME = 1e-9
-#: Rows up to which a matrix of unknown sign is looked into at level "quick", "full".
+#: Largest matrix of unknown sign that is examined at level "quick", "full", in rows.
 LOOK = {"quick": 2_000, "full": 6_000}
 
 # -- statements -------------------------------------------------------------------
@@ -41,7 +42,7 @@ LOOK = {"quick": 2_000, "full": 6_000}
 def _stated(
     model: Any, loss: Any, levels: tuple[float, ...], several: str = "", **more: Any
 ) -> Statement:
-    """What all machines share; ``several`` is what more than two classes become."""
+    """The common part of statements; ``several`` is the scheme for many classes."""
     if several:
         several = several if len(model.classes_) > 2 else "signs"
         more = {"class_weight": getattr(model, "class_weight", None), **more}
@@ -163,7 +164,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
         words = (deciding.GAP, stated.tol, wrong, "pass the X of the fit, or fit again")
         status = Status.TOL_NOT_REACHED if finite else Status.DIVERGED
         return [deciding.impossible(*words)], status, marks
-    if not kept.all():  # what other rows hold has no part in anything
+    if not kept.all():  # the contents of other rows are never used
         X = X[kept][:, kept] if isinstance(kernel, t.Precomputed) else X[kept]
         parts = [m._replace(c=m.c[kept]) for m in parts]
     claims, status = judge(Case(kernel, X, parts, stated, lack or 0.0), witness, kept)
@@ -184,7 +185,7 @@ def _given_matrix(kernel: t.OwnKernel, X: Any) -> Array:
 
 
 def _unknown(claims: list[Claim], level: str) -> list[Claim]:
-    """Without a look at the matrix numbers that need a kernel are only measured."""
+    """If the matrix was not examined, numbers that need a kernel are only measured."""
     note = f"at level {level!r} only {LOOK[level]:,} rows of a matrix are checked"
     sure, measured = ("update_sum", "training_error"), Strength.MEASURED
     fix = "use a kernel that is positive semidefinite by its formula, or level='full'"
@@ -208,7 +209,7 @@ class Read(NamedTuple):
 
 
 def read(model: Any, stated: Any, n: int, y: Any, sample_weight: Any) -> Read:
-    """What the fit was given, and what it kept of it; X may be anything here."""
+    """The data of the fit and what the model kept of it; X may have any form here."""
     rows = rows_of(model, stated, np.empty((n, 0)), y, sample_weight)
     support = np.asarray(getattr(model, "support_", np.arange(n)))
     whole = support.ndim == 1 and support.dtype.kind in "iu"
@@ -270,7 +271,7 @@ def _parts(model: Any, stated: Any, found: Read) -> list[tuple[Array, Array]]:
 
 
 def stored_otherwise(model: Any, kernel: Any, X: Any, found: Read) -> str:
-    """What the model predicts with that is not what is judged, or nothing.
+    """Name what the model predicts with, if it is not what is judged; else None.
 
     A machine predicts with rows of its own, and scikit-learn's with private copies of
     its coefficients: those must be the rows of X and the public coefficients.

@@ -15,7 +15,8 @@ a sum ‖Ŝ/W − S/W‖ ≤ γ_{m+4}·√(Q/W), and the objective is right to �
 nothing.
 
 At level "full" the recorded start is run again by plain assignments and means, and no
-half-step may raise the objective. Whether a better clustering exists is not told.
+half-step may raise the objective. Nothing is said about whether a better clustering
+exists.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def _read(model: Any) -> Statement:
 
 
 def _read_batches(model: Any) -> Statement:
-    """Its centres are averages of past batches: usually not the means of anything."""
+    """Its centres are averages over past batches, so usually not means of clusters."""
     fix = "continue with KMeans(n_clusters, init=model.cluster_centers_)"
     return Statement(model.n_clusters, max(1e-4, float(model.tol)), fix)
 
@@ -189,7 +190,7 @@ def _look(
 
 
 def _origin(X: Any, s: Array, centers: Array) -> Array:
-    """Where distances are taken from: sparse rows stay where they are, unless far off.
+    """The origin of distances: sparse rows are not moved unless they are far from zero.
 
     About zero, squares of rows would drown the scatter of those far away from it.
     """
@@ -236,7 +237,7 @@ def _compare(
     rows = data.dense(X[which]).astype(np.float64)
     own = rows - centers[given[which]]
     unit = np.abs(own).max(axis=1, initial=0.0)
-    near = unit > 0  # others lie on their centres
+    near = unit > 0  # the other rows lie on their centres
     rows, own, unit = rows[near], own[near], unit[near, None]
     with np.errstate(over="ignore"):
         each = [np.square((rows - c) / unit).sum(axis=1) for c in centers]
@@ -293,12 +294,12 @@ def _inertia_claim(
     size = max(found.total.value, own)
     with np.errstate(all="ignore"):
         shown, whole = np.ldexp(np.array([own, size]) / factor / factor, power)
-        # A model that saw its rows in parts states none.
+        # A model fitted in batches states none.
         has = hasattr(model, "inertia_")
         stated = float(data.fitted(model, "inertia_", ())) if has else shown
         apart = abs(np.ldexp(stated * factor * factor, -power) - own) / np.float64(size)
     if not 1e-290 < whole < math.inf and (stated == shown or 0 <= stated < 1e-280):
-        apart = 0.0  # no number can hold it
+        apart = 0.0  # too large for float64
     share = 1 - own / found.total.value if found.total.value > 0 else 1.0
     return proved(
         *("inertia", Number(apart, off / size if size > 0 else 0.0), agree),

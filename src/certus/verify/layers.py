@@ -26,7 +26,7 @@ TOGETHER = 1 << 22
 
 
 class Unbounded(Exception):
-    """Why a network has no bound."""
+    """A reason why a network has no bound."""
 
 
 class Affine(NamedTuple):
@@ -84,7 +84,7 @@ def share(precision: net.Precision, terms: int) -> float:
 def rounding(unit: net.Precision, step: Affine, size: Any, entries: float = 1) -> Any:
     """What sums of terms of a size lose, for so many entries of a row.
 
-    Beyond the largest number nothing is computed rightly.
+    It is infinite beyond the largest number of the format.
     """
     if not step.terms:
         return 0.0 * size
@@ -295,7 +295,7 @@ KINDS: dict[type, Callable[[Any], Any]] = {
 
 
 def walk(network: net.Network, kinds: list[Any], start: Any, domain: Any) -> Any:
-    """A set of rows through all steps; what no later step needs is let go."""
+    """Pass a set of rows through all steps; drop results that no later step needs."""
     after = {Affine: domain.linear, Function: domain.bend, Pool: domain.pool}
     last = {j: i for i, step in enumerate(network.steps) for j in step.inputs}
     states: list[Any] = [start]

@@ -1,4 +1,4 @@
-"""The room of linear models with a convex objective.
+"""Checker of linear models with a convex objective.
 
 It reads the statement, measures each problem by the kernel (a duality gap; without a
 penalty a backward error, for losses with bounded slopes a gap of moved data) and puts
@@ -96,7 +96,7 @@ def marks_of(rows: Rows, probed: Array | None) -> dict[str, Any]:
 
 
 def _useless(model: Any, stated: Statement) -> Judged | None:
-    """What makes the coefficients no answer to the statement, if anything does."""
+    """Why the coefficients cannot be a solution, if there is a reason."""
     coef, intercept = reading.plain(model.coef_), reading.plain(model.intercept_)
     first = stated.penalty[0] if isinstance(stated.penalty, list) else stated.penalty
     status = Status.TOL_NOT_REACHED
@@ -158,7 +158,7 @@ def _is_bare(p: Problem) -> bool:
 
 
 def _words(p: Problem) -> Wording | None:
-    """What is claimed of a problem with a convex loss, if anything can be."""
+    """The claim about a problem with a convex loss, if one is possible."""
     omega = penalties.row_of(p.penalty)
     if _is_bare(p) and isinstance(p.loss, t.Squared):
         return BACKWARD
@@ -209,7 +209,7 @@ def _measure(words: Wording, p: Problem, probe: Array | None) -> tuple[Number, A
 
 
 def _without_weight(stated: Statement, rows: Rows, objective: str) -> Claim | None:
-    """A class that no row speaks for: its share can be lowered forever."""
+    """A class without rows of positive weight: its share can be lowered forever."""
     likely = isinstance(stated.loss, t.Logistic | t.Softmax)
     if not likely or stated.intercept != "free":
         return None

@@ -1,4 +1,4 @@
-"""Checks of linear networks: their loss beside the least that any of them reaches.
+"""Checks of linear networks: their loss compared with the smallest possible one.
 
 Whatever its depth, a linear network is one matrix P whose rank is at most its narrowest
 layer, so the best one follows from Eckart and Young. For an autoencoder with k numbers
@@ -45,7 +45,7 @@ MAPPED = "(1/2n) Σ‖y − W_L…W₁x − b‖²"
 
 
 class Statement(NamedTuple):
-    """Widths between the ends, the target of the excess, and what helps."""
+    """Widths of the hidden layers, the target of the excess, and the advice."""
 
     objective: str
     widths: tuple[int, ...]
@@ -93,7 +93,7 @@ class Loss(NamedTuple):
 
 
 def check(model: Any, stated: Statement, given: Given) -> Checked:
-    """Judge layers, and what the model says of itself."""
+    """Judge the layers, and the numbers that the model states."""
     deciding.refuse_weights(model, given.sample_weight)
     X = reading.as_matrix(given.X)
     n, d = X.shape
@@ -120,7 +120,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
         claims += [_stated_claim(model, found, own), _mean_claim(found, own, n)]
     else:
         claims.append(_product_claim(own))
-    deciding.verdict(claims)  # what is missed comes first
+    deciding.verdict(claims)  # missed claims come first
     return claims, deciding.status_of(claims[0]), marks
 
 
@@ -147,7 +147,7 @@ def _read_network(model: Any, d: int, k: int) -> Chain:
 
 
 def _eps(values: Any) -> float:
-    """How finely numbers were stored."""
+    """The precision of the stored numbers."""
     return float(np.finfo(np.result_type(values, np.float32)).eps)
 
 
@@ -171,7 +171,8 @@ def _product_claim(own: Chain) -> Claim:
     )
 
 
-# -- the loss, and the least there is ---------------------------------------------
+# -- the loss, and the smallest possible one
+# ---------------------------------------------
 
 
 def _through(layers: list[Array], rows: Array) -> Array:
@@ -274,16 +275,16 @@ def _varies(X: Array) -> Array:
 def _excess_claim(
     found: Loss, explained: tuple[Number, int] | None, stated: Statement
 ) -> Claim:
-    """Loss above the least there is, as a share of the loss without factors."""
+    """Loss above the smallest possible, as a share of the loss without factors."""
     if explained is None:
         why = f"the check needs all eigenvalues of over {EIGEN:,} rows and columns"
         fix = "certify a model of fewer rows or columns"
         return deciding.refused("loss_excess", why, fix, objective=stated.objective)
     most, absent = explained
-    # The least is no less than zero, whatever rounding explains.
+    # The smallest loss is at least zero, whatever rounding gives.
     least = max(found.size - most.value, 0.0)
     rounding = found.value.rounding + most.rounding
-    # Where nothing varies, any loss is one too many.
+    # Where nothing varies, the smallest loss is zero.
     excess = Number.share(max(found.value.value - least, 0.0), rounding, found.size)
     left = f"{absent} directions with less than {ABSENT:g} of the variance are left out"
     return proved(

@@ -1,4 +1,4 @@
-"""Hard margins: the widest one, or that there is none.
+"""Hard margins: the widest one, or a proof that there is none.
 
     min ½(‖w‖² + (b/κ)²)  subject to  yᵢ(xᵢᵀw + b) ≥ 1        (b unpenalised if free)
 
@@ -7,7 +7,7 @@ every λ > 0 its gap in the kernel's problem
 
     mean max(0, m − yf) + ½λ‖w‖²
 
-bounds λ times what ½‖w‖² has too much among those with yf ≥ m: none of these has a
+bounds λ times the excess of ½‖w‖² among those with yf ≥ m: none of these has a
 loss, on all rows or on some. Weights a ≥ 0 with Σ ayx = 0 and Σ ay = 0 are two convex
 combinations, one of each class, that are the same point: nothing separates them.
 """
@@ -99,8 +99,8 @@ def hard_gap(p: Problem) -> tuple[Number, float]:
 def left_over(X: Any, y: Array, a: Any, intercept: bool) -> Number:
     """Largest share of its terms that is left of Σ ayxⱼ, and with an intercept of Σ ay.
 
-    Infinite where a is no weight ≥ 0 on rows with a sign. Without an intercept the
-    hyperplanes pass through the origin, and both classes need not weigh alike.
+    Infinite unless a holds weights ≥ 0 on rows with a sign. Without an intercept the
+    hyperplanes pass through the origin, and the two classes may have different weights.
     """
     a = np.ravel(np.zeros(0) if a is None else a)
     sound = a.dtype.kind in "fiu" and a.shape == y.shape
@@ -140,7 +140,7 @@ def coincidence(y: Array, a: Array, intercept: bool) -> str:
 
 
 def _refusal(p: Problem, stated: Statement, given: Given) -> Claim | None:
-    """That no hyperplane separates, by the witness or (level full) one of our own."""
+    """Refuse: no hyperplane separates, by the witness or (level full) a search."""
     moved, X = stated.intercept != "none", p.space.given
     a = given.witness.combination
     if not combination_holds(X, p.y, p.space.s, a, moved):

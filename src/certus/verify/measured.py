@@ -1,8 +1,9 @@
-"""Models about whose optimum nothing is promised: networks, embeddings, classifiers.
+"""Models without a guarantee about their optimum: networks, embeddings, classifiers.
 
-Their numbers are made outside, by the model's public ``diagnose`` or, for perceptrons
-of scikit-learn, by who calls the door; it takes none but MEASURED ones. Here stand the
-fingerprints of what they speak of, and what can be counted again exactly:
+Their numbers are computed outside the verifier, by the model's public ``diagnose`` or,
+for perceptrons of scikit-learn, by the caller; the verifier accepts only MEASURED ones.
+This module has the fingerprints of the data, and the numbers that can be counted again
+exactly:
 
 - ``counts_[w]`` is how often the word w occurs in the texts;
 - the vector of a word is the mean of k rows, its own and those of its n-grams. Sums of
@@ -29,13 +30,13 @@ from certus.verify.stating import Checked, Given
 
 #: Largest difference between a vector and the mean of its rows: rounding to float32.
 COMPOSITION = 1e-5
-#: Words whose vectors are put together again at level "quick".
+#: Number of words whose vectors are recomputed at level "quick".
 COMPOSED = 64
 TINY = float(np.finfo(np.float32).tiny)
 
 
 class Statement(NamedTuple):
-    """Nothing is promised. ``of`` is what the data hold: rows, a corpus, or texts.
+    """There is no target. ``of`` is what the data hold: rows, a corpus, or texts.
 
     ``"penalised"`` are rows whose attribute the loss depends on.
     """
@@ -75,7 +76,7 @@ READERS: dict[str, stating.Reader] = {
 
 
 def check(model: Any, stated: Statement, given: Given) -> Checked:
-    """The fingerprint of the data; of words, what can be counted again."""
+    """The fingerprint of the data; for words, also the counts, computed again."""
     _, X, y, sample_weight, level, sensitive = given
     if stated.of == "corpus":
         return _check_words(model, X, level)
@@ -96,7 +97,7 @@ def _check_words(model: Any, X: Any, level: str) -> Checked:
     claims = texts.stated_counts_claims(model, corpus)
     if hasattr(model, "subword_vectors_"):
         claims.append(_composition_claim(model, level))
-    claims.sort(key=lambda claim: claim.met is not False)  # what is missed leads
+    claims.sort(key=lambda claim: claim.met is not False)  # missed claims come first
     missed = bool(claims) and claims[0].met is False
     status = Status.TOL_NOT_REACHED if missed else Status.UNDECIDED
     return claims, status, corpus.fingerprint
@@ -105,7 +106,7 @@ def _check_words(model: Any, X: Any, level: str) -> Checked:
 def join(
     claims: list[Claim], status: Status, numbers: Sequence[Claim]
 ) -> tuple[list[Claim], Status]:
-    """Numbers lead where nothing is promised, and follow where something is."""
+    """Put the numbers first if there is no target, and last if there is one."""
     strong = [claim.name for claim in numbers if claim.strength != Strength.MEASURED]
     if strong:
         raise ValueError(f"{strong[0]} must be MEASURED outside the verifier.")

@@ -1,4 +1,4 @@
-"""Mixtures of Gaussians: how far from a fixed point of EM, and whether well formed.
+"""Mixtures of Gaussians: distance from a fixed point of EM, and valid parameters.
 
 From the fitted θ = (π, μ, U with Σ⁻¹ = UUᵀ) the verifier takes one EM step of its own
 to θ⁺ and states |L(θ⁺) − L(θ)|, L the mean log-likelihood (hard EM: of rows together
@@ -70,7 +70,7 @@ READERS = {"GaussianMixture": _read}
 
 
 class Parts(NamedTuple):
-    """What a mixture says of itself, covariances spread over its components."""
+    """The parameters of a mixture, with one covariance for each component."""
 
     theta: em.Theta
     covariances: Array
@@ -107,7 +107,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
         claims.append(_collapse_claim(parts, stated, n))
         if level == "full":
             claims.append(_monotone_claim(X, theta, stated, witness))
-    # A component that collapsed is a remark on a sound fit.
+    # A collapsed component is only a remark about a valid fit.
     return claims, deciding.verdict(claims, ("collapse", "monotone")), marks
 
 

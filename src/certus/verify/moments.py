@@ -1,4 +1,4 @@
-"""The passes over a matrix that tell whether directions are its principal ones.
+"""Passes over a matrix that show whether directions are its principal ones.
 
 A is X, or X less its column means. One pass over B = X − 1bᵀ, b any point near the mean
 (or zero), gives t = Bᵀ1, ‖B‖² and PBᵀB; with r = t/n, AᵀA = BᵀB − n·rrᵀ.
@@ -89,7 +89,7 @@ def probes_of(V: Array, most: int) -> Array:
     """Orthonormal rows, orthogonal to the components; none if nothing is left."""
     k, d = V.shape
     some = np.random.default_rng(0).standard_normal((max(min(most, d - k), 0), d))
-    # The components may be no orthonormal rows; their Gram matrix makes up for it.
+    # The components may not be orthonormal; their Gram matrix corrects for that.
     solve = np.linalg.pinv(V @ V.T) if len(some) else np.zeros((k, k))
     for _ in range(2 if len(some) else 0):
         some = np.linalg.qr((some - (some @ V.T @ solve) @ V).T)[0].T

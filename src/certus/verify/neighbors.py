@@ -1,4 +1,4 @@
-"""Nearest neighbours: whether the rows are kept, and the neighbours found are nearest.
+"""Nearest neighbours: whether the stored rows are right and the neighbours nearest.
 
 For sampled training rows q the model is asked for its k neighbours J. All distances
 from q are computed here, straight from the coordinates in float64, and
@@ -6,9 +6,9 @@ from q are computed here, straight from the coordinates in float64, and
     value = max over q of (max_{j in J} d(q, xⱼ) − min_{j not in J} d(q, xⱼ))₊
 
 as a share of the former: where it is rounding, no row left out is nearer than one
-returned. Of the rows within a radius r it is the largest abs(d − r)/r of one that
-stands on the wrong side. The distance is read from the parameters; the rows kept are
-the object judged (scikit-learn keeps them under private names), and compared with those
+returned. Of the rows within a radius r it is the largest abs(d − r)/r of one that lies
+on the wrong side. The distance is read from the parameters; the rows kept are the
+object judged (scikit-learn keeps them under private names), and compared with those
 passed. Nothing is said about other queries, or about whether neighbours predict well.
 
 Rounding: a coordinate's difference, its power and their sum are right to a share of
@@ -39,7 +39,7 @@ QUICK, QUICK_ROWS = 1 << 18, 64
 FULL, FULL_ROWS = 1 << 30, 1024
 #: Differences of coordinates held at a time.
 CELLS = 1 << 16
-#: So few columns lie one after the other: steps along short rows are slow.
+#: Up to so many columns are stored by column, because short rows are slow.
 NARROW = 32
 _POWERS = {"euclidean": 2.0, "l2": 2.0, "manhattan": 1.0, "cityblock": 1.0, "l1": 1.0}
 _POWERS |= {"chebyshev": np.inf, "infinity": np.inf}
@@ -158,9 +158,9 @@ def _different_rows(stored: Any, X: Any) -> Array:
         a, b = (sparse.csr_matrix(part).astype(np.float64) for part in (stored, X))
         return np.asarray(np.diff((a != b).tocsr().indptr) > 0)
     other = stored != X
-    if not other.any():  # in a tenth of the time
+    if not other.any():  # ten times faster
         return np.zeros(len(other), dtype=bool)
-    other &= (stored == stored) | (X == X)  # a hole in both is the same
+    other &= (stored == stored) | (X == X)  # NaN in both counts as equal
     return np.asarray(other.any(axis=1))
 
 

@@ -10,8 +10,8 @@ Fenchel–Young's excess is a sum of terms ≥ 0,
     P(w) − min P  ≤  ½t²cᵀGc + Σ w(a + v + tGc)     once  v + tGc ≥ −a
     b > 0, t = 0:    ½b‖w − p‖² + Σ w(a − A),       A = min(−v, a),  p = (−v − a)⁺/b
 
-No entry of X, W, H is negative, so that v is known to γ(wG + B). Nothing is proved of
-other divergences than the squared error.
+No entry of X, W, H is negative, so that v is known to γ(wG + B). Nothing is proved
+about divergences other than the squared error.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ an intercept is fitted) is recomputed. What follows from it:
 - where weights a ≥ 0 make Σ ayx zero no hyperplane separates: mistakes between two
   visits of one state do, up to rounding.
 
-A perceptron that leaves rows on the wrong side solves nothing: its error is measured.
+A perceptron that leaves rows on the wrong side has no claim but its measured error.
 Rounding: a sum of k products p is off by at most γₖΣ|p|, and Σⱼ|xⱼwⱼ| ≤ ‖x‖‖w‖.
 """
 
@@ -180,7 +180,7 @@ def _problems(
 
 
 def _counts(found: Any, y: Array) -> Array:
-    """Counts of mistakes; NaN, which adds up to nothing, where they are none."""
+    """Counts of mistakes; NaN if they are not counts."""
     m = np.asarray(found)
     if m.shape != y.shape or m.dtype.kind not in "fiu":
         return np.full(y.shape, np.nan)
@@ -268,7 +268,8 @@ def bound_claim(
 ) -> Claim:
     """Novikov's bound on the mistakes of the worst of the problems, on inputs ``x``.
 
-    From other weights than zero (not ``fresh``) it is one for a run from there.
+    If the weights did not start at zero (not ``fresh``), it is the bound from that
+    start.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where((made == 0) & (bounds == 0), 0.0, made / bounds)  # no rows
@@ -314,7 +315,7 @@ def _growth(p: Problems, walk: Walk, slack: float) -> Claim:
 def growth_claim(
     squares: Array, room: Array, rounding: float, slack: float, x: str
 ) -> Claim:
-    """That ‖w‖² is not more than its updates allow, up to a share of it."""
+    """The claim that ‖w‖² is at most what the updates allow, up to a share of it."""
     worst = float((squares / np.maximum(room, TINY)).max())
     return bd.proved(
         *("norm_growth", Number(worst, worst * rounding), 1 + slack),
@@ -333,7 +334,7 @@ def _limit(p: Problems, walk: Walk) -> float:
 
 
 def limit_claim(limit: float, x: str) -> Claim:
-    """That no hyperplane at all has a wider margin."""
+    """The claim that no hyperplane at all has a wider margin."""
     return bd.proved(
         *("margin_limit", Number(limit), None),
         f"no hyperplane separates the rows by more than {limit:.2g}",
@@ -345,7 +346,7 @@ def limit_claim(limit: float, x: str) -> Claim:
 def _separation_claims(
     p: Problems, witness: MistakesWitness, X: Any, level: str, intercept: bool
 ) -> list[Claim]:
-    """That nothing separates, by the cycle of the witness or our own search."""
+    """Claims that no hyperplane separates, by the witness's cycle or our own search."""
     (n, k), which, cycle = p.y.shape, witness.which, np.asarray(witness.cycle)
     tries: list[tuple[Array, Any]] = []
     if cycle.shape == (n,) and cycle.dtype.kind in "fiu" and which in range(k):
@@ -367,7 +368,7 @@ def _separation_claims(
 
 
 def _cycle_claim(shown: Claim, period: int) -> Claim:
-    """REFUSED: the state came back, so nothing new will happen."""
+    """REFUSED: a state was repeated, so the run cycles forever."""
     often = "epoch" if period == 1 else f"{period} epochs"
     detail = f"the weights repeat every {often}, so the mistakes never end: "
     fix, words = "LinearSVC or LogisticRegression", {"objective": _RULE}

@@ -34,13 +34,13 @@ from certus.verify.deciding import Number, U, gamma, length, refuse_weights, ref
 from certus.verify.kernel import reading
 from certus.verify.stating import Checked, Given
 
-#: Prior variances a fit may choose from; the choice is paid for by the union bound.
+#: Prior variances that a fit may choose from; a union bound accounts for the choice.
 VARIANCES = tuple(4.0**-j for j in range(10))
 #: Where g is computed.
 NODES = np.linspace(-6.0, 6.0, 97)
 #: Error of Φ, exp, log and sums over nodes; of kl(q‖p), whose logarithms are below 40.
 ROUNDING, KL_ROUNDING = 2.0**-44, 1e-13
-#: A prior further from its minimiser, in standard deviations, is not that of the rows.
+#: A prior farther from its minimiser, in standard deviations, belongs to other rows.
 ASTRAY = 0.1
 #: Scores held, and rows added up, at a time.
 CELLS, RUN = 1 << 20, 1024
@@ -111,7 +111,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
 def _recompute(
     model: Any, stated: Statement, witness: Any, X: Any, codes: Array
 ) -> list[Claim]:
-    """The claims; a refusal says what makes the model or its witness worthless."""
+    """The claims, or a refusal that says why the model or its witness is not valid."""
     k = 1 if len(model.classes_) == 2 else len(model.classes_)
     mean, std = (_weights(model, stated, (k, X.shape[1]), end) for end in ("", "std_"))
     if not (np.isfinite(mean).all() and np.isfinite(std).all() and (std > 0).all()):
@@ -210,7 +210,7 @@ def split_rows(n: int, n_prior: int, seed: int | None) -> tuple[Array, Array]:
 def _prior(
     X: Any, codes: Array, stated: Statement, witness: Any, shape: tuple[int, ...]
 ) -> Prior:
-    """The prior that the fit has left, if it is the one that these rows give."""
+    """The prior that the fit has stored, if it follows from these rows."""
     centre = np.asarray(getattr(witness, "prior_mean", None))
     if centre.shape != shape or centre.dtype.kind != "f" or len(codes) < 2:
         raise stating.Refusal("the model has no prior")
@@ -221,7 +221,7 @@ def _prior(
         raise stating.Refusal("it is not known on which rows the prior was learned")
     n_prior = min(max(1, round(stated.fraction * len(codes))), len(codes) - 1)
     seen, counted = split_rows(len(codes), n_prior, seed)
-    # Nothing but these rows enters, not even for scaling: a prior may depend on it.
+    # Only these rows are used, even for scaling, because the prior depends on it.
     own = _block(X, seen, stated.constant)
     size = length(own.data if sparse.issparse(own) else own.ravel())
     size = size / math.sqrt(len(seen)) or 1.0
@@ -314,7 +314,7 @@ def win_probability(mean: Array, std: Array, codes: Array) -> Array:
         return _below(z, std[:, 0])
     borders = ndtr(NODES)
     cells = np.diff(borders)
-    # Mean place of T within its cell, as a share of the cell's width.
+    # Mean position of T within its cell, as a share of the cell's width.
     density = np.exp(-0.5 * NODES**2) / math.sqrt(2 * math.pi)
     place = (-np.diff(density) / cells - NODES[:-1]) / np.diff(NODES)
     g = _others_below(mean, std, codes)

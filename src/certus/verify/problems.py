@@ -1,4 +1,4 @@
-"""A fitted linear model as convex problems of the kernel, in its own normalisation.
+"""A fitted linear model as convex problems of the kernel, in the model's normalisation.
 
 One problem, one for each target or class, or one softmax: rows of positive weight,
 targets, coefficients and a space that they share. Targets, labels and weights are read
@@ -153,7 +153,7 @@ def at(p: Problem, z: Array) -> slopes.ScoredRows:
 
 
 def chosen_dual(p: Problem, level: str, z: Array | None = None) -> Array:
-    """Slopes at scores z; at a kink any between both sides, which a search may choose.
+    """Slopes at scores z; at a kink a search may choose any slope between both sides.
 
     The kernel moves what comes back into the domain, so that the bound holds; only its
     tightness depends on how well the search goes.
@@ -165,7 +165,7 @@ def chosen_dual(p: Problem, level: str, z: Array | None = None) -> Array:
 
 
 def sound(u: Any, shape: tuple[int, ...]) -> Array | None:
-    """Numbers that were handed over as a dual point, if they can be one."""
+    """The given numbers, if they can be a dual point."""
     u = np.asarray(u)
     numbers = u.dtype.kind == "f" and u.shape == shape
     return u.astype(float) if numbers and np.isfinite(u).all() else None

@@ -132,7 +132,7 @@ class Entries(NamedTuple):
         return 1.0 + self.everywhere
 
     def rows(self, k: int, point: Point) -> Array:
-        """Factors of a side, with its biases beside them if they are penalised so."""
+        """Factors of a side, with its biases if they are penalised in the same way."""
         own, biased = point[k], len(self.ridge[k]) > point[k].shape[1]
         return np.column_stack([own, point[2 + k]]) if biased else own
 

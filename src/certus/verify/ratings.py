@@ -1,9 +1,10 @@
 """Matrix factorisation: what is left to gain, from the ratings and the factors.
 
-The problem is not convex, so "no half-step gains much" is what can be proved cheaply; a
-fit by exact half-steps is told the most that another could gain, a stochastic one the
-least. Level "full" adds a bound on the distance to the best of all factorisations, by
-weak duality of the convex relaxation (nuclear norm), and repeats the run.
+The problem is not convex, so the claim that can be proved cheaply is "no half-step
+gains much". For a fit by exact half-steps the claim states the most that another one
+could gain, for a stochastic fit the least. Level "full" adds a bound on the distance to
+the best of all factorisations, by weak duality of the convex relaxation (nuclear norm),
+and repeats the run.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ NAMES = ("user_factors_", "item_factors_", "user_biases_", "item_biases_")
 
 
 class Statement(NamedTuple):
-    """What a factorisation minimises, and how far a half-step may still get."""
+    """What a factorisation minimises, and how much a half-step may still gain."""
 
     n_components: int
     penalties: tuple[float, float, float]  # of users, of items, of biases
@@ -96,7 +97,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     rated = np.diff(matrix.indptr).astype(np.float64)
     marks = data.fingerprint(matrix, rated, np.full(len(rated), s.sum() / len(rated)))
     run = witness if isinstance(witness, RatingsWitness) else RatingsWitness()
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
+    with np.errstate(over="ignore", invalid="ignore"):  # overflow is refused
         found = Evaluated(model, stated, matrix, s)
         claims = _measured_claims(found)
         if not found.finite:
@@ -157,7 +158,7 @@ class Evaluated:
     def share(self, gain: float, sure: bool = True) -> float:
         """A gain as a share of the objective, less its rounding or plus it.
 
-        No gain is more than all; where squares vanish nothing else is known.
+        A gain is at most everything; where squares vanish nothing else is known.
         """
         value = self.value - self.rounding if sure else self.value + self.rounding
         if value > SMALL:
@@ -167,7 +168,7 @@ class Evaluated:
 
 
 def _fault(model: Any, stated: Statement, matrix: Any, s: Array, point: Point) -> str:
-    """What would make the answers those of another model than the objective's."""
+    """Why the predictions belong to another model than the objective, if they do."""
     K = point[0].shape[1]
     if stated.n_components != K:
         return f"there are {K} factors, and n_components is {stated.n_components}"
@@ -284,7 +285,7 @@ def _replay_claim(found: Evaluated, run: RatingsWitness) -> Claim:
 
 
 def _level(value: float, rounding: float) -> Number:
-    """−log of an objective: what is gained or lost is then a share of it."""
+    """−log of an objective, so that gains and losses are shares of it."""
     if value <= SMALL:
         return Number(-math.log(SMALL))
     share, log = rounding / value, math.log(value)
@@ -320,7 +321,7 @@ def _global_claim(found: Evaluated) -> Claim:
 
 
 def _lower_bound(found: Evaluated) -> tuple[float | None, float, Strength, str]:
-    """A number below every factorisation's objective, its rounding, how sure, why."""
+    """Lower bound of every factorisation's objective; its rounding, strength, basis."""
     problem, stated = found.problem, found.stated
     places, s, v = problem.places, problem.weights, problem.values
     (n, m), (w, z, b) = places.shape, stated.penalties
@@ -355,7 +356,7 @@ def _lower_bound(found: Evaluated) -> tuple[float | None, float, Strength, str]:
 
 
 def spectral_norm(A: Any) -> tuple[float, bool]:
-    """σ_max of a sparse matrix or more, and whether that is proved."""
+    """An upper bound of σ_max of a sparse matrix, and whether it is proved."""
     if min(A.shape) <= 2000:
         gram = (A.T @ A if A.shape[1] <= A.shape[0] else A @ A.T).toarray()
         values, _, off = eigen(gram)

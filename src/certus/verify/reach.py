@@ -104,7 +104,7 @@ class Boxes:
         if step.lowest is not None:
             within = (x.low < step.lowest) & (x.high > step.lowest)
             low = np.where(within, step.apply(np.full_like(low, step.lowest)), low)
-        # What overflowed may be no number, and stays none.
+        # Overflow may have given NaN, which stays NaN.
         found = Range(np.where(x.size < math.inf, low, -math.inf), high)
         if not step.exact:
             slack = share(self.precision, 8) * (1 + found.size) + step.jump
@@ -131,7 +131,7 @@ class Boxes:
         return Range(low, high)
 
     def interval(self, x: Any) -> Range:
-        """The bounds of both roads where the ball's can be written out."""
+        """The bounds of both methods, where the ball's matrix can be written out."""
         if isinstance(x, Range):
             return x
         found = Range(*box(self.threat, x.X, self.radius))
@@ -212,7 +212,7 @@ class Lipschitz:
         self.known: dict[Any, Any] = {}
 
     def once(self, key: Any, compute: Callable[[], Any]) -> Any:
-        """What was computed in an earlier pass; else compute it."""
+        """The result of an earlier pass; else compute it."""
         if key not in self.known:
             self.known[key] = compute()
         return self.known[key]

@@ -3,10 +3,10 @@
     m_j(x) = min over allowed x̂ of z_y(x̂) − z_j(x̂),  certified if > 0 for all j ≠ y
 
 z is what the network computes in its own precision, rounding included. Linear networks
-are solved exactly. Of others two lower bounds count, the better of which is taken:
+are solved exactly. For other networks the better of two lower bounds is taken:
 Lipschitz constants, which give a radius for each row at once, and interval bounds at a
-given radius. Where the model's own scores are handed over, they must be those of the
-arrays within rounding: else nothing is proved.
+given radius. If the model's own scores are given, they must agree with those of the
+arrays up to rounding; else nothing is proved.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OTHERWISE = "no bound is known for an operation that changes tensors in a hidde
 
 
 class Proof(NamedTuple):
-    """What is proved: by radius and row, how, and whether time sufficed."""
+    """What is proved for each radius and row, how, and whether time sufficed."""
 
     certified: Array  # (radii, rows)
     method: str
@@ -129,7 +129,7 @@ class _Pass:
         self.boxes = Boxes(self.threat, precision)
 
     def run(self, deadline: float) -> Proof:
-        """All blocks of rows, by the road that the network admits."""
+        """All blocks of rows, by the method that the network allows."""
         count = len(self.X) if self.outputs is None else len(self.outputs)
         certified = np.zeros((len(self.radii), len(self.X)), dtype=bool)
         A, off = self._matrix()
@@ -344,7 +344,7 @@ def among(proof: Proof, right: Any) -> Proof:
 
 
 def refuted(proof: Proof, fooled: Any) -> Proof:
-    """No proof at all where an attack fooled a row: the model is not what it says.
+    """No proof at all if an attack changed a proved row: the model is another one.
 
     Parameters
     ----------

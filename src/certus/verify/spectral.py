@@ -1,4 +1,4 @@
-"""Principal components and singular vectors: whether they are, and are the largest.
+"""Principal components and singular vectors: whether they are correct and the largest.
 
 A is X, or X less its column means. For each row v of ``components_`` and its singular
 value σ, one pass gives δ = ‖AᵀAv − σ²v‖/‖v‖. Some eigenvalue of AᵀA is within δ of σ²,
@@ -6,12 +6,12 @@ so some singular value of A is within
 
     min(δ/σ, √δ, σ + ‖Av‖)
 
-of σ. That the k found are the *largest* no cheap test can prove; a few random
-directions orthogonal to them may disprove it. The whole spectrum settles it: the sum of
+of σ. No cheap test can prove that the k found are the *largest*; a few random
+directions orthogonal to them may disprove it. The whole spectrum decides it: the sum of
 the k largest squares is the most that k directions can capture. It is computed at level
 "full" for up to 2,000 rows or columns, and for up to 128 always. Rounding of the
 products is bounded in ``moments``, that of eigenvalues by their residuals; numbers that
-a model keeps in single precision are exact numbers, only less is asked of them.
+a model keeps in single precision are taken as exact, with a wider target.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
         whole = min(n, d) <= WHOLE[level]
         P = np.vstack([rows.V, probes_of(rows.V, 0 if whole else PROBES)])
         found = moments(rows, P, whole and d <= n)
-        if not FAINT < found.raw < VAST:  # the model misled about the scale
+        if not FAINT < found.raw < VAST:  # the model states a wrong scale
             rows = read(model, X, stated.centred, data.size_of(X))
             found = moments(rows, P, whole and d <= n)
         known = found.projected if rows.scale == 1.0 else None
@@ -146,7 +146,7 @@ def _is_single(given: Data) -> int:
 
 
 def _count(model: Any, stated: Statement, given: Data, found: Moments) -> int:
-    """How many components the parameters ask for; Minka's choice is taken as it is."""
+    """How many components the parameters ask for; Minka's choice is accepted."""
     asked, k, (n, d) = stated.count, len(given.V), given.X.shape
     if asked is None:
         return min(n, d) - (getattr(model, "svd_solver", "") == "arpack")
@@ -178,7 +178,7 @@ def _residual_claim(seen: Ritz) -> Claim:
 
     def farthest(delta: Array, sizes: Array) -> float:
         """How far from any singular value a σ may be, given ‖AᵀAv − σ²v‖ and ‖Av‖."""
-        near = np.fmin(delta / sigma, np.sqrt(delta))  # fmin: 0/0 is no bound
+        near = np.fmin(delta / sigma, np.sqrt(delta))  # fmin: 0/0 gives no bound
         near = np.fmin(near, sigma + sizes) / size
         return float(np.nan_to_num(near, nan=np.inf).max(initial=0.0))
 
@@ -300,7 +300,7 @@ def _largest_claim(seen: Ritz, outside: float) -> Claim:
         )
     value, grace = outside / floor if outside > off else 0.0, 4 * off / floor
     note = "‖(I − VᵀV) AᵀA w‖ / min ‖Av‖² over random w outside V"
-    # What is smaller than rounding is nothing, on either side.
+    # Values smaller than rounding count as zero, on either side.
     if seen.tol is None or outside - 4 * off <= (least + 2 * off) * (1 + 1e-6):
         told = f"a search found at most {value:.2g} of the smallest variance kept "
         told += "outside; it is not proved that nothing larger was missed"

@@ -3,7 +3,7 @@
 One reader for each class name, ours and scikit-learn's; they differ where scikit-learn
 penalises an intercept (liblinear) or divides by the number of rows (SGD). Penalties are
 given as the model writes them; ``penalty_of`` tells how they relate to the weighted
-mean of the loss. What cannot be stated is refused with a reason.
+mean of the loss. A model without a statement is refused with a reason.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Statement(NamedTuple):
     class_weight: Any = None
     class_counts: str = "weights"  # what "balanced" counts; | "rows"
     class_weight_on: str = "rows"  # | "positives": of each class against the rest
-    penalty_of: str = "mean"  # what Ω stands beside: | "sum" | "rows" (Σ sℓ/n)
+    penalty_of: str = "mean"  # the loss that Ω is added to: | "sum" | "rows" (Σ sℓ/n)
     indicator: bool = False  # y may be columns of 0 and 1, which stand for −1 and 1
     hard: bool = False  # the widest margin: ½‖w‖² subject to yz ≥ 1
     joint: bool = False  # Huber's loss in units of a scale, which is fitted too
@@ -75,7 +75,7 @@ def _penalty(l1: float, l2: float, positive: bool = False) -> Any:
 
 
 def _chosen(model: Any, name: str, default: float = 0.0) -> float:
-    """A parameter, or what cross-validation chose in its place."""
+    """A parameter, or the value that cross-validation chose for it."""
     crossed = class_name(model).endswith("CV") and hasattr(model, f"{name}_")
     found: Any = getattr(model, f"{name}_" if crossed else name, default)
     levels = np.unique(found)
@@ -148,7 +148,7 @@ def _group_lasso(model: Any) -> Statement:
             numbers[np.asarray(columns, dtype=int)] = number
     if len(numbers) != d or numbers.min(initial=0) < 0:
         raise Refusal("groups must name the group of each column", "fit again")
-    penalty: Any = _penalty(float(model.alpha), 0.0)  # refuses what is none
+    penalty: Any = _penalty(float(model.alpha), 0.0)  # refuses invalid groups
     if model.alpha > 0:
         penalty = t.Group(float(model.alpha), tuple(numbers.tolist()))
     return _stated(model, t.Squared(), penalty)

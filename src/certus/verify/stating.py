@@ -1,8 +1,9 @@
 """What a model minimises, read from its public parameters and chosen attributes.
 
-One door for our models and for scikit-learn's: classes are known by name, and a room of
-the verifier says for each of them which statement its parameters make. A model's
-evidence has no say in it. What cannot be stated is refused with a reason.
+Our models and scikit-learn's are treated alike: classes are recognised by name, and a
+checker of the verifier translates the parameters of each class into a statement. A
+model's evidence has no influence on it. A model without a statement is refused with a
+reason.
 """
 
 from __future__ import annotations
@@ -14,23 +15,24 @@ from typing import Any, NamedTuple
 
 from certus.certificate import Claim, Status
 
-#: Reads a model's parameters into a statement, a NamedTuple of the room that judges it.
+#: Reads a model's parameters into a statement, a NamedTuple of the checker that judges
+#: it.
 Reader = Callable[[Any], Any]
 
-#: Target of the primary claim, where the model has none of that meaning.
+#: Target of the primary claim, if the model has no such parameter.
 TOL = 1e-6
-#: Methods whose results the claims speak about.
+#: Methods whose results the claims are about.
 _ANSWERS = (
     *("predict", "predict_proba", "decision_function", "transform"),
     *("score_samples", "recommend"),
 )
 
-#: What a room finds: claims, the primary one first; how it ends; marks of the data.
+#: A checker's result: claims, the primary one first; status; fingerprint of the data.
 Checked = tuple[list[Claim], Status, dict[str, Any]]
 
 
 class Given(NamedTuple):
-    """What a room judges a model on, and the witness that the fit has left."""
+    """The data on which a checker judges a model, and the witness of the fit."""
 
     witness: Any
     X: Any
@@ -41,7 +43,7 @@ class Given(NamedTuple):
 
 
 class Refusal(Exception):
-    """Why nothing can be said, and what would help."""
+    """Why nothing can be claimed, and what would help."""
 
     def __init__(self, reason: str, fix: str = "") -> None:
         super().__init__(reason)
@@ -49,7 +51,7 @@ class Refusal(Exception):
 
 
 def require(sound: bool, what: str) -> None:
-    """Raise where a model, which may come from a file, is none that a fit leaves."""
+    """Raise unless the model, maybe from a file, is a possible result of a fit."""
     if not sound:
         raise ValueError(
             f"This model was changed after its fit: {what.rstrip('.')}. Fit it again, "
@@ -69,12 +71,12 @@ def library_of(cls: type) -> str:
 
 
 def is_ours(model: Any) -> bool:
-    """Whether the model's own class, or one it descends from, is certus's."""
+    """Whether the model's class, or a base class of it, belongs to certus."""
     return any(library_of(cls) == "certus" for cls in type(model).__mro__)
 
 
 def known_class(model: Any, names: Mapping[str, Any] | None = None) -> type | None:
-    """The first class of ours or scikit-learn's among the model's own, of such a name.
+    """The model's first base class in certus or scikit-learn with one of these names.
 
     Without names, the first of any.
     """
@@ -86,7 +88,7 @@ def known_class(model: Any, names: Mapping[str, Any] | None = None) -> type | No
 
 
 def class_name(model: Any) -> str:
-    """The name by which a model is known."""
+    """The class name by which a model is recognised."""
     return (known_class(model) or type(model)).__name__
 
 

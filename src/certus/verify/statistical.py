@@ -32,12 +32,12 @@ from certus.verify.deciding import measured, refused
 TASKS = ("classification", "binary", "multiclass", "regression")
 ROWS = ("all rows, old and new, are drawn independently from one distribution",)
 GROUPS = ("all groups, old and new, are drawn independently from one distribution",)
-#: By what share failure probabilities shrink and widths grow: more than is rounded.
+#: Share by which failure probabilities shrink and widths grow: more than rounding.
 SURE = 1e-9
 
 
 class RiskInterval(NamedTuple):
-    """Between ``low`` and ``high`` lies the risk, save with probability ``delta``."""
+    """The risk lies between ``low`` and ``high``, except with probability ``delta``."""
 
     low: float
     high: float
@@ -49,7 +49,7 @@ class RiskInterval(NamedTuple):
 
 
 class _Question(NamedTuple):
-    """What is asked about, settled by the arguments and never by the losses.
+    """The question, which depends on the arguments and never on the losses.
 
     ``name`` is that of the claim, ``values`` has one entry per independent unit.
     """
@@ -66,12 +66,12 @@ class _Question(NamedTuple):
 
     @property
     def counted(self) -> bool:
-        """Whether a count is asked about."""
+        """Whether the question is about a count."""
         return self.name != "mean_loss" and not self.grouped
 
     @property
     def open(self) -> bool:
-        """Whether nothing is known of the size of a loss."""
+        """Whether the loss has no known bounds."""
         return self.name == "large_error" and self.threshold is None
 
 
@@ -100,7 +100,7 @@ def bernstein(n: int, tail: float, variance: float) -> float:
 
 
 def _intervals(question: _Question) -> list[RiskInterval]:
-    """The one that is stated, and others for comparison.
+    """The interval that is stated, and others for comparison.
 
     Of the mean at δ/K, cut to the range of the loss: the empirical Bernstein one, then
     Hoeffding's; the other way round where n alone keeps the first from ever being
@@ -214,7 +214,7 @@ def risk_claims(
 
 
 def risk_interval(losses: Any, task: str, **asked: Any) -> RiskInterval | None:
-    """The interval of :func:`risk_claims` as numbers; None where nothing is promised.
+    """The interval of :func:`risk_claims` as numbers; None if there is no interval.
 
     Parameters
     ----------
@@ -292,7 +292,7 @@ def _asked(
     threshold: float | None = None,
     groups: Any = None,
 ) -> _Question:
-    """Which claim answers; the losses must be of its kind."""
+    """The question that the arguments ask; the losses must fit it."""
     values = np.asarray(losses, dtype=np.float64)
     if values.ndim != 1 or not len(values):
         raise ValueError(
@@ -346,7 +346,7 @@ def _group_means(values: Array, groups: Any) -> Array:
             f"groups has no value in row {row}; give the row a group or drop it."
         )
     means = np.bincount(codes, values) / np.bincount(codes)
-    return np.clip(means, values.min(), values.max())  # rounding may step outside
+    return np.clip(means, values.min(), values.max())  # rounding may leave the range
 
 
 # -- sentences ------------------------------------------------------------------------
@@ -378,7 +378,7 @@ def _sentence(question: _Question, intervals: list[RiskInterval]) -> str:
 
 
 def _basis(question: _Question, interval: RiskInterval, rows: str) -> str:
-    """Formula, what was observed, and the method, in one line."""
+    """The formula, the observation and the method, in one line."""
     formula = {
         "error_rate": "P(wrong label)",
         "mean_loss": f"mean loss, in [{number(question.low)}, {number(question.high)}]",
@@ -413,7 +413,7 @@ def _refused(mean: float, rows: str) -> Claim:
 
 
 def outwards(value: float, *, up: bool, digits: int = 2) -> float:
-    """Round to a few digits, away from the interval: the sentence stays true."""
+    """Round to a few digits and outwards, so that the sentence stays true."""
     context = Context(digits, ROUND_CEILING if up else ROUND_FLOOR)
     return float(context.create_decimal(f"{value:.9e}"))
 

@@ -1,7 +1,7 @@
 """How the verifier reads a corpus, and whether its words were counted right.
 
 Documents come as texts, which are split into words here, by the model's parameters and
-not by its code; or numbered, as ``fit`` left them, and then that numbering is assumed.
+not by its code; or as numbers assigned by ``fit``, and then that numbering is assumed.
 Counts are taken again: by ``bincount``, by walking through the occurrences of a word,
 and for many words by one sparse sum per distance. A corpus leaves a fingerprint of its
 words in their order, the same however they were numbered.
@@ -38,7 +38,7 @@ NUMBERED = "the words of the documents have the same numbers as in the fit"
 
 
 class Statement(NamedTuple):
-    """What a word is, which are kept, and which pairs are counted, if any are."""
+    """What counts as a word, which words are kept, and which pairs are counted."""
 
     tokenizer: Any = None
     ngrams: tuple[int, int] = (1, 1)
@@ -52,7 +52,7 @@ class Statement(NamedTuple):
 
 
 def reading(model: Any) -> Statement:
-    """What the parameters of a model of texts say."""
+    """The statement made by the parameters of a model of texts."""
     said = model.get_params(deep=False)
     context, most = said.get("context"), said.get("max_words")
     return Statement(
@@ -107,7 +107,7 @@ def split(text: str, tokenizer: Any = None) -> list[str]:
 
 
 def contexts(stated: Statement, texts: Any) -> Iterator[list[str]]:
-    """The words of each document, or sentence, that the claims speak of."""
+    """The words of each document, or sentence, that the claims are about."""
     whole = isinstance(texts, str | bytes | Mapping) or hasattr(texts, "columns")
     if whole or not isinstance(texts, Iterable) or sparse.issparse(texts):
         raise ValueError("Pass the documents: an iterable of texts or lists of words.")
@@ -136,17 +136,17 @@ class Corpus(NamedTuple):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What claims about the documents rest on."""
+        """The assumptions of claims about the documents."""
         return (NUMBERED,) if self.others is None else ()
 
     @property
     def fingerprint(self) -> dict[str, Any]:
-        """What identifies the documents, however their words are numbered."""
+        """The fingerprint of the documents, for any numbering of their words."""
         return fingerprints.of_words(self.words, self.ids, self.offsets)
 
 
 def read(model: Any, X: Any) -> Corpus:
-    """The corpus that the model's words speak of; other words are only counted.
+    """The corpus, restricted to the model's words; other words are only counted.
 
     ``X`` is what ``fit`` numbered, or the documents themselves.
     """
@@ -178,7 +178,7 @@ def sample(n: int, level: str, size: int = SAMPLE) -> Array:
 
 
 def check(model: Any, stated: Statement, given: Given) -> Checked:
-    """Count words, or words in each other's company, and compare with the model's."""
+    """Count words, or pairs of words, and compare with the model's counts."""
     bd.refuse_weights(model, given.sample_weight)
     corpus = read(model, given.X)
     some = sample(len(corpus.words), given.level)
@@ -189,7 +189,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
 
 
 def stated_counts_claims(model: Any, corpus: Corpus) -> list[Claim]:
-    """Whether ``counts_``, kept beside other results, are those of the documents."""
+    """Whether ``counts_`` agrees with the documents."""
     if getattr(model, "counts_", None) is None:
         return []
     return counts_claims(model, reading(model), corpus)[:1]
@@ -277,7 +277,7 @@ def pairs_claim(corpus: Corpus, stated: Statement, matrix: Any, words: Array) ->
 
 
 def _occurrences(corpus: Corpus, words: Array) -> tuple[Array, Array, Array]:
-    """Which of some words stand where, and in which document, in one look."""
+    """Where some words occur, and in which documents, in one pass."""
     place = np.full(len(corpus.words), -1)
     place[words] = np.arange(len(words))
     starts = range(0, len(corpus.ids), BLOCK)

@@ -333,7 +333,7 @@ def test_thousands_of_moved_data_prove_no_less_than_the_truth() -> None:
         check_moved(seed)
 
 
-# -- rooms that add to the kernel's gap ----------------------------------------------
+# -- checkers that add to the kernel's gap -------------------------------------------
 
 
 def check_huber(seed: int) -> None:

@@ -61,7 +61,7 @@ def with_changes(model: Any, **changes: Any) -> Any:
 
 
 def judged(model: Any, statement: Statement, A: Any, y: Any, dual: Any = None) -> Any:
-    """What the room of linear models finds, for a statement that no reader makes."""
+    """What the checker of linear models finds for a statement that no reader makes."""
     witness = LinearWitness(dual)
     claims, _, _ = linear.check(model, statement, Given(witness, A, y, None))
     return SimpleNamespace(claims=claims, met=claims[0].met)

@@ -20,7 +20,7 @@ from certus.linear_model import HuberRegressor, Perceptron
 from certus.recommend import MatrixFactorization
 from certus.searches import directions, overlaps, slopes, steps
 from certus.verify import half_steps, margin, online, problems, separation
-from certus.verify import huber as huber_room
+from certus.verify import huber as huber_checker
 from faults import mutate
 
 rng = np.random.default_rng(0)
@@ -199,22 +199,22 @@ def wrong_models():
     yield unsolved_factors(), ratings, None
 
 
-#: The rooms that ask each search, and the name they have for it.
-ROOMS = {
-    slopes: [(problems, "slopes"), (huber_room, "slopes")],
+#: The checkers that use each search, and the name they import it by.
+CHECKERS = {
+    slopes: [(problems, "slopes"), (huber_checker, "slopes")],
     directions: [(separation, "directions")],
     overlaps: [(margin, "overlaps"), (online, "overlaps")],
     steps: [(half_steps, "search")],
 }
 
 
-@pytest.mark.parametrize("module", ROOMS)
+@pytest.mark.parametrize("module", CHECKERS)
 def test_no_fault_in_a_search_is_proved_right(module, monkeypatch):
     models, planted = list(wrong_models()), 0
     for spoilt in faults_in(module):
         planted += 1
-        for room, name in ROOMS[module]:
-            monkeypatch.setattr(room, name, spoilt)
+        for checker, name in CHECKERS[module]:
+            monkeypatch.setattr(checker, name, spoilt)
         for model, rows, y in models:
             try:
                 level = "quick" if y is None else "full"

@@ -1,4 +1,4 @@
-"""The kernel: what one has to trust.
+"""The kernel: the part of the verifier that you have to trust.
 
 Readers of data, weights and labels; losses and penalties as rows; spaces; one gap with
 a rigorous bound of its rounding; backward errors; the reference that makes a gap a

@@ -1,4 +1,4 @@
-"""Least squares without a penalty: how little the data must change for (w, b) to solve.
+"""Least squares without a penalty: the smallest data change that makes (w, b) exact.
 
 With centred columns x̃ⱼ and target ỹ (weighted, where b is free), r = ỹ − X̃w and
 c = mean(y − Xw − b), each of two changes makes w exact:

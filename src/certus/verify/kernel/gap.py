@@ -1,4 +1,4 @@
-"""One form of the gap: a sum of Fenchel–Young excesses, and a bound of its rounding.
+"""The duality gap as a sum of Fenchel–Young excesses, and a bound of its rounding.
 
     P(w, b) = mean ℓ(y, z) + Ω(w),   z = Xw + b,   mean a = Σ sᵢaᵢ/Σs
 
@@ -6,10 +6,10 @@ For every u in the domain of ℓ* (with mean u = 0 where b is free) and v = Xᵀ
 
     P(w, b) − min P ≤ mean e(z, u) + [Ω(w) + Ω*(−v) + wᵀv].
 
-Which u is taken is a choice, and only makes the bound more or less tight. Rounding is
+The choice of u only makes the bound more or less tight. Rounding is
 *added*: the number stated is computed + bound, where the bound covers the errors of the
 scores (δ), of each vⱼ (εⱼ), of the evaluation of e, and the distance of the floats û
-from the exactly feasible point that the theorem speaks of. That point is û with its
+from the exactly feasible point of the theorem. That point is û with its
 heavier side shrunk by a share t; e and Ω* are convex in u, so that it costs at most
 t·e(z, 0) and moves vⱼ by at most t·Nⱼ‖û‖.
 """
@@ -29,7 +29,7 @@ from certus.verify.kernel.spaces import TINY, UNIT, Seen, Space, gamma
 
 #: Where a rough look is enough, a repair below this share is charged, not computed.
 SKIP = 1e-10
-#: Rows looked at together, so that what is computed of them stays in cache.
+#: Rows processed together, so that intermediate results stay in cache.
 PART = 1 << 13
 
 
@@ -47,7 +47,7 @@ class Problem(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """P − D ≤ computed + bound, and what else the pass found."""
+    """P − D ≤ computed + bound, and other results of the pass."""
 
     computed: float
     bound: float
@@ -59,7 +59,7 @@ class Gap(NamedTuple):
 
     @property
     def stated(self) -> float:
-        """What is claimed: never below the true gap."""
+        """The claimed value: never below the true gap."""
         return self.computed + self.bound
 
 
@@ -243,7 +243,7 @@ _REPAIRS: dict[str, Callable[[LossRow, Problem, Array], Repair]] = {
 
 
 def look(p: Problem, probe: Array | None) -> tuple[Seen, Array, Repair]:
-    """One pass: what was seen, the scores, and a dual point that is feasible.
+    """One pass over X: its results, the scores, and a feasible dual point.
 
     ``probe`` is a direction whose scores are wanted too, for a fingerprint: the last
     column of those seen.
@@ -295,7 +295,7 @@ def pulled_back(p: Problem, seen: Seen, found: Repair, n: int) -> tuple[Array, A
 def _assemble(
     row: LossRow, p: Problem, seen: Seen, z: Array, found: Repair, probed: bool
 ) -> Gap:
-    """Scale the dual into Ω*'s domain and add up what is left, with every error."""
+    """Scale the dual point into Ω*'s domain and add up all excesses and errors."""
     omega = penalties.row_of(p.penalty)
     v, error = pulled_back(p, seen, found, len(z))
     kappa = omega.reach(p.penalty, v, error)

@@ -1,10 +1,10 @@
-"""The verifier's losses: one row for each, holding all that is known of it.
+"""The verifier's losses: one row for each, with all of its formulas.
 
 For ℓ(y, z), convex in the score z, and u in the domain of its conjugate, the *excess*
 
     e(z, u) = ℓ(y, z) + ℓ*(u) − uz ≥ 0
 
-is written in a form that does not subtract what it has just added. Dual points are
+is written in a form without cancellation. Dual points are
 carried as the number that keeps its digits (``natural``): the slope u itself, the share
 q = −uy of a margin loss, the mean m = u + y of a count, the probabilities Q = u + Y.
 ``rest`` is the natural dual of u = 0, so that a point is shrunk by κ as κq + (1−κ)rest.
@@ -30,7 +30,7 @@ Both = tuple[Array, Array]
 
 
 class LossRow(NamedTuple):
-    """What is known of a loss; every function takes the term first.
+    """The formulas of a loss; every function takes the term first.
 
     ``excess`` gives e(z, q) for a natural dual q, and the size of what evaluating it
     loses in units of 2⁻⁵³ (0 where that is counted among the errors of z). ``bend``
@@ -450,8 +450,8 @@ def _tweedie_excess(term: t.Tweedie, y: Array, z: Array, u: Array) -> Both:
     """The split at the score whose slope is u, moved away from z until it is beyond u.
 
     The excess grows with the distance of u from the slope at z, so that it is not above
-    that of a slope beyond u. The search for the score needs no trust: what it finds is
-    looked at, and infinite if it is not beyond.
+    that of a slope beyond u. The search for the score need not be trusted: its result
+    is checked, and the excess is infinite if it is not beyond u.
     """
     a, b, at = term.power - 1, 2 - term.power, z
     for _ in range(40):

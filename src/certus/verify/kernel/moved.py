@@ -1,4 +1,4 @@
-"""Losses with bounded slopes and no penalty: the gap of data that are moved a little.
+"""Losses with bounded slopes and no penalty: the gap for slightly changed data.
 
 Without a penalty a dual point must satisfy Xᵀ(su) = 0. E = −u(uᵀSX)/‖u‖² brings that
 about; column j changes by the share |vⱼ|/(‖x̃ⱼ‖‖u‖) of its norm. For X + E the
@@ -21,7 +21,7 @@ from certus.verify.kernel.spaces import TINY, UNIT, Seen, gamma
 
 
 class Moved(NamedTuple):
-    """What moved data prove: the share by which columns move, and the gap that is left.
+    """What changed data prove: the share by which columns change, and the gap left.
 
     ``still`` is the gap at u = 0, which needs no change of the data.
     """

@@ -1,4 +1,4 @@
-"""The verifier's penalties: one row for each, holding all that is known of it.
+"""The verifier's penalties: one row for each, with all of its formulas.
 
 The excess Ω(w) + Ω*(−v) + wᵀv ≥ 0 of a point w and a pulled-back dual v is written as a
 sum of squares and products that are not negative. v is known up to ``error``, one
@@ -33,7 +33,7 @@ def _sound(levels: Any) -> bool:
 
 
 class PenaltyRow(NamedTuple):
-    """What is known of a penalty; every function takes the term first."""
+    """The formulas of a penalty; every function takes the term first."""
 
     value: Callable[..., float]
     excess: Callable[..., Excess]

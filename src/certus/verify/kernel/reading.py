@@ -1,8 +1,8 @@
 """The verifier's own readers: matrices, targets, labels and weights.
 
-They are written twice on purpose, here and on the solvers' side; a test compares both
-on hostile input. Numbers are float64; dense X of another dtype is cast a block at a
-time, sparse X is never densified.
+The solvers have their own readers on purpose; a test compares both on hostile input.
+Numbers are float64; dense X of another dtype is cast a block at a time, sparse X is
+never densified.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Weights(NamedTuple):
     power: int = 0
 
     def level(self, alpha: float, rows: bool = False) -> float:
-        """Alpha/Σs, for a penalty that stands beside a sum of losses; or alpha·n/Σs."""
+        """Alpha/Σs, for a penalty added to a sum of losses; or alpha·n/Σs."""
         share = alpha * (len(self.s) if rows else 1.0) / float(self.s.sum())
         return math.ldexp(share, -self.power)
 

@@ -1,4 +1,4 @@
-"""What a gap is a share of: the value of the best model that ignores X.
+"""The reference value of a gap: the objective of the best model that ignores X.
 
 P₀ must not be stated too large. For one score, P is convex in the constant c. Where its
 slopes on both sides of c are g₋ ≤ 0 ≤ g₊, a minimiser lies between, and by convexity
@@ -31,7 +31,7 @@ STEPS = (64 * UNIT, 1e-12, 1e-9, 1e-6)
 def least_constant(p: Problem) -> float:
     """A lower bound of P of the best model that ignores X, or of P(0, 0).
 
-    Zero where it overflows: nothing is a share of that.
+    Zero where it overflows, because a share would make no sense.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         # Sums of weights are rounded, those of counted rows once for each.

@@ -1,4 +1,4 @@
-"""Where scores come from: z = Xw + b, and what is pulled back through X.
+"""Products with X: scores z = Xw + b, and pull-backs Xᵀu.
 
 A linear space stands for A = X − 1cᵀ in float64, rows of positive weight only. The
 shift c is a *choice* (from a few rows): where the intercept is free, Aᵀ(su) = Xᵀ(su)
@@ -45,7 +45,7 @@ def one_by_one(work: Callable[[slice], Any], n: int, step: int) -> Iterator[Any]
 
 
 class Seen(NamedTuple):
-    """What one pass tells."""
+    """The results of one pass."""
 
     z: Array  # scores (n, k)
     B: Array  # the vectors pulled back (n, r)
