@@ -22,6 +22,9 @@ os.environ.setdefault("SCIPY_ARRAY_API", "1")
 import pytest
 from hypothesis import HealthCheck, settings
 
+# A plugin of the run of scikit-learn's tests, which imports its neighbour there.
+collect_ignore = ["upstream/plugin.py"]
+
 PACKAGES = {
     path.name
     for path in (Path(__file__).parents[1] / "src" / "certus").iterdir()

@@ -32,7 +32,7 @@ def exports(
     >>> from certus.lazy import exports
     >>> names, get, _ = exports("certus.svm")
     >>> names, get("SVC").__module__
-    (['LinearSVC', 'LinearSVR', 'SVC', 'SVR'], 'certus.svm.svc')
+    (['LinearSVC', 'LinearSVR', 'OneClassSVM', 'SVC', 'SVR'], 'certus.svm.svc')
     >>> get("NuSVC")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...

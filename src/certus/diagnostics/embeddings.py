@@ -98,9 +98,9 @@ def measure(
     Examples
     --------
     >>> import numpy as np
-    >>> from certus.diagnostics.embeddings import Corpus, Sample, measure
-    >>> corpus = Corpus(np.array([0, 1, 2]), np.array([0, 3]), 3)
-    >>> sample = Sample("word", np.array([0]), np.array([1]), np.array([[2]]))
+    >>> from certus.diagnostics.embeddings import DocumentCodes, JudgedPairs, measure
+    >>> corpus = DocumentCodes(np.array([0, 1, 2]), np.array([0, 3]), 3)
+    >>> sample = JudgedPairs("word", np.array([0]), np.array([1]), np.array([[2]]))
     >>> zero = np.zeros((3, 4))
     >>> claim = measure(zero, zero, corpus, sample, 2 * np.log(2))[0]
     >>> claim.detail

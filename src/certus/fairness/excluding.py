@@ -210,9 +210,12 @@ def exclusivity(
     base rates differ by at least 0.316 between groups: not all criteria can hold
       base rate of a: 0.600
       base rate of b: 0.200
-      independence and separation cannot both hold: one misses by at least 0.152
-      independence and sufficiency cannot both hold: one misses by at least 0.187
-      separation and sufficiency cannot both hold: one misses by at least 0.0419
+      independence and separation cannot both hold: at least one is off by
+      0.152 or more
+      independence and sufficiency cannot both hold: at least one is off by
+      0.187 or more
+      separation and sufficiency cannot both hold: at least one is off by
+      0.0419 or more
     """
     if are_scores(y_pred, None):
         raise ValueError(

@@ -48,7 +48,7 @@ class GroupGap(NamedTuple):
     >>> round(gap.difference, 3), gap.largest, gap.finding
     (0.1, 'a', 'unknown')
     >>> gap.verdict
-    'too few rows to say (about 3,400 would do)'
+    'too few rows to say (about 3,400 needed)'
     """
 
     metric: str

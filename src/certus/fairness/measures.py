@@ -75,7 +75,7 @@ def independence(
     >>> table["selection_rate"]
     {'a': 1.0, 'b': 0.0}
     >>> table.verdict
-    'too few rows to say whether independence holds (about 15 would do)'
+    'too few rows to say whether independence holds (about 15 needed)'
     """
     if are_scores(y_pred, scores):
         found = scores_of("y_pred", y_pred)

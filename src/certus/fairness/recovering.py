@@ -75,8 +75,9 @@ class Recovery(TableResult):
     the attribute can be recovered: for 0 the area under the curve is at least 0.838
       0: 1.000 (0.839 to 1.000)
       1: 1.000 (0.839 to 1.000)
-      guessed right: 1.000 (0.891 to 1.000); the largest group alone: 0.537
-      by itself: x0 1.00, x1 0.53
+      guessed correctly: 1.000 (0.891 to 1.000); always guessing the largest
+      group: 0.537
+      each column by itself: x0 1.00, x1 0.53
     """
 
     groups: tuple[Any, ...]

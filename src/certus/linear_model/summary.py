@@ -62,7 +62,7 @@ class Summary(TableResult):
     >>> X, y = load_diabetes(return_X_y=True, scaled=False)
     >>> print(LinearRegression().fit(X[:, 2:4], y).summary(X[:, 2:4], y))
     LinearRegression · 442 rows · 439 degrees of freedom · log-likelihood -2435.74
-    AIC 4877.48 · BIC 4889.76 · deviance 1.57947e+06
+    AIC 4877.49 · BIC 4889.76 · deviance 1.5831e+06
                                coef    std err        t      p       2.5%      97.5%
     (intercept)              -203.6      22.23   -9.158 <0.001     -247.3     -159.9
     x0                        8.519     0.7047   12.089 <0.001      7.134      9.904

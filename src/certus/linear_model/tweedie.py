@@ -150,8 +150,8 @@ class TweedieRegressor(DevianceRegressor):
     >>> claims = rng.poisson(np.exp(X[:, 0]))
     >>> cost = rng.gamma(np.maximum(2 * claims, 1e-9))  # zero without a claim
     >>> model = TweedieRegressor(power=1.5, alpha=0.01).fit(X, cost)
-    >>> model.coef_.round(1), model.certificate_.met
-    (array([1. , 0. ]), True)
+    >>> model.coef_.round(), model.certificate_.met
+    (array([1., 0.]), True)
     """
 
     def __init__(

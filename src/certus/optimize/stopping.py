@@ -51,7 +51,7 @@ class Static(NamedTuple):
     >>> from certus.optimize import Static, gradient_descent
     >>> f = lambda x: (x @ x, 2 * x)
     >>> gradient_descent(f, [1.0], tol=0, step=0.4, stop=Static(1e-6)).reason
-    'training value static: fell by less than 1e-06 in 5 records'
+    'the training value stopped falling: it fell by less than 1e-06 in 5 records'
     """
 
     tol: float = 1e-10
@@ -84,7 +84,7 @@ class Validation(NamedTuple):
     >>> f = lambda x: (x @ x, 2 * x)
     >>> held_out = Validation(lambda x: abs(x[0] - 0.5), patience=3)
     >>> gradient_descent(f, [1.0], step=0.1, stop=held_out).reason
-    'validation error has not fallen for 3 records (best 0.012)'
+    'the validation error has not fallen for 3 records (best 0.012)'
     """
 
     error: Callable[[Array], float]

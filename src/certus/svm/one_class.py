@@ -97,7 +97,7 @@ class OneClassSVM(OutlierMixin, SupportVectorMachine):
     >>> import numpy as np
     >>> from certus.svm import OneClassSVM
     >>> X = np.r_[np.random.default_rng(0).normal(size=(100, 2)), [[6.0, 6.0]]]
-    >>> model = OneClassSVM(nu=0.1).fit(X)
+    >>> model = OneClassSVM(gamma=0.1, nu=0.1).fit(X)
     >>> model.predict([[0.0, 0.0], [6.0, 6.0]]), model.certificate_.met
     (array([ 1, -1]), True)
     """

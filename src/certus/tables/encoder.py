@@ -119,8 +119,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     >>> encoder.transform(frame)[2].tolist()
     [1.5, 1.0, 1.0, 0.0]
     >>> encoder.check(pl.DataFrame({"town": ["Rome"], "rooms": [3]}))
-    ['"town" has 1 row with a level not seen in training ("Rome"): encoded as none of
-    the levels.']
+    ['"town" has 1 row with a category not seen in training ("Rome"): encoded as none
+    of the known categories.']
     """
 
     def __init__(

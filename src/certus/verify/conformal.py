@@ -130,7 +130,7 @@ def coverage_claims(scores: Array, kind: str) -> list[Claim]:
     >>> for claim in coverage_claims(np.arange(1.0, 100.0), "residual"):
     ...     print(claim.detail, "|", claim.basis)
     on average at least 90 % of new rows lie within ±90 of the prediction | statistical
-    with these 99 calibration rows at least 84.6 % do | 95 % sure
+    with these 99 calibration rows it is at least 84.6 % | 95 % sure
     """
     n, interval = len(scores), kind == "residual"
     k = -(-(n + 1) * PERCENT // 100)  # in whole numbers: 0.9 is none in floats

@@ -96,10 +96,10 @@ def prove_robust(
     >>> from certus.robustness import ThreatModel
     >>> from certus.verify import prove_robust
     >>> dense = layers.Dense(np.array([[0.0], [1.0]]))
-    >>> network = layers.Network((layers.Step(dense, (0,)),), (1,))
+    >>> network = layers.Network((layers.LayerStep(dense, (0,)),), (1,))
     >>> proof = prove_robust(network, [[2.0], [0.5]], [1, 1], ThreatModel(2, 1), [1.0])
     >>> proof.certified.tolist(), proof.method
-    ([[True, False]], 'exact, as the model is linear')
+    ([[True, False]], 'exact, because the model is linear')
     """
     X, y = np.asarray(X, dtype=np.float64), np.asarray(y)
     try:

@@ -267,7 +267,7 @@ def interval_claim(
     ...     clopper_pearson(4, 86), "error_rate", detail="few errors", target=0.1
     ... )
     >>> claim.met, claim.fix
-    (False, 'more held-out rows, which narrow the interval')
+    (False, 'use more held-out rows, which makes the interval narrower')
     """
     empty = interval.low <= within[0] and interval.high >= within[1]
     met: bool | None = target is None or bool(interval.high <= target)

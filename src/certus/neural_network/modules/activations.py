@@ -19,8 +19,8 @@ class AbsoluteValue(nn.Module):
     Examples
     --------
     >>> import torch
-    >>> from certus.neural_network.modules import Absolute
-    >>> Absolute()(torch.tensor([-2.0, 0.0, 3.0]))
+    >>> from certus.neural_network.modules import AbsoluteValue
+    >>> AbsoluteValue()(torch.tensor([-2.0, 0.0, 3.0]))
     tensor([2., 0., 3.])
     """
 

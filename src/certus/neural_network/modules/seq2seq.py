@@ -211,8 +211,8 @@ class EncoderDecoder(nn.Module):
     Examples
     --------
     >>> import torch
-    >>> from certus.neural_network.modules import Seq2Seq
-    >>> net = Seq2Seq(5, 4, hidden=8).eval()
+    >>> from certus.neural_network.modules import EncoderDecoder
+    >>> net = EncoderDecoder(5, 4, hidden=8).eval()
     >>> source, lengths = torch.tensor([[1, 2, 3], [4, 0, 0]]), torch.tensor([3, 1])
     >>> target = torch.tensor([[1, 2, 0], [0, -1, -1]])  # −1: nothing is asked
     >>> net(source, lengths, target).shape
