@@ -35,7 +35,8 @@ def left_out(model: Any, X: MatrixLike, rows: Any, targets: Array) -> list[Claim
     >>> X, y = [[0.0], [1.0], [2.0], [9.0]], [0.0, 1.0, 2.0, 9.0]
     >>> model = KNeighborsRegressor(1).fit(X, y)
     >>> left_out(model, X, model.rows_, model.targets_)[0].detail
-    'root mean square error 3.606 on 4 training rows, each left out of its own prediction'
+    'root mean square error 3.606 on 4 training rows, each left out of its
+    own prediction'
     """
     n, k = rows.shape[0], model.n_neighbors
     if k >= n or not _same(rows, X):
