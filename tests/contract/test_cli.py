@@ -228,7 +228,7 @@ def test_rows_without_a_target_are_left_out_and_said(
     y = [None if i in (3, 7) else 2 * v for i, v in enumerate(x)]
     pl.DataFrame({"x": x, "y": y}).write_csv("t.csv")
     assert main(["fit", "t.csv", "--target", "y", *RIDGE]) == 0
-    assert '! 2 rows without "y" left out' in capsys.readouterr().out
+    assert '! 2 rows without a value in "y" left out' in capsys.readouterr().out
     assert certus.load("t.certus").certificate_.n_samples == 22  # and 6 sealed
     assert main(["certify", "t.certus", "t.csv"]) == 0
     assert "this is the data the model was fitted on" in capsys.readouterr().out
@@ -473,7 +473,7 @@ def test_certify_recomputes(capsys: pytest.CaptureFixture[str]) -> None:
     assert "✓ solved" in text and "checked in" in text and "stated" not in text
     assert "this is the data the model was fitted on" in text
     assert "354 rows" in text
-    assert "its 88 sealed rows here" in " ".join(text.split())
+    assert "the 88 sealed rows here" in " ".join(text.split())
     assert re.search(r"✓ error +at least \d+ % of new rows like these are within", text)
 
 

@@ -73,7 +73,9 @@ def test_time(visits: str, capsys: pytest.CaptureFixture[str]) -> None:
     split = certus.persist.read_manifest("visits.certus")["split"]
     assert sealed_rows(split).tolist() == list(range(128, 160))
     assert main(["certify", "visits.certus", visits]) == 0
-    assert "later in time" in " ".join(capsys.readouterr().out.split())
+    # The strength stands at the right of the first line, within the sentence.
+    said = capsys.readouterr().out.replace(" measured\n", "\n")
+    assert "which are later in time" in " ".join(said.split())
 
 
 def test_keep_and_leaks(visits: str, capsys: pytest.CaptureFixture[str]) -> None:

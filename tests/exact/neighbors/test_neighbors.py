@@ -154,7 +154,7 @@ def test_without_its_bound_screening_would_err(monkeypatch: Any) -> None:
             super().__init__(X)
             self.slack = self.lost = 0.0
 
-    monkeypatch.setattr(screening, "Dense", Trusting)
+    monkeypatch.setattr(screening, "DenseScreen", Trusting)
     X, Q = hard_cases()["below float32, far"]
     metric = metric_of("euclidean", None, 12)
     found = screened(X, Q, 10, metric, own_of(Q))[1]

@@ -50,7 +50,7 @@ EVERY = [
         (t.Softmax(2), [2], [[0.0, 1.0]], "from 0 to 1"),
         (t.Softmax(2), [0.5], [[0.0, 1.0]], "integers"),
         (t.Softmax(2), [[0.9, 0.9]], [[0.0, 1.0]], "sum to 1"),
-        (t.Huber(0.0), 0.0, 0.0, "delta of Huber must be positive"),
+        (t.Huber(0.0), 0.0, 0.0, "threshold of Huber must be positive"),
         (t.Quantile(1.0), 0.0, 0.0, "between 0 and 1"),
         (t.EpsilonInsensitive(-1.0), 0.0, 0.0, "0 or more"),
         (t.Hinge(np.nan), 1.0, 0.0, "finite"),

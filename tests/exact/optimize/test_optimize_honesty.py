@@ -273,7 +273,7 @@ def test_indefinite_quadratics_and_negative_penalties() -> None:
     ("call", "error", "match"),
     [
         (lambda: gradient_descent(bowl, np.array([1 + 2j])), TypeError, "complex"),
-        (lambda: gradient_descent(bowl, []), ValueError, "empty"),
+        (lambda: gradient_descent(bowl, []), ValueError, "at least one"),
         (lambda: gradient_descent(bowl, np.eye(2)), ValueError, "ravel"),
         (lambda: gradient_descent(bowl, [1.0], max_iter=2.5), TypeError, "whole"),
         (lambda: gradient_descent(bowl, [1.0], max_iter=-1), ValueError, "at least 0"),
@@ -290,7 +290,7 @@ def test_indefinite_quadratics_and_negative_penalties() -> None:
         (lambda: gradient_descent(lambda x: (None, x), [1.0]), TypeError, "real"),
         (lambda: gradient_descent(lambda x: (1j, x), [1.0]), TypeError, "real"),
         (lambda: gradient_descent(lambda x: (1.0, [1, 2]), [1.0]), ValueError, "shape"),
-        (lambda: gradient_descent(lambda x: (x, x), [1.0, 2.0]), ValueError, "one"),
+        (lambda: gradient_descent(lambda x: (x, x), [1.0, 2.0]), ValueError, "single"),
         (lambda: nesterov(bowl, [1.0], step=InverseSqrt(1.0)), TypeError, "constant"),
         (lambda: heavy_ball(bowl, [1.0], step=InverseSqrt(1)), TypeError, "constant"),
         (lambda: adagrad(bowl, [1.0], step=InverseSqrt(1.0)), TypeError, "constant"),

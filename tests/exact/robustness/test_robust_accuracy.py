@@ -209,7 +209,8 @@ def test_masked_gradients_are_flagged(network):
     )
     assert masked.gradients_masked and masked.masked > 5 and masked.refused
     assert masked.claims[-1].name == "masked_gradients"
-    assert f"{masked.masked} rows that attacks with" in str(masked)
+    assert f"{masked.masked} rows that attacks with" in masked.claims[-1].detail
+    assert f"{masked.masked} rows that attacks" in str(masked)
     plain = robust_accuracy(network, X, y, threat, radii=1, attacks=attacks)
     assert not plain.gradients_masked and plain.masked <= 1
     assert len(plain.claims) == 3

@@ -148,7 +148,7 @@ def test_the_interval_for_the_gap_is_that_of_the_risk_moved():
     assert (found.low, found.high) == (risk.low - 0.05, risk.high - 0.05)
     wide = generalisation_gap(3 * train, 3.0 * test, 0.05, 0, 3)
     assert wide.width == pytest.approx(3 * found.width)
-    with pytest.raises(ValueError, match="outside"):
+    with pytest.raises(ValueError, match=r"must lie in \[0, 1\], got values"):
         generalisation_gap([2.0], [0.5])
 
 

@@ -197,11 +197,11 @@ def test_a_file_that_is_no_checkpoint_is_said(tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"learning_rate": 0.5}, r"learning_rate was 0\.001, is 0\.5"),
-        ({"random_state": 4}, "random_state was 3, is 4"),
-        ({"average": None}, r"average was 0\.95, is None"),
-        ({"augment": None}, "augment was .*noise, is None"),
-        ({"batch_size": 20}, "batch_size was 16, is 20"),
+        ({"learning_rate": 0.5}, r"learning_rate was 0\.001 and is now 0\.5"),
+        ({"random_state": 4}, "random_state was 3 and is now 4"),
+        ({"average": None}, r"average was 0\.95 and is now None"),
+        ({"augment": None}, "augment was .*noise and is now None"),
+        ({"batch_size": 20}, "batch_size was 16 and is now 20"),
     ],
 )
 def test_other_parameters_are_refused(monkeypatch, tmp_path, options, words):

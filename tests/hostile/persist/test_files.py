@@ -476,17 +476,17 @@ def test_tensors_missing_extra_and_shared(forged):
         del manifest["attributes"]["coef_"]
 
     forged(drop, "tensor 'coef_', which no value refers to")
-    forged(attribute("names_", "tensor", "coef_"), "missing or used twice|stated to be")
+    forged(attribute("names_", "tensor", "coef_"), "missing or used twice|declared as")
     double = {"~": "array", "dtype": "<f8", "order": "C", "tensor": "coef_"}
     forged(setting("params", "alpha", to=double), "missing or used twice")
 
 
 def test_tensors_of_another_type(forged):
-    forged(attribute("coef_", "dtype", "<f4"), "float64 stated to be float32")
-    forged(attribute("coef_", "dtype", "<U9999999"), "stated to be")
-    forged(attribute("names_", "dtype", "<U9999999"), "stated to be <U9999999")
+    forged(attribute("coef_", "dtype", "<f4"), "float64 that is declared as float32")
+    forged(attribute("coef_", "dtype", "<U9999999"), "declared as")
+    forged(attribute("names_", "dtype", "<U9999999"), "declared as <U9999999")
     forged(attribute("coef_", "dtype", "O"), "unknown dtype 'O'")
-    forged(attribute("coef_", "dtype", "|O"), "float64 stated to be object")
+    forged(attribute("coef_", "dtype", "|O"), "float64 that is declared as object")
     forged(attribute("coef_", "dtype", "V8"), "unknown dtype 'V8'")
     forged(attribute("coef_", "order", "A"), "unknown order 'A'")
 
@@ -576,7 +576,7 @@ def test_forged_evidence(path, value, forged):
 
 def test_a_header_that_would_be_too_large_is_not_written(tmp_path, monkeypatch):
     monkeypatch.setattr(container, "MAX_HEADER", 2000)
-    with pytest.raises(ModelFileError, match="more than the 2,000 a model file"):
+    with pytest.raises(ModelFileError, match="more than the 2,000 that a model file"):
         save(fuzz.Everything(alpha="a" * 3000), tmp_path / "m.certus")
     assert not list(tmp_path.iterdir())
 

@@ -86,8 +86,8 @@ def test_noise_in_a_module_is_seen():
 def test_modules_that_give_no_scores():
     wrong = {
         r"got tuple": lambda x: (scores(x), x),
-        r"it gives \(64,\s?3,\s?1\)": lambda x: scores(x)[:, :, None],
-        r"it gives \(3,\s?\)": lambda x: scores(x).mean(dim=0),
+        r"got \(64,\s?3,\s?1\)": lambda x: scores(x)[:, :, None],
+        r"got \(3,\s?\)": lambda x: scores(x).mean(dim=0),
         r"NaN or infinite scores": lambda x: scores(x) * np.nan,
         r"fails on rows of shape \(64, 4\)": lambda x: x @ torch.ones(5, 3),
     }

@@ -195,13 +195,13 @@ def test_a_million_words_fit_in_the_memory_of_two_tables():
     code = """
     import resource
     import numpy as np
-    from certus.text import Encoded, SkipGram
+    from certus.text import EncodedCorpus, SkipGram
     n, d = 1_000_000, 32
     SkipGram(d, max_iter=1, min_count=1, subsample=None).fit([["a", "b"]] * 3)
     words = [f"w{i}" for i in range(n)]
     ids = np.random.default_rng(0).permutation(np.arange(n, dtype=np.int32))
     offsets = np.arange(0, n + 1, 20)
-    corpus = Encoded(words, np.ones(n, dtype=np.int64), ids, offsets, 0)
+    corpus = EncodedCorpus(words, np.ones(n, dtype=np.int64), ids, offsets, 0)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     model = SkipGram(d, max_iter=1, min_count=1, random_state=0, negatives=1, window=1)
     model.fit(corpus)
