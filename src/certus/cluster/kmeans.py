@@ -3,7 +3,7 @@
     minimise over labels z and centres c   Σ sᵢ‖xᵢ − c(zᵢ)‖²
 
 Lloyd's algorithm from k-means++ starts. It ends where neither labels nor centres can be
-improved alone, which need not be the best clustering there is.
+improved alone, which need not be the best clustering.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
     Notes
     -----
     A step costs at most O(n·k·d), and less once centres settle: rows that cannot have
-    changed are left alone. Memory: a float32 copy of the rows, and up to nine numbers a
+    changed are skipped. Memory: a float32 copy of the rows, and up to nine numbers a
     row for bounds. A cluster that lost all its rows moves to the row farthest from its
     own centre; if every row is a centre already, it stays empty, and the certificate
     says so.
@@ -323,7 +323,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
     def transform(self, X: Any) -> Array:
         """Distances of each row to the centres, rows × clusters.
 
-        Of dense rows by differences, so that a row on its centre is at distance zero.
+        Dense rows use differences, so that a row on its centre is at distance zero.
 
         Parameters
         ----------
@@ -391,7 +391,7 @@ def _in_range(s: Array) -> tuple[Array, int]:
 
 
 def _in_units(objective: float, units: tuple[float, int]) -> float:
-    """An objective in the units of X and of its weights; infinite beyond any number."""
+    """An objective in the units of X and of its weights; infinite if it overflows."""
     factor, power = units
     with np.errstate(over="ignore"):
         return float(np.ldexp(objective / factor / factor, power))

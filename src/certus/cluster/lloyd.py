@@ -50,7 +50,7 @@ def tasks(n: int, size: int) -> list[slice]:
 
 
 def sum_of(s: Array, values: Array) -> float:
-    """Σ s·v without BLAS, whose threads would keep turning beside ours."""
+    """Σ s·v without BLAS, whose threads would keep spinning beside ours."""
     return float(np.einsum("i,i->", s, values))
 
 
@@ -59,7 +59,7 @@ Bounds = tuple[Array, ...]
 
 
 class Screen(NamedTuple):
-    """Centres as the products need them, with what bounds the error."""
+    """Centres in the form that the products need, with bounds of the error."""
 
     centers: Array  # (K, d), in original units
     norms: Array
@@ -221,7 +221,7 @@ def weighted_mean(X: Array, s: Array) -> Array:
 
 
 class Desk:
-    """Room for the work on one part: fresh memory costs more than the arithmetic."""
+    """Buffers for one part, reused: new memory costs more than the arithmetic."""
 
     def __init__(self, state: Labelling) -> None:
         rows, most = state.rows, max(p.stop - p.start for p in state.parts)
@@ -246,7 +246,7 @@ class Labelling:
         most = max(2, SUMS // (k * rows.d))
         if len(self.parts) > most:
             self.parts = tasks(rows.n, -(-rows.n // most))
-        # In few columns one bound does, and takes less room than the rows.
+        # With few columns one bound is enough, and takes less memory than the rows.
         self.size = -(-k // min(k, GROUPS, max(1, rows.d // 4)))
         groups = -(-k // self.size)
         self.labels = np.full(rows.n, -1, dtype=np.int32)
@@ -314,7 +314,7 @@ class Labelling:
         return changed, unsure
 
     def refresh(self) -> None:
-        """Take the sums again where rows moved in and out, and left their rounding."""
+        """Compute the sums again after moves, which leave rounding errors behind."""
 
         def work(p: int, stopped: Stop) -> None:
             part = self.parts[p]
@@ -367,7 +367,7 @@ class LloydRun(NamedTuple):
     start: Array
 
 
-#: Told after each step: objective, Σ‖Δc‖², and the centres.
+#: Called after each step with the objective, Σ‖Δc‖², and the centres.
 OnStep = Callable[[float, float, Array], Status | None]
 
 
@@ -381,7 +381,7 @@ def lloyd(
 ) -> LloydRun:
     """Run from ``start`` until Σ‖Δc‖² ≤ ``tol`` in a step and in the one after it.
 
-    The step after is what the certificate looks at. Steps are counted as scikit-learn
+    The certificate looks at the step after. Steps are counted as scikit-learn
     does: one that changes no label is a step. Centres are rounded to ``dtype`` at the
     end and the rows labelled once more.
     """

@@ -6,7 +6,7 @@ and slowly afterwards. The number taken is where the curve bends most:
     k* = argmax over inner k of log J(k⁻) − 2·log J(k) + log J(k⁺),
 
 neighbouring numbers k⁻ < k < k⁺, with slopes per cluster where the numbers are uneven.
-It is a rule of thumb: without separated clusters it still names a number.
+It is a rule of thumb: without separated clusters it still returns a number.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def _grow(
     k: int,
     options: dict[str, Any],
 ) -> KMeans:
-    """Fit from the centres there are and, one by one, the row farthest from them."""
+    """Fit from the current centres plus, one by one, the row farthest from them."""
     centers = before.cluster_centers_
     rows: Any = X if hasattr(X, "toarray") else np.asarray(X)
     away = before.transform(X).min(axis=1)

@@ -2,10 +2,10 @@
 
     P(next centre = xᵢ) ∝ sᵢ·D(xᵢ)²,   D the distance to the nearest centre so far
 
-Of a few rows drawn like this the one that lowers Σ sᵢD(xᵢ)² most is taken. Draws invert
-the distribution function over rows sorted by a fixed projection, and rows of weight
-zero are left out first: a weight of two is a row given twice, and the order of the rows
-does not matter.
+From a few rows drawn like this, the one that lowers Σ sᵢD(xᵢ)² most is taken. Draws
+invert the distribution function over rows sorted by a fixed projection, and rows of
+weight zero are left out first: a weight of two is a row given twice, and the order of
+the rows does not matter.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class StartPool:
         return self.order[self._fill([], k, generator)]
 
     def _fill(self, rows: list[int], k: int, generator: np.random.Generator) -> Array:
-        """Add rows drawn by weight among those unlike the ones there are."""
+        """Add rows drawn by weight among those that differ from the chosen ones."""
         mass = self.s.copy()
         for place in rows:
             mass[self._equal(place)] = 0.0

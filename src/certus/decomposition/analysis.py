@@ -33,10 +33,10 @@ class FactorAnalysis(GaussianFactors):
     Certificate
     -----------
     ``step_gain`` (PROVED): what one further step of EM would add to the log-likelihood
-    of all rows; ``tol`` bounds it. ``log_likelihood`` (PROVED) is what the fit stated,
-    ``noise_variances`` (PROVED) are positive; columns whose noise vanishes (Heywood
-    cases) are named. The covariance is recomputed in one pass. At level full the steps
-    are replayed from their start, and none may lower the likelihood.
+    of all rows; ``tol`` bounds it. ``log_likelihood`` (PROVED) is the value that the
+    fit stated, ``noise_variances`` (PROVED) are positive; columns whose noise vanishes
+    (Heywood cases) are named. The covariance is recomputed in one pass. At level full
+    the steps are replayed from their start, and none may lower the likelihood.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def _check_parameters(model: FactorAnalysis) -> None:
 
 
 def _start(model: FactorAnalysis, before: Any, d: int) -> Array:
-    """Noise to begin with."""
+    """The noise at the start."""
     given = model.noise_variance_init
     if given is None:
         warm = before is not None and np.shape(before) == (d,)
@@ -179,7 +179,7 @@ class _FactorAscent:
     """Steps of EM from the best W for the current noise, in units of each column.
 
     Columns are divided by their standard deviation, which changes no step: it keeps
-    noise and floor comparable. Constant columns stand aside.
+    noise and floor comparable. Constant columns are left out.
     """
 
     def __init__(self, found: RowMoments, start: Array, k: int) -> None:
@@ -195,7 +195,7 @@ class _FactorAscent:
         self.loglike: list[float] = []
 
     def propose(self) -> tuple[float, Array, Array]:
-        """The noise by EM, but for the first time, and the best W for it.
+        """The noise by EM (not at the first step), and the best W for it.
 
         Returns the log-likelihood of all rows, the noise and W.
         """
@@ -215,7 +215,7 @@ class _FactorAscent:
         return float(-0.5 * self.found.n * total), noise, W
 
     def accept(self, step: tuple[float, Array, Array]) -> None:
-        """Move to what was proposed."""
+        """Move to the proposed point."""
         self.loglike.append(step[0])
         _, self.noise, self.W = step
 

@@ -1,4 +1,4 @@
-"""The linear autoencoder: rows squeezed through few numbers and spread out again.
+"""The linear autoencoder: compress each row to a few numbers and reconstruct it.
 
     min over C (k × d), D (d × k) of  (1/2n) Σ‖(x − m) − DC(x − m)‖²
                                     = ½ tr (I − DC) S (I − DC)ᵀ
@@ -28,7 +28,7 @@ from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 #: Up to so many rows or columns the least loss is computed, to stop near it.
 EIGEN = 2_000
-#: Directions with less than this share of the largest are taken as absent.
+#: Directions with less than this share of the largest are ignored.
 ABSENT = 1e-14
 #: Training goes on to this share of ``tol``: the verifier adds its rounding.
 ROOM = 0.01
@@ -298,7 +298,7 @@ class _Training:
         return Status.INTERRUPTED
 
     def attributes(self) -> dict[str, Any]:
-        """What the estimator keeps."""
+        """The fitted attributes."""
         return {
             "encoder_": self.C.astype(self.dtype),
             "decoder_": self.D.astype(self.dtype),

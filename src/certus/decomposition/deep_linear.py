@@ -2,11 +2,11 @@
 
     min over W₁ … W_L of  (1/2n) Σ‖y − W_L ⋯ W₁x − b‖²
 
-The network is one matrix, but gradient descent on its layers is not that on the matrix.
-With x centred and whitened the loss is ½‖W_L ⋯ W₁ − Γ‖² plus a constant, with
-Γ = (1/n) Σ y xᵀ = Σ_r σ_r u_r v_rᵀ. From small balanced layers each mode
-a_r = u_rᵀ W_L ⋯ W₁ v_r follows da/dt = L·a^(2 − 2/L)·(σ_r − a): it waits, rises within
-a time of order 1/σ_r, and stays. Strong modes are learnt first.
+The network is one matrix, but gradient descent on its layers differs from that on the
+matrix. With x centred and whitened the loss is ½‖W_L ⋯ W₁ − Γ‖² plus a constant, with Γ
+= (1/n) Σ y xᵀ = Σ_r σ_r u_r v_rᵀ. From small balanced layers each mode a_r = u_rᵀ W_L ⋯
+W₁ v_r follows da/dt = L·a^(2 − 2/L)·(σ_r − a): it waits, rises within a time of order
+1/σ_r, and stays. Strong modes are learnt first.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ class DeepLinearTraining:
         self.times.append(step * rate)
 
     def attributes(self) -> dict[str, Any]:
-        """What the estimator keeps, in the units of X and y."""
+        """The fitted attributes, in the units of X and y."""
         p = self.problem
         share = p.unit ** (1 / len(self.layers))
         layers = [W * share for W in self.layers]

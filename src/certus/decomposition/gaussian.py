@@ -2,8 +2,8 @@
 
     x = m + Wz + η,   z ~ N(0, I),   η ~ N(0, Ψ),   M = I + WᵀΨ⁻¹W
 
-The mean of z given x is M⁻¹WᵀΨ⁻¹(x − m), and the precision Ψ⁻¹ − Ψ⁻¹W M⁻¹WᵀΨ⁻¹, so
-that what is solved has one row a factor.
+The mean of z given x is M⁻¹WᵀΨ⁻¹(x − m), and the precision Ψ⁻¹ − Ψ⁻¹W M⁻¹WᵀΨ⁻¹, so the
+system to solve has one row for each factor.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FLOOR = 1e-12
 
 
 def in_precision(noise: Any, dtype: Any) -> Any:
-    """The noise in the precision of X; a sentence if that cannot hold it."""
+    """The noise in the precision of X; an error if that cannot hold it."""
     held = np.asarray(noise).astype(dtype)
     if np.any((noise > 0) & np.isfinite(noise) & ((held <= 0) | np.isinf(held))):
         raise ValueError(
@@ -38,7 +38,7 @@ def in_precision(noise: Any, dtype: Any) -> Any:
 
 
 def within(tol: float, found: RowMoments, k: int, noise: Any) -> float:
-    """What a climb must come to, for a certificate that adds the rounding of its sums.
+    """The target of the ascent, for a certificate that adds the rounding of its sums.
 
     A likelihood of n rows sums n·Σ S_jj/Ψ_j, in runs of 256 rows and groups of 64 runs,
     and the certificate bounds that rounding for each of k factors.
@@ -91,7 +91,7 @@ class GaussianFactors(DenseTransformer):
         return np.asarray(W.T @ W + np.diag(noise))
 
     def get_precision(self) -> Array:
-        """The inverse of :meth:`get_covariance`, from a system of one row a factor.
+        """The inverse of :meth:`get_covariance`, from a system with one row per factor.
 
         Returns
         -------

@@ -116,7 +116,7 @@ def draw_modes(model: Any, ax: Any = None) -> Any:
 
 
 def _where_it_holds(model: Any, r: int) -> int | None:
-    """The record from which the theory speaks of mode r; None if of none."""
+    """The first record at which the theory holds for mode r; None if there is none."""
     strength, limit = model.modes_[:, r], float(model.singular_values_[r])
     if r >= min(W.shape[0] for W in model.weights_):
         return None  # the narrowest layer has no unit left

@@ -3,7 +3,7 @@
     m = Σx/n,   S = Σ(x − m)(x − m)ᵀ/n
 
 are sums over rows, taken block by block; S is then all that a fit looks at. Where rows
-are fewer than columns S is never formed: the centred rows stand for it.
+are fewer than columns S is never formed: the centred rows are used instead.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class RowMoments(NamedTuple):
 
 
 def moments(X: Array, name: str) -> RowMoments:
-    """Mean and covariance of the rows of X in float64; ``name`` is who asks."""
+    """Mean and covariance of the rows of X in float64; errors use ``name``."""
     n, d = X.shape
     with np.errstate(over="ignore", invalid="ignore"):
         mean = np.asarray(np.ones(n, dtype=X.dtype) @ X, dtype=np.float64) / n
@@ -97,7 +97,7 @@ def moments(X: Array, name: str) -> RowMoments:
 
 
 def _by_blocks(X: Array, mean: Array) -> RowMoments:
-    """By sums over blocks; what rounding left in ``mean`` is taken out at the end."""
+    """By sums over blocks; the rounding error of ``mean`` is removed at the end."""
     n, d = X.shape
     size = max(1, BLOCK // d)
     square, rest = np.zeros((d, d)), np.zeros(d)

@@ -2,8 +2,8 @@
 
     ½‖X − WH‖² + a‖W‖₁ + ½b‖W‖² + a'‖H‖₁ + ½b'‖H‖²
 
-The problem in both factors is not convex. In one of them it is, and falls apart into a
-small problem for each row, which coordinate descent solves (HALS). The factors are
+The problem in both factors is not convex. In one of them it is convex, and splits into
+a small problem for each row, which coordinate descent solves (HALS). The factors are
 improved in turn until the best H for the current W would gain less than ``tol``.
 """
 

@@ -2,7 +2,7 @@
 
 Least squares, ridge, lasso (weighted, grouped, multi-task), elastic net, robust and
 quantile regression, generalised linear models, logistic regression and the perceptron;
-each fit leaves a ``certificate_`` that says whether it is solved.
+each fit has a ``certificate_`` that says whether the problem is solved.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class LinearRegressorBase(Estimator):
 
 
 class Summarised:
-    """``summary``, by the theory that a class names in ``_summarise``; a mixin."""
+    """A mixin with ``summary``; the class sets ``_summarise`` to its theory."""
 
     _summarise: Callable[..., Summary]
 
@@ -81,7 +81,7 @@ class Summarised:
 
 
 class LeastSquaresBase(Summarised, LinearRegressorBase):
-    """``predict``, and ``summary`` where nothing is penalised."""
+    """``predict``, and ``summary`` for fits without a penalty."""
 
     _summarise = least_squares_summary
 
@@ -92,7 +92,7 @@ class SparseCoefficients:
     coef_: Any
 
     def sparsify(self) -> Any:
-        """Store ``coef_`` as a sparse matrix; pays where most of it is zero."""
+        """Store ``coef_`` as a sparse matrix; useful if most of it is zero."""
         check_is_fitted(self)
         self.coef_ = sparse.csr_matrix(self.coef_)
         return self
@@ -140,11 +140,11 @@ class LinearClassifierBase(Estimator):
         return np.asarray(self.classes_[index])
 
 
-# -- what fits begin and end with -------------------------------------------------
+# -- the start and the end of a fit -------------------------------------------------
 
 
 def check_limits(model: Any, least: int = 0) -> None:
-    """When to stop: ``tol``, ``max_iter`` and ``max_time``."""
+    """Check ``tol``, ``max_iter`` and ``max_time``."""
     check_number("tol", model.tol)
     check_number("max_iter", model.max_iter, least, integer=True)
     check_number("max_time", model.max_time, none=True)
@@ -163,7 +163,7 @@ def make_rows(X: Any, y: Array, s: Array | None) -> newton.NewtonRows:
 
 
 def start_from(model: Any, rows: newton.NewtonRows, loss: Any) -> Array:
-    """The last fit if it is to be continued, else the best constant."""
+    """The starting point: the last fit with ``warm_start``, else the best constant."""
     d = rows.X.shape[1]
     W = np.zeros((d + 1, 1))
     warm = getattr(model, "warm_start", False) and hasattr(model, "coef_")
@@ -176,7 +176,7 @@ def start_from(model: Any, rows: newton.NewtonRows, loss: Any) -> Array:
 
 
 class Watched:
-    """The monitor of one fit of numbers, as solvers call it."""
+    """The monitor of one regression fit, in the form that solvers call."""
 
     def __init__(self, model: Any, X: Any, y: Array, s: Array | None) -> None:
         metadata = None if s is None else {"sample_weight": s}
@@ -194,7 +194,7 @@ class Watched:
         return {"coef_": W[:-1].astype(self.dtype), "intercept_": self.dtype.type(b)}
 
     def close(self, solution: Solution) -> None:
-        """Store what every fit leaves behind."""
+        """Store the attributes that every fit sets."""
         found = self._attributes(solution.primal)
         for name, value in found.items():
             setattr(self.model, name, value)
@@ -204,7 +204,7 @@ class Watched:
 
 
 def witness_of(solution: Solution) -> LinearWitness:
-    """What a solver found that makes the verifier's work short."""
+    """The witness: results of the solver that make the verifier's work short."""
     return LinearWitness(solution.dual, solution.direction)
 
 
@@ -214,7 +214,7 @@ def level_term(alpha: float) -> L2 | NoPenalty:
 
 
 def linear_scores(model: Any, X: MatrixLike) -> Array:
-    """Xw + b of rows that are checked first."""
+    """Xw + b, after a check of the rows."""
     check_is_fitted(model)
     return np.asarray(model._validate_X(X) @ model.coef_.T + model.intercept_)
 

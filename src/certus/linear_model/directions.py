@@ -5,8 +5,8 @@ its label; softmax: none may gain on the score of the row's own class. Counts: r
 the end of their range may only move outwards (y = 0 down, y = trials up), the others
 not at all. If one row moves and none breaks its rule, the likelihood only rises.
 
-To find one is a linear programme: the largest sum of allowed moves within a box. What
-is found is the fit's witness; whether it proves anything is for the verifier to say.
+To find one is a linear programme: the largest sum of allowed moves within a box. The
+result is the fit's witness; the verifier decides whether it proves anything.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NOISE = 1e-9
 
 
 def separating_direction(X: Any, y: Array, loss: Loss, free: bool) -> Array | None:
-    """A direction that no row's label contradicts, or None.
+    """A direction along which no row moves against its label, or None.
 
     ``y`` holds ±1, or codes for a softmax. Returns shape (d + 1, k), the intercept last
     and 0 unless it is ``free``. The programme has a row per sample and other class.
@@ -110,7 +110,7 @@ def receding_direction(
     direction = space @ best
     size = np.abs(direction).max()
     direction[np.abs(direction) < 0.1 * _NOISE * size] = 0.0
-    # A row that stands still does so to its last digit: whoever checks asks for that.
+    # A row that must not move stays fixed to its last digit, as the check requires.
     idle, used = np.abs(A @ direction) < _NOISE * size, direction != 0
     part = A[np.ix_(idle, used)]
     direction[used] -= np.linalg.lstsq(part, part @ direction[used], rcond=1e-11)[0]
@@ -163,7 +163,7 @@ def _most_moved(moves: Any) -> Array | None:
 
 
 def _rounding(X: Any, direction: Array) -> Array:
-    """What rounding may do to the score of each row along a direction."""
+    """How much rounding may change the score of each row along a direction."""
     size = np.abs(direction).max(axis=1)
     return 64 * np.finfo(float).eps * (abs(X) @ size[:-1] + size[-1])
 

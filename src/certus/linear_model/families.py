@@ -1,7 +1,7 @@
 """The exponential families: name, term, range of y, mean, variance, likelihood.
 
 Losses are half the deviance, ℓ(y, z) = log f(y; y) − log f(y; z), so that ``saturated``
-turns them into likelihoods. Scores z = Xw + b meet the mean through the family's link.
+turns them into likelihoods. The family's link relates scores z = Xw + b to the mean.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FAMILIES = ("gaussian", "laplace", "bernoulli", "binomial", "poisson", "exponent
 
 
 def family_loss(family: str, n_trials: int) -> Any:
-    """The term of a family's name."""
+    """The loss of a family, by its name."""
     terms = {
         "gaussian": Squared(),
         "laplace": Absolute(),
@@ -40,7 +40,7 @@ def family_loss(family: str, n_trials: int) -> Any:
 
 
 def check_range(loss: Any, y: Array) -> None:
-    """Raise a sentence where y is outside the family's range."""
+    """Raise an error if y is outside the family's range."""
     low = float(np.min(y))
     positive = isinstance(loss, Exponential) and low <= 0
     if positive or (isinstance(loss, Poisson | Tweedie) and low < 0):
@@ -59,7 +59,7 @@ def check_range(loss: Any, y: Array) -> None:
 
 
 def mean_of(loss: Any, z: Array) -> Array:
-    """The mean that a score stands for."""
+    """The mean that belongs to a score."""
     if isinstance(loss, Squared | Absolute):
         return z
     if isinstance(loss, Binomial):
@@ -68,7 +68,7 @@ def mean_of(loss: Any, z: Array) -> Array:
 
 
 def variance_of(loss: Any, z: Array) -> Array:
-    """The variance that a family with a link of its own gives to a score."""
+    """The variance that belongs to a score, for a family with its own link."""
     if isinstance(loss, Binomial):
         return np.asarray(loss.trials * expit(z) * expit(-z))
     if isinstance(loss, Tweedie):

@@ -71,7 +71,7 @@ def search(
     max_iter: int,
     on_step: OnStep,
 ) -> tuple[PosteriorPoint, Status, int]:
-    """The posterior with the least bound over the prior variances, and how it ended.
+    """The posterior with the smallest bound over all prior variances, and the status.
 
     Each variance starts from the mean found for the one before, the first from the
     prior's mean or from ``warm``, means and deviations found earlier.
@@ -112,7 +112,7 @@ class _PosteriorDescent:
         self.ended: Status | None = None
 
     def run(self, max_iter: int) -> Status:
-        """Minimise, and say how that ended."""
+        """Minimise, and return the status."""
         start = np.concatenate([self.point.mean.ravel(), self.point.log.ravel()])
         try:
             optimize.minimize(
@@ -139,7 +139,7 @@ class _PosteriorDescent:
         return bound, np.concatenate([slope.ravel() for slope in slopes])
 
     def step(self, intermediate_result: Any) -> None:
-        """Keep what was reached; raises ``StopIteration`` where the fit is to stop."""
+        """Keep the current point; raise ``StopIteration`` if the fit must stop."""
         theta, bound = intermediate_result.x, float(intermediate_result.fun)
         mean, log = theta.copy().reshape(2, *self.problem.centre.shape)
         self.point = PosteriorPoint(mean, log, self.point.variance, bound, self.error)

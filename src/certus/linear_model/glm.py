@@ -1,4 +1,4 @@
-"""Generalised linear models: the exponential families of the notes.
+"""Generalised linear models for the exponential families.
 
 Each family has a link that makes its negative log-likelihood convex in the score
 z = Xw + b. Divided by the number of rows, up to terms that only depend on y:
@@ -50,7 +50,7 @@ from certus.linear_model.summary import Summary
 from certus.objectives import Absolute, Exponential, Poisson, Squared
 from certus.typing import Array, ArrayLike, MatrixLike
 
-#: Scores beyond this suggest that they run away.
+#: Scores beyond this suggest that they grow without limit.
 RUNAWAY = 12.0
 #: scikit-learn's solver names, accepted.
 SOLVERS = ("auto", "lbfgs", "newton-cholesky")
@@ -226,7 +226,7 @@ class GeneralizedLinearModel(RegressorMixin, LikelihoodModel):
 
 
 class DevianceRegressor(RegressorMixin, LikelihoodModel):
-    """Half the mean deviance of a family and a penalty, as scikit-learn; abstract."""
+    """Half the mean deviance of a family and a penalty; abstract."""
 
     def __init__(
         self,
@@ -355,7 +355,7 @@ class PoissonRegressor(DevianceRegressor):
 def fit_family(
     model: Any, X: MatrixLike, y: Array, s: Array | None, loss: Any
 ) -> Fitted:
-    """Solve into ``model`` and say what is to be verified."""
+    """Solve, set the attributes of ``model``, and return what the verifier needs."""
     y = np.asarray(y, dtype=np.float64)
     check_range(loss, y)
     rows, watch = make_rows(X, y, s), Watched(model, X, y, s)
@@ -395,10 +395,10 @@ def _least_squares(
 def _likelihood(
     model: Any, rows: newton.NewtonRows, loss: Any, watch: Watched
 ) -> Solution:
-    """Newton's method; without a penalty, a look for directions that recede."""
+    """Newton's method; without a penalty, also a search for receding directions."""
     alpha, free = float(model.alpha), bool(model.fit_intercept)
     used = rows.s > 0
-    if not used.all():  # what such rows hold must not overflow
+    if not used.all():  # the contents of such rows must not overflow
         rows = make_rows(rows.X[used], rows.y[used], rows.s[used])
     start = Start(start_from(model, rows, loss))
     problem = newton.NewtonProblem(rows, loss, level_term(alpha), free)
@@ -409,7 +409,7 @@ def _likelihood(
         return found
     fall, rise = (r[rows.s > 0].all() for r in at_limits(loss, rows.y))
     direction: Array | None
-    if free and (fall or rise):  # only the intercept moves, and it never arrives
+    if free and (fall or rise):  # only the intercept moves, without end
         direction = np.zeros(rows.X.shape[1] + 1)
         direction[-1] = -1.0 if fall else 1.0
     else:

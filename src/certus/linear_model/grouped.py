@@ -15,7 +15,7 @@ from certus.typing import Array, ArrayLike
 
 
 class WeightedLasso(MultiOutputMixin, RegressorMixin, SparseRegressorBase):
-    """Linear regression with an L1 penalty that weighs each column by itself.
+    """Linear regression with an L1 penalty that has a weight for each column.
 
     Objective
     ---------

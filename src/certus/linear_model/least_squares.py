@@ -343,7 +343,7 @@ class RidgeClassifier(ClassifierMixin, LinearClassifierBase):
         return Fitted(Evidence("linear"), X, y, s)
 
     def _targets(self, y: Any, s: Array | None) -> tuple[Any, Array, Array | None]:
-        """Labels as they are read, columns of ±1, and weights; sets ``classes_``."""
+        """The labels, their columns of ±1, and the weights; sets ``classes_``."""
         self._several = y.ndim == 2 and y.shape[1] > 1
         if self._several:
             target = label_signs(self, y)
@@ -400,7 +400,7 @@ def fit_ridge(
     design: Design | None = None,
     labels: Array | None = None,
 ) -> Evidence:
-    """Solve a ridge problem into ``model``; the evidence speaks of numeric targets.
+    """Solve a ridge problem for ``model``; the evidence is about numeric targets.
 
     ``design`` is that of X, y's centring and s, if already computed; ``labels``
     is what callbacks see as y, if not the numeric targets.
@@ -441,7 +441,7 @@ def ridge_alphas(alpha: Any, n_targets: int) -> Array:
 
 
 def _design(model: Any, X: MatrixLike, y: Array, s: Array | None, gram: bool) -> Design:
-    """The data of a fit; ``gram`` says whether its Gram matrix is wanted first."""
+    """The data of a fit; ``gram`` asks for its Gram matrix first."""
     targets = y if gram and not model.positive else None
     return Design(X, s, bool(model.fit_intercept), targets)
 

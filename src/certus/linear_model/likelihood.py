@@ -73,7 +73,7 @@ class Basis:
             A = np.vstack([R, np.sqrt(s[cut])[:, None] * A])
             R = np.asarray(np.linalg.qr(A, mode="r"))
         names = ("(intercept)", *names) if intercept else names
-        single = X.dtype == np.float32  # no column is known better than to 1e-7
+        single = X.dtype == np.float32  # columns are known to 1e-7 at best
         _check_rank(R, names, 1e-6 if single else 1e-12)
         back = np.diag(1 / scale)
         if intercept:
@@ -143,7 +143,7 @@ def _check_rank(R: Array, names: tuple[str, ...], least: float) -> None:
 def least_squares(
     basis: Basis, y: Array, s: Array, theta: Array
 ) -> tuple[Array, float, Array, float]:
-    """Minimiser, what the start was above it, the Cholesky factor of QᵀSQ, and RSS."""
+    """Minimiser, excess of the start, the Cholesky factor of QᵀSQ, and RSS."""
     for turn in range(3):  # one step solves; the others remove its rounding
         M, g, rss = np.zeros((len(theta), len(theta))), np.zeros(len(theta)), 0.0
         for cut, Q in basis.blocks():
@@ -216,7 +216,7 @@ class SoftmaxLikelihood(NamedTuple):
         return bool(loss < np.log(2) * self.s.min())
 
     def refuse_maximum(self, last: _Point, X: Any) -> NoReturn:
-        """Say why there is no maximum: separable classes, if provably so."""
+        """Say why there is no maximum: separable classes, if that can be proved."""
         basis, codes, k = self.basis, self.codes, self.k
         raw = basis.raw @ last.theta
         if not basis.intercept:
@@ -274,7 +274,7 @@ class FamilyLikelihood(NamedTuple):
         return np.concatenate([Q @ theta[:, 0] for _, Q in self.basis.blocks()])
 
     def information(self, top: _Point) -> Array:
-        """Fisher's information: the expected Hessian, which H is where y drops out."""
+        """Fisher's information: the expected Hessian, equal to H if H does not depend on y."""
         if not isinstance(self.loss, Exponential | Tweedie):
             return top.H
         blocks, power = self.basis.blocks(), getattr(self.loss, "power", 2.0)

@@ -94,7 +94,7 @@ class LogisticRegression(Summarised, ClassifierMixin, ProbabilisticClassifier):
     ---------
     C·Σ ℓ(y, Xw + b) + l1_ratio·‖w‖₁ + ½·(1 − l1_ratio)·‖w‖². The intercept is not
     penalised, except with ``solver="liblinear"``, which counts b / intercept_scaling
-    among the coefficients, as scikit-learn's does.
+    among the coefficients, as in scikit-learn.
 
     Certificate
     -----------
@@ -280,7 +280,7 @@ def with_constant(X: Any, scale: float) -> Any:
 
 
 def widen(W: Array, scale: float) -> Array:
-    """Coefficients with b last as those of :func:`with_constant`'s columns."""
+    """Convert coefficients with b last to those of :func:`with_constant`'s columns."""
     if not scale:
         return W
     return np.vstack([W[:-1], W[-1:] / scale, np.zeros_like(W[-1:])])
@@ -292,7 +292,7 @@ def narrow(W: Array, scale: float) -> Array:
 
 
 def warn_penalty() -> None:
-    """``penalty`` goes the way scikit-learn's does."""
+    """Warn that ``penalty`` is deprecated, as in scikit-learn."""
     warnings.warn(
         "'penalty' was deprecated by scikit-learn 1.8: use l1_ratio=1 for 'l1', "
         "l1_ratio=0 for 'l2', 0 < l1_ratio < 1 for 'elasticnet' and C=inf for None.",
@@ -318,7 +318,7 @@ def fit_logistic(
     l1_ratio: float,
     previous: tuple[Array, Array] | None,
 ) -> Fitted:
-    """Solve into ``model`` and say what is to be verified."""
+    """Solve, set the attributes of ``model``, and return what the verifier needs."""
     weight = class_weights(s, model.class_weight, codes, model.classes_)
     monitor = Monitor(model, X, y, None, model.max_time)
     k = len(model.classes_)
@@ -360,7 +360,7 @@ def fit_logistic(
 
 
 def make_rows(X: Any, codes: Array, k: int, weight: Array | None) -> newton.NewtonRows:
-    """Labels as the losses want them, weights always present, CSR if sparse."""
+    """Labels in the form that the losses need, with weights; CSR if sparse."""
     target = np.where(codes == 1, 1.0, -1.0) if k == 2 else codes
     s = np.ones(X.shape[0]) if weight is None else weight
     return newton.NewtonRows(X, target, s, float(s.sum()))
@@ -415,8 +415,8 @@ def solve_logistic(
 def _symmetric(solution: Solution, k: int, penalty: Penalty) -> Solution:
     """Softmax scores are free up to a constant per row: choose the one of mean zero.
 
-    The loss does not see it, an L2 penalty falls; an L1 penalty fixes it for ``coef_``,
-    so that only the intercepts are moved.
+    The loss does not change and an L2 penalty falls; an L1 penalty fixes the constant
+    for ``coef_``, so only the intercepts are moved.
     """
     if k == 2:
         return solution
@@ -428,7 +428,7 @@ def _symmetric(solution: Solution, k: int, penalty: Penalty) -> Solution:
 
 
 def _look_for_separation(problem: Any, solution: Solution) -> Solution:
-    """Scores that ran away may hide a quasi-complete separation: prove it or not."""
+    """Very large scores may mean a quasi-complete separation: try to prove it."""
     z = problem.scores_at(solution.primal)
     rows = problem.rows
     size = len(rows.y) * max(1, problem.k - 1)

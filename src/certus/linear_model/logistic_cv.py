@@ -218,7 +218,7 @@ n_features + 1), or dict
         return done if ended is None else done._replace(status=ended)
 
     def _repeat_for_classes(self) -> None:
-        """Give the attributes the form that is scikit-learn 1.9's default."""
+        """Give the attributes the default form of scikit-learn 1.9."""
         binary = len(self.classes_) == 2
         keys = self.classes_[1:] if binary else self.classes_
         whole = slice(None) if self.l1_ratios is not None else 0
@@ -334,7 +334,7 @@ n_features + 1), or dict
         """Fit and score every pair on one fold; the steps each fit took."""
         k = len(self.classes_)
         part = None if weight is None else weight[train]
-        # C = inf penalises nothing, whether b stands in a column or not.
+        # With C = inf nothing is penalised, whether b has a column or not.
         scale = intercept_scale(self, float(self.Cs_.min()))
         rows = make_rows(with_constant(X[train], scale), codes[train], k, part)
         steps = np.empty((len(self.l1_ratios_), len(self.Cs_)), dtype=np.int32)

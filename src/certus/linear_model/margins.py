@@ -55,7 +55,7 @@ class MarginPart(NamedTuple):
 
 
 class Solved(NamedTuple):
-    """Where a problem got to, and the name of the method."""
+    """The solution of a problem, and the name of the method."""
 
     solution: Solution
     method: str
@@ -71,7 +71,7 @@ Solver = Callable[[MarginPart, SolverLimits], Solved]
 
 
 def check_machine(model: Any) -> None:
-    """Raise a sentence for parameters that make no sense."""
+    """Raise an error for invalid parameters."""
     check_number("C", model.C, open_low=True)
     check_number("tol", model.tol)
     check_number("intercept_scaling", model.intercept_scaling, open_low=True)
@@ -81,7 +81,7 @@ def check_machine(model: Any) -> None:
 
 
 def scale_of(model: Any) -> tuple[float, bool]:
-    """Size of the constant column, and whether it escapes the penalty."""
+    """Size of the constant column, and whether the penalty leaves it out."""
     if not model.fit_intercept:
         return 0.0, False
     free = bool(np.isinf(model.intercept_scaling))

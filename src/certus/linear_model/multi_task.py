@@ -187,7 +187,7 @@ def require_tasks(model: Any, y: Array) -> None:
 
 
 def of_tasks(tags: Any) -> Any:
-    """Tags of estimators that take several targets, never one."""
+    """Tags of estimators that require several targets."""
     tags.target_tags.multi_output = True
     tags.target_tags.single_output = False
     return tags

@@ -47,7 +47,7 @@ class SparseRegressorBase(LinearRegressorBase):
 def penalty_of(
     alpha: float, l1_ratio: float, positive: bool = False, tasks: bool = False
 ) -> Penalty:
-    """The term of scikit-learn's ``alpha``, ``l1_ratio`` and ``positive``.
+    """The penalty for scikit-learn's ``alpha``, ``l1_ratio`` and ``positive``.
 
     With ``tasks`` that of several targets that share their columns.
     """
@@ -126,7 +126,7 @@ def fit_penalised(
     *,
     joint: bool = False,
 ) -> Fitted:
-    """Solve into ``model`` for each target, or ``joint``ly for all, and say so."""
+    """Solve for each target, or ``joint``ly for all; set the attributes of ``model``."""
     free = bool(model.fit_intercept)
     design = Design(X, s, centre=free)
     Y, mean = centred_target(design, y, free)

@@ -4,7 +4,7 @@
 
 It stops when no row is wrong, which happens exactly if a hyperplane separates the
 classes; otherwise by scikit-learn's plateau rule, ``max_iter``, or when the weights
-come back to where they were.
+repeat.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class Perceptron(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
     -----------
     ``update_sum`` (PROVED): w = Σ eta0·mᵢyᵢxᵢ with the mistake counts m as evidence.
     If all rows end on their side ``mistake_bound`` (PROVED) comes first: mistakes ≤
-    R²/γ² with the margin γ actually found. If the weights come back (``shuffle=False``)
-    it is REFUSED, with the mistakes of the cycle as proof that nothing separates the
-    rows; otherwise ``training_error`` (MEASURED) stands first and ``margin_limit``
-    (PROVED) says how little could. Four passes over
-    the data; an epoch costs one.
+    R²/γ² with the margin γ actually found. If the weights repeat (``shuffle=False``) it
+    is REFUSED, with the mistakes of the cycle as proof that nothing separates the rows;
+    otherwise ``training_error`` (MEASURED) comes first and ``margin_limit`` (PROVED)
+    bounds the margin that any hyperplane can have. Four passes over the data; an epoch
+    costs one.
 
     Parameters
     ----------
@@ -208,9 +208,9 @@ class Perceptron(ClassifierMixin, SparseCoefficients, LinearClassifierBase):
 
     @certified_fit
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Any:
-        """Go on from the last weights with one epoch over some rows.
+        """Continue from the last weights with one epoch over some rows.
 
-        The certificate speaks of these rows: which updates they made.
+        The certificate is about these rows and their updates.
 
         Parameters
         ----------

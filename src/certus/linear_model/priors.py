@@ -1,7 +1,7 @@
 """The data-dependent prior of a randomised classifier: rows, their scale, its width.
 
-The prior N(M₀, λI) may look at some of the rows, which are then not counted. What it
-may choose is settled here before any row is seen: the split, and a short list of λ.
+The prior N(M₀, λI) may look at some of the rows, which are then not counted. Its
+choices, the split and a short list of λ, are fixed here before any row is seen.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from scipy import sparse
 
 from certus.typing import Array
 
-#: Variances λ that a fit tries, smallest first; the bound pays for their number.
+#: Variances λ that a fit tries, smallest first; the bound grows with their number.
 VARIANCES = tuple(2.0**power for power in range(-18, 1, 2))
 
 

@@ -29,7 +29,7 @@ from certus.linear_model.common import (
 )
 from certus.typing import ArrayLike
 
-#: scikit-learn's names of SciPy's linear programmes, accepted.
+#: scikit-learn's solver names, accepted.
 SOLVERS = (
     "auto",
     "highs",

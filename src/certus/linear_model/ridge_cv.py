@@ -56,15 +56,15 @@ class AlphaChoice(Estimator):
 
     @property
     def alpha(self) -> Any:
-        """The chosen strength, under the name :class:`Ridge` uses."""
+        """The chosen strength, under the name that :class:`Ridge` uses."""
         return self.alpha_
 
     def _candidate(self) -> Any:
-        """What is fitted on folds."""
+        """The model that is fitted on folds."""
         return Ridge(fit_intercept=self.fit_intercept)
 
     def _judged(self, predicted: Array) -> Any:
-        """What a scorer sees of predictions that are already there."""
+        """Existing predictions in the form that a scorer needs."""
         return _Identity(), predicted
 
     def _choose(
@@ -404,14 +404,14 @@ class RidgeClassifierCV(AlphaChoice, RidgeClassifier):  # type: ignore[override]
 
 
 class _Identity(RegressorMixin, BaseEstimator):
-    """Lets a scorer judge predictions that are already there."""
+    """Lets a scorer judge existing predictions."""
 
     def predict(self, X: Array) -> Array:
         return X
 
 
 class _IdentityClassifier(ClassifierMixin, BaseEstimator):
-    """Lets a scorer judge scores that are already there."""
+    """Lets a scorer judge existing scores."""
 
     def __init__(self, classes: Array, several: bool) -> None:
         self.classes_, self.several = classes, several

@@ -1,7 +1,7 @@
 """Regression that outliers do not dominate: absolute, Huber and Tukey losses.
 
-``RobustRegressor`` minimises the mean loss of the residuals with a given threshold
-threshold; ``HuberRegressor`` fits the scale of the residuals with the coefficients, in
+``RobustRegressor`` minimises the mean loss of the residuals with a given threshold;
+``HuberRegressor`` fits the scale of the residuals with the coefficients, in
 scikit-learn's objective. Absolute errors are solved by an interior point method, the
 smooth losses by Newton's (``certus._solvers.quantile`` and ``certus._solvers.newton``).
 """
@@ -35,7 +35,7 @@ from certus.objectives import Absolute, Huber, Tukey
 from certus.typing import Array, ArrayLike
 
 LOSSES = ("absolute", "huber", "tukey")
-#: How a fit may end that Newton's method leaves to the interior point method.
+#: Endings of Newton's method after which the interior point method takes over.
 UNFINISHED = (Status.MAX_ITER, Status.TOL_NOT_REACHED)
 
 
@@ -96,9 +96,8 @@ class RobustRegressor(RegressorMixin, LinearRegressorBase):
     Notes
     -----
     Huber: a few Newton steps of n·d to n·d² each. Absolute: twelve to twenty-five steps
-    of n·d², of which most rows are spared where there are many. Tukey starts from
-    Huber's solution and ends in the local minimum near it. Memory: two copies of X at
-    most.
+    of n·d²; with many rows, most are left out. Tukey starts from Huber's solution and
+    ends in the local minimum near it. Memory: two copies of X at most.
 
     Examples
     --------
@@ -169,7 +168,7 @@ class RobustRegressor(RegressorMixin, LinearRegressorBase):
 
 
 def loss_term(name: str, threshold: float | None) -> Any:
-    """The term of a loss's name, with its default threshold."""
+    """The loss of a given name, with its default threshold."""
     if name == "absolute":
         return Absolute()
     if name == "huber":
@@ -187,7 +186,7 @@ def _solve_smooth(
     model.solver_reason_ = "the loss is smooth"
     start = start_from(model, rows, loss)
     if isinstance(loss, Tukey) and not start[:-1].any():
-        # A convex problem leads to the right valley: Huber's, with a smaller reach.
+        # Start from a convex problem: Huber's, with a smaller threshold.
         near = Huber(loss.threshold * 1.35 / 4.685)
         first = newton.NewtonProblem(rows, near, penalty, free)
         found = newton.solve(first, Start(start), limits._replace(tol=1e-3))
@@ -208,7 +207,7 @@ def _solve_smooth(
 
 
 def _weights(loss: Any, e: Array) -> Array:
-    """ψ(e)/e: what each row counts in the least-squares fit with the same solution."""
+    """ψ(e)/e: the row weights of the least-squares fit with the same solution."""
     size = np.abs(np.asarray(e, dtype=np.float64))
     if isinstance(loss, Tukey):
         return np.maximum(1 - np.square(size / loss.threshold), 0.0) ** 2
@@ -270,7 +269,7 @@ class HuberRegressor(RegressorMixin, LinearRegressorBase):
 
     Notes
     -----
-    The best σ for given residuals has a closed form up to finitely many steps, so
+    The best σ for given residuals follows in finitely many steps, so
     Newton's method runs on (w, b) alone: n·d for each product, a Gram matrix of at most
     max(20,000, 40·d) rows now and then. Memory: X and a few arrays of n.
 

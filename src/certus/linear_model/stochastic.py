@@ -58,8 +58,8 @@ VOTE_NODES = 40
 class StochasticLinearClassifier(ClassifierMixin, Estimator):
     """Linear classifier drawn from a normal distribution, with a bound on its error.
 
-    ``predict`` draws weights W ~ N(M, diag σ²) and answers with the largest score. The
-    error of such a draw on new rows is bounded from the training rows alone.
+    ``predict`` draws weights W ~ N(M, diag σ²) and returns the label of the largest
+    score. The error of such a draw on new rows is bounded from the training rows alone.
 
     Objective
     ---------
@@ -69,7 +69,7 @@ class StochasticLinearClassifier(ClassifierMixin, Estimator):
     -----------
     ``pac_bayes_bound`` (STATISTICAL): with probability 1 − delta over the rows, a
     classifier drawn from Q errs on at most this share of new rows. It holds for every
-    Q at once, so neither the solver nor a stop before its end can spoil it.
+    Q at once, so it stays valid whatever the solver does and however early it stops.
     ``gibbs_error`` and ``kl_divergence`` (PROVED) are the two numbers it is made of.
     One pass over the data and some hundred normal probabilities per row and class.
 
@@ -126,7 +126,7 @@ class StochasticLinearClassifier(ClassifierMixin, Estimator):
 
     Notes
     -----
-    The bound speaks of drawn classifiers. Where ``predict_mean`` or the majority of
+    The bound is about drawn classifiers. Where ``predict_mean`` or the majority of
     draws errs, at least half of the draws err, so twice the bound holds for both.
 
     A step costs O(n·d) per class and 12 normal probabilities per row and class.
@@ -238,8 +238,8 @@ class StochasticLinearClassifier(ClassifierMixin, Estimator):
     def vote_proba(self, X: Any) -> Array:
         """Probability that a drawn classifier names each label.
 
-        Not how likely the label is: that is for a calibrated model to say. The label
-        with the largest share is the majority vote.
+        This is not the probability of the label; use a calibrated model for that. The
+        label with the largest share is the majority vote.
 
         Parameters
         ----------
@@ -307,7 +307,7 @@ def _check_parameters(model: StochasticLinearClassifier) -> None:
 
 
 class PosteriorPlan(NamedTuple):
-    """The problem, and how its rows were made of those of X."""
+    """The problem, and how its rows follow from those of X."""
 
     problem: PosteriorProblem
     length: float
@@ -332,8 +332,8 @@ def _plan(model: StochasticLinearClassifier, X: Any, codes: Array) -> PosteriorP
         seed = int(check_random_state(state).randint(2**31 - 1))
     X = X.tocsr() if sparse.issparse(X) else X
     seen, counted = split_rows(n, n_prior, seed)
-    # A factor common to all scores changes no answer. For the prior "zero" it merely
-    # keeps squares in range; the prior "half" is defined for rows scaled by it.
+    # A factor common to all scores changes no prediction. For the prior "zero" it
+    # merely keeps squares in range; the prior "half" is defined for rows scaled by it.
     size = typical_length(X, seen if learnt else counted, constant)
     centre = np.zeros((1 if k == 2 else k, X.shape[1] + (constant > 0)))
     if learnt:
@@ -370,7 +370,7 @@ def _prior_mean(rows: Any, codes: Array, scores: int, alpha: float) -> Array:
 def _previous(
     model: StochasticLinearClassifier, plan: PosteriorPlan
 ) -> tuple[Array, Array] | None:
-    """Means and deviations of the last fit, if they are to be used and fit."""
+    """Means and deviations of the last fit, if wanted and of the right shape."""
     if not model.warm_start or not hasattr(model, "coef_"):
         return None
     shape = plan.problem.centre.shape

@@ -260,7 +260,7 @@ def _spread(loss: Any, y: Array, z: Array, s: Array, df: float) -> float:
 
 
 def _spread_notes(loss: Any, ratio: float) -> tuple[str, ...]:
-    """What to think of the family's variance, where the residuals' differs much."""
+    """Notes on the family's variance, if that of the residuals differs much."""
     if isinstance(loss, Binomial) and loss.trials == 1:  # zeros and ones show none
         return ()
     if 0.5 < ratio < 2:
@@ -290,7 +290,7 @@ def _table(
     notes: tuple[str, ...],
     classes: tuple[str, ...] | None = None,
 ) -> Summary:
-    """Tests and intervals; Student's t unless told of classes."""
+    """Tests and intervals; Student's t unless classes are given."""
     coef = (basis.raw @ theta).T.ravel()
     df, kind = total - coef.size, "t" if classes is None else "z"
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -438,7 +438,7 @@ def _check_size(n_params: int, total: float, sample_weight: ArrayLike | None) ->
 
 
 def _check_rows(above: float, allowed: float) -> None:
-    """``above`` is what the model's loss exceeds the least by, on the rows passed."""
+    """``above`` is the excess of the model's loss over the minimum on these rows."""
     if above > allowed:
         refuse(
             "These are not the rows (or weights) the model was fitted on, or its fit "

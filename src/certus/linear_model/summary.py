@@ -181,5 +181,5 @@ def count(value: float) -> str:
 
 
 def refuse(reason: str) -> NoReturn:
-    """Say why there is no summary."""
+    """Raise an error that says why there is no summary."""
     raise SummaryRefused(reason)

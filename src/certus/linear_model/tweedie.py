@@ -1,8 +1,8 @@
 """Amounts with a logarithmic link: gamma and Tweedie regression.
 
 A Tweedie family has a variance ∝ meanᵖ: p = 0 is Gaussian, 1 Poisson, 2 gamma; between
-1 and 2 its amounts are zero or positive, as what an insurance pays in a year. Half its
-deviance at the mean exp(z), z = Xw + b, up to what depends on y alone, is
+1 and 2 its amounts are zero or positive, such as what an insurance pays in a year. Half
+its deviance at the mean exp(z), z = Xw + b, up to what depends on y alone, is
 
     exp((2 − p)z)/(2 − p) + y·exp((1 − p)z)/(p − 1)      (p = 2: z + y·exp(−z))
 

@@ -2,7 +2,7 @@
 
     L(θ) = (1/n) Σᵢ log Σ_k π_k N(xᵢ; μ_k, Σ_k)
 
-A run ends when a step changes L by less than ``tol`` and those after it would, too.
+A run ends when this step and the next ones change L by less than ``tol``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ENDED = (Status.INTERRUPTED, Status.TIME_LIMIT, Status.STOPPED)
 
 
 class AscentRun(NamedTuple):
-    """One start carried to its end."""
+    """The result of one start."""
 
     start: Components
     theta: Components
@@ -45,7 +45,7 @@ class AscentRun(NamedTuple):
 
 
 def best_run(model: Any, X: Array, monitor: Monitor) -> tuple[AscentRun, Status]:
-    """The best of ``n_init`` starts, or the last fit carried on; how all that ended."""
+    """The best of ``n_init`` starts, or the last fit continued; and the status."""
     previous = _previous(model, X)
     if previous is not None:
         run = _climb(model, X, previous, float(model.lower_bound_), monitor)
@@ -63,7 +63,7 @@ def best_run(model: Any, X: Array, monitor: Monitor) -> tuple[AscentRun, Status]
         runs.append(_climb(model, X, start, -math.inf, monitor))
         if runs[-1].status in _ENDED:
             break
-    # A start that ran into a singular covariance has a large objective for no merit.
+    # A start that reached a singular covariance has a meaningless large objective.
     best = max(runs, key=lambda run: (run.status is not Status.DIVERGED, run.bound))
     last = runs[-1].status
     return best, last if last in _ENDED else best.status

@@ -24,7 +24,7 @@ from certus.typing import Array
 KINDS = ("full", "tied", "diag", "spherical")
 #: Rows that a kernel sees at once; how many numbers the sums of all tasks may take.
 BLOCK, ROOM = 1024, 1 << 24
-#: A component on fewer rows than this has no mean to speak of and is left as it is.
+#: A component on fewer rows than this has no useful mean and stays unchanged.
 DEAD = 1e-12
 #: Relative error of a covariance beyond which its sums are taken again.
 LOSS = 1e-8

@@ -4,7 +4,7 @@
 
 Each pair of steps can only raise L(θ) = (1/n) Σᵢ log p(xᵢ | θ), because
 L(θ) = E_q log(p(x, z | θ)/q) + KL(q ‖ p(z | x, θ)), and the last term is zero after the
-E-step. The model is what you say it is: a few functions of data and parameters.
+E-step. You define the model by a few functions of data and parameters.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from certus.typing import Array, MatrixLike
 
 
 class EM(Model):
-    """EM for a model given by its steps.
+    """EM for a model that you define by functions for its steps.
 
     Objective
     ---------
@@ -36,8 +36,8 @@ class EM(Model):
     PROVED for the functions given if ``log_joint`` is among them, so that the verifier
     computes posterior and likelihood itself, else MEASURED. ``elbo`` (PROVED): at the
     posterior of your ``e_step`` the lower bound equals the log-likelihood. Level "full"
-    repeats the fit from its start: ``monotone`` is the largest drop. That your
-    functions describe the model you have in mind is not checked. Two E-steps and one
+    repeats the fit from its start: ``monotone`` is the largest drop. It is not checked
+    whether your functions describe the model you have in mind. Two E-steps and one
     M-step.
 
     Parameters
@@ -119,7 +119,7 @@ class EM(Model):
         self.max_time = max_time
 
     def fit(self, X: MatrixLike, start: Any) -> Any:
-        """Climb from ``start``.
+        """Fit, starting from ``start``.
 
         Parameters
         ----------
@@ -138,7 +138,7 @@ class EM(Model):
         monitor = Monitor(self, X, None, None, self.max_time)
         params, level, after = start, -math.inf, start
         status = Status.MAX_ITER
-        # Fitted from here on, whatever happens.
+        # Counts as fitted from here on.
         self.params_, self.log_likelihood_, self.n_iter_ = params, level, 0
         try:
             q, found = self._expect(X, start)

@@ -3,8 +3,8 @@
     L(θ) = (1/n) Σᵢ log Σ_k π_k N(xᵢ; μ_k, Σ_k)   →  max over π, μ, Σ
 
 The likelihood has many maxima and, without ``reg_covar``, no largest one: a component
-that closes in on one row drives it to infinity. What a fit can promise is a fixed
-point, and the certificate says how near it is.
+that closes in on one row drives it to infinity. A fit can only guarantee a fixed point,
+and the certificate says how near it is.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class GaussianMixture(DensityMixin, Model):
     ``step_gain`` (PROVED): what one further EM step, taken by the verifier, would
     change in the objective; at most ``tol``. ``elbo`` (PROVED): at the model's
     responsibilities the lower bound equals the log-likelihood. ``parameters`` and
-    ``collapse`` (PROVED): weights, covariances and their inverses are what they should
-    be; no component has shrunk to ``reg_covar`` or lost its rows. Level "full" repeats
-    the fit from its start: ``monotone`` is the largest drop, PROVED to be none if
+    ``collapse`` (PROVED): weights, covariances and their inverses are valid; no
+    component has shrunk to ``reg_covar`` or lost its rows. Level "full" repeats the fit
+    from its start: ``monotone`` is the largest drop, PROVED to be none if
     ``reg_covar=0``, else MEASURED. Two passes over the data, about as much as two or
     three steps.
 

@@ -73,7 +73,7 @@ def responsibilities(X: Array, k: int, method: str, random: Any) -> Array:
 
 
 def _cluster(X: Array, k: int, random: Any) -> Array:
-    """Labels by k-means, of which no certificate is wanted."""
+    """Labels by k-means, without a certificate."""
     with config.config_context(certify="never"):
         return np.asarray(KMeans(k, n_init=1, random_state=random).fit(X).labels_)
 

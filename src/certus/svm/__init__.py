@@ -1,7 +1,7 @@
 """Support vector machines with scikit-learn's names, parameters and attributes.
 
-Linear machines on rows, kernel machines on pairs of rows; each fit leaves a
-``certificate_`` that says whether it is solved.
+Linear machines on rows, kernel machines on pairs of rows; each fit has a
+``certificate_`` that says whether the problem is solved.
 """
 
 from __future__ import annotations

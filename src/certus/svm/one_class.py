@@ -102,7 +102,7 @@ class OneClassSVM(OutlierMixin, SupportVectorMachine):
     (array([ 1, -1]), True)
     """
 
-    C = 1.0  # what the machines share checks it
+    C = 1.0  # checked in the shared code
 
     def __init__(
         self,
@@ -205,7 +205,7 @@ class OneClassSVM(OutlierMixin, SupportVectorMachine):
         """
         X = self._query(X)
         z = self._raw_scores(X, self._pair_coefficients()).ravel() + self.intercept_
-        # Support vectors on the boundary are there whatever rounding says.
+        # Support vectors on the boundary score exactly 0, whatever the rounding.
         return np.where(np.abs(z) <= BOUNDARY * np.abs(self.intercept_), 0.0, z)
 
     def score_samples(self, X: Any) -> Array:
@@ -230,7 +230,7 @@ class OneClassSVM(OutlierMixin, SupportVectorMachine):
 
 
 def _count(X: Any) -> int:
-    """How many rows X has, before anything else is known of it."""
+    """How many rows X has, before any other check."""
     if hasattr(X, "shape"):
         return int(X.shape[0]) if X.shape else 0
     return len(X) if hasattr(X, "__len__") else len(np.asarray(X))
@@ -253,7 +253,7 @@ def _solve(
     max_iter: int | None,
     on_step: smo.OnStep,
 ) -> Region:
-    """The dual about a feasible point, and again about the one found if need be."""
+    """Solve the dual about a feasible point, and again about the solution if needed."""
     filled = np.minimum(np.cumsum(s), nu * float(s.sum()))
     alpha = np.diff(filled, prepend=0.0)
     steps, everything = 0, np.arange(len(s))

@@ -1,8 +1,8 @@
 """One support vector problem: soft or hard margin, classifier or regressor.
 
-The hard margin is the soft one with a cost that no variable reaches. Where the
-variables run into every cost there is none, and the reason is a point that both classes
-share: a convex combination of the rows of one that equals one of the other.
+The hard margin is the soft one with a cost that no variable reaches. If the variables
+reach every cost there is no hard margin, because the classes share a point: a convex
+combination of the rows of one that equals one of the other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from certus.typing import Array, MatrixLike
 
 #: Costs tried for a hard margin, in units of the mean k(x, x).
 COSTS = (1e3, 1e6, 1e9)
-#: Rows up to which a common point of two classes is looked for directly.
+#: Largest number of rows for a direct search of a common point of two classes.
 FEW = 600
 
 

@@ -70,7 +70,7 @@ class DualSolution(NamedTuple):
 
 
 class SMOPoint(NamedTuple):
-    """What is known at an iterate."""
+    """Objective, gap and other numbers at an iterate."""
 
     b: float
     primal: float
@@ -334,7 +334,7 @@ def _newton(box: DualProblem, free: Array, f: Array) -> Array | None:
 
 
 def _rebalance(box: DualProblem, beta: Array, free: Array) -> None:
-    """Put the rounding of Σβ on the free variable with the most room."""
+    """Add the rounding error of Σβ to the free variable farthest from its bounds."""
     drift = float(beta.sum())
     room = np.minimum(beta[free] - box.low[free], box.high[free] - beta[free])
     k = int(np.argmax(room))

@@ -65,7 +65,7 @@ class SupportVectorMachine(KernelMachine):
             self.dual_coef_ = dual
 
     def _as_rows_are(self, values: Array) -> Any:
-        """Values as a sparse array or sparse matrix, whichever the rows are."""
+        """Values as a sparse array or a sparse matrix, like the rows."""
         array = isinstance(self.support_vectors_, sparse.sparray)
         return (sparse.csr_array if array else sparse.csr_matrix)(values)
 

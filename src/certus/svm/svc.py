@@ -1,7 +1,7 @@
 """Support vector classification: the largest margin, soft or hard, with any kernel.
 
 Objective, for each pair of classes: C·Σ sᵢ max(0, 1 − yᵢ(f(xᵢ) + b)) + ½‖f‖², y = ±1.
-With C = inf the smallest ‖f‖ with all margins at least one.
+With C = inf: the smallest ‖f‖ with all margins at least one.
 """
 
 from __future__ import annotations
@@ -285,7 +285,7 @@ class SVC(ClassifierMixin, SupportVectorMachine):
         index = np.flatnonzero((codes == i) | (codes == j))
         positive = j if len(self.classes_) == 2 else i
         target = np.where(codes[index] == positive, 1.0, -1.0)
-        # Infinite C: rows of weight zero still count for nothing.
+        # Infinite C: rows of weight zero still do not count.
         return index, target, np.where(s[index] > 0, float(self.C) * s[index], 0.0)
 
     def _fit_sigmoids(self, X: MatrixLike, codes: Array, s: Array) -> None:
@@ -406,7 +406,7 @@ class SVC(ClassifierMixin, SupportVectorMachine):
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: MatrixLike) -> Array:
-        """Probabilities by Platt's sigmoids; the certificate does not speak of them.
+        """Probabilities by Platt's sigmoids; the certificate is not about them.
 
         They come from other fits than ``predict``, so the most probable class may
         differ from the predicted one.
