@@ -1,6 +1,6 @@
-"""Where interventions find the sensitive attribute, and how they read it.
+"""How interventions find and read the sensitive attribute.
 
-It is passed beside X (``sensitive=``), or stands in columns of X that the parameter
+It is passed beside X (``sensitive=``), or is in columns of X that the parameter
 ``sensitive_columns`` names; then ``fit`` and ``predict`` take X alone, as cross-
 validation, searches and pipelines call them.
 """
@@ -18,7 +18,7 @@ from certus.typing import Array, MatrixLike
 
 
 class Attributed:
-    """Reads the attribute from what it is given; a mixin."""
+    """A mixin that reads the attribute from the arguments."""
 
     sensitive_columns: Any
 
@@ -27,7 +27,7 @@ class Attributed:
         return read_sensitive(self, X, sensitive)
 
     def _refuse_text(self, X: MatrixLike, sensitive: MatrixLike) -> None:
-        """Where all columns of a frame must be numbers, so must the attribute's."""
+        """Refuse text if all columns of a frame must be numbers."""
         if sensitive is not None or self.sensitive_columns is None:
             return
         if not hasattr(X, "columns"):
@@ -75,7 +75,7 @@ def read_sensitive(model: Any, X: MatrixLike, sensitive: MatrixLike) -> Array:
 
 
 def count_rows(X: Any) -> int:
-    """Rows of an array, a frame, a list, or what can be made one."""
+    """Number of rows of an array, a frame, or a list."""
     if not hasattr(X, "shape"):
         return len(X if hasattr(X, "__len__") else np.asarray(X))
     return int(X.shape[0]) if X.shape else 0

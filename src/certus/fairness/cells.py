@@ -2,8 +2,8 @@
 
 Each metric says how many events may go wrong in a group (``events``); the failure
 probability of a table is shared out over all of them, so that all intervals hold
-together. Which interval is stated is settled by the kind of metric and the number of
-rows, not by the outcomes. That scores lie in [0, 1] is read off them, and said:
+together. The kind of metric and the number of rows decide which interval is stated, not
+the outcomes. Whether scores lie in [0, 1] is seen from the scores, and stated:
 
     a share of rows        Clopper–Pearson
     a mean in [0, 1]       empirical Bernstein (few rows: Hoeffding)
@@ -27,10 +27,10 @@ from certus.typing import Array
 
 
 class GroupPairs(NamedTuple):
-    """Differences between groups: what was seen, and the ends of the intervals.
+    """Observed differences between groups, and the ends of their intervals.
 
     ``first`` and ``second`` number the groups; −1 stands for zero, what is asked for.
-    Lower ends may be negative: then no difference is not excluded.
+    A negative lower end means that the difference may be zero.
     """
 
     seen: Array
@@ -53,7 +53,7 @@ class Cells(NamedTuple):
 
 
 class GroupMetric(Protocol):
-    """What can be measured in every group."""
+    """A metric that can be measured in every group."""
 
     @property
     def metric(self) -> str:
@@ -108,7 +108,7 @@ class Mean:
 
     @property
     def events(self) -> int:
-        """None for scores without bounds: then there is no interval."""
+        """Zero events for scores without bounds: then there is no interval."""
         return int(self.bounded)
 
     def measure(self, groups: Groups, delta: float, models: int) -> Cells:
@@ -134,7 +134,7 @@ class Mean:
 
 @dataclass(frozen=True)
 class Distribution:
-    """How unlike the scores of groups are: Kolmogorov and Smirnov's distance.
+    """How much the scores of groups differ: Kolmogorov and Smirnov's distance.
 
     The value of a group is its distance to the group most unlike it.
     """
@@ -225,7 +225,7 @@ class ExpectedError:
     events: int = 1
 
     def measure(self, groups: Groups, delta: float, models: int) -> Cells:
-        """The estimate, less what chance may add to it, and more."""
+        """The estimate and its interval."""
         k, members = len(groups.labels), groups.members
         one = np.ones(len(members)) if self.weights is None else self.weights
         error = np.bincount(
@@ -253,7 +253,7 @@ def _divide(above: Array, below: Array) -> Array:
 
 
 def _unknown(k: int, low: float, high: float, w: Array | None) -> tuple[Array, Array]:
-    """Ends where no row says anything; no ends at all where rows are weighted."""
+    """Ends for a group without rows; no ends at all where rows are weighted."""
     if w is not None:
         return np.full(k, np.nan), np.full(k, np.nan)
     return np.full(k, low), np.full(k, high)

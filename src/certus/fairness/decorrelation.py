@@ -1,4 +1,4 @@
-"""Features without linear trace of an attribute: pre-processing.
+"""Pre-processing: remove from the features what is linearly related to an attribute.
 
     minimise  E‖X̃ − X‖²  over affine maps X̃ of X  with  Cov(X̃, A) = 0
 
@@ -23,7 +23,7 @@ from certus.typing import Array, ArrayLike
 
 
 class Decorrelation(Attributed, OneToOneFeatureMixin, TransformerMixin, Model):
-    """Takes from the features what is linearly related to an attribute.
+    """Removes from the features what is linearly related to an attribute.
 
     Objective
     ---------
@@ -88,7 +88,7 @@ class Decorrelation(Attributed, OneToOneFeatureMixin, TransformerMixin, Model):
         *,
         sensitive: Any = None,
     ) -> Any:
-        """Find the directions in which the attribute shows.
+        """Find the directions that are related to the attribute.
 
         Parameters
         ----------

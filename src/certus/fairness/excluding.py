@@ -59,7 +59,7 @@ _PAIRS = (
 
 
 class Conflict(NamedTuple):
-    """What two criteria cost each other.
+    """Two criteria that conflict, and by how much one must fail.
 
     Attributes
     ----------
@@ -129,7 +129,7 @@ class Exclusivity(TableResult):
 
     @property
     def verdict(self) -> str:
-        """What keeps the criteria from holding together, or does not."""
+        """Whether the criteria can hold together, in words."""
         gap = self.rates.gap("base_rate")
         if math.isnan(gap.difference):
             return "there is only one group, so no criteria exclude each other"
@@ -159,7 +159,7 @@ class Exclusivity(TableResult):
             lines.append(f"  base rate of {words(group)}: {rate:.3f}")
         return "\n".join([*lines, *(f"  {c.verdict}" for c in self.conflicts)])
 
-    def __repr__(self) -> str:  # at a prompt, the words; the data are in to_dict()
+    def __repr__(self) -> str:  # the prompt shows the text; the data are in to_dict()
         return str(self)
 
     def _columns(self) -> Mapping[str, Any]:

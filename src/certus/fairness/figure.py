@@ -1,4 +1,4 @@
-"""The figure of a table of groups: what each group has, and how sure that is.
+"""The figure of a table of groups: the value of each group, with its interval.
 
 One panel for each metric, groups from top to bottom. Metrics of bins share a panel: the
 bins along the axis, a line for each group.

@@ -1,4 +1,4 @@
-"""How interventions fit and ask the estimators they are given."""
+"""How interventions fit the given estimators and get predictions from them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def scores_of(estimator: Any, X: MatrixLike, classes: Array) -> Array:
 def fit_sensitive(
     model: Any, X: MatrixLike, y: ArrayLike, sensitive: MatrixLike
 ) -> Any:
-    """Fit, and pass the attribute to whatever step takes it and does not find it."""
+    """Fit, and pass the attribute to the step that needs it as an argument."""
     with config_context(enable_metadata_routing=False):
         if isinstance(model, Pipeline):
             asked = {

@@ -1,4 +1,4 @@
-"""How far a metric is from equal across groups, and whether that is settled.
+"""How far a metric is from equal across groups, and whether the data decide it.
 
 The largest true value is at least every lower end, the smallest at most every upper
 end; so the difference lies between numbers that follow from the intervals of the cells.
@@ -15,7 +15,7 @@ from certus.fairness.cells import Cells, GroupPairs
 from certus.fairness.groups import Groups
 from certus.typing import Array
 
-_MOST = 1e7  # rows; beyond, no number worth stating would do
+_MOST = 1e7  # largest number of rows that is worth stating
 
 
 class GroupGap(NamedTuple):
@@ -116,14 +116,14 @@ def make_gap(row: Cells, groups: Groups, tolerance: float) -> GroupGap:
 
 
 def _ends(pairs: GroupPairs) -> tuple[float, float]:
-    """Between what the largest difference lies."""
+    """The interval of the largest difference."""
     if not len(pairs.low) or np.isnan(pairs.low).any():
         return math.nan, math.nan
     return max(0.0, float(pairs.low.max())), float(pairs.high.max())
 
 
 def _ratio(values: Array, low: Array, high: Array) -> tuple[float, float, float]:
-    """Smallest over largest, and between what it lies; equal where all are zero."""
+    """Smallest over largest value, and its interval; 1 where all are zero."""
     ratio = float(values.min() / values.max()) if values.max() > 0 else 1.0
     if np.isnan(low).any():
         return ratio, math.nan, math.nan

@@ -1,7 +1,7 @@
-"""What is judged, read and checked: decisions, truths, scores, and the groups of rows.
+"""Read and check decisions, true labels, scores and the groups of rows.
 
-A missing value of the attribute makes a group of its own, ``None``: to leave such rows
-out would hide what happens to people of whom the attribute is not known.
+A missing value of the attribute makes a group of its own, ``None``: leaving such rows
+out would hide what happens to people whose attribute is not known.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from certus.typing import Array, ArrayLike, MatrixLike
 
-_GROUPS = 500  # more cannot be compared two by two with any use
+_GROUPS = 500  # more groups cannot be compared in pairs in a useful way
 _AMOUNTS = 20  # distinct numbers with a fraction that may still be categories
 _CLASSES = 50
 
@@ -70,7 +70,7 @@ def groups_of(sensitive: MatrixLike, n: int) -> Groups:
 
 
 def objects_of(sensitive: MatrixLike) -> Array:
-    """The attribute as an array of objects; what is masked is missing."""
+    """The attribute as an array of objects; masked values are missing."""
     found = np.array(sensitive, dtype=object)
     if np.ma.isMaskedArray(sensitive):
         found[np.ma.getmaskarray(sensitive)] = None

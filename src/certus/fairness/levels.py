@@ -1,4 +1,4 @@
-"""How strong the L2 penalty of a fitted linear model is, beside the mean of its losses.
+"""How strong the L2 penalty of a fitted linear model is, relative to its mean loss.
 
 Inside certus an objective is mean loss + ½·alpha·‖w‖². scikit-learn's parameters state
 the same penalty beside a sum of losses (``C``, ridge's ``alpha``) or beside their mean.
@@ -85,7 +85,7 @@ def _has_l1(model: Any) -> bool:
 
 
 def _chosen(model: Any, name: str) -> Any:
-    """A parameter, or what the model chose in its place."""
+    """A parameter, or the value that the model chose for it."""
     return getattr(model, f"{name}_", getattr(model, name, None))
 
 

@@ -38,7 +38,7 @@ def independence(
     delta: float = 0.05,
     tolerance: float = 0.05,
 ) -> GroupTable:
-    """How often each group is chosen, or how it is scored (demographic parity).
+    """Compare how often each group is chosen, or its scores (demographic parity).
 
     Of decisions, ``selection_rate`` is P(D = 1 | A = a). Of scores,
     ``score_distribution`` is Kolmogorov and Smirnov's distance, which bounds how far
@@ -107,7 +107,7 @@ def separation(
     delta: float = 0.05,
     tolerance: float = 0.05,
 ) -> GroupTable:
-    """The same among those with the same truth (equalised odds).
+    """Compare groups among rows with the same true label (equalised odds).
 
     Of decisions, ``true_positive_rate`` is P(D = 1 | Y = 1, A = a) and
     ``false_positive_rate`` is P(D = 1 | Y = 0, A = a). Of scores, the distance between
@@ -170,7 +170,7 @@ def sufficiency(
     delta: float = 0.05,
     tolerance: float = 0.05,
 ) -> GroupTable:
-    """How often a decision is right in each group, or what a score means there.
+    """Compare how often decisions are right in each group, or what a score means there.
 
     Of decisions, ``positive_predictive_value`` is P(Y = 1 | D = 1, A = a) and
     ``negative_predictive_value`` is P(Y = 0 | D = 0, A = a). Of scores,

@@ -1,4 +1,4 @@
-"""The penalty on what an attribute explains of the outputs, for networks.
+"""For networks: a penalty on the part of the outputs that an attribute explains.
 
     Σ sᵢ ℓ(yᵢ, f(xᵢ; θ)) / Σ s + ½·alpha·Σ Cov(u, z)²   over the rows of a batch
 

@@ -1,11 +1,11 @@
-"""A penalty on what an attribute explains of the score: in training.
+"""In training: a penalty on the part of the score that an attribute explains.
 
     loss + Ω + ½·alpha·Var(E[z | A])
 
 where E[z | A] is the best linear prediction of the score z from the attribute A; for
 groups, the mean score of each group. Of a linear model the penalty is a quadratic form
 in w: the objective stays convex, and a change of coordinates turns both penalties into
-the plain one, so that the estimator's own solver and certificate serve.
+the plain one, so the estimator's own solver and certificate can be used.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _explained_claims(
 
 
 class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
-    """Trains a model whose score an attribute explains less.
+    """Trains a model whose score depends less on an attribute.
 
     Objective
     ---------
@@ -240,7 +240,7 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         return measure_network(self, witness, X, y, sample_weight, A, level)
 
     def _asked(self, X: MatrixLike) -> Any:
-        """X as the estimator was given it."""
+        """X in the form that the estimator was fitted on."""
         check_is_fitted(self)
         if self._is_network:
             return X

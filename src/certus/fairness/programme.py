@@ -32,7 +32,7 @@ OBJECTIVES = ("accuracy", "balanced_accuracy")
 
 
 class Shares(NamedTuple):
-    """What choosing a row adds to the value and to the rates of its group.
+    """How much choosing a row adds to the value and to the rates of its group.
 
     Attributes
     ----------

@@ -1,8 +1,9 @@
 """How well the sensitive attribute can be recovered from the other columns.
 
-To leave the attribute out of the table does not hide it: columns that each say little
-say much together. A classifier is fitted to predict it and judged on rows it has not
-seen. What it recovers, anyone can; what it does not, another model may.
+Leaving the attribute out of the table does not hide it: columns that say little alone
+may say much together. A classifier is fitted to predict it and judged on rows it has
+not seen. If it succeeds, anyone can recover the attribute; if it fails, another model
+may still succeed.
 
 With K folds the mean over folds of the area under the curve deviates from its mean by
 more than t with probability at most 2·exp(−2m·t²), m the fewest rows of a group, or of
@@ -95,7 +96,7 @@ class Recovery(TableResult):
 
     @property
     def verdict(self) -> str:
-        """What can be said."""
+        """The finding, in words."""
         best = int(np.argmax(self.auc_low))
         if self.auc_low[best] > 0.5:
             return (
@@ -131,7 +132,7 @@ class Recovery(TableResult):
             lines.append(f"  each column by itself: {said}")
         return "\n".join(lines)
 
-    def __repr__(self) -> str:  # at a prompt, the words; the data are in to_dict()
+    def __repr__(self) -> str:  # the prompt shows the text; the data are in to_dict()
         return str(self)
 
     def _columns(self) -> Mapping[str, Any]:
@@ -295,7 +296,7 @@ def area(scores: Array, positive: Array) -> float:
 
 
 def _alone(X: MatrixLike, y: Array, k: int) -> tuple[tuple[str, float], ...]:
-    """What the most telling columns achieve by themselves, the better way round."""
+    """The area that the most informative columns reach alone; at least ½."""
     if sparse.issparse(X):
         return ()
     encoder = TableEncoder(sparse_output=False)

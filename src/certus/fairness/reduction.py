@@ -1,4 +1,4 @@
-"""Equal rates through an estimator's own weights: in training.
+"""In training: equal rates by changing the weights of an estimator's rows.
 
     minimise over mixtures q of classifiers h:  Σ qₕ·error(h)
     with rates of the mixture that differ by at most ``max_difference`` between groups
@@ -33,7 +33,7 @@ from certus.fairness.programme import Mixture, shares_of
 from certus.fairness.thresholds import RandomisedDecisions
 from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
-#: Classifiers that must bring nothing before the search ends: an estimator that
+#: Classifiers without any gain before the search ends: an estimator that
 #: minimises another loss than the error does not always give the best answer.
 PATIENCE = 20
 
@@ -313,7 +313,7 @@ class GroupReduction(RandomisedDecisions):
     def _first(self) -> Any:
         try:
             return self.estimators_[0]
-        except (LookupError, TypeError):  # a file may hold anything
+        except (LookupError, TypeError):  # a file may contain anything
             raise AttributeError("GroupReduction has no classifier.") from None
 
 

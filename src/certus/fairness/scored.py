@@ -51,7 +51,7 @@ def calibration(
     delta: float = 0.05,
     tolerance: float = 0.05,
 ) -> GroupTable:
-    """Whether a score is the probability it says, in each group.
+    """Check whether a score is the true probability in each group.
 
     ``calibration_error`` of a bin is the share of positive truths less the mean score,
     ``expected_calibration_error`` the mean of its size over bins. The criterion holds

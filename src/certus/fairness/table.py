@@ -1,8 +1,8 @@
 """Metrics by group in one table, with intervals that hold for all cells at once.
 
-Whatever is read off the table (a difference, the largest of several) holds with
-probability 1 − delta. A criterion holds, does not hold, or there are too few rows to
-say; then the table says about how many would do.
+Everything that you read from the table (a difference, the largest of several) holds
+with probability 1 − delta. A criterion holds, does not hold, or there are too few rows
+to decide; then the table says about how many rows would be enough.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class GroupTable(TableResult):
 
     @property
     def holds(self) -> bool | None:
-        """Whether the criterion holds up to the tolerance; None: nobody can say."""
+        """Whether the criterion holds up to the tolerance; None if this is unknown."""
         if any(gap.finding == "gap" for gap in self.gaps):
             return False
         judged = self._judged
@@ -108,7 +108,7 @@ class GroupTable(TableResult):
 
     @property
     def verdict(self) -> str:
-        """What can be said of the criterion as a whole."""
+        """The finding about the criterion as a whole, in words."""
         name = self.criterion
         if all(math.isnan(gap.difference) for gap in self.gaps):
             if len(self.groups) == 1:
@@ -156,7 +156,7 @@ class GroupTable(TableResult):
         return self.metrics.index(metric)
 
     def to_dict(self) -> dict[str, Any]:
-        """The table as JSON-ready data; what is not known is null."""
+        """The table as JSON-ready data; unknown values are null."""
         names = ("criterion", "groups", "attributes", "counts", "metrics", "values")
         more = ("low", "high", "sizes", "decisive", "edges", "delta", "tolerance")
         found = {name: plain(getattr(self, name)) for name in (*names, *more)}
@@ -215,7 +215,7 @@ class GroupTable(TableResult):
                 lines.append(f"    {name:{width}}  {cells[0]}{cells[1]}  {cells[2]}")
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
-    def __repr__(self) -> str:  # at a prompt, the words; the data are in to_dict()
+    def __repr__(self) -> str:  # the prompt shows the text; the data are in to_dict()
         return str(self)
 
     def _cells(self, i: int) -> list[tuple[str, str, str]]:

@@ -1,4 +1,4 @@
-"""One threshold for each group, or two with a coin between them: post-processing.
+"""Post-processing: one threshold for each group, or a random choice of two.
 
     maximise  accuracy(D)  with  D = 1[score ≥ threshold of the group]  and rates of D
     that differ by at most ``max_difference`` between groups
@@ -124,7 +124,7 @@ class RandomisedDecisions(Attributed, ClassifierMixin, MetaEstimatorMixin, Estim
 
 
 class GroupThresholds(RandomisedDecisions):
-    """Decides by a threshold of its own for each group, the best ones there are.
+    """Decides by a separate threshold for each group, chosen to be the best.
 
     Objective
     ---------
@@ -218,7 +218,7 @@ class GroupThresholds(RandomisedDecisions):
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, sensitive: Any = None
     ) -> Any:
-        """Fit the estimator, unless it is, and choose the thresholds.
+        """Fit the estimator, unless it is fitted already, and choose the thresholds.
 
         Parameters
         ----------
@@ -255,7 +255,7 @@ class GroupThresholds(RandomisedDecisions):
         return Fitted(evidence, X, y, sample_weight, sensitive=A)
 
     def _solve(self, corners: list[Any], shares: Shares, k: int) -> Array:
-        """The best mixture of corners; leaves it, and returns the multipliers."""
+        """Find and store the best mixture of corners; return the multipliers."""
         metrics = len(shares.rate)
         sizes = [len(c[0]) for c in corners]
         blocks = np.repeat(np.arange(k), sizes)

@@ -1,4 +1,4 @@
-"""Accuracy against gap along a parameter: what equal rates cost.
+"""Accuracy against gap along a parameter: the cost of equal rates.
 
 Each value of the parameter is a model fitted on some rows and judged on others: its
 accuracy there with an exact interval, and its largest difference between groups.
@@ -80,7 +80,7 @@ class Frontier(TableResult):
             )
         return "\n".join(lines)
 
-    def __repr__(self) -> str:  # at a prompt, the words
+    def __repr__(self) -> str:  # the prompt shows the text
         return str(self)
 
     def plot(self, ax: Any = None) -> Any:

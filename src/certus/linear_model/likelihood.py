@@ -274,7 +274,7 @@ class FamilyLikelihood(NamedTuple):
         return np.concatenate([Q @ theta[:, 0] for _, Q in self.basis.blocks()])
 
     def information(self, top: _Point) -> Array:
-        """Fisher's information: the expected Hessian, equal to H if H does not depend on y."""
+        """Fisher's information: the expected Hessian; H itself if H is free of y."""
         if not isinstance(self.loss, Exponential | Tweedie):
             return top.H
         blocks, power = self.basis.blocks(), getattr(self.loss, "power", 2.0)

@@ -126,7 +126,7 @@ def fit_penalised(
     *,
     joint: bool = False,
 ) -> Fitted:
-    """Solve for each target, or ``joint``ly for all; set the attributes of ``model``."""
+    """Solve for each target, or ``joint``ly for all, and set the attributes."""
     free = bool(model.fit_intercept)
     design = Design(X, s, centre=free)
     Y, mean = centred_target(design, y, free)

@@ -20,7 +20,7 @@ from certus.typing import MatrixLike
 
 #: Numbers of channels that are taken for such without being told.
 CHANNELS = (1, 3, 4)
-#: Names that files of images end in; others are passed over.
+#: Names that files of images end in; others are ignored.
 SUFFIXES = frozenset(
     (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 )

@@ -2,8 +2,8 @@
 
     min Σ_ui c_ui (p_ui − w_u·z_i)² + λ(‖W‖² + ‖Z‖²),  c = 1 + α·count, p = 1[count > 0]
 
-over all users × items, those without a count too (Hu, Koren and Volinsky, 2008). What
-is dense in it goes through ZᵀZ and WᵀW, so the cost is that of the counts alone.
+over all users × items, including those without a count (Hu, Koren and Volinsky, 2008).
+The dense part is computed from ZᵀZ and WᵀW, so the cost is that of the counts alone.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ class ImplicitALS(Recommender):
     A round costs 4·cg_steps·m·K + (n_users + n_items)·K² operations with "cg", m·K²
     + (n_users + n_items)·K³ with "cholesky", for m counts; memory is that of the
     counts, by users and by items, and of the factors. The result is the same at any
-    number of threads. Repeated pairs are added up, counts of 0 are as good as none, and
-    float32 counts are fitted in float32. Scores of users and items not seen are 0,
-    which is what the objective gives to those without a count.
+    number of threads. Repeated pairs are added up, counts of 0 mean the same as no
+    count, and float32 counts are fitted in float32. Scores of users and items not seen
+    are 0, which is what the objective gives to those without a count.
 
     Examples
     --------
@@ -258,7 +258,7 @@ def half_step(
     gram = other.T @ other
     if steps is None:
         n, none = len(own), np.zeros(0)
-        # Σ (1 + s) z = Σ s·((1 + s)/s)·z, in the form the explicit solve takes.
+        # Σ (1 + s) z = Σ s·((1 + s)/s)·z, in the form that the explicit solve takes.
         targets = 1.0 + 1.0 / rows.weights.astype(np.float64)
         gram = gram.astype(np.float64)
         solve_rows(

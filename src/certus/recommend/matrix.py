@@ -45,7 +45,7 @@ class MatrixFactorization(Recommender):
     ``solver="als"``: ``half_step_gain`` (PROVED), the most that an exact solve for
     all users, or for all items, would still gain, as a share of the objective; ``tol``
     bounds it. ``solver="sgd"``: ``remaining_gain`` (PROVED), a lower bound on what an
-    exact solve for all users would gain: so much at least is left. Both: the objective
+    exact solve for all users would gain: at least so much is left. Both: the objective
     and its gradient (MEASURED). Level "full": the exact gain, the run from the recorded
     start repeated and monotone (ALS), and ``global_gap``, how far above the best of all
     factorisations this one can be.

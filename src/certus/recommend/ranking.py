@@ -1,7 +1,7 @@
-"""How good rankings and predictions are, on ratings held out.
+"""How good rankings and predictions are, measured on held-out ratings.
 
-A ranking of items is compared with those a user really chose: hit h_j = 1 if the j-th
-item is one of the R relevant ones. Metrics are means over users with R > 0,
+A ranking of items is compared with the items that a user really chose: hit h_j = 1 if
+the j-th item is one of the R relevant ones. Metrics are means over users with R > 0,
 
     precision@k = Σ_{j≤k} h_j / k            recall@k = Σ_{j≤k} h_j / R
     AP@k = Σ_{j≤k} h_j·precision@j / min(k, R)
@@ -63,7 +63,7 @@ class Evaluation(Result):
 def _hits(ranked: Sequence[Any], relevant: Sequence[Any], k: int) -> tuple[Any, Any]:
     """H of each user's first k, and R; users without relevant items are left out.
 
-    H is no wider than the longest list or set: further places hold nothing.
+    H is at most as wide as the longest list or set; further places would be empty.
     """
     check_number("k", k, 1, integer=True)
     for given in (ranked, relevant):
@@ -281,7 +281,7 @@ def evaluate(
     *,
     relevant_from: float | None = None,
 ) -> Evaluation:
-    """Rank the items a user has not rated yet, and compare with what was held out.
+    """Rank the items that a user has not rated yet, and compare with held-out ratings.
 
     Items of the training data are left out of each user's ranking, so a held-out pair
     that was trained on is an error: it would count as missed.

@@ -231,7 +231,7 @@ def conjugate_block(
     steps: int,
     out: Array,
 ) -> None:
-    """Conjugate gradients on (G + Σ s z zᵀ) w = Σ (1 + s) z, from where ``out`` is."""
+    """Conjugate gradients on (G + Σ s z zᵀ) w = Σ (1 + s) z, starting from ``out``."""
     K = other.shape[1]
     longest = 0
     for u in range(first, last):
@@ -303,7 +303,7 @@ def conjugate_block(
 
 
 def row_blocks(indptr: Array, cost: float) -> list[tuple[int, int]]:
-    """Ranges of rows of about equal work, whatever the number of threads.
+    """Ranges of rows of about equal work, for any number of threads.
 
     ``cost`` is the work of one entry; a row without any counts as one.
     """

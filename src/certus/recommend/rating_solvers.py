@@ -2,7 +2,7 @@
 
 Alternating least squares solves all users exactly, then all items; rows do not depend
 on each other, so threads share them. Stochastic descent takes one entry at a time:
-users and items are dealt into B groups each, and the B blocks of a stratum share
+users and items are divided into B groups each, and the B blocks of a stratum share
 neither a user nor an item, so threads may take them in any order and the result is the
 same to the last bit.
 """
@@ -34,7 +34,7 @@ from certus.typing import Array
 GROUPS = ((20_000_000, 16), (50_000, 4), (0, 1))
 #: Users that stay together when their order is shuffled.
 RUN = 16
-#: An objective so many times that of the start has exploded.
+#: The run has diverged if the objective is so many times that of the start.
 TOO_LARGE = 10.0
 
 #: Called after each round with (objective, relative gain); a status ends the run.
@@ -99,7 +99,7 @@ def both_sides(
 
 
 def column_starts(matrix: Any) -> RatedRows:
-    """How many entries each column has, and not which."""
+    """How many entries each column has."""
     counts = np.bincount(matrix.indices, minlength=matrix.shape[1])
     empty = np.empty(0, dtype=matrix.dtype)
     starts = np.concatenate([[0], np.cumsum(counts)])
@@ -216,7 +216,7 @@ def descend(
 ) -> tuple[int, Status]:
     """Epochs of stochastic descent; users come in a new order in each.
 
-    Where the objective explodes the best point so far is kept.
+    If the objective diverges, the best point so far is kept.
     """
     strata = deal(problem)
     first = before = best = objective(problem, point)

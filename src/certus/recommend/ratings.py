@@ -1,9 +1,9 @@
 """Reading ratings: a users × items matrix, or pairs of ids with a number each.
 
-Rows are always users. In a sparse matrix every stored entry is a rating, a stored zero
-too, and what is not stored is unknown; in a dense one NaN is unknown. Pairs may hold
-numbers, strings or any other hashable ids, which ``users`` and ``items`` keep. Inside,
-everything becomes one CSR matrix of positions among those ids.
+Rows are always users. In a sparse matrix every stored entry is a rating, including a
+stored zero, and entries that are not stored are unknown; in a dense one NaN is unknown.
+Pairs may hold numbers, strings or any other hashable ids, which ``users`` and ``items``
+keep. Inside, everything becomes one CSR matrix of positions among those ids.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TOY = 20
 
 
 class Ratings(NamedTuple):
-    """Who rated what, and how.
+    """Users, items and their ratings.
 
     ``matrix`` has sorted columns and no duplicates; ``weights`` belong to its stored
     entries and are empty where all are one.
@@ -312,7 +312,7 @@ def encode(ids: Array, what: str) -> tuple[Array, Array]:
         raise ValueError(f"A {what} id is not hashable; use numbers or strings.") from (
             None
         )
-    with contextlib.suppress(TypeError):  # ids of several types stay as they come
+    with contextlib.suppress(TypeError):  # ids of several types keep their order
         distinct.sort()
     table = {name: place for place, name in enumerate(distinct)}
     places = np.fromiter((table[name] for name in names), np.intp, len(names))

@@ -47,7 +47,7 @@ class Recommender(Model):
 
     @property
     def seen_(self) -> Any:
-        """Users × items, true where ``fit`` was given a rating: what is left out."""
+        """Users × items, true where ``fit`` had a rating; these items are left out."""
         shape = (len(self.users_), len(self.items_))
         ones = np.ones(len(self._seen_items), dtype=bool)
         parts = (ones, self._seen_items, self._seen_starts)
@@ -95,7 +95,7 @@ class Recommender(Model):
         return out
 
     def _check_unseen(self, users: Array, items: Array) -> None:
-        """Raise if there is nothing to say about a user or item not seen."""
+        """Raise an error if a user or item was not seen and has no prediction."""
 
     def _locate_pairs(self, X: MatrixLike) -> tuple[Array, Array]:
         """Positions of users and items, −1 for those not seen."""
@@ -146,8 +146,8 @@ class Recommender(Model):
     def recommend_new(self, ratings: Any, n: int = 10) -> Ranked:
         """The items with the highest scores for somebody who was not in ``fit``.
 
-        The items stay as they are, and the user's factors are the best for the ratings
-        given: what the next half-step of ``fit`` would make of them.
+        The items stay unchanged, and the user's factors are the best for the given
+        ratings, as after the next half-step of ``fit``.
 
         Parameters
         ----------

@@ -1,9 +1,9 @@
 """Which ratings are held out, so that training never sees them.
 
-Four ways, after what is to be foretold: further ratings of known users ("entries"), the
-next one of each ("last"), everything after a day ("time"), or users never seen before
-("users"). No pair is in both parts, and in the first two every user who is tested keeps
-at least one rating to learn from.
+There are four ways, depending on what you want to predict: further ratings of known
+users ("entries"), the next one of each ("last"), everything after a day ("time"), or
+users never seen before ("users"). No pair is in both parts, and in the first two every
+user who is tested keeps at least one rating to learn from.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
 
 class RatingSplit(NamedTuple):
-    """Two parts of some ratings, in the form they were given.
+    """Two parts of some ratings, in the form of the input.
 
-    ``fit(*split.train)`` and ``evaluate(model, *split.test)`` take them as they are;
+    ``fit(*split.train)`` and ``evaluate(model, *split.test)`` take them directly;
     ``train_places`` and ``test_places`` are row numbers of the pairs, or of the stored
     entries of a matrix by rows.
 
@@ -235,7 +235,7 @@ def _parts(X: MatrixLike, y: ArrayLike, entries: _Entries, held: Array) -> Ratin
 def _take(
     X: MatrixLike, y: ArrayLike, entries: _Entries, places: Array
 ) -> tuple[Any, ...]:
-    """Some ratings, in the form all were given."""
+    """Some ratings, in the form of the input."""
     if entries.matrix is not None:
         parts = (entries.users[places], entries.items[places])
         values = entries.matrix.data[places]

@@ -1,10 +1,11 @@
 """``robust_accuracy``: the accuracy under attack, between two numbers.
 
-    certified ≤ robust accuracy ≤ what the best attack leaves
+    certified ≤ robust accuracy ≤ accuracy under the best attack
 
-A row counts below if no allowed change can alter its class, which is proved; it counts
-above unless an attack changed it, which is shown. For linear models both agree. How the
-sample differs from new rows is stated apart, by exact binomial intervals.
+The lower end counts rows for which it is proved that no allowed change alters their
+class; the upper end counts all correct rows that no attack has fooled. For linear
+models both agree. Exact binomial intervals account for the difference between the
+sample and new rows.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from certus.verify import Proof, accuracy_claim, among, refuted
 
 __all__ = ["Bracket", "RobustAccuracy", "robust_accuracy"]
 
-#: What is tried where gradients are known. DeepFool comes first: its changes are small,
-#: and count at all larger radii. The search tells whether gradients mislead.
+#: The attacks if gradients are known. DeepFool comes first: its changes are small,
+#: and count at all larger radii. The search shows whether gradients are misleading.
 WHITE_BOX: tuple[Any, ...] = (
     DeepFool(),
     OneStep(),
@@ -56,7 +57,7 @@ def robust_accuracy(
     max_time: float | None = None,
     random_state: RandomState = 0,
 ) -> RobustAccuracy:
-    """Between what the accuracy lies when rows may be changed.
+    """Bound the accuracy of a classifier when rows may be changed, from both sides.
 
     Parameters
     ----------
@@ -107,7 +108,7 @@ def robust_accuracy(
     chosen = tuple(chosen_attack(method, target) for method in chosen)
     levels = _levels(threat.radius, radii)
     right = target.labels(X) == true
-    begin = time.perf_counter()  # what the limit is for
+    begin = time.perf_counter()  # the time limit is for this case
     proof = _proof(target, X, true, right, threat, levels, begin + PROVING * seconds)
     tried = _attack(
         *(target, X, true, right, threat, levels, chosen),
@@ -166,7 +167,7 @@ def _proof(
     levels: list[float],
     deadline: float,
 ) -> Proof:
-    """What is proved of all rows: those predicted wrongly are not robust."""
+    """The proof for all rows; wrongly predicted rows are not robust."""
     found = prove(
         target, X[right], true[right], threat, levels, deadline, predicted=True
     )
@@ -203,7 +204,7 @@ def _attack(
     by_gradients = [need in ("gradients", "formula") for need in needs]
     masked = 0 if len(set(by_gradients)) == 2 else None
     once = [len(set(needs)) > 1 and need == "labels" for need in needs]
-    # Questions come last: what they find is what gradients missed.
+    # Black-box attacks come last: they find what gradients missed.
     order = sorted(range(len(chosen)), key=lambda i: not by_gradients[i])
     larger = math.inf
     for radius in reversed(levels[1:]):

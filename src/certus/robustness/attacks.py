@@ -3,9 +3,9 @@
     maximise ℓ(y, z(x̂)) over the rows x̂ that the threat allows
 
 Each attack is a small object with ``run(target, X, y, threat, rng)``, which returns
-changed rows; whether they fool the model is for :func:`certus.robustness.attack` to
-judge. ``needs`` says what an attack must know of a model: labels, scores, gradients or
-the formula. A row that is predicted wrongly already is left alone.
+changed rows; :func:`certus.robustness.attack` judges whether they fool the model.
+``needs`` says what an attack must know about a model: labels, scores, gradients or the
+formula. A row that is already predicted wrongly is not changed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ROUNDING = 64
 
 
 class Surrogate(NamedTuple):
-    """What an attack makes large, as a function of class numbers and scores.
+    """The function of class numbers and scores that an attack maximises.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ SURROGATES: dict[str, Surrogate] = {
 
 @dataclass(frozen=True)
 class Worst:
-    """The worst there is for a linear model: the farthest allowed row for each rival.
+    """The exact worst case of a linear model: the worst allowed row for each rival.
 
     Needs scores W x + b; no other attack on such a model finds more.
 
@@ -141,7 +141,7 @@ class OneStep:
     """x + radius · argmax_{‖v‖_p ≤ 1} vᵀ∇ℓ: FGSM for p = ∞, the l2 step for p = 2.
 
     The box counts as well: the allowed row that is best by the gradient, which is the
-    worst there is for a linear model with two classes.
+    exact worst case of a linear model with two classes.
 
     Parameters
     ----------
@@ -188,8 +188,8 @@ class DeepFool:
     With w = ∇z_j − ∇z_k and f = z_k − z_j for the predicted k, the boundary to class j
     is f/‖w‖_q away; the step goes to the nearest one. The last point is then drawn back
     towards the row, to just past where its label changes, and replaced by the point of
-    the linearised boundary there that is nearest to the row, if that is nearer. What it
-    finds is small; it does not look at the radius, only at the box.
+    the linearised boundary there that is nearest to the row, if that is nearer. The
+    changes it finds are small; it ignores the radius and respects the box.
 
     Parameters
     ----------

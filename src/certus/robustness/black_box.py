@@ -1,7 +1,7 @@
-"""Attacks that only ask for scores.
+"""Attacks that only use scores.
 
 - :func:`finite_differences` and :class:`Differences` rebuild gradients from scores,
-  with d + 1 or 2d questions for each row, or fewer in random directions;
+  with d + 1 or 2d queries for each row, or fewer in random directions;
 - :class:`Search` changes random parts of a row and keeps what lowers the margin, as in
   Andriushchenko et al. (2020).
 """
@@ -23,7 +23,7 @@ from certus.robustness.target import Pull, Target
 from certus.threat import ThreatModel, column, row_norms
 from certus.typing import Array, ArrayLike, MatrixLike, RandomState
 
-#: Points at which a function is asked together.
+#: Points at which a function is evaluated together.
 TOGETHER = 4096
 #: Share of the entries that a search changes together at first; halved as it goes.
 WINDOW = 0.5
@@ -250,7 +250,7 @@ class Search:
 
 
 def _corner(X: Any, threat: ThreatModel, rng: np.random.Generator) -> Any:
-    """Random ends of the ball, to begin with."""
+    """Random corners of the ball, as a start."""
     sign = rng.choice([-1.0, 1.0], X.shape)
     d = max(1, math.prod(X.shape[1:]))
     size = threat.radius * d ** (-1 / threat.norm)
@@ -303,6 +303,6 @@ def _window(shape: tuple[int, ...], share: float, rng: np.random.Generator) -> A
 
 
 def _beside(values: Array, X: Any) -> Any:
-    """NumPy's numbers in the form of the rows."""
+    """NumPy numbers as an array or tensor, like the rows."""
     xp = array_namespace(X)
     return xp.asarray(values, dtype=X.dtype, device=getattr(X, "device", None))

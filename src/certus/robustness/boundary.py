@@ -1,4 +1,4 @@
-"""An attack that asks for labels alone, and walks along the boundary of a class.
+"""An attack that uses labels alone, and walks along the boundary of a class.
 
     bisection to the boundary → its normal, from the labels of points around
     → a step along it → bisection; and again
@@ -32,9 +32,9 @@ TRIED = 20
 class Boundary:
     """A walk along the boundary towards the row, by labels alone.
 
-    It starts at rows of the same batch that the model predicts otherwise, or at random
-    ones. With a finite radius a row rests once it is that near; with an infinite one
-    all steps are taken, for a change that is as small as they find.
+    It starts at rows of the same batch that the model predicts differently, or at
+    random ones. With a finite radius a row stops once it is that near; with an infinite
+    one all steps are taken, for a change that is as small as they find.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """What is known about the accuracy under a threat: in numbers, words and a figure.
 
 A :class:`Bracket` holds one radius; :class:`RobustAccuracy` the curve over radii, the
-rows behind its last point, and claims by how far each may be relied on.
+rows behind its last point, and claims by their strength.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from certus.threat import ThreatModel
 from certus.typing import Array
 from certus.wording import number
 
-#: Share of the rows predicted rightly that questions may fool where gradients fail.
+#: Share of correct rows that black-box attacks may fool where gradients fail.
 MASKED = 0.02
 _HEADS = ("radius", "proved", "attacked", "new rows")
 _NORMS = {1.0: "l1", 2.0: "l2", math.inf: "l∞"}
@@ -55,7 +55,7 @@ def bracket(radius: float, proved: Array, standing: Array, delta: float) -> Brac
 
 @dataclass(frozen=True, repr=False)
 class RobustAccuracy(TableResult):
-    """What is known of the accuracy under a threat.
+    """What is known about the accuracy under a threat.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ class RobustAccuracy(TableResult):
 
     @property
     def gradients_masked(self) -> bool:
-        """Whether attacks by questions beat those by gradients by more than chance."""
+        """Whether black-box attacks beat gradient attacks by more than chance."""
         right = round(self.clean * self.n_samples)
         return self.masked is not None and self.masked > MASKED * max(right, 1)
 
@@ -237,7 +237,7 @@ class RobustAccuracy(TableResult):
             )
         return "\n".join(lines)
 
-    def __repr__(self) -> str:  # at a prompt, the words; the data are in to_dict()
+    def __repr__(self) -> str:  # the prompt shows the text; the data are in to_dict()
         return str(self)
 
     def _cells(self, point: Bracket) -> tuple[str, str, str, str]:

@@ -1,8 +1,7 @@
 """``attack``: run an attack and count independently what it achieved.
 
-The attacker is not the judge. Whatever rows an attack returns are brought back into the
-ball and the box, in float64 and without slack; then the model predicts them again, as
-the user would let it, and that alone decides.
+The attack does not judge itself. The rows that it returns are projected onto the ball
+and the box, in float64 and without slack; then the model's own ``predict`` decides.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ ATTACKS: dict[str, Any] = {
 
 @dataclass(frozen=True, repr=False)
 class Attacked(TableResult):
-    """What an attack achieved.
+    """The result of an attack.
 
     Attributes
     ----------
@@ -219,7 +218,7 @@ class _Trial:
         rng: np.random.Generator,
         deadline: float,
     ) -> Any:
-        """What the attack returns, unless it is stopped before."""
+        """The rows that the attack returns, unless it is stopped before."""
         target = self.target.lent()
         counts = target.queries, target.gradients
         target.deadline = deadline
@@ -239,7 +238,7 @@ class _Trial:
         return None
 
     def judged(self) -> Attacked:
-        """Rows as they were, but for those that fooled the model."""
+        """The original rows, with those replaced that fooled the model."""
         right = self.before == self.true
         fooled = right & (self.after != self.true)
         self.X_hat[~fooled] = self.X[~fooled]
@@ -335,7 +334,7 @@ def prepared(
 
 
 def chosen_attack(method: Any, target: Target) -> Any:
-    """The attack that is meant, if the target admits it."""
+    """The attack of a name, if it can be used on this target."""
     if isinstance(method, str):
         known = {**ATTACKS, "auto": ATTACKS[_strongest(target)]}
         if method not in known:
@@ -369,7 +368,7 @@ def _admits(target: Target) -> dict[str, bool]:
 
 
 def _strongest(target: Target) -> str:
-    """The name of the strongest attack that a target admits."""
+    """The name of the strongest attack that can be used on a target."""
     names = dict(formula="worst", gradients="pgd", scores="search", labels="boundary")
     return next(names[need] for need, has in _admits(target).items() if has)
 
@@ -377,8 +376,7 @@ def _strongest(target: Target) -> str:
 def allowed(X_hat: Array, X: Array, threat: ThreatModel) -> Array:
     """Rows of the dtype of X that the threat allows without slack, near to X_hat.
 
-    Rounding may put a projection outside by the last digit: it is pulled back until
-    it is not.
+    Rounding may put a projection outside by the last digit; then it is pulled back.
     """
     exact, kind = X.astype(np.float64), X.dtype
     most = farthest(X)
@@ -398,7 +396,7 @@ def allowed(X_hat: Array, X: Array, threat: ThreatModel) -> Array:
 
 
 def _returned(changed: Any, X: Array) -> Array:
-    """What an attack returned, if it is one changed row for each."""
+    """Check that an attack returned one changed row for each row."""
     try:
         found = plain(changed)
     except (TypeError, ValueError):

@@ -1,8 +1,8 @@
 """Translate each function of torch into a layer of ``certus.layers``.
 
-A linear map, a function of one entry, a maximum, a rearrangement; or all that a softmax
-leaves, an order. Whatever is not in the tables at the end, or is called in a way that
-has no bound, raises :class:`~certus.robustness.tracing.Unknown`.
+A layer is a linear map, a function of one entry, a maximum or a rearrangement; of a
+softmax only the order of scores is used. Functions that are not in the tables at the
+end, or calls without a bound, raise :class:`~certus.robustness.tracing.Unknown`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Torch functions as targets: a module that takes raw rows, or an estimator's module.
 
-A module must be a function: in evaluation mode, giving the same scores for a row
-whenever it is asked and whatever the other rows are. This is checked.
+A module must be a function: in evaluation mode, with the same scores for a row at every
+call and beside any other rows. This is checked.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     x̂ ← P(x̂ + α · argmax_{‖v‖_p ≤ 1} vᵀ∇ℓ(y, z(x̂)))
 
 with P the projection to ball and box. Left to itself, α starts at the width of the
-ball and is halved for the rows whose loss has stopped to rise, which then go on from
+ball and is halved for the rows whose loss no longer rises, which then go on from
 the best point they have seen; steps carry momentum, as in Croce and Hein (2020).
 """
 
@@ -30,7 +30,7 @@ from certus.typing import ArrayLike, MatrixLike
 
 #: Share of a step that is new; the rest repeats the last one.
 NEW = 0.75
-#: Share of steps that must have raised the loss, lest the step size be halved.
+#: Share of steps that must have raised the loss, or else the step size is halved.
 RISING = 0.75
 #: When to look: after this share of the steps, then sooner each time.
 FIRST_LOOK, SOONER, LEAST_LOOK = 0.22, 0.03, 0.06

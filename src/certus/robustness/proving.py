@@ -107,7 +107,7 @@ def _network(
     predicted: bool,
     deadline: float,
 ) -> Proof:
-    """What the verifier proves of the layers; nothing where one of them is unknown."""
+    """What the verifier proves about the layers; nothing if one of them is unknown."""
     import torch
 
     from certus.robustness.tracing import Unknown, traced

@@ -1,8 +1,8 @@
 """Recognise what is attacked: scikit-learn's models, ours, modules and functions.
 
-As much as can be known of a model is used: a formula, gradients, scores, or labels
-alone. Where less is known than one might expect, ``note`` says why. What a model states
-of itself is compared with what it predicts before it is believed.
+The most that is known about a model is used: a formula, gradients, scores, or labels
+alone. Where less is known than one might expect, ``note`` says why. Before a model's
+formula is used, it is compared with the model's predictions.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CLOSE = 1e-4
 def as_target(
     model: Any, X: MatrixLike, *, classes: Any = None, threshold: float | None = None
 ) -> Target:
-    """A model as attacks meet it, with as much of it known as can be.
+    """A model as a target of attacks, with as much known about it as possible.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ def _inside(model: Any, predict: Any, rows: Array) -> tuple[Target | None, str]:
 
 
 def _known(model: Any) -> bool:
-    """Whether all that predicts is scikit-learn's or ours: others may do anything."""
+    """Whether all predicting steps belong to scikit-learn or certus."""
     while hasattr(model, "best_estimator_"):
         if not _from_libraries(model, "predict"):
             return False
@@ -276,7 +276,7 @@ def _stated(last: Any) -> tuple[Any, Any]:
     W = last.coef_.toarray() if sparse.issparse(last.coef_) else last.coef_
     W = np.atleast_2d(np.asarray(W, dtype=np.float64))
     b = np.broadcast_to(np.asarray(last.intercept_, dtype=np.float64), len(W))
-    # Scores of pairs are not scores of classes, though there be as many.
+    # Scores of pairs are not scores of classes, even if there are as many.
     by_pairs = getattr(last, "decision_function_shape", None) and len(W) > 1
     return (None, None) if by_pairs or not np.isfinite(W).all() else (W, b)
 
@@ -317,7 +317,7 @@ def _kernel_machine(
 def _outside(
     model: Any, predict: Any, framed: Any, rows: Array, predicted: Array
 ) -> Target:
-    """A model of which scores are known, if they decide; else labels."""
+    """A target with known scores, if they decide the label; else with labels only."""
     for name in ("decision_function", "predict_proba"):
         if not hasattr(model, name):
             continue

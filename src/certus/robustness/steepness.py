@@ -2,8 +2,8 @@
 
     σ(J(x)) ≤ Π σ(W_l)
 
-The product holds everywhere and is proved; the Jacobian at given rows is what is seen
-there. How far they are apart says how loose the product is.
+The product holds everywhere and is proved; the Jacobian at given rows is measured
+there. Their ratio shows how loose the product is.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LipschitzBound(Result):
 
     @property
     def looseness(self) -> float:
-        """How many times the bound is what was seen; 1 where it is attained."""
+        """The bound divided by the measured value; 1 if it is attained."""
         return self.constant / self.observed if self.observed else np.inf
 
 

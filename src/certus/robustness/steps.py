@@ -2,9 +2,9 @@
 
     x ↦ A x + c, cut to [low, high] where a step cuts
 
-What is attacked are raw rows, so that the steps of a pipeline belong to the attacked
-function. Those that are known here have a formula and a gradient; any other step makes
-the whole a black box.
+Attacks change raw rows, so the steps of a pipeline belong to the attacked function.
+Those that are known here have a formula and a gradient; any other step makes the whole
+a black box.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def known_steps(parts: list[Any], X: Array) -> tuple[list[ClippedStep], Any]:
 
 
 def _formula(part: Any, width: int) -> ClippedStep | None:
-    """The formula of a step; by exact type, for subclasses may do anything."""
+    """The formula of a step; by exact type, because subclasses may do anything."""
     ones = np.ones(width)
     if type(part) is StandardScaler:
         scale = 1.0 if part.scale_ is None else part.scale_
@@ -158,7 +158,7 @@ def _columns(part: TableEncoder, width: int) -> ClippedStep | None:
         for scaled in plan["parts"]:
             rows.append(np.eye(width)[i] / scaled["unit"] / scaled["spread"])
             bias.append(-scaled["centre"] / scaled["spread"])
-        if plan["missing"]:  # the mark of a value that is missing: none is
+        if plan["missing"]:  # the flag of missing values: none is missing
             rows.append(np.zeros(width))
             bias.append(0.0)
     return ClippedStep(np.array(rows), np.array(bias))

@@ -2,8 +2,8 @@
 
     z = (numbers in their own units, everything else as encoded)
 
-The rows z are what is attacked: numbers are fixed nowhere, categories, dates, truths
-and marks of gaps everywhere.
+The attack changes the rows z: numbers may change; categories, dates, booleans and flags
+of missing values stay fixed.
 """
 
 from __future__ import annotations

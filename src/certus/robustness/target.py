@@ -1,9 +1,10 @@
 """A fitted classifier as an attacker sees it: labels, scores, gradients, or a formula.
 
 Everything is in the units of the rows as the user passes them: scaling and the like
-belong to what is attacked. What is known of a model decides which attacks there are:
+belong to the attacked function. What is known about a model decides which attacks are
+possible:
 
-- labels alone: whatever ``predict`` says;
+- labels alone, from ``predict``;
 - scores: one column for each class, the largest is predicted;
 - gradients of the scores: networks, modules, kernel machines;
 - the formula itself, scores = W x + b: linear models, also behind linear scaling.
@@ -36,11 +37,11 @@ class Formula(NamedTuple):
 
 
 class OutOfTime(Exception):
-    """Raised by a target that is asked after its deadline."""
+    """Raised by a target that is called after its deadline."""
 
 
 class Target:
-    """What attacks are written against; knows labels only.
+    """The interface that attacks use; this base class knows labels only.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Translate a torch network into arrays of layers, by running it once.
 
-A :class:`Traced` stands where a tensor would: torch hands every function it meets to
+A :class:`Traced` takes the place of a tensor: torch passes every function call to
 ``__torch_function__``, and :mod:`certus.robustness.layers` says which layer of
 ``certus.layers`` it is. A step that is not known raises :class:`Unknown`: nothing is
 guessed. What was changed in place is not read again, by any name. The arrays are what
@@ -19,7 +19,7 @@ from certus import layers as net
 
 
 class Unknown(Exception):
-    """A step of the network about which nothing is known."""
+    """Raised for a step of the network that is not known."""
 
 
 def precision_of(dtype: torch.dtype, device: Any = None) -> net.Precision:
@@ -64,7 +64,7 @@ def traced(
     try:
         out = function(rows)
     except (TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
-        # It works on tensors: what stands in for them does not do what they do.
+        # It needs real tensors; the traced ones do not support it.
         reason = f"no bound is known for this network ({type(error).__name__})"
         raise Unknown(reason).with_traceback(error.__traceback__) from error
     if not isinstance(out, Traced):
@@ -109,7 +109,7 @@ class Traced:
         self.ranked = False
 
     def same(self) -> Traced:
-        """The same elsewhere."""
+        """A copy."""
         new = Traced(self.shape, self.dtype, self.steps, self.at)
         new.ranked = self.ranked
         return new

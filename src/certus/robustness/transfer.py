@@ -3,7 +3,7 @@
     f̃ fitted to (xₙ, f(xₙ)), n = 1 … queries;  x̂ worst for f̃, tried on f
 
 A model that is linear in its scores, or in the logarithms of its probabilities, is
-recovered exactly from d + 1 questions in general position.
+recovered exactly from d + 1 queries in general position.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Stolen:
 
 
 def steal(model: Any, X: MatrixLike, surrogate: Any = None) -> Stolen:
-    """Copy a model by asking it about rows.
+    """Copy a model from its answers on some rows.
 
     Parameters
     ----------

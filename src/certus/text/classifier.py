@@ -137,7 +137,7 @@ class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):
     An epoch costs O(features·d + n·classes·d), hierarchical O(features·d + n·log
     classes·d). Memory: the table of vectors, four bytes per feature of the texts, and
     the list of texts if an iterator was passed. Words and buckets not seen in training
-    are passed over. A text of which nothing is known has the vector 0: equal
+    are ignored. A text without any known feature has the vector 0: equal
     probabilities by softmax, 2^−depth down the tree, which follows the frequencies.
 
     Examples
@@ -242,7 +242,7 @@ class FastTextClassifier(Diagnosed, TextInput, ClassifierMixin, Estimator):
     def _prepare(
         self, texts: Any, codes: Array, before: Previous | None, monitor: Monitor
     ) -> TextTraining:
-        """Read the texts, and give every vector its first value."""
+        """Read the texts, and initialise every vector."""
         lists = _read_training(self, texts, len(codes))
         weights = _class_weights(self, codes)
         self.tree_ = None

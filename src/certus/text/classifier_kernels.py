@@ -22,7 +22,8 @@ from certus._core.cache import kernel
 from certus.typing import Array
 
 #: Rows that nearly every step writes: the vectors of the most frequent words, and W.
-#: Each thread has copies of its own, lest two cores send them to and fro at each step.
+#: Each thread has copies of its own, so that two cores do not exchange them at each
+#: step.
 OWN = 256
 #: Documents after which a thread adds what it learnt to the common rows.
 EXCHANGE = 64
@@ -67,7 +68,7 @@ def _spread(
 
 @register_jitable
 def _exchange(common: Array, own: Array, base: Array) -> None:
-    """Add own − base to the common rows; both then are what these have become."""
+    """Add own − base to the common rows; then set both to the common rows."""
     for i in range(own.shape[0]):
         for j in range(own.shape[1]):
             new = common[i, j] + (own[i, j] - base[i, j])
@@ -78,7 +79,7 @@ def _exchange(common: Array, own: Array, base: Array) -> None:
 
 @register_jitable
 def _dot(a: Array, b: Array) -> Any:
-    d = (len(b) // 16) * 16  # tells the compiler that no remainder is left
+    d = (len(b) // 16) * 16  # tells the compiler that there is no remainder
     total = np.float32(0.0)
     for j in range(d):
         total += a[j] * b[j]

@@ -1,10 +1,10 @@
 """Training of the text classifier, and its scores.
 
 Epochs of stochastic gradient descent, one document a step, in a new order each time,
-with a rate that falls linearly to zero. Documents are handed to threads in turns; these
-write to the common vectors without locks, which is sound because steps are small and
-documents share few words, and is not repeatable. After each epoch the objective is
-evaluated exactly, in float64, on a fixed sample of the documents.
+with a rate that falls linearly to zero. Threads take documents in turns and write to
+the common vectors without locks. That works because steps are small and documents share
+few words, but it is not repeatable. After each epoch the objective is evaluated
+exactly, in float64, on a fixed sample of the documents.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ class Previous(NamedTuple):
 
     @classmethod
     def of(cls, model: Any) -> Previous | None:
-        """What the model holds; None before its first fit."""
+        """The state of the model; None before its first fit."""
         if not hasattr(model, "vectors_"):
             return None
         return cls(*(getattr(model, f"{name}_") for name in cls._fields))
 
     def copy_to(self, model: Any, parameters: Parameters) -> None:
-        """Copy what still has the same meaning."""
+        """Copy the vectors of words and classes that both fits have."""
         d = self.vectors.shape[1]
         if d != parameters.n_components:
             return
@@ -132,7 +132,7 @@ class TextTraining:
         self.losses: list[float] = []
 
     def run(self, max_iter: int, rate: float) -> Status:
-        """Train; Ctrl-C and the time limit leave what has been learnt so far."""
+        """Train; Ctrl-C and the time limit keep what has been learnt so far."""
         try:
             for epoch in range(max_iter):
                 whole = self._epoch(
@@ -150,7 +150,7 @@ class TextTraining:
         return Status.SOLVED
 
     def _epoch(self, first: float, last: float) -> bool:
-        """One pass over all documents; whether it came to its end."""
+        """One pass over all documents; returns whether it was complete."""
         Z, W, _ = self.parameters
         n = len(self.codes)
         order = self.random.permutation(n)
@@ -183,7 +183,7 @@ class TextTraining:
         return not late
 
     def _record(self) -> Status | None:
-        """Evaluate, and tell those who watch; a status if the fit should stop."""
+        """Evaluate and call the callbacks; returns a status if the fit should stop."""
         objective, error = self._evaluate()
         status = self.monitor.step(objective, error, self.attributes)
         loss, weight = np.sum(self.seen, axis=0) if self.seen else (np.nan, 1.0)

@@ -1,4 +1,4 @@
-"""Noise-contrastive estimation: a density learnt by telling data from known noise.
+"""Noise-contrastive estimation: learn a density by separating data from known noise.
 
     log p(x) = φ(x)·θ − c
     L(θ, c) = −mean over data of log σ(G) − ν·mean over noise of log σ(−G),
@@ -6,7 +6,7 @@
 
 L is convex in (θ, c), and in the limit of many rows its minimum is the true density if
 the family holds it. The normaliser c = log Σ e^{φ(x)·θ} is a parameter like the others:
-nobody has to sum over all x. Negative sampling drops the log(ν·q) from G, and thereby
+no sum over all x is needed. Negative sampling drops the log(ν·q) from G, and thereby
 learns log p/q − log ν instead.
 """
 
@@ -106,7 +106,7 @@ def noise_contrastive(
     >>> x, y = rng.choice(3, 20_000, p=p), rng.choice(3, 200_000, p=q)
     >>> found = noise_contrastive(np.eye(3)[x], np.eye(3)[y], np.log(q)[x],
     ...                           np.log(q)[y], fit_normaliser=False)
-    >>> np.exp(found.coef).round(1)  # nobody told it to sum to one
+    >>> np.exp(found.coef).round(1)  # nothing forces the sum to be one
     array([0.6, 0.3, 0.1])
     """
     check_number("tol", tol)

@@ -3,8 +3,8 @@
     minimise over θ:  Σ sᵢ ℓ(yᵢ, f(xᵢ; θ)) / Σ s
 
 ℓ is the cross-entropy and f the network :class:`certus.neural_network.modules.TextCNN`:
-vectors of words, filters of several widths, the maximum over the text. It tells "good,
-not bad" from "bad, not good", which are one bag of words.
+vectors of words, filters of several widths, the maximum over the text. It can
+distinguish "good, not bad" from "bad, not good", which have the same bag of words.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from certus.typing import ArrayLike, TextsLike
     LabelOptions,
 )
 class TextConvClassifier(ClassTargets):
-    """Tells classes of texts apart by runs of words that occur in them.
+    """Classifies texts by the runs of words that occur in them.
 
     Objective
     ---------

@@ -2,7 +2,7 @@
 
 A corpus is any iterable of documents; a document is a text (``str``), which a tokenizer
 splits into words, or a sequence of words. :func:`encode` reads it once, so generators
-serve, and numbers the words by falling count: ids are the tables' rows, and memory is
+work, and numbers the words by falling count: ids are the tables' rows, and memory is
 that of the vocabulary. Ids beyond a limit wait in a temporary file, not in memory.
 """
 
@@ -135,7 +135,7 @@ def positions(
 ) -> list[Array]:
     """The words of each document as positions, −1 for one not in the vocabulary.
 
-    Unlike :func:`encode`, which drops such words, it leaves the others at their places.
+    Unlike :func:`encode`, which drops unknown words, it keeps all positions.
 
     Parameters
     ----------
@@ -188,7 +188,8 @@ def _read_anew(
 ) -> tuple[list[str], Any, Array]:
     """Words in the order they first appear, their numbers, and where documents end.
 
-    Many texts are split and numbered in compiled code; a few are not worth loading it.
+    Many texts are split and numbered in compiled code; for a few texts it is not
+    loaded.
     """
     check_corpus(texts)
     rest, head, size = iter(texts), [], 0
@@ -327,7 +328,7 @@ class _Spool:
 
 
 class TextInput:
-    """What estimators of texts share: how they read, and what they tell scikit-learn.
+    """Code that estimators of texts share: reading, and scikit-learn's tags.
 
     A class that uses it has the parameters ``tokenizer``, ``min_count`` and, perhaps,
     ``max_words``.
@@ -336,7 +337,7 @@ class TextInput:
     tokenizer: Any
 
     def _read(self, texts: Any) -> EncodedCorpus:
-        """The corpus as numbers; one that is encoded already is taken as it is."""
+        """The corpus as numbers; an encoded corpus stays unchanged."""
         if isinstance(texts, EncodedCorpus):
             return texts
         min_count = getattr(self, "min_count", 1)
@@ -358,7 +359,7 @@ class TextInput:
         return found
 
     def _contexts(self, texts: Iterable[Any]) -> Iterator[Sequence[str]]:
-        """The words of each document: the data that the model's claims speak of."""
+        """The words of each document: the data that the model's claims are about."""
         return documents(self._sources(texts), self.tokenizer)
 
     def _sources(self, texts: Iterable[Any]) -> Iterable[Any]:

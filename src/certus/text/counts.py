@@ -2,7 +2,7 @@
 
     x_dw = how often word w occurs in document d,  or 1 if it does at all
 
-The order of the words is lost, and nothing else. Nothing is minimised: fitting reads
+Only the order of the words is lost. Nothing is minimised: fitting reads
 the documents once, counts, and keeps the frequent words.
 """
 
@@ -75,7 +75,7 @@ class BagOfWords(TextInput, Model):
     -----
     One pass over the documents, which may come from a generator; transforming sorts
     each document. Memory: the vocabulary and four bytes a word, on disk where there
-    are many. Words that were not seen in ``fit`` are passed over.
+    are many. Words that were not seen in ``fit`` are ignored.
 
     Examples
     --------
@@ -121,7 +121,7 @@ class BagOfWords(TextInput, Model):
         return Fitted(Evidence("word_counts"), corpus, None)
 
     def fit_transform(self, X: Iterable[Any], y: ArrayLike | None = None) -> Any:
-        """Fit, and the counts of the same documents, which are read once.
+        """Fit, and return the counts of the same documents, which are read once.
 
         Parameters
         ----------
@@ -144,7 +144,7 @@ class BagOfWords(TextInput, Model):
         Parameters
         ----------
         X : iterable
-            Documents; words that ``fit`` did not keep are passed over.
+            Documents; words that ``fit`` did not keep are ignored.
 
         Returns
         -------

@@ -44,13 +44,13 @@ def stdlib_docstrings(packages: bool = False) -> list[str]:
         try:
             tree = ast.parse(file.read_bytes())
         except (OSError, SyntaxError, ValueError):
-            continue  # templates that are no Python, files that cannot be read
+            continue  # templates that are not Python, files that cannot be read
         found += _docstrings(tree)
     return found
 
 
 def _docstrings(node: ast.Module | ast.ClassDef) -> list[str]:
-    """Of a module or class and of the classes and functions that stand in it."""
+    """Docstrings of a module or class and of all classes and functions inside."""
     found = [ast.get_docstring(node)]
     for part in node.body:
         if isinstance(part, ast.ClassDef):

@@ -20,7 +20,7 @@ from certus.text.skipgram_kernels import compose, sigmoid_table, train_texts
 from certus.text.vectors import pool
 from certus.typing import Array
 
-#: How often pairs are drawn for the sample before it is said that there are none.
+#: How often pairs are drawn for the sample before the fit gives up.
 TRIES = 50
 
 
@@ -31,7 +31,7 @@ def train(
     inputs: Array,
     random: np.random.Generator,
 ) -> Fitted:
-    """Run the epochs, and hand over what the verifier needs."""
+    """Run the epochs, and return what the verifier needs."""
     keep = sampling.keep_chances(corpus.counts, model.subsample)
     noise = sampling.Noise.of(corpus.counts, float(model.noise_power))
     own, offsets, d = model.target == "words", corpus.offsets, inputs.shape[1]

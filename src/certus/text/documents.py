@@ -51,8 +51,8 @@ class DocumentVectors(sampling.Sampled, TextInput, Model):
     ``reported_loss`` (MEASURED): the objective over a sample of pairs, drawn once from
     ``random_state``, is what the training reported in ``history_["objective"]``,
     recomputed in float64. ``sample_loss``, ``gradient_norm`` and ``pairs_told_apart``
-    (MEASURED), as for :class:`certus.text.SkipGram`. Nothing is promised about other
-    pairs, or about new texts.
+    (MEASURED), as for :class:`certus.text.SkipGram`. There is no guarantee for other
+    pairs or new texts.
 
     Parameters
     ----------
@@ -116,8 +116,8 @@ class DocumentVectors(sampling.Sampled, TextInput, Model):
     Notes
     -----
     Time: pairs × (negatives + 1) × n_components. Memory: the tables and the corpus as
-    int32. A text in ``transform`` meets fixed u, and the search for its vector is then
-    a convex problem; the answer depends on its words and the model, not on the texts
+    int32. In ``transform`` the vectors u are fixed, so finding the vector of a text is
+    a convex problem; the result depends on its words and the model, not on the texts
     beside it.
 
     Examples
@@ -218,7 +218,7 @@ class DocumentVectors(sampling.Sampled, TextInput, Model):
         return infer(self, corpus)
 
     def fit_transform(self, texts: Iterable[Any], y: ArrayLike | None = None) -> Array:
-        """Fit, and the vectors of the training texts.
+        """Fit, and return the vectors of the training texts.
 
         Parameters
         ----------

@@ -2,9 +2,8 @@
 
 A document becomes the list of rows of the table of vectors that belong to it. Rows
 0 … V − 1 are the vocabulary's; those behind are the hash buckets that occur in the
-training texts. Buckets that do not occur take no memory, and nothing is known of them
-later: like words that are neither in the vocabulary nor share a character n-gram with
-it, they are passed over.
+training texts. Buckets that do not occur take no memory and are ignored later, like
+words that are neither in the vocabulary nor share a character n-gram with it.
 """
 
 from __future__ import annotations
@@ -136,7 +135,8 @@ def _gather(
 ) -> None:
     """Count the features of document i into ends[i + 1], or fill them in.
 
-    They are filled in if ``values`` has room; ``ends`` then tells where each begins.
+    They are filled in if ``values`` is large enough; ``ends`` then holds where each
+    begins.
     """
     fill = len(values) > 0
     for i in range(len(offsets) - 1):

@@ -44,7 +44,7 @@ __all__ = ["GloVe"]
 
 
 class Counted(NamedTuple):
-    """Counts to factorise, and the corpus they were taken from, if it is known."""
+    """Counts to factorise, and the corpus they were taken from, if known."""
 
     words: list[str]
     ids: Array | None
@@ -69,7 +69,7 @@ class GloVe(WordVectors, Model):
     -----------
     ``half_step_gain`` (PROVED), for ``solver="als"``: what exact solves of the words'
     rows would still gain, as a share of the objective of the best constant, is at most
-    ``tol``. ``"sgd"`` promises nothing and states the same number as
+    ``tol``. ``"sgd"`` has no target and states the same number as
     ``remaining_gain`` (PROVED). ``objective`` (MEASURED): the sum, recomputed.
     ``cooccurrence_counts`` (PROVED): counts of a sample of words, taken again. The
     quick check looks at as many rows as a pass allows, level "full" at all. The problem
@@ -326,7 +326,7 @@ def _check_counts(matrix: Any) -> Any:
 def _minimise(
     model: GloVe, matrix: Any, before: GloVeFactors | None, monitor: Monitor
 ) -> Status:
-    """Run epochs until the plateau, the limit, or somebody stops it."""
+    """Run epochs until the plateau, the limit, or an interrupt."""
     rng = generator_of(model.random_state)
     data = entries(matrix, float(model.x_max), float(model.weight_power))
     start = before or _start(matrix.shape, int(model.n_components), rng)

@@ -34,7 +34,7 @@ class GloVeFactors(NamedTuple):
     c: Array
 
     def copy(self) -> GloVeFactors:
-        """The same numbers, elsewhere."""
+        """A copy of the arrays."""
         return GloVeFactors(*(part.copy() for part in self))
 
 
@@ -142,7 +142,7 @@ class Descent:
         """Visit every entry once."""
         P = self.stripes
         rate = self.rate
-        if self.squares is None:  # plain steps must shrink to come to rest
+        if self.squares is None:  # plain steps must shrink to converge
             rate *= 1 - self.done / self.epochs
         size = max(1, WORK // self.at.W.shape[1])
 
@@ -182,7 +182,7 @@ class Alternation:
         self._solve(self.transposed, Z, W, c, b)
 
     def _solve(self, data: LogCounts, W: Array, Z: Array, b: Array, c: Array) -> None:
-        """The best change of each row; a row that may lie anywhere stays near."""
+        """The best change of each row; a row without a unique solution moves little."""
         n, K = W.shape
         left = np.empty(len(data.logs))
 

@@ -104,7 +104,7 @@ def word_ngrams(
     hashes : ndarray of uint64
         Hash of each word, see :func:`hash_words`.
     ids : ndarray of int32
-        Words of all documents behind each other; negative ones are passed over.
+        Words of all documents behind each other; negative ones are ignored.
     offsets : ndarray of int64
         Where each document begins in ``ids``, and the end.
     n : int

@@ -2,8 +2,9 @@
 
 A :class:`Reader` takes documents a few megabytes at a time, as bytes. ASCII texts, most
 of most corpora, are split here, by the rules of :func:`certus.text.tokenize` or
-``str.split``; the words of any other document come split and are numbered along. Words
-live as UTF-8 bytes behind each other, found through a hash table that doubles.
+``str.split``; other documents are split before and their words are numbered here as
+well. Words are stored as UTF-8 bytes one after another, and found through a hash table
+that doubles.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Reader:
         self.ready: list[bool] = []
 
     def add(self, text: str) -> int:
-        """Take a text; its size is returned, for those who count."""
+        """Add a text; returns its size."""
         if text.isascii():
             self.waiting.append(text.encode())
             self.ready.append(False)
@@ -79,7 +80,7 @@ class Reader:
         return self.add_words(self.split(text))
 
     def add_words(self, words: Iterable[str]) -> int:
-        """Take a document that is split already."""
+        """Add a document that is already split into words."""
         end = bytes([END])
         coded = [word.encode("utf-8", "surrogatepass") + end for word in words]
         self.waiting.append(b"".join(coded))
@@ -237,6 +238,6 @@ def _number(
             n += word == n
             ids[at] = word
             at += 1
-            p = q + 1  # what ended the word belongs to none
+            p = q + 1  # the byte after the word belongs to no word
         ends[doc + 1] = at
     return len(ready), n

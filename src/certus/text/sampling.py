@@ -3,9 +3,9 @@
     objective = mean over pairs (x, w) of −log σ(z_x·u_w) − Σⱼ log σ(−z_x·u_{nⱼ})
 
 with n₁ … n_k drawn from q(w) ∝ count(w)^power. Word vectors, subword vectors and
-document vectors differ in what x is, and share all that is here. Blocks, their seeds
-and their step sizes depend on the corpus and the parameters alone; what two threads
-write to the same row at once depends on the clock.
+document vectors differ in what x is, and share the code here. Blocks, their seeds
+and their step sizes depend on the corpus and the parameters alone; the result of two
+threads that write to the same row at once depends on timing.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ class Sampled(Diagnosed):
 
 
 def _numbered(model: Any, texts: Any) -> EncodedCorpus:
-    """The texts as places among the model's words; others are passed over."""
+    """The texts as places among the model's words; others are ignored."""
     if not isinstance(texts, EncodedCorpus):
         words = lookup(model)
         sources = model._sources(texts)
@@ -268,7 +268,7 @@ def _numbered(model: Any, texts: Any) -> EncodedCorpus:
 def fitted(
     model: Any, corpus: EncodedCorpus, sample: DrawnPairs, status: Status
 ) -> Fitted:
-    """What a fit hands over: the pairs, and how to measure their loss."""
+    """What the verifier gets from a fit: the pairs, and how to measure their loss."""
     witness = PairsWitness(
         np.asarray(sample.inputs, dtype=np.int64),
         np.asarray(sample.targets, dtype=np.int64),
@@ -280,7 +280,7 @@ def fitted(
 
 
 def check_training(model: Any) -> None:
-    """Raise a sentence about the first parameter that makes no sense."""
+    """Raise an error about the first invalid parameter."""
     check_number("n_components", model.n_components, 1, integer=True)
     check_number("negatives", model.negatives, 1, 1000, integer=True)
     check_number("subsample", model.subsample, open_low=True, none=True)

@@ -61,12 +61,12 @@ class SkipGram(sampling.Sampled, WordVectors, Model):
     -----------
     ``reported_loss`` (MEASURED): the objective over a sample of pairs, drawn once from
     ``random_state``, is what the training reported in ``history_["objective"]``,
-    recomputed in float64 from the vectors and the words that stand at the sampled
-    places of the corpus. ``sample_loss``, ``gradient_norm`` and ``pairs_told_apart``
-    (MEASURED): that loss, the length of its gradient, and how often the true word
-    scores above a drawn one. Nothing is promised about other pairs, or about how far
-    the loss is from its minimum. Cost: one pass over the corpus for its fingerprint,
-    and the sample of at most 10,000 pairs.
+    recomputed in float64 from the vectors and the words at the sampled places of the
+    corpus. ``sample_loss``, ``gradient_norm`` and ``pairs_told_apart`` (MEASURED): that
+    loss, the length of its gradient, and how often the true word scores above a drawn
+    one. There is no guarantee for other pairs, or for how far the loss is from its
+    minimum. Cost: one pass over the corpus for its fingerprint, and the sample of at
+    most 10,000 pairs.
 
     Parameters
     ----------
@@ -323,7 +323,7 @@ def _draw_sample(
 
 
 def _describe(model: Any, corpus: EncodedCorpus) -> None:
-    """What document vectors and other weights need to know of the corpus."""
+    """The counts of the corpus that document vectors and other weights need."""
     model.vocabulary_ = corpus.words
     model.counts_ = np.asarray(corpus.counts, dtype=np.int64)
     model.document_counts_ = document_counts(corpus)

@@ -36,7 +36,7 @@ def sigmoid_table() -> Any:
 
 @intrinsic
 def _prefetch(typingctx: Any, array: Any, row: Any, column: Any) -> Any:
-    """Ask for the cache line of ``array[row, column]``, soon to be read and written."""
+    """Prefetch the cache line of ``array[row, column]``, which is needed soon."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Array) -> Any:
         kind = signature.args[0]
@@ -58,7 +58,7 @@ def _prefetch(typingctx: Any, array: Any, row: Any, column: Any) -> Any:
 
 @register_jitable(forceinline=True)
 def _fetch(table: Array, row: Any) -> None:
-    """Ask for a whole row: fetching it takes as long as a step."""
+    """Prefetch a whole row, because reading it takes as long as a step."""
     for c in range(0, table.shape[1], 16):
         _prefetch(table, row, c)  # type: ignore[call-arg]
 
@@ -307,7 +307,7 @@ def collect_pairs(
 ) -> int:
     """Places (input, centre) of pairs as :func:`train_words` meets them; how many.
 
-    They are appended to the ``n`` rows of ``found`` that are filled, while it has room.
+    They are appended to the ``n`` rows of ``found`` that are filled, until it is full.
     """
     window, varies, _ = settings
     state = np.empty(1, dtype=np.uint64)

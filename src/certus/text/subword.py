@@ -94,7 +94,7 @@ class FastTextVectors(sampling.Sampled, WordVectors, Model):
 
     Notes
     -----
-    A pair costs the rows of its word besides what it costs in skip-gram: about three
+    A pair costs as much as in skip-gram, plus the rows of its word: about three
     times as much for words of six letters.
 
     Examples

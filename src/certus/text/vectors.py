@@ -79,7 +79,7 @@ class WordVectors(TextInput):
         """The vector of a word."""
         return self.vector(word)
 
-    __iter__ = None  # words are the keys: iterating over positions would only confuse
+    __iter__ = None  # words are the keys, so iteration over positions is disabled
 
     def vector(self, word: str) -> Array:
         """The vector of a word.
@@ -141,7 +141,7 @@ class WordVectors(TextInput):
         return float(_unit(self.vector(a)) @ _unit(self.vector(b)))
 
     def analogy(self, a: str, b: str, c: str, n: int = 10) -> list[tuple[str, float]]:
-        """What c becomes as a becomes b: the words nearest to b − a + c.
+        """Complete "a is to b as c is to": the words nearest to b − a + c.
 
         Parameters
         ----------
@@ -175,7 +175,7 @@ class WordVectors(TextInput):
     ) -> Array:
         """Document vectors: the mean of the vectors of a document's words.
 
-        Words without a vector are passed over; a document without any known word gets
+        Words without a vector are ignored; a document without any known word gets
         the zero vector.
 
         Parameters
@@ -228,7 +228,7 @@ class WordVectors(TextInput):
         return found.astype(dtype)
 
     def fit_transform(self, texts: Iterable[Any], y: ArrayLike | None = None) -> Array:
-        """Fit, then the document vectors of the same texts.
+        """Fit, and return the document vectors of the same texts.
 
         Parameters
         ----------
@@ -278,7 +278,7 @@ class PretrainedVectors(WordVectors, Model):
 
     Certificate
     -----------
-    None: what the vectors minimise is not known here.
+    None: the objective of the vectors is not known.
 
     Parameters
     ----------
@@ -310,7 +310,7 @@ class PretrainedVectors(WordVectors, Model):
         return self
 
     def fit(self, texts: Any = None, y: ArrayLike | None = None) -> PretrainedVectors:
-        """Leave the vectors as they are, so that a pipeline may hold this model.
+        """Do nothing; it exists so that a pipeline can contain this model.
 
         Parameters
         ----------

@@ -2,7 +2,7 @@
 
 The first line holds the number of words and of components; each further line a word
 and its vector, separated by single spaces. GloVe's files lack the first line and are
-read as well. Every departure is an error that names the line, since a vector shifted
+read as well. Every deviation is an error that names the line, since a vector shifted
 by one column would still look like a vector.
 """
 

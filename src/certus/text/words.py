@@ -1,8 +1,8 @@
 """How words, sentences and documents are read from texts, lists of words or files.
 
 A document is a text (``str``), which a tokenizer splits into words, or a sequence of
-words that is taken as it is. :func:`documents` yields the words of each, and says what
-is wrong with a corpus that is none.
+words, which stays unchanged. :func:`documents` yields the words of each, and raises an
+error for an invalid corpus.
 """
 
 from __future__ import annotations
