@@ -24,6 +24,8 @@ from certus.registry import ESTIMATORS
 #: Where scikit-learn keeps the classes that both libraries have.
 HOMES = {row.name: f"sklearn.{row.home}" for row in ESTIMATORS.values() if row.shared}
 
+#: Classes that predict through a private table of labels.
+RIDGES = ("RidgeClassifier", "RidgeClassifierCV")
 #: Classes that predict from support vectors.
 MACHINES = ("SVC", "SVR", "OneClassSVM")
 #: Fitted attributes that mean the same in both libraries.
@@ -85,7 +87,7 @@ def to_sklearn(model: Any) -> Any:
     theirs = cls(**params)
     if names[0] in ("GammaRegressor", "TweedieRegressor"):
         theirs.fit(np.arange(2.0)[:, None], np.array([1.0, 2.0]))  # its private loss
-    elif names[0] in ("RidgeClassifier", "PoissonRegressor", *MACHINES):
+    elif names[0] in ("PoissonRegressor", *RIDGES, *MACHINES):
         labels = getattr(model, "classes_", None)
         if getattr(model, "_several", False):  # rows may have several labels
             labels = np.eye(len(model.classes_), dtype=int)
@@ -153,6 +155,7 @@ def _kernel_params(model: Any, kernel: Any) -> dict[str, Any]:
 def _private_state(cls: Any, classes: Any, **params: Any) -> dict[str, Any]:
     """All attributes, public or not, that scikit-learn sets on a few made-up rows."""
     y = np.array([0.0, 1.0]) if classes is None else classes
+    y = np.repeat(y, 2) if len(y) == 1 else y  # leave-one-out needs two rows
     made_up = cls(**params).fit(np.arange(len(y), dtype=float)[:, None], y)
     return {k: v for k, v in vars(made_up).items() if k not in made_up.get_params()}
 

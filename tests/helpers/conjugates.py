@@ -14,6 +14,8 @@ Array = np.ndarray
 def penalty_conjugate(term: Any, v: Array) -> float:
     """Ω*(v): what v has beyond l₁, ½‖over‖²/l₂, and infinite where l₂ is 0."""
     match term:
+        case t.NoPenalty():
+            return _beyond(np.abs(v), 0.0)
         case t.L1(l1):
             return _beyond(np.abs(v) - l1, 0.0)
         case t.L2(l2):

@@ -136,7 +136,7 @@ def test_rows_in_a_subspace_have_no_most_likely_noise():
 
 
 def test_too_many_components():
-    with pytest.raises(ValueError, match="more than"):
+    with pytest.raises(ValueError, match=r"at most the number of columns, 6; got 7"):
         ProbabilisticPCA(7).fit(rows())
 
 

@@ -122,7 +122,7 @@ def agreeing(call, model, X, y, s):
     e = torch.randn(X.shape, generator=draw, dtype=torch.float64)
     p, moved = (torch.softmax(call(x), 1) for x in (X, X + model.noise * e))
     labelled = entropy(call, model, X[known], y[known], s[known])
-    return labelled + mean(model.weight * ((p - moved) ** 2).sum(1), s)
+    return labelled + mean(model.alpha * ((p - moved) ** 2).sum(1), s)
 
 
 def taught(call, model, X, y, s):

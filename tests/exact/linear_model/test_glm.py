@@ -37,6 +37,7 @@ from helpers.judging import problem
 Array = np.ndarray
 
 SOLVED = [t.Huber(0.7), t.Tukey(2.0), t.Poisson(), t.Exponential(), t.Binomial(3)]
+SOLVED += [t.Tweedie(1.5)]
 FAMILIES = ["gaussian", "laplace", "bernoulli", "binomial", "poisson", "exponential"]
 
 
@@ -54,7 +55,7 @@ def name(value: Any) -> str:
 
 def targets(loss: Any, rng: np.random.Generator, n: int) -> Array:
     match loss:
-        case t.Poisson():
+        case t.Poisson() | t.Tweedie():
             return rng.poisson(2.0, n).astype(float)
         case t.Exponential():
             return rng.exponential(size=n) + 1e-3

@@ -377,9 +377,9 @@ def test_the_best_constant_score(loss: t.Loss, seed: int) -> None:
 
 
 def test_unknown_terms_are_named() -> None:
-    with pytest.raises(ValueError, match="no loss L1"):
+    with pytest.raises(ValueError, match="does not know the loss L1"):
         losses.row_of(t.L1(1.0))
-    with pytest.raises(ValueError, match="no penalty Squared"):
+    with pytest.raises(ValueError, match="does not know the penalty Squared"):
         row_of(t.Squared())
     with pytest.raises(ValueError, match="not a loss"):
         losses.row_of(t.Huber(-1.0))

@@ -13,6 +13,7 @@ from sklearn import svm
 
 import certus
 from certus import linear_model as ours
+from certus import svm as our_svm
 from certus.certificate import Strength
 from certus.objectives import Absolute, NoPenalty, Squared
 
@@ -119,7 +120,7 @@ def test_parameters_that_state_no_problem(library, name, fitted, changed):
     assert found.met is not True
 
 
-@pytest.mark.parametrize("library", [svm, ours])
+@pytest.mark.parametrize("library", [svm, our_svm])
 def test_intercept_scaling_of_zero(library):
     # A constant column of zero has no intercept; one was judged as if it were given.
     X, y = data()

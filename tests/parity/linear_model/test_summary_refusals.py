@@ -251,7 +251,10 @@ def test_bad_input_is_named(regression):
         (lambda: model.summary(X, np.where(y > 200, np.inf, y)), "y holds NaN"),
         (lambda: model.summary(X[:, :2], y), "2 columns, but the model expects 4"),
         (lambda: model.summary(X, y[:5]), "5 rows and X has 442"),
-        (lambda: model.summary(X, y, -np.ones(len(y))), "non-negative"),
+        (
+            lambda: model.summary(X, y, -np.ones(len(y))),
+            "sample_weight must be finite, not negative",
+        ),
         (lambda: model.summary(X, y, delta=0.0), "delta must be"),
         (lambda: model.summary(X, y, delta=1.0), "delta must be below 1"),
         (lambda: LinearRegression().summary(X, y), "not fitted"),

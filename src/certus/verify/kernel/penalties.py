@@ -244,7 +244,8 @@ def row_of(penalty: Any) -> PenaltyRow:
     """The row of a penalty, or an error that names it."""
     row = PENALTIES.get(type(penalty))
     if row is None:
-        raise ValueError(f"unknown penalty for the verifier: {penalty!r}.")
+        name = type(penalty).__name__
+        raise ValueError(f"the verifier does not know the penalty {name}.")
     if not row.sound(penalty):
         raise ValueError(f"{penalty!r}: a penalty must be finite and not negative.")
     return row
