@@ -31,7 +31,7 @@ from certus.typing import Array
 #: Problems up to this many variables are one working set.
 SMALL = 1_000
 #: Variables in a working set of larger problems.
-WORKING = 1_024
+WORKING = 1_536
 #: Most free variables solved for exactly.
 EXACT = 2_500
 #: Working sets between two steps on all free variables, where these are many.
