@@ -194,6 +194,16 @@ def test_own_functions_and_given_matrices(classes: int) -> None:
     assert_alike(pairs, pairs.to_sklearn(), X[60:])
 
 
+@pytest.mark.parametrize("cls", ["RidgeClassifier", "RidgeClassifierCV"])
+@pytest.mark.parametrize("labels", ["one", "several"])
+def test_ridge_classifiers_with_one_or_several_labels(cls: str, labels: str) -> None:
+    X, names, amounts = rows()
+    several = np.column_stack([amounts > 1, amounts > 2, names == "ash"]).astype(int)
+    y = several if labels == "several" else np.full(90, "ash")
+    ours = getattr(linear_model, cls)().fit(X, y)
+    assert_alike(ours, ours.to_sklearn(), X)
+
+
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
 def test_neighbours_with_several_outputs(weights: str) -> None:
     X, labels, amounts = rows()
