@@ -92,7 +92,7 @@ def to_sklearn(model: Any) -> Any:
         if getattr(model, "_several", False):  # rows may have several labels
             labels = np.eye(len(model.classes_), dtype=int)
         vars(theirs).update(_private_state(cls, labels))
-    elif names[0] == "KMeans":
+    elif names[0].endswith("KMeans"):
         vars(theirs).update(_private_state(cls, None, n_clusters=1))
     for name in ATTRIBUTES:
         if name in vars(model):

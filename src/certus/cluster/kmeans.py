@@ -164,8 +164,9 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         sample_weight : array-like of shape (n_samples,), optional
             Row weights. An integer weight equals repetition.
         """
-        _check_parameters(self)
-        X = _validated(self, X, reset=True)
+        check_parameters(self)
+        check_choice("algorithm", self.algorithm, ("lloyd", "elkan"))
+        X = validated(self, X, reset=True)
         n = X.shape[0]
         if n < self.n_clusters:
             raise ValueError(
@@ -174,11 +175,11 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         s = row_weights(sample_weight, n)
         given = None if isinstance(self.init, str) or callable(self.init) else self.init
         if given is not None:
-            given = _given_centers(self, given, X)
+            given = given_centers(self, given, X)
         monitor = Monitor(self, X, None, None, self.max_time)
-        factor = _factor(X, given)
+        factor = factor_of(X, given)
         scaled = X if factor == 1.0 else X * X.dtype.type(factor)
-        light, power = _in_range(s)
+        light, power = in_range(s)
         units = factor, power
         run = self._best_run(scaled, X, light, given, units, monitor)
         self._store(run, units, X.dtype)
@@ -203,7 +204,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         rows = rows_of(X, s)
         generator = generator_of(self.random_state)
         begin, limit = time.perf_counter(), self.max_time
-        variance = _mean_variance(rows)
+        variance = mean_variance(rows)
 
         def hurry() -> bool:
             return limit is not None and time.perf_counter() - begin > limit
@@ -211,14 +212,14 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         def on_step(objective: float, shift: float, centers: Array) -> Status | None:
             relative = shift / variance if variance > 0 else 0.0
             return monitor.step(
-                _in_units(objective, units),
+                in_units(objective, units),
                 relative,
                 lambda: {"cluster_centers_": (centers / factor).astype(X.dtype)},
             )
 
         pool = StartPool(X, s) if isinstance(self.init, str) else None
         best: LloydRun | None = None
-        for _ in range(_n_runs(self)):
+        for _ in range(n_runs(self)):
             try:
                 start = self._start(original, pool, given, factor, generator, hurry)
             except KeyboardInterrupt:
@@ -259,13 +260,13 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
             dense = drawn.toarray() if sparse.issparse(drawn) else drawn
             return np.asarray(dense, dtype=np.float64)
         seed = np.random.RandomState(int(generator.integers(1 << 31)))
-        return _given_centers(self, self.init(X, k, random_state=seed), X) * factor
+        return given_centers(self, self.init(X, k, random_state=seed), X) * factor
 
     def _store(self, run: LloydRun, units: tuple[float, int], dtype: Any) -> None:
         self.cluster_centers_ = (run.centers / units[0]).astype(dtype)
         self._n_features_out = len(self.cluster_centers_)
         self.labels_ = run.labels
-        self.inertia_ = _in_units(run.inertia, units)
+        self.inertia_ = in_units(run.inertia, units)
         self.n_iter_ = run.n_iter
 
     def _attributes(self) -> dict[str, Any]:
@@ -331,9 +332,9 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
             Rows to measure.
         """
         check_is_fitted(self)
-        X = _validated(self, X)
+        X = validated(self, X)
         centers = self.cluster_centers_
-        factor = _factor(X, centers)
+        factor = factor_of(X, centers)
         if factor != 1.0:
             X, centers = X * factor, centers * factor
         if sparse.issparse(X):
@@ -366,17 +367,17 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
 
     def _label(self, X: Any, sample_weight: Any) -> tuple[Array, float]:
         check_is_fitted(self)
-        X = _validated(self, X)
-        s, power = _in_range(row_weights(sample_weight, X.shape[0]))
+        X = validated(self, X)
+        s, power = in_range(row_weights(sample_weight, X.shape[0]))
         centers = self.cluster_centers_.astype(np.float64)
-        factor = _factor(X, centers)
+        factor = factor_of(X, centers)
         scaled = X if factor == 1.0 else X * X.dtype.type(factor)
         rows = rows_of(scaled, s)
         state = Labelling(rows, len(centers))
         state.move_to(centers * factor)
         away = np.empty(rows.n)
         rows.own_distances(centers * factor, state.labels, away)
-        return state.labels, _in_units(sum_of(s, away), (factor, power))
+        return state.labels, in_units(sum_of(s, away), (factor, power))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -384,32 +385,32 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Mo
         return tags
 
 
-def _in_range(s: Array) -> tuple[Array, int]:
+def in_range(s: Array) -> tuple[Array, int]:
     """Weights whose sums are numbers, and the power of two they were divided by."""
     power = math.frexp(float(s.max()))[1]
     return (s, 0) if abs(power) < 100 else (np.ldexp(s, -power), power)
 
 
-def _in_units(objective: float, units: tuple[float, int]) -> float:
+def in_units(objective: float, units: tuple[float, int]) -> float:
     """An objective in the units of X and of its weights; infinite if it overflows."""
     factor, power = units
     with np.errstate(over="ignore"):
         return float(np.ldexp(objective / factor / factor, power))
 
 
-def _check_parameters(model: KMeans) -> None:
+def check_parameters(model: KMeans) -> None:
+    """Refuse what neither k-means over all rows nor one over batches can take."""
     check_number("n_clusters", model.n_clusters, 1, integer=True)
     if model.n_init != "auto":
         check_number("n_init", model.n_init, 1, integer=True)
     check_number("max_iter", model.max_iter, 1, integer=True)
     check_number("tol", model.tol)
     check_number("max_time", model.max_time, none=True)
-    check_choice("algorithm", model.algorithm, ("lloyd", "elkan"))
     if isinstance(model.init, str):
         check_choice("init", model.init, ("k-means++", "random"))
 
 
-def _validated(model: KMeans, X: Any, reset: bool = False) -> Any:
+def validated(model: KMeans, X: Any, reset: bool = False) -> Any:
     """Dense rows in C order, or CSR ones with sorted columns."""
     X = validate_data(
         model,
@@ -434,7 +435,7 @@ def ends_of(X: Any) -> tuple[float, float]:
     return float(values.min(initial=0.0)), float(values.max(initial=0.0))
 
 
-def _given_centers(model: KMeans, centers: Any, X: Any) -> Array:
+def given_centers(model: KMeans, centers: Any, X: Any) -> Array:
     """Centres that were passed, checked, in float64."""
     centers = check_array(centers, accept_sparse="csr", dtype=X.dtype, order="C")
     if sparse.issparse(centers):
@@ -452,16 +453,16 @@ def _given_centers(model: KMeans, centers: Any, X: Any) -> Array:
     return np.asarray(centers, dtype=np.float64)
 
 
-def _n_runs(model: KMeans) -> int:
+def n_runs(model: KMeans, random_starts: int = RANDOM_STARTS) -> int:
     """How many starts are tried."""
     given = not isinstance(model.init, str) and not callable(model.init)
     once = given or (isinstance(model.init, str) and model.init == "k-means++")
     if model.n_init == "auto":
-        return 1 if once else RANDOM_STARTS
+        return 1 if once else random_starts
     if given and model.n_init != 1:
         warnings.warn(
             "Explicit initial center position passed: performing only one init in "
-            f"KMeans instead of n_init={model.n_init}.",
+            f"{type(model).__name__} instead of n_init={model.n_init}.",
             RuntimeWarning,
             stacklevel=6,
         )
@@ -469,7 +470,7 @@ def _n_runs(model: KMeans) -> int:
     return int(model.n_init)
 
 
-def _factor(X: MatrixLike, centers: Array | None) -> float:
+def factor_of(X: MatrixLike, centers: Array | None) -> float:
     """A power of two, one for ordinary data, that brings squares into range."""
     top = float(np.abs(ends_of(X)).max())
     if centers is not None:
@@ -478,6 +479,6 @@ def _factor(X: MatrixLike, centers: Array | None) -> float:
     return 1.0 if top == 0 or abs(power) < WIDEST else math.ldexp(1.0, -power)
 
 
-def _mean_variance(rows: LloydRows) -> float:
+def mean_variance(rows: LloydRows) -> float:
     """Mean over columns of the weighted variance."""
     return rows.spread / float(rows.s.sum()) / rows.d

@@ -121,6 +121,7 @@ class StartPool:
         self.order = order[s[order] > 0]
         self.mark = mark[self.order]
         n = len(self.order)
+        self.n_distinct = 1 + int(np.count_nonzero(np.diff(self.mark)))
         self.n_tiles = -(-n // TILE)
         self.s = np.zeros(self.n_tiles * TILE)
         self.s[:n] = s[self.order]

@@ -55,6 +55,7 @@ class Statement(NamedTuple):
     n_clusters: int
     tol: float
     fix: str
+    labelled: bool = True  # else inertia_ is an average over batches
 
 
 def _read(model: Any) -> Statement:
@@ -65,7 +66,8 @@ def _read(model: Any) -> Statement:
 def _read_batches(model: Any) -> Statement:
     """Its centres are averages over past batches, so usually not means of clusters."""
     fix = "continue with KMeans(n_clusters, init=model.cluster_centers_)"
-    return Statement(model.n_clusters, max(1e-4, float(model.tol)), fix)
+    tol = max(1e-4, float(model.tol))
+    return Statement(model.n_clusters, tol, fix, bool(model.compute_labels))
 
 
 READERS = {"KMeans": _read, "MiniBatchKMeans": _read_batches}
@@ -109,8 +111,11 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
         X, centers = X.astype(np.float64) * factor, centers * factor
     labels = _labels(model, n, len(centers))
     found = _look(X, weights.s, centers, labels, TIE[single])
-    claims = [_shift_claim(found, d, stated), _nearest_claim(found, labels, single)]
-    claims.append(_inertia_claim(model, found, factor, weights.power, AGREE[single]))
+    claims = [_shift_claim(found, d, stated)]
+    if stated.labelled or hasattr(model, "labels_"):
+        units = factor, weights.power
+        claims.append(_nearest_claim(found, labels, single))
+        claims.append(_inertia_claim(model, found, *units, AGREE[single]))
     if level == "full" and witness is not None and witness.start is not None:
         start = np.asarray(witness.start, dtype=np.float64) * factor
         claims.append(_monotone_claim(int(model.n_iter_), start, X, weights.s, centers))
