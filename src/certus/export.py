@@ -40,7 +40,7 @@ ATTRIBUTES = (
     *("components_", "explained_variance_", "explained_variance_ratio_", "mean_"),
     *("singular_values_", "n_components_", "n_samples_", "noise_variance_"),
     *("loglike_", "cluster_centers_", "labels_", "inertia_", "reconstruction_err_"),
-    "offset_",
+    *("offset_", "n_steps_"),
     *("coefs_", "intercepts_", "loss_", "best_loss_", "loss_curve_", "n_layers_"),
     *("n_outputs_", "out_activation_", "validation_scores_", "best_validation_score_"),
 )
@@ -94,6 +94,8 @@ def to_sklearn(model: Any) -> Any:
         vars(theirs).update(_private_state(cls, labels))
     elif names[0].endswith("KMeans"):
         vars(theirs).update(_private_state(cls, None, n_clusters=1))
+        if hasattr(model, "_counts"):
+            _batches(model, theirs)
     for name in ATTRIBUTES:
         if name in vars(model):
             setattr(theirs, name, copy.deepcopy(vars(model)[name]))
@@ -174,6 +176,13 @@ def _stored_rows(model: Any, theirs: Any) -> Any:
     if hasattr(model, "feature_names_in_"):
         theirs.feature_names_in_ = model.feature_names_in_
     return theirs
+
+
+def _batches(model: Any, theirs: Any) -> None:
+    """Set what partial_fit goes on from; labels are there only if they are ours."""
+    del theirs.labels_, theirs.n_iter_, theirs.inertia_
+    theirs._counts = model._counts.astype(model.cluster_centers_.dtype)
+    theirs._batch_size = model.batch_size
 
 
 def _support_vectors(model: Any, theirs: Any) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -107,8 +108,6 @@ class MiniBatchKMeans(KMeans):
         Passes over as many rows as X has.
     n_steps_ : int
         Batches.
-    counts_ : ndarray of shape (n_clusters,)
-        Weight that each centre has averaged.
     history_ : dict
         Smoothed inertia, centre shift (under ``gap``) and seconds after each batch.
     certificate_ : Certificate
@@ -177,8 +176,7 @@ class MiniBatchKMeans(KMeans):
         y : None
             Ignored.
         sample_weight : array-like of shape (n_samples,), optional
-            Row weights, by which batches are drawn. An integer weight equals
-            repetition.
+            Row weights. An integer weight equals repetition.
         """
         X, given = self._checked(X, first=True)
         s = row_weights(sample_weight, X.shape[0])
@@ -192,7 +190,7 @@ class MiniBatchKMeans(KMeans):
         run = self._run(rows, pool, start, (factor, power), generator, monitor)
         self._keep(run.centers / factor, run.counts, X.dtype)
         self.n_steps_, self.n_iter_ = run.n_steps, run.n_iter
-        vars(self).pop("labels_", None)
+        self.__dict__.pop("labels_", None)
         self.inertia_ = in_units(run.inertia, (factor, power))
         if self.compute_labels:
             centers = self.cluster_centers_.astype(np.float64) * factor
@@ -223,6 +221,12 @@ class MiniBatchKMeans(KMeans):
         first = not hasattr(self, "cluster_centers_")
         X, given = self._checked(X, first)
         s = row_weights(sample_weight, X.shape[0])
+        counts = np.zeros(int(self.n_clusters)) if first else self._counts
+        with np.errstate(over="ignore"):
+            if not np.isfinite(s.sum() + counts.sum()):
+                raise ValueError(
+                    "sample_weight is too large: its sum over all batches is infinite."
+                )
         n_steps = 0 if first else self.n_steps_
         # Each call draws anew, and none needs to remember where the last one was.
         seed = int(generator_of(self.random_state).integers(1 << 31))
@@ -230,18 +234,14 @@ class MiniBatchKMeans(KMeans):
         before = given if first else self.cluster_centers_.astype(np.float64)
         factor = factor_of(X, before)
         scaled = X if factor == 1.0 else X * X.dtype.type(factor)
-        rows, counts = rows_of(scaled, s), np.zeros(int(self.n_clusters))
-        if first:
+        if first or before is None:
             pool = StartPool(scaled, s)
             start = self._best_start(pool, given, factor, generator, once=True)
         else:
-            start, counts = before * factor, self.counts_
+            start = before * factor
+        rows = rows_of(scaled, s)
         moved = self._step(rows, start, counts, n_steps, generator)
-        if not np.isfinite(moved.counts).all():
-            raise ValueError(
-                "sample_weight is too large: its sum over all batches is infinite."
-            )
-        vars(self).pop("certificate_", None)
+        self.__dict__.pop("certificate_", None)
         dtype = X.dtype if first else self.cluster_centers_.dtype
         self._keep(moved.centers / factor, moved.counts, dtype)
         self.n_steps_ = n_steps + 1
@@ -330,7 +330,7 @@ class MiniBatchKMeans(KMeans):
         n = max(size, pool.n_distinct)
         most = max(1, int(self.max_iter) * n // size)
         fresh, variance = min(1.0, 2.0 * size / (n + 1)), mean_variance(rows)
-        draws, unit = Draws(pool), np.ones(size)
+        draws, unit, dtype = WeightedDraws(pool), np.ones(size), pool.X.dtype
         status, t = Status.MAX_ITER, 0
         centers, counts = start, np.zeros(len(start))
         smooth, least, idle = math.inf, math.inf, 0
@@ -346,7 +346,7 @@ class MiniBatchKMeans(KMeans):
                 asked = monitor.step(
                     in_units(smooth * total, units),
                     shift / variance if variance > 0 else 0.0,
-                    lambda: {"cluster_centers_": centers / units[0]},
+                    partial(dict, cluster_centers_=(centers / units[0]).astype(dtype)),
                 )
                 if asked is not None:
                     status = asked
@@ -373,7 +373,7 @@ class MiniBatchKMeans(KMeans):
         counts: Array,
         n_steps: int,
         generator: np.random.Generator,
-    ) -> Moved:
+    ) -> BatchStep:
         """Centres and weights after one batch, and its inertia before."""
         state = Labelling(batch, len(centers))
         state.move_to(centers)
@@ -386,7 +386,7 @@ class MiniBatchKMeans(KMeans):
         every = -(-SEEN * len(centers) // int(self.batch_size))
         if self.reassignment_ratio > 0 and (n_steps % every == 0 or not counts.all()):
             self._reassign(batch, out, after, generator)
-        return Moved(out, after, sum_of(batch.s, away))
+        return BatchStep(out, after, sum_of(batch.s, away))
 
     def _reassign(
         self,
@@ -411,14 +411,14 @@ class MiniBatchKMeans(KMeans):
     def _keep(self, centers: Array, counts: Array, dtype: Any) -> None:
         self.cluster_centers_ = centers.astype(dtype)
         self._n_features_out = len(centers)
-        self.counts_ = counts
+        self._counts = counts
 
     def _attributes(self) -> dict[str, Any]:
         names = ("cluster_centers_", "labels_", "inertia_", "n_iter_", "n_steps_")
         return {name: vars(self)[name] for name in names if name in vars(self)}
 
 
-class Moved(NamedTuple):
+class BatchStep(NamedTuple):
     """Centres after a batch, the weight they average, the inertia before."""
 
     centers: Array
@@ -437,8 +437,8 @@ class BatchRun(NamedTuple):
     status: Status
 
 
-class Draws:
-    """Draws rows by weight, with replacement."""
+class WeightedDraws:
+    """WeightedDraws rows by weight, with replacement."""
 
     def __init__(self, pool: StartPool) -> None:
         self.order, s = pool.order, pool.s[: len(pool.order)]
@@ -459,7 +459,7 @@ def _drawn(pool: StartPool, size: int, generator: np.random.Generator) -> StartP
     """Some of the rows, drawn by weight; all of them if they are no more than that."""
     if pool.n_distinct <= size:
         return pool
-    return StartPool(pool.X[Draws(pool).rows(size, generator)], np.ones(size))
+    return StartPool(pool.X[WeightedDraws(pool).rows(size, generator)], np.ones(size))
 
 
 def _nearest(rows: LloydRows, centers: Array) -> tuple[Array, float]:

@@ -55,7 +55,6 @@ class Statement(NamedTuple):
     n_clusters: int
     tol: float
     fix: str
-    labelled: bool = True  # else inertia_ is an average over batches
 
 
 def _read(model: Any) -> Statement:
@@ -66,8 +65,7 @@ def _read(model: Any) -> Statement:
 def _read_batches(model: Any) -> Statement:
     """Its centres are averages over past batches, so usually not means of clusters."""
     fix = "continue with KMeans(n_clusters, init=model.cluster_centers_)"
-    tol = max(1e-4, float(model.tol))
-    return Statement(model.n_clusters, tol, fix, bool(model.compute_labels))
+    return Statement(model.n_clusters, max(1e-4, float(model.tol)), fix)
 
 
 READERS = {"KMeans": _read, "MiniBatchKMeans": _read_batches}
@@ -112,10 +110,10 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
     labels = _labels(model, n, len(centers))
     found = _look(X, weights.s, centers, labels, TIE[single])
     claims = [_shift_claim(found, d, stated)]
-    if stated.labelled or hasattr(model, "labels_"):
-        units = factor, weights.power
+    # Without labels, inertia_ is an average over batches.
+    if getattr(model, "compute_labels", True) or hasattr(model, "labels_"):
         claims.append(_nearest_claim(found, labels, single))
-        claims.append(_inertia_claim(model, found, *units, AGREE[single]))
+        claims.append(_inertia_claim(model, found, factor, weights.power, single))
     if level == "full" and witness is not None and witness.start is not None:
         start = np.asarray(witness.start, dtype=np.float64) * factor
         claims.append(_monotone_claim(int(model.n_iter_), start, X, weights.s, centers))
@@ -292,7 +290,7 @@ def _nearest_claim(found: Pass, labels: Array | None, single: int) -> Claim:
 
 
 def _inertia_claim(
-    model: Any, found: Pass, factor: float, power: int, agree: float
+    model: Any, found: Pass, factor: float, power: int, single: int
 ) -> Claim:
     """``factor`` and 2^``power`` are the units of rows and of weights."""
     own, off = found.own
@@ -307,7 +305,7 @@ def _inertia_claim(
         apart = 0.0  # too large for float64
     share = 1 - own / found.total.value if found.total.value > 0 else 1.0
     return proved(
-        *("inertia", Number(apart, off / size if size > 0 else 0.0), agree),
+        *("inertia", Number(apart, off / size if size > 0 else 0.0), AGREE[single]),
         f"inertia {stated:.6g}: {100 * share:.3g} % of the scatter is between clusters",
         missed=f"inertia_ does not match these centres and labels ({shown:.6g})",
         objective="|inertia_ − Σ s‖x − c‖²| as a share of the scatter",
