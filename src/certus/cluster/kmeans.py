@@ -399,7 +399,7 @@ def in_units(objective: float, units: tuple[float, int]) -> float:
 
 
 def check_parameters(model: KMeans) -> None:
-    """Refuse what neither k-means over all rows nor one over batches can take."""
+    """Check the parameters that KMeans and MiniBatchKMeans share."""
     check_number("n_clusters", model.n_clusters, 1, integer=True)
     if model.n_init != "auto":
         check_number("n_init", model.n_init, 1, integer=True)

@@ -1,4 +1,4 @@
-"""k-means from batches: a few rows at a time move the centres they are nearest to.
+"""k-means from batches: each batch of rows moves the centres nearest to them.
 
 With W the weight that a centre has averaged so far, and w and m the weight and mean of
 the rows of a batch that are nearest to it:
@@ -39,7 +39,7 @@ from certus.cluster.lloyd import Labelling, LloydRows, rows_of, sum_of
 from certus.cluster.seeding import StartPool
 from certus.typing import Array, ArrayLike, RandomState
 
-#: Rows seen for each cluster between two looks for centres that hardly get any.
+#: Rows per cluster between two searches for centres with very few rows.
 SEEN = 10
 
 
@@ -56,9 +56,10 @@ class MiniBatchKMeans(KMeans):
     ``nearest_centres`` (PROVED): no row is nearer to another centre. ``inertia``
     (PROVED): equals the total less the between-cluster scatter. ``centre_shift``
     (PROVED, bounded by the larger of ``tol`` and 1e-4): Σ‖Δc‖² of one step of k-means
-    over all rows. Batches seldom end there, and then the fit warns; ``KMeans`` from
-    these centres does. Without labels (``compute_labels=False``) only the last is
-    checked. ``partial_fit`` leaves no certificate: use ``certus.certify``.
+    over all rows. Batches seldom reach this bound, and the fit warns if they do not;
+    ``KMeans(init=cluster_centers_)`` reaches it. With ``compute_labels=False`` only
+    ``centre_shift`` is checked. ``partial_fit`` sets no certificate: use
+    ``certus.certify``.
 
     Parameters
     ----------
@@ -206,8 +207,8 @@ class MiniBatchKMeans(KMeans):
     ) -> Any:
         """Move the centres by one batch, given here.
 
-        It leaves no certificate: a batch says nothing about rows to come. Pass rows to
-        ``certus.certify`` to know how the centres do on them.
+        It sets no certificate, because a batch says nothing about later rows. Use
+        ``certus.certify`` to check the centres on rows of your choice.
 
         Parameters
         ----------
@@ -228,7 +229,7 @@ class MiniBatchKMeans(KMeans):
                     "sample_weight is too large: its sum over all batches is infinite."
                 )
         n_steps = 0 if first else self.n_steps_
-        # Each call draws anew, and none needs to remember where the last one was.
+        # Each call has its own draws, without a generator kept between calls.
         seed = int(generator_of(self.random_state).integers(1 << 31))
         generator = np.random.default_rng([seed, n_steps])
         before = given if first else self.cluster_centers_.astype(np.float64)
@@ -251,7 +252,7 @@ class MiniBatchKMeans(KMeans):
             self.inertia_ = in_units(inertia, (factor, 0))
         return self
 
-    # -- parts of both --------------------------------------------------------
+    # -- shared by fit and partial_fit ----------------------------------------
 
     def _checked(self, X: Any, first: bool) -> tuple[Any, Array | None]:
         """Rows and given centres, after a look at the parameters."""
@@ -278,7 +279,7 @@ class MiniBatchKMeans(KMeans):
         generator: np.random.Generator,
         once: bool = False,
     ) -> Array:
-        """Starting centres from some of the rows; of several, the best for others."""
+        """Starting centres from a sample; the best of several on another sample."""
         if given is not None:
             n_runs(self)  # warns if several were asked for
             return given * factor
@@ -341,7 +342,7 @@ class MiniBatchKMeans(KMeans):
                 shift = float(np.square(moved.centers - centers).sum())
                 centers, counts, t = moved.centers, moved.counts, t + 1
                 here = moved.inertia / size
-                # The first tells of the start.
+                # The first batch measures the start, not the progress.
                 smooth = here if t <= 2 else (1.0 - fresh) * smooth + fresh * here
                 asked = monitor.step(
                     in_units(smooth * total, units),
@@ -395,7 +396,7 @@ class MiniBatchKMeans(KMeans):
         counts: Array,
         generator: np.random.Generator,
     ) -> None:
-        """Move centres that hardly got any rows to some of the batch, in place."""
+        """Move centres with very few rows to rows of the batch, in place."""
         few = np.flatnonzero(counts < self.reassignment_ratio * counts.max())
         if not len(few):
             return
@@ -404,7 +405,7 @@ class MiniBatchKMeans(KMeans):
         few = few[lowest]
         drawn = pool.X[pool.draw_any(len(few), generator)]
         centers[few] = drawn.toarray() if sparse.issparse(drawn) else drawn
-        # Not too little, or they would be moved again at once.
+        # A smaller weight would have them moved again at once.
         others = np.delete(counts, few)
         counts[few] = others.min() if len(others) else counts.max()
 
@@ -456,7 +457,7 @@ class WeightedDraws:
 
 
 def _drawn(pool: StartPool, size: int, generator: np.random.Generator) -> StartPool:
-    """Some of the rows, drawn by weight; all of them if they are no more than that."""
+    """A sample of the rows, drawn by weight; all rows if they are no more."""
     if pool.n_distinct <= size:
         return pool
     return StartPool(pool.X[WeightedDraws(pool).rows(size, generator)], np.ones(size))

@@ -101,8 +101,7 @@ def check(model: Any, stated: Statement, given: Given) -> Checked:
         return claims, Status.TOL_NOT_REACHED, marks
     if not np.isfinite(centers).all():
         told, fix = "the centres hold NaN or infinite values", "standardise the columns"
-        lost = Number(math.inf)
-        claims = [proved("centre_shift", lost, stated.tol, told, fix=fix)]
+        claims = [proved("centre_shift", Number(math.inf), stated.tol, told, fix=fix)]
         return claims, Status.DIVERGED, marks
     factor = _factor(X, centers)
     if factor != 1.0:
