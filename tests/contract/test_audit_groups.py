@@ -76,7 +76,7 @@ def test_the_figure_says_and_draws_it(report) -> None:
     assert again.to_html() == page
 
 
-def test_rows_of_the_fit_promise_nothing_about_groups() -> None:
+def test_rows_of_the_fit_give_no_claim_about_groups() -> None:
     rows = table(300)
     X, y = rows[["pay", "other"]], rows["paid"]
     model = LogisticRegression().fit(X, y)

@@ -78,7 +78,7 @@ def test_the_section_is_in_every_form(report) -> None:
     assert page.count('id="threat-wide-t"') == page.count('id="threat-narrow-t"') == 1
 
 
-def test_without_new_rows_nothing_is_promised_about_them(model) -> None:
+def test_without_new_rows_there_is_no_claim_about_them(model) -> None:
     rows = table(300)
     found = certus.audit(
         model, rows[["a", "b"]], rows["kind"], threat=THREAT, max_time=20.0
@@ -103,7 +103,7 @@ def test_models_without_a_formula_are_attacked_and_not_proved() -> None:
     assert "proved" in found.to_markdown()
 
 
-def test_what_is_no_threat_is_said_before_the_work(model) -> None:
+def test_an_invalid_threat_is_reported_before_the_work(model) -> None:
     rows = table(60)
     X, y = rows[["a", "b"]], rows["kind"]
     with pytest.raises(TypeError, match="ThreatModel"):

@@ -136,7 +136,7 @@ def test_long_names_have_a_line_of_their_own() -> None:
 # -- meaning ------------------------------------------------------------------------
 
 
-def test_only_promises_can_be_met() -> None:
+def test_only_claims_with_a_target_can_be_met() -> None:
     for strength in (Strength.MEASURED, Strength.REFUSED):
         for met in (True, False):
             with pytest.raises(ValueError, match="met=None"):
@@ -301,7 +301,7 @@ def test_labels_fit_their_column():
         ("text_classifier", "str", "2,000 documents ·"),
     ],
 )
-def test_sizes_are_told_in_the_words_of_the_data(kind, dtype, size):
+def test_sizes_are_written_in_words_that_fit_the_data(kind, dtype, size):
     claim = Claim("shape", Strength.MEASURED)
     made = Certificate(
         *("M", {}, (claim,), "shape", Status.SOLVED),

@@ -74,7 +74,7 @@ def test_report_is_written_as_its_ending_says(capsys) -> None:
     assert Path("r.md").read_text(encoding="utf-8").startswith("# ")
 
 
-def test_a_model_without_a_split_promises_nothing_about_new_rows(capsys) -> None:
+def test_a_model_without_a_split_has_no_claim_about_new_rows(capsys) -> None:
     frame, target = load_example()
     frame.write_csv("d.csv")
     table = pl.read_csv("d.csv")

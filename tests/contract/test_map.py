@@ -116,7 +116,7 @@ def test_migrate_knows_every_shared_name():
             exec(rewrite(line), {})
 
 
-def test_migrate_shows_a_diff_and_writes_when_told(tmp_path, capsys):
+def test_migrate_shows_a_diff_and_writes_on_request(tmp_path, capsys):
     script = tmp_path / "script.py"
     script.write_text("from sklearn.svm import SVC\n", "utf-8")
     assert main(["migrate", str(script)]) == 0

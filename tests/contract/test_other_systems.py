@@ -74,7 +74,7 @@ def test_cores_are_counted_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     assert blocks.cores() == 1
 
 
-def test_a_folder_whose_owner_cannot_be_told_is_not_used_again(
+def test_a_folder_with_an_unknown_owner_is_not_used_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another user may have put machine code there; without users it is a new one."""

@@ -60,6 +60,12 @@ BANNED = {
     r"\b(?:whilst|amongst|whereof|heretofore|thereof|oft)\b": "the rows thereof",
     r"\bpredicted rightly\b": "rows that were predicted rightly",
     r"\bmay be borne\b": "as long as it may be borne",
+    r"\bat hand\b": "the best H for the W at hand",
+    r"\b(?:is|are) told\b": "the decoder is told its previous output",
+    r"\b[Rr]aises? a sentence\b": "Raise a sentence unless it is a number",
+    r"\bpassed over\b": "unknown words are passed over",
+    r"\blest\b": "lest a name be cut in two",
+    r"\bthe rooms? of (?:the|linear|kernel)\b": "the room of kernel machines",
 }
 
 

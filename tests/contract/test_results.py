@@ -157,7 +157,7 @@ def test_a_result_has_the_one_form(name):
 
 
 @pytest.mark.parametrize("name", sorted(DRAWN))
-def test_a_picture_is_drawn_where_one_is_told_to(name):
+def test_a_picture_is_drawn_on_the_given_axes(name):
     from matplotlib.figure import Figure
 
     found, figure = MADE[name](), Figure()

@@ -104,7 +104,7 @@ def problems() -> list[tuple[object, object]]:
 
 
 @pytest.mark.parametrize("pair", problems(), ids=lambda pair: pair[0].__name__)
-def test_every_solver_stops_when_told_and_at_its_target(pair: tuple) -> None:
+def test_every_solver_stops_on_request_and_at_its_target(pair: tuple) -> None:
     home, problem = pair
     seen: list[float] = []
 

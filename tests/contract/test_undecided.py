@@ -37,7 +37,7 @@ def test_only_a_proof_that_was_asked_for_is_missed(network):
     assert exit_code(found) == 0 and exit_code(found, proof=True) == 3
 
 
-def test_a_promise_lost_in_rounding_is_said(network):
+def test_a_claim_lost_in_rounding_is_reported(network):
     claim = Claim("duality_gap", Strength.PROVED, 1e-3, 1e-6, detail="undecided: ...")
     assert (claim.mark, claim.label) == ("?", "undecided")
     certificate = dataclasses.replace(
@@ -51,7 +51,7 @@ def test_a_promise_lost_in_rounding_is_said(network):
 
 
 @pytest.mark.parametrize("strength", [Strength.PROVED, Strength.STATISTICAL])
-def test_only_measured_claims_pass_the_door(network, strength):
+def test_the_verifier_accepts_only_measured_claims(network, strength):
     claims = [Claim("mine", strength)]
     for handed in (claims, lambda: claims):
         with pytest.raises(ValueError, match="mine must be MEASURED"):

@@ -26,7 +26,7 @@ def conformal_rank(n: int, coverage: float, delta: float | None = None) -> int:
 
     k = ⌈(n + 1)·coverage⌉: a new score is at most the k-th smallest with probability at
     least ``coverage``. With ``delta``, the smallest k for which that holds given the
-    calibration rows, except for an unlucky draw of them of probability ``delta``:
+    calibration rows, except with probability ``delta`` over the calibration rows:
     P(Binomial(n, coverage) ≥ k) ≤ delta. n + 1 stands for an infinite score: n scores
     are too few.
 
@@ -95,7 +95,7 @@ def conformal_quantile(
 
 
 def coverage_floor(n: int, coverage: float, delta: float) -> float:
-    """What the coverage is at least, given n calibration rows, but for delta.
+    """Lower bound of the coverage given n calibration rows, with probability 1 − delta.
 
     The delta-quantile of Beta(k, n + 1 − k) with k = :func:`conformal_rank`; 1 where
     the score is infinite.

@@ -204,7 +204,7 @@ def clopper_pearson(
     side: str = "both",
     models: int = 1,
 ) -> Interval:
-    """Interval for a probability, from a count; never more often wrong than delta.
+    """Interval for a probability, from a count; wrong with probability at most delta.
 
     It holds every p for which ``errors`` or more, and ``errors`` or fewer, of n have
     probability above δ/2 each. With ``side="upper"`` the whole of δ is spent on the
@@ -321,11 +321,11 @@ def bounded_mean(
     *,
     models: int = 1,
 ) -> Interval:
-    """The interval certus states for the mean of a bounded loss.
+    """The interval that certus states for the mean of a bounded loss.
 
     :func:`empirical_bernstein`; only where n is so small that it could not be narrower
     than Hoeffding's for any losses (n ≤ 51 at delta 0.05), :func:`hoeffding_interval`.
-    n and delta decide, never the losses, so the promise is that of one interval.
+    n and delta decide, never the losses, so the guarantee is that of one interval.
 
     Parameters
     ----------
@@ -348,7 +348,7 @@ def bounded_mean(
 def _around(
     losses: Any, half: float, low: float, high: float, delta: float, method: str
 ) -> Interval:
-    mean = min(max(float(losses.mean()), low), high)  # rounding may step outside
+    mean = min(max(float(losses.mean()), low), high)  # rounding may leave the range
     ends = max(float(low), mean - half), min(float(high), mean + half)
     return Interval(*ends, mean, float(delta), method, len(losses))
 

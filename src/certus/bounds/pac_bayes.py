@@ -22,7 +22,7 @@ from scipy.special import logsumexp
 
 from certus.bounds.intervals import check_count, check_delta, check_losses
 
-#: Rates among which Catoni's bound may choose; fixed here, so paid for by a factor 16.
+#: Rates among which Catoni's bound may choose; fixed here, so they cost a factor 16.
 RATES = tuple(float(c) for c in np.geomspace(0.01, 20.0, 16))
 
 
@@ -269,8 +269,8 @@ def sampled_error(errors: Any, delta: float) -> float:
     """Upper bound of a mean error, from independent draws of the predictor.
 
     The largest p with kl(mean ‖ p) ≤ ln(1/δ)/m, Chernoff's bound for m independent
-    numbers in [0, 1]. The draws must be made after Q is settled: a seed known before
-    could be fitted to.
+    numbers in [0, 1]. The draws must be made after Q is settled: Q could be fitted to a
+    seed that is known before.
 
     Parameters
     ----------

@@ -31,8 +31,8 @@ def shattered(X: MatrixLike, affine: bool = True) -> bool:
     """Whether half-spaces realise every labelling of the rows of X; decided exactly.
 
     They do if and only if the rows are affinely independent (Radon's theorem), without
-    an offset linearly independent. Integers of full length are the price of exactness:
-    about a second for 60 points in 60 dimensions.
+    an offset linearly independent. Exact integers are slow: about a second for 60
+    points in 60 dimensions.
 
     Parameters
     ----------
@@ -213,7 +213,8 @@ def vc_bound(
     """How far above its training error any classifier of a class may err.
 
     2·√(2(ln S + ln(2/δ))/n) with S = S_F(2n): with probability at least 1 − δ, at once
-    for every f in F, also the one chosen on these n rows, R(f) − R_n(f) is no larger.
+    for every f in F, also the one chosen on these n rows, R(f) − R_n(f) is at most
+    this.
 
     Parameters
     ----------

@@ -66,7 +66,7 @@ def load_foreign(places: Sequence[str], seed: int | None) -> dict[str, Any]:
             raise Stop(
                 f'--with takes module:Class, as in sklearn.svm:SVC; got "{place}".', 2
             )
-        sys.path.insert(0, "")  # the user's own modules are in the folder at hand
+        sys.path.insert(0, "")  # the user's own modules are in the current folder
         try:
             model = getattr(importlib.import_module(module), name)()
         except (ImportError, AttributeError, TypeError, ValueError) as error:

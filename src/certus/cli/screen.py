@@ -207,8 +207,8 @@ class StepOpener(Protocol):
 def progress(steps: int = 1) -> Iterator[StepOpener]:
     """Show a bar on stderr once the work has taken a second; none in a pipe.
 
-    Yields a function that opens the next step: of ``steps`` equal ones, unless it is
-    told which share of the work is done. The time left is a guess from that share.
+    Yields a function that opens the next step: one of ``steps`` equal ones, unless the
+    call says which share of the work is done. The time left is a guess from that share.
     """
     from rich import progress as bars
 

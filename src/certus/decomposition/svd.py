@@ -77,7 +77,7 @@ class SpectralModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
         return lanczos(op, k, tol, self._random(), on_step)
 
     def _close(self, found: Spectrum, monitor: Monitor) -> None:
-        """Store what every fit leaves behind."""
+        """Store the attributes that every fit sets."""
         if not np.isfinite(self.singular_values_).all():
             raise np.linalg.LinAlgError("its singular values overflow")
         if not monitor.history["gap"]:

@@ -1,8 +1,8 @@
 """Whether a gradient is that of a loss: along a direction d, gᵀd = dL(θ + td)/dt.
 
 The right side is taken by central differences in float64. The two are compared a little
-off the point at hand, because at a minimum both sides vanish and any factor between
-them would hide in rounding.
+away from the current point, because at a minimum both sides vanish and any factor
+between them would hide in rounding.
 """
 
 from __future__ import annotations

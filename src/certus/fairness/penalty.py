@@ -192,7 +192,7 @@ class CovariancePenalty(Attributed, MetaEstimatorMixin, Estimator):
         coef = dense_coef(found.coef_)
         coef = (coef + ((coef @ V.T) * shrink) @ V).astype(coef.dtype)
         found.coef_ = coef
-        del found.certificate_  # it speaks of other columns
+        del found.certificate_  # it is about other columns
         self.estimator_ = found
         mine = Evidence("covariance_penalty", witness=evidence.witness)
         measured = partial(_explained_claims, coef, X, A, sample_weight)

@@ -1,7 +1,7 @@
 """Exact nearest neighbours with scikit-learn's names, and the Bayes classifier.
 
 ``KNeighborsClassifier`` and ``KNeighborsRegressor`` keep the rows and answer by those
-nearest to a query; each fit leaves a ``certificate_`` that shows, on a sample, that the
+nearest to a query; each fit has a ``certificate_`` that shows, on a sample, that the
 neighbours found are the nearest. ``BayesClassifier`` is the classifier that no other
 beats where the distributions are known, with its risk.
 """

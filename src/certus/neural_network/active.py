@@ -1,7 +1,8 @@
 """Active learning: ask for the labels that a model is least sure of.
 
 On a threshold in one dimension, asking at the boundary halves the interval that is left
-with each label; rows drawn at random need as many labels as the error is small.
+with each label; with rows drawn at random the number of labels grows like one over the
+error.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ DOUBTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 def most_uncertain(
     model: Any, X: MatrixLike, n: int = 1, *, by: str = "margin"
 ) -> np.ndarray:
-    """Rows whose labels would teach a classifier most: those it doubts most.
+    """Rows about which a classifier is least sure, whose labels help most.
 
     Parameters
     ----------

@@ -5,7 +5,7 @@
 The maximum is sought by projected gradient steps; σ, the largest singular value of the
 Jacobian of the scores, by the power method. What was found is then held fixed: by
 Danskin's theorem the gradient in θ is that of the maximum, as far as it was found.
-Everything is in the units of the rows as the user holds them.
+Everything is in the units of the user's rows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class InputUnits(NamedTuple):
         return inputs * scale + mean
 
     def scaled(self, x: Tensor) -> Tensor:
-        """What the module takes."""
+        """The rows in the units of the module."""
         mean, scale = self._like(x)
         return (x - mean) / scale
 
@@ -61,7 +61,7 @@ SAME = InputUnits(0.0, 1.0)
 
 
 class AdversarialBatch(NamedTuple):
-    """What an attacker and the power method found for a batch."""
+    """Results of the attack and the power method for a batch."""
 
     inputs: tuple[Tensor, ...]
     direction: Direction | None
@@ -116,7 +116,7 @@ class Hardened:
 
     @property
     def words(self) -> str:
-        """What is minimised besides the plain loss."""
+        """The parts of the objective besides the plain loss, in words."""
         told = ""
         if self.threat is not None:
             p = {1.0: "1", 2.0: "2", math.inf: "∞"}

@@ -52,7 +52,7 @@ class ArrayInput(NeuralModel):
 
 
 def _require_one_array(X: MatrixLike) -> None:
-    """Raise a sentence for what torch's own loops take and an estimator does not."""
+    """Raise an error for input that torch's loops accept and an estimator does not."""
     if isinstance(X, Dataset | DataLoader):
         raise TypeError(
             f"X is a {type(X).__name__}. Pass its arrays as X and y; fit makes "
@@ -70,7 +70,7 @@ def _require_one_array(X: MatrixLike) -> None:
 
 
 def looked_up(module: nn.Module) -> int | None:
-    """How many entries the table has with which a module begins, if it does."""
+    """Number of entries of the embedding that a module begins with, if it has one."""
     parts = (m for m in module.modules() if next(m.parameters(False), None) is not None)
     first = next(parts, None)
     if isinstance(first, nn.Embedding | nn.EmbeddingBag):

@@ -1,9 +1,9 @@
 """Data augmentation: changed copies of images that keep their labels.
 
-Training on (τ(x), y) for random τ makes a network answer alike to x and τ(x). Each
-function takes a batch of images (batch, channels, height, width) and changes every one
-by a draw of its own. Beyond the border, the border goes on. ``augment=`` of a network
-takes their names, a list of them, or a function of your own.
+Training on (τ(x), y) for random τ makes a network give similar answers for x and τ(x).
+Each function takes a batch of images (batch, channels, height, width) and changes every
+one by a draw of its own. Beyond the border, its pixels are repeated. ``augment=`` of a
+network takes their names, a list of them, or a function of your own.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 over the rows of a batch. Weights, gradients and moments are flat vectors; whole
 stretches of an epoch run in one compiled call, into buffers made once. Small networks
-keep BLAS to one thread, since meeting the other costs more than it takes over.
+keep BLAS to one thread, since a second one costs more than it saves.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from certus.typing import Array
 
 #: Multiplications in the largest product of a step from which two threads pay.
 THREADED = 4_000_000
-#: Work of one compiled call: a tenth of a second or less, so that Ctrl-C is heard.
+#: Work of one compiled call: a tenth of a second or less, so that Ctrl-C works.
 STRETCH = 2e9
 #: Bytes of sparse rows that are made dense at once.
 DENSE = 2**26

@@ -208,7 +208,7 @@ def scores(
 ) -> bool:
     """Z ← the last layer's scores, ``room`` rows at a time.
 
-    A has room for two layers, which take turns. Returns whether the first unit's
+    A is a buffer for two layers, used in turn. Returns whether the first unit's
     products with all rows are finite.
     """
     half, last, fine = len(A) // 2, len(sizes) - 2, True
@@ -252,7 +252,7 @@ def _gradient(
 ) -> float:
     """G ← ∇ of the weighted mean loss of the b rows at the beginning of A.
 
-    D has room for the slopes of two layers, which take turns.
+    D is a buffer for the slopes of two layers, used in turn.
     """
     room, width = len(Y), len(D) // 2
     place = _forward(theta, A, sizes, room, b, activation, zero)

@@ -1,8 +1,8 @@
 """Batches of rows, fetched by their numbers from data in memory.
 
-No loader and no workers: indexing a tensor costs less than handing rows about. Dense
-arrays are tensors once; sparse rows are made dense, ragged ones padded, a batch at a
-time.
+No loader and no workers: indexing a tensor is cheaper than passing rows between
+processes. Dense arrays are tensors once; sparse rows are made dense, ragged ones
+padded, a batch at a time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NUMBERS_TOGETHER = 1 << 20
 
 
 class Batch(NamedTuple):
-    """What a step sees of some rows."""
+    """The data of some rows for a step."""
 
     inputs: tuple[Tensor, ...]  # what the module is called with
     y: Tensor

@@ -1,8 +1,9 @@
 """Checkpoints: the state of a run on disk, so that at most one epoch is lost.
 
 Two files take turns; each is written beside its place, synced and renamed, and sealed
-by a checksum. The newer one that is whole is read. A run that was interrupted and
-resumed is the run that was not, bit for bit, with the same versions and threads.
+by a checksum. The newer one that is whole is read. With the same versions and threads,
+an interrupted and resumed run gives the same result as an uninterrupted one, bit for
+bit.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class Checkpoints:
         self._write(run)  # a folder that cannot be written fails before the training
 
     def save(self, run: TrainingRun) -> None:
-        """Write the state of a run after an epoch; training outlives a full disk."""
+        """Write the state of a run after an epoch; a full disk is not an error."""
         try:
             self._write(run)
         except CheckpointError as error:
@@ -174,7 +175,7 @@ def fingerprint(*data: Any) -> str:
 
 
 def _said(value: Any) -> str:
-    """A parameter in words that are the same in every process."""
+    """A parameter as text that is the same in every process."""
     if isinstance(value, nn.Module):
         return type(value).__name__
     if callable(value) and hasattr(value, "__qualname__"):
@@ -232,7 +233,7 @@ def _require_parts(state: dict[str, Any]) -> None:
 
 
 def _require_same(was: dict[str, Any], now: dict[str, Any]) -> None:
-    """Refuse to go on with another model or other data, saying what differs."""
+    """Refuse to continue with another model or other data, and say what differs."""
     before, after = was["parameters"], now["parameters"]
     odd = [k for k in sorted(before | after) if before.get(k) != after.get(k)]
     told = [f"{k} was {before.get(k)} and is now {after.get(k)}" for k in odd]

@@ -1,12 +1,12 @@
 """The same fit in several processes, under ``torchrun``.
 
 Every process makes the same call on the same data. Each takes its share of every batch,
-and what they find is brought together as a weighted mean,
+and their results are combined by a weighted mean,
 
     g = Σᵣ Sᵣgᵣ / Σᵣ Sᵣ,   Sᵣ the weight of the rows of process r,
 
-which is the gradient of the whole batch, be the shares equal or not. The first process
-decides for all when a run ends, and it alone writes checkpoints.
+which is the gradient of the whole batch, for equal and unequal shares. The first
+process decides for all when a run ends, and it alone writes checkpoints.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def join(rng: np.random.Generator) -> None:
 
 
 def agreed(value: Any) -> Any:
-    """What the first process says."""
+    """The value of the first process."""
     if count() == 1:
         return value
     said = [value]
@@ -80,8 +80,8 @@ def anyone(flag: bool) -> bool:
 def share(rows: Any) -> tuple[Any, float]:
     """The rows of a batch that are this process's, and the factor of their weight.
 
-    A process for which no row is left computes on one that counts for nothing, since
-    the others wait for it.
+    A process without rows computes on one row of weight zero, because the others wait
+    for it.
     """
     if count() == 1:
         return rows, 1.0

@@ -118,7 +118,7 @@ class Sampling(nn.Module):
         self.module = copy.deepcopy(module)
 
     def forward(self, *inputs: Tensor) -> Any:
-        """What the module gives under new masks."""
+        """The module's output under new masks."""
         for part in self.module.modules():
             part.training = not isinstance(part, NORMS)
         return self.module(*inputs)

@@ -1,8 +1,8 @@
 """The base of all estimators that train a network.
 
-A subclass says how X and y are read and which module is trained on them. The fit with
-its checkpoints and early stopping, prediction in blocks, and what is measured of the
-loss are here. ``module_`` is a plain ``nn.Module``.
+A subclass defines how X and y are read and which module is trained on them. The fit
+with its checkpoints and early stopping, prediction in blocks, and the measured numbers
+are here. ``module_`` is a plain ``nn.Module``.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class NeuralModel(Diagnosed, Estimator):
         raise NotImplementedError
 
     def _rows(self, X: Any, module: nn.Module) -> NetworkInputs:
-        """What ``_read_X`` gave, ready to be fetched from."""
+        """The result of ``_read_X`` in a form from which batches are taken."""
         raise NotImplementedError
 
     def _read_y(self, y: ArrayLike, reset: bool) -> Targets:
@@ -226,7 +226,7 @@ class NeuralModel(Diagnosed, Estimator):
                 group["lr"] = self.learning_rate
         status = train(run, batches, Rules(run.epoch + 1, max_time=self.max_time))
         self._finish(run)
-        # It spoke of other weights; certus.certify makes one for these.
+        # The old one was about other weights; certus.certify makes a new one.
         self.__dict__.pop("certificate_", None)
         forget_calibration(self)
         complain(self, run, status)
@@ -361,7 +361,7 @@ class NeuralModel(Diagnosed, Estimator):
         self.best_epoch_ = run.best_epoch
 
     def _recorded(self, witness: Any, X: MatrixLike) -> TrainingRecord:
-        """How training went, in the words of the diagnostics."""
+        """How training went, in the form that the diagnostics use."""
         return record_of(self, witness, X)
 
     def _measured(

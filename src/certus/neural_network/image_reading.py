@@ -1,8 +1,8 @@
 """How images are read: from files, arrays of any layout, or flattened rows.
 
 All of them become one array (images, channels, height, width) in the dtype they came
-in. What cannot be known is asked for: where the channels are, and which size images of
-unequal sizes shall have.
+in. If it is not clear where the channels are, or which common size images should have,
+an error asks for it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from certus.base import check_choice
 from certus.typing import MatrixLike
 
-#: Numbers of channels that are taken for such without being told.
+#: Lengths of an axis that are taken as channels by default.
 CHANNELS = (1, 3, 4)
 #: Names that files of images end in; others are ignored.
 SUFFIXES = frozenset(
@@ -265,7 +265,7 @@ def arranged(X: np.ndarray, layout: Layout) -> np.ndarray:
 
 
 def check_image_shape(image_shape: Any) -> None:
-    """Raise a sentence unless it is None, or two or three whole numbers."""
+    """Raise an error unless it is None, or two or three whole numbers."""
     if image_shape is None:
         return
     try:

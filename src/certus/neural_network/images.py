@@ -35,7 +35,7 @@ from certus.typing import ArrayLike, MatrixLike
     max_iter=20,
 )
 class ConvNetClassifier(ImageInput, ClassTargets):
-    """Tells images apart by a convolutional network.
+    """Classifies images by a convolutional network.
 
     X holds images as (n, height, width), with channels last or first as a fourth axis,
     or flattened as (n, pixels); or names a folder with one subfolder for each class.
@@ -44,10 +44,10 @@ class ConvNetClassifier(ImageInput, ClassTargets):
 
     The default network, :class:`certus.neural_network.modules.ConvNet`, ends its
     training where the cosine schedule does. Learning rate, batch size and number of
-    epochs are chosen for it: with them digits of 8 × 8 and 28 × 28 pixels are told
-    apart by far fewer epochs than at a constant rate. Its ``label_smoothing`` keeps
-    scores from growing without end and makes held-out errors fewer; probabilities are
-    the less sure.
+    epochs are chosen for it: with them, digits of 8 × 8 and 28 × 28 pixels need far
+    fewer epochs than at a constant rate. Its ``label_smoothing`` keeps scores from
+    growing without limit and gives fewer errors on held-out images, but less confident
+    probabilities.
 
     Objective
     ---------

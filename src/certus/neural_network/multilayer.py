@@ -146,7 +146,7 @@ class MultilayerPerceptron(Diagnosed, Estimator):
         return Fitted(evidence, *given, status, measured=measured)
 
     def _fit_part(self, X: Any, y: Any, sample_weight: Any, learn: bool) -> None:
-        """One epoch on these rows; learns from y how many outputs there are if told."""
+        """One epoch on these rows; with ``learn``, y sets the number of outputs."""
         self._check_params()
         if self.early_stopping:
             raise ValueError(
@@ -228,7 +228,7 @@ class MultilayerPerceptron(Diagnosed, Estimator):
             self.best_validation_score_ = None
 
     def _set_units(self, Y: np.ndarray, s: np.ndarray | None) -> None:
-        """Units in which y is trained on: its own, unless told otherwise."""
+        """Units of y in training: its own, unless a subclass sets others."""
         self._shift = self._scale = None
 
     def _theta(self) -> np.ndarray:

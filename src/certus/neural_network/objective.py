@@ -78,20 +78,20 @@ Change = Callable[["Targets"], "Targets"]
 
 
 class Targets(NamedTuple):
-    """What is to be predicted, as the loss needs it."""
+    """The targets, in the form that the loss needs."""
 
     y: Tensor
     loss: Callable[[Tensor, Tensor], Tensor]  # one number for each row
     outputs: int  # of the network, for each row
     groups: Any = None  # class numbers, to share out rows evenly
-    #: Set where more is minimised than the mean of ``loss``: it is told batches whose
-    #: ``extra`` are rows of the table ``extra``.
+    #: Set if the objective is more than the mean of ``loss``: it is called with batches
+    #: whose ``extra`` are rows of the table ``extra``.
     objective: Objective | None = None
     extra: Tensor | None = None
 
 
 def minimised(targets: Targets) -> Objective:
-    """What is minimised: the mean loss of rows, unless the targets say otherwise."""
+    """The objective: the mean loss of rows, unless the targets have their own."""
     return RowLoss(targets.loss) if targets.objective is None else targets.objective
 
 
@@ -107,8 +107,8 @@ class GradientStep:
     objective : callable
         ``objective(module, batch)`` gives the losses of a batch.
     fetch : callable, optional
-        Gives the :class:`Batch` of some row numbers; without it the step is told a
-        batch.
+        Gives the :class:`Batch` of some row numbers; without it the step is called with
+        a batch.
     clip : float, optional
         Largest norm of a gradient.
 

@@ -42,7 +42,7 @@ class Seq2Seq(SequenceWriter):
     """Learns to write a sequence for each sequence it reads.
 
     An encoder reads a source in both directions; a decoder writes the target token by
-    token, told what it wrote before, and with attention looks at the encoder's states
+    token, given what it wrote before, and with attention looks at the encoder's states
     in each step.
 
     Objective
@@ -70,7 +70,7 @@ class Seq2Seq(SequenceWriter):
     feedback : bool, default=True
         Whether the decoder receives its previous output.
     teacher_forcing : float or "scheduled", default=1.0
-        In training, the probability that the decoder is told the true previous token
+        In training, the probability that the decoder receives the true previous token
         and not one of its own; "scheduled" lets it fall from 1 to ½ over the run.
         Below 1 an epoch takes longer, because steps can no longer be made together.
     dropout : float, default=0.0

@@ -2,7 +2,7 @@
 
     ℓ = −log p(y | x) / T,   p(y | x) = Πₜ p(yᵗ | x, y^{<t})
 
-over the T tokens of y, the last of which is its end. In training the network is told
+over the T tokens of y, the last of which is its end. In training the network receives
 the true tokens before each; prediction goes on from its own, greedily or by beam
 search.
 """

@@ -33,7 +33,7 @@ from certus.typing import ArrayLike, MatrixLike
     batch_size=64,
 )
 class RecurrentClassifier(SequenceInput, ClassTargets):
-    """Tells classes of sequences apart, by a recurrent network.
+    """Classifies sequences by a recurrent network.
 
     X is a list of sequences of any length, each of shape (time,) with tokens (strings
     or whole numbers) or numbers, or of shape (time, features); a text is the sequence

@@ -1,8 +1,8 @@
 """Optimisers for any function, each with the theorem on its rate.
 
 Every call returns a :class:`Record`: the iterates, why it stopped, the constants and
-where they come from, and the rate theorem that applies with its bound beside what was
-observed at every step. ``minimize`` chooses by name; each method is also a function.
+where they come from, and the rate theorem that applies, with its bound and the observed
+value at every step. ``minimize`` chooses by name; each method is also a function.
 """
 
 from certus.optimize.adaptive import adagrad, adam, amsgrad

@@ -163,7 +163,7 @@ class _Moments:
         self.largest = largest
 
     def direction(self, k: int, g: Array) -> Array:
-        """Take gradient ``k`` in; the first average over the root of the second."""
+        """Add gradient ``k``; return the first average over the root of the second."""
         self.m = self.beta1 * self.m + (1 - self.beta1) * g
         self.v = self.beta2 * self.v + (1 - self.beta2) * g * g
         self.top = np.maximum(self.top, self.v) if self.largest else self.v

@@ -1,8 +1,8 @@
 """Alternating minimisation: minimise over one block of variables at a time.
 
 Each half-step solves its block exactly with the others fixed, so the objective never
-rises. That is all it promises: it may stop at a point that no block alone can improve.
-k-means, alternating least squares and EM are of this kind.
+rises. There is no other guarantee: it may stop at a point that no block alone can
+improve. k-means, alternating least squares and EM are of this kind.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The constants L and m: as given, or estimated from the curvature at a point.
 
 An estimate looks at one point; the theorems want a constant for the whole space. So an
-estimate is said to be one, and the path of the run is checked against it.
+estimate is labelled as one, and it is checked along the path of the run.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def smoothness(constants: dict[str, Known]) -> float:
 def contradictions(
     path: CurvaturePath, constants: dict[str, Known], objective: Objective
 ) -> tuple[str, ...]:
-    """Promises about f that the path of a run contradicts."""
+    """Stated facts about f that the path of a run contradicts."""
     found = []
     L, m = constants.get("L"), constants.get("m")
     if L is not None and path.steepest > L.value * (1 + 1e-6):

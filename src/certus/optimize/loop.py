@@ -2,7 +2,7 @@
 
 A method is a function ``advance(k, x, gradient) -> Move``. The loop keeps what the
 theorems need: iterates, values, gradient norms, step lengths, and how the gradient
-changed along the path, by which a wrong constant is found out.
+changed along the path, which reveals a wrong constant.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Advance = Callable[[int, Array, Array], Move]
 
 @dataclass
 class Trace:
-    """What one run left behind; rows are the steps at which f was evaluated in full."""
+    """The history of one run; rows are the steps at which f was evaluated in full."""
 
     steps: list[int] = field(default_factory=list)
     iterates: list[Array] = field(default_factory=list)
@@ -78,8 +78,8 @@ class CurvaturePath:
     """Curvature seen between neighbouring records: what L and m must agree with.
 
     It shows twice: in how the gradient turned, and in how far the value is from the
-    tangent at either end. What rounding can feign is granted: subtracted from the
-    steepest, added to the flattest.
+    tangent at either end. An allowance for rounding is subtracted from the steepest and
+    added to the flattest.
     """
 
     L: float = 0.0
@@ -186,8 +186,8 @@ def run(
     ``sampler`` draws the gradient that is followed, so that f is evaluated in full only
     every ``every`` steps; ``value`` adds a part that is not differentiated (a penalty);
     ``measure`` names what ``tol`` bounds where the method supplies it; else the
-    gradient norm decides before the method is asked to move. What ``observe`` makes of
-    the full gradient at each record is kept.
+    gradient norm decides before the method is asked to move. The result of ``observe``
+    on the full gradient at each record is kept.
     """
     max_iter, tol = whole("max_iter", limits.max_iter, 0), limits.tol
     if not tol >= 0:

@@ -1,9 +1,9 @@
-"""What is minimised, and what is known about it.
+"""The function to minimise, and what is known about it.
 
 A function is given as NumPy code that returns value and (sub)gradient, or as a torch
 function wrapped by :func:`from_torch`. :class:`Objective` adds what a theorem needs:
-smoothness L, strong convexity m, a minimiser. Nothing is required: what is not known
-is estimated, or the theorem that needs it is not used.
+smoothness L, strong convexity m, a minimiser. All of it is optional: unknown constants
+are estimated, or the theorem that needs them is not used.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ ALL = slice(None)
 
 @dataclass(frozen=True)
 class Objective:
-    """A function with the facts that theorems about it rest on.
+    """A function with the facts that theorems about it need.
 
-    Every fact is a promise of yours. A run checks L, m, pl, convexity, quadratic, the
-    optimum and the gradient itself along its own path, and says so where one fails
+    You state these facts. A run checks L, m, pl, convexity, quadratic, the
+    optimum and the gradient itself along its own path, and reports if one fails
     (``Record.refutations``).
 
     Parameters
@@ -135,7 +135,7 @@ class Objective:
 
     @property
     def is_convex(self) -> bool:
-        """Whether convexity was promised, by itself or through m > 0."""
+        """Whether convexity was stated, directly or through m > 0."""
         strong = not isinstance(self.m, str) and bool(self.m)
         return self.convex or strong
 
@@ -160,7 +160,7 @@ def _value_and_gradient(found: Any, x: Array) -> tuple[float, Array]:
 
 
 def _real(found: Any, what: str) -> Array:
-    """What f returned as real numbers."""
+    """The values of f as real numbers."""
     array = np.asarray(found)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"f must return a {what} of real numbers, got {array.dtype}.")

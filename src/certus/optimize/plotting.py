@@ -25,7 +25,7 @@ def draw(record: Any, ax: Any = None, index: int = 0) -> Any:
 
 
 def draw_bound(bound: Any, ax: Any = None, title: str = "") -> Any:
-    """Draw a bound and the observation it speaks of."""
+    """Draw a bound and the observed quantity that it bounds."""
     ax = _axes(ax)
     seen = np.maximum(bound.observed, 0.0)
     finite, shown = np.isfinite(bound.bound) & (bound.bound > 0), seen > 0

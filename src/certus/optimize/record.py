@@ -1,9 +1,8 @@
-"""The record of a run: what was promised, next to what was observed, at every step.
+"""The record of a run: the theorem's bound next to the observed value, at every step.
 
-A :class:`Bound` puts a theorem's right-hand side beside the measured left-hand side. It
-is compared with a small allowance for rounding; a violation means that a constant or an
-assumption is wrong, for the theorem is not. Where no theorem applies the record says
-why instead.
+A :class:`Bound` compares a theorem's right-hand side with the measured left-hand side,
+with a small allowance for rounding. A violation means that a constant or an assumption
+is wrong. If no theorem applies, the record says why.
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ class Bound(TableResult):
 
 @dataclass(frozen=True, repr=False)
 class Record(TableResult):
-    """What a method did, why it stopped, and which theorem speaks about it.
+    """What a method did, why it stopped, and which theorem applies to it.
 
     Attributes
     ----------
@@ -185,7 +184,7 @@ class Record(TableResult):
 
     @property
     def holds(self) -> bool | None:
-        """Whether theory and practice agree; None where nothing is promised."""
+        """Whether theory and practice agree; None if no theorem applies."""
         if self.refutations:
             return False
         verdicts = [b.holds for b in self.bounds if b.holds is not None]
@@ -278,7 +277,7 @@ def _bound_lines(bound: Bound) -> list[str]:
 
 
 def average_bounds(records: Sequence[Record], index: int = 0) -> Bound:
-    """The mean over independent runs against a bound that speaks of the mean.
+    """The mean over independent runs against a bound on the mean.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Searches that need no derivative: a grid of points, and bisection of an interval.
 
 A grid of p points per axis costs p^d evaluations and, without knowing how fast f can
-change, promises nothing. Bisection finds the root of an increasing function and gains
+change, guarantees nothing. Bisection finds the root of an increasing function and gains
 one binary digit per step.
 """
 

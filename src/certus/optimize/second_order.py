@@ -21,7 +21,7 @@ from certus.optimize.schedules import constant
 from certus.optimize.theorems import Constants, Verdict, make_record, of, sources
 from certus.typing import Array, ArrayLike
 
-#: Share of the decrease promised by the slope that a damped step must reach.
+#: Share of the decrease predicted by the slope that a damped step must reach.
 ARMIJO = 1e-4
 
 
@@ -125,7 +125,7 @@ def _backtrack(
     direction: Array,
     scale: float,
 ) -> float:
-    """Halve γ = 1 until f falls by a share of what the slope promises."""
+    """Halve γ = 1 until f falls by a share of what the slope predicts."""
     gamma, rounding = 1.0, ROUNDING * scale
     for _ in range(60):
         ahead = objective.evaluate(x + gamma * direction)[0]
@@ -171,7 +171,7 @@ def _newton_bounds(
 
 
 def second_order_test(gradient: Any, hessian: Any, tol: float = 1e-8) -> str:
-    """What the second derivatives say about a point: minimum, maximum, saddle.
+    """Classify a point by its second derivatives: minimum, maximum or saddle.
 
     Parameters
     ----------

@@ -75,7 +75,7 @@ def power_method(
     iterates, values, residuals = [], [], []
     status, reason = Status.MAX_ITER, f"max_iter of {max_iter:,} reached"
     for _ in range(max_iter + 1):
-        with np.errstate(all="ignore"):  # what overflows is refused
+        with np.errstate(all="ignore"):  # overflow is refused
             sigma, u = _split(J @ v)
             size, ahead = _split(J.T @ u)
         if sigma == 0 and v0 is not None:

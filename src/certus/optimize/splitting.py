@@ -224,7 +224,7 @@ def _halve(
 def inside(
     objective: Objective, backward: Callable[[Array, float], Array], t: float
 ) -> Objective:
-    """Forget a minimiser of f alone: the theorems speak of the whole problem.
+    """Drop a minimiser of f alone: the theorems are about the whole problem.
 
     The minimiser of the whole is one that a step of length ``t`` leaves in place; of
     length 0, one that lies in the set.

@@ -2,7 +2,7 @@
 
 Each rule looks at the newest recorded point and answers with a reason or None; the
 reason ends up in the record. Rules are passed as ``stop=(Static(), MaxTime(2.0))`` and
-may be used for several runs: what they remember lives in the run.
+may be used for several runs: their memory belongs to the run.
 """
 
 from __future__ import annotations

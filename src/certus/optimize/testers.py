@@ -1,7 +1,7 @@
 """Look for a counterexample: to convexity, to a tangent, to a subgradient.
 
 Each tester returns the worst violation it found among the points given, as a witness
-anyone can recheck, or None. Finding none does not prove anything.
+that anyone can check, or None. Finding none does not prove anything.
 """
 
 from __future__ import annotations

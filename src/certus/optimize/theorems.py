@@ -1,7 +1,7 @@
 """The convergence theorems, as bounds on what a run observed.
 
 Each function takes the trace of a run and returns bounds, or a sentence that says why
-no theorem applies. Where a minimiser is given the bounds speak of it. Where it is not,
+no theorem applies. If a minimiser is given, the bounds are about it. Where it is not,
 they are stated against the best iterate in a form that stays true: convex theorems
 hold for any point of comparison, strong convexity and PL say how far the optimum can
 be from a point whose gradient is known.
@@ -332,7 +332,7 @@ def make_record(
     extra: Mapping[str, Any] | None = None,
     penalty: Callable[[Array], float] | None = None,
 ) -> Record:
-    """Put trace and verdict together; ``x`` is the last iterate unless said."""
+    """Make a record from trace and verdict; ``x`` is the last iterate by default."""
     if not isinstance(verdict, str) and not any(
         np.isfinite(bound.bound).any() for bound in verdict
     ):
@@ -366,7 +366,7 @@ def _refutations(
     constants: Constants,
     penalty: Callable[[Array], float] | None,
 ) -> tuple[str, ...]:
-    """Promises about f that this run contradicts."""
+    """Stated facts about f that this run contradicts."""
     found = list(contradictions(trace.path, constants, objective))
     if "L" in constants and slope_is_false(objective, trace.iterates[0]):
         found.append(
@@ -386,7 +386,7 @@ def _refutations(
 def _undercut(
     trace: Trace, objective: Objective, penalty: Callable[[Array], float] | None
 ) -> tuple[str, ...]:
-    """Whether an iterate lies below the minimum that was promised."""
+    """Whether an iterate lies below the stated minimum."""
     found = []
     lowest, scale = min(trace.values), 1e-9 * max(map(abs, trace.values))
     if objective.minimum is not None and lowest < objective.minimum - scale:

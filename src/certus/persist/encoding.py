@@ -104,7 +104,7 @@ class ValueEncoder:
         return [self.inside(i, value) for i, value in enumerate(values)]
 
     def inside(self, name: object, value: Any) -> Any:
-        """Encode a part of the value at hand, known by ``name`` in messages."""
+        """Encode a part of the current value; messages call it ``name``."""
         self.path.append(str(name))
         if len(self.path) > MAX_NESTING:
             raise self.refusal(

@@ -1,8 +1,8 @@
-"""``certus.audit``: everything that can honestly be said about one fitted model.
+"""``certus.audit``: everything that is known about one fitted model.
 
 The verifier recomputes the certificate on the training rows and states the risk on
-rows the model has not seen; curves refit on training rows only. Work is bounded in
-time, and where a cap was met the caption says so.
+rows the model has not seen; curves refit on training rows only. The work has a time
+limit; if it was reached, the caption says so.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def audit(
     attribute = groups.read(sensitive, X if X_test is None else X_test, parts.sealed)
     threats.check(threat, task)
     rng = np.random.default_rng(random_state)
-    # Warnings of refits are no news: the certificate says what they would.
+    # Warnings of refits are hidden: the certificate already says the same.
     with warnings.catch_warnings(), config_context(on_uncertified="ignore"):
         warnings.simplefilter("ignore")
         certificate, known = _certificate(model, rows, sample_weight)
@@ -205,7 +205,7 @@ def _divide(
     split: Mapping[str, Any] | None,
     cv: Any,
 ) -> _Parts:
-    """Which rows are which, by whatever says so."""
+    """Divide the rows, by a comparison, a model file or the arguments."""
     for table, truth, names in ((X, y, "X, y"), (X_test, y_test, "X_test, y_test")):
         if (table is None) != (truth is None):
             raise ValueError(f"Only one of {names} was given. Pass both or neither.")
@@ -232,7 +232,7 @@ def _divide(
 def _as_compared(whole: TableRows, split: Split) -> _Parts:
     """The parts and the folds of a comparison."""
     _same_size(whole, split.n_rows)
-    # Folds speak of rows of the whole table; here they are rows of the training part.
+    # Folds number the rows of the whole table; here they number the training rows.
     place = np.full(split.n_rows, -1)
     place[split.training] = np.arange(len(split.training))
     folds = [(place[train], place[test]) for train, test in split.folds]
@@ -287,7 +287,7 @@ def _columns(model: Any, X: Any) -> Any:
 def _certificate(
     model: Any, rows: TableRows | None, sample_weight: ArrayLike | None
 ) -> tuple[Certificate, bool | None]:
-    """The certificate, and whether the rows are those of the fit (None: who knows)."""
+    """The certificate, and whether the rows are those of the fit (None: unknown)."""
     stated = getattr(model, "certificate_", None)
     if rows is None:
         if not isinstance(stated, Certificate):
@@ -369,7 +369,7 @@ def _predictions(
     unseen: TableRows | None,
     learning: curves.Learning,
 ) -> tuple[TableRows, Array, Array | None, str]:
-    """The most honest predictions there are, and what to call their rows."""
+    """Predictions of rows that the model has not seen, if possible, and their name."""
     if unseen is None and learning.held_out is not None and learning.guess is not None:
         source = (
             f"{learning.held_out.kind}, each predicted by a model fitted without it"
@@ -406,7 +406,7 @@ def _risk(
     found: AuditFigures,
     delta: float,
 ) -> tuple[Claim, ...]:
-    """What the rows never seen say about new rows; the verifier's words."""
+    """The verifier's claims about new rows, from rows never seen."""
     kind = "classification" if task.labels else "regression"
     if unseen is None or found.guess is None:
         return (

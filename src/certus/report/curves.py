@@ -2,7 +2,7 @@
 
 Cross-validation on the training rows alone, so nothing sealed is looked at. The sizes
 of a learning curve double, so the largest costs as much as all the others; a curve
-stops where the time allowed would not do for its next point, and says so.
+stops if the time left is too short for its next point, and says so.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 _FOLDS = 5
 _SIZES = 6
 FEWEST = 10  # rows that a learning curve starts from
-SMALL = 0.02  # a share of the error that is not worth a word
+SMALL = 0.02  # a share of the error that is too small to mention
 _TESTED = 2_000  # rows that a fold is tested on, at most
 
 Split = tuple[Array, Array]
@@ -213,7 +213,7 @@ def _shares(model: Any, X: MatrixLike, classes: Array) -> Array | None:
 
 
 def first_line(error: Exception) -> str:
-    """What went wrong, without its explanation."""
+    """The first line of an error."""
     return str(error).partition("\n")[0].rstrip(".")
 
 
@@ -223,7 +223,7 @@ def _learning_figure(
     rows: TableRows,
     task: PredictionTask,
 ) -> Figure:
-    """What was found, and what of the sizes and folds planned there was time for."""
+    """The figure, with a note if there was no time for all sizes and folds."""
     sizes = [size for size, _ in points]
     held_out = np.array([[fold.held_out for fold in done] for _, done in points])
     training = np.array([[fold.training for fold in done] for _, done in points])
@@ -271,7 +271,7 @@ def moments(values: Array) -> dict[str, list[float]]:
 
 
 def is_clear(differences: Array) -> bool:
-    """Whether a mean over folds is well above what the folds differ by."""
+    """Whether a mean over folds is well above the differences between folds."""
     count = len(differences)
     spread = deviation(differences) / count**0.5
     return count > 1 and bool(differences.mean() > 2.0 * spread)

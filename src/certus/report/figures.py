@@ -233,7 +233,7 @@ def _residual_table(data: Data) -> tuple[list[str], list[list[str]]]:
 
 
 def _bars(data: Data, width: float) -> Plot:
-    """Horizontal bars; on a phone each name stands above its bar."""
+    """Horizontal bars; on a phone each name is above its bar."""
     wide = width > NARROW
     room = 30 if wide else 38
     names = [fit_text(name, width / 3 if wide else width) for name in data["names"]]
@@ -293,7 +293,7 @@ def _groups(data: Data, width: float) -> Plot:
     groups = [fit_text(name, width / 3) for name in data["groups"]]
     left = 12 + max(map(text_width, groups))
     said = list(zip(data["names"], data["verdicts"]))
-    # Where one line has no room for a name and its verdict, each has a line.
+    # If a name and its verdict do not fit on one line, each gets its own.
     apart = any(text_width(f"{name}: {verdict}") > width for name, verdict in said)
     first = 46 if apart else 30
     block = first + 22 * len(groups)

@@ -1,7 +1,7 @@
 """Whether groups are treated alike: the section of an audit about an attribute.
 
-The criteria are measured on rows the model has not seen; where there are none, nothing
-is promised. All tables together are wrong with probability at most delta.
+The criteria are measured on rows the model has not seen; without such rows there is no
+claim about new rows. All tables together are wrong with probability at most delta.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def read(
             f"sensitive has {len(values):,} rows, but the test table has {size:,}: "
             "they must be equal."
         )
-    groups_of(values, size)  # what makes no groups is told before the work begins
+    groups_of(values, size)  # raise errors about groups before the work begins
     return JudgedAttribute(values if rows is None else values[rows], name)
 
 
@@ -158,7 +158,7 @@ def _figure(
     keep = np.sort(np.argsort(-tables[0].counts, kind="stable")[:_GROUPS])
     metrics: dict[str, list[Any]] = {"names": [], "verdicts": []}
     cells: dict[str, list[Any]] = {"values": [], "low": [], "high": [], "sizes": []}
-    crowded = 0  # metrics for which there is no room
+    crowded = 0  # metrics that do not fit into the figure
     for table in tables:
         for i, gap in enumerate(table.gaps):
             if np.isnan(table.low[i]).any():

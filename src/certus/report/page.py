@@ -16,7 +16,7 @@ from certus.wording import clean, number
 
 __all__ = ["SECTIONS", "render", "words_of"]
 
-#: The four lists: name, what a line in it means, and what stands there if it is empty.
+#: The four lists: name, what a line in it means, and the text if it is empty.
 SECTIONS = (
     ("proved", "Proved", "anyone can check it again on these rows"),
     ("statistical", "Statistical", "true for new rows, with the stated probability"),
@@ -73,13 +73,13 @@ def words_of(audit: Audit) -> list[tuple[str, str]]:
 
 
 def _union(audit: Audit) -> Claim | None:
-    """What holds for all candidates at once, if there was a comparison."""
+    """The claim about all candidates at once, if there was a comparison."""
     found = (audit.comparison or {}).get("union")
     return None if found is None else Claim.from_dict(found)
 
 
 def _line(claim: Any, section: str) -> dict[str, Any]:
-    """A claim as it stands in a list; its assumptions have a list of their own."""
+    """A claim as a line of a list; assumptions have their own list."""
     notes = [claim.objective] if claim.objective else []
     return {
         "mark": claim.mark,

@@ -1,7 +1,7 @@
-"""The rows of an audit: which they are, how to take some, how wrong a model is on them.
+"""The rows of an audit: select some, and compute the error of a model on them.
 
-Any table will do: array, sparse matrix, pandas or polars frame. Two errors only, both
-in units a person knows: the share of wrong labels, and the root mean square of
+Tables may be arrays, sparse matrices, pandas or polars frames. There are two errors,
+both in familiar units: the share of wrong labels, and the root mean square of
 prediction − truth.
 """
 
@@ -41,7 +41,7 @@ class PredictionTask(NamedTuple):
 
     @property
     def quoted(self) -> str:
-        """The target as it stands in a sentence."""
+        """The target as written in a sentence."""
         return f"“{shorten(self.target)}”" if self.target else "the target"
 
     def losses(self, truth: Array, guess: Array) -> Array:

@@ -1,7 +1,7 @@
 """How accurate a classifier stays when rows are changed: a section of an audit.
 
-Judged on rows the model has not seen; on the rows of the fit where there are no others,
-and then nothing is promised about new ones.
+It is measured on rows that the model has not seen; if there are none, on the rows of
+the fit, and then there is no claim about new rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The words of an audit: the verdict, and which claim stands in which list.
+"""The words of an audit: the verdict, and the list in which each claim appears.
 
-A sentence promises no more than the claim behind it: proofs concern the rows that were
-passed, statements about new rows carry their probability, the rest was observed.
+A sentence says no more than the claim behind it: proofs are about the given rows,
+statements about new rows have a probability, and the rest was observed.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _error(risk: Sequence[Claim], found: AuditFigures, task: PredictionTask) -> 
 
 
 def proved(certificate: Certificate) -> tuple[Claim, ...]:
-    """What was proved or should have been: refusals stand here too."""
+    """Claims that were proved, and those that should have been: also refusals."""
     return tuple(
         claim
         for claim in certificate.claims
@@ -108,7 +108,7 @@ def proved(certificate: Certificate) -> tuple[Claim, ...]:
 
 
 def statistical(risk: Sequence[Claim]) -> tuple[Claim, ...]:
-    """What holds with a probability, or why nothing does; promises first."""
+    """Claims that hold with a probability, or why there are none; met claims first."""
     promises = [claim for claim in risk if claim.strength is Strength.STATISTICAL]
     refused = [claim for claim in risk if claim.strength is Strength.REFUSED]
     if promises:  # what a refusal suggests has been done
@@ -123,7 +123,7 @@ def measured(
     task: PredictionTask,
     unseen: TableRows | None,
 ) -> tuple[Claim, ...]:
-    """Numbers without a promise."""
+    """Measured numbers."""
     claims = [c for c in certificate.claims if c.strength is Strength.MEASURED]
     claims += [claim for claim in risk if claim.strength is Strength.MEASURED]
     if found.learning.errors:
@@ -168,7 +168,7 @@ def assumed(
     known: bool | None,
     unseen: TableRows | None,
 ) -> tuple[str, ...]:
-    """What the lists rest on and nobody checked."""
+    """Assumptions of the claims that were not checked."""
     lines = []
     if certificate.origin == "file":
         lines.append(

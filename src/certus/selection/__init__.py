@@ -1,7 +1,7 @@
 """Comparing models: splits, candidates, and the risk on rows kept aside.
 
-``Comparison`` is what a comparison of candidates leaves: one plan of folds for all of
-them, errors that are measured, and a risk stated once, on rows sealed beforehand.
+``Comparison`` is the result of comparing candidates: one plan of folds for all of them,
+measured errors, and a risk stated once, on rows that were sealed before.
 """
 
 from certus.selection.comparing import compare

@@ -39,10 +39,10 @@ FEW_ROWS = 2_000
 
 
 class Tuning(NamedTuple):
-    """What a choice of parameters may look at: training rows, in inner folds.
+    """The data for choosing parameters: training rows, in inner folds.
 
     ``plain`` says that rows are independent, so that leave-one-out is fair; ``late()``
-    that no further fit should be begun.
+    that no further fit should start.
     """
 
     Z: Any
@@ -98,7 +98,7 @@ def list_candidates(
 
 
 class CandidateRow(NamedTuple):
-    """All that is known of a candidate before the table is.
+    """All that is known about a candidate before the table is read.
 
     ``amounts`` and ``labels`` are its classes for these, each in the registry or with
     its module in scikit-learn; "" where it is not a candidate. For the size of a table,
@@ -128,7 +128,7 @@ class CandidateRow(NamedTuple):
 
 
 def given_candidate(name: str, model: Any, taken: Iterable[str]) -> Candidate:
-    """An estimator as it was given, under a name that is still free."""
+    """A user's estimator as a candidate, under a name that is still free."""
     from certus.persist.encoding import is_registered
 
     names = set(taken)
@@ -216,7 +216,7 @@ def _choose_neighbours(model: Any, on: Tuning) -> Choice:
 
 
 def _choose_network(model: Any, on: Tuning) -> Choice:
-    """Each from its own beginning: going on would favour the later."""
+    """Each network starts fresh; continuing would favour the later ones."""
     return _search(model, [{"alpha": 3.0}, {"alpha": 0.1}], on, warm=False)
 
 

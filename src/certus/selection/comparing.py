@@ -1,9 +1,10 @@
 """``certus.compare``: candidates on one plan of folds, one choice, one sealed check.
 
-The order is the point. Rows are sealed first; columns are judged and candidates tuned,
+The order matters. Rows are sealed first; columns are judged and candidates tuned,
 fitted and chosen on the other rows alone; then the sealed rows are opened once, for the
 chosen model, and the verifier states its risk by an interval fixed in advance. The rule
-of the choice is fixed too: least mean error over the folds, ties to the simpler.
+of the choice is fixed too: the smallest mean error over the folds; ties go to the
+simpler model.
 """
 
 from __future__ import annotations
@@ -58,11 +59,11 @@ def compare(
 
     Each candidate is a pipeline: what it learns about columns, and its parameters, it
     learns again in every fold. The constant, penalised linear models, a robust one, a
-    kernel machine, nearest neighbours, the perceptron and a neural network take part,
-    with scikit-learn's gradient boosting for reference. Chosen is the certus model with
-    the least mean error over the folds, the earlier one on ties; it is fitted again to
-    all training rows, and judged once on rows that were sealed before anything was
-    fitted.
+    kernel machine, nearest neighbours, the perceptron and a neural network are
+    compared, with scikit-learn's gradient boosting for reference. The certus model with
+    the smallest mean error over the folds is chosen, the earlier one on ties; it is
+    fitted again to all training rows, and judged once on rows that were sealed before
+    anything was fitted.
 
     Certificate
     -----------
@@ -286,7 +287,7 @@ def _union(rows: list[ComparisonRow], ready: Prepared, delta: float) -> Claim:
 def _too_good(
     rows: list[ComparisonRow], best: ComparisonRow, ready: Prepared
 ) -> list[str]:
-    """A remark if the columns together determine the target."""
+    """A note if the columns together determine the target."""
     baseline = rows[0]
     if not best.errors or not baseline.errors or len(ready.split.training) < 100:
         return []

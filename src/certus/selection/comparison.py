@@ -1,6 +1,6 @@
-"""What a comparison of models leaves: the table, the choice, and the sealed risk.
+"""The result of a comparison of models: the table, the choice, and the sealed risk.
 
-Plain frozen data, made by :func:`certus.compare` and by nothing else. Fold errors are
+Plain frozen data; only :func:`certus.compare` makes it. Fold errors are
 measured: no unbiased estimate of their variance exists. The statements in ``risk``
 come from the verifier, on rows that were sealed before anything was fitted.
 """
@@ -72,7 +72,7 @@ class ComparisonRow(Result):
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of the fold errors: measured, no promise."""
+        """Standard deviation of the fold errors, measured."""
         if len(self.errors) < 2:
             return math.nan
         squares = sum((error - self.mean) ** 2 for error in self.errors)
@@ -99,7 +99,7 @@ class ComparisonRow(Result):
 
 @dataclass(frozen=True)
 class Comparison(TableResult):
-    """What :func:`certus.compare` found.
+    """The result of :func:`certus.compare`.
 
     Attributes
     ----------
@@ -175,7 +175,7 @@ class Comparison(TableResult):
 
     @property
     def leader(self) -> ComparisonRow:
-        """The row with the least mean error, whoever made it."""
+        """The row with the smallest mean error, also of other libraries."""
         return min(self.complete, key=lambda row: row.mean, default=self.best)
 
     @property
@@ -237,7 +237,7 @@ class Comparison(TableResult):
         }
 
     def record(self) -> dict[str, Any]:
-        """What a model file keeps, so that the split can be found again and checked."""
+        """The data in a model file from which the split can be restored and checked."""
         training = dict(self.certificate.fingerprint)
         return self.split.record() | {
             "task": self.task,

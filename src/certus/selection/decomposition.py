@@ -65,8 +65,9 @@ def bias_variance(
 ) -> BiasVariance:
     """Split the expected squared error of an estimator by fitting it again and again.
 
-    The estimates are unbiased: what the scatter of the mean prediction adds to the
-    squared bias is taken off, so that a bias of zero may come out slightly negative.
+    The estimates are unbiased: the share of the squared bias that comes from the
+    scatter of the mean prediction is subtracted, so a squared bias of zero may be
+    estimated as slightly negative.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What is wrong with a table before anything is fitted to it.
+"""Find problems of a table before anything is fitted to it.
 
 Copies of a row, columns that determine the target, columns that look like groups or
 times. Columns are judged on training rows alone; the sealed ones are looked at only to
@@ -41,7 +41,7 @@ __all__ = [
 
 #: A column this close to a function of the target, or the reverse, is left out.
 DETERMINES = 0.999
-#: From here on it is remarked upon.
+#: From here on there is a note about it.
 NEARLY = 0.98
 #: Share of rows with an equal up to which equal rows are copies, whatever they hold;
 #: and share of distinct values from which on a column tells rows apart.
@@ -53,7 +53,7 @@ _RARE = 10  # rows outside the commonest label, likewise
 
 
 class Leak(NamedTuple):
-    """A column that alone tells the target, and how nearly (1: exactly)."""
+    """A column that determines the target alone, and how well (1: exactly)."""
 
     column: str
     strength: float
@@ -81,7 +81,7 @@ def names_of(X: MatrixLike) -> list[str]:
 
 
 def _one_column(X: MatrixLike, at: int) -> Column:
-    """The other columns may be of types that no model could use."""
+    """Read one column only; the others may have types that no model can use."""
     if is_frame(X):
         return table_from_frame(X, [column_names(X)[at]]).columns[0]
     return columns_of(X)[at]
@@ -132,10 +132,10 @@ def take_column(X: MatrixLike, values: Any, option: str) -> Column:
 def copies(columns: list[Column]) -> tuple[np.ndarray | None, int]:
     """Number of the first row equal to each row, and how many are copies of another.
 
-    Rows of a few categories agree by chance; to keep those on one side would set the
-    labels of a cell against one another. Equal rows count as copies if they agree in a
-    value of a column that hardly repeats, or if hardly any row of the table has an
-    equal. Identifiers are not compared, as they would hide a copy.
+    Rows of a few categories agree by chance; keeping those on one side would distort
+    the labels of such a cell. Equal rows count as copies if they agree in a value of a
+    column that hardly repeats, or if hardly any row of the table has an equal.
+    Identifiers are not compared, as they would hide a copy.
     """
     compared = [c.values for c in columns if not is_identifier(c)]
     if not compared:
@@ -186,7 +186,7 @@ def is_identifier(column: Column) -> bool:
 
 
 def _judged(column: Column, y: np.ndarray, labels: bool) -> Leak | None:
-    """The strongest of the ways in which a column may tell the target."""
+    """The strongest of the ways in which a column may determine the target."""
     gaps = column.values.is_null().to_numpy()
     found = []
     if column.kind == "text":
@@ -219,7 +219,7 @@ def _by_order(x: np.ndarray, y: np.ndarray) -> tuple[float, str]:
     runs = 1 + np.count_nonzero(np.diff(y[np.lexsort((y, x))]))
     by_chance = 1 + (len(y) - 1) * (1 - np.square(shares).sum())
     broken = (runs - len(sizes)) / max(1.0, by_chance - len(sizes))
-    # Equal values with different labels, which sorting put in order, are no telling.
+    # Equal values with different labels, which sorting put in order, do not count.
     torn = (1 - _majority(x, y)) / (1 - shares.max())
     return float(1 - broken - torn), "by its order"
 
@@ -254,7 +254,7 @@ def _by_level(x: np.ndarray, y: np.ndarray, labels: bool) -> float:
 
 
 def hints(columns: list[Column]) -> list[str]:
-    """Columns that may name groups or times, which the split was not told of."""
+    """Columns that may name groups or times that the split does not use."""
     notes = []
     for column in columns:
         values, name = column.values.drop_nulls(), shorten(column.name)

@@ -1,6 +1,6 @@
-"""From a raw table to what candidates may see: sealed rows first, then a look.
+"""Prepare a raw table for the candidates: seal rows first, then look at the others.
 
-What is found is said in notes: copies of rows, which stay on one side; columns that
+Notes say what was found: copies of rows, which stay on one side; columns that
 determine the target, which are left out; groups that share rows; times out of order.
 """
 
@@ -24,7 +24,7 @@ __all__ = ["Prepared", "prepare"]
 
 
 class Prepared(NamedTuple):
-    """A table ready to be compared on: what candidates may see, and the plan."""
+    """A prepared table: the rows that candidates may see, and the plan of folds."""
 
     X: Any
     y: np.ndarray
@@ -51,7 +51,7 @@ def prepare(
     folds: int,
     seed: int,
 ) -> Prepared:
-    """Seal rows, deal the others into folds, and look at their columns."""
+    """Seal rows, divide the others into folds, and look at their columns."""
     columns = inspection.columns_of(X)
     if not columns or len(columns[0].values) == 0:
         what = "rows" if columns else "columns"
@@ -222,7 +222,7 @@ def _leaking(
     keep: Sequence[str],
     notes: list[str],
 ) -> list[str]:
-    """Names of the columns to leave out; what is said about them goes to notes."""
+    """Names of the columns to leave out; the reasons go to notes."""
     leaks = inspection.find_leaks(columns, y, labels)
     certain = [leak for leak in leaks if leak.strength >= inspection.DETERMINES]
     out = [leak.column for leak in certain if leak.column not in keep]

@@ -1,8 +1,8 @@
-"""Candidates on one plan of folds: tables encoded once, time and Ctrl-C obeyed.
+"""Run candidates on one plan of folds, within the time limit and until Ctrl-C.
 
 Each fold's table is encoded from its training rows and shared by all candidates. A
-candidate counts only when all its folds are done, so whatever ends the race leaves
-complete rows to compare.
+candidate counts only when all its folds are done, so there are always complete rows to
+compare.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class Race:
         return make_split(y, labels=labels, fraction=share, seed=1).training
 
     def _limited(self, model: Any) -> Any:
-        """The model, told how long it may take if there is a deadline."""
+        """The model, with ``max_time`` set if there is a deadline."""
         model = clone(model)
         if self.deadline is not None and "max_time" in model.get_params(deep=False):
             left = self.deadline - time.perf_counter()
@@ -207,7 +207,7 @@ class Race:
     def finish(
         self, candidate: Candidate, row: ComparisonRow, y: ArrayLike
     ) -> tuple[Any, ComparisonRow]:
-        """The chosen candidate on all training rows; Ctrl-C keeps it as far as it got.
+        """The chosen candidate on all training rows; Ctrl-C keeps the current state.
 
         ``y`` is the target as it came, with its name.
         """
@@ -218,7 +218,7 @@ class Race:
         Z = TableEncoder().fit_transform(X) if candidate.choose else None
         try:
             choice = self._choose(candidate, Z, rows)
-        except TimeoutError:  # the parameters of the last fold will do
+        except TimeoutError:  # use the parameters of the last fold
             choice = Choice(row.model, row.grid)
         pipeline = TablePipeline(TableEncoder(), estimator=choice.model)
         policy = {"on_uncertified": "ignore", "on_interrupt": "return"}
@@ -259,7 +259,7 @@ def _blank(candidate: Candidate, reason: str) -> ComparisonRow:
 
 
 def _unknown(y: np.ndarray) -> np.ndarray:
-    """A place for each row's prediction, with nothing in it yet."""
+    """An empty prediction for each row."""
     if y.dtype.kind in "iufb" and y.dtype.kind != "b":
         return np.full(len(y), np.nan)
     return np.full(len(y), None, dtype=object)

@@ -1,4 +1,4 @@
-"""A model file meets its table again: gaps on training rows, risk on sealed rows.
+"""Check a model file on its table again: gaps on training rows, risk on sealed rows.
 
 The file keeps one bit for each row that was sealed and the fingerprint of the others.
 If the table is the one that was split, the verifier recomputes the certificate on the
@@ -29,7 +29,7 @@ __all__ = ["Recheck", "recheck"]
 
 @dataclass(frozen=True)
 class Recheck(Result):
-    """A recomputed certificate, the risk on sealed rows, and whether the table is it.
+    """A recomputed certificate, the risk on sealed rows, and whether the table agrees.
 
     ``sealed`` counts the sealed rows; ``risk`` is empty where nothing can be said.
     """
@@ -49,7 +49,7 @@ def recheck(
     level: str = "quick",
     delta: float = 0.05,
 ) -> Recheck:
-    """Judge a fitted pipeline on the table it was split from.
+    """Judge a fitted pipeline on the table that was split for it.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
-"""One plan for all candidates: which rows are sealed, and which fold holds which.
+"""One plan for all candidates: the sealed rows, and the fold of each other row.
 
 Rows are put in an order that depends on the seed and their number alone, so that the
-plan is the same on every machine. Labels are dealt evenly, copies of a row and rows of
-one group stay together, and with a time column the sealed rows are the latest and each
-fold is judged on rows later than those it learnt from.
+plan is the same on every machine. Labels are distributed evenly, copies of a row and
+rows of one group stay together, and with a time column the sealed rows are the latest
+and each fold is judged on rows later than those it learnt from.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Split(Result):
     units: np.ndarray | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """What is said about the split; the rows themselves as counts."""
+        """A description of the split; the rows themselves as counts."""
         return {
             "seed": self.seed,
             "fraction": self.fraction,
@@ -100,7 +100,7 @@ def make_split(
     time: Any = None,
     fewest: int = FEWEST,
 ) -> Split:
-    """Seal a fraction of the rows and deal the others into folds.
+    """Seal a fraction of the rows and divide the others into folds.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """A column of a new table, encoded by the plan learnt in training.
 
 ``encode_column`` gives standardised numbers, the codes of categories and the parts of
-dates. What differs from the training table is converted and remarked upon where that
+dates. Values that differ from the training table are converted with a note where that
 is safe, and refused with the name of the column where it is not.
 """
 

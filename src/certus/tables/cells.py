@@ -1,8 +1,8 @@
 """Cells of text to values: each column gets the first type that all of its cells have.
 
 Numbers may be written as 1234.5, 1,234.5, 1.234,5 or 1 234,5, and dates in the usual
-orders of day, month and year. What can be read in two ways is not guessed: 1,234
-follows the habit of the file, and 01/02/2020 stays text if no other cell decides.
+orders of day, month and year. Cells that can be read in two ways are not guessed: 1,234
+is read as in the rest of the file, and 01/02/2020 stays text if no other cell decides.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MISSING_MARKERS: tuple[str, ...] = (
     *("NaN", "nan", "-nan", "-NaN", "NaT", "NULL", "Null", "null", "None"),
 )
 
-_PROBE = 100  # cells whose glance spares most columns most of the full attempts
+_PROBE = 100  # cells tried first, which saves most columns most of the full attempts
 
 Convert = Callable[[pl.Series], pl.Series]
 
@@ -49,7 +49,7 @@ def typed(frame: pl.DataFrame, separator: str) -> pl.DataFrame:
 
 
 def typed_dates(frame: pl.DataFrame) -> pl.DataFrame:
-    """Convert text columns that hold dates; other types are kept as they are."""
+    """Convert text columns that hold dates; other types stay unchanged."""
     found = {
         column.name: dates
         for column in frame.iter_columns()

@@ -1,7 +1,7 @@
 """Delimited text: what separates its cells, what its header says, where it is ragged.
 
 The separator is the one by which the first rows have as many cells as the header. Other
-encodings and binary files are refused by name, with what to do about them.
+encodings and binary files are refused with advice.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 
 _ROWS = 200  # of the head, looked at for the separator
 
-#: How files begin that are no text, and what to do about them.
+#: First bytes of files that are not text, and advice for each.
 _SIGNATURES = {
     b"\x1f\x8b": "is compressed with gzip. Rename it to {name}.gz and try again.",
     b"PK\x03\x04": "is a spreadsheet or archive: binary data. Save it as CSV.",
@@ -58,7 +58,7 @@ def open_bytes(path: Path) -> IO[bytes]:
 def head_as_text(path: Path, size: int = 1 << 16) -> str:
     """Decode the start of a text file; refuse other encodings and binary files."""
     with open_bytes(path) as file:
-        # To the end of a line, lest a name or a letter be cut in two.
+        # To the end of a line, so that no name or letter is cut in two.
         head = file.read(size) + file.readline(1 << 24)
     name = path.name
     if not head.strip():
@@ -111,7 +111,7 @@ def read_delimited(path: Path, separator: str | None) -> pl.DataFrame:
     if frame.width > 1:
         frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))
     frame = typed(frame, separator)
-    # A cell with a null byte is no number: only columns that stayed text can have one.
+    # A cell with a null byte is not a number, so only text columns can have one.
     text = frame.select(pl.selectors.string().str.contains("\0", literal=True).any())
     if any(found[0] for found in text.iter_columns()):
         raise TableError(f"{path.name} {_NULLS}")
@@ -119,7 +119,7 @@ def read_delimited(path: Path, separator: str | None) -> pl.DataFrame:
 
 
 def _header(cells: list[str], path: Path) -> list[str]:
-    """Names without blanks around them; those of unnamed columns tell their place."""
+    """Names without surrounding blanks; unnamed columns are named by their position."""
     names = [cell.strip() for cell in cells]
     repeated = [name for name, times in Counter(names).items() if times > 1 and name]
     if repeated:
@@ -139,7 +139,7 @@ def _header(cells: list[str], path: Path) -> list[str]:
 
 @contextmanager
 def _long_cells() -> Iterator[None]:
-    """Let cells of any length through Python's reader, which knows a limit."""
+    """Lift the limit on the length of cells in Python's reader."""
     before = csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
     try:
         yield

@@ -1,4 +1,4 @@
-"""What can be wrong with a table, in the words of the person who owns it.
+"""Errors about tables, in words that the owner of the table understands.
 
 Every error names the file or the column, says what was found there and what to
 do about it. Misspelt names get the nearest existing one as a suggestion.

@@ -1,7 +1,7 @@
 """How much memory a file takes to read, guessed from its beginning; how much is free.
 
-A file that cannot fit is refused before it is loaded, as a machine out of memory ends
-programs without a word. Guess: rows × bytes of a row while it is read.
+A file that cannot fit is refused before it is loaded, because a machine without memory
+ends programs without a message. Guess: rows × bytes of a row while it is read.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _of_text(path: Path, json: bool) -> int:
     with open_bytes(path) as file:
         head = file.read(_HEAD)
         if isinstance(file, gzip.GzipFile) and file.fileobj is not None:
-            # Where the packed file stands after so many unpacked bytes.
+            # Position in the packed file after so many unpacked bytes.
             read = min(packed, max(1, file.fileobj.tell()))
             size = int(packed / read * len(head))
     if json:
@@ -106,7 +106,7 @@ def _available() -> int | None:
 
 
 def _of_container() -> int | None:
-    """What the memory limit of a container leaves; files it only keeps at hand go."""
+    """Free memory within the limit of a container; cached files count as free."""
     folder = Path("/sys/fs/cgroup")
     try:
         limit = (folder / "memory.max").read_text().strip()
@@ -121,7 +121,7 @@ def _of_container() -> int | None:
 
 
 def _of_process() -> int | None:
-    """What a limit on the process, such as by ``ulimit -v``, leaves."""
+    """Free memory within a limit on the process, such as by ``ulimit -v``."""
     try:
         import resource
     except ImportError:  # not on Windows

@@ -1,8 +1,8 @@
 """A table in, predictions out: an encoder and a model, fitted as one estimator.
 
-What is learnt about the columns is learnt from the training rows alone, so that the
-pair can be cross-validated honestly; saved as one file, it predicts from a raw table.
-The objective is the model's, on the encoded columns.
+The encoder learns from the training rows alone, so cross-validation of the pair is
+valid; saved as one file, it predicts from a raw table. The objective is the model's, on
+the encoded columns.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def read_target(y: ArrayLike) -> tuple[Any, str | None]:
 
 
 def _plain_objects(array: Any) -> tuple[Any, int]:
-    """Objects that all are numbers or booleans as such; count the missing ones."""
+    """Convert objects that are all numbers or booleans; count the missing ones."""
     missing = int(missing_objects(array).sum())
     types: set[type] = set(map(type, array.ravel()))
     if not missing and types:

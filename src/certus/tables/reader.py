@@ -30,7 +30,7 @@ __all__ = ["SUPPORTED", "read_table"]
 
 SUPPORTED = ".csv .tsv .csv.gz .tsv.gz .parquet .feather .arrow .ipc .jsonl .ndjson"
 
-# Polars reports some damaged files by a panic, which is no ordinary exception.
+# Polars reports some damaged files by a panic, which is not an ordinary exception.
 _READ_ERRORS = (
     *(pl.exceptions.PolarsError, pl.exceptions.PanicException),
     *(OSError, EOFError, ValueError, RuntimeError, csv.Error),

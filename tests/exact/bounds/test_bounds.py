@@ -162,7 +162,7 @@ RULES = {
 @pytest.mark.catalog("SEL-07")
 @pytest.mark.parametrize("n", [1, 2, 5, 40, 150])
 @pytest.mark.parametrize("rule", RULES)
-def test_the_true_rate_is_missed_at_most_as_often_as_promised(rule, n):
+def test_the_true_rate_is_missed_at_most_as_often_as_claimed(rule, n):
     ends = all_ends(RULES[rule], n)
     assert coverage_failure(ends, n, probabilities(ends)).max() <= 0.05 + 1e-12
 

@@ -296,7 +296,7 @@ def error_of_draws(model: Any, X: Array, y: Array, draws: int, seed: int) -> Arr
 @pytest.mark.catalog("THY-11")
 @pytest.mark.parametrize("prior", ["half", "zero"])
 @pytest.mark.parametrize("classes", [2, 3])
-def test_the_certificate_speaks_of_the_classifiers_drawn(
+def test_the_certificate_is_about_the_classifiers_drawn(
     prior: str, classes: int
 ) -> None:
     X, y = three_groups()
@@ -565,7 +565,7 @@ def test_a_learnt_prior_beats_one_that_has_seen_nothing() -> None:
     assert half["kl_divergence"].value < zero["kl_divergence"].value
 
 
-def test_the_fit_descends_and_stops_when_told() -> None:
+def test_the_fit_descends_and_stops_on_request() -> None:
     X, y = three_groups()
     model = StochasticLinearClassifier("zero").fit(X, y)
     objective = model.history_["objective"]

@@ -195,13 +195,13 @@ def test_interrupted_and_out_of_time(monkeypatch):
     )
 
 
-def test_a_missed_target_is_told():
+def test_a_missed_target_is_reported():
     S = sparse_rows()
     with pytest.warns(UncertifiedWarning, match="max_time"):
         TruncatedSVD(5, max_time=0.0, random_state=0).fit(S)
 
 
-def test_a_fixed_number_of_passes_promises_nothing():
+def test_a_fixed_number_of_passes_has_no_target():
     S = sparse_rows()
     model = TruncatedSVD(5, algorithm="randomized", n_iter=1, random_state=0).fit(S)
     claim = model.certificate_["ritz_residual"]

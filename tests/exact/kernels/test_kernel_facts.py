@@ -176,7 +176,9 @@ def test_listed_kernels_are_accepted(kernel: Any) -> None:
     ],
     ids=["tanh", "negative multiple", "negative constant", "negative distance"],
 )
-def test_what_is_no_kernel_is_rejected_with_a_witness(kernel: Any) -> None:
+def test_a_function_that_is_not_a_kernel_is_rejected_with_a_witness(
+    kernel: Any,
+) -> None:
     X = points(30)
     found = mercer_check(kernel, X)
     assert not found.positive and not found.by_form

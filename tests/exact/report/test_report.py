@@ -287,7 +287,7 @@ def test_promise_about_labels_is_the_exact_interval() -> None:
     assert report.figure("confusion").data["counts"] == matrix.tolist()
 
 
-def test_without_rows_kept_nothing_is_promised(diabetes) -> None:
+def test_without_rows_kept_aside_there_is_no_claim(diabetes) -> None:
     X, y = diabetes
     report = certus.audit(Ridge().fit(X, y), X, y)
     (claim,) = report.statistical

@@ -265,7 +265,7 @@ def test_probabilities_are_attacked_by_their_logits(last):
     assert found[0].fooled.any()
 
 
-def test_one_score_is_told_apart_from_one_probability():
+def test_one_score_is_distinguished_from_one_probability():
     with torch.random.fork_rng():
         torch.manual_seed(0)
         net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 1)).eval()

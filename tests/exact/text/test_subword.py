@@ -100,7 +100,7 @@ def test_documents_count_words_never_seen(fitted):
     assert weighted[0] == pytest.approx(mean, abs=1e-5)
 
 
-def test_spelling_alone_relates_words_before_company_does():
+def test_spelling_alone_relates_words_before_contexts_do():
     forms = [stem + end for stem in STEMS for end in "xy"]
     model = small(n_components=256, max_iter=1, learning_rate=1e-4).fit([forms] * 2)
     vectors = [model.vector(word) for word in forms]

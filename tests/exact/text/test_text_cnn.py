@@ -185,7 +185,7 @@ def test_certificate_file_and_copies(fitted, tmp_path):
         (["a", "b", "c"], ["x", "y"], "inconsistent numbers"),
     ],
 )
-def test_what_are_no_labelled_texts_is_told(texts, labels, match):
+def test_input_without_labelled_texts_is_reported(texts, labels, match):
     with pytest.raises((ValueError, TypeError), match=match):
         quick(max_iter=1).fit(texts, labels)
 

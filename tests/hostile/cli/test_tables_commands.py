@@ -382,7 +382,7 @@ def test_changed_tables_are_refused(kind: str, capsys: Capture) -> None:
 
 
 @pytest.mark.usefixtures("towns")
-def test_unseen_levels_and_extra_columns_are_told(capsys: Capture) -> None:
+def test_unseen_levels_and_extra_columns_are_reported(capsys: Capture) -> None:
     Path("new.csv").write_text("q,d,c,x\n1,2020-01-01,zzz,5\n")
     capsys.readouterr()
     assert main(["predict", "t.certus", "new.csv"]) == 0

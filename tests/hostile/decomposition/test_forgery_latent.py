@@ -159,7 +159,7 @@ def test_components_far_from_the_origin(form):
 
 
 @pytest.mark.parametrize("model", [PCA(2), TruncatedSVD(2), theirs.PCA(2)])
-def test_both_levels_speak_of_the_same_claim(model):
+def test_both_levels_make_the_same_claim(model):
     model = model.fit(X)
     quick, full = (certus.certify(model, X, level=k) for k in ("quick", "full"))
     assert quick.primary == full.primary == "ritz_residual"

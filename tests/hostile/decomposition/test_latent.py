@@ -111,7 +111,7 @@ def test_rankings_are_lists_of_lists(given):
         ndcg([[1], [2]], given)
 
 
-def test_a_list_of_any_length_takes_no_room():
+def test_a_list_of_any_length_takes_no_memory():
     ranked, relevant = [["a", "b"], ["c"]], [["b"], ["d", "c"]]
     assert precision_at_k(ranked, relevant, 10**12) == 1e-12
     assert ndcg(ranked, relevant, 10**12) == ndcg(ranked, relevant, 2)
@@ -123,7 +123,7 @@ def test_a_list_of_any_length_takes_no_room():
         assert getattr(long, name) == getattr(short, name)
 
 
-def test_what_no_ranking_can_use_is_said():
+def test_useless_input_of_rankings_is_reported():
     with pytest.raises(ValueError, match="NaN, which has no rank"):
         auc([np.nan, 0.2], [True, False])
     model = MatrixFactorization(2, random_state=0).fit(RATED)

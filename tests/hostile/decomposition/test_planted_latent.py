@@ -81,7 +81,7 @@ def test_one_wrong_label_in_single_precision(shift):
         assert claim.met is False and claim.value == 1
 
 
-def test_a_tie_is_told_by_distances_and_not_by_norms():
+def test_a_tie_is_decided_by_distances_and_not_by_norms():
     Z = np.array([[0.0], [1.0], [3.0], [4.0], [2.0]])
     model = quiet(KMeans(2, init=[[0.5], [3.5]], max_iter=1), Z)
     model.cluster_centers_, model.inertia_ = np.array([[0.5], [3.5]]), 3.25

@@ -183,7 +183,7 @@ def test_both_damaged_is_said(monkeypatch, tmp_path):
     assert "Delete the folder to start again." in str(info.value)
 
 
-def test_a_file_that_is_no_checkpoint_is_said(tmp_path):
+def test_a_file_that_is_not_a_checkpoint_is_reported(tmp_path):
     from certus.linear_model import Ridge
     from certus.persist import save
 
@@ -273,7 +273,7 @@ def test_other_data_are_refused(monkeypatch, tmp_path):
         model(folder).fit(X, y, sample_weight=np.linspace(1, 2, len(y)))
 
 
-def test_other_versions_and_threads_are_told(monkeypatch, tmp_path, whole):
+def test_other_versions_and_threads_are_reported(monkeypatch, tmp_path, whole):
     folder = interrupted(monkeypatch, tmp_path)
     plain = checkpoint._surroundings
     monkeypatch.setattr(
@@ -308,7 +308,7 @@ def test_a_full_disk_is_one_sentence_and_training_goes_on(monkeypatch, tmp_path,
     assert weights(fit(tmp_path)) == weights(whole)  # from the last one that fitted
 
 
-def test_a_place_that_takes_no_files_is_said_before_training(tmp_path):
+def test_a_folder_that_cannot_be_written_is_reported_before_training(tmp_path):
     taken = tmp_path / "file"
     taken.write_text("")
     with pytest.raises(CheckpointError, match=r"cannot be made: .*Name another one"):

@@ -152,7 +152,7 @@ def test_a_pickle_in_its_place_is_never_opened(made, tmp_path):
 # -- places ---------------------------------------------------------------------------
 
 
-def test_links_are_followed_and_devices_told(tmp_path):
+def test_links_are_followed_and_devices_reported(tmp_path):
     kept = tmp_path / "kept"
     kept.mkdir()
     folder = tmp_path / "folder"

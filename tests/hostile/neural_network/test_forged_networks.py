@@ -78,7 +78,7 @@ def test_what_is_only_told_otherwise_is_not_refuted(name):
 
 
 @pytest.mark.parametrize("name", ["classifier", "regressor", "explicit_classifier"])
-def test_targets_and_weights_that_were_swapped_are_told(name):
+def test_swapped_targets_and_weights_are_reported(name):
     model, rows, y = fitted(name)
     s = np.ones(len(y))
     plain = certus.certify(model, rows, y, s)
@@ -162,7 +162,7 @@ def test_buffers_count():
     assert certus.certify(model, rows, y).status is Status.REFUTED
 
 
-def test_a_loss_that_is_no_number_is_never_solved():
+def test_a_loss_of_nan_is_never_solved():
     class Odd(nn.Module):
         """Trains well, and gives nothing in evaluation mode."""
 
@@ -192,7 +192,7 @@ def with_witness(model, **parts):
     return model
 
 
-def test_a_history_that_was_rewritten_promises_nothing():
+def test_a_rewritten_history_gives_no_claim():
     model, rows, y = fitted("classifier")
     assert certus.certify(model, rows, y).status is Status.MAX_ITER
     model.history_["loss"] = [2.0, *np.ones(20)]
@@ -218,7 +218,7 @@ def test_a_witness_that_no_fit_leaves_is_one_sentence(params):
         certus.certify(with_witness(model, **params), rows, y)
 
 
-def test_a_history_that_is_no_column_is_one_sentence():
+def test_a_history_that_is_not_a_column_is_one_sentence():
     model, rows, y = fitted("classifier")
     model.history_["loss"] = [["a"]]
     with pytest.raises(ValueError, match="history_ does not hold columns of numbers"):
@@ -256,7 +256,7 @@ def test_kinks_exactly_on_the_rows():
     assert found["gradient_ratio"].value < 1e-4
 
 
-def test_a_gradient_that_is_not_the_loss_s_is_told():
+def test_a_wrong_gradient_is_reported():
     def rounded(z, y):
         return (z - y).square() + 5 * (z - z.detach())  # a slope the loss has not
 
@@ -298,7 +298,7 @@ def test_a_bare_module_is_told_apart():
         certus.certify(nn.Linear(3, 1), X, NUMBERS)
 
 
-def test_a_loss_without_the_network_is_told():
+def test_a_loss_without_the_network_is_reported():
     model = NeuralRegressor(small, loss=lambda z, y: (0 * y).flatten(), max_iter=2)
     with pytest.raises(ValueError, match="does not depend on the module's parameters"):
         model.fit(X, NUMBERS)

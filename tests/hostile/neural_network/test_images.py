@@ -49,7 +49,7 @@ def test_a_folder_is_fitted_predicted_and_scored(folder, tmp_path):
     assert len(held.history_["validation_score"]) == 2
 
 
-def test_what_is_no_image_is_passed_over(folder):
+def test_files_that_are_not_images_are_ignored(folder):
     (folder / "dark" / "notes.txt").write_text("none")
     (folder / "dark" / ".hidden.png").write_text("none")
     (folder / ".git").mkdir()
@@ -140,7 +140,7 @@ def test_resizing_is_that_of_pillow():
         ),
     ],
 )
-def test_odd_folders_are_told_in_a_sentence(make, error, sentence, tmp_path):
+def test_odd_folders_raise_one_sentence(make, error, sentence, tmp_path):
     with pytest.raises(error, match=sentence):
         ConvNetClassifier(**QUICK).fit(make(tmp_path))
 
@@ -168,7 +168,7 @@ def test_a_broken_file_is_named(folder, content):
         ([], "0 sample|empty|array"),
     ],
 )
-def test_odd_arrays_are_told_in_a_sentence(X, sentence):
+def test_odd_arrays_raise_one_sentence(X, sentence):
     with pytest.raises(ValueError, match=sentence):
         ConvNetClassifier(**QUICK).fit(X, [0, 1, 0, 1])
 
@@ -185,7 +185,7 @@ def test_odd_arrays_are_told_in_a_sentence(X, sentence):
         ({"module": torch.nn.Linear(3, 2)}, "fails on inputs of shape"),
     ],
 )
-def test_wrong_parameters_are_told_in_a_sentence(options, sentence):
+def test_wrong_parameters_raise_one_sentence(options, sentence):
     with pytest.raises(ValueError, match=sentence):
         ConvNetClassifier(**QUICK, **options).fit(np.eye(4, 25), [0, 1, 0, 1])
 

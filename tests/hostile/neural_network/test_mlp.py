@@ -101,7 +101,7 @@ def test_absurd_scales_leave_finite_weights(solver, scale):
         assert one.certificate_.status is not Status.SOLVED or one.solver == "lbfgs"
 
 
-def test_divergence_is_told_and_the_last_good_weights_are_kept():
+def test_divergence_is_reported_and_the_last_good_weights_are_kept():
     model = MLPRegressor(solver="sgd", learning_rate_init=1e4, random_state=0)
     with pytest.warns(UncertifiedWarning, match="NaN or infinite in epoch"):
         model.fit(X, X[:, 0])
@@ -321,7 +321,9 @@ def test_a_device_that_is_not_there() -> None:
     "activation, width",
     [("tanh", 6), ("logistic", 6), ("relu", 6), ("relu", 10_000), ("tanh", 10_000)],
 )
-def test_a_cell_that_is_no_number_is_found_in_prediction(activation, width, cell, bad):
+def test_a_cell_that_is_not_a_number_is_found_in_prediction(
+    activation, width, cell, bad
+):
     """A bend may hide it: tanh makes one of infinity. Small and large layers differ."""
     model = MLPClassifier((width,), activation=activation, max_iter=1, random_state=0)
     with config_context(on_uncertified="ignore"):

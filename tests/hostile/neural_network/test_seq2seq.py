@@ -42,7 +42,7 @@ def tiny(**options):
         (X, Y[:2], "inconsistent numbers of samples: 3 and 2"),
     ],
 )
-def test_what_is_no_pair_of_sequences_is_told(sources, targets, match):
+def test_input_that_is_not_a_pair_of_sequences_is_reported(sources, targets, match):
     with pytest.raises(ValueError, match=match):
         tiny().fit(sources, targets)
 

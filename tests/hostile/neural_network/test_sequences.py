@@ -121,7 +121,7 @@ def test_absurd_scales_end_with_finite_numbers(scale):
     assert np.isfinite(model.predict(X)).all()
 
 
-def test_numbers_beyond_float32_are_told_to_a_float32_model():
+def test_numbers_beyond_float32_are_reported_for_a_float32_model():
     X = np.random.default_rng(0).random((6, 3, 1), dtype=np.float32)
     model = quick(RecurrentRegressor).fit(X, np.arange(6.0))
     with pytest.raises(ValueError, match="too large for"):

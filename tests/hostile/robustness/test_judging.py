@@ -134,7 +134,7 @@ def test_rows_from_outside_are_judged_where_they_may_be(make):
         lambda X: X + 1j,
     ],
 )
-def test_what_is_no_array_of_rows_is_refused(make):
+def test_input_that_is_not_an_array_of_rows_is_refused(make):
     with pytest.raises(ValueError, match="the attack must return changed rows"):
         attack(MODEL, X, Y, THREAT, Returns(make))
 

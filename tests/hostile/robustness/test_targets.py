@@ -166,7 +166,7 @@ def test_several_labels_are_refused(kind):
         attack(MODEL, X, table, THREAT)
 
 
-def test_what_is_no_fitted_classifier():
+def test_only_fitted_classifiers_are_accepted():
     with pytest.raises(TypeError, match="LinearRegression is not a classifier"):
         attack(LinearRegression().fit(X, Y), X, Y, THREAT)
     with pytest.raises(NotFittedError):

@@ -88,7 +88,7 @@ def test_twins_with_opposite_labels(model: Any) -> None:
         assert certificate.met
 
 
-def test_a_matrix_that_is_no_kernel_is_refused() -> None:
+def test_a_matrix_that_is_not_a_kernel_is_refused() -> None:
     X, y = clouds(30)
     K = -np.square(X @ X.T) + np.eye(30)
     for model in (SVC(kernel="precomputed"), SVR(kernel="precomputed")):

@@ -115,7 +115,7 @@ def test_another_column_decides(tmp_path):
         ["1,5", "n. a."],
     ],
 )
-def test_what_is_no_number_stays_text(tmp_path, cells):
+def test_cells_that_are_not_numbers_stay_text(tmp_path, cells):
     assert column(tmp_path, cells).dtype == pl.String
 
 
@@ -192,7 +192,7 @@ def test_a_late_row_decides_the_order(tmp_path):
     assert column(tmp_path, [*cells, "02/13/2020"])[0] == dt.date(2020, 1, 2)
 
 
-def test_doubts_are_told(tmp_path):
+def test_doubts_are_reported(tmp_path):
     """What almost was a number or a date is set aside with the reason."""
     days = [f"{1 + i % 12:02d}/{1 + i // 12:02d}/2020" for i in range(60)]
     marks = [str(i) for i in range(58)] + ["unknown", "n. a."]

@@ -28,13 +28,13 @@ from certus.text import LineCorpus, Vocabulary, encode
         ([["a"], {"b": 1}], "Document 1 is"),
     ],
 )
-def test_what_is_no_corpus_is_refused_with_a_sentence(texts: Any, says: str) -> None:
+def test_an_invalid_corpus_is_refused_with_a_sentence(texts: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         encode(texts)
 
 
 @pytest.mark.parametrize("token", [1, None, b"b", 2.5, ["nested"], ("t",)])
-def test_a_token_that_is_no_string_is_named(token: Any) -> None:
+def test_a_token_that_is_not_a_string_is_named(token: Any) -> None:
     for vocabulary in (None, ["a"]):
         with pytest.raises(
             TypeError, match="Document 2 holds a token that is not a str"

@@ -437,7 +437,7 @@ def _in_long_double(model, found, matrix):
     return value, gradients
 
 
-def test_a_gain_that_cannot_be_told_is_not_met():
+def test_an_unknown_gain_is_not_met():
     rng = np.random.default_rng(0)
     X = some_ratings()
     model = MatrixFactorization(2, biases=False, random_state=0, tol=1e-9, max_iter=9)

@@ -113,7 +113,7 @@ def test_vocabularies_that_do_not_fit() -> None:
             GloVe(2).fit_counts(np.ones((2, 2)), vocabulary)
 
 
-def test_corpora_without_company() -> None:
+def test_corpora_without_pairs_of_words() -> None:
     with pytest.raises(ValueError, match="No two words occur together"):
         GloVe(2, min_count=1).fit(["one", "two", ""])
     with pytest.raises(ValueError, match="rarer than min_count=5"):

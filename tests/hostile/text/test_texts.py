@@ -73,14 +73,14 @@ def test_a_number_beyond_floats_is_no_matter_of_scale():
 
 
 @pytest.mark.parametrize("weighting", ["flat", "harmonic"])
-def test_a_window_wider_than_any_text_takes_no_room(weighting):
+def test_a_window_wider_than_any_text_takes_no_memory(weighting):
     wide = Cooccurrence(window=10**12, weighting=weighting).fit(TEXTS)
     whole = Cooccurrence(window=6, weighting=weighting).fit(TEXTS)
     assert wide.certificate_.met
     assert abs(wide.matrix_ - whole.matrix_).max() == 0
 
 
-def test_contrast_with_what_is_no_table_of_numbers():
+def test_contrast_refuses_input_that_is_not_a_table_of_numbers():
     rows, logs = np.random.default_rng(0).normal(size=(20, 2)), np.zeros(20)
     for bad in (sparse.csr_array(rows), rows + 1j):
         with pytest.raises(ValueError, match="dense array of real numbers"):

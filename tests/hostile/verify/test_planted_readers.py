@@ -54,6 +54,6 @@ def test_cubed_class_weights_are_noticed(model: Any, cubed: None) -> None:
     assert found.value > 1e-3
 
 
-def test_a_fault_is_told_to_the_user(cubed: None) -> None:
+def test_a_fault_is_reported_to_the_user(cubed: None) -> None:
     with pytest.warns(UncertifiedWarning, match="above the minimum"):
         LogisticRegression(class_weight="balanced").fit(X, y)

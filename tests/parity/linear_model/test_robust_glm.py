@@ -183,7 +183,9 @@ def test_poisson_is_scikit_learn_s(
     ],
 )
 @pytest.mark.parametrize("weighted", [True, False])
-def test_families_are_statsmodels(family: str, other: Any, weighted: bool) -> None:
+def test_families_agree_with_statsmodels(
+    family: str, other: Any, weighted: bool
+) -> None:
     X, _, s = data(7)
     rng = np.random.default_rng(8)
     z = X @ [0.5, -0.3, 0.2, 0.0] + 0.3

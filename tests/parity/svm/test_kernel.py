@@ -223,7 +223,7 @@ def test_certify_judges_theirs_on_its_own_objective(model: BaseEstimator) -> Non
     assert certus.certify(model, X, y).met is False
 
 
-def test_loose_fits_and_indefinite_kernels_of_theirs_are_told() -> None:
+def test_loose_fits_and_indefinite_kernels_of_scikit_learn_are_reported() -> None:
     X, y = IRIS
     loose = certus.certify(svm.SVC(tol=0.5).fit(X, y), X, y)
     assert loose.met is False and "certus.svm.SVC" in loose["duality_gap"].fix

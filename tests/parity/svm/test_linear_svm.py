@@ -95,7 +95,7 @@ def test_linear_svr(options):
     assert found[found.primary].strength is Strength.PROVED and found.value < 1e-4
 
 
-def test_a_sloppy_fit_is_told_apart():
+def test_a_sloppy_fit_is_recognised():
     X, y = scaled(load_breast_cancer)
     for loss in ("hinge", "squared_hinge"):
         sloppy = fit_theirs(svm.LinearSVC(loss=loss, max_iter=3, random_state=0), X, y)

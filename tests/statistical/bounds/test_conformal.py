@@ -145,7 +145,7 @@ def test_half_the_width_given_the_rows_is_noticed(delta: Any, monkeypatch: Any) 
     assert failures(repetitions, 100, promise, delta=delta) > most
 
 
-def test_drift_breaks_the_promise() -> None:
+def test_drift_makes_the_coverage_too_small() -> None:
     """Why exchangeability is stated as an assumption: later rows that moved away."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(900, 2))

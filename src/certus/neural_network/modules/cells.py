@@ -29,7 +29,7 @@ BENDS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] 
 class Cell(nn.Module):
     """What the cells share: weights on the state and on the input; abstract.
 
-    The weights of several gates stand below each other, in the order of ``PARTS``, as
+    The weights of several gates are stacked as rows, in the order of ``PARTS``, as
     in torch's layers.
     """
 

@@ -3,7 +3,7 @@
     αᵢ = softmaxᵢ(uᵀmᵢ),   u ← u + Σᵢ αᵢ cᵢ,   repeated;   answer = softmax(W u)
 
 Facts are stored twice, as what is asked for (m) and as what is answered (c). One hop
-finds what stands beside the question's words; a second hop finds what stands beside
+finds what is next to the question's words; a second hop finds what is next to
 that, which no single look can do.
 """
 

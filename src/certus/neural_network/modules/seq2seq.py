@@ -299,7 +299,7 @@ class EncoderDecoder(nn.Module):
     def _forced(
         self, encoded: EncodedSources, target: Tensor
     ) -> tuple[Tensor, Any, Any]:
-        """All steps at once, told the true previous outputs."""
+        """All steps at once, given the true previous outputs."""
         first = torch.full_like(target[:, :1], self.decoder.start_token)
         previous = torch.cat([first, target[:, :-1].clamp(min=END)], dim=1)
         found: tuple[Tensor, Any, Any] = self.decoder(
@@ -310,7 +310,7 @@ class EncoderDecoder(nn.Module):
     def _sampled(
         self, encoded: EncodedSources, target: Tensor, forcing: float
     ) -> Tensor:
-        """Step by step, told the true previous output with probability ``forcing``."""
+        """Step by step, given the true previous output with probability ``forcing``."""
         state = self.decoder.start(encoded)
         previous = torch.full_like(target[:, :1], self.decoder.start_token)
         scores = []
@@ -326,7 +326,7 @@ class EncoderDecoder(nn.Module):
     # -- decoding -----------------------------------------------------------------
 
     def greedy(self, encoded: EncodedSources, max_length: int) -> DecodedSequences:
-        """The most probable output in each step, told its own previous ones."""
+        """The most probable output in each step, given its own previous ones."""
         return self.beam(encoded, max_length, 1)
 
     @torch.no_grad()
