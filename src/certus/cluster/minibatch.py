@@ -439,7 +439,7 @@ class BatchRun(NamedTuple):
 
 
 class WeightedDraws:
-    """WeightedDraws rows by weight, with replacement."""
+    """Draws rows by weight, with replacement."""
 
     def __init__(self, pool: StartPool) -> None:
         self.order, s = pool.order, pool.s[: len(pool.order)]
