@@ -141,7 +141,7 @@ _DUALS: dict[int, Any] = {}
 
 def _our_dual(p: Problem) -> Any:
     if id(p) not in _DUALS:
-        model = _svm("certus.linear_model", p, 1e-7)
+        model = _svm("certus.svm", p, 1e-7)
         _DUALS[id(p)] = model.certificate_.evidence.witness.dual
     return _DUALS[id(p)]
 
@@ -288,7 +288,7 @@ def _judged(make: Any, judge: Any, **more: Any) -> Callable[[int], Problem]:
 
 def _svm_contenders(gap: float, hinge: bool) -> tuple[Contender, ...]:
     out = [
-        ours(linear_svm("certus.linear_model"), gap),
+        ours(linear_svm("certus.svm"), gap),
         Contender(
             "liblinear dual", linear_svm("sklearn.svm", dual=True), ladder(0, -6)
         ),
